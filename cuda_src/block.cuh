@@ -1,0 +1,48 @@
+// Folds across the warps of a block.
+#pragma once
+#include "leaf.cuh"
+
+// Two sets of slots, so that folds that follow each other need one barrier each and not two.
+template <class Op, int Warps> struct BlockSlots {
+    typename Op::Accumulator slots[2][Warps];
+};
+
+// The next level up: one value a warp, balanced over the warp index. Every thread calls it, `turn` counting the calls;
+// all lanes of warp 0 hold the result, other warps nothing of use. The slots may be used again after the next call.
+template <class Op, int Warps>
+__device__ __forceinline__ typename Op::Accumulator
+block_fold(typename Op::Accumulator value, BlockSlots<Op, Warps>& shared, uint32 turn)
+{
+    if constexpr (Warps == 1) return value;
+    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    auto& slots = shared.slots[turn & 1u];
+    if (lane == 0) slots[warp] = value;
+    __syncthreads();
+    if (warp == 0) value = warp_fold<Op, Warps>(slots[lane % Warps]);
+    return value;
+}
+
+// A tile: as many consecutive leaves as the block has warps. The result is where block_fold leaves it.
+template <class Op, int Warps>
+__device__ __forceinline__ typename Op::Accumulator
+block_fold_tile(Source<typename Op::Input> source, uint64 tile, BlockSlots<Op, Warps>& shared, uint32 turn)
+{
+    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    return block_fold<Op, Warps>(leaf_fold<Op>(source, tile * Warps + warp, lane), shared, turn);
+}
+
+// `count` consecutive tiles from `first` on, one after the other. The result is in all lanes of warp 0.
+template <class Op, int Warps>
+__device__ __forceinline__ typename Op::Accumulator
+block_fold_tiles(Source<typename Op::Input> source, uint64 first, uint32 count, BlockSlots<Op, Warps>& shared)
+{
+    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    WarpCounter<Op> counter;
+#pragma unroll 1
+    for (uint32 i = 0; i < count; ++i) {
+        const auto value = block_fold_tile<Op, Warps>(source, first + i, shared, i);
+        if (count == 1) return value;
+        if (warp == 0) counter.push(value, lane);
+    }
+    return counter.result();
+}

@@ -1,0 +1,168 @@
+// One leaf of the tree (4 KiB of elements) by one warp: the slot and step levels inside a lane, then the lanes.
+#pragma once
+#include "ptx.cuh"
+#include "warp.cuh"
+
+constexpr uint32 lanes = 32;
+constexpr uint32 steps = 8;                          // vectors a lane loads
+constexpr uint32 vector_bytes = 16;
+constexpr uint32 leaf_vectors = lanes * steps;
+constexpr uint32 leaf_bytes = leaf_vectors * vector_bytes;
+template <class T> constexpr uint32 vector_elements = vector_bytes / sizeof(T);
+template <class T> constexpr uint32 leaf_elements = leaf_bytes / sizeof(T);
+
+// Balanced fold of a register array whose length is a power of two.
+template <class Op, uint32 N> __device__ __forceinline__ typename Op::Accumulator fold_array(typename Op::Accumulator* a)
+{
+#pragma unroll
+    for (uint32 width = N; width > 1; width /= 2)
+#pragma unroll
+        for (uint32 i = 0; i < width / 2; ++i) a[i] = Op::combine(a[2 * i], a[2 * i + 1]);
+    return a[0];
+}
+
+// The slot level: the elements of one whole vector.
+template <class Op> __device__ __forceinline__ typename Op::Accumulator fold_vector(uint4 raw)
+{
+    using T = typename Op::Input;
+    constexpr uint32 V = vector_elements<T>;
+    if constexpr (Op::packed) {
+        return Op::fold_packed(raw);
+    } else {
+        union { uint4 raw; T elements[V]; } u;
+        u.raw = raw;
+        typename Op::Accumulator a[V];
+#pragma unroll
+        for (uint32 i = 0; i < V; ++i) a[i] = Op::map(u.elements[i]);
+        return fold_array<Op, V>(a);
+    }
+}
+
+template <class Op, uint32 N> __device__ __forceinline__ typename Op::Accumulator fold_vectors(const uint4* v)
+{
+    typename Op::Accumulator a[N];
+#pragma unroll
+    for (uint32 t = 0; t < N; ++t) a[t] = fold_vector<Op>(v[t]);
+    return fold_array<Op, N>(a);
+}
+
+// The 16 bytes that start `shift` bytes (1 to 15) into the 32 bytes low, high. Two selects of whole words, one of bits.
+__device__ __forceinline__ uint4 shift_bytes(uint4 low, uint4 high, uint32 shift)
+{
+    uint32 w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    const bool by_two = shift & 8u, by_one = shift & 4u;
+#pragma unroll
+    for (int i = 0; i < 6; ++i) w[i] = by_two ? w[i + 2] : w[i];
+#pragma unroll
+    for (int i = 0; i < 5; ++i) w[i] = by_one ? w[i + 1] : w[i];
+    const uint32 bits = (shift & 3u) * 8u;
+    return make_uint4(__funnelshift_r(w[0], w[1], bits), __funnelshift_r(w[1], w[2], bits),
+                      __funnelshift_r(w[2], w[3], bits), __funnelshift_r(w[3], w[4], bits));
+}
+
+// The first `bytes` bytes of `raw` (all of them from 16 on, none from 0 down), then those of `absent`.
+__device__ __forceinline__ uint4 keep_bytes(uint4 raw, uint4 absent, int32 bytes)
+{
+    const auto keep = [=](uint32 word, uint32 other, int32 n) {
+        const uint32 mask = n <= 0 ? 0u : 0xffffffffu >> (8 * (4 - min(n, 4)));
+        return (word & mask) | (other & ~mask);
+    };
+    return make_uint4(keep(raw.x, absent.x, bytes), keep(raw.y, absent.y, bytes - 4),
+                      keep(raw.z, absent.z, bytes - 8), keep(raw.w, absent.w, bytes - 12));
+}
+
+// The elements of a reduction: where the first one is, at any address, and where the last one ends.
+template <class T> struct Source {
+    const char* begin;
+    uint64 length;
+
+    __device__ __forceinline__ uint64 leaf_count() const { return (length + leaf_elements<T> - 1) / leaf_elements<T>; }
+};
+
+// A 16-byte block that the source fills only in part, so that no byte outside is ever read: one byte a lane, joined by
+// shuffles. All 32 lanes call it and hold the block at `block`.
+__device__ __forceinline__ uint4 load_edge_block(const char* block, const char* begin, const char* end, uint32 lane)
+{
+    const char* address = block + lane % vector_bytes;
+    uint32 word = begin <= address && address < end ? uint32(uint8(*address)) << (8 * (lane % 4)) : 0u;
+    word |= shuffle_xor(word, 1);
+    word |= shuffle_xor(word, 2);
+    return make_uint4(shuffle_from(word, 0), shuffle_from(word, 4), shuffle_from(word, 8), shuffle_from(word, 12));
+}
+
+// A whole leaf at a 16-byte boundary, the lane's part: eight loads in flight.
+template <class Op> __device__ __forceinline__ typename Op::Accumulator lane_fold_whole(const uint4* address)
+{
+    uint4 v[steps];
+#pragma unroll
+    for (uint32 t = 0; t < steps; ++t) v[t] = load_streaming(address + lanes * t);
+    return fold_vectors<Op, steps>(v);
+}
+
+// Any other leaf, the lane's part: it starts `shift` bytes past the 16-byte boundary `base` and has `rest` bytes or
+// more of the source before it ends. The aligned blocks that it touches are loaded, and each is joined with its
+// neighbour: the next lane's, for the last lane the first lane's of the next step. So hardly a byte is loaded twice,
+// and the tree does not see the alignment. In two rounds of four steps, rolled: all eight at once would spill.
+template <class Op>
+__device__ __forceinline__ typename Op::Accumulator
+lane_fold_any(Source<typename Op::Input> source, const char* base, uint32 shift, uint64 rest, uint32 lane)
+{
+    using T = typename Op::Input;
+    constexpr int32 at_once = 4, step_bytes = lanes * vector_bytes, block_bytes = vector_bytes;
+    union { T elements[vector_elements<T>]; uint4 raw; } absent;
+#pragma unroll
+    for (uint32 i = 0; i < vector_elements<T>; ++i) absent.elements[i] = Op::absent();
+
+    // Bytes from the leaf's first aligned block to the end of the source or of what the leaf touches.
+    const int32 reach = int32(min(rest + shift, uint64(leaf_bytes + vector_bytes)));
+    const char *begin = source.begin, *end = begin + source.length * sizeof(T);
+    const uint4 last = load_edge_block(base + (reach & ~15), begin, end, lane);
+
+    typename Op::Accumulator lower;
+#pragma unroll 1
+    for (int32 offset = int32(lane) * block_bytes;; offset += at_once * step_bytes) {
+        const uint4* address = reinterpret_cast<const uint4*>(base + offset);
+        const bool cut = base < begin && offset == 0;  // the source begins inside this block
+        uint4 v[at_once + 1];
+#pragma unroll
+        for (int32 t = 0; t <= at_once; ++t) {
+            const int32 available = t < at_once || lane == 0 ? reach - offset - t * step_bytes : 0;
+            v[t] = load_streaming_if(available >= block_bytes && !(t == 0 && cut), address + t * int32(lanes));
+            if (available > 0 && available < block_bytes) v[t] = last;
+        }
+        if (shift != 0) {
+            if (base < begin && offset < step_bytes) {  // the first round of the first leaf
+                const uint4 front = load_edge_block(base, begin, end, lane);
+                if (cut) v[0] = front;
+            }
+#pragma unroll
+            for (int32 t = 0; t < at_once; ++t) {
+                const uint4 offered = lane == 0 ? v[t + 1] : v[t];
+                v[t] = shift_bytes(v[t], shuffle_from(offered, (lane + 1) % lanes), shift);
+            }
+        }
+#pragma unroll
+        for (int32 t = 0; t < at_once; ++t)
+            v[t] = keep_bytes(v[t], absent.raw, reach - int32(shift) - offset - t * step_bytes);
+        const auto value = fold_vectors<Op, at_once>(v);
+        if (offset >= at_once * step_bytes) return Op::combine(lower, value);
+        lower = value;
+    }
+}
+
+// One leaf, whatever its place and alignment; identity for a leaf past the end. All 32 lanes of a warp call it with
+// the same leaf; every lane holds the result.
+template <class Op>
+__device__ __forceinline__ typename Op::Accumulator leaf_fold(Source<typename Op::Input> source, uint64 leaf, uint32 lane)
+{
+    using T = typename Op::Input;
+    const uint64 first = leaf * leaf_elements<T>;
+    if (first >= source.length) return Op::identity();
+    const uint64 rest = (source.length - first) * sizeof(T);
+    const uint32 shift = uint32(reinterpret_cast<uint64>(source.begin)) % vector_bytes;
+    const char* address = source.begin + first * sizeof(T);
+    // Accumulators of two words are bound by their arithmetic: the rolled way suits them, whole leaf or not.
+    if (sizeof(typename Op::Accumulator) <= 8 && shift == 0 && rest >= leaf_bytes)
+        return warp_fold<Op>(lane_fold_whole<Op>(reinterpret_cast<const uint4*>(address) + lane));
+    return warp_fold<Op>(lane_fold_any<Op>(source, address - shift, shift, rest, lane));
+}

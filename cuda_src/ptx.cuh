@@ -1,0 +1,89 @@
+// Instructions that C++ has no word for: dependent launch, clusters, fences, streaming loads. One function each.
+#pragma once
+#include "types.cuh"
+
+// Returns once every kernel that this launch depends on has completed and its writes are visible. Must come before
+// the first read or write of memory that such a kernel touches. Does nothing in a launch without the attribute.
+__device__ __forceinline__ void wait_for_prerequisites()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets a dependent launch be scheduled once every block has called this or exited; it still waits for our writes.
+__device__ __forceinline__ void launch_dependents()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// 16 bytes of memory that nobody writes during the kernel, passing the L1 by: each byte is read once.
+__device__ __forceinline__ uint4 load_streaming(const uint4* address)
+{
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(address));
+    return v;
+}
+
+// The same where `wanted`, zeros elsewhere, without a branch.
+__device__ __forceinline__ uint4 load_streaming_if(bool wanted, const uint4* address)
+{
+    uint4 v = make_uint4(0, 0, 0, 0);
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0;"
+                 "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w) : "l"(address), "r"(uint32(wanted)));
+    return v;
+}
+
+__device__ __forceinline__ uint32 load_acquire(const uint32* address)
+{
+    uint32 v;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(address) : "memory");
+    return v;
+}
+
+// Returns the old value and leaves old + 1, or 0 where old was `limit`: a counter that is ready for the next launch.
+// Releases what this thread wrote or has seen written, and acquires what the others released here.
+__device__ __forceinline__ uint32 atomic_wrap_increment(uint32* address, uint32 limit)
+{
+    uint32 old;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(address), "r"(limit) : "memory");
+    return old;
+}
+
+__device__ __forceinline__ uint32 atomic_add(uint32* address, uint32 value)
+{
+    uint32 old;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(address), "r"(value) : "memory");
+    return old;
+}
+
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ uint32 cluster_rank()
+{
+    uint32 rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+// The cluster's barrier in its two halves; a thread that has exited counts as arrived.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+// Writes `value` to the copy of *local, a variable in shared memory, that the block of that rank holds.
+template <class T> __device__ __forceinline__ void store_to_rank(T* local, uint32 rank, T value)
+{
+    static_assert(sizeof(T) % 4 == 0, "stored in words");
+    uint32 address = uint32(__cvta_generic_to_shared(local)), remote;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
+    union { T whole; uint32 words[sizeof(T) / 4]; } u;
+    u.whole = value;
+#pragma unroll
+    for (uint32 i = 0; i < sizeof(T) / 4; ++i)
+        asm volatile("st.shared::cluster.u32 [%0], %1;" :: "r"(remote + 4 * i), "r"(u.words[i]) : "memory");
+}
+#endif

@@ -1,0 +1,80 @@
+// Folds across the 32 lanes of a warp.
+#pragma once
+#include "types.cuh"
+
+template <class T, class F> __device__ __forceinline__ T shuffle_words(T value, F shuffle)
+{
+    static_assert(sizeof(T) % 4 == 0, "shuffled in words");
+    union { T whole; uint32 words[sizeof(T) / 4]; } u;
+    u.whole = value;
+#pragma unroll
+    for (uint32 i = 0; i < sizeof(T) / 4; ++i) u.words[i] = shuffle(u.words[i]);
+    return u.whole;
+}
+
+template <class T> __device__ __forceinline__ T shuffle_xor(T value, int mask)
+{
+    return shuffle_words(value, [=](uint32 w) { return __shfl_xor_sync(0xffffffffu, w, mask); });
+}
+
+template <class T> __device__ __forceinline__ T shuffle_from(T value, int lane)
+{
+    return shuffle_words(value, [=](uint32 w) { return __shfl_sync(0xffffffffu, w, lane); });
+}
+
+// The lane level of the tree over groups of `Lanes` lanes (a power of two): balanced, adjacent pairs.
+// All 32 lanes call it; every lane of a group holds the group's result.
+template <class Op, int Lanes = 32>
+__device__ __forceinline__ typename Op::Accumulator warp_fold(typename Op::Accumulator value)
+{
+#pragma unroll
+    for (int mask = 1; mask < Lanes; mask *= 2) value = Op::combine(value, shuffle_xor(value, mask));
+    return value;
+}
+
+// Folds 32 N values, N a power of two: a[i] of lane l is number 32 i + l. The lanes trade half of what they hold for
+// half of their partner's, so that N + log2(32 N) shuffles or so do the work of 5 N, in the same tree: lane bits first,
+// then i. All 32 lanes call it; every lane holds the result.
+template <class Op, int N>
+__device__ __forceinline__ typename Op::Accumulator warp_fold_array(typename Op::Accumulator* a, uint32 lane)
+{
+#pragma unroll
+    for (int mask = 1; mask < N; mask *= 2) {
+        const bool upper = lane & mask;
+#pragma unroll
+        for (int i = 0; i < N / (2 * mask); ++i) {
+            const auto kept = upper ? a[2 * i + 1] : a[2 * i], given = upper ? a[2 * i] : a[2 * i + 1];
+            a[i] = Op::combine(kept, shuffle_xor(given, mask));
+        }
+    }
+    // Lane l now holds eight or so neighbours' fold of array i = l % N: finish the lanes, then the arrays.
+    auto value = a[0];
+#pragma unroll
+    for (int mask = N; mask < 32; mask *= 2) value = Op::combine(value, shuffle_xor(value, mask));
+    return warp_fold<Op, N>(value);
+}
+
+// Folds a sequence of any length, one value at a time, into the balanced tree of adjacent pairs that the whole
+// sequence would make: a binary counter whose digit k holds the fold of 2^k values. Lane k keeps digit k, so the
+// stack is one register a lane. All 32 lanes call with the same value; every lane gets the result.
+template <class Op> struct WarpCounter {
+    typename Op::Accumulator digit;
+    uint32 count = 0;
+
+    __device__ __forceinline__ void push(typename Op::Accumulator value, uint32 lane)
+    {
+        int k = 0;
+        for (uint32 rest = count; rest & 1u; rest >>= 1, ++k) value = Op::combine(shuffle_from(digit, k), value);
+        if (lane == k) digit = value;
+        ++count;
+    }
+
+    // What the right edge lacks is absent, so an incomplete subtree moves up unchanged.
+    __device__ __forceinline__ typename Op::Accumulator result()
+    {
+        typename Op::Accumulator value = Op::identity();
+        for (int k = 0; count >> k; ++k)
+            if (count >> k & 1u) value = Op::combine(shuffle_from(digit, k), value);
+        return value;
+    }
+};

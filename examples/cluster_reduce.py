@@ -1,0 +1,119 @@
+"""Sum an array on the GPU through thread-block clusters of every size, and compare the bits with NumPy's.
+
+    python examples/cluster_reduce.py                        100 million float32 between 0 and 1
+    python examples/cluster_reduce.py --input x.npy          your own data
+    python examples/cluster_reduce.py --n 1000003 --dtype float16 --cluster 2 16
+
+The blocks of a cluster meet in distributed shared memory, one partial a cluster goes to global memory, and the last
+cluster in folds the partials. On a GPU without clusters every block stands for itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import lowlevel_reduce as lr
+from lowlevel_reduce.driver import occupancy
+from lowlevel_reduce.dtypes import ELEMENT_TYPES, numpy_dtype
+
+REPEATS = 30
+HEADINGS = f"{'cluster':>7} {'active':>7} {'blocks':>8} {'partials':>8} {'µs':>9} {'GB/s':>7} {'% peak':>7}  bits"
+
+
+def parse() -> argparse.Namespace:
+    """Return the command line's arguments."""
+    parser = argparse.ArgumentParser(description="Sum an array through thread-block clusters of every size.")
+    parser.add_argument("--input", metavar="FILE.npy", help="the array to sum")
+    parser.add_argument("--n", type=int, default=100_000_000, help="elements to generate without --input")
+    parser.add_argument("--dtype", default="float32", choices=[entry.name for entry in ELEMENT_TYPES])
+    parser.add_argument("--cluster", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="blocks in a cluster")
+    return parser.parse_args()
+
+
+def load(path: str | None, n: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return the file's array, contiguous, or `n` generated elements."""
+    if path:
+        return np.ascontiguousarray(np.load(path))
+    if n < 0:
+        raise ValueError(f"--n {n} is negative")
+    uniform = np.random.default_rng(0).random(n, dtype=np.float32)
+    return (uniform * 100).astype(dtype) if dtype.kind in "iu" else uniform.astype(dtype)
+
+
+def show_device(context: lr.Context, kernel: lr.Kernel, config: lr.LaunchConfig) -> None:
+    """Print what the device can do with clusters of this kernel."""
+    device = context.device
+    major, minor = device.compute_capability
+    print(
+        f"{device.name}: compute capability {major}.{minor}, {context.multiprocessor_count} multiprocessors, ", end=""
+    )
+    print(f"{device.peak_bandwidth / 1e9:.0f} GB/s by the memory clock")
+    if not device.supports_clusters:
+        print("It has no thread-block clusters, which came with 9.0: every block stands for itself.")
+        return
+    portable = occupancy.max_cluster_size(kernel, config)
+    kernel.allow_non_portable_cluster(device)
+    print(
+        f"largest cluster: {portable} blocks, {occupancy.max_cluster_size(kernel, config)} if it need not be portable"
+    )
+
+
+def time_us(launch: lr.BoundReduction, source: int, result: int) -> float:
+    """Return the median device time of a launch in microseconds, by events."""
+    stream, times = launch.stream, []
+    with lr.Event.create(stream.context) as start, lr.Event.create(stream.context) as end:
+        for _ in range(REPEATS):
+            stream.record(start)
+            launch(source, result)
+            stream.record(end)
+            end.synchronize()
+            times.append(end.elapsed_ms(start) * 1e3)
+    return statistics.median(times)
+
+
+def run(x: npt.NDArray[Any], context: lr.Context, clusters: list[int]) -> bool:
+    """Print a row for each cluster size; return whether all of them have NumPy's bits."""
+    device, stream = context.device, lr.Stream.create(context)
+    clusters = clusters if device.supports_clusters else [1]
+    plans = [lr.plan("sum", shape=x.shape, dtype=x.dtype, strategy="tiles", cluster=size) for size in clusters]
+    show_device(context, *plans[0].launches[0])
+
+    expected = lr.tree.reduce(x)
+    print(f"sum of {x.size} {x.dtype}, {x.nbytes / 1e6:.1f} MB; the same tree in NumPy gives {expected}\n\n{HEADINGS}")
+    source = lr.DeviceArray.from_numpy(x, stream)
+    result = lr.DeviceArray.empty((), plans[0].result_dtype, stream)
+    all_equal = True
+    for plan in plans:
+        kernel, config = plan.launches[0]  # config.cluster becomes the attribute that cuLaunchKernelEx is given
+        active = occupancy.max_active_clusters(kernel, config) if config.cluster else "-"
+        us = time_us(plan.bind(stream), source.pointer, result.pointer)
+        rate, value = x.nbytes / us * 1e6, result.numpy()
+        equal = value.tobytes() == expected.tobytes()
+        all_equal &= equal
+        print(
+            f"{plan.strategy.cluster:>7} {active:>7} {plan.strategy.blocks:>8} {plan.strategy.partials:>8} {us:>9.1f} "
+            f"{rate / 1e9:>7.0f} {100 * rate / device.peak_bandwidth:>7.1f}  {'equal' if equal else f'DIFFER: {value}'}"
+        )
+    return all_equal
+
+
+def main() -> int:
+    """Run the command line; return its exit status."""
+    arguments = parse()
+    try:
+        x = load(arguments.input, arguments.n, numpy_dtype(arguments.dtype))
+        with lr.Context.primary() as context, context.pushed():
+            return 0 if run(x, context, arguments.cluster) else 1
+    except (lr.ReduceError, OSError, ValueError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""CUDA C++ to cubin: sources, NVRTC, the disk cache, and what every kernel uses.
+
+>>> from lowlevel_reduce.compiler import Program, compile_program
+>>> cubin = compile_program(Program("one", 'extern "C" __global__ void one(int* x) { *x = 1; }'), "sm_90")
+>>> cubin.kernels["one"].spill_store_bytes
+0
+
+An architecture arrives as an argument: this layer knows no device and no driver. Importing it loads no CUDA library,
+and a process whose kernels are all in the cache never loads the compiler either.
+"""
+
+from lowlevel_reduce.compiler.cache import DiskCache, Entry, open_cache
+from lowlevel_reduce.compiler.nvrtc import DEFAULT_OPTIONS, supported_architectures, version
+from lowlevel_reduce.compiler.program import Cubin, Program, compile_many, compile_program
+from lowlevel_reduce.compiler.resources import Resources
+from lowlevel_reduce.compiler.sources import SourceTree, source_root
+
+__all__ = [
+    "DEFAULT_OPTIONS",
+    "Cubin",
+    "DiskCache",
+    "Entry",
+    "Program",
+    "Resources",
+    "SourceTree",
+    "compile_many",
+    "compile_program",
+    "open_cache",
+    "source_root",
+    "supported_architectures",
+    "version",
+]

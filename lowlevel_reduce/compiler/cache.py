@@ -1,0 +1,286 @@
+"""A directory of verified files, one per entry, that processes share: the disk cache of compiled code.
+
+An entry is a header (magic, schema, lengths), JSON metadata, a payload, and the SHA-256 of all that precedes it. What
+is read is code that will run on the GPU, so an entry counts only if it is a regular file of this user that nobody else
+may write, in a directory of which the same is true, and if its digest and its name agree with it. Any other is a miss.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import re
+import stat
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lowlevel_reduce.errors import CacheError
+
+__all__ = ["LIMIT_BYTES", "SCHEMA", "VARIABLE", "DiskCache", "Entry", "Stored", "make_key", "open_cache"]
+
+VARIABLE = "LOWLEVEL_REDUCE_CACHE_DIR"
+LIMIT_BYTES = 256 * 2**20  # some ten thousand cubins of this library; the least recently used ones go first
+SCHEMA = 1  # raise it whenever the meaning of an entry or of a key changes
+
+_MAGIC = b"LLRCACHE"
+_HEADER = struct.Struct("<8sIIQ")  # magic, schema, bytes of metadata, bytes of payload
+_DIGEST_BYTES = 32
+_ENTRY_NAME = re.compile(r"(?:cubin|ptx|toolchain)-[0-9a-f]{64}\.llr")
+_TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{32}\.llr-tmp")
+_ABANDONED_SECONDS = 3600  # a temporary file this old belongs to a process that died while writing
+
+# Flags that an operating system lacks are zero: Windows has no O_NOFOLLOW and O_NONBLOCK, others no O_BINARY.
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
+_READ = os.O_RDONLY | _NOFOLLOW | _BINARY | getattr(os, "O_NONBLOCK", 0)  # a FIFO must not block the open
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _BINARY
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What an entry holds: JSON metadata and bytes."""
+
+    metadata: Mapping[str, Any]
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry as the directory lists it: file name, size, and when it was last used (seconds since the epoch)."""
+
+    name: str
+    size_bytes: int
+    used: float
+
+
+class DiskCache:
+    """The entries of one directory; any number of threads and processes may use it at once.
+
+    Parameters
+    ----------
+    directory : str
+        An absolute path. It is made when the first entry is stored.
+    limit_bytes : int, optional
+        Size above which storing an entry removes the least recently used others.
+    """
+
+    def __init__(self, directory: str, *, limit_bytes: int = LIMIT_BYTES) -> None:
+        self.directory = directory
+        self.limit_bytes = limit_bytes
+
+    def load(self, name: str) -> Stored | None:
+        """Return an entry, or None if there is none that is whole, ours, and what its name says.
+
+        Raises
+        ------
+        CacheError
+            If the directory belongs to another user, or others may write into it.
+        """
+        if not self._is_there():
+            return None
+        path = os.path.join(self.directory, name)
+        data = _read_own_file(path)
+        stored = None if data is None else _decode(name, data)
+        if stored is not None:
+            # Recency is worth less than the hit: in a read-only directory there is none.
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        return stored
+
+    def store(self, name: str, metadata: Mapping[str, Any], payload: bytes) -> None:
+        """Write an entry, replacing what has its name: wholly or not at all, whatever happens to this process.
+
+        Raises
+        ------
+        CacheError
+            If it cannot be written; the message names the directory and the way out.
+        """
+        if not _ENTRY_NAME.fullmatch(name):
+            raise ValueError(f"not an entry's name: {name!r}")
+        with self._explained():
+            os.makedirs(self.directory, mode=0o700, exist_ok=True)
+            self._is_there()
+            self._replace(name, _encode(name, metadata, payload))
+            self._evict(keep=name)
+
+    def entries(self) -> list[Entry]:
+        """List the entries, the least recently used first."""
+        found = [Entry(item.name, info.st_size, info.st_mtime) for item, info in self._files(_ENTRY_NAME)]
+        return sorted(found, key=lambda entry: (entry.used, entry.name))
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of all entries."""
+        return sum(entry.size_bytes for entry in self.entries())
+
+    def clear(self) -> int:
+        """Remove all entries, and nothing else that lies in the directory; return how many there were."""
+        with self._explained():
+            names = [entry.name for entry in self.entries()]
+            for name in names:
+                self._remove(name)
+            self._remove_abandoned()
+            return len(names)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except CacheError:
+            raise
+        except OSError as error:
+            raise CacheError(
+                f"cannot write to the cache of compiled code in {self.directory}: {error}. "
+                f'Set {VARIABLE} to a directory that you can write, or to "off".'
+            ) from error
+
+    def _is_there(self) -> bool:
+        try:
+            info = os.stat(self.directory)
+        except OSError:
+            return False  # not there or out of reach: nothing to load, and storing will say what is wrong
+        if not stat.S_ISDIR(info.st_mode):
+            return False
+        if not _is_private(info):
+            raise CacheError(
+                f"{self.directory} belongs to another user, or others may write into it: its code could be anybody's. "
+                f'Make it yours alone (chmod 700), or set {VARIABLE} to a directory that is, or to "off".'
+            )
+        return True
+
+    def _replace(self, name: str, data: bytes) -> None:
+        temporary = os.path.join(self.directory, f".{os.urandom(16).hex()}.llr-tmp")
+        descriptor = os.open(temporary, _CREATE, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            _move(temporary, os.path.join(self.directory, name))
+        except BaseException:
+            with contextlib.suppress(OSError):  # the reason for being here is what the caller has to hear
+                os.unlink(temporary)
+            raise
+
+    def _evict(self, *, keep: str) -> None:
+        entries = self.entries()
+        excess = sum(entry.size_bytes for entry in entries) - self.limit_bytes
+        for entry in entries:
+            if excess <= 0:
+                break
+            if entry.name != keep:
+                self._remove(entry.name)
+                excess -= entry.size_bytes
+        self._remove_abandoned()
+
+    def _remove_abandoned(self) -> None:
+        for item, info in self._files(_TEMPORARY_NAME):
+            if time.time() - info.st_mtime > _ABANDONED_SECONDS:  # a young one is being written right now
+                self._remove(item.name)
+
+    def _remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):  # another process was faster
+            os.unlink(os.path.join(self.directory, name))
+
+    def _files(self, pattern: re.Pattern[str]) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
+        try:
+            items = list(os.scandir(self.directory))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for item in items:
+            if pattern.fullmatch(item.name) and not item.is_dir(follow_symlinks=False):
+                with contextlib.suppress(FileNotFoundError):
+                    yield item, item.stat(follow_symlinks=False)
+
+
+def open_cache() -> DiskCache | None:
+    """Return the cache that the environment asks for; None if it is off.
+
+    ``LOWLEVEL_REDUCE_CACHE_DIR`` names the directory. ``off`` or ``0`` mean no cache; unset or empty, the user's cache
+    directory is taken.
+    """
+    value = os.environ.get(VARIABLE, "")
+    if value.lower() in {"off", "0"}:
+        return None
+    return DiskCache(os.path.abspath(os.path.expanduser(value)) if value else _default_directory())
+
+
+def make_key(*ingredients: str | bytes) -> str:
+    """Return the SHA-256, in hexadecimal, of the schema and the ingredients, each with its length before it."""
+    digest = hashlib.sha256(SCHEMA.to_bytes(4, "little"))
+    for ingredient in ingredients:
+        data = ingredient.encode() if isinstance(ingredient, str) else ingredient
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+@functools.cache
+def _default_directory() -> str:
+    import platformdirs  # noqa: PLC0415 - 2 ms, and not needed where the variable is set
+
+    return platformdirs.user_cache_dir("lowlevel_reduce", appauthor=False)
+
+
+def _read_own_file(path: str) -> bytes | None:
+    try:
+        descriptor = os.open(path, _READ)
+    except OSError:  # not there, a symbolic link, not readable: all of them a miss, and replaced by the next store
+        return None
+    try:
+        # The open file is looked at, not the path again: what is checked is what is read.
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode) or not _is_private(info):
+            return None
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    except OSError:  # a medium that fails
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _move(temporary: str, path: str) -> None:
+    try:
+        os.replace(temporary, path)
+    except PermissionError:
+        if os.name != "nt" or not os.path.exists(path):
+            raise
+        os.unlink(temporary)  # Windows does not replace a file that another process is reading: it has an entry, then
+
+
+def _is_private(info: os.stat_result) -> bool:
+    if not hasattr(os, "geteuid"):
+        return True  # Windows: the user's profile has an access list of its own, and the mode bits say nothing
+    return info.st_uid == os.geteuid() and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _encode(name: str, metadata: Mapping[str, Any], payload: bytes) -> bytes:
+    # The name is inside as well: a valid entry that was copied to another name is not the other's entry.
+    text = json.dumps({"name": name, "metadata": dict(metadata)}, separators=(",", ":")).encode()
+    body = _HEADER.pack(_MAGIC, SCHEMA, len(text), len(payload)) + text + payload
+    return body + hashlib.sha256(body).digest()
+
+
+def _decode(name: str, data: bytes) -> Stored | None:
+    if len(data) < _HEADER.size + _DIGEST_BYTES:
+        return None
+    magic, schema, text_bytes, payload_bytes = _HEADER.unpack_from(data)
+    if magic != _MAGIC or schema != SCHEMA or len(data) != _HEADER.size + text_bytes + payload_bytes + _DIGEST_BYTES:
+        return None
+    if hashlib.sha256(data[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
+        return None
+    start = _HEADER.size + text_bytes
+    try:
+        held = json.loads(data[_HEADER.size : start])
+        if held["name"] != name or not isinstance(held["metadata"], dict):
+            return None
+    except (ValueError, KeyError, TypeError):  # a digest that agrees, but not an entry that this code wrote
+        return None
+    return Stored(held["metadata"], data[start : start + payload_bytes])

@@ -1,0 +1,55 @@
+"""Names the kernels in what NVRTC produced: from a cubin's symbol table, or from the text of PTX."""
+
+from __future__ import annotations
+
+import re
+import struct
+
+from lowlevel_reduce.errors import ReduceError
+
+__all__ = ["cubin_kernels", "ptx_kernels"]
+
+_PTX_ENTRY = re.compile(rb"^\s*(?:\.(?:visible|weak)\s+)?\.entry\s+([\w$.]+)", re.MULTILINE)
+
+_SYMTAB = 2  # sh_type of a symbol table
+_FUNCTION = 2  # STT_FUNC, the low four bits of st_info
+_ENTRY = 0x10  # STO_CUDA_ENTRY in st_other: a kernel rather than a function that kernels call
+
+
+def cubin_kernels(cubin: bytes) -> tuple[str, ...]:
+    """Return the names of the kernels in a cubin, sorted.
+
+    Raises
+    ------
+    ReduceError
+        If the data is not a 64-bit little-endian ELF file with a symbol table.
+    """
+    if cubin[:6] != b"\x7fELF\x02\x01":
+        raise ReduceError("not a cubin: it does not start like a 64-bit ELF file")
+    try:
+        return tuple(sorted(_entries(cubin)))
+    except (struct.error, ValueError, IndexError, OverflowError) as error:
+        raise ReduceError(f"not a cubin: its symbol table cannot be read ({error})") from error
+
+
+def ptx_kernels(ptx: bytes) -> tuple[str, ...]:
+    """Return the names of the kernels in PTX text, sorted."""
+    return tuple(sorted(name.decode() for name in _PTX_ENTRY.findall(ptx)))
+
+
+def _entries(cubin: bytes) -> list[str]:
+    (table_offset,) = struct.unpack_from("<Q", cubin, 40)
+    size, count = struct.unpack_from("<HH", cubin, 58)
+    # Elf64_Shdr: name, type, flags, addr, offset, size, link, info, addralign, entsize
+    sections = [struct.unpack_from("<IIQQQQIIQQ", cubin, table_offset + size * i) for i in range(count)]
+    names: list[str] = []
+    for section in sections:
+        if section[1] != _SYMTAB:
+            continue
+        strings = sections[section[6]][4]
+        # Elf64_Sym: name, info, other, shndx, value, size
+        for name, info, other, *_ in struct.iter_unpack("<IBBHQQ", cubin[section[4] : section[4] + section[5]]):
+            if info & 0xF == _FUNCTION and other & _ENTRY:
+                start = strings + name
+                names.append(cubin[start : cubin.index(b"\0", start)].decode())
+    return names

@@ -1,0 +1,223 @@
+"""Compiles CUDA C++ in memory with NVRTC; no other module touches its bindings, and this one only when called."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lowlevel_reduce.errors import CompileError, CudaError, NoCompilerError, UnsupportedError, check
+
+__all__ = ["DEFAULT_OPTIONS", "Library", "compile_source", "is_loaded", "load", "supported_architectures", "version"]
+
+DEFAULT_OPTIONS: tuple[str, ...] = (
+    # The language of the headers in cuda_src.
+    "--std=c++17",
+    # Only the headers that are handed over exist: without this the working directory is searched, and whatever lies
+    # there could enter a cubin whose cache key does not know it.
+    "--no-source-include",
+    # Registers, stack and spills of every kernel into the log.
+    "--ptxas-options=-v",
+    # Not here: -lineinfo, which writes the working directory into the cubin, so that it differs from place to place.
+    # Not here: -fmad=false. A kernel that needs its roundings spelled out says so in its own options.
+)
+
+_OLDEST = 75  # what every supported NVRTC can target; CUDA 13 dropped all before it
+_SONAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
+_FIRST_ERROR = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic |internal )?error\b", re.MULTILINE)
+# The first when NVRTC does not know the number, the second when the number has no such a/f variant (12.9 and later).
+_UNKNOWN_ARCHITECTURE = re.compile(r"invalid value for --gpu-architecture|value specified with --nv_arch")
+
+
+@dataclass(frozen=True)
+class Library:
+    """The NVRTC that a process uses.
+
+    Attributes
+    ----------
+    version : (int, int)
+        What NVRTC says of itself.
+    path : str or None
+        The file it was loaded from, where the loader can tell.
+    chosen : bool
+        False if other code of this process had loaded it before, so that the environment alone did not decide.
+    """
+
+    version: tuple[int, int]
+    path: str | None
+    chosen: bool
+
+
+@functools.cache
+def load() -> Library:
+    """Load NVRTC, once a process.
+
+    Raises
+    ------
+    NoCompilerError
+        If there is none; the message says what to install.
+    """
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib  # noqa: PLC0415 - lazily: a warm process needs none of it
+
+        found = load_nvidia_dynamic_lib("nvrtc")
+        nvrtc = _bindings()
+    except (ImportError, RuntimeError) as error:  # not found, or found and not loadable
+        raise NoCompilerError(
+            'NVRTC, the CUDA runtime compiler, could not be loaded: pip install "lowlevel-reduce[cu12]" or '
+            f'pip install "lowlevel-reduce[cu13]" brings it ({str(error).strip()})'
+        ) from error
+    major, minor = _checked("nvrtcVersion", nvrtc.nvrtcVersion())
+    return Library((major, minor), found.abs_path, not found.was_already_loaded_from_elsewhere)
+
+
+def is_loaded() -> bool:
+    """Say whether this process has NVRTC loaded, by this module or by other code, without loading it."""
+    if load.cache_info().currsize:
+        return True
+    if not sys.platform.startswith("linux"):
+        # No loader to ask without loading: but the bindings cannot have loaded it without being imported.
+        return "cuda.bindings.nvrtc" in sys.modules
+    import ctypes  # noqa: PLC0415 - 1 ms, not at import
+
+    return any(_is_mapped(ctypes, name) for name in _SONAMES)
+
+
+def version() -> tuple[int, int]:
+    """Return NVRTC's version as ``(major, minor)``, asked from NVRTC itself."""
+    return load().version
+
+
+@functools.cache
+def supported_architectures() -> tuple[str, ...]:
+    """Return the architectures that this NVRTC compiles for, from sm_75 up, e.g. ``("sm_75", ..., "sm_121")``.
+
+    NVRTC lists numbers only: ``sm_90a`` and its like exist beside some of them and are found out by compiling.
+    """
+    load()
+    numbers = _checked("nvrtcGetSupportedArchs", _bindings().nvrtcGetSupportedArchs())
+    return tuple(f"sm_{number}" for number in numbers if number >= _OLDEST)
+
+
+def compile_source(
+    name: str,
+    source: str,
+    architecture: str,
+    *,
+    headers: Mapping[str, str],
+    options: tuple[str, ...] = (),
+    output: str = "cubin",
+) -> tuple[bytes, str]:
+    """Compile one translation unit. Threads may call this at once: NVRTC runs outside the GIL.
+
+    Parameters
+    ----------
+    name : str
+        What the log calls the source.
+    source : str
+        CUDA C++ text.
+    architecture : str
+        ``"sm_90"``, ``"sm_90a"``, ….
+    headers : Mapping[str, str]
+        Text by the name in ``#include``; there is no include path besides.
+    options : tuple of str, optional
+        Options after `DEFAULT_OPTIONS`.
+    output : {"cubin", "ptx"}, optional
+        Machine code, or PTX for the virtual architecture of the same number.
+
+    Returns
+    -------
+    (bytes, str)
+        The cubin or PTX, and the log.
+
+    Raises
+    ------
+    CompileError
+        If the source does not compile, or an option is not one of NVRTC's.
+    UnsupportedError
+        If this NVRTC does not know the architecture.
+    NoCompilerError
+        If there is no NVRTC.
+    """
+    base = architecture.rstrip("af")
+    if base not in supported_architectures():
+        raise _unknown_architecture(architecture)
+    target = architecture if output == "cubin" else architecture.replace("sm_", "compute_")
+    arguments = [option.encode() for option in (*DEFAULT_OPTIONS, *options, f"--gpu-architecture={target}")]
+    nvrtc = _bindings()
+    handle = _create(nvrtc, name, source, headers)
+    try:
+        try:
+            _checked("nvrtcCompileProgram", nvrtc.nvrtcCompileProgram(handle, len(arguments), arguments))
+        except CudaError as error:
+            log = _log(nvrtc, handle)
+            if _UNKNOWN_ARCHITECTURE.search(log):
+                raise _unknown_architecture(architecture) from error
+            raise _compile_error(name, log or str(error), {**headers, name: source}) from error
+        image = _fetch("nvrtcGetCUBIN" if output == "cubin" else "nvrtcGetPTX", handle)
+        return image if output == "cubin" else image.rstrip(b"\0"), _log(nvrtc, handle)
+    finally:
+        _checked("nvrtcDestroyProgram", nvrtc.nvrtcDestroyProgram(handle))
+
+
+def _bindings() -> Any:
+    from cuda.bindings import nvrtc  # noqa: PLC0415 - 60 ms to import, and a warm process needs none of it
+
+    return nvrtc
+
+
+def _checked(call: str, result: Any) -> Any:
+    return check(call, result, _bindings().nvrtcGetErrorString)
+
+
+def _create(nvrtc: Any, name: str, source: str, headers: Mapping[str, str]) -> Any:
+    texts = [text.encode() for text in headers.values()]
+    names = [header.encode() for header in headers]
+    result = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), len(names), texts, names)
+    return _checked("nvrtcCreateProgram", result)
+
+
+def _fetch(call: str, handle: Any) -> bytes:
+    nvrtc = _bindings()
+    size = _checked(f"{call}Size", getattr(nvrtc, f"{call}Size")(handle))
+    # NVRTC writes into the buffer. A bytearray, never `b" " * size`: bytes of length 1 are shared by the whole
+    # process, and an empty log is exactly one byte long.
+    buffer = bytearray(size)
+    _checked(call, getattr(nvrtc, call)(handle, buffer))
+    return bytes(buffer)
+
+
+def _log(nvrtc: Any, handle: Any) -> str:
+    size = _checked("nvrtcGetProgramLogSize", nvrtc.nvrtcGetProgramLogSize(handle))
+    buffer = bytearray(size)
+    _checked("nvrtcGetProgramLog", nvrtc.nvrtcGetProgramLog(handle, buffer))
+    return buffer.rstrip(b"\0").decode(errors="replace")
+
+
+def _compile_error(name: str, log: str, texts: Mapping[str, str]) -> CompileError:
+    first = _FIRST_ERROR.search(log)
+    if first is None:  # an option, or the assembler: there is no line of CUDA C++ to show
+        return CompileError(name, log, None, None, None)
+    file, line = first["file"], int(first["line"])
+    lines = texts.get(file, "").split("\n")
+    return CompileError(name, log, file, line, lines[line - 1] if line <= len(lines) else None)
+
+
+def _unknown_architecture(architecture: str) -> UnsupportedError:
+    major, minor = version()
+    known = ", ".join(supported_architectures())
+    return UnsupportedError(
+        f"NVRTC {major}.{minor} does not compile for {architecture}; it knows {known}, and a- and f-variants of some"
+    )
+
+
+def _is_mapped(ctypes: Any, name: str) -> bool:
+    try:
+        ctypes.CDLL(name, mode=os.RTLD_NOLOAD)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,286 @@
+"""Turns a program into a cubin for one architecture: from the disk cache, else with NVRTC."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from lowlevel_reduce.compiler import nvrtc, toolchain
+from lowlevel_reduce.compiler.cache import DiskCache, Stored, make_key, open_cache
+from lowlevel_reduce.compiler.images import cubin_kernels, ptx_kernels
+from lowlevel_reduce.compiler.resources import Resources, parse_resources
+from lowlevel_reduce.compiler.sources import Headers, SourceTree, source_tree
+from lowlevel_reduce.compiler.toolchain import Toolchain
+from lowlevel_reduce.errors import CompileError
+
+__all__ = ["Cubin", "Output", "Program", "compile_many", "compile_program", "entry_name"]
+
+Output = Literal["cubin", "ptx"]
+
+_ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
+# Options that this layer decides, or that let files into a cubin that its cache key does not know.
+_REFUSED = re.compile(r"--?(?:gpu-architecture|arch|include|pre-include|I|time|(?:create-|use-)?pch)")
+
+
+@dataclass(frozen=True)
+class Program:
+    """One translation unit of CUDA C++.
+
+    Attributes
+    ----------
+    name : str
+        What errors and logs call it.
+    source : str
+        The text. Headers of ``cuda_src`` are there for ``#include "x.cuh"``; kernels are ``extern "C"``.
+    options : tuple of str
+        NVRTC options besides the library's own, one string each, e.g. ``("-fmad=false", "--maxrregcount=64")``.
+    """
+
+    name: str
+    source: str
+    options: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.options, tuple):
+            raise TypeError(f"options are a tuple of strings, not {self.options!r}")
+        for option in self.options:
+            if _REFUSED.match(option):
+                raise ValueError(
+                    f"{option!r} is not a program's to choose: this layer sets it, or cannot cache what it does"
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class Cubin:
+    """Compiled code.
+
+    Attributes
+    ----------
+    data : bytes
+        The cubin; the text of the PTX if that was asked for.
+    names : tuple of str
+        The kernels in it, sorted.
+    kernels : Mapping[str, Resources]
+        What each kernel uses. Empty for PTX, which nothing has assembled yet.
+    architecture : str
+        What was asked for, e.g. ``"sm_90"``.
+    nvrtc_version : (int, int)
+        The NVRTC that compiled it.
+    log : str
+        NVRTC's log of the compile, warnings and resource report.
+    program : Program
+        What was compiled.
+    output : {"cubin", "ptx"}
+        What `data` is.
+    from_cache : bool
+        Whether it was read from the disk cache.
+    """
+
+    data: bytes = field(repr=False)
+    names: tuple[str, ...]
+    kernels: Mapping[str, Resources] = field(repr=False)
+    architecture: str
+    nvrtc_version: tuple[int, int]
+    log: str = field(repr=False)
+    program: Program = field(repr=False)
+    output: Output
+    from_cache: bool
+
+
+@dataclass(frozen=True)
+class _Job:
+    program: Program
+    architecture: str
+    output: Output
+    headers: Headers
+
+
+def compile_program(
+    program: Program, architecture: str, *, output: Output = "cubin", tree: SourceTree | None = None
+) -> Cubin:
+    """Compile a program, or load it from the disk cache. Threads may call this at once.
+
+    Parameters
+    ----------
+    program : Program
+        What to compile.
+    architecture : str
+        ``"sm_90"``, ``"sm_90a"``, ``"sm_121"``, ….
+    output : {"cubin", "ptx"}, optional
+        Machine code for that architecture, or PTX for the virtual one of its number (``compute_90``).
+    tree : SourceTree, optional
+        Where headers come from, when not from the ``cuda_src`` of this installation.
+
+    Returns
+    -------
+    Cubin
+        The code, its kernels, and what they use.
+
+    Raises
+    ------
+    CompileError
+        If the program does not compile, includes a header that is not there, or holds no kernel.
+    UnsupportedError
+        If NVRTC does not know the architecture.
+    NoCompilerError
+        If it has to be compiled and NVRTC is missing.
+    CacheError
+        If the cache directory is not safe to use, or cannot be written.
+    """
+    job, cache = _job(program, architecture, output, tree), open_cache()
+    return _from_cache(job, cache) or _compile(job, cache)
+
+
+def compile_many(
+    requests: Sequence[tuple[Program, str]], *, output: Output = "cubin", tree: SourceTree | None = None
+) -> list[Cubin]:
+    """Compile programs for architectures, those that the cache lacks in parallel threads.
+
+    Parameters
+    ----------
+    requests : sequence of (Program, str)
+        Program and architecture; a pair that occurs twice is compiled once.
+    output, tree : optional
+        As for `compile_program`.
+
+    Returns
+    -------
+    list of Cubin
+        In the order of the requests.
+
+    Raises
+    ------
+    ReduceError
+        What `compile_program` raises, for the first request that fails; those not yet begun are dropped.
+    """
+    cache = open_cache()
+    jobs = {request: _job(*request, output, tree) for request in requests}
+    done = {request: cubin for request, job in jobs.items() if (cubin := _from_cache(job, cache)) is not None}
+    missing = [request for request in jobs if request not in done]
+    if missing:
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - 12 ms, and a warm process needs no threads
+
+        nvrtc.load()  # once, before the threads: a missing compiler is one error, not one a thread
+        with ThreadPoolExecutor(thread_name_prefix="nvrtc") as pool:
+            done.update(zip(missing, pool.map(lambda request: _compile(jobs[request], cache), missing), strict=True))
+    return [done[request] for request in requests]
+
+
+def entry_name(
+    *,
+    name: str,
+    source: str,
+    headers_digest: str,
+    options: Sequence[str],
+    architecture: str,
+    output: Output,
+    compiler: Toolchain,
+) -> str:
+    """Return the cache's file name for a compile: a digest over everything that decides its result."""
+    # The name is in because __FILE__ and -lineinfo write it into the code.
+    ingredients = (name, source, headers_digest, architecture, output, str(compiler), *options)
+    return f"{output}-{make_key(*ingredients)}.llr"
+
+
+def _job(program: Program, architecture: str, output: Output, tree: SourceTree | None) -> _Job:
+    if not _ARCHITECTURE.fullmatch(architecture):
+        raise ValueError(f'an architecture is spelled like "sm_90" or "sm_90a", not {architecture!r}')
+    if output not in ("cubin", "ptx"):
+        raise ValueError(f'output is "cubin" or "ptx", not {output!r}')
+    if tree is None:
+        tree = source_tree()
+    return _Job(program, architecture, output, tree.closure(program.name, program.source))
+
+
+def _entry_name(job: _Job, compiler: Toolchain) -> str:
+    return entry_name(
+        name=job.program.name,
+        source=job.program.source,
+        headers_digest=job.headers.digest,
+        options=(*nvrtc.DEFAULT_OPTIONS, *job.program.options),
+        architecture=job.architecture,
+        output=job.output,
+        compiler=compiler,
+    )
+
+
+def _from_cache(job: _Job, cache: DiskCache | None) -> Cubin | None:
+    if cache is None:
+        return None
+    believed = toolchain.identify(cache)
+    stored = cache.load(_entry_name(job, believed))
+    if stored is None and not nvrtc.is_loaded():
+        # A miss needs the compiler anyway. It has the last word on which one it is: the record may be out of date in a
+        # way that its fingerprint does not show.
+        actual = toolchain.ask(cache)
+        if actual != believed:
+            stored = cache.load(_entry_name(job, actual))
+    return None if stored is None else _decode(job, stored)
+
+
+def _compile(job: _Job, cache: DiskCache | None) -> Cubin:
+    program = job.program
+    data, log = nvrtc.compile_source(
+        program.name,
+        program.source,
+        job.architecture,
+        headers=job.headers.files,
+        options=program.options,
+        output=job.output,
+    )
+    names = cubin_kernels(data) if job.output == "cubin" else ptx_kernels(data)
+    if not names:
+        raise CompileError(
+            program.name, 'the program holds no kernel (extern "C" __global__ void ...)', None, None, None
+        )
+    kernels = parse_resources(log, names) if job.output == "cubin" else {}
+    cubin = Cubin(
+        data=data,
+        names=names,
+        kernels=MappingProxyType(kernels),
+        architecture=job.architecture,
+        nvrtc_version=nvrtc.version(),
+        log=log,
+        program=program,
+        output=job.output,
+        from_cache=False,
+    )
+    if cache is not None:
+        cache.store(_entry_name(job, toolchain.ask(cache)), _encode(cubin), data)
+    return cubin
+
+
+def _encode(cubin: Cubin) -> dict[str, Any]:
+    return {
+        "program": cubin.program.name,
+        "architecture": cubin.architecture,
+        "nvrtc_version": list(cubin.nvrtc_version),
+        "names": list(cubin.names),
+        "kernels": {name: asdict(resources) for name, resources in cubin.kernels.items()},
+        "log": cubin.log,
+    }
+
+
+def _decode(job: _Job, stored: Stored) -> Cubin | None:
+    try:
+        return _rebuild(job, stored.metadata, stored.payload)
+    except (KeyError, TypeError, ValueError):  # whole, and named like this entry, but not one that this code wrote
+        return None
+
+
+def _rebuild(job: _Job, held: Mapping[str, Any], data: bytes) -> Cubin:
+    major, minor = held["nvrtc_version"]
+    return Cubin(
+        data=data,
+        names=tuple(held["names"]),
+        kernels=MappingProxyType({name: Resources(**values) for name, values in held["kernels"].items()}),
+        architecture=held["architecture"],
+        nvrtc_version=(major, minor),
+        log=held["log"],
+        program=job.program,
+        output=job.output,
+        from_cache=True,
+    )

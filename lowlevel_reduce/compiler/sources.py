@@ -1,0 +1,174 @@
+"""Finds the CUDA C++ sources, and reads what a program includes from them.
+
+A program may write ``#include "x.cuh"`` for files of ``cuda_src``, always named relative to its root (also from inside
+a subfolder: NVRTC looks headers up by that literal name). Conditions are not evaluated: a header behind ``#if`` counts
+as included, so that the digest can only be too careful.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+
+from lowlevel_reduce.errors import CompileError
+
+__all__ = ["Headers", "SourceTree", "source_root", "source_tree"]
+
+# A string literal is matched only to be skipped: it may hold what looks like the start of a comment.
+_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b[ \t]*(.*?)[ \t\r]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Headers:
+    """The include closure of a program.
+
+    Attributes
+    ----------
+    files : Mapping[str, str]
+        Text by name, as the name is written in ``#include``; sorted by name.
+    digest : str
+        SHA-256 over names and contents, hexadecimal.
+    """
+
+    files: Mapping[str, str]
+    digest: str
+
+
+@dataclass(frozen=True)
+class _File:
+    text: str
+    includes: tuple[tuple[str, int], ...]
+
+
+class SourceTree:
+    """The files below one directory, each read at most once and kept for the life of the process.
+
+    Parameters
+    ----------
+    root : Path
+        The directory that ``#include`` names are relative to.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._files: dict[str, _File] = {}
+        self._lock = threading.Lock()
+
+    def closure(self, program: str, source: str) -> Headers:
+        """Read every header that a source includes, directly or through another one.
+
+        Parameters
+        ----------
+        program : str
+            Name of the source, for error messages.
+        source : str
+            CUDA C++ text.
+
+        Returns
+        -------
+        Headers
+            The headers and their digest.
+
+        Raises
+        ------
+        CompileError
+            If a header is not there; the error carries the ``#include`` that asked for it.
+        """
+        found: dict[str, _File] = {}
+        pending = [(program, _parse(program, program, source))]
+        while pending:
+            includer, file = pending.pop()
+            for name, line in file.includes:
+                if name not in found:
+                    found[name] = self._read(program, name, includer, file.text, line)
+                    pending.append((name, found[name]))
+        files = {name: found[name].text for name in sorted(found)}
+        return Headers(MappingProxyType(files), _digest(files))
+
+    def _read(self, program: str, name: str, includer: str, text: str, line: int) -> _File:
+        with self._lock:
+            if name not in self._files:
+                try:
+                    content = self._path(name).read_text(encoding="utf-8")
+                except (OSError, ValueError) as error:
+                    raise _include_error(
+                        program, f"{name!r} is not a header of {self.root}: {error}", includer, text, line
+                    ) from error
+                self._files[name] = _parse(program, name, content)
+            return self._files[name]
+
+    def _path(self, name: str) -> Path:
+        # A name that leaves the root could pull in a file that differs between machines, and NVRTC knows one header by
+        # one literal name only: "a/../b.cuh" and "b.cuh" would be two files to it, and defeat #pragma once.
+        parts = PurePosixPath(name).parts
+        if not parts or name != "/".join(parts) or ".." in parts or "\\" in name or ":" in name or name.startswith("/"):
+            raise ValueError("a header is named by its plain path below that directory")
+        return self.root.joinpath(*parts)
+
+
+def source_root() -> Path:
+    """Return the ``cuda_src`` directory of this installation.
+
+    A wheel carries it inside the package, a checkout beside the package. The inner place comes first: beside an
+    installed package lies all of site-packages, where the name may be anybody's.
+
+    Raises
+    ------
+    CompileError
+        If neither place has it.
+    """
+    package = Path(__file__).resolve().parent.parent
+    places = (package / "cuda_src", package.parent / "cuda_src")
+    for place in places:
+        if place.is_dir():
+            return place
+    message = f"the CUDA sources are missing (looked for {places[0]} and {places[1]}): reinstall lowlevel-reduce"
+    raise CompileError("cuda_src", message, None, None, None)
+
+
+@functools.cache
+def source_tree() -> SourceTree:
+    """Return the tree over `source_root`, one a process."""
+    return SourceTree(source_root())
+
+
+def _parse(program: str, name: str, text: str) -> _File:
+    bare = _COMMENT.sub(_blank, text)
+    includes: list[tuple[str, int]] = []
+    for match in _INCLUDE.finditer(bare):
+        target = match.group(1)
+        line = bare.count("\n", 0, match.start()) + 1
+        if target.startswith('"') and target.endswith('"') and len(target) > 2:
+            includes.append((target[1:-1], line))
+        elif not target.startswith("<"):
+            # What a macro expands to is not known here, so the header would be missing from the digest.
+            raise _include_error(
+                program, f'cannot follow "#include {target}": write the name in quotes', name, text, line
+            )
+    return _File(text, tuple(includes))
+
+
+def _blank(match: re.Match[str]) -> str:
+    token = match.group()
+    return token if token.startswith('"') else " " + "\n" * token.count("\n")
+
+
+def _include_error(program: str, message: str, file: str, text: str, line: int) -> CompileError:
+    return CompileError(program, message, file, line, text.split("\n")[line - 1])
+
+
+def _digest(files: Mapping[str, str]) -> str:
+    digest = hashlib.sha256()
+    for name, text in files.items():
+        for part in (name.encode(), text.encode()):
+            # The length first: otherwise moving text from a name to a content would leave the digest as it was.
+            digest.update(len(part).to_bytes(8, "little"))
+            digest.update(part)
+    return digest.hexdigest()

@@ -1,0 +1,138 @@
+"""Says which NVRTC compiles here, without loading it where an earlier process has left a record.
+
+A cache key holds NVRTC's version, and loading 60 to 100 MB of compiler to learn it would cost a hundred times the rest
+of a lookup. The record is kept under a fingerprint of what decides which file is loaded, and counts while that file
+and the directory around it are unchanged.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lowlevel_reduce.compiler import nvrtc
+from lowlevel_reduce.compiler.cache import DiskCache, make_key
+from lowlevel_reduce.errors import CacheError
+
+__all__ = ["Toolchain", "ask", "fingerprint", "identify", "recall"]
+
+# The distributions that bring NVRTC or choose it, as their metadata directories are named.
+_DISTRIBUTIONS = (
+    "nvidia_cuda_nvrtc",
+    "nvidia_cuda_nvrtc_cu12",
+    "nvidia_cuda_nvrtc_cu13",
+    "cuda_bindings",
+    "cuda_pathfinder",
+)
+_VARIABLES = ("CUDA_PATH", "CUDA_HOME", "CONDA_PREFIX", "LD_LIBRARY_PATH")
+if sys.platform == "win32":
+    _VARIABLES = (*_VARIABLES, "PATH")  # where the loader of DLLs looks
+_LINKER_CACHE = "/etc/ld.so.cache"  # rewritten whenever a system-wide library comes or goes
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """What a cubin depends on in its compiler.
+
+    Attributes
+    ----------
+    version : (int, int)
+        NVRTC's version.
+    library_bytes : int
+        Size of its library, 0 where the file is not known. Patch releases share a version and differ in size: a
+        miscompilation that one of them mended must not live on in the cache.
+    """
+
+    version: tuple[int, int]
+    library_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.version[0]}.{self.version[1]}/{self.library_bytes}"
+
+
+def identify(cache: DiskCache | None) -> Toolchain:
+    """Return the NVRTC that this process compiles with: from the record if there is a valid one, else by loading it.
+
+    An NVRTC that is loaded already is asked, whoever loaded it; so is it when there is no cache.
+    """
+    if cache is not None and not nvrtc.is_loaded():
+        recorded = recall(cache)
+        if recorded is not None:
+            return recorded
+    return ask(cache)
+
+
+def ask(cache: DiskCache | None) -> Toolchain:
+    """Load NVRTC, ask it, and leave a record for the next process."""
+    library = nvrtc.load()
+    file = None if library.path is None else _describe_file(library.path)
+    toolchain = Toolchain(library.version, 0 if file is None else file["size"])
+    # An NVRTC that other code had loaded is this process's matter: the environment leads the next one elsewhere.
+    if cache is not None and file is not None and library.chosen and recall(cache) != toolchain:
+        _record(cache, {"version": list(library.version), "file": file})
+    return toolchain
+
+
+def recall(cache: DiskCache) -> Toolchain | None:
+    """Return what an earlier process recorded, if nothing has changed since."""
+    stored = cache.load(_record_name())
+    if stored is None:
+        return None
+    try:
+        file = stored.metadata["file"]
+        if _describe_file(file["path"]) != file:
+            return None
+        major, minor = stored.metadata["version"]
+        return Toolchain((major, minor), file["size"])
+    except (KeyError, TypeError, ValueError):  # whole, and named like a record, but not one that this code wrote
+        return None
+
+
+def fingerprint() -> str:
+    """Return a digest of everything outside the library's file that decides which file is loaded."""
+    variables = [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
+    linker = _describe_file(_LINKER_CACHE)
+    return make_key(*_distributions(sys.path), "variables", *variables, "linker", repr(linker))
+
+
+def _record(cache: DiskCache, metadata: dict[str, Any]) -> None:
+    try:
+        cache.store(_record_name(), metadata, b"")
+    except CacheError:
+        # The record only saves time. In a read-only cache a hit has to work, and after a miss the store of the compiled
+        # entry fails for the same reason and raises.
+        return
+
+
+def _record_name() -> str:
+    return f"toolchain-{fingerprint()}.llr"
+
+
+def _describe_file(path: str) -> dict[str, Any] | None:
+    try:
+        info = os.stat(path)
+        # The directory too: a libnvrtc of another major that is installed beside this one would be loaded instead.
+        parent = os.stat(os.path.dirname(path))
+    except OSError:
+        return None
+    return {"path": path, "size": info.st_size, "mtime_ns": info.st_mtime_ns, "directory_mtime_ns": parent.st_mtime_ns}
+
+
+def _distributions(path: Iterable[str]) -> Iterator[str]:
+    # What importlib.metadata.version says, from the names of the metadata directories: importing that module takes
+    # 30 ms, listing site-packages 0.2.
+    for directory in path:
+        try:
+            names = os.listdir(directory or ".")
+        except OSError:
+            continue  # sys.path also holds zip files and places that do not exist
+        for name in sorted(names):
+            stem, extension = os.path.splitext(name)
+            if (
+                extension in {".dist-info", ".egg-info"}
+                and stem.partition("-")[0].lower().replace(".", "_") in _DISTRIBUTIONS
+            ):
+                yield name

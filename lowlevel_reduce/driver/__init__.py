@@ -1,0 +1,51 @@
+"""The driver layer: contexts, streams, memory, libraries and launches, straight on the CUDA driver API.
+
+Importing it makes no driver call; the driver is initialised at the first one, and chosen by `binding`.
+"""
+
+from __future__ import annotations
+
+from lowlevel_reduce.driver import binding, occupancy
+from lowlevel_reduce.driver.binding import available, version, why_unavailable
+from lowlevel_reduce.driver.context import Context
+from lowlevel_reduce.driver.device import Device
+from lowlevel_reduce.driver.event import Event
+from lowlevel_reduce.driver.graph import Graph, GraphExec
+from lowlevel_reduce.driver.launch import (
+    AccessPolicyWindow,
+    BoundKernel,
+    LaunchCompletionEvent,
+    LaunchConfig,
+    ProgrammaticEvent,
+    launch,
+    native_config,
+)
+from lowlevel_reduce.driver.library import Kernel, Library
+from lowlevel_reduce.driver.memory import Buffer, PointerInfo, pointer_info
+from lowlevel_reduce.driver.stream import Stream
+
+__all__ = [
+    "AccessPolicyWindow",
+    "BoundKernel",
+    "Buffer",
+    "Context",
+    "Device",
+    "Event",
+    "Graph",
+    "GraphExec",
+    "Kernel",
+    "LaunchCompletionEvent",
+    "LaunchConfig",
+    "Library",
+    "PointerInfo",
+    "ProgrammaticEvent",
+    "Stream",
+    "available",
+    "binding",
+    "launch",
+    "native_config",
+    "occupancy",
+    "pointer_info",
+    "version",
+    "why_unavailable",
+]

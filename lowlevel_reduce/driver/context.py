@@ -1,0 +1,215 @@
+"""Contexts: borrowed, retained or created, and pushed for the length of a block."""
+
+from __future__ import annotations
+
+import functools
+from types import TracebackType
+from typing import Any
+
+from lowlevel_reduce.driver import binding
+from lowlevel_reduce.driver.device import Device
+from lowlevel_reduce.driver.handle import Handle, Life
+from lowlevel_reduce.errors import CudaError, ReduceError, UnsupportedError
+
+__all__ = ["Context", "current_handle"]
+
+
+class Context(Handle):
+    """A CUDA context. Make one with `current`, `primary`, `create` or `from_handle`.
+
+    Making one never changes what is current; `pushed` does, for the length of a ``with`` block. A ``with`` block
+    over the context itself closes it, as with every handle.
+
+    Close what was made in a context before the context: what is left dies with a created context, and is left to the
+    driver with a primary one.
+    """
+
+    __slots__ = ("_device", "_identity", "_life")
+
+    _noun = "context"
+
+    _device: Device | None
+    _identity: int
+    _life: Life
+
+    @classmethod
+    def current(cls) -> Context | None:
+        """Return the calling thread's current context, borrowed, or None."""
+        handle = current_handle()
+        return cls.from_handle(handle) if handle else None
+
+    @classmethod
+    def current_or_primary(cls, device: Device | int = 0) -> Context:
+        """Return the current context, borrowed; without one, the primary context of `device`, retained until closed."""
+        return cls.current() or cls.primary(device)
+
+    @classmethod
+    def primary(cls, device: Device | int = 0) -> Context:
+        """Retain the primary context of `device`, the one that the CUDA runtime uses; ``close()`` releases it."""
+        device = Device.of(device)
+        handle = int(binding.call("cuDevicePrimaryCtxRetain", device.handle))
+        life = Life()
+        release = functools.partial(_release, binding.selected(), life, "cuDevicePrimaryCtxRelease", device.handle)
+        return cls._of(handle, release, None, life, device)
+
+    @classmethod
+    def create(cls, device: Device | int = 0, *, flags: int = 0) -> Context:
+        """Create a context of its own on `device`, not current anywhere; ``close()`` destroys it and all that it holds.
+
+        Parameters
+        ----------
+        device : Device or int
+            Where.
+        flags : int
+            Bits of ``CUctx_flags``: how a thread waits, for one.
+        """
+        device = Device.of(device)
+        handle = int(_create(flags, device.handle))
+        popped = int(binding.call("cuCtxPopCurrent"))
+        if popped != handle:
+            raise ReduceError(f"cuCtxCreate made {handle:#x}, but {popped:#x} was current after it")
+        life = Life()
+        return cls._of(
+            handle, functools.partial(_release, binding.selected(), life, "cuCtxDestroy", handle), None, life, device
+        )
+
+    @classmethod
+    def from_handle(cls, handle: int, owner: Any = None) -> Context:
+        """Borrow somebody's ``CUcontext``; `owner` is kept alive, and the context is never destroyed here."""
+        if not int(handle):
+            raise ValueError("a null handle is no context")
+        return cls._of(int(handle), None, owner, Life(), None)
+
+    @classmethod
+    def _of(cls, handle: int, release: Any, owner: Any, life: Life, device: Device | None) -> Context:
+        self = cls.__new__(cls)
+        self._life = life
+        self._identity = handle
+        self._device = device
+        self._adopt(handle, release, owner)
+        return self
+
+    @property
+    def life(self) -> Life:
+        """What the releases of everything made in this context look at first."""
+        return self._life
+
+    @property
+    def id(self) -> int:
+        """The driver's number of this context, never used again in this process, unlike its handle."""
+        return int(binding.call("cuCtxGetId", self.handle))
+
+    @property
+    def device(self) -> Device:
+        """The device of this context."""
+        if self._device is None:
+            with self.pushed():
+                # A CUdevice is the device's ordinal.
+                self._device = Device(int(binding.call("cuCtxGetDevice")))
+        return self._device
+
+    @property
+    def multiprocessor_count(self) -> int:
+        """Multiprocessors that this context may use: fewer than the device's in a green context."""
+        handle, kind = self.handle, binding.native().CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+        try:
+            return int(binding.call("cuCtxGetDevResource", handle, kind).sm.smCount)
+        except UnsupportedError:  # before CUDA 12.4 there was neither the call nor a green context
+            return self.device.multiprocessor_count
+        except CudaError as error:  # the device has no resources to split (old, or under MPS): the context has it all
+            if error.name not in ("CUDA_ERROR_NOT_SUPPORTED", "CUDA_ERROR_INVALID_RESOURCE_TYPE"):
+                raise
+            return self.device.multiprocessor_count
+
+    def synchronize(self) -> None:
+        """Block until all work of this context is done."""
+        with self.pushed():
+            binding.call("cuCtxSynchronize")
+
+    def pushed(self) -> _Pushed:
+        """Make this context the calling thread's current one for the length of a ``with`` block.
+
+        What was current before is current afterwards, also when the block raises.
+
+        Raises
+        ------
+        ReduceError
+            At the end, if the block left another context on the stack or took one off it; the stack is put right first.
+        """
+        return _Pushed(self.handle)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Context):
+            return NotImplemented
+        return self is other or (self._handle is not None and self._handle == other._handle)
+
+    def __hash__(self) -> int:
+        return hash((Context, self._identity))  # not the handle: a hash must outlive close()
+
+
+class _Pushed:
+    """One push and its pop, on one thread."""
+
+    __slots__ = ("_before", "_ours")
+
+    def __init__(self, ours: int) -> None:
+        self._ours = ours
+        self._before = 0
+
+    def __enter__(self) -> None:
+        # Already current is the common case in a runtime: then one query replaces the push and the pop.
+        self._before = current_handle()
+        if self._before != self._ours:
+            binding.call("cuCtxPushCurrent", self._ours)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        left = current_handle()
+        balanced = left == self._ours
+        if balanced and self._before != self._ours:
+            binding.call("cuCtxPopCurrent")
+            balanced = current_handle() == self._before
+        if not balanced:
+            self._restore()
+            if kind is None:  # an error under way says more than this one
+                raise ReduceError(
+                    f"the block that had context {self._ours:#x} current ended with {left:#x} current: "
+                    f"a push and its pop did not match; {self._before:#x} is current again"
+                )
+
+    def _restore(self) -> None:
+        # The driver does not tell how deep its stack is, only what lies on top: take off what the block left until
+        # our own context or the bottom appears.
+        taken: list[int] = []
+        while (top := current_handle()) not in (0, self._ours, self._before):
+            taken.append(top)
+            binding.call("cuCtxPopCurrent")
+        if self._ours != self._before and top == self._ours:
+            while current_handle() == self._ours:
+                binding.call("cuCtxPopCurrent")
+        elif not top:  # what was current before is not there any more: the block took it off too
+            for handle in reversed(taken):
+                binding.call("cuCtxPushCurrent", handle)
+            if self._before:
+                binding.call("cuCtxPushCurrent", self._before)
+        if current_handle() != self._before:
+            binding.call("cuCtxSetCurrent", self._before or None)
+
+
+def current_handle() -> int:
+    """Return the handle of the calling thread's current context, 0 if there is none."""
+    return int(binding.call("cuCtxGetCurrent"))
+
+
+def _create(flags: int, device: int) -> Any:
+    import cuda.bindings  # noqa: PLC0415 - creating a context is rare
+
+    # Bindings 13 put the creation parameters first; 12.9 takes only flags and device.
+    parameters = () if int(cuda.bindings.__version__.split(".", 1)[0]) < 13 else (None,)
+    return binding.call("cuCtxCreate", *parameters, flags, device)
+
+
+def _release(implementation: binding.Implementation, life: Life, name: str, handle: int) -> None:
+    life.over = True
+    implementation.call(name, handle)

@@ -1,0 +1,307 @@
+"""Device and pinned memory: allocated, borrowed, copied and filled, with every byte count checked."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lowlevel_reduce.driver import binding
+from lowlevel_reduce.driver.context import Context
+from lowlevel_reduce.driver.handle import Handle, Life
+from lowlevel_reduce.driver.pointers import PointerInfo, pointer_info
+from lowlevel_reduce.driver.stream import Stream
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Buffer", "PointerInfo", "pointer_info"]
+
+_PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE: pinned for every context, not only the one that asked
+_KINDS = ("device", "pinned")
+
+
+class Buffer(Handle):
+    """A run of bytes that the GPU can address. Make one with `allocate`, `allocate_async`, `pinned` or `from_pointer`.
+
+    A buffer of zero bytes is legal: its pointer is 0, and nothing is allocated.
+    """
+
+    __slots__ = ("_context", "_kind", "_size_bytes", "_stream")
+
+    _noun = "buffer"
+
+    _size_bytes: int
+    _context: Context | None
+    _kind: str
+    _stream: Stream | None
+
+    @classmethod
+    def allocate(cls, size_bytes: int, context: Context | None = None) -> Buffer:
+        """Allocate device memory, aligned to at least 256 bytes; its content is undefined.
+
+        Parameters
+        ----------
+        size_bytes : int
+            How much.
+        context : Context, optional
+            Where; without one the current context, else the primary one of device 0.
+        """
+        context = context or Context.current_or_primary()
+        return cls._allocate(size_bytes, context, kind="device", allocate="cuMemAlloc", options=(), free="cuMemFree")
+
+    @classmethod
+    def pinned(cls, size_bytes: int, context: Context | None = None) -> Buffer:
+        """Allocate page-locked host memory, which every context can copy to and from without staging."""
+        context = context or Context.current_or_primary()
+        return cls._allocate(
+            size_bytes, context, kind="pinned", allocate="cuMemHostAlloc", options=(_PORTABLE,), free="cuMemFreeHost"
+        )
+
+    @classmethod
+    def allocate_async(cls, size_bytes: int, stream: Stream) -> Buffer:
+        """Allocate device memory from the device's pool, in the order of `stream`; returns at once.
+
+        The memory may be used by `stream` from here on, and by others that wait for it. It is given back in the order
+        of `stream` too, or of the one that ``close(stream=...)`` names.
+        """
+        stream = Stream.of(stream)
+        context, pointer = stream.context, 0
+        if _checked_size(size_bytes):
+            with context.pushed():
+                pointer = int(binding.call("cuMemAllocAsync", size_bytes, stream.handle))
+        self = cls.__new__(cls)
+        # The partial holds the stream: a stream that is still owned must not be destroyed before the free.
+        release = functools.partial(_free_async, binding.selected(), context.life, context.handle, stream, pointer)
+        self._fill_in(pointer, size_bytes, context=context, kind="device", release=release if pointer else None)
+        self._stream = stream
+        return self
+
+    @classmethod
+    def from_pointer(
+        cls, pointer: int, size_bytes: int, *, context: Context | None = None, owner: Any = None, kind: str = "device"
+    ) -> Buffer:
+        """Borrow somebody's memory; `owner` is kept alive, and the memory is never freed here.
+
+        Parameters
+        ----------
+        pointer : int
+            Its address.
+        size_bytes : int
+            How much of it.
+        context : Context, optional
+            Its context; without one the current context at each use, else the primary one of device 0.
+        owner : object, optional
+            Whatever holds the memory.
+        kind : str
+            "device" or "pinned".
+        """
+        if kind not in _KINDS:
+            raise ValueError(f'kind is "device" or "pinned", not {kind!r}')
+        if not 0 <= pointer < 2**64 or (_checked_size(size_bytes) and not pointer):
+            raise ValueError(f"{pointer:#x} is not the address of {size_bytes} bytes")
+        self = cls.__new__(cls)
+        self._fill_in(int(pointer), size_bytes, context=context, kind=kind, owner=owner)
+        return self
+
+    @classmethod
+    def _allocate(
+        cls, size_bytes: int, context: Context, *, kind: str, allocate: str, options: tuple[int, ...], free: str
+    ) -> Buffer:
+        pointer = 0
+        if _checked_size(size_bytes):
+            with context.pushed():
+                pointer = int(binding.call(allocate, size_bytes, *options))
+        release = functools.partial(_free, binding.selected(), context.life, context.handle, free, pointer)
+        self = cls.__new__(cls)
+        self._fill_in(pointer, size_bytes, context=context, kind=kind, release=release if pointer else None)
+        return self
+
+    def _fill_in(
+        self,
+        pointer: int,
+        size_bytes: int,
+        *,
+        context: Context | None,
+        kind: str,
+        release: Any = None,
+        owner: Any = None,
+    ) -> None:
+        self._size_bytes = size_bytes
+        self._context = context
+        self._kind = kind
+        self._stream = None
+        self._adopt(pointer, release, owner)
+
+    def close(self, *, stream: Stream | None = None) -> None:
+        """Free the memory if it is owned; a second call does nothing.
+
+        Parameters
+        ----------
+        stream : Stream, optional
+            For memory of `allocate_async` only: free it in the order of this stream instead of its own.
+        """
+        if stream is not None:
+            if self._stream is None:
+                raise ValueError("only memory allocated in stream order can be freed in a stream's order")
+            if isinstance(self._release, functools.partial):
+                *rest, _, pointer = self._release.args
+                self._release = functools.partial(self._release.func, *rest, Stream.of(stream), pointer)
+        super().close()
+
+    @property
+    def pointer(self) -> int:
+        """The address of the first byte.
+
+        Raises
+        ------
+        ValueError
+            If the buffer is closed.
+        """
+        return self.handle
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes it has."""
+        return self._size_bytes
+
+    @property
+    def kind(self) -> str:
+        """Either "device" or "pinned"."""
+        return self._kind
+
+    @property
+    def context(self) -> Context:
+        """The context it was made in or borrowed with, else the current one, else the primary one of device 0."""
+        return self._context or Context.current_or_primary()
+
+    def __len__(self) -> int:
+        return self._size_bytes
+
+    def host_view(self) -> NDArray[np.uint8]:
+        """Return pinned memory as an array of bytes that shares it and keeps it alive; ``close()`` still frees it.
+
+        Raises
+        ------
+        ValueError
+            If it is device memory, which the host cannot address.
+        """
+        if self._kind != "pinned":
+            raise ValueError("device memory has no host view: copy it with copy_to")
+        if not self._size_bytes:
+            return np.empty(0, np.uint8)
+        array = (ctypes.c_uint8 * self._size_bytes).from_address(self.pointer)
+        array._buffer = self  # type: ignore[attr-defined]
+        return np.frombuffer(memoryview(array), np.uint8)
+
+    def copy_from(self, source: Any, *, stream: Stream | None = None, size_bytes: int | None = None) -> None:
+        """Copy `source` into the beginning of this buffer.
+
+        Parameters
+        ----------
+        source : Buffer, array or object with the buffer protocol
+            Host objects must be contiguous.
+        stream : Stream, optional
+            Without one the copy is done when the call returns. With one it is only put into the stream: the source
+            must then stay as it is until the stream has passed it. From pageable host memory the driver takes a staged
+            copy before it returns, and the overlap is lost: use pinned memory for that.
+        size_bytes : int, optional
+            How much; without it source and buffer must have the same size.
+
+        Raises
+        ------
+        ValueError
+            If the sizes differ, `size_bytes` exceeds one of them, or a host object is not contiguous.
+        """
+        pointer, available, keep = _span(source, writable=False)
+        self._copy(self.pointer, pointer, _agreed(size_bytes, available, self._size_bytes), stream)
+        del keep  # held until the copy was made, or put into the stream
+
+    def copy_to(self, destination: Any, *, stream: Stream | None = None, size_bytes: int | None = None) -> None:
+        """Copy the beginning of this buffer into `destination`, which if on the host must be contiguous and writable.
+
+        Parameters and errors are those of `copy_from`. With a stream, the destination must live until the stream has
+        passed the copy; a copy into pageable host memory does not return before that anyway.
+        """
+        pointer, available, keep = _span(destination, writable=True)
+        self._copy(pointer, self.pointer, _agreed(size_bytes, self._size_bytes, available), stream)
+        del keep
+
+    def fill(self, byte: int, *, stream: Stream | None = None) -> None:
+        """Set every byte to `byte`, 0 to 255; with a stream in its order, else before the call returns."""
+        if not 0 <= byte <= 255:
+            raise ValueError(f"a byte is 0 to 255, not {byte}")
+        if self.pointer and self._size_bytes:
+            self._enqueue(stream, "cuMemsetD8Async", self.pointer, byte, self._size_bytes)
+
+    def _copy(self, destination: int, source: int, size_bytes: int, stream: Stream | None) -> None:
+        if size_bytes:
+            # Addresses are unified, so one call serves every pair of memories: the driver knows which is which.
+            self._enqueue(stream, "cuMemcpyAsync", destination, source, size_bytes)
+
+    def _enqueue(self, stream: Stream | None, name: str, *args: int) -> None:
+        # Without a stream: the legacy one, waited for. The driver's own synchronous calls do not wait for every pair
+        # of memories (a copy within the device returns at once).
+        target = Stream.legacy(self.context) if stream is None else Stream.of(stream)
+        with target.context.pushed():
+            binding.call(name, *args, target.handle)
+            if stream is None:
+                binding.call("cuStreamSynchronize", target.handle)
+
+
+def _checked_size(size_bytes: int) -> int:
+    if isinstance(size_bytes, bool) or not isinstance(size_bytes, (int, np.integer)):
+        raise TypeError(f"size_bytes is an int, not {type(size_bytes).__name__}")
+    if size_bytes < 0:
+        raise ValueError(f"size_bytes is not negative: {size_bytes}")
+    return int(size_bytes)
+
+
+def _agreed(size_bytes: int | None, source: int, destination: int) -> int:
+    if size_bytes is None:
+        if source != destination:
+            raise ValueError(f"the source has {source} bytes, the destination {destination}: say size_bytes")
+        return source
+    if _checked_size(size_bytes) > min(source, destination):
+        raise ValueError(f"{size_bytes} bytes exceed the source's {source} or the destination's {destination}")
+    return size_bytes
+
+
+def _span(obj: Any, *, writable: bool) -> tuple[int, int, Any]:
+    """Return the address and byte count of a buffer or host object, and what keeps them valid."""
+    if isinstance(obj, Buffer):
+        return obj.pointer, obj.size_bytes, obj
+    # ml_dtypes arrays export no buffer, so an array is taken as it is; np.asarray of a list would silently copy.
+    array = obj if isinstance(obj, np.ndarray) else np.asarray(memoryview(obj))
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
+        raise ValueError(f"a host array must be contiguous; this one has strides {array.strides}")
+    if writable and not array.flags.writeable:
+        raise ValueError("the destination is read-only")
+    return int(array.ctypes.data), array.nbytes, array
+
+
+def _free(implementation: binding.Implementation, life: Life, context: int, name: str, pointer: int) -> None:
+    if life.over:
+        return
+    implementation.call("cuCtxPushCurrent", context)
+    try:
+        implementation.call(name, pointer)
+    finally:
+        implementation.call("cuCtxPopCurrent")
+
+
+def _free_async(implementation: binding.Implementation, life: Life, context: int, stream: Stream, pointer: int) -> None:
+    if life.over:
+        return
+    implementation.call("cuCtxPushCurrent", context)
+    try:
+        if stream.is_closed:
+            # Its order is lost with it. cuMemFree takes pool memory too, but does not wait for those who still use it.
+            implementation.call("cuCtxSynchronize")
+            implementation.call("cuMemFree", pointer)
+        else:
+            implementation.call("cuMemFreeAsync", pointer, stream.handle)
+    finally:
+        implementation.call("cuCtxPopCurrent")

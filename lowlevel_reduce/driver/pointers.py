@@ -1,0 +1,71 @@
+"""What the driver knows about an address: which kind of memory it is, whose, and how far the allocation reaches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lowlevel_reduce.driver import binding
+from lowlevel_reduce.errors import CudaError
+
+__all__ = ["PointerInfo", "pointer_info"]
+
+_ASKED = ("MEMORY_TYPE", "CONTEXT", "DEVICE_ORDINAL", "RANGE_START_ADDR", "RANGE_SIZE", "IS_MANAGED")
+_HOST, _DEVICE, _UNIFIED = 1, 2, 4  # CUmemorytype
+
+
+@dataclass(frozen=True)
+class PointerInfo:
+    """What the driver knows about an address.
+
+    Attributes
+    ----------
+    kind : str
+        "device", "host" (pinned or registered), "managed", or "unregistered": plain host memory, or nothing at all.
+    context_handle : int or None
+        The context of the allocation; None if it belongs to no context, as memory from a pool does.
+    device_ordinal : int or None
+        The device of the allocation; None if the driver does not know the address.
+    base, size_bytes : int
+        The allocation that holds the address; 0 if the driver does not know it.
+    """
+
+    kind: str
+    context_handle: int | None
+    device_ordinal: int | None
+    base: int
+    size_bytes: int
+
+
+_UNREGISTERED = PointerInfo("unregistered", None, None, 0, 0)
+
+
+def pointer_info(pointer: int) -> PointerInfo:
+    """Ask the driver about the address `pointer`. An address that it does not know is an answer, not an error.
+
+    Raises
+    ------
+    ValueError
+        If `pointer` is not an address of 64 bits.
+    """
+    if not 0 <= pointer < 2**64:
+        raise ValueError(f"{pointer} is not a 64-bit address")
+    enumeration = binding.native().CUpointer_attribute
+    attributes = [getattr(enumeration, f"CU_POINTER_ATTRIBUTE_{name}") for name in _ASKED]
+    try:
+        # Unlike the singular call, this one answers zeros for what does not apply, e.g. the context of pool memory.
+        values = binding.call("cuPointerGetAttributes", len(attributes), attributes, pointer)
+    except CudaError as error:
+        if error.name not in ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_CONTEXT"):
+            raise
+        return _UNREGISTERED
+    memory_type, context, ordinal, base, size_bytes, is_managed = (int(value or 0) for value in values)
+    kind = _kind(memory_type, bool(is_managed))
+    if kind == "unregistered":
+        return _UNREGISTERED
+    return PointerInfo(kind, context or None, ordinal if ordinal >= 0 else None, base, size_bytes)
+
+
+def _kind(memory_type: int, is_managed: bool) -> str:
+    if is_managed or memory_type == _UNIFIED:
+        return "managed"
+    return {_DEVICE: "device", _HOST: "host"}.get(memory_type, "unregistered")

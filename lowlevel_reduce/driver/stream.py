@@ -1,0 +1,207 @@
+"""Streams: made, borrowed, or taken from any object that speaks the ``__cuda_stream__`` protocol."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from lowlevel_reduce.driver import binding
+from lowlevel_reduce.driver.context import Context
+from lowlevel_reduce.driver.event import Event, ready
+from lowlevel_reduce.driver.handle import Handle, Life
+from lowlevel_reduce.errors import ReduceError
+
+__all__ = ["Stream"]
+
+_NULL, _LEGACY, _PER_THREAD = 0, 1, 2  # the driver's special handles, valid in every context
+_NON_BLOCKING = 1
+_SYNCHRONIZATION = {"auto": 1, "spin": 2, "yield": 3, "blocking_sync": 4}
+
+
+class Stream(Handle):
+    """A CUDA stream. Make one with `create`, `from_handle`, `legacy`, `per_thread` or `of`.
+
+    Every method works in the stream's own context, whatever is current, and leaves what is current as it was.
+    """
+
+    __slots__ = ("_context",)
+
+    _noun = "stream"
+
+    _context: Context | None
+
+    @classmethod
+    def create(cls, context: Context | None = None, *, non_blocking: bool = True, priority: int = 0) -> Stream:
+        """Create a stream.
+
+        Parameters
+        ----------
+        context : Context, optional
+            Where; without one the current context, else the primary one of device 0.
+        non_blocking : bool
+            Whether it does without the implicit synchronisation with the legacy default stream.
+        priority : int
+            0 is the lowest; the device's range ends at a negative number, the greatest priority.
+
+        Raises
+        ------
+        ValueError
+            If the priority lies outside the device's range.
+        """
+        context = context or Context.current_or_primary()
+        with context.pushed():
+            least, greatest = binding.call("cuCtxGetStreamPriorityRange")
+            if not greatest <= priority <= least:
+                raise ValueError(
+                    f"priority {priority} is outside this device's range, {greatest} (greatest) to {least}"
+                )
+            flags = _NON_BLOCKING if non_blocking else 0
+            handle = int(binding.call("cuStreamCreateWithPriority", flags, priority))
+        release = functools.partial(_destroy, binding.selected(), context.life, handle)
+        return cls._of(handle, release, None, context)
+
+    @classmethod
+    def from_handle(cls, handle: int, *, context: Context | None = None, owner: Any = None) -> Stream:
+        """Borrow somebody's ``CUstream``, or one of the special handles 0, 1 and 2.
+
+        Parameters
+        ----------
+        handle : int
+            The address. An address that is no stream is undefined behaviour in the driver.
+        context : Context, optional
+            Its context; without one the driver is asked, for a special handle at every use.
+        owner : object, optional
+            Kept alive as long as this object; the stream is never destroyed here.
+        """
+        if int(handle) < 0:
+            raise ValueError(f"a stream handle is not negative: {handle}")
+        return cls._of(int(handle), None, owner, context)
+
+    @classmethod
+    def legacy(cls, context: Context | None = None) -> Stream:
+        """Return the legacy default stream of `context`, or of whatever is current at each use."""
+        return cls._of(_LEGACY, None, None, context)
+
+    @classmethod
+    def per_thread(cls, context: Context | None = None) -> Stream:
+        """Return the calling thread's default stream of `context`, or of whatever is current at each use."""
+        return cls._of(_PER_THREAD, None, None, context)
+
+    @classmethod
+    def of(cls, obj: Any) -> Stream:
+        """Return `obj` if it is a `Stream`, else borrow from its ``__cuda_stream__()`` and keep it alive.
+
+        Raises
+        ------
+        TypeError
+            If `obj` is neither. A bare integer is refused: say ``Stream.from_handle(handle)``, and mean it.
+        """
+        if isinstance(obj, cls):
+            return obj
+        if isinstance(obj, int):
+            raise TypeError("a bare integer is not taken for a stream: use Stream.from_handle(handle)")
+        protocol = getattr(obj, "__cuda_stream__", None)
+        if not callable(protocol):
+            raise TypeError(f"a stream is a Stream or has __cuda_stream__(), not {type(obj).__name__}")
+        version, handle = protocol()
+        if version != 0:
+            raise TypeError(f"{type(obj).__name__}.__cuda_stream__() speaks version {version}; only 0 is known")
+        return cls.from_handle(handle, owner=obj)
+
+    @classmethod
+    def _of(cls, handle: int, release: Any, owner: Any, context: Context | None) -> Stream:
+        self = cls.__new__(cls)
+        self._context = context
+        self._adopt(handle, release, owner)
+        return self
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return (0, handle): the protocol by which other libraries take this stream."""
+        return 0, self.handle
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it is one of the special handles: null, legacy or per-thread."""
+        return self.handle <= _PER_THREAD
+
+    @property
+    def context(self) -> Context:
+        """The stream's context; for a special handle the one that it was given, else the current one.
+
+        Raises
+        ------
+        ReduceError
+            If a special handle has neither.
+        """
+        if self._context is not None:
+            return self._context
+        if not self.is_default:
+            self._context = Context.from_handle(int(binding.call("cuStreamGetCtx", self.handle)), owner=self._owner)
+            return self._context
+        current = Context.current()
+        if current is None:
+            raise ReduceError("a default stream belongs to the current context, and none is current: give it a context")
+        return current
+
+    @property
+    def id(self) -> int:
+        """The driver's number of this stream, unique in this process."""
+        return int(self._ask("cuStreamGetId"))
+
+    @property
+    def priority(self) -> int:
+        """Its priority: 0 is the lowest, negative is greater."""
+        return int(self._ask("cuStreamGetPriority"))
+
+    @property
+    def is_capturing(self) -> bool:
+        """Whether work put into it is captured into a graph rather than run; true of an invalidated capture too."""
+        return bool(int(self._ask("cuStreamIsCapturing")))
+
+    @property
+    def synchronization_policy(self) -> str:
+        """How a thread waits in ``synchronize()``: "auto", "spin", "yield" or "blocking_sync"."""
+        number = int(self._ask("cuStreamGetAttribute", _synchronization_attribute()).syncPolicy)
+        return {value: name for name, value in _SYNCHRONIZATION.items()}.get(number, "auto")
+
+    @synchronization_policy.setter
+    def synchronization_policy(self, policy: str) -> None:
+        if policy not in _SYNCHRONIZATION:
+            raise ValueError(f"synchronization_policy is one of {', '.join(_SYNCHRONIZATION)}, not {policy!r}")
+        native = binding.native()
+        value = native.CUstreamAttrValue()
+        value.syncPolicy = native.CUsynchronizationPolicy(_SYNCHRONIZATION[policy])
+        self._ask("cuStreamSetAttribute", _synchronization_attribute(), value)
+
+    def synchronize(self) -> None:
+        """Block until all work put into the stream so far is done."""
+        self._ask("cuStreamSynchronize")
+
+    def query(self) -> bool:
+        """Tell whether all work put into the stream so far is done, without waiting."""
+        with self.context.pushed():
+            return ready("cuStreamQuery", self.handle)
+
+    def record(self, event: Event | None = None) -> Event:
+        """Record `event`, or a new one with timing, behind the work put into the stream so far, and return it."""
+        event = event or Event.create(self.context)
+        event.record(self)
+        return event
+
+    def wait(self, event: Event) -> None:
+        """Let work put into the stream from now on wait for what `event` recorded; returns at once."""
+        self._ask("cuStreamWaitEvent", event.handle, 0)
+
+    def _ask(self, name: str, *args: Any) -> Any:
+        handle = self.handle
+        with self.context.pushed():
+            return binding.call(name, handle, *args)
+
+
+def _synchronization_attribute() -> Any:
+    return binding.native().CUstreamAttrID.CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
+
+
+def _destroy(implementation: binding.Implementation, life: Life, handle: int) -> None:
+    if not life.over:
+        implementation.call("cuStreamDestroy", handle)

@@ -1,0 +1,176 @@
+"""The element types: their NumPy dtypes, their names in CUDA C++, what they accumulate in and what they may become."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from lowlevel_reduce.errors import UnsupportedError
+
+__all__ = ["COMPENSATED", "ElementType", "accumulator_bytes", "element_type", "numpy_dtype"]
+
+COMPENSATED = "compensated"
+"""The accumulator of two float64, an unevaluated sum: about 106 bits."""
+
+VECTOR_BYTES = 16
+LANES = 32
+STEPS = 8
+LEAF_BYTES = VECTOR_BYTES * LANES * STEPS
+
+
+@dataclass(frozen=True)
+class ElementType:
+    """One type that can be reduced.
+
+    Attributes
+    ----------
+    name : str
+        NumPy's name of the dtype, e.g. ``"float32"``; ``cuda_src/types.cuh`` uses the same, but for ``bool``.
+    dtype : numpy.dtype
+        The dtype itself; bfloat16 is that of ml_dtypes.
+    accumulators : tuple of str
+        What a sum may accumulate in, the default first.
+    result : str
+        Name of the default result type.
+    results : tuple of str
+        What ``dtype=`` may ask for.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    accumulators: tuple[str, ...]
+    result: str
+    results: tuple[str, ...]
+
+    @property
+    def c_name(self) -> str:
+        """Name in ``cuda_src/types.cuh``."""
+        return c_name(self.name)
+
+    @property
+    def itemsize(self) -> int:
+        """Size of an element in bytes."""
+        return self.dtype.itemsize
+
+    @property
+    def vector(self) -> int:
+        """Elements in a 16-byte vector, the tree's V."""
+        return VECTOR_BYTES // self.itemsize
+
+    @property
+    def leaf(self) -> int:
+        """Elements in a leaf, the tree's L = 256 V."""
+        return LEAF_BYTES // self.itemsize
+
+    def accumulator(self, accumulate: str | None) -> str:
+        """Return the accumulator's name, checked.
+
+        An integer's own type stands for arithmetic modulo 2**bits. That is what a wider accumulator gives when its
+        result is cut to the type, so it is computed in the wide one.
+
+        Raises
+        ------
+        UnsupportedError
+            If this type does not accumulate in that one.
+        """
+        if accumulate is None:
+            return self.accumulators[0]
+        name: str = accumulate if accumulate == COMPENSATED else numpy_dtype(accumulate).name
+        if name == self.name and self.dtype.kind in "iu":
+            return self.accumulators[0]
+        if name not in self.accumulators:
+            raise UnsupportedError(f"{self.name} accumulates in {_or(self.accumulators)}, not in {name}")
+        return name
+
+    def result_type(self, dtype: Any = None, accumulate: str | None = None) -> str:
+        """Return the result's name, checked: `dtype`, else what `accumulate` and this type imply.
+
+        Raises
+        ------
+        UnsupportedError
+            If a result of this type cannot become `dtype`.
+        """
+        if dtype is None:
+            own_width = accumulate is not None and self.dtype.kind in "iu" and accumulate == self.name
+            return self.name if own_width else self.result
+        name: str = numpy_dtype(dtype).name
+        if name not in self.results:
+            raise UnsupportedError(f"a reduction of {self.name} gives {_or(self.results)}, not {name}")
+        return name
+
+
+def _or(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+
+def _floating(name: str, *accumulators: str) -> ElementType:
+    return ElementType(name, numpy_dtype(name), (*accumulators, COMPENSATED), name, _FLOATS)
+
+
+def _integer(name: str) -> ElementType:
+    wide = "uint64" if name.startswith("u") else "int64"
+    return ElementType(name, np.dtype(name), (wide,), wide, (*_INTEGERS, "float32", "float64"))
+
+
+def numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return `dtype` as a NumPy dtype in native byte order; ``"bfloat16"`` is that of ml_dtypes.
+
+    Raises
+    ------
+    TypeError
+        If it names no dtype.
+    """
+    resolved: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16 if isinstance(dtype, str) and dtype == "bfloat16" else dtype)
+    return resolved
+
+
+_TYPES = {
+    entry.name: entry
+    for entry in (
+        _floating("float16", "float32", "float64"),
+        _floating("bfloat16", "float32", "float64"),
+        _floating("float32", "float64", "float32"),
+        _floating("float64", "float64"),
+        *map(_integer, _INTEGERS),
+        ElementType("bool", np.dtype("bool"), ("int64",), "int64", (*_INTEGERS, "float32", "float64")),
+    )
+}
+
+ELEMENT_TYPES: tuple[ElementType, ...] = tuple(_TYPES.values())
+"""Every type that can be reduced."""
+
+
+def element_type(dtype: Any) -> ElementType:
+    """Return the element type of a NumPy dtype or its name.
+
+    Raises
+    ------
+    TypeError
+        If `dtype` names no dtype.
+    UnsupportedError
+        If the dtype cannot be reduced, or is not in native byte order.
+    """
+    resolved = numpy_dtype(dtype)
+    entry = _TYPES.get(resolved.name)
+    if entry is None:
+        raise UnsupportedError(f"{resolved} cannot be reduced; the types are {', '.join(_TYPES)}")
+    if not resolved.isnative:
+        raise UnsupportedError(f"{resolved} is not in this machine's byte order; convert it with .astype first")
+    return entry
+
+
+def c_name(name: str) -> str:
+    """Return the name that ``cuda_src/types.cuh`` gives to a type or to the compensated accumulator."""
+    return "boolean" if name == "bool" else name
+
+
+def accumulator_bytes(name: str) -> int:
+    """Return the size of an accumulator in bytes."""
+    return 16 if name == COMPENSATED else numpy_dtype(name).itemsize

@@ -1,0 +1,213 @@
+"""How a reduction is mapped to a device: a pure function of the problem and the device's facts to a strategy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lowlevel_reduce.errors import UnsupportedError
+
+__all__ = ["STRATEGIES", "DeviceFacts", "Strategy", "choose", "workspace_bytes"]
+
+STRATEGIES = ("block", "cluster", "tiles", "two_pass", "cooperative")
+
+WARP = 32
+HEADER_BYTES = 256
+"""Tickets and barrier at the start of a workspace: `GridHeader` in cuda_src/grid.cuh."""
+
+MIN_TILE_LEAVES = 8
+"""The smallest tile that a partial may stand for; what makes the workspace's size independent of the strategy."""
+
+MAX_GRID = 2**31 - 1
+REGISTERS_PER_MULTIPROCESSOR = 65536
+PORTABLE_CLUSTER = 8
+MAX_CLUSTER = 16
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """What a strategy depends on.
+
+    Attributes
+    ----------
+    compute_capability : tuple of int
+        Major and minor.
+    multiprocessors : int
+        Those that the context may use.
+    clusters, cooperative : bool
+        Whether the device launches thread-block clusters and cooperative grids.
+    """
+
+    compute_capability: tuple[int, int]
+    multiprocessors: int
+    clusters: bool
+    cooperative: bool
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way to launch a reduction.
+
+    Attributes
+    ----------
+    name : str
+        One of `STRATEGIES`.
+    warps : int
+        Warps in a block; a tile is as many leaves.
+    cluster : int
+        Blocks in a cluster.
+    blocks : int or None
+        The grid, in blocks; None for `cooperative`, whose grid follows from an occupancy query.
+    tiles : int
+        Tiles in all.
+    tiles_per_block : int
+        Tiles that one block folds, a power of two; 1 except for `block` and `cluster`.
+    resident_blocks : int
+        Blocks that a multiprocessor shall hold: the second number of ``__launch_bounds__``.
+    programmatic : bool
+        Whether the launch may start before its predecessor in the stream has ended.
+    """
+
+    name: str
+    warps: int
+    cluster: int
+    blocks: int | None
+    tiles: int
+    tiles_per_block: int
+    resident_blocks: int = 1
+    programmatic: bool = False
+
+    @property
+    def block_threads(self) -> int:
+        """Threads in a block."""
+        return self.warps * WARP
+
+    @property
+    def partials(self) -> int:
+        """Values that meet in the workspace; 0 where they meet in shared memory."""
+        return 0 if self.name in {"block", "cluster"} else -(-self.tiles // self.cluster)
+
+
+def workspace_bytes(leaves: int, accumulator_bytes: int) -> int:
+    """Return a workspace's size in bytes: 256 + accumulator_bytes * ceil(leaves / 8), whatever the strategy."""
+    return HEADER_BYTES + accumulator_bytes * -(-max(leaves, 1) // MIN_TILE_LEAVES)
+
+
+def choose(
+    leaves: int,
+    facts: DeviceFacts,
+    *,
+    strategy: str | None = None,
+    cluster: int | None = None,
+    block_threads: int | None = None,
+    wide_accumulator: bool = False,
+) -> Strategy:
+    """Choose how to reduce `leaves` leaves of 4 KiB on a device.
+
+    Parameters
+    ----------
+    leaves : int
+        Leaves of the tree; 0 for no elements.
+    facts : DeviceFacts
+        The device, as the context shows it.
+    strategy, cluster, block_threads : optional
+        What to force: the name, the blocks in a cluster (1, 2, 4, 8 or 16), the threads in a block.
+    wide_accumulator : bool
+        Whether the accumulator is the compensated pair, whose folds need more registers.
+
+    Raises
+    ------
+    ValueError
+        If there is no strategy of that name, or it does not go with that cluster or block.
+    UnsupportedError
+        If the device lacks what the strategy needs.
+    """
+    name = strategy or _fastest(leaves, facts)
+    if name not in STRATEGIES:
+        raise ValueError(f"there is no strategy {name!r}; there is {', '.join(STRATEGIES)}")
+    warps = _warps(block_threads, name) or _default_warps(name, leaves, wide_accumulator)
+    blocks_per_cluster = cluster if cluster is not None else _default_cluster(name, leaves, warps, facts)
+    _check_cluster(name, blocks_per_cluster, facts)
+    if name == "cooperative" and not facts.cooperative:
+        raise UnsupportedError("strategy 'cooperative' needs a device that can launch cooperative grids")
+    resident_blocks = _resident_blocks(name, warps, wide_accumulator)
+    mapped = _mapped(name, leaves, warps, blocks_per_cluster)
+    programmatic = name != "cooperative" and facts.compute_capability >= (9, 0)
+    return replace(mapped, resident_blocks=resident_blocks, programmatic=programmatic)
+
+
+def _mapped(name: str, leaves: int, warps: int, cluster: int) -> Strategy:
+    tiles = max(1, -(-leaves // warps))
+    if name in {"block", "cluster"}:
+        blocks: int | None = cluster
+        tiles_per_block = _power_of_two(-(-tiles // cluster))
+    else:
+        blocks = -(-tiles // cluster) * cluster if name != "cooperative" else None
+        tiles_per_block = 1
+    if tiles > MAX_GRID:
+        raise ValueError(f"{leaves} leaves in tiles of {warps} need {tiles} blocks; a grid has at most {MAX_GRID}")
+    return Strategy(
+        name=name,
+        warps=warps,
+        cluster=cluster,
+        blocks=blocks,
+        tiles=tiles,
+        tiles_per_block=tiles_per_block,
+    )
+
+
+def _fastest(leaves: int, facts: DeviceFacts) -> str:
+    if leaves <= 32:
+        return "block"
+    return "tiles"
+
+
+def _default_warps(name: str, leaves: int, wide_accumulator: bool) -> int:
+    if wide_accumulator:
+        return 8
+    if name == "block":
+        return min(32, _power_of_two(max(leaves, 1)))
+    if name == "cluster":
+        return 8
+    return 8 if leaves <= 1024 else 16
+
+
+def _default_cluster(name: str, leaves: int, warps: int, facts: DeviceFacts) -> int:
+    if name == "cluster":
+        return min(PORTABLE_CLUSTER, _power_of_two(-(-max(leaves, 1) // warps)))
+    if name == "tiles" and facts.clusters and leaves > 1024:
+        return 4
+    return 1
+
+
+def _check_cluster(name: str, cluster: int, facts: DeviceFacts) -> None:
+    if cluster not in {1, 2, 4, 8, MAX_CLUSTER}:
+        raise ValueError(f"a cluster has 1, 2, 4, 8 or {MAX_CLUSTER} blocks, not {cluster!r}")
+    if cluster > 1 and name not in {"cluster", "tiles"}:
+        raise ValueError(f"strategy {name!r} does not use clusters; cluster={cluster} goes with 'cluster' or 'tiles'")
+    if (cluster > 1 or name == "cluster") and not facts.clusters:
+        major, minor = facts.compute_capability
+        raise UnsupportedError(
+            f"thread-block clusters need compute capability 9.0 or newer; this device has {major}.{minor}"
+        )
+
+
+def _warps(block_threads: int | None, name: str) -> int | None:
+    if block_threads is None:
+        return None
+    least = 1 if name in {"block", "cluster"} else MIN_TILE_LEAVES
+    allowed = [warps * WARP for warps in (1, 2, 4, 8, 16, 32) if warps >= least]
+    if block_threads not in allowed:
+        raise ValueError(f"strategy {name!r} takes blocks of {allowed} threads, not {block_threads!r}")
+    return block_threads // WARP
+
+
+def _resident_blocks(name: str, warps: int, wide_accumulator: bool) -> int:
+    """Blocks a multiprocessor shall hold: what bounds the registers of a thread, to 64; pairs take what they need."""
+    if wide_accumulator or name in {"block", "cluster"}:
+        return 1
+    return max(1, REGISTERS_PER_MULTIPROCESSOR // (64 * warps * WARP))
+
+
+def _power_of_two(n: int) -> int:
+    """Return the smallest power of two that is not below `n`."""
+    return 1 << max(n - 1, 0).bit_length()

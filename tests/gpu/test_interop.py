@@ -1,0 +1,182 @@
+"""Arrays of other libraries in and out, in stream order; each library's tests are skipped where it is missing."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import lowlevel_reduce as lr
+
+N = 100_003
+
+
+def values(dtype="float32", n=N):
+    return (np.random.default_rng(1).standard_normal(n) * 100).astype(dtype)
+
+
+def same(result, x):
+    return result.numpy().tobytes() == lr.tree.reduce(x).tobytes()
+
+
+@pytest.mark.usefixtures("context")
+class TestOwn:
+    def test_numpy(self):
+        x = values()
+        result = lr.sum(x)
+        assert isinstance(result, lr.DeviceArray)
+        assert result.shape == ()
+        assert same(result, x)
+        assert float(result) == float(lr.tree.reduce(x))
+        assert np.asarray(result).dtype == np.float32
+
+    def test_numpy_of_any_shape(self):
+        x = values(n=60_000).reshape(3, 200, 100)
+        assert same(lr.sum(x), x)
+        assert same(lr.sum(x[1]), x[1])
+        assert same(lr.sum(np.float32(3.5)[...]), np.float32(3.5)[...])
+
+    def test_empty(self):
+        assert lr.sum(np.zeros((0, 3), np.float32)).numpy().tobytes() == np.float32(0).tobytes()
+
+    def test_device_array_across_streams(self, context):
+        x = values()
+        with lr.Stream.create(context) as producer, lr.Stream.create(context) as consumer:
+            source = lr.DeviceArray.from_numpy(x, producer)
+            assert same(lr.sum(source, stream=consumer), x)
+            consumer.synchronize()
+
+    def test_out_and_result_type(self, stream):
+        x = values()
+        out = lr.DeviceArray.empty((), "float64", stream)
+        assert lr.sum(x, dtype="float64", out=out, stream=stream) is out
+        assert out.numpy().tobytes() == lr.tree.reduce(x, dtype="float64").tobytes()
+
+    def test_every_strategy_and_the_plan_cache(self, stream):
+        x = values()
+        source = lr.DeviceArray.from_numpy(x, stream)
+        for _ in range(3):
+            for strategy in (None, "block", "cluster", "tiles", "two_pass", "cooperative"):
+                assert same(lr.sum(source, strategy=strategy, stream=stream), x)
+
+    def test_own_protocols_round_trip(self, stream):
+        x = values()
+        source = lr.DeviceArray.from_numpy(x, stream)
+
+        class OnlyInterface:
+            __cuda_array_interface__ = source.__cuda_array_interface__
+
+        class OnlyDLPack:
+            __dlpack__ = source.__dlpack__
+            __dlpack_device__ = source.__dlpack_device__
+
+        assert same(lr.sum(OnlyInterface(), stream=stream), x)
+        assert same(lr.sum(OnlyDLPack(), stream=stream), x)
+        assert source.__dlpack_device__() == (2, 0)
+        with pytest.raises(BufferError, match="without a copy"):
+            source.__dlpack__(copy=True)
+        with pytest.raises(BufferError, match="not on"):
+            source.__dlpack__(dl_device=(1, 0))
+
+    def test_interface_of_bfloat16_is_refused(self, stream):
+        array = lr.DeviceArray.empty((3,), "bfloat16", stream)
+        with pytest.raises(AttributeError, match="__dlpack__"):
+            _ = array.__cuda_array_interface__
+
+    def test_host_object_with_dlpack_is_refused(self):
+        class OnHost:
+            def __init__(self, array):
+                self.__array = array
+
+            def __dlpack__(self, **options):
+                return self.__array.__dlpack__()
+
+            def __dlpack_device__(self):
+                return self.__array.__dlpack_device__()
+
+        with pytest.raises((ValueError, BufferError)):
+            lr.sum(OnHost(values()))
+
+
+class TestTorch:
+    @pytest.fixture(autouse=True)
+    def torch(self):
+        self.torch = pytest.importorskip("torch", reason="torch is not installed")
+
+    @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int64", "bool"])
+    def test_types(self, dtype):
+        x = self.torch.randn(N, device="cuda").mul(3).to(getattr(self.torch, dtype))
+        result = lr.sum(x)
+        host = x.cpu()
+        array = (
+            host.view(self.torch.int16).numpy().view(lr.dtypes.numpy_dtype(dtype))
+            if dtype == "bfloat16"
+            else host.numpy()
+        )
+        assert same(result, array)
+
+    def test_result_back_as_a_tensor(self):
+        x = self.torch.arange(1000, device="cuda", dtype=self.torch.float32)
+        y = self.torch.from_dlpack(lr.sum(x))
+        assert y.shape == ()
+        assert y.item() == 499500.0
+
+    def test_out_is_a_tensor(self):
+        x = self.torch.arange(1000, device="cuda", dtype=self.torch.float32)
+        y = self.torch.empty((), device="cuda")
+        assert lr.sum(x, out=y) is y
+        assert y.item() == 499500.0
+
+    def test_offset_views(self):
+        x = self.torch.randn(N + 16, device="cuda", dtype=self.torch.float32)
+        for offset in range(4):
+            part = x[offset : offset + N]
+            assert same(lr.sum(part), part.cpu().numpy())
+
+    def test_not_contiguous(self):
+        with pytest.raises(lr.UnsupportedError, match="not contiguous"):
+            lr.sum(self.torch.zeros(10, 10, device="cuda").t()[:, ::2])
+
+    def test_tensor_on_the_host(self):
+        with pytest.raises((ValueError, BufferError)):
+            lr.sum(self.torch.zeros(10))
+
+    def test_producer_stream_is_waited_for(self):
+        side = self.torch.cuda.Stream()
+        consumer = lr.Stream.create()
+        with self.torch.cuda.stream(side):
+            x = self.torch.zeros(1 << 24, device="cuda")
+            self.torch.cuda._sleep(200_000_000)  # 0.1 s or so in which x is still zero
+            x += 1
+            result = lr.sum(x, stream=consumer)
+        assert float(result) == float(1 << 24)
+
+    def test_torch_stream_as_the_stream(self):
+        side = self.torch.cuda.Stream()
+        with self.torch.cuda.stream(side):
+            x = self.torch.ones(N, device="cuda")
+            result = lr.sum(x, stream=lr.Stream.from_handle(side.cuda_stream))
+        assert float(result) == N
+
+
+class TestCuPy:
+    def test_in_and_out(self):
+        cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+        x = cupy.asarray(values())
+        result = lr.sum(x)
+        assert same(result, values())
+        assert float(cupy.from_dlpack(result)) == float(result)
+        assert float(cupy.asarray(result)) == float(result)
+
+
+def test_second_process_does_not_load_the_compiler(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOWLEVEL_REDUCE_CACHE_DIR", str(tmp_path / "cache"))
+    script = (
+        "import numpy as np, lowlevel_reduce as lr; print(float(lr.sum(np.ones(100000, np.float32))));"
+        "print('libnvrtc' in open('/proc/self/maps').read())"
+    )
+    outputs = [
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+        for _ in range(2)
+    ]
+    assert outputs == [["100000.0", "True"], ["100000.0", "False"]]

@@ -1,0 +1,161 @@
+"""Bad input on a real device: a clear, typed error before any launch, and everything left as it was."""
+
+import numpy as np
+import pytest
+
+import lowlevel_reduce as lr
+
+
+@pytest.fixture
+def unchanged(context):
+    """Check that the current context and a plan's result are the same after whatever the test did."""
+    x = np.arange(1000, dtype=np.float32)
+    yield
+    assert lr.Context.current() == context
+    assert float(lr.sum(x)) == x.sum()
+
+
+@pytest.fixture
+def bound(stream):
+    with lr.plan("sum", shape=1000, dtype="float32", context=stream.context) as plan:
+        yield plan.bind(stream)
+
+
+@pytest.fixture
+def memory(context):
+    with lr.Buffer.allocate(8192, context) as buffer:
+        yield buffer
+
+
+@pytest.mark.usefixtures("unchanged")
+class TestRefusals:
+    def test_host_pointer(self, bound, memory):
+        host = np.zeros(1000, np.float32)
+        with pytest.raises(ValueError, match="the input at .* not memory that the driver knows; a device pointer is due"):
+            bound.check(host.ctypes.data, memory.pointer)
+        with pytest.raises(ValueError, match="the result at .* device pointer is due"):
+            bound.check(memory.pointer, host.ctypes.data)
+
+    def test_pointer_of_another_context(self, bound, memory, device):
+        with lr.Context.create(device) as other, lr.Buffer.allocate(8192, other) as theirs:
+            with pytest.raises(ValueError, match="is of context"):
+                bound.check(theirs.pointer, memory.pointer)
+            with pytest.raises(ValueError, match="is of context"):
+                bound.check(memory.pointer, theirs.pointer)
+
+    def test_allocation_too_small(self, bound, memory):
+        with pytest.raises(ValueError, match="needs 4000 bytes; its allocation ends after"):
+            bound.check(memory.pointer + memory.size_bytes - 16, memory.pointer)
+
+    def test_misaligned_result(self, bound, memory):
+        with pytest.raises(ValueError, match="not aligned to 4 bytes"):
+            bound.check(memory.pointer, memory.pointer + 4097)
+
+    def test_overlapping_result(self, bound, memory):
+        with pytest.raises(ValueError, match="overlaps"):
+            bound.check(memory.pointer, memory.pointer + 400)
+
+    def test_closed_stream(self, context, memory):
+        stream = lr.Stream.create(context)
+        with lr.plan("sum", shape=10, dtype="float32", context=context) as plan:
+            bound = plan.bind(stream)
+            stream.close()
+            with pytest.raises(ValueError, match="stream is closed"):
+                bound(memory.pointer, memory.pointer + 4096)
+            with pytest.raises(ValueError, match="stream is closed"):
+                plan.bind(stream)
+        with pytest.raises(ValueError, match="stream is closed"):
+            lr.sum(np.zeros(3), stream=stream)
+
+    def test_closed_plan(self, stream):
+        plan = lr.plan("sum", shape=10, dtype="float32", context=stream.context)
+        plan.close()
+        plan.close()
+        with pytest.raises(ValueError, match="plan is closed"):
+            plan.bind(stream)
+
+    def test_stream_of_another_context(self, device, context):
+        with lr.Context.create(device) as other, lr.Stream.create(other) as stream:
+            with lr.plan("sum", shape=10, dtype="float32", context=context) as plan:
+                with pytest.raises(ValueError, match="the stream is of context"):
+                    plan.bind(stream)
+
+    @pytest.mark.parametrize(
+        ("options", "error", "message"),
+        [
+            ({"shape": -5}, ValueError, "negative length"),
+            ({"shape": (2**40, 2**40)}, ValueError, "can be reduced"),
+            ({"shape": 2.5}, TypeError, "not iterable|integers"),
+            ({"dtype": "complex64"}, lr.UnsupportedError, "complex64 cannot be reduced"),
+            ({"result_dtype": "int8"}, lr.UnsupportedError, "not int8"),
+            ({"op": "median"}, lr.UnsupportedError, "no operator 'median'"),
+            ({"strategy": "magic"}, ValueError, "no strategy 'magic'"),
+            ({"strategy": "cooperative", "cluster": 2}, ValueError, "does not use clusters"),
+        ],
+        ids=str,
+    )
+    def test_plan(self, context, options, error, message):
+        with pytest.raises(error, match=message):
+            lr.plan(**{"op": "sum", "shape": 1000, "dtype": "float32", "context": context, **options})
+
+    def test_strategy_from_the_environment(self, context, monkeypatch):
+        monkeypatch.setenv("LOWLEVEL_REDUCE_STRATEGY", "two_pass")
+        assert lr.plan("sum", shape=1000, dtype="float32", context=context).strategy.name == "two_pass"
+        monkeypatch.setenv("LOWLEVEL_REDUCE_STRATEGY", "fast")
+        with pytest.raises(ValueError, match="no strategy 'fast'"):
+            lr.plan("sum", shape=1000, dtype="float32", context=context)
+        monkeypatch.delenv("LOWLEVEL_REDUCE_STRATEGY")
+
+    def test_out(self, stream):
+        x = np.arange(1000, dtype=np.float32)
+        with pytest.raises(TypeError, match="out is of float64; the result is float32"):
+            lr.sum(x, out=lr.DeviceArray.empty((), "float64", stream), stream=stream)
+        with pytest.raises(ValueError, match=r"out has shape \(2,\)"):
+            lr.sum(x, out=lr.DeviceArray.empty((2,), "float32", stream), stream=stream)
+        with pytest.raises(TypeError, match="out is a NumPy array"):
+            lr.sum(x, out=np.empty((), np.float32), stream=stream)
+        source = lr.DeviceArray.from_numpy(x, stream)
+        inside = lr.DeviceArray(lr.Buffer.from_pointer(source.pointer + 8, 4), "float32", (), stream)
+        with pytest.raises(ValueError, match="overlaps"):
+            lr.sum(source, out=inside, stream=stream)
+
+    def test_not_contiguous(self):
+        with pytest.raises(ValueError, match="not contiguous"):
+            lr.sum(np.zeros((4, 6), np.float32)[:, ::2])
+
+    @pytest.mark.parametrize("x", [[1.0, 2.0], 3.0, "abc", None], ids=repr)
+    def test_no_array(self, x):
+        with pytest.raises(TypeError, match="is no array"):
+            lr.sum(x)
+
+    def test_bare_integer_stream(self):
+        with pytest.raises(TypeError, match="from_handle"):
+            lr.sum(np.zeros(3), stream=0)
+
+    def test_workspace(self, stream, memory):
+        with lr.plan("sum", shape=10**7, dtype="float32", context=stream.context) as plan:
+            with pytest.raises(ValueError, match="the workspace has 8192 bytes; this plan needs"):
+                plan.bind(stream, memory)
+        with lr.plan("sum", shape=10, dtype="float32", context=stream.context) as plan:
+            with pytest.raises(ValueError, match="not aligned to 16 bytes"):
+                plan.bind(stream, lr.Buffer.from_pointer(memory.pointer + 4, 4096))
+            host = np.zeros(4096, np.uint8)
+            with pytest.raises(ValueError, match="the workspace at .* a device pointer is due"):
+                plan.bind(stream, lr.Buffer.from_pointer(host.ctypes.data, 4096))
+
+    def test_unwritable_cache(self, context, monkeypatch, tmp_path):
+        blocker = tmp_path / "file"
+        blocker.write_text("in the way")
+        monkeypatch.setenv("LOWLEVEL_REDUCE_CACHE_DIR", str(blocker / "cache"))
+        with pytest.raises(lr.CacheError, match="LOWLEVEL_REDUCE_CACHE_DIR"):
+            # A combination that no other test compiles, so that it must be compiled and stored here.
+            lr.plan(
+                "sum",
+                shape=9,
+                dtype="int8",
+                result_dtype="uint16",
+                strategy="cluster",
+                cluster=2,
+                block_threads=64,
+                context=context,
+            )

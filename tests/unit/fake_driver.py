@@ -1,0 +1,321 @@
+"""A driver without a GPU for the unit tests: it keeps a context stack and what is alive, and runs no kernel."""
+
+# ruff: noqa: N802 - the names are the driver's
+
+import ctypes
+import itertools
+import threading
+import time
+
+from cuda.bindings import driver as cu
+
+OK = cu.CUresult.CUDA_SUCCESS
+ERROR = cu.CUresult
+
+ATTRIBUTES = {
+    "COMPUTE_CAPABILITY_MAJOR": 9,
+    "COMPUTE_CAPABILITY_MINOR": 0,
+    "MULTIPROCESSOR_COUNT": 132,
+    "MAX_THREADS_PER_BLOCK": 1024,
+    "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232448,
+    "CLUSTER_LAUNCH": 1,
+    "COOPERATIVE_LAUNCH": 1,
+    "MEMORY_CLOCK_RATE": 3_201_000,
+    "GLOBAL_MEMORY_BUS_WIDTH": 6144,
+    "MEM_SYNC_DOMAIN_COUNT": 4,
+    "MAX_ACCESS_POLICY_WINDOW_SIZE": 1 << 27,
+}
+KERNEL_ATTRIBUTES = {"MAX_THREADS_PER_BLOCK": 512, "NUM_REGS": 40, "MAX_DYNAMIC_SHARED_SIZE_BYTES": 49152}
+
+
+def signed(handle):
+    return int(handle or 0)
+
+
+class FakeDriver:
+    """Two devices, one kernel ``probe``; every call is counted, and any can be told to fail."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.stacks = threading.local()
+        self.numbers = itertools.count(0x1000, 0x10)
+        self.alive = {}  # handle -> (noun, context)
+        self.retained = {0: 0, 1: 0}
+        self.calls = []  # (name, args)
+        self.fails = {}  # name -> CUresult
+        self.missing = set()
+        self.launches = []  # (config, function, values as 64-bit slots, current context)
+        self.memory = {}  # pointer -> ctypes array
+        self.kernel_attributes = dict(KERNEL_ATTRIBUTES)
+        self.attributes = dict(ATTRIBUTES)
+        self.arguments = 0  # how many slots a launch reads
+        self.capture_mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+        self.capturing = None
+        self.blocks_per_multiprocessor = 2
+        self.active_clusters = 16
+
+    def __getattribute__(self, name):
+        value = object.__getattribute__(self, name)
+        if not name.startswith("cu"):
+            return value
+
+        def called(*args):
+            self.calls.append((name, args))
+            if name in self.missing:
+                raise RuntimeError(f"function {name} is not found")
+            if name in self.fails:
+                return (self.fails[name], None)
+            return value(*args)
+
+        return called
+
+    @property
+    def stack(self):
+        if not hasattr(self.stacks, "list"):
+            self.stacks.list = []
+        return self.stacks.list
+
+    def count(self, name):
+        return sum(1 for called, _ in self.calls if called == name)
+
+    def living(self, noun):
+        return {handle for handle, (kind, _) in self.alive.items() if kind == noun}
+
+    def _make(self, noun, context=None):
+        handle = next(self.numbers)
+        self.alive[handle] = (noun, context)
+        return handle
+
+    def _kill(self, noun, handle):
+        if self.alive.get(int(handle), ("", 0))[0] != noun:
+            return (ERROR.CUDA_ERROR_INVALID_HANDLE,)
+        del self.alive[int(handle)]
+        return (OK,)
+
+    def _in_context(self, noun):
+        return (OK, self._make(noun, self.stack[-1])) if self.stack else (ERROR.CUDA_ERROR_INVALID_CONTEXT, None)
+
+    # the driver and its devices
+    def cuInit(self, flags):
+        time.sleep(0.02)  # long enough for another thread to try too
+        return (OK,)
+
+    def cuDriverGetVersion(self):
+        return OK, 13000
+
+    def cuGetErrorString(self, code):
+        return OK, f"what {code.name} means".encode()
+
+    def cuDeviceGetCount(self):
+        return OK, 2
+
+    def cuDeviceGet(self, ordinal):
+        return OK, ordinal
+
+    def cuDeviceGetName(self, length, device):
+        return OK, b"Fake GPU\0" + b" " * (length - 9)
+
+    def cuDeviceGetAttribute(self, attribute, device):
+        name = attribute.name.removeprefix("CU_DEVICE_ATTRIBUTE_")
+        return (OK, self.attributes[name])
+
+    # contexts
+    def cuCtxCreate(self, *args):  # flags, device, behind creation parameters in 13
+        handle = self._make("context", args[-1])
+        self.stack.append(handle)
+        return OK, handle
+
+    def cuCtxDestroy(self, handle):
+        for child in [c for c, (_, context) in self.alive.items() if context == int(handle) and c != int(handle)]:
+            del self.alive[child]
+        return self._kill("context", handle)
+
+    def cuDevicePrimaryCtxRetain(self, device):
+        self.retained[device] += 1
+        self.alive[0xA0 + device] = ("context", device)
+        return OK, 0xA0 + device
+
+    def cuDevicePrimaryCtxRelease(self, device):
+        self.retained[device] -= 1
+        return (OK,)
+
+    def cuCtxGetCurrent(self):
+        return OK, self.stack[-1] if self.stack else 0
+
+    def cuCtxSetCurrent(self, handle):
+        if self.stack:
+            self.stack.pop()
+        if signed(handle):
+            self.stack.append(signed(handle))
+        return (OK,)
+
+    def cuCtxPushCurrent(self, handle):
+        if int(handle) not in self.alive:
+            return (ERROR.CUDA_ERROR_INVALID_CONTEXT,)
+        self.stack.append(int(handle))
+        return (OK,)
+
+    def cuCtxPopCurrent(self):
+        return (OK, self.stack.pop()) if self.stack else (ERROR.CUDA_ERROR_INVALID_CONTEXT, None)
+
+    def cuCtxGetDevice(self):
+        return OK, self.alive[self.stack[-1]][1]
+
+    def cuCtxGetId(self, handle):
+        return OK, int(handle) + 7
+
+    def cuCtxGetDevResource(self, handle, kind):
+        resource = cu.CUdevResource()
+        resource.sm.smCount = 66
+        return OK, resource
+
+    def cuCtxSynchronize(self):
+        return (OK,) if self.stack else (ERROR.CUDA_ERROR_INVALID_CONTEXT,)
+
+    def cuThreadExchangeStreamCaptureMode(self, mode):
+        before, self.capture_mode = self.capture_mode, mode
+        return OK, before
+
+    # streams and events
+    def cuCtxGetStreamPriorityRange(self):
+        return OK, 0, -5
+
+    def cuStreamCreateWithPriority(self, flags, priority):
+        return self._in_context("stream")
+
+    def cuStreamDestroy(self, handle):
+        return self._kill("stream", handle)
+
+    def cuStreamGetCtx(self, handle):
+        return OK, self.alive[int(handle)][1]
+
+    def cuStreamSynchronize(self, handle):
+        return (OK,) if self.stack else (ERROR.CUDA_ERROR_INVALID_CONTEXT,)
+
+    def cuStreamQuery(self, handle):
+        return (ERROR.CUDA_ERROR_NOT_READY,)
+
+    def cuStreamWaitEvent(self, stream, event, flags):
+        return (OK,)
+
+    def cuStreamBeginCapture(self, handle, mode):
+        self.capturing = int(handle)
+        return (OK,)
+
+    def cuStreamEndCapture(self, handle):
+        self.capturing = None
+        return OK, self._make("graph")
+
+    def cuEventCreate(self, flags):
+        return self._in_context("event")
+
+    def cuEventDestroy(self, handle):
+        return self._kill("event", handle)
+
+    def cuEventRecord(self, event, stream):
+        return (OK,) if self.stack else (ERROR.CUDA_ERROR_INVALID_CONTEXT,)
+
+    def cuEventElapsedTime(self, start, end):
+        return OK, 1.5
+
+    # memory
+    def _allocate(self, size):
+        if not self.stack:
+            return ERROR.CUDA_ERROR_INVALID_CONTEXT, None
+        memory = (ctypes.c_uint8 * size)()
+        pointer = ctypes.addressof(memory)
+        self.memory[pointer] = memory
+        self.alive[pointer] = ("memory", self.stack[-1])
+        return OK, pointer
+
+    def cuMemAlloc(self, size):
+        return self._allocate(size)
+
+    def cuMemHostAlloc(self, size, flags):
+        return self._allocate(size)
+
+    def cuMemAllocAsync(self, size, stream):
+        return self._allocate(size)
+
+    def _free(self, pointer):
+        return self._kill("memory", pointer) if self.stack else (ERROR.CUDA_ERROR_INVALID_CONTEXT,)
+
+    def cuMemFree(self, pointer):
+        return self._free(pointer)
+
+    def cuMemFreeHost(self, pointer):
+        return self._free(pointer)
+
+    def cuMemFreeAsync(self, pointer, stream):
+        return self._free(pointer)
+
+    def cuMemcpyAsync(self, destination, source, size, stream):
+        ctypes.memmove(destination, source, size)
+        return (OK,)
+
+    def cuMemsetD8Async(self, pointer, byte, size, stream):
+        ctypes.memset(pointer, byte, size)
+        return (OK,)
+
+    def cuPointerGetAttributes(self, count, attributes, pointer):
+        assert count == len(attributes)
+        if pointer not in self.memory:
+            return OK, [0, cu.CUcontext(0), -2, cu.CUdeviceptr(0), 0, False]
+        base = cu.CUdeviceptr(pointer)
+        return OK, [2, cu.CUcontext(0), 0, base, len(self.memory[pointer]), False]
+
+    # libraries
+    def cuLibraryLoadData(self, code, *options):
+        return OK, self._make("library")
+
+    def cuLibraryUnload(self, handle):
+        return self._kill("library", handle)
+
+    def cuLibraryGetKernel(self, library, name):
+        return (OK, cu.CUkernel(0xCE1)) if name == b"probe" else (ERROR.CUDA_ERROR_NOT_FOUND, None)
+
+    def cuLibraryGetKernelCount(self, library):
+        return OK, 1
+
+    def cuLibraryEnumerateKernels(self, count, library):
+        return OK, [cu.CUkernel(0xCE1)]
+
+    def cuKernelGetName(self, kernel):
+        return OK, b"probe"
+
+    def cuKernelGetAttribute(self, attribute, kernel, device):
+        return OK, self.kernel_attributes.get(attribute.name.removeprefix("CU_FUNC_ATTRIBUTE_"), 0)
+
+    def cuKernelSetAttribute(self, attribute, value, kernel, device):
+        self.kernel_attributes[attribute.name.removeprefix("CU_FUNC_ATTRIBUTE_")] = value
+        return (OK,)
+
+    # occupancy, launches and graphs
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function, threads, dynamic):
+        return OK, self.blocks_per_multiprocessor
+
+    def cuOccupancyMaxActiveClusters(self, function, config):
+        return OK, self.active_clusters
+
+    def cuLaunchKernelEx(self, config, function, pointers, extra):
+        values = []
+        if self.arguments:
+            table = (ctypes.c_void_p * self.arguments).from_address(pointers)
+            values = [bytes((ctypes.c_uint8 * 8).from_address(address)) for address in table]
+        self.launches.append((config, int(function), values, self.stack[-1] if self.stack else 0))
+        return (OK,)
+
+    def cuGraphGetNodes(self, graph, count):
+        return OK, [], 3
+
+    def cuGraphInstantiate(self, graph, flags):
+        return OK, self._make("executable")
+
+    def cuGraphDestroy(self, handle):
+        return self._kill("graph", handle)
+
+    def cuGraphExecDestroy(self, handle):
+        return self._kill("executable", handle)
+
+    def cuGraphLaunch(self, executable, stream):
+        return (OK,)

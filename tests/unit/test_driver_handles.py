@@ -1,0 +1,626 @@
+"""Contexts, streams, events, memory, libraries and graphs over a fake driver: who releases what, when, and where."""
+
+# ruff: noqa: PT012 - the block under test is what is tested
+
+import gc
+import logging
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from cuda.bindings import driver as cu
+from fake_driver import FakeDriver
+
+from lowlevel_reduce.driver import (
+    Buffer,
+    Context,
+    Device,
+    Event,
+    Graph,
+    Library,
+    PointerInfo,
+    Stream,
+    binding,
+    pointer_info,
+)
+from lowlevel_reduce.errors import CudaError, ReduceError, UnsupportedError
+
+
+@pytest.fixture
+def fake():
+    driver = FakeDriver()
+    binding.register("fake", lambda: driver)
+    with binding.use("fake"):
+        yield driver
+
+
+@pytest.fixture
+def context(fake):
+    with Context.create() as context:
+        yield context
+
+
+MAKERS = {
+    "context": lambda context: Context.create(1),
+    "stream": Stream.create,
+    "event": Event.create,
+    "memory": lambda context: Buffer.allocate(16, context),
+    "library": lambda context: Library.load(b"cubin"),
+}
+
+
+@pytest.mark.parametrize("noun", MAKERS)
+def test_close_releases_once(fake, context, noun):
+    before = fake.living(noun)
+    made = MAKERS[noun](context)
+    assert len(fake.living(noun) - before) == 1
+    made.close()
+    assert fake.living(noun) == before
+    calls = len(fake.calls)
+    made.close()
+    assert len(fake.calls) == calls
+    assert made.is_closed
+    with pytest.raises(ValueError, match="is closed"):
+        _ = made.handle
+
+
+@pytest.mark.parametrize("noun", MAKERS)
+def test_with_closes_also_after_an_error(fake, context, noun):
+    before = fake.living(noun)
+    with pytest.raises(KeyError), MAKERS[noun](context):
+        raise KeyError
+    assert fake.living(noun) == before
+
+
+@pytest.mark.parametrize("noun", MAKERS)
+def test_the_finalizer_releases(fake, context, noun):
+    before = fake.living(noun)
+    made = MAKERS[noun](context)
+    del made
+    gc.collect()
+    assert fake.living(noun) == before
+    assert fake.stack == []
+
+
+@pytest.mark.parametrize("code", [cu.CUresult.CUDA_ERROR_DEINITIALIZED, cu.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS])
+@pytest.mark.parametrize("noun", MAKERS)
+def test_a_finalizer_never_raises_but_says_what_went_wrong(fake, context, noun, code, caplog):
+    made = MAKERS[noun](context)
+    for name in ("cuCtxDestroy", "cuStreamDestroy", "cuEventDestroy", "cuMemFree", "cuLibraryUnload"):
+        fake.fails[name] = code
+    with caplog.at_level(logging.WARNING):
+        del made
+        gc.collect()
+    fake.fails.clear()
+    gone = code == cu.CUresult.CUDA_ERROR_DEINITIALIZED
+    assert [r.name for r in caplog.records] == ([] if gone else ["lowlevel_reduce"])
+    assert fake.capture_mode == cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+
+
+def test_close_itself_does_raise(fake, context):
+    stream = Stream.create(context)
+    fake.fails["cuStreamDestroy"] = cu.CUresult.CUDA_ERROR_DEINITIALIZED
+    with pytest.raises(CudaError, match="DEINITIALIZED"):
+        stream.close()
+    stream.close()
+
+
+def test_a_finalizer_relaxes_a_capture_around_it(fake, context):
+    buffer = Buffer.allocate(16, context)
+    fake.calls.clear()
+    del buffer
+    names = [name for name, _ in fake.calls]
+    assert names[0] == names[-1] == "cuThreadExchangeStreamCaptureMode"
+    assert "cuMemFree" in names
+
+
+def test_a_handle_is_released_by_the_driver_that_made_it(fake, context):
+    other = FakeDriver()
+    binding.register("other", lambda: other)
+    stream = Stream.create(context)
+    with binding.use("other"):
+        stream.close()
+    assert fake.count("cuStreamDestroy") == 1
+    assert other.calls == []
+
+
+@pytest.mark.parametrize("kind", [Context, Stream, Event])
+def test_a_borrowed_handle_keeps_its_owner_and_is_never_destroyed(fake, kind):
+    class Owner:
+        pass
+
+    owner = Owner()
+    alive = weakref.ref(owner)
+    borrowed = kind.from_handle(0x77, owner=owner)
+    del owner
+    gc.collect()
+    assert alive() is borrowed.owner
+    assert borrowed.is_borrowed
+    borrowed.close()
+    gc.collect()
+    assert alive() is None
+    assert not {"cuCtxDestroy", "cuStreamDestroy", "cuEventDestroy"} & {name for name, _ in fake.calls}
+    with pytest.raises(ValueError, match="closed"):
+        _ = borrowed.handle
+
+
+def test_a_borrowed_pointer_is_never_freed(fake, context):
+    buffer = Buffer.from_pointer(0x7000, 8, context=context, owner=fake)
+    buffer.close()
+    assert fake.count("cuMemFree") == 0
+    with pytest.raises(ValueError, match="closed"):
+        _ = buffer.pointer
+
+
+# contexts
+
+
+def test_making_a_context_leaves_what_is_current(fake):
+    with Context.primary() as outer, outer.pushed():
+        made = Context.create(1)
+        Context.primary(1).close()
+        assert fake.stack == [outer.handle]
+        made.close()
+
+
+def test_primary_is_retained_and_released(fake):
+    context = Context.primary(1)
+    assert fake.retained == {0: 0, 1: 1}
+    context.close()
+    context.close()
+    assert fake.retained == {0: 0, 1: 0}
+
+
+def test_current_is_borrowed(fake, context):
+    assert Context.current() is None
+    with context.pushed():
+        current = Context.current()
+        assert current == context
+        current.close()
+    assert fake.count("cuCtxDestroy") == 0
+
+
+def test_contexts_compare_by_handle_while_open(fake, context):
+    borrowed = Context.from_handle(context.handle)
+    number = hash(borrowed)
+    assert borrowed == context
+    assert number == hash(context)
+    borrowed.close()
+    assert borrowed != context
+    assert borrowed == borrowed
+    assert hash(borrowed) == number
+
+
+def test_no_current_context_means_the_primary_one(fake):
+    with Context.current_or_primary(1) as chosen:
+        assert chosen.device == Device(1)
+        assert fake.retained[1] == 1
+    assert fake.retained[1] == 0
+
+
+def test_pushed_restores_after_an_error(fake, context):
+    with Context.primary() as outer, outer.pushed():
+        with pytest.raises(KeyError), context.pushed():
+            assert fake.stack[-1] == context.handle
+            raise KeyError
+        assert fake.stack == [outer.handle]
+
+
+def test_pushed_does_not_push_what_is_current(fake, context):
+    with context.pushed():
+        fake.calls.clear()
+        with context.pushed():
+            pass
+        assert {name for name, _ in fake.calls} == {"cuCtxGetCurrent"}
+    assert fake.stack == []
+
+
+def test_pushed_belongs_to_one_thread(fake, context):
+    seen = []
+    with context.pushed():
+        thread = threading.Thread(target=lambda: seen.append(Context.current()))
+        thread.start()
+        thread.join()
+    assert seen == [None]
+
+
+def leave_another(fake, context, other):
+    fake.cuCtxPushCurrent(other.handle)
+
+
+def leave_two_others(fake, context, other):
+    fake.cuCtxPushCurrent(other.handle)
+    fake.cuCtxPushCurrent(other.handle)
+
+
+def leave_the_same(fake, context, other):
+    fake.cuCtxPushCurrent(context.handle)
+
+
+def take_it_off(fake, context, other):
+    fake.cuCtxPopCurrent()
+
+
+def replace_it(fake, context, other):
+    fake.cuCtxSetCurrent(other.handle)
+
+
+@pytest.mark.parametrize("damage", [leave_another, leave_two_others, leave_the_same, take_it_off, replace_it])
+@pytest.mark.parametrize("outer", [False, True])
+def test_an_unbalanced_block_is_put_right_and_reported(fake, context, damage, outer):
+    with Context.create(1) as other, Context.primary() as before:
+        stack = [before.handle] if outer else []
+        fake.stack[:] = stack
+        with pytest.raises(ReduceError, match="did not match"), context.pushed():
+            damage(fake, context, other)
+        assert fake.stack == stack
+        with pytest.raises(KeyError), context.pushed():
+            damage(fake, context, other)
+            raise KeyError
+        assert fake.stack == stack
+        fake.stack.clear()
+
+
+@pytest.mark.parametrize("damage", [leave_another, leave_two_others, take_it_off])
+def test_an_unbalanced_block_over_the_current_context(fake, context, damage):
+    with Context.create(1) as other, context.pushed():
+        with pytest.raises(ReduceError, match="did not match"), context.pushed():
+            damage(fake, context, other)
+        assert fake.stack == [context.handle]
+
+
+def test_the_multiprocessors_are_the_contexts(fake, context):
+    assert context.multiprocessor_count == 66
+    fake.missing.add("cuCtxGetDevResource")
+    assert context.multiprocessor_count == 132
+    fake.missing.clear()
+    fake.fails["cuCtxGetDevResource"] = cu.CUresult.CUDA_ERROR_NOT_SUPPORTED
+    assert context.multiprocessor_count == 132
+    fake.fails["cuCtxGetDevResource"] = cu.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(CudaError):
+        _ = context.multiprocessor_count
+
+
+def test_what_a_destroyed_context_held_is_not_released_again(fake):
+    context = Context.create()
+    stream, event, buffer = Stream.create(context), Event.create(context), Buffer.allocate(4, context)
+    context.close()
+    fake.calls.clear()
+    for left in (stream, event, buffer):
+        left.close()
+    assert fake.calls == []
+
+
+def test_a_child_keeps_its_context(fake):
+    stream = Stream.create(Context.create())
+    gc.collect()
+    assert fake.count("cuCtxDestroy") == 0
+    del stream
+    gc.collect()
+    assert [name for name, _ in fake.calls if "Destroy" in name] == ["cuStreamDestroy", "cuCtxDestroy"]
+
+
+# devices
+
+
+def test_a_device_is_a_value(fake):
+    assert Device(1) == Device(1) != Device(0)
+    assert len({Device(0), Device(0), Device(1)}) == 2
+    assert Device.all() == (Device(0), Device(1))
+    device = Device(0)
+    assert (device.name, device.architecture, device.multiprocessor_count) == ("Fake GPU", "sm_90", 132)
+    assert device.peak_bandwidth == pytest.approx(4.917e12, rel=1e-3)
+
+
+def test_an_attribute_is_asked_once(fake):
+    for _ in range(3):
+        assert Device(0).attribute("multiprocessor_count") == 132
+    assert fake.count("cuDeviceGetAttribute") == 1
+
+
+def test_what_is_no_device_or_no_attribute(fake):
+    for ordinal in (-1, 2):
+        with pytest.raises(ValueError, match=rf"no device {ordinal}: there are 2"):
+            Device(ordinal)
+    with pytest.raises(TypeError):
+        Device("0")
+    with pytest.raises(ValueError, match="no device attribute 'SPEED'"):
+        Device(0).attribute("speed")
+
+
+# streams and events
+
+
+def test_stream_of(fake, context):
+    class Foreign:
+        def __cuda_stream__(self):
+            return 0, 0x55
+
+    class Newer:
+        def __cuda_stream__(self):
+            return 1, 0x55
+
+    stream, foreign = Stream.create(context), Foreign()
+    assert Stream.of(stream) is stream
+    taken = Stream.of(foreign)
+    assert (taken.handle, taken.owner, taken.__cuda_stream__()) == (0x55, foreign, (0, 0x55))
+    with pytest.raises(TypeError, match="from_handle"):
+        Stream.of(stream.handle)
+    with pytest.raises(TypeError, match="__cuda_stream__"):
+        Stream.of("stream")
+    with pytest.raises(TypeError, match="version 1"):
+        Stream.of(Newer())
+
+
+def test_the_context_of_a_stream(fake, context):
+    made = Stream.create(context)
+    assert made.context is context
+    assert Stream.from_handle(made.handle).context == context
+    assert Stream.legacy(context).context is context
+    with pytest.raises(ReduceError, match="none is current"):
+        _ = Stream.per_thread().context
+    with context.pushed():
+        assert Stream.per_thread().context == context
+    assert [Stream.from_handle(h).is_default for h in (0, 1, 2, 3)] == [True, True, True, False]
+
+
+def test_a_priority_outside_the_range(fake, context):
+    Stream.create(context, priority=-5).close()
+    for priority in (1, -6):
+        with pytest.raises(ValueError, match=r"-5 \(greatest\) to 0"):
+            Stream.create(context, priority=priority)
+
+
+@pytest.mark.parametrize("make", [Stream.create, Stream.legacy])
+def test_a_stream_works_in_its_own_context(fake, context, make):
+    stream = make(context)
+    stream.synchronize()
+    event = stream.record()
+    stream.wait(event)
+    assert stream.query() is False
+    assert fake.stack == []
+
+
+def test_elapsed_needs_timing(fake, context):
+    timed, untimed = Event.create(context), Event.create(context, timing=False)
+    assert timed.elapsed_ms(since=Event.create(context)) == 1.5
+    for late, early in ((timed, untimed), (untimed, timed)):
+        with pytest.raises(ValueError, match="timing=False"):
+            late.elapsed_ms(early)
+
+
+# memory
+
+
+def test_a_buffer_of_no_bytes_allocates_nothing(fake, context):
+    for buffer in (
+        Buffer.allocate(0, context),
+        Buffer.pinned(0, context),
+        Buffer.allocate_async(0, Stream.create(context)),
+        Buffer.from_pointer(0, 0, context=context),
+    ):
+        assert (buffer.pointer, buffer.size_bytes) == (0, 0)
+        buffer.copy_from(b"")
+        buffer.fill(1)
+        buffer.close()
+    assert fake.living("memory") == set()
+    assert fake.count("cuMemcpyAsync") == 0
+
+
+def test_sizes_are_checked(fake, context):
+    with pytest.raises(ValueError, match="-1"):
+        Buffer.allocate(-1, context)
+    with pytest.raises(TypeError, match="float"):
+        Buffer.allocate(1.0, context)
+    with pytest.raises(ValueError, match="not the address"):
+        Buffer.from_pointer(0, 4)
+    with pytest.raises(ValueError, match='"pinned"'):
+        Buffer.from_pointer(8, 4, kind="shared")
+
+
+def test_copies_there_and_back(fake, context):
+    buffer, back = Buffer.allocate(16, context), np.zeros(4, np.int32)
+    values = np.arange(4, dtype=np.int32)
+    buffer.copy_from(values)
+    buffer.copy_to(back)
+    np.testing.assert_array_equal(back, values)
+    other = Buffer.allocate(16, context)
+    other.copy_from(buffer)
+    other.copy_to(back, size_bytes=8)
+    other.fill(0xFF)
+    other.copy_to(back[2:], size_bytes=4)
+    np.testing.assert_array_equal(back, [0, 1, -1, 3])
+    text = bytearray(16)
+    buffer.copy_to(text)
+    assert text == values.tobytes()
+    assert fake.stack == []
+
+
+def test_a_copy_without_a_stream_waits_and_one_with_it_does_not(fake, context):
+    buffer, stream = Buffer.allocate(4, context), Stream.create(context)
+    buffer.copy_from(b"1234")
+    assert fake.count("cuStreamSynchronize") == 1
+    buffer.copy_from(b"1234", stream=stream)
+    buffer.fill(0, stream=stream)
+    assert fake.count("cuStreamSynchronize") == 1
+    used = [args[-1] for name, args in fake.calls if name in ("cuMemcpyAsync", "cuMemsetD8Async")]
+    assert used == [1, stream.handle, stream.handle]
+
+
+def test_byte_counts_are_exact(fake, context):
+    buffer = Buffer.allocate(16, context)
+    with pytest.raises(ValueError, match="source has 12 bytes, the destination 16"):
+        buffer.copy_from(np.zeros(3, np.float32))
+    with pytest.raises(ValueError, match="17 bytes exceed"):
+        buffer.copy_from(np.zeros(32, np.uint8), size_bytes=17)
+    with pytest.raises(ValueError, match="destination 4"):
+        buffer.copy_to(np.zeros(1, np.float32))
+    with pytest.raises(ValueError, match="0 to 255"):
+        buffer.fill(256)
+    assert fake.count("cuMemcpyAsync") == 0
+
+
+def test_what_cannot_be_copied(fake, context):
+    buffer = Buffer.allocate(16, context)
+    with pytest.raises(ValueError, match="contiguous"):
+        buffer.copy_from(np.zeros(8, np.float32)[::2])
+    with pytest.raises(ValueError, match="read-only"):
+        buffer.copy_to(bytes(16))
+    with pytest.raises(TypeError):
+        buffer.copy_from([1, 2, 3, 4])
+    buffer.close()
+    with pytest.raises(ValueError, match="closed"):
+        buffer.copy_from(bytes(16))
+
+
+def test_a_host_view_shares_and_keeps_pinned_memory(fake, context):
+    buffer = Buffer.pinned(8, context)
+    view = buffer.host_view()
+    buffer.fill(7)
+    assert view.tolist() == [7] * 8
+    alive = weakref.ref(buffer)
+    del buffer
+    gc.collect()
+    assert alive() is not None
+    del view
+    gc.collect()
+    assert alive() is None
+    assert fake.count("cuMemFreeHost") == 1
+    with pytest.raises(ValueError, match="no host view"):
+        Buffer.allocate(8, context).host_view()
+
+
+def test_stream_ordered_memory_is_freed_in_order(fake, context):
+    first, second = Stream.create(context), Stream.create(context)
+    streams = []
+    for close in (lambda b: b.close(), lambda b: b.close(stream=second)):
+        buffer = Buffer.allocate_async(4, first)
+        close(buffer)
+        streams.append(fake.calls[-2][1][-1])
+    assert streams == [first.handle, second.handle]
+    with pytest.raises(ValueError, match="stream's order"):
+        Buffer.allocate(4, context).close(stream=first)
+
+
+def test_stream_ordered_memory_outlives_its_stream(fake, context):
+    stream = Stream.create(context)
+    buffer = Buffer.allocate_async(4, stream)
+    stream.close()
+    buffer.close()
+    assert [name for name, _ in fake.calls[-4:]] == [
+        "cuCtxPushCurrent",
+        "cuCtxSynchronize",
+        "cuMemFree",
+        "cuCtxPopCurrent",
+    ]
+
+
+def test_pointer_info(fake, context):
+    buffer = Buffer.allocate(16, context)
+    info = pointer_info(buffer.pointer)
+    assert (info.kind, info.context_handle, info.device_ordinal) == ("device", None, 0)
+    assert (info.base, info.size_bytes) == (buffer.pointer, 16)
+    unknown = pointer_info(0x10)
+    assert (unknown.kind, unknown.device_ordinal, unknown.size_bytes) == ("unregistered", None, 0)
+    # Host memory that was mapped through the driver's virtual memory belongs to device -1, the CPU.
+    fake.cuPointerGetAttributes = lambda *asked: (0, [1, cu.CUcontext(0x99), -1, 0x7000, 64, False])
+    assert pointer_info(0x7000) == PointerInfo("host", 0x99, None, 0x7000, 64)
+    del fake.cuPointerGetAttributes
+    fake.fails["cuPointerGetAttributes"] = cu.CUresult.CUDA_ERROR_INVALID_VALUE
+    assert pointer_info(0x10) == unknown
+    fake.fails["cuPointerGetAttributes"] = cu.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(CudaError):
+        pointer_info(0x10)
+    with pytest.raises(ValueError, match="64-bit"):
+        pointer_info(-1)
+
+
+# libraries and graphs
+
+
+def test_a_missing_kernel_lists_the_known(fake):
+    library = Library.load(b"cubin", name="study")
+    with pytest.raises(ValueError, match="library 'study' has no kernel 'prob'; it has probe"):
+        library.kernel("prob")
+    fake.missing.add("cuLibraryGetKernelCount")
+    with pytest.raises(ValueError, match="cannot be listed"):
+        library.kernel("prob")
+    fake.fails["cuLibraryGetKernel"] = cu.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(CudaError):
+        library.kernel("probe")
+
+
+def test_a_kernel_of_a_closed_library(fake):
+    library = Library.load(b"cubin", name="study")
+    kernel = library.kernel("probe")
+    assert kernel.registers(0) == 40
+    library.close()
+    with pytest.raises(ValueError, match="library 'study' of kernel 'probe' is closed"):
+        kernel.registers(0)
+    with pytest.raises(ValueError, match="closed"):
+        _ = kernel.function
+
+
+def test_a_kernel_keeps_its_library(fake):
+    kernel = Library.load(b"cubin").kernel("probe")
+    gc.collect()
+    assert fake.count("cuLibraryUnload") == 0
+    del kernel
+    gc.collect()
+    assert fake.count("cuLibraryUnload") == 1
+
+
+def test_kernel_options(fake):
+    kernel = Library.load(b"cubin").kernel("probe")
+    kernel.allow_non_portable_cluster(0)
+    assert kernel.allows_non_portable_cluster(0)
+    kernel.set_max_dynamic_shared_bytes(232448, 0)
+    assert kernel.max_dynamic_shared_bytes(0) == 232448
+    with pytest.raises(UnsupportedError, match="232449 bytes of dynamic and 0 of static"):
+        kernel.set_max_dynamic_shared_bytes(232449, 0)
+    with pytest.raises(ValueError, match="'COLOUR'"):
+        kernel.attribute("COLOUR", 0)
+
+
+def test_what_is_no_cubin(fake):
+    with pytest.raises(TypeError, match="str"):
+        Library.load("cubin")
+    with pytest.raises(ValueError, match="empty"):
+        Library.load(b"")
+
+
+def test_a_capture_gives_a_graph(fake, context):
+    stream = Stream.create(context)
+    with Graph.capture(stream) as graph:
+        assert fake.capturing == stream.handle
+        with pytest.raises(ValueError, match="has not ended"):
+            graph.instantiate()
+    assert graph.node_count == 3
+    with graph, graph.instantiate() as executable:
+        executable.launch(stream)
+    assert fake.living("graph") == fake.living("executable") == set()
+    assert fake.stack == []
+
+
+def test_a_failed_capture_is_ended_and_thrown_away(fake, context):
+    stream = Stream.create(context)
+    with pytest.raises(KeyError), Graph.capture(stream) as graph:
+        raise KeyError
+    assert fake.capturing is None
+    assert fake.living("graph") == set()
+    with pytest.raises(ValueError, match="thrown away"):
+        _ = graph.handle
+    fake.fails["cuStreamEndCapture"] = cu.CUresult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+    with pytest.raises(KeyError), Graph.capture(stream):
+        raise KeyError
+    with pytest.raises(CudaError, match="INVALIDATED"), Graph.capture(stream):
+        pass
+    assert fake.stack == []
+
+
+def test_what_cannot_be_captured(fake, context):
+    with pytest.raises(ValueError, match="legacy"):
+        Graph.capture(Stream.legacy(context))
+    with pytest.raises(ValueError, match="'thread_local'"):
+        Graph.capture(Stream.create(context), mode="local")

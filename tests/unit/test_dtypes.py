@@ -1,0 +1,66 @@
+"""The table of types against NumPy's rules and against the CUDA C++ that uses its names."""
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from lowlevel_reduce import UnsupportedError
+from lowlevel_reduce.compiler import source_root
+from lowlevel_reduce.dtypes import COMPENSATED, ELEMENT_TYPES, accumulator_bytes, element_type
+
+
+@pytest.mark.parametrize("entry", ELEMENT_TYPES, ids=lambda entry: entry.name)
+def test_entry(entry):
+    assert element_type(entry.name) is entry is element_type(entry.dtype)
+    assert entry.vector * entry.itemsize == 16
+    assert entry.leaf == 256 * entry.vector
+    if entry.name != "bfloat16":
+        assert entry.result == np.sum(np.zeros(1, entry.dtype)).dtype.name
+    header = (source_root() / "types.cuh").read_text(encoding="utf-8")
+    assert re.search(rf"\b{entry.c_name};|struct {entry.c_name} ", header)
+
+
+def test_bfloat16_by_name_and_dtype():
+    assert element_type("bfloat16") is element_type(ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "accumulate", "accumulator", "result"),
+    [
+        ("float16", None, "float32", "float16"),
+        ("bfloat16", "float64", "float64", "bfloat16"),
+        ("float32", None, "float64", "float32"),
+        ("float32", "float32", "float32", "float32"),
+        ("float64", "compensated", "compensated", "float64"),
+        ("int8", None, "int64", "int64"),
+        ("int8", "int8", "int64", "int8"),
+        ("int8", "int64", "int64", "int64"),
+        ("uint16", None, "uint64", "uint64"),
+        ("bool", None, "int64", "int64"),
+    ],
+)
+def test_accumulators(dtype, accumulate, accumulator, result):
+    entry = element_type(dtype)
+    assert entry.accumulator(accumulate) == accumulator
+    assert entry.result_type(None, accumulate) == result
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "datetime64[s]", "object", "S3", "longdouble"])
+def test_refuses_other_types(dtype):
+    with pytest.raises(UnsupportedError, match="cannot be reduced"):
+        element_type(dtype)
+
+
+def test_refuses_nonsense():
+    with pytest.raises(TypeError):
+        element_type("flaot32")
+    with pytest.raises(UnsupportedError, match="accumulates in"):
+        element_type("int8").accumulator("int16")
+    with pytest.raises(UnsupportedError, match="not int32"):
+        element_type("float32").result_type("int32")
+
+
+def test_accumulator_sizes():
+    assert [accumulator_bytes(name) for name in ("float32", "float64", "int64", COMPENSATED)] == [4, 8, 8, 16]

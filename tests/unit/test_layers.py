@@ -1,0 +1,98 @@
+"""Imports point down only: the layers of the design, checked in the source."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import lowlevel_reduce
+
+PACKAGE = Path(lowlevel_reduce.__file__).parent
+
+# Each layer may import from those below it; a line's modules may import each other only where PEERS says so.
+LAYERS = [
+    ["__init__"],
+    ["api"],
+    ["plan", "interop"],
+    ["loading"],
+    ["kernels", "policy", "layout", "tree", "operators", "dtypes", "compiler", "driver"],
+    ["errors"],
+]
+PURE = ["kernels", "policy", "layout", "tree", "operators", "dtypes"]
+PEERS = {
+    ("kernels", "policy"),
+    ("tree", "operators"),
+    ("tree", "dtypes"),
+    ("operators", "dtypes"),
+}
+
+
+def unit(module):
+    """Return the layer's unit of a module: its name, or its package's."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def sources():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        relative = path.relative_to(PACKAGE)
+        yield relative.parts[0].removesuffix(".py"), path
+
+
+def imports(path):
+    """Return every module of this package that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("lowlevel_reduce"):
+            if node.module == "lowlevel_reduce":
+                found |= {f"lowlevel_reduce.{alias.name}" for alias in node.names}
+            else:
+                found.add(node.module)
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name.startswith("lowlevel_reduce")}
+    return found
+
+
+def level(name):
+    return next(i for i, layer in enumerate(LAYERS) if name in layer)
+
+
+def test_every_module_has_a_layer():
+    known = {name for layer in LAYERS for name in layer}
+    assert {name for name, _ in sources()} <= known
+
+
+@pytest.mark.parametrize(("name", "path"), list(sources()), ids=lambda value: getattr(value, "name", value))
+def test_arrows_point_down(name, path):
+    for module in imports(path):
+        target = unit(module)
+        if target == name:
+            continue
+        allowed = level(target) > level(name) or (name, target) in PEERS
+        assert allowed, f"{path.name} imports {module}: an arrow that points up"
+
+
+def test_pure_modules_import_no_cuda():
+    for name, path in sources():
+        if name in PURE:
+            text = path.read_text(encoding="utf-8")
+            assert "cuda.bindings" not in text, f"{path.name} is pure: no driver, no compiler"
+            assert "cuda.core" not in text
+
+
+def test_only_errors_looks_at_result_codes():
+    for _, path in sources():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        raised = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Raise)
+            and isinstance(node.exc, ast.Call)
+            and getattr(node.exc.func, "id", None) == "CudaError"
+        ]
+        assert not raised or path.name == "errors.py", f"{path.name} raises CudaError by itself"
+
+
+def test_modules_stay_short():
+    long = {path.name: n for _, path in sources() if (n := len(path.read_text(encoding="utf-8").splitlines())) > 400}
+    assert not long

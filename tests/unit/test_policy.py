@@ -1,0 +1,82 @@
+"""The mapping from problems to launches: complete, within limits, and refused in words where it cannot be."""
+
+import itertools
+
+import pytest
+
+from lowlevel_reduce import UnsupportedError, policy
+
+HOPPER = policy.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
+TURING = policy.DeviceFacts((7, 5), 40, clusters=False, cooperative=True)
+LEAVES = sorted({0, 1, 2, 3, 7, 8, 9, *(2**i + d for i in range(4, 30, 2) for d in (-1, 0, 1))})
+
+
+POSSIBLE = [
+    (facts, name)
+    for facts in (HOPPER, TURING)
+    for name in (None, *policy.STRATEGIES)
+    if name != "cluster" or facts.clusters
+]
+
+
+@pytest.mark.parametrize(("facts", "name"), POSSIBLE)
+@pytest.mark.parametrize("leaves", LEAVES)
+def test_every_leaf_has_a_place(facts, leaves, name):
+    chosen = policy.choose(leaves, facts, strategy=name)
+    assert name in {None, chosen.name}
+    assert chosen.tiles * chosen.warps >= leaves
+    if chosen.blocks is not None:
+        assert chosen.blocks % chosen.cluster == 0
+        assert chosen.blocks * chosen.tiles_per_block >= chosen.tiles
+    assert chosen.tiles_per_block & (chosen.tiles_per_block - 1) == 0
+    assert chosen.block_threads <= 1024
+
+
+@pytest.mark.parametrize("accumulator_bytes", [4, 8, 16])
+@pytest.mark.parametrize("leaves", LEAVES)
+def test_workspace_holds_the_partials_of_every_strategy(leaves, accumulator_bytes):
+    size = policy.workspace_bytes(leaves, accumulator_bytes)
+    for name, threads in itertools.product(("tiles", "two_pass", "cooperative"), (256, 512, 1024)):
+        chosen = policy.choose(leaves, HOPPER, strategy=name, cluster=1, block_threads=threads)
+        assert policy.HEADER_BYTES + chosen.partials * accumulator_bytes <= size
+
+
+def test_workspace_is_monotonic():
+    sizes = [policy.workspace_bytes(leaves, 8) for leaves in range(5000)]
+    assert sizes == sorted(sizes)
+    assert sizes[0] == 256 + 8
+
+
+def test_old_devices_get_neither_clusters_nor_dependent_launches():
+    for leaves in LEAVES:
+        chosen = policy.choose(leaves, TURING)
+        assert chosen.cluster == 1
+        assert not chosen.programmatic
+
+
+@pytest.mark.parametrize(
+    ("options", "facts", "error", "message"),
+    [
+        ({"strategy": "magic"}, HOPPER, ValueError, "no strategy 'magic'; there is block, cluster"),
+        ({"strategy": "tiles", "cluster": 3}, HOPPER, ValueError, "1, 2, 4, 8 or 16 blocks, not 3"),
+        ({"strategy": "two_pass", "cluster": 2}, HOPPER, ValueError, "does not use clusters"),
+        ({"strategy": "tiles", "block_threads": 100}, HOPPER, ValueError, "not 100"),
+        ({"strategy": "tiles", "block_threads": 128}, HOPPER, ValueError, "256, 512, 1024"),
+        ({"strategy": "cluster"}, TURING, UnsupportedError, "this device has 7.5"),
+        ({"strategy": "tiles", "cluster": 2}, TURING, UnsupportedError, "this device has 7.5"),
+    ],
+)
+def test_refusals(options, facts, error, message):
+    with pytest.raises(error, match=message):
+        policy.choose(1000, facts, **options)
+
+
+def test_refuses_what_the_device_cannot_do():
+    facts = policy.DeviceFacts((7, 5), 40, clusters=False, cooperative=False)
+    with pytest.raises(UnsupportedError, match="cooperative"):
+        policy.choose(1000, facts, strategy="cooperative")
+
+
+def test_refuses_more_blocks_than_a_grid_has():
+    with pytest.raises(ValueError, match="a grid has at most"):
+        policy.choose(2**36, HOPPER, strategy="tiles")

@@ -6,6 +6,7 @@ import ctypes
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from lowlevel_reduce import Buffer, ReduceError, Stream
@@ -31,6 +32,10 @@ class CubSum:
         if self._workspace is None or self._workspace.size_bytes < size.value:
             self._workspace = Buffer.allocate(max(size.value, 1), stream.context)
         self._call(self._workspace.pointer, size, source, result, length, stream)
+
+    def bound(self, length: int, stream: Stream) -> Callable[[int, int], None]:
+        """Return the sum of `length` elements in `stream` as a function of input and result address."""
+        return lambda source, result: self(source, result, length, stream)
 
     def _call(
         self, workspace: int, size: ctypes.c_size_t, source: int, result: int, length: int, stream: Stream

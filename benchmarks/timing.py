@@ -23,7 +23,7 @@ def rotation(size_bytes: int, device: Device) -> int:
     return max(2, -(-L2_FACTOR * device.l2_bytes // max(size_bytes, 1)))
 
 
-def replay_us(launch: Callable[[int], None], stream: Stream, *, launches: int, rounds: int = 9) -> float:
+def replay_us(launch: Callable[[int], object], stream: Stream, *, launches: int, rounds: int = 9) -> float:
     """Return the device time of one launch in microseconds, the median over `rounds` replays of a captured graph.
 
     Parameters

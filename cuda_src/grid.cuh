@@ -1,28 +1,61 @@
-// Folds across a grid, through global memory: a workspace of a header and one partial a cluster.
+// Folds across a grid, through global memory: a workspace of a header and one slot a partial.
 #pragma once
 #include "cluster.cuh"
 
-// The first 256 bytes of the workspace. All zero before the first launch; every launch leaves it fit for the next.
+// The first 256 bytes of the workspace. All of it is zero before the first launch, and fit for the next after each.
 struct GridHeader {
-    uint32 ticket;    // clusters that have delivered their partial
-    uint32 barrier;   // the grid barrier's arrivals; bit 31 flips with each use
-    uint32 unused[62];
+    uint32 barrier;  // the grid barrier's arrivals; bit 31 flips with each use
+    uint32 unused[63];
 };
 
-template <class Op> __device__ __forceinline__ typename Op::Accumulator* grid_partials(void* workspace)
-{
-    return reinterpret_cast<typename Op::Accumulator*>(static_cast<GridHeader*>(workspace) + 1);
-}
+// A partial together with the word that it is there, in units of 16 bytes that are written and read whole: whoever
+// sees the flag sees the value, without a fence or an atomic, and the writer's block need not wait for either.
+template <class A> struct Slot {
+    static constexpr uint32 payload_words = 3, words = sizeof(A) / 4;
+    static constexpr uint32 units = (words + payload_words - 1) / payload_words;
+    uint4 unit[units];
 
-// Whether this block is the last of `count` to come here. Every thread calls it, at most once, after thread 0 has
-// written the block's partial; in the last block, all partials are visible to all threads.
-__device__ __forceinline__ bool grid_is_last(GridHeader* header, uint32 count)
+    __device__ __forceinline__ void publish(A value)
+    {
+        union { A whole; uint32 word[units * payload_words]; } u;
+        u.whole = value;
+#pragma unroll
+        for (uint32 i = 0; i < units; ++i)
+            store_whole(&unit[i], make_uint4(u.word[3 * i], u.word[3 * i + 1], u.word[3 * i + 2], 1u));
+    }
+
+    // Reads all units and says whether all are there.
+    __device__ __forceinline__ bool read(uint4* seen) const
+    {
+        bool there = true;
+#pragma unroll
+        for (uint32 i = 0; i < units; ++i) {
+            seen[i] = load_whole(&unit[i]);
+            there = there && seen[i].w != 0;
+        }
+        return there;
+    }
+
+    // Leaves the slot empty for the next launch.
+    __device__ __forceinline__ void clear()
+    {
+#pragma unroll
+        for (uint32 i = 0; i < units; ++i) store_whole(&unit[i], make_uint4(0, 0, 0, 0));
+    }
+
+    static __device__ __forceinline__ A value(const uint4* seen)
+    {
+        union { A whole; uint32 word[units * payload_words]; } u;
+#pragma unroll
+        for (uint32 i = 0; i < units; ++i)
+            u.word[3 * i] = seen[i].x, u.word[3 * i + 1] = seen[i].y, u.word[3 * i + 2] = seen[i].z;
+        return u.whole;
+    }
+};
+
+template <class Op> __device__ __forceinline__ Slot<typename Op::Accumulator>* grid_slots(void* workspace)
 {
-    __shared__ bool last;
-    if (threadIdx.x == 0) last = atomic_wrap_increment(&header->ticket, count - 1) == count - 1;
-    __syncthreads();
-    if (last) __threadfence();
-    return last;
+    return reinterpret_cast<Slot<typename Op::Accumulator>*>(static_cast<GridHeader*>(workspace) + 1);
 }
 
 // Waits until every block of the grid is here; what they wrote before is then visible. Needs a cooperative launch: all
@@ -39,41 +72,53 @@ __device__ __forceinline__ void grid_barrier(GridHeader* header)
     __threadfence();
 }
 
-// A value that another block wrote during this kernel: from the L2, never from a stale line of the L1.
-template <class T> __device__ __forceinline__ T load_partial(const T* address)
+// Waits for N partials, number first + 32 k for each k < N, and takes them; those from `count` on are absent. All N are
+// read again until all are there: one after the other, each would cost a way to the L2 and back.
+template <class Op, int N>
+__device__ __forceinline__ void grid_take(typename Op::Accumulator* a, Slot<typename Op::Accumulator>* slots,
+                                          uint32 first, uint32 count)
 {
-    if constexpr (sizeof(T) == 16) {
-        union { float4 raw; T whole; } u;
-        u.raw = __ldcg(reinterpret_cast<const float4*>(address));
-        return u.whole;
-    } else {
-        return __ldcg(address);
+    using S = Slot<typename Op::Accumulator>;
+    uint4 seen[N][S::units];
+    bool there;
+    do {
+        there = true;
+#pragma unroll
+        for (int k = 0; k < N; ++k)
+            if (first + k * lanes < count) there = slots[first + k * lanes].read(seen[k]) && there;
+    } while (!there);
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+        a[k] = Op::identity();
+        if (first + k * lanes < count) {
+            a[k] = S::value(seen[k]);
+            slots[first + k * lanes].clear();
+        }
     }
 }
 
-constexpr uint32 partials_in_flight = 8;
-
-// The top of the tree: `count` partials folded by one block, each warp a run of a power of two of them. Every thread
-// calls it; all lanes of warp 0 hold the result.
+// The top of the tree, by one block: waits for `count` partials and folds them as they come, each warp a run of a power
+// of two of them. Every thread calls it; all lanes of warp 0 hold the result.
 template <class Op, int Warps>
 __device__ __forceinline__ typename Op::Accumulator
-grid_fold(const typename Op::Accumulator* partials, uint32 count, BlockSlots<Op, Warps>& shared, uint32 turn)
+grid_fold(Slot<typename Op::Accumulator>* slots, uint32 count, BlockSlots<Op, Warps>& shared, uint32 turn)
 {
+    constexpr int in_flight = 4;
+    constexpr uint32 batch = lanes * in_flight;
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
-    if (count <= lanes) return warp_fold<Op>(lane < count ? load_partial(partials + lane) : Op::identity());
-
-    constexpr uint32 batch = lanes * partials_in_flight;
-    uint32 batches = 1;  // for each warp
-    while (uint64(batches) * batch * Warps < count) batches *= 2;
+    if (count <= lanes) {
+        typename Op::Accumulator value = Op::identity();
+        if (warp == 0) grid_take<Op, 1>(&value, slots, lane, count);
+        return warp_fold<Op>(value);
+    }
+    uint32 batches = 1;  // for each warp; 2^40 bytes make 2^25 partials at most
+    while (batches * batch * Warps < count) batches *= 2;
     WarpCounter<Op> counter;
 #pragma unroll 1
     for (uint32 i = 0; i < batches; ++i) {
-        const uint64 first = (uint64(warp) * batches + i) * batch + lane;
-        typename Op::Accumulator a[partials_in_flight];
-#pragma unroll
-        for (uint32 k = 0; k < partials_in_flight; ++k)
-            a[k] = first + k * lanes < count ? load_partial(partials + first + k * lanes) : Op::identity();
-        counter.push(warp_fold_array<Op, partials_in_flight>(a, lane), lane);
+        typename Op::Accumulator a[in_flight];
+        grid_take<Op, in_flight>(a, slots, (warp * batches + i) * batch + lane, count);
+        counter.push(warp_fold_array<Op, in_flight>(a, lane), lane);
     }
     return block_fold<Op, Warps>(counter.result(), shared, turn);
 }

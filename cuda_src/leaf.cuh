@@ -90,63 +90,94 @@ __device__ __forceinline__ uint4 load_edge_block(const char* block, const char* 
     return make_uint4(shuffle_from(word, 0), shuffle_from(word, 4), shuffle_from(word, 8), shuffle_from(word, 12));
 }
 
-// A whole leaf at a 16-byte boundary, the lane's part: eight loads in flight.
-template <class Op> __device__ __forceinline__ typename Op::Accumulator lane_fold_whole(const uint4* address)
+// The vector that stands for absent elements.
+template <class Op> __device__ __forceinline__ uint4 absent_vector()
+{
+    using T = typename Op::Input;
+    union { T elements[vector_elements<T>]; uint4 raw; } u;
+#pragma unroll
+    for (uint32 i = 0; i < vector_elements<T>; ++i) u.elements[i] = Op::absent();
+    return u.raw;
+}
+
+// A leaf at a 16-byte boundary, the lane's part: eight loads in flight, unconditional where the leaf is whole. `bytes`
+// of it exist, a multiple of 16.
+template <class Op>
+__device__ __forceinline__ typename Op::Accumulator lane_fold_aligned(const uint4* address, uint32 bytes, uint32 lane)
 {
     uint4 v[steps];
+    if (bytes == leaf_bytes) {
 #pragma unroll
-    for (uint32 t = 0; t < steps; ++t) v[t] = load_streaming(address + lanes * t);
+        for (uint32 t = 0; t < steps; ++t) v[t] = load_streaming(address + lanes * t);
+    } else {
+#pragma unroll
+        for (uint32 t = 0; t < steps; ++t)
+            v[t] = load_streaming_if((t * lanes + lane) * vector_bytes < bytes, address + lanes * t, absent_vector<Op>());
+    }
     return fold_vectors<Op, steps>(v);
 }
 
-// Any other leaf, the lane's part: it starts `shift` bytes past the 16-byte boundary `base` and has `rest` bytes or
-// more of the source before it ends. The aligned blocks that it touches are loaded, and each is joined with its
-// neighbour: the next lane's, for the last lane the first lane's of the next step. So hardly a byte is loaded twice,
-// and the tree does not see the alignment. In two rounds of four steps, rolled: all eight at once would spill.
+// A whole leaf that starts `shift` bytes past the 16-byte block at `address`, and neither in the source's first block
+// nor in its last: the lane's part. Each block is joined with its neighbour: the next lane's, for the last lane the
+// first lane's of the next step. So every byte is loaded once, and the tree does not see the alignment.
+template <class Op>
+__device__ __forceinline__ typename Op::Accumulator lane_fold_shifted(const uint4* address, uint32 shift, uint32 lane)
+{
+    uint4 v[steps + 1];
+    typename Op::Accumulator a[steps];
+#pragma unroll
+    for (uint32 t = 0; t < steps; ++t) v[t] = load_streaming(address + lanes * t);
+#pragma unroll
+    for (uint32 t = 0; t < steps; ++t) {
+        // The block after the leaf late, when half of the registers are free again.
+        if (t == steps / 2 && lane == 0) v[steps] = load_streaming(address + leaf_vectors);
+        v[t] = shift_bytes(v[t], shuffle_from(lane == 0 ? v[t + 1] : v[t], (lane + 1) % lanes), shift);
+        a[t] = fold_vector<Op>(v[t]);
+        __syncwarp();  // orders nothing: it keeps the compiler from holding all steps in registers at once
+    }
+    return fold_array<Op, steps>(a);
+}
+
+// Any other leaf, the lane's part: the source's first or last, where its edge cuts a block. It starts `shift` bytes
+// past the 16-byte block `base` and has `rest` bytes or more of the source. One step at a time, in little code and few
+// registers: a launch has at most two such leaves.
 template <class Op>
 __device__ __forceinline__ typename Op::Accumulator
-lane_fold_any(Source<typename Op::Input> source, const char* base, uint32 shift, uint64 rest, uint32 lane)
+lane_fold_edge(Source<typename Op::Input> source, const char* base, uint32 shift, uint64 rest, uint32 lane)
 {
-    using T = typename Op::Input;
-    constexpr int32 at_once = 4, step_bytes = lanes * vector_bytes, block_bytes = vector_bytes;
-    union { T elements[vector_elements<T>]; uint4 raw; } absent;
-#pragma unroll
-    for (uint32 i = 0; i < vector_elements<T>; ++i) absent.elements[i] = Op::absent();
-
-    // Bytes from the leaf's first aligned block to the end of the source or of what the leaf touches.
+    constexpr int32 at_once = 2, step_bytes = lanes * vector_bytes, block_bytes = vector_bytes;
+    const uint4 nothing = make_uint4(0, 0, 0, 0);
+    // Bytes from the leaf's first block to the end of the source, or of the block after the leaf.
     const int32 reach = int32(min(rest + shift, uint64(leaf_bytes + vector_bytes)));
-    const char *begin = source.begin, *end = begin + source.length * sizeof(T);
-    const uint4 last = load_edge_block(base + (reach & ~15), begin, end, lane);
+    const char *begin = source.begin, *end = begin + source.length * sizeof(typename Op::Input);
+    const uint4 front = load_edge_block(base, begin, end, lane);
+    const uint4 back = load_edge_block(base + reach / block_bytes * block_bytes, begin, end, lane);
 
-    typename Op::Accumulator lower;
+    typename Op::Accumulator pair, quad;
 #pragma unroll 1
-    for (int32 offset = int32(lane) * block_bytes;; offset += at_once * step_bytes) {
-        const uint4* address = reinterpret_cast<const uint4*>(base + offset);
-        const bool cut = base < begin && offset == 0;  // the source begins inside this block
+    for (int32 round = 0;; ++round) {
+        const int32 offset = round * at_once * step_bytes + int32(lane) * block_bytes;
         uint4 v[at_once + 1];
 #pragma unroll
         for (int32 t = 0; t <= at_once; ++t) {
-            const int32 available = t < at_once || lane == 0 ? reach - offset - t * step_bytes : 0;
-            v[t] = load_streaming_if(available >= block_bytes && !(t == 0 && cut), address + t * int32(lanes));
-            if (available > 0 && available < block_bytes) v[t] = last;
-        }
-        if (shift != 0) {
-            if (base < begin && offset < step_bytes) {  // the first round of the first leaf
-                const uint4 front = load_edge_block(base, begin, end, lane);
-                if (cut) v[0] = front;
-            }
-#pragma unroll
-            for (int32 t = 0; t < at_once; ++t) {
-                const uint4 offered = lane == 0 ? v[t + 1] : v[t];
-                v[t] = shift_bytes(v[t], shuffle_from(offered, (lane + 1) % lanes), shift);
-            }
+            const int32 at = offset + t * step_bytes, available = t < at_once || lane == 0 ? reach - at : 0;
+            const bool cut_front = base < begin && at == 0, cut_back = available > 0 && available < block_bytes;
+            const auto* address = reinterpret_cast<const uint4*>(base + at);
+            v[t] = load_streaming_if(available >= block_bytes && !cut_front, address, nothing);
+            if (cut_front) v[t] = front;
+            else if (cut_back) v[t] = back;
         }
 #pragma unroll
-        for (int32 t = 0; t < at_once; ++t)
-            v[t] = keep_bytes(v[t], absent.raw, reach - int32(shift) - offset - t * step_bytes);
-        const auto value = fold_vectors<Op, at_once>(v);
-        if (offset >= at_once * step_bytes) return Op::combine(lower, value);
-        lower = value;
+        for (int32 t = 0; t < at_once; ++t) {
+            const uint4 next = shuffle_from(lane == 0 ? v[t + 1] : v[t], (lane + 1) % lanes);
+            if (shift != 0) v[t] = shift_bytes(v[t], next, shift);
+            v[t] = keep_bytes(v[t], absent_vector<Op>(), reach - int32(shift) - offset - t * step_bytes);
+        }
+        const auto value = fold_vectors<Op, at_once>(v);  // of four rounds: a binary counter with two digits
+        if (round % 2 == 0) { pair = value; continue; }
+        const auto two = Op::combine(pair, value);
+        if (round == 3) return Op::combine(quad, two);
+        quad = two;
     }
 }
 
@@ -160,9 +191,16 @@ __device__ __forceinline__ typename Op::Accumulator leaf_fold(Source<typename Op
     if (first >= source.length) return Op::identity();
     const uint64 rest = (source.length - first) * sizeof(T);
     const uint32 shift = uint32(reinterpret_cast<uint64>(source.begin)) % vector_bytes;
-    const char* address = source.begin + first * sizeof(T);
-    // Accumulators of two words are bound by their arithmetic: the rolled way suits them, whole leaf or not.
-    if (sizeof(typename Op::Accumulator) <= 8 && shift == 0 && rest >= leaf_bytes)
-        return warp_fold<Op>(lane_fold_whole<Op>(reinterpret_cast<const uint4*>(address) + lane));
-    return warp_fold<Op>(lane_fold_any<Op>(source, address - shift, shift, rest, lane));
+    const uint32 bytes = uint32(min(rest, uint64(leaf_bytes)));
+    const char* base = source.begin + first * sizeof(T) - shift;
+    const uint4* address = reinterpret_cast<const uint4*>(base) + lane;
+
+    typename Op::Accumulator value;
+    if (shift == 0 && bytes % vector_bytes == 0)
+        value = lane_fold_aligned<Op>(address, bytes, lane);
+    else if (leaf > 0 && rest >= leaf_bytes + vector_bytes)
+        value = lane_fold_shifted<Op>(address, shift, lane);
+    else
+        value = lane_fold_edge<Op>(source, base, shift, rest, lane);
+    return warp_fold<Op>(value);
 }

@@ -19,7 +19,7 @@ __device__ __forceinline__ void launch_dependents()
 #endif
 }
 
-// 16 bytes of memory that nobody writes during the kernel, passing the L1 by: each byte is read once.
+// 16 bytes of memory that nobody writes during the kernel, passing the L1 by, for each byte is read once.
 __device__ __forceinline__ uint4 load_streaming(const uint4* address)
 {
     uint4 v;
@@ -28,13 +28,30 @@ __device__ __forceinline__ uint4 load_streaming(const uint4* address)
     return v;
 }
 
-// The same where `wanted`, zeros elsewhere, without a branch.
-__device__ __forceinline__ uint4 load_streaming_if(bool wanted, const uint4* address)
+// The same where `wanted`, `otherwise` elsewhere, without a branch.
+__device__ __forceinline__ uint4 load_streaming_if(bool wanted, const uint4* address, uint4 otherwise)
 {
-    uint4 v = make_uint4(0, 0, 0, 0);
     asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0;"
                  "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
-                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w) : "l"(address), "r"(uint32(wanted)));
+                 : "+r"(otherwise.x), "+r"(otherwise.y), "+r"(otherwise.z), "+r"(otherwise.w)
+                 : "l"(address), "r"(uint32(wanted)));
+    return otherwise;
+}
+
+// 16 bytes written, or read, by one access of the whole grid's memory order: never torn, and never from a stale line.
+__device__ __forceinline__ void store_whole(uint4* address, uint4 v)
+{
+    asm volatile("{ .reg .b64 l, h; .reg .b128 v; mov.b64 l, {%1, %2}; mov.b64 h, {%3, %4}; mov.b128 v, {l, h};"
+                 "st.relaxed.gpu.global.b128 [%0], v; }"
+                 :: "l"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+
+__device__ __forceinline__ uint4 load_whole(const uint4* address)
+{
+    uint4 v;
+    asm volatile("{ .reg .b64 l, h; .reg .b128 v; ld.relaxed.gpu.global.b128 v, [%4]; mov.b128 {l, h}, v;"
+                 "mov.b64 {%0, %1}, l; mov.b64 {%2, %3}, h; }"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(address) : "memory");
     return v;
 }
 
@@ -45,15 +62,7 @@ __device__ __forceinline__ uint32 load_acquire(const uint32* address)
     return v;
 }
 
-// Returns the old value and leaves old + 1, or 0 where old was `limit`: a counter that is ready for the next launch.
 // Releases what this thread wrote or has seen written, and acquires what the others released here.
-__device__ __forceinline__ uint32 atomic_wrap_increment(uint32* address, uint32 limit)
-{
-    uint32 old;
-    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(address), "r"(limit) : "memory");
-    return old;
-}
-
 __device__ __forceinline__ uint32 atomic_add(uint32* address, uint32 value)
 {
     uint32 old;

@@ -1,4 +1,8 @@
-// Strategy `tiles`: one tile a block, clusters of 1 to 16 blocks, and the last cluster in folds the partials.
+// Strategy `tiles`: one tile a block, clusters of 1 to 16 blocks, and one cluster more that folds their partials.
+//
+// The cluster that folds is the grid's last, so it starts when the others have started, and is nearly done when the
+// last tile arrives. It waits for the others and nobody waits for anything else: whatever the order in which blocks
+// start, all goes on as long as the device has room for two clusters.
 #pragma once
 #include "grid.cuh"
 
@@ -10,17 +14,16 @@ __device__ __forceinline__ void reduce_tiles(const void* elements, void* result,
     launch_dependents();
     wait_for_prerequisites();
 
+    auto* slots = grid_slots<Op>(workspace);
+    const uint32 cluster = blockIdx.x / Blocks, last = gridDim.x / Blocks - 1, rank = rank_in_cluster<Blocks>();
+    if (cluster == last && last > 0) {
+        if (rank == 0) store_result<Op>(result, grid_fold<Op, Warps>(slots, last, shared, 0), length);
+        return;
+    }
     const Source<typename Op::Input> source{static_cast<const char*>(elements), length};
     auto value = block_fold_tile<Op, Warps>(source, blockIdx.x, shared, 0);
     value = cluster_fold<Op, Blocks>(value);
-    if (rank_in_cluster<Blocks>() != 0) return;
-
-    auto* partials = grid_partials<Op>(workspace);
-    const uint32 clusters = gridDim.x / Blocks;
-    if (clusters > 1) {
-        if (threadIdx.x == 0) partials[blockIdx.x / Blocks] = value;
-        if (!grid_is_last(static_cast<GridHeader*>(workspace), clusters)) return;
-        value = grid_fold<Op, Warps>(partials, clusters, shared, 1);
-    }
-    store_result<Op>(result, value, length);
+    if (rank != 0) return;
+    if (last == 0) store_result<Op>(result, value, length);
+    else if (threadIdx.x == 0) slots[cluster].publish(value);
 }

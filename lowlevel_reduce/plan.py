@@ -52,9 +52,9 @@ class Plan:
     strategy : Strategy
         How it runs.
     workspace_bytes : int
-        Device memory that a bound launch needs besides input and result: 256 + accumulator size * ceil(leaves / 8)
-        bytes, a leaf being 4 KiB of input. It grows with the length and depends on nothing else, so a workspace fits
-        every shorter problem of the same accumulator.
+        Device memory that a bound launch needs besides input and result: 256 + 16 * ceil(leaves / 8) bytes, a leaf
+        being 4 KiB of input; with the compensated accumulator 32 instead of 16. It grows with the length and depends
+        on nothing else, so a workspace fits every shorter problem.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class Plan:
             Where it will run; of this plan's context.
         workspace : Buffer, optional
             Device memory of `workspace_bytes` or more, aligned to 16 bytes, for this bound launch alone until its last
-            launch has run. Its first 256 bytes are cleared in the stream's order, now. Without one, the memory is
-            allocated here and belongs to the bound launch.
+            launch has run. These bytes are cleared in the stream's order, now. Without one, the memory is allocated
+            here and belongs to the bound launch.
 
         Raises
         ------
@@ -115,8 +115,8 @@ class Plan:
         else:
             check_pointer(workspace.pointer, self.workspace_bytes, self.context, what="the workspace", alignment=16)
         if workspace.size_bytes:
-            header = Buffer.from_pointer(workspace.pointer, policy.HEADER_BYTES, context=self.context, owner=workspace)
-            header.fill(0, stream=stream)
+            part = Buffer.from_pointer(workspace.pointer, self.workspace_bytes, context=self.context, owner=workspace)
+            part.fill(0, stream=stream)
         pointer = workspace.pointer
         counts = (self.strategy.tiles_per_block, self.strategy.partials)  # the second is for a second pass
         bound = [
@@ -182,7 +182,7 @@ class BoundReduction:
     stream : Stream
         Where.
     workspace : Buffer
-        Partials and tickets; of zero bytes where the strategy needs none.
+        Partials; of zero bytes where the strategy needs none.
     """
 
     __slots__ = ("_first", "_second", "plan", "stream", "workspace")
@@ -302,7 +302,8 @@ def plan(
     cluster : int, optional
         Blocks in a cluster, for "cluster" and "tiles": 1, 2, 4, 8 or 16.
     block_threads : int, optional
-        Threads in a block: 256, 512 or 1024; "block" and "cluster" take 32, 64 and 128 as well.
+        Threads in a block: 256, 512 or 1024 for "tiles" and "two_pass", 256 or 512 for "cooperative", 32 to 512 for
+        "block" and "cluster".
 
     Raises
     ------

@@ -12,7 +12,10 @@ STRATEGIES = ("block", "cluster", "tiles", "two_pass", "cooperative")
 
 WARP = 32
 HEADER_BYTES = 256
-"""Tickets and barrier at the start of a workspace: `GridHeader` in cuda_src/grid.cuh."""
+"""The grid barrier at the start of a workspace: `GridHeader` in cuda_src/grid.cuh."""
+
+SLOT_BYTES, SLOT_PAYLOAD_BYTES = 16, 12
+"""A unit of `Slot` in cuda_src/grid.cuh, and how much of it holds the partial."""
 
 MIN_TILE_LEAVES = 8
 """The smallest tile that a partial may stand for; what makes the workspace's size independent of the strategy."""
@@ -88,8 +91,12 @@ class Strategy:
 
 
 def workspace_bytes(leaves: int, accumulator_bytes: int) -> int:
-    """Return a workspace's size in bytes: 256 + accumulator_bytes * ceil(leaves / 8), whatever the strategy."""
-    return HEADER_BYTES + accumulator_bytes * -(-max(leaves, 1) // MIN_TILE_LEAVES)
+    """Return a workspace's size in bytes, whatever the strategy: 256 + s * ceil(leaves / 8).
+
+    A slot of s bytes holds a partial: 16, or 32 for an accumulator of more than 12 bytes.
+    """
+    slot_bytes = SLOT_BYTES * -(-accumulator_bytes // SLOT_PAYLOAD_BYTES)
+    return HEADER_BYTES + slot_bytes * -(-max(leaves, 1) // MIN_TILE_LEAVES)
 
 
 def choose(
@@ -141,7 +148,9 @@ def _mapped(name: str, leaves: int, warps: int, cluster: int) -> Strategy:
         blocks: int | None = cluster
         tiles_per_block = _power_of_two(-(-tiles // cluster))
     else:
-        blocks = -(-tiles // cluster) * cluster if name != "cooperative" else None
+        clusters = -(-tiles // cluster)
+        folding = 1 if name == "tiles" and clusters > 1 else 0  # one cluster more, which folds the others' partials
+        blocks = (clusters + folding) * cluster if name != "cooperative" else None
         tiles_per_block = 1
     if tiles > MAX_GRID:
         raise ValueError(f"{leaves} leaves in tiles of {warps} need {tiles} blocks; a grid has at most {MAX_GRID}")
@@ -165,10 +174,10 @@ def _default_warps(name: str, leaves: int, wide_accumulator: bool) -> int:
     if wide_accumulator:
         return 8
     if name == "block":
-        return min(32, _power_of_two(max(leaves, 1)))
+        return min(16, _power_of_two(max(leaves, 1)))
     if name == "cluster":
         return 8
-    return 8 if leaves <= 1024 else 16
+    return 8 if leaves <= 1024 or name == "cooperative" else 16
 
 
 def _default_cluster(name: str, leaves: int, warps: int, facts: DeviceFacts) -> int:
@@ -194,18 +203,21 @@ def _check_cluster(name: str, cluster: int, facts: DeviceFacts) -> None:
 def _warps(block_threads: int | None, name: str) -> int | None:
     if block_threads is None:
         return None
-    least = 1 if name in {"block", "cluster"} else MIN_TILE_LEAVES
-    allowed = [warps * WARP for warps in (1, 2, 4, 8, 16, 32) if warps >= least]
+    # A block that folds many tiles has more to keep than 64 registers a thread, the share of 1024 threads.
+    single = name in {"block", "cluster"}
+    least, most = (1 if single else MIN_TILE_LEAVES), (16 if single or name == "cooperative" else 32)
+    allowed = [warps * WARP for warps in (1, 2, 4, 8, 16, 32) if least <= warps <= most]
     if block_threads not in allowed:
         raise ValueError(f"strategy {name!r} takes blocks of {allowed} threads, not {block_threads!r}")
     return block_threads // WARP
 
 
 def _resident_blocks(name: str, warps: int, wide_accumulator: bool) -> int:
-    """Blocks a multiprocessor shall hold: what bounds the registers of a thread, to 64; pairs take what they need."""
+    """Blocks a multiprocessor shall hold: what bounds the registers of a thread; pairs take what they need."""
     if wide_accumulator or name in {"block", "cluster"}:
         return 1
-    return max(1, REGISTERS_PER_MULTIPROCESSOR // (64 * warps * WARP))
+    registers = 96 if name == "cooperative" else 64  # its loop keeps more alive
+    return max(1, REGISTERS_PER_MULTIPROCESSOR // (registers * warps * WARP))
 
 
 def _power_of_two(n: int) -> int:

@@ -26,6 +26,10 @@ DEFAULT_OPTIONS: tuple[str, ...] = (
     # Not here: -fmad=false. A kernel that needs its roundings spelled out says so in its own options.
 )
 
+# From 12.9 on NVRTC has a cache of its own, and what it takes from there comes without the log that reports the
+# resources. Ours stands in front of it; 12.8 and older refuse the option. Seen with NVRTC 13.0 and a driver.
+_NO_CACHE, _NO_CACHE_SINCE = "--no-cache", (12, 9)
+
 _OLDEST = 75  # what every supported NVRTC can target; CUDA 13 dropped all before it
 _SONAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
 _FIRST_ERROR = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic |internal )?error\b", re.MULTILINE)
@@ -147,7 +151,8 @@ def compile_source(
     if base not in supported_architectures():
         raise _unknown_architecture(architecture)
     target = architecture if output == "cubin" else architecture.replace("sm_", "compute_")
-    arguments = [option.encode() for option in (*DEFAULT_OPTIONS, *options, f"--gpu-architecture={target}")]
+    own = (_NO_CACHE,) if version() >= _NO_CACHE_SINCE else ()
+    arguments = [option.encode() for option in (*DEFAULT_OPTIONS, *own, *options, f"--gpu-architecture={target}")]
     nvrtc = _bindings()
     handle = _create(nvrtc, name, source, headers)
     try:

@@ -223,10 +223,6 @@ def _write_shared_memory(value: Any, mode: str) -> None:
     value.sharedMemoryMode = _enumerated("CUsharedMemoryMode", SHARED_MEMORY[mode])
 
 
-def _write_carveout(value: Any, percent: int) -> None:
-    value.sharedMemCarveout = percent & 0xFFFFFFFF  # -1 is a value of it, in a field without a sign
-
-
 def _plain(field: str) -> Callable[[Any, Any], None]:
     return lambda value, wanted: setattr(value, field, int(wanted))
 
@@ -250,7 +246,7 @@ _TABLE: dict[str, tuple[str, str, Callable[[Any, Any], None]]] = {
     "preferred_cluster": ("PREFERRED_CLUSTER_DIMENSION", "12.9", _write_preferred_cluster),
     "launch_completion_event": ("LAUNCH_COMPLETION_EVENT", "12.9", _write_completion_event),
     "device_updatable": ("DEVICE_UPDATABLE_KERNEL_NODE", "12.9", _write_updatable),
-    "shared_memory_carveout": ("PREFERRED_SHARED_MEMORY_CARVEOUT", "12.9", _write_carveout),
+    "shared_memory_carveout": ("PREFERRED_SHARED_MEMORY_CARVEOUT", "12.9", _plain("sharedMemCarveout")),
     "nvlink_centric_scheduling": ("NVLINK_UTIL_CENTRIC_SCHEDULING", "13.0", _plain("nvlinkUtilCentricScheduling")),
     "portable_cluster_size_mode": ("PORTABLE_CLUSTER_SIZE_MODE", "13.2", _write_portable_cluster),
     "shared_memory_mode": ("SHARED_MEMORY_MODE", "13.2", _write_shared_memory),

@@ -70,7 +70,7 @@ class LaunchConfig:
     access_policy_window : AccessPolicyWindow, optional
         How the level-2 cache treats one window of memory.
     shared_memory_carveout : int, optional
-        Percent of the level-1 storage preferred as shared memory; -1 leaves it to the driver.
+        Percent of the level-1 storage preferred as shared memory, 0 to 100; None leaves it to the driver.
     device_updatable : bool
         The captured kernel node can be updated from the device. Only for launches into a capture.
     nvlink_centric_scheduling : bool
@@ -176,7 +176,7 @@ class LaunchConfig:
         if self.priority is not None:
             self._set("priority", integer("priority", self.priority, -(2**31), 2**31 - 1))
         if self.shared_memory_carveout is not None:
-            self._set("shared_memory_carveout", integer("shared_memory_carveout", self.shared_memory_carveout, -1, 100))
+            self._set("shared_memory_carveout", integer("shared_memory_carveout", self.shared_memory_carveout, 0, 100))
         if self.memory_sync_domain_map is not None:
             self._set("memory_sync_domain_map", _domain_map(self.memory_sync_domain_map))
         if not isinstance(self.access_policy_window, (AccessPolicyWindow, type(None))):

@@ -12,6 +12,8 @@ from lowlevel_reduce.errors import CudaError, UnsupportedError
 
 __all__ = ["Kernel", "Library"]
 
+_ELF = b"\x7fELF"
+
 
 class Library(Handle):
     """A loaded cubin. It belongs to no context: the driver brings it to each one that launches from it.
@@ -39,13 +41,15 @@ class Library(Handle):
 
         Raises
         ------
+        ValueError
+            If it is no cubin.
         CudaError
-            If it is no image, or none for any device here.
+            If the driver refuses it.
         """
         if not isinstance(cubin, (bytes, bytearray, memoryview)):
             raise TypeError(f"a cubin is bytes, not {type(cubin).__name__}")
-        if not len(cubin):
-            raise ValueError("the cubin is empty")
+        if bytes(cubin[:4]) != _ELF:  # the driver would take any text for PTX, and complain at the first use
+            raise ValueError(f"this is no cubin: it starts with {bytes(cubin[:4])!r}")
         handle = int(binding.call("cuLibraryLoadData", bytes(cubin), None, None, 0, None, None, 0))
         self = cls.__new__(cls)
         self._name = name

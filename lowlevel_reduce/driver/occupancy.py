@@ -32,10 +32,12 @@ def max_cooperative_blocks(
 def max_cluster_size(kernel: Kernel, config: LaunchConfig) -> int:
     """Return the blocks of the largest cluster that `kernel` can be launched with in the current context.
 
-    The cluster of `config` does not matter, its block and shared memory do. At most 8, the portable size, unless
+    The cluster of `config` does not matter (it is not shown to the driver, which refuses one above 8 even in this
+    query), its block and shared memory do. At most 8, the portable size, unless
     ``kernel.allow_non_portable_cluster(device)`` was called.
     """
-    return int(binding.call("cuOccupancyMaxPotentialClusterSize", kernel.function, native_config(_shape(config))))
+    native = native_config(_shape(config, cluster=False))
+    return int(binding.call("cuOccupancyMaxPotentialClusterSize", kernel.function, native))
 
 
 def max_active_clusters(kernel: Kernel, config: LaunchConfig) -> int:
@@ -51,14 +53,14 @@ def max_active_clusters(kernel: Kernel, config: LaunchConfig) -> int:
     return int(binding.call("cuOccupancyMaxActiveClusters", kernel.function, native_config(_shape(config))))
 
 
-def _shape(config: LaunchConfig) -> LaunchConfig:
+def _shape(config: LaunchConfig, *, cluster: bool = True) -> LaunchConfig:
     # Only what takes part in the answer: the driver need not make sense of events and priorities here.
     return LaunchConfig(
         config.grid,
         config.block,
         dynamic_shared_bytes=config.dynamic_shared_bytes,
-        cluster=config.cluster,
-        cluster_scheduling=config.cluster_scheduling,
+        cluster=config.cluster if cluster else None,
+        cluster_scheduling=config.cluster_scheduling if cluster else None,
         shared_memory_carveout=config.shared_memory_carveout,
         portable_cluster_size_mode=config.portable_cluster_size_mode,
         shared_memory_mode=config.shared_memory_mode,

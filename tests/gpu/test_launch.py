@@ -276,7 +276,6 @@ def test_an_event_of_a_launch(library, context, words, stream, field):
         {"cluster": 2, "cluster_scheduling": "load_balancing"},
         {"memory_sync_domain": "remote"},
         {"memory_sync_domain_map": (0, 1)},
-        {"shared_memory_carveout": -1},
         {"shared_memory_carveout": 0},
         {"shared_memory_carveout": 100},
     ],

@@ -1,6 +1,5 @@
 """LaunchConfig: what it refuses, and what every field becomes in the driver's own struct."""
 
-import ctypes
 import dataclasses
 from types import SimpleNamespace
 
@@ -72,8 +71,8 @@ def test_every_attribute_is_off_by_default():
         (8, 32, {"memory_sync_domain": "local"}, "'remote'"),
         (8, 32, {"memory_sync_domain_map": (0, 256)}, "0 to 255"),
         (8, 32, {"priority": 2**31}, "priority"),
-        (8, 32, {"shared_memory_carveout": 101}, "-1 to 100, not 101"),
-        (8, 32, {"shared_memory_carveout": -2}, "-1 to 100"),
+        (8, 32, {"shared_memory_carveout": 101}, "0 to 100, not 101"),
+        (8, 32, {"shared_memory_carveout": -1}, "0 to 100"),
         (8, 32, {"portable_cluster_size_mode": "yes"}, "'allow_non_portable'"),
         (8, 32, {"shared_memory_mode": 1}, "'prefer_oversized'"),
     ],
@@ -176,7 +175,6 @@ ROWS = [
     ("device_updatable", True, 13, lambda v: v.deviceUpdatableKernelNode.deviceUpdatable, 1),
     ("shared_memory_carveout", 40, 14, lambda v: v.sharedMemCarveout, 40),
     ("shared_memory_carveout", 0, 14, lambda v: v.sharedMemCarveout, 0),
-    ("shared_memory_carveout", -1, 14, lambda v: ctypes.c_int32(v.sharedMemCarveout).value, -1),
     ("nvlink_centric_scheduling", True, 16, lambda v: v.nvlinkUtilCentricScheduling, 1),
     ("portable_cluster_size_mode", "require_portable", 17, lambda v: int(v.portableClusterSizeMode), 1),
     ("portable_cluster_size_mode", "allow_non_portable", 17, lambda v: int(v.portableClusterSizeMode), 2),

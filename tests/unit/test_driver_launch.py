@@ -32,7 +32,7 @@ def stream(context):
 
 @pytest.fixture
 def library(fake):
-    with Library.load(b"cubin", name="study") as library:
+    with Library.load(b"\x7fELF", name="study") as library:
         yield library
 
 
@@ -160,7 +160,7 @@ def test_a_closed_handle_launches_nothing(fake, kernel, library, stream, which):
 
 
 def test_it_keeps_library_and_stream(fake, context):
-    bound = BoundKernel(Library.load(b"c").kernel("probe"), LaunchConfig(1, 32), Stream.create(context), "")
+    bound = BoundKernel(Library.load(b"\x7fELF").kernel("probe"), LaunchConfig(1, 32), Stream.create(context), "")
     bound()
     assert fake.count("cuLibraryUnload") == fake.count("cuStreamDestroy") == 0
     del bound

@@ -86,7 +86,7 @@ __device__ __forceinline__ void grid_take(typename Op::Accumulator* a, Slot<type
 #pragma unroll
         for (int k = 0; k < N; ++k)
             if (first + k * lanes < count) there = slots[first + k * lanes].read(seen[k]) && there;
-    } while (!there);
+    } while (__any_sync(0xffffffffu, !there));  // by the whole warp: lanes that left one by one would shuffle apart
 #pragma unroll
     for (int k = 0; k < N; ++k) {
         a[k] = Op::identity();

@@ -128,11 +128,12 @@ def choose(
     UnsupportedError
         If the device lacks what the strategy needs.
     """
-    name = strategy or _fastest(leaves, facts)
+    row = _fastest(leaves, facts)
+    name = strategy or row.name
     if name not in STRATEGIES:
         raise ValueError(f"there is no strategy {name!r}; there is {', '.join(STRATEGIES)}")
-    warps = _warps(block_threads, name) or _default_warps(name, leaves, wide_accumulator)
-    blocks_per_cluster = cluster if cluster is not None else _default_cluster(name, leaves, warps, facts)
+    warps = _warps(block_threads, name) or _default_warps(name, leaves, row, wide_accumulator)
+    blocks_per_cluster = cluster if cluster is not None else _default_cluster(name, leaves, warps, row)
     _check_cluster(name, blocks_per_cluster, facts)
     if name == "cooperative" and not facts.cooperative:
         raise UnsupportedError("strategy 'cooperative' needs a device that can launch cooperative grids")
@@ -164,28 +165,61 @@ def _mapped(name: str, leaves: int, warps: int, cluster: int) -> Strategy:
     )
 
 
-def _fastest(leaves: int, facts: DeviceFacts) -> str:
-    if leaves <= 32:
-        return "block"
-    return "tiles"
+@dataclass(frozen=True)
+class _Row:
+    """The fastest mapping seen for up to `leaves` leaves."""
+
+    leaves: float
+    name: str
+    warps: int
+    cluster: int
 
 
-def _default_warps(name: str, leaves: int, wide_accumulator: bool) -> int:
-    if wide_accumulator:
-        return 8
-    if name == "block":
-        return min(16, _power_of_two(max(leaves, 1)))
-    if name == "cluster":
-        return 8
-    return 8 if leaves <= 1024 or name == "cooperative" else 16
+# float32 sums on one H200, back to back in a graph; benchmarks/results/ has the figures, benchmarks/NOTES.md what lost.
+_WITH_CLUSTERS = (
+    _Row(1, "block", 1, 1),  # 256 elements: 1.08 us, against 1.17 with two warps
+    _Row(2, "block", 2, 1),  # 2,048: 1.20
+    _Row(4, "block", 4, 1),  # 4,096: 1.26; tiles of 8 warps 1.29
+    _Row(8, "block", 8, 1),  # 8,192: 1.42; tiles of 8 warps 1.44
+    _Row(32, "cluster", 4, 8),  # 16,384: 1.70, 32,768: 1.75; tiles of 8 warps 1.98 and 2.02
+    _Row(256, "tiles", 8, 1),  # 65,536: 1.94, 262,144: 2.05; of 16 warps 2.29 and 2.72
+    _Row(768, "tiles", 16, 1),  # 524,288: 2.64; of 8 warps 3.14: 32 partials are folded by one warp
+    _Row(1536, "tiles", 16, 2),  # 1,048,576: 3.31; without clusters 3.51
+    _Row(8192, "tiles", 8, 1),  # 2,097,152: 4.72, 4,194,304: 6.35; of 16 warps 5.02 and 6.50
+    _Row(200_000, "tiles", 16, 1),  # 16,777,216: 17.44, 1e8: 90.46; of 8 warps 17.70 and 96.55, clusters of 2 92.46
+    _Row(float("inf"), "tiles", 32, 1),  # 2^28: 234.8; of 16 warps 236.9
+)
+# Not measured: the rows above without clusters. 1,024 threads with 64 registers each leave no second block in a Turing
+# multiprocessor, nor in most consumer ones, so tiles stop at 16 warps.
+_WITHOUT_CLUSTERS = (
+    *_WITH_CLUSTERS[:4],
+    _Row(256, "tiles", 8, 1),
+    _Row(1536, "tiles", 16, 1),
+    _Row(8192, "tiles", 8, 1),
+    _Row(float("inf"), "tiles", 16, 1),
+)
+_WIDE_WARPS = 8  # pairs take up to 250 registers a thread: no room for more threads in a block
 
 
-def _default_cluster(name: str, leaves: int, warps: int, facts: DeviceFacts) -> int:
-    if name == "cluster":
-        return min(PORTABLE_CLUSTER, _power_of_two(-(-max(leaves, 1) // warps)))
-    if name == "tiles" and facts.clusters and leaves > 1024:
-        return 4
-    return 1
+def _fastest(leaves: int, facts: DeviceFacts) -> _Row:
+    rows = _WITH_CLUSTERS if facts.clusters else _WITHOUT_CLUSTERS
+    return next(row for row in rows if leaves <= row.leaves)
+
+
+def _default_warps(name: str, leaves: int, row: _Row, wide_accumulator: bool) -> int:
+    if name == row.name:
+        warps = row.warps
+    elif name == "block":
+        warps = min(16, _power_of_two(max(leaves, 1)))
+    else:
+        warps = 8 if leaves <= 8192 or name == "cooperative" else 16
+    return min(warps, _WIDE_WARPS) if wide_accumulator else warps
+
+
+def _default_cluster(name: str, leaves: int, warps: int, row: _Row) -> int:
+    if name == row.name:
+        return row.cluster
+    return min(PORTABLE_CLUSTER, _power_of_two(-(-max(leaves, 1) // warps))) if name == "cluster" else 1
 
 
 def _check_cluster(name: str, cluster: int, facts: DeviceFacts) -> None:

@@ -21,8 +21,8 @@ SUMS = [(entry, accumulator) for entry in ELEMENT_TYPES for accumulator in entry
 # What is forced where; the rest is the policy's, for an input of many tiles.
 MAPPINGS = [
     {"strategy": "block", "leaves": 1},
-    {"strategy": "block", "leaves": 32},
-    {"strategy": "cluster", "leaves": 64},
+    {"strategy": "block", "leaves": 64},
+    {"strategy": "cluster", "leaves": 32},
     {"strategy": "tiles", "leaves": 1000},
     {"strategy": "tiles", "leaves": 100_000},
     {"strategy": "tiles", "leaves": 100_000, "block_threads": 1024},

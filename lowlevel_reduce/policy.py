@@ -132,12 +132,12 @@ def choose(
     name = strategy or row.name
     if name not in STRATEGIES:
         raise ValueError(f"there is no strategy {name!r}; there is {', '.join(STRATEGIES)}")
-    warps = _warps(block_threads, name) or _default_warps(name, leaves, row, wide_accumulator)
+    warps = _warps(block_threads, name, facts) or _default_warps(name, leaves, row, facts, wide_accumulator)
     blocks_per_cluster = cluster if cluster is not None else _default_cluster(name, leaves, warps, row)
     _check_cluster(name, blocks_per_cluster, facts)
     if name == "cooperative" and not facts.cooperative:
         raise UnsupportedError("strategy 'cooperative' needs a device that can launch cooperative grids")
-    resident_blocks = _resident_blocks(name, warps, wide_accumulator)
+    resident_blocks = _resident_blocks(name, warps, facts, wide_accumulator)
     mapped = _mapped(name, leaves, warps, blocks_per_cluster)
     programmatic = name != "cooperative" and facts.compute_capability >= (9, 0)
     return replace(mapped, resident_blocks=resident_blocks, programmatic=programmatic)
@@ -198,21 +198,25 @@ _WITHOUT_CLUSTERS = (
     _Row(8192, "tiles", 8, 1),
     _Row(float("inf"), "tiles", 16, 1),
 )
+# Not measured: compute capability 10.0 and newer, where a thread is given more registers and so tiles have 8 warps.
+_NEWER = (*_WITH_CLUSTERS[:5], _Row(float("inf"), "tiles", 8, 1))
 _WIDE_WARPS = 8  # pairs take up to 250 registers a thread: no room for more threads in a block
 
 
 def _fastest(leaves: int, facts: DeviceFacts) -> _Row:
-    rows = _WITH_CLUSTERS if facts.clusters else _WITHOUT_CLUSTERS
+    rows = (
+        _WITHOUT_CLUSTERS if not facts.clusters else _NEWER if facts.compute_capability >= (10, 0) else _WITH_CLUSTERS
+    )
     return next(row for row in rows if leaves <= row.leaves)
 
 
-def _default_warps(name: str, leaves: int, row: _Row, wide_accumulator: bool) -> int:
+def _default_warps(name: str, leaves: int, row: _Row, facts: DeviceFacts, wide_accumulator: bool) -> int:
     if name == row.name:
         warps = row.warps
     elif name == "block":
         warps = min(16, _power_of_two(max(leaves, 1)))
     else:
-        warps = 8 if leaves <= 8192 or name == "cooperative" else 16
+        warps = 8 if leaves <= 8192 or name == "cooperative" or facts.compute_capability >= (10, 0) else 16
     return min(warps, _WIDE_WARPS) if wide_accumulator else warps
 
 
@@ -234,24 +238,31 @@ def _check_cluster(name: str, cluster: int, facts: DeviceFacts) -> None:
         )
 
 
-def _warps(block_threads: int | None, name: str) -> int | None:
+def _warps(block_threads: int | None, name: str, facts: DeviceFacts) -> int | None:
     if block_threads is None:
         return None
-    # A block that folds many tiles has more to keep than 64 registers a thread, the share of 1024 threads.
     single = name in {"block", "cluster"}
-    least, most = (1 if single else MIN_TILE_LEAVES), (16 if single or name == "cooperative" else 32)
+    least, most = (1 if single else MIN_TILE_LEAVES), (16 if single else 32)
     allowed = [warps * WARP for warps in (1, 2, 4, 8, 16, 32) if least <= warps <= most]
-    if block_threads not in allowed:
-        raise ValueError(f"strategy {name!r} takes blocks of {allowed} threads, not {block_threads!r}")
+    registers = _registers(name, facts)
+    fitting = [threads for threads in allowed if threads * registers <= REGISTERS_PER_MULTIPROCESSOR]
+    if block_threads not in fitting:
+        raise ValueError(f"strategy {name!r} takes blocks of {fitting} threads here, not {block_threads!r}")
     return block_threads // WARP
 
 
-def _resident_blocks(name: str, warps: int, wide_accumulator: bool) -> int:
+def _registers(name: str, facts: DeviceFacts) -> int:
+    """Return the registers that a thread is given, so that the compiler spills none: tests/compile watches it."""
+    if name in {"block", "cluster", "cooperative"}:
+        return 96  # a loop over tiles keeps more alive
+    return 64 if facts.compute_capability < (10, 0) else 96  # for newer devices the compiler needs more; not measured
+
+
+def _resident_blocks(name: str, warps: int, facts: DeviceFacts, wide_accumulator: bool) -> int:
     """Blocks a multiprocessor shall hold: what bounds the registers of a thread; pairs take what they need."""
     if wide_accumulator or name in {"block", "cluster"}:
         return 1
-    registers = 96 if name == "cooperative" else 64  # its loop keeps more alive
-    return max(1, REGISTERS_PER_MULTIPROCESSOR // (registers * warps * WARP))
+    return max(1, REGISTERS_PER_MULTIPROCESSOR // (_registers(name, facts) * warps * WARP))
 
 
 def _power_of_two(n: int) -> int:

@@ -54,8 +54,12 @@ def programs(architecture, mapping):
 
 def cases():
     for architecture in ARCHITECTURES:
+        capability = compute_capability(architecture)
         for mapping in MAPPINGS:
-            if mapping["strategy"] != "cluster" or compute_capability(architecture) >= (9, 0):
+            refused = (mapping["strategy"] == "cluster" and capability < (9, 0)) or (
+                mapping.get("block_threads") == 1024 and capability >= (10, 0)
+            )
+            if not refused:
                 yield pytest.param(architecture, mapping, id=f"{architecture}-{'-'.join(map(str, mapping.values()))}")
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from lowlevel_reduce import UnsupportedError, policy
 
+BLACKWELL = policy.DeviceFacts((12, 0), 170, clusters=True, cooperative=True)
 HOPPER = policy.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
 TURING = policy.DeviceFacts((7, 5), 40, clusters=False, cooperative=True)
 LEAVES = sorted({0, 1, 2, 3, 7, 8, 9, *(2**i + d for i in range(4, 30, 2) for d in (-1, 0, 1))})
@@ -13,7 +14,7 @@ LEAVES = sorted({0, 1, 2, 3, 7, 8, 9, *(2**i + d for i in range(4, 30, 2) for d 
 
 POSSIBLE = [
     (facts, name)
-    for facts in (HOPPER, TURING)
+    for facts in (HOPPER, TURING, BLACKWELL)
     for name in (None, *policy.STRATEGIES)
     if name != "cluster" or facts.clusters
 ]
@@ -62,6 +63,8 @@ def test_old_devices_get_neither_clusters_nor_dependent_launches():
         ({"strategy": "two_pass", "cluster": 2}, HOPPER, ValueError, "does not use clusters"),
         ({"strategy": "tiles", "block_threads": 100}, HOPPER, ValueError, "not 100"),
         ({"strategy": "tiles", "block_threads": 128}, HOPPER, ValueError, "256, 512, 1024"),
+        ({"strategy": "tiles", "block_threads": 1024}, BLACKWELL, ValueError, r"\[256, 512\] threads here"),
+        ({"strategy": "cooperative", "block_threads": 1024}, HOPPER, ValueError, r"\[256, 512\] threads here"),
         ({"strategy": "cluster"}, TURING, UnsupportedError, "this device has 7.5"),
         ({"strategy": "tiles", "cluster": 2}, TURING, UnsupportedError, "this device has 7.5"),
     ],

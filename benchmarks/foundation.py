@@ -177,11 +177,12 @@ def main() -> None:
     """Measure everything, print it and write the JSON."""
     parser = argparse.ArgumentParser(description="Measure the foundation's figures.")
     parser.add_argument("--json", metavar="FILE", required=True)
+    parser.add_argument("--commit", help="for a copy of the tree without its history")
     arguments = parser.parse_args()
     with lr.Context.primary() as context, context.pushed(), lr.Stream.create(context) as stream:
         rows = [*flat(context, stream), *lengths(context, stream), *types(context, stream), *host(context, stream)]
         rows += first_result()
-        document = {"conditions": conditions(context.device), "rows": rows}
+        document = {"conditions": conditions(context.device, arguments.commit), "rows": rows}
     with open(arguments.json, "w", encoding="utf-8") as file:
         json.dump(document, file, indent=1)
         file.write("\n")

@@ -66,8 +66,8 @@ def host_us(call: Callable[[], object], context: Context, *, calls: int = 200, r
     return statistics.median(times[2:])
 
 
-def conditions(device: Device) -> dict[str, Any]:
-    """Return what a figure was measured under: device, clocks, driver, versions, commit."""
+def conditions(device: Device, commit: str | None) -> dict[str, Any]:
+    """Return what a figure was measured under: device, clocks, driver, versions, commit (by default git's answer)."""
     packages = (
         "cuda-bindings",
         "cuda-core",
@@ -92,7 +92,7 @@ def conditions(device: Device) -> dict[str, Any]:
         "cuda_driver": ".".join(map(str, driver.version())),
         "python": platform.python_version(),
         "packages": {name: version for name in packages if (version := _version(name)) is not None},
-        "commit": _first_line(["git", "describe", "--always", "--dirty", "--abbrev=12"]),
+        "commit": commit or _first_line(["git", "describe", "--always", "--dirty", "--abbrev=12"]),
     }
 
 

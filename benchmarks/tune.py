@@ -71,11 +71,12 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", required=True)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--n", type=int, nargs="+", default=LENGTHS)
+    parser.add_argument("--commit", help="for a copy of the tree without its history")
     arguments = parser.parse_args()
     with lr.Context.primary() as context, context.pushed():
         rows = sweep(context, arguments.n, arguments.dtype)
         with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump({"conditions": conditions(context.device), "rows": rows}, file, indent=1)
+            json.dump({"conditions": conditions(context.device, arguments.commit), "rows": rows}, file, indent=1)
 
 
 if __name__ == "__main__":

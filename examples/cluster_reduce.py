@@ -22,7 +22,7 @@ import lowlevel_reduce as lr
 from lowlevel_reduce.driver import occupancy
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, numpy_dtype
 
-REPEATS = 30
+ROUNDS, LAUNCHES = 9, 20
 HEADINGS = f"{'cluster':>7} {'active':>7} {'blocks':>8} {'partials':>8} {'µs':>9} {'GB/s':>7} {'% peak':>7}  bits"
 
 
@@ -65,15 +65,16 @@ def show_device(context: lr.Context, kernel: lr.Kernel, config: lr.LaunchConfig)
 
 
 def time_us(launch: lr.BoundReduction, source: int, result: int) -> float:
-    """Return the median device time of a launch in microseconds, by events."""
+    """Return the device time of a launch among others in microseconds, by events, the median of some rounds."""
     stream, times = launch.stream, []
     with lr.Event.create(stream.context) as start, lr.Event.create(stream.context) as end:
-        for _ in range(REPEATS):
+        for _ in range(ROUNDS):
             stream.record(start)
-            launch(source, result)
+            for _ in range(LAUNCHES):
+                launch(source, result)
             stream.record(end)
             end.synchronize()
-            times.append(end.elapsed_ms(start) * 1e3)
+            times.append(end.elapsed_ms(start) * 1e3 / LAUNCHES)
     return statistics.median(times)
 
 
@@ -107,8 +108,8 @@ def main() -> int:
     """Run the command line; return its exit status."""
     arguments = parse()
     try:
-        x = load(arguments.input, arguments.n, numpy_dtype(arguments.dtype))
         with lr.Context.primary() as context, context.pushed():
+            x = load(arguments.input, arguments.n, numpy_dtype(arguments.dtype))
             return 0 if run(x, context, arguments.cluster) else 1
     except (lr.ReduceError, OSError, ValueError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)

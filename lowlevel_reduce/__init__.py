@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from lowlevel_reduce import tree
 from lowlevel_reduce.api import reduce, sum
+from lowlevel_reduce.bound import BoundReduction
 from lowlevel_reduce.driver import Buffer, Context, Device, Event, Graph, Kernel, LaunchConfig, Library, Stream
 from lowlevel_reduce.errors import (
     CacheError,
@@ -22,7 +23,7 @@ from lowlevel_reduce.errors import (
     UnsupportedError,
 )
 from lowlevel_reduce.interop import DeviceArray
-from lowlevel_reduce.plan import BoundReduction, Plan, plan
+from lowlevel_reduce.plan import Plan, plan
 
 __version__ = "0.1.0"
 

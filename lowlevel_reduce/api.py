@@ -8,11 +8,12 @@ from collections import OrderedDict
 from typing import Any
 
 from lowlevel_reduce import layout
+from lowlevel_reduce.bound import BoundReduction
 from lowlevel_reduce.driver import Context, Stream
 from lowlevel_reduce.dtypes import element_type, numpy_dtype
 from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.interop import DeviceArray, view_array, view_output
-from lowlevel_reduce.plan import BoundReduction, plan
+from lowlevel_reduce.plan import plan
 
 __all__ = ["reduce", "sum"]
 
@@ -50,7 +51,7 @@ class _Cache:
 
 def _discard(bound: BoundReduction, key: _Key) -> None:
     """Free a workspace, which waits for the device; one whose context is gone went with it."""
-    context = bound.plan.context
+    context = bound.context
     try:
         gone = context.id != key[_CONTEXT_ID]
     except CudaError:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lowlevel_reduce import layout, policy
+from lowlevel_reduce.bound import BoundReduction, DirectReduction, check_pointer
 from lowlevel_reduce.driver import (
     BoundKernel,
     Buffer,
@@ -20,7 +21,6 @@ from lowlevel_reduce.driver import (
     LaunchConfig,
     Stream,
     occupancy,
-    pointer_info,
 )
 from lowlevel_reduce.driver.checks import check_launch
 from lowlevel_reduce.dtypes import COMPENSATED, accumulator_bytes, element_type, numpy_dtype
@@ -29,7 +29,7 @@ from lowlevel_reduce.loading import LoadedKernel, load_kernel
 from lowlevel_reduce.operators import operator
 from lowlevel_reduce.policy import DeviceFacts, Strategy
 
-__all__ = ["BoundReduction", "Plan", "check_pointer", "plan"]
+__all__ = ["Plan", "plan"]
 
 
 class Plan:
@@ -123,7 +123,14 @@ class Plan:
             BoundKernel(loaded.kernel, config, stream, SIGNATURE, constants=(self.length, pointer, count))
             for loaded, config, count in zip(kernels, self._configs, counts, strict=False)
         ]
-        return BoundReduction(self, stream, workspace, bound)
+        kind = DirectReduction if len(bound) == 1 and not stream.is_default else BoundReduction
+        return kind(
+            bound,
+            stream,
+            workspace,
+            source_bytes=self.length * self.dtype.itemsize,
+            result_bytes=self.result_dtype.itemsize,
+        )
 
     @property
     def launches(self) -> tuple[tuple[Kernel, LaunchConfig], ...]:
@@ -167,105 +174,6 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"<Plan {self.op} {self.shape} {self.dtype} {self.strategy.name}>"
-
-
-class BoundReduction:
-    """A plan bound to a stream. Calling it launches: one driver call (two for `two_pass`), nothing else.
-
-    It allocates nothing, synchronises nothing and can be captured into a graph. Launches of one stream follow each
-    other and may share a workspace; a bound launch is for one thread at a time.
-
-    Attributes
-    ----------
-    plan : Plan
-        What it runs.
-    stream : Stream
-        Where.
-    workspace : Buffer
-        Partials; of zero bytes where the strategy needs none.
-    """
-
-    __slots__ = ("_first", "_second", "plan", "stream", "workspace")
-
-    def __init__(self, plan: Plan, stream: Stream, workspace: Buffer, kernels: Sequence[BoundKernel]) -> None:
-        self.plan = plan
-        self.stream = stream
-        self.workspace = workspace
-        self._first = kernels[0]
-        self._second = kernels[1] if len(kernels) > 1 else None
-
-    def __call__(self, source: int, result: int) -> None:
-        """Put the reduction into the stream.
-
-        Parameters
-        ----------
-        source, result : int
-            Device addresses of the elements, at any alignment, and of the result, aligned to its size. They are taken
-            as they are: `check` looks at them, and costs two more driver calls.
-
-        Raises
-        ------
-        ValueError
-            If the stream was closed.
-        struct.error
-            If an address is no unsigned 64-bit integer.
-        CudaError
-            If the driver refuses the launch, or an error of an earlier one surfaces.
-        """
-        self._first(source, result)
-        if self._second is not None:
-            self._second(source, result)
-
-    def check(self, source: int, result: int) -> None:
-        """Refuse addresses that a launch must not be given; launches nothing.
-
-        Raises
-        ------
-        ValueError
-            If one is no device memory, or of another device or context, if the allocation ends too early, if the
-            result is not aligned, or if it overlaps the elements.
-        """
-        bytes_in = self.plan.length * self.plan.dtype.itemsize
-        bytes_out = self.plan.result_dtype.itemsize
-        context = self.plan.context
-        if bytes_in:
-            check_pointer(source, bytes_in, context, what="the input")
-        check_pointer(result, bytes_out, context, what="the result", alignment=bytes_out)
-        if source < result + bytes_out and result < source + bytes_in:
-            raise ValueError(f"the result at {result:#x} overlaps the input at {source:#x}")
-
-    def close(self) -> None:
-        """Free the workspace, if the bound launch allocated it; what was launched must have run. Twice is once."""
-        self.workspace.close()
-
-    def __repr__(self) -> str:
-        return f"<BoundReduction {self.plan!r} on {self.stream!r}>"
-
-
-def check_pointer(pointer: int, size_bytes: int, context: Context, *, what: str, alignment: int = 1) -> None:
-    """Refuse an address that is not `size_bytes` of device memory of `context`.
-
-    Raises
-    ------
-    ValueError
-        Saying which of that it is not.
-    """
-    info = pointer_info(pointer)
-    if info.kind not in {"device", "managed"}:
-        where = "page-locked host memory" if info.kind == "host" else "not memory that the driver knows"
-        raise ValueError(f"{what} at {pointer:#x} is {where}; a device pointer is due")
-    ordinal = context.device.ordinal
-    if info.device_ordinal is not None and info.device_ordinal != ordinal:
-        raise ValueError(f"{what} at {pointer:#x} is on device {info.device_ordinal}; this runs on device {ordinal}")
-    if info.context_handle is not None and info.context_handle != context.handle:
-        raise ValueError(
-            f"{what} at {pointer:#x} is of context {info.context_handle:#x}; this runs in context {context.handle:#x}"
-        )
-    left = info.base + info.size_bytes - pointer
-    if left < size_bytes:
-        raise ValueError(f"{what} at {pointer:#x} needs {size_bytes} bytes; its allocation ends after {left}")
-    if pointer % alignment:
-        raise ValueError(f"{what} at {pointer:#x} is not aligned to {alignment} bytes")
 
 
 def plan(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lowlevel_reduce.driver import binding
@@ -155,6 +155,25 @@ class BoundKernel:
     def _refuse(self) -> None:
         # The properties say which of the two is closed.
         _ = self.kernel.handle, self._stream.handle
+
+    def prebuilt(self) -> tuple[memoryview, Callable[..., Any], tuple[Any, ...]]:
+        """Return what a call is made of, for a caller to whom a Python method call more is too much.
+
+        Returns
+        -------
+        (memoryview, callable, tuple)
+            The argument slots, one 64-bit unsigned integer each; the driver's function; and its arguments, this
+            object's own: keep it alive. Its first result is falsy for success, else for `binding.raise_for`.
+
+        Raises
+        ------
+        ValueError
+            On a default stream: a launch there needs its context to be current, which a call sees to.
+        """
+        if self._context is not None:
+            raise ValueError("a launch on a default stream cannot be taken apart: its context must be current")
+        slots = memoryview(self._slots).cast("B").cast("Q")
+        return slots, self._launch, (self._native, self._function, self._pointers_address, 0)
 
     def __repr__(self) -> str:
         return f"<BoundKernel {self.kernel.name!r} grid={self.config.grid} block={self.config.block}>"

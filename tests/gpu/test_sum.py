@@ -190,5 +190,5 @@ def test_created_context_and_default_streams(device):
 
 def test_description_says_what_will_run(context):
     text = lr.plan("sum", shape=10**8, dtype="float32", context=context).describe()
-    for part in ("float32", "float64", "tiles", "clusters", "registers", "workspace"):
+    for part in ("float32", "float64", "tiles", "blocks", "registers", "workspace"):
         assert part in text

@@ -64,6 +64,25 @@ def test_one_call_is_one_driver_call(fake, kernel, stream):
     assert (function, int(config.hStream), config.gridDimX, config.numAttrs) == (0xCE1, stream.handle, 4, 1)
 
 
+def test_prebuilt_is_the_same_launch(fake, kernel, stream):
+    fake.arguments = 3
+    bound = BoundKernel(kernel, LaunchConfig(1, 32), stream, "QQI", constants=(9,))
+    slots, function, arguments = bound.prebuilt()
+    slots[0], slots[1] = 2**64 - 1, 7
+    assert not function(*arguments)[0]
+    assert [struct.unpack_from("<Q", slot)[0] for slot in fake.launches[0][2][:2]] == [2**64 - 1, 7]
+    assert struct.unpack_from("<I", fake.launches[0][2][2])[0] == 9
+    for wrong in (-1, 2**64, 1.5, None):
+        with pytest.raises((TypeError, ValueError)):
+            slots[0] = wrong
+
+
+def test_prebuilt_is_refused_on_a_default_stream(kernel, context):
+    bound = BoundKernel(kernel, LaunchConfig(1, 32), Stream.legacy(context), "Q")
+    with pytest.raises(ValueError, match="default stream"):
+        bound.prebuilt()
+
+
 def test_no_arguments(fake, kernel, stream):
     launch(kernel, LaunchConfig(1, 32), stream, "")
     assert fake.calls[-1][1][2] == 0

@@ -14,7 +14,7 @@ LAYERS = [
     ["__init__"],
     ["api"],
     ["plan", "interop"],
-    ["loading"],
+    ["bound", "loading"],
     ["kernels", "policy", "layout", "tree", "operators", "dtypes", "compiler", "driver"],
     ["errors"],
 ]

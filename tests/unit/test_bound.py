@@ -1,0 +1,88 @@
+"""Bound reductions on a driver that only records: what is launched with what, and what is refused."""
+
+import struct
+
+import pytest
+from fake_driver import FakeDriver
+
+from lowlevel_reduce.bound import BoundReduction, DirectReduction
+from lowlevel_reduce.driver import BoundKernel, Buffer, Context, LaunchConfig, Library, Stream, binding
+from lowlevel_reduce.errors import CudaError
+
+
+@pytest.fixture
+def fake():
+    driver = FakeDriver()
+    driver.arguments = 4
+    binding.register("fake-bound", lambda: driver)
+    with binding.use("fake-bound"):
+        yield driver
+
+
+@pytest.fixture
+def parts(fake):
+    with Context.create(0) as context, Stream.create(context) as stream, Library.load(b"\x7fELF") as library:
+        yield library.kernel("probe"), stream, Buffer.allocate(0, context)
+
+
+def bind(kind, parts, kernels=1):
+    kernel, stream, workspace = parts
+    bound = [BoundKernel(kernel, LaunchConfig(1, 32), stream, "QQQI", constants=(1000 + i, 7)) for i in range(kernels)]
+    return kind(bound, stream, workspace, source_bytes=4000, result_bytes=4)
+
+
+def seen(fake):
+    return [tuple(struct.unpack_from("<Q", slot)[0] for slot in slots[:3]) for _, _, slots, _ in fake.launches]
+
+
+@pytest.mark.parametrize(("kind", "kernels"), [(BoundReduction, 1), (BoundReduction, 2), (DirectReduction, 1)])
+def test_a_call_passes_both_addresses_and_nothing_else(fake, parts, kind, kernels):
+    launch = bind(kind, parts, kernels)
+    fake.calls.clear()
+    launch(0xA000, 0xB000)
+    launch(2**64 - 1, 0)
+    assert [name for name, _ in fake.calls] == ["cuLaunchKernelEx"] * 2 * kernels
+    expected = [
+        (source, result, 1000 + i) for source, result in ((0xA000, 0xB000), (2**64 - 1, 0)) for i in range(kernels)
+    ]
+    assert seen(fake) == expected
+
+
+@pytest.mark.parametrize("kind", [BoundReduction, DirectReduction])
+@pytest.mark.parametrize("address", [-1, 2**64, 1.5, None])
+def test_what_is_no_address_is_refused_before_a_launch(fake, parts, kind, address):
+    launch = bind(kind, parts)
+    for arguments in ((address, 0xB000), (0xA000, address)):
+        with pytest.raises((TypeError, ValueError, struct.error)):
+            launch(*arguments)
+    assert not fake.launches
+
+
+@pytest.mark.parametrize("kind", [BoundReduction, DirectReduction])
+def test_a_closed_stream_is_refused(fake, parts, kind):
+    launch = bind(kind, parts)
+    launch.stream.close()
+    with pytest.raises(ValueError, match="stream is closed"):
+        launch(0xA000, 0xB000)
+    assert not fake.launches
+
+
+@pytest.mark.parametrize("kind", [BoundReduction, DirectReduction])
+def test_a_refused_launch_is_a_typed_error(fake, parts, kind):
+    launch = bind(kind, parts)
+    fake.fails["cuLaunchKernelEx"] = binding.native().CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+    with pytest.raises(CudaError, match="cuLaunchKernelEx failed with CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"):
+        launch(0xA000, 0xB000)
+    fake.fails.clear()
+    launch(0xA000, 0xB000)
+    assert seen(fake) == [(0xA000, 0xB000, 1000)]
+
+
+def test_a_default_stream_has_its_context_current_for_the_launch(fake, parts):
+    kernel, stream, workspace = parts
+    default = Stream.legacy(stream.context)
+    bound = [BoundKernel(kernel, LaunchConfig(1, 32), default, "QQQI", constants=(5, 7))]
+    launch = BoundReduction(bound, default, workspace, source_bytes=4, result_bytes=4)
+    launch(0xA000, 0xB000)
+    assert fake.launches[0][3] == stream.context.handle
+    assert Context.current() is None

@@ -9,7 +9,7 @@ from typing import Any
 
 from lowlevel_reduce import layout
 from lowlevel_reduce.bound import BoundReduction
-from lowlevel_reduce.driver import Context, Stream
+from lowlevel_reduce.driver import Context, Stream, binding
 from lowlevel_reduce.dtypes import element_type, numpy_dtype
 from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.interop import DeviceArray, view_array, view_output
@@ -62,7 +62,7 @@ def _discard(bound: BoundReduction, key: _Key) -> None:
 
 
 _cache = _Cache()
-_CONTEXT_ID = 0  # where a key holds it
+_CONTEXT_ID = 1  # where a key holds it
 
 
 def reduce(
@@ -122,7 +122,17 @@ def reduce(
         result = DeviceArray.empty((), result_dtype, stream) if out is None else out
         target = view_output(result, result_dtype, stream)
         strategy = strategy or os.environ.get("LOWLEVEL_REDUCE_STRATEGY") or None
-        key = (context.id, stream.id, op, source.shape, source.dtype, accumulate, result_dtype, strategy)
+        key = (
+            binding.selected(),
+            context.id,
+            stream.id,
+            op,
+            source.shape,
+            source.dtype,
+            accumulate,
+            result_dtype,
+            strategy,
+        )
         bound = _cache.take(key)
         if bound is None:
             bound = plan(

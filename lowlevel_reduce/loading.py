@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from lowlevel_reduce.compiler import Cubin, Program, Resources, compile_program
+from lowlevel_reduce.compiler import Cubin, Output, Program, Resources, compile_program
 from lowlevel_reduce.driver import Kernel, Library, binding
 from lowlevel_reduce.kernels import OPTIONS, KernelSource
 
@@ -18,15 +18,15 @@ MAX_LOADED = 256
 
 @dataclass(frozen=True)
 class LoadedKernel:
-    """A kernel and what the compiler says it uses."""
+    """A kernel and what the compiler says it uses; None for PTX, which nothing has assembled."""
 
     kernel: Kernel
-    resources: Resources
+    resources: Resources | None
     from_cache: bool
 
 
 _lock = threading.Lock()
-_loaded: OrderedDict[tuple[str, str, str], LoadedKernel] = OrderedDict()
+_loaded: OrderedDict[tuple[binding.Implementation, str, str], LoadedKernel] = OrderedDict()
 
 
 def load_kernel(source: KernelSource, architecture: str) -> LoadedKernel:
@@ -46,13 +46,15 @@ def load_kernel(source: KernelSource, architecture: str) -> LoadedKernel:
     CudaError
         If the driver does not take the cubin.
     """
-    key = (binding.selected().name, architecture, source.text)
+    driver = binding.selected()
+    key = (driver, architecture, source.text)
     with _lock:
         found = _loaded.get(key)
         if found is not None:
             _loaded.move_to_end(key)
             return found
-    cubin = compile_program(Program(source.entry, source.text, options=OPTIONS), architecture)
+    output: Output = "ptx" if driver.image == "ptx" else "cubin"
+    cubin = compile_program(Program(source.entry, source.text, options=OPTIONS), architecture, output=output)
     fresh = _load(cubin, source.entry)
     with _lock:
         # Another thread may have been faster: its kernel is used, and this one unloads itself.
@@ -64,4 +66,4 @@ def load_kernel(source: KernelSource, architecture: str) -> LoadedKernel:
 
 def _load(cubin: Cubin, entry: str) -> LoadedKernel:
     library = Library.load(cubin.data, name=entry)
-    return LoadedKernel(library.kernel(entry), cubin.kernels[entry], cubin.from_cache)
+    return LoadedKernel(library.kernel(entry), cubin.kernels.get(entry), cubin.from_cache)

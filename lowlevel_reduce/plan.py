@@ -149,9 +149,10 @@ class Plan:
             use = loaded.resources
             programmatic = ", may start before its predecessor ends" if config.programmatic_stream_serialization else ""
             cluster = f" in clusters of {config.cluster_blocks}" if config.cluster else ""
+            resources = f", {use.registers} registers, {use.shared_bytes} bytes of shared memory" if use else ""
             lines.append(
-                f"{loaded.kernel.name}: {config.grid_blocks} blocks{cluster} of {config.block_threads} threads, "
-                f"{use.registers} registers, {use.shared_bytes} bytes of shared memory{programmatic}"
+                f"{loaded.kernel.name}: {config.grid_blocks} blocks{cluster} of {config.block_threads} threads"
+                f"{resources}{programmatic}"
             )
         return "\n".join(lines)
 

@@ -11,7 +11,7 @@ and a process whose kernels are all in the cache never loads the compiler either
 
 from lowlevel_reduce.compiler.cache import DiskCache, Entry, open_cache
 from lowlevel_reduce.compiler.nvrtc import DEFAULT_OPTIONS, supported_architectures, version
-from lowlevel_reduce.compiler.program import Cubin, Program, compile_many, compile_program
+from lowlevel_reduce.compiler.program import Cubin, Output, Program, compile_many, compile_program
 from lowlevel_reduce.compiler.resources import Resources
 from lowlevel_reduce.compiler.sources import SourceTree, source_root
 
@@ -20,6 +20,7 @@ __all__ = [
     "Cubin",
     "DiskCache",
     "Entry",
+    "Output",
     "Program",
     "Resources",
     "SourceTree",

@@ -68,6 +68,11 @@ class Implementation:
         self._ready = False
         self._lock = threading.Lock()
 
+    @property
+    def image(self) -> str:
+        """What it loads: "cubin", or "ptx" for a driver that says so in an attribute ``IMAGE``."""
+        return str(getattr(self._offers, "IMAGE", "cubin"))
+
     def call(self, name: str, *args: Any) -> Any:
         """Return the values of the driver's function `name`, or raise what its result code means."""
         routine = self.function(name)

@@ -35,7 +35,7 @@ class Library(Handle):
         Parameters
         ----------
         cubin : bytes
-            The image for the device's architecture.
+            The image for the device's architecture; PTX for a driver whose image that is.
         name : str
             For messages.
 
@@ -48,7 +48,8 @@ class Library(Handle):
         """
         if not isinstance(cubin, (bytes, bytearray, memoryview)):
             raise TypeError(f"a cubin is bytes, not {type(cubin).__name__}")
-        if bytes(cubin[:4]) != _ELF:  # the driver would take any text for PTX, and complain at the first use
+        # The driver would take any text for PTX, and complain at the first use.
+        if binding.selected().image == "cubin" and bytes(cubin[:4]) != _ELF:
             raise ValueError(f"this is no cubin: it starts with {bytes(cubin[:4])!r}")
         handle = int(binding.call("cuLibraryLoadData", bytes(cubin), None, None, 0, None, None, 0))
         self = cls.__new__(cls)

@@ -53,7 +53,8 @@ def _discard(bound: BoundReduction, key: _Key) -> None:
     """Free a workspace, which waits for the device; one whose context is gone went with it."""
     context = bound.context
     try:
-        gone = context.id != key[_CONTEXT_ID]
+        driver, identity = key[:2]  # as `reduce` builds it
+        gone = driver.call("cuCtxGetId", context.handle) != identity
     except CudaError:
         gone = True
     if gone:
@@ -62,7 +63,6 @@ def _discard(bound: BoundReduction, key: _Key) -> None:
 
 
 _cache = _Cache()
-_CONTEXT_ID = 1  # where a key holds it
 
 
 def reduce(

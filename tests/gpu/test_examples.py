@@ -1,5 +1,6 @@
 """The examples on a real device, as a person runs them."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(name, *arguments):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run(
-        [sys.executable, EXAMPLES / name, *arguments], check=False, capture_output=True, text=True, timeout=300
+        [sys.executable, EXAMPLES / name, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
     )
 
 

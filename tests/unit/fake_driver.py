@@ -162,6 +162,8 @@ class FakeDriver:
         return OK, self.alive[self.stack[-1]][1]
 
     def cuCtxGetId(self, handle):
+        if int(handle) not in self.alive:
+            return (ERROR.CUDA_ERROR_CONTEXT_IS_DESTROYED, None)
         return OK, int(handle) + 7
 
     def cuCtxGetDevResource(self, handle, kind):

@@ -44,6 +44,10 @@ class BoundReduction:
         self.workspace = workspace
         self.source_bytes = source_bytes
         self.result_bytes = result_bytes
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Build what the calls of a subclass need."""
 
     def __call__(self, source: int, result: int) -> None:
         """Put the reduction into the stream.
@@ -94,17 +98,8 @@ class DirectReduction(BoundReduction):
 
     __slots__ = ("_arguments", "_launch", "_slots")
 
-    def __init__(
-        self,
-        kernels: Sequence[BoundKernel],
-        stream: Stream,
-        workspace: Buffer,
-        *,
-        source_bytes: int,
-        result_bytes: int,
-    ) -> None:
-        super().__init__(kernels, stream, workspace, source_bytes=source_bytes, result_bytes=result_bytes)
-        self._slots, self._launch, self._arguments = kernels[0].prebuilt()
+    def _prepare(self) -> None:
+        self._slots, self._launch, self._arguments = self._kernels[0].prebuilt()
 
     def __call__(self, source: int, result: int) -> None:
         """Put the reduction into the stream, as `BoundReduction` does."""

@@ -14,7 +14,7 @@ LAYERS = [
     ["__init__"],
     ["api"],
     ["plan", "interop"],
-    ["bound", "loading"],
+    ["bound", "loading", "simulator"],
     ["kernels", "policy", "layout", "tree", "operators", "dtypes", "compiler", "driver"],
     ["errors"],
 ]
@@ -70,6 +70,12 @@ def test_arrows_point_down(name, path):
             continue
         allowed = level(target) > level(name) or (name, target) in PEERS
         assert allowed, f"{path.name} imports {module}: an arrow that points up"
+
+
+def test_production_code_imports_nothing_of_the_simulator():
+    for name, path in sources():
+        if name != "simulator":
+            assert not any(unit(module) == "simulator" for module in imports(path)), path.name
 
 
 def test_pure_modules_import_no_cuda():

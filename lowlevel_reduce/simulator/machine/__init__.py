@@ -1,0 +1,11 @@
+"""The machine that executes PTX: all threads in flight at once, each register one NumPy array."""
+
+from __future__ import annotations
+
+from lowlevel_reduce.simulator.machine.counters import Counters
+from lowlevel_reduce.simulator.machine.engine import run
+from lowlevel_reduce.simulator.machine.faults import KernelFault
+from lowlevel_reduce.simulator.machine.flight import Launch
+from lowlevel_reduce.simulator.machine.memory import Allocation, GlobalMemory
+
+__all__ = ["Allocation", "Counters", "GlobalMemory", "KernelFault", "Launch", "run"]

@@ -1,0 +1,81 @@
+"""What a profiler counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from lowlevel_reduce.simulator.ptx import Instruction
+
+__all__ = ["Counters", "class_of"]
+
+
+@dataclass
+class Counters:
+    """Counts of one launch, or of several added up.
+
+    Attributes
+    ----------
+    instructions : int
+        Instructions executed, once for each warp that executes it.
+    instructions_by_class : dict
+        The same by class: "integer", "float", "conversion", "move", "memory", "control", "synchronization", "special".
+    branches, divergent_branches : int
+        Branches by warps, and those that a warp took in part only.
+    global_loads, global_stores : int
+        Requests to global memory, one a warp and instruction.
+    global_load_sectors, global_store_sectors : int
+        Sectors of 32 bytes that these requests touch.
+    shared_requests, shared_wavefronts, bank_conflicts : int
+        Accesses of warps to shared memory, the passes over its 32 banks that they take, and how many of these passes
+        are there only because lanes meet in a bank.
+    atomics, barriers : int
+        Atomic operations by threads; barriers of blocks and clusters, arrivals of warps.
+    bytes_read, bytes_written : int
+        Bytes of global memory that threads asked for.
+    """
+
+    instructions: int = 0
+    instructions_by_class: dict[str, int] = field(default_factory=dict)
+    branches: int = 0
+    divergent_branches: int = 0
+    global_loads: int = 0
+    global_stores: int = 0
+    global_load_sectors: int = 0
+    global_store_sectors: int = 0
+    shared_requests: int = 0
+    shared_wavefronts: int = 0
+    bank_conflicts: int = 0
+    atomics: int = 0
+    barriers: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+    def __add__(self, other: Counters) -> Counters:
+        total = Counters()
+        for entry in fields(self):
+            mine, theirs = getattr(self, entry.name), getattr(other, entry.name)
+            if isinstance(mine, dict):
+                setattr(total, entry.name, {k: mine.get(k, 0) + theirs.get(k, 0) for k in {**mine, **theirs}})
+            else:
+                setattr(total, entry.name, mine + theirs)
+        return total
+
+
+_CLASSES = {
+    "integer": "add sub mul mad div rem neg abs min max and or xor not cnot popc clz bfind brev shl shr shf prmt bfe "
+    "bfi lop3 dp2a dp4a sad setp set selp",
+    "float": "fma sqrt rcp rsqrt ex2 lg2 sin cos tanh copysign",
+    "conversion": "cvt cvta mapa isspacep",
+    "move": "mov",
+    "memory": "ld ldu st atom red prefetch prefetchu",
+    "control": "bra ret exit nanosleep trap",
+    "synchronization": "bar barrier shfl vote redux match activemask membar fence griddepcontrol",
+}
+_CLASS_OF = {opcode: name for name, opcodes in _CLASSES.items() for opcode in opcodes.split()}
+
+
+def class_of(instruction: Instruction) -> str:
+    """Return the class under which an instruction is counted."""
+    name = _CLASS_OF.get(instruction.opcode, "control")
+    floating = any(m in {"f16", "bf16", "f32", "f64", "f16x2", "bf16x2"} for m in instruction.modifiers)
+    return "float" if name == "integer" and floating and instruction.opcode != "selp" else name

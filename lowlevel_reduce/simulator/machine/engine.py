@@ -1,0 +1,389 @@
+"""The machine: executes a kernel, one instruction at a time for all threads that stand at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from lowlevel_reduce.simulator.machine import access, arithmetic, atomics, convert, warps
+from lowlevel_reduce.simulator.machine.arithmetic import Decoder
+from lowlevel_reduce.simulator.machine.barriers import (
+    ANY_WARP_BARRIER,
+    AT_BLOCK,
+    AT_CLUSTER,
+    AT_WARP,
+    BARRIERS_OF_A_BLOCK,
+    EXITED,
+    RUNNING,
+    Barriers,
+)
+from lowlevel_reduce.simulator.machine.counters import Counters, class_of
+from lowlevel_reduce.simulator.machine.faults import KernelFault, ThreadFault
+from lowlevel_reduce.simulator.machine.flight import Flight, Launch, Step, unknown
+from lowlevel_reduce.simulator.machine.memory import GlobalMemory
+from lowlevel_reduce.simulator.machine.progress import Progress
+from lowlevel_reduce.simulator.machine.special import WARP
+from lowlevel_reduce.simulator.machine.storage import Array
+from lowlevel_reduce.simulator.ptx import Instruction
+from lowlevel_reduce.simulator.ptx_operands import Immediate, Operand
+
+__all__ = ["run"]
+
+DECODERS: dict[str, Decoder] = {
+    **arithmetic.DECODERS,
+    **convert.DECODERS,
+    **access.DECODERS,
+    **atomics.DECODERS,
+    **warps.DECODERS,
+}
+TURNS = 4
+"""A thread yields to others after 2**TURNS backward branches: loops reconverge, and pollers starve nobody."""
+
+NO_LIMIT = 1 << 60
+
+
+def run(launch: Launch, memory: GlobalMemory) -> Counters:
+    """Execute a kernel to its end and return what was counted.
+
+    Raises
+    ------
+    KernelFault
+        If a thread does what it must not, or nobody can go on.
+    UnknownInstruction
+        If an instruction is met that the machine does not know.
+    ValueError
+        If the launch is impossible: the sizes do not fit together.
+    """
+    _check(launch)
+    with np.errstate(all="ignore"):
+        return _Machine(launch, memory).run()
+
+
+def _check(launch: Launch) -> None:
+    kernel, blocks, threads = launch.kernel, int(np.prod(launch.grid)), int(np.prod(launch.block))
+    if not 1 <= threads <= kernel.max_threads:
+        raise ValueError(f"{kernel.name} takes blocks of 1 to {kernel.max_threads} threads, not {threads}")
+    if len(launch.arguments) < kernel.parameter_bytes:
+        raise ValueError(
+            f"{kernel.name} takes {kernel.parameter_bytes} bytes of arguments, not {len(launch.arguments)}"
+        )
+    if launch.cooperative and blocks > launch.resident_blocks:
+        raise ValueError(f"a cooperative grid of {blocks} blocks does not fit: {launch.resident_blocks} are resident")
+
+
+class _Machine:
+    """One launch."""
+
+    def __init__(self, launch: Launch, memory: GlobalMemory) -> None:
+        self._launch = launch
+        self._flight = Flight(launch, memory)
+        self._barriers = Barriers(self._flight)
+        self._code = launch.kernel.instructions
+        self._steps: list[Step | None] = [None] * len(self._code)
+        self._executed = [0] * len(self._code)
+        self._control: dict[str, Callable[[Instruction, int, Array], int | None]] = {
+            "bra": self._branch,
+            "ret": self._exit,
+            "exit": self._exit,
+            "trap": self._trap,
+            "nanosleep": self._sleep,
+            "bar": self._barrier,
+            "barrier": self._barrier,
+            **dict.fromkeys(("shfl", "vote", "redux", "match"), self._together),
+        }
+        self._handlers = [self._control.get(instruction.opcode) for instruction in self._code]
+        self._pc: Array = np.zeros(self._flight.count, np.int64)
+        self._turns: Array = np.zeros(self._flight.count, np.int64)
+        self._random = None if launch.seed is None else np.random.default_rng(launch.seed)
+        units = np.arange(self._flight.geometry.units)
+        self._order: Array = units if self._random is None else self._random.permutation(units)
+        self._next = 0
+        self._vacant = True
+        self._progress = Progress()
+        self._group: slice | Array = slice(0, 0)
+        self._now = 0
+
+    def run(self) -> Counters:
+        """Run until every block has exited."""
+        while True:
+            if self._vacant:
+                self._fill()
+            picked = self._pick()
+            if picked is None:
+                if not self._flight.live.any():
+                    return self._count()
+                self._deadlock("nobody can go on")
+            else:
+                self._advance(*picked)
+
+    def _fill(self) -> None:
+        """Give the next blocks to the slots of clusters that have exited."""
+        self._vacant = False
+        flight, geometry = self._flight, self._flight.geometry
+        unit = geometry.stride * geometry.cluster_blocks
+        free = np.flatnonzero(~flight.live.reshape(-1, unit).any(axis=1))[: self._order.size - self._next]
+        if not free.size:
+            return
+        slots = (free[:, None] * geometry.cluster_blocks + np.arange(geometry.cluster_blocks)).ravel()
+        given = self._order[self._next : self._next + free.size]
+        self._next += free.size
+        geometry.unit_of_slot[slots] = np.repeat(given, geometry.cluster_blocks)
+        threads = (slots[:, None] * geometry.stride + np.arange(geometry.stride)).ravel()
+        threads = threads[geometry.exists[threads]]
+        flight.live[threads] = True
+        self._pc[threads] = 0
+        self._turns[threads] = 0
+        self._barriers.start(threads)
+        for slot in slots.tolist():
+            flight.shared.forget(slot * flight.shared_stride, flight.shared_stride)
+        flight.refresh()
+
+    def _pick(self) -> tuple[Array, int] | None:
+        """Return the threads to go on with and the place where others stand, which they must not pass."""
+        ready = np.flatnonzero(self._barriers.state == RUNNING)
+        if not ready.size:
+            return None
+        shuffled = self._random is not None and self._progress.lively(self._flight)
+        if self._random is not None and shuffled:
+            chosen = ready[(self._random.random(self._flight.count // WARP) < 0.5)[ready // WARP]]
+            ready = chosen if chosen.size else ready
+        turns, places = self._turns[ready] >> TURNS, self._pc[ready]
+        turn = int(turns.min())
+        same = turns == turn
+        if not same.all():
+            ready, places = ready[same], places[same]
+        if not shuffled and self._progress.stuck(turn, self._flight, self._state):
+            self._deadlock("it waits for a change of memory that nobody will make")
+        place = int(places.min())
+        here = places == place
+        if here.all():
+            return ready, NO_LIMIT
+        return ready[here], int(places[~here].min())
+
+    def _state(self) -> int:
+        """Return a number that tells states of the machine apart, however long it has been running."""
+        running = self._barriers.state == RUNNING
+        start = int(self._turns[running].min()) >> TURNS << TURNS
+        turns = np.where(running, self._turns - start, 0)
+        return hash((self._flight.digest(), self._barriers.digest(), self._pc.tobytes(), turns.tobytes()))
+
+    def _advance(self, threads: Array, limit: int) -> None:
+        """Execute for a group until it parts, waits or comes to where others stand."""
+        pc = int(self._pc[threads[0]])
+        first, last = int(threads[0]), int(threads[-1])
+        self._group = group = slice(first, last + 1) if last - first + 1 == threads.size else threads
+        warps_here = _warp_count(threads)
+        steps, handlers, executed = self._steps, self._handlers, self._executed
+        flight = self._flight
+        following: int | None = pc
+        try:
+            while following is not None and following < limit:
+                self._now = pc = following
+                executed[pc] += warps_here
+                flight.clock += 1
+                handler = handlers[pc]
+                if handler is None:
+                    (steps[pc] or self._decode(pc))(group)
+                    following = pc + 1
+                else:
+                    following = handler(self._code[pc], pc, threads)
+        except ThreadFault as fault:
+            raise self._fault(self._now, fault.thread, fault.reason) from None
+        if following is not None:
+            self._pc[threads] = following
+
+    def _decode(self, pc: int) -> Step:
+        """Bind an instruction that is met for the first time."""
+        instruction = self._code[pc]
+        decoder = DECODERS.get(instruction.opcode)
+        if decoder is None:
+            raise unknown(instruction)
+        try:
+            step = decoder(instruction, self._flight)
+        except (ValueError, IndexError, KeyError):
+            raise unknown(instruction) from None
+        if instruction.guard is not None and instruction.opcode not in self._control:
+            step = self._guarded(instruction, step)
+        self._steps[pc] = step
+        return step
+
+    def _guarded(self, instruction: Instruction, step: Step) -> Step:
+        flight = self._flight
+
+        def guarded(idx: slice | Array) -> None:
+            active = self._active(instruction, idx)
+            if active.all():
+                step(idx)
+            elif active.any():
+                step(flight.threads[idx][active])
+
+        return guarded
+
+    def _active(self, instruction: Instruction, idx: slice | Array) -> Array:
+        """Return in which threads the guard lets the instruction be executed."""
+        guard = instruction.guard
+        if guard is None:
+            return np.ones(self._flight.threads[idx].size, np.bool_)
+        values = self._flight.register(guard.register)[idx]
+        return ~values if guard.negated else values
+
+    def _branch(self, instruction: Instruction, pc: int, threads: Array) -> int | None:
+        target = instruction.target
+        if target is None:
+            raise unknown(instruction)
+        counters = self._flight.counters
+        counters.branches += _warp_count(threads)
+        active = self._active(instruction, self._group)
+        if not active.any():
+            return pc + 1
+        if active.all():
+            if target > pc:
+                return target
+            self._jump(threads, target, pc)
+            return None
+        taken, others = threads[active], threads[~active]
+        counters.divergent_branches += np.intersect1d(taken // WARP, others // WARP).size
+        self._pc[others] = pc + 1
+        self._jump(taken, target, pc)
+        return None
+
+    def _jump(self, threads: Array, target: int, pc: int) -> None:
+        self._pc[threads] = target
+        if target <= pc:
+            self._turns[threads] += 1
+
+    def _split(self, instruction: Instruction, pc: int, threads: Array) -> Array:
+        """Send the threads that a guard stops on to the next instruction; return the others."""
+        if instruction.guard is None:
+            return threads
+        active = self._active(instruction, self._group)
+        self._pc[threads[~active]] = pc + 1
+        return threads[active]
+
+    def _exit(self, instruction: Instruction, pc: int, threads: Array) -> None:
+        leaving = self._split(instruction, pc, threads)
+        if not leaving.size:
+            return
+        self._barriers.state[leaving] = EXITED
+        self._flight.live[leaving] = False
+        self._flight.changes += 1
+        self._vacant = True
+        self._barriers.release_clusters()
+        for tag in self._barriers.waiting_tags():
+            self._release(tag, self._barriers.complete_warps(tag))
+
+    def _trap(self, instruction: Instruction, pc: int, threads: Array) -> None:
+        stopped = self._split(instruction, pc, threads)
+        if stopped.size:
+            raise ThreadFault(int(stopped[0]), "the kernel traps")
+
+    def _sleep(self, instruction: Instruction, pc: int, threads: Array) -> None:
+        sleeping = self._split(instruction, pc, threads)
+        self._turns[sleeping] = ((self._turns[sleeping] >> TURNS) + 1) << TURNS
+        self._pc[sleeping] = pc + 1
+
+    def _together(self, instruction: Instruction, pc: int, threads: Array) -> int | None:
+        """Execute an instruction of a warp once all lanes of the member mask are there."""
+        if instruction.guard is None and self._barriers.whole_warps(threads):
+            (self._steps[pc] or self._decode(pc))(self._group)
+            return pc + 1
+        self._meet(instruction, pc, pc, self._split(instruction, pc, threads))
+        return None
+
+    def _meet(self, instruction: Instruction, pc: int, tag: int, threads: Array) -> None:
+        if not threads.size:
+            return
+        self._pc[threads] = pc
+        members = self._flight.read(instruction, warps.member_mask(instruction), "u32")(threads).astype(np.int64)
+        lacking = (members >> (threads % WARP) & 1) == 0
+        if lacking.any():
+            place = int(np.flatnonzero(lacking)[0])
+            raise ThreadFault(int(threads[place]), f"the member mask {int(members[place]):#x} lacks its lane")
+        self._release(tag, self._barriers.wait_in_warp(threads, tag, members))
+
+    def _release(self, tag: int, ready: Array) -> None:
+        """Execute for threads whose warps are there the instruction at which they waited."""
+        if not ready.size:
+            return
+        if tag != ANY_WARP_BARRIER:
+            self._now = tag
+            (self._steps[tag] or self._decode(tag))(ready)
+        self._pc[ready] += 1
+        self._barriers.state[ready] = RUNNING
+
+    def _barrier(self, instruction: Instruction, pc: int, threads: Array) -> int | None:
+        """Execute bar and barrier of warp, block or cluster."""
+        modifiers = [m for m in instruction.modifiers if m not in {"aligned", "cta", "acquire", "release", "relaxed"}]
+        self._flight.counters.barriers += _warp_count(threads)
+        if modifiers == ["warp", "sync"]:
+            if instruction.guard is None and self._barriers.whole_warps(threads):
+                return pc + 1
+            self._meet(instruction, pc, ANY_WARP_BARRIER, self._split(instruction, pc, threads))
+            return None
+        coming = self._split(instruction, pc, threads)
+        self._pc[coming] = pc + 1
+        if not coming.size:
+            return None
+        if modifiers == ["cluster", "arrive"]:
+            self._barriers.arrive_in_cluster(coming)
+        elif modifiers == ["cluster", "wait"]:
+            self._barriers.wait_in_cluster(coming)
+        elif modifiers in (["sync"], ["arrive"]):
+            wait = self._barriers.wait_in_block if modifiers == ["sync"] else self._barriers.arrive_in_block
+            wait(coming, *self._block_barrier(instruction, coming))
+        else:
+            raise unknown(instruction)
+        return None
+
+    def _block_barrier(self, instruction: Instruction, threads: Array) -> tuple[Array, Array]:
+        """Return the number of the barrier and how many threads it awaits."""
+        number, *rest = instruction.operands
+        expected: Operand = rest[0] if rest else Immediate(self._flight.geometry.block_threads)
+        barrier, count = (
+            self._flight.read(instruction, operand, "u32")(threads).astype(np.int64) for operand in (number, expected)
+        )
+        if (barrier >= BARRIERS_OF_A_BLOCK).any():
+            raise ThreadFault(int(threads[np.argmax(barrier)]), f"a block has {BARRIERS_OF_A_BLOCK} barriers")
+        return barrier, count
+
+    def _deadlock(self, why: str) -> None:
+        """Raise for the first thread that waits for ever."""
+        state = self._barriers.state
+        words = {AT_WARP: "at an instruction of its warp", AT_BLOCK: "at a barrier of its block"}
+        words |= {AT_CLUSTER: "at a barrier of its cluster"}
+        waiting = np.flatnonzero((state != EXITED) & (state != RUNNING))
+        if not waiting.size:
+            waiting = np.flatnonzero(state == RUNNING)
+        thread = int(waiting[0])
+        kind = int(state[thread])
+        pc = int(self._pc[thread]) - (1 if kind in {AT_BLOCK, AT_CLUSTER} else 0)
+        reason = f"deadlock: {why}"
+        if kind in words:
+            reason = f"deadlock: it waits {words[kind]} for threads that exited or wait elsewhere; {why}"
+        raise self._fault(pc, thread, reason)
+
+    def _fault(self, pc: int, thread: int, reason: str) -> KernelFault:
+        geometry, instruction = self._flight.geometry, self._code[min(pc, len(self._code) - 1)]
+        return KernelFault(
+            self._launch.kernel.name,
+            instruction.line,
+            instruction.text,
+            geometry.block_index(thread // geometry.stride),
+            geometry.thread_index(thread),
+            reason,
+        )
+
+    def _count(self) -> Counters:
+        counters = self._flight.counters
+        by_class: dict[str, int] = {}
+        for instruction, times in zip(self._code, self._executed, strict=True):
+            name = class_of(instruction)
+            by_class[name] = by_class.get(name, 0) + times
+        counters.instructions_by_class = {name: times for name, times in sorted(by_class.items()) if times}
+        counters.instructions = sum(self._executed)
+        return counters
+
+
+def _warp_count(threads: Array) -> int:
+    return int(np.count_nonzero(np.diff(threads // WARP))) + 1

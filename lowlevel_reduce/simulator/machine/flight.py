@@ -1,0 +1,241 @@
+"""The threads in flight: their registers, each one NumPy array over all of them, and how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Union
+
+import numpy as np
+
+from lowlevel_reduce.simulator.machine.counters import Counters
+from lowlevel_reduce.simulator.machine.memory import GlobalMemory
+from lowlevel_reduce.simulator.machine.special import WARP, Geometry
+from lowlevel_reduce.simulator.machine.storage import Array, Storage
+from lowlevel_reduce.simulator.ptx import TYPE_BYTES, Instruction, KernelCode, UnknownInstruction
+from lowlevel_reduce.simulator.ptx_operands import Immediate, Name, Operand
+
+__all__ = [
+    "LOCAL_WINDOW",
+    "SHARED_WINDOW",
+    "Flight",
+    "Index",
+    "Launch",
+    "Source",
+    "Step",
+    "bits_of",
+    "float_kind",
+    "unknown",
+]
+
+Index = Union[slice, Array]  # noqa: UP007 - evaluated at run time, on Python 3.10 too
+"""Which threads: a run of them, or their numbers in ascending order."""
+Source = Callable[[Index], Array]
+"""The values of an operand in these threads."""
+Step = Callable[[Index], None]
+"""An instruction bound to registers, ready to be executed by threads."""
+
+SHARED_WINDOW = 1 << 56
+LOCAL_WINDOW = 1 << 57
+"""Generic addresses from here on mean shared and local memory."""
+
+NUMPY_TYPES = {
+    **{f"{kind}{bits}": f"u{bits // 8}" for kind in "bu" for bits in (8, 16, 32, 64)},
+    **{f"s{bits}": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{"f16": "u2", "bf16": "u2", "f16x2": "u4", "bf16x2": "u4", "f32": "f4", "f64": "f8", "pred": "?", "b128": "u8"},
+}
+"""How each PTX type is seen in NumPy: half types as their bits."""
+
+_CLOCKS = {"%clock": "u4", "%clock64": "u8", "%clock_hi": "u4", "%globaltimer": "u8", "%globaltimer_lo": "u4"}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel and how it is launched.
+
+    Attributes
+    ----------
+    kernel : KernelCode
+        The code.
+    grid, block : tuple of int
+        Blocks of the grid and threads of a block, each x, y, z.
+    cluster : tuple of int or None
+        Blocks of a cluster.
+    dynamic_shared_bytes : int
+        Shared memory of a block besides the static one.
+    arguments : bytes
+        The parameter block.
+    cooperative : bool
+        Whether all blocks must be resident at once.
+    resident_blocks : int
+        Blocks that may be in flight at once; the others start as those exit.
+    seed : int or None
+        Permutes the order in which blocks start and warps are scheduled; None: in order.
+    """
+
+    kernel: KernelCode
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] | None
+    dynamic_shared_bytes: int
+    arguments: bytes
+    cooperative: bool
+    resident_blocks: int
+    seed: int | None = None
+
+
+def unknown(instruction: Instruction, why: str = "") -> UnknownInstruction:
+    """Return the exception for an instruction that the machine cannot execute."""
+    return UnknownInstruction(instruction.text, instruction.line, why)
+
+
+def bits_of(kind: str) -> int:
+    """Return the width of a PTX type in bits."""
+    return TYPE_BYTES[kind] * 8
+
+
+def float_kind(kind: str) -> bool:
+    """Return whether a PTX type is a floating-point one."""
+    return kind in {"f16", "bf16", "f32", "f64", "f16x2", "bf16x2"}
+
+
+class Flight:
+    """All threads in flight, and the memory they see.
+
+    Attributes
+    ----------
+    threads : numpy.ndarray
+        0 to their number.
+    live : numpy.ndarray
+        Which of them have not exited.
+    shared, local : Storage
+        Shared memory, `shared_stride` bytes a slot, and local memory, `local_stride` bytes a thread.
+    changes : int
+        How often memory has changed.
+    """
+
+    def __init__(self, launch: Launch, memory: GlobalMemory) -> None:
+        self.launch = launch
+        self.memory = memory
+        self.counters = Counters()
+        self.geometry = Geometry(launch.grid, launch.block, launch.cluster, launch.resident_blocks)
+        self.count = self.geometry.threads
+        self.threads: Array = np.arange(self.count)
+        self.live: Array = np.zeros(self.count, np.bool_)
+        self.shared_bytes = launch.kernel.static_shared_bytes + launch.dynamic_shared_bytes
+        if launch.dynamic_shared_bytes:
+            self.shared_bytes = -(-launch.kernel.static_shared_bytes // 16) * 16 + launch.dynamic_shared_bytes
+        self.shared_stride = -(-self.shared_bytes // 32) * 32
+        self.shared = Storage(self.shared_stride * self.geometry.slots)
+        self.local_stride = -(-launch.kernel.local_bytes // 32) * 32
+        self.local = Storage(self.local_stride * self.count)
+        self.changes = 0
+        self.clock = 0
+        self._registers: dict[str, Array] = {}
+        self._specials: dict[str, tuple[Callable[[], Array], Array]] = {}
+
+    def register(self, name: str) -> Array:
+        """Return a register's values in all threads."""
+        array = self._registers.get(name)
+        if array is None:
+            kind = self.launch.kernel.registers[name]
+            shape = (self.count, 2) if kind == "b128" else (self.count,)
+            dtype = "?" if kind == "pred" else "u8" if kind == "b128" else f"u{TYPE_BYTES[kind]}"
+            array = self._registers[name] = np.zeros(shape, dtype)
+        return array
+
+    def refresh(self) -> None:
+        """Read the special registers again after blocks have been given to slots."""
+        for values, array in self._specials.values():
+            array[:] = values()
+
+    def digest(self) -> int:
+        """Return a number that tells states of the registers apart."""
+        return hash(tuple(hash(array.tobytes()) for array in self._registers.values()))
+
+    def read(self, instruction: Instruction, operand: Operand, kind: str) -> Source:
+        """Return the source of an operand's values, seen as a PTX type.
+
+        Raises
+        ------
+        UnknownInstruction
+            If the operand is none that can be read so.
+        """
+        if isinstance(operand, Immediate):
+            constant = np.broadcast_to(_constant(operand, kind), (self.count,))
+            return lambda idx: constant[idx]
+        if not isinstance(operand, Name):
+            raise unknown(instruction, "an operand cannot be read")
+        if operand.name in self.launch.kernel.registers:
+            values = self._seen_as(instruction, operand.name, kind)
+            if operand.negated:
+                return lambda idx: ~values[idx]
+            return lambda idx: values[idx]
+        return self._read_symbol(instruction, operand.name, kind)
+
+    def write(self, instruction: Instruction, operand: Operand, kind: str) -> Array:
+        """Return the array to assign a destination's values to; a wider register is filled by sign or with zeros."""
+        if not isinstance(operand, Name):
+            raise unknown(instruction, "a destination is no register")
+        if operand.name == "_":
+            return np.empty((self.count, 2) if kind == "b128" else self.count, NUMPY_TYPES[kind])
+        if operand.name not in self.launch.kernel.registers:
+            raise unknown(instruction, f"{operand.name} is no register")
+        array, width = self.register(operand.name), TYPE_BYTES[kind]
+        if (array.dtype == np.bool_) != (kind == "pred") or array.dtype.itemsize < min(width, 8):
+            raise unknown(instruction, f"{operand.name} does not hold a {kind}")
+        if kind in {"pred", "b128"}:
+            return array
+        if array.dtype.itemsize == width:
+            return array.view(NUMPY_TYPES[kind])
+        if float_kind(kind):
+            raise unknown(instruction, f"{operand.name} is wider than a {kind}")
+        return array.view(f"i{array.dtype.itemsize}") if kind.startswith("s") else array
+
+    def _seen_as(self, instruction: Instruction, name: str, kind: str) -> Array:
+        array = self.register(name)
+        if kind == "pred" or array.dtype == np.bool_:
+            if array.dtype != np.bool_ or kind != "pred":
+                raise unknown(instruction, f"{name} does not hold a {kind}")
+            return array
+        if kind == "b128" or array.ndim > 1:
+            if array.ndim == 1 or kind != "b128":
+                raise unknown(instruction, f"{name} does not hold a {kind}")
+            return array
+        ratio = array.dtype.itemsize // TYPE_BYTES[kind]
+        if ratio < 1:
+            raise unknown(instruction, f"{name} does not hold a {kind}")
+        seen = array.view(NUMPY_TYPES[kind])
+        return seen if ratio == 1 else seen.reshape(self.count, ratio)[:, 0]
+
+    def _read_symbol(self, instruction: Instruction, name: str, kind: str) -> Source:
+        if name in _CLOCKS:
+            return lambda idx: np.full(self.threads[idx].size, self.clock, np.uint64).astype(NUMPY_TYPES[kind])
+        if name == "WARP_SZ":
+            return self.read(instruction, Immediate(WARP), kind)
+        variable = self.launch.kernel.variables.get(name)
+        if variable is not None:
+            return self.read(instruction, Immediate(variable.offset), kind)
+        if name == "%dynamic_smem_size":
+            return self.read(instruction, Immediate(self.launch.dynamic_shared_bytes), kind)
+        if name not in self._specials:
+            values = self.geometry.special(name)
+            if values is None:
+                raise unknown(instruction, f"there is no {name} here")
+            self._specials[name] = (values, values().astype(np.int64))
+        array = self._specials[name][1]
+        return lambda idx: array[idx].astype(NUMPY_TYPES[kind])
+
+
+def _constant(immediate: Immediate, kind: str) -> Array:
+    dtype = np.dtype(NUMPY_TYPES[kind])
+    if kind == "pred":
+        return np.array(bool(immediate.value))
+    bits = immediate.value
+    if dtype.kind == "f" and not immediate.float_bits:
+        return np.array(float(bits), dtype)
+    if dtype.kind == "f" and immediate.float_bits != dtype.itemsize * 8:
+        value = np.array(bits, f"u{immediate.float_bits // 8}").view(f"f{immediate.float_bits // 8}")
+        return value.astype(dtype)
+    unsigned = np.array(bits & ((1 << (dtype.itemsize * 8)) - 1), f"u{dtype.itemsize}")
+    return unsigned.view(dtype)

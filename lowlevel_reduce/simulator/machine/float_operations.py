@@ -1,0 +1,160 @@
+"""The floating-point instructions by opcode, type and modifiers, as functions of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from lowlevel_reduce.simulator.machine import floats
+from lowlevel_reduce.simulator.machine.storage import Array
+
+__all__ = ["FLOAT_OPERATIONS", "float_operation"]
+
+Function = Callable[..., Array]
+
+_MODES = {"rn", "rz", "rm", "rp"}
+_HARMLESS = {"approx", "full", "sat", "ftz", "NaN"}
+
+_NATIVE: dict[str, Function] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "sqrt": np.sqrt,
+    "rcp": lambda a: a.dtype.type(1) / a,
+    "min": floats.float_min,
+    "max": floats.float_max,
+}
+"""What float32 and float64 round once by themselves."""
+
+_ODD: dict[str, Function] = {
+    "add": floats.sum_odd,
+    "sub": lambda a, b: floats.sum_odd(a, -b),
+    "mul": floats.product_odd,
+    "div": floats.quotient_odd,
+    "rcp": lambda a: floats.quotient_odd(np.ones_like(a), a),
+    "fma": floats.fused_odd,
+    "mad": floats.fused_odd,
+    "min": floats.float_min,
+    "max": floats.float_max,
+    "sqrt": np.sqrt,  # to nearest only: twice the digits and two more make the second rounding harmless
+    "rsqrt": lambda a: 1.0 / np.sqrt(a),
+    "ex2": np.exp2,
+    "lg2": np.log2,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+}
+"""The same, and more, on operands widened to float64."""
+
+_NEAREST_ONLY = {"sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"}
+
+FLOAT_OPERATIONS: dict[str, Function] = {
+    **_ODD,
+    "neg": np.negative,
+    "abs": np.abs,
+    "copysign": np.copysign,
+    "widen": floats.widen,
+}
+"""Opcodes that have a floating-point form; `float_operation` returns it."""
+
+_WIDTHS = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
+
+
+def float_operation(opcode: str, kind: str, modifiers: Iterable[str]) -> Function | None:
+    """Return the function for an opcode on operands of a type, or None if there is none."""
+    rest = set(modifiers)
+    modes = rest & _MODES
+    if len(modes) > 1 or rest - _MODES - _HARMLESS:
+        return None
+    mode = modes.pop() if modes else "rn"
+    if kind in {"f16x2", "bf16x2"}:
+        single = float_operation(opcode, kind[:-2], modifiers)
+        return None if single is None else _packed(single)
+    if mode != "rn" and opcode in _NEAREST_ONLY:
+        return None
+    if opcode in {"neg", "abs", "copysign"}:
+        return _sign_operation(opcode, _WIDTHS[kind])
+    return _arithmetic(opcode, kind, mode, rest)
+
+
+def _arithmetic(opcode: str, kind: str, mode: str, rest: set[str]) -> Function | None:
+    if kind == "f64":
+        return _double(opcode, mode)
+    if kind == "f32" and mode == "rn" and opcode in _NATIVE and not rest & {"sat", "ftz", "NaN"}:
+        return _single(opcode)
+    return _widened(opcode, kind, mode, rest)
+
+
+def _single(opcode: str) -> Function:
+    function = _NATIVE[opcode]
+
+    def apply(*arguments: Array) -> Array:
+        result = function(*arguments)
+        nan = np.isnan(result)
+        return floats.canonical(result.view(np.uint32), nan, "f32").view(np.float32) if nan.any() else result
+
+    return apply
+
+
+def _double(opcode: str, mode: str) -> Function | None:
+    if opcode in {"min", "max"} or (mode == "rn" and opcode in _NATIVE):
+        return _NATIVE[opcode]
+    if opcode == "rcp":
+        divide = floats.exact64("div", mode)
+        return lambda a: divide(np.ones_like(a), a)
+    if opcode == "rsqrt":
+        return _ODD["rsqrt"]
+    exact = "fma" if opcode == "mad" else opcode
+    return floats.exact64(exact, mode) if exact in {"add", "sub", "mul", "div", "fma"} else None
+
+
+def _widened(opcode: str, kind: str, mode: str, modifiers: set[str]) -> Function:
+    function, ftz = _ODD[opcode], "ftz" in modifiers
+    propagates = "NaN" in modifiers
+
+    def apply(*arguments: Array) -> Array:
+        wide = [floats.widen(argument, kind) for argument in arguments]
+        if ftz:
+            wide = [floats.flush(argument, kind) for argument in wide]
+        result = function(*wide)
+        if propagates:
+            result = np.where(np.isnan(wide[0]) | np.isnan(wide[1]), np.nan, result)
+        bits = floats.narrow(result, kind, mode, saturate="sat" in modifiers)
+        if ftz:
+            bits = floats.narrow(floats.flush(floats.widen(bits, kind), kind), kind)
+        return bits.view(np.float32) if kind == "f32" else bits
+
+    return apply
+
+
+def _sign_operation(opcode: str, width: int) -> Function:
+    """Return an operation on the sign bit alone."""
+    sign = 1 << (8 * width - 1)
+    dtype: Any = np.dtype(f"u{width}").type
+
+    def apply(*arguments: Array) -> Array:
+        bits = [np.ascontiguousarray(argument).view(dtype) for argument in arguments]
+        if opcode == "neg":
+            result = bits[0] ^ dtype(sign)
+        elif opcode == "abs":
+            result = bits[0] & dtype(sign - 1)
+        else:
+            result = (bits[1] & dtype(sign - 1)) | (bits[0] & dtype(sign))
+        found: Array = result.view(arguments[0].dtype)
+        return found
+
+    return apply
+
+
+def _packed(single: Function) -> Function:
+    """Return an operation on both halves of a word."""
+
+    def apply(*arguments: Array) -> Array:
+        halves = [np.ascontiguousarray(argument).view(np.uint16).reshape(-1, 2) for argument in arguments]
+        low, high = (single(*[np.ascontiguousarray(half[:, i]) for half in halves]) for i in range(2))
+        return np.stack([low, high], axis=1).view(np.uint32).ravel()
+
+    return apply

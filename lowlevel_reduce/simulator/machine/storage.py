@@ -1,0 +1,82 @@
+"""Bytes that many threads read and write at once, each with a flag that says whether it was ever written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Array", "Storage", "word_bytes"]
+
+Array = npt.NDArray[Any]
+
+PADDING = 32
+"""No access is longer, so that views of whole words reach over the end."""
+
+
+def word_bytes(size: int) -> int:
+    """Return the size of the words in which `size` bytes are moved."""
+    return min(size, 8)
+
+
+class Storage:
+    """`size` bytes of memory and their flags.
+
+    Attributes
+    ----------
+    data, written : numpy.ndarray
+        The bytes, and 1 for each that was ever written.
+    """
+
+    def __init__(self, size: int) -> None:
+        padded = -(-size // PADDING) * PADDING
+        self.size = size
+        self.data: Array = np.zeros(padded, np.uint8)
+        self.written: Array = np.zeros(padded, np.uint8)
+        self._complete = False
+        self._data = {width: self.data.view(f"u{width}") for width in (1, 2, 4, 8)}
+        self._written = {width: self.written.view(f"u{width}") for width in (1, 2, 4, 8)}
+
+    def mark(self, offset: int, size: int) -> None:
+        """Flag bytes as written by the host."""
+        if not self._complete:
+            self.written[offset : offset + size] = 1
+            self._complete = size >= self.size or bool(self.written[: self.size].all())
+
+    def forget(self, offset: int, size: int) -> None:
+        """Flag bytes as never written."""
+        self.written[offset : offset + size] = 0
+        self._complete = False
+
+    def load(self, offsets: Array, size: int) -> Array:
+        """Return the bytes at each offset, as rows of words."""
+        width, index = _index(offsets, size)
+        return self._data[width][index]
+
+    def unwritten(self, offsets: Array, size: int) -> Array | None:
+        """Return which of the accesses reach bytes that were never written; None for none."""
+        if self._complete:
+            return None
+        width, index = _index(offsets, size)
+        flags = self._written[width][index] == _ALL_WRITTEN[width]
+        return None if flags.all() else ~flags.all(axis=1)
+
+    def store(self, offsets: Array, size: int, words: Array) -> bool:
+        """Write rows of words, a later row over an earlier one; return whether that changed anything."""
+        width, index = _index(offsets, size)
+        data = self._data[width]
+        changed = not np.array_equal(data[index], words)
+        data[index] = words
+        if not self._complete:
+            self._written[width][index] = _ALL_WRITTEN[width]
+        return changed
+
+
+_ALL_WRITTEN = {width: int.from_bytes(b"\1" * width, "little") for width in (1, 2, 4, 8)}
+
+
+def _index(offsets: Array, size: int) -> tuple[int, Array]:
+    width = word_bytes(size)
+    first = (offsets.astype(np.int64) // width)[:, None]
+    return width, first if size == width else first + np.arange(size // width)

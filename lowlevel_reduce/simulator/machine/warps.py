@@ -1,0 +1,214 @@
+"""What the lanes of a warp do together: shuffle, vote, match, reduce."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from lowlevel_reduce.simulator.machine.arithmetic import Decoder
+from lowlevel_reduce.simulator.machine.faults import ThreadFault
+from lowlevel_reduce.simulator.machine.flight import NUMPY_TYPES, Flight, Step, unknown
+from lowlevel_reduce.simulator.machine.special import WARP
+from lowlevel_reduce.simulator.machine.storage import Array
+from lowlevel_reduce.simulator.ptx import Instruction
+from lowlevel_reduce.simulator.ptx_operands import Name, Operand, Pair
+
+__all__ = ["DECODERS", "member_mask"]
+
+
+def member_mask(instruction: Instruction) -> Operand:
+    """Return the operand that says which lanes take part."""
+    return instruction.operands[-1]
+
+
+def _shuffle(instruction: Instruction, flight: Flight) -> Step:
+    """Decode shfl.sync."""
+    if len(instruction.modifiers) != 3 or instruction.modifiers[0] != "sync" or instruction.modifiers[1] not in _LANES:
+        raise unknown(instruction)
+    find = _LANES[instruction.modifiers[1]]
+    destination, value, lane, clamp, members = instruction.operands
+    pair = destination if isinstance(destination, Pair) else Pair(_name(instruction, destination), Name("_"))
+    target = flight.write(instruction, pair.first, "b32")
+    in_range = flight.write(instruction, pair.second, "pred")
+    everywhere = flight.read(instruction, value, "b32")(slice(None)) if isinstance(value, Name) else None
+    own, amount, limits = (flight.read(instruction, operand, "u32") for operand in (value, lane, clamp))
+    mask = flight.read(instruction, members, "u32")
+
+    def step(idx: slice | Array) -> None:
+        threads = flight.threads[idx]
+        lanes = threads % WARP
+        control = limits(idx).astype(np.int64)
+        segment = control >> 8 & 31
+        source, valid = find(lanes, amount(idx).astype(np.int64) & 31, control & 31, segment)
+        source = np.where(valid, source, lanes)
+        origin = threads - lanes + source
+        _check_members(flight, threads, origin, source, mask(idx))
+        values = own(idx) if everywhere is None else everywhere[origin]
+        target[idx] = values
+        in_range[idx] = valid
+
+    return step
+
+
+def _check_members(flight: Flight, threads: Array, origin: Array, source: Array, mask: Array) -> None:
+    members = mask.astype(np.int64)
+    outside = (members >> (threads % WARP) & 1) == 0
+    if outside.any():
+        place = int(np.flatnonzero(outside)[0])
+        raise ThreadFault(
+            int(threads[place]), f"takes part, and the member mask {int(members[place]):#x} lacks its lane"
+        )
+    absent = ((members >> source & 1) == 0) | ~flight.live[origin]
+    if absent.any():
+        place = int(np.flatnonzero(absent)[0])
+        raise ThreadFault(int(threads[place]), f"reads from lane {int(source[place])}, which does not take part")
+
+
+Lanes = Callable[[Array, Array, Array, Array], tuple[Array, Array]]
+
+
+def _up(lane: Array, delta: Array, clamp: Array, segment: Array) -> tuple[Array, Array]:
+    source = lane - delta
+    return source, source >= ((lane & segment) | (clamp & ~segment))
+
+
+def _down(lane: Array, delta: Array, clamp: Array, segment: Array) -> tuple[Array, Array]:
+    source = lane + delta
+    return source, source <= ((lane & segment) | (clamp & ~segment))
+
+
+def _butterfly(lane: Array, mask: Array, clamp: Array, segment: Array) -> tuple[Array, Array]:
+    source = lane ^ mask
+    return source, source <= ((lane & segment) | (clamp & ~segment))
+
+
+def _indexed(lane: Array, index: Array, clamp: Array, segment: Array) -> tuple[Array, Array]:
+    source = (lane & segment) | (index & ~segment)
+    return source, source <= ((lane & segment) | (clamp & ~segment))
+
+
+_LANES: dict[str, Lanes] = {"up": _up, "down": _down, "bfly": _butterfly, "idx": _indexed}
+
+
+def _name(instruction: Instruction, operand: Operand) -> Name:
+    if not isinstance(operand, Name):
+        raise unknown(instruction)
+    return operand
+
+
+def _groups(flight: Flight, idx: slice | Array, mask: Array) -> tuple[Array, Array, Array]:
+    """Return the threads, and for each the number of its group: those of one warp with one member mask."""
+    threads = flight.threads[idx]
+    members = mask.astype(np.int64)
+    outside = (members >> (threads % WARP) & 1) == 0
+    if outside.any():
+        place = int(np.flatnonzero(outside)[0])
+        raise ThreadFault(
+            int(threads[place]), f"takes part, and the member mask {int(members[place]):#x} lacks its lane"
+        )
+    keys = (threads // WARP << 32) + members
+    _, group = np.unique(keys, return_inverse=True)
+    return threads, members, group
+
+
+def _ballot(group: Array, threads: Array, condition: Array) -> Array:
+    """Return for each thread the lanes of its group where a condition holds."""
+    bits = np.where(condition, np.left_shift(1, threads % WARP), 0)
+    total = np.zeros(int(group.max()) + 1, np.int64)
+    np.add.at(total, group, bits)
+    result: Array = total[group]
+    return result
+
+
+def _vote(instruction: Instruction, flight: Flight) -> Step:
+    """Decode vote.sync."""
+    if len(instruction.modifiers) != 3 or instruction.modifiers[1] not in {"any", "all", "uni", "ballot"}:
+        raise unknown(instruction)
+    _, what, kind = instruction.modifiers
+    target = flight.write(instruction, instruction.operands[0], kind)
+    condition = flight.read(instruction, instruction.operands[1], "pred")
+    mask = flight.read(instruction, instruction.operands[2], "u32")
+
+    def step(idx: slice | Array) -> None:
+        threads, _, group = _groups(flight, idx, mask(idx))
+        holds = condition(idx)
+        yes, present = _ballot(group, threads, holds), _ballot(group, threads, np.ones_like(holds))
+        results = {"any": yes != 0, "all": yes == present, "uni": (yes == 0) | (yes == present), "ballot": yes}
+        target[idx] = results[what]
+
+    return step
+
+
+def _reduce(instruction: Instruction, flight: Flight) -> Step:
+    """Decode redux.sync."""
+    _, operation, kind = instruction.modifiers
+    functions: dict[str, np.ufunc] = {"add": np.add, "min": np.minimum, "max": np.maximum}
+    functions |= {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+    if operation not in functions or kind not in {"u32", "s32", "b32"}:
+        raise unknown(instruction)
+    function = functions[operation]
+    target = flight.write(instruction, instruction.operands[0], kind)
+    value = flight.read(instruction, instruction.operands[1], kind)
+    mask = flight.read(instruction, instruction.operands[2], "u32")
+
+    def step(idx: slice | Array) -> None:
+        _, _, group = _groups(flight, idx, mask(idx))
+        order = np.argsort(group, kind="stable")
+        starts = np.flatnonzero(np.r_[True, np.diff(group[order]) != 0])
+        target[idx] = function.reduceat(value(idx)[order], starts).astype(NUMPY_TYPES[kind])[group]
+
+    return step
+
+
+def _match(instruction: Instruction, flight: Flight) -> Step:
+    """Decode match.any.sync and match.all.sync."""
+    what, _, kind = instruction.modifiers
+    destination = instruction.operands[0]
+    pair = destination if isinstance(destination, Pair) else Pair(_name(instruction, destination), Name("_"))
+    target, every = flight.write(instruction, pair.first, "b32"), flight.write(instruction, pair.second, "pred")
+    value = flight.read(instruction, instruction.operands[1], kind)
+    mask = flight.read(instruction, instruction.operands[2], "u32")
+
+    def step(idx: slice | Array) -> None:
+        threads, _, group = _groups(flight, idx, mask(idx))
+        values = value(idx)
+        _, same = np.unique(np.stack([group.astype(np.uint64), values.astype(np.uint64)]), axis=1, return_inverse=True)
+        alike = _ballot(same.ravel(), threads, np.ones(threads.size, np.bool_))
+        if what == "any":
+            target[idx] = alike
+            return
+        whole = alike == _ballot(group, threads, np.ones(threads.size, np.bool_))
+        target[idx] = np.where(whole, alike, 0)
+        every[idx] = whole
+
+    return step
+
+
+def _active(instruction: Instruction, flight: Flight) -> Step:
+    """Decode activemask: the lanes that execute it together here."""
+    target = flight.write(instruction, instruction.operands[0], "b32")
+
+    def step(idx: slice | Array) -> None:
+        threads = flight.threads[idx]
+        _, group = np.unique(threads // WARP, return_inverse=True)
+        target[idx] = _ballot(group, threads, np.ones(threads.size, np.bool_))
+
+    return step
+
+
+def _nothing(instruction: Instruction, flight: Flight) -> Step:
+    """Decode what has no effect here: fences, prefetches, and the meeting of a warp once all are there."""
+    del instruction, flight
+    return lambda idx: None
+
+
+DECODERS: dict[str, Decoder] = {
+    "shfl": _shuffle,
+    "vote": _vote,
+    "redux": _reduce,
+    "match": _match,
+    "activemask": _active,
+    **dict.fromkeys(("membar", "fence", "griddepcontrol", "prefetch", "prefetchu"), _nothing),
+}
+"""What lanes do together, and what does nothing."""

@@ -1,0 +1,125 @@
+"""The operands of PTX instructions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Union
+
+__all__ = ["Address", "Immediate", "Name", "Operand", "Pair", "Vector", "operands", "renamed"]
+
+
+@dataclass(frozen=True)
+class Name:
+    """A register, special register or variable, perhaps negated; ``_`` is the destination that nobody reads."""
+
+    name: str
+    negated: bool = False
+
+
+@dataclass(frozen=True)
+class Immediate:
+    """A constant: an integer, or the bits of a float of `float_bits` bits."""
+
+    value: int
+    float_bits: int = 0
+
+
+@dataclass(frozen=True)
+class Address:
+    """A memory operand: a register, a variable or nothing, and an offset."""
+
+    base: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Operands in braces."""
+
+    elements: tuple[Name | Immediate, ...]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two destinations with a bar between them."""
+
+    first: Name
+    second: Name
+
+
+Operand = Union[Name, Immediate, Address, Vector, Pair]  # noqa: UP007 - evaluated at run time, on Python 3.10 too
+
+_NAME = r"[$%\w][$%\w.#]*"
+_INTEGER = re.compile(r"-?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
+_REAL = re.compile(r"0([fFdD])([0-9a-fA-F]{8}|[0-9a-fA-F]{16})$")
+_ADDRESS = re.compile(rf"\[\s*({_NAME})?\s*(?:([+-])\s*)?(-?\w+)?\s*\]$")
+_SPLIT = re.compile(r",(?![^{\[]*[}\]])")
+
+
+def operands(text: str) -> list[Operand]:
+    """Parse what follows an opcode.
+
+    Raises
+    ------
+    ValueError
+        If an operand has no known form.
+    """
+    return [_operand(part.strip()) for part in _SPLIT.split(text)] if text.strip() else []
+
+
+def renamed(operand: Operand, name: Callable[[str], str]) -> Operand:
+    """Return the operand with each name replaced."""
+    if isinstance(operand, Name):
+        return replace(operand, name=name(operand.name))
+    if isinstance(operand, Address):
+        return replace(operand, base=name(operand.base))
+    if isinstance(operand, Vector):
+        return Vector(tuple(replace(e, name=name(e.name)) if isinstance(e, Name) else e for e in operand.elements))
+    if isinstance(operand, Pair):
+        return Pair(
+            replace(operand.first, name=name(operand.first.name)),
+            replace(operand.second, name=name(operand.second.name)),
+        )
+    return operand
+
+
+def _operand(text: str) -> Operand:
+    if text.startswith("["):
+        return _address(text)
+    if text.startswith("{"):
+        return Vector(tuple(_simple(part.strip()) for part in text.strip("{}").split(",")))
+    if "|" in text:
+        first, second = (Name(part.strip()) for part in text.split("|"))
+        return Pair(first, second)
+    return _simple(text)
+
+
+def _simple(text: str) -> Name | Immediate:
+    real = _REAL.match(text)
+    if real:
+        return Immediate(int(real.group(2), 16), 32 if real.group(1) in "fF" else 64)
+    if _INTEGER.match(text):
+        return Immediate(_integer(text))
+    negated = text.startswith("!")
+    name = text.lstrip("! ")
+    if not re.fullmatch(_NAME, name):
+        raise ValueError(f"no operand has the form {text!r}")
+    return Name(name, negated)
+
+
+def _integer(text: str) -> int:
+    digits = text.rstrip("U")
+    return int(digits, 0) if not re.fullmatch(r"-?0\d+", digits) else int(digits, 8)
+
+
+def _address(text: str) -> Address:
+    match = _ADDRESS.match(text)
+    if match is None:
+        raise ValueError(f"no address has the form {text!r}")
+    base, sign, offset = match.groups()
+    if base is not None and _INTEGER.match(base) and offset is None:
+        return Address("", _integer(base))
+    distance = _integer(offset) if offset else 0
+    return Address(base or "", -distance if sign == "-" else distance)

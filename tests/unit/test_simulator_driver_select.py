@@ -1,0 +1,73 @@
+"""How a simulated driver is chosen: for a block, or for the process by the environment."""
+
+import gc
+import weakref
+
+import pytest
+from test_simulator_driver import ENGINE, PTX
+
+from lowlevel_reduce import simulator
+from lowlevel_reduce.driver import Buffer, Context, Device, LaunchConfig, Library, Stream, binding, launch
+
+
+@pytest.fixture(autouse=True)
+def stand_in(monkeypatch):
+    monkeypatch.setattr("lowlevel_reduce.simulator.driver.default_engine", lambda: ENGINE)
+
+
+def test_a_block_has_a_driver_of_its_own():
+    before = binding.selected()
+    with simulator.use("A100") as outer:
+        assert (Device(0).name, outer.IMAGE, binding.selected().image) == ("NVIDIA A100-SXM4-80GB", "ptx", "ptx")
+        with simulator.use() as inner:
+            assert Device(0).name == "NVIDIA H200"
+            assert simulator.selected() is inner
+        assert simulator.selected() is outer
+    assert binding.selected() is before
+    with pytest.raises(ValueError, match="H200, A100"):
+        with simulator.use("Voodoo"):
+            pass
+    with pytest.raises(RuntimeError), simulator.use():
+        raise RuntimeError
+    assert binding.selected() is before
+    with pytest.raises(ValueError, match="not simulated"):
+        simulator.counters()
+
+
+def test_counters_are_summed_by_kernel():
+    with simulator.use() as driver:
+        with Context.create() as context, Library.load(PTX) as library, Buffer.allocate(16, context) as buffer:
+            for grid in (2, 3):
+                config = LaunchConfig(grid, 32)
+                launch(library.kernel("add"), config, Stream.legacy(context), "QII", buffer.pointer, 1, 1)
+        assert simulator.counters()["add"]["blocks"] == 5
+        assert driver.leaks() == {}
+
+
+def test_ids_and_handles_are_never_shared():
+    seen = []
+    for _ in range(2):
+        with simulator.use(), Context.primary() as context, Stream.create(context) as stream:
+            seen.append({context.id, context.handle, stream.id, stream.handle})
+    assert not seen[0] & seen[1]
+
+
+def test_a_driver_goes_with_its_block():
+    with simulator.use() as driver:
+        gone = weakref.ref(driver)
+    del driver
+    gc.collect()
+    assert gone() is None
+
+
+def test_the_environment_names_the_device(monkeypatch):
+    monkeypatch.setenv(simulator.DEVICE_VARIABLE, "rtx-4090")
+    binding.register("simulator", simulator._by_environment)
+    with binding.use("simulator"):
+        assert Device(0).architecture == "sm_89"
+        assert simulator.selected().device.key == "RTX 4090"
+    binding.register("simulator", simulator._by_environment)
+    monkeypatch.delenv(simulator.DEVICE_VARIABLE)
+    with binding.use("simulator"):
+        assert Device(0).architecture == "sm_90"
+    binding.register("simulator", simulator._by_environment)

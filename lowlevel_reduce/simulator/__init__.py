@@ -1,0 +1,100 @@
+"""A driver without a GPU: NVRTC's PTX run by NumPy, behind the driver's own functions; it must be asked for.
+
+Importing this offers it to the driver layer under the name "simulator", for ``LOWLEVEL_REDUCE_DRIVER=simulator``; the
+device is that of ``LOWLEVEL_REDUCE_SIMULATED_DEVICE``, else an H200. `use` selects a fresh one for a block.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lowlevel_reduce.driver import binding
+from lowlevel_reduce.simulator.devices import SimulatedDevice, by_name, device_names
+from lowlevel_reduce.simulator.driver import LaunchRecord, SimulatedDriver
+
+__all__ = [
+    "DEVICE_VARIABLE",
+    "LaunchRecord",
+    "SimulatedDevice",
+    "SimulatedDriver",
+    "by_name",
+    "counters",
+    "device_names",
+    "selected",
+    "use",
+]
+
+DEVICE_VARIABLE = "LOWLEVEL_REDUCE_SIMULATED_DEVICE"
+"""Environment variable that names the device of the driver "simulator"; read when that is first used."""
+
+_NAME = "simulator"
+_numbers = itertools.count(1)
+_drivers: dict[str, SimulatedDriver] = {}  # by the name under which the driver layer knows them
+
+
+@contextmanager
+def use(name: str = "H200", *, seed: int | None = None) -> Iterator[SimulatedDriver]:
+    """Select a fresh simulated driver inside the block, for the whole process; yields it.
+
+    Parameters
+    ----------
+    name : str
+        One of `device_names`.
+    seed : int, optional
+        What orders the blocks and warps of a launch; without one they run in their natural order.
+
+    Raises
+    ------
+    ValueError
+        If no such device can be simulated.
+    """
+    driver = SimulatedDriver(by_name(name), seed=seed)
+    # A name of its own: what others keep by the driver's name, such as loaded kernels, is not this one's.
+    own = f"{_NAME} {driver.device.key} #{next(_numbers)}"
+    _drivers[own] = driver
+    binding.register(own, lambda: _drivers[own])
+    try:
+        with binding.use(own):
+            yield driver
+    finally:
+        del _drivers[own]
+        binding.register(own, _ended)  # lets go of the driver and its memory
+
+
+def selected() -> SimulatedDriver:
+    """Return the simulated driver that calls go to.
+
+    Raises
+    ------
+    ValueError
+        If calls go to another driver.
+    """
+    name = binding.selected().name
+    if name not in _drivers:
+        raise ValueError(f"calls go to the driver {name!r}, which is not simulated")
+    return _drivers[name]
+
+
+def counters() -> dict[str, Any]:
+    """Return what the selected simulated driver counted, by kernel name, each the sum over its launches."""
+    sums: dict[str, Any] = {}
+    for launch in selected().launches:
+        known = sums.get(launch.kernel)
+        sums[launch.kernel] = launch.counters if known is None else known + launch.counters
+    return sums
+
+
+def _by_environment() -> SimulatedDriver:
+    driver = _drivers[_NAME] = SimulatedDriver(by_name(os.environ.get(DEVICE_VARIABLE) or "H200"))
+    return driver
+
+
+def _ended() -> SimulatedDriver:
+    raise ValueError("this simulated driver was for a block that has ended")
+
+
+binding.register(_NAME, _by_environment)

@@ -1,0 +1,161 @@
+"""The facade: an object with the CUDA driver's function names, behind which kernels run on a machine of NumPy."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from cuda.bindings import driver as cu
+
+from lowlevel_reduce.simulator.devices import H200, SimulatedDevice, by_name
+from lowlevel_reduce.simulator.driver.contexts import Contexts
+from lowlevel_reduce.simulator.driver.device import Devices
+from lowlevel_reduce.simulator.driver.engine import Engine, default_engine
+from lowlevel_reduce.simulator.driver.faults import Faults
+from lowlevel_reduce.simulator.driver.graphs import Graphs
+from lowlevel_reduce.simulator.driver.launches import Launches
+from lowlevel_reduce.simulator.driver.libraries import Libraries
+from lowlevel_reduce.simulator.driver.memory import Memories
+from lowlevel_reduce.simulator.driver.occupancy import Occupancies
+from lowlevel_reduce.simulator.driver.records import LaunchRecord
+from lowlevel_reduce.simulator.driver.state import Refusal, State
+from lowlevel_reduce.simulator.driver.streams import Events, Streams
+
+__all__ = ["Engine", "FunctionNotFoundError", "LaunchRecord", "SimulatedDriver"]
+
+_NOUNS = (Devices, Contexts, Streams, Events, Memories, Libraries, Occupancies, Launches, Graphs)
+_SUCCESS = cu.CUresult.CUDA_SUCCESS
+_BEFORE_INIT = frozenset({"cuInit", "cuDriverGetVersion", "cuGetErrorString", "cuGetErrorName"})
+_TEXTS = frozenset({"cuGetErrorString", "cuGetErrorName"})
+
+
+class FunctionNotFoundError(RuntimeError):
+    """A driver function is not simulated; raised at its call, as by the bindings for an old driver."""
+
+
+class SimulatedDriver:
+    """A driver with one simulated device: every function takes and returns what the one of the bindings does.
+
+    Work runs when it is put into a stream, in the order of the program. Kernels that go wrong raise the machine's fault
+    out of the launch, and the context stays usable. Threads may call at once: one call runs at a time.
+
+    Parameters
+    ----------
+    device : SimulatedDevice or str
+        Which GPU.
+    seed : int, optional
+        What orders the blocks and warps of a launch; without one they run in their natural order.
+    engine : Engine, optional
+        Another machine than the simulator's own.
+
+    Attributes
+    ----------
+    IMAGE : str
+        What its libraries are loaded from: "ptx".
+    device : SimulatedDevice
+        The GPU.
+    launches : list of LaunchRecord
+        Every kernel that ran, oldest first.
+    calls : Counter
+        How often each function was called.
+    """
+
+    IMAGE = "ptx"
+
+    def __init__(
+        self, device: SimulatedDevice | str = H200, *, seed: int | None = None, engine: Engine | None = None
+    ) -> None:
+        self.device = by_name(device) if isinstance(device, str) else device
+        self.calls: Counter[str] = Counter()
+        self._state = State(self.device, engine or default_engine(), seed)
+        self._faults = Faults()
+        self._lock = threading.RLock()
+        self._functions = {name: self._function(name, routine) for name, routine in _routines(self._state)}
+
+    def __getattr__(self, name: str) -> Any:
+        # Only what is no attribute comes here. A name of the bindings that is not simulated is refused at its call.
+        found = self.__dict__.get("_functions", {}).get(name)
+        if found is not None:
+            return found
+        if not name.startswith("cu") or not hasattr(cu, name):
+            raise AttributeError(f"{type(self).__name__} has no {name!r}")
+        return functools.partial(_not_found, name)
+
+    @property
+    def launches(self) -> list[LaunchRecord]:
+        """Every kernel that ran, oldest first."""
+        return self._state.launches
+
+    @property
+    def call_count(self) -> int:
+        """Calls so far that `fail` counts: all but those that ask for the text of an error."""
+        return sum(count for name, count in self.calls.items() if name not in _TEXTS)
+
+    def leaks(self) -> dict[str, int]:
+        """Return how many contexts, streams, events, allocations, libraries, graphs and executables are alive."""
+        with self._lock:
+            return self._state.leaks()
+
+    def fail(self, k: int, code: Any) -> None:
+        """Make the `k`-th call from now on, the next being 1, return `code` without doing anything.
+
+        Parameters
+        ----------
+        k : int
+            Which call; those that ask for the text of an error do not count.
+        code : CUresult, int or str
+            The result, by its value or its name.
+        """
+        with self._lock:
+            self._faults.add(None, k, code)
+
+    def fail_call(self, name: str, nth: int, code: Any) -> None:
+        """Make the `nth` call of the function `name` from now on return `code` without doing anything."""
+        with self._lock:
+            self._faults.add(name, nth, code)
+
+    def _function(self, name: str, routine: Callable[..., Any]) -> Callable[..., Any]:
+        nothing = _values(routine)
+
+        def called(*args: Any) -> tuple[Any, ...]:
+            with self._lock:
+                return self._call(name, routine, nothing, args)
+
+        called.__name__ = name
+        return called
+
+    def _call(self, name: str, routine: Callable[..., Any], nothing: int, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        self.calls[name] += 1
+        code = None if name in _TEXTS else self._faults.due(name)
+        if code is None and not self._state.initialised and name not in _BEFORE_INIT:
+            code = cu.CUresult.CUDA_ERROR_NOT_INITIALIZED
+        if code is None:
+            try:
+                value = routine(*args)
+            except Refusal as refusal:
+                code = refusal.code
+            else:
+                return (_SUCCESS, *_spread(value, nothing))
+        return (code, *(None,) * nothing)
+
+
+def _routines(state: State) -> list[tuple[str, Callable[..., Any]]]:
+    nouns = [noun(state) for noun in _NOUNS]
+    return [(name, getattr(noun, name)) for noun in nouns for name in dir(noun) if name.startswith("cu")]
+
+
+def _values(routine: Callable[..., Any]) -> int:
+    """Return how many values a routine has besides its result code, by its annotation."""
+    answer = str(routine.__annotations__["return"])
+    return 0 if answer == "None" else 2 if answer.startswith("tuple[") else 1
+
+
+def _spread(value: Any, count: int) -> tuple[Any, ...]:
+    return () if count == 0 else tuple(value) if count == 2 else (value,)
+
+
+def _not_found(name: str, *args: Any) -> None:
+    raise FunctionNotFoundError(f"function {name} is not found: it is not simulated")

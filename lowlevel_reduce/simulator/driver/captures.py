@@ -1,0 +1,75 @@
+"""How work meets captures: put into a stream it runs at once or becomes a node, and unsafe calls are refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from lowlevel_reduce.simulator.driver.records import Capture, Stream
+from lowlevel_reduce.simulator.driver.state import State, number, refuse
+
+__all__ = ["capturing", "check_unsafe", "invalidate", "stream_of", "submit"]
+
+_LEGACY, _PER_THREAD = 1, 2
+_GLOBAL, _RELAXED = 0, 2
+
+
+def stream_of(state: State, handle: Any) -> Stream:
+    """Return the stream that a handle means; the special ones 0, 1 and 2 mean those of the current context."""
+    value = number(handle)
+    if value > _PER_THREAD:
+        return state.get(Stream, value)
+    context = state.current()
+    kind = value or _LEGACY
+    key = (kind, threading.get_ident() if kind == _PER_THREAD else 0)
+    if key not in context.defaults:
+        context.defaults[key] = Stream(kind, state.new_id(), context, non_blocking=False)
+    return context.defaults[key]
+
+
+def capturing(state: State, stream: Stream) -> Capture | None:
+    """Return the capture that work put into `stream` becomes part of, or refuse if it may not be put there."""
+    if stream.handle == _LEGACY:
+        # Work there waits for every blocking stream of the context, which a stream under capture cannot do.
+        under_way = [
+            capture
+            for capture in state.captures
+            if any(other.context is stream.context and not other.non_blocking for other in capture.fronts)
+        ]
+        if under_way:
+            invalidate(under_way)
+            refuse("STREAM_CAPTURE_IMPLICIT")
+    if stream.capture is not None and stream.capture.invalid:
+        refuse("STREAM_CAPTURE_INVALIDATED")
+    return stream.capture
+
+
+def submit(state: State, stream: Stream, kind: str, run: Callable[[], None]) -> None:
+    """Run work now, or make it a node if `stream` is being captured."""
+    capture = capturing(state, stream)
+    if capture is None:
+        run()
+    else:
+        capture.add(stream, kind, run)
+
+
+def check_unsafe(state: State) -> None:
+    """Refuse a call that a replay would not repeat, such as an allocation, while a capture forbids it."""
+    mode, thread = state.capture_mode, threading.get_ident()
+    if mode == _RELAXED:
+        return
+    forbidding = [
+        capture
+        for capture in state.captures
+        if capture.mode != _RELAXED and (capture.thread == thread or (mode == _GLOBAL and capture.mode == _GLOBAL))
+    ]
+    if forbidding:
+        invalidate(forbidding)
+        refuse("STREAM_CAPTURE_UNSUPPORTED")
+
+
+def invalidate(captures: Iterable[Capture]) -> None:
+    """Spoil captures: they can only be ended now."""
+    for capture in captures:
+        capture.invalid = True

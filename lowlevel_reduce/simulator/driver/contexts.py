@@ -1,0 +1,117 @@
+"""Contexts: the primary one and created ones, and each thread's stack of them."""
+
+# ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from cuda.bindings import driver as cu
+
+from lowlevel_reduce.simulator.driver.captures import invalidate
+from lowlevel_reduce.simulator.driver.records import Context
+from lowlevel_reduce.simulator.driver.state import State, number, refuse
+
+__all__ = ["Contexts"]
+
+_KNOWN_FLAGS = 0xFF
+
+
+class Contexts:
+    """Functions of contexts."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def cuDevicePrimaryCtxRetain(self, device: Any) -> Any:
+        state = self._state
+        state.check_device(device)
+        if state.primary is None:
+            context = Context(state.primary_handle, state.new_id(), retained=0)
+            state.primary = state.keep(context, context.handle)
+        state.primary.retained = (state.primary.retained or 0) + 1
+        return cu.CUcontext(state.primary.handle)
+
+    def cuDevicePrimaryCtxRelease(self, device: Any) -> None:
+        state = self._state
+        state.check_device(device)
+        if state.primary is None:
+            refuse("INVALID_CONTEXT")
+        state.primary.retained = (state.primary.retained or 0) - 1
+        if not state.primary.retained:
+            state.end_context(state.primary)
+            state.primary = None
+
+    def cuCtxCreate(self, *arguments: Any) -> Any:
+        *parameters, flags, device = arguments  # bindings 13 put creation parameters first
+        self._state.check_device(device)
+        if any(parameter is not None for parameter in parameters):
+            refuse("NOT_SUPPORTED")
+        if int(flags) & ~_KNOWN_FLAGS:
+            refuse("INVALID_VALUE")
+        context = Context(self._state.new_handle(), self._state.new_id(), int(flags))
+        self._state.keep(context, context.handle)
+        self._state.stack.append(context.handle)
+        return cu.CUcontext(context.handle)
+
+    def cuCtxDestroy(self, context: Any) -> None:
+        record = self._state.context(context)
+        if record.retained is not None:
+            refuse("INVALID_CONTEXT")  # a primary context is released, not destroyed
+        self._state.end_context(record)
+        stack = self._state.stack
+        if stack and stack[-1] == record.handle:  # other threads keep it on their stacks, and are refused there
+            stack.pop()
+
+    def cuCtxGetCurrent(self) -> Any:
+        stack = self._state.stack
+        return cu.CUcontext(stack[-1] if stack else 0)
+
+    def cuCtxSetCurrent(self, context: Any) -> None:
+        stack = self._state.stack
+        if not number(context):
+            del stack[-1:]
+            return
+        record = self._state.context(context)
+        stack[-1:] = [record.handle]
+
+    def cuCtxPushCurrent(self, context: Any) -> None:
+        self._state.stack.append(self._state.context(context).handle)
+
+    def cuCtxPopCurrent(self) -> Any:
+        stack = self._state.stack
+        return cu.CUcontext(stack.pop()) if stack else refuse("INVALID_CONTEXT")
+
+    def cuCtxGetDevice(self) -> Any:
+        self._state.current()
+        return cu.CUdevice(0)
+
+    def cuCtxGetFlags(self) -> int:
+        return self._state.current().flags
+
+    def cuCtxGetId(self, context: Any) -> int:
+        return (self._state.context(context) if number(context) else self._state.current()).id
+
+    def cuCtxGetDevResource(self, context: Any, kind: Any) -> Any:
+        if number(context):
+            self._state.context(context)
+        else:
+            self._state.current()
+        if kind != cu.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM:
+            refuse("INVALID_RESOURCE_TYPE")
+        resource = cu.CUdevResource()
+        resource.type = kind
+        resource.sm.smCount = self._state.device.multiprocessors
+        return resource
+
+    def cuCtxSynchronize(self) -> None:
+        context, thread = self._state.current(), threading.get_ident()
+        under_way = [capture for capture in self._state.captures if capture.origin.context is context]
+        if any(capture.thread == thread for capture in under_way):
+            invalidate(under_way)
+            refuse("STREAM_CAPTURE_UNSUPPORTED")
+
+    def cuCtxGetStreamPriorityRange(self) -> tuple[int, int]:
+        self._state.current()
+        return 0, -5

@@ -1,0 +1,123 @@
+"""What the facade needs of the machine behind it: a parser, memory, and a way to run a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+__all__ = ["Allocation", "Engine", "KernelCode", "Memory", "Parameter", "default_engine"]
+
+
+class Parameter(Protocol):
+    """One parameter of a kernel: where it lies in the parameter block."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+    @property
+    def offset(self) -> int:
+        """From the beginning of the block, in bytes."""
+
+
+class KernelCode(Protocol):
+    """A parsed kernel and what it declares."""
+
+    @property
+    def name(self) -> str:
+        """The entry's name."""
+
+    @property
+    def parameters(self) -> Sequence[Parameter]:
+        """In order."""
+
+    @property
+    def static_shared_bytes(self) -> int:
+        """Shared memory that it declares, a block."""
+
+    @property
+    def local_bytes(self) -> int:
+        """Local memory that it declares, a thread."""
+
+    @property
+    def max_threads(self) -> int:
+        """The block of its launch bounds, 1024 without any."""
+
+    @property
+    def min_blocks(self) -> int:
+        """The blocks a multiprocessor of its launch bounds, 0 if they do not say."""
+
+    @property
+    def registers(self) -> Mapping[str, str]:
+        """The type of each virtual register, by its name."""
+
+
+class Allocation(Protocol):
+    """One run of the device's memory."""
+
+    @property
+    def base(self) -> int:
+        """Its first address."""
+
+    @property
+    def size_bytes(self) -> int:
+        """How far it reaches."""
+
+    @property
+    def freed(self) -> bool:
+        """Whether it was given back."""
+
+
+class Memory(Protocol):
+    """The device's memory, at addresses of its own."""
+
+    def allocate(self, size_bytes: int, *, alignment: int = 256) -> int:
+        """Return the address of fresh memory."""
+
+    def free(self, address: int) -> None:
+        """Give an allocation back."""
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return bytes."""
+
+    def write(self, address: int, data: bytes) -> None:
+        """Set bytes."""
+
+    def fill(self, address: int, byte: int, size: int) -> None:
+        """Set every byte to one value."""
+
+    def copy(self, dst: int, src: int, size: int) -> None:
+        """Copy within the device."""
+
+    def find(self, address: int) -> Allocation | None:
+        """Return the allocation that holds an address."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A machine, as four functions.
+
+    Attributes
+    ----------
+    parse : callable
+        PTX text to an object whose ``kernels`` are `KernelCode` by name.
+    memory : callable
+        Makes the memory of one device.
+    launch : callable
+        Makes a launch from its parts, by name.
+    run : callable
+        Runs a launch on a memory and returns its counters.
+    """
+
+    parse: Callable[[str], Any]
+    memory: Callable[[], Memory]
+    launch: Callable[..., Any]
+    run: Callable[[Any, Any], Any]
+
+
+def default_engine() -> Engine:
+    """Return the simulator's own machine."""
+    from lowlevel_reduce.simulator import machine, ptx  # noqa: PLC0415 - a facade can be made with another
+
+    return Engine(ptx.parse, machine.GlobalMemory, machine.Launch, machine.run)

@@ -1,0 +1,51 @@
+"""Faults on order: which of the coming calls shall fail, and with what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cuda.bindings import driver as cu
+
+__all__ = ["Faults"]
+
+
+class Faults:
+    """The faults that are still to come, each for one function or for any."""
+
+    def __init__(self) -> None:
+        self._pending: list[list[Any]] = []  # [function or None, calls until it is due, code]
+
+    def add(self, name: str | None, nth: int, code: Any) -> None:
+        """Order a fault for the `nth` call from now on, of `name` or of any function.
+
+        Raises
+        ------
+        ValueError
+            If `nth` is not positive, or `code` is success or no result code.
+        """
+        if nth < 1:
+            raise ValueError(f"the next call is number 1, not {nth}")
+        result = _result(code)
+        if not result:
+            raise ValueError("success is no fault")
+        self._pending.append([name, nth, result])
+
+    def due(self, name: str) -> Any:
+        """Count a call of `name` and return the code that it shall fail with, or None."""
+        code = None
+        for fault in list(self._pending):
+            if fault[0] in (None, name):
+                fault[1] -= 1
+                if not fault[1]:
+                    self._pending.remove(fault)
+                    code = code or fault[2]
+        return code
+
+
+def _result(code: Any) -> Any:
+    if not isinstance(code, str):
+        return cu.CUresult(int(code))
+    name = code if code.startswith("CUDA_") else f"CUDA_ERROR_{code}"
+    if not hasattr(cu.CUresult, name):
+        raise ValueError(f"{code!r} is no result code")
+    return getattr(cu.CUresult, name)

@@ -1,0 +1,95 @@
+"""Launches: a request checked against its kernel, its arguments read, and the kernel run by the machine."""
+
+# ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from lowlevel_reduce.simulator.driver.captures import stream_of, submit
+from lowlevel_reduce.simulator.driver.engine import KernelCode
+from lowlevel_reduce.simulator.driver.occupancy import active_blocks, active_clusters, most_cluster_blocks
+from lowlevel_reduce.simulator.driver.records import Event, Kernel, LaunchRecord
+from lowlevel_reduce.simulator.driver.request import Request, request_of
+from lowlevel_reduce.simulator.driver.state import State, number, refuse
+from lowlevel_reduce.simulator.driver.streams import mark
+
+__all__ = ["Launches"]
+
+
+class Launches:
+    """The launch function. A real stream brings its context; a default one means that of the current context."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def cuLaunchKernelEx(self, config: Any, function: Any, parameters: Any, extra: Any) -> None:
+        kernel = self._state.get(Kernel, function)
+        stream = stream_of(self._state, config.hStream)
+        request = request_of(config, self._state.device)
+        if number(extra) or (request.captured_only and stream.capture is None):
+            refuse("INVALID_VALUE")
+        events = [self._state.get(Event, event) for event in request.events]
+        if any(event.timing or event.context is not stream.context for event in events):
+            refuse("INVALID_HANDLE")
+        resident = self._resident_blocks(kernel, request)
+        arguments = _arguments(kernel.code, number(parameters))
+        submit(self._state, stream, "kernel", lambda: self._run(kernel, request, arguments, resident))
+        for event in events:
+            mark(self._state, event, stream)
+
+    def _resident_blocks(self, kernel: Kernel, request: Request) -> int:
+        """Return how many blocks of the grid the device holds at once, or refuse what it cannot hold."""
+        device = self._state.device
+        if request.block_threads > kernel.code.max_threads:
+            refuse("INVALID_VALUE")
+        if request.block_threads > kernel.attributes["MAX_THREADS_PER_BLOCK"]:
+            refuse("LAUNCH_OUT_OF_RESOURCES")
+        if request.dynamic_bytes > kernel.attributes["MAX_DYNAMIC_SHARED_SIZE_BYTES"]:
+            refuse("INVALID_VALUE")
+        resident = device.multiprocessors * active_blocks(kernel, request.block_threads, request.dynamic_bytes, device)
+        if not resident:
+            refuse("LAUNCH_OUT_OF_RESOURCES")
+        if request.cluster is not None:
+            if request.cluster_blocks > most_cluster_blocks(kernel, request):
+                refuse("INVALID_CLUSTER_SIZE")
+            clusters = active_clusters(kernel, request, request.cluster_blocks, device)
+            resident = clusters * request.cluster_blocks or refuse("INVALID_CLUSTER_SIZE")
+        if request.cooperative and request.grid_blocks > resident:
+            refuse("COOPERATIVE_LAUNCH_TOO_LARGE")
+        return resident
+
+    def _run(self, kernel: Kernel, request: Request, arguments: bytes, resident: int) -> None:
+        if self._state.records.get(kernel.handle) is not kernel:
+            refuse("INVALID_HANDLE")  # a replay after its library was unloaded
+        launch = self._state.engine.launch(
+            kernel=kernel.code,
+            grid=request.grid,
+            block=request.block,
+            cluster=request.cluster,
+            dynamic_shared_bytes=request.dynamic_bytes,
+            arguments=arguments,
+            cooperative=request.cooperative,
+            resident_blocks=resident,
+            seed=self._state.seed,
+        )
+        counters = self._state.engine.run(launch, self._state.memory)
+        record = LaunchRecord(kernel.code.name, request.grid, request.block, request.cluster, counters)
+        self._state.launches.append(record)
+
+
+def _arguments(code: KernelCode, table: int) -> bytes:
+    """Return the parameter block, each parameter copied from where the ``void**`` at `table` says."""
+    parameters = code.parameters
+    if not parameters:
+        return b""
+    if not table:
+        refuse("INVALID_VALUE")
+    addresses = (ctypes.c_void_p * len(parameters)).from_address(table)
+    block = bytearray(max(parameter.offset + parameter.size for parameter in parameters))
+    for parameter, address in zip(parameters, addresses, strict=True):
+        if not address:
+            refuse("INVALID_VALUE")
+        block[parameter.offset : parameter.offset + parameter.size] = ctypes.string_at(address, parameter.size)
+    return bytes(block)

@@ -1,0 +1,194 @@
+"""Memory: the device's at simulated addresses, pinned memory at real ones, and copies between any two."""
+
+# ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from cuda.bindings import driver as cu
+
+from lowlevel_reduce.simulator.driver.captures import capturing, check_unsafe, invalidate, stream_of, submit
+from lowlevel_reduce.simulator.driver.records import Context, MemoryRecord
+from lowlevel_reduce.simulator.driver.state import State, number, refuse
+
+__all__ = ["Memories"]
+
+_PAGE = 4096
+_GAP = 1 << 26  # an address so near to the device's memory is a stray device address, not the host's
+_HOST, _DEVICE = 1, 2  # CUmemorytype
+_HOST_FLAGS = 7
+
+
+class Memories:
+    """Functions of memory. Kernels reach the device's memory alone: pinned memory is for copies."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._lowest, self._end = 0, 0  # of all device memory that there ever was
+
+    # to have and to give back
+
+    def cuMemAlloc(self, size_bytes: int) -> Any:
+        context = self._state.current()
+        check_unsafe(self._state)
+        return self._allocate(size_bytes, "device", context)
+
+    def cuMemAllocAsync(self, size_bytes: int, stream: Any) -> Any:
+        self._refuse_capture(stream)
+        return self._allocate(size_bytes, "pool", None)
+
+    def cuMemHostAlloc(self, size_bytes: int, flags: int) -> int:
+        context = self._state.current()
+        check_unsafe(self._state)
+        if size_bytes <= 0 or flags & ~_HOST_FLAGS:
+            refuse("INVALID_VALUE")
+        storage = (ctypes.c_uint8 * (size_bytes + _PAGE))()
+        pointer = -(-ctypes.addressof(storage) // _PAGE) * _PAGE
+        self._state.allocations[pointer] = MemoryRecord(pointer, size_bytes, "pinned", context, storage)
+        return pointer
+
+    def cuMemFree(self, pointer: Any) -> None:
+        self._state.current()
+        if number(pointer):
+            check_unsafe(self._state)
+            self._state.release(self._owned(pointer, "device", "pool"))
+
+    def cuMemFreeHost(self, pointer: Any) -> None:
+        self._state.current()
+        check_unsafe(self._state)
+        self._state.release(self._owned(pointer, "pinned"))
+
+    def cuMemFreeAsync(self, pointer: Any, stream: Any) -> None:
+        self._refuse_capture(stream)
+        self._state.release(self._owned(pointer, "pool"))
+
+    # to fill
+
+    def cuMemcpyAsync(self, destination: Any, source: Any, size_bytes: int, stream: Any) -> None:
+        where, target, origin = stream_of(self._state, stream), number(destination), number(source)
+        if size_bytes:
+            self._check_copy(target, origin, size_bytes)
+            submit(self._state, where, "memcpy", lambda: self._copy(target, origin, size_bytes))
+
+    def cuMemsetD8Async(self, pointer: Any, byte: int, size_bytes: int, stream: Any) -> None:
+        where, target = stream_of(self._state, stream), number(pointer)
+        if not size_bytes:
+            return
+        if not self._on_device(target, size_bytes):
+            refuse("INVALID_VALUE")
+        submit(self._state, where, "memset", lambda: self._fill(target, byte & 0xFF, size_bytes))
+
+    # to ask about
+
+    def cuPointerGetAttributes(self, count: int, attributes: Any, pointer: Any) -> list[Any]:
+        if count != len(attributes):
+            refuse("INVALID_VALUE")
+        record = self._holding(number(pointer))
+        facts = _facts(record, number(pointer))
+        names = [attribute.name.removeprefix("CU_POINTER_ATTRIBUTE_") for attribute in attributes]
+        if any(name not in facts for name in names):
+            refuse("NOT_SUPPORTED")
+        return [facts[name] for name in names]
+
+    # how
+
+    def _allocate(self, size_bytes: int, kind: str, context: Context | None) -> Any:
+        state = self._state
+        if size_bytes <= 0:
+            refuse("INVALID_VALUE")
+        if state.allocated_bytes + size_bytes > state.device.memory_bytes:
+            refuse("OUT_OF_MEMORY")
+        try:
+            pointer = state.memory.allocate(size_bytes, alignment=256)
+        except MemoryError:
+            refuse("OUT_OF_MEMORY")
+        state.allocated_bytes += size_bytes
+        state.allocations[pointer] = MemoryRecord(pointer, size_bytes, kind, context)
+        self._lowest = min(self._lowest or pointer, pointer)
+        self._end = max(self._end, pointer + size_bytes)
+        return cu.CUdeviceptr(pointer)
+
+    def _owned(self, pointer: Any, *kinds: str) -> MemoryRecord:
+        record = self._state.allocations.get(number(pointer))
+        return record if record is not None and record.kind in kinds else refuse("INVALID_VALUE")
+
+    def _holding(self, address: int) -> MemoryRecord | None:
+        for record in self._state.allocations.values():
+            if record.pointer <= address < record.pointer + record.size_bytes:
+                return record
+        return None
+
+    def _on_device(self, address: int, size_bytes: int) -> bool:
+        """Tell whether an address is the device's; refuse one that is, but not for so many bytes."""
+        found = self._state.memory.find(address)
+        if found is None:
+            if self._lowest - _GAP <= address < self._end + _GAP:
+                refuse("INVALID_VALUE")
+            return False
+        if found.freed or address + size_bytes > found.base + found.size_bytes:
+            refuse("INVALID_VALUE")
+        return True
+
+    def _check_host(self, address: int, size_bytes: int) -> None:
+        record = self._holding(address)
+        if not address or (record is not None and address + size_bytes > record.pointer + record.size_bytes):
+            refuse("INVALID_VALUE")
+
+    def _check_copy(self, destination: int, source: int, size_bytes: int) -> tuple[bool, bool]:
+        """Return which of the two is the device's."""
+        sides = self._on_device(destination, size_bytes), self._on_device(source, size_bytes)
+        for address, on_device in zip((destination, source), sides, strict=True):
+            if not on_device:
+                self._check_host(address, size_bytes)
+        return sides
+
+    def _copy(self, destination: int, source: int, size_bytes: int) -> None:
+        memory = self._state.memory
+        match self._check_copy(destination, source, size_bytes):  # again: a replay may come after a free
+            case True, True:
+                memory.copy(destination, source, size_bytes)
+            case True, False:
+                memory.write(destination, ctypes.string_at(source, size_bytes))
+            case False, True:
+                ctypes.memmove(destination, memory.read(source, size_bytes), size_bytes)
+            case _:
+                ctypes.memmove(destination, source, size_bytes)
+
+    def _fill(self, pointer: int, byte: int, size_bytes: int) -> None:
+        if not self._on_device(pointer, size_bytes):
+            refuse("INVALID_VALUE")
+        self._state.memory.fill(pointer, byte, size_bytes)
+
+    def _refuse_capture(self, stream: Any) -> None:
+        capture = capturing(self._state, stream_of(self._state, stream))
+        if capture is not None:  # a graph's own memory is not simulated
+            invalidate([capture])
+            refuse("STREAM_CAPTURE_UNSUPPORTED")
+
+
+def _facts(record: MemoryRecord | None, address: int) -> dict[str, Any]:
+    """Return what the driver tells about an address: zeros where nothing applies."""
+    if record is None:
+        return {
+            "MEMORY_TYPE": 0,
+            "CONTEXT": cu.CUcontext(0),
+            "DEVICE_ORDINAL": -2,
+            "RANGE_START_ADDR": cu.CUdeviceptr(0),
+            "RANGE_SIZE": 0,
+            "IS_MANAGED": False,
+            "DEVICE_POINTER": cu.CUdeviceptr(0),
+            "HOST_POINTER": 0,
+        }
+    pinned = record.kind == "pinned"
+    return {
+        "MEMORY_TYPE": _HOST if pinned else _DEVICE,
+        "CONTEXT": cu.CUcontext(record.context.handle if record.context else 0),
+        "DEVICE_ORDINAL": 0,
+        "RANGE_START_ADDR": cu.CUdeviceptr(record.pointer),
+        "RANGE_SIZE": record.size_bytes,
+        "IS_MANAGED": False,
+        "DEVICE_POINTER": cu.CUdeviceptr(0 if pinned else address),
+        "HOST_POINTER": address if pinned else 0,
+    }

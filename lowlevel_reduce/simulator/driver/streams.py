@@ -1,0 +1,167 @@
+"""Streams and events; work runs when it is put into a stream, so that nothing is ever pending."""
+
+# ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
+
+from __future__ import annotations
+
+from typing import Any
+
+from cuda.bindings import driver as cu
+
+from lowlevel_reduce.simulator.driver.captures import capturing, check_unsafe, invalidate, stream_of
+from lowlevel_reduce.simulator.driver.records import Event, Stream
+from lowlevel_reduce.simulator.driver.state import State, refuse
+
+__all__ = ["Events", "Streams"]
+
+_NON_BLOCKING = 1
+_LEAST, _GREATEST = 0, -5
+_POLICY = 3  # CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
+_POLICIES = range(1, 5)
+_DISABLE_TIMING = 2
+_EVENT_FLAGS = 7
+
+
+class Streams:
+    """Functions of streams."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def cuStreamCreateWithPriority(self, flags: int, priority: int) -> Any:
+        context = self._state.current()
+        if flags & ~_NON_BLOCKING:
+            refuse("INVALID_VALUE")
+        clamped = min(max(priority, _GREATEST), _LEAST)
+        handle = self._state.new_handle()
+        stream = Stream(handle, self._state.new_id(), context, bool(flags & _NON_BLOCKING), clamped)
+        self._state.keep(stream, handle)
+        return cu.CUstream(handle)
+
+    def cuStreamCreate(self, flags: int) -> Any:
+        return self.cuStreamCreateWithPriority(flags, 0)
+
+    def cuStreamDestroy(self, stream: Any) -> None:
+        record = self._state.get(Stream, stream)
+        if record.capture is not None:
+            capture = record.capture
+            invalidate([capture])
+            if capture.origin is record:
+                self._state.end_capture(capture)
+            else:
+                del capture.fronts[record]
+        self._state.drop(record.handle)
+
+    def cuStreamGetCtx(self, stream: Any) -> Any:
+        return cu.CUcontext(stream_of(self._state, stream).context.handle)
+
+    def cuStreamGetId(self, stream: Any) -> int:
+        return stream_of(self._state, stream).id
+
+    def cuStreamGetPriority(self, stream: Any) -> int:
+        return stream_of(self._state, stream).priority
+
+    def cuStreamGetFlags(self, stream: Any) -> int:
+        return int(stream_of(self._state, stream).non_blocking)
+
+    def cuStreamGetAttribute(self, stream: Any, attribute: Any) -> Any:
+        record = self._with_policy(stream, attribute)
+        value = cu.CUstreamAttrValue()
+        value.syncPolicy = cu.CUsynchronizationPolicy(record.policy)
+        return value
+
+    def cuStreamSetAttribute(self, stream: Any, attribute: Any, value: Any) -> None:
+        record = self._with_policy(stream, attribute)
+        if int(value.syncPolicy) not in _POLICIES:
+            refuse("INVALID_VALUE")
+        record.policy = int(value.syncPolicy)
+
+    def cuStreamIsCapturing(self, stream: Any) -> Any:
+        record = stream_of(self._state, stream)
+        status = 0 if record.capture is None else 2 if record.capture.invalid else 1
+        return cu.CUstreamCaptureStatus(status)
+
+    def cuStreamSynchronize(self, stream: Any) -> None:
+        self._wait(stream)
+
+    def cuStreamQuery(self, stream: Any) -> None:
+        self._wait(stream)
+
+    def cuStreamWaitEvent(self, stream: Any, event: Any, flags: int) -> None:
+        if flags & ~1:
+            refuse("INVALID_VALUE")
+        waiting, record = stream_of(self._state, stream), self._state.get(Event, event)
+        capture, other = capturing(self._state, waiting), record.capture
+        if other is None or other not in self._state.captures:
+            return  # recorded work has run, and in a capture the wait is for work outside of it
+        if other.invalid:
+            refuse("STREAM_CAPTURE_INVALIDATED")
+        if capture is not None and capture is not other:
+            invalidate([capture, other])
+            refuse("STREAM_CAPTURE_MERGE")
+        waiting.capture = other
+        other.fronts[waiting] = other.fronts.get(waiting, frozenset()) | record.behind
+
+    def _with_policy(self, stream: Any, attribute: Any) -> Stream:
+        record = stream_of(self._state, stream)
+        if int(attribute) != _POLICY:
+            refuse("NOT_SUPPORTED")
+        return record
+
+    def _wait(self, stream: Any) -> None:
+        capture = capturing(self._state, stream_of(self._state, stream))
+        if capture is not None:
+            invalidate([capture])
+            refuse("STREAM_CAPTURE_UNSUPPORTED")
+
+
+class Events:
+    """Functions of events. There is no clock: what was recorded is known, how long it took is not."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def cuEventCreate(self, flags: int) -> Any:
+        context = self._state.current()
+        if flags & ~_EVENT_FLAGS:
+            refuse("INVALID_VALUE")
+        handle = self._state.new_handle()
+        self._state.keep(Event(handle, context, timing=not flags & _DISABLE_TIMING), handle)
+        return cu.CUevent(handle)
+
+    def cuEventDestroy(self, event: Any) -> None:
+        self._state.drop(self._state.get(Event, event).handle)
+
+    def cuEventRecord(self, event: Any, stream: Any) -> None:
+        record, source = self._state.get(Event, event), stream_of(self._state, stream)
+        if record.context is not source.context:
+            refuse("INVALID_HANDLE")
+        mark(self._state, record, source)
+
+    def cuEventSynchronize(self, event: Any) -> None:
+        self._check_done(event)
+
+    def cuEventQuery(self, event: Any) -> None:
+        check_unsafe(self._state)
+        self._check_done(event)
+
+    def cuEventElapsedTime(self, start: Any, end: Any) -> float:
+        for event in (start, end):
+            record = self._state.get(Event, event)
+            if not (record.timing and record.recorded):
+                refuse("INVALID_HANDLE")
+        return refuse("NOT_SUPPORTED")
+
+    def _check_done(self, event: Any) -> None:
+        record = self._state.get(Event, event)
+        if record.capture is not None:
+            invalidate([record.capture])
+            refuse("CAPTURED_EVENT")
+
+
+def mark(state: State, event: Event, stream: Stream) -> None:
+    """Record an event behind what `stream` has."""
+    capture = capturing(state, stream)
+    event.capture = capture
+    event.behind = frozenset() if capture is None else capture.fronts[stream]
+    event.recorded = capture is None

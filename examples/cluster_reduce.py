@@ -5,12 +5,16 @@
     python examples/cluster_reduce.py --n 1000003 --dtype float16 --cluster 2 16
 
 The blocks of a cluster meet in distributed shared memory, one partial a cluster goes to global memory, and the last
-cluster in folds the partials. On a GPU without clusters every block stands for itself.
+cluster in folds the partials. On a GPU without clusters every block stands for itself. Without a GPU, or with
+--device simulator, the same kernels run on a simulated one, which counts and tells no time.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
+import os
 import statistics
 import sys
 from typing import Any
@@ -19,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 import lowlevel_reduce as lr
+from lowlevel_reduce import driver, simulator
 from lowlevel_reduce.driver import occupancy
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, numpy_dtype
 
@@ -30,9 +35,10 @@ def parse() -> argparse.Namespace:
     """Return the command line's arguments."""
     parser = argparse.ArgumentParser(description="Sum an array through thread-block clusters of every size.")
     parser.add_argument("--input", metavar="FILE.npy", help="the array to sum")
-    parser.add_argument("--n", type=int, default=100_000_000, help="elements to generate without --input")
+    parser.add_argument("--n", type=int, help="elements to generate without --input: 1e8, or 1e6 where simulated")
     parser.add_argument("--dtype", default="float32", choices=[entry.name for entry in ELEMENT_TYPES])
     parser.add_argument("--cluster", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="blocks in a cluster")
+    parser.add_argument("--device", choices=["cuda", "simulator"], help="default: a GPU if there is one")
     return parser.parse_args()
 
 
@@ -64,9 +70,12 @@ def show_device(context: lr.Context, kernel: lr.Kernel, config: lr.LaunchConfig)
     )
 
 
-def time_us(launch: lr.BoundReduction, source: int, result: int) -> float:
+def time_us(launch: lr.BoundReduction, source: int, result: int, *, simulated: bool) -> float:
     """Return the device time of a launch among others in microseconds, by events, the median of some rounds."""
     stream, times = launch.stream, []
+    if simulated:
+        launch(source, result)
+        return math.nan
     with lr.Event.create(stream.context) as start, lr.Event.create(stream.context) as end:
         for _ in range(ROUNDS):
             stream.record(start)
@@ -78,7 +87,7 @@ def time_us(launch: lr.BoundReduction, source: int, result: int) -> float:
     return statistics.median(times)
 
 
-def run(x: npt.NDArray[Any], context: lr.Context, clusters: list[int]) -> bool:
+def run(x: npt.NDArray[Any], context: lr.Context, clusters: list[int], *, simulated: bool) -> bool:
     """Print a row for each cluster size; return whether all of them have NumPy's bits."""
     device, stream = context.device, lr.Stream.create(context)
     clusters = clusters if device.supports_clusters else [1]
@@ -93,13 +102,15 @@ def run(x: npt.NDArray[Any], context: lr.Context, clusters: list[int]) -> bool:
     for plan in plans:
         kernel, config = plan.launches[0]  # config.cluster becomes the attribute that cuLaunchKernelEx is given
         active = occupancy.max_active_clusters(kernel, config) if config.cluster else "-"
-        us = time_us(plan.bind(stream), source.pointer, result.pointer)
+        us = time_us(plan.bind(stream), source.pointer, result.pointer, simulated=simulated)
         rate, value = x.nbytes / us * 1e6, result.numpy()
+        figures = (f"{us:.1f}", f"{rate / 1e9:.0f}", f"{100 * rate / device.peak_bandwidth:.1f}")
+        measured = [figure if math.isfinite(us) else "-" for figure in figures]
         equal = value.tobytes() == expected.tobytes()
         all_equal &= equal
         print(
-            f"{plan.strategy.cluster:>7} {active:>7} {plan.strategy.blocks:>8} {plan.strategy.partials:>8} {us:>9.1f} "
-            f"{rate / 1e9:>7.0f} {100 * rate / device.peak_bandwidth:>7.1f}  {'equal' if equal else f'DIFFER: {value}'}"
+            f"{plan.strategy.cluster:>7} {active:>7} {plan.strategy.blocks:>8} {plan.strategy.partials:>8} "
+            f"{measured[0]:>9} {measured[1]:>7} {measured[2]:>7}  {'equal' if equal else f'DIFFER: {value}'}"
         )
     return all_equal
 
@@ -107,10 +118,20 @@ def run(x: npt.NDArray[Any], context: lr.Context, clusters: list[int]) -> bool:
 def main() -> int:
     """Run the command line; return its exit status."""
     arguments = parse()
+    simulated = arguments.device == "simulator" or (arguments.device is None and not driver.available())
     try:
-        with lr.Context.primary() as context, context.pushed():
-            x = load(arguments.input, arguments.n, numpy_dtype(arguments.dtype))
-            return 0 if run(x, context, arguments.cluster) else 1
+        with contextlib.ExitStack() as stack:
+            if simulated:
+                why = "as asked" if arguments.device else driver.why_unavailable()
+                simulated_driver = stack.enter_context(
+                    simulator.use(os.environ.get("LOWLEVEL_REDUCE_SIMULATED_DEVICE", "H200"))
+                )
+                print(f"simulated {simulated_driver.device.name}: {why}")
+            context = stack.enter_context(lr.Context.primary())
+            stack.enter_context(context.pushed())
+            n = arguments.n if arguments.n is not None else 1_000_000 if simulated else 100_000_000
+            x = load(arguments.input, n, numpy_dtype(arguments.dtype))
+            return 0 if run(x, context, arguments.cluster, simulated=simulated) else 1
     except (lr.ReduceError, OSError, ValueError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2

@@ -1,0 +1,48 @@
+"""The examples without a GPU: on a simulated one, and they say so first."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lowlevel_reduce import driver
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(*arguments):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, EXAMPLES / "cluster_reduce.py", *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=environment)
+
+
+def rows(output):
+    return [line.split() for line in output.splitlines() if line.strip()[:1].isdigit()]
+
+
+def test_asked_for_the_simulator():
+    done = run("--device", "simulator", "--n", "50001")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "simulated NVIDIA H200: as asked"
+    assert [row[0] for row in rows(done.stdout)] == ["1", "2", "4", "8", "16"]
+    assert all(row[4:] == ["-", "-", "-", "equal"] for row in rows(done.stdout)), "the simulator tells no time"
+
+
+@pytest.mark.skipif(driver.available(), reason="there is a driver: tests/gpu runs the examples on it")
+def test_falls_back_and_says_so():
+    done = run("--n", "5000", "--cluster", "1", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("simulated NVIDIA H200: no NVIDIA driver was found")
+    assert len(rows(done.stdout)) == 2
+
+
+@pytest.mark.skipif(driver.available(), reason="there is a driver: NoDriverError cannot come")
+def test_a_gpu_that_was_asked_for_and_is_not_there():
+    done = run("--device", "cuda", "--n", "5000")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("NoDriverError: ")
+    assert "install" in line

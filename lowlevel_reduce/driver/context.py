@@ -65,7 +65,11 @@ class Context(Handle):
         """
         device = Device.of(device)
         handle = int(_create(flags, device.handle))
-        popped = int(binding.call("cuCtxPopCurrent"))
+        try:
+            popped = int(binding.call("cuCtxPopCurrent"))
+        except CudaError:  # nobody would own it
+            binding.call("cuCtxDestroy", handle)
+            raise
         if popped != handle:
             raise ReduceError(f"cuCtxCreate made {handle:#x}, but {popped:#x} was current after it")
         life = Life()
@@ -165,11 +169,15 @@ class _Pushed:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        left = current_handle()
-        balanced = left == self._ours
-        if balanced and self._before != self._ours:
-            binding.call("cuCtxPopCurrent")
-            balanced = current_handle() == self._before
+        try:
+            left = current_handle()
+            balanced = left == self._ours
+            if balanced and self._before != self._ours:
+                binding.call("cuCtxPopCurrent")
+                balanced = current_handle() == self._before
+        except CudaError:  # one refused call must not leave our context on the caller's stack
+            self._restore()
+            raise
         if not balanced:
             self._restore()
             if kind is None:  # an error under way says more than this one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from typing import TYPE_CHECKING, Any
@@ -69,14 +70,15 @@ class Buffer(Handle):
         """
         stream = Stream.of(stream)
         context, pointer = stream.context, 0
-        if _checked_size(size_bytes):
-            with context.pushed():
-                pointer = int(binding.call("cuMemAllocAsync", size_bytes, stream.handle))
         self = cls.__new__(cls)
-        # The partial holds the stream: a stream that is still owned must not be destroyed before the free.
-        release = functools.partial(_free_async, binding.selected(), context.life, context.handle, stream, pointer)
-        self._fill_in(pointer, size_bytes, context=context, kind="device", release=release if pointer else None)
-        self._stream = stream
+        with context.pushed() if _checked_size(size_bytes) else contextlib.nullcontext():
+            if size_bytes:
+                pointer = int(binding.call("cuMemAllocAsync", size_bytes, stream.handle))
+            # The partial holds the stream: a stream that is still owned must not be destroyed before the free.
+            release = functools.partial(_free_async, binding.selected(), context.life, context.handle, stream, pointer)
+            # Inside the block, so that memory has an owner even if the block's end is refused.
+            self._fill_in(pointer, size_bytes, context=context, kind="device", release=release if pointer else None)
+            self._stream = stream
         return self
 
     @classmethod
@@ -111,12 +113,13 @@ class Buffer(Handle):
         cls, size_bytes: int, context: Context, *, kind: str, allocate: str, options: tuple[int, ...], free: str
     ) -> Buffer:
         pointer = 0
-        if _checked_size(size_bytes):
-            with context.pushed():
-                pointer = int(binding.call(allocate, size_bytes, *options))
-        release = functools.partial(_free, binding.selected(), context.life, context.handle, free, pointer)
         self = cls.__new__(cls)
-        self._fill_in(pointer, size_bytes, context=context, kind=kind, release=release if pointer else None)
+        with context.pushed() if _checked_size(size_bytes) else contextlib.nullcontext():
+            if size_bytes:
+                pointer = int(binding.call(allocate, size_bytes, *options))
+            release = functools.partial(_free, binding.selected(), context.life, context.handle, free, pointer)
+            # Inside the block, so that memory has an owner even if the block's end is refused.
+            self._fill_in(pointer, size_bytes, context=context, kind=kind, release=release if pointer else None)
         return self
 
     def _fill_in(

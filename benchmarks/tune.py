@@ -24,10 +24,10 @@ SMALL, MEDIUM = 1 << 16, 1 << 21
 def mappings(length: int) -> Iterator[dict[str, Any]]:
     """Yield the mappings worth timing at a length."""
     if length <= SMALL:
-        for threads in (32, 128, 256, 512, 1024):
+        for threads in (32, 64, 128, 256, 512):
             yield {"strategy": "block", "block_threads": threads}
     if 4096 <= length <= MEDIUM // 2:
-        for threads in (128, 256, 512, 1024):
+        for threads in (128, 256, 512):
             for cluster in (2, 4, 8, 16):
                 yield {"strategy": "cluster", "cluster": cluster, "block_threads": threads}
     if length > 4096:

@@ -175,7 +175,7 @@ class _Row:
     cluster: int
 
 
-# float32 sums on one H200, back to back in a graph, from sweeps like that of benchmarks/tune.py; NOTES.md has what lost.
+# float32 sums on one H200, back to back in a graph, from sweeps like benchmarks/tune.py; NOTES.md has what lost.
 _WITH_CLUSTERS = (
     _Row(1, "block", 1, 1),  # 256 elements: 1.08 us, against 1.17 with two warps
     _Row(2, "block", 2, 1),  # 2,048: 1.20

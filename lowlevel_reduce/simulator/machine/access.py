@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -81,19 +82,19 @@ def address_source(instruction: Instruction, flight: Flight, address: Address) -
     return lambda idx: (base(idx) + narrow).astype(np.uint64)
 
 
-class Space:
+class Space(ABC):
     """One state space: `load` and `store` rows of words for the threads of a group, and say who did wrong."""
 
     def __init__(self, flight: Flight) -> None:
         self.flight = flight
 
+    @abstractmethod
     def load(self, threads: Array, addresses: Array, size: int) -> Array:
         """Return `size` bytes at each address as rows of words."""
-        raise NotImplementedError
 
+    @abstractmethod
     def store(self, threads: Array, addresses: Array, size: int, words: Array) -> None:
         """Write rows of words."""
-        raise NotImplementedError
 
 
 class GlobalSpace(Space):

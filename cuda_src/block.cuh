@@ -25,7 +25,7 @@ block_fold(typename Op::Accumulator value, BlockSlots<Op, Warps>& shared, uint32
 // A tile: as many consecutive leaves as the block has warps. The result is where block_fold leaves it.
 template <class Op, int Warps>
 __device__ __forceinline__ typename Op::Accumulator
-block_fold_tile(Source<typename Op::Input> source, uint64 tile, BlockSlots<Op, Warps>& shared, uint32 turn)
+block_fold_tile(const Source<Op>& source, uint64 tile, BlockSlots<Op, Warps>& shared, uint32 turn)
 {
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     return block_fold<Op, Warps>(leaf_fold<Op>(source, tile * Warps + warp, lane), shared, turn);
@@ -34,7 +34,7 @@ block_fold_tile(Source<typename Op::Input> source, uint64 tile, BlockSlots<Op, W
 // `count` consecutive tiles from `first` on, one after the other. The result is in all lanes of warp 0.
 template <class Op, int Warps>
 __device__ __forceinline__ typename Op::Accumulator
-block_fold_tiles(Source<typename Op::Input> source, uint64 first, uint32 count, BlockSlots<Op, Warps>& shared)
+block_fold_tiles(const Source<Op>& source, uint64 first, uint32 count, BlockSlots<Op, Warps>& shared)
 {
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     WarpCounter<Op> counter;
@@ -45,4 +45,10 @@ block_fold_tiles(Source<typename Op::Input> source, uint64 first, uint32 count, 
         if (warp == 0) counter.push(value, lane);
     }
     return counter.result();
+}
+
+// How many tiles of `Leaves` leaves a source has; one if it has no element.
+template <class Op, uint32 Leaves> __device__ __forceinline__ uint32 tile_count(const Source<Op>& source)
+{
+    return max(1u, uint32((source.leaf_count() + Leaves - 1) / Leaves));
 }

@@ -122,11 +122,3 @@ grid_fold(Slot<typename Op::Accumulator>* slots, uint32 count, BlockSlots<Op, Wa
     }
     return block_fold<Op, Warps>(counter.result(), shared, turn);
 }
-
-// Thread 0 of the block that holds the tree's root writes the result.
-template <class Op>
-__device__ __forceinline__ void store_result(void* result, typename Op::Accumulator root, uint64 length)
-{
-    if (threadIdx.x == 0)
-        *static_cast<typename Op::Result*>(result) = length == 0 ? Op::empty() : Op::finish(root);
-}

@@ -2,60 +2,62 @@
 #pragma once
 #include "vector.cuh"
 
-constexpr uint32 steps = 8;                          // vectors a lane loads
-constexpr uint32 leaf_vectors = lanes * steps;
-constexpr uint32 leaf_bytes = leaf_vectors * vector_bytes;
-template <class T> constexpr uint32 leaf_elements = leaf_bytes / sizeof(T);
-
-template <class Op, uint32 N> __device__ __forceinline__ typename Op::Accumulator fold_vectors(const uint4* v)
+// The step level: the vectors that a lane holds of a leaf whose first element has number `first`.
+template <class Op, class S>
+__device__ __forceinline__ typename Op::Accumulator fold_steps(const S& source, const uint4* v, uint64 first, uint32 lane)
 {
-    typename Op::Accumulator a[N];
+    constexpr uint32 V = vector_elements<typename Op::Input>;
+    typename Op::Accumulator a[steps];
 #pragma unroll
-    for (uint32 t = 0; t < N; ++t) a[t] = fold_vector<Op>(v[t]);
-    return fold_array<Op, N>(a);
+    for (uint32 t = 0; t < steps; ++t) a[t] = fold_vector<Op>(source, v[t], first + (t * lanes + lane) * V);
+    return fold_array<Op, steps>(a);
 }
-
-// The elements of a reduction: where the first one is, at any address, and where the last one ends.
-template <class T> struct Source {
-    const char* begin;
-    uint64 length;
-
-    __device__ __forceinline__ uint64 leaf_count() const { return (length + leaf_elements<T> - 1) / leaf_elements<T>; }
-};
 
 // A leaf at a 16-byte boundary, the lane's part: eight loads in flight, unconditional where the leaf is whole. `bytes`
 // of it exist, a multiple of 16.
-template <class Op>
-__device__ __forceinline__ typename Op::Accumulator lane_fold_aligned(const uint4* address, uint32 bytes, uint32 lane)
+template <class Op, class S>
+__device__ __forceinline__ typename Op::Accumulator
+lane_fold_aligned(const S& source, const uint4* address, uint64 first, uint32 bytes, uint32 lane)
 {
     uint4 v[steps];
     if (bytes == leaf_bytes) {
 #pragma unroll
         for (uint32 t = 0; t < steps; ++t) v[t] = load_streaming(address + lanes * t);
-    } else {
-#pragma unroll
-        for (uint32 t = 0; t < steps; ++t)
-            v[t] = load_streaming_if((t * lanes + lane) * vector_bytes < bytes, address + lanes * t, absent_vector<Op>());
+        if constexpr (Op::folds_leaves) return Op::fold_leaf(v, first + lane * vector_elements<typename Op::Input>);
+        else return fold_steps<Op>(source, v, first, lane);
     }
-    return fold_vectors<Op, steps>(v);
+    typename Op::Accumulator a[steps];
+#pragma unroll
+    for (uint32 t = 0; t < steps; ++t)
+        v[t] = load_streaming_if((t * lanes + lane) * vector_bytes < bytes, address + lanes * t, make_uint4(0, 0, 0, 0));
+#pragma unroll
+    for (uint32 t = 0; t < steps; ++t) {
+        const uint32 vector = t * lanes + lane;
+        a[t] = fold_if<Op>(vector * vector_bytes < bytes, source, v[t], first + vector * vector_elements<typename Op::Input>);
+    }
+    return fold_array<Op, steps>(a);
 }
 
 // A whole leaf that starts `shift` bytes past the 16-byte block at `address`, and neither in the source's first block
-// nor in its last: the lane's part. Each block is joined with its neighbour: the next lane's, for the last lane the
-// first lane's of the next step. So every byte is loaded once, and the tree does not see the alignment.
+// nor in its last: the lane's part. Each vector is joined from the two blocks that it lies in, the second of which the
+// next lane loads too: it comes from the L1. So the tree does not see the alignment.
 template <class Op>
-__device__ __forceinline__ typename Op::Accumulator lane_fold_shifted(const uint4* address, uint32 shift, uint32 lane)
+__device__ __forceinline__ typename Op::Accumulator
+lane_fold_shifted(const Source<Op>& source, const uint4* address, uint64 first, uint32 shift, uint32 lane)
 {
-    uint4 v[steps + 1];
+    constexpr uint32 V = vector_elements<typename Op::Input>, at_once = steps / 2;
     typename Op::Accumulator a[steps];
 #pragma unroll
-    for (uint32 t = 0; t < steps; ++t) v[t] = load_streaming(address + lanes * t);
+    for (uint32 base = 0; base < steps; base += at_once) {
+        uint4 v[at_once], next[at_once];
 #pragma unroll
-    for (uint32 t = 0; t < steps; ++t) {
-        // The block after the leaf late, when half of the registers are free again.
-        if (t == steps / 2 && lane == 0) v[steps] = load_streaming(address + leaf_vectors);
-        v[t] = shift_bytes(v[t], shuffle_from(lane == 0 ? v[t + 1] : v[t], (lane + 1) % lanes), shift);
-        a[t] = fold_vector<Op>(v[t]);
+        for (uint32 t = 0; t < at_once; ++t) {
+            v[t] = __ldg(address + lanes * (base + t));
+            next[t] = __ldg(address + lanes * (base + t) + 1);
+        }
+#pragma unroll
+        for (uint32 t = 0; t < at_once; ++t)
+            a[base + t] = fold_vector<Op>(source, shift_bytes(v[t], next[t], shift), first + ((base + t) * lanes + lane) * V);
         __syncwarp();  // orders nothing: it keeps the compiler from holding all steps in registers at once
     }
     return fold_array<Op, steps>(a);
@@ -66,13 +68,14 @@ __device__ __forceinline__ typename Op::Accumulator lane_fold_shifted(const uint
 // registers: a launch has at most two such leaves.
 template <class Op>
 __device__ __forceinline__ typename Op::Accumulator
-lane_fold_edge(Source<typename Op::Input> source, const char* base, uint32 shift, uint64 rest, uint32 lane)
+lane_fold_edge(const Source<Op>& source, const char* base, uint64 first, uint32 shift, uint64 rest, uint32 lane)
 {
     constexpr int32 at_once = 2, step_bytes = lanes * vector_bytes, block_bytes = vector_bytes;
+    constexpr int32 size = sizeof(typename Op::Input);
     const uint4 nothing = make_uint4(0, 0, 0, 0);
     // Bytes from the leaf's first block to the end of the source, or of the block after the leaf.
     const int32 reach = int32(min(rest + shift, uint64(leaf_bytes + vector_bytes)));
-    const char *begin = source.begin, *end = begin + source.length * sizeof(typename Op::Input);
+    const char *begin = source.begin, *end = begin + source.row.length * size;
     const uint4 front = load_edge_block(base, begin, end, lane);
     const uint4 back = load_edge_block(base + reach / block_bytes * block_bytes, begin, end, lane);
 
@@ -90,16 +93,18 @@ lane_fold_edge(Source<typename Op::Input> source, const char* base, uint32 shift
             if (cut_front) v[t] = front;
             else if (cut_back) v[t] = back;
         }
+        typename Op::Accumulator a[at_once];
 #pragma unroll
         for (int32 t = 0; t < at_once; ++t) {
             const uint4 next = shuffle_from(lane == 0 ? v[t + 1] : v[t], (lane + 1) % lanes);
             if (shift != 0) v[t] = shift_bytes(v[t], next, shift);
-            v[t] = keep_bytes(v[t], absent_vector<Op>(), reach - int32(shift) - offset - t * step_bytes);
+            const int32 at = offset + t * step_bytes;
+            a[t] = fold_vector_part<Op>(source, v[t], first + at / size, reach - int32(shift) - at);
         }
-        const auto value = fold_vectors<Op, at_once>(v);  // of four rounds: a binary counter with two digits
+        const auto value = fold_array<Op, at_once>(a);  // of four rounds: a binary counter with two digits
         if (round % 2 == 0) { pair = value; continue; }
-        const auto two = Op::combine(pair, value);
-        if (round == 3) return Op::combine(quad, two);
+        const auto two = combine_neighbours<Op>(pair, value);
+        if (round == 3) return combine_neighbours<Op>(quad, two);
         quad = two;
     }
 }
@@ -107,12 +112,12 @@ lane_fold_edge(Source<typename Op::Input> source, const char* base, uint32 shift
 // One leaf, whatever its place and alignment; identity for a leaf past the end. All 32 lanes of a warp call it with
 // the same leaf; every lane holds the result.
 template <class Op>
-__device__ __forceinline__ typename Op::Accumulator leaf_fold(Source<typename Op::Input> source, uint64 leaf, uint32 lane)
+__device__ __forceinline__ typename Op::Accumulator leaf_fold(const Source<Op>& source, uint64 leaf, uint32 lane)
 {
     using T = typename Op::Input;
     const uint64 first = leaf * leaf_elements<T>;
-    if (first >= source.length) return Op::identity();
-    const uint64 rest = (source.length - first) * sizeof(T);
+    if (first >= source.row.length) return Op::identity();
+    const uint64 rest = (source.row.length - first) * sizeof(T);
     const uint32 shift = uint32(reinterpret_cast<uint64>(source.begin)) % vector_bytes;
     const uint32 bytes = uint32(min(rest, uint64(leaf_bytes)));
     const char* base = source.begin + first * sizeof(T) - shift;
@@ -120,10 +125,10 @@ __device__ __forceinline__ typename Op::Accumulator leaf_fold(Source<typename Op
 
     typename Op::Accumulator value;
     if (shift == 0 && bytes % vector_bytes == 0)
-        value = lane_fold_aligned<Op>(address, bytes, lane);
+        value = lane_fold_aligned<Op>(source, address, first, bytes, lane);
     else if (leaf > 0 && rest >= leaf_bytes + vector_bytes)
-        value = lane_fold_shifted<Op>(address, shift, lane);
+        value = lane_fold_shifted<Op>(source, address, first, shift, lane);
     else
-        value = lane_fold_edge<Op>(source, base, shift, rest, lane);
+        value = lane_fold_edge<Op>(source, base, first, shift, rest, lane);
     return warp_fold<Op>(value);
 }

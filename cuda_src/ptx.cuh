@@ -38,6 +38,15 @@ __device__ __forceinline__ uint4 load_streaming_if(bool wanted, const uint4* add
     return otherwise;
 }
 
+// 16 bytes that neighbours want too, where `wanted`, else zeros, without a branch.
+__device__ __forceinline__ uint4 load_cached_if(bool wanted, const uint4* address)
+{
+    uint4 v = make_uint4(0, 0, 0, 0);
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w) : "l"(address), "r"(uint32(wanted)));
+    return v;
+}
+
 // 16 bytes written, or read, by one access of the whole grid's memory order: never torn, and never from a stale line.
 __device__ __forceinline__ void store_whole(uint4* address, uint4 v)
 {
@@ -67,6 +76,29 @@ __device__ __forceinline__ uint32 atomic_add(uint32* address, uint32 value)
 {
     uint32 old;
     asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(address), "r"(value) : "memory");
+    return old;
+}
+
+__device__ __forceinline__ uint64 atomic_add_relaxed(uint64* address, uint64 value)
+{
+    uint64 old;
+    asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(address), "l"(value) : "memory");
+    return old;
+}
+
+// Counts up to `last` and then from 0 again; orders nothing.
+__device__ __forceinline__ uint32 atomic_count(uint32* address, uint32 last)
+{
+    uint32 old;
+    asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(address), "r"(last) : "memory");
+    return old;
+}
+
+// The same, and what each thread did before it is done for those that count after it.
+__device__ __forceinline__ uint32 atomic_count_ordered(uint32* address, uint32 last)
+{
+    uint32 old;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(address), "r"(last) : "memory");
     return old;
 }
 

@@ -2,21 +2,20 @@
 #pragma once
 #include "grid.cuh"
 
-template <class Op, int Warps>
-__device__ __forceinline__ void reduce_cooperative(const void* elements, void* result, uint64 length, void* workspace)
+template <class Op, int Warps> __device__ __forceinline__ void reduce_cooperative(const Problem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;
-    const Source<typename Op::Input> source{static_cast<const char*>(elements), length};
-    const uint32 tiles = uint32((source.leaf_count() + Warps - 1) / Warps);
-    auto* slots = grid_slots<Op>(workspace);
+    const auto source = whole_array<Op>(problem);
+    const uint32 tiles = tile_count<Op, Warps>(source);
+    auto* slots = grid_slots<Op>(problem.workspace);
 
     uint32 turn = 0;
     for (uint32 tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++turn) {
         const auto value = block_fold_tile<Op, Warps>(source, tile, shared, turn);
         if (threadIdx.x == 0) slots[tile].publish(value);
     }
-    grid_barrier(static_cast<GridHeader*>(workspace));
+    grid_barrier(reinterpret_cast<GridHeader*>(problem.workspace));
     if (blockIdx.x != 0) return;
-    const auto value = grid_fold<Op, Warps>(slots, tiles, shared, turn);
-    store_result<Op>(result, value, length);
+    const auto root = grid_fold<Op, Warps>(slots, tiles, shared, turn);
+    if (threadIdx.x == 0) store_result<Op>(problem, source.row, 0, root);
 }

@@ -6,24 +6,28 @@
 #pragma once
 #include "grid.cuh"
 
-template <class Op, int Warps, int Blocks>
-__device__ __forceinline__ void reduce_tiles(const void* elements, void* result, uint64 length, void* workspace)
+template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduce_tiles(const Problem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;
     cluster_enter<Blocks>();
     launch_dependents();
     wait_for_prerequisites();
 
-    auto* slots = grid_slots<Op>(workspace);
+    auto* slots = grid_slots<Op>(problem.workspace);
+    const auto source = whole_array<Op>(problem);
     const uint32 cluster = blockIdx.x / Blocks, last = gridDim.x / Blocks - 1, rank = rank_in_cluster<Blocks>();
+    // Fewer than the grid has if the length is known only now.
+    const uint32 clusters = problem.device_length == nullptr ? last : tile_count<Op, Warps * Blocks>(source);
     if (cluster == last && last > 0) {
-        if (rank == 0) store_result<Op>(result, grid_fold<Op, Warps>(slots, last, shared, 0), length);
+        if (rank != 0) return;
+        const auto root = grid_fold<Op, Warps>(slots, clusters, shared, 0);
+        if (threadIdx.x == 0) store_result<Op>(problem, source.row, 0, root);
         return;
     }
-    const Source<typename Op::Input> source{static_cast<const char*>(elements), length};
+    if (cluster >= clusters && last > 0) return;
     auto value = block_fold_tile<Op, Warps>(source, blockIdx.x, shared, 0);
     value = cluster_fold<Op, Blocks>(value);
-    if (rank != 0) return;
-    if (last == 0) store_result<Op>(result, value, length);
-    else if (threadIdx.x == 0) slots[cluster].publish(value);
+    if (rank != 0 || threadIdx.x != 0) return;
+    if (last == 0) store_result<Op>(problem, source.row, 0, value);
+    else slots[cluster].publish(value);
 }

@@ -2,23 +2,22 @@
 #pragma once
 #include "grid.cuh"
 
-template <class Op, int Warps>
-__device__ __forceinline__ void reduce_first_pass(const void* elements, uint64 length, void* workspace)
+template <class Op, int Warps> __device__ __forceinline__ void reduce_first_pass(const Problem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;
     launch_dependents();
     wait_for_prerequisites();
-    const Source<typename Op::Input> source{static_cast<const char*>(elements), length};
+    const auto source = whole_array<Op>(problem);
     const auto value = block_fold_tile<Op, Warps>(source, blockIdx.x, shared, 0);
-    if (threadIdx.x == 0) grid_slots<Op>(workspace)[blockIdx.x].publish(value);
+    if (threadIdx.x == 0) grid_slots<Op>(problem.workspace)[blockIdx.x].publish(value);
 }
 
-template <class Op, int Warps>
-__device__ __forceinline__ void reduce_second_pass(void* result, uint64 length, void* workspace, uint32 partials)
+template <class Op, int Warps> __device__ __forceinline__ void reduce_second_pass(const Problem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;
     launch_dependents();
     wait_for_prerequisites();
-    const auto value = grid_fold<Op, Warps>(grid_slots<Op>(workspace), partials, shared, 0);
-    store_result<Op>(result, value, length);
+    const auto source = whole_array<Op>(problem);
+    const auto root = grid_fold<Op, Warps>(grid_slots<Op>(problem.workspace), uint32(problem.count), shared, 0);
+    if (threadIdx.x == 0) store_result<Op>(problem, source.row, 0, root);
 }

@@ -15,13 +15,30 @@ typedef double float64;
 
 struct float16 { uint16 bits; };
 struct bfloat16 { uint16 bits; };
-struct boolean { uint8 bits; };  // any nonzero byte is true
+struct float8_e4m3 { uint8 bits; };  // no infinity; one NaN of each sign, all other bits set
+struct float8_e5m2 { uint8 bits; };  // the upper half of a float16
+struct boolean { uint8 bits; };      // any nonzero byte is true
+
+struct complex64 { float32 re, im; };
+struct complex128 {
+    float64 re, im;
+    complex128() = default;
+    __device__ explicit complex128(float64 re, float64 im = 0.0) : re(re), im(im) {}
+};
 
 // An unevaluated sum high + low of two float64, |low| at most half an ulp of high: the `compensated` accumulator.
 struct compensated {
     float64 high, low;
     compensated() = default;
     __device__ explicit compensated(float64 x) : high(x), low(0.0) {}
+};
+
+// 64 bits as two words, for structs of 32-bit members that must not be padded.
+struct Split64 {
+    uint32 low, high;
+    Split64() = default;
+    __device__ explicit Split64(uint64 x) : low(uint32(x)), high(uint32(x >> 32)) {}
+    __device__ __forceinline__ uint64 whole() const { return uint64(high) << 32 | low; }
 };
 
 template <class A, class B> constexpr bool is_same = false;
@@ -32,27 +49,44 @@ template <class T> constexpr bool is_signed_integer =
 template <class T> constexpr bool is_unsigned_integer =
     is_same<T, uint8> || is_same<T, uint16> || is_same<T, uint32> || is_same<T, uint64>;
 template <class T> constexpr bool is_integer = is_signed_integer<T> || is_unsigned_integer<T>;
+template <class T> constexpr bool is_complex = is_same<T, complex64> || is_same<T, complex128>;
+template <class T> constexpr bool is_float = !is_integer<T> && !is_complex<T> && !is_same<T, boolean>;
 
-// Element -> accumulator. Exact for every pair that the Python side's type table allows.
+// NVRTC has no isfinite.
+__device__ __forceinline__ bool is_finite(float64 x) { return fabs(x) <= 0x1.fffffffffffffp1023; }
+
+// The value of a floating-point or integer element as a number that C++ can compute with, exactly.
+__device__ __forceinline__ float32 number(float16 x)
+{
+    float32 y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+}
+__device__ __forceinline__ float32 number(bfloat16 x) { return __uint_as_float(uint32(x.bits) << 16); }
+__device__ __forceinline__ float32 number(float8_e5m2 x) { return number(float16{uint16(x.bits << 8)}); }
+__device__ __forceinline__ float32 number(float8_e4m3 x)
+{
+    // Exponent and fraction in float32's places are the value times 2^-120, subnormal where the element is: exact.
+    // What would be 480 is NaN.
+    const float32 y = __uint_as_float(uint32(int32(int8(x.bits))) << 20 & 0x87f00000u) * 0x1p120f;
+    return fabsf(y) == 480.0f ? __uint_as_float(0x7fc00000u) : y;
+}
+__device__ __forceinline__ int32 number(boolean x) { return x.bits != 0; }
+template <class T> __device__ __forceinline__ T number(T x) { return x; }
+
+// Element -> accumulator. Exact for every pair that the Python side's type table allows, but for 64-bit integers.
 template <class To, class From> __device__ __forceinline__ To widen(From x)
 {
-    if constexpr (is_same<From, float16>) {
-        float32 y;
-        asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
-        return To(y);
-    } else if constexpr (is_same<From, bfloat16>) {
-        return To(__uint_as_float(uint32(x.bits) << 16));
-    } else if constexpr (is_same<From, boolean>) {
-        return To(x.bits != 0);
-    } else {
-        return To(x);
-    }
+    if constexpr (is_complex<From>) return To(x.re, x.im);
+    else return To(number(x));
 }
 
 // The one NaN of each type, numpy.nan's bits: which operand's payload survives differs between processors.
 template <class T> __device__ __forceinline__ T quiet_nan()
 {
-    if constexpr (is_same<T, float16>) return float16{0x7e00};
+    if constexpr (is_same<T, float8_e4m3>) return float8_e4m3{0x7f};
+    else if constexpr (is_same<T, float8_e5m2>) return float8_e5m2{0x7e};
+    else if constexpr (is_same<T, float16>) return float16{0x7e00};
     else if constexpr (is_same<T, bfloat16>) return bfloat16{0x7fc0};
     else if constexpr (is_same<T, float32>) return __uint_as_float(0x7fc00000u);
     else return __longlong_as_double(0x7ff8000000000000ll);
@@ -81,10 +115,13 @@ template <class To, class From> __device__ __forceinline__ To round_to(From x)
     }
 }
 
-// Accumulator -> result. Integers wrap to a narrower result, as NumPy's astype does.
+// Accumulator -> result. Integers wrap to a narrower result, as NumPy's astype does; they are true where not zero.
 template <class To, class From> __device__ __forceinline__ To narrow(From x)
 {
-    if constexpr (is_same<From, compensated>) return round_to<To>(x.high);
-    else if constexpr (is_integer<From>) return To(x);
+    if constexpr (is_same<To, boolean>) return boolean{uint8(x != From(0))};
+    else if constexpr (is_complex<From>) return To{round_to<decltype(To::re)>(x.re), round_to<decltype(To::re)>(x.im)};
+    else if constexpr (is_same<From, compensated>) return round_to<To>(x.high);
+    else if constexpr (is_integer<From> && (is_integer<To> || sizeof(To) >= 4)) return To(x);
+    else if constexpr (is_integer<From>) return round_to<To>(float64(x));
     else return round_to<To>(x);
 }

@@ -12,6 +12,17 @@ template <class T, class F> __device__ __forceinline__ T shuffle_words(T value, 
     return u.whole;
 }
 
+// One of two values, word by word: a choice between structs would be one between addresses, in local memory.
+template <class T> __device__ __forceinline__ T select(bool first, T a, T b)
+{
+    union { T whole; uint32 words[sizeof(T) / 4]; } u, v;
+    u.whole = a;
+    v.whole = b;
+#pragma unroll
+    for (uint32 i = 0; i < sizeof(T) / 4; ++i) u.words[i] = first ? u.words[i] : v.words[i];
+    return u.whole;
+}
+
 template <class T> __device__ __forceinline__ T shuffle_xor(T value, int mask)
 {
     return shuffle_words(value, [=](uint32 w) { return __shfl_xor_sync(0xffffffffu, w, mask); });
@@ -20,6 +31,16 @@ template <class T> __device__ __forceinline__ T shuffle_xor(T value, int mask)
 template <class T> __device__ __forceinline__ T shuffle_from(T value, int lane)
 {
     return shuffle_words(value, [=](uint32 w) { return __shfl_sync(0xffffffffu, w, lane); });
+}
+
+__device__ __forceinline__ uint32 warp_max(uint32 value)
+{
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xffffffffu, value);
+#else
+    for (int mask = 1; mask < 32; mask *= 2) value = max(value, shuffle_xor(value, mask));
+    return value;
+#endif
 }
 
 // The lane level of the tree over groups of `Lanes` lanes (a power of two): balanced, adjacent pairs.
@@ -43,7 +64,7 @@ __device__ __forceinline__ typename Op::Accumulator warp_fold_array(typename Op:
         const bool upper = lane & mask;
 #pragma unroll
         for (int i = 0; i < N / (2 * mask); ++i) {
-            const auto kept = upper ? a[2 * i + 1] : a[2 * i], given = upper ? a[2 * i] : a[2 * i + 1];
+            const auto kept = select(upper, a[2 * i + 1], a[2 * i]), given = select(upper, a[2 * i], a[2 * i + 1]);
             a[i] = Op::combine(kept, shuffle_xor(given, mask));
         }
     }

@@ -1,76 +1,124 @@
-"""Bound launches: a reduction of which only the two addresses are still open, and the check of such addresses."""
+"""Bound launches: a reduction of which only the addresses are still open, and the check of such addresses."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
 
 from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Stream, binding, pointer_info
+from lowlevel_reduce.errors import ReduceError
 
-__all__ = ["BoundReduction", "DirectReduction", "check_pointer"]
+__all__ = ["BoundReduction", "DirectReduction", "Extents", "check_pointer"]
+
+_CLOSED = "the bound launch is closed"
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Which bytes a launch touches: from `low` to `high` of each input's address on, and of the result's.
+
+    Attributes
+    ----------
+    low, high : int
+        Of the first array's address; negative strides make `low` negative.
+    second_low, second_high : int
+        Of the second array's; both 0 if there is none.
+    has_second : bool
+        Whether the operator takes a second array.
+    result_bytes, result_alignment : int
+        Of all results together, and what their address must be a multiple of.
+    """
+
+    low: int
+    high: int
+    result_bytes: int
+    result_alignment: int
+    has_second: bool = False
+    second_low: int = 0
+    second_high: int = 0
 
 
 class BoundReduction:
     """A plan bound to a stream. Calling it launches: one driver call (two for `two_pass`), nothing else.
 
     It allocates nothing, synchronises nothing and can be captured into a graph. Launches of one stream follow each
-    other and may share a workspace; a bound launch is for one thread at a time.
+    other and may share a workspace. A bound launch is for one thread at a time: a call that begins while another one is
+    under way is refused, and so is closing it, its stream or its context meanwhile.
 
     Attributes
     ----------
+    kernels : tuple of BoundKernel
+        What a call launches, in order; none where there are no results. Each takes ``(source, result, second)``, 0 for
+        a second array that there is not: for ``Graph.add_kernel`` and ``GraphExec.set_kernel``.
     stream : Stream
         Where it runs.
     context : Context
         The stream's context when it was bound.
     workspace : Buffer
         Partials; of zero bytes where the strategy needs none.
-    source_bytes, result_bytes : int
-        What the two addresses of a call must offer.
+    extents : Extents
+        What the addresses of a call must offer.
     """
 
-    __slots__ = ("_kernels", "context", "result_bytes", "source_bytes", "stream", "workspace")
+    __slots__ = ("_turn", "context", "extents", "keeps", "kernels", "stream", "workspace")
 
     def __init__(
         self,
         kernels: Sequence[BoundKernel],
         stream: Stream,
         workspace: Buffer,
+        extents: Extents,
         *,
-        source_bytes: int,
-        result_bytes: int,
+        keeps: object = None,
     ) -> None:
-        self._kernels = tuple(kernels)
+        self.kernels = tuple(kernels)
+        self._turn = [True]  # taken by a call, for all kernels together
         self.stream = stream
         self.context = stream.context
         self.workspace = workspace
-        self.source_bytes = source_bytes
-        self.result_bytes = result_bytes
+        self.extents = extents
+        self.keeps = keeps  # alive as long as this: what else the kernels read
         self._prepare()
 
     def _prepare(self) -> None:
         """Build what the calls of a subclass need."""
 
-    def __call__(self, source: int, result: int) -> None:
+    def __call__(self, source: int, result: int, second: int | None = None) -> None:
         """Put the reduction into the stream.
 
         Parameters
         ----------
         source, result : int
-            Device addresses of the elements, at any alignment, and of the result, aligned to its size. They are taken
-            as they are: `check` looks at them, and costs driver calls.
+            Device addresses of the first element, at any alignment, and of the first result, aligned to its size. They
+            are taken as they are: `check` looks at them, and costs driver calls.
+        second : int, optional
+            The same for a second array: for operators that have one, and only for these.
 
         Raises
         ------
         TypeError, ValueError, struct.error
-            If an address is no unsigned 64-bit integer; nothing is launched.
+            If an address is no unsigned 64-bit integer, or the second one lacks or is too much; nothing is launched.
         ValueError
-            If the stream was closed.
+            If the bound launch, the stream or its context was closed.
+        ReduceError
+            If another thread is in a call of it.
         CudaError
             If the driver refuses the launch, or an error of an earlier one surfaces.
         """
-        for kernel in self._kernels:
-            kernel(source, result)
+        if (second is None) == self.extents.has_second:
+            raise TypeError(f"this reduction takes {'two arrays' if self.extents.has_second else 'one array'}")
+        try:
+            turn = self._turn.pop()
+        except IndexError:
+            self._refuse()
+        try:
+            for kernel in self.kernels:
+                kernel(source, result, second or 0)
+        finally:
+            self._turn.append(turn)
 
-    def check(self, source: int, result: int) -> None:
+    def check(self, source: int, result: int, second: int | None = None) -> None:
         """Refuse addresses that a launch must not be given; launches nothing.
 
         Raises
@@ -79,37 +127,74 @@ class BoundReduction:
             If one is no device memory, or of another device or context, if the allocation ends too early, if the
             result is not aligned, or if it overlaps the elements.
         """
-        if self.source_bytes:
-            check_pointer(source, self.source_bytes, self.context, what="the input")
-        check_pointer(result, self.result_bytes, self.context, what="the result", alignment=self.result_bytes)
-        if source < result + self.result_bytes and result < source + self.source_bytes:
-            raise ValueError(f"the result at {result:#x} overlaps the input at {source:#x}")
+        extents = self.extents
+        low, high = source + extents.low, source + extents.high
+        if high > low:
+            check_pointer(low, high - low, self.context, what="the input")
+        if second is not None and extents.second_high > extents.second_low:
+            size = extents.second_high - extents.second_low
+            check_pointer(second + extents.second_low, size, self.context, what="the second input")
+        if extents.result_bytes:
+            check_pointer(
+                result, extents.result_bytes, self.context, what="the result", alignment=extents.result_alignment
+            )
+        spans = [(low, high, "input", source)]
+        if second is not None:
+            spans.append((second + extents.second_low, second + extents.second_high, "second input", second))
+        for begin, end, what, address in spans:
+            if begin < result + extents.result_bytes and result < end:
+                raise ValueError(f"the result at {result:#x} overlaps the {what} at {address:#x}")
 
     def close(self) -> None:
-        """Free the workspace, if the bound launch allocated it; what was launched must have run. Twice is once."""
+        """Free the workspace, if the bound launch allocated it; what was launched must have run. Twice is once.
+
+        Raises
+        ------
+        ReduceError
+            If another thread is in a call of it; nothing has changed.
+        """
+        if self.workspace.is_closed:
+            return
+        halted: list[BoundKernel] = []
+        for kernel in self.kernels:
+            if not kernel.halt(_CLOSED):
+                for other in halted:
+                    other.resume()
+                raise ReduceError("the bound launch cannot be closed: another thread is in a call of it")
+            halted.append(kernel)
         self.workspace.close()
 
+    def _refuse(self) -> NoReturn:
+        raise ReduceError(f"{self!r} is in use: another thread is in a call of it; bind one for each thread")
+
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {' '.join(kernel.kernel.name for kernel in self._kernels)} on {self.stream!r}>"
+        return f"<{type(self).__name__} {' '.join(kernel.kernel.name for kernel in self.kernels)} on {self.stream!r}>"
 
 
 class DirectReduction(BoundReduction):
-    """One kernel on a real stream: what `BoundKernel` does, written out, so that Python costs 0.1 µs and not 0.7."""
+    """One kernel, one array, a real stream: `BoundKernel`'s call, written out, for a tenth of the launch's time."""
 
-    __slots__ = ("_arguments", "_launch", "_slots")
+    __slots__ = ("_idle", "_launch")
 
     def _prepare(self) -> None:
-        self._slots, self._launch, self._arguments = self._kernels[0].prebuilt()
+        self._idle, self._launch = self.kernels[0].prebuilt()
 
-    def __call__(self, source: int, result: int) -> None:
+    def __call__(self, source: int, result: int, second: int | None = None) -> None:
         """Put the reduction into the stream, as `BoundReduction` does."""
-        # The hot path. No property, no method of ours: each would cost as much as all of this.
-        if self.stream._handle is None:
-            raise ValueError("stream is closed")
-        slots = self._slots
-        slots[0] = source
-        slots[1] = result
-        code = self._launch(*self._arguments)[0]
+        # The hot path. No property, no method of ours: each would cost as much as all of this. Who closes the stream,
+        # its context or the launch takes the slots away, so that finding them says that all of these are open.
+        if second is not None:
+            raise TypeError("this reduction takes one array")
+        try:
+            slots = self._idle.pop()
+        except IndexError:
+            self.kernels[0].refuse()
+        try:
+            slots[0] = source
+            slots[1] = result
+            code = self._launch()
+        finally:
+            self._idle.append(slots)
         if code:
             binding.raise_for("cuLaunchKernelEx", code)
 
@@ -129,7 +214,7 @@ def check_pointer(pointer: int, size_bytes: int, context: Context, *, what: str,
     ordinal = context.device.ordinal
     if info.device_ordinal is not None and info.device_ordinal != ordinal:
         raise ValueError(f"{what} at {pointer:#x} is on device {info.device_ordinal}; this runs on device {ordinal}")
-    if info.context_handle is not None and info.context_handle != context.handle:
+    if info.context_handle is not None and not context.reaches(info.context_handle):
         raise ValueError(
             f"{what} at {pointer:#x} is of context {info.context_handle:#x}; this runs in context {context.handle:#x}"
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from lowlevel_reduce.errors import UnsupportedError
 
-__all__ = ["COMPENSATED", "ElementType", "accumulator_bytes", "element_type", "numpy_dtype"]
+__all__ = ["COMPENSATED", "ElementType", "accumulator_bytes", "element_type", "numpy_dtype", "one_of"]
 
 COMPENSATED = "compensated"
 """The accumulator of two float64, an unevaluated sum: about 106 bits."""
@@ -28,9 +28,9 @@ class ElementType:
     Attributes
     ----------
     name : str
-        NumPy's name of the dtype, e.g. ``"float32"``; ``cuda_src/types.cuh`` uses the same, but for ``bool``.
+        NumPy's name of the dtype, e.g. ``"float32"``; ``cuda_src/types.cuh`` has another for ``bool`` and one float8.
     dtype : numpy.dtype
-        The dtype itself; bfloat16 is that of ml_dtypes.
+        The dtype itself; bfloat16 and the float8 types are those of ml_dtypes.
     accumulators : tuple of str
         What a sum may accumulate in, the default first.
     result : str
@@ -49,6 +49,16 @@ class ElementType:
     def c_name(self) -> str:
         """Name in ``cuda_src/types.cuh``."""
         return c_name(self.name)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it is a real floating-point type; ml_dtypes gives its own a kind of "V" or "f"."""
+        return self.dtype.kind not in "iubc"
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether it is a complex type."""
+        return self.dtype.kind == "c"
 
     @property
     def itemsize(self) -> int:
@@ -82,7 +92,7 @@ class ElementType:
         if name == self.name and self.dtype.kind in "iu":
             return self.accumulators[0]
         if name not in self.accumulators:
-            raise UnsupportedError(f"{self.name} accumulates in {_or(self.accumulators)}, not in {name}")
+            raise UnsupportedError(f"{self.name} accumulates in {one_of(self.accumulators)}, not in {name}")
         return name
 
     def result_type(self, dtype: Any = None, accumulate: str | None = None) -> str:
@@ -98,20 +108,28 @@ class ElementType:
             return self.name if own_width else self.result
         name: str = numpy_dtype(dtype).name
         if name not in self.results:
-            raise UnsupportedError(f"a reduction of {self.name} gives {_or(self.results)}, not {name}")
+            raise UnsupportedError(f"a reduction of {self.name} gives {one_of(self.results)}, not {name}")
         return name
 
 
-def _or(names: tuple[str, ...]) -> str:
+def one_of(names: tuple[str, ...]) -> str:
+    """Return names as a list in English: "a, b or c"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
+_ML_DTYPES = {
+    "bfloat16": ml_dtypes.bfloat16,
+    "float8_e4m3": ml_dtypes.float8_e4m3fn,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
+    "float8_e5m2": ml_dtypes.float8_e5m2,
+}
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
 def _floating(name: str, *accumulators: str) -> ElementType:
-    return ElementType(name, numpy_dtype(name), (*accumulators, COMPENSATED), name, _FLOATS)
+    result = "float32" if name.startswith("float8") else name
+    return ElementType(name, numpy_dtype(name), (*accumulators, COMPENSATED), result, _FLOATS)
 
 
 def _integer(name: str) -> ElementType:
@@ -119,26 +137,34 @@ def _integer(name: str) -> ElementType:
     return ElementType(name, np.dtype(name), (wide,), wide, (*_INTEGERS, "float32", "float64"))
 
 
+def _complex(name: str) -> ElementType:
+    return ElementType(name, np.dtype(name), ("complex128",), name, ("complex64", "complex128"))
+
+
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return `dtype` as a NumPy dtype in native byte order; ``"bfloat16"`` is that of ml_dtypes.
+    """Return `dtype` as a NumPy dtype; ``"bfloat16"``, ``"float8_e4m3"`` and ``"float8_e5m2"`` are those of ml_dtypes.
 
     Raises
     ------
     TypeError
         If it names no dtype.
     """
-    resolved: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16 if isinstance(dtype, str) and dtype == "bfloat16" else dtype)
+    resolved: np.dtype[Any] = np.dtype(_ML_DTYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype)
     return resolved
 
 
 _TYPES = {
     entry.name: entry
     for entry in (
+        _floating("float8_e4m3fn", "float32", "float64"),
+        _floating("float8_e5m2", "float32", "float64"),
         _floating("float16", "float32", "float64"),
         _floating("bfloat16", "float32", "float64"),
         _floating("float32", "float64", "float32"),
         _floating("float64", "float64"),
         *map(_integer, _INTEGERS),
+        _complex("complex64"),
+        _complex("complex128"),
         ElementType("bool", np.dtype("bool"), ("int64",), "int64", (*_INTEGERS, "float32", "float64")),
     )
 }
@@ -166,11 +192,14 @@ def element_type(dtype: Any) -> ElementType:
     return entry
 
 
+_C_NAMES = {"bool": "boolean", "float8_e4m3fn": "float8_e4m3"}
+
+
 def c_name(name: str) -> str:
     """Return the name that ``cuda_src/types.cuh`` gives to a type or to the compensated accumulator."""
-    return "boolean" if name == "bool" else name
+    return _C_NAMES.get(name, name)
 
 
 def accumulator_bytes(name: str) -> int:
-    """Return the size of an accumulator in bytes."""
+    """Return the size of a sum's accumulator in bytes."""
     return 16 if name == COMPENSATED else numpy_dtype(name).itemsize

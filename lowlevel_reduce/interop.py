@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lowlevel_reduce.allocator import Allocator
 from lowlevel_reduce.driver import Buffer, Context, Event, Stream
 from lowlevel_reduce.dtypes import element_type, numpy_dtype
 from lowlevel_reduce.errors import ReduceError
+from lowlevel_reduce.layout import contiguous_strides
+from lowlevel_reduce.producers import Producer, producer_of
+from lowlevel_reduce.slots import Slot
 
 __all__ = ["ArrayView", "DeviceArray", "view_array", "view_output"]
 
@@ -50,32 +54,64 @@ class DeviceArray:
         The stream in whose order the content is there.
     """
 
-    __slots__ = ("__weakref__", "_buffer", "dtype", "shape", "stream")
+    __slots__ = ("__weakref__", "_home", "_memory", "dtype", "shape", "stream")
+
+    _home: int | None  # the context's number, where the memory is known to be whole and of that context
+    _memory: Buffer | Slot
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    stream: Stream
 
     def __init__(self, buffer: Buffer, dtype: npt.DTypeLike, shape: tuple[int, ...], stream: Stream) -> None:
         self.dtype = numpy_dtype(dtype)
         self.shape = tuple(shape)
         self.stream = stream
-        self._buffer = buffer
+        self._home = None
+        self._memory = buffer
         if buffer.size_bytes < self.nbytes:
             raise ValueError(
                 f"{self.shape} of {self.dtype} needs {self.nbytes} bytes; the buffer has {buffer.size_bytes}"
             )
 
     @classmethod
-    def empty(cls, shape: tuple[int, ...], dtype: npt.DTypeLike, stream: Stream) -> DeviceArray:
-        """Allocate an array in a stream's order; its content is undefined."""
+    def empty(
+        cls, shape: tuple[int, ...], dtype: npt.DTypeLike, stream: Stream, allocator: Allocator | None = None
+    ) -> DeviceArray:
+        """Allocate an array in a stream's order, by the driver or an allocator; its content is undefined."""
         resolved = numpy_dtype(dtype)
-        return cls(Buffer.allocate_async(math.prod(shape) * resolved.itemsize, stream), resolved, shape, stream)
+        size_bytes = math.prod(shape) * resolved.itemsize
+        if allocator is not None:
+            return cls(allocator.allocate(size_bytes, stream, what="the result"), resolved, shape, stream)
+        self = cls(Buffer.allocate_async(size_bytes, stream), resolved, shape, stream)
+        self._home = stream.context.id
+        return self
+
+    @classmethod
+    def of_slot(cls, slot: Slot, dtype: np.dtype[Any], shape: tuple[int, ...], stream: Stream) -> DeviceArray:
+        """Return an array in a slot, which it fits; nothing is checked: this is a hot path."""
+        self = cls.__new__(cls)
+        self._home = slot.slots.context_id
+        self._memory = slot
+        self.dtype = dtype
+        self.shape = shape
+        self.stream = stream
+        return self
+
+    @property
+    def _buffer(self) -> Buffer:
+        memory = self._memory
+        if isinstance(memory, Slot):
+            # Borrowed: the slot goes back when neither this nor the array needs it.
+            return Buffer.from_pointer(memory.pointer, self.nbytes, context=memory.slots.context, owner=memory)
+        return memory
 
     @classmethod
     def from_numpy(cls, array: npt.NDArray[Any], stream: Stream) -> DeviceArray:
-        """Copy a NumPy array, contiguous in C order, to the device in a stream's order.
+        """Copy a NumPy array of any strides to the device in a stream's order.
 
-        The driver has read `array` when the call returns, unless it is page-locked.
+        The driver has read `array` when the call returns, unless it is page-locked and C-contiguous.
         """
-        if not array.flags.c_contiguous:
-            raise ValueError(f"a NumPy array of strides {array.strides} is not contiguous in C order")
+        array = np.ascontiguousarray(array).reshape(array.shape)  # a host copy where it lies otherwise
         copy = cls.empty(array.shape, array.dtype, stream)
         if array.nbytes:
             copy._buffer.copy_from(array, stream=stream)
@@ -84,7 +120,7 @@ class DeviceArray:
     @property
     def pointer(self) -> int:
         """Device address of the first element; 0 for an array of no elements."""
-        return self._buffer.pointer
+        return self._memory.pointer
 
     @property
     def size(self) -> int:
@@ -105,6 +141,15 @@ class DeviceArray:
     def context(self) -> Context:
         """The context of the memory."""
         return self._buffer.context
+
+    def plane(self, index: int) -> DeviceArray:
+        """Return the part of an array at one index of its first axis, without a copy; it keeps the whole alive."""
+        shape = self.shape[1:]
+        if not 0 <= index < self.shape[0]:
+            raise IndexError(f"an array of shape {self.shape} has no plane {index}")
+        size = math.prod(shape) * self.dtype.itemsize
+        part = Buffer.from_pointer(self.pointer + index * size, size, context=self.context, owner=self._buffer)
+        return DeviceArray(part, self.dtype, shape, self.stream)
 
     def numpy(self) -> npt.NDArray[Any]:
         """Return a copy on the host; waits for the array's stream."""
@@ -233,9 +278,12 @@ def view_array(x: Any, stream: Stream) -> ArrayView:
         element_type(x.dtype)
         x = DeviceArray.from_numpy(x, stream)
     if isinstance(x, DeviceArray):
-        if x.stream.handle != stream.handle:
+        if x.stream.handle != stream.handle or x.stream.context != stream.context:
             _wait(stream, x.stream)
         return ArrayView(x.pointer, x.shape, None, x.dtype, readonly=False, owner=x)
+    producer = producer_of(type(x))
+    if producer is not None and producer.plain(x):
+        return _produced_view(x, producer, stream)
     if not hasattr(x, "__dlpack__") and not hasattr(x, "__cuda_array_interface__"):
         raise TypeError(
             f"{type(x).__name__} is no array: neither NumPy's, nor with __dlpack__ or __cuda_array_interface__"
@@ -243,29 +291,49 @@ def view_array(x: Any, stream: Stream) -> ArrayView:
     return _foreign_view(x, stream)
 
 
-def view_output(out: Any, dtype: np.dtype[Any], stream: Stream) -> ArrayView:
-    """Return the memory of an array that shall hold one result, ready for work in `stream`.
+def view_output(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], stream: Stream) -> ArrayView:
+    """Return the memory of an array that shall hold results, ready for work in `stream`.
 
     Raises
     ------
     TypeError
         If `out` is no device array, or of another type than `dtype`.
     ValueError
-        If it is not one element, read-only, or on the host.
+        If it is of another shape (a single result may go into any array of one element), not contiguous, read-only,
+        or on the host.
     """
     if isinstance(out, np.ndarray):
         raise TypeError("out is a NumPy array; the result is written on the device: pass a device array, or none")
     view = view_array(out, stream)
     if view.dtype != dtype:
         raise TypeError(f"out is of {view.dtype}; the result is {dtype}")
-    if math.prod(view.shape) != 1:
-        raise ValueError(f"out has shape {view.shape}; the result is one element")
+    if tuple(view.shape) != shape and not math.prod(shape) == math.prod(view.shape) == 1:
+        raise ValueError(f"out has shape {tuple(view.shape)}; the result's is {shape}")
+    if math.prod(shape) > 1 and view.strides_bytes not in (None, contiguous_strides(shape, dtype.itemsize)):
+        raise ValueError("out is not contiguous in C order")
     if view.readonly:
         raise ValueError("out is read-only")
     return view
 
 
+def _produced_view(x: Any, producer: Producer, stream: Stream) -> ArrayView:
+    """Return the memory of a known library's array, ordered after the stream that the library works in."""
+    ordinal = producer.key(x)[0]
+    shape, strides_bytes, dtype = producer.facts(x)
+    element_type(dtype)
+    handle = producer.stream(ordinal)
+    working = Stream.from_handle(handle)
+    if working.is_default:  # of the primary context, in which these libraries work
+        working = Stream.from_handle(handle, context=Context.primary(ordinal))
+    if handle != (stream.handle or 1) or working.context != stream.context:
+        _wait(stream, working)
+    contiguous = strides_bytes == contiguous_strides(shape, dtype.itemsize)
+    return ArrayView(producer.pointer(x), shape, None if contiguous else strides_bytes, dtype, readonly=False, owner=x)
+
+
 def _foreign_view(x: Any, stream: Stream) -> ArrayView:
+    if getattr(x, "is_neg", bool)():
+        raise ValueError("the tensor is negated lazily, and its memory holds other values: call resolve_neg()")
     view = _strided_memory_view().from_any_interface(x, stream_ptr=stream.handle or 1)
     if not view.is_device_accessible:
         raise ValueError(f"{type(x).__name__} is in host memory; move it to the device, or pass it as a NumPy array")

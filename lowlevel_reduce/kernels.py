@@ -2,67 +2,173 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from lowlevel_reduce.layout import MAX_AXES, Axis, Problem
 from lowlevel_reduce.policy import Strategy
+from lowlevel_reduce.row_policy import RowStrategy
 
-__all__ = ["OPTIONS", "SIGNATURE", "KernelSource", "kernel_sources"]
-
-SIGNATURE = "QQQQI"
-"""Every entry's arguments: elements, result, length, workspace, count (tiles a block, or partials)."""
+__all__ = [
+    "FIELDS",
+    "OPTIONS",
+    "SEGMENT_BLOCK",
+    "KernelSource",
+    "OperatorText",
+    "kernel_sources",
+    "row_kernel_source",
+    "segment_kernel_sources",
+    "shape_values",
+    "signature",
+]
 
 OPTIONS = ("-fmad=false",)
 """A product and a sum stay two roundings, as in NumPy."""
 
-_BODIES = {
-    "block": ("reduce_cluster.cuh", "reduce_cluster<Operator, {warps}, 1>(elements, result, length, count)"),
-    "cluster": ("reduce_cluster.cuh", "reduce_cluster<Operator, {warps}, {cluster}>(elements, result, length, count)"),
-    "tiles": ("reduce_tiles.cuh", "reduce_tiles<Operator, {warps}, {cluster}>(elements, result, length, workspace)"),
-    "first_pass": ("reduce_two_pass.cuh", "reduce_first_pass<Operator, {warps}>(elements, length, workspace)"),
-    "second_pass": ("reduce_two_pass.cuh", "reduce_second_pass<Operator, {warps}>(result, length, workspace, count)"),
-    "cooperative": (
-        "reduce_cooperative.cuh",
-        "reduce_cooperative<Operator, {warps}>(elements, result, length, workspace)",
-    ),
+FIELDS = ("elements", "result", "second", "workspace", "device_length", "length", "rows", "count", "tile", "initial0",
+          "initial1")  # fmt: skip
+"""`Problem` in cuda_src/source.cuh: every entry's one argument, 8 bytes a field. A call sets the first three."""
+
+_AXES = "Q" + "Q" * MAX_AXES + "q" * MAX_AXES * 2
+_SHAPE = "qq" + _AXES + _AXES
+"""What `ShapedProblem` in cuda_src/shape.cuh adds, as letters of `BoundKernel`'s signature."""
+
+_SEGMENTS = "qqQQ"
+"""What `SegmentProblem` in cuda_src/reduce_segments.cuh adds."""
+
+SEGMENT_BLOCK = 256
+"""Threads in a block of the segment kernels, `segment_warps` there."""
+
+_FLAT = {
+    "block": ("reduce_cluster.cuh", "reduce_cluster<Op, {warps}, 1>"),
+    "cluster": ("reduce_cluster.cuh", "reduce_cluster<Op, {warps}, {cluster}>"),
+    "tiles": ("reduce_tiles.cuh", "reduce_tiles<Op, {warps}, {cluster}>"),
+    "first_pass": ("reduce_two_pass.cuh", "reduce_first_pass<Op, {warps}>"),
+    "second_pass": ("reduce_two_pass.cuh", "reduce_second_pass<Op, {warps}>"),
+    "cooperative": ("reduce_cooperative.cuh", "reduce_cooperative<Op, {warps}>"),
+}
+_ROWS = {
+    "short_rows": ("reduce_rows.cuh", "reduce_short_rows<Op, {lie}, {arguments}>"),
+    "rows": ("reduce_rows.cuh", "reduce_rows<Op, {lie}, {arguments}>"),
+    "batch": ("reduce_batch.cuh", "reduce_batch<Op, {lie}, {arguments}>"),
+    "columns": ("reduce_columns.cuh", "reduce_columns<Op, {arguments}>"),
 }
 
 
 @dataclass(frozen=True)
 class KernelSource:
-    """One entry's name and the text to compile."""
+    """One entry's name and the text to compile.
+
+    Attributes
+    ----------
+    entry, text : str
+        The name and the text.
+    spare : tuple of str
+        The text with fewer and fewer blocks a multiprocessor, and so more registers a thread: what to take if the
+        compiler spills.
+    """
 
     entry: str
     text: str
+    spare: tuple[str, ...] = ()
 
 
-def kernel_sources(label: str, operator_type: str, strategy: Strategy) -> tuple[KernelSource, ...]:
-    """Return the kernels of a strategy in launch order.
+@dataclass(frozen=True)
+class OperatorText:
+    """An operator in CUDA C++.
 
-    Parameters
+    Attributes
     ----------
     label : str
-        An identifier for operator and types, e.g. ``"sum_float32_float64_float32"``: the entry's name starts with it.
-    operator_type : str
-        The operator as a CUDA C++ type.
-    strategy : Strategy
-        What `policy.choose` returned.
+        An identifier for operator and types, e.g. ``"sum_float32_float64_float32"``: entries' names start with it.
+    type : str
+        The struct.
+    accumulator_bytes : int
+        What the host takes its accumulator's size for.
+    declaration : str
+        What must stand before the struct is named.
+    heavy : bool
+        Whether a thread needs more than 64 registers or so.
     """
+
+    label: str
+    type: str
+    accumulator_bytes: int
+    declaration: str = ""
+    heavy: bool = False
+
+
+def kernel_sources(operator: OperatorText, strategy: Strategy) -> tuple[KernelSource, ...]:
+    """Return the kernels of a strategy for a whole array, in launch order."""
     passes = ("first_pass", "second_pass") if strategy.name == "two_pass" else (strategy.name,)
-    return tuple(_source(label, operator_type, name, strategy) for name in passes)
+    sources = []
+    for name in passes:
+        header, call = _FLAT[name]
+        body = call.format(warps=strategy.warps, cluster=strategy.cluster)
+        bounds = (strategy.block_threads, strategy.resident_blocks)
+        sources.append(_source(operator, name, header, body, "Problem", bounds))
+    return tuple(sources)
 
 
-def _source(label: str, operator_type: str, kernel: str, strategy: Strategy) -> KernelSource:
-    header, call = _BODIES[kernel]
-    entry = f"{label}_{kernel}"
-    body = call.format(warps=strategy.warps, cluster=strategy.cluster)
-    text = f"""\
+def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSource:
+    """Return the kernel of a strategy for rows or columns."""
+    header, call = _ROWS[strategy.name]
+    arguments = ", ".join(map(str, (strategy.warps, *strategy.template)))
+    lie = f"{'Contiguous' if strategy.contiguous else 'Strided'}Rows<{'OneAxis' if strategy.one_axis else 'AnyAxes'}>"
+    body = call.format(lie=lie, arguments=arguments)
+    bounds = (strategy.block_threads, strategy.resident_blocks)
+    return _source(operator, strategy.name, header, body, "ShapedProblem", bounds)
+
+
+def segment_kernel_sources(operator: OperatorText, offsets: str) -> tuple[KernelSource, ...]:
+    """Return the two kernels of a segmented reduction, in launch order; `offsets` is the offsets' type."""
+    bounds = (SEGMENT_BLOCK, 1 if operator.heavy or operator.accumulator_bytes > 8 else 2)
+    return tuple(
+        _source(operator, name, "reduce_segments.cuh", f"reduce_{name}<Op, {offsets}>", "SegmentProblem", bounds)
+        for name in ("short_segments", "long_segments")
+    )
+
+
+def _source(
+    operator: OperatorText, name: str, header: str, body: str, problem: str, bounds: tuple[int, int]
+) -> KernelSource:
+    entry = f"{operator.label}_{name}"
+    threads, most = bounds
+    texts = [_text(operator, entry, header, body, problem, (threads, blocks)) for blocks in range(most, 0, -1)]
+    return KernelSource(entry, texts[0], tuple(texts[1:]))
+
+
+def _text(operator: OperatorText, entry: str, header: str, body: str, problem: str, bounds: tuple[int, int]) -> str:
+    return f"""\
 #include "operators.cuh"
 #include "{header}"
-using Operator = {operator_type};
-extern "C" __global__ void __launch_bounds__({strategy.block_threads}, {strategy.resident_blocks})
-{entry}(const void* elements, void* result, uint64 length, void* workspace, uint32 count)
+{operator.declaration}
+using Op = {operator.type};
+static_assert(sizeof(Op::Accumulator) == {operator.accumulator_bytes}, "the accumulator's size");
+extern "C" __global__ void __launch_bounds__({bounds[0]}, {bounds[1]})
+{entry}(const __grid_constant__ {problem} problem)
 {{
-    {body};
+    {body}(problem);
 }}
 """
-    return KernelSource(entry, text)
+
+
+def signature(kind: Literal["whole", "shaped", "segments"]) -> str:
+    """Return the letters of an entry's argument, one a field, as `BoundKernel` takes them."""
+    return "Q" * len(FIELDS) + {"whole": "", "shaped": _SHAPE, "segments": _SEGMENTS}[kind]
+
+
+def shape_values(problem: Problem) -> tuple[int, ...]:
+    """Return the fields that `ShapedProblem` adds."""
+    return (problem.low, problem.high, *_axes(problem.kept), *_axes(problem.reduced))
+
+
+def _axes(axes: Sequence[Axis]) -> tuple[int, ...]:
+    rest = (0,) * (MAX_AXES - len(axes))
+    return (
+        len(axes),
+        *(axis.size for axis in axes), *rest,
+        *(axis.stride for axis in axes), *rest,
+        *(axis.second_stride for axis in axes), *rest,
+    )  # fmt: skip

@@ -1,30 +1,77 @@
-"""From an array's shape and strides to the reduction problem: how many rows, how long, how far apart."""
+"""From an array's shape, strides and axes to the reduction problem: which rows, how long, how their elements lie."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
 
 from lowlevel_reduce.errors import UnsupportedError
 
-__all__ = ["Problem", "whole_array"]
+__all__ = ["MAX_AXES", "MAX_BYTES", "Axis", "Kind", "Problem", "contiguous_strides", "problem_of"]
 
 MAX_BYTES = 1 << 40
 """Largest array that the kernels and their workspace are made for."""
 
+MAX_AXES = 8
+"""Axes that rows, and elements of a row, may have after neighbours were joined: `max_axes` in cuda_src/shape.cuh."""
+
+Kind = Literal["whole", "rows", "columns", "strided"]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis: its size, and the bytes from one element to the next in the first and in the second array."""
+
+    size: int
+    stride: int
+    second_stride: int = 0
+
 
 @dataclass(frozen=True)
 class Problem:
-    """`outer` rows of `length` elements, each row's elements `inner` elements apart."""
+    """`rows` reductions of `length` elements each.
 
-    outer: int
+    Attributes
+    ----------
+    kind : str
+        "whole": one row, contiguous; "rows": each row contiguous; "columns": neighbouring rows side by side, the
+        elements of each evenly spaced; "strided": anything else.
+    length, rows : int
+        Elements of a row, and how many rows there are. A row's elements come in C order of the reduced axes, the rows
+        in C order of the others.
+    result_shape : tuple of int
+        The shape of the results.
+    kept, reduced : tuple of Axis
+        The axes, the innermost first, neighbours joined where both arrays allow it.
+    low, high : int
+        The bytes from the first element to the lowest byte of the array and past its highest.
+    """
+
+    kind: Kind
     length: int
-    inner: int
+    rows: int
+    result_shape: tuple[int, ...]
+    kept: tuple[Axis, ...]
+    reduced: tuple[Axis, ...]
+    low: int
+    high: int
 
 
-def whole_array(shape: Sequence[int], itemsize: int, strides_bytes: Sequence[int] | None = None) -> Problem:
-    """Return the problem of reducing all elements of an array in C order to one.
+def problem_of(
+    shape: Sequence[int],
+    itemsize: int,
+    *,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+    strides_bytes: Sequence[int] | None = None,
+    second_strides_bytes: Sequence[int] | None = None,
+    second_itemsize: int = 0,
+) -> Problem:
+    """Return the problem of reducing an array over some of its axes.
 
     Parameters
     ----------
@@ -32,37 +79,126 @@ def whole_array(shape: Sequence[int], itemsize: int, strides_bytes: Sequence[int
         Elements along each axis; () is one element.
     itemsize : int
         Bytes of an element.
+    axis : int, sequence of int or None
+        The axes to reduce, negative ones from the last; None for all, an empty sequence for none.
+    keepdims : bool
+        Whether the reduced axes stay in the results' shape with one element.
     strides_bytes : sequence of int, optional
-        Bytes from one element to the next along each axis; None where the array is contiguous in C order.
+        Bytes from one element to the next along each axis, of any sign; None: contiguous in C order.
+    second_strides_bytes : sequence of int, optional
+        The same for a second array of this shape.
+    second_itemsize : int
+        Bytes of an element of the second array; 0 for none.
 
     Raises
     ------
     TypeError
-        If a length is not an integer.
+        If a length or an axis is not an integer.
     ValueError
-        If a length is negative, or the array is larger than `MAX_BYTES`.
+        If a length is negative, an axis does not exist or is named twice, or the array is larger than `MAX_BYTES`.
     UnsupportedError
-        If the elements are not contiguous in C order.
+        If more than `MAX_AXES` axes of either sort remain.
     """
+    lengths = _lengths(shape)
+    if math.prod(lengths) * itemsize > MAX_BYTES:
+        raise ValueError(
+            f"shape {lengths} needs {math.prod(lengths) * itemsize} bytes; at most {MAX_BYTES} can be reduced"
+        )
+    chosen = _chosen_axes(axis, len(lengths))
+    strides = tuple(strides_bytes) if strides_bytes is not None else contiguous_strides(lengths, itemsize)
+    seconds = tuple(second_strides_bytes) if second_strides_bytes is not None else (0,) * len(lengths)
+    axes = [Axis(*entry) for entry in zip(lengths, strides, seconds, strict=True)]
+    kept = _joined([axes[i] for i in range(len(axes)) if i not in chosen])
+    reduced = _joined([axes[i] for i in chosen])
+    if max(len(kept), len(reduced)) > MAX_AXES:
+        raise UnsupportedError(
+            f"shape {lengths} with strides of {strides} bytes has {len(kept)} axes of rows and {len(reduced)} of "
+            f"elements that cannot be joined; at most {MAX_AXES} of each are supported: copy the array first"
+        )
+    is_empty = math.prod(lengths) == 0
+    spans = [] if is_empty else [entry.stride * (entry.size - 1) for entry in axes]
+    rows = math.prod(lengths[i] for i in range(len(axes)) if i not in chosen)
+    length = math.prod(lengths[i] for i in chosen)
+    return Problem(
+        kind=_kind(kept, reduced, rows, itemsize, second_itemsize),
+        length=length,
+        rows=rows,
+        result_shape=tuple(1 if i in chosen else size for i, size in enumerate(lengths) if keepdims or i not in chosen),
+        kept=kept,
+        reduced=reduced,
+        low=sum(min(span, 0) for span in spans),
+        high=sum(max(span, 0) for span in spans) + (0 if is_empty else itemsize),
+    )
+
+
+def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Return the strides in bytes of an array that is contiguous in C order."""
+    strides = []
+    step = itemsize
+    for length in reversed(shape):
+        strides.append(step)
+        step *= max(length, 1)
+    return tuple(reversed(strides))
+
+
+def _lengths(shape: Sequence[int]) -> tuple[int, ...]:
     for length in shape:
         if isinstance(length, bool) or not hasattr(length, "__index__"):
             raise TypeError(f"a shape holds integers, not {length!r}")
         if length < 0:
             raise ValueError(f"shape {tuple(shape)} has a negative length")
-    size = math.prod(int(length) for length in shape)
-    if size * itemsize > MAX_BYTES:
-        raise ValueError(f"shape {tuple(shape)} needs {size * itemsize} bytes; at most {MAX_BYTES} can be reduced")
-    if size and strides_bytes is not None and not _contiguous(shape, itemsize, strides_bytes):
-        raise UnsupportedError(
-            f"shape {tuple(shape)} with strides of {tuple(strides_bytes)} bytes is not contiguous in C order; copy it"
-        )
-    return Problem(outer=1, length=size, inner=1)
+    return tuple(int(length) for length in shape)
 
 
-def _contiguous(shape: Sequence[int], itemsize: int, strides_bytes: Sequence[int]) -> bool:
+def _chosen_axes(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """Return the reduced axes in ascending order."""
+    if axis is None:
+        return tuple(range(ndim))
+    asked = axis if isinstance(axis, Sequence) else (axis,)
+    chosen = []
+    for entry in asked:
+        if isinstance(entry, bool) or not hasattr(entry, "__index__"):
+            raise TypeError(f"an axis is an integer, not {entry!r}")
+        if ndim == 0 and entry in (0, -1):
+            continue  # as NumPy does, for a single element
+        if not -ndim <= entry < ndim:
+            raise np.exceptions.AxisError(int(entry), ndim)
+        chosen.append(int(entry) % ndim)
+    if len(set(chosen)) != len(chosen):
+        raise ValueError(f"axis {tuple(asked)} names an axis twice")
+    return tuple(sorted(chosen))
+
+
+def _joined(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    """Return the axes, given the outermost first, with neighbours joined that lie like one; the innermost first."""
+    found: list[Axis] = []
+    for outer in reversed([entry for entry in axes if entry.size != 1]):
+        inner = found[-1] if found else None
+        if (
+            inner is not None
+            and outer.stride == inner.stride * inner.size
+            and outer.second_stride == inner.second_stride * inner.size
+        ):
+            found[-1] = Axis(inner.size * outer.size, inner.stride, inner.second_stride)
+        else:
+            found.append(outer)
+    return tuple(found)
+
+
+def _kind(kept: tuple[Axis, ...], reduced: tuple[Axis, ...], rows: int, itemsize: int, second_itemsize: int) -> Kind:
+    in_order = _in_order(reduced, itemsize)
+    if rows == 1 and in_order and all(entry.second_stride == second_itemsize for entry in reduced):
+        return "whole"
+    if rows and len(reduced) <= 1 and kept and kept[0].stride == itemsize:
+        return "columns"
+    return "rows" if in_order else "strided"
+
+
+def _in_order(reduced: tuple[Axis, ...], itemsize: int) -> bool:
+    """Tell whether the elements of a row of the first array lie one after the other."""
     expected = itemsize
-    for length, stride in zip(reversed(shape), reversed(strides_bytes), strict=True):
-        if length != 1 and stride != expected:  # the stride of an axis of one element is never used
+    for entry in reduced:
+        if entry.stride != expected:
             return False
-        expected *= length
+        expected *= entry.size
     return True

@@ -10,7 +10,7 @@ from lowlevel_reduce.compiler import Cubin, Output, Program, Resources, compile_
 from lowlevel_reduce.driver import Kernel, Library, binding
 from lowlevel_reduce.kernels import OPTIONS, KernelSource
 
-__all__ = ["LoadedKernel", "load_kernel"]
+__all__ = ["LoadedKernel", "compile_kernel", "load_kernel"]
 
 MAX_LOADED = 256
 """Kernels kept when no plan uses them any more; the least recently used is unloaded first."""
@@ -26,7 +26,7 @@ class LoadedKernel:
 
 
 _lock = threading.Lock()
-_loaded: OrderedDict[tuple[binding.Implementation, str, str], LoadedKernel] = OrderedDict()
+_KEPT = "loaded kernels"
 
 
 def load_kernel(source: KernelSource, architecture: str) -> LoadedKernel:
@@ -47,21 +47,39 @@ def load_kernel(source: KernelSource, architecture: str) -> LoadedKernel:
         If the driver does not take the cubin.
     """
     driver = binding.selected()
-    key = (driver, architecture, source.text)
+    key = (architecture, source.text)
     with _lock:
-        found = _loaded.get(key)
+        loaded: OrderedDict[tuple[str, str], LoadedKernel] = driver.kept.setdefault(_KEPT, OrderedDict())
+        found = loaded.get(key)
         if found is not None:
-            _loaded.move_to_end(key)
+            loaded.move_to_end(key)
             return found
-    output: Output = "ptx" if driver.image == "ptx" else "cubin"
-    cubin = compile_program(Program(source.entry, source.text, options=OPTIONS), architecture, output=output)
+    cubin = compile_kernel(source, architecture, output="ptx" if driver.image == "ptx" else "cubin")
     fresh = _load(cubin, source.entry)
     with _lock:
         # Another thread may have been faster: its kernel is used, and this one unloads itself.
-        kept = _loaded.setdefault(key, fresh)
-        while len(_loaded) > MAX_LOADED:
-            _loaded.popitem(last=False)
+        kept = loaded.setdefault(key, fresh)
+        while len(loaded) > MAX_LOADED:
+            loaded.popitem(last=False)
         return kept
+
+
+def compile_kernel(source: KernelSource, architecture: str, *, output: Output = "cubin") -> Cubin:
+    """Return the kernel as compiled with the most blocks a multiprocessor for which the compiler spills nothing.
+
+    How many registers an operator takes is not known beforehand, least of all a user's. Each attempt is cached.
+
+    Raises
+    ------
+    CompileError, NoCompilerError, CacheError
+        From the compiler.
+    """
+    for text in (source.text, *source.spare):
+        cubin = compile_program(Program(source.entry, text, options=OPTIONS), architecture, output=output)
+        resources = cubin.kernels.get(source.entry)
+        if resources is None or not resources.spill_store_bytes:
+            break
+    return cubin
 
 
 def _load(cubin: Cubin, entry: str) -> LoadedKernel:

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from lowlevel_reduce import layout, policy
-from lowlevel_reduce.bound import BoundReduction, DirectReduction, check_pointer
-from lowlevel_reduce.driver import (
-    BoundKernel,
-    Buffer,
-    Context,
-    Device,
-    Kernel,
-    LaunchConfig,
-    Stream,
-    occupancy,
-)
-from lowlevel_reduce.driver.checks import check_launch
-from lowlevel_reduce.dtypes import COMPENSATED, accumulator_bytes, element_type, numpy_dtype
-from lowlevel_reduce.kernels import SIGNATURE, kernel_sources
-from lowlevel_reduce.loading import LoadedKernel, load_kernel
-from lowlevel_reduce.operators import operator
-from lowlevel_reduce.policy import DeviceFacts, Strategy
+from lowlevel_reduce import layout, operators
+from lowlevel_reduce.allocator import Allocator
+from lowlevel_reduce.bound import BoundReduction, DirectReduction, Extents, check_pointer
+from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Kernel, LaunchConfig, Stream
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.kernels import shape_values, signature
+from lowlevel_reduce.mapping import MappedKernel, Mapping, extents_of, map_rows, map_whole, operator_text
+from lowlevel_reduce.operators import Reduction, Types
+from lowlevel_reduce.policy import Strategy
+from lowlevel_reduce.row_policy import RowStrategy
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "cleared_workspace", "plan"]
 
 
 class Plan:
@@ -41,50 +33,70 @@ class Plan:
     ----------
     op : str
         Name of the operator.
-    shape : tuple of int
-        The array's shape.
+    reduction : Reduction
+        The operator with its options decided.
+    shape, result_shape : tuple of int
+        The array's shape, and that of each result.
     dtype, result_dtype : numpy.dtype
-        Types of the elements and of the result.
+        Types of the elements and of the results.
+    second_dtype : numpy.dtype or None
+        Type of the second array's elements, for operators that have one.
     accumulator : str
         The type in which the tree is folded.
     context : Context
         Where it runs.
-    strategy : Strategy
+    problem : Problem
+        The rows and how they lie.
+    strategy : Strategy or RowStrategy
         How it runs.
     workspace_bytes : int
-        Device memory that a bound launch needs besides input and result: 256 + 16 * ceil(leaves / 8) bytes, a leaf
-        being 4 KiB of input; with the compensated accumulator 32 instead of 16. It grows with the length and depends
-        on nothing else, so a workspace fits every shorter problem.
+        Device memory that a bound launch needs besides inputs and results. For a whole contiguous array, 256 + s *
+        ceil(leaves / 8) bytes, whatever the strategy: a leaf is 4 KiB of input, s is 16 bytes for every 12 bytes of the
+        accumulator or part of them; so a workspace fits every shorter problem. For rows and columns, 0 where each
+        row has a block of its own, else as `RowStrategy.workspace_bytes` says.
     """
 
     def __init__(
         self,
         *,
-        op: str,
+        reduction: Reduction,
+        types: Types,
         shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        result_dtype: np.dtype[Any],
-        accumulator: str,
+        problem: layout.Problem,
+        extents: Extents,
         context: Context,
-        strategy: Strategy,
-        kernels: tuple[LoadedKernel, ...],
-        configs: tuple[LaunchConfig, ...],
+        mapping: Mapping,
     ) -> None:
-        self.op = op
+        self.op = reduction.name
+        self.reduction = reduction
+        self.types = types
         self.shape = shape
-        self.dtype = dtype
-        self.result_dtype = result_dtype
-        self.accumulator = accumulator
+        self.problem = problem
+        self.result_shape = problem.result_shape
+        self.dtype = types.element.dtype
+        self.second_dtype = reduction.second_dtype(types.element)
+        self.result_dtype = types.result_dtype
+        self.accumulator = types.accumulator
         self.context = context
-        self.strategy = strategy
-        self.length = math.prod(shape)
-        self.workspace_bytes = policy.workspace_bytes(
-            _leaves(self.length, element_type(dtype).leaf), accumulator_bytes(accumulator)
-        )
-        self._kernels = kernels
-        self._configs = configs
+        self.strategy = mapping.strategy
+        self.workspace_bytes = mapping.workspace_bytes
+        self._extents = extents
+        self._kernels: tuple[MappedKernel, ...] | None = mapping.kernels
 
-    def bind(self, stream: Any, workspace: Buffer | None = None) -> BoundReduction:
+    @property
+    def results(self) -> int:
+        """How many results a row has; they are stored one plane after the other."""
+        return self.reduction.results
+
+    def bind(
+        self,
+        stream: Any,
+        workspace: Buffer | None = None,
+        *,
+        length: int | None = None,
+        initial: Any = None,
+        allocator: Allocator | None = None,
+    ) -> BoundReduction:
         """Bind the plan to a stream: everything is checked, built and allocated here, so that a call only launches.
 
         Parameters
@@ -95,12 +107,19 @@ class Plan:
             Device memory of `workspace_bytes` or more, aligned to 16 bytes, for this bound launch alone until its last
             launch has run. These bytes are cleared in the stream's order, now. Without one, the memory is allocated
             here and belongs to the bound launch.
+        length : int, optional
+            Device address of a uint64, aligned to 8 bytes: how many elements each row has, read when a launch runs;
+            at most what the plan's shape says, more counts as that. Without it, the plan's shape says it.
+        initial : scalar, optional
+            What the reduction starts from; for a plan that was made with ``initial=True``, and only for that.
+        allocator : Allocator, optional
+            Where the workspace comes from, instead of the driver; it goes back when the bound launch is closed.
 
         Raises
         ------
         ValueError
-            If the plan, the stream or the workspace is closed, the stream is of another context, or the workspace is
-            too small, not aligned, or not memory of this context.
+            If the plan, the stream or the workspace is closed, the stream is of another context, the workspace or the
+            length is too small, not aligned, or not memory of this context, or the initial value lacks or is too much.
         """
         kernels = self._open_kernels()
         stream = Stream.of(stream)
@@ -108,60 +127,70 @@ class Plan:
             raise ValueError(
                 f"the stream is of context {stream.context.handle:#x}, the plan of {self.context.handle:#x}"
             )
-        if workspace is None:
-            workspace = Buffer.allocate(self.workspace_bytes if self.strategy.partials else 0, self.context)
-        elif workspace.size_bytes < self.workspace_bytes:
-            raise ValueError(f"the workspace has {workspace.size_bytes} bytes; this plan needs {self.workspace_bytes}")
-        else:
-            check_pointer(workspace.pointer, self.workspace_bytes, self.context, what="the workspace", alignment=16)
-        if workspace.size_bytes:
-            part = Buffer.from_pointer(workspace.pointer, self.workspace_bytes, context=self.context, owner=workspace)
-            part.fill(0, stream=stream)
-        pointer = workspace.pointer
-        counts = (self.strategy.tiles_per_block, self.strategy.partials)  # the second is for a second pass
-        bound = [
-            BoundKernel(loaded.kernel, config, stream, SIGNATURE, constants=(self.length, pointer, count))
-            for loaded, config, count in zip(kernels, self._configs, counts, strict=False)
-        ]
-        kind = DirectReduction if len(bound) == 1 and not stream.is_default else BoundReduction
-        return kind(
-            bound,
-            stream,
-            workspace,
-            source_bytes=self.length * self.dtype.itemsize,
-            result_bytes=self.result_dtype.itemsize,
-        )
+        if length is not None:
+            check_pointer(length, 8, self.context, what="the length", alignment=8)
+        values = self._values(length or 0, self._initial_words(initial))
+        unused = workspace is None and not self.strategy.partials
+        workspace = cleared_workspace(workspace, 0 if unused else self.workspace_bytes, self.context, stream, allocator)
+        letters = signature("shaped" if isinstance(self.strategy, RowStrategy) else "whole")
+        with closed_on_error(workspace):
+            bound = [
+                BoundKernel(
+                    entry.loaded.kernel,
+                    entry.config,
+                    stream,
+                    letters,
+                    constants=(workspace.pointer, *values(entry.count)),
+                    as_struct=True,
+                )
+                for entry in kernels
+            ]
+            direct = len(bound) == 1 and not stream.is_default and self.second_dtype is None
+            return (DirectReduction if direct else BoundReduction)(bound, stream, workspace, self._extents)
+
+    def _initial_words(self, initial: Any) -> tuple[int, int]:
+        if (initial is None) == self.reduction.has_initial:
+            made = "with" if self.reduction.has_initial else "without"
+            raise ValueError(f"this plan of {self.op} was made {made} an initial value")
+        return self.reduction.initial_words(initial, self.types) if initial is not None else (0, 0)
+
+    def _values(self, length: int, initial: tuple[int, int]) -> Any:
+        """Return a function from a launch's count to the argument's fields after the workspace."""
+        tile = self.strategy.tile if isinstance(self.strategy, RowStrategy) else 1
+        shape = shape_values(self.problem) if isinstance(self.strategy, RowStrategy) else ()
+        return lambda count: (length, self.problem.length, self.problem.rows, count, tile, *initial, *shape)
 
     @property
     def launches(self) -> tuple[tuple[Kernel, LaunchConfig], ...]:
-        """The kernels in launch order, each with its configuration: one, or two for `two_pass`."""
-        return tuple(zip((loaded.kernel for loaded in self._open_kernels()), self._configs, strict=True))
+        """The kernels in launch order, each with its configuration: one, two for `two_pass`, none for no results."""
+        return tuple((entry.loaded.kernel, entry.config) for entry in self._open_kernels())
 
     def describe(self) -> str:
         """Return, in a few lines, what will be launched and why it is so."""
-        chosen, device = self.strategy, self.context.device
+        problem, chosen = self.problem, self.strategy
         lines = [
-            f"{self.op} of {self.shape} {self.dtype} in {self.accumulator} to {self.result_dtype} on {device.name}",
-            f"strategy {chosen.name}: {chosen.tiles} tiles of {chosen.warps} leaves (4 KiB each), workspace "
-            f"{self.workspace_bytes} bytes",
+            f"{self.op} of {self.shape} {self.dtype} in {self.accumulator} to {self.result_shape} {self.result_dtype} "
+            f"on {self.context.device.name}",
+            f"{problem.rows} rows of {problem.length} elements ({problem.kind}), strategy {chosen.name}: "
+            f"{_shared_out(chosen)}, workspace {self.workspace_bytes} bytes",
         ]
-        for loaded, config in zip(self._kernels, self._configs, strict=True):
-            use = loaded.resources
+        for entry in self._kernels or ():
+            config, use = entry.config, entry.loaded.resources
             programmatic = ", may start before its predecessor ends" if config.programmatic_stream_serialization else ""
             cluster = f" in clusters of {config.cluster_blocks}" if config.cluster else ""
             resources = f", {use.registers} registers, {use.shared_bytes} bytes of shared memory" if use else ""
             lines.append(
-                f"{loaded.kernel.name}: {config.grid_blocks} blocks{cluster} of {config.block_threads} threads"
+                f"{entry.loaded.kernel.name}: {config.grid_blocks} blocks{cluster} of {config.block_threads} threads"
                 f"{resources}{programmatic}"
             )
         return "\n".join(lines)
 
     def close(self) -> None:
         """Let go of the kernels; bound launches that exist keep theirs. A second call does nothing."""
-        self._kernels = ()
+        self._kernels = None
 
-    def _open_kernels(self) -> tuple[LoadedKernel, ...]:
-        if not self._kernels:
+    def _open_kernels(self) -> tuple[MappedKernel, ...]:
+        if self._kernels is None:
             raise ValueError("the plan is closed")
         return self._kernels
 
@@ -177,117 +206,144 @@ class Plan:
         return f"<Plan {self.op} {self.shape} {self.dtype} {self.strategy.name}>"
 
 
+def cleared_workspace(
+    given: Buffer | None, size_bytes: int, context: Context, stream: Stream, allocator: Allocator | None = None
+) -> Buffer:
+    """Return a workspace of that size, cleared in the stream's order: the caller's, checked, or one made here."""
+    if given is not None and allocator is not None:
+        raise ValueError("a bound launch takes a workspace or an allocator for it, not both")
+    if allocator is not None:
+        workspace = allocator.allocate(size_bytes, stream, what="the workspace")
+    elif given is None:
+        workspace = Buffer.allocate(size_bytes, context)
+    else:
+        if given.size_bytes < size_bytes:
+            raise ValueError(f"the workspace has {given.size_bytes} bytes; this plan needs {size_bytes}")
+        if size_bytes:
+            check_pointer(given.pointer, size_bytes, context, what="the workspace", alignment=16)
+        # Borrowed: closing it does not free the caller's memory.
+        workspace = Buffer.from_pointer(given.pointer, size_bytes, context=context, owner=given)
+    if size_bytes:
+        with closed_on_error(workspace):
+            workspace.fill(0, stream=stream)
+    return workspace
+
+
+@contextmanager
+def closed_on_error(buffer: Buffer) -> Iterator[None]:
+    """Close `buffer` if the block raises: now, not when the traceback has gone."""
+    try:
+        yield
+    except BaseException:
+        buffer.close()
+        raise
+
+
+def _shared_out(chosen: Strategy | RowStrategy) -> str:
+    if isinstance(chosen, Strategy):
+        return f"{chosen.tiles} tiles of {chosen.warps} leaves (4 KiB each)"
+    return f"{chosen.parts} blocks share a row" if chosen.parts > 1 else "every row in one block"
+
+
 def plan(
-    op: str = "sum",
+    op: str | Reduction = "sum",
     *,
     shape: int | Sequence[int],
     dtype: Any,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+    strides_bytes: Sequence[int] | None = None,
+    second_strides_bytes: Sequence[int] | None = None,
     accumulate: str | None = None,
     result_dtype: Any = None,
+    where: bool = False,
+    initial: bool = False,
     context: Context | None = None,
     strategy: str | None = None,
     cluster: int | None = None,
     block_threads: int | None = None,
+    **options: Any,
 ) -> Plan:
-    """Compile and map a reduction of all elements of arrays of one shape.
+    """Compile and map a reduction of arrays of one shape over some of their axes.
 
     Parameters
     ----------
-    op : str
-        Name of the operator.
+    op : str or Operator
+        The operator, or its name.
     shape : int or sequence of int
-        Shape of the array, contiguous in C order.
+        Shape of the array.
     dtype : dtype
         Type of the elements.
+    axis, keepdims, strides_bytes, second_strides_bytes
+        As for `layout.problem_of`: by default all axes of a C-contiguous array; a second array lies like the first.
     accumulate : str, optional
         The accumulator, as for `lowlevel_reduce.tree.reduce`.
     result_dtype : dtype, optional
-        Type of the result; by default the input's for floats, 64 bits for integers.
+        Type of the results; by default what NumPy's function gives.
+    where : bool
+        Whether a second array of bool says which elements take part.
+    initial : bool
+        Whether binding will give a value to start from.
     context : Context, optional
         Where; by default the current context, else the primary one of device 0.
     strategy : str, optional
-        "block", "cluster", "tiles", "two_pass" or "cooperative". By default what is fastest, or what the environment
-        variable LOWLEVEL_REDUCE_STRATEGY names. All give the same bits.
+        For a whole contiguous array "block", "cluster", "tiles", "two_pass" or "cooperative", else "short_rows",
+        "rows", "batch" or "columns". By default what is fastest, or, for whole arrays, what the environment variable
+        LOWLEVEL_REDUCE_STRATEGY names. All give the same bits.
     cluster : int, optional
         Blocks in a cluster, for "cluster" and "tiles": 1, 2, 4, 8 or 16.
     block_threads : int, optional
         Threads in a block: 256, 512 or 1024 for "tiles" and "two_pass", 256 or 512 for "cooperative", 32 to 512 for
         "block" and "cluster".
+    **options
+        `nan`, `ddof`, `last`, `map`: as for `lowlevel_reduce.reduce`.
 
     Raises
     ------
     TypeError, ValueError
-        If shape, dtype, strategy, cluster or block make no sense.
+        If shape, axes, dtype, options, strategy, cluster or block make no sense, or rows have no elements and the
+        operator has no result for that.
     UnsupportedError
         If the type cannot be reduced so, or the device lacks what the strategy needs.
     CompileError, NoCompilerError, NoDriverError, CacheError
         If the kernel cannot be compiled, run or cached.
     """
     shape = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    element, operation = element_type(dtype), operator(op)
-    accumulator = element.accumulator(accumulate)
-    result = element.result_type(result_dtype, accumulate)
-    problem = layout.whole_array(shape, element.itemsize)
+    element = element_type(dtype)
+    reduction = operators.resolve(op, where=where, initial=initial, **options)
+    types = reduction.types(element, accumulate, result_dtype)
+    second = reduction.second_dtype(element)
+    second_itemsize = second.itemsize if second is not None else 0
+    if second is not None and second_strides_bytes is None:
+        second_strides_bytes = layout.contiguous_strides(shape, second_itemsize)
+    problem = layout.problem_of(
+        shape,
+        element.itemsize,
+        axis=axis,
+        keepdims=keepdims,
+        strides_bytes=strides_bytes,
+        second_strides_bytes=second_strides_bytes if second is not None else None,
+        second_itemsize=second_itemsize,
+    )
+    if problem.length == 0 and not reduction.has_initial:
+        reduction.empty_results(types)  # raises where there is none
     context = context or Context.current_or_primary()
-    device = context.device
-    chosen = policy.choose(
-        _leaves(problem.length, element.leaf),
-        _facts(context),
-        strategy=strategy or os.environ.get("LOWLEVEL_REDUCE_STRATEGY") or None,
-        cluster=cluster,
-        block_threads=block_threads,
-        wide_accumulator=accumulator == COMPENSATED,
-    )
-    label = f"{op}_{element.name}_{accumulator}_{result}"
-    sources = kernel_sources(label, operation.c_type(element, accumulator, result), chosen)
-    kernels = tuple(load_kernel(source, device.architecture) for source in sources)
+    text = operator_text(reduction, types)
+    if problem.kind == "whole":
+        strategy = strategy or os.environ.get("LOWLEVEL_REDUCE_STRATEGY") or None
+        mapping = map_whole(
+            problem, reduction, types, text, context, strategy=strategy, cluster=cluster, block_threads=block_threads
+        )
+    else:
+        if cluster is not None or block_threads is not None:
+            raise ValueError("cluster and block_threads go with the reduction of a whole contiguous array")
+        mapping = map_rows(problem, types, text, context, strategy)
     return Plan(
-        op=op,
+        reduction=reduction,
+        types=types,
         shape=shape,
-        dtype=element.dtype,
-        result_dtype=numpy_dtype(result),
-        accumulator=accumulator,
+        problem=problem,
+        extents=extents_of(problem, reduction, types, shape, second_strides_bytes),
         context=context,
-        strategy=chosen,
-        kernels=kernels,
-        configs=_configs(chosen, kernels, context, device),
+        mapping=mapping,
     )
-
-
-def _leaves(length: int, leaf: int) -> int:
-    return -(-length // leaf)
-
-
-def _facts(context: Context) -> DeviceFacts:
-    device = context.device
-    return DeviceFacts(
-        compute_capability=device.compute_capability,
-        multiprocessors=context.multiprocessor_count,
-        clusters=device.supports_clusters,
-        cooperative=device.supports_cooperative_launch,
-    )
-
-
-def _configs(
-    chosen: Strategy, kernels: tuple[LoadedKernel, ...], context: Context, device: Device
-) -> tuple[LaunchConfig, ...]:
-    """Return a launch configuration for each kernel, checked against kernel, device and context."""
-    if chosen.cluster > policy.PORTABLE_CLUSTER:
-        kernels[0].kernel.allow_non_portable_cluster(device)
-    blocks = chosen.blocks
-    if blocks is None:
-        fit = occupancy.max_cooperative_blocks(kernels[0].kernel, chosen.block_threads, context=context)
-        blocks = min(chosen.tiles, fit)
-    first = LaunchConfig(
-        blocks,
-        chosen.block_threads,
-        cluster=chosen.cluster if chosen.cluster > 1 else None,
-        cooperative=chosen.name == "cooperative",
-        programmatic_stream_serialization=chosen.programmatic,
-    )
-    configs = [first]
-    if len(kernels) > 1:
-        configs.append(LaunchConfig(1, chosen.block_threads, programmatic_stream_serialization=chosen.programmatic))
-    for loaded, config in zip(kernels, configs, strict=True):
-        check_launch(loaded.kernel, config, context)
-    return tuple(configs)

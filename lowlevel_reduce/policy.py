@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from lowlevel_reduce.errors import UnsupportedError
 
-__all__ = ["STRATEGIES", "DeviceFacts", "Strategy", "choose", "workspace_bytes"]
+__all__ = ["STRATEGIES", "DeviceFacts", "Strategy", "choose", "slot_bytes", "workspace_bytes"]
 
 STRATEGIES = ("block", "cluster", "tiles", "two_pass", "cooperative")
 
@@ -95,8 +95,12 @@ def workspace_bytes(leaves: int, accumulator_bytes: int) -> int:
 
     A slot of s bytes holds a partial: 16, or 32 for an accumulator of more than 12 bytes.
     """
-    slot_bytes = SLOT_BYTES * -(-accumulator_bytes // SLOT_PAYLOAD_BYTES)
-    return HEADER_BYTES + slot_bytes * -(-max(leaves, 1) // MIN_TILE_LEAVES)
+    return HEADER_BYTES + slot_bytes(accumulator_bytes) * -(-max(leaves, 1) // MIN_TILE_LEAVES)
+
+
+def slot_bytes(accumulator_bytes: int) -> int:
+    """Return what a partial takes in a workspace: units of 16 bytes, 12 of each for the accumulator."""
+    return SLOT_BYTES * -(-accumulator_bytes // SLOT_PAYLOAD_BYTES)
 
 
 def choose(
@@ -107,6 +111,7 @@ def choose(
     cluster: int | None = None,
     block_threads: int | None = None,
     wide_accumulator: bool = False,
+    small_elements: bool = False,
 ) -> Strategy:
     """Choose how to reduce `leaves` leaves of 4 KiB on a device.
 
@@ -119,7 +124,9 @@ def choose(
     strategy, cluster, block_threads : optional
         What to force: the name, the blocks in a cluster (1, 2, 4, 8 or 16), the threads in a block.
     wide_accumulator : bool
-        Whether the accumulator is the compensated pair, whose folds need more registers.
+        Whether the operator needs many registers.
+    small_elements : bool
+        Whether elements have one or two bytes: then it needs still more.
 
     Raises
     ------
@@ -137,7 +144,7 @@ def choose(
     _check_cluster(name, blocks_per_cluster, facts)
     if name == "cooperative" and not facts.cooperative:
         raise UnsupportedError("strategy 'cooperative' needs a device that can launch cooperative grids")
-    resident_blocks = _resident_blocks(name, warps, facts, wide_accumulator)
+    resident_blocks = _resident_blocks(name, warps, facts, wide_accumulator, small_elements)
     mapped = _mapped(name, leaves, warps, blocks_per_cluster)
     programmatic = name != "cooperative" and facts.compute_capability >= (9, 0)
     return replace(mapped, resident_blocks=resident_blocks, programmatic=programmatic)
@@ -200,7 +207,7 @@ _WITHOUT_CLUSTERS = (
 )
 # Not measured: compute capability 10.0 and newer, where a thread is given more registers and so tiles have 8 warps.
 _NEWER = (*_WITH_CLUSTERS[:5], _Row(float("inf"), "tiles", 8, 1))
-_WIDE_WARPS = 8  # pairs take up to 250 registers a thread: no room for more threads in a block
+_WIDE_WARPS = 8  # wide accumulators take 128 registers a thread and more: no room for more threads in a block
 
 
 def _fastest(leaves: int, facts: DeviceFacts) -> _Row:
@@ -258,10 +265,13 @@ def _registers(name: str, facts: DeviceFacts) -> int:
     return 64 if facts.compute_capability < (10, 0) else 96  # for newer devices the compiler needs more; not measured
 
 
-def _resident_blocks(name: str, warps: int, facts: DeviceFacts, wide_accumulator: bool) -> int:
+def _resident_blocks(name: str, warps: int, facts: DeviceFacts, wide_accumulator: bool, small_elements: bool) -> int:
     """Blocks a multiprocessor shall hold: what bounds the registers of a thread; pairs take what they need."""
-    if wide_accumulator or name in {"block", "cluster"}:
+    if name in {"block", "cluster"}:
         return 1
+    if wide_accumulator:
+        # 128 registers, or all that a thread can have.
+        return 2 if name in {"tiles", "two_pass"} and not small_elements else 1
     return max(1, REGISTERS_PER_MULTIPROCESSOR // (_registers(name, facts) * warps * WARP))
 
 

@@ -208,8 +208,14 @@ def _compile_error(name: str, log: str, texts: Mapping[str, str]) -> CompileErro
     if first is None:  # an option, or the assembler: there is no line of CUDA C++ to show
         return CompileError(name, log, None, None, None)
     file, line = first["file"], int(first["line"])
-    lines = texts.get(file, "").split("\n")
+    lines = texts[file].split("\n") if file in texts else _lines_of(file, "\n".join(texts.values()))
     return CompileError(name, log, file, line, lines[line - 1] if line <= len(lines) else None)
+
+
+def _lines_of(file: str, text: str) -> list[str]:
+    """Return the lines that a ``#line 1`` directive in `text` declares to be that file's."""
+    found = re.search(rf'^#line 1 "{re.escape(file)}"\n(.*?)(?=^#line |\Z)', text, re.MULTILINE | re.DOTALL)
+    return found[1].split("\n") if found else []
 
 
 def _unknown_architecture(architecture: str) -> UnsupportedError:

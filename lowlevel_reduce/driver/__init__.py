@@ -10,7 +10,7 @@ from lowlevel_reduce.driver.binding import available, version, why_unavailable
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.device import Device
 from lowlevel_reduce.driver.event import Event
-from lowlevel_reduce.driver.graph import Graph, GraphExec
+from lowlevel_reduce.driver.graph import Graph, GraphExec, KernelNode
 from lowlevel_reduce.driver.launch import (
     AccessPolicyWindow,
     BoundKernel,
@@ -22,6 +22,7 @@ from lowlevel_reduce.driver.launch import (
 )
 from lowlevel_reduce.driver.library import Kernel, Library
 from lowlevel_reduce.driver.memory import Buffer, PointerInfo, pointer_info
+from lowlevel_reduce.driver.pool import MemoryPool, PoolStatistics
 from lowlevel_reduce.driver.stream import Stream
 
 __all__ = [
@@ -34,10 +35,13 @@ __all__ = [
     "Graph",
     "GraphExec",
     "Kernel",
+    "KernelNode",
     "LaunchCompletionEvent",
     "LaunchConfig",
     "Library",
+    "MemoryPool",
     "PointerInfo",
+    "PoolStatistics",
     "ProgrammaticEvent",
     "Stream",
     "available",

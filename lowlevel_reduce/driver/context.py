@@ -1,4 +1,4 @@
-"""Contexts: borrowed, retained or created, and pushed for the length of a block."""
+"""Contexts: borrowed, retained, created or green, and pushed for the length of a block."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.device import Device
+from lowlevel_reduce.driver.green import create_green, destroy_green, green_of_current
 from lowlevel_reduce.driver.handle import Handle, Life
 from lowlevel_reduce.errors import CudaError, ReduceError, UnsupportedError
 
@@ -15,22 +16,24 @@ __all__ = ["Context", "current_handle"]
 
 
 class Context(Handle):
-    """A CUDA context. Make one with `current`, `primary`, `create` or `from_handle`.
+    """A CUDA context. Make one with `current`, `primary`, `create`, `green` or `from_handle`.
 
     Making one never changes what is current; `pushed` does, for the length of a ``with`` block. A ``with`` block
     over the context itself closes it, as with every handle.
 
-    Close what was made in a context before the context: what is left dies with a created context, and is left to the
-    driver with a primary one.
+    Close what was made in a context before the context: what is left dies with a created context, and with a primary
+    one that nobody else retains.
     """
 
-    __slots__ = ("_device", "_identity", "_life")
+    __slots__ = ("_device", "_green", "_identity", "_life", "_primary")
 
     _noun = "context"
 
     _device: Device | None
+    _green: int | None
     _identity: int
     _life: Life
+    _primary: int | None
 
     @classmethod
     def current(cls) -> Context | None:
@@ -49,7 +52,7 @@ class Context(Handle):
         device = Device.of(device)
         handle = int(binding.call("cuDevicePrimaryCtxRetain", device.handle))
         life = Life()
-        release = functools.partial(_release, binding.selected(), life, "cuDevicePrimaryCtxRelease", device.handle)
+        release = functools.partial(_release_primary, binding.selected(), life, device.handle)
         return cls._of(handle, release, None, life, device)
 
     @classmethod
@@ -78,11 +81,40 @@ class Context(Handle):
         )
 
     @classmethod
+    def green(cls, device: Device | int, sm_count: int) -> Context:
+        """Create a green context: a share of the multiprocessors of `device`, and the memory of its primary context.
+
+        It is not current anywhere, and one thread at a time may have it current. ``close()`` destroys it; its streams
+        do not die with it, so close them first. The driver retains the primary context as long as it lives.
+
+        Parameters
+        ----------
+        device : Device or int
+            Where.
+        sm_count : int
+            The least number of multiprocessors. The driver rounds up to what it can set apart (on compute capability
+            9.0 to a multiple of 8): see `multiprocessor_count`. Shares of two calls may overlap.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `sm_count` is no positive integer.
+        UnsupportedError
+            If the device has fewer multiprocessors, or no green contexts, or the driver is older than CUDA 12.4.
+        """
+        device = Device.of(device)
+        green, handle = create_green(device, sm_count)
+        life = Life()
+        self = cls._of(handle, functools.partial(_end_green, binding.selected(), life, green), None, life, device)
+        self._green = green
+        return self
+
+    @classmethod
     def from_handle(cls, handle: int, owner: Any = None) -> Context:
         """Borrow somebody's ``CUcontext``; `owner` is kept alive, and the context is never destroyed here."""
         if not int(handle):
             raise ValueError("a null handle is no context")
-        return cls._of(int(handle), None, owner, Life(), None)
+        return cls._of(int(handle), None, owner, Life(borrowed=True), None)
 
     @classmethod
     def _of(cls, handle: int, release: Any, owner: Any, life: Life, device: Device | None) -> Context:
@@ -90,6 +122,8 @@ class Context(Handle):
         self._life = life
         self._identity = handle
         self._device = device
+        self._green = None if release is None else 0  # of a borrowed one the driver is asked, when it matters
+        self._primary = None
         self._adopt(handle, release, owner)
         return self
 
@@ -124,6 +158,36 @@ class Context(Handle):
             if error.name not in ("CUDA_ERROR_NOT_SUPPORTED", "CUDA_ERROR_INVALID_RESOURCE_TYPE"):
                 raise
             return self.device.multiprocessor_count
+
+    @property
+    def green_handle(self) -> int:
+        """The ``CUgreenCtx`` that this context stands for; 0 for any other context."""
+        if self._green is None:
+            with self.pushed():
+                self._green = green_of_current()
+        return self._green
+
+    @property
+    def is_green(self) -> bool:
+        """Whether it is a green context, also if somebody else made it."""
+        return bool(self.green_handle)
+
+    def reaches(self, context_handle: int) -> bool:
+        """Tell whether memory of the context `context_handle` can be used in this one, without copying.
+
+        That is this context itself, and for a green context the primary one of its device, whose memory it shares.
+        """
+        if context_handle == self.handle:
+            return True
+        return self.is_green and context_handle == self._primary_handle()
+
+    def _primary_handle(self) -> int:
+        if self._primary is None:
+            # A green context keeps the primary one alive, so retaining it for a moment creates and ends nothing.
+            device = self.device.handle
+            self._primary = int(binding.call("cuDevicePrimaryCtxRetain", device))
+            binding.call("cuDevicePrimaryCtxRelease", device)
+        return self._primary
 
     def synchronize(self) -> None:
         """Block until all work of this context is done."""
@@ -221,3 +285,16 @@ def _create(flags: int, device: int) -> Any:
 def _release(implementation: binding.Implementation, life: Life, name: str, handle: int) -> None:
     life.over = True
     implementation.call(name, handle)
+
+
+def _release_primary(implementation: binding.Implementation, life: Life, device: int) -> None:
+    life.over = True
+    implementation.call("cuDevicePrimaryCtxRelease", device)
+    # Others may retain it too, as the CUDA runtime does; then it lives on, and what was made in it is still to release.
+    _, active = implementation.call("cuDevicePrimaryCtxGetState", device)
+    life.over = not active
+
+
+def _end_green(implementation: binding.Implementation, life: Life, green: int) -> None:
+    life.over = True
+    destroy_green(implementation, green)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import uuid
 from typing import Any
 
@@ -181,15 +180,16 @@ class Device:
         return f"Device({self.ordinal})"
 
 
-# Facts about a device do not change while the process lives. They are keyed by the implementation, which may.
-@functools.cache
+# Facts about a device do not change while the process lives. They are kept with the implementation, which may.
 def _fact(implementation: binding.Implementation, name: str, *args: Any) -> Any:
-    return implementation.call(name, *args)
+    key = ("device", name, *args)
+    if key not in implementation.kept:
+        implementation.kept[key] = implementation.call(name, *args)
+    return implementation.kept[key]
 
 
-@functools.cache
 def _attribute(implementation: binding.Implementation, handle: int, name: str) -> int:
     attribute = getattr(binding.native().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}", None)
     if attribute is None:
         raise ValueError(f"{binding.bindings_version()} knows no device attribute {name!r}")
-    return int(implementation.call("cuDeviceGetAttribute", attribute, handle))
+    return int(_fact(implementation, "cuDeviceGetAttribute", attribute, handle))

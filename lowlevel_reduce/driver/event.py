@@ -45,8 +45,10 @@ class Event(Handle):
         flags = (0 if timing else _DISABLE_TIMING) | (_BLOCKING_SYNC if blocking_sync else 0)
         with context.pushed():
             handle = int(binding.call("cuEventCreate", flags))
-        release = functools.partial(_destroy, binding.selected(), context.life, handle)
-        return cls._of(handle, release, None, context, timing)
+            release = functools.partial(_destroy, binding.selected(), context.life, handle)
+            # Inside the block, so that the event has an owner even if the block's end is refused.
+            self = cls._of(handle, release, None, context, timing)
+        return self
 
     @classmethod
     def from_handle(cls, handle: int, *, context: Context | None = None, owner: Any = None) -> Event:

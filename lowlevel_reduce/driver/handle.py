@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from lowlevel_reduce.driver import binding
-from lowlevel_reduce.errors import CudaError
+from lowlevel_reduce.errors import CudaError, ReduceError
 
-__all__ = ["Handle", "Life"]
+__all__ = ["Handle", "Life", "User", "within"]
 
 Self = TypeVar("Self", bound="Handle")
 
@@ -25,16 +27,84 @@ _GONE = frozenset(
 )
 
 
+_NO_CONTEXT = frozenset({"CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_CONTEXT_IS_DESTROYED", "CUDA_ERROR_INVALID_VALUE"})
+
+
+@contextmanager
+def within(implementation: binding.Implementation, context: int) -> Iterator[None]:
+    """Have `context` current for the length of a release.
+
+    A push or a pop that is refused is tried once more: without the push nothing would be released, and without the pop
+    the context would stay on the caller's stack. The refusal is raised all the same, when everything is done.
+    """
+    refusals: list[CudaError] = []
+    _twice(implementation, refusals, "cuCtxPushCurrent", context)
+    try:
+        yield
+    finally:
+        _twice(implementation, refusals, "cuCtxPopCurrent")
+    if refusals:
+        raise refusals[0]
+
+
+def _twice(implementation: binding.Implementation, refusals: list[CudaError], name: str, *args: Any) -> Any:
+    try:
+        return implementation.call(name, *args)
+    except CudaError as error:
+        refusals.append(error)
+        return implementation.call(name, *args)
+
+
 class Life:
     """Whether a context still lives: shared by the context and the releases of all that was made in it.
 
-    What was made in a created context dies with it, so its release must not touch the driver afterwards.
+    What was made in a created context dies with it, so its release must not touch the driver afterwards. The end of a
+    borrowed context is its owner's doing, and nobody tells: its number tells it from another one at the same address.
     """
 
-    __slots__ = ("over",)
+    __slots__ = ("borrowed", "number", "over")
 
-    def __init__(self) -> None:
+    def __init__(self, *, borrowed: bool = False) -> None:
         self.over = False
+        self.borrowed = borrowed
+        self.number: int | None = None
+
+    def note(self, implementation: binding.Implementation, context: int) -> None:
+        """Remember a borrowed context's number, before the first thing is made in it that will have to be released."""
+        if self.borrowed and self.number is None:
+            self.number = int(implementation.call("cuCtxGetId", context))
+
+    def ended(self, implementation: binding.Implementation, context: int) -> bool:
+        """Say whether the context is gone; asks the driver for a borrowed one."""
+        if not self.over and self.number is not None:
+            try:
+                self.over = int(implementation.call("cuCtxGetId", context)) != self.number
+            except CudaError as error:
+                self.over = error.name in _NO_CONTEXT
+                if not self.over:  # taken for alive, since what is not released would be lost
+                    _report(error)
+        return self.over
+
+
+class User(Protocol):
+    """What makes driver calls with a handle that it does not ask for each time: a bound launch."""
+
+    def halt(self, reason: str) -> bool:
+        """Refuse every later call with `reason`; False, and nothing has changed, if a call is under way."""
+
+    def resume(self) -> None:
+        """Take back `halt`."""
+
+
+_users_lock = threading.Lock()
+
+
+def _new_lock() -> None:
+    global _users_lock  # noqa: PLW0603 - another thread of the parent may have held it at the fork
+    _users_lock = threading.Lock()
+
+
+binding.after_fork(_new_lock)
 
 
 class Handle:
@@ -43,13 +113,14 @@ class Handle:
     A borrowed handle is the same class without a release. It keeps `owner`, whatever holds the driver object, alive.
     """
 
-    __slots__ = ("__weakref__", "_finalizer", "_handle", "_owner", "_release")
+    __slots__ = ("__weakref__", "_finalizer", "_handle", "_owner", "_release", "_users")
 
     _noun: ClassVar[str] = "handle"
 
     _handle: int | None
     _owner: Any
     _release: Callable[[], None] | None
+    _users: weakref.WeakSet[Any]
 
     def _adopt(self, handle: int, release: Callable[[], None] | None, owner: Any = None) -> None:
         # `release` must not refer to self, or the finalizer would keep its own object alive.
@@ -89,16 +160,47 @@ class Handle:
     def close(self) -> None:
         """Release the driver object if it is owned; a second call does nothing.
 
+        Bound launches that use it refuse every later call. In a forked child nothing is released: it is the parent's.
+
         Raises
         ------
+        ReduceError
+            If another thread is in a call of a bound launch that uses it; the handle stays open.
         CudaError
             If the driver refuses; the handle is closed all the same.
         """
-        self._handle = None
-        self._owner = None
+        with self._users_halted():
+            self._handle = None
+            self._owner = None
         # detach() answers once, so two threads cannot both release.
-        if self._finalizer is not None and self._finalizer.detach() is not None and self._release is not None:
+        detached = None if self._finalizer is None else self._finalizer.detach()
+        if detached is not None and self._release is not None and not detached[2][0].forked:
             self._release()
+
+    def serve(self, user: User) -> None:
+        """Tell of a user, which is halted when this is closed, and not kept alive.
+
+        Raises
+        ------
+        ValueError
+            If it is closed.
+        """
+        with _users_lock:
+            _ = self.handle
+            if not hasattr(self, "_users"):
+                self._users = weakref.WeakSet()
+            self._users.add(user)
+
+    @contextmanager
+    def _users_halted(self) -> Iterator[None]:
+        """Halt all users for what the block does; none, if one of them is in a call."""
+        with _users_lock, contextlib.ExitStack() as undo:
+            for user in tuple(getattr(self, "_users", ())):
+                if not user.halt(f"{self._noun} is closed"):
+                    raise ReduceError(f"{self._noun} cannot be closed: another thread is in a launch that uses it")
+                undo.callback(user.resume)
+            yield
+            undo.pop_all()
 
     def __enter__(self: Self) -> Self:
         return self
@@ -115,6 +217,8 @@ class Handle:
 
 def _quietly(implementation: binding.Implementation, release: Callable[[], None]) -> None:
     """Release what was never closed; runs in the garbage collector or at interpreter exit, and so never raises."""
+    if implementation.forked:  # what a forked child inherited is its parent's
+        return
     try:
         with _relaxed(implementation):
             release()
@@ -127,11 +231,14 @@ def _relaxed(implementation: binding.Implementation) -> Iterator[None]:
     # The collector may run inside somebody's stream capture on this thread, where freeing memory would invalidate
     # the capture: the relaxed mode says that it is no part of it.
     relaxed = binding.native().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    before = implementation.call("cuThreadExchangeStreamCaptureMode", relaxed)
+    refusals: list[CudaError] = []
+    before = _twice(implementation, refusals, "cuThreadExchangeStreamCaptureMode", relaxed)
     try:
         yield
     finally:
-        implementation.call("cuThreadExchangeStreamCaptureMode", before)
+        _twice(implementation, refusals, "cuThreadExchangeStreamCaptureMode", before)
+    if refusals:
+        raise refusals[0]
 
 
 def _report(error: Exception) -> None:
@@ -139,4 +246,6 @@ def _report(error: Exception) -> None:
         return
     import logging  # noqa: PLC0415 - only a failure pays for it
 
-    logging.getLogger("lowlevel_reduce").warning("a handle that was never closed could not be released: %s", error)
+    # The text alone: a log that kept the error would keep, through its traceback, all that the callers hold.
+    text = str(error)
+    logging.getLogger("lowlevel_reduce").warning("a handle that was never closed could not be released: %s", text)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import struct
+import threading
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.attributes import AccessPolicyWindow, LaunchCompletionEvent, ProgrammaticEvent
@@ -14,6 +17,7 @@ from lowlevel_reduce.driver.config import LaunchConfig, native_config
 from lowlevel_reduce.driver.context import Context, current_handle
 from lowlevel_reduce.driver.library import Kernel
 from lowlevel_reduce.driver.stream import Stream
+from lowlevel_reduce.errors import NoDriverError, ReduceError
 
 __all__ = [
     "AccessPolicyWindow",
@@ -32,6 +36,41 @@ __all__ = [
 # One 8-byte slot an argument: the driver reads as many bytes of a slot as the kernel's parameter has, from its start.
 _SLOT = {"Q": "Q", "q": "q", "d": "d", "I": "I4x", "i": "i4x", "f": "f4x"}
 
+_IN_CHILD = "this bound launch was made before a fork: the CUDA driver cannot be used in the child"
+_AT_EXIT = "the interpreter is exiting"
+
+# Every bound launch, to be halted before handles are released at exit, and in a forked child.
+_bound: weakref.WeakSet[BoundKernel] = weakref.WeakSet()
+_bound_lock = threading.Lock()
+_at_exit = False
+
+
+def _remember(bound: BoundKernel) -> None:
+    global _at_exit  # noqa: PLW0603 - registered once
+    with _bound_lock:
+        _bound.add(bound)
+        if not _at_exit:
+            # Now, not at import: handles exist, so their release at exit is registered, and what comes later runs
+            # first.
+            _at_exit = True
+            atexit.register(_halt_all, _AT_EXIT)
+
+
+def _halt_all(reason: str) -> None:
+    for bound in tuple(_bound):
+        bound.halt(reason)
+
+
+def _in_child() -> None:
+    global _bound_lock  # noqa: PLW0603 - another thread of the parent may have held it
+    _bound_lock = threading.Lock()
+    for bound in tuple(_bound):
+        bound.halt(_IN_CHILD)
+        bound._halted = _IN_CHILD  # also one that a thread of the parent was in a call of
+
+
+binding.after_fork(_in_child)
+
 
 class BoundKernel:
     """A kernel bound to a configuration, a stream and the types of its arguments; calling it launches once.
@@ -42,8 +81,9 @@ class BoundKernel:
     Kernel, library and stream are kept alive. What the arguments point to, and events among the attributes, are the
     caller's to keep until the launch has run.
 
-    Not re-entrant: the arguments of a call lie in memory of this object until the driver has copied them, so threads
-    that launch at the same time need one each.
+    One thread at a time: the arguments of a call lie in memory of this object until the driver has copied them. A call
+    that begins while another one is under way is refused, and so is closing the stream, the library or the context;
+    threads that launch at the same time need a bound launch each.
 
     Parameters
     ----------
@@ -58,6 +98,8 @@ class BoundKernel:
         "d" double, "f" float.
     constants : sequence of numbers
         Values of the last arguments, the same in every launch: they are packed here, and a call passes the others.
+    as_struct : bool
+        Whether the kernel takes all of them as one struct, passed by value, whose fields are 8 bytes each.
 
     Raises
     ------
@@ -69,8 +111,11 @@ class BoundKernel:
     """
 
     __slots__ = (
+        "__weakref__",
         "_context",
         "_function",
+        "_halted",
+        "_idle",
         "_launch",
         "_library",
         "_native",
@@ -92,6 +137,7 @@ class BoundKernel:
         signature: str,
         *,
         constants: Sequence[float] = (),
+        as_struct: bool = False,
     ) -> None:
         self.kernel = kernel
         self.config = config
@@ -102,7 +148,7 @@ class BoundKernel:
         # The driver takes the context from the stream, save for a default one, which stands for the current context.
         self._context: Context | None = context if stream.is_default else None
         self._library = kernel.library
-        self._function = kernel.function
+        self._function = kernel.function_in(context)
         self._native = native_config(config, stream.handle)
         count = len(signature)
         passed = count - len(constants)
@@ -112,9 +158,17 @@ class BoundKernel:
         struct.pack_into(_layout(signature[passed:]), self._slots, 8 * passed, *constants)
         self._pack = struct.Struct(_layout(signature[:passed])).pack_into
         first = ctypes.addressof(self._slots)
-        self._pointers = (ctypes.c_void_p * count)(*(first + 8 * i for i in range(count)))
+        arguments = 1 if as_struct else count
+        self._pointers = (ctypes.c_void_p * arguments)(*(first + 8 * i for i in range(arguments)))
         self._pointers_address = ctypes.addressof(self._pointers) if count else 0
-        self._launch = binding.function("cuLaunchKernelEx")
+        self._launch = binding.prebuilt("cuLaunchKernelEx", self._native, self._function, self._pointers_address, 0)
+        # The slots are here while no call is under way. list.pop and list.append are atomic, with and without the GIL,
+        # and cost a third of taking and giving back a lock.
+        self._idle = [memoryview(self._slots).cast("B").cast("Q")]
+        self._halted: str | None = None
+        for handle in (stream, self._library, *(() if context.is_borrowed else (context,))):
+            handle.serve(self)
+        _remember(self)
 
     @property
     def stream(self) -> Stream:
@@ -127,53 +181,102 @@ class BoundKernel:
         Raises
         ------
         ValueError
-            If the library or the stream was closed.
+            If the library, the stream or its context was closed.
+        ReduceError
+            If another call of this object is under way.
         struct.error
             If the arguments are too many, too few, or not of the signature's types; nothing is launched.
         CudaError
             If the driver refuses the launch, or a sticky error of an earlier one surfaces.
         """
-        # Private attributes, not the properties that raise: this is the hot path, 3 µs with the driver's own 2.9.
-        if self._library._handle is None or self._stream._handle is None:
-            self._refuse()
-        self._pack(self._slots, 0, *values)
-        if self._context is not None:
-            self._launch_in(self._context)
-            return
-        code = self._launch(self._native, self._function, self._pointers_address, 0)[0]
+        try:
+            slots = self._idle.pop()
+        except IndexError:
+            self.refuse()
+        try:
+            self._pack(slots, 0, *values)
+            code = self._launch() if self._context is None else self._launch_in(self._context)
+        finally:
+            self._idle.append(slots)
         if code:
             binding.raise_for("cuLaunchKernelEx", code)
 
-    def _launch_in(self, context: Context) -> None:
+    def _launch_in(self, context: Context) -> int:
         if current_handle() == context.handle:
-            code = self._launch(self._native, self._function, self._pointers_address, 0)[0]
-        else:
-            with context.pushed():
-                code = self._launch(self._native, self._function, self._pointers_address, 0)[0]
-        binding.raise_for("cuLaunchKernelEx", code)
+            return self._launch()
+        with context.pushed():
+            return self._launch()
 
-    def _refuse(self) -> None:
-        # The properties say which of the two is closed.
-        _ = self.kernel.handle, self._stream.handle
+    def halt(self, reason: str) -> bool:
+        """Refuse every later call with `reason`; False, and nothing has changed, if a call is under way."""
+        if self._halted is not None:
+            return True
+        try:
+            self._idle.pop()
+        except IndexError:
+            return False
+        self._halted = reason
+        return True
 
-    def prebuilt(self) -> tuple[memoryview, Callable[..., Any], tuple[Any, ...]]:
+    def resume(self) -> None:
+        """Take back `halt`."""
+        if self._halted is not None:
+            self._halted = None
+            self._idle.append(memoryview(self._slots).cast("B").cast("Q"))
+
+    def refuse(self) -> NoReturn:
+        """Raise what a call raises that finds no slots to put its arguments into."""
+        if self._halted is None:
+            raise ReduceError(f"{self!r} is in use: another thread is in a call of it; bind one for each thread")
+        if self._halted is _IN_CHILD:
+            raise NoDriverError(_IN_CHILD)
+        raise ValueError(self._halted)
+
+    def pack(self, *values: float) -> int:
+        """Write these arguments, as a call does, and return the address of the table that holds their addresses.
+
+        It is what the driver takes as ``kernelParams``, e.g. of a graph node, which copies the arguments at once: they
+        are there until the next call of this object.
+
+        Raises
+        ------
+        ValueError, ReduceError, struct.error
+            As a call.
+        """
+        try:
+            slots = self._idle.pop()
+        except IndexError:
+            self.refuse()
+        try:
+            self._pack(slots, 0, *values)
+        finally:
+            self._idle.append(slots)
+        return self._pointers_address
+
+    def prebuilt(self, *, in_context: bool = False) -> tuple[list[memoryview], Callable[[], int]]:
         """Return what a call is made of, for a caller to whom a Python method call more is too much.
+
+        Parameters
+        ----------
+        in_context : bool
+            Whether the caller sees to it that a default stream's context is current.
 
         Returns
         -------
-        (memoryview, callable, tuple)
-            The argument slots, one 64-bit unsigned integer each; the driver's function; and its arguments, this
-            object's own: keep it alive. Its first result is falsy for success, else for `binding.raise_for`.
+        (list of memoryview, callable)
+            The list has one item while no call is under way, the argument slots, one 64-bit unsigned integer each:
+            pop it, and append it when the call is over; if there is none, `refuse` raises. The callable is the driver
+            call, which returns its result code: 0, or one for `binding.raise_for`. Both are this object's own: keep
+            it alive.
 
         Raises
         ------
         ValueError
-            On a default stream: a launch there needs its context to be current, which a call sees to.
+            On a default stream, unless `in_context`.
         """
-        if self._context is not None:
+        if self._context is not None and not in_context:
             raise ValueError("a launch on a default stream cannot be taken apart: its context must be current")
-        slots = memoryview(self._slots).cast("B").cast("Q")
-        return slots, self._launch, (self._native, self._function, self._pointers_address, 0)
+        return self._idle, self._launch
 
     def __repr__(self) -> str:
         return f"<BoundKernel {self.kernel.name!r} grid={self.config.grid} block={self.config.block}>"

@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from lowlevel_reduce.driver import binding
+from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.device import Device
 from lowlevel_reduce.driver.handle import Handle
 from lowlevel_reduce.errors import CudaError, UnsupportedError
@@ -124,6 +125,14 @@ class Kernel:
     def function(self) -> Any:
         """The kernel as the ``CUfunction`` that launches and occupancy queries take."""
         return self._function if self.handle else None
+
+    def function_in(self, context: Context) -> Any:
+        """Return the kernel as the ``CUfunction`` of one context, of use there only.
+
+        The driver loads the kernel into the context now, and a launch has nothing left to look up.
+        """
+        with context.pushed():
+            return binding.call("cuKernelGetFunction", self.handle)
 
     def attribute(self, name: str, device: Device | int) -> int:
         """Return an attribute of the kernel on `device`, by a name of ``CUfunction_attribute`` without its prefix."""

@@ -11,12 +11,15 @@ import numpy as np
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.context import Context
-from lowlevel_reduce.driver.handle import Handle, Life
+from lowlevel_reduce.driver.handle import Handle, Life, within
 from lowlevel_reduce.driver.pointers import PointerInfo, pointer_info
 from lowlevel_reduce.driver.stream import Stream
+from lowlevel_reduce.errors import CudaError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from lowlevel_reduce.driver.pool import MemoryPool
 
 __all__ = ["Buffer", "PointerInfo", "pointer_info"]
 
@@ -62,20 +65,38 @@ class Buffer(Handle):
         )
 
     @classmethod
-    def allocate_async(cls, size_bytes: int, stream: Stream) -> Buffer:
-        """Allocate device memory from the device's pool, in the order of `stream`; returns at once.
+    def allocate_async(cls, size_bytes: int, stream: Stream, *, pool: MemoryPool | None = None) -> Buffer:
+        """Allocate device memory from a pool, in the order of `stream`; returns at once.
 
         The memory may be used by `stream` from here on, and by others that wait for it. It is given back in the order
         of `stream` too, or of the one that ``close(stream=...)`` names.
+
+        Parameters
+        ----------
+        size_bytes : int
+            How much.
+        stream : Stream
+            In whose order.
+        pool : MemoryPool, optional
+            Where from; without one the current pool of the stream's device.
+
+        Raises
+        ------
+        ValueError
+            If the pool is closed, or of another device than the stream.
         """
         stream = Stream.of(stream)
         context, pointer = stream.context, 0
+        device = context.device.handle
         self = cls.__new__(cls)
         with context.pushed() if _checked_size(size_bytes) else contextlib.nullcontext():
             if size_bytes:
-                pointer = int(binding.call("cuMemAllocAsync", size_bytes, stream.handle))
+                context.life.note(binding.selected(), context.handle)
+                pointer = _from_pool(size_bytes, stream, pool)
             # The partial holds the stream: a stream that is still owned must not be destroyed before the free.
-            release = functools.partial(_free_async, binding.selected(), context.life, context.handle, stream, pointer)
+            release = functools.partial(
+                _free_async, binding.selected(), context.life, context.handle, device, stream, pointer
+            )
             # Inside the block, so that memory has an owner even if the block's end is refused.
             self._fill_in(pointer, size_bytes, context=context, kind="device", release=release if pointer else None)
             self._stream = stream
@@ -116,6 +137,7 @@ class Buffer(Handle):
         self = cls.__new__(cls)
         with context.pushed() if _checked_size(size_bytes) else contextlib.nullcontext():
             if size_bytes:
+                context.life.note(binding.selected(), context.handle)
                 pointer = int(binding.call(allocate, size_bytes, *options))
             release = functools.partial(_free, binding.selected(), context.life, context.handle, free, pointer)
             # Inside the block, so that memory has an owner even if the block's end is refused.
@@ -254,6 +276,14 @@ class Buffer(Handle):
                 binding.call("cuStreamSynchronize", target.handle)
 
 
+def _from_pool(size_bytes: int, stream: Stream, pool: MemoryPool | None) -> int:
+    if pool is None:
+        return int(binding.call("cuMemAllocAsync", size_bytes, stream.handle))
+    if pool.device != stream.context.device:
+        raise ValueError(f"the pool is of {pool.device}, the stream of {stream.context.device}")
+    return int(binding.call("cuMemAllocFromPoolAsync", size_bytes, pool.handle, stream.handle))
+
+
 def _checked_size(size_bytes: int) -> int:
     if isinstance(size_bytes, bool) or not isinstance(size_bytes, (int, np.integer)):
         raise TypeError(f"size_bytes is an int, not {type(size_bytes).__name__}")
@@ -286,25 +316,42 @@ def _span(obj: Any, *, writable: bool) -> tuple[int, int, Any]:
 
 
 def _free(implementation: binding.Implementation, life: Life, context: int, name: str, pointer: int) -> None:
-    if life.over:
-        return
-    implementation.call("cuCtxPushCurrent", context)
-    try:
-        implementation.call(name, pointer)
-    finally:
-        implementation.call("cuCtxPopCurrent")
+    if not life.ended(implementation, context):
+        with within(implementation, context):
+            implementation.call(name, pointer)
 
 
-def _free_async(implementation: binding.Implementation, life: Life, context: int, stream: Stream, pointer: int) -> None:
-    if life.over:
+def _free_async(
+    implementation: binding.Implementation, life: Life, context: int, device: int, stream: Stream, pointer: int
+) -> None:
+    if life.ended(implementation, context):
+        _free_without_context(implementation, device, pointer)
         return
-    implementation.call("cuCtxPushCurrent", context)
-    try:
+    with within(implementation, context):
         if stream.is_closed:
-            # Its order is lost with it. cuMemFree takes pool memory too, but does not wait for those who still use it.
-            implementation.call("cuCtxSynchronize")
-            implementation.call("cuMemFree", pointer)
-        else:
+            _free_at_once(implementation, pointer)
+            return
+        try:
             implementation.call("cuMemFreeAsync", pointer, stream.handle)
+        except CudaError:  # a borrowed stream may have been destroyed by its owner
+            _free_at_once(implementation, pointer)
+            raise
+
+
+def _free_at_once(implementation: binding.Implementation, pointer: int) -> None:
+    # The order is lost with the stream. cuMemFree takes pool memory too, but does not wait for those who still use it.
+    try:
+        implementation.call("cuCtxSynchronize")
+    finally:  # a context that cannot be waited for runs nothing any more
+        implementation.call("cuMemFree", pointer)
+
+
+def _free_without_context(implementation: binding.Implementation, device: int, pointer: int) -> None:
+    # A pool's memory is the device's, and outlives the context in whose stream it was allocated, whose work is over.
+    # Freeing it needs a context of that device, and the primary one can be had by anybody.
+    primary = int(implementation.call("cuDevicePrimaryCtxRetain", device))
+    try:
+        with within(implementation, primary):
+            implementation.call("cuMemFree", pointer)
     finally:
-        implementation.call("cuCtxPopCurrent")
+        implementation.call("cuDevicePrimaryCtxRelease", device)

@@ -8,6 +8,7 @@ from typing import Any
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.event import Event, ready
+from lowlevel_reduce.driver.green import context_of, create_stream
 from lowlevel_reduce.driver.handle import Handle, Life
 from lowlevel_reduce.errors import ReduceError
 
@@ -24,11 +25,12 @@ class Stream(Handle):
     Every method works in the stream's own context, whatever is current, and leaves what is current as it was.
     """
 
-    __slots__ = ("_context",)
+    __slots__ = ("_context", "_number")
 
     _noun = "stream"
 
     _context: Context | None
+    _number: int | None
 
     @classmethod
     def create(cls, context: Context | None = None, *, non_blocking: bool = True, priority: int = 0) -> Stream:
@@ -46,7 +48,8 @@ class Stream(Handle):
         Raises
         ------
         ValueError
-            If the priority lies outside the device's range.
+            If the priority lies outside the device's range, or a blocking stream is asked of a green context, which
+            has none.
         """
         context = context or Context.current_or_primary()
         with context.pushed():
@@ -55,10 +58,11 @@ class Stream(Handle):
                 raise ValueError(
                     f"priority {priority} is outside this device's range, {greatest} (greatest) to {least}"
                 )
-            flags = _NON_BLOCKING if non_blocking else 0
-            handle = int(binding.call("cuStreamCreateWithPriority", flags, priority))
-        release = functools.partial(_destroy, binding.selected(), context.life, handle)
-        return cls._of(handle, release, None, context)
+            handle = _create(context, priority, non_blocking=non_blocking)
+            release = functools.partial(_destroy, binding.selected(), context.life, handle)
+            # Inside the block, so that the stream has an owner even if the block's end is refused.
+            self = cls._of(handle, release, None, context)
+        return self
 
     @classmethod
     def from_handle(cls, handle: int, *, context: Context | None = None, owner: Any = None) -> Stream:
@@ -112,6 +116,7 @@ class Stream(Handle):
     def _of(cls, handle: int, release: Any, owner: Any, context: Context | None) -> Stream:
         self = cls.__new__(cls)
         self._context = context
+        self._number = None
         self._adopt(handle, release, owner)
         return self
 
@@ -136,7 +141,7 @@ class Stream(Handle):
         if self._context is not None:
             return self._context
         if not self.is_default:
-            self._context = Context.from_handle(int(binding.call("cuStreamGetCtx", self.handle)), owner=self._owner)
+            self._context = Context.from_handle(context_of(self.handle), owner=self._owner)
             return self._context
         current = Context.current()
         if current is None:
@@ -145,8 +150,10 @@ class Stream(Handle):
 
     @property
     def id(self) -> int:
-        """The driver's number of this stream, unique in this process."""
-        return int(self._ask("cuStreamGetId"))
+        """The driver's number of this stream, unique in this process. The driver tells it only outside of a capture."""
+        if self._number is None or self.is_default:  # a default stream is another one in another context
+            self._number = int(self._ask("cuStreamGetId"))
+        return self._number
 
     @property
     def priority(self) -> int:
@@ -161,7 +168,11 @@ class Stream(Handle):
     @property
     def synchronization_policy(self) -> str:
         """How a thread waits in ``synchronize()``: "auto", "spin", "yield" or "blocking_sync"."""
-        number = int(self._ask("cuStreamGetAttribute", _synchronization_attribute()).syncPolicy)
+        value = self._ask("cuStreamGetAttribute", _synchronization_attribute())
+        try:
+            number = int(value.syncPolicy)
+        except ValueError:  # the driver's -1 of a stream whose policy nobody set is none of the enumeration's values
+            return "auto"
         return {value: name for name, value in _SYNCHRONIZATION.items()}.get(number, "auto")
 
     @synchronization_policy.setter
@@ -196,6 +207,14 @@ class Stream(Handle):
         handle = self.handle
         with self.context.pushed():
             return binding.call(name, handle, *args)
+
+
+def _create(context: Context, priority: int, *, non_blocking: bool) -> int:
+    if not context.is_green:
+        return int(binding.call("cuStreamCreateWithPriority", _NON_BLOCKING if non_blocking else 0, priority))
+    if not non_blocking:
+        raise ValueError("a green context has non-blocking streams only")
+    return create_stream(context.green_handle, priority)
 
 
 def _synchronization_attribute() -> Any:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from lowlevel_reduce.driver import binding
+from lowlevel_reduce.simulator import report
 from lowlevel_reduce.simulator.devices import SimulatedDevice, by_name, device_names
 from lowlevel_reduce.simulator.driver import LaunchRecord, SimulatedDriver
 
@@ -23,6 +24,7 @@ __all__ = [
     "SimulatedDriver",
     "by_name",
     "counters",
+    "counters_table",
     "device_names",
     "selected",
     "use",
@@ -86,6 +88,11 @@ def counters() -> dict[str, Any]:
         known = sums.get(launch.kernel)
         sums[launch.kernel] = launch.counters if known is None else known + launch.counters
     return sums
+
+
+def counters_table() -> str:
+    """Return what `counters` does as a table for people, in plain text; a dash stands where a time would."""
+    return report.counters_table(counters())
 
 
 def _by_environment() -> SimulatedDriver:

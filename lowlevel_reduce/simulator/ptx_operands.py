@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Union
 
-__all__ = ["Address", "Immediate", "Name", "Operand", "Pair", "Vector", "operands", "renamed"]
+__all__ = ["Address", "Immediate", "Name", "Operand", "Pair", "Vector", "operands", "parts_of", "renamed"]
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,11 @@ def renamed(operand: Operand, name: Callable[[str], str]) -> Operand:
             replace(operand.second, name=name(operand.second.name)),
         )
     return operand
+
+
+def parts_of(operand: Operand) -> tuple[Operand, ...]:
+    """Return the elements of a vector, or the one operand that is none."""
+    return operand.elements if isinstance(operand, Vector) else (operand,)
 
 
 def _operand(text: str) -> Operand:

@@ -65,7 +65,7 @@ def test_the_wheel_holds_the_sources(wheel: Path) -> None:
     shipped = set(zipfile.ZipFile(wheel).namelist())
     for directory, prefix in (("cuda_src", "lowlevel_reduce/"), ("lowlevel_reduce", "")):
         for path in (CHECKOUT / directory).rglob("*"):
-            if path.suffix in {".cuh", ".cu", ".py", ".typed"}:
+            if path.suffix in {".cuh", ".cu", ".py", ".typed", ".j2"}:
                 assert prefix + path.relative_to(CHECKOUT).as_posix() in shipped
 
 

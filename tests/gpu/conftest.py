@@ -1,31 +1,96 @@
-"""Tests that need a GPU: skipped, with the reason, where there is none."""
+"""Every test of this directory runs on a real GPU and on a simulated one: the fixture `machine` decides.
 
-from pathlib import Path
+On a real GPU by default alone, with ``--simulated`` on both. Without a GPU the real half is skipped and says why, and
+the simulated half runs, with fewer and smaller problems: what a test asks of the fixture `cut`.
+"""
 
 import pytest
 
-from lowlevel_reduce.driver import Context, Device, Stream, why_unavailable
+from lowlevel_reduce import Context, Device, NoCompilerError, Stream, compiler, simulator
+from lowlevel_reduce.driver import binding, why_unavailable
 
-REASON = why_unavailable()
+with binding.use("cuda"):
+    REASON = why_unavailable()
+
+# Tests that a simulated GPU cannot run: by their name, or their class's.
+NOT_SIMULATED = {
+    "TestTorch": "PyTorch speaks to NVIDIA's driver, not to a simulated one",
+    "TestCuPy": "CuPy speaks to NVIDIA's driver, not to a simulated one",
+    "test_own_protocols_round_trip": "cuda.core, which views foreign arrays, speaks to NVIDIA's driver",
+    "test_events": "the simulator tells no time",
+    "test_pointer_info_of_managed_memory": "managed memory is not simulated",
+    "test_lengths_past_31_bits": "NumPy would take hours for 2^31 elements",
+    "test_what_is_no_cubin": "a simulated driver takes PTX, and refuses other text itself",
+    "test_second_process_does_not_load_the_compiler": "another process has a driver of its own, NVIDIA's",
+}
+
+
+def pytest_generate_tests(metafunc):
+    if "machine" in metafunc.fixturenames:
+        simulated = REASON is not None or metafunc.config.getoption("simulated")
+        machines = ["cuda", "simulated"] if simulated else ["cuda"]
+        metafunc.parametrize("machine", machines, indirect=True, scope="module")
 
 
 def pytest_collection_modifyitems(items):
-    # The hook sees the whole session's items; only those of this folder are meant.
-    here = Path(__file__).parent
-    if REASON is not None:
-        for item in items:
-            if here in item.path.parents:
-                item.add_marker(pytest.mark.skip(reason=f"needs a GPU: {REASON}"))
+    for item in items:
+        # The hook sees the whole session's items; only those of this folder have a machine.
+        machine = item.callspec.params.get("machine") if hasattr(item, "callspec") else None
+        if machine == "cuda" and REASON is not None:
+            item.add_marker(pytest.mark.skip(reason=f"needs a GPU: {REASON}"))
+        for name in {item.originalname, item.cls and item.cls.__name__} & NOT_SIMULATED.keys():
+            if machine == "simulated":
+                item.add_marker(pytest.mark.skip(reason=f"not simulated: {NOT_SIMULATED[name]}"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def machine(request):
+    """The driver that a module's tests speak to: "cuda", or "simulated" for an H200 in NumPy."""
+    if request.param == "cuda":
+        request.getfixturevalue("kept")
+        with binding.use("cuda"):
+            yield request.param
+    else:
+        request.getfixturevalue("cache_of_the_simulated")
+        with simulator.use("H200"):
+            yield request.param
 
 
 @pytest.fixture(scope="session")
-def device():
+def kept():
+    """The real primary context, retained for the session: letting go of it would tear it down after each module."""
+    with binding.use("cuda"):
+        primary = Context.primary()
+    with primary:
+        yield
+
+
+@pytest.fixture(scope="session")
+def cache_of_the_simulated(tmp_path_factory):
+    """PTX compiled for these tests lies in a cache of their own; without NVRTC they are skipped and say so."""
+    try:
+        compiler.version()
+    except NoCompilerError as error:
+        pytest.skip(str(error))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOWLEVEL_REDUCE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def cut(machine):
+    """Choose what a test goes through: ``cut(all, some)`` is `all` on a real GPU, and `some` where it is simulated."""
+    return lambda everything, some: some if machine == "simulated" else everything
+
+
+@pytest.fixture(scope="module")
+def device(machine):
     return Device(0)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def primary(device):
-    """The primary context, retained for the session: letting go of it would tear it down after each test."""
+    """The primary context, retained for the module: letting go of it would tear it down after each test."""
     with Context.primary(device) as primary:
         yield primary
 

@@ -21,9 +21,36 @@ KERNELS = [
     {"strategy": "two_pass"},
     {"strategy": "cooperative"},
 ]
+ROWS = [((40, 3), 1), ((9, 100), 1), ((5, 1025), 1), ((3, 20_000), 1), ((1, 300_001), 1), ((3, 5), 0), ((500, 30), 0),
+        ((70_000, 3), 0)]  # fmt: skip
+OPERATORS = ["sum", "argmax", "mean_var", "logsumexp", "dot"]
+SEGMENTS = [3, 0, 1, 100, 40_000, 0, 1025, 17 * 1024, 5]
 TYPES = [("float32", None), ("float16", None), ("float64", "compensated"), ("int8", None)]
 LENGTHS = [0, 1, 1023, 4097, 300_001]
 OFFSETS = [0, 1, 12]
+
+
+def check_shapes(rng, stream):
+    """Run rows and columns, contiguous and strided, and segments; return how many launches were checked."""
+    done = 0
+    for (shape, axis), op in itertools.product(ROWS, OPERATORS):
+        x = rng.standard_normal(shape).astype(np.float32)
+        second = rng.standard_normal(shape).astype(np.float32) if op == "dot" else None
+        found = lr.reduce(x, op, axis=axis, second=second, stream=stream)
+        expected = lr.tree.reduce(x, op, axis=axis, second=second)
+        pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
+        if not all(np.allclose(mine.numpy(), theirs, rtol=1e-6, atol=1e-5) for mine, theirs in pairs):
+            sys.exit(f"wrong: {op} of {shape} axis {axis}")
+        done += 1
+    offsets = np.concatenate([[0], np.cumsum(SEGMENTS)])
+    x = rng.standard_normal(offsets[-1]).astype(np.float32)
+    for _ in range(2):
+        found = lr.segmented_reduce(x, offsets, stream=stream).numpy()
+        expected = [lr.tree.reduce(x[a:b]) for a, b in itertools.pairwise(offsets)]
+        if found.tobytes() != np.array(expected, np.float32).tobytes():
+            sys.exit("wrong: segments")
+        done += 1
+    return done
 
 
 def main():
@@ -51,6 +78,7 @@ def main():
                     if value.tobytes() != lr.tree.reduce(x, accumulate=accumulate).tobytes():
                         sys.exit(f"wrong: {dtype} {kernel} n={n} offset={offset}: {value}")
                     done += 1
+        done += check_shapes(rng, stream)
     print(f"{done} launches checked")
 
 

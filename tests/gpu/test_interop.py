@@ -134,8 +134,8 @@ class TestTorch:
             assert same(lr.sum(part), part.cpu().numpy())
 
     def test_not_contiguous(self):
-        with pytest.raises(lr.UnsupportedError, match="not contiguous"):
-            lr.sum(self.torch.zeros(10, 10, device="cuda").t()[:, ::2])
+        x = self.torch.randn(10, 14, device="cuda").t()[:, ::2]
+        assert same(lr.sum(x), x.cpu().numpy())
 
     def test_tensor_on_the_host(self):
         with pytest.raises((ValueError, BufferError)):

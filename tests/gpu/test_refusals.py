@@ -86,7 +86,18 @@ class TestRefusals:
             ({"shape": -5}, ValueError, "negative length"),
             ({"shape": (2**40, 2**40)}, ValueError, "can be reduced"),
             ({"shape": 2.5}, TypeError, "not iterable|integers"),
-            ({"dtype": "complex64"}, lr.UnsupportedError, "complex64 cannot be reduced"),
+            ({"dtype": "datetime64[s]"}, lr.UnsupportedError, "cannot be reduced"),
+            ({"op": "min", "dtype": "complex64"}, lr.UnsupportedError, "min of complex64 is not defined"),
+            ({"axis": 1}, ValueError, "axis 1 is out of bounds"),
+            ({"op": "min", "shape": 0}, ValueError, "no identity"),
+            ({"op": "argmax", "shape": (5, 0), "axis": 1}, ValueError, "no identity"),
+            ({"op": "argmax", "nan": "ignore"}, ValueError, "does not take nan="),
+            ({"op": "sum", "ddof": 1}, ValueError, "does not take ddof="),
+            ({"shape": (4, 4), "axis": 1, "strategy": "columns"}, ValueError, "does not go with 4 rows of 4"),
+            ({"shape": (4, 4), "axis": 0, "strategy": "rows"}, ValueError, "does not go with 4 rows of 4"),
+            ({"shape": (4, 9000), "axis": 1, "strategy": "short_rows"}, ValueError, "does not go with"),
+            ({"shape": (4, 4), "axis": 1, "strategy": "tiles"}, ValueError, "no strategy 'tiles' for rows"),
+            ({"shape": (4, 4), "axis": 1, "cluster": 2}, ValueError, "whole contiguous array"),
             ({"result_dtype": "int8"}, lr.UnsupportedError, "not int8"),
             ({"op": "median"}, lr.UnsupportedError, "no operator 'median'"),
             ({"strategy": "magic"}, ValueError, "no strategy 'magic'"),
@@ -119,9 +130,45 @@ class TestRefusals:
         with pytest.raises(ValueError, match="overlaps"):
             lr.sum(source, out=inside, stream=stream)
 
-    def test_not_contiguous(self):
-        with pytest.raises(ValueError, match="not contiguous"):
-            lr.sum(np.zeros((4, 6), np.float32)[:, ::2])
+    def test_second_arrays(self):
+        x = np.zeros((4, 6), np.float32)
+        with pytest.raises(TypeError, match="dot takes a second array"):
+            lr.reduce(x, "dot")
+        with pytest.raises(TypeError, match="sum takes one array"):
+            lr.reduce(x, "sum", second=x)
+        with pytest.raises(TypeError, match="the second array of dot is of float32, not of float64"):
+            lr.dot(x, x.astype(np.float64))
+        with pytest.raises(TypeError, match="a mask of sum is of bool, not of uint8"):
+            lr.sum(x, where=np.ones((4, 6), np.uint8))
+        for shape in ((4,), (2, 6), (1, 4, 6)):
+            with pytest.raises(ValueError, match="cannot be broadcast to"):
+                lr.sum(x, where=np.ones(shape, bool))
+        with pytest.raises(ValueError, match="not both"):
+            lr.dot(x, x, where=x > 0)
+
+    def test_initial(self, stream):
+        with pytest.raises(ValueError, match="does not take initial="):
+            lr.mean(np.ones(3), initial=1)
+        with pytest.raises(ValueError, match="an initial value is a number"):
+            lr.sum(np.ones(3), initial=[1, 2])
+        with lr.plan("sum", shape=10, dtype="float32", initial=True, context=stream.context) as plan:
+            with pytest.raises(ValueError, match="with an initial value"):
+                plan.bind(stream)
+        with lr.plan("sum", shape=10, dtype="float32", context=stream.context) as plan:
+            with pytest.raises(ValueError, match="without an initial value"):
+                plan.bind(stream, initial=1)
+
+    def test_device_resident_length(self, stream, memory):
+        with lr.plan("sum", shape=10, dtype="float32", context=stream.context) as plan:
+            with pytest.raises(ValueError, match="the length at .* is not aligned to 8 bytes"):
+                plan.bind(stream, length=memory.pointer + 4)
+            host = np.zeros(1, np.uint64)
+            with pytest.raises(ValueError, match="the length at .* a device pointer is due"):
+                plan.bind(stream, length=host.ctypes.data)
+
+    def test_norm_of_another_order(self):
+        with pytest.raises(ValueError, match="1, 2 or inf, not 3"):
+            lr.norm(np.ones(3), ord=3)
 
     @pytest.mark.parametrize("x", [[1.0, 2.0], 3.0, "abc", None], ids=repr)
     def test_no_array(self, x):

@@ -1,5 +1,6 @@
 """Every kernel against the law, bit for bit: types, strategies, cluster sizes, lengths, alignments, accumulators."""
 
+import contextlib
 import functools
 
 import numpy as np
@@ -46,18 +47,33 @@ def expected(dtype, n, accumulate=None, result=None):
 
 
 class Runner:
-    """Device memory for one input at any byte offset, guarded by poison around it, and one result."""
+    """Device memory for one input at any byte offset, guarded by poison around it, and one result.
 
-    def __init__(self, stream, largest_bytes):
+    With `exact`, each input has memory of its own that ends with it: for a driver that sees a byte too far.
+    """
+
+    def __init__(self, stream, largest_bytes, *, exact=False):
         self.stream = stream
+        self.exact = exact
         self.source = lr.Buffer.allocate(largest_bytes + 64, stream.context)
         self.result = lr.Buffer.allocate(16, stream.context)
 
+    @contextlib.contextmanager
+    def memory(self, size_bytes):
+        if self.exact:
+            with lr.Buffer.allocate(max(1, size_bytes), self.stream.context) as memory:
+                yield memory
+        else:
+            yield self.source
+
     def sum(self, x, offset=0, repeat=1, **options):
         context = self.stream.context
-        with lr.plan("sum", shape=x.shape, dtype=x.dtype, context=context, **options) as plan:
-            self.source.fill(0xA5, stream=self.stream)  # whatever is read outside the input shows
-            place = lr.Buffer.from_pointer(self.source.pointer + offset, x.nbytes, context=context)
+        with (
+            lr.plan("sum", shape=x.shape, dtype=x.dtype, context=context, **options) as plan,
+            self.memory(offset + x.nbytes) as memory,
+        ):
+            memory.fill(0xA5, stream=self.stream)  # whatever is read outside the input shows
+            place = lr.Buffer.from_pointer(memory.pointer + offset, x.nbytes, context=context)
             place.copy_from(x, stream=self.stream)
             launch = plan.bind(self.stream)
             value = np.empty((), plan.result_dtype)
@@ -71,8 +87,8 @@ class Runner:
 
 
 @pytest.fixture
-def runner(stream):
-    runner = Runner(stream, 9 << 20)
+def runner(stream, machine):
+    runner = Runner(stream, 40 << 20, exact=machine == "simulated")
     yield runner
     runner.source.close()
     runner.result.close()
@@ -85,28 +101,29 @@ def assert_bits(actual, expected, what):
 
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=name_of)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_bits_of_the_tree(runner, dtype, configuration):
-    for n in LENGTHS:
+def test_bits_of_the_tree(runner, cut, dtype, configuration):
+    for n in cut(LENGTHS, [0, 1, 1023, 4097, 20_001]):
         x = data(dtype, n)
         assert_bits(runner.sum(x, repeat=2, **configuration), expected(dtype, n), f"{n} elements")
 
 
 @pytest.mark.parametrize("configuration", [{"strategy": "block"}, {"strategy": "tiles"}], ids=name_of)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_any_alignment(runner, dtype, configuration):
-    for n in (1, 5, 1023, 4096 + 7, 50_001):
-        for offset in range(16):
+def test_any_alignment(runner, cut, dtype, configuration):
+    for n in cut([1, 5, 1023, 4096 + 7, 50_001], [5, 4096 + 7]):
+        for offset in cut(range(16), [1, 2, 4, 7, 8, 15]):
             x = data(dtype, n)
             actual = runner.sum(x, offset=offset, **configuration)
             assert_bits(actual, expected(dtype, n), f"{n} elements at offset {offset}")
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_every_accumulator(runner, dtype):
+def test_every_accumulator(runner, cut, dtype):
+    n = cut(70_001, 20_011)
     for accumulate in element_type(dtype).accumulators:
         for configuration in CONFIGURATIONS[::3]:
-            actual = runner.sum(data(dtype, 70_001), accumulate=accumulate, **configuration)
-            assert_bits(actual, expected(dtype, 70_001, accumulate), f"{accumulate} {configuration}")
+            actual = runner.sum(data(dtype, n), accumulate=accumulate, **configuration)
+            assert_bits(actual, expected(dtype, n, accumulate), f"{accumulate} {configuration}")
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -138,11 +155,11 @@ def test_lengths_past_31_bits(stream):
     assert runner.sum(x, offset=3) == wanted
 
 
-def test_one_workspace_serves_every_shorter_problem(runner, stream):
+def test_one_workspace_serves_every_shorter_problem(runner, stream, cut):
     context = stream.context
     with lr.plan("sum", shape=10**7, dtype="float32", context=context) as large:
         workspace = lr.Buffer.allocate(large.workspace_bytes, context)
-    for n in (10**6, 3, 70_000):
+    for n in cut((10**6, 3, 70_000), (100_000, 3, 70_000)):
         x = data("float32", n)
         runner.source.copy_from(x, stream=stream, size_bytes=x.nbytes)
         with lr.plan("sum", shape=n, dtype="float32", context=context, strategy="tiles") as plan:
@@ -153,8 +170,8 @@ def test_one_workspace_serves_every_shorter_problem(runner, stream):
         assert_bits(value, expected("float32", n), f"{n} elements")
 
 
-def test_replays_of_a_graph_see_new_input(runner, stream):
-    n = 300_000
+def test_replays_of_a_graph_see_new_input(runner, stream, cut):
+    n = cut(300_000, 30_000)
     with lr.plan("sum", shape=n, dtype="float32", context=stream.context) as plan:
         launch = plan.bind(stream)
         with lr.Graph.capture(stream) as graph:
@@ -188,7 +205,8 @@ def test_created_context_and_default_streams(device):
     assert lr.Context.current() == before
 
 
-def test_description_says_what_will_run(context):
+def test_description_says_what_will_run(context, cut):
     text = lr.plan("sum", shape=10**8, dtype="float32", context=context).describe()
-    for part in ("float32", "float64", "tiles", "blocks", "registers", "workspace"):
+    parts = ["float32", "float64", "tiles", "blocks", "workspace", "registers"]
+    for part in cut(parts, parts[:-1]):  # of PTX, which nothing has assembled, no registers are known
         assert part in text

@@ -139,6 +139,9 @@ class FakeDriver:
         self.retained[device] -= 1
         return (OK,)
 
+    def cuDevicePrimaryCtxGetState(self, device):
+        return OK, 0, int(self.retained[device] > 0)
+
     def cuCtxGetCurrent(self):
         return OK, self.stack[-1] if self.stack else 0
 
@@ -281,6 +284,9 @@ class FakeDriver:
 
     def cuLibraryEnumerateKernels(self, count, library):
         return OK, [cu.CUkernel(0xCE1)]
+
+    def cuKernelGetFunction(self, kernel):
+        return (OK, cu.CUfunction(int(kernel))) if self.stack else (ERROR.CUDA_ERROR_INVALID_CONTEXT, None)
 
     def cuKernelGetName(self, kernel):
         return OK, b"probe"

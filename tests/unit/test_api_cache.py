@@ -18,6 +18,11 @@ class Bound:
         self.workspace.close()
 
 
+def entry(context):
+    """Return an entry whose plan nobody asks for."""
+    return api._Entry(None, Bound(context))
+
+
 @pytest.fixture
 def fake():
     driver = FakeDriver()
@@ -35,38 +40,38 @@ def test_what_is_in_use_is_not_given_twice(fake):
     with Context.create(0) as context:
         key = key_of(context, "sum")
         assert cache.take(key) is None
-        first, second = Bound(context), Bound(context)
+        first, second = entry(context), entry(context)
         cache.give(key, first)
         cache.give(key, second)
-        assert {cache.take(key), cache.take(key)} == {first, second}
+        assert {id(cache.take(key)), id(cache.take(key))} == {id(first), id(second)}
         assert cache.take(key) is None
-        first.close()
-        second.close()
+        first.bound.close()
+        second.bound.close()
 
 
 def test_the_least_recently_used_goes_first_and_frees_its_workspace(fake, monkeypatch):
     monkeypatch.setattr(api, "MAX_BOUND", 2)
     cache = api._Cache()
     with Context.create(0) as context:
-        bound = {name: Bound(context) for name in "abc"}
-        cache.give(key_of(context, "a"), bound["a"])
-        cache.give(key_of(context, "b"), bound["b"])
+        kept = {name: entry(context) for name in "abc"}
+        cache.give(key_of(context, "a"), kept["a"])
+        cache.give(key_of(context, "b"), kept["b"])
         cache.give(key_of(context, "a"), cache.take(key_of(context, "a")))
-        cache.give(key_of(context, "c"), bound["c"])
-        assert bound["b"].workspace.is_closed
-        assert not bound["a"].workspace.is_closed
+        cache.give(key_of(context, "c"), kept["c"])
+        assert kept["b"].bound.workspace.is_closed
+        assert not kept["a"].bound.workspace.is_closed
         assert fake.count("cuMemFree") == 1
-        bound["a"].close()
-        bound["c"].close()
+        kept["a"].bound.close()
+        kept["c"].bound.close()
 
 
 def test_nothing_of_a_context_that_is_gone_is_freed(fake, monkeypatch):
     monkeypatch.setattr(api, "MAX_BOUND", 0)
     context = Context.create(0)
     borrowed = Context.from_handle(context.handle)
-    key, bound = key_of(borrowed, "sum"), Bound(borrowed)
+    key, old = key_of(borrowed, "sum"), entry(borrowed)
     context.close()
     fake.calls.clear()
-    api._Cache().give(key, bound)
-    assert bound.workspace.is_closed
+    api._Cache().give(key, old)
+    assert old.bound.workspace.is_closed
     assert fake.count("cuMemFree") == 0

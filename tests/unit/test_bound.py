@@ -1,11 +1,12 @@
 """Bound reductions on a driver that only records: what is launched with what, and what is refused."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 from fake_driver import FakeDriver
 
-from lowlevel_reduce.bound import BoundReduction, DirectReduction
+from lowlevel_reduce.bound import BoundReduction, DirectReduction, Extents
 from lowlevel_reduce.driver import BoundKernel, Buffer, Context, LaunchConfig, Library, Stream, binding
 from lowlevel_reduce.errors import CudaError
 
@@ -13,7 +14,7 @@ from lowlevel_reduce.errors import CudaError
 @pytest.fixture
 def fake():
     driver = FakeDriver()
-    driver.arguments = 4
+    driver.arguments = 5
     binding.register("fake-bound", lambda: driver)
     with binding.use("fake-bound"):
         yield driver
@@ -25,14 +26,18 @@ def parts(fake):
         yield library.kernel("probe"), stream, Buffer.allocate(0, context)
 
 
-def bind(kind, parts, kernels=1):
+EXTENTS = Extents(low=0, high=4000, result_bytes=4, result_alignment=4)
+TWO = replace(EXTENTS, has_second=True, second_high=1000)
+
+
+def bind(kind, parts, kernels=1, second=None):
     kernel, stream, workspace = parts
-    bound = [BoundKernel(kernel, LaunchConfig(1, 32), stream, "QQQI", constants=(1000 + i, 7)) for i in range(kernels)]
-    return kind(bound, stream, workspace, source_bytes=4000, result_bytes=4)
+    bound = [BoundKernel(kernel, LaunchConfig(1, 32), stream, "QQQQI", constants=(1000 + i, 7)) for i in range(kernels)]
+    return kind(bound, stream, workspace, EXTENTS if second is None else second)
 
 
 def seen(fake):
-    return [tuple(struct.unpack_from("<Q", slot)[0] for slot in slots[:3]) for _, _, slots, _ in fake.launches]
+    return [tuple(struct.unpack_from("<Q", slot)[0] for slot in slots[:4]) for _, _, slots, _ in fake.launches]
 
 
 @pytest.mark.parametrize(("kind", "kernels"), [(BoundReduction, 1), (BoundReduction, 2), (DirectReduction, 1)])
@@ -43,7 +48,7 @@ def test_a_call_passes_both_addresses_and_nothing_else(fake, parts, kind, kernel
     launch(2**64 - 1, 0)
     assert [name for name, _ in fake.calls] == ["cuLaunchKernelEx"] * 2 * kernels
     expected = [
-        (source, result, 1000 + i) for source, result in ((0xA000, 0xB000), (2**64 - 1, 0)) for i in range(kernels)
+        (source, result, 0, 1000 + i) for source, result in ((0xA000, 0xB000), (2**64 - 1, 0)) for i in range(kernels)
     ]
     assert seen(fake) == expected
 
@@ -75,14 +80,34 @@ def test_a_refused_launch_is_a_typed_error(fake, parts, kind):
         launch(0xA000, 0xB000)
     fake.fails.clear()
     launch(0xA000, 0xB000)
-    assert seen(fake) == [(0xA000, 0xB000, 1000)]
+    assert seen(fake) == [(0xA000, 0xB000, 0, 1000)]
 
 
 def test_a_default_stream_has_its_context_current_for_the_launch(fake, parts):
     kernel, stream, workspace = parts
     default = Stream.legacy(stream.context)
-    bound = [BoundKernel(kernel, LaunchConfig(1, 32), default, "QQQI", constants=(5, 7))]
-    launch = BoundReduction(bound, default, workspace, source_bytes=4, result_bytes=4)
+    bound = [BoundKernel(kernel, LaunchConfig(1, 32), default, "QQQQI", constants=(5, 7))]
+    launch = BoundReduction(bound, default, workspace, EXTENTS)
     launch(0xA000, 0xB000)
     assert fake.launches[0][3] == stream.context.handle
     assert Context.current() is None
+
+
+def test_a_second_address_is_passed_on_where_there_is_a_second_array(fake, parts):
+    launch = bind(BoundReduction, parts, second=TWO)
+    launch(0xA000, 0xB000, 0xC000)
+    assert seen(fake) == [(0xA000, 0xB000, 0xC000, 1000)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "second", "addresses", "message"),
+    [
+        (BoundReduction, TWO, (0xA000, 0xB000), "takes two arrays"),
+        (BoundReduction, None, (0xA000, 0xB000, 0xC000), "takes one array"),
+        (DirectReduction, None, (0xA000, 0xB000, 0xC000), "takes one array"),
+    ],
+)
+def test_a_second_address_too_few_or_too_many_is_refused(fake, parts, kind, second, addresses, message):
+    with pytest.raises(TypeError, match=message):
+        bind(kind, parts, second=second)(*addresses)
+    assert not fake.launches

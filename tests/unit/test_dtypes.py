@@ -16,19 +16,42 @@ def test_entry(entry):
     assert element_type(entry.name) is entry is element_type(entry.dtype)
     assert entry.vector * entry.itemsize == 16
     assert entry.leaf == 256 * entry.vector
-    if entry.name != "bfloat16":
+    if not entry.name.startswith(("bfloat16", "float8")):
         assert entry.result == np.sum(np.zeros(1, entry.dtype)).dtype.name
     header = (source_root() / "types.cuh").read_text(encoding="utf-8")
     assert re.search(rf"\b{entry.c_name};|struct {entry.c_name} ", header)
 
 
-def test_bfloat16_by_name_and_dtype():
+def test_types_of_ml_dtypes_by_name_and_dtype():
     assert element_type("bfloat16") is element_type(ml_dtypes.bfloat16)
+    assert element_type("float8_e4m3") is element_type("float8_e4m3fn") is element_type(ml_dtypes.float8_e4m3fn)
+    assert element_type("float8_e5m2") is element_type(ml_dtypes.float8_e5m2)
+
+
+def test_another_float8_is_not_taken_for_ours():
+    with pytest.raises(UnsupportedError, match="cannot be reduced"):
+        element_type(np.dtype(ml_dtypes.float8_e4m3))
+
+
+def test_16_byte_elements_fill_a_vector_each():
+    assert (element_type("complex128").vector, element_type("complex128").leaf) == (1, 256)
+    assert [entry.name for entry in ELEMENT_TYPES if entry.is_complex] == ["complex64", "complex128"]
+    assert {entry.name for entry in ELEMENT_TYPES if entry.is_float} == {
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+    }
 
 
 @pytest.mark.parametrize(
     ("dtype", "accumulate", "accumulator", "result"),
     [
+        ("float8_e4m3", None, "float32", "float32"),
+        ("float8_e5m2", "compensated", "compensated", "float32"),
+        ("complex64", None, "complex128", "complex64"),
         ("float16", None, "float32", "float16"),
         ("bfloat16", "float64", "float64", "bfloat16"),
         ("float32", None, "float64", "float32"),
@@ -47,7 +70,7 @@ def test_accumulators(dtype, accumulate, accumulator, result):
     assert entry.result_type(None, accumulate) == result
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "datetime64[s]", "object", "S3", "longdouble"])
+@pytest.mark.parametrize("dtype", ["clongdouble", "datetime64[s]", "object", "S3", "longdouble"])
 def test_refuses_other_types(dtype):
     with pytest.raises(UnsupportedError, match="cannot be reduced"):
         element_type(dtype)

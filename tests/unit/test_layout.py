@@ -1,4 +1,4 @@
-"""Shapes and strides: what is one contiguous run, and what is refused."""
+"""Shapes, strides and axes: the rows that they make, where each element of them lies, and what is refused."""
 
 import numpy as np
 import pytest
@@ -7,36 +7,153 @@ from hypothesis import strategies as st
 
 from lowlevel_reduce import UnsupportedError, layout
 
-
-@given(st.lists(st.integers(0, 5), max_size=4), st.sampled_from([1, 2, 4, 8]))
-def test_contiguous_arrays_are_one_row(shape, itemsize):
-    array = np.empty(shape, f"V{itemsize}")
-    problem = layout.whole_array(shape, itemsize, array.strides)
-    assert problem == layout.Problem(1, array.size, 1) == layout.whole_array(shape, itemsize)
+SHAPES = st.lists(st.integers(0, 5), max_size=4)
 
 
-@given(st.lists(st.integers(0, 4), max_size=3), st.data())
-def test_agrees_with_numpys_contiguity(shape, data):
-    slices = tuple(slice(None, None, data.draw(st.sampled_from([1, 2, -1]))) for _ in shape)
-    order = data.draw(st.permutations(range(len(shape))))
-    array = np.empty(shape, np.float32)[slices].transpose(order)
-    if array.flags.c_contiguous:
-        assert layout.whole_array(array.shape, 4, array.strides).length == array.size
-    else:
-        with pytest.raises(UnsupportedError, match="not contiguous"):
-            layout.whole_array(array.shape, 4, array.strides)
+def offset(axes, index, *, second=False):
+    """Return where element `index` lies, as cuda_src/shape.cuh computes it."""
+    place = 0
+    for axis in axes:
+        index, rest = divmod(index, axis.size)
+        place += rest * (axis.second_stride if second else axis.stride)
+    assert index == 0
+    return place
+
+
+def places(problem, *, second=False):
+    """Return the byte offset of every element as (rows, length)."""
+    rows = [offset(problem.kept, i, second=second) for i in range(problem.rows)]
+    elements = [offset(problem.reduced, i, second=second) for i in range(problem.length)]
+    return np.add.outer(np.array(rows, int), np.array(elements, int))
+
+
+def expected_places(shape, strides, axes):
+    """Return the same by NumPy: rows in C order of the kept axes, elements in C order of the reduced ones."""
+    grid = np.zeros(shape, int)
+    for i, (size, stride) in enumerate(zip(shape, strides, strict=True)):
+        grid += (np.arange(size) * stride).reshape([-1 if k == i else 1 for k in range(len(shape))])
+    kept = [i for i in range(len(shape)) if i not in axes]
+    rows = int(np.prod([shape[i] for i in kept], dtype=int))
+    length = int(np.prod([shape[i] for i in axes], dtype=int))
+    return grid.transpose(kept + sorted(axes)).reshape(rows, length)
+
+
+@st.composite
+def problems(draw):
+    """Return a shape, two arrays' strides of any sign, and the axes to reduce."""
+    shape = draw(SHAPES)
+    itemsize = draw(st.sampled_from([1, 2, 4, 8, 16]))
+
+    def strides():
+        step = draw(st.sampled_from([1, 1, 2]))
+        found = [0] * len(shape)
+        for i in reversed(draw(st.one_of(st.just(list(range(len(shape)))), st.permutations(range(len(shape)))))):
+            sign = draw(st.sampled_from([1, 1, -1, 0]))
+            found[i] = sign * step * itemsize
+            step *= max(shape[i], 1)
+        return tuple(found)
+
+    axes = draw(st.sets(st.sampled_from(range(len(shape))))) if shape else set()
+    return tuple(shape), itemsize, strides(), strides(), tuple(sorted(axes))
+
+
+@given(problems())
+def test_every_element_lies_where_numpy_says(case):
+    shape, itemsize, strides, seconds, axes = case
+    problem = layout.problem_of(
+        shape, itemsize, axis=axes, strides_bytes=strides, second_strides_bytes=seconds, second_itemsize=itemsize
+    )
+    found = places(problem)
+    assert found.tolist() == expected_places(shape, strides, axes).tolist()
+    assert places(problem, second=True).tolist() == expected_places(shape, seconds, axes).tolist()
+    low, high = (found.min(), found.max() + itemsize) if found.size else (0, 0)
+    assert (problem.low, problem.high) == (low, high)
+
+
+@given(problems(), st.booleans())
+def test_result_shape_is_numpys(case, keepdims):
+    shape, itemsize, strides, _, axes = case
+    problem = layout.problem_of(shape, itemsize, axis=axes, strides_bytes=strides, keepdims=keepdims)
+    assert problem.result_shape == np.sum(np.zeros(shape), axis=axes, keepdims=keepdims).shape
+    negative = tuple(each - len(shape) for each in axes)
+    assert layout.problem_of(shape, itemsize, axis=negative, strides_bytes=strides, keepdims=keepdims) == problem
+
+
+@given(problems())
+def test_a_kind_keeps_its_promise(case):
+    shape, itemsize, strides, _, axes = case
+    problem = layout.problem_of(shape, itemsize, axis=axes, strides_bytes=strides)
+    steps = np.diff(places(problem), axis=1)
+    if problem.kind in ("whole", "rows"):
+        assert (steps == itemsize).all()
+    if problem.kind == "whole":
+        assert problem.rows == 1
+    if problem.kind == "columns":
+        assert len(problem.reduced) <= 1
+        assert problem.kept[0].stride == itemsize
+        assert problem.rows % problem.kept[0].size == 0
 
 
 @pytest.mark.parametrize(
-    ("shape", "error", "message"),
+    ("shape", "axis", "strides", "kind"),
     [
-        ((3, -1), ValueError, "negative length"),
-        ((2**40, 2**40), ValueError, "can be reduced"),
-        ((2**38 + 1,), ValueError, "can be reduced"),
-        ((2.0,), TypeError, "integers"),
-        ((True,), TypeError, "integers"),
+        ((), None, None, "whole"),
+        ((7,), None, None, "whole"),
+        ((3, 5), None, None, "whole"),
+        ((1, 5), 1, None, "whole"),
+        ((3, 5), 1, None, "rows"),
+        ((3, 4, 5), (1, 2), None, "rows"),
+        ((3, 5), 0, None, "columns"),
+        ((3, 4, 5), 1, None, "columns"),
+        ((3, 4, 5), (0, 2), None, "strided"),
+        ((3, 5), None, (4, 12), "strided"),  # transposed: C order is not that of memory
+        ((7,), None, (-4,), "strided"),
+        ((7,), None, (0,), "strided"),
+        ((3, 5), 0, (4, 12), "rows"),
+        ((3, 5), 1, (4, 12), "columns"),
     ],
 )
-def test_refusals(shape, error, message):
+def test_kinds(shape, axis, strides, kind):
+    assert layout.problem_of(shape, 4, axis=axis, strides_bytes=strides).kind == kind
+
+
+def test_a_second_array_that_lies_otherwise_makes_no_whole():
+    alike = {"strides_bytes": (20, 4), "second_itemsize": 4}
+    assert layout.problem_of((3, 5), 4, second_strides_bytes=(20, 4), **alike).kind == "whole"
+    assert layout.problem_of((3, 5), 4, second_strides_bytes=(0, 4), **alike).kind != "whole"
+    mask = {"strides_bytes": (20, 4), "second_itemsize": 1}
+    assert layout.problem_of((3, 5), 4, second_strides_bytes=(5, 1), **mask).kind == "whole"
+
+
+@given(SHAPES, st.sampled_from([1, 2, 4, 8]))
+def test_contiguous_strides_are_numpys(shape, itemsize):
+    if 0 not in shape:
+        assert layout.contiguous_strides(shape, itemsize) == np.empty(shape, f"V{itemsize}").strides
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "error", "message"),
+    [
+        ((3, -1), None, ValueError, "negative length"),
+        ((2**40, 2**40), None, ValueError, "can be reduced"),
+        ((2**38 + 1,), None, ValueError, "can be reduced"),
+        ((2.0,), None, TypeError, "integers"),
+        ((True,), None, TypeError, "integers"),
+        ((3, 4), 2, np.exceptions.AxisError, "axis 2 is out of bounds"),
+        ((3, 4), (0, -3), np.exceptions.AxisError, "out of bounds"),
+        ((), 1, np.exceptions.AxisError, "out of bounds"),
+        ((3, 4), (1, -1), ValueError, "names an axis twice"),
+        ((3, 4), 1.0, TypeError, "an axis is an integer"),
+        ((3, 4), True, TypeError, "an axis is an integer"),
+    ],
+)
+def test_refusals(shape, axis, error, message):
     with pytest.raises(error, match=message):
-        layout.whole_array(shape, 4)
+        layout.problem_of(shape, 4, axis=axis)
+
+
+def test_more_axes_than_the_kernels_know():
+    shape, strides = (2,) * 9, tuple(3**i * 4 for i in range(9))
+    with pytest.raises(UnsupportedError, match="at most 8 of each"):
+        layout.problem_of(shape, 4, strides_bytes=strides)
+    assert len(layout.problem_of(shape, 4, axis=0, strides_bytes=strides).kept) == 8

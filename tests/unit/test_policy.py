@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from lowlevel_reduce import UnsupportedError, policy
+from lowlevel_reduce import UnsupportedError, layout, policy, row_policy
 
 BLACKWELL = policy.DeviceFacts((12, 0), 170, clusters=True, cooperative=True)
 HOPPER = policy.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
@@ -83,3 +83,67 @@ def test_refuses_what_the_device_cannot_do():
 def test_refuses_more_blocks_than_a_grid_has():
     with pytest.raises(ValueError, match="a grid has at most"):
         policy.choose(2**36, HOPPER, strategy="tiles")
+
+
+SIZES = [1, 2, 5, 31, 100, 1000, 4097, 70_000, 1 << 20]
+ACCUMULATORS = {1: (4, 8), 2: (4, 8, 16), 4: (4, 8, 16), 8: (8, 16), 16: (16,)}
+TYPES = [(itemsize, accumulator) for itemsize, sizes in ACCUMULATORS.items() for accumulator in sizes]
+
+
+def rows_of(rows, length, itemsize, axis, strides=None):
+    shape = (rows, length) if axis == 1 else (length, rows)
+    return layout.problem_of(shape, itemsize, axis=axis, strides_bytes=strides)
+
+
+def choose_rows(problem, facts, itemsize, accumulator_bytes, **options):
+    return row_policy.choose_rows(problem, facts, itemsize=itemsize, accumulator_bytes=accumulator_bytes, **options)
+
+
+@pytest.mark.parametrize("facts", [HOPPER, TURING, BLACKWELL])
+@pytest.mark.parametrize(("itemsize", "accumulator_bytes"), TYPES)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_every_row_has_a_place(axis, itemsize, accumulator_bytes, facts):
+    for rows, length in itertools.product(SIZES, SIZES):
+        if rows * length * itemsize > layout.MAX_BYTES:
+            continue
+        problem = rows_of(rows, length, itemsize, axis)
+        if problem.kind == "whole":
+            continue
+        chosen = choose_rows(problem, facts, itemsize, accumulator_bytes)
+        assert 1 <= chosen.blocks <= policy.MAX_GRID
+        assert chosen.block_threads <= 1024
+        if chosen.partials:
+            assert chosen.tickets >= 1
+            size = chosen.workspace_bytes(rows, accumulator_bytes)
+            needed = policy.slot_bytes(accumulator_bytes) * rows * chosen.parts + 4 * chosen.tickets
+            assert size >= policy.HEADER_BYTES + needed
+        else:
+            assert chosen.workspace_bytes(rows, accumulator_bytes) == 0
+
+
+def test_a_forced_strategy_is_the_one_chosen():
+    for rows, length in ((5, 100), (5, 3000), (1, 10**6)):
+        for name in ("short_rows", "rows", "batch"):
+            problem = rows_of(rows, length, 4, 1, strides=(8 * length, 8))
+            if name == "short_rows" and length > 1024:
+                with pytest.raises(ValueError, match="does not go with"):
+                    choose_rows(problem, HOPPER, 4, 8, strategy=name)
+                continue
+            chosen = choose_rows(problem, HOPPER, 4, 8, strategy=name)
+            assert chosen.name == name
+            # The batch kernel always counts blocks in the workspace, also where each row has one block.
+            assert (chosen.workspace_bytes(rows, 8) > 0) == (name == "batch")
+
+
+@pytest.mark.parametrize(("axis", "name"), [(1, "columns"), (0, "rows"), (1, "magic")])
+def test_a_strategy_that_does_not_go_with_the_rows(axis, name):
+    with pytest.raises(ValueError, match="does not go with|no strategy 'magic' for rows"):
+        choose_rows(rows_of(100, 100, 4, axis), HOPPER, 4, 8, strategy=name)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_no_rows_or_no_elements(shape, axis):
+    problem = layout.problem_of(shape, 4, axis=axis)
+    chosen = choose_rows(problem, HOPPER, 4, 8)
+    assert (chosen.blocks == 0) == (problem.rows == 0)

@@ -404,7 +404,18 @@ def test_clusters_by_hand(driver):
     allow = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
     good(driver.cuKernelSetAttribute(allow, 1, function, 0))
     assert good(driver.cuOccupancyMaxPotentialClusterSize(function, plain)) == 16
-    assert good(driver.cuOccupancyMaxActiveClusters(function, big)) == 2 * (54 // 16) + 6 * (48 // 16)
+    assert good(driver.cuOccupancyMaxActiveClusters(function, big)) == 6 * (51 // 16) + 2 * (45 // 16)
+
+
+def test_the_active_clusters_of_an_h200(driver):
+    function = load(driver)
+    for name, value in (("NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1), ("MAX_DYNAMIC_SHARED_SIZE_BYTES", 102_400)):
+        attribute = getattr(cu.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+        good(driver.cuKernelSetAttribute(attribute, value, function, 0))
+    measured = {2: 132, 4: 62, 8: 30, 16: 14}  # on one, with two blocks a multiprocessor, here by shared memory
+    for cluster, active in measured.items():
+        asked = config(grid=16, block=512, shared=102_400, CLUSTER_DIMENSION=cluster)
+        assert good(driver.cuOccupancyMaxActiveClusters(function, asked)) == active
 
 
 @pytest.mark.parametrize("name", ["A100", "T4"])

@@ -217,8 +217,8 @@ class TestControlFlow:
     def test_residency(self):
         # All blocks wait for the last one: that needs all of them at once.
         body = """
-            mul.wide.u32 %rd2, %r1, 4; add.s64 %rd2, %rd0, %rd2; mov.u32 %r4, 1; st.global.u32 [%rd2], %r4;
-            POLL: ld.global.u32 %r5, [%rd0+20]; setp.eq.u32 %p2, %r5, 0; @%p2 nanosleep.u32 100; @%p2 bra POLL;
+            mul.wide.u32 %rd2, %r1, 4; add.s64 %rd2, %rd0, %rd2; mov.u32 %r4, 1; st.relaxed.gpu.u32 [%rd2], %r4;
+            POLL: ld.relaxed.gpu.u32 %r5, [%rd0+20]; setp.eq.u32 %p2, %r5, 0; @%p2 nanosleep.u32 100; @%p2 bra POLL;
             ret;
         """
         run(body, bytes(24), blocks=6, resident=6)

@@ -6,7 +6,7 @@ import functools
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from cuda.bindings import driver as cu
 
@@ -16,17 +16,23 @@ from lowlevel_reduce.simulator.driver.device import Devices
 from lowlevel_reduce.simulator.driver.engine import Engine, default_engine
 from lowlevel_reduce.simulator.driver.faults import Faults
 from lowlevel_reduce.simulator.driver.graphs import Graphs
+from lowlevel_reduce.simulator.driver.green import GreenContexts
 from lowlevel_reduce.simulator.driver.launches import Launches
 from lowlevel_reduce.simulator.driver.libraries import Libraries
 from lowlevel_reduce.simulator.driver.memory import Memories
+from lowlevel_reduce.simulator.driver.nodes import Nodes
 from lowlevel_reduce.simulator.driver.occupancy import Occupancies
+from lowlevel_reduce.simulator.driver.pools import Pools
 from lowlevel_reduce.simulator.driver.records import LaunchRecord
 from lowlevel_reduce.simulator.driver.state import Refusal, State
 from lowlevel_reduce.simulator.driver.streams import Events, Streams
 
 __all__ = ["Engine", "FunctionNotFoundError", "LaunchRecord", "SimulatedDriver"]
 
-_NOUNS = (Devices, Contexts, Streams, Events, Memories, Libraries, Occupancies, Launches, Graphs)
+_NOUNS = (
+    *(Devices, Contexts, GreenContexts, Streams, Events, Memories, Pools),
+    *(Libraries, Occupancies, Launches, Graphs, Nodes),
+)
 _SUCCESS = cu.CUresult.CUDA_SUCCESS
 _BEFORE_INIT = frozenset({"cuInit", "cuDriverGetVersion", "cuGetErrorString", "cuGetErrorName"})
 _TEXTS = frozenset({"cuGetErrorString", "cuGetErrorName"})
@@ -149,12 +155,12 @@ def _routines(state: State) -> list[tuple[str, Callable[..., Any]]]:
 
 def _values(routine: Callable[..., Any]) -> int:
     """Return how many values a routine has besides its result code, by its annotation."""
-    answer = str(routine.__annotations__["return"])
-    return 0 if answer == "None" else 2 if answer.startswith("tuple[") else 1
+    answer = get_type_hints(routine)["return"]
+    return 0 if answer is type(None) else len(get_args(answer)) if get_origin(answer) is tuple else 1
 
 
 def _spread(value: Any, count: int) -> tuple[Any, ...]:
-    return () if count == 0 else tuple(value) if count == 2 else (value,)
+    return () if count == 0 else (value,) if count == 1 else tuple(value)
 
 
 def _not_found(name: str, *args: Any) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-from lowlevel_reduce.simulator.driver.records import Capture, Stream
+from cuda.bindings import driver as cu
+
+from lowlevel_reduce.simulator.driver.records import Capture, Node, Stream
 from lowlevel_reduce.simulator.driver.state import State, number, refuse
 
 __all__ = ["capturing", "check_unsafe", "invalidate", "stream_of", "submit"]
 
 _LEGACY, _PER_THREAD = 1, 2
+_DETACHED = "CUDA_ERROR_STREAM_DETACHED"  # came with bindings 13
 _GLOBAL, _RELAXED = 0, 2
 
 
@@ -19,7 +22,10 @@ def stream_of(state: State, handle: Any) -> Stream:
     """Return the stream that a handle means; the special ones 0, 1 and 2 mean those of the current context."""
     value = number(handle)
     if value > _PER_THREAD:
-        return state.get(Stream, value)
+        stream = state.get(Stream, value)
+        if stream.detached:
+            refuse("STREAM_DETACHED" if hasattr(cu.CUresult, _DETACHED) else "INVALID_HANDLE")
+        return stream
     context = state.current()
     kind = value or _LEGACY
     key = (kind, threading.get_ident() if kind == _PER_THREAD else 0)
@@ -45,13 +51,13 @@ def capturing(state: State, stream: Stream) -> Capture | None:
     return stream.capture
 
 
-def submit(state: State, stream: Stream, kind: str, run: Callable[[], None]) -> None:
-    """Run work now, or make it a node if `stream` is being captured."""
+def submit(state: State, stream: Stream, work: Node) -> None:
+    """Run work now, or make it a node of the graph if `stream` is being captured."""
     capture = capturing(state, stream)
     if capture is None:
-        run()
+        work.run()
     else:
-        capture.add(stream, kind, run)
+        capture.add(stream, work)
 
 
 def check_unsafe(state: State) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
+from lowlevel_reduce.simulator.devices import SimulatedDevice
 from lowlevel_reduce.simulator.driver.captures import invalidate
 from lowlevel_reduce.simulator.driver.records import Context
 from lowlevel_reduce.simulator.driver.state import State, number, refuse
 
-__all__ = ["Contexts"]
+__all__ = ["Contexts", "release_primary", "resource_of", "retain_primary"]
 
 _KNOWN_FLAGS = 0xFF
 
@@ -25,23 +26,16 @@ class Contexts:
         self._state = state
 
     def cuDevicePrimaryCtxRetain(self, device: Any) -> Any:
-        state = self._state
-        state.check_device(device)
-        if state.primary is None:
-            context = Context(state.primary_handle, state.new_id(), retained=0)
-            state.primary = state.keep(context, context.handle)
-        state.primary.retained = (state.primary.retained or 0) + 1
-        return cu.CUcontext(state.primary.handle)
+        self._state.check_device(device)
+        return cu.CUcontext(retain_primary(self._state).handle)
 
     def cuDevicePrimaryCtxRelease(self, device: Any) -> None:
-        state = self._state
-        state.check_device(device)
-        if state.primary is None:
-            refuse("INVALID_CONTEXT")
-        state.primary.retained = (state.primary.retained or 0) - 1
-        if not state.primary.retained:
-            state.end_context(state.primary)
-            state.primary = None
+        self._state.check_device(device)
+        release_primary(self._state)
+
+    def cuDevicePrimaryCtxGetState(self, device: Any) -> tuple[int, int]:
+        self._state.check_device(device)
+        return 0, int(self._state.primary is not None)
 
     def cuCtxCreate(self, *arguments: Any) -> Any:
         *parameters, flags, device = arguments  # bindings 13 put creation parameters first
@@ -57,8 +51,8 @@ class Contexts:
 
     def cuCtxDestroy(self, context: Any) -> None:
         record = self._state.context(context)
-        if record.retained is not None:
-            refuse("INVALID_CONTEXT")  # a primary context is released, not destroyed
+        if record.retained is not None or record.green:
+            refuse("INVALID_CONTEXT")  # a primary context is released, a green one destroyed as such
         self._state.end_context(record)
         stack = self._state.stack
         if stack and stack[-1] == record.handle:  # other threads keep it on their stacks, and are refused there
@@ -94,16 +88,8 @@ class Contexts:
         return (self._state.context(context) if number(context) else self._state.current()).id
 
     def cuCtxGetDevResource(self, context: Any, kind: Any) -> Any:
-        if number(context):
-            self._state.context(context)
-        else:
-            self._state.current()
-        if kind != cu.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM:
-            refuse("INVALID_RESOURCE_TYPE")
-        resource = cu.CUdevResource()
-        resource.type = kind
-        resource.sm.smCount = self._state.device.multiprocessors
-        return resource
+        record = self._state.context(context) if number(context) else self._state.current()
+        return resource_of(self._state.device_of(record), kind)
 
     def cuCtxSynchronize(self) -> None:
         context, thread = self._state.current(), threading.get_ident()
@@ -111,7 +97,37 @@ class Contexts:
         if any(capture.thread == thread for capture in under_way):
             invalidate(under_way)
             refuse("STREAM_CAPTURE_UNSUPPORTED")
+        self._state.done()
 
     def cuCtxGetStreamPriorityRange(self) -> tuple[int, int]:
         self._state.current()
         return 0, -5
+
+
+def retain_primary(state: State) -> Context:
+    """Count one more owner of the primary context, and make it for the first."""
+    if state.primary is None:
+        context = Context(state.primary_handle, state.new_id(), retained=0)
+        state.primary = state.keep(context, context.handle)
+    state.primary.retained = (state.primary.retained or 0) + 1
+    return state.primary
+
+
+def release_primary(state: State) -> None:
+    """Count one owner less, and end the primary context with the last."""
+    if state.primary is None:
+        refuse("INVALID_CONTEXT")
+    state.primary.retained = (state.primary.retained or 0) - 1
+    if not state.primary.retained:
+        state.end_context(state.primary)
+        state.primary = None
+
+
+def resource_of(device: SimulatedDevice, kind: Any) -> Any:
+    """Return the multiprocessors of a device, or of a share of it, as the driver's resource."""
+    if kind != cu.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM:
+        refuse("INVALID_RESOURCE_TYPE")
+    resource = cu.CUdevResource()
+    resource.type = kind
+    resource.sm.smCount = device.multiprocessors
+    return resource

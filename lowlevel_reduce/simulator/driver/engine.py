@@ -94,9 +94,15 @@ class Memory(Protocol):
         """Return the allocation that holds an address."""
 
 
+def _place_nothing(module: Any, memory: Memory) -> Mapping[str, int]:
+    """Place the variables of a module that has none."""
+    del module, memory
+    return {}
+
+
 @dataclass(frozen=True)
 class Engine:
-    """A machine, as four functions.
+    """A machine, as five functions.
 
     Attributes
     ----------
@@ -108,16 +114,22 @@ class Engine:
         Makes a launch from its parts, by name.
     run : callable
         Runs a launch on a memory and returns its counters.
+    place : callable
+        Places a parsed module's variables in a memory and returns their addresses by name.
     """
 
     parse: Callable[[str], Any]
     memory: Callable[[], Memory]
     launch: Callable[..., Any]
     run: Callable[[Any, Any], Any]
+    place: Callable[[Any, Memory], Mapping[str, int]] = _place_nothing
 
 
 def default_engine() -> Engine:
     """Return the simulator's own machine."""
     from lowlevel_reduce.simulator import machine, ptx  # noqa: PLC0415 - a facade can be made with another
 
-    return Engine(ptx.parse, machine.GlobalMemory, machine.Launch, machine.run)
+    def _place(module: ptx.Module, memory: Memory) -> Mapping[str, int]:
+        return machine.place_variables(module.variables, memory)
+
+    return Engine(ptx.parse, machine.GlobalMemory, machine.Launch, machine.run, _place)

@@ -1,9 +1,10 @@
-"""Graphs: captures begun and ended, and what was captured run again."""
+"""Graphs: captures begun and ended, executables made, updated and run again."""
 
 # ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from typing import Any
 
@@ -49,37 +50,88 @@ class Graphs:
             refuse("STREAM_CAPTURE_INVALIDATED")
         if not capture.joined():
             refuse("STREAM_CAPTURE_UNJOINED")
-        return cu.CUgraph(self._graph(tuple(capture.nodes)).handle)
+        graph = self._new_graph()
+        handles = [self._state.new_handle() for _ in capture.nodes]
+        for handle, node in zip(handles, capture.nodes, strict=True):
+            behind = frozenset(handles[index] for index in node.behind)
+            self._state.add_node(graph, dataclasses.replace(node, behind=behind), handle)
+        return cu.CUgraph(graph.handle)
+
+    def cuGraphCreate(self, flags: int) -> Any:
+        if flags:
+            refuse("INVALID_VALUE")
+        return cu.CUgraph(self._new_graph().handle)
 
     def cuGraphGetNodes(self, graph: Any, count: int = 0) -> tuple[list[Any], int]:
-        record = self._state.get(Graph, graph, "INVALID_VALUE")
+        nodes = self._graph(graph).nodes
         if not count:
-            return [], len(record.nodes)
-        handles = [cu.CUgraphNode(handle) for handle in record.handles[:count]]
+            return [], len(nodes)
+        handles = [cu.CUgraphNode(handle) for handle in list(nodes)[:count]]
         return handles, len(handles)
 
     def cuGraphInstantiate(self, graph: Any, flags: int) -> Any:
-        record = self._state.get(Graph, graph, "INVALID_VALUE")
+        record = self._graph(graph)
         if flags:
             refuse("NOT_SUPPORTED")
         handle = self._state.new_handle()
-        self._state.keep(Executable(handle, record.nodes), handle)
+        self._state.keep(Executable(handle, _ordered(record)), handle)
         return cu.CUgraphExec(handle)
 
+    def cuGraphExecUpdate(self, executable: Any, graph: Any) -> Any:
+        record, fresh = self._executable(executable), _ordered(self._graph(graph))
+        old = list(record.nodes)
+        names = dict(zip(fresh, old, strict=False))  # nodes are matched in their order
+        same = len(fresh) == len(old) and all(
+            node.kind == record.nodes[names[handle]].kind
+            and {names[before] for before in node.behind} == record.nodes[names[handle]].behind
+            for handle, node in fresh.items()
+        )
+        if not same:
+            refuse("GRAPH_EXEC_UPDATE_FAILURE")
+        for handle, node in fresh.items():
+            own = names[handle]
+            record.nodes[own] = dataclasses.replace(node, behind=record.nodes[own].behind)
+        info = cu.CUgraphExecUpdateResultInfo()
+        info.result = cu.CUgraphExecUpdateResult.CU_GRAPH_EXEC_UPDATE_SUCCESS
+        return info
+
     def cuGraphLaunch(self, executable: Any, stream: Any) -> None:
-        nodes = self._state.get(Executable, executable, "INVALID_VALUE").nodes
-        submit(self._state, stream_of(self._state, stream), "graph", lambda: _replay(nodes))
+        nodes = tuple(self._executable(executable).nodes.values())
+        submit(self._state, stream_of(self._state, stream), Node("graph", lambda: _replay(nodes)))
 
     def cuGraphDestroy(self, graph: Any) -> None:
-        self._state.drop(self._state.get(Graph, graph, "INVALID_VALUE").handle)
+        record = self._graph(graph)
+        for handle in record.nodes:
+            self._state.drop(handle)
+        self._state.drop(record.handle)
 
     def cuGraphExecDestroy(self, executable: Any) -> None:
-        self._state.drop(self._state.get(Executable, executable, "INVALID_VALUE").handle)
+        self._state.drop(self._executable(executable).handle)
 
-    def _graph(self, nodes: tuple[Node, ...]) -> Graph:
-        handles = tuple(self._state.new_handle() for _ in nodes)
-        graph = Graph(self._state.new_handle(), nodes, handles)
+    def _new_graph(self) -> Graph:
+        graph = Graph(self._state.new_handle())
         return self._state.keep(graph, graph.handle)
+
+    def _graph(self, graph: Any) -> Graph:
+        return self._state.get(Graph, graph, "INVALID_VALUE")
+
+    def _executable(self, executable: Any) -> Executable:
+        return self._state.get(Executable, executable, "INVALID_VALUE")
+
+
+def _ordered(graph: Graph) -> dict[int, Node]:
+    """Return a graph's nodes in an order in which they may run; refuse a circle."""
+    waiting = {handle: record.node for handle, record in graph.nodes.items()}
+    ordered: dict[int, Node] = {}
+    while waiting:
+        free = [handle for handle, node in waiting.items() if node.behind <= ordered.keys()]
+        if not free:
+            refuse("INVALID_VALUE")
+        for handle in free:
+            node = waiting.pop(handle)
+            node.check()
+            ordered[handle] = node
+    return ordered
 
 
 def _replay(nodes: tuple[Node, ...]) -> None:

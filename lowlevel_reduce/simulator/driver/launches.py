@@ -7,11 +7,12 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from lowlevel_reduce.simulator.devices import SimulatedDevice
 from lowlevel_reduce.simulator.driver.captures import stream_of, submit
 from lowlevel_reduce.simulator.driver.engine import KernelCode
 from lowlevel_reduce.simulator.driver.occupancy import active_blocks, active_clusters, most_cluster_blocks
-from lowlevel_reduce.simulator.driver.records import Event, Kernel, LaunchRecord
-from lowlevel_reduce.simulator.driver.request import Request, request_of
+from lowlevel_reduce.simulator.driver.records import Event, Kernel, KernelWork, LaunchRecord, Node
+from lowlevel_reduce.simulator.driver.request import Request, check_clusters, request_of
 from lowlevel_reduce.simulator.driver.state import State, number, refuse
 from lowlevel_reduce.simulator.driver.streams import mark
 
@@ -33,15 +34,28 @@ class Launches:
         events = [self._state.get(Event, event) for event in request.events]
         if any(event.timing or event.context is not stream.context for event in events):
             refuse("INVALID_HANDLE")
-        resident = self._resident_blocks(kernel, request)
-        arguments = _arguments(kernel.code, number(parameters))
-        submit(self._state, stream, "kernel", lambda: self._run(kernel, request, arguments, resident))
+        device = self._state.device_of(stream.context)
+        self._resident_blocks(kernel, request, device)
+        work = KernelWork(kernel, request, self.arguments(kernel, parameters), device)
+        submit(self._state, stream, self.node(work))
         for event in events:
             mark(self._state, event, stream)
 
-    def _resident_blocks(self, kernel: Kernel, request: Request) -> int:
+    def arguments(self, kernel: Kernel, table: Any) -> bytes:
+        """Return a kernel's parameter block, read from where the ``void**`` says."""
+        return _arguments(kernel.code, number(table))
+
+    def node(self, work: KernelWork, behind: frozenset[int] = frozenset()) -> Node:
+        """Return a launch as a node: it is checked when it is put into an executable, and again when it runs."""
+
+        def check() -> int:
+            check_clusters(work.request)
+            return self._resident_blocks(work.kernel, work.request, work.device)
+
+        return Node("kernel", lambda: self._run(work, check()), behind, work, check)
+
+    def _resident_blocks(self, kernel: Kernel, request: Request, device: SimulatedDevice) -> int:
         """Return how many blocks of the grid the device holds at once, or refuse what it cannot hold."""
-        device = self._state.device
         if request.block_threads > kernel.code.max_threads:
             refuse("INVALID_VALUE")
         if request.block_threads > kernel.attributes["MAX_THREADS_PER_BLOCK"]:
@@ -60,7 +74,8 @@ class Launches:
             refuse("COOPERATIVE_LAUNCH_TOO_LARGE")
         return resident
 
-    def _run(self, kernel: Kernel, request: Request, arguments: bytes, resident: int) -> None:
+    def _run(self, work: KernelWork, resident: int) -> None:
+        kernel, request = work.kernel, work.request
         if self._state.records.get(kernel.handle) is not kernel:
             refuse("INVALID_HANDLE")  # a replay after its library was unloaded
         launch = self._state.engine.launch(
@@ -69,10 +84,11 @@ class Launches:
             block=request.block,
             cluster=request.cluster,
             dynamic_shared_bytes=request.dynamic_bytes,
-            arguments=arguments,
+            arguments=work.arguments,
             cooperative=request.cooperative,
             resident_blocks=resident,
             seed=self._state.seed,
+            addresses={name: address for name, (address, _) in kernel.library.variables.items()},
         )
         counters = self._state.engine.run(launch, self._state.memory)
         record = LaunchRecord(kernel.code.name, request.grid, request.block, request.cluster, counters)

@@ -42,6 +42,8 @@ class Libraries:
         _check_target(text, self._state.device)
         module = self._state.engine.parse(text.decode())
         library = Library(self._state.new_handle())
+        for name, address in self._state.engine.place(module, self._state.memory).items():
+            library.variables[name] = (address, module.variables[name].size)
         for name, kernel in module.kernels.items():
             attributes = _attributes(kernel, self._state.device)
             record = Kernel(self._state.new_handle(), library, kernel, attributes)
@@ -53,11 +55,20 @@ class Libraries:
         record = self._state.get(Library, library)
         for kernel in record.kernels.values():
             self._state.drop(kernel.handle)
+        for address, _ in record.variables.values():
+            self._state.memory.free(address)
         self._state.drop(record.handle)
 
     def cuLibraryGetKernel(self, library: Any, name: bytes) -> Any:
         kernel = self._state.get(Library, library).kernels.get(name.decode(errors="replace"))
         return cu.CUkernel(kernel.handle) if kernel else refuse("NOT_FOUND")
+
+    def cuLibraryGetGlobal(self, library: Any, name: bytes) -> tuple[Any, int]:
+        found = self._state.get(Library, library).variables.get(name.decode(errors="replace"))
+        if found is None:
+            refuse("NOT_FOUND")
+        address, size = found
+        return cu.CUdeviceptr(address), size
 
     def cuLibraryGetKernelCount(self, library: Any) -> int:
         return len(self._state.get(Library, library).kernels)

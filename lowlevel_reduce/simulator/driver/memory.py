@@ -10,7 +10,7 @@ from typing import Any
 from cuda.bindings import driver as cu
 
 from lowlevel_reduce.simulator.driver.captures import capturing, check_unsafe, invalidate, stream_of, submit
-from lowlevel_reduce.simulator.driver.records import Context, MemoryRecord
+from lowlevel_reduce.simulator.driver.records import Context, MemoryRecord, Node, Pool
 from lowlevel_reduce.simulator.driver.state import State, number, refuse
 
 __all__ = ["Memories"]
@@ -37,7 +37,12 @@ class Memories:
 
     def cuMemAllocAsync(self, size_bytes: int, stream: Any) -> Any:
         self._refuse_capture(stream)
-        return self._allocate(size_bytes, "pool", None)
+        return self._allocate(size_bytes, "pool", None, self._state.current_pool)
+
+    def cuMemAllocFromPoolAsync(self, size_bytes: int, pool: Any, stream: Any) -> Any:
+        record = self._state.get(Pool, pool, "INVALID_VALUE")
+        self._refuse_capture(stream)
+        return self._allocate(size_bytes, "pool", None, record)
 
     def cuMemHostAlloc(self, size_bytes: int, flags: int) -> int:
         context = self._state.current()
@@ -70,15 +75,14 @@ class Memories:
         where, target, origin = stream_of(self._state, stream), number(destination), number(source)
         if size_bytes:
             self._check_copy(target, origin, size_bytes)
-            submit(self._state, where, "memcpy", lambda: self._copy(target, origin, size_bytes))
+            submit(self._state, where, Node("memcpy", lambda: self._copy(target, origin, size_bytes)))
 
     def cuMemsetD8Async(self, pointer: Any, byte: int, size_bytes: int, stream: Any) -> None:
         where, target = stream_of(self._state, stream), number(pointer)
         if not size_bytes:
             return
-        if not self._on_device(target, size_bytes):
-            refuse("INVALID_VALUE")
-        submit(self._state, where, "memset", lambda: self._fill(target, byte & 0xFF, size_bytes))
+        self._check_fill(target, size_bytes)
+        submit(self._state, where, Node("memset", lambda: self._fill(target, byte & 0xFF, size_bytes)))
 
     # to ask about
 
@@ -94,18 +98,24 @@ class Memories:
 
     # how
 
-    def _allocate(self, size_bytes: int, kind: str, context: Context | None) -> Any:
+    def _allocate(self, size_bytes: int, kind: str, context: Context | None, pool: Pool | None = None) -> Any:
         state = self._state
+        if context is not None and context.green:
+            context = state.primary  # whose memory a green context shares
         if size_bytes <= 0:
             refuse("INVALID_VALUE")
         if state.allocated_bytes + size_bytes > state.device.memory_bytes:
             refuse("OUT_OF_MEMORY")
+        if pool is not None and not pool.take(size_bytes):
+            refuse("OUT_OF_MEMORY")
         try:
             pointer = state.memory.allocate(size_bytes, alignment=256)
         except MemoryError:
+            if pool is not None:
+                pool.used -= size_bytes
             refuse("OUT_OF_MEMORY")
         state.allocated_bytes += size_bytes
-        state.allocations[pointer] = MemoryRecord(pointer, size_bytes, kind, context)
+        state.allocations[pointer] = MemoryRecord(pointer, size_bytes, kind, context, pool=pool)
         self._lowest = min(self._lowest or pointer, pointer)
         self._end = max(self._end, pointer + size_bytes)
         return cu.CUdeviceptr(pointer)
@@ -157,9 +167,17 @@ class Memories:
                 ctypes.memmove(destination, source, size_bytes)
 
     def _fill(self, pointer: int, byte: int, size_bytes: int) -> None:
-        if not self._on_device(pointer, size_bytes):
-            refuse("INVALID_VALUE")
-        self._state.memory.fill(pointer, byte, size_bytes)
+        if self._check_fill(pointer, size_bytes):
+            self._state.memory.fill(pointer, byte, size_bytes)
+        else:
+            ctypes.memset(pointer, byte, size_bytes)
+
+    def _check_fill(self, pointer: int, size_bytes: int) -> bool:
+        """Tell whether memory is the device's; refuse what is neither that nor pinned."""
+        if self._on_device(pointer, size_bytes):
+            return True
+        self._check_host(pointer, size_bytes)
+        return False if self._holding(pointer) else refuse("INVALID_VALUE")
 
     def _refuse_capture(self, stream: Any) -> None:
         capture = capturing(self._state, stream_of(self._state, stream))

@@ -50,7 +50,7 @@ class Occupancies:
             refuse("INVALID_VALUE")
         if request.cluster_blocks > most_cluster_blocks(kernel, request):
             refuse("INVALID_CLUSTER_SIZE")
-        return active_clusters(kernel, request, request.cluster_blocks, self._state.device)
+        return active_clusters(kernel, request, request.cluster_blocks, self._state.device_of(self._state.current()))
 
     def cuOccupancyMaxPotentialClusterSize(self, function: Any, config: Any) -> int:
         kernel = self._kernel(function)

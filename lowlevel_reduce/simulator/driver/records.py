@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lowlevel_reduce.simulator.devices import SimulatedDevice
 from lowlevel_reduce.simulator.driver.engine import KernelCode
 
 __all__ = [
@@ -14,23 +15,33 @@ __all__ = [
     "Event",
     "Executable",
     "Graph",
+    "GreenContext",
     "Kernel",
+    "KernelWork",
     "LaunchRecord",
     "Library",
     "MemoryRecord",
     "Node",
+    "NodeRecord",
+    "Pool",
+    "ResourceDescription",
     "Stream",
 ]
 
 
 @dataclass(eq=False)
 class Context:
-    """A context; `retained` counts the owners of a primary one, and is None for a created one."""
+    """A context; `retained` counts the owners of a primary one, and is None for any other.
+
+    A green one has a handle as such, and its share of the device.
+    """
 
     handle: int
     id: int
     flags: int = 0
     retained: int | None = None
+    device: SimulatedDevice | None = None
+    green: int = 0
     defaults: dict[tuple[int, int], Stream] = field(default_factory=dict)
 
 
@@ -45,6 +56,58 @@ class Stream:
     priority: int = 0
     policy: int = 1
     capture: Capture | None = None
+    detached: bool = False  # its green context is gone
+
+
+@dataclass(eq=False)
+class GreenContext:
+    """A green context, and the context that stands for it."""
+
+    handle: int
+    context: Context
+
+
+@dataclass(eq=False)
+class ResourceDescription:
+    """Multiprocessors that a green context can be made of."""
+
+    multiprocessors: int
+
+
+@dataclass(eq=False)
+class Pool:
+    """A pool of device memory, in bytes; the steps in which it reserves are taken as 2 MiB."""
+
+    handle: int
+    max_size: int = 0
+    default: bool = False
+    threshold: int = 0
+    reserved: int = 0
+    reserved_high: int = 0
+    used: int = 0
+    used_high: int = 0
+    follow_events: int = 1
+    opportunistic: int = 1
+    internal_dependencies: int = 1
+
+    def take(self, size_bytes: int) -> bool:
+        """Count an allocation, or tell that the pool may not hold it."""
+        if self.max_size and self.used + size_bytes > self.max_size:
+            return False
+        self.used += size_bytes
+        self.used_high = max(self.used_high, self.used)
+        self.reserved = max(self.reserved, _whole_steps(self.used))
+        self.reserved_high = max(self.reserved_high, self.reserved)
+        return True
+
+    def give_back(self, keep_bytes: int) -> None:
+        """Reserve no more than `keep_bytes`, or than is in use."""
+        self.reserved = min(self.reserved, _whole_steps(max(self.used, keep_bytes)))
+
+
+def _whole_steps(size_bytes: int) -> int:
+    step = 2 << 20
+    return -(-size_bytes // step) * step
 
 
 @dataclass(eq=False)
@@ -68,14 +131,16 @@ class MemoryRecord:
     kind: str
     context: Context | None
     storage: Any = None
+    pool: Pool | None = None
 
 
 @dataclass(eq=False)
 class Library:
-    """A loaded PTX text."""
+    """A loaded PTX text: its kernels, and its variables as address and size."""
 
     handle: int
     kernels: dict[str, Kernel] = field(default_factory=dict)
+    variables: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -89,12 +154,40 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class KernelWork:
+    """A kernel with all that a launch of it needs; `request` is a `request.Request`."""
+
+    kernel: Kernel
+    request: Any
+    arguments: bytes
+    device: SimulatedDevice
+
+
+def _nothing() -> None:
+    """Check work that needs no check."""
+
+
+@dataclass(frozen=True)
 class Node:
-    """One piece of captured work: what it is, how it is run, and the nodes before it."""
+    """One piece of work: what it is, how it is run, the nodes before it, and how it is checked for an executable.
+
+    The nodes before it are numbers in a capture, and handles in a graph.
+    """
 
     kind: str
     run: Callable[[], None]
-    behind: frozenset[int]
+    behind: frozenset[int] = frozenset()
+    work: KernelWork | None = None
+    check: Callable[[], Any] = _nothing
+
+
+@dataclass(eq=False)
+class NodeRecord:
+    """A node of a graph."""
+
+    handle: int
+    graph: Graph
+    node: Node
 
 
 @dataclass(eq=False)
@@ -108,9 +201,9 @@ class Capture:
     fronts: dict[Stream, frozenset[int]] = field(default_factory=dict)
     invalid: bool = False
 
-    def add(self, stream: Stream, kind: str, run: Callable[[], None]) -> None:
+    def add(self, stream: Stream, work: Node) -> None:
         """Put work behind what `stream` has."""
-        self.nodes.append(Node(kind, run, self.fronts[stream]))
+        self.nodes.append(replace(work, behind=self.fronts[stream]))
         self.fronts[stream] = frozenset({len(self.nodes) - 1})
 
     def joined(self) -> bool:
@@ -127,19 +220,18 @@ class Capture:
 
 @dataclass(eq=False)
 class Graph:
-    """A captured graph; its nodes stand in an order that may be run, and each has a handle."""
+    """A graph and its nodes, by their handles."""
 
     handle: int
-    nodes: tuple[Node, ...]
-    handles: tuple[int, ...]
+    nodes: dict[int, NodeRecord] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class Executable:
-    """An executable graph."""
+    """An executable graph: its nodes in an order in which they may run, by the handles that they have in its graph."""
 
     handle: int
-    nodes: tuple[Node, ...]
+    nodes: dict[int, Node]
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lowlevel_reduce.simulator.devices import SimulatedDevice
 from lowlevel_reduce.simulator.driver.state import refuse
 
-__all__ = ["Extents", "Request", "request_of"]
+__all__ = ["Extents", "Request", "check_clusters", "read_attribute", "request_of", "request_of_node"]
 
 Extents = tuple[int, int, int]
 
@@ -60,17 +60,36 @@ def request_of(config: Any, device: SimulatedDevice) -> Request:
         config.sharedMemBytes,
         config.hStream,
     )
+    _check_sizes(request, device)
+    for attribute in config.attrs[: config.numAttrs]:
+        read_attribute(request, attribute.id.name.removeprefix("CU_LAUNCH_ATTRIBUTE_"), attribute.value, device)
+    check_clusters(request)
+    return request
+
+
+def request_of_node(parameters: Any, device: SimulatedDevice, old: Request | None) -> Request:
+    """Read the parameters of a kernel node, whose attributes are those of the `old` request."""
+    grid = parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ
+    block = parameters.blockDimX, parameters.blockDimY, parameters.blockDimZ
+    request = replace(old or Request(grid, block, 0, None), grid=grid, block=block)
+    request.dynamic_bytes = parameters.sharedMemBytes
+    _check_sizes(request, device)
+    return request
+
+
+def read_attribute(request: Request, name: str, value: Any, device: SimulatedDevice) -> None:
+    """Take one launch attribute into a request, or refuse it."""
+    read = _READERS.get(name)
+    if read is None:
+        refuse("INVALID_VALUE")
+    read(request, value, device)
+
+
+def _check_sizes(request: Request, device: SimulatedDevice) -> None:
     _check_extents(request.grid, _GRID_LIMITS)
     _check_extents(request.block, _BLOCK_LIMITS)
     if request.block_threads > _MOST_THREADS or request.dynamic_bytes > device.shared_per_block_optin:
         refuse("INVALID_VALUE")
-    for attribute in config.attrs[: config.numAttrs]:
-        read = _READERS.get(attribute.id.name.removeprefix("CU_LAUNCH_ATTRIBUTE_"))
-        if read is None:
-            refuse("INVALID_VALUE")
-        read(request, attribute.value, device)
-    _check_clusters(request)
-    return request
 
 
 def _check_extents(extents: Extents, limits: Extents) -> None:
@@ -78,7 +97,8 @@ def _check_extents(extents: Extents, limits: Extents) -> None:
         refuse("INVALID_VALUE")
 
 
-def _check_clusters(request: Request) -> None:
+def check_clusters(request: Request) -> None:
+    """Refuse clusters that no device has, or that do not divide the grid."""
     preferred, cluster = request.preferred_cluster, request.cluster
     for extents in (cluster, preferred):
         if extents is None:

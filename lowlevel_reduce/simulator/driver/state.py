@@ -19,6 +19,9 @@ from lowlevel_reduce.simulator.driver.records import (
     LaunchRecord,
     Library,
     MemoryRecord,
+    Node,
+    NodeRecord,
+    Pool,
     Stream,
 )
 
@@ -38,6 +41,7 @@ _NOUNS = {
     Library: "libraries",
     Graph: "graphs",
     Executable: "executable graphs",
+    Pool: "memory pools",
 }
 
 
@@ -83,6 +87,8 @@ class State:
         self.allocated_bytes = 0
         self.captures: list[Capture] = []
         self.launches: list[LaunchRecord] = []
+        self.default_pool = self.current_pool = Pool(next(_handles), default=True)
+        self.records[self.default_pool.handle] = self.default_pool
         self.primary: Context | None = None
         self.primary_handle = next(_handles)
         self._gone: set[int] = set()
@@ -113,6 +119,10 @@ class State:
         """Return what `handle` stands for, or refuse with `missing` if that is no `kind`."""
         record = self.records.get(number(handle))
         return record if isinstance(record, kind) else refuse(missing)
+
+    def add_node(self, graph: Graph, node: Node, handle: int) -> None:
+        """Make work a node of a graph."""
+        graph.nodes[handle] = self.keep(NodeRecord(handle, graph, node), handle)
 
     def context(self, handle: Any) -> Context:
         """Return a context that lives."""
@@ -146,6 +156,15 @@ class State:
         """Return the calling thread's current context, or refuse if there is none."""
         return self.context(self.stack[-1]) if self.stack else refuse("INVALID_CONTEXT")
 
+    def device_of(self, context: Context) -> SimulatedDevice:
+        """Return what of the device a context may use: all of it, or the share of a green one."""
+        return context.device or self.device
+
+    def done(self) -> None:
+        """Let the pools give back what they do not keep, as they do when somebody waits for work."""
+        for pool in {self.default_pool, *(record for record in self.records.values() if isinstance(record, Pool))}:
+            pool.give_back(pool.threshold)
+
     # what dies with a context, and what is still there
 
     def end_context(self, context: Context) -> None:
@@ -153,7 +172,8 @@ class State:
         for capture in [capture for capture in self.captures if capture.origin.context is context]:
             self.end_capture(capture)
         for handle, record in list(self.records.items()):
-            if isinstance(record, (Stream, Event)) and record.context is context:
+            # Streams of a green context are detached, and their owner's to destroy.
+            if isinstance(record, (Stream, Event)) and record.context is context and not getattr(record, "detached", 0):
                 self.drop(handle)
         for record in list(self.allocations.values()):
             if record.context is context:
@@ -165,6 +185,8 @@ class State:
         del self.allocations[record.pointer]
         if record.kind != "pinned":
             self.allocated_bytes -= record.size_bytes
+            if record.pool is not None:
+                record.pool.used -= record.size_bytes
             self.memory.free(record.pointer)
 
     def end_capture(self, capture: Capture) -> None:
@@ -177,7 +199,7 @@ class State:
         """Return how much of each kind is alive, without the kinds of which nothing is."""
         counts = dict.fromkeys((*_NOUNS.values(), "allocations"), 0)
         for record in self.records.values():
-            if type(record) in _NOUNS:
+            if type(record) in _NOUNS and record is not self.default_pool:
                 counts[_NOUNS[type(record)]] += 1
         counts["allocations"] = len(self.allocations)
         return {noun: count for noun, count in counts.items() if count}

@@ -9,10 +9,10 @@ from typing import Any
 from cuda.bindings import driver as cu
 
 from lowlevel_reduce.simulator.driver.captures import capturing, check_unsafe, invalidate, stream_of
-from lowlevel_reduce.simulator.driver.records import Event, Stream
+from lowlevel_reduce.simulator.driver.records import Context, Event, Stream
 from lowlevel_reduce.simulator.driver.state import State, refuse
 
-__all__ = ["Events", "Streams"]
+__all__ = ["Events", "Streams", "mark", "new_stream"]
 
 _NON_BLOCKING = 1
 _LEAST, _GREATEST = 0, -5
@@ -29,14 +29,7 @@ class Streams:
         self._state = state
 
     def cuStreamCreateWithPriority(self, flags: int, priority: int) -> Any:
-        context = self._state.current()
-        if flags & ~_NON_BLOCKING:
-            refuse("INVALID_VALUE")
-        clamped = min(max(priority, _GREATEST), _LEAST)
-        handle = self._state.new_handle()
-        stream = Stream(handle, self._state.new_id(), context, bool(flags & _NON_BLOCKING), clamped)
-        self._state.keep(stream, handle)
-        return cu.CUstream(handle)
+        return new_stream(self._state, self._state.current(), flags, priority)
 
     def cuStreamCreate(self, flags: int) -> Any:
         return self.cuStreamCreateWithPriority(flags, 0)
@@ -113,6 +106,7 @@ class Streams:
         if capture is not None:
             invalidate([capture])
             refuse("STREAM_CAPTURE_UNSUPPORTED")
+        self._state.done()
 
 
 class Events:
@@ -157,6 +151,16 @@ class Events:
         if record.capture is not None:
             invalidate([record.capture])
             refuse("CAPTURED_EVENT")
+
+
+def new_stream(state: State, context: Context, flags: int, priority: int) -> Any:
+    """Make a stream of a context and return its handle; a priority out of range is put into it."""
+    if flags & ~_NON_BLOCKING:
+        refuse("INVALID_VALUE")
+    clamped = min(max(priority, _GREATEST), _LEAST)
+    handle = state.new_handle()
+    state.keep(Stream(handle, state.new_id(), context, bool(flags & _NON_BLOCKING), clamped), handle)
+    return cu.CUstream(handle)
 
 
 def mark(state: State, event: Event, stream: Stream) -> None:

@@ -1,4 +1,4 @@
-"""ld and st: memory in every state space, what is wrong with an access, and what a profiler counts of it."""
+"""Memory in every state space: what is wrong with an access, and what a profiler counts of it."""
 
 from __future__ import annotations
 
@@ -8,64 +8,43 @@ from typing import TypeVar
 
 import numpy as np
 
-from lowlevel_reduce.simulator.machine.arithmetic import Decoder
 from lowlevel_reduce.simulator.machine.faults import ThreadFault
 from lowlevel_reduce.simulator.machine.flight import (
     LOCAL_WINDOW,
-    NUMPY_TYPES,
     SHARED_WINDOW,
     Flight,
     Source,
-    Step,
-    unknown,
 )
+from lowlevel_reduce.simulator.machine.races import Site
 from lowlevel_reduce.simulator.machine.special import WARP
 from lowlevel_reduce.simulator.machine.storage import Array, word_bytes
 from lowlevel_reduce.simulator.ptx import TYPE_BYTES, Instruction
-from lowlevel_reduce.simulator.ptx_operands import Address, Immediate, Name, Operand, Vector
+from lowlevel_reduce.simulator.ptx_operands import Address, Immediate, Name
 
-__all__ = ["DECODERS", "SPACES", "Space", "address_source", "space_of"]
+__all__ = [
+    "RANK_SHIFT",
+    "SPACES",
+    "STATE_SPACES",
+    "GenericSpace",
+    "LocalSpace",
+    "Space",
+    "address_source",
+    "check",
+    "check_alignment",
+    "space_of",
+]
 
 Result = TypeVar("Result")
 
 RANK_SHIFT = 24
 """A shared::cluster address is the block's rank plus one above this bit, or an address of the thread's own block."""
 
-_SPACES = ("param", "global", "shared", "local", "const")
-_HINTS = {
-    *(
-        "nc",
-        "volatile",
-        "relaxed",
-        "acquire",
-        "release",
-        "weak",
-        "cta",
-        "cluster",
-        "gpu",
-        "sys",
-        "ca",
-        "cg",
-        "cs",
-        "lu",
-    ),
-    *(
-        "cv",
-        "wb",
-        "wt",
-        "L1::no_allocate",
-        "L1::evict_first",
-        "L1::evict_last",
-        "L1::evict_normal",
-        "L1::evict_unchanged",
-    ),
-    *("L2::64B", "L2::128B", "L2::256B", "L2::evict_first", "L2::evict_last", "L2::evict_normal"),
-}
+STATE_SPACES = ("param", "global", "shared", "local", "const")
 
 
 def space_of(modifiers: tuple[str, ...]) -> str:
     """Return the state space that an instruction names, ``"generic"`` for none."""
-    return next((m.split("::")[0] for m in modifiers if m.split("::")[0] in _SPACES), "generic")
+    return next((m.split("::")[0] for m in modifiers if m.split("::")[0] in STATE_SPACES), "generic")
 
 
 def address_source(instruction: Instruction, flight: Flight, address: Address) -> Source:
@@ -87,6 +66,16 @@ class Space(ABC):
 
     def __init__(self, flight: Flight) -> None:
         self.flight = flight
+        self.site: Site | None = None
+
+    def at(self, instruction: Instruction) -> Space:
+        """Make this the space of one instruction, whose accesses may then be seen to race with others; return it."""
+        self.attribute(self.flight.races.site(instruction))
+        return self
+
+    def attribute(self, site: Site) -> None:
+        """Attribute the accesses to an instruction."""
+        self.site = site
 
     @abstractmethod
     def load(self, threads: Array, addresses: Array, size: int) -> Array:
@@ -107,7 +96,10 @@ class GlobalSpace(Space):
         counters.global_loads += requests
         counters.global_load_sectors += sectors
         counters.bytes_read += threads.size * size
-        return _placed(threads, lambda: self.flight.memory.load(addresses, size))
+        words = _placed(threads, lambda: self.flight.memory.load(addresses, size))
+        if self.site is not None:
+            self.site.loaded_global(threads, addresses, size)
+        return words
 
     def store(self, threads: Array, addresses: Array, size: int, words: Array) -> None:
         """Store, counting requests, sectors and bytes."""
@@ -117,6 +109,8 @@ class GlobalSpace(Space):
         counters.global_store_sectors += sectors
         counters.bytes_written += threads.size * size
         self.flight.changes += int(_placed(threads, lambda: self.flight.memory.store(addresses, size, words)))
+        if self.site is not None:
+            self.site.stored_global(threads, addresses, size)
 
 
 class SharedSpace(Space):
@@ -130,21 +124,25 @@ class SharedSpace(Space):
             place = int(np.flatnonzero(unwritten)[0])
             reason = f"reads {size} uninitialised bytes of shared memory at {int(addresses[place]):#x}"
             raise ThreadFault(int(threads[place]), reason)
+        if self.site is not None:
+            self.site.loaded_shared(threads, offsets, size)
         return self.flight.shared.load(offsets, size)
 
     def store(self, threads: Array, addresses: Array, size: int, words: Array) -> None:
         """Store, counting wavefronts."""
         offsets = self._offsets(threads, addresses, size)
         self.flight.changes += int(self.flight.shared.store(offsets, size, words))
+        if self.site is not None:
+            self.site.stored_shared(threads, offsets, size)
 
     def _offsets(self, threads: Array, addresses: Array, size: int) -> Array:
         """Return where in the shared memory of all slots the accesses go."""
         flight = self.flight
-        _check_alignment(threads, addresses, size)
+        check_alignment(threads, addresses, size)
         slots = threads // flight.geometry.stride
         ranks = (addresses >> np.uint64(RANK_SHIFT)).astype(np.int64)
         local = (addresses & np.uint64((1 << RANK_SHIFT) - 1)).astype(np.int64)
-        _check(threads, local + size > flight.shared_bytes, lambda i: (
+        check(threads, local + size > flight.shared_bytes, lambda i: (
             f"{size} bytes at {int(local[i]):#x} lie outside the {flight.shared_bytes} bytes of shared memory"
         ))  # fmt: skip
         if ranks.any():
@@ -157,10 +155,10 @@ class SharedSpace(Space):
         geometry = self.flight.geometry
         size = geometry.cluster_blocks
         beyond: Array = ranks > size
-        _check(threads, beyond, lambda i: f"there is no block {int(ranks[i]) - 1} in a cluster of {size}")
+        check(threads, beyond, lambda i: f"there is no block {int(ranks[i]) - 1} in a cluster of {size}")
         targets = np.where(ranks > 0, slots // size * size + ranks - 1, slots)
         running: Array = np.any(self.flight.live.reshape(geometry.slots, -1), axis=1)
-        _check(threads, ~running[targets], lambda i: (
+        check(threads, ~running[targets], lambda i: (
             f"the shared memory of block {int(ranks[i]) - 1} of the cluster is used, and that block has exited"
         ))  # fmt: skip
         return targets
@@ -174,36 +172,83 @@ class SharedSpace(Space):
 
 
 class LocalSpace(Space):
-    """Each thread's own memory."""
+    """Each thread's own memory.
+
+    Compilers copy the padding of structures a byte at a time, so that loads of single bytes may meet what was never
+    written; all others may not.
+    """
+
+    def __init__(self, flight: Flight, *, padding: bool = False) -> None:
+        super().__init__(flight)
+        self._padding = padding
 
     def load(self, threads: Array, addresses: Array, size: int) -> Array:
-        """Load."""
-        return self.flight.local.load(self._offsets(threads, addresses, size), size)
+        """Load what was written."""
+        offsets = self._offsets(threads, addresses, size)
+        unwritten = None if self._padding else self.flight.local.unwritten(offsets, size)
+        if unwritten is not None:
+            check(threads, unwritten, lambda i: (
+                f"reads {size} uninitialised bytes of local memory at {int(addresses[i]):#x}"
+            ))  # fmt: skip
+        return self.flight.local.load(offsets, size)
 
     def store(self, threads: Array, addresses: Array, size: int, words: Array) -> None:
         """Store; nobody else can wait for that."""
         self.flight.local.store(self._offsets(threads, addresses, size), size, words)
 
     def _offsets(self, threads: Array, addresses: Array, size: int) -> Array:
-        _check_alignment(threads, addresses, size)
+        check_alignment(threads, addresses, size)
         limit = self.flight.launch.kernel.local_bytes
         ends: Array = addresses + np.uint64(size)
-        _check(threads, ends > np.uint64(limit), lambda i: (
+        check(threads, ends > np.uint64(limit), lambda i: (
             f"{size} bytes at {int(addresses[i]):#x} lie outside the {limit} bytes of local memory"
         ))  # fmt: skip
         return threads * self.flight.local_stride + addresses.astype(np.int64)
 
 
+class ConstantSpace(Space):
+    """Variables of the module that no thread writes; they lie in global memory and are counted as nothing."""
+
+    def load(self, threads: Array, addresses: Array, size: int) -> Array:
+        """Load."""
+        return _placed(threads, lambda: self.flight.memory.load(addresses, size))
+
+    def store(self, threads: Array, addresses: Array, size: int, words: Array) -> None:
+        """Refuse."""
+        del addresses, size, words
+        raise ThreadFault(int(threads[0]), "constant memory is written")
+
+
+class CallSpace(Space):
+    """Each thread's parameters of calls. Padding that a caller leaves out is passed on unread, so it is no fault."""
+
+    def load(self, threads: Array, addresses: Array, size: int) -> Array:
+        """Load."""
+        return self.flight.calls.load(self._offsets(threads, addresses), size)
+
+    def store(self, threads: Array, addresses: Array, size: int, words: Array) -> None:
+        """Store."""
+        self.flight.calls.store(self._offsets(threads, addresses), size, words)
+
+    def _offsets(self, threads: Array, addresses: Array) -> Array:
+        return threads * self.flight.call_stride + addresses.astype(np.int64)
+
+
 class GenericSpace(Space):
     """Generic addresses: each thread's window decides where it goes."""
 
-    def __init__(self, flight: Flight) -> None:
+    def __init__(self, flight: Flight, *, padding: bool = False) -> None:
         super().__init__(flight)
         self._windows = (
             (0, SHARED_WINDOW, GlobalSpace(flight)),
             (SHARED_WINDOW, LOCAL_WINDOW, SharedSpace(flight)),
-            (LOCAL_WINDOW, 1 << 58, LocalSpace(flight)),
+            (LOCAL_WINDOW, 1 << 58, LocalSpace(flight, padding=padding)),
         )
+
+    def attribute(self, site: Site) -> None:
+        """Attribute the accesses to an instruction, wherever they go."""
+        for _, _, space in self._windows:
+            space.attribute(site)
 
     def load(self, threads: Array, addresses: Array, size: int) -> Array:
         """Load from up to three spaces."""
@@ -231,20 +276,24 @@ SPACES: dict[str, Callable[[Flight], Space]] = {
     "global": GlobalSpace,
     "shared": SharedSpace,
     "local": LocalSpace,
+    "const": ConstantSpace,
+    "param": CallSpace,
     "generic": GenericSpace,
 }
 """State spaces by name."""
 
 
-def _check(threads: Array, wrong: Array, reason: Callable[[int], str]) -> None:
+def check(threads: Array, wrong: Array, reason: Callable[[int], str]) -> None:
+    """Raise for the first thread that does wrong; `reason` is given its place among the threads."""
     if wrong.any():
         place = int(np.flatnonzero(wrong)[0])
         raise ThreadFault(int(threads[place]), reason(place))
 
 
-def _check_alignment(threads: Array, addresses: Array, size: int) -> None:
+def check_alignment(threads: Array, addresses: Array, size: int) -> None:
+    """Raise for the first address that is not a multiple of the access's size."""
     wrong = addresses % np.uint64(size) != 0
-    _check(threads, wrong, lambda i: f"address {int(addresses[i]):#x} is misaligned for {size} bytes")
+    check(threads, wrong, lambda i: f"address {int(addresses[i]):#x} is misaligned for {size} bytes")
 
 
 def _placed(threads: Array, access: Callable[[], Result]) -> Result:
@@ -289,94 +338,3 @@ def _wavefronts(threads: Array, local: Array, size: int) -> tuple[int, int, int]
     starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])
     passes = int(np.maximum.reduceat(counts, starts).sum())
     return _distinct(threads // WARP), passes, starts.size
-
-
-def _elements(instruction: Instruction) -> tuple[str, int]:
-    """Return the type of an access and how many of them it moves, all modifiers known."""
-    kind = instruction.modifiers[-1]
-    counts = [int(m[1:]) for m in instruction.modifiers if m in {"v2", "v4", "v8"}]
-    rest = set(instruction.modifiers[:-1]) - _HINTS - {"v2", "v4", "v8"}
-    if kind not in NUMPY_TYPES or {m.split("::")[0] for m in rest} - set(_SPACES):
-        raise unknown(instruction)
-    return kind, counts[0] if counts else 1
-
-
-def _registers(instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
-    elements = operand.elements if isinstance(operand, Vector) else (operand,)
-    if len(elements) != count:
-        raise unknown(instruction, f"it moves {count} values")
-    return elements
-
-
-def _load(instruction: Instruction, flight: Flight) -> Step:
-    kind, count = _elements(instruction)
-    space = space_of(instruction.modifiers)
-    address = instruction.operands[1]
-    if not isinstance(address, Address):
-        raise unknown(instruction)
-    targets = [
-        flight.write(instruction, operand, kind) for operand in _registers(instruction, instruction.operands[0], count)
-    ]
-    if space == "param":
-        return _load_parameter(instruction, flight, address, kind, targets)
-    if space not in SPACES:
-        raise unknown(instruction)
-    return _loading(SPACES[space](flight), address_source(instruction, flight, address), kind, targets)
-
-
-def _loading(memory: Space, addresses: Source, kind: str, targets: list[Array]) -> Step:
-    flight, dtype = memory.flight, NUMPY_TYPES[kind]
-    size = TYPE_BYTES[kind] * len(targets)
-
-    def step(idx: slice | Array) -> None:
-        words = memory.load(flight.threads[idx], addresses(idx), size)
-        if kind == "b128":
-            for i, target in enumerate(targets):
-                target[idx] = words[:, 2 * i : 2 * i + 2]
-            return
-        values = words.view(dtype)
-        for i, target in enumerate(targets):
-            target[idx] = values[:, i]
-
-    return step
-
-
-def _load_parameter(
-    instruction: Instruction, flight: Flight, address: Address, kind: str, targets: list[Array]
-) -> Step:
-    found = [parameter for parameter in flight.launch.kernel.parameters if parameter.name == address.base]
-    size = TYPE_BYTES[kind] * len(targets)
-    if not found or address.offset < 0 or address.offset + size > found[0].size:
-        raise unknown(instruction, "that parameter is not known")
-    offset = found[0].offset + address.offset
-    values = np.frombuffer(flight.launch.arguments[offset : offset + size], NUMPY_TYPES[kind]).reshape(len(targets), -1)
-
-    def step(idx: slice | Array) -> None:
-        for target, value in zip(targets, values, strict=True):
-            target[idx] = value
-
-    return step
-
-
-def _store(instruction: Instruction, flight: Flight) -> Step:
-    kind, count = _elements(instruction)
-    space, address = space_of(instruction.modifiers), instruction.operands[0]
-    if not isinstance(address, Address) or space not in SPACES:
-        raise unknown(instruction)
-    memory, addresses = SPACES[space](flight), address_source(instruction, flight, address)
-    sources = [
-        flight.read(instruction, operand, kind) for operand in _registers(instruction, instruction.operands[1], count)
-    ]
-    size = TYPE_BYTES[kind] * count
-    word = f"u{word_bytes(size)}"
-
-    def step(idx: slice | Array) -> None:
-        values = [source(idx) for source in sources]
-        rows = values[0] if kind == "b128" else np.stack(values, axis=1)
-        memory.store(flight.threads[idx], addresses(idx), size, np.ascontiguousarray(rows).view(word))
-
-    return step
-
-
-DECODERS: dict[str, Decoder] = {"ld": _load, "ldu": _load, "st": _store}
-"""What reads and writes memory."""

@@ -71,9 +71,9 @@ def _simple(instruction: Instruction, flight: Flight) -> Step:
             raise unknown(instruction)
         return _bound(instruction, flight, function, [kind] * count, kind)
     table = integers.UNARY if count == 1 else integers.BINARY
-    if kind not in _INTEGER_TYPES or opcode not in table or set(instruction.modifiers[:-1]) - {"sat"}:
+    if kind not in _INTEGER_TYPES or opcode not in table or set(instruction.modifiers[:-1]) - {"sat", "shiftamt"}:
         raise unknown(instruction)
-    function = table[opcode]
+    function = table[f"{opcode}.shiftamt" if "shiftamt" in instruction.modifiers else opcode]
     if "sat" in instruction.modifiers:
         if opcode not in {"add", "sub"} or kind != "s32":
             raise unknown(instruction)

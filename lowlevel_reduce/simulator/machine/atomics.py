@@ -1,4 +1,4 @@
-"""atom and red, and the instructions that turn one kind of address into another."""
+"""atom, red and fences, and the instructions that turn one kind of address into another."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from lowlevel_reduce.simulator.machine.flight import (
     unknown,
 )
 from lowlevel_reduce.simulator.machine.float_operations import float_operation
+from lowlevel_reduce.simulator.machine.special import WARP
 from lowlevel_reduce.simulator.machine.storage import Array, word_bytes
 from lowlevel_reduce.simulator.ptx import TYPE_BYTES, Instruction
-from lowlevel_reduce.simulator.ptx_operands import Address, Operand
+from lowlevel_reduce.simulator.ptx_operands import Address, Operand, parts_of
 
-__all__ = ["DECODERS"]
+__all__ = ["DECODERS", "one_at_a_time", "update_function"]
 
 Update = Callable[..., Array]
 
@@ -40,7 +41,7 @@ _UPDATES: dict[str, Update] = {
 }
 _FLAVOURS = {
     *("relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "noftz", "global", "shared"),
-    *("shared::cta", "shared::cluster"),
+    *("shared::cta", "shared::cluster", "L2::cache_hint", "v2", "v4", "v8"),
 }
 
 
@@ -49,8 +50,14 @@ def _compare(old: Array, b: Array, c: Array) -> Array:
     return np.where(same, c, old)
 
 
-def _update(instruction: Instruction, kind: str) -> Update:
-    (operation,) = [m for m in instruction.modifiers[:-1] if m not in _FLAVOURS] or [""]
+def update_function(instruction: Instruction, operation: str, kind: str) -> Update:
+    """Return how an operation makes the new value of the old one and its operands.
+
+    Raises
+    ------
+    UnknownInstruction
+        If there is no such operation on that type.
+    """
     if operation == "cas":
         return _compare
     if float_kind(kind) and operation != "exch":
@@ -66,41 +73,96 @@ def _update(instruction: Instruction, kind: str) -> Update:
 def _atomic(instruction: Instruction, flight: Flight) -> Step:
     """Decode atom and red."""
     kind = instruction.modifiers[-1]
-    if len([m for m in instruction.modifiers[:-1] if m not in _FLAVOURS]) != 1 or kind not in NUMPY_TYPES:
+    operations = [m for m in instruction.modifiers[:-1] if m not in _FLAVOURS]
+    if len(operations) != 1 or kind not in NUMPY_TYPES:
         raise unknown(instruction)
-    update = _update(instruction, kind)
+    update = update_function(instruction, operations[0], kind)
     returns = instruction.opcode == "atom"
     operands = instruction.operands[1:] if returns else instruction.operands
     space = space_of(instruction.modifiers)
     if not isinstance(operands[0], Address) or space not in SPACES:
         raise unknown(instruction)
-    sources = [flight.read(instruction, operand, kind) for operand in operands[1:]]
-    target = flight.write(instruction, instruction.operands[0], kind) if returns else None
+    # What follows the values is a cache policy.
+    given = operands[1:3] if operations == ["cas"] else operands[1:2]
+    sources = [[flight.read(instruction, element, kind) for element in parts_of(operand)] for operand in given]
+    results = parts_of(instruction.operands[0]) if returns else ()
+    targets = [flight.write(instruction, element, kind) for element in results]
     return _updating(
-        SPACES[space](flight), address_source(instruction, flight, operands[0]), kind, update, sources, target
+        SPACES[space](flight).at(instruction),
+        address_source(instruction, flight, operands[0]),
+        kind,
+        update,
+        sources,
+        targets,
     )
 
 
 def _updating(
-    memory: Space, addresses: Source, kind: str, update: Update, sources: list[Source], target: Array | None
+    memory: Space,
+    addresses: Source,
+    kind: str,
+    update: Update,
+    sources: list[list[Source]],
+    targets: list[Array],
 ) -> Step:
-    flight, size = memory.flight, TYPE_BYTES[kind]
-    word, dtype = f"u{word_bytes(size)}", NUMPY_TYPES[kind]
+    """Bind an update, given for each operand the sources of its elements, and where the old elements go."""
+    flight, count = memory.flight, len(sources[0])
+    size, dtype = TYPE_BYTES[kind] * count, NUMPY_TYPES[kind]
+    word = f"u{word_bytes(size)}"
 
     def step(idx: slice | Array) -> None:
         threads, places = flight.threads[idx], addresses(idx)
-        values = [source(idx) for source in sources]
+        values = [[source(idx) for source in column] for column in sources]
         flight.counters.atomics += threads.size
-        for turn in _turns(places):
-            words = memory.load(threads[turn], places[turn], size)
-            old = words if kind == "b128" else words.view(dtype)[:, 0]
-            new = np.ascontiguousarray(update(old, *[value[turn] for value in values]))
-            rows = new if kind == "b128" else new.view(word)[:, None]
-            memory.store(threads[turn], places[turn], size, rows)
-            if target is not None:
-                target[threads[turn]] = old
+        flight.counters.atomic_collisions += _collisions(threads // WARP, places)
+
+        def changed(turn: Array, words: Array) -> Array:
+            if kind == "b128":
+                return update(words, *[column[0][turn] for column in values])
+            old = words.view(dtype)
+            new = [update(old[:, i], *[column[i][turn] for column in values]) for i in range(count)]
+            return np.stack(new, axis=1).astype(dtype, copy=False).view(word)
+
+        before = one_at_a_time(memory, threads, places, size, changed)
+        for i, target in enumerate(targets):
+            target[idx] = before if kind == "b128" else before.view(dtype)[:, i]
 
     return step
+
+
+def one_at_a_time(
+    memory: Space, threads: Array, places: Array, size: int, update: Callable[[Array, Array], Array]
+) -> Array:
+    """Update `size` bytes at each address, those at one address in the order of the threads.
+
+    Parameters
+    ----------
+    memory : Space
+        Where they are.
+    threads, places : numpy.ndarray
+        Threads and their addresses.
+    size : int
+        Bytes of an update.
+    update : callable
+        From positions in `threads` and the rows of words there to new rows.
+
+    Returns
+    -------
+    numpy.ndarray
+        The rows that each thread met.
+    """
+    before = np.empty((threads.size, size // word_bytes(size)), f"u{word_bytes(size)}")
+    for turn in _turns(places):
+        before[turn] = words = memory.load(threads[turn], places[turn], size)
+        memory.store(threads[turn], places[turn], size, np.ascontiguousarray(update(turn, words)))
+    return before
+
+
+def _collisions(warps: Array, places: Array) -> int:
+    """Return how many accesses meet an earlier one of the same warp at the same address."""
+    order = np.lexsort((places, warps))
+    same = (np.diff(warps[order]) == 0) & (np.diff(places[order]) == 0)
+    return int(np.count_nonzero(same))
 
 
 def _turns(places: Array) -> list[Array]:
@@ -112,6 +174,13 @@ def _turns(places: Array) -> list[Array]:
     turn = np.empty(places.size, np.int64)
     turn[order] = np.arange(places.size) - first
     return [np.flatnonzero(turn == i) for i in range(int(turn.max()) + 1)]
+
+
+def _fence(instruction: Instruction, flight: Flight) -> Step:
+    """Decode membar and fence: memory here is always up to date, but without them nothing is ordered."""
+    if "proxy" in instruction.modifiers:
+        return lambda idx: None
+    return lambda idx: flight.races.fence(instruction, flight.threads[idx])
 
 
 def _convert_address(instruction: Instruction, flight: Flight) -> Step:
@@ -158,8 +227,10 @@ def _is_space(instruction: Instruction, flight: Flight) -> Step:
 DECODERS: dict[str, Decoder] = {
     "atom": _atomic,
     "red": _atomic,
+    "fence": _fence,
+    "membar": _fence,
     "cvta": _convert_address,
     "mapa": _map_address,
     "isspacep": _is_space,
 }
-"""What updates memory, and what converts addresses."""
+"""What updates and orders memory, and what converts addresses."""

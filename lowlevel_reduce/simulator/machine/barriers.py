@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from lowlevel_reduce.simulator.machine.flight import Flight
+from lowlevel_reduce.simulator.machine.faults import ThreadFault
+from lowlevel_reduce.simulator.machine.flight import Flight, unknown
+from lowlevel_reduce.simulator.machine.meetings import BARRIERS_OF_A_BLOCK
 from lowlevel_reduce.simulator.machine.special import WARP
 from lowlevel_reduce.simulator.machine.storage import Array
+from lowlevel_reduce.simulator.ptx import Instruction
 
 __all__ = ["AT_BLOCK", "AT_CLUSTER", "AT_WARP", "EXITED", "RUNNING", "Barriers"]
 
 RUNNING, EXITED, AT_WARP, AT_BLOCK, AT_CLUSTER = range(5)
 """What a thread does: it runs, has exited, or waits at an instruction of a warp, a block or a cluster."""
 
-BARRIERS_OF_A_BLOCK = 16
 ANY_WARP_BARRIER = -1
 
 
@@ -26,8 +28,11 @@ class Barriers:
         One of the states above for each thread.
     """
 
-    def __init__(self, flight: Flight) -> None:
+    def __init__(self, flight: Flight, places: Array) -> None:
         self._flight = flight
+        self._places = places
+        self._votes: Array = np.zeros(flight.count, np.bool_)
+        self._owed: Array = np.zeros(flight.count, np.bool_)
         geometry = flight.geometry
         self.state: Array = np.full(flight.count, EXITED, np.int8)
         self._tag: Array = np.zeros(flight.count, np.int64)
@@ -36,13 +41,28 @@ class Barriers:
         self._expected: Array = np.zeros((geometry.slots, BARRIERS_OF_A_BLOCK), np.int64)
         self._arrived: Array = np.zeros((geometry.slots, BARRIERS_OF_A_BLOCK), np.int64)
         self._phase: Array = np.zeros(flight.count, np.int64)
+        self._announced: Array = np.zeros(flight.count, np.bool_)
 
     def start(self, threads: Array) -> None:
         """Let the threads of a new block run."""
         slots = np.unique(threads // self._flight.geometry.stride)
         self._arrived[slots] = 0
         self._phase[threads] = 0
+        self._announced[threads] = False
         self.state[threads] = RUNNING
+
+    def first_waiting(self) -> tuple[int, str]:
+        """Return the first thread that waits and where, in words; if none does, the first that runs and no words."""
+        words = {
+            AT_WARP: "at an instruction of its warp",
+            AT_BLOCK: "at a barrier of its block",
+            AT_CLUSTER: "at a barrier of its cluster",
+        }
+        waiting = np.flatnonzero((self.state != EXITED) & (self.state != RUNNING))
+        if not waiting.size:
+            waiting = np.flatnonzero(self.state == RUNNING)
+        thread = int(waiting[0])
+        return thread, words.get(int(self.state[thread]), "")
 
     def digest(self) -> int:
         """Return a number that tells states of the threads and barriers apart."""
@@ -88,13 +108,21 @@ class Barriers:
         self._barrier[threads] = barrier
         slots = threads // self._flight.geometry.stride
         self._expected[slots, barrier] = expected
+        self._flight.races.meetings.arrive_in_block(threads, barrier)
         self._release_blocks()
+
+    def vote_in_block(self, threads: Array, barrier: Array, expected: Array, votes: Array) -> None:
+        """Let threads wait as `wait_in_block` does; each gets what all voted in the instruction that it waits at."""
+        self._votes[threads] = votes
+        self._owed[threads] = True
+        self.wait_in_block(threads, barrier, expected)
 
     def arrive_in_block(self, threads: Array, barrier: Array, expected: Array) -> None:
         """Count threads as arrived at barriers of their blocks."""
         slots = threads // self._flight.geometry.stride
         np.add.at(self._arrived, (slots, barrier), 1)
         self._expected[slots, barrier] = expected
+        self._flight.races.meetings.arrive_in_block(threads, barrier)
         self._release_blocks()
 
     def _release_blocks(self) -> None:
@@ -104,17 +132,46 @@ class Barriers:
         np.add.at(there, (slots, barriers), 1)
         full = (there >= self._expected) & (there > 0)
         self._arrived[full] = 0
-        self.state[waiting[full[slots, barriers]]] = RUNNING
+        released = waiting[full[slots, barriers]]
+        self.state[released] = RUNNING
+        self._flight.races.meetings.leave_in_block(released, self._barrier[released], full)
+        if self._owed[released].any():
+            self._tell(released, slots[full[slots, barriers]] * BARRIERS_OF_A_BLOCK + barriers[full[slots, barriers]])
 
-    def arrive_in_cluster(self, threads: Array) -> None:
-        """Count threads as arrived at the barrier of their clusters."""
+    def _tell(self, threads: Array, barrier: Array) -> None:
+        """Write the results of votes to the destinations of the threads that a barrier lets go."""
+        owed = self._owed[threads]
+        threads, barrier = threads[owed], barrier[owed]
+        _, group = np.unique(barrier, return_inverse=True)
+        yes, there = np.bincount(group, weights=self._votes[threads])[group], np.bincount(group)[group]
+        self._owed[threads] = False
+        results = {"popc": yes.astype(np.uint32), "and": yes == there, "or": yes > 0}
+        for place in np.unique(self._places[threads]).tolist():
+            instruction = self._flight.launch.kernel.instructions[place - 1]
+            mine = self._places[threads] == place
+            kind = instruction.modifiers[-1]
+            target = self._flight.write(instruction, instruction.operands[0], kind)
+            target[threads[mine]] = results[_operation(instruction)][mine]
+
+    def arrive_in_cluster(self, threads: Array, *, release: bool) -> None:
+        """Count threads as arrived at the barrier of their clusters; none may have, and not waited since."""
+        self._check_announced(threads, True, "arrives again at the barrier of its cluster without a wait in between")
+        self._announced[threads] = True
         self._phase[threads] += 1
+        self._flight.races.meetings.arrive_in_cluster(threads, self._phase[threads], release=release)
         self.release_clusters()
 
     def wait_in_cluster(self, threads: Array) -> None:
-        """Let threads wait until all of their clusters have arrived or exited."""
+        """Let threads wait until all of their clusters have arrived or exited; they must have arrived themselves."""
+        self._check_announced(threads, False, "waits at the barrier of its cluster and has not arrived")
+        self._announced[threads] = False
         self.state[threads] = AT_CLUSTER
         self.release_clusters()
+
+    def _check_announced(self, threads: Array, wrong: bool, reason: str) -> None:
+        bad = self._announced[threads] == wrong
+        if bad.any():
+            raise ThreadFault(int(threads[np.argmax(bad)]), reason)
 
     def release_clusters(self) -> None:
         """Let those go on whose clusters have arrived."""
@@ -124,4 +181,14 @@ class Barriers:
         unit = self._flight.geometry.stride * self._flight.geometry.cluster_blocks
         phases = np.where(self._flight.live, self._phase, np.iinfo(np.int64).max)
         least = phases.reshape(-1, unit).min(axis=1)
-        self.state[waiting[least[waiting // unit] >= self._phase[waiting]]] = RUNNING
+        released = waiting[least[waiting // unit] >= self._phase[waiting]]
+        self.state[released] = RUNNING
+        self._flight.races.meetings.leave_in_cluster(released, self._phase[released])
+
+
+def _operation(instruction: Instruction) -> str:
+    """Return what a barrier reduces the votes by."""
+    found = [m for m in instruction.modifiers if m in {"popc", "and", "or"}]
+    if len(found) != 1 or instruction.modifiers[-1] != ("u32" if found == ["popc"] else "pred"):
+        raise unknown(instruction)
+    return found[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
 from lowlevel_reduce.simulator.ptx import Instruction
@@ -18,7 +19,7 @@ class Counters:
     instructions : int
         Instructions executed, once for each warp that executes it.
     instructions_by_class : dict
-        The same by class: "integer", "float", "conversion", "move", "memory", "control", "synchronization", "special".
+        The same by class: "integer", "float", "matrix", "conversion", "move", "memory", "control", "synchronization".
     branches, divergent_branches : int
         Branches by warps, and those that a warp took in part only.
     global_loads, global_stores : int
@@ -28,8 +29,10 @@ class Counters:
     shared_requests, shared_wavefronts, bank_conflicts : int
         Accesses of warps to shared memory, the passes over its 32 banks that they take, and how many of these passes
         are there only because lanes meet in a bank.
-    atomics, barriers : int
-        Atomic operations by threads; barriers of blocks and clusters, arrivals of warps.
+    atomics, atomic_collisions : int
+        Atomic operations by threads, and those that had to wait for another lane of their warp at the same address.
+    barriers : int
+        Barriers of blocks and clusters, arrivals of warps.
     bytes_read, bytes_written : int
         Bytes of global memory that threads asked for.
     """
@@ -46,9 +49,19 @@ class Counters:
     shared_wavefronts: int = 0
     bank_conflicts: int = 0
     atomics: int = 0
+    atomic_collisions: int = 0
     barriers: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
+
+    def classify(self, code: Sequence[Instruction], executed: Sequence[int]) -> None:
+        """Fill in the instructions, given how often each of a kernel's was executed."""
+        by_class: dict[str, int] = {}
+        for instruction, times in zip(code, executed, strict=True):
+            name = class_of(instruction)
+            by_class[name] = by_class.get(name, 0) + times
+        self.instructions_by_class = {name: times for name, times in sorted(by_class.items()) if times}
+        self.instructions = sum(executed)
 
     def __add__(self, other: Counters) -> Counters:
         total = Counters()
@@ -63,13 +76,14 @@ class Counters:
 
 _CLASSES = {
     "integer": "add sub mul mad div rem neg abs min max and or xor not cnot popc clz bfind brev shl shr shf prmt bfe "
-    "bfi lop3 dp2a dp4a sad setp set selp",
-    "float": "fma sqrt rcp rsqrt ex2 lg2 sin cos tanh copysign",
+    "bfi lop3 dp2a dp4a sad setp set selp addc subc madc mul24 mad24 slct bmsk szext",
+    "float": "fma sqrt rcp rsqrt ex2 lg2 sin cos tanh copysign testp",
+    "matrix": "mma wmma ldmatrix stmatrix movmatrix",
     "conversion": "cvt cvta mapa isspacep",
     "move": "mov",
-    "memory": "ld ldu st atom red prefetch prefetchu",
-    "control": "bra ret exit nanosleep trap",
-    "synchronization": "bar barrier shfl vote redux match activemask membar fence griddepcontrol",
+    "memory": "ld ldu st atom red prefetch prefetchu cp createpolicy applypriority discard",
+    "control": "bra brx call ret exit nanosleep trap setmaxnreg pmevent",
+    "synchronization": "bar barrier shfl vote redux match activemask elect membar fence griddepcontrol mbarrier",
 }
 _CLASS_OF = {opcode: name for name, opcodes in _CLASSES.items() for opcode in opcodes.split()}
 
@@ -77,5 +91,5 @@ _CLASS_OF = {opcode: name for name, opcodes in _CLASSES.items() for opcode in op
 def class_of(instruction: Instruction) -> str:
     """Return the class under which an instruction is counted."""
     name = _CLASS_OF.get(instruction.opcode, "control")
-    floating = any(m in {"f16", "bf16", "f32", "f64", "f16x2", "bf16x2"} for m in instruction.modifiers)
+    floating = any(m in {"f16", "bf16", "f32", "f64", "f16x2", "bf16x2", "f32x2"} for m in instruction.modifiers)
     return "float" if name == "integer" and floating and instruction.opcode != "selp" else name

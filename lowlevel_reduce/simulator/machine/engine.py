@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from lowlevel_reduce.simulator.machine import access, arithmetic, atomics, convert, warps
-from lowlevel_reduce.simulator.machine.arithmetic import Decoder
+from lowlevel_reduce.simulator.machine import warps
 from lowlevel_reduce.simulator.machine.barriers import (
     ANY_WARP_BARRIER,
     AT_BLOCK,
     AT_CLUSTER,
-    AT_WARP,
-    BARRIERS_OF_A_BLOCK,
     EXITED,
     RUNNING,
     Barriers,
 )
-from lowlevel_reduce.simulator.machine.counters import Counters, class_of
+from lowlevel_reduce.simulator.machine.calls import Calls
+from lowlevel_reduce.simulator.machine.counters import Counters
 from lowlevel_reduce.simulator.machine.faults import KernelFault, ThreadFault
-from lowlevel_reduce.simulator.machine.flight import Flight, Launch, Step, unknown
+from lowlevel_reduce.simulator.machine.flight import Flight, Launch, Step, check_launch, unknown
+from lowlevel_reduce.simulator.machine.instructions import DECODERS, WARP_INSTRUCTIONS
+from lowlevel_reduce.simulator.machine.meetings import BARRIERS_OF_A_BLOCK
 from lowlevel_reduce.simulator.machine.memory import GlobalMemory
 from lowlevel_reduce.simulator.machine.progress import Progress
 from lowlevel_reduce.simulator.machine.special import WARP
 from lowlevel_reduce.simulator.machine.storage import Array
 from lowlevel_reduce.simulator.ptx import Instruction
 from lowlevel_reduce.simulator.ptx_operands import Immediate, Operand
+from lowlevel_reduce.simulator.ptx_variables import place_variables
 
 __all__ = ["run"]
 
-DECODERS: dict[str, Decoder] = {
-    **arithmetic.DECODERS,
-    **convert.DECODERS,
-    **access.DECODERS,
-    **atomics.DECODERS,
-    **warps.DECODERS,
-}
 TURNS = 4
 """A thread yields to others after 2**TURNS backward branches: loops reconverge, and pollers starve nobody."""
 
@@ -55,21 +50,17 @@ def run(launch: Launch, memory: GlobalMemory) -> Counters:
     ValueError
         If the launch is impossible: the sizes do not fit together.
     """
-    _check(launch)
-    with np.errstate(all="ignore"):
-        return _Machine(launch, memory).run()
-
-
-def _check(launch: Launch) -> None:
-    kernel, blocks, threads = launch.kernel, int(np.prod(launch.grid)), int(np.prod(launch.block))
-    if not 1 <= threads <= kernel.max_threads:
-        raise ValueError(f"{kernel.name} takes blocks of 1 to {kernel.max_threads} threads, not {threads}")
-    if len(launch.arguments) < kernel.parameter_bytes:
-        raise ValueError(
-            f"{kernel.name} takes {kernel.parameter_bytes} bytes of arguments, not {len(launch.arguments)}"
-        )
-    if launch.cooperative and blocks > launch.resident_blocks:
-        raise ValueError(f"a cooperative grid of {blocks} blocks does not fit: {launch.resident_blocks} are resident")
+    check_launch(launch)
+    own: dict[str, int] = {}
+    if launch.addresses is None and launch.kernel.module_variables:
+        own = place_variables(launch.kernel.module_variables, memory)
+        launch = replace(launch, addresses=own)
+    try:
+        with np.errstate(all="ignore"):
+            return _Machine(launch, memory).run()
+    finally:
+        for address in own.values():
+            memory.free(address)
 
 
 class _Machine:
@@ -78,22 +69,25 @@ class _Machine:
     def __init__(self, launch: Launch, memory: GlobalMemory) -> None:
         self._launch = launch
         self._flight = Flight(launch, memory)
-        self._barriers = Barriers(self._flight)
         self._code = launch.kernel.instructions
         self._steps: list[Step | None] = [None] * len(self._code)
         self._executed = [0] * len(self._code)
         self._control: dict[str, Callable[[Instruction, int, Array], int | None]] = {
             "bra": self._branch,
-            "ret": self._exit,
+            "ret": self._return,
+            "call": self._call,
+            "brx": self._switch,
             "exit": self._exit,
             "trap": self._trap,
             "nanosleep": self._sleep,
             "bar": self._barrier,
             "barrier": self._barrier,
-            **dict.fromkeys(("shfl", "vote", "redux", "match"), self._together),
+            **dict.fromkeys(WARP_INSTRUCTIONS, self._together),
         }
         self._handlers = [self._control.get(instruction.opcode) for instruction in self._code]
         self._pc: Array = np.zeros(self._flight.count, np.int64)
+        self._barriers = Barriers(self._flight, self._pc)
+        self._calls = Calls(self._flight, self._pc)
         self._turns: Array = np.zeros(self._flight.count, np.int64)
         self._random = None if launch.seed is None else np.random.default_rng(launch.seed)
         units = np.arange(self._flight.geometry.units)
@@ -132,11 +126,15 @@ class _Machine:
         threads = (slots[:, None] * geometry.stride + np.arange(geometry.stride)).ravel()
         threads = threads[geometry.exists[threads]]
         flight.live[threads] = True
-        self._pc[threads] = 0
+        self._pc[threads] = self._launch.kernel.start
         self._turns[threads] = 0
+        self._calls.depth[threads] = 0
         self._barriers.start(threads)
         for slot in slots.tolist():
             flight.shared.forget(slot * flight.shared_stride, flight.shared_stride)
+            unit = flight.local_stride * geometry.stride
+            flight.local.forget(slot * unit, unit)
+        flight.races.start(slots)
         flight.refresh()
 
     def _pick(self) -> tuple[Array, int] | None:
@@ -166,7 +164,8 @@ class _Machine:
         running = self._barriers.state == RUNNING
         start = int(self._turns[running].min()) >> TURNS << TURNS
         turns = np.where(running, self._turns - start, 0)
-        return hash((self._flight.digest(), self._barriers.digest(), self._pc.tobytes(), turns.tobytes()))
+        parts = (self._flight.digest(), self._barriers.digest(), self._calls.digest())
+        return hash((*parts, self._pc.tobytes(), turns.tobytes()))
 
     def _advance(self, threads: Array, limit: int) -> None:
         """Execute for a group until it parts, waits or comes to where others stand."""
@@ -174,8 +173,7 @@ class _Machine:
         first, last = int(threads[0]), int(threads[-1])
         self._group = group = slice(first, last + 1) if last - first + 1 == threads.size else threads
         warps_here = _warp_count(threads)
-        steps, handlers, executed = self._steps, self._handlers, self._executed
-        flight = self._flight
+        steps, handlers, executed, flight = self._steps, self._handlers, self._executed, self._flight
         following: int | None = pc
         try:
             while following is not None and following < limit:
@@ -261,8 +259,30 @@ class _Machine:
         self._pc[threads[~active]] = pc + 1
         return threads[active]
 
+    def _call(self, instruction: Instruction, pc: int, threads: Array) -> None:
+        calling = self._split(instruction, pc, threads)
+        if calling.size:
+            self._calls.call(instruction, pc, calling)
+
+    def _switch(self, instruction: Instruction, pc: int, threads: Array) -> None:
+        """Execute brx: each thread goes where its index says."""
+        self._flight.counters.branches += _warp_count(threads)
+        going = self._split(instruction, pc, threads)
+        if not going.size:
+            return
+        targets = self._calls.switch(instruction, going)
+        warps_parted = np.unique(np.stack([going // WARP, targets]), axis=1).shape[1] - _warp_count(going)
+        self._flight.counters.divergent_branches += warps_parted
+        self._pc[going] = targets
+        self._turns[going[targets <= pc]] += 1
+
+    def _return(self, instruction: Instruction, pc: int, threads: Array) -> None:
+        self._leave(self._calls.returning(self._split(instruction, pc, threads)))
+
     def _exit(self, instruction: Instruction, pc: int, threads: Array) -> None:
-        leaving = self._split(instruction, pc, threads)
+        self._leave(self._split(instruction, pc, threads))
+
+    def _leave(self, leaving: Array) -> None:
         if not leaving.size:
             return
         self._barriers.state[leaving] = EXITED
@@ -326,19 +346,25 @@ class _Machine:
         if not coming.size:
             return None
         if modifiers == ["cluster", "arrive"]:
-            self._barriers.arrive_in_cluster(coming)
+            self._barriers.arrive_in_cluster(coming, release="relaxed" not in instruction.modifiers)
         elif modifiers == ["cluster", "wait"]:
             self._barriers.wait_in_cluster(coming)
         elif modifiers in (["sync"], ["arrive"]):
             wait = self._barriers.wait_in_block if modifiers == ["sync"] else self._barriers.arrive_in_block
-            wait(coming, *self._block_barrier(instruction, coming))
+            wait(coming, *self._block_barrier(instruction, instruction.operands, coming))
+        elif modifiers[:1] == ["red"] and len(modifiers) == 3:
+            votes = self._flight.read(instruction, instruction.operands[-1], "pred")(coming)
+            places = self._block_barrier(instruction, instruction.operands[1:-1], coming)
+            self._barriers.vote_in_block(coming, *places, votes)
         else:
             raise unknown(instruction)
         return None
 
-    def _block_barrier(self, instruction: Instruction, threads: Array) -> tuple[Array, Array]:
+    def _block_barrier(
+        self, instruction: Instruction, operands: tuple[Operand, ...], threads: Array
+    ) -> tuple[Array, Array]:
         """Return the number of the barrier and how many threads it awaits."""
-        number, *rest = instruction.operands
+        number, *rest = operands
         expected: Operand = rest[0] if rest else Immediate(self._flight.geometry.block_threads)
         barrier, count = (
             self._flight.read(instruction, operand, "u32")(threads).astype(np.int64) for operand in (number, expected)
@@ -349,19 +375,10 @@ class _Machine:
 
     def _deadlock(self, why: str) -> None:
         """Raise for the first thread that waits for ever."""
-        state = self._barriers.state
-        words = {AT_WARP: "at an instruction of its warp", AT_BLOCK: "at a barrier of its block"}
-        words |= {AT_CLUSTER: "at a barrier of its cluster"}
-        waiting = np.flatnonzero((state != EXITED) & (state != RUNNING))
-        if not waiting.size:
-            waiting = np.flatnonzero(state == RUNNING)
-        thread = int(waiting[0])
-        kind = int(state[thread])
-        pc = int(self._pc[thread]) - (1 if kind in {AT_BLOCK, AT_CLUSTER} else 0)
-        reason = f"deadlock: {why}"
-        if kind in words:
-            reason = f"deadlock: it waits {words[kind]} for threads that exited or wait elsewhere; {why}"
-        raise self._fault(pc, thread, reason)
+        thread, where = self._barriers.first_waiting()
+        pc = int(self._pc[thread]) - (1 if self._barriers.state[thread] in {AT_BLOCK, AT_CLUSTER} else 0)
+        waits = f"it waits {where} for threads that exited or wait elsewhere; " if where else ""
+        raise self._fault(pc, thread, f"deadlock: {waits}{why}")
 
     def _fault(self, pc: int, thread: int, reason: str) -> KernelFault:
         geometry, instruction = self._flight.geometry, self._code[min(pc, len(self._code) - 1)]
@@ -375,14 +392,8 @@ class _Machine:
         )
 
     def _count(self) -> Counters:
-        counters = self._flight.counters
-        by_class: dict[str, int] = {}
-        for instruction, times in zip(self._code, self._executed, strict=True):
-            name = class_of(instruction)
-            by_class[name] = by_class.get(name, 0) + times
-        counters.instructions_by_class = {name: times for name, times in sorted(by_class.items()) if times}
-        counters.instructions = sum(self._executed)
-        return counters
+        self._flight.counters.classify(self._code, self._executed)
+        return self._flight.counters
 
 
 def _warp_count(threads: Array) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Union
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from lowlevel_reduce.simulator.machine.counters import Counters
 from lowlevel_reduce.simulator.machine.memory import GlobalMemory
+from lowlevel_reduce.simulator.machine.races import Races
 from lowlevel_reduce.simulator.machine.special import WARP, Geometry
 from lowlevel_reduce.simulator.machine.storage import Array, Storage
 from lowlevel_reduce.simulator.ptx import TYPE_BYTES, Instruction, KernelCode, UnknownInstruction
@@ -24,6 +25,7 @@ __all__ = [
     "Source",
     "Step",
     "bits_of",
+    "check_launch",
     "float_kind",
     "unknown",
 ]
@@ -42,7 +44,9 @@ LOCAL_WINDOW = 1 << 57
 NUMPY_TYPES = {
     **{f"{kind}{bits}": f"u{bits // 8}" for kind in "bu" for bits in (8, 16, 32, 64)},
     **{f"s{bits}": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
-    **{"f16": "u2", "bf16": "u2", "f16x2": "u4", "bf16x2": "u4", "f32": "f4", "f64": "f8", "pred": "?", "b128": "u8"},
+    **{"f16": "u2", "bf16": "u2", "f16x2": "u4", "bf16x2": "u4", "f32": "f4", "tf32": "u4", "f64": "f8"},
+    **{"pred": "?", "b128": "u8"},
+    **{"e4m3x2": "u2", "e5m2x2": "u2", "f32x2": "u8", "u16x2": "u4", "s16x2": "u4"},
 }
 """How each PTX type is seen in NumPy: half types as their bits."""
 
@@ -71,6 +75,8 @@ class Launch:
         Blocks that may be in flight at once; the others start as those exit.
     seed : int or None
         Permutes the order in which blocks start and warps are scheduled; None: in order.
+    addresses : mapping or None
+        Address of each variable of the module, as `place_variables` returns them; None: they live for this launch.
     """
 
     kernel: KernelCode
@@ -82,6 +88,7 @@ class Launch:
     cooperative: bool
     resident_blocks: int
     seed: int | None = None
+    addresses: Mapping[str, int] | None = None
 
 
 def unknown(instruction: Instruction, why: str = "") -> UnknownInstruction:
@@ -110,6 +117,12 @@ class Flight:
         Which of them have not exited.
     shared, local : Storage
         Shared memory, `shared_stride` bytes a slot, and local memory, `local_stride` bytes a thread.
+    calls : Storage
+        Parameters of calls, `call_stride` bytes a thread.
+    races : Races
+        Who accessed which memory, and what orders that.
+    carry : numpy.ndarray
+        The carry flag of each thread.
     changes : int
         How often memory has changed.
     """
@@ -129,6 +142,10 @@ class Flight:
         self.shared = Storage(self.shared_stride * self.geometry.slots)
         self.local_stride = -(-launch.kernel.local_bytes // 32) * 32
         self.local = Storage(self.local_stride * self.count)
+        self.call_stride = -(-launch.kernel.call_bytes // 32) * 32
+        self.calls = Storage(self.call_stride * self.count)
+        self.carry: Array = np.zeros(self.count, np.bool_)
+        self.races = Races(self.geometry, memory, self.shared.size, self.shared_stride)
         self.changes = 0
         self.clock = 0
         self._registers: dict[str, Array] = {}
@@ -211,13 +228,9 @@ class Flight:
     def _read_symbol(self, instruction: Instruction, name: str, kind: str) -> Source:
         if name in _CLOCKS:
             return lambda idx: np.full(self.threads[idx].size, self.clock, np.uint64).astype(NUMPY_TYPES[kind])
-        if name == "WARP_SZ":
-            return self.read(instruction, Immediate(WARP), kind)
-        variable = self.launch.kernel.variables.get(name)
-        if variable is not None:
-            return self.read(instruction, Immediate(variable.offset), kind)
-        if name == "%dynamic_smem_size":
-            return self.read(instruction, Immediate(self.launch.dynamic_shared_bytes), kind)
+        constant = self._symbol_value(name)
+        if constant is not None:
+            return self.read(instruction, Immediate(constant), kind)
         if name not in self._specials:
             values = self.geometry.special(name)
             if values is None:
@@ -225,6 +238,16 @@ class Flight:
             self._specials[name] = (values, values().astype(np.int64))
         array = self._specials[name][1]
         return lambda idx: array[idx].astype(NUMPY_TYPES[kind])
+
+    def _symbol_value(self, name: str) -> int | None:
+        """Return what a name stands for in every thread, an address in its own space for variables and parameters."""
+        kernel = self.launch.kernel
+        if name in kernel.variables:
+            return kernel.variables[name].offset
+        values = {"WARP_SZ": WARP, "%dynamic_smem_size": self.launch.dynamic_shared_bytes}
+        values |= {parameter.name: parameter.offset for parameter in kernel.parameters}
+        values |= self.launch.addresses or {}
+        return values.get(name)
 
 
 def _constant(immediate: Immediate, kind: str) -> Array:
@@ -239,3 +262,16 @@ def _constant(immediate: Immediate, kind: str) -> Array:
         return value.astype(dtype)
     unsigned = np.array(bits & ((1 << (dtype.itemsize * 8)) - 1), f"u{dtype.itemsize}")
     return unsigned.view(dtype)
+
+
+def check_launch(launch: Launch) -> None:
+    """Raise ValueError if the launch is impossible: the sizes do not fit together."""
+    kernel, blocks, threads = launch.kernel, int(np.prod(launch.grid)), int(np.prod(launch.block))
+    if not 1 <= threads <= kernel.max_threads:
+        raise ValueError(f"{kernel.name} takes blocks of 1 to {kernel.max_threads} threads, not {threads}")
+    if len(launch.arguments) < kernel.parameter_bytes:
+        raise ValueError(
+            f"{kernel.name} takes {kernel.parameter_bytes} bytes of arguments, not {len(launch.arguments)}"
+        )
+    if launch.cooperative and blocks > launch.resident_blocks:
+        raise ValueError(f"a cooperative grid of {blocks} blocks does not fit: {launch.resident_blocks} are resident")

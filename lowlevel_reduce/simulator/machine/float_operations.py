@@ -64,12 +64,19 @@ _WIDTHS = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
 
 
 def float_operation(opcode: str, kind: str, modifiers: Iterable[str]) -> Function | None:
-    """Return the function for an opcode on operands of a type, or None if there is none."""
+    """Return the function for an opcode on operands of a type, or None if there is none.
+
+    The functions that a GPU only approximates (``ex2``, ``lg2``, ``sin``, ``cos``, ``tanh``, ``rsqrt``, and division
+    and root with ``approx`` or ``full``) are NumPy's in float64, rounded once: the float32 nearest to the true value
+    but for rare ties of the float64. A GPU's differ by what the PTX manual allows, a few units in the last place.
+    """
     rest = set(modifiers)
     modes = rest & _MODES
-    if len(modes) > 1 or rest - _MODES - _HARMLESS:
+    if len(modes) > 1 or rest - _MODES - _HARMLESS - {"relu"}:
         return None
     mode = modes.pop() if modes else "rn"
+    if "relu" in rest:
+        return _clamped(opcode, kind, rest - {"relu"} | {mode})
     if kind in {"f16x2", "bf16x2"}:
         single = float_operation(opcode, kind[:-2], modifiers)
         return None if single is None else _packed(single)
@@ -78,6 +85,25 @@ def float_operation(opcode: str, kind: str, modifiers: Iterable[str]) -> Functio
     if opcode in {"neg", "abs", "copysign"}:
         return _sign_operation(opcode, _WIDTHS[kind])
     return _arithmetic(opcode, kind, mode, rest)
+
+
+def _clamped(opcode: str, kind: str, modifiers: set[str]) -> Function | None:
+    """Return an operation on halves whose negative results become zero; a NaN stays."""
+    function = float_operation(opcode, kind, modifiers)
+    if function is None or opcode not in {"fma", "min", "max"} or kind not in {"f16", "bf16", "f16x2", "bf16x2"}:
+        return None
+
+    def apply(*arguments: Array) -> Array:
+        bits = np.ascontiguousarray(function(*arguments))
+        halves = bits.view(np.uint16)
+        return (
+            np.where(halves > 0x8000, np.where(halves & 0x7FFF > infinity, halves, 0), halves & 0x7FFF)
+            .astype(np.uint16)
+            .view(bits.dtype)
+        )
+
+    infinity = 0x7F80 if kind.startswith("bf16") else 0x7C00
+    return apply
 
 
 def _arithmetic(opcode: str, kind: str, mode: str, rest: set[str]) -> Function | None:

@@ -205,6 +205,13 @@ def _highest_bit(a: Array) -> Array:
     return found
 
 
+def _shift_amount(highest: Array, bits: int) -> Array:
+    """Return how far left the highest bit can be shifted; all bits set where there is none."""
+    none = np.uint32(0xFFFF_FFFF)
+    found: Array = np.where(highest == none, none, np.uint32(bits - 1) - highest)
+    return found
+
+
 def _reverse(a: Array) -> Array:
     packed = np.packbits(_bit_rows(a)[:, ::-1], axis=1)
     result: Array = np.ascontiguousarray(packed).view(a.dtype.newbyteorder(">")).ravel().astype(a.dtype)
@@ -219,6 +226,7 @@ UNARY: dict[str, Function] = {
     "popc": _count_ones,
     "clz": _leading_zeros,
     "bfind": _highest_bit,
+    "bfind.shiftamt": lambda a: _shift_amount(_highest_bit(a), a.dtype.itemsize * 8),
     "brev": _reverse,
 }
 """Functions of one integer."""

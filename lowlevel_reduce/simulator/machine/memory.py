@@ -131,6 +131,22 @@ class GlobalMemory:
             changed |= storage.store(offsets, size, words[chosen])
         return changed
 
+    def places(self, addresses: Array) -> list[tuple[int, Array, slice | Array]]:
+        """Return for each allocation that addresses hit its number, the offsets in it, and which addresses these are.
+
+        They must have been accessed already, so that they are known to lie in allocations.
+        """
+        numbers = np.searchsorted(self._base_array, addresses, side="right") - 1
+        first = int(numbers[0])
+        if (numbers == first).all():
+            return [(first, addresses.astype(np.int64) - self._bases[first], slice(None))]
+        parts = [(number, np.flatnonzero(numbers == number)) for number in np.unique(numbers).tolist()]
+        return [(n, addresses[chosen].astype(np.int64) - self._bases[n], chosen) for n, chosen in parts]
+
+    def size_of(self, number: int) -> int:
+        """Return the size of an allocation in bytes, by the number that `places` gives it."""
+        return self._allocations[number].size_bytes
+
     def _parts(self, addresses: Array, size: int, what: str) -> list[tuple[Storage, Array, slice | Array]]:
         """Return storage, offsets and positions for each allocation that the addresses hit."""
         misaligned = addresses % np.uint64(size) != 0

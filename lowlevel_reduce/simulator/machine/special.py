@@ -55,7 +55,12 @@ class Geometry:
 
     def block_index(self, slot: int) -> Extent:
         """Return the index in the grid of the block in a slot."""
-        x, y, z = (int(self._per_slot("ctaid", axis)[slot]) for axis in range(3))
+        return self.index_of_block(int(self.unit_of_slot[slot]) * self.cluster_blocks + int(self.rank_of_slot[slot]))
+
+    def index_of_block(self, number: int) -> Extent:
+        """Return the index in the grid of a block, of which those of a cluster are numbered one after the other."""
+        unit, rank = (np.array([part]) for part in divmod(number, self.cluster_blocks))
+        x, y, z = (int(self._block_coordinate("ctaid", axis, unit, rank)[0]) for axis in range(3))
         return x, y, z
 
     def thread_index(self, thread: int) -> Extent:
@@ -109,13 +114,16 @@ class Geometry:
         return np.full(self.threads, value, np.int64)
 
     def _per_slot(self, head: str, axis: int) -> Array:
+        return self._block_coordinate(head, axis, self.unit_of_slot, self.rank_of_slot)
+
+    def _block_coordinate(self, head: str, axis: int, units: Array, ranks: Array) -> Array:
         clusters = (
             self.grid[0] // self.cluster[0],
             self.grid[1] // self.cluster[1],
             self.grid[2] // self.cluster[2],
         )
-        cluster = _coordinates(self.unit_of_slot, clusters)[axis]
-        rank = _coordinates(self.rank_of_slot, self.cluster)[axis]
+        cluster = _coordinates(units, clusters)[axis]
+        rank = _coordinates(ranks, self.cluster)[axis]
         return {"clusterid": cluster, "cluster_ctaid": rank, "ctaid": cluster * self.cluster[axis] + rank}[head]
 
 

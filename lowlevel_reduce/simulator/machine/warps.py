@@ -9,16 +9,19 @@ import numpy as np
 from lowlevel_reduce.simulator.machine.arithmetic import Decoder
 from lowlevel_reduce.simulator.machine.faults import ThreadFault
 from lowlevel_reduce.simulator.machine.flight import NUMPY_TYPES, Flight, Step, unknown
+from lowlevel_reduce.simulator.machine.float_operations import float_operation
 from lowlevel_reduce.simulator.machine.special import WARP
 from lowlevel_reduce.simulator.machine.storage import Array
 from lowlevel_reduce.simulator.ptx import Instruction
-from lowlevel_reduce.simulator.ptx_operands import Name, Operand, Pair
+from lowlevel_reduce.simulator.ptx_operands import Immediate, Name, Operand, Pair
 
 __all__ = ["DECODERS", "member_mask"]
 
 
 def member_mask(instruction: Instruction) -> Operand:
-    """Return the operand that says which lanes take part."""
+    """Return the operand that says which lanes take part: all of them where a warp holds a matrix."""
+    if "aligned" in instruction.modifiers:
+        return Immediate(0xFFFF_FFFF)
     return instruction.operands[-1]
 
 
@@ -142,10 +145,12 @@ def _vote(instruction: Instruction, flight: Flight) -> Step:
 
 def _reduce(instruction: Instruction, flight: Flight) -> Step:
     """Decode redux.sync."""
-    _, operation, kind = instruction.modifiers
+    _, operation, *more, kind = instruction.modifiers
+    if kind == "f32":
+        return _reduce_floats(instruction, flight, operation, set(more))
     functions: dict[str, np.ufunc] = {"add": np.add, "min": np.minimum, "max": np.maximum}
     functions |= {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
-    if operation not in functions or kind not in {"u32", "s32", "b32"}:
+    if more or operation not in functions or kind not in {"u32", "s32", "b32"}:
         raise unknown(instruction)
     function = functions[operation]
     target = flight.write(instruction, instruction.operands[0], kind)
@@ -157,6 +162,51 @@ def _reduce(instruction: Instruction, flight: Flight) -> Step:
         order = np.argsort(group, kind="stable")
         starts = np.flatnonzero(np.r_[True, np.diff(group[order]) != 0])
         target[idx] = function.reduceat(value(idx)[order], starts).astype(NUMPY_TYPES[kind])[group]
+
+    return step
+
+
+def _reduce_floats(instruction: Instruction, flight: Flight, operation: str, more: set[str]) -> Step:
+    """Decode redux.sync of float32: minimum or maximum, of magnitudes with abs; NaN counts only where asked for."""
+    if operation not in {"min", "max"} or more - {"abs", "NaN"}:
+        raise unknown(instruction)
+    combine = float_operation(operation, "f32", more - {"abs"})
+    if combine is None:
+        raise unknown(instruction)
+    target = flight.write(instruction, instruction.operands[0], "f32")
+    value = flight.read(instruction, instruction.operands[1], "f32")
+    mask = flight.read(instruction, instruction.operands[2], "u32")
+
+    def step(idx: slice | Array) -> None:
+        _, _, group = _groups(flight, idx, mask(idx))
+        values = value(idx)
+        values = np.abs(values) if "abs" in more else values
+        order = np.argsort(group, kind="stable")
+        position = np.arange(order.size) - np.searchsorted(group[order], group[order])
+        found = np.full(int(group.max()) + 1, np.nan, np.float32)
+        for turn in range(int(position.max()) + 1):
+            some = order[position == turn]
+            found[group[some]] = combine(found[group[some]], values[some]) if turn else values[some]
+        target[idx] = found[group]
+
+    return step
+
+
+def _elect(instruction: Instruction, flight: Flight) -> Step:
+    """Decode elect.sync: the lowest lane of the member mask leads."""
+    if instruction.modifiers != ("sync",) or not isinstance(instruction.operands[0], Pair):
+        raise unknown(instruction)
+    lane, leads = instruction.operands[0].first, instruction.operands[0].second
+    target, leader = flight.write(instruction, lane, "b32"), flight.write(instruction, leads, "pred")
+    mask = flight.read(instruction, instruction.operands[1], "u32")
+
+    def step(idx: slice | Array) -> None:
+        threads, _, group = _groups(flight, idx, mask(idx))
+        lanes = threads % WARP
+        lowest = np.full(int(group.max()) + 1, WARP)
+        np.minimum.at(lowest, group, lanes)
+        target[idx] = lowest[group]
+        leader[idx] = lanes == lowest[group]
 
     return step
 
@@ -198,7 +248,7 @@ def _active(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _nothing(instruction: Instruction, flight: Flight) -> Step:
-    """Decode what has no effect here: fences, prefetches, and the meeting of a warp once all are there."""
+    """Decode what has no effect here: prefetches, dependent launch, and the meeting of a warp once all are there."""
     del instruction, flight
     return lambda idx: None
 
@@ -208,7 +258,8 @@ DECODERS: dict[str, Decoder] = {
     "vote": _vote,
     "redux": _reduce,
     "match": _match,
+    "elect": _elect,
     "activemask": _active,
-    **dict.fromkeys(("membar", "fence", "griddepcontrol", "prefetch", "prefetchu"), _nothing),
+    **dict.fromkeys(("griddepcontrol", "prefetch", "prefetchu"), _nothing),
 }
 """What lanes do together, and what does nothing."""

@@ -1,0 +1,37 @@
+// two_stage: partials by a grid that strides over the input, then one block over the partials.
+// Changes: the plan adapts the block to n: 64 threads for a thousand elements, 1024 for many millions.
+// Costs: two launches, the second with one block on a whole GPU.
+// Next: the second stage in the last block of the first (v8_one_tree).
+__device__ float warp_sum(float sum)
+{
+    for (unsigned s = 16; s > 0; s /= 2) sum += __shfl_down_sync(0xffffffffu, sum, s);
+    return sum;
+}
+
+// The sum over the block, in thread 0.
+__device__ float block_sum(float sum)
+{
+    __shared__ float sums[32];
+    const unsigned t = threadIdx.x;
+    sum = warp_sum(sum);
+    if (t % 32 == 0) sums[t / 32] = sum;
+    __syncthreads();
+    return t < 32 ? warp_sum(t < blockDim.x / 32 ? sums[t] : 0.0f) : 0.0f;
+}
+
+extern "C" __global__ void two_stage_first(const float* x, float* partials, size_t n)
+{
+    float sum = 0.0f;
+    const size_t stride = size_t(blockDim.x) * gridDim.x;
+    for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n; i += stride) sum += x[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+extern "C" __global__ void two_stage_second(const float* partials, float* total, size_t count)
+{
+    float sum = 0.0f;
+    for (size_t i = threadIdx.x; i < count; i += blockDim.x) sum += partials[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) *total = sum;
+}

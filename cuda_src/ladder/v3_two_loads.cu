@@ -1,0 +1,23 @@
+// v3: each thread adds two elements before the tree.
+// Changes: half as many blocks and trees, and two loads that can be on their way at once.
+// Costs: still as many requests to memory as warps have elements, 128 bytes each.
+// Next: four of them (v3_four_loads).
+extern "C" __global__ void v3_two_loads(const float* x, float* partials, size_t n)
+{
+    __shared__ float sums[1024];
+    const unsigned t = threadIdx.x;
+    const size_t first = blockIdx.x * (2 * size_t(blockDim.x)) + t;
+    float sum = 0.0f;
+#pragma unroll
+    for (unsigned k = 0; k < 2; ++k) {
+        const size_t i = first + k * blockDim.x;
+        if (i < n) sum += x[i];
+    }
+    sums[t] = sum;
+    __syncthreads();
+    for (unsigned s = blockDim.x / 2; s > 0; s /= 2) {
+        if (t < s) sums[t] += sums[t + s];
+        __syncthreads();
+    }
+    if (t == 0) partials[blockIdx.x] = sums[0];
+}

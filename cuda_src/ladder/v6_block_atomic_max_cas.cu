@@ -1,0 +1,49 @@
+// v6 for max, by compare-and-swap: one loop a block.
+// Changes: against v0_atomic_max_cas a thousandth of the loops.
+// Costs: each loop looks before it swaps, and most blocks find a greater value there and are done: a load each.
+// Next: a cluster's blocks meet first (v7_cluster_max_cas).
+// The plan sets *total to all ones, a NaN: nothing has come yet.
+#ifndef LOADS
+#define LOADS 1
+#endif
+__device__ float warp_max(float best)
+{
+    for (unsigned s = 16; s > 0; s /= 2) best = fmaxf(best, __shfl_down_sync(0xffffffffu, best, s));
+    return best;
+}
+
+// Swaps until the value is in, or a greater one: a round trip to the L2 a try.
+__device__ void atomic_max(float* best, float value)
+{
+    int* const address = (int*)best;
+    int seen;
+    asm volatile("ld.relaxed.gpu.s32 %0, [%1];" : "=r"(seen) : "l"(address));
+    while (!(__int_as_float(seen) >= value)) {
+        const int found = atomicCAS(address, seen, __float_as_int(value));
+        if (found == seen) break;
+        seen = found;
+    }
+}
+
+extern "C" __global__ void v6_block_atomic_max_cas(const float* x, float* total, size_t n)
+{
+    __shared__ float maxima[32];
+    const unsigned t = threadIdx.x;
+    const float nothing = __int_as_float(0xff800000);  // -infinity
+    const size_t first = blockIdx.x * (LOADS * size_t(blockDim.x)) + t;
+    const float4* const vectors = (const float4*)x;
+    float best = blockIdx.x == 0 && t < n % 4 ? x[n / 4 * 4 + t] : nothing;
+#pragma unroll
+    for (unsigned k = 0; k < LOADS; ++k) {
+        const size_t i = first + k * blockDim.x;
+        if (i >= n / 4) break;
+        const float4 v = vectors[i];
+        best = fmaxf(best, fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w)));
+    }
+    best = warp_max(best);
+    if (t % 32 == 0) maxima[t / 32] = best;
+    __syncthreads();
+    if (t >= 32) return;
+    best = warp_max(t < blockDim.x / 32 ? maxima[t] : nothing);
+    if (t == 0) atomic_max(total, best);
+}

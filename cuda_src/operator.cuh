@@ -1,0 +1,71 @@
+// What an operator is: the protocol that every kernel is written against.
+//
+// An operator is a struct of static members. From Operator it inherits the defaults; it has
+//   Input, Result        types of the first array's elements and of the results;
+//   Second               type of a second array's elements (a mask, the other factor of a dot product), or Unused;
+//   Accumulator          any trivially copyable struct of whole words;
+//   Pivot                what all elements of a row share besides its length, made of the row's first element, or Unused;
+//   results              how many values one row gives: 1, or 2 for pairs such as (min, max), stored as planes;
+//   identity()           combining with it returns the other operand bit for bit: it stands for what is absent;
+//   pivot(first)         only where Pivot is not Unused;
+//   map(item, row)       one element -> accumulator;
+//   combine(a, b)        commutative bit for bit; a is of lower index wherever that is cheap to say, see `ordered`;
+//   ordered(a, b)        the same value as combine where every index in a is below every index in b: it may be cheaper;
+//   finish(a, row, k)    accumulator -> the k-th result;
+//   empty(row, k)        the k-th result over no elements;
+//   packed               whether fold_packed(vector) folds the elements of 16 bytes at once, to the same bits; bytes of
+//                        zero must be elements that change nothing;
+//   folds_leaves         whether fold_leaf(vectors, index) folds a lane's eight vectors of a leaf at once, to the same
+//                        bits; the first element of the t-th has number index + 32 V t.
+#pragma once
+#include "types.cuh"
+
+struct Unused {};
+
+// One element of a row: `y` of the second array, `index` its number in the row. What map does not use costs nothing.
+template <class Input, class Second> struct Item {
+    Input x;
+    Second y;
+    uint64 index;
+};
+
+// What all elements of a row share. `initial` is the bits of the caller's initial value, as the operator reads them.
+template <class Pivot> struct Row {
+    uint64 length;
+    Pivot pivot;
+    uint64 initial[2];
+};
+
+template <class In, class Acc, class Out> struct Operator {
+    using Input = In;
+    using Second = Unused;
+    using Accumulator = Acc;
+    using Result = Out;
+    using Pivot = Unused;
+    static constexpr int results = 1;
+    static constexpr bool packed = false;
+    static constexpr bool folds_leaves = false;
+};
+
+template <class Op> using ItemOf = Item<typename Op::Input, typename Op::Second>;
+template <class Op> using RowOf = Row<typename Op::Pivot>;
+
+template <class Op>
+__device__ __forceinline__ auto combine_ordered(typename Op::Accumulator a, typename Op::Accumulator b, int)
+    -> decltype(Op::ordered(a, b))
+{
+    return Op::ordered(a, b);
+}
+template <class Op>
+__device__ __forceinline__ typename Op::Accumulator
+combine_ordered(typename Op::Accumulator a, typename Op::Accumulator b, long)
+{
+    return Op::combine(a, b);
+}
+
+// Combines two neighbours of which `a` comes first.
+template <class Op>
+__device__ __forceinline__ typename Op::Accumulator combine_neighbours(typename Op::Accumulator a, typename Op::Accumulator b)
+{
+    return combine_ordered<Op>(a, b, 0);
+}

@@ -1,0 +1,101 @@
+// Operators made of operators. They nest in this order, the last one outermost:
+// Counted, IgnoringNaN, Mapped, Masked, WithInitial.
+#pragma once
+#include "operator_sum.cuh"
+
+// What an element that is left out becomes: the identity, unless the operator says otherwise.
+template <class Op> __device__ __forceinline__ auto skipped_of(int) -> decltype(Op::skipped()) { return Op::skipped(); }
+template <class Op> __device__ __forceinline__ typename Op::Accumulator skipped_of(long) { return Op::identity(); }
+template <class Op> __device__ __forceinline__ typename Op::Accumulator skipped() { return skipped_of<Op>(0); }
+
+template <class T> __device__ __forceinline__ bool is_nan(T x)
+{
+    if constexpr (is_complex<T>) return x.re != x.re || x.im != x.im;
+    else return number(x) != number(x);
+}
+
+// What a user's finish returns -> result; a value of the result's own type that is no number of C++ stays as it is.
+template <class Out, class T> __device__ __forceinline__ Out result_of(T x)
+{
+    if constexpr (is_same<T, Out> && !is_integer<T> && !is_same<T, float32> && !is_same<T, float64>) return x;
+    else return narrow<Out>(x);
+}
+
+template <class A> struct Tally {
+    A value;
+    Split64 count;
+};
+
+// Counts the elements that are not left out: they are the row that finish sees.
+template <class Op> struct Counted : Op {
+    using Accumulator = Tally<typename Op::Accumulator>;
+    static constexpr bool packed = false;
+
+    static __device__ __forceinline__ Accumulator identity() { return {Op::identity(), Split64(0)}; }
+    static __device__ __forceinline__ Accumulator skipped() { return {::skipped<Op>(), Split64(0)}; }
+    template <class I, class R> static __device__ __forceinline__ Accumulator map(const I& item, const R& row)
+    {
+        return {Op::map(item, row), Split64(1)};
+    }
+    static __device__ __forceinline__ Accumulator combine(Accumulator a, Accumulator b)
+    {
+        return {Op::combine(a.value, b.value), Split64(a.count.whole() + b.count.whole())};
+    }
+    template <class R> static __device__ __forceinline__ typename Op::Result finish(Accumulator a, R row, int k)
+    {
+        row.length = a.count.whole();
+        return Op::finish(a.value, row, k);
+    }
+};
+
+template <class Op> struct IgnoringNaN : Op {
+    static constexpr bool packed = false;
+    template <class I, class R> static __device__ __forceinline__ typename Op::Accumulator map(const I& item, const R& row)
+    {
+        return is_nan(item.x) ? skipped<Op>() : Op::map(item, row);
+    }
+};
+
+// The operator over F::map(item) in place of the elements; F::Input and F::Second are what the arrays hold.
+template <class Op, class F> struct Mapped : Op {
+    using Input = typename F::Input;
+    using Second = typename F::Second;
+    static constexpr bool packed = false;
+    template <class I, class R> static __device__ __forceinline__ typename Op::Accumulator map(const I& item, const R& row)
+    {
+        return Op::map(Item<typename Op::Input, Unused>{F::map(item), {}, item.index}, row);
+    }
+};
+
+// Only the elements where the second array is true.
+template <class Op> struct Masked : Op {
+    using Second = boolean;
+    static constexpr bool packed = false;
+    template <class I, class R> static __device__ __forceinline__ typename Op::Accumulator map(const I& item, const R& row)
+    {
+        return item.y.bits != 0 ? Op::map(item, row) : skipped<Op>();
+    }
+};
+
+// One element more, of the row: the accumulator that the caller's initial value makes.
+template <class Op> struct WithInitial : Op {
+    template <class R>
+    static __device__ __forceinline__ typename Op::Result finish(typename Op::Accumulator a, const R& row, int k)
+    {
+        return Op::finish(Op::combine(initial(row), a), row, k);
+    }
+    template <class R> static __device__ __forceinline__ typename Op::Result empty(const R& row, int k)
+    {
+        return Op::finish(initial(row), row, k);
+    }
+
+private:
+    template <class R> static __device__ __forceinline__ typename Op::Accumulator initial(const R& row)
+    {
+        union { uint64 words[2]; typename Op::Accumulator value; } u;
+        static_assert(sizeof(u) == sizeof(row.initial), "an initial value has 16 bytes at most");
+        u.words[0] = row.initial[0];
+        u.words[1] = row.initial[1];
+        return u.value;
+    }
+};

@@ -1,0 +1,65 @@
+// Mean and variance in one pass, about the row's first element.
+//
+// With d = x - pivot, n var = sum d^2 - (sum d)^2 / n. The difference cancels by a factor of
+//     sum d^2 / (n var) = 1 + n (mean - pivot)^2 / (n var) <= 1 + n,
+// since the pivot is itself one of the n elements: (mean - pivot)^2 is a term of n var. For an element within k standard
+// deviations of the mean it is 1 + k^2, whatever the mean is. So float64 keeps at least 53 - log2(1 + n) bits, and 50
+// for nearly every row, where the sum of squares about zero keeps none once the mean is 2^26 times the deviation.
+#pragma once
+#include "operator_sum.cuh"
+
+struct Moments { float64 sum, squares; };
+
+template <class In, class Out> struct MomentsOf : Operator<In, Moments, Out> {
+    using Pivot = float64;
+
+    static __device__ __forceinline__ float64 pivot(In first)
+    {
+        const float64 x = widen<float64>(first);
+        return is_finite(x) ? x : 0.0;  // infinity - infinity would hide what the mean is
+    }
+    static __device__ __forceinline__ Moments identity() { return {-0.0, -0.0}; }
+    template <class I, class R> static __device__ __forceinline__ Moments map(const I& item, const R& row)
+    {
+        const float64 d = widen<float64>(item.x) - row.pivot;
+        return {d, d * d};
+    }
+    static __device__ __forceinline__ Moments combine(Moments a, Moments b)
+    {
+        return {a.sum + b.sum, a.squares + b.squares};
+    }
+
+protected:
+    template <class R> static __device__ __forceinline__ float64 mean(Moments a, const R& row)
+    {
+        return row.pivot + a.sum / float64(row.length);
+    }
+    template <class R> static __device__ __forceinline__ float64 variance(Moments a, const R& row, uint64 ddof)
+    {
+        const float64 n = float64(row.length), rest = a.squares - a.sum * (a.sum / n);
+        return (rest < 0.0 ? 0.0 : rest) / (row.length > ddof ? float64(row.length - ddof) : 0.0);
+    }
+};
+
+template <class In, class Acc, class Out, uint64 Ddof> struct Variance : MomentsOf<In, Out> {
+    template <class R> static __device__ __forceinline__ Out finish(Moments a, const R& row, int)
+    {
+        return narrow<Out>(Variance::variance(a, row, Ddof));
+    }
+    template <class R> static __device__ __forceinline__ Out empty(const R&, int) { return quiet_nan<Out>(); }
+};
+
+template <class In, class Acc, class Out, uint64 Ddof> struct Deviation : Variance<In, Acc, Out, Ddof> {
+    template <class R> static __device__ __forceinline__ Out finish(Moments a, const R& row, int)
+    {
+        return narrow<Out>(square_root(Deviation::variance(a, row, Ddof)));
+    }
+};
+
+template <class In, class Acc, class Out, uint64 Ddof> struct MeanVariance : Variance<In, Acc, Out, Ddof> {
+    static constexpr int results = 2;
+    template <class R> static __device__ __forceinline__ Out finish(Moments a, const R& row, int k)
+    {
+        return narrow<Out>(k == 0 ? MeanVariance::mean(a, row) : MeanVariance::variance(a, row, Ddof));
+    }
+};

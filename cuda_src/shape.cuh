@@ -1,0 +1,202 @@
+// Arrays of any shape: which row a number means, where it lies, and vectors of rows that lie anyhow.
+#pragma once
+#include "vector.cuh"
+
+constexpr uint32 max_axes = 8;
+
+// Axes of both arrays, the innermost first; strides in bytes. In the order of kernels.AXES_FIELDS.
+struct Axes {
+    uint64 count;
+    uint64 size[max_axes];
+    int64 stride[max_axes];
+    int64 second_stride[max_axes];
+
+    // Bytes from the first element to number `index`, of the first or the second array.
+    __device__ __forceinline__ int64 offset(uint64 index, bool of_second) const
+    {
+        const int64* by = of_second ? second_stride : stride;
+        if (count <= 1) return int64(index) * by[0];
+        int64 sum = 0;
+#pragma unroll 1
+        for (uint32 i = 0; i + 1 < count; ++i) {
+            const uint64 rest = index >> 32 == 0 ? uint32(index) / uint32(size[i]) : index / size[i];
+            sum += int64(index - rest * size[i]) * by[i];
+            index = rest;
+        }
+        return sum + int64(index) * by[count - 1];
+    }
+};
+
+// Where the rows lie: one axis, which most problems come down to, or several.
+struct OneAxis {
+    static __device__ __forceinline__ int64 offset(const Axes& axes, uint64 row, bool of_second)
+    {
+        return int64(row) * (of_second ? axes.second_stride[0] : axes.stride[0]);
+    }
+};
+struct AnyAxes {
+    static __device__ __forceinline__ int64 offset(const Axes& axes, uint64 row, bool of_second)
+    {
+        return axes.offset(row, of_second);
+    }
+};
+
+// The argument of the entries that know rows. `low` and `high` bound the bytes of the first array, from `elements` on.
+struct ShapedProblem : Problem {
+    int64 low, high;
+    Axes kept, reduced;
+};
+
+// One row of a shaped problem: a Source whose elements, and whose second array, may lie anyhow.
+template <class Op, class Kept> struct ShapedSource : Source<Op> {
+    const ShapedProblem& problem;
+    const char* other;
+
+    __device__ __forceinline__ ShapedSource(const ShapedProblem& p, uint64 row)
+        : Source<Op>(p, p.elements + Kept::offset(p.kept, row, false), nullptr, p.actual_length()), problem(p)
+    {
+        if constexpr (!is_same<typename Op::Second, Unused>) other = p.second + Kept::offset(p.kept, row, true);
+    }
+    __device__ __forceinline__ typename Op::Accumulator map(typename Op::Input x, uint64 index) const
+    {
+        if constexpr (is_same<typename Op::Second, Unused>) {
+            return Op::map(ItemOf<Op>{x, {}, index}, this->row);
+        } else {
+            const auto* y = reinterpret_cast<const typename Op::Second*>(other + problem.reduced.offset(index, true));
+            return Op::map(ItemOf<Op>{x, *y, index}, this->row);
+        }
+    }
+};
+
+// 16 bytes at `address`, a multiple of 16, of which some are the array's. Others than these are never read.
+__device__ __forceinline__ uint4 load_within(const char* address, const char* low, const char* high)
+{
+    if (address >= low && address + vector_bytes <= high) return __ldg(reinterpret_cast<const uint4*>(address));
+    uint64 front = 0, back = 0;
+#pragma unroll 1
+    for (uint32 i = 0; i < vector_bytes; ++i) {
+        const uint64 byte = address + i >= low && address + i < high ? uint8(address[i]) : 0;
+        if (i < 8) front |= byte << (8 * i);
+        else back |= byte << (8 * (i - 8));
+    }
+    return make_uint4(uint32(front), uint32(front >> 32), uint32(back), uint32(back >> 32));
+}
+
+// A kernel treats the rows of a warp in the fastest way that is allowed: "whole", each vector at a multiple of 16 bytes
+// and present or absent as a whole; "inside", any vectors none of whose 16-byte blocks lies partly outside of the array;
+// or "edge", any vectors. Elements of four bytes and more at multiples of their size are loaded one by one instead, for a
+// load costs no more than to shift what neighbours loaded.
+
+// The elements of a vector one by one, those in its first `bytes` bytes; zeros for the others.
+template <class T> __device__ __forceinline__ uint4 load_elements(const char* address, int32 bytes)
+{
+    constexpr int32 V = vector_elements<T>, size = sizeof(T);
+    using W = typename Word<size>::type;
+    union { uint4 raw; W elements[V]; } u;
+    u.raw = make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int32 i = 0; i < V; ++i)
+        if (i * size < bytes) u.elements[i] = __ldg(reinterpret_cast<const W*>(address) + i);
+    return u.raw;
+}
+
+// How a row's vectors are fetched: elements one after the other, at any address.
+template <class KeptAxes> struct ContiguousRows {
+    using Kept = KeptAxes;
+    static constexpr bool can_be_whole = true;
+
+    // Whether all rows begin at multiples of 16 bytes, and end there.
+    static __device__ __forceinline__ bool whole(const ShapedProblem& p, uint64 row_bytes)
+    {
+        uint64 bits = reinterpret_cast<uint64>(p.elements) | row_bytes;
+        for (uint32 i = 0; i < p.kept.count; ++i) bits |= uint64(p.kept.stride[i]);
+        return bits % vector_bytes == 0;
+    }
+    // Whether elements are to be loaded one by one.
+    template <class T> static __device__ __forceinline__ bool by_element(const ShapedProblem& p)
+    {
+        if constexpr (sizeof(T) < 4) return false;
+        uint64 bits = reinterpret_cast<uint64>(p.elements);
+        for (uint32 i = 0; i < p.kept.count; ++i) bits |= uint64(p.kept.stride[i]);
+        return bits % sizeof(T) == 0;
+    }
+    template <class S> static __device__ __forceinline__ uint4 fetch_elements(const S& source, uint64 index, int32 bytes)
+    {
+        return load_elements<typename S::T>(source.begin + index * sizeof(typename S::T), bytes);
+    }
+    // Whether all blocks that a row touches lie inside of the array.
+    template <class S> static __device__ __forceinline__ bool inside(const S& source)
+    {
+        const char *first = source.begin, *end = first + source.row.length * sizeof(typename S::T);
+        return first - vector_bytes >= source.problem.elements + source.problem.low &&
+               end + vector_bytes <= source.problem.elements + source.problem.high;
+    }
+    // The vector of which the first element has number `index`; `bytes` of it, at most 16, are the row's.
+    template <class S> static __device__ __forceinline__ uint4 fetch_inside(const S& source, uint64 index, int32 bytes)
+    {
+        // The two blocks that it lies in. Neighbours want them too: this leaves them in the L1.
+        const char* address = source.begin + index * sizeof(typename S::T);
+        const uint32 shift = uint32(reinterpret_cast<uint64>(address)) % vector_bytes;
+        const auto* block = reinterpret_cast<const uint4*>(address - shift);
+        uint4 first = make_uint4(0, 0, 0, 0), second = first;
+        if (bytes > 0) first = __ldg(block);
+        if (int32(shift) + bytes > int32(vector_bytes)) second = __ldg(block + 1);
+        return shift == 0 ? first : shift_bytes(first, second, shift);
+    }
+    template <class S> static __device__ __forceinline__ uint4 fetch_edge(const S& source, uint64 index, int32 bytes)
+    {
+        const char* address = source.begin + index * sizeof(typename S::T);
+        const uint32 shift = uint32(reinterpret_cast<uint64>(address)) % vector_bytes;
+        const char *low = source.problem.elements + source.problem.low, *high = source.problem.elements + source.problem.high;
+        uint4 first = make_uint4(0, 0, 0, 0), second = first;
+        if (bytes > 0) first = load_within(address - shift, low, high);
+        if (int32(shift) + bytes > int32(vector_bytes)) second = load_within(address - shift + vector_bytes, low, high);
+        return shift == 0 ? first : shift_bytes(first, second, shift);
+    }
+};
+
+// Elements that lie anyhow: one load each, and nothing else is read.
+template <class KeptAxes> struct StridedRows {
+    using Kept = KeptAxes;
+    static constexpr bool can_be_whole = false;
+    static __device__ __forceinline__ bool whole(const ShapedProblem&, uint64) { return false; }
+    template <class T> static __device__ __forceinline__ bool by_element(const ShapedProblem&) { return true; }
+    template <class S> static __device__ __forceinline__ bool inside(const S&) { return true; }
+    template <class S> static __device__ __forceinline__ uint4 fetch_elements(const S& source, uint64 index, int32 bytes)
+    {
+        using T = typename S::T;
+        constexpr int32 V = vector_elements<T>, size = sizeof(T);
+        union { uint4 raw; T elements[V]; } u;
+        u.raw = make_uint4(0, 0, 0, 0);
+#pragma unroll
+        for (int32 i = 0; i < V; ++i)
+            if (i * size < bytes)
+                u.elements[i] = *reinterpret_cast<const T*>(source.begin + source.problem.reduced.offset(index + i, false));
+        return u.raw;
+    }
+    template <class S> static __device__ __forceinline__ uint4 fetch_inside(const S& source, uint64 index, int32 bytes)
+    {
+        return fetch_elements(source, index, bytes);
+    }
+    template <class S> static __device__ __forceinline__ uint4 fetch_edge(const S& source, uint64 index, int32 bytes)
+    {
+        return fetch_elements(source, index, bytes);
+    }
+};
+
+// How many bytes of the vector at element `index` are a row's; 0 past its end.
+template <class Op> __device__ __forceinline__ int32 present_bytes(const Source<Op>& source, uint64 index)
+{
+    constexpr uint32 V = vector_elements<typename Op::Input>;
+    if (index >= source.row.length) return 0;
+    return int32(min(source.row.length - index, uint64(V))) * int32(sizeof(typename Op::Input));
+}
+
+// The slot level of a vector of which `bytes` bytes exist, all of them most often.
+template <class Op, class S>
+__device__ __forceinline__ typename Op::Accumulator fold_present(const S& source, uint4 raw, uint64 index, int32 bytes)
+{
+    if (bytes == int32(vector_bytes)) return fold_vector<Op>(source, raw, index);
+    if (bytes <= 0) return Op::identity();
+    return fold_vector_part<Op>(source, raw, index, bytes);
+}

@@ -1,0 +1,75 @@
+// What a kernel is given, and one row of it: where its elements lie and what they share.
+#pragma once
+#include "operator.cuh"
+#include "ptx.cuh"
+
+constexpr uint32 lanes = 32;
+constexpr uint32 vector_bytes = 16;
+constexpr uint32 steps = 8;  // vectors a lane loads of a leaf
+constexpr uint32 leaf_vectors = lanes * steps;
+constexpr uint32 leaf_bytes = leaf_vectors * vector_bytes;
+template <class T> constexpr uint32 vector_elements = vector_bytes / sizeof(T);
+template <class T> constexpr uint32 leaf_elements = leaf_bytes / sizeof(T);
+
+// The argument of every entry: fields of eight bytes each, in the order of kernels.FIELDS.
+struct Problem {
+    const char* elements;         // of the first array
+    char* result;                 // plane k of the results starts k * rows elements after it
+    const char* second;           // of the second array, null if there is none
+    char* workspace;
+    const uint64* device_length;  // where the length is read when the kernel runs, null: it is `length`
+    uint64 length;                // of a row; with device_length the most that it may be
+    uint64 rows;
+    uint64 count;                 // tiles a block folds, or partials, or blocks that share a row: as the kernel says
+    uint64 tile;                  // leaves of a row that a block folds, where the kernel asks
+    uint64 initial[2];
+
+    __device__ __forceinline__ uint64 actual_length() const
+    {
+        return device_length == nullptr ? length : min(*device_length, length);
+    }
+};
+
+// One row, or a whole array seen as one: elements one after the other from `begin` on, at any address.
+template <class Op> struct Source {
+    using T = typename Op::Input;
+    using Second = typename Op::Second;
+    const char* begin;
+    const Second* second;
+    RowOf<Op> row;
+
+    __device__ __forceinline__ Source(const Problem& problem, const char* first, const char* other, uint64 length)
+        : begin(first), second(reinterpret_cast<const Second*>(other))
+    {
+        row.length = length;
+        row.initial[0] = problem.initial[0];
+        row.initial[1] = problem.initial[1];
+        if constexpr (!is_same<typename Op::Pivot, Unused>)
+            if (length > 0) row.pivot = Op::pivot(*reinterpret_cast<const T*>(first));
+    }
+
+    __device__ __forceinline__ uint64 leaf_count() const { return (row.length + leaf_elements<T> - 1) / leaf_elements<T>; }
+
+    __device__ __forceinline__ typename Op::Accumulator map(T x, uint64 index) const
+    {
+        if constexpr (is_same<Second, Unused>) return Op::map(ItemOf<Op>{x, {}, index}, row);
+        else return Op::map(ItemOf<Op>{x, second[index], index}, row);
+    }
+};
+
+// All elements of an array that is contiguous.
+template <class Op> __device__ __forceinline__ Source<Op> whole_array(const Problem& problem)
+{
+    return Source<Op>(problem, problem.elements, problem.second, problem.actual_length());
+}
+
+// Writes the results of row `number`, by the one thread that calls it.
+template <class Op>
+__device__ __forceinline__ void
+store_result(const Problem& problem, const RowOf<Op>& row, uint64 number, typename Op::Accumulator root)
+{
+    auto* results = reinterpret_cast<typename Op::Result*>(problem.result) + number;
+#pragma unroll
+    for (int k = 0; k < Op::results; ++k)
+        results[k * problem.rows] = row.length == 0 ? Op::empty(row, k) : Op::finish(root, row, k);
+}

@@ -1,0 +1,87 @@
+"""A caller's allocator: two functions from which workspaces and results are taken, and to which they go back once."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+
+from lowlevel_reduce.bound import check_pointer
+from lowlevel_reduce.driver import Buffer, Stream
+
+__all__ = ["Allocator"]
+
+
+class Allocator:
+    """Where workspaces and results come from instead of the driver: two functions of the caller's.
+
+    Parameters
+    ----------
+    alloc : callable
+        ``alloc(size_bytes, stream_handle) -> pointer``: an address of device memory of the stream's context, aligned to
+        16 bytes, which work put into that stream from now on may use. Never called for zero bytes.
+    free : callable
+        ``free(pointer, size_bytes, stream_handle)``: called once for each address that `alloc` returned, with the same
+        numbers, when nothing more will be put into the stream that uses it; what was put there may still run.
+    """
+
+    __slots__ = ("alloc", "free")
+
+    def __init__(self, alloc: Callable[[int, int], int], free: Callable[[int, int, int], object]) -> None:
+        for name, function in (("alloc", alloc), ("free", free)):
+            if not callable(function):
+                raise TypeError(f"{name} is a function, not {type(function).__name__}")
+        self.alloc = alloc
+        self.free = free
+
+    def allocate(self, size_bytes: int, stream: Stream, *, what: str = "the memory") -> Buffer:
+        """Return memory of the caller's in a stream's order; closing it, or letting go of it, frees it.
+
+        Parameters
+        ----------
+        size_bytes : int
+            How much; 0 calls nothing.
+        stream : Stream
+            In whose order it is used.
+        what : str
+            What it is for, in messages.
+
+        Raises
+        ------
+        TypeError
+            If `alloc` returns no integer.
+        ValueError
+            If it returns null, or what is not `size_bytes` of device memory of the stream's context, aligned to 16
+            bytes; this is given back to `free`.
+        """
+        context = stream.context
+        if not size_bytes:
+            return Buffer.from_pointer(0, 0, context=context)
+        handle = stream.handle
+        pointer = operator.index(self.alloc(size_bytes, handle))
+        if not pointer:
+            raise ValueError(f"{what}: alloc returned a null pointer for {size_bytes} bytes")
+        memory = _Lent.of(pointer, size_bytes, stream, functools.partial(self.free, pointer, size_bytes, handle))
+        try:
+            with context.pushed():
+                check_pointer(pointer, size_bytes, context, what=f"{what} of alloc", alignment=16)
+        except BaseException:
+            memory.close()
+            raise
+        return memory
+
+    def __repr__(self) -> str:
+        return f"<Allocator {self.alloc!r} {self.free!r}>"
+
+
+class _Lent(Buffer):
+    """Memory of a caller's allocator, which its release gives back."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, pointer: int, size_bytes: int, stream: Stream, release: Callable[[], object]) -> _Lent:
+        self = cls.__new__(cls)
+        # The stream is kept: the caller's function is given its handle.
+        self._fill_in(pointer, size_bytes, context=stream.context, kind="device", release=release, owner=stream)
+        return self

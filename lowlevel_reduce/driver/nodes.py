@@ -1,0 +1,137 @@
+"""Kernel nodes of graphs: made from a bound launch with all its attributes, and given new arguments afterwards."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from lowlevel_reduce.driver import binding
+from lowlevel_reduce.driver.attributes import native_attributes
+from lowlevel_reduce.driver.config import LaunchConfig
+from lowlevel_reduce.driver.handle import Handle
+from lowlevel_reduce.driver.launch import BoundKernel
+from lowlevel_reduce.errors import ReduceError
+
+__all__ = ["KernelNode", "add_kernel", "check_node", "kernel_nodes", "set_kernel"]
+
+_ATTRIBUTE_VALUE_BYTES = 64  # the driver's union of attribute values
+_PROGRAMMATIC = 1  # both the type of such an edge and the port of the kernel that triggers it
+_SERIALIZATION = "PROGRAMMATIC_STREAM_SERIALIZATION"  # of streams: among nodes an edge says it
+
+
+class KernelNode:
+    """A kernel node of a graph; it lives and ends with that graph.
+
+    Attributes
+    ----------
+    handle : int
+        The driver's ``CUgraphNode``.
+    graph : Graph
+        Whose node it is.
+    """
+
+    __slots__ = ("graph", "handle")
+
+    def __init__(self, handle: int, graph: Handle) -> None:
+        self.handle = handle
+        self.graph = graph
+
+    def __eq__(self, other: object) -> bool:
+        return self.handle == other.handle if isinstance(other, KernelNode) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((KernelNode, self.handle))
+
+    def __repr__(self) -> str:
+        return f"<KernelNode {self.handle:#x}>"
+
+
+def add_kernel(graph: Handle, bound: BoundKernel, values: Sequence[float], after: Sequence[KernelNode]) -> KernelNode:
+    """Add a kernel node with the grid, the attributes and the arguments of a bound launch; see ``Graph.add_kernel``."""
+    for node in after:
+        check_node(node, graph.handle)
+    _check_config(bound.config)
+    structs = native_attributes(bound.config)
+    # Plain edges are given with the node; programmatic ones carry data, and are added to it.
+    programmatic = bound.config.programmatic_stream_serialization
+    before = [] if programmatic else [_node(node) for node in after]
+    handle = int(binding.call("cuGraphAddKernelNode", graph.handle, before, len(before), _parameters(bound, values)))
+    node = KernelNode(handle, graph)
+    try:
+        for struct in structs:
+            _set_attribute(handle, struct)
+        if programmatic and after:
+            _add_programmatic_edges(node, after)
+    except ReduceError:  # half a node would run with half its attributes
+        binding.call("cuGraphDestroyNode", handle)
+        raise
+    return node
+
+
+def set_kernel(executable: int, node: KernelNode, bound: BoundKernel, values: Sequence[float]) -> None:
+    """Give the node of an executable graph the kernel, the grid and the arguments of a bound launch."""
+    binding.call("cuGraphExecKernelNodeSetParams", executable, node.handle, _parameters(bound, values))
+
+
+def kernel_nodes(graph: Handle) -> tuple[KernelNode, ...]:
+    """Return the kernel nodes of a graph, in the order in which the driver lists them."""
+    count = int(binding.call("cuGraphGetNodes", graph.handle, 0)[1])
+    if not count:
+        return ()
+    kernel = binding.native().CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
+    handles = [int(node) for node in binding.call("cuGraphGetNodes", graph.handle, count)[0]]
+    return tuple(KernelNode(node, graph) for node in handles if binding.call("cuGraphNodeGetType", node) == kernel)
+
+
+def check_node(node: Any, graph_handle: int) -> None:
+    """Refuse what is no node of the graph of that handle."""
+    if not isinstance(node, KernelNode):
+        raise TypeError(f"a node is a KernelNode, not {type(node).__name__}")
+    if node.graph.handle != graph_handle:
+        raise ValueError(f"{node!r} is a node of another graph")
+
+
+def _add_programmatic_edges(node: KernelNode, after: Sequence[KernelNode]) -> None:
+    native = binding.native()
+    edge = native.CUgraphEdgeData()
+    edge.from_port, edge.type = _PROGRAMMATIC, _PROGRAMMATIC
+    count = len(after)
+    # Bindings 13 gave the plain name the meaning of the second version, which takes the data of the edges.
+    name = "cuGraphAddDependencies_v2" if hasattr(native, "cuGraphAddDependencies_v2") else "cuGraphAddDependencies"
+    begins, ends = [_node(one) for one in after], [_node(node)] * count
+    binding.call(name, node.graph.handle, begins, ends, [edge] * count, count)
+
+
+def _parameters(bound: BoundKernel, values: Sequence[float]) -> Any:
+    """Return the driver's struct of a kernel node; the driver copies the arguments when it is given it."""
+    config = bound.config
+    native = binding.native().CUDA_KERNEL_NODE_PARAMS()
+    native.func = bound.kernel.function_in(bound.stream.context)
+    # After its construction a configuration's extents are triples.
+    native.gridDimX, native.gridDimY, native.gridDimZ = config.grid  # type: ignore[misc]
+    native.blockDimX, native.blockDimY, native.blockDimZ = config.block  # type: ignore[misc]
+    native.sharedMemBytes = config.dynamic_shared_bytes
+    native.kernelParams = bound.pack(*values)
+    return native
+
+
+def _set_attribute(node: int, struct: Any) -> None:
+    native = binding.native()
+    name = struct.id.name.removeprefix("CU_LAUNCH_ATTRIBUTE_")
+    if name == _SERIALIZATION:
+        return
+    value = native.CUkernelNodeAttrValue()
+    ctypes.memmove(int(value.getPtr()), int(struct.value.getPtr()), _ATTRIBUTE_VALUE_BYTES)
+    identity = getattr(native.CUkernelNodeAttrID, f"CU_LAUNCH_ATTRIBUTE_{name}")
+    binding.call("cuGraphKernelNodeSetAttribute", node, identity, value)
+
+
+def _check_config(config: LaunchConfig) -> None:
+    for name in ("programmatic_event", "launch_completion_event"):
+        if getattr(config, name) is not None:
+            raise ValueError(f"{name} is for launches into streams: a kernel node records no event")
+
+
+def _node(node: KernelNode) -> Any:
+    return binding.native().CUgraphNode(node.handle)

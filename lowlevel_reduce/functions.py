@@ -1,0 +1,139 @@
+"""The reductions by their names: `api.reduce` with the operator filled in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lowlevel_reduce.api import reduce
+
+__all__ = [
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "count_nonzero",
+    "dot",
+    "logsumexp",
+    "max",
+    "mean",
+    "mean_var",
+    "min",
+    "minmax",
+    "norm",
+    "prod",
+    "softmax_stats",
+    "std",
+    "sum",
+    "sum_squares",
+    "var",
+]
+
+
+def sum(x: Any, **options: Any) -> Any:
+    """Sum: of integers and bool in 64 bits, of nothing 0. The options are those of `reduce`."""
+    return reduce(x, "sum", **options)
+
+
+def prod(x: Any, **options: Any) -> Any:
+    """Multiply: of nothing 1. The options are those of `reduce`."""
+    return reduce(x, "prod", **options)
+
+
+def min(x: Any, **options: Any) -> Any:
+    """Return the smallest element, a NaN if any is, unless ``nan="ignore"``. The options are those of `reduce`."""
+    return reduce(x, "min", **options)
+
+
+def max(x: Any, **options: Any) -> Any:
+    """Return the largest element, a NaN if any is, unless ``nan="ignore"``. The options are those of `reduce`."""
+    return reduce(x, "max", **options)
+
+
+def minmax(x: Any, **options: Any) -> Any:
+    """Return (min, max) in one pass, as a named tuple. The options are those of `reduce`."""
+    return reduce(x, "minmax", **options)
+
+
+def argmin(x: Any, **options: Any) -> Any:
+    """Return the index of the smallest element, the first of several (``last=True``: the last), as int64.
+
+    The index counts along the reduced axes in C order; a NaN counts as smallest. The options are those of `reduce`.
+    """
+    return reduce(x, "argmin", **options)
+
+
+def argmax(x: Any, **options: Any) -> Any:
+    """Return the index of the largest element, the first of several (``last=True``: the last), as int64.
+
+    The index counts along the reduced axes in C order; a NaN counts as largest. The options are those of `reduce`.
+    """
+    return reduce(x, "argmax", **options)
+
+
+def any(x: Any, **options: Any) -> Any:
+    """Tell whether an element is nonzero, as bool; NaN is. The options are those of `reduce`."""
+    return reduce(x, "any", **options)
+
+
+def all(x: Any, **options: Any) -> Any:
+    """Tell whether all elements are nonzero, as bool. The options are those of `reduce`."""
+    return reduce(x, "all", **options)
+
+
+def count_nonzero(x: Any, **options: Any) -> Any:
+    """Count the elements that are nonzero, as int64. The options are those of `reduce`."""
+    return reduce(x, "count_nonzero", **options)
+
+
+def mean(x: Any, **options: Any) -> Any:
+    """Return the arithmetic mean; of integers as float64. The options are those of `reduce`."""
+    return reduce(x, "mean", **options)
+
+
+def var(x: Any, **options: Any) -> Any:
+    """Return the variance, in one pass, with n - `ddof` as its divisor. The options are those of `reduce`."""
+    return reduce(x, "var", **options)
+
+
+def std(x: Any, **options: Any) -> Any:
+    """Return the standard deviation, in one pass; `ddof` as for `var`. The options are those of `reduce`."""
+    return reduce(x, "std", **options)
+
+
+def mean_var(x: Any, **options: Any) -> Any:
+    """Return (mean, var) in one pass, as a named tuple; `ddof` as for `var`. The options are those of `reduce`."""
+    return reduce(x, "mean_var", **options)
+
+
+def norm(x: Any, ord: float = 2, **options: Any) -> Any:
+    """Return a vector norm: `ord` 1, 2 or infinity. The options are those of `reduce`.
+
+    Raises
+    ------
+    ValueError
+        For another order.
+    """
+    names = {1: "norm1", 2: "norm2", float("inf"): "norm_inf"}
+    if ord not in names:
+        raise ValueError(f"a norm is of order 1, 2 or inf, not {ord!r}")
+    return reduce(x, names[ord], **options)
+
+
+def sum_squares(x: Any, **options: Any) -> Any:
+    """Return the sum of the squares. The options are those of `reduce`."""
+    return reduce(x, "sum_squares", **options)
+
+
+def logsumexp(x: Any, **options: Any) -> Any:
+    """Return log(sum(exp(x))) in one pass, without overflow. The options are those of `reduce`."""
+    return reduce(x, "logsumexp", **options)
+
+
+def softmax_stats(x: Any, **options: Any) -> Any:
+    """Return (max, sum of exp(x - max)) in one pass, as a named tuple. The options are those of `reduce`."""
+    return reduce(x, "softmax_stats", **options)
+
+
+def dot(x: Any, y: Any, **options: Any) -> Any:
+    """Return the sum of x * y, both of one type; `y` is broadcast to `x`. The options are those of `reduce`."""
+    return reduce(x, "dot", second=y, **options)

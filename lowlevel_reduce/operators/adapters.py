@@ -1,0 +1,96 @@
+"""Operators made of operators: ``operator_adapters.cuh`` in NumPy. They nest in the order of this module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lowlevel_reduce.operators.arithmetic import widen
+from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, Types
+
+__all__ = ["counted", "ignoring_nan", "masked", "with_initial"]
+
+
+def _around(name: str, inner: Reduction) -> Callable[[Types], str]:
+    return lambda types: f"{name}<{inner.struct(types)}>"
+
+
+def _skipped(reduction: Reduction, types: Types) -> tuple[Any, ...]:
+    return (reduction.skipped or reduction.identity)(types)
+
+
+def _leave_out(fields: Fields, left_out: Array, reduction: Reduction, types: Types) -> Fields:
+    skipped = _skipped(reduction, types)
+    return tuple(
+        np.where(left_out, np.asarray(value).astype(field.dtype), field)
+        for field, value in zip(fields, skipped, strict=True)
+    )
+
+
+def counted(inner: Reduction) -> Reduction:
+    """Count the elements that are not left out: they are the row that finish sees."""
+
+    def map_(items: Items, types: Types) -> Fields:
+        return *inner.map(items, types), np.ones(items.x.shape, np.uint64)
+
+    def combine(a: Fields, b: Fields, types: Types) -> Fields:
+        return *inner.combine(a[:-1], b[:-1], types), a[-1] + b[-1]
+
+    def finish(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
+        return inner.finish(fields[:-1], replace(row, length=fields[-1]), types)
+
+    return replace(
+        inner,
+        struct=_around("Counted", inner),
+        identity=lambda types: (*inner.identity(types), 0),
+        skipped=lambda types: (*_skipped(inner, types), 0),
+        map=map_,
+        combine=combine,
+        finish=finish,
+        size=lambda types: inner.size(types) + 8,
+        is_heavy=lambda types: True,
+    )
+
+
+def ignoring_nan(inner: Reduction) -> Reduction:
+    """Leave out the elements that are NaN, a complex one where either part is. Integers have none."""
+
+    def map_(items: Items, types: Types) -> Fields:
+        with np.errstate(invalid="ignore"):
+            left_out = np.asarray(items.x != items.x)
+        return _leave_out(inner.map(items, types), left_out, inner, types)
+
+    return replace(inner, label=f"{inner.label}_ignoring_nan", struct=_around("IgnoringNaN", inner), map=map_)
+
+
+def masked(inner: Reduction) -> Reduction:
+    """Leave out the elements where the second array is false; any nonzero byte is true."""
+
+    def map_(items: Items, types: Types) -> Fields:
+        assert items.y is not None  # noqa: S101 - whoever calls map has looked at `second`
+        left_out = widen(items.y, "int32") == 0
+        return _leave_out(inner.map(items.where(y=None), types), left_out, inner, types)
+
+    return replace(inner, label=f"{inner.label}_where", struct=_around("Masked", inner), map=map_, second="mask")
+
+
+def with_initial(inner: Reduction) -> Reduction:
+    """Combine the row's initial value with the tree's root."""
+
+    def finish(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
+        assert row.initial is not None  # noqa: S101 - whoever calls finish has looked at `has_initial`
+        start = tuple(
+            np.full(np.shape(field), value, field.dtype) for field, value in zip(fields, row.initial, strict=True)
+        )
+        return inner.finish(inner.combine(start, fields, types), row, types)
+
+    return replace(
+        inner,
+        label=f"{inner.label}_initial",
+        struct=_around("WithInitial", inner),
+        finish=finish,
+        has_initial=True,
+    )

@@ -1,0 +1,140 @@
+"""Arithmetic that NumPy and the kernels must do alike: conversions, double-double sums and products, magnitudes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lowlevel_reduce.dtypes import COMPENSATED, c_name, numpy_dtype
+from lowlevel_reduce.operators.base import Array, Fields, Types
+
+__all__ = [
+    "add_compensated",
+    "magnitude",
+    "nonzero",
+    "parts",
+    "round_parts",
+    "round_to",
+    "template",
+    "two_product",
+    "two_sum",
+    "widen",
+]
+
+
+def template(struct: str, *more: str) -> Any:
+    """Return the function that names a struct over input, accumulator and result type, and what comes after them."""
+
+    def name(types: Types) -> str:
+        arguments = (types.element.c_name, c_name(types.accumulator), c_name(types.result), *more)
+        return f"{struct}<{', '.join(arguments)}>"
+
+    return name
+
+
+def widen(x: Array, dtype: str) -> Array:
+    """Convert elements to a real type; any nonzero byte of a bool is true."""
+    if x.dtype.kind == "b":
+        x = x.view(np.uint8) != 0
+    return x.astype(numpy_dtype(dtype))
+
+
+def parts(x: Array, accumulator: str) -> Fields:
+    """Convert elements to the fields of a sum's accumulator."""
+    if accumulator == COMPENSATED:
+        high = x.astype(np.float64)
+        return high, np.zeros_like(high)
+    if accumulator == "complex128":
+        z = x.astype(np.complex128)
+        return z.real, z.imag
+    return (widen(x, accumulator),)
+
+
+def round_to(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Convert to a result type: floats to nearest, integers modulo 2**bits; every NaN becomes numpy.nan."""
+    if x.dtype.kind == "f" and dtype.name == "bfloat16":
+        x = x.astype(np.float32)  # ml_dtypes rounds float64 in these two steps; said here since the kernels do the same
+    y = x.astype(dtype)
+    if x.dtype.kind == "f" and dtype.kind not in "iub":
+        y = np.where(np.isnan(x), np.array(np.nan, dtype), y)
+    return y
+
+
+def round_parts(fields: Fields, types: Types) -> Array:
+    """Convert the fields of a sum's accumulator to its result."""
+    if types.accumulator != "complex128":
+        return round_to(fields[0], types.result_dtype)
+    z = np.empty(np.shape(fields[0]), types.result_dtype)
+    z.real, z.imag = (round_to(field, z.real.dtype) for field in fields)
+    return z
+
+
+def nonzero(x: Array) -> Array:
+    """Say which elements are not zero; a NaN is not."""
+    if x.dtype.kind in "iub":
+        truth: Array = (x.view(np.uint8) if x.dtype.kind == "b" else x) != 0
+    else:
+        truth = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64) != 0
+    return truth
+
+
+def two_sum(a: Array, b: Array) -> Fields:
+    """Return a + b rounded, and its error (Knuth, The Art of Computer Programming 2, 4.2.2, theorem B)."""
+    high = a + b
+    t = high - a
+    return high, (a - (high - t)) + (b - t)
+
+
+def add_compensated(x: Fields, y: Fields) -> Fields:
+    """Add pairs of float64: AccurateDWPlusDW of Joldes, Muller and Popescu (ACM TOMS 44, 2, 2017), error < 3 * 2**-106.
+
+    Where the sum of the high parts is zero, infinite or NaN, it is the result: signs and overflow stay float64's.
+    """
+    s_high, s_low = two_sum(x[0], y[0])
+    t_high, t_low = two_sum(x[1], y[1])
+    c = s_low + t_high
+    v = s_high + c
+    w = t_low + (c - (v - s_high))
+    high = v + w
+    low = w - (high - v)
+    high = np.where(high == 0.0, s_high, high)
+    finite = np.isfinite(s_high)
+    return np.where(finite, high, s_high), np.where(finite, low, 0.0)
+
+
+def two_product(x: Array, y: Array) -> Fields:
+    """Return x * y rounded, and its error: Dekker's product (Numerische Mathematik 18, 1971) on the significands.
+
+    The error is given as zero where the product is under 2**-900 or not finite, as in the kernels, whose fma has no
+    such limits by itself.
+    """
+    high = x * y
+    small_x, exponent_x = np.frexp(x)
+    small_y, exponent_y = np.frexp(y)
+    (xh, xl), (yh, yl) = _split(small_x), _split(small_y)
+    product = small_x * small_y
+    error = ((xh * yh - product) + xh * yl + xl * yh) + xl * yl
+    low = np.ldexp(error, exponent_x + exponent_y)
+    kept = (np.abs(high) >= 2.0**-900) & np.isfinite(high)
+    return high, np.where(kept, low, 0.0)
+
+
+def _split(x: Array) -> Fields:
+    """Split float64 of magnitude under 1 into two of 26 bits whose sum it is (Veltkamp)."""
+    t = x * 134217729.0
+    high = t - (t - x)
+    return high, x - high
+
+
+def magnitude(x: Array, accumulator: str) -> Array:
+    """Return the elements' absolute values, those of complex numbers without overflow on the way."""
+    if x.dtype.kind != "c":
+        y: Array = np.abs(widen(x, accumulator))
+        return y
+    re, im = np.abs(x.real.astype(np.float64)), np.abs(x.imag.astype(np.float64))
+    large, small = np.maximum(re, im), np.minimum(re, im)
+    ratio = small / large
+    y = np.where(large == 0.0, 0.0, large * np.sqrt(1.0 + ratio * ratio))
+    y = np.where(np.isfinite(re) & np.isfinite(im), y, re + im)
+    return np.where(np.isinf(re) | np.isinf(im), np.inf, y)

@@ -1,0 +1,93 @@
+"""Sums of exponentials relative to the largest element, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lowlevel_reduce.dtypes import ElementType, numpy_dtype
+from lowlevel_reduce.operators.arithmetic import round_to, template, widen
+from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types
+from lowlevel_reduce.operators.sums import float_rule
+
+__all__ = ["LOGSUMEXP", "SOFTMAX_STATS"]
+
+LOG2_E = 1.4426950408889634
+
+
+def _map(items: Items, types: Types) -> Fields:
+    x = widen(items.x, types.accumulator)
+    return x, np.ones_like(x)
+
+
+def _combine(a: Fields, b: Fields, types: Types) -> Fields:
+    swap = a[0] > b[0]
+    low_max, high_max = np.where(swap, b[0], a[0]), np.where(swap, a[0], b[0])
+    low_sum, high_sum = np.where(swap, b[1], a[1]), np.where(swap, a[1], b[1])
+    difference = low_max - high_max
+    if types.accumulator == "float32":
+        e = np.exp2(difference * np.float32(LOG2_E))
+        e = np.where(e < np.finfo(np.float32).tiny, np.float32(0.0), e)
+    else:
+        e = np.exp(difference)
+    e = np.where(low_max == high_max, e.dtype.type(1.0), e)  # two infinities have no difference
+    return high_max, high_sum + low_sum * e
+
+
+def _logsumexp(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
+    return (round_to(fields[0] + np.log(fields[1]), types.result_dtype),)
+
+
+def _softmax_stats(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
+    nan = np.isnan(fields[0]) | np.isnan(fields[1])  # one of the two, where an element is
+    largest, total = (np.where(nan, field.dtype.type(np.nan), field) for field in fields)
+    return round_to(largest, types.result_dtype), round_to(total, types.result_dtype)
+
+
+def _rule(name: str) -> Callable[[ElementType], TypeRule]:
+    """Return the types: up to float32 in float32, whose exponentials the hardware has."""
+    plain = float_rule(name)
+
+    def rule(element: ElementType) -> TypeRule:
+        given = plain(element)
+        if "float32" not in given.accumulators:
+            return given
+        others = tuple(each for each in given.accumulators if each != "float32")
+        return replace(given, accumulators=("float32", *others))
+
+    return rule
+
+
+def _exponentials(name: str, struct: str, **options: Any) -> Reduction:
+    return Reduction(
+        name=name,
+        label=name,
+        struct=template(struct),
+        rule=_rule(name),
+        identity=lambda types: (-np.inf, 0.0),
+        map=_map,
+        combine=_combine,
+        size=lambda types: 2 * numpy_dtype(types.accumulator).itemsize,
+        is_heavy=lambda types: types.accumulator == "float64",
+        exact=False,
+        **options,
+    )
+
+
+# The bounds. A level of the tree turns sums a and b of relative error r into a + b e, where b e <= a + b is at most the
+# half of it unless b is the larger sum. The device's e differs from NumPy's by 2 ulp of ex2 and 1 of NumPy's exp2, and
+# the roundings of product and sum by another each: 5 epsilon a level at most. The logarithm turns a relative error into
+# an absolute one, and is itself within 2 ulp.
+LOGSUMEXP = _exponentials("logsumexp", "LogSumExp", finish=_logsumexp, empty=(-np.inf,), ulps=2.0, absolute=5.0)
+SOFTMAX_STATS = _exponentials(
+    "softmax_stats",
+    "SoftmaxStats",
+    finish=_softmax_stats,
+    empty=(-np.inf, 0.0),
+    result_names=("max", "sum"),
+    ulps=2.0,
+    relative=5.0,
+)

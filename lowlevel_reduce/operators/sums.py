@@ -1,0 +1,219 @@
+"""Sums, and what is a sum of something: mean, norms, products of two arrays; the product of all elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lowlevel_reduce.dtypes import COMPENSATED, ElementType, numpy_dtype
+from lowlevel_reduce.errors import UnsupportedError
+from lowlevel_reduce.operators.arithmetic import (
+    add_compensated,
+    magnitude,
+    nonzero,
+    parts,
+    round_parts,
+    round_to,
+    template,
+    two_product,
+    widen,
+)
+from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types
+
+__all__ = ["COUNT_NONZERO", "DOT", "MEAN", "NORM1", "NORM2", "PROD", "SUM", "SUM_SQUARES", "float_rule"]
+
+_LARGE = ("int64", "uint64")
+
+
+def _sum_rule(element: ElementType) -> TypeRule:
+    return TypeRule(element.accumulators, element.result, element.results, wraps=True)
+
+
+def _plain_rule(element: ElementType) -> TypeRule:
+    """As for a sum, without the compensated accumulator."""
+    accumulators = tuple(name for name in element.accumulators if name != COMPENSATED)
+    return replace(_sum_rule(element), accumulators=accumulators)
+
+
+def float_rule(name: str, *, compensated: bool = False, complex_as: str | None = None) -> Callable[..., TypeRule]:
+    """Return the rule of operators whose result is a floating-point number, of integers float64.
+
+    Parameters
+    ----------
+    name : str
+        The operator.
+    compensated : bool
+        Whether it has that accumulator.
+    complex_as : str, optional
+        What complex elements accumulate in; without, they are refused.
+    """
+
+    def rule(element: ElementType) -> TypeRule:
+        if element.is_complex:
+            if complex_as is None:
+                raise UnsupportedError(f"{name} of {element.name} is not defined here")
+            if complex_as == "complex128":
+                return TypeRule((complex_as,), element.name, element.results)
+            return TypeRule((complex_as,), "float32" if element.name == "complex64" else "float64", _REALS)
+        if not element.is_float:
+            return TypeRule(("float64",), "float64", _REALS)
+        accumulators = (n for n in element.accumulators if compensated or n != COMPENSATED)
+        return TypeRule(tuple(accumulators), element.result, element.results)
+
+    return rule
+
+
+_REALS = ("float32", "float64")
+
+
+def _mean_rule(element: ElementType) -> TypeRule:
+    """As other float results; integers under 64 bits are summed as integers, which is exact."""
+    rule = float_rule("mean", compensated=True, complex_as="complex128")(element)
+    if element.dtype.kind in "iub" and element.name not in _LARGE:
+        return replace(rule, accumulators=(element.accumulators[0], "float64"))
+    return rule
+
+
+def _norm_rule(name: str) -> Callable[[ElementType], TypeRule]:
+    return float_rule(name, complex_as="float64")
+
+
+def _real_sum_rule(element: ElementType) -> TypeRule:
+    if element.is_complex:
+        raise UnsupportedError(f"sum_squares of {element.name} is not defined here; norm2 takes it")
+    return _plain_rule(element)
+
+
+def _count_rule(element: ElementType) -> TypeRule:
+    return TypeRule(("int64",), "int64", ("int64", "uint64", "int32", "uint32", "float64"))
+
+
+def _dot_rule(element: ElementType) -> TypeRule:
+    """As for a sum; integers and bool keep their type, as in numpy.dot."""
+    if element.dtype.kind in "iub":
+        return replace(_sum_rule(element), result=element.name, results=(*element.results, element.name))
+    return _sum_rule(element)
+
+
+def _identity(types: Types) -> tuple[Any, ...]:
+    """Return negative zeros: x + -0.0 is x, also where x is -0.0."""
+    if types.accumulator == COMPENSATED:
+        return (-0.0, 0.0)
+    if types.accumulator == "complex128":
+        return (-0.0, -0.0)
+    return (0,) if numpy_dtype(types.accumulator).kind in "iu" else (-0.0,)
+
+
+def _skipped(types: Types) -> tuple[Any, ...]:
+    """Return positive zeros: a sum over nothing but elements left out is +0.0, as in NumPy."""
+    return tuple(0 * value if isinstance(value, int) else 0.0 for value in _identity(types))
+
+
+def _combine(a: Fields, b: Fields, types: Types) -> Fields:
+    if types.accumulator == COMPENSATED:
+        return add_compensated(a, b)
+    return (a[0] + b[0],) if len(a) == 1 else (a[0] + b[0], a[1] + b[1])
+
+
+def _initial(value: Any, types: Types) -> tuple[Any, ...]:
+    """Return the fields of one value, which must be a scalar."""
+    scalar = np.asarray(value)
+    if scalar.shape or scalar.dtype.kind not in "iufcb":
+        raise ValueError(f"an initial value is a number, not {value!r}")
+    if scalar.dtype.kind == "c" and types.accumulator != "complex128":
+        raise ValueError(f"a complex initial value, {value!r}, has no place in {types.accumulator}")
+    fields = parts(scalar.reshape(1), types.accumulator)
+    return tuple(field[0] for field in fields)
+
+
+def _additive(name: str, struct: str, map_: Callable[[Items, Types], Fields], **changes: Any) -> Reduction:
+    options: dict[str, Any] = {
+        "rule": _sum_rule,
+        "finish": lambda fields, row, types: (round_parts(fields, types),),
+        "empty": (0.0,),
+    }
+    return Reduction(
+        name=name,
+        label=name,
+        struct=template(struct),
+        identity=_identity,
+        skipped=_skipped,
+        map=map_,
+        combine=_combine,
+        **{**options, **changes},
+    )
+
+
+def _divide(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
+    """Divide in float64, whatever the sum was made in."""
+    n = np.asarray(row.length, np.float64)
+    if types.accumulator == "complex128":
+        return (round_parts((fields[0] / n, fields[1] / n), types),)
+    return (round_to(fields[0].astype(np.float64) / n, types.result_dtype),)
+
+
+def _norm2(items: Items, types: Types) -> Fields:
+    if types.element.is_complex:
+        re, im = items.x.real.astype(np.float64), items.x.imag.astype(np.float64)
+        return (re * re + im * im,)
+    return _squares(items, types)
+
+
+def _squares(items: Items, types: Types) -> Fields:
+    x = widen(items.x, types.accumulator)
+    return (x * x,)
+
+
+def _complex_product(a: Fields, b: Fields) -> Fields:
+    return a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]
+
+
+def _dot(items: Items, types: Types) -> Fields:
+    assert items.y is not None  # noqa: S101 - whoever calls map has looked at `second`
+    x, y = parts(items.x, types.accumulator), parts(items.y, types.accumulator)
+    if types.accumulator == COMPENSATED:
+        return two_product(x[0], y[0])
+    return _complex_product(x, y) if len(x) == 2 else (x[0] * y[0],)
+
+
+def _multiply(a: Fields, b: Fields, types: Types) -> Fields:
+    if len(a) == 1:
+        return (a[0] * b[0],)
+    # Times 1 - 0i would still change signs of zeros and make NaN of infinities: it is left out.
+    none_a, none_b = (np.asarray((f[0] == 1.0) & (f[1] == 0.0) & np.signbit(f[1])) for f in (a, b))
+    product = _complex_product(a, b)
+    return tuple(np.where(none_a, y, np.where(none_b, x, z)) for x, y, z in zip(a, b, product, strict=True))
+
+
+SUM = _additive("sum", "Sum", lambda items, types: parts(items.x, types.accumulator), initial=_initial)
+MEAN = _additive("mean", "Mean", SUM.map, finish=_divide, rule=_mean_rule, empty=(np.nan,))
+COUNT_NONZERO = _additive(
+    "count_nonzero", "CountNonzero", lambda items, types: (nonzero(items.x).astype(np.int64),), rule=_count_rule
+)
+SUM_SQUARES = _additive("sum_squares", "SumSquares", _squares, rule=_real_sum_rule)
+NORM1 = _additive(
+    "norm1", "Norm1", lambda items, types: (magnitude(items.x, types.accumulator),), rule=_norm_rule("norm1")
+)
+NORM2 = _additive(
+    "norm2",
+    "Norm2",
+    _norm2,
+    rule=_norm_rule("norm2"),
+    finish=lambda fields, row, types: (round_to(np.sqrt(fields[0]), types.result_dtype),),
+)
+DOT = _additive("dot", "Dot", _dot, rule=_dot_rule, second="operand")
+PROD = Reduction(
+    name="prod",
+    label="prod",
+    struct=template("Product"),
+    rule=_plain_rule,
+    identity=lambda types: (1.0, -0.0) if types.accumulator == "complex128" else (1,),
+    map=SUM.map,
+    combine=_multiply,
+    finish=SUM.finish,
+    empty=(1,),
+    initial=_initial,
+)

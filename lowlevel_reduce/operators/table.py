@@ -1,0 +1,158 @@
+"""The built-in operators by name, and `resolve`: from a name and options to what kernels and the tree use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from lowlevel_reduce.errors import UnsupportedError
+from lowlevel_reduce.operators import exponentials, extremes, moments, sums
+from lowlevel_reduce.operators.adapters import counted, ignoring_nan, masked, with_initial
+from lowlevel_reduce.operators.base import Reduction
+from lowlevel_reduce.operators.user import ElementMap, Operator, mapped
+
+__all__ = ["OPERATORS", "resolve"]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """An operator and the options that make sense for it."""
+
+    make: Callable[[int, bool], Reduction]
+    options: frozenset[str] = frozenset()
+
+
+def _plain(reduction: Reduction, *options: str) -> _Entry:
+    return _Entry(lambda ddof, last: reduction, frozenset(options))
+
+
+def _arg(first: Reduction, last: Reduction) -> _Entry:
+    return _Entry(lambda ddof, is_last: last if is_last else first, frozenset({"last"}))
+
+
+def _moment(make: Callable[[int], Reduction]) -> _Entry:
+    return _Entry(lambda ddof, last: make(ddof), frozenset({"ddof"}))
+
+
+_TABLE: dict[str, _Entry] = {
+    "sum": _plain(sums.SUM, "nan", "where", "initial", "map"),
+    "prod": _plain(sums.PROD, "where", "initial", "map"),
+    "min": _plain(extremes.MIN, "nan", "where", "initial", "map"),
+    "max": _plain(extremes.MAX, "nan", "where", "initial", "map"),
+    "minmax": _plain(extremes.MINMAX, "map"),
+    "argmin": _arg(extremes.ARGMIN, extremes.LAST_ARGMIN),
+    "argmax": _arg(extremes.ARGMAX, extremes.LAST_ARGMAX),
+    "any": _plain(extremes.ANY, "where"),
+    "all": _plain(extremes.ALL, "where"),
+    "count_nonzero": _plain(sums.COUNT_NONZERO, "where"),
+    "mean": _plain(sums.MEAN, "nan", "where", "map"),
+    "var": _moment(moments.var),
+    "std": _moment(moments.std),
+    "mean_var": _moment(moments.mean_var),
+    "norm1": _plain(sums.NORM1),
+    "norm2": _plain(sums.NORM2),
+    "norm_inf": _plain(extremes.NORM_INF),
+    "sum_squares": _plain(sums.SUM_SQUARES),
+    "logsumexp": _plain(exponentials.LOGSUMEXP),
+    "softmax_stats": _plain(exponentials.SOFTMAX_STATS),
+    "dot": _plain(sums.DOT),
+}
+
+OPERATORS: Mapping[str, Reduction] = MappingProxyType({name: entry.make(0, False) for name, entry in _TABLE.items()})
+"""The built-in operators by name, without options."""
+
+
+def resolve(
+    op: str | Operator | Reduction,
+    *,
+    nan: str = "propagate",
+    where: bool = False,
+    initial: bool = False,
+    ddof: int = 0,
+    last: bool = False,
+    map: str | ElementMap | None = None,
+) -> Reduction:
+    """Return an operator with its options decided.
+
+    Parameters
+    ----------
+    op : str, Operator or Reduction
+        Name of a built-in operator, or a user's own. A Reduction, which is decided, stays as it is.
+    nan : {"propagate", "ignore"}
+        Whether a NaN is a result like any other, or left out: for sum, mean, min and max.
+    where : bool
+        Whether a mask is the second array: for sum, prod, min, max, any, all, count_nonzero and mean.
+    initial : bool
+        Whether there is an initial value: for sum, prod, min and max.
+    ddof : int
+        What is taken off the divisor of var, std and mean_var.
+    last : bool
+        Whether of several smallest or largest elements argmin and argmax take the last.
+    map : str or ElementMap, optional
+        CUDA C++ of what is reduced in place of the elements, of `x` and, with a second array, `y`: for sum, prod,
+        min, max, minmax and mean.
+
+    Returns
+    -------
+    Reduction
+        What the kernels and the tree use.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is no such operator.
+    TypeError
+        If `op` is neither a name nor an Operator, or `ddof` no integer.
+    ValueError
+        If an option makes no sense for the operator.
+    """
+    if nan not in ("propagate", "ignore"):
+        raise ValueError(f'nan is "propagate" or "ignore", not {nan!r}')
+    if isinstance(ddof, bool) or not hasattr(ddof, "__index__"):
+        raise TypeError(f"ddof is an integer, not {ddof!r}")
+    if ddof < 0:
+        raise ValueError(f"ddof is 0 or more, not {ddof}")
+    given = {"nan": nan == "ignore", "where": where, "initial": initial, "ddof": ddof != 0, "last": last}
+    given["map"] = map is not None
+    entry = _find(op)
+    name = op if isinstance(op, str) else op.name
+    for option, is_given in given.items():
+        if is_given and option not in entry.options:
+            takers = ", ".join(each for each, other in _TABLE.items() if option in other.options)
+            raise ValueError(f"{name} does not take {option}=; {takers} do")
+    reduction = entry.make(int(ddof), last)
+    return _adapt(reduction, nan=given["nan"], where=where, initial=initial, map_=map)
+
+
+def _find(op: Any) -> _Entry:
+    if isinstance(op, Reduction):
+        return _plain(op)
+    if isinstance(op, Operator):
+        own = op.reduction
+        return _plain(own, *(() if own.second else ("where",)))
+    if not isinstance(op, str):
+        raise TypeError(f"an operator is a name or an Operator, not {op!r}")
+    if op not in _TABLE:
+        raise UnsupportedError(f"there is no operator {op!r}; there is {', '.join(_TABLE)}")
+    return _TABLE[op]
+
+
+def _adapt(reduction: Reduction, *, nan: bool, where: bool, initial: bool, map_: str | ElementMap | None) -> Reduction:
+    """Put the adapters around an operator, in the order that ``operator_adapters.cuh`` gives."""
+    if where and reduction.empty is None and not initial and reduction.name in _TABLE:
+        raise ValueError(f"{reduction.name} has no identity, so with where= it needs initial=")
+    if reduction.name == "mean" and (nan or where):
+        reduction = counted(reduction)
+    if nan:
+        reduction = ignoring_nan(reduction)
+    if map_ is not None:
+        reduction = mapped(reduction, map_ if isinstance(map_, ElementMap) else ElementMap(map_))
+        if where and reduction.second:
+            raise ValueError("a map of two arrays leaves no second array for where=")
+    if where:
+        reduction = masked(reduction)
+    if initial:
+        reduction = with_initial(reduction)
+    return reduction

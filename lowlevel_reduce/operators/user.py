@@ -1,0 +1,350 @@
+"""Operators and element maps that a user writes in CUDA C++: checked, and turned into structs of the protocol.
+
+The user's text stands in the generated source behind ``#line`` directives, so that a compile error names the user's own
+line: ``map of Operator 'absmax'(1): error: …``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from lowlevel_reduce.dtypes import COMPENSATED, ElementType, accumulator_bytes, c_name, element_type
+from lowlevel_reduce.errors import UnsupportedError
+from lowlevel_reduce.operators.arithmetic import round_to, widen
+from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types
+
+__all__ = ["ElementMap", "NumpyMeaning", "Operator", "mapped"]
+
+_SCALARS = ("float32", "float64", "int32", "int64", "uint32", "uint64")
+_REALS = ("float16", "bfloat16", "float32", "float64")
+_STRUCT = re.compile(r"\s*struct\s*\{(?P<members>.*)\}\s*;?\s*", re.DOTALL)
+_MOST_ACCUMULATOR_BYTES = 64
+
+
+@dataclass(frozen=True)
+class NumpyMeaning:
+    """What a user's operator means in NumPy, so that `lowlevel_reduce.tree.reduce` can compute it.
+
+    Attributes
+    ----------
+    identity : tuple
+        One value a field of the accumulator.
+    map : callable
+        ``map(x, y, i)``: elements, those of the second array or None, and their indices, to a tuple of arrays.
+    combine : callable
+        ``combine(a, b)``: two tuples of arrays to one.
+    finish : callable
+        ``finish(a, n)``: a tuple of arrays and the row's length, to one array or a tuple of them.
+    """
+
+    identity: tuple[Any, ...]
+    map: Callable[[Array, Array | None, Array], Fields]
+    combine: Callable[[Fields, Fields], Fields]
+    finish: Callable[[Fields, Any], Any] = lambda a, n: a[0]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A reduction of the user's own, in CUDA C++.
+
+    Each of `map`, `combine`, `identity` and `finish` is an expression, or statements that end in a ``return``.
+
+    Attributes
+    ----------
+    name : str
+        An identifier.
+    map : str
+        An element to an accumulator: of `x`, the element as a number (8- and 16-bit floats as float32, bool as int32),
+        of `i`, its index in the row as uint64, and of `y`, the second array's element, if there is one.
+    combine : str
+        Two accumulators `a` and `b` to one. It must be commutative; the order of combination is the tree's.
+    identity : str
+        The accumulator that changes nothing, whatever it is combined with: for ``fmaxf``, which drops a NaN, that is
+        NaN. It stands for what is absent, and how much of that there is the mapping decides: with another value the
+        result would depend on it.
+    finish : str or tuple of str
+        The accumulator `a` of a row of `n` elements (uint64) to the result; a pair of them for two results.
+    accumulator : str
+        ``"float32"``, ``"float64"``, ``"int32"``, ``"int64"``, ``"uint32"`` or ``"uint64"``, or ``"struct { … }"`` of
+        members whose sizes make whole 4-byte words; its name in the text is ``Accumulator``.
+    accumulator_bytes : int, optional
+        Size of a struct accumulator, at most 64 bytes; compiling checks it.
+    preamble : str
+        CUDA C++ before all of it: functions, constants.
+    second : bool
+        Whether there is a second array, of the same type and shape.
+    result : str, optional
+        Type of the results; by default the elements' own, float32 for float8.
+    elements : tuple of str, optional
+        The element types that it takes; by default all but complex ones.
+    empty : number, optional
+        The result over no elements; by default there is none, and an empty row raises ValueError.
+    numpy : NumpyMeaning, optional
+        What it means in NumPy; without it `lowlevel_reduce.tree.reduce` cannot compute it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as above.
+
+    Examples
+    --------
+    >>> absmax = Operator("absmax", map="fabsf(x)", combine="fmaxf(a, b)", identity='nanf("")')
+    """
+
+    name: str
+    map: str = "x"
+    combine: str = ""
+    identity: str = ""
+    finish: str | tuple[str, ...] = "a"
+    accumulator: str = "float32"
+    accumulator_bytes: int | None = None
+    preamble: str = ""
+    second: bool = False
+    result: str | None = None
+    elements: tuple[str, ...] | None = None
+    empty: float | None = None
+    numpy: NumpyMeaning | None = None
+
+    def __post_init__(self) -> None:
+        texts = {"name": self.name, "map": self.map, "combine": self.combine, "identity": self.identity}
+        texts |= {f"finish {k}": text for k, text in enumerate(self.finishes)}
+        for what, text in texts.items():
+            if not isinstance(text, str):
+                raise TypeError(f"{what} is CUDA C++ text, not {text!r}")
+            if not text.strip():
+                raise ValueError(f"an Operator needs {what}=")
+        if not self.name.isidentifier() or not self.name.isascii():
+            raise ValueError(f"an Operator's name is an identifier, not {self.name!r}")
+        if len(self.finishes) not in (1, 2):
+            raise ValueError(f"an Operator gives one or two results, not {len(self.finishes)}")
+        self._check_accumulator()
+        for name in self.elements or ():
+            element_type(name)
+
+    def _check_accumulator(self) -> None:
+        if self.accumulator in _SCALARS:
+            if self.accumulator_bytes not in (None, accumulator_bytes(self.accumulator)):
+                raise ValueError(f"{self.accumulator} has not {self.accumulator_bytes} bytes")
+            return
+        if not _STRUCT.fullmatch(self.accumulator):
+            names = ", ".join(_SCALARS)
+            raise ValueError(f'an accumulator is one of {names} or "struct {{ … }}", not {self.accumulator!r}')
+        size = self.accumulator_bytes
+        if not isinstance(size, int) or size <= 0 or size % 4 or size > _MOST_ACCUMULATOR_BYTES:
+            raise ValueError(
+                "a struct accumulator needs accumulator_bytes=: its size, whole 4-byte words, "
+                f"at most {_MOST_ACCUMULATOR_BYTES} bytes; not {size!r}"
+            )
+
+    @property
+    def finishes(self) -> tuple[str, ...]:
+        """The texts of `finish`, one a result."""
+        return self.finish if isinstance(self.finish, tuple) else (self.finish,)
+
+    @cached_property
+    def reduction(self) -> Reduction:
+        """The operator as kernels and the tree use it."""
+        size = self.accumulator_bytes or accumulator_bytes(self.accumulator)
+        return Reduction(
+            name=self.name,
+            label=f"user_{self.name}",
+            struct=lambda types: f"User_{self.name}",
+            rule=self._rule,
+            identity=lambda types: self._meaning.identity,
+            map=lambda items, types: self._meaning.map(_number(items.x), _second(items.y), items.index),
+            combine=lambda a, b, types: self._meaning.combine(a, b),
+            finish=self._finish,
+            empty=None if self.empty is None else (self.empty,) * len(self.finishes),
+            size=lambda types: size,
+            result_names=tuple(f"result{k}" for k in range(len(self.finishes))),
+            second="operand" if self.second else None,
+            indexed=_uses(self.map, "i"),
+            is_heavy=lambda types: size > 8,
+            declaration=self._declaration,
+        )
+
+    @property
+    def _meaning(self) -> NumpyMeaning:
+        if self.numpy is None:
+            raise UnsupportedError(f"the operator {self.name!r} has no NumPy meaning: give it numpy=NumpyMeaning(…)")
+        return self.numpy
+
+    def _rule(self, element: ElementType) -> TypeRule:
+        taken = not element.is_complex if self.elements is None else element in map(element_type, self.elements)
+        if not taken:
+            raise UnsupportedError(f"the operator {self.name!r} does not take {element.name}")
+        own = "float32" if element.result == "float32" else element.name
+        result = self.result or own
+        name = self.accumulator if self.accumulator in _SCALARS else "struct"
+        return TypeRule((name,), result, tuple(dict.fromkeys((result, *_REALS, *_SCALARS[2:]))))
+
+    def _finish(self, fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
+        results = self._meaning.finish(fields, row.length)
+        each = results if isinstance(results, tuple) else (results,)
+        return tuple(round_to(np.asarray(result), types.result_dtype) for result in each)
+
+    def _declaration(self, types: Types) -> str:
+        members = _STRUCT.fullmatch(self.accumulator)
+        accumulator = f"User_{self.name}_accumulator"
+        size = self.accumulator_bytes or accumulator_bytes(self.accumulator)
+        where = f"of Operator '{self.name}'"
+        result = c_name(types.result)
+        finishes = "\n".join(
+            f"if (k == {k}) return result_of<{result}>([&] {{ {_body(text, f'finish {where}')} }}());"
+            for k, text in enumerate(self.finishes[:-1])
+        )
+        last = _body(self.finishes[-1], f"finish {where}")
+        function = "static __device__ __forceinline__"
+        return f"""\
+{_quoted(self.preamble, f"preamble {where}")}
+{
+            f"struct {accumulator} {{{_quoted(members['members'], f'accumulator {where}')}}};"
+            if members
+            else f"using {accumulator} = {self.accumulator};"
+        }
+static_assert(sizeof({accumulator}) == {size}, "accumulator_bytes {where} is not the size of its accumulator");
+struct User_{self.name} : Operator<{types.element.c_name}, {accumulator}, {result}> {{
+{f"using Second = {types.element.c_name};" if self.second else ""}
+static constexpr int results = {len(self.finishes)};
+{function} Accumulator identity() {{ {_body(self.identity, f"identity {where}")} }}
+template <class I, class R> {function} Accumulator map(const I& item, const R&) {{
+{_arguments(self.map, second=self.second)} {_body(self.map, f"map {where}")} }}
+{function} Accumulator combine(Accumulator a, Accumulator b) {{ {_body(self.combine, f"combine {where}")} }}
+template <class R> {function} Result finish(Accumulator a, const R& row, int k) {{
+const uint64 n = row.length; (void)n;
+{finishes}
+return result_of<{result}>([&] {{ {last} }}()); }}
+template <class R> {function} Result empty(const R& row, int k) {{ return finish(identity(), row, k); }}
+}};
+"""
+
+
+@dataclass(frozen=True)
+class ElementMap:
+    """What a built-in operator reduces in place of the elements.
+
+    Attributes
+    ----------
+    source : str
+        CUDA C++ of `x`, of `i`, the index in the row, and of `y` if there is a second array: an expression, or
+        statements that end in a ``return``. Arguments and value have the type in which the operator computes: the
+        accumulator's for sums, for min and max that of the elements (8- and 16-bit floats as float32).
+    numpy : callable, optional
+        ``numpy(x)``, or ``numpy(x, y)`` if there is a second array: the same over arrays of that type.
+    """
+
+    source: str
+    numpy: Callable[..., Array] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, str):
+            raise TypeError(f"a map is CUDA C++ text, not {self.source!r}")
+        if not self.source.strip():
+            raise ValueError("a map is an expression, not an empty text")
+
+    @property
+    def second(self) -> bool:
+        """Whether it uses a second array."""
+        return _uses(self.source, "y")
+
+
+def mapped(inner: Reduction, element_map: ElementMap) -> Reduction:
+    """Return the operator over the map's values in place of the elements."""
+    digest = hashlib.sha256(element_map.source.encode()).hexdigest()[:8]
+
+    def value(types: Types) -> str:
+        if types.accumulator == COMPENSATED:
+            return "float64"
+        if types.element.is_float and types.accumulator.startswith(("int", "uint")):  # a key, not a number
+            return "float64" if types.element.name == "float64" else "float32"
+        return types.accumulator
+
+    def rule(element: ElementType) -> TypeRule:
+        own = inner.rule(element)
+        if element.is_complex:
+            raise UnsupportedError(f"a map of {element.name} is not defined here")
+        # A value of the map's need not be one of eight bits.
+        return replace(own, result="float32", results=("float32",)) if own.result.startswith("float8") else own
+
+    def within(types: Types) -> Types:
+        return replace(types, element=element_type(value(types)))
+
+    def map_(items: Items, types: Types) -> Fields:
+        if element_map.numpy is None:
+            raise UnsupportedError(
+                f"the map {element_map.source!r} has no NumPy meaning: give ElementMap(source, numpy=…)"
+            )
+        arrays = [widen(x, value(types)) for x in (items.x, items.y) if x is not None]
+        mapped_x = np.asarray(element_map.numpy(*arrays), value(types))
+        return inner.map(items.where(x=mapped_x, y=None), within(types))
+
+    def declaration(types: Types) -> str:
+        number, element = c_name(value(types)), types.element.c_name
+        body = _body(element_map.source, f"map {element_map.source.splitlines()[0]!r}"[:60])
+        return f"""\
+struct Map_{digest} {{
+using Input = {element};
+using Second = {element if element_map.second else "Unused"};
+template <class I> static __device__ __forceinline__ {number} map(const I& item) {{
+{_arguments(element_map.source, second=element_map.second, convert=f"widen<{number}>")} {body} }}
+}};
+"""
+
+    initial = inner.initial
+    return replace(
+        inner,
+        label=f"{inner.label}_of_{digest}",
+        rule=rule,
+        struct=lambda types: f"Mapped<{inner.struct(within(types))}, Map_{digest}>",
+        identity=lambda types: inner.identity(within(types)),
+        skipped=lambda types: (inner.skipped or inner.identity)(within(types)),
+        map=map_,
+        finish=lambda fields, row, types: inner.finish(fields, row, within(types)),
+        initial=None if initial is None else lambda number, types: initial(number, within(types)),
+        second="operand" if element_map.second else None,
+        indexed=_uses(element_map.source, "i"),
+        declaration=declaration,
+    )
+
+
+def _uses(text: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", text) is not None
+
+
+def _number(x: Array) -> Array:
+    """Return elements as the numbers that CUDA C++ computes with."""
+    if x.dtype.kind == "b":
+        return widen(x, "int32")
+    return x.astype(np.float32) if x.dtype.kind not in "iuc" and x.dtype.itemsize < 4 else x
+
+
+def _second(y: Array | None) -> Array | None:
+    return None if y is None else _number(y)
+
+
+def _arguments(text: str, *, second: bool, convert: str = "number") -> str:
+    """Declare those of x, y and i that the text uses."""
+    sources = {"x": f"{convert}(item.x)", "y": f"{convert}(item.y)" if second else None, "i": "item.index"}
+    return " ".join(f"const auto {name} = {value};" for name, value in sources.items() if value and _uses(text, name))
+
+
+def _body(text: str, file: str) -> str:
+    """Return a function's body of the user's statements, or of the one that returns the user's expression."""
+    quoted = _quoted(text, file)
+    return quoted if _uses(text, "return") else f"return {quoted};"
+
+
+def _quoted(text: str, file: str) -> str:
+    """Return the user's text in lines of its own, which the compiler counts from 1 in a file of that name."""
+    if not text:
+        return ""
+    name = file.replace("\\", "\\\\").replace('"', '\\"')
+    return f'\n#line 1 "{name}"\n{text}\n#line 1 "generated"\n'

@@ -1,0 +1,285 @@
+"""Reductions of segments of one array, given by offsets on the device: the plan, and the one-shot function."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from lowlevel_reduce import operators
+from lowlevel_reduce.allocator import Allocator
+from lowlevel_reduce.bound import BoundReduction, Extents
+from lowlevel_reduce.driver import BoundKernel, Buffer, Context, LaunchConfig, Stream
+from lowlevel_reduce.driver.checks import check_launch
+from lowlevel_reduce.dtypes import LANES, element_type, numpy_dtype
+from lowlevel_reduce.errors import UnsupportedError
+from lowlevel_reduce.interop import DeviceArray, view_array, view_output
+from lowlevel_reduce.kernels import SEGMENT_BLOCK, segment_kernel_sources, signature
+from lowlevel_reduce.layout import MAX_BYTES
+from lowlevel_reduce.loading import LoadedKernel, load_kernel
+from lowlevel_reduce.mapping import operator_text
+from lowlevel_reduce.operators import Reduction, Types
+from lowlevel_reduce.plan import cleared_workspace, closed_on_error
+from lowlevel_reduce.policy import HEADER_BYTES, slot_bytes
+
+__all__ = ["SegmentedPlan", "segmented_plan", "segmented_reduce"]
+
+_LONG_LEAVES = 16
+"""`long_leaves` in cuda_src/reduce_segments.cuh: a segment of more is cut into tiles of `_TILE_LEAVES`."""
+
+_TILE_LEAVES = SEGMENT_BLOCK // LANES
+_BLOCKS_A_MULTIPROCESSOR = 2
+
+
+class SegmentedPlan:
+    """A reduction of the segments of arrays of one length on one context. Make one with `segmented_plan`.
+
+    Attributes
+    ----------
+    op : str
+        Name of the operator.
+    length, segments : int
+        Elements of the array, and segments.
+    dtype, offsets_dtype, result_dtype : numpy.dtype
+        Types of the elements, of the offsets and of the results.
+    context : Context
+        Where it runs.
+    workspace_bytes : int
+        Device memory that a bound launch needs besides its arguments. With c = length // (16 L) + 1 for leaves of L
+        elements (4 KiB): 256 + 16 c + 4 c up to a multiple of 16 + s * (length // (8 L) + 2 c), s being 16 bytes for
+        every 12 bytes of the accumulator or part of them.
+    """
+
+    def __init__(
+        self,
+        reduction: Reduction,
+        types: Types,
+        length: int,
+        segments: int,
+        offsets_dtype: np.dtype[Any],
+        context: Context,
+        kernels: tuple[tuple[LoadedKernel, LaunchConfig], ...],
+        slot: int,
+    ) -> None:
+        self.op = reduction.name
+        self.reduction = reduction
+        self.types = types
+        self.length = length
+        self.segments = segments
+        self.dtype = types.element.dtype
+        self.offsets_dtype = offsets_dtype
+        self.result_dtype = types.result_dtype
+        self.context = context
+        self._kernels: tuple[tuple[LoadedKernel, LaunchConfig], ...] | None = kernels
+        leaf = types.element.leaf
+        self._capacity = length // (_LONG_LEAVES * leaf) + 1
+        self._room = length // (_TILE_LEAVES * leaf) + 2 * self._capacity
+        tickets = -(-self._capacity // 4) * 16
+        self.workspace_bytes = HEADER_BYTES + 16 * self._capacity + tickets + slot * self._room
+
+    def bind(
+        self,
+        stream: Any,
+        workspace: Buffer | None = None,
+        *,
+        initial: Any = None,
+        allocator: Allocator | None = None,
+    ) -> BoundReduction:
+        """Bind the plan to a stream, as `Plan.bind` does; a call is then ``launch(source, result, offsets)``.
+
+        The offsets are read when the launch runs: `segments` + 1 of them, ascending, each from 0 to `length`. Others
+        give undefined results, though nothing outside of the arrays is read or written.
+
+        Raises
+        ------
+        ValueError
+            As `Plan.bind`.
+        """
+        if self._kernels is None:
+            raise ValueError("the plan is closed")
+        stream = Stream.of(stream)
+        if stream.context != self.context:
+            raise ValueError(
+                f"the stream is of context {stream.context.handle:#x}, the plan of {self.context.handle:#x}"
+            )
+        if (initial is None) == self.reduction.has_initial:
+            raise ValueError(f"an initial value is {'due' if self.reduction.has_initial else 'not taken'} by this plan")
+        words = self.reduction.initial_words(initial, self.types) if initial is not None else (0, 0)
+        workspace = cleared_workspace(workspace, self.workspace_bytes, self.context, stream, allocator)
+        itemsize = self.dtype.itemsize
+        constants = (workspace.pointer, 0, self.length, self.segments, 0, 0, *words)
+        shape = (0, self.length * itemsize, self._capacity, self._room)
+        with closed_on_error(workspace):
+            bound = [
+                BoundKernel(
+                    loaded.kernel, config, stream, signature("segments"), constants=(*constants, *shape), as_struct=True
+                )
+                for loaded, config in self._kernels
+            ]
+        size = self.result_dtype.itemsize
+        extents = Extents(
+            low=0,
+            high=self.length * itemsize,
+            result_bytes=self.segments * self.reduction.results * size,
+            result_alignment=size,
+            has_second=True,
+            second_high=(self.segments + 1) * self.offsets_dtype.itemsize,
+        )
+        return BoundReduction(bound, stream, workspace, extents)
+
+    def close(self) -> None:
+        """Let go of the kernels; bound launches that exist keep theirs. A second call does nothing."""
+        self._kernels = None
+
+    def __enter__(self) -> SegmentedPlan:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<SegmentedPlan {self.op} of {self.segments} segments of {self.length} {self.dtype}>"
+
+
+def segmented_plan(
+    op: Any = "sum",
+    *,
+    length: int,
+    segments: int,
+    dtype: Any,
+    offsets_dtype: Any = "int64",
+    accumulate: str | None = None,
+    result_dtype: Any = None,
+    initial: bool = False,
+    context: Context | None = None,
+    **options: Any,
+) -> SegmentedPlan:
+    """Compile a reduction of the segments of arrays of one length.
+
+    Parameters
+    ----------
+    op : str or Operator
+        The operator, or its name; one that takes a single array.
+    length, segments : int
+        Elements of the array, and how many segments there are: one fewer than offsets.
+    dtype, offsets_dtype : dtype
+        Types of the elements and of the offsets, the latter int32 or int64.
+    accumulate, result_dtype, initial, context, **options
+        As for `lowlevel_reduce.plan`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a size, type or option makes no sense.
+    UnsupportedError
+        If the type cannot be reduced so, or the operator takes two arrays.
+    CompileError, NoCompilerError, NoDriverError, CacheError
+        If the kernels cannot be compiled, run or cached.
+    """
+    element = element_type(dtype)
+    for what, number in (("length", length), ("segments", segments)):
+        if isinstance(number, bool) or not hasattr(number, "__index__"):
+            raise TypeError(f"{what} is an integer, not {number!r}")
+        if number < 0:
+            raise ValueError(f"{what} is 0 or more, not {number}")
+    if length * element.itemsize > MAX_BYTES:
+        raise ValueError(
+            f"{length} elements need {length * element.itemsize} bytes; at most {MAX_BYTES} can be reduced"
+        )
+    offsets = numpy_dtype(offsets_dtype)
+    if offsets.name not in {"int32", "int64"}:
+        raise TypeError(f"offsets are int32 or int64, not {offsets}")
+    reduction = operators.resolve(op, initial=initial, **options)
+    if reduction.second is not None:
+        raise UnsupportedError(f"{reduction.name} takes two arrays; segments are of one")
+    types = reduction.types(element, accumulate, result_dtype)
+    context = context or Context.current_or_primary()
+    text = operator_text(reduction, types)
+    sources = segment_kernel_sources(text, offsets.name)
+    kernels = tuple(load_kernel(source, context.device.architecture) for source in sources) if segments else ()
+    programmatic = context.device.compute_capability >= (9, 0)
+    grids = (-(-segments // SEGMENT_BLOCK), _BLOCKS_A_MULTIPROCESSOR * context.multiprocessor_count)
+    launches = []
+    for loaded, blocks in zip(kernels, grids, strict=False):
+        config = LaunchConfig(blocks, SEGMENT_BLOCK, programmatic_stream_serialization=programmatic)
+        check_launch(loaded.kernel, config, context)
+        launches.append((loaded, config))
+    slot = slot_bytes(text.accumulator_bytes)
+    return SegmentedPlan(reduction, types, int(length), int(segments), offsets, context, tuple(launches), slot)
+
+
+def segmented_reduce(
+    x: Any,
+    offsets: Any,
+    op: Any = "sum",
+    *,
+    dtype: Any = None,
+    accumulate: str | None = None,
+    out: Any = None,
+    stream: Any = None,
+    initial: Any = None,
+    allocator: Allocator | None = None,
+    **options: Any,
+) -> Any:
+    """Reduce each segment of an array: segment i is ``x[offsets[i]:offsets[i + 1]]`` (CSR).
+
+    Parameters
+    ----------
+    x : array
+        One axis, contiguous; as for `lowlevel_reduce.reduce`.
+    offsets : array
+        int32 or int64, ascending, one more than there are segments; it stays on the device and is never looked at by
+        the host. Segments may be empty: they have the operator's result over nothing, for an operator that has none
+        that of its identity (the smallest of nothing is infinity or the type's largest value, its index -1).
+    op, dtype, accumulate, out, stream, initial, allocator, **options
+        As for `lowlevel_reduce.reduce`.
+
+    Returns
+    -------
+    DeviceArray, named tuple of them, or object
+        One result a segment, each with the bits that the segment alone has; `out` if that was given.
+
+    Raises
+    ------
+    TypeError, ValueError, UnsupportedError, and errors from below
+        As `lowlevel_reduce.reduce`.
+    """
+    if stream is None:
+        stream = Stream.legacy(Context.current_or_primary())
+    stream = Stream.of(stream)
+    with stream.context.pushed():
+        source, borders = view_array(x, stream), view_array(offsets, stream)
+        for what, view in (("x", source), ("offsets", borders)):
+            contiguous = view.strides_bytes in (None, (view.dtype.itemsize,))
+            if len(view.shape) != 1 or not (contiguous or view.shape[0] <= 1):
+                raise ValueError(f"{what} has shape {view.shape}; one contiguous axis is due")
+        if borders.shape[0] == 0:
+            raise ValueError("offsets are one more than there are segments; there are none")
+        made = segmented_plan(
+            op,
+            length=source.shape[0],
+            segments=borders.shape[0] - 1,
+            dtype=source.dtype,
+            offsets_dtype=borders.dtype,
+            accumulate=accumulate,
+            result_dtype=dtype,
+            initial=initial is not None,
+            context=stream.context,
+            **options,
+        )
+        results = made.reduction.results
+        shape = (made.segments,) if results == 1 else (results, made.segments)
+        result = DeviceArray.empty(shape, made.result_dtype, stream, allocator) if out is None else out
+        target = view_output(result, made.result_dtype, shape, stream)
+        if made.segments:
+            take = Buffer.allocate_async if allocator is None else allocator.allocate
+            with take(made.workspace_bytes, stream) as workspace:
+                bound = made.bind(stream, workspace, initial=initial)
+                bound.check(source.pointer, target.pointer, borders.pointer)
+                bound(source.pointer, target.pointer, borders.pointer)
+    if out is not None or results == 1:
+        return result
+    return operators.result_tuple(made.op, made.reduction.result_names)(*(result.plane(k) for k in range(results)))

@@ -1,0 +1,107 @@
+"""Kernel nodes of graphs: added, given attributes and edges, asked about, and set anew in executables."""
+
+# ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from cuda.bindings import driver as cu
+
+from lowlevel_reduce.simulator.driver.launches import Launches
+from lowlevel_reduce.simulator.driver.records import Executable, Graph, Kernel, KernelWork, Node, NodeRecord
+from lowlevel_reduce.simulator.driver.request import read_attribute, request_of_node
+from lowlevel_reduce.simulator.driver.state import State, number, refuse
+
+__all__ = ["Nodes"]
+
+_TYPES = {
+    "kernel": "CU_GRAPH_NODE_TYPE_KERNEL",
+    "memcpy": "CU_GRAPH_NODE_TYPE_MEMCPY",
+    "memset": "CU_GRAPH_NODE_TYPE_MEMSET",
+    "graph": "CU_GRAPH_NODE_TYPE_GRAPH",
+}
+_ATTRIBUTES = frozenset(
+    {"ACCESS_POLICY_WINDOW", "COOPERATIVE", "CLUSTER_DIMENSION", "CLUSTER_SCHEDULING_POLICY_PREFERENCE", "PRIORITY"}
+    | {"MEM_SYNC_DOMAIN_MAP", "MEM_SYNC_DOMAIN", "PREFERRED_CLUSTER_DIMENSION", "DEVICE_UPDATABLE_KERNEL_NODE"}
+    | {"PREFERRED_SHARED_MEMORY_CARVEOUT", "NVLINK_UTIL_CENTRIC_SCHEDULING", "PORTABLE_CLUSTER_SIZE_MODE"}
+    | {"SHARED_MEMORY_MODE"}
+)
+
+
+class Nodes:
+    """Functions of graph nodes."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._launches = Launches(state)
+
+    def cuGraphAddKernelNode(self, graph: Any, before: Any, count: int, parameters: Any) -> Any:
+        record = self._state.get(Graph, graph, "INVALID_VALUE")
+        behind = frozenset(self._node_of(record, node) for node in (before or ())[:count])
+        handle = self._state.new_handle()
+        self._state.add_node(record, self._kernel_node(parameters, behind), handle)
+        return cu.CUgraphNode(handle)
+
+    def cuGraphKernelNodeSetParams(self, node: Any, parameters: Any) -> None:
+        record = self._kernel(node)
+        record.node = self._kernel_node(parameters, record.node.behind, record.node.work)
+
+    def cuGraphExecKernelNodeSetParams(self, executable: Any, node: Any, parameters: Any) -> None:
+        record = self._state.get(Executable, executable, "INVALID_VALUE")
+        old = record.nodes.get(number(node))
+        if old is None or old.work is None:
+            refuse("INVALID_VALUE")
+        fresh = self._kernel_node(parameters, old.behind, old.work)
+        fresh.check()
+        record.nodes[number(node)] = fresh
+
+    def cuGraphKernelNodeSetAttribute(self, node: Any, attribute: Any, value: Any) -> None:
+        name = attribute.name.removeprefix("CU_LAUNCH_ATTRIBUTE_")
+        if name not in _ATTRIBUTES:
+            refuse("INVALID_VALUE")
+        record = self._kernel(node)
+        work = record.node.work
+        request = dataclasses.replace(work.request, events=[])
+        read_attribute(request, name, value, self._state.device)
+        record.node = self._launches.node(dataclasses.replace(work, request=request), record.node.behind)
+
+    def cuGraphNodeGetType(self, node: Any) -> Any:
+        return getattr(cu.CUgraphNodeType, _TYPES[self._record(node).node.kind])
+
+    def cuGraphDestroyNode(self, node: Any) -> None:
+        record = self._record(node)
+        del record.graph.nodes[record.handle]
+        self._state.drop(record.handle)
+        for left in record.graph.nodes.values():
+            left.node = dataclasses.replace(left.node, behind=left.node.behind - {record.handle})
+
+    def cuGraphAddDependencies(self, graph: Any, begins: Any, ends: Any, *rest: Any) -> None:
+        record, count = self._state.get(Graph, graph, "INVALID_VALUE"), int(rest[-1])
+        for begin, end in zip(begins[:count], ends[:count], strict=True):
+            before, after = self._node_of(record, begin), self._node_of(record, end)
+            node = record.nodes[after].node
+            if before == after or before in node.behind:
+                refuse("INVALID_VALUE")
+            record.nodes[after].node = dataclasses.replace(node, behind=node.behind | {before})
+
+    cuGraphAddDependencies_v2 = cuGraphAddDependencies  # noqa: N815 - with the data of the edges, as in bindings 12.9
+
+    def _kernel_node(self, parameters: Any, behind: frozenset[int], old: KernelWork | None = None) -> Node:
+        kernel = self._state.get(Kernel, parameters.func)
+        request = request_of_node(parameters, self._state.device, old.request if old else None)
+        arguments = self._launches.arguments(kernel, parameters.kernelParams)
+        device = old.device if old else self._state.device_of(self._state.current())
+        return self._launches.node(KernelWork(kernel, request, arguments, device), behind)
+
+    def _record(self, node: Any) -> NodeRecord:
+        return self._state.get(NodeRecord, node, "INVALID_VALUE")
+
+    def _kernel(self, node: Any) -> Any:
+        record = self._record(node)
+        return record if record.node.work is not None else refuse("INVALID_VALUE")
+
+    def _node_of(self, graph: Graph, node: Any) -> int:
+        record = self._record(node)
+        return record.handle if record.graph is graph else refuse("INVALID_VALUE")

@@ -1,0 +1,243 @@
+"""What happens before what in a launch: a vector clock for each warp, joined by barriers, fences, release and acquire.
+
+The algorithm is FastTrack (Flanagan and Freund, 2009) with warps for its threads: an access is an epoch, a warp and the
+value of that warp's own clock, and a later access is ordered after it if its warp's vector clock has come that far. The
+order is the causality order of the PTX ISA's memory consistency model. The lanes of a warp count as one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from lowlevel_reduce.simulator.machine.special import WARP, Geometry
+from lowlevel_reduce.simulator.machine.storage import Array
+
+__all__ = ["BLOCK", "CLUSTER", "DEVICE", "NO_SCOPE", "Clocks", "Knowledge"]
+
+NO_SCOPE, BLOCK, CLUSTER, DEVICE = range(4)
+"""Scopes, each of which holds those before it; the system's is the device's here, and a weak access has none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """How far each warp of the grid has come, as one of them knows it; never changed once made.
+
+    Attributes
+    ----------
+    unit : int
+        The cluster of the warp, or -1 where clusters mix.
+    near : numpy.ndarray
+        Clocks of the warps of that cluster.
+    far : numpy.ndarray or None
+        Clocks of all warps of the grid, the own cluster's perhaps behind `near`; None where nothing is known.
+    """
+
+    unit: int
+    near: Array
+    far: Array | None
+
+    def whole(self, warps: int) -> Array:
+        """Return the clocks of all warps of the grid."""
+        if self.unit < 0 and self.far is not None:
+            return self.far
+        clocks = np.zeros(warps, np.int32) if self.far is None else self.far.copy()
+        start = self.unit * self.near.size
+        own = clocks[start : start + self.near.size]
+        np.maximum(own, self.near, out=own)
+        return clocks
+
+
+class Clocks:
+    """The vector clocks of all warps in flight.
+
+    A warp's identity is its place in the whole grid, so that blocks that follow each other in a slot stay apart. What
+    it knows of its own cluster is one row of a matrix; what it knows of the rest of the grid is an array that many
+    warps may share, made only where a release reaches that far.
+
+    Attributes
+    ----------
+    identity, own : numpy.ndarray
+        Of each warp in flight: its place in the grid, and its own clock.
+    unit_warps, block_warps : int
+        Warps of a cluster and of a block.
+    """
+
+    def __init__(self, geometry: Geometry) -> None:
+        self._geometry = geometry
+        self.block_warps = geometry.stride // WARP
+        self.unit_warps = self.block_warps * geometry.cluster_blocks
+        self._warps = self.unit_warps * geometry.units
+        count = self.block_warps * geometry.slots
+        self._column: Array = np.arange(count) % self.unit_warps
+        self.identity: Array = np.zeros(count, np.int64)
+        self.own: Array = np.zeros(count, np.int32)
+        self._near: Array = np.zeros((count, self.unit_warps), np.int32)
+        self._far: list[Array | None] = [None] * count
+        self._has_far: Array = np.zeros(count, np.bool_)
+        self._fenced: dict[tuple[int, int], Knowledge] = {}
+        self._observed: dict[tuple[int, int], Knowledge] = {}
+        self._locations: dict[int, dict[tuple[int, int], Knowledge]] = {}
+
+    def start(self, slots: Array) -> None:
+        """Let the warps of new blocks begin: they know nothing and nobody knows of them."""
+        warps = (slots[:, None] * self.block_warps + np.arange(self.block_warps)).ravel()
+        self.identity[warps] = self._geometry.unit_of_slot[warps // self.block_warps] * self.unit_warps
+        self.identity[warps] += self._column[warps]
+        self._near[warps] = 0
+        self.own[warps] = 0
+        self.tick(warps)
+        self._has_far[warps] = False
+        for warp in warps.tolist():
+            self._far[warp] = None
+            for scope in (BLOCK, CLUSTER, DEVICE):
+                self._fenced.pop((warp, scope), None)
+                self._observed.pop((warp, scope), None)
+
+    def forget(self, first: int, last: int) -> None:
+        """Forget what was released at places of memory that another block has now."""
+        for place in [place for place in self._locations if first <= place < last]:
+            del self._locations[place]
+
+    def tick(self, warps: Array) -> None:
+        """Begin a new epoch in these warps (each once): what they do from now on is not part of what they gave away."""
+        self.own[warps] += 1
+        self._near[warps, self._column[warps]] = self.own[warps]
+
+    def ordered(self, identities: Array, clocks: Array, warps: Array) -> Array:
+        """Return which of the epochs happened before what these warps do now."""
+        mine = self.identity[warps]
+        near = identities // self.unit_warps == mine // self.unit_warps
+        done: Array = near & (self._near[warps, identities % self.unit_warps] >= clocks)
+        others = np.flatnonzero(~near & self._has_far[warps])
+        for warp in np.unique(warps[others]).tolist():
+            chosen = others[warps[others] == warp]
+            far = self._far[warp]
+            if far is not None:
+                done[chosen] = far[identities[chosen]] >= clocks[chosen]
+        done |= identities == mine
+        return done
+
+    def included(self, identities: Array, theirs: Array, warps: Array, mine: int) -> Array:
+        """Return which strong accesses are morally strong with one of scope `mine`: each scope holds the other warp."""
+        own = self.identity[warps]
+        least = np.minimum(theirs, mine)
+        block: Array = identities // self.block_warps == own // self.block_warps
+        cluster = (identities // self.unit_warps == own // self.unit_warps) & (least >= CLUSTER)
+        found: Array = block | cluster | (least >= DEVICE)
+        return found
+
+    # Barriers: `rows` is what those that arrived know of their cluster, one row a barrier.
+
+    def contribute(self, rows: Array, fars: dict[int, Array], keys: Array, warps: Array) -> None:
+        """Join what warps know into the rows of a barrier, and begin new epochs in them."""
+        np.maximum.at(rows, keys, self._near[warps])
+        for i in np.flatnonzero(self._has_far[warps]).tolist():
+            far = self._far[int(warps[i])]
+            if far is not None:
+                key = int(keys[i])
+                fars[key] = _longer(fars.get(key), far)
+        self.tick(warps)
+
+    def receive(self, rows: Array, fars: dict[int, Array], keys: Array, warps: Array) -> None:
+        """Let warps know what the rows of a barrier hold."""
+        self._near[warps] = np.maximum(self._near[warps], rows[keys])
+        if fars:
+            for key, warp in zip(keys.tolist(), warps.tolist(), strict=True):
+                if key in fars:
+                    self._learn_far(warp, fars[key])
+
+    # Release and acquire, at places of memory.
+
+    def fence(self, warps: Iterable[int], scope: int) -> None:
+        """Acquire what strong reads of these warps observed, and prepare what their strong writes release."""
+        for warp in warps:
+            for level in range(BLOCK, scope + 1):
+                seen = self._observed.pop((warp, level), None)
+                if seen is not None:
+                    self._learn(warp, seen)
+            known = self._known(warp)
+            for level in range(BLOCK, scope + 1):
+                self._fenced[warp, level] = known
+            self.tick(np.array([warp]))
+
+    def read(self, warps: Array, places: Array, scope: int, *, acquire: bool) -> None:
+        """Let warps observe at places of memory what was released there: at once, or at their next fence."""
+        if not self._locations:
+            return
+        for warp, place in dict.fromkeys(zip(warps.tolist(), places.tolist(), strict=True)):
+            released = self._locations.get(place)
+            if released is None:
+                continue
+            for level in range(BLOCK, scope + 1):
+                seen = released.get((level, self._group(warp, level)))
+                if seen is None:
+                    continue
+                if acquire:
+                    self._learn(warp, seen)
+                before = self._observed.get((warp, level))
+                self._observed[warp, level] = self._joined(before, seen)
+
+    def write(self, warps: Array, places: Array, scope: int, *, release: bool, update: bool) -> None:
+        """Let warps release at places of memory; an update keeps what others released there, a store does not.
+
+        A weak write, of no scope, releases nothing.
+        """
+        if not (release or self._locations or (self._fenced and scope)):
+            return
+        pairs = dict.fromkeys(zip(warps.tolist(), places.tolist(), strict=True))
+        known = {warp: self._known(warp) for warp in dict.fromkeys(warps.tolist())} if release else {}
+        for warp, place in pairs:
+            released = dict(self._locations.get(place, {})) if update else {}
+            for level in range(BLOCK, scope + 1):
+                given = known.get(warp) or self._fenced.get((warp, level))
+                if given is not None:
+                    key = (level, self._group(warp, level))
+                    released[key] = self._joined(released.get(key), given)
+            if released:
+                self._locations[place] = released
+            else:
+                self._locations.pop(place, None)
+        if release:
+            self.tick(np.unique(warps))
+
+    def _group(self, warp: int, level: int) -> int:
+        """Return the number of the block or cluster that a scope means for a warp."""
+        if level == DEVICE:
+            return 0
+        return int(self.identity[warp]) // (self.block_warps if level == BLOCK else self.unit_warps)
+
+    def _known(self, warp: int) -> Knowledge:
+        return Knowledge(int(self.identity[warp]) // self.unit_warps, self._near[warp].copy(), self._far[warp])
+
+    def _learn(self, warp: int, seen: Knowledge) -> None:
+        if seen.unit == int(self.identity[warp]) // self.unit_warps:
+            self._near[warp] = np.maximum(self._near[warp], seen.near)
+            if seen.far is not None:
+                self._learn_far(warp, seen.far)
+        else:
+            self._learn_far(warp, seen.whole(self._warps))
+
+    def _learn_far(self, warp: int, far: Array) -> None:
+        self._far[warp] = _longer(self._far[warp], far)
+        self._has_far[warp] = True
+        start = int(self.identity[warp]) // self.unit_warps * self.unit_warps
+        self._near[warp] = np.maximum(self._near[warp], far[start : start + self.unit_warps])
+
+    def _joined(self, first: Knowledge | None, second: Knowledge) -> Knowledge:
+        if first is None or first is second:
+            return second
+        if first.unit == second.unit >= 0:
+            far = second.far if first.far is None else _longer(second.far, first.far)
+            return Knowledge(first.unit, np.maximum(first.near, second.near), far)
+        return Knowledge(-1, first.near[:0], _longer(first.whole(self._warps), second.whole(self._warps)))
+
+
+def _longer(first: Array | None, second: Array) -> Array:
+    """Return the later of two clocks for each warp; the arrays are shared, and so never changed."""
+    if first is None or first is second:
+        return second
+    later: Array = np.maximum(first, second)
+    return later

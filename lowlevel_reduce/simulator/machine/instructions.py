@@ -1,0 +1,39 @@
+"""All instructions that the machine knows, by opcode."""
+
+from __future__ import annotations
+
+from lowlevel_reduce.simulator.machine import (
+    arithmetic,
+    asynchronous,
+    atomics,
+    carries,
+    convert,
+    loads,
+    matrix,
+    mbarriers,
+    narrow,
+    packed,
+    warps,
+)
+from lowlevel_reduce.simulator.machine.arithmetic import Decoder
+
+__all__ = ["DECODERS", "WARP_INSTRUCTIONS"]
+
+DECODERS: dict[str, Decoder] = {
+    **arithmetic.DECODERS,
+    **convert.DECODERS,
+    **loads.DECODERS,
+    **atomics.DECODERS,
+    **warps.DECODERS,
+    # These have further forms of some opcodes above, and hand the plain forms on.
+    **packed.DECODERS,
+    **carries.DECODERS,
+    **narrow.DECODERS,
+    **asynchronous.DECODERS,
+    **mbarriers.DECODERS,
+    **matrix.DECODERS,
+}
+"""The decoder of each opcode."""
+
+WARP_INSTRUCTIONS = ("shfl", "vote", "redux", "match", "elect", *matrix.DECODERS)
+"""What is executed once all lanes of a member mask are there."""

@@ -1,0 +1,213 @@
+"""mbarrier: arrivals and bytes counted in a 64-bit word of shared memory.
+
+The word is the machine's own, which PTX leaves open: from its lowest bit on 20 bits of arrivals that a phase expects,
+20 of those still to come, 22 of bytes still to come as a signed number, and the parity of the phase in bit 62. It lies
+in shared memory, so that what a thread waits for is a change of memory like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from lowlevel_reduce.simulator.machine.access import SPACES, Space, address_source, space_of
+from lowlevel_reduce.simulator.machine.arithmetic import Decoder
+from lowlevel_reduce.simulator.machine.atomics import one_at_a_time
+from lowlevel_reduce.simulator.machine.faults import ThreadFault
+from lowlevel_reduce.simulator.machine.flight import Flight, Index, Source, Step, unknown
+from lowlevel_reduce.simulator.machine.storage import Array
+from lowlevel_reduce.simulator.ptx import Instruction
+from lowlevel_reduce.simulator.ptx_operands import Address, Immediate, Name, Operand
+
+__all__ = ["DECODERS", "barrier_address", "completion"]
+
+COUNT_BITS, BYTE_BITS, PARITY = 20, 22, 62
+MOST_ARRIVALS = (1 << COUNT_BITS) - 1
+_FLAVOURS = {"relaxed", "acquire", "release", "cta", "cluster", "shared", "shared::cta", "shared::cluster", "b64"}
+
+Change = Callable[[Array, Array, Array, Array], tuple[Array, Array, Array]]
+"""From expected and pending arrivals, pending bytes and the operand to the three of them after it."""
+
+
+def _fields(words: Array) -> tuple[Array, Array, Array, Array]:
+    """Return expected and pending arrivals, pending bytes and parity."""
+    signed = words.astype(np.int64)
+    pending_bytes = signed << (64 - 2 * COUNT_BITS - BYTE_BITS) >> (64 - BYTE_BITS)
+    return (
+        signed & MOST_ARRIVALS,
+        signed >> COUNT_BITS & MOST_ARRIVALS,
+        pending_bytes,
+        signed >> PARITY & 1,
+    )
+
+
+def _word(expected: Array, pending: Array, pending_bytes: Array, parity: Array) -> Array:
+    """Return the word; a phase of which nothing is to come ends, and the next one begins."""
+    ended = (pending == 0) & (pending_bytes == 0)
+    pending, parity = np.where(ended, expected, pending), np.where(ended, parity ^ 1, parity)
+    lower = expected | pending << COUNT_BITS | (pending_bytes & ((1 << BYTE_BITS) - 1)) << 2 * COUNT_BITS
+    found: Array = (lower | parity << PARITY).astype(np.uint64)
+    return found
+
+
+def _arrive(expected: Array, pending: Array, pending_bytes: Array, count: Array) -> tuple[Array, Array, Array]:
+    return expected, pending - count, pending_bytes
+
+
+def _arrive_and_drop(expected: Array, pending: Array, pending_bytes: Array, count: Array) -> tuple[Array, Array, Array]:
+    return expected - count, pending - count, pending_bytes
+
+
+def _expect(expected: Array, pending: Array, pending_bytes: Array, size: Array) -> tuple[Array, Array, Array]:
+    return expected, pending, pending_bytes + size
+
+
+def _complete(expected: Array, pending: Array, pending_bytes: Array, size: Array) -> tuple[Array, Array, Array]:
+    return expected, pending, pending_bytes - size
+
+
+def _arrive_and_expect(
+    expected: Array, pending: Array, pending_bytes: Array, size: Array
+) -> tuple[Array, Array, Array]:
+    return expected, pending - 1, pending_bytes + size
+
+
+_CHANGES: dict[str, Change] = {
+    "arrive": _arrive,
+    "arrive_drop": _arrive_and_drop,
+    "arrive.expect_tx": _arrive_and_expect,
+    "expect_tx": _expect,
+    "complete_tx": _complete,
+}
+
+
+def _changed(space: Space, threads: Array, places: Array, amounts: Array, change: Change) -> Array:
+    """Change words one thread after another; return what each held before."""
+
+    def update(turn: Array, words: Array) -> Array:
+        expected, pending, pending_bytes, parity = _fields(words[:, 0])
+        expected, pending, pending_bytes = change(expected, pending, pending_bytes, amounts[turn])
+        low: Array = (pending < 0) | (expected < 0)
+        if low.any():
+            thread = int(threads[turn][np.argmax(low)])
+            raise ThreadFault(thread, "arrives at an mbarrier at which the phase expects nobody any more")
+        return _word(expected, pending, pending_bytes, parity)[:, None]
+
+    return one_at_a_time(space, threads, places, 8, update)[:, 0]
+
+
+def barrier_address(instruction: Instruction, flight: Flight, operand: Operand) -> Source:
+    """Return the source of the address of an mbarrier that an asynchronous operation names, in shared memory."""
+    if not isinstance(operand, Address):
+        raise unknown(instruction)
+    return address_source(instruction, flight, operand)
+
+
+def completion(instruction: Instruction, flight: Flight) -> Callable[[Array, Array, Array], None]:
+    """Return what tells, for threads, mbarriers in shared memory that so many bytes have come."""
+    space = SPACES["shared"](flight).at(_alike(instruction, "atom", "acq_rel"))
+
+    def complete(threads: Array, places: Array, sizes: Array) -> None:
+        _changed(space, threads, places, sizes.astype(np.int64), _complete)
+
+    return complete
+
+
+def _barrier(instruction: Instruction, flight: Flight) -> Step:
+    """Decode mbarrier."""
+    what = ".".join(m for m in instruction.modifiers if m not in _FLAVOURS)
+    if what in {"test_wait", "try_wait", "test_wait.parity", "try_wait.parity"}:
+        return _wait(instruction, flight, by_parity=what.endswith("parity"))
+    if what == "pending_count":
+        return _pending_count(instruction, flight)
+    if what in {"init", "inval"}:
+        return _initialise(instruction, flight, valid=what == "init")
+    what = what.removesuffix(".noComplete")
+    if what not in _CHANGES:
+        raise unknown(instruction)
+    return _change(instruction, flight, _CHANGES[what])
+
+
+def _alike(instruction: Instruction, opcode: str, order: str) -> Instruction:
+    """Return an atomic operation or an acquiring load: what orders accesses as an mbarrier does."""
+    return replace(instruction, opcode=opcode, modifiers=(order, "cluster", "shared", "b64"))
+
+
+def _space(instruction: Instruction, flight: Flight, opcode: str, order: str) -> Space:
+    return SPACES[space_of(instruction.modifiers)](flight).at(_alike(instruction, opcode, order))
+
+
+def _initialise(instruction: Instruction, flight: Flight, *, valid: bool) -> Step:
+    address, *rest = instruction.operands
+    if not isinstance(address, Address):
+        raise unknown(instruction)
+    places = address_source(instruction, flight, address)
+    space = SPACES[space_of(instruction.modifiers)](flight).at(replace(instruction, opcode="st", modifiers=("b64",)))
+    count = flight.read(instruction, rest[0] if valid else Immediate(1), "u32")
+
+    def step(idx: Index) -> None:
+        threads, counts = flight.threads[idx], count(idx).astype(np.int64)
+        outside = (counts < 1) | (counts > MOST_ARRIVALS)
+        if outside.any():
+            place = int(np.argmax(outside))
+            raise ThreadFault(int(threads[place]), f"an mbarrier for {int(counts[place])} arrivals")
+        nothing = np.zeros_like(counts)
+        words = _word(counts, counts, nothing, nothing)
+        space.store(threads, places(idx), 8, words[:, None] if valid else np.zeros((threads.size, 1), np.uint64))
+
+    return step
+
+
+def _change(instruction: Instruction, flight: Flight, change: Change) -> Step:
+    operands = list(instruction.operands)
+    returns = not isinstance(operands[0], Address)
+    target = flight.write(instruction, operands.pop(0), "b64") if returns else None
+    address, *rest = operands
+    if not isinstance(address, Address):
+        raise unknown(instruction)
+    places = address_source(instruction, flight, address)
+    space = _space(instruction, flight, "atom", "acq_rel")
+    amount = flight.read(instruction, rest[0] if rest else Immediate(1), "u32")
+
+    def step(idx: Index) -> None:
+        threads = flight.threads[idx]
+        before = _changed(space, threads, places(idx), amount(idx).astype(np.int64), change)
+        if target is not None:
+            target[idx] = before
+
+    return step
+
+
+def _wait(instruction: Instruction, flight: Flight, *, by_parity: bool) -> Step:
+    """Decode test_wait and try_wait, which ask once: the phase of that state or parity has ended."""
+    destination, address, phase, *_ = instruction.operands
+    if not isinstance(address, Address) or not isinstance(destination, Name):
+        raise unknown(instruction)
+    target = flight.write(instruction, destination, "pred")
+    places = address_source(instruction, flight, address)
+    space = _space(instruction, flight, "ld", "acquire")
+    asked = flight.read(instruction, phase, "u32" if by_parity else "u64")
+
+    def step(idx: Index) -> None:
+        words = space.load(flight.threads[idx], places(idx), 8)[:, 0]
+        wanted = asked(idx).astype(np.int64)
+        parity = wanted & 1 if by_parity else wanted >> PARITY & 1
+        target[idx] = _fields(words)[3] != parity
+
+    return step
+
+
+def _pending_count(instruction: Instruction, flight: Flight) -> Step:
+    target = flight.write(instruction, instruction.operands[0], "u32")
+    state = flight.read(instruction, instruction.operands[1], "u64")
+
+    def step(idx: Index) -> None:
+        target[idx] = _fields(state(idx))[1].astype(np.uint32)
+
+    return step
+
+
+DECODERS: dict[str, Decoder] = {"mbarrier": _barrier}
+"""What counts arrivals."""

@@ -1,0 +1,87 @@
+"""What passes from those that arrive at a barrier to those that wait at it: all that they did before."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lowlevel_reduce.simulator.machine.clocks import Clocks
+from lowlevel_reduce.simulator.machine.special import WARP, Geometry
+from lowlevel_reduce.simulator.machine.storage import Array
+
+__all__ = ["BARRIERS_OF_A_BLOCK", "Meetings"]
+
+BARRIERS_OF_A_BLOCK = 16
+PHASES = 2
+"""Nobody arrives at a cluster's barrier for the next but one time before all have left it for this time."""
+
+
+class Meetings:
+    """The barriers of the blocks and clusters in flight, as far as they order accesses to memory."""
+
+    def __init__(self, geometry: Geometry, clocks: Clocks) -> None:
+        self._geometry = geometry
+        self._blocks = _Rows(clocks, geometry.slots * BARRIERS_OF_A_BLOCK)
+        self._clusters = _Rows(clocks, geometry.slots // geometry.cluster_blocks * PHASES)
+
+    def start(self, slots: Array) -> None:
+        """Forget who arrived at the barriers of the blocks that were in these slots."""
+        self._blocks.clear((slots[:, None] * BARRIERS_OF_A_BLOCK + np.arange(BARRIERS_OF_A_BLOCK)).ravel())
+        units = np.unique(slots // self._geometry.cluster_blocks)
+        keys = (units[:, None] * PHASES + np.arange(PHASES)).ravel()
+        self._clusters.clear(keys)
+
+    def arrive_in_block(self, threads: Array, barrier: Array) -> None:
+        """Let threads arrive at barriers of their blocks."""
+        self._blocks.arrive(self._in_block(threads, barrier), threads)
+
+    def leave_in_block(self, threads: Array, barrier: Array, complete: Array) -> None:
+        """Let threads go on whose barriers are complete, and forget who arrived at those: a flag a slot and barrier."""
+        self._blocks.leave(self._in_block(threads, barrier), threads)
+        self._blocks.clear(np.flatnonzero(complete))
+
+    def arrive_in_cluster(self, threads: Array, phases: Array, *, release: bool) -> None:
+        """Let threads arrive at the barrier of their clusters, each for the time that it says.
+
+        What was known the time before last need not be forgotten: everybody who waits now has waited then.
+        """
+        if release:
+            self._clusters.arrive(self._in_cluster(threads, phases), threads)
+
+    def leave_in_cluster(self, threads: Array, phases: Array) -> None:
+        """Let threads go on whose clusters have arrived."""
+        self._clusters.leave(self._in_cluster(threads, phases), threads)
+
+    def _in_block(self, threads: Array, barrier: Array) -> Array:
+        keys: Array = threads // self._geometry.stride * BARRIERS_OF_A_BLOCK + barrier
+        return keys
+
+    def _in_cluster(self, threads: Array, phases: Array) -> Array:
+        units = threads // (self._geometry.stride * self._geometry.cluster_blocks)
+        keys: Array = units * PHASES + phases % PHASES
+        return keys
+
+
+class _Rows:
+    """What those know that arrived at each of `count` barriers."""
+
+    def __init__(self, clocks: Clocks, count: int) -> None:
+        self._clocks = clocks
+        self._near: Array = np.zeros((count, clocks.unit_warps), np.int32)
+        self._far: dict[int, Array] = {}
+
+    def arrive(self, keys: Array, threads: Array) -> None:
+        self._clocks.contribute(self._near, self._far, *_pairs(keys, threads))
+
+    def leave(self, keys: Array, threads: Array) -> None:
+        self._clocks.receive(self._near, self._far, *_pairs(keys, threads))
+
+    def clear(self, keys: Array) -> None:
+        self._near[keys] = 0
+        for key in self._far.keys() & set(keys.tolist()):
+            del self._far[key]
+
+
+def _pairs(keys: Array, threads: Array) -> tuple[Array, Array]:
+    """Return each barrier with each warp once."""
+    pairs = np.unique(keys << 32 | threads // WARP)
+    return pairs >> 32, pairs & ((1 << 32) - 1)

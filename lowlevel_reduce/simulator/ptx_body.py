@@ -1,0 +1,370 @@
+"""The bodies of PTX kernels and of the functions they call, decoded into one list of instructions a kernel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from lowlevel_reduce.simulator.ptx_code import (
+    TYPE_BYTES,
+    Call,
+    Copy,
+    Guard,
+    Instruction,
+    KernelCode,
+    ModuleVariable,
+    Parameter,
+    UnknownInstruction,
+    Variable,
+)
+from lowlevel_reduce.simulator.ptx_operands import operands, renamed
+
+__all__ = ["KernelParser", "Source"]
+
+_PARAMETER = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr[^,]*?\s)?([\w$]+)(?:\[(\d+)\])?\s*$")
+_VARIABLE = re.compile(
+    r"(?:\.(?:extern|visible|weak|common)\s+)*\.(shared|local|param)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)"
+    r"((?:\[\d*\])*)$"
+)
+_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)$", re.DOTALL)
+_LABEL = re.compile(r"([$%\w]+)\s*:(?!:)")
+_GUARD = re.compile(r"@(!?)([$%\w]+)\s+")
+_CALL = re.compile(
+    r"(?:\((?P<outputs>[^)]*)\)\s*,\s*)?(?P<function>[$%\w]+)\s*(?:,\s*\((?P<inputs>[^)]*)\)\s*)?(?:,\s*(?P<type>\S+))?$"
+)
+_TABLE = re.compile(r"\.branchtargets\s+(.*)$")
+_IGNORED = (".pragma", ".callprototype", ".calltargets")
+_SUPPLIED = ("vprintf", "__assertfail")
+"""Functions without a body that the machine supplies."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The module around a kernel: its text, its functions with the ends of their bodies, and its variables."""
+
+    text: str
+    functions: Mapping[str, tuple[re.Match[str], int]]
+    shared: list[str]
+    variables: dict[str, ModuleVariable]
+
+
+@dataclass
+class _Scope:
+    """The names that one pair of braces declares, and what each is called in the whole kernel."""
+
+    suffix: str
+    names: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A function in a kernel's code: where it starts, and its parameters."""
+
+    start: int
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[Parameter, ...]
+    inputs_at: int
+    outputs_at: int
+    depth: int
+
+
+class KernelParser:
+    """The parser of one kernel, its functions included.
+
+    Attributes
+    ----------
+    source : Source
+        The module.
+    registers, variables : dict
+        Those of all bodies, each under a name of its own.
+    """
+
+    def __init__(self, source: Source, entry: re.Match[str], end: int) -> None:
+        self.source = source
+        self.registers: dict[str, str] = {}
+        self.variables: dict[str, Variable] = {}
+        self._entry = entry
+        self._end = end
+        self._bytes = {"shared": 0, "local": 0, "param": 0}
+        self._dynamic: list[str] = []
+        self._code: list[Instruction] = []
+        self._functions: dict[str, _Function] = {}
+        self._open: list[str] = []
+
+    def kernel(self) -> KernelCode:
+        """Return the parsed kernel."""
+        entry = self._entry
+        self._declare_shared(self.source.text[entry.end() : self._end])
+        body = _Body(self, entry.end(), self._end, "")
+        start = self._finished(body)
+        for variable in self._dynamic:
+            self.variables[variable] = Variable("shared", 0, -(-self._bytes["shared"] // 16) * 16)
+        return KernelCode(
+            name=entry["entry"],
+            parameters=_parameters(entry["parameters"] or "", self.line(entry.start())),
+            static_shared_bytes=self._bytes["shared"],
+            local_bytes=self._bytes["local"],
+            **_bounds(entry["directives"]),
+            instructions=tuple(self._code),
+            registers=self.registers,
+            variables=self.variables,
+            start=start,
+            call_bytes=self._bytes["param"],
+            call_depth=body.depth,
+            module_variables=self.source.variables,
+        )
+
+    def line(self, position: int) -> int:
+        """Return the line of a place in the text."""
+        return self.source.text.count("\n", 0, position) + 1
+
+    def declare_variable(self, statement: str, line: int, suffix: str) -> tuple[str, str]:
+        """Give a variable its place; return its name and what it is called in the kernel."""
+        match = _VARIABLE.search(statement)
+        if match is None or match.group(3) not in TYPE_BYTES:
+            raise UnknownInstruction(statement, line)
+        space, alignment, kind, name, extents = match.groups()
+        size = TYPE_BYTES[kind]
+        if "[]" in extents:
+            self._dynamic.append(name)
+            return name, name
+        step = int(alignment or size)
+        for extent in re.findall(r"\d+", extents):
+            size *= int(extent)
+        self.variables[name + suffix] = Variable(space, size, self._place(space, size, step))
+        return name, name + suffix
+
+    def function(self, name: str) -> _Function | str:
+        """Return a function, parsed when it is first called, or why it cannot be called."""
+        if name in self._open:
+            return "a function that calls itself, directly or through others, is not simulated"
+        if name not in self.source.functions:
+            return "" if name in _SUPPLIED else "it calls through an address, or a function without a body"
+        if name not in self._functions:
+            match, end = self.source.functions[name]
+            self._open.append(name)
+            self._functions[name] = self._parsed(name, match, end)
+            self._open.pop()
+        return self._functions[name]
+
+    def _parsed(self, name: str, match: re.Match[str], end: int) -> _Function:
+        line, suffix = self.line(match.start()), f"#{name}"
+        self._declare_shared(self.source.text[match.end() : end])
+        inputs, outputs = (_parameters(match[part] or "", line) for part in ("inputs", "results"))
+        body = _Body(self, match.end(), end, suffix)
+        inputs_at, outputs_at = (self._place("param", _extent(formal), 16) for formal in (inputs, outputs))
+        for formal, base in ((inputs, inputs_at), (outputs, outputs_at)):
+            for parameter in formal:
+                body.name_here(parameter.name, parameter.name + suffix)
+                self.variables[parameter.name + suffix] = Variable("param", parameter.size, base + parameter.offset)
+        return _Function(self._finished(body), inputs, outputs, inputs_at, outputs_at, body.depth)
+
+    def _finished(self, body: _Body) -> int:
+        """Read a body and append its code behind that of the functions it calls; return where it starts.
+
+        Threads of the lowest place go first: those in a function before those that have left it, so that they meet.
+        """
+        body.read()
+        start = len(self._code)
+        self._code.extend(body.resolved(start))
+        return start
+
+    def _place(self, space: str, size: int, step: int) -> int:
+        offset = -(-self._bytes[space] // step) * step
+        self._bytes[space] = offset + size
+        return offset
+
+    def _declare_shared(self, text: str) -> None:
+        """Give those of the module's shared variables a place that a body names."""
+        for statement in self.source.shared:
+            name = statement.split("[")[0].split()[-1]
+            if name not in self.variables and name not in self._dynamic and re.search(rf"{re.escape(name)}\b", text):
+                self.declare_variable(statement, 0, "")
+
+
+class _Body:
+    """The parser of one pair of outer braces."""
+
+    def __init__(self, kernel: KernelParser, start: int, end: int, suffix: str) -> None:
+        self.depth = 0
+        self._kernel = kernel
+        self._text = kernel.source.text
+        self._start, self._end = start, end - 1
+        self._suffix = suffix
+        self._scopes = [_Scope(suffix)]
+        self._opened = 0
+        self._labels: dict[str, int] = {}
+        self._tables: dict[str, list[str]] = {}
+        self._label = ""
+        self._code: list[tuple[Instruction, list[str]]] = []
+
+    def name_here(self, name: str, unique: str) -> None:
+        """Let a name mean something in the innermost braces."""
+        self._scopes[-1].names[name] = unique
+
+    def read(self) -> None:
+        """Read the whole body."""
+        position, end = self._start, self._end
+        line, counted = self._kernel.line(position), position
+        while True:
+            while position < end and self._text[position].isspace():
+                position += 1
+            if position >= end:
+                return
+            line += self._text.count("\n", counted, position)
+            counted = position
+            position = self._statement(position, line)
+
+    def resolved(self, base: int) -> list[Instruction]:
+        """Return the instructions with the targets of their branches, the first of them at `base` in the kernel."""
+        return [self._resolved(instruction, labels, base) for instruction, labels in self._code]
+
+    def _statement(self, position: int, line: int) -> int:
+        """Take one brace, label, directive or instruction; return where the next one may start."""
+        text = self._text
+        if text[position] == "{":
+            self._opened += 1
+            self._scopes.append(_Scope(f"{self._suffix}#{self._opened}"))
+            return position + 1
+        if text[position] == "}":
+            self._scopes.pop()
+            return position + 1
+        if text[position] == ";":
+            return position + 1
+        label = _LABEL.match(text, position)
+        if label:
+            self._label = label.group(1)
+            self._labels[self._label] = len(self._code)
+            return label.end()
+        if text.startswith((".loc ", ".loc\t", ".file"), position):
+            return text.find("\n", position) + 1 or len(text)
+        end = text.find(";", position)
+        statement = " ".join(text[position:end].split())
+        if statement.startswith("."):
+            self._directive(statement, line)
+        else:
+            self._instruction(statement, line)
+        return end + 1
+
+    def _directive(self, statement: str, line: int) -> None:
+        registers, table = _REGISTERS.match(statement), _TABLE.match(statement)
+        if registers:
+            self._declare_registers(registers.group(1), registers.group(2), line)
+        elif table:
+            self._tables[self._label] = [label.strip() for label in table.group(1).split(",")]
+        elif _VARIABLE.match(statement):
+            self.name_here(*self._kernel.declare_variable(statement, line, self._scopes[-1].suffix))
+        elif not statement.startswith(_IGNORED):
+            raise UnknownInstruction(statement, line)
+
+    def _declare_registers(self, kind: str, names: str, line: int) -> None:
+        if kind not in TYPE_BYTES:
+            raise UnknownInstruction(f".reg .{kind} {names}", line)
+        for entry in (name.strip() for name in names.split(",")):
+            family = re.fullmatch(r"([$%\w]+)<(\d+)>", entry)
+            members = [f"{family.group(1)}{i}" for i in range(int(family.group(2)))] if family else [entry]
+            for member in members:
+                unique = member + self._scopes[-1].suffix
+                self.name_here(member, unique)
+                self._kernel.registers[unique] = kind
+
+    def _instruction(self, statement: str, line: int) -> None:
+        guard, body = None, statement
+        match = _GUARD.match(statement)
+        if match:
+            guard = Guard(self._name(match.group(2)), bool(match.group(1)))
+            body = statement[match.end() :]
+        head, _, rest = body.partition(" ")
+        opcode, *modifiers = head.split(".")
+        bare = Instruction(opcode, tuple(modifiers), (), guard, None, line, statement)
+        if opcode == "call":
+            self._code.append((replace(bare, call=self._call(bare, rest), target=self._callee(rest)), []))
+            return
+        labels: list[str] = []
+        if opcode == "bra":
+            labels, rest = [rest.strip()], ""
+        elif opcode == "brx":
+            rest, _, table = (part.strip() for part in rest.partition(","))
+            labels = [f"[{table}]"]
+        try:
+            found = tuple(renamed(operand, self._name) for operand in operands(rest))
+        except ValueError as error:
+            raise UnknownInstruction(statement, line, str(error)) from error
+        self._code.append((replace(bare, operands=found), labels))
+
+    def _callee(self, rest: str) -> int | None:
+        match = _CALL.match(rest.strip())
+        found = self._kernel.function(match["function"]) if match else ""
+        return found.start if isinstance(found, _Function) else None
+
+    def _call(self, instruction: Instruction, rest: str) -> Call:
+        match = _CALL.match(rest.strip())
+        if match is None:
+            raise UnknownInstruction(instruction.text, instruction.line)
+        name, found = match["function"], self._kernel.function(match["function"])
+        inputs, outputs = (self._arguments(instruction, match[part] or "") for part in ("inputs", "outputs"))
+        if isinstance(found, str):
+            self.depth = max(self.depth, 1)
+            return Call(name, places=tuple(v.offset for v in inputs + outputs), problem=found)
+        self.depth = max(self.depth, found.depth + 1)
+        given = ((inputs, found.inputs), (outputs, found.outputs))
+        if any([v.size for v in actual] != [p.size for p in formal] for actual, formal in given):
+            return Call(name, problem=f"its arguments do not fit the parameters of {name}")
+        into = [Copy(v.offset, found.inputs_at + p.offset, v.size) for v, p in zip(*given[0], strict=True)]
+        back = [Copy(found.outputs_at + p.offset, v.offset, v.size) for v, p in zip(*given[1], strict=True)]
+        return Call(name, tuple(into), tuple(back))
+
+    def _arguments(self, instruction: Instruction, names: str) -> list[Variable]:
+        found = [self._kernel.variables.get(self._name(name.strip())) for name in names.split(",") if name.strip()]
+        if any(variable is None or variable.space != "param" for variable in found):
+            raise UnknownInstruction(instruction.text, instruction.line, "an argument is no .param variable")
+        return [variable for variable in found if variable is not None]
+
+    def _name(self, name: str) -> str:
+        for scope in reversed(self._scopes):
+            if name in scope.names:
+                return scope.names[name]
+        return name
+
+    def _resolved(self, instruction: Instruction, labels: list[str], base: int) -> Instruction:
+        if not labels:
+            return instruction
+        table = self._tables.get(labels[0][1:-1]) if labels[0].startswith("[") else labels
+        if table is None or any(label not in self._labels for label in table):
+            raise UnknownInstruction(instruction.text, instruction.line, "its label is not in this kernel")
+        targets = tuple(base + self._labels[label] for label in table)
+        if instruction.opcode == "brx":
+            return replace(instruction, targets=targets)
+        return replace(instruction, target=targets[0])
+
+
+def _bounds(directives: str) -> dict[str, int]:
+    """Return the launch bounds of an entry."""
+    threads = re.search(r"\.maxntid\s+([\d,\s]+)", directives)
+    blocks = re.search(r"\.minnctapersm\s+(\d+)", directives)
+    most = 1
+    for size in threads.group(1).split(",") if threads else ["1024"]:
+        most *= int(size)
+    return {"max_threads": most, "min_blocks": int(blocks.group(1)) if blocks else 0}
+
+
+def _extent(parameters: tuple[Parameter, ...]) -> int:
+    return max((parameter.offset + parameter.size for parameter in parameters), default=0)
+
+
+def _parameters(text: str, line: int) -> tuple[Parameter, ...]:
+    found, offset = [], 0
+    for entry in (" ".join(part.split()) for part in text.split(",")):
+        if not entry:
+            continue
+        match = _PARAMETER.match(entry)
+        if match is None or match.group(2) not in TYPE_BYTES:
+            raise UnknownInstruction(entry, line)
+        alignment, kind, name, count = match.groups()
+        size = TYPE_BYTES[kind] * int(count or 1)
+        step = int(alignment or TYPE_BYTES[kind])
+        offset = -(-offset // step) * step
+        found.append(Parameter(name, size, step, offset))
+        offset += size
+    return tuple(found)

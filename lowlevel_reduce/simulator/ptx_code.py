@@ -1,0 +1,230 @@
+"""What a parsed PTX module consists of: kernels, instructions, calls and variables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lowlevel_reduce.errors import UnsupportedError
+from lowlevel_reduce.simulator.ptx_operands import Operand
+
+__all__ = [
+    "TYPE_BYTES",
+    "Call",
+    "Copy",
+    "Guard",
+    "Instruction",
+    "KernelCode",
+    "Module",
+    "ModuleVariable",
+    "Parameter",
+    "Reference",
+    "UnknownInstruction",
+    "Variable",
+]
+
+TYPE_BYTES = {
+    **{f"{kind}{bits}": bits // 8 for kind in "bus" for bits in (8, 16, 32, 64)},
+    **{"f16": 2, "bf16": 2, "f16x2": 4, "bf16x2": 4, "f32": 4, "tf32": 4, "f32x2": 8, "f64": 8, "b128": 16, "pred": 1},
+    **{"e4m3x2": 2, "e5m2x2": 2, "u16x2": 4, "s16x2": 4, "u8x4": 4, "s8x4": 4},
+}
+"""Size of each PTX type in bytes."""
+
+
+class UnknownInstruction(UnsupportedError):  # noqa: N818 - named for what was met
+    """The simulator does not know an instruction or directive.
+
+    Attributes
+    ----------
+    text : str
+        The instruction.
+    line : int
+        Its line in the PTX.
+    """
+
+    def __init__(self, text: str, line: int, why: str = "") -> None:
+        super().__init__(f"PTX line {line}: the simulator does not know {text!r}{why and ': ' + why}")
+        self.text = text
+        self.line = line
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[UnknownInstruction], tuple[str, int, str]]:
+        return type(self), (self.text, self.line, self.why)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A kernel's parameter and where it lies in the parameter block."""
+
+    name: str
+    size: int
+    alignment: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable in shared or local memory, or a parameter of a call, and where it lies in its space."""
+
+    space: str
+    size: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Guard:
+    """The predicate in front of an instruction."""
+
+    register: str
+    negated: bool
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Bytes that a call moves from one parameter to another."""
+
+    source: int
+    destination: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a device function.
+
+    Attributes
+    ----------
+    function : str
+        Its name.
+    inputs, outputs : tuple of Copy
+        What is copied before it and after it, as places in the space of parameters.
+    places : tuple of int
+        Where the caller's inputs and then its outputs lie, for a function that the machine supplies.
+    problem : str
+        Why it cannot be executed; empty if it can.
+    """
+
+    function: str
+    inputs: tuple[Copy, ...] = ()
+    outputs: tuple[Copy, ...] = ()
+    places: tuple[int, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One decoded instruction.
+
+    Attributes
+    ----------
+    opcode : str
+        What stands before the first dot.
+    modifiers : tuple of str
+        What stands after it, types among them, in order.
+    operands : tuple of Operand
+        Destination first.
+    guard : Guard or None
+        The predicate under which it is executed.
+    target : int or None
+        Index of the instruction that a branch goes to.
+    line : int
+        Line in the PTX.
+    text : str
+        The instruction as it stands there.
+    targets : tuple of int
+        Indices of the instructions that a branch by index goes to.
+    call : Call or None
+        What a call calls.
+    """
+
+    opcode: str
+    modifiers: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    guard: Guard | None
+    target: int | None
+    line: int
+    text: str
+    targets: tuple[int, ...] = ()
+    call: Call | None = None
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The address of another variable in an initialiser: where, of what, plus how much, and which bits of it."""
+
+    offset: int
+    symbol: str
+    addend: int
+    size: int
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class ModuleVariable:
+    """A ``.global`` or ``.const`` variable of a module, its first bytes, and the addresses in them."""
+
+    name: str
+    space: str
+    size: int
+    alignment: int
+    data: bytes
+    references: tuple[Reference, ...] = ()
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """One entry of a module.
+
+    Attributes
+    ----------
+    name : str
+        The entry's name.
+    parameters : tuple of Parameter
+        In order.
+    static_shared_bytes, local_bytes : int
+        Shared memory of a block, local memory of a thread.
+    max_threads : int
+        Threads a block may have.
+    min_blocks : int
+        Blocks that a multiprocessor shall hold.
+    instructions : tuple of Instruction
+        The code, that of called functions first.
+    registers : dict
+        Type of each register.
+    variables : dict
+        Shared and local variables and parameters of calls by name.
+    start : int
+        Index of the first instruction.
+    call_bytes, call_depth : int
+        Parameters of calls, bytes a thread, and how many calls may be open at once.
+    module_variables : dict
+        The module's own variables by name.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    static_shared_bytes: int
+    local_bytes: int
+    max_threads: int
+    min_blocks: int
+    instructions: tuple[Instruction, ...]
+    registers: dict[str, str]
+    variables: dict[str, Variable]
+    start: int = 0
+    call_bytes: int = 0
+    call_depth: int = 0
+    module_variables: dict[str, ModuleVariable] = field(default_factory=dict)
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Size of the parameter block."""
+        return max((parameter.offset + parameter.size for parameter in self.parameters), default=0)
+
+
+@dataclass(frozen=True)
+class Module:
+    """A parsed PTX module: its target, e.g. ``"sm_90"``, its PTX version, its kernels and its variables by name."""
+
+    target: str
+    version: str
+    kernels: dict[str, KernelCode]
+    variables: dict[str, ModuleVariable] = field(default_factory=dict)

@@ -1,0 +1,101 @@
+"""Variables of a module: their sizes, first values and addresses in them, and their place in a device's memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Protocol
+
+from lowlevel_reduce.simulator.ptx_code import TYPE_BYTES, ModuleVariable, Reference, UnknownInstruction
+
+__all__ = ["Memory", "module_variable", "place_variables"]
+
+_VARIABLE = re.compile(
+    r"(?P<linkage>(?:\.(?:visible|extern|weak|common) )*)\.(?P<space>global|const) (?:\.attribute ?\([^)]*\) ?)?"
+    r"(?:\.align (?P<align>\d+) )?\.(?P<kind>\w+) (?P<name>[\w$]+) ?(?P<extents>(?:\[ ?\d* ?\] ?)*)"
+    r"(?:= ?(?P<first>.*))?$"
+)
+_VALUE = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|\d+)U?$")
+_REAL = re.compile(r"0[fFdD]([0-9a-fA-F]{8}|[0-9a-fA-F]{16})$")
+_SYMBOL = re.compile(
+    r"(?:(?P<mask>0[xX][fF]+0*) ?\( ?)?(?:generic ?\( ?)?(?P<name>[A-Za-z_$][\w$]*) ?\)?(?: ?(?P<add>[+-] ?\w+))? ?\)?$"
+)
+
+
+class Memory(Protocol):
+    """The memory that variables are placed in."""
+
+    def allocate(self, size_bytes: int, *, alignment: int = 256) -> int:
+        """Return the address of fresh memory."""
+
+    def write(self, address: int, data: bytes) -> None:
+        """Set bytes."""
+
+
+def module_variable(statement: str, line: int) -> ModuleVariable:
+    """Parse a declaration, its words apart by one blank each.
+
+    Raises
+    ------
+    UnknownInstruction
+        If it has a form that is not known here, or is defined in another module.
+    """
+    match = _VARIABLE.match(statement)
+    if match is None or match["kind"] not in TYPE_BYTES or "extern" in match["linkage"]:
+        raise UnknownInstruction(statement, line)
+    width = TYPE_BYTES[match["kind"]]
+    tokens = [token.strip() for token in re.sub(r"[{}]", " ", match["first"] or "").split(",") if token.strip()]
+    extents = re.findall(r"\d+", match["extents"])
+    count = 1
+    for extent in extents:
+        count *= int(extent)
+    if "[]" in match["extents"].replace(" ", ""):
+        count *= len(tokens)
+    data, references = bytearray(width * count), []
+    for i, token in enumerate(tokens):
+        found = _first_value(token, i * width, width)
+        if found is None or i >= count:
+            raise UnknownInstruction(statement, line, f"its initialiser has {token!r}")
+        if isinstance(found, Reference):
+            references.append(found)
+        else:
+            data[i * width : (i + 1) * width] = found
+    return ModuleVariable(
+        match["name"], match["space"], width * count, int(match["align"] or width), bytes(data), tuple(references)
+    )
+
+
+def _first_value(token: str, offset: int, width: int) -> bytes | Reference | None:
+    if _VALUE.match(token):
+        return (int(token.rstrip("U"), 0) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+    real = _REAL.match(token)
+    if real:
+        return int(real[1], 16).to_bytes(width, "little") if len(real[1]) == 2 * width else None
+    symbol = _SYMBOL.match(token)
+    if symbol is None:
+        return None
+    mask = int(symbol["mask"], 16) if symbol["mask"] else 0xFF
+    addend = int(symbol["add"].replace(" ", ""), 0) if symbol["add"] else 0
+    return Reference(offset, symbol["name"], addend, width, (mask & -mask).bit_length() - 1)
+
+
+def place_variables(variables: Mapping[str, ModuleVariable], memory: Memory) -> dict[str, int]:
+    """Allocate variables in a device's memory, fill them with their first values and return their addresses.
+
+    Raises
+    ------
+    UnknownInstruction
+        If an initialiser takes the address of what is no variable of the module.
+    """
+    addresses = {v.name: memory.allocate(max(v.size, 1), alignment=v.alignment) for v in variables.values()}
+    for variable in variables.values():
+        data = bytearray(variable.data)
+        for reference in variable.references:
+            if reference.symbol not in addresses:
+                raise UnknownInstruction(reference.symbol, 0, f"{variable.name} is initialised with its address")
+            value = addresses[reference.symbol] + reference.addend >> reference.shift
+            masked = value & ((1 << 8 * reference.size) - 1)
+            data[reference.offset : reference.offset + reference.size] = masked.to_bytes(reference.size, "little")
+        if data:
+            memory.write(addresses[variable.name], bytes(data))
+    return addresses

@@ -1,0 +1,203 @@
+"""A caller's allocator: what is taken from it, and that everything goes back to it once, whatever happens."""
+
+import gc
+
+import numpy as np
+import pytest
+
+import lowlevel_reduce as lr
+from lowlevel_reduce.driver import Buffer, Context
+
+N = 20_000
+X = np.random.default_rng(3).standard_normal(N).astype(np.float32)
+BITS = lr.tree.reduce(X).tobytes()
+
+
+class Arena:
+    """An allocator that notes what it gives and takes, and can be told to give something else."""
+
+    def __init__(self, context):
+        self.context = context
+        self.held, self.given, self.back = {}, [], []
+        self.instead = None
+
+    def alloc(self, size_bytes, stream_handle):
+        if self.instead is not None:
+            pointer = self.instead(size_bytes)
+        else:
+            buffer = Buffer.allocate(size_bytes, self.context)
+            pointer = buffer.pointer
+            self.held[pointer] = buffer
+        self.given.append((pointer, size_bytes, stream_handle))
+        return pointer
+
+    def free(self, pointer, size_bytes, stream_handle):
+        self.back.append((pointer, size_bytes, stream_handle))
+
+    def settled(self):
+        gc.collect()
+        return sorted(self.given) == sorted(self.back)
+
+
+@pytest.fixture
+def arena(context):
+    return Arena(context)
+
+
+@pytest.fixture
+def allocator(arena):
+    return lr.Allocator(arena.alloc, arena.free)
+
+
+@pytest.fixture
+def plan(context):
+    with lr.plan("sum", shape=N, dtype="float32", context=context, strategy="tiles", cluster=1) as plan:
+        yield plan
+
+
+def test_a_workspace_comes_from_it_and_goes_back_once(arena, allocator, plan, stream):
+    bound = plan.bind(stream, allocator=allocator)
+    assert [entry[1:] for entry in arena.given] == [(plan.workspace_bytes, stream.handle)]
+    source, result = lr.DeviceArray.from_numpy(X, stream), lr.DeviceArray.empty((), "float32", stream)
+    bound(source.pointer, result.pointer)
+    assert result.numpy().tobytes() == BITS
+    assert not arena.back
+    bound.close()
+    bound.close()
+    assert arena.settled()
+    assert len(arena.back) == 1
+
+
+def test_a_bound_launch_that_is_let_go_gives_it_back(arena, allocator, plan, stream):
+    bound = plan.bind(stream, allocator=allocator)
+    del bound
+    assert arena.settled()
+    assert len(arena.back) == 1
+
+
+def test_a_one_shot_sum_takes_all_from_it(arena, allocator, stream, monkeypatch):
+    source = lr.DeviceArray.from_numpy(X, stream)
+    first = lr.sum(source, stream=stream, strategy="tiles", allocator=allocator)
+    assert first.numpy().tobytes() == BITS
+    assert first.pointer in arena.held
+    assert len(arena.given) == 2
+    assert len(arena.back) == 1, "the workspace, at once"
+    monkeypatch.setattr(Buffer, "allocate", None)
+    monkeypatch.setattr(Buffer, "allocate_async", None)
+    held = arena.held
+    arena.instead = lambda size: sorted(held)[-1] if size > 4 else sorted(held)[0]
+    second = lr.sum(source, stream=stream, strategy="tiles", allocator=allocator)
+    assert second.numpy().tobytes() == BITS
+    del first, second
+    assert arena.settled()
+
+
+def test_two_results_go_back_when_both_are_let_go(arena, allocator, stream):
+    source = lr.DeviceArray.from_numpy(X, stream)
+    low, high = lr.minmax(source, stream=stream, allocator=allocator)
+    assert (float(low), float(high)) == (X.min(), X.max())
+    del low
+    gc.collect()
+    assert not arena.settled()
+    del high
+    assert arena.settled()
+
+
+def test_segments(arena, allocator, stream):
+    offsets = lr.DeviceArray.from_numpy(np.array([0, 10, 10, N], np.int64), stream)
+    sums = lr.segmented_reduce(lr.DeviceArray.from_numpy(X, stream), offsets, stream=stream, allocator=allocator)
+    assert sums.numpy()[0] == lr.tree.reduce(X[:10])
+    assert len(arena.given) == 2
+    del sums
+    assert arena.settled()
+
+
+def test_nothing_is_taken_for_no_bytes(arena, allocator, context, stream):
+    with lr.plan("sum", shape=4, dtype="float32", context=context) as plan:
+        plan.bind(stream, allocator=allocator).close()
+    assert not arena.given
+
+
+@pytest.mark.parametrize(
+    ("instead", "error", "message"),
+    [
+        (lambda size: 0, ValueError, "null pointer"),
+        (lambda size: "memory", TypeError, "integer"),
+        (lambda size: None, TypeError, "integer"),
+        (lambda size: np.zeros(size, np.uint8).ctypes.data, ValueError, "not memory that the driver knows"),
+    ],
+)
+def test_what_is_no_device_memory_is_refused(arena, allocator, plan, stream, instead, error, message):
+    arena.instead = instead
+    with pytest.raises(error, match=message):
+        plan.bind(stream, allocator=allocator)
+    with pytest.raises(error, match=message):
+        lr.sum(lr.DeviceArray.from_numpy(X, stream), stream=stream, allocator=allocator)
+    gc.collect()
+    expected = [entry for entry in arena.given if isinstance(entry[0], int) and entry[0]]
+    assert sorted(arena.back) == sorted(expected), "an address goes back, null does not"
+
+
+def test_misaligned_and_short_memory_is_refused_and_goes_back(arena, allocator, plan, stream, context):
+    with Buffer.allocate(plan.workspace_bytes + 8, context) as memory, Context.create(0) as other:
+        arena.instead = lambda size: memory.pointer + 8
+        with pytest.raises(ValueError, match="aligned to 16 bytes") as misaligned:
+            plan.bind(stream, allocator=allocator)
+        arena.instead = lambda size: memory.pointer + 16
+        with pytest.raises(ValueError, match="its allocation ends") as short:
+            plan.bind(stream, allocator=allocator)
+        with Buffer.allocate(plan.workspace_bytes, other) as foreign:
+            arena.instead = lambda size: foreign.pointer
+            with pytest.raises(ValueError, match="of context") as elsewhere:
+                plan.bind(stream, allocator=allocator)
+    assert len(arena.back) == 3, "at once, though the tracebacks keep all that the calls held"
+    del misaligned, short, elsewhere
+    assert arena.settled()
+    assert len(arena.back) == 3
+
+
+def test_everything_goes_back_if_something_raises(arena, allocator, plan, stream, monkeypatch):
+    from lowlevel_reduce.bound import BoundReduction
+
+    def refusing(*args, **options):
+        raise KeyError
+
+    source = lr.DeviceArray.from_numpy(X, stream)
+    lr.sum(source, stream=stream, strategy="tiles")
+    with monkeypatch.context() as patch:
+        patch.setattr(BoundReduction, "check", refusing)
+        with pytest.raises(KeyError) as caught:
+            lr.sum(source, stream=stream, strategy="tiles", allocator=allocator)
+        assert len(arena.back) == 1, "the workspace at once; the result is the traceback's still"
+        del caught
+    assert len(arena.given) == 2
+    assert arena.settled()
+    for owner, name, count in ((BoundReduction, "__init__", 3), (Buffer, "fill", 4)):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, refusing)
+            with pytest.raises(KeyError) as caught:
+                plan.bind(stream, allocator=allocator)
+            assert len(arena.back) == count, "at once, though the traceback keeps all that the call held"
+            del caught
+        assert len(arena.given) == count
+        assert arena.settled()
+
+
+def test_an_alloc_that_raises_is_heard(arena, plan, stream, context):
+    def alloc(size_bytes, stream_handle):
+        raise MemoryError("none left")
+
+    with pytest.raises(MemoryError, match="none left"):
+        plan.bind(stream, allocator=lr.Allocator(alloc, arena.free))
+    assert not arena.back
+    assert Context.current() == context
+
+
+def test_what_makes_no_sense_is_refused(allocator, plan, stream, context):
+    with pytest.raises(TypeError, match="free is a function"):
+        lr.Allocator(print, None)
+    with (
+        Buffer.allocate(plan.workspace_bytes, context) as workspace,
+        pytest.raises(ValueError, match="not both"),
+    ):
+        plan.bind(stream, workspace, allocator=allocator)

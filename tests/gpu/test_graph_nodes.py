@@ -1,0 +1,261 @@
+"""Graphs node by node: kernel nodes with their attributes, new arguments, and updates of executables."""
+
+import numpy as np
+import pytest
+
+import lowlevel_reduce as lr
+from lowlevel_reduce.compiler import Program, compile_program
+from lowlevel_reduce.driver import (
+    BoundKernel,
+    Buffer,
+    Context,
+    Event,
+    Graph,
+    KernelNode,
+    LaunchConfig,
+    Library,
+    Stream,
+    binding,
+)
+from lowlevel_reduce.errors import CudaError
+
+SOURCE = r"""
+extern "C" __global__ void put(unsigned *out, unsigned value) { out[threadIdx.x] = value; }
+
+extern "C" __global__ void append(unsigned *out, unsigned digit)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+    out[threadIdx.x] = 10 * out[threadIdx.x] + digit;
+}
+
+extern "C" __global__ void ranks(unsigned *out)
+{
+    unsigned rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    if (threadIdx.x == 0) out[blockIdx.x] = rank;
+}
+
+extern "C" __global__ void meet(unsigned *arrived)
+{
+    if (threadIdx.x == 0) {
+        atomicAdd(arrived, 1u);
+        while (atomicAdd(arrived, 0u) < gridDim.x) { }
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def library(device):
+    if device.compute_capability < (9, 0):
+        pytest.skip("these kernels use thread-block clusters, which came with sm_90")
+    program = Program(name="nodes", source=SOURCE)
+    code = compile_program(program, device.architecture, output=binding.selected().image)
+    with Library.load(code.data, name="nodes") as library:
+        yield library
+
+
+@pytest.fixture
+def words(context):
+    with Buffer.allocate(32 * 4, context) as words:
+        words.fill(0)
+        yield words
+
+
+@pytest.fixture
+def graph(context):
+    with Graph.create(context) as graph:
+        yield graph
+
+
+@pytest.fixture
+def bind(library, stream):
+    def bind(name, signature="QI", grid=1, constants=(), **options):
+        config = LaunchConfig(grid, 32, **options)
+        return BoundKernel(library.kernel(name), config, stream, signature, constants=constants)
+
+    return bind
+
+
+def run(graph, stream):
+    with graph.instantiate() as executable:
+        executable.launch(stream)
+        stream.synchronize()
+
+
+def read(words, stream):
+    stream.synchronize()
+    array = np.empty(32, np.uint32)
+    words.copy_to(array)
+    return array
+
+
+def test_nodes_run_in_the_order_of_their_edges(graph, bind, words, stream):
+    append = bind("append")
+    node = None
+    for digit in (1, 2, 3, 4):
+        node = graph.add_kernel(append, words.pointer, digit, after=[node] if node else [])
+    assert graph.node_count == 4
+    assert set(graph.kernel_nodes) >= {node}
+    assert (read(words, stream) == 0).all(), "adding a node runs nothing"
+    run(graph, stream)
+    assert (read(words, stream) == 1234).all(), "each node has the arguments that it was given"
+
+
+def test_programmatic_edges_keep_the_order(graph, bind, words, stream):
+    append = bind("append", programmatic_stream_serialization=True)
+    node = graph.add_kernel(bind("append"), words.pointer, 1)
+    for digit in (2, 3, 4):
+        node = graph.add_kernel(append, words.pointer, digit, after=[node])
+    run(graph, stream)
+    assert (read(words, stream) == 1234).all()
+
+
+def test_constants_of_a_bound_launch_are_the_nodes_too(graph, bind, words, stream):
+    graph.add_kernel(bind("put", constants=(77,)), words.pointer)
+    run(graph, stream)
+    assert (read(words, stream) == 77).all()
+
+
+def test_a_cluster_is_a_nodes_too(graph, bind, words, stream):
+    graph.add_kernel(bind("ranks", "Q", grid=16, cluster=4, priority=-1), words.pointer)
+    run(graph, stream)
+    assert list(read(words, stream)[:16]) == [0, 1, 2, 3] * 4
+
+
+def test_a_cooperative_grid_is_a_nodes_too(graph, bind, words, stream, context):
+    blocks = context.multiprocessor_count
+    graph.add_kernel(bind("meet", "Q", grid=blocks, cooperative=True), words.pointer)
+    run(graph, stream)
+    assert read(words, stream)[0] == blocks
+
+
+def test_new_arguments_for_a_captured_node(bind, words, stream, context):
+    put = bind("put")
+    with Graph.capture(stream) as graph:
+        put(words.pointer, 5)
+    with graph, graph.instantiate() as executable, Buffer.allocate(128, context) as other:
+        (node,) = graph.kernel_nodes
+        executable.launch(stream)
+        executable.set_kernel(node, put, other.pointer, 6)
+        executable.launch(stream)
+        assert (read(words, stream) == 5).all()
+        assert (read(other, stream) == 6).all()
+
+
+@pytest.mark.parametrize("strategy", ["block", "cluster", "tiles", "two_pass", "cooperative"])
+def test_the_launch_of_a_plan_is_a_node(graph, context, stream, strategy):
+    first, second = np.random.default_rng(5).standard_normal((2, 20_000)).astype(np.float32)
+    x, y = lr.DeviceArray.from_numpy(first, stream), lr.DeviceArray.from_numpy(second, stream)
+    result = lr.DeviceArray.empty((), "float32", stream)
+    with lr.plan("sum", shape=first.shape, dtype="float32", context=context, strategy=strategy) as plan:
+        launch = plan.bind(stream)
+        nodes = []
+        for kernel in launch.kernels:
+            nodes.append(graph.add_kernel(kernel, x.pointer, result.pointer, 0, after=nodes[-1:]))
+        assert len(nodes) == graph.node_count == len(plan.launches)
+        with graph.instantiate() as executable:
+            executable.launch(stream)
+            assert result.numpy().tobytes() == lr.tree.reduce(first).tobytes()
+            for node, kernel in zip(nodes, launch.kernels, strict=True):
+                executable.set_kernel(node, kernel, y.pointer, result.pointer, 0)
+            executable.launch(stream)
+            assert result.numpy().tobytes() == lr.tree.reduce(second).tobytes()
+
+
+def test_update_takes_the_arguments_of_a_second_capture(bind, words, stream):
+    put, append = bind("put"), bind("append")
+    with Graph.capture(stream) as first:
+        put(words.pointer, 5)
+        append(words.pointer, 1)
+    with Graph.capture(stream) as second:
+        put(words.pointer, 6)
+        append(words.pointer, 2)
+    with first, second, first.instantiate() as executable:
+        executable.update(second)
+        executable.launch(stream)
+        assert (read(words, stream) == 62).all()
+
+
+def test_an_update_by_another_topology_is_refused_and_changes_nothing(bind, words, stream):
+    put = bind("put")
+    with Graph.capture(stream) as one:
+        put(words.pointer, 5)
+    with Graph.capture(stream) as two:
+        put(words.pointer, 6)
+        put(words.pointer, 7)
+    with one, two, one.instantiate() as executable:
+        with pytest.raises(ValueError, match="differ in more than their parameters"):
+            executable.update(two)
+        executable.launch(stream)
+        assert (read(words, stream) == 5).all()
+
+
+def test_nodes_of_another_graph_or_none(graph, bind, words, stream, context):
+    put = bind("put")
+    with Graph.create(context) as other:
+        stranger = other.add_kernel(put, words.pointer, 1)
+        with pytest.raises(ValueError, match="another graph"):
+            graph.add_kernel(put, words.pointer, 2, after=[stranger])
+        graph.add_kernel(put, words.pointer, 3)
+        with graph.instantiate() as executable:
+            with pytest.raises(ValueError, match="another graph"):
+                executable.set_kernel(stranger, put, words.pointer, 4)
+            with pytest.raises(TypeError, match="KernelNode, not int"):
+                executable.set_kernel(stranger.handle, put, words.pointer, 4)
+    assert graph.node_count == 1
+    with pytest.raises(ValueError, match="graph is closed"):
+        graph.add_kernel(put, words.pointer, 2, after=[stranger])
+
+
+def test_a_node_of_a_closed_graph(bind, words, stream):
+    put = bind("put")
+    with Graph.capture(stream) as graph:
+        put(words.pointer, 1)
+    with graph:
+        executable, (node,) = graph.instantiate(), graph.kernel_nodes
+    with executable, pytest.raises(ValueError, match="graph is closed"):
+        executable.set_kernel(node, put, words.pointer, 2)
+
+
+def test_a_launch_that_is_no_nodes(graph, bind, words, context, device, library):
+    with Event.create(context, timing=False) as event, pytest.raises(ValueError, match="records no event"):
+        graph.add_kernel(bind("put", launch_completion_event=event), words.pointer, 1)
+    with Context.create(device) as created, Stream.create(created) as elsewhere:
+        foreign = BoundKernel(library.kernel("put"), LaunchConfig(1, 32), elsewhere, "QI")
+        with pytest.raises(ValueError, match="the graph of"):
+            graph.add_kernel(foreign, words.pointer, 1)
+    assert graph.node_count == 0
+    assert graph.kernel_nodes == ()
+
+
+def test_a_refused_attribute_leaves_the_graph_as_it_was(graph, bind, words, monkeypatch):
+    from lowlevel_reduce.driver import nodes
+
+    call = binding.call
+
+    def refusing(name, *args):
+        if name == "cuGraphKernelNodeSetAttribute":
+            binding.raise_for(name, int(binding.native().CUresult.CUDA_ERROR_INVALID_VALUE))
+        return call(name, *args)
+
+    bound = bind("ranks", "Q", grid=16, cluster=4)
+    monkeypatch.setattr(nodes.binding, "call", refusing)
+    with pytest.raises(CudaError, match="cuGraphKernelNodeSetAttribute"):
+        graph.add_kernel(bound, words.pointer)
+    monkeypatch.undo()
+    assert graph.node_count == 0
+
+
+def test_closed_graphs_and_wrong_arguments(context, bind, words):
+    graph = Graph.create(context)
+    with pytest.raises(Exception, match="pack"):
+        graph.add_kernel(bind("put"), words.pointer)
+    assert graph.node_count == 0
+    graph.close()
+    with pytest.raises(ValueError, match="closed"):
+        graph.add_kernel(bind("put"), words.pointer, 1)
+    assert KernelNode(1, graph) == KernelNode(1, graph)

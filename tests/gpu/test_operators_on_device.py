@@ -1,0 +1,123 @@
+"""Every operator over every type that it takes, whole, by rows and by columns, against the tree."""
+
+import numpy as np
+import pytest
+from placed import assert_near, reduced, values
+
+import lowlevel_reduce as lr
+from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type
+from lowlevel_reduce.errors import UnsupportedError
+from lowlevel_reduce.operators import OPERATORS, resolve
+
+VARIANTS = {
+    **{name: (name, {}) for name in OPERATORS},
+    **{f"{name} ignoring nan": (name, {"nan": "ignore"}) for name in ("sum", "mean", "min", "max")},
+    "last argmax": ("argmax", {"last": True}),
+    "last argmin": ("argmin", {"last": True}),
+    "var ddof 1": ("var", {"ddof": 1}),
+    "std ddof 2": ("std", {"ddof": 2}),
+}
+SHAPES = [((6, 9), None), ((6, 9), 1), ((6, 9), 0), ((2, 20_011), 1), ((20_011, 2), 0), ((5, 5003), None)]
+
+
+def types_of(variant):
+    """Return the types that a variant takes."""
+    op, options = VARIANTS[variant]
+    operation = resolve(op, **options)
+    found = []
+    for element in ELEMENT_TYPES:
+        try:
+            operation.types(element)
+        except UnsupportedError:
+            continue
+        found.append(element.name)
+    return found
+
+
+def data(dtype, shape, *, special):
+    """Return values with ties, and, where asked, what is not finite."""
+    x = values(dtype, shape)
+    flat = x.reshape(-1)
+    flat[flat.size // 2] = flat[0]
+    kind = element_type(dtype)
+    if special and (kind.is_float or kind.is_complex):
+        some = [np.nan, -0.0] if dtype == "float8_e4m3fn" else [np.nan, np.inf, -0.0, -np.inf]
+        flat[3 : 3 + len(some)] = some
+    return x
+
+
+def check(variant, dtype, shape, axis, stream, *, special=False, accumulate=None):
+    op, options = VARIANTS[variant]
+    x = data(dtype, shape, special=special)
+    second = np.roll(x, 1) if op == "dot" else None
+    operation = resolve(op, **options)
+    types = operation.types(element_type(dtype), accumulate)
+    asked = {**options, "axis": axis, "accumulate": accumulate, "second": second}
+    with np.errstate(all="ignore"):
+        expected = lr.tree.reduce(x, op, **asked)
+    actual = reduced(x, op, stream=stream, **asked)
+    length = x.size if axis is None else x.shape[axis]
+    expected = tuple(expected) if isinstance(expected, tuple) else expected
+    assert_near(actual, expected, operation, length, types, f"{variant} of {shape} {dtype} axis {axis}")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_operator_and_type(stream, cut, variant):
+    first = list(VARIANTS).index(variant)
+    types = types_of(variant)
+    # A simulated device takes a fourth of the types and one shape of each: a kernel more is a third of a second.
+    for number, dtype in enumerate(cut(types, types[first % 4 :: 4]), start=first):
+        # On a GPU every type meets two shapes in turn: kernels are what takes the time there too.
+        turn = [SHAPES[number % len(SHAPES)], SHAPES[(number + 2) % len(SHAPES)]]
+        for shape, axis in cut(turn, [SHAPES[number % 3]]):
+            check(variant, dtype, shape, axis, stream, special=bool(number % 2))
+
+
+@pytest.mark.parametrize("variant", OPERATORS)
+def test_long_rows_and_columns(stream, cut, variant):
+    number = list(OPERATORS).index(variant)
+    for shape, axis in cut([*SHAPES[3:], ((3, 300_000), 1), ((100_000, 9), 0)], [SHAPES[3 + number % 3]]):
+        check(variant, "float32", shape, axis, stream)
+
+
+@pytest.mark.parametrize(
+    ("variant", "dtype"),
+    [("sum", "float16"), ("sum", "float64"), ("dot", "float32"), ("dot", "float64"), ("mean", "float32")],
+)
+def test_every_accumulator(stream, cut, variant, dtype):
+    operation = resolve(variant)
+    for accumulate in operation.rule(element_type(dtype)).accumulators:
+        for shape, axis in cut(SHAPES, [SHAPES[2]]):
+            check(variant, dtype, shape, axis, stream, accumulate=accumulate)
+
+
+@pytest.mark.parametrize("ratio", [1e2, 1e6])
+def test_variance_beside_a_large_mean(stream, ratio):
+    x = (np.random.default_rng(0).standard_normal((3, 5000)) + ratio).astype(np.float32)
+    wanted = x.astype(np.float64).var(axis=1)
+    mean, var = reduced(x, "mean_var", stream=stream, axis=1)
+    np.testing.assert_allclose(var, wanted, rtol=1e-5)
+    np.testing.assert_allclose(mean, x.astype(np.float64).mean(axis=1), rtol=1e-6)
+
+
+def test_logsumexp_far_from_zero(stream):
+    for centre in (1e4, -1e4):
+        x = (np.random.default_rng(0).standard_normal((3, 500)) + centre).astype(np.float32)
+        wide = x.astype(np.float64)
+        most = wide.max(axis=1, keepdims=True)
+        wanted = np.log(np.exp(wide - most).sum(axis=1)) + most[:, 0]
+        np.testing.assert_allclose(reduced(x, "logsumexp", stream=stream, axis=1), wanted, rtol=3e-7)
+    nothing = np.full((2, 40), -np.inf, np.float32)
+    assert reduced(nothing, "logsumexp", stream=stream, axis=1).tolist() == [-np.inf, -np.inf]
+
+
+def test_compensated_sums_of_an_ill_conditioned_row(stream):
+    import math
+
+    rng = np.random.default_rng(0)
+    half = rng.standard_normal(4000) * 10.0 ** rng.uniform(0, 12, 4000)
+    x = rng.permutation(np.concatenate([half, -half, rng.standard_normal(100)]))
+    exact = math.fsum(x)
+    assert np.abs(x).sum() / abs(exact) > 1e12
+    found = float(reduced(x, stream=stream, accumulate="compensated"))
+    assert abs(found - exact) <= np.spacing(abs(exact))

@@ -1,0 +1,275 @@
+"""Segments by offsets on the device: each has the bits that it has alone, whatever lies around it."""
+
+import numpy as np
+import pytest
+from placed import assert_near, assert_same, values
+
+import lowlevel_reduce as lr
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.operators import resolve
+
+LEAF = 1024
+"""Elements of a leaf of float32; a segment of more than sixteen leaves is cut into tiles."""
+
+
+def offsets_of(lengths, dtype="int64"):
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(dtype)
+
+
+def identity_of(op, dtype):
+    """Return what a segment of no elements has, where NumPy has nothing."""
+    reduction = resolve(op)
+    types = reduction.types(element_type(dtype))
+    empty = np.zeros(0, element_type(dtype).dtype)
+    if reduction.empty is not None:
+        return lr.tree.reduce(empty, op)
+    if op == "argmax":
+        return np.int64(-1)
+    return lr.tree.reduce(empty, op, initial={"min": np.inf, "max": -np.inf}[op]).astype(types.result_dtype)
+
+
+def expected(x, offsets, op="sum", **options):
+    """Return the tree of each segment: one array a result."""
+    found = {}  # equal runs of many tiny segments cost the tree once
+    rows = []
+    for first, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        part = x[first:end]
+        key = part.tobytes() if part.size <= 8 else None
+        if key is None or key not in found:
+            result = identity_of(op, x.dtype) if part.size == 0 else lr.tree.reduce(part, op, **options)
+            row = result if isinstance(result, tuple) else (result,)
+            if key is None:
+                rows.append(row)
+                continue
+            found[key] = row
+        rows.append(found[key])
+    return tuple(
+        np.array(column, dtype=np.asarray(rows[0][k]).dtype) for k, column in enumerate(zip(*rows, strict=True))
+    )
+
+
+def check(stream, x, offsets, op="sum", **options):
+    if x.dtype == np.float32 and op == "sum":  # rounding a float64 sum would hide the order of the additions
+        options = {"accumulate": "float32", **options}
+    reduction = resolve(op)
+    types = reduction.types(element_type(x.dtype), options.get("accumulate"))
+    result = lr.segmented_reduce(x, offsets, op, stream=stream, **options)
+    actual = tuple(each.numpy() for each in result) if isinstance(result, tuple) else (result.numpy(),)
+    longest = int(np.diff(offsets).max(initial=1))
+    assert_near(actual, expected(x, offsets, op, **options), reduction, longest, types, f"{op} of {x.dtype}")
+    return actual
+
+
+SMALL = [0, 1, 2, 3, 0, 0, 4, 5, 8, 31, 32, 33, 100, 0, 127, 128, 129, 255, 256, 257, 511, 512, 513, 0]
+LONG = [1000, 1023, 1024, 1025, 4097, 0, 16 * LEAF, 16 * LEAF + 1, 3, 17 * LEAF, 0]
+
+
+@pytest.mark.parametrize("offsets_dtype", ["int32", "int64"])
+def test_lengths_of_every_kind(stream, cut, offsets_dtype):
+    for lengths in (SMALL, LONG, [*LONG, *SMALL, *LONG], [5], [0], [40_000], [0] * 70):
+        check(stream, values("float32", sum(lengths)), offsets_of(lengths, offsets_dtype))
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 4, 5, 16, 17, 100, 128, 129, 256, 257, 1024, 1025])
+def test_many_of_one_length(stream, cut, length):
+    if length not in cut([length], [0, 3, 16, 100, 257, 1025]):
+        pytest.skip("not simulated: fewer lengths")
+    count = cut(3000, 70)
+    check(stream, values("float32", count * length), offsets_of([length] * count))
+
+
+def test_very_many_tiny_ones(stream, cut):
+    count = cut(2_000_000, 4000)
+    lengths = np.random.default_rng(0).integers(0, 4, count)
+    x = np.random.default_rng(1).integers(0, 3, int(lengths.sum())).astype(np.float32)
+    check(stream, x, offsets_of(lengths))
+
+
+def test_a_few_huge_ones(stream, cut):
+    lengths = cut([10_000_000, 1, 5_000_001, 0, 3_000_000], [70_001, 1, 40_000, 0, 20_000])
+    check(stream, values("float32", sum(lengths)), offsets_of(lengths))
+
+
+def test_mixtures(stream, cut):
+    rng = np.random.default_rng(0)
+    for _ in range(cut(20, 2)):
+        lengths = (10.0 ** rng.uniform(-1, cut(6, 4.6), cut(200, 40))).astype(int)
+        rng.shuffle(lengths)
+        check(stream, values("float32", int(lengths.sum())), offsets_of(lengths))
+
+
+OPERATORS = ["sum", "prod", "min", "max", "minmax", "argmax", "any", "mean", "mean_var", "norm2", "logsumexp"]
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_operators(stream, cut, op):
+    lengths = [5, 100, 1, 300, 17 * LEAF + 3, 40]
+    if op in ("sum", "min", "max", "argmax", "any", "mean", "mean_var"):
+        lengths.insert(2, 0)
+    check(stream, values("float32", sum(lengths)), offsets_of(lengths), op)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op"), [("uint8", "sum"), ("float16", "max"), ("float64", "sum"), ("complex64", "sum")]
+)
+def test_types(stream, dtype, op):
+    lengths = [0 if op == "sum" else 2, 3, 15, 16, 17, 300, 40_000, 7]
+    check(stream, values(dtype, sum(lengths)), offsets_of(lengths), op)
+
+
+def test_options(stream):
+    lengths = [5, 0, 100, 20_000]
+    x, offsets = values("float32", sum(lengths)), offsets_of(lengths)
+    check(stream, x, offsets, accumulate="compensated")
+    check(stream, x, offsets, dtype="float64")
+    found = lr.segmented_reduce(x, offsets, "max", initial=100, stream=stream).numpy()
+    assert found.tolist() == [100] * 4
+    last = lr.segmented_reduce(np.zeros(12, np.float32), offsets_of([5, 7]), "argmax", last=True, stream=stream)
+    assert last.numpy().tolist() == [4, 6]
+
+
+def test_no_segments_and_no_elements(stream):
+    assert lr.segmented_reduce(np.zeros(5, np.float32), np.zeros(1, np.int64), stream=stream).shape == (0,)
+    assert (
+        lr.segmented_reduce(np.zeros(0, np.float32), np.zeros(4, np.int64), stream=stream).numpy().tolist() == [0] * 3
+    )
+    result = lr.segmented_reduce(np.zeros(0, np.float32), np.zeros(3, np.int32), "min", stream=stream)
+    assert result.numpy().tolist() == [np.inf] * 2
+
+
+def test_what_lies_outside_of_the_offsets_counts_for_nothing(stream):
+    x = values("float32", 500)
+    offsets = np.array([100, 130, 130, 400], np.int64)
+    assert_same(lr.segmented_reduce(x, offsets, stream=stream).numpy(), expected(x, offsets)[0])
+
+
+class Bound:
+    """A segmented plan over device memory of its own, each block of memory exactly as large as it must be."""
+
+    def __init__(self, stream, x, offsets, op="sum", *, offset=0, **options):
+        context = stream.context
+        self.stream, self.x = stream, x
+        self.plan = lr.segmented_plan(
+            op,
+            length=x.size,
+            segments=offsets.size - 1,
+            dtype=x.dtype,
+            offsets_dtype=offsets.dtype,
+            context=context,
+            **options,
+        )
+        self.memory = lr.Buffer.allocate(max(1, x.nbytes + offset), context)
+        self.source = self.memory.pointer + offset
+        lr.Buffer.from_pointer(self.source, x.nbytes, context=context).copy_from(x, stream=stream)
+        self.offsets = lr.Buffer.allocate(offsets.nbytes, context)
+        self.offsets.copy_from(offsets, stream=stream)
+        self.out = np.empty(offsets.size - 1, self.plan.result_dtype)
+        self.result = lr.Buffer.allocate(self.out.nbytes, context)
+        self.workspace = lr.Buffer.allocate(self.plan.workspace_bytes, context)
+        self.launch = self.plan.bind(stream, self.workspace)
+
+    def __call__(self):
+        self.launch(self.source, self.result.pointer, self.offsets.pointer)
+
+    def results(self):
+        self.result.copy_to(self.out, stream=self.stream)
+        self.stream.synchronize()
+        return self.out.copy()
+
+    def queue_is_empty(self):
+        """Tell whether the workspace is as it was before the first launch: state, tickets and flags zero."""
+        state = np.empty(16, np.uint8)
+        self.workspace.copy_to(state, stream=self.stream, size_bytes=16)
+        self.stream.synchronize()
+        return not state.any()
+
+    def close(self):
+        for each in (self.memory, self.offsets, self.result, self.workspace):
+            each.close()
+
+
+@pytest.fixture
+def bound(stream):
+    made = []
+
+    def make(*arguments, **options):
+        made.append(Bound(stream, *arguments, **options))
+        return made[-1]
+
+    yield make
+    stream.synchronize()
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("offset", [4, 8, 12])
+def test_any_alignment(bound, offset):
+    lengths = [3, 100, 0, 18 * LEAF + 5, 1, 1030]
+    x, offsets = values("float32", sum(lengths)), offsets_of(lengths)
+    case = bound(x, offsets, offset=offset)
+    case.launch.check(case.source, case.result.pointer, case.offsets.pointer)
+    case()
+    assert_same(case.results(), expected(x, offsets)[0])
+
+
+def test_replays_of_a_graph_meet_a_clean_workspace(bound, stream):
+    first = [17 * LEAF, 0, 20 * LEAF + 1, 5]
+    x = values("float32", sum(first))
+    case = bound(x, offsets_of(first))
+    with lr.Graph.capture(stream) as graph:
+        case()
+    orders = (first, first[::-1], [0, 0, 0, sum(first)], [1, 2, 3, 4], first)
+    with graph.instantiate() as executable:
+        for lengths in orders:
+            offsets = offsets_of(lengths)
+            case.offsets.copy_from(offsets, stream=stream)
+            executable.launch(stream)
+            assert_same(case.results(), expected(x, offsets)[0], str(lengths))
+            assert case.queue_is_empty()
+
+
+WRONG = {
+    "descending": [60_000, 20_000, 40_000, 0, 50_000],
+    "outside": [0, 2**62, -5, 70_000, 2**40],
+    "negative": [-(2**63), -1, 3, 60_000, 2**63 - 1],
+    "overlapping": [0, 60_000, 0, 60_000, 0],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_offsets_touch_nothing_outside(bound, name, machine):
+    """The simulator sees a byte too far; a GPU at least goes on, and the next launch is right."""
+    x = values("float32", 60_000)
+    offsets = np.array(WRONG[name], np.int64)
+    case = bound(x, offsets)
+    case()
+    case.results()
+    assert case.queue_is_empty()
+    right = np.array([0, 30_000, 30_001, 60_000, 60_000], np.int64)
+    case.offsets.copy_from(right, stream=case.stream)
+    case()
+    assert_same(case.results(), expected(x, right)[0])
+
+
+def test_workspace_too_small_or_misaligned(bound, stream):
+    case = bound(values("float32", 40_000), offsets_of([40_000]))
+    short = lr.Buffer.from_pointer(case.workspace.pointer, case.plan.workspace_bytes - 1, context=stream.context)
+    with pytest.raises(ValueError, match="this plan needs"):
+        case.plan.bind(stream, short)
+
+
+@pytest.mark.parametrize(
+    ("x", "offsets", "op", "error", "message"),
+    [
+        (np.zeros((2, 3), np.float32), [0, 1], "sum", ValueError, "x has shape"),
+        (np.zeros(3, np.float32), [[0, 1]], "sum", ValueError, "offsets has shape"),
+        (np.zeros(3, np.float32), [], "sum", ValueError, "one more than there are segments"),
+        (np.zeros(3, np.float32), np.array([0, 1], np.uint64), "sum", TypeError, "int32 or int64"),
+        (np.zeros(3, np.float32), [0, 1], "dot", lr.UnsupportedError, "takes two arrays"),
+        (np.zeros(3, np.complex64), [0, 1], "min", lr.UnsupportedError, "min of complex64"),
+    ],
+)
+def test_refusals(stream, x, offsets, op, error, message):
+    given = offsets if isinstance(offsets, np.ndarray) else np.array(offsets, np.int64)
+    with pytest.raises(error, match=message):
+        lr.segmented_reduce(x, given, op, stream=stream)

@@ -1,0 +1,279 @@
+"""Axes, strides, alignments, batches: whatever lies around a row, and however it lies, it has the tree's bits."""
+
+import functools
+
+import numpy as np
+import pytest
+from placed import Strided, assert_same, placed, reduced, span, values
+
+import lowlevel_reduce as lr
+
+SIZES = [1, 2, 3, 4, 5, 8, 31, 32, 33, 100, 127, 128, 129, 256, 1000, 1023, 1024, 1025, 4097, 40_000]
+FEW_SIZES = [1, 3, 33, 100, 1025, 4097]
+
+
+def check(array, stream, axis=None, op="sum", *, second=None, offset=0, **options):
+    """Reduce and compare with the tree; return the results.
+
+    Sums of float32 are made in float32: rounding a float64 sum would hide the order of the additions.
+    """
+    if array.dtype == np.float32 and op in ("sum", "dot"):
+        options = {"accumulate": "float32", **options}
+    meaning = {name: value for name, value in options.items() if name not in ("strategy", "result_dtype", "repeat")}
+    if second is not None:
+        meaning["second" if op == "dot" else "where"] = second
+    expected = lr.tree.reduce(array, op, axis=axis, **meaning)
+    actual = reduced(array, op, stream=stream, axis=axis, second=second, offset=offset, **options)
+    what = f"{op} of {array.shape} {array.dtype} strides {array.strides} axis {axis} offset {offset} {options}"
+    assert_same(actual, tuple(expected) if isinstance(expected, tuple) else expected, what)
+    return actual
+
+
+AXES = [None, 0, 1, 2, -1, -2, (0, 1), (1, 2), (0, 2), (2, 0), (), (0, 1, 2)]
+
+
+@pytest.mark.parametrize("axis", AXES, ids=str)
+def test_axes(stream, cut, axis):
+    for shape in cut([(3, 5, 7), (4, 1, 300), (2, 70, 40), (1, 1, 1), (30, 33, 129)], [(3, 5, 7), (4, 1, 300)]):
+        x = values("float32", shape)
+        check(x, stream, axis)
+        check(x, stream, axis, keepdims=True)
+
+
+def test_0d(stream):
+    for op in ("sum", "max", "argmin", "mean"):
+        check(values("float32", ()), stream, op=op)
+    check(values("float64", ()), stream, axis=())
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((0,), None), ((0, 3), 0), ((3, 0), 1), ((2, 0, 3), 1), ((2, 0, 3), (0, 1))]
+)
+def test_no_elements(stream, shape, axis):
+    x = np.zeros(shape, np.float32)
+    for op in ("sum", "prod", "mean", "any", "all", "count_nonzero", "logsumexp", "mean_var"):
+        check(x, stream, axis, op)
+    for op in ("min", "max", "minmax", "argmin", "argmax", "norm_inf"):
+        with pytest.raises(ValueError, match="no identity"):
+            lr.plan(op, shape=shape, dtype="float32", axis=axis, context=stream.context)
+        with pytest.raises(ValueError, match="no identity"):
+            lr.tree.reduce(x, op, axis=axis)
+    check(x, stream, axis, "min", initial=3)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((0, 3), 1), ((3, 0), 0), ((0, 0, 4), 2), ((5, 0), 0)])
+def test_no_rows(stream, shape, axis):
+    for op in ("sum", "min", "argmax", "mean_var"):
+        check(np.zeros(shape, np.float32), stream, axis, op)
+        result = lr.reduce(np.zeros(shape, np.float32), op, axis=axis, stream=stream)
+        assert (result.mean if op == "mean_var" else result).shape == np.sum(np.zeros(shape), axis=axis).shape
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8", "complex128"])
+def test_sizes_of_rows(stream, cut, dtype):
+    few = {"float32": FEW_SIZES, "uint8": [3, 1023]}.get(dtype, [3, 100])
+    for size in cut(SIZES, few):
+        rows = 37 if size < 10_000 else 5
+        check(values(dtype, (rows, size)), stream, 1)
+        check(values(dtype, (size, rows)), stream, 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float64"])
+def test_strides(stream, cut, dtype):
+    for size in cut([1, 5, 33, 129, 1025, 4097], [5, 1025]):
+        x = values(dtype, (6, size))
+        for axis in (0, 1, None):
+            check(x[:, ::-1], stream, axis)
+            check(x[::-1], stream, axis)
+            check(x.T, stream, axis)
+        check(np.repeat(x, 2, axis=1)[:, ::2], stream, 1)
+        check(np.concatenate([x, x], axis=1)[1::2, size // 2 : size // 2 + size], stream, 1)
+        check(np.broadcast_to(x[0], (4, size)), stream, 1)
+        check(np.broadcast_to(x[0], (4, size)), stream, 0)
+        check(np.broadcast_to(x[:, :1], (6, size)), stream, 1)
+
+
+def test_many_axes_that_cannot_be_joined(stream):
+    x = values("float32", (3, 2, 4, 2, 3, 2, 5))
+    check(x[::2, :, ::3, ::-1, ::2, :, ::2], stream, (0, 2, 4, 6))
+    check(x.transpose(6, 0, 5, 1, 4, 2, 3), stream, (1, 3))
+    check(x.transpose(6, 0, 5, 1, 4, 2, 3), stream)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "float16"])
+def test_every_byte_offset(stream, cut, dtype):
+    for offset in cut(range(16), [1, 4, 6, 15]):
+        if offset % np.dtype(dtype).itemsize:
+            continue  # elements are aligned to their size
+        for shape in cut([(5, 3), (7, 100), (3, 1025), (2, 40_000)], [(7, 100), (3, 1025)]):
+            check(values(dtype, shape), stream, 1, offset=offset)
+            check(values(dtype, shape), stream, 0, offset=offset)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("sum", "float32"), ("prod", "float64"), ("mean", "float16"), ("norm1", "int8")]
+)
+@pytest.mark.parametrize("size", [4, 100, 1000, 5000])
+def test_one_row_one_number(stream, cut, op, dtype, size):
+    if cut(False, size not in (100, 1000) or op == "norm1"):
+        pytest.skip("not simulated: another kernel for each size")
+    row = values(dtype, size)
+    narrow = functools.partial(reduced, accumulate="float32" if dtype == "float32" else None)
+    alone = narrow(row, op, stream=stream)
+    assert_same(alone, lr.tree.reduce(row, op, accumulate="float32" if dtype == "float32" else None))
+    for batch in cut([7, 100_000 if size < 1000 else 2000], [7, 200]):
+        many = np.empty((batch, size), row.dtype)
+        many[:] = values(dtype, (1, size), seed=1)
+        many[[0, batch // 2, -1]] = row
+        backwards = many[:, ::-1].copy()[:, ::-1]
+        for lies, axis in ((many, 1), (np.ascontiguousarray(many.T), 0), (backwards, 1)):
+            found = narrow(lies, op, stream=stream, axis=axis)
+            for place in (0, batch // 2, -1):
+                assert_same(found[place], alone, f"in a batch of {batch}, axis {axis}")
+    for offset in cut([2, 4, 8, 12], [8]):
+        if offset % row.itemsize == 0:
+            assert_same(narrow(row, op, stream=stream, offset=offset), alone, f"at byte {offset}")
+    assert_same(narrow(row[::-1].copy()[::-1], op, stream=stream), alone, "reversed by strides")
+
+
+STRATEGIES = [
+    ((40, 3), 1, ("short_rows", "rows", "batch")),
+    ((9, 1000), 1, ("short_rows", "rows", "batch")),
+    ((3, 30_000), 1, ("rows", "batch")),
+    ((500, 6), 0, ("columns",)),
+]
+
+
+@pytest.mark.parametrize(("shape", "axis", "names"), STRATEGIES, ids=str)
+def test_every_strategy_has_the_same_bits(stream, shape, axis, names):
+    x = values("float32", shape)
+    for strategy in (None, *names):
+        check(x, stream, axis, strategy=strategy, repeat=2)
+        if axis == 1:
+            check(np.repeat(x, 2, axis=1)[:, ::2], stream, axis, strategy=strategy)
+
+
+def test_a_row_shared_by_blocks_leaves_a_clean_workspace(stream, cut):
+    for shape, axis in cut([((2, 10**6), 1), ((10**6, 3), 0), ((50_000, 64), 0)], [((2, 60_000), 1), ((60_000, 2), 0)]):
+        x = values("float32", shape)
+        with lr.plan("sum", shape=shape, dtype="float32", axis=axis, context=stream.context) as plan:
+            assert plan.strategy.parts > 1
+            assert plan.workspace_bytes > 0
+        check(x, stream, axis, repeat=3)
+        check(x, stream, axis, "mean_var", repeat=2)
+
+
+class TestTwoArrays:
+    @pytest.mark.parametrize("shape", [(40,), (9, 100), (5, 1025), (3, 4, 33)], ids=str)
+    def test_dot(self, stream, shape):
+        x, y = values("float32", shape), values("float32", shape, seed=1)
+        for axis in (None, 0, -1):
+            check(x, stream, axis, "dot", second=y)
+        check(x, stream, -1, "dot", second=y[..., ::-1])
+        check(x, stream, -1, "dot", second=y[..., :1])
+
+    def test_masks_are_broadcast(self, stream):
+        x = values("float32", (9, 100))
+        for mask in (x > 0, x[0] > 0, x[:, :1] > 0, np.array(True), np.array(False)):
+            for op, axis in (("sum", 1), ("sum", 0), ("mean", 1)):
+                check(x, stream, axis, op, second=mask)
+        check(x, stream, 1, "max", second=x[0] > 0, initial=0)
+
+    def test_a_mask_of_rows_that_are_longer_than_a_leaf(self, stream):
+        x = values("float32", (3, 5000))
+        for op in ("sum", "count_nonzero"):
+            check(x, stream, 1, op, second=x[:1] > 0)
+            check(x, stream, None, op, second=x > 0)
+
+
+@pytest.mark.parametrize("op", ["minmax", "mean_var"])
+def test_two_results(stream, op):
+    for shape, axis in (((9, 100), 1), ((9, 100), 0), ((3, 5000), 1), ((40,), None)):
+        check(values("float32", shape), stream, axis, op)
+
+
+def test_results_of_a_public_function(stream):
+    x = values("float32", (6, 50))
+    result = lr.mean_var(x, axis=1, stream=stream)
+    assert type(result).__name__ == "mean_var"
+    for found, expected in zip(result, lr.tree.reduce(x, "mean_var", axis=1), strict=True):
+        assert_same(found.numpy(), expected)
+    out = lr.DeviceArray.empty((2, 6), "float32", stream)
+    assert lr.mean_var(x, axis=1, stream=stream, out=out) is out
+    assert_same(tuple(out.numpy()), tuple(lr.tree.reduce(x, "mean_var", axis=1)))
+    out = lr.DeviceArray.empty((6, 1), "float64", stream)
+    assert lr.sum(x, axis=1, keepdims=True, dtype="float64", out=out, stream=stream) is out
+    assert_same(out.numpy(), lr.tree.reduce(x, axis=1, keepdims=True, dtype="float64"))
+
+
+def test_initial(stream):
+    x = values("float32", (6, 50))
+    for op, initial in (("sum", 2.5), ("prod", -1), ("min", -np.inf), ("max", 3), ("max", np.nan)):
+        for axis in (0, 1, None):
+            check(x, stream, axis, op, initial=initial)
+    first, second = (float(lr.sum(x[0], initial=start, stream=stream)) for start in (1.0, 1000.0))
+    assert second - first == pytest.approx(999, abs=1e-3)  # one plan, each value its own
+
+
+def test_foreign_arrays_with_strides(stream, machine):
+    if machine == "simulated":
+        pytest.skip("cuda.core, which views foreign arrays, speaks to NVIDIA's driver, not to a simulated one")
+    x = values("float32", (40, 60))
+    base = lr.DeviceArray.from_numpy(x, stream)
+    for view in (x.T, x[::-1, ::2], x[3:30, 7:], np.broadcast_to(x[0], (5, 60)), x[5:6, ::-1]):
+        pointer = base.pointer + view.__array_interface__["data"][0] - x.__array_interface__["data"][0]
+        foreign = Strided(base, pointer, view.shape, view.strides, view.dtype)
+        for axis in (None, 0, 1):
+            assert_same(lr.sum(foreign, axis=axis, stream=stream).numpy(), lr.tree.reduce(view, axis=axis))
+        assert_same(lr.sum(foreign, axis=1, where=view > 0).numpy(), lr.tree.reduce(view, axis=1, where=view > 0))
+
+
+def test_where_an_array_is_placed(stream):
+    x = values("float32", (5, 6))[::-1, ::2]
+    low, high = span(x)
+    with placed(x, stream, offset=8) as first:
+        memory = lr.Buffer.from_pointer(first + low, high - low, context=stream.context)
+        host = np.empty(high - low, np.uint8)
+        memory.copy_to(host, stream=stream)
+        stream.synchronize()
+    assert host[-low : -low + 4].tobytes() == x[0, 0].tobytes()
+    assert host[:4].tobytes() == x[-1, 0].tobytes()
+
+
+WHOLE = ["block", "cluster", "tiles", "two_pass", "cooperative"]
+
+
+class TestLengthOnTheDevice:
+    """The length is read when the launch runs: 0, 1, ..., the plan's, and more than that, which counts as that."""
+
+    @pytest.mark.parametrize("strategy", WHOLE)
+    def test_whole(self, stream, cut, strategy):
+        n = cut(300_000, 20_000)
+        x = values("float32", n)
+        lengths = [n, 0, 1, 3, n // 2, 1025, 2**40, n - 1, 8 * 1024, n]
+        found = reduced(x, stream=stream, lengths=lengths, strategy=strategy, accumulate="float32")
+        for length, each in zip(lengths, found, strict=True):
+            assert_same(each, lr.tree.reduce(x[:length], accumulate="float32"), f"{strategy}, {length} of {n}")
+
+    @pytest.mark.parametrize(
+        ("shape", "axis", "strategy"),
+        [
+            ((7, 20), 1, "short_rows"),
+            ((7, 1000), 1, "rows"),
+            ((3, 30_000), 1, "rows"),
+            ((3, 30_000), 1, "batch"),
+            ((1000, 7), 0, "columns"),
+            ((60_000, 3), 0, "columns"),
+        ],
+        ids=str,
+    )
+    def test_rows(self, stream, shape, axis, strategy):
+        x = values("float32", shape)
+        n = shape[axis]
+        for op in ("sum", "mean"):
+            lengths = [n, 0, 1, 2, n // 2, n - 1, n + 1, 2**40, n]
+            exact = {"accumulate": "float32"}
+            found = reduced(x, op, stream=stream, lengths=lengths, axis=axis, strategy=strategy, **exact)
+            for length, each in zip(lengths, found, strict=True):
+                part = x[:length] if axis == 0 else x[:, :length]
+                assert_same(each, lr.tree.reduce(part, op, axis=axis, **exact), f"{strategy}, {length} of {n}")

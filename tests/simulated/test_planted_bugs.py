@@ -1,0 +1,184 @@
+"""Bugs planted in copies of the real kernels: a GPU would mostly get away with them; the simulated one must not.
+
+Each bug is one or two places of a copy of ``cuda_src``, and each must show as a fault, or as bits that are not the
+tree's. Which of the two is said with the bug, and the copy without the bug must pass.
+"""
+
+import shutil
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import lowlevel_reduce as lr
+from lowlevel_reduce.compiler import program, sources
+from lowlevel_reduce.simulator import machine
+
+STRONG_STORE = ("ptx.cuh", "st.relaxed.gpu.global.b128 [%0], v;", "st.global.b128 [%0], v;")
+STRONG_LOAD = ("ptx.cuh", "ld.relaxed.gpu.global.b128 v, [%4];", "ld.global.b128 v, [%4];")
+
+
+@dataclass(frozen=True)
+class Bug:
+    """Edits (file, old, new) of the sources, and the mapping whose kernel has the bug then.
+
+    `sound` are edits that the copy without the bug has too; `caught` is a pattern of the fault's reason, None for a
+    result that is not the tree's.
+    """
+
+    edits: tuple
+    mapping: dict
+    caught: str | None
+    sound: tuple = ()
+
+
+BUGS = {
+    "no barrier between the warps' partials and their fold": Bug(
+        edits=(
+            (
+                "block.cuh",
+                "if (lane == 0) slots[warp] = value;\n    __syncthreads();\n",
+                "if (lane == 0) slots[warp] = value;\n",
+            ),
+        ),
+        mapping={"strategy": "two_pass"},
+        caught="data race: |uninitialised bytes of shared memory",
+    ),
+    "one set of slots for folds that follow each other": Bug(
+        edits=(("block.cuh", "shared.slots[turn & 1u]", "shared.slots[0]"),),
+        mapping={"strategy": "block"},
+        caught="data race: ",
+    ),
+    "a partial published by a weak store": Bug(
+        edits=(STRONG_STORE,), mapping={"strategy": "tiles", "cluster": 1}, caught="data race: "
+    ),
+    # Partials in plain memory are right as long as the grid barrier releases them.
+    "a ticket that does not release": Bug(
+        edits=(("ptx.cuh", "atom.acq_rel.gpu.global.add.u32", "atom.relaxed.gpu.global.add.u32"),),
+        mapping={"strategy": "cooperative"},
+        caught="data race: reads what warp 0 of block .* wrote at PTX line",
+        sound=(STRONG_STORE, STRONG_LOAD),
+    ),
+    "a wait for the ticket that does not acquire": Bug(
+        edits=(
+            ("ptx.cuh", "ld.acquire.gpu.global.u32 %0, [%1];", "ld.relaxed.gpu.global.u32 %0, [%1];"),
+            ("grid.cuh", "    __syncthreads();\n    __threadfence();\n", "    __syncthreads();\n"),
+        ),
+        mapping={"strategy": "cooperative"},
+        caught="data race: reads what warp 0 of block .* wrote at PTX line",
+        sound=(STRONG_STORE, STRONG_LOAD),
+    ),
+    "each block stores to its own rank": Bug(
+        edits=(("cluster.cuh", "store_to_rank(&slots[rank], 0, value)", "store_to_rank(&slots[rank], rank, value)"),),
+        mapping={"strategy": "cluster", "cluster": 4},
+        caught="uninitialised bytes of shared memory",
+    ),
+    "a rank past the cluster": Bug(
+        edits=(
+            ("cluster.cuh", "store_to_rank(&slots[rank], 0, value)", "store_to_rank(&slots[rank], rank + 1, value)"),
+        ),
+        mapping={"strategy": "cluster", "cluster": 4},
+        caught="there is no block 4 in a cluster of 4",
+    ),
+    "two blocks at one place": Bug(
+        edits=(("cluster.cuh", "store_to_rank(&slots[rank], 0,", "store_to_rank(&slots[rank / 2], 0,"),),
+        mapping={"strategy": "cluster", "cluster": 4},
+        caught="data race: writes what warp 0 of block .* wrote at PTX line",
+    ),
+    "the last elements that make no whole vector": Bug(
+        edits=(
+            ("leaf.cuh", "uint32(min(rest, uint64(leaf_bytes)));", "uint32(min(rest, uint64(leaf_bytes))) & ~15u;"),
+        ),
+        mapping={"strategy": "tiles"},
+        caught=None,
+    ),
+    "the last partial": Bug(
+        edits=(("grid.cuh", "if (first + k * lanes < count) {\n", "if (first + k * lanes + 1 < count) {\n"),),
+        mapping={"strategy": "two_pass"},
+        caught=None,
+    ),
+    "rank 0 does not wait, and exits before the cluster is done": Bug(
+        edits=(
+            (
+                "cluster.cuh",
+                "        cluster_wait();\n        if (threadIdx.x < lanes)",
+                "        if (threadIdx.x < lanes)",
+            ),
+        ),
+        mapping={"strategy": "cluster", "cluster": 4},
+        caught="uninitialised bytes of shared memory|data race: |has exited",
+    ),
+    "no arrival after the store to rank 0": Bug(
+        edits=(
+            (
+                "cluster.cuh",
+                "    cluster_arrive();\n    if (rank == 0) {\n        cluster_wait();\n",
+                "    if (rank == 0) {\n",
+            ),
+        ),
+        mapping={"strategy": "cluster", "cluster": 4},
+        caught="uninitialised bytes of shared memory|data race: |has exited",
+    ),
+    "an arrival that releases nothing": Bug(
+        edits=(("cluster.cuh", "    cluster_arrive();\n", "    cluster_arrive_relaxed();\n"),),
+        mapping={"strategy": "cluster", "cluster": 4},
+        caught="data race: reads what warp 0 of block",
+    ),
+    "nobody waits for rank 0 to have started": Bug(
+        edits=(("cluster.cuh", "    cluster_wait();  // every block of the cluster has started\n", ""),),
+        mapping={"strategy": "cluster", "cluster": 4},
+        caught="arrives again at the barrier of its cluster|has exited|data race: ",
+    ),
+}
+
+
+@pytest.fixture
+def edited(tmp_path, monkeypatch):
+    """Compile from a copy of the sources with some places replaced."""
+
+    def edit(edits):
+        copy = tmp_path / "cuda_src"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(sources.source_root(), copy)
+        for name, old, new in edits:
+            text = (copy / name).read_text(encoding="utf-8")
+            assert text.count(old) == 1, f"{name} has {old!r} {text.count(old)} times, not once"
+            (copy / name).write_text(text.replace(old, new), encoding="utf-8")
+        tree = sources.SourceTree(copy)
+        monkeypatch.setattr(program, "source_tree", lambda: tree)
+
+    return edit
+
+
+X = np.random.default_rng(5).standard_normal(150_003).astype(np.float32)
+
+
+def total(mapping):
+    """Sum with a plan of this mapping, on a GPU of its own: a driver keeps what it has loaded."""
+    with (
+        lr.simulator.use("H200"),
+        lr.Context.primary(lr.Device(0)) as context,
+        context.pushed(),
+        lr.Stream.create(context) as stream,
+        lr.plan("sum", shape=X.shape, dtype=X.dtype, context=context, **mapping) as plan,
+    ):
+        source, result = lr.DeviceArray.from_numpy(X, stream), lr.DeviceArray.empty((), plan.result_dtype, stream)
+        launch = plan.bind(stream)
+        launch(source.pointer, result.pointer)
+        value = result.numpy()
+        launch.close()
+        return value.tobytes()
+
+
+@pytest.mark.parametrize("bug", BUGS.values(), ids=BUGS)
+def test_planted_bug(edited, bug):
+    expected = lr.tree.reduce(X).tobytes()
+    edited(bug.sound)
+    assert total(bug.mapping) == expected, "the copy without the bug is wrong"
+    edited(bug.sound + bug.edits)
+    if bug.caught is None:
+        assert total(bug.mapping) != expected
+        return
+    with pytest.raises(machine.KernelFault, match=bug.caught) as caught:
+        total(bug.mapping)
+    assert "PTX line" in str(caught.value)

@@ -1,0 +1,196 @@
+"""Bound launches and threads: a call during a call is refused, and what a call uses is not closed under it."""
+
+import ctypes
+import struct
+import sys
+import threading
+import time
+
+import pytest
+from fake_driver import OK, FakeDriver
+
+from lowlevel_reduce.bound import BoundReduction, DirectReduction, Extents
+from lowlevel_reduce.driver import BoundKernel, Buffer, Context, LaunchConfig, Library, Stream, binding
+from lowlevel_reduce.errors import ReduceError
+
+EXTENTS = Extents(low=0, high=4000, result_bytes=4, result_alignment=4)
+
+
+class SlowDriver(FakeDriver):
+    """A driver whose launches wait until they may go on, and read their arguments only then."""
+
+    def __init__(self):
+        super().__init__()
+        self.entered, self.go_on = threading.Event(), threading.Event()
+        self.go_on.set()
+
+    def cuLaunchKernelEx(self, config, function, pointers, extra):  # noqa: N802
+        self.entered.set()
+        time.sleep(0)  # other threads run
+        assert self.go_on.wait(20)
+        table = (ctypes.c_void_p * 2).from_address(pointers)
+        words = [struct.unpack_from("<Q", bytes((ctypes.c_uint8 * 8).from_address(one)))[0] for one in table]
+        self.launches.append(tuple(words))
+        return (OK,)
+
+
+@pytest.fixture
+def fake():
+    driver = SlowDriver()
+    binding.register("slow", lambda: driver)
+    with binding.use("slow"):
+        yield driver
+
+
+@pytest.fixture
+def parts(fake):
+    with Context.create(0) as context, Stream.create(context) as stream, Library.load(b"\x7fELF") as library:
+        yield library.kernel("probe"), stream, Buffer.allocate(256, context)
+
+
+def kernel_of(parts):
+    return BoundKernel(parts[0], LaunchConfig(1, 32), parts[1], "QQQ")
+
+
+def make(kind, parts):
+    if kind == "kernel":
+        bound = kernel_of(parts)
+        return lambda source, result: bound(source, result, 0), bound
+    kinds = {"direct": (DirectReduction, 1), "one": (BoundReduction, 1), "two": (BoundReduction, 2)}
+    kind, count = kinds[kind]
+    bound = kind([kernel_of(parts) for _ in range(count)], parts[1], parts[2], EXTENTS)
+    return bound, bound
+
+
+KINDS = ["kernel", "direct", "one", "two"]
+
+
+@pytest.fixture
+def held(fake):
+    """Run a call on another thread, and hold it inside of the driver for the length of a block."""
+    import contextlib
+
+    @contextlib.contextmanager
+    def held(call):
+        fake.entered.clear()
+        fake.go_on.clear()
+        thread = threading.Thread(target=call, args=(0xA000, 0xB000))
+        thread.start()
+        try:
+            assert fake.entered.wait(20)
+            yield
+        finally:
+            fake.go_on.set()
+            thread.join()
+
+    return held
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_call_during_a_call_is_refused(fake, parts, held, kind):
+    call, _ = make(kind, parts)
+    with held(call), pytest.raises(ReduceError, match="in use: another thread is in a call"):
+        call(0xC000, 0xD000)
+    assert set(fake.launches) == {(0xA000, 0xB000)}, "the refused one touched no argument"
+    call(0xC000, 0xD000)
+    assert fake.launches[-1] == (0xC000, 0xD000)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_call_uses_is_not_closed_under_it(fake, parts, held, kind):
+    call, bound = make(kind, parts)
+    stream, context = parts[1], parts[1].context
+    with held(call):
+        for handle in (stream, context, parts[0].library):
+            with pytest.raises(ReduceError, match="cannot be closed: another thread is in a launch"):
+                handle.close()
+            assert not handle.is_closed
+        if kind != "kernel":
+            with pytest.raises(ReduceError, match="cannot be closed"):
+                bound.close()
+            assert not parts[2].is_closed
+    assert stream.handle in fake.living("stream")
+    call(0xC000, 0xD000)
+    assert fake.launches[-1] == (0xC000, 0xD000)
+    stream.close()
+    assert not fake.living("stream")
+    with pytest.raises(ValueError, match="stream is closed"):
+        call(0xC000, 0xD000)
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_a_closed_bound_launch_says_so(fake, parts, kind):
+    call, bound = make(kind, parts)
+    bound.close()
+    bound.close()
+    assert parts[2].is_closed
+    with pytest.raises(ValueError, match="the bound launch is closed"):
+        call(0xA000, 0xB000)
+    assert not fake.launches
+
+
+def test_a_refused_close_of_two_kernels_leaves_both(fake, parts, held):
+    kernels = [kernel_of(parts), kernel_of(parts)]
+    bound = BoundReduction(kernels, parts[1], parts[2], EXTENTS)
+    with held(lambda source, result: kernels[1](source, result, 0)), pytest.raises(ReduceError):
+        bound.close()
+    bound(0xA000, 0xB000)
+    assert len(fake.launches) == 3
+
+
+def test_a_refused_close_of_a_stream_leaves_all_that_use_it(fake, parts, held):
+    kernels = [kernel_of(parts) for _ in range(16)]
+    with held(lambda source, result: kernels[7](source, result, 0)), pytest.raises(ReduceError):
+        parts[1].close()
+    for kernel in kernels:
+        kernel(0xA000, 0xB000, 0)
+    assert len(fake.launches) == 17
+
+
+def test_a_handle_that_is_closed_takes_no_user(parts):
+    parts[1].close()
+    with pytest.raises(ValueError, match="stream is closed"):
+        kernel_of(parts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unguarded_threads_never_mix_their_arguments(fake, parts, kind):
+    call, _ = make(kind, parts)
+    wrong, refused, done = [], [], []
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def work(base):
+        for i in range(200):
+            try:
+                call(base + i, base + i + 1)
+                done.append(i)
+            except ReduceError:
+                refused.append(i)
+            except BaseException as error:  # noqa: BLE001 - looked at below
+                wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(base,)) for base in (1000, 100_000, 10_000_000)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong
+    assert refused, "at least one call met another"
+    assert len(fake.launches) == len(done) * (2 if kind == "two" else 1)
+    assert all(result == source + 1 for source, result in fake.launches)
+
+
+def test_pack_is_what_a_call_passes(parts):
+    bound = BoundKernel(parts[0], LaunchConfig(1, 32), parts[1], "QI", constants=(7,))
+    table = (ctypes.c_void_p * 2).from_address(bound.pack(0xA000))
+    assert ctypes.c_uint64.from_address(table[0]).value == 0xA000
+    assert ctypes.c_uint32.from_address(table[1]).value == 7
+    with pytest.raises(struct.error):
+        bound.pack(1, 2)
+    parts[1].close()
+    with pytest.raises(ValueError, match="stream is closed"):
+        bound.pack(1)

@@ -1,0 +1,171 @@
+"""Fill the tables of docs/ladder.md from the ladder's records, or check that they are what the records say.
+
+python -m benchmarks.ladder_doc [--check]
+
+Tables stand between ``<!-- times RUN [RUNG ...] -->`` or ``<!-- counters RUNG ... -->`` and ``<!-- end -->``. Times are
+those of ``benchmarks/results/*-ladder-RUN.json``, the last by name, as `benchmarks.ladder` writes them; counters those
+of ``benchmarks/ladder_counters.json``, which is what this prints, without a GPU::
+
+    python -m lowlevel_reduce ladder --device simulator --system all --n 65539 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import FileError
+from lowlevel_reduce.ladder.registry import RUNGS
+
+__all__ = ["filled", "main"]
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "ladder.md"
+RESULTS = ROOT / "benchmarks" / "results"
+COUNTERS = ROOT / "benchmarks" / "ladder_counters.json"
+NOT_MEASURED = "Not measured yet."
+
+_TABLE = re.compile(r"(<!-- (times|counters) ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+Entry = Mapping[str, Any]
+
+
+def filled(text: str, results: Path, counters: Path) -> str:
+    """Return the page with every table as the files say.
+
+    Parameters
+    ----------
+    text : str
+        The page.
+    results : Path
+        The directory of the measured records.
+    counters : Path
+        The file of the simulator's records.
+
+    Raises
+    ------
+    FileError
+        If a file is malformed, or a table asks for a rung that its file lacks.
+    """
+
+    def table(match: re.Match[str]) -> str:
+        kind, words = match[2], match[3].split()
+        made = _times(words[0], words[1:], results) if kind == "times" else _counters(words, counters)
+        return f"{match[1]}\n{made}\n\n{match[5]}"
+
+    return _TABLE.sub(table, text)
+
+
+def _records(file: Path) -> tuple[list[Entry], Entry]:
+    """Return a file's records and what they were measured under."""
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        records = document if isinstance(document, list) else document["records"]
+        conditions = {} if isinstance(document, list) else document["conditions"]
+        if not all("rung" in record and "microseconds" in record for record in records):
+            raise FileError(f"{file.name}: a record has no rung or no time")
+    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise FileError(f"{file.name} holds no records of the ladder: {error!r}") from error
+    return records, conditions
+
+
+def _chosen(records: Sequence[Entry], names: Sequence[str], file: Path) -> list[Entry]:
+    by_name = {record["rung"]: record for record in records}
+    if lacking := [name for name in names if name not in by_name]:
+        raise FileError(f"{file.name} has no rung {', '.join(lacking)}")
+    return [by_name[name] for name in names] if names else list(records)
+
+
+def _times(run: str, names: Sequence[str], results: Path) -> str:
+    files = sorted(results.glob(f"*-ladder-{run}.json"))
+    if not files:
+        return NOT_MEASURED
+    records, conditions = _records(files[-1])
+    first = next((record["microseconds"] for record in records if record["microseconds"]), None)
+    lines = [
+        "| rung | µs | GB/s | % of the peak | the source's % | × the first rung | relative error |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for record in _chosen(records, names, files[-1]):
+        us = record["microseconds"]
+        rung = RUNGS.get(record["rung"])
+        published = dict(rung.published or {}) if rung is not None else {}
+        cells = [
+            f"`{record['rung']}`",
+            _shown(us, "{:,.2f}"),
+            _shown(record["gb_per_s"], "{:,.1f}"),
+            _shown(record["percent_of_peak"], "{:.1f}"),
+            _shown(published.get("percent"), "{:g}"),
+            "-" if us is None or first is None else f"{first / us:,.1f}",
+            _verdict(record),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    n, dtype = records[0]["n"], records[0]["dtype"]
+    where = f"N = {n:,} {dtype}, {conditions.get('device', 'a GPU')}, commit {conditions.get('commit')}"
+    return "\n".join([*lines, "", f"{where}: `{files[-1].name}`."])
+
+
+def _verdict(record: Entry) -> str:
+    if not record["correct"]:
+        return "wrong on purpose" if not record["expected_correct"] else "WRONG"
+    return _shown(record["relative_error"], "{:.1e}")
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+_COLUMNS: Mapping[str, Callable[[Entry], float]] = {
+    "instructions": lambda c: c["instructions"],
+    "divergent branches": lambda c: c["divergent_branches"],
+    "load requests": lambda c: c["global_loads"],
+    "sectors": lambda c: c["global_load_sectors"],
+    "a request": lambda c: c["global_load_sectors"] / max(c["global_loads"], 1),
+    "shared wavefronts": lambda c: c["shared_wavefronts"],
+    "bank conflicts": lambda c: c["bank_conflicts"],
+    "barriers": lambda c: c["barriers"],
+    "atomics": lambda c: c["atomics"],
+}
+
+
+def _counters(names: Sequence[str], file: Path) -> str:
+    records, _ = _records(file)
+    lines = ["| rung | " + " | ".join(_COLUMNS) + " |", "| --- |" + " ---: |" * len(_COLUMNS)]
+    for record in _chosen(records, names, file):
+        if not record["counters"]:
+            raise FileError(f"{file.name}: {record['rung']} has no counters")
+        cells = [read(record["counters"]) for read in _COLUMNS.values()]
+        texts = [f"{value:,}" if isinstance(value, int) else f"{value:.1f}" for value in cells]
+        lines.append(f"| `{record['rung']}` | " + " | ".join(texts) + " |")
+    return "\n".join([*lines, "", f"N = {records[0]['n']:,}, simulated H200, all passes together."])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Fill or check; 1 if the page differs from the files, 2 if a file is malformed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if something would be changed")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    arguments = parser.parse_args(argv)
+    text = arguments.page.read_text(encoding="utf-8")
+    try:
+        wanted = filled(text, arguments.results, COUNTERS)
+    except FileError as error:
+        print(f"benchmarks.ladder_doc: {error}", file=sys.stderr)
+        return 2
+    if wanted == text:
+        return 0
+    if arguments.check:
+        print(f"{arguments.page} is not what the records say: run python -m benchmarks.ladder_doc", file=sys.stderr)
+        return 1
+    arguments.page.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

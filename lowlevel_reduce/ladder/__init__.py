@@ -1,0 +1,25 @@
+"""The ladder: how a reduction climbs from one atomic an element to the memory roof; one file a rung, one runner.
+
+>>> from lowlevel_reduce.ladder import RUNGS, iterate
+>>> for record in iterate([RUNGS["v0_atomic"], RUNGS["v6_block_atomic"]], n=1 << 24, context=context):
+...     print(record.rung, record.gb_per_s)
+
+The kernels lie in ``cuda_src/ladder`` and are read one at a time: each file is complete in itself.
+"""
+
+from lowlevel_reduce.ladder.record import Record
+from lowlevel_reduce.ladder.registry import RUNGS, Rung, rung_before
+from lowlevel_reduce.ladder.runner import iterate, run
+from lowlevel_reduce.ladder.study import KernelFacts, rung_resources, source_diff
+
+__all__ = [
+    "RUNGS",
+    "KernelFacts",
+    "Record",
+    "Rung",
+    "iterate",
+    "run",
+    "rung_before",
+    "rung_resources",
+    "source_diff",
+]

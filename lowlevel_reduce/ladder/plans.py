@@ -1,0 +1,323 @@
+"""Launch plans: how the grids, blocks, passes and memory of a rung follow from the number of elements. Pure."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = [
+    "WORKSPACE_HEADER_BYTES",
+    "Atomic",
+    "Axis",
+    "Clear",
+    "Cooperative",
+    "Passes",
+    "Plan",
+    "Pointer",
+    "Problem",
+    "Production",
+    "Shape",
+    "Step",
+    "Transpose",
+    "TwoKernels",
+]
+
+WORKSPACE_HEADER_BYTES = 256
+"""What lies before the partials of a cooperative rung: its counter, in a line of its own."""
+
+_TILE = 32
+_WARP = 32
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """An argument that is an address: which memory, and how far into it."""
+
+    place: Literal["input", "result", "workspace"]
+    offset_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One launch: a kernel by its entry's name, its grid in blocks, and its arguments, the input's address first."""
+
+    entry: str
+    grid: tuple[int, ...]
+    block: int
+    arguments: tuple[Pointer | int, ...]
+    signature: str = "QQQ"
+    cluster: int = 1
+    cooperative: bool = False
+
+
+@dataclass(frozen=True)
+class Clear:
+    """What is set to one byte before the first step of every run."""
+
+    place: Literal["result", "workspace"]
+    byte: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a plan is asked for.
+
+    Attributes
+    ----------
+    n : int
+        Elements that the caller has.
+    block : int
+        Threads of a block: a power of two, 32 to 1024.
+    entries : tuple of str
+        Names of the kernels, in launch order.
+    resident_blocks : int
+        Blocks that the device holds at once; for a cooperative grid.
+    """
+
+    n: int
+    block: int
+    entries: tuple[str, ...]
+    resident_blocks: int = 1
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a rung runs on a problem.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+        The launches, in order. None: the library's own plan launches.
+    shape : tuple of int
+        The input as an array: ``(n,)``, or a matrix, which may take fewer elements than there are.
+    results : int
+        Elements of the result.
+    workspace_bytes : int
+        Device memory besides input and result.
+    clear : Clear, optional
+        What has to be set before each run.
+    scale : float
+        What the result is multiplied with by the reader.
+    chain : int
+        Additions that a thread makes one after the other, at most.
+    levels : int
+        Additions between an element and the result, at most.
+    """
+
+    steps: tuple[Step, ...]
+    shape: tuple[int, ...]
+    results: int = 1
+    workspace_bytes: int = 0
+    clear: Clear | None = None
+    scale: float = 1.0
+    chain: int = 1
+    levels: int = field(default=64)
+
+    @property
+    def elements(self) -> int:
+        """Elements of the input that take part."""
+        return math.prod(self.shape)
+
+
+class Plan(ABC):
+    """One kind of launch plan."""
+
+    @abstractmethod
+    def shape(self, problem: Problem) -> Shape:
+        """Return how `problem` runs."""
+
+
+@dataclass(frozen=True)
+class Atomic(Plan):
+    """One launch, whose threads, warps, blocks or clusters add into one value by atomics.
+
+    Attributes
+    ----------
+    per_thread : int
+        Elements that a thread takes, in a grid that covers the input once.
+    max_blocks : int, optional
+        A limit, for kernels that stride over the input.
+    cluster : int
+        Blocks of a cluster.
+    initial : int
+        The byte that the result is set to before.
+    """
+
+    per_thread: int = 1
+    max_blocks: int | None = None
+    cluster: int = 1
+    initial: int = 0
+
+    def shape(self, problem: Problem) -> Shape:
+        """Return the launch; its grid is whole clusters."""
+        blocks = _blocks(problem.n, problem.block * self.per_thread, self.max_blocks)
+        blocks = _round_up(blocks, self.cluster)
+        step = Step(
+            problem.entries[0],
+            (blocks,),
+            problem.block,
+            (Pointer("input"), Pointer("result"), problem.n),
+            cluster=self.cluster,
+        )
+        return Shape((step,), (problem.n,), clear=Clear("result", self.initial))
+
+
+@dataclass(frozen=True)
+class Passes(Plan):
+    """One kernel, launched on its own partials until one value is left; two buffers take turns.
+
+    Attributes
+    ----------
+    per_thread : int
+        Elements that a thread takes.
+    max_blocks : int, optional
+        A limit of the grid, for kernels that stride over the input.
+    partial_bytes : int
+        Bytes of a partial; partials are of the input's type.
+    mean : bool
+        The kernel halves as it adds: the result is to be multiplied with the threads of each pass, and a small last
+        pass takes a small block, for less to be multiplied.
+    """
+
+    per_thread: int = 1
+    max_blocks: int | None = None
+    partial_bytes: int = 4
+    mean: bool = False
+
+    def shape(self, problem: Problem) -> Shape:
+        """Return the passes: the first reads the input, the last writes the result."""
+        grids: list[int] = []
+        blocks: list[int] = []
+        counts = [problem.n]
+        while not grids or grids[-1] > 1:
+            block = min(problem.block, _power_of_two(counts[-1])) if self.mean else problem.block
+            blocks.append(block)
+            grids.append(_blocks(counts[-1], block * self.per_thread, self.max_blocks))
+            counts.append(grids[-1])
+        first_bytes = _round_up(grids[0] * self.partial_bytes, 256) if len(grids) > 1 else 0
+        second_bytes = grids[1] * self.partial_bytes if len(grids) > 2 else 0
+        buffers = [Pointer("workspace", first_bytes * (i % 2)) for i in range(len(grids) - 1)]
+        places = [Pointer("input"), *buffers, Pointer("result")]
+        steps = tuple(
+            Step(problem.entries[0], (grid,), block, (places[i], places[i + 1], counts[i]))
+            for i, (grid, block) in enumerate(zip(grids, blocks, strict=True))
+        )
+        chain = max(-(-count // (grid * block)) for count, grid, block in zip(counts, grids, blocks, strict=False))
+        return Shape(
+            steps,
+            (problem.n,),
+            workspace_bytes=first_bytes + second_bytes,
+            scale=float(math.prod(blocks)) if self.mean else 1.0,
+            chain=chain,
+            levels=sum(chain + int(math.log2(block)) for block in blocks),
+        )
+
+
+@dataclass(frozen=True)
+class TwoKernels(Plan):
+    """A grid of limited size that leaves partials, and a second kernel of one block.
+
+    Attributes
+    ----------
+    max_blocks : int
+        The limit of the first grid.
+    partial_bytes : int
+        Bytes of a partial.
+    adapted : bool
+        The block follows from the number of elements, whatever the caller asks: 64 threads below 16 Ki elements, 256
+        below 4 Mi, 1024 above.
+    """
+
+    max_blocks: int = 1024
+    partial_bytes: int = 4
+    adapted: bool = False
+
+    def shape(self, problem: Problem) -> Shape:
+        """Return both launches."""
+        block = _adapted_block(problem.n) if self.adapted else problem.block
+        blocks = _blocks(problem.n, block, self.max_blocks)
+        first, second = problem.entries
+        partials = Pointer("workspace")
+        steps = (
+            Step(first, (blocks,), block, (Pointer("input"), partials, problem.n)),
+            Step(second, (1,), block, (partials, Pointer("result"), blocks)),
+        )
+        return Shape(steps, (problem.n,), workspace_bytes=blocks * self.partial_bytes)
+
+
+@dataclass(frozen=True)
+class Cooperative(Plan):
+    """One cooperative launch: no more blocks than are resident at once, which stride over the input."""
+
+    def shape(self, problem: Problem) -> Shape:
+        """Return the launch; the workspace holds a counter and a partial a block."""
+        blocks = min(_blocks(problem.n, problem.block, None), max(problem.resident_blocks, 1))
+        arguments = (Pointer("input"), Pointer("result"), problem.n, Pointer("workspace"))
+        step = Step(problem.entries[0], (blocks,), problem.block, arguments, "QQQQ", cooperative=True)
+        size = WORKSPACE_HEADER_BYTES + 4 * blocks
+        return Shape((step,), (problem.n,), workspace_bytes=size, clear=Clear("workspace", 0))
+
+
+@dataclass(frozen=True)
+class Axis(Plan):
+    """Sums along one axis of the squarest matrix that `n` elements fill; fewer than its row count may be left over.
+
+    Attributes
+    ----------
+    inner : bool
+        Along the last axis, a block a row; else along the first, a block for 32 columns.
+    """
+
+    inner: bool
+
+    def shape(self, problem: Problem) -> Shape:
+        """Return the launch."""
+        rows = math.isqrt(problem.n)
+        columns = problem.n // rows if rows else 0
+        results = rows if self.inner else columns
+        blocks = max(1, rows if self.inner else -(-columns // _WARP))
+        arguments = (Pointer("input"), Pointer("result"), rows, columns)
+        steps = (Step(problem.entries[0], (blocks,), problem.block, arguments, "QQII"),) if results else ()
+        return Shape(steps, (rows, columns), results=results)
+
+
+@dataclass(frozen=True)
+class Transpose(Plan):
+    """The transpose of the largest square matrix that `n` elements fill, in tiles of 32 x 32."""
+
+    def shape(self, problem: Problem) -> Shape:
+        """Return the launch: a block a tile."""
+        side = math.isqrt(problem.n)
+        tiles = -(-side // _TILE)
+        arguments = (Pointer("input"), Pointer("result"), side)
+        steps = (Step(problem.entries[0], (tiles, tiles), problem.block, arguments),) if side else ()
+        return Shape(steps, (side, side), results=side * side)
+
+
+@dataclass(frozen=True)
+class Production(Plan):
+    """The library's own plan, `lowlevel_reduce.plan`, which knows its launches itself."""
+
+    def shape(self, problem: Problem) -> Shape:
+        """Return a shape without steps."""
+        return Shape((), (problem.n,))
+
+
+def _blocks(n: int, per_block: int, limit: int | None) -> int:
+    """Return the blocks for `n` elements: one at least, for an empty input has a result too."""
+    blocks = max(1, -(-n // per_block))
+    return blocks if limit is None else min(blocks, limit)
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+def _power_of_two(n: int) -> int:
+    return max(_WARP, 1 << max(n - 1, 0).bit_length())
+
+
+def _adapted_block(n: int) -> int:
+    return 64 if n < 1 << 14 else 256 if n < 1 << 22 else 1024

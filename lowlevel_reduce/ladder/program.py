@@ -1,0 +1,22 @@
+"""A rung's source as a program: its constants, and an include of its file."""
+
+from __future__ import annotations
+
+from lowlevel_reduce.kernels import KernelSource
+from lowlevel_reduce.ladder.registry import Rung
+
+__all__ = ["kernel_source", "stub"]
+
+
+def stub(rung: Rung, dtype: str, block: int) -> str:
+    """Return what is compiled: macros for the rung's constants, the block and the element type, and the file."""
+    macros = [("BLOCK", str(block)), *((name, str(value)) for name, value in rung.constants)]
+    if dtype == "float16" and len(rung.dtypes) > 1:
+        macros.append(("HALF", ""))
+    lines = [f"#define {name} {value}".rstrip() for name, value in macros]
+    return "\n".join((*lines, f'#include "{rung.file}"', ""))
+
+
+def kernel_source(rung: Rung, entry: str, dtype: str, block: int) -> KernelSource:
+    """Return one kernel of a rung for `loading.load_kernel`, which tells kernels apart by their text."""
+    return KernelSource(entry, f"// {entry}\n{stub(rung, dtype, block)}")

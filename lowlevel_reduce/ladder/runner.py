@@ -1,0 +1,205 @@
+"""The one runner: rungs over generated elements, checked against float64 and, on a real device, timed."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from lowlevel_reduce.driver import Buffer, Context, Stream, binding
+from lowlevel_reduce.errors import ReduceError, UnsupportedError
+from lowlevel_reduce.ladder.data import Values, elements, judge
+from lowlevel_reduce.ladder.launches import ReadyRung
+from lowlevel_reduce.ladder.record import Record
+from lowlevel_reduce.ladder.registry import BLOCKS, Rung, as_switched
+from lowlevel_reduce.ladder.timing import copies, device_us
+
+__all__ = ["iterate", "run"]
+
+
+def run(
+    rungs: Sequence[Rung], *, n: int, dtype: str = "float32", block: int = 256, repeat: int = 5, context: Context,
+    stream: Stream | None = None, timed: bool | None = None,
+) -> list[Record]:  # fmt: skip
+    """Run rungs and return their records: `iterate`, whose parameters these are, to its end."""
+    options: dict[str, Any] = {"block": block, "repeat": repeat, "context": context, "stream": stream, "timed": timed}
+    return list(iterate(rungs, n=n, dtype=dtype, **options))
+
+
+def iterate(
+    rungs: Sequence[Rung], *, n: int, dtype: str = "float32", block: int = 256, repeat: int = 5, context: Context,
+    stream: Stream | None = None, timed: bool | None = None,
+) -> Iterator[Record]:  # fmt: skip
+    """Run rungs one by one, yielding each one's record when it is there.
+
+    Parameters
+    ----------
+    rungs : sequence of Rung
+        What to run, in this order.
+    n : int
+        Elements; `ladder.data` says which. A rung over a matrix takes the largest one that they fill.
+    dtype : {"float32", "float16"}
+        Type of the elements. Rungs whose subject is float16 run with that whatever is asked; the record says which.
+    block : int
+        Threads of a block: a power of two, 32 to 1024. Tuned rungs keep their own.
+    repeat : int
+        Replays of which the time is the median.
+    context : Context
+        Where; it is current while a rung runs, and what was current before is current when a record is yielded.
+    stream : Stream, optional
+        Of that context, not a default one; by default one of its own. The host waits for every rung.
+    timed : bool, optional
+        Whether to time; by default yes, save on a simulated device, which tells no time and counts instead.
+
+    Yields
+    ------
+    Record
+        A simulated kernel that faults although the rung is meant to be right raises; that of one that is wrong on
+        purpose gives a record without a value, with the fault in it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a parameter makes no sense, or a rung does not take the type; now, before anything runs.
+    UnsupportedError
+        If the device lacks what a rung needs (``Rung.lacking`` tells), or time is asked of a simulated one; also now.
+    CompileError, NoCompilerError, CacheError, CudaError
+        From below, as the rungs run.
+    """
+    simulated = binding.selected().image == "ptx"
+    chosen = [as_switched(rung) for rung in rungs]
+    _check(chosen, n, dtype, block, repeat, context)
+    if timed and simulated:
+        raise UnsupportedError("a simulated device tells no time")
+    return _records(chosen, n, dtype, block, 0 if simulated or timed is False else repeat, context, stream)
+
+
+def _check(rungs: Sequence[Rung], n: int, dtype: str, block: int, repeat: int, context: Context) -> None:
+    if operator.index(n) < 0:
+        raise ValueError(f"n is a number of elements, not {n}")
+    if block not in BLOCKS:
+        raise ValueError(f"a block has {', '.join(map(str, BLOCKS))} threads, not {block}")
+    if operator.index(repeat) < 1:
+        raise ValueError(f"repeat is 1 or more, not {repeat}")
+    if dtype not in ("float32", "float16"):
+        raise ValueError(f"the ladder's elements are float32 or float16, not {dtype}")
+    for rung in rungs:
+        rung.dtype(dtype)
+        lacking = rung.lacking(context.device)
+        if lacking is not None:
+            raise UnsupportedError(f"rung {rung.id} cannot run: {lacking}")
+
+
+def _records(
+    rungs: Sequence[Rung], n: int, dtype: str, block: int, repeat: int, context: Context, stream: Stream | None
+) -> Iterator[Record]:
+    inputs: _Inputs | None = None
+    own = Stream.create(context) if stream is None else None
+    used = own if own is not None else Stream.of(stream)
+    try:
+        for rung in rungs:
+            wanted = (rung.dtype(dtype), "max" if rung.operation == "max" else "sum")
+            if inputs is None or inputs.kind != wanted:
+                if inputs is not None:
+                    inputs.close()
+                inputs = _Inputs(n, wanted, rotated=repeat > 0, context=context)
+            with context.pushed():
+                record = _record(rung, inputs, rung.block or block, repeat, used)
+            yield record
+    finally:
+        if inputs is not None:
+            inputs.close()
+        if own is not None:
+            own.close()
+
+
+class _Inputs:
+    """The elements on host and device; copies of them to rotate among, if times are wanted."""
+
+    def __init__(self, n: int, kind: tuple[str, str], *, rotated: bool, context: Context) -> None:
+        self.kind = kind
+        self.host = elements(n, *kind)
+        number = copies(self.host.nbytes, context.device) if rotated else 1
+        self._buffers = [Buffer.allocate(self.host.nbytes, context) for _ in range(number)]
+        for buffer in self._buffers:
+            buffer.copy_from(self.host)
+
+    def pointer(self, turn: int) -> int:
+        """Return the address that the run number `turn` reads."""
+        return self._buffers[turn % len(self._buffers)].pointer
+
+    def close(self) -> None:
+        """Free the memory."""
+        for buffer in self._buffers:
+            buffer.close()
+
+
+def _record(rung: Rung, inputs: _Inputs, block: int, repeat: int, stream: Stream) -> Record:
+    dtype = inputs.kind[0]
+    ready = ReadyRung(rung, inputs.host.size, dtype, block, stream)
+    launched = len(_launches())
+    try:
+        values = inputs.host[: ready.shape.elements].reshape(ready.shape.shape)
+        facts: dict[str, Any] = {
+            "rung": rung.id,
+            "system": rung.system,
+            "n": values.size,
+            "dtype": dtype,
+            "expected_correct": rung.expected_correct or values.size < 2,  # nobody to race with
+        }
+        outcome = _outcome(rung, ready, inputs, values)
+        facts["counters"] = _counted(launched)
+        if repeat and ready.shape.elements:
+            microseconds = device_us(lambda turn: ready.run(inputs.pointer(turn)), stream, repeat)
+            facts |= _speed(microseconds, values.nbytes * (2 if rung.operation == "transpose" else 1), stream.context)
+        return Record(**facts, **outcome)
+    finally:
+        ready.close()
+
+
+def _outcome(rung: Rung, ready: ReadyRung, inputs: _Inputs, values: Values) -> dict[str, Any]:
+    """Run once and return what the record says of the result."""
+    accumulator = "float16" if rung.result == "float16" else "float32"
+    ready.poison()
+    try:
+        ready.run(inputs.pointer(0))
+        got = ready.result()
+    except ReduceError as error:
+        # Only a simulator notices a race, and stops the kernel for it. On a GPU nothing is raised.
+        if rung.expected_correct or binding.selected().image != "ptx":
+            raise
+        reference = float(np.sum(values, dtype=np.float64))
+        fault = str(error).splitlines()[0]
+        return {"value": None, "reference": reference, "relative_error": None, "correct": False, "fault": fault}
+    return asdict(judge(rung.operation, values, got, ready.shape, accumulator))
+
+
+def _speed(microseconds: float, moved_bytes: int, context: Context) -> dict[str, float]:
+    per_second = moved_bytes / microseconds * 1e6
+    return {
+        "microseconds": microseconds,
+        "gb_per_s": per_second / 1e9,
+        "percent_of_peak": 100 * per_second / context.device.peak_bandwidth,
+    }
+
+
+def _launches() -> Sequence[Any]:
+    """Return the simulated driver's records of launches so far; a real one keeps none."""
+    if binding.selected().image != "ptx":
+        return ()
+    # The simulator's own attribute, through the layer that knows the driver: the package imports no simulator.
+    found: Any = binding.selected().function("launches")
+    return found  # type: ignore[no-any-return]
+
+
+def _counted(since: int) -> dict[str, Any] | None:
+    """Return the counters of the launches after the first `since`, added up; None on a real device."""
+    if binding.selected().image != "ptx":
+        return None
+    total: Any = None
+    for launch in _launches()[since:]:
+        total = launch.counters if total is None else total + launch.counters
+    return {} if total is None else asdict(total)

@@ -1,0 +1,122 @@
+"""What a rung is made of: its source beside the one before it, and what its kernels use, from the compiler."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from lowlevel_reduce import operators
+from lowlevel_reduce.compiler import Program, compile_program
+from lowlevel_reduce.driver import Context
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.kernels import OPTIONS, kernel_sources
+from lowlevel_reduce.ladder.plans import Production
+from lowlevel_reduce.ladder.program import kernel_source
+from lowlevel_reduce.ladder.registry import Rung, as_switched, rung_before
+from lowlevel_reduce.mapping import operator_text
+from lowlevel_reduce.plan import plan
+from lowlevel_reduce.policy import Strategy
+
+__all__ = ["KernelFacts", "rung_resources", "source_diff"]
+
+_PRODUCTION_LENGTH = 100_000_000
+
+
+@dataclass(frozen=True)
+class KernelFacts:
+    """What one kernel of a rung uses.
+
+    Attributes
+    ----------
+    registers : int
+        32-bit registers of a thread.
+    shared_bytes : int
+        Static shared memory of a block, what the system reserves included.
+    spill_bytes : int
+        Local memory that a thread writes because it has too few registers.
+    cubin : bytes
+        The machine code, for a disassembler.
+    """
+
+    registers: int
+    shared_bytes: int
+    spill_bytes: int
+    cubin: bytes = field(repr=False)
+
+
+def source_diff(rung: Rung) -> list[tuple[str, str]]:
+    """Return the lines of a rung's source, and what changed from the rung that it improves upon (`rung_before`).
+
+    Returns
+    -------
+    list of (str, str)
+        Marker and line: " " for a line that both have, "+" for one that is new, "-" for one that is gone. Macros that
+        a form is compiled with stand first. The first rung of a system has only lines that are new to nobody: " ".
+    """
+    before = rung_before(rung)
+    mine = _lines(rung)
+    if before is None:
+        return [(" ", line) for line in mine]
+    return list(_marked(_lines(before), mine))
+
+
+def rung_resources(rung: Rung, context: Context, *, dtype: str = "float32", block: int = 256) -> dict[str, KernelFacts]:
+    """Compile a rung to machine code, or take it from the cache, and return what each of its kernels uses, by name.
+
+    A simulated device runs PTX; the facts are those of the machine code that its GPU would run.
+
+    Parameters
+    ----------
+    rung : Rung
+        Which.
+    context : Context
+        Its device's architecture is compiled for.
+    dtype, block : str, int
+        As for `iterate`.
+
+    Raises
+    ------
+    ValueError
+        If the rung does not take the type.
+    UnsupportedError, CompileError, NoCompilerError, CacheError
+        From the compiler.
+    """
+    rung = as_switched(rung)
+    architecture = context.device.architecture
+    if isinstance(rung.plan, Production):
+        return _production(context)
+    facts = {}
+    for entry in rung.entries:
+        source = kernel_source(rung, entry, rung.dtype(dtype), rung.block or block)
+        facts[entry] = _facts(entry, source.text, architecture)
+    return facts
+
+
+def _production(context: Context) -> dict[str, KernelFacts]:
+    """Return the facts of the kernel that the library's own plan launches for a long input."""
+    reduction = operators.resolve("sum")
+    text = operator_text(reduction, reduction.types(element_type("float32"), None, None))
+    with plan("sum", shape=_PRODUCTION_LENGTH, dtype="float32", context=context) as made:
+        if not isinstance(made.strategy, Strategy):
+            raise TypeError(f"the reduction of a whole array has the strategy {made.strategy}")
+        sources = kernel_sources(text, made.strategy)
+    return {source.entry: _facts(source.entry, source.text, context.device.architecture) for source in sources}
+
+
+def _facts(entry: str, text: str, architecture: str) -> KernelFacts:
+    cubin = compile_program(Program(entry, text, options=OPTIONS), architecture)
+    use = cubin.kernels[entry]
+    return KernelFacts(use.registers, use.shared_bytes, use.spill_store_bytes, cubin.data)
+
+
+def _lines(rung: Rung) -> list[str]:
+    rung = as_switched(rung)
+    macros = [f"#define {name} {value}" for name, value in rung.constants]
+    return [*macros, *rung.source.read_text(encoding="utf-8").splitlines()]
+
+
+def _marked(before: list[str], mine: list[str]) -> Iterator[tuple[str, str]]:
+    for line in difflib.ndiff(before, mine):
+        if line[0] != "?":  # a hint within the line above it
+            yield line[0], line[2:]

@@ -1,0 +1,218 @@
+"""Every rung of the ladder on a simulated GPU: right, and with the counters that are the reason for the next rung."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import lowlevel_reduce as lr
+from lowlevel_reduce.ladder import RUNGS, iterate, run, rung_resources
+from lowlevel_reduce.ladder.data import elements
+from lowlevel_reduce.ladder.launches import ReadyRung
+from lowlevel_reduce.ladder.registry import VERSION_VARIABLE
+
+N = 2**16 + 3
+WHOLE = 2**16
+RIGHT = [rung for rung in RUNGS.values() if rung.expected_correct]
+right_rungs = pytest.mark.parametrize("rung", RIGHT, ids=lambda rung: rung.id)
+
+
+def one(context, name, n, **options):
+    (record,) = run([RUNGS[name]], n=n, context=context, **options)
+    return record
+
+
+def counters(context, name, n=WHOLE, **options):
+    record = one(context, name, n, **options)
+    assert record.correct
+    return record.counters
+
+
+@right_rungs
+def test_right_at_an_odd_length(context, rung):
+    (record,) = run([rung], n=N, context=context)
+    assert record.correct, record
+    assert record.relative_error == 0 or record.rung in ("float16_narrow", "float16_scaled")
+    assert (record.microseconds, record.gb_per_s, record.percent_of_peak) == (None, None, None)
+    assert record.counters["instructions"] > 0
+
+
+@right_rungs
+@pytest.mark.parametrize("n", [0, 1, 255, 1000])
+def test_right_at_small_lengths(context, rung, n):
+    for block in (32, 256, 1024):
+        (record,) = run([rung], n=n, block=block, context=context)
+        assert record.correct, (block, record)
+
+
+@pytest.mark.parametrize("rung", [rung for rung in RIGHT if len(rung.dtypes) > 1], ids=lambda rung: rung.id)
+def test_right_in_float16(context, rung):
+    (record,) = run([rung], n=5003, dtype="float16", context=context)
+    assert record.correct
+    assert record.dtype == "float16"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_the_race_is_wrong(context, dtype):
+    record = one(context, "race", 1000, dtype=dtype)
+    assert not record.correct
+    assert not record.expected_correct
+    # Either the simulator noticed the race, or the sum lacks what was overwritten.
+    assert (record.value is None and "race" in record.fault) or record.value != record.reference
+    assert one(context, "race", 1).expected_correct, "nobody to race with"
+
+
+@pytest.mark.parametrize("version", ["v1", "v2", "v3"])
+def test_the_switch(context, version, monkeypatch):
+    monkeypatch.setenv(VERSION_VARIABLE, version)
+    loads = {"v1": (1000, 4), "v2": (1000, 4), "v3": (1000, 16)}[version]
+    found = counters(context, "switched", n=1000)
+    assert found["bytes_read"] >= 4 * loads[0]
+    assert (found["global_loads"] < 16) == (version == "v3"), "one request for four elements"
+    assert (found["barriers"] > 40) == (version == "v1"), "one barrier a step"
+
+
+def test_v1_diverges_in_every_warp_and_v2_in_the_last(context):
+    interleaved, sequential = (counters(context, f"v{i}_shared_{how}") for i, how in
+                               ((1, "interleaved"), (2, "sequential")))  # fmt: skip
+    assert interleaved["divergent_branches"] > 5 * sequential["divergent_branches"]
+    assert interleaved["global_load_sectors"] == sequential["global_load_sectors"], "they read the same"
+
+
+def test_strided_indices_meet_in_banks(context):
+    assert counters(context, "reduce1")["bank_conflicts"] > 10_000
+    assert counters(context, "reduce2")["bank_conflicts"] == 0
+    assert counters(context, "shared_tree_conflicting")["bank_conflicts"] > 10_000
+    assert counters(context, "shared_tree")["bank_conflicts"] == 0
+
+
+def test_v4_has_a_quarter_of_the_requests_of_v3_for_the_same_sectors(context):
+    scalar, vector = counters(context, "v3_four_loads"), counters(context, "v4_float4")
+    # 64 blocks of 256 threads leave 64 partials, and a second pass.
+    assert scalar["global_loads"] == WHOLE // 32 + 2
+    assert vector["global_loads"] == WHOLE // 128 + 1
+    assert scalar["global_load_sectors"] == vector["global_load_sectors"] == WHOLE // 8 + 8
+
+
+def test_one_atomic_an_element_a_block_a_cluster(context):
+    assert counters(context, "v0_atomic", n=4096)["atomics"] == 4096
+    assert counters(context, "v6_block_atomic")["atomics"] == WHOLE // 1024
+    assert counters(context, "v7_cluster")["atomics"] == WHOLE // 16384
+    assert counters(context, "warp_serial")["atomics"] == WHOLE // 32
+    assert counters(context, "block_serial")["atomics"] == WHOLE // 256
+
+
+def test_a_maximum_by_compare_and_swap_a_block_needs_few_swaps(context):
+    ordered = counters(context, "v6_block_atomic_max_ordered")
+    swapped = counters(context, "v6_block_atomic_max_cas")
+    assert ordered["atomics"] == WHOLE // 1024
+    assert swapped["atomics"] <= 2 * WHOLE // 1024
+    assert swapped["global_loads"] > ordered["global_loads"], "it looks before it swaps"
+
+
+def test_shuffles_need_one_barrier_a_block(context):
+    steps, shuffles = counters(context, "shared_tree"), counters(context, "shared_shuffle")
+    assert shuffles["barriers"] == WHOLE // 256 * 8, "one, counted by each of 8 warps"
+    assert steps["barriers"] == 9 * shuffles["barriers"]
+
+
+def test_a_tile_is_read_without_conflicts_once_it_is_padded_or_swizzled(context):
+    conflicting = counters(context, "transpose_conflicting")
+    padded, swizzled = counters(context, "transpose_padded"), counters(context, "transpose_swizzled")
+    assert conflicting["bank_conflicts"] == WHOLE // 32 * 31, "every column of 32 in one bank"
+    assert padded["bank_conflicts"] == swizzled["bank_conflicts"] == 0
+    assert padded["global_store_sectors"] == conflicting["global_store_sectors"] == WHOLE // 8
+
+
+def test_a_tile_of_float16_has_no_conflicts_either(context):
+    for name in ("transpose_padded", "transpose_swizzled"):
+        assert counters(context, name, dtype="float16")["bank_conflicts"] == 0
+
+
+@pytest.mark.parametrize("name", ["T4"])
+def test_what_a_device_lacks_is_said_before_anything_runs(context, name):
+    assert name in context.device.name
+    for rung, words in (("v7_cluster", "clusters"), ("tcu_reduce16", "tensor cores")):
+        with pytest.raises(lr.UnsupportedError, match=f"rung {rung} cannot run: .*{name} has no .*{words}"):
+            iterate([RUNGS["v0_atomic"], RUNGS[rung]], n=10, context=context)
+
+
+def test_bad_input_is_refused_by_the_call_and_not_by_the_first_record(driver, context):
+    rungs = [RUNGS["v0_atomic"]]
+    for options, message in (
+        ({"n": -1}, "n is a number of elements"),
+        ({"n": 1, "block": 96}, "a block has 32, 64, 128, 256, 512, 1024 threads, not 96"),
+        ({"n": 1, "repeat": 0}, "repeat is 1 or more"),
+        ({"n": 1, "dtype": "int8"}, "float32 or float16, not int8"),
+        ({"n": 1, "dtype": "float16"}, "v0_atomic takes elements of type float32"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            iterate(rungs, context=context, **options)
+    with pytest.raises(lr.UnsupportedError, match="tells no time"):
+        iterate(rungs, n=1, context=context, timed=True)
+    assert not driver.launches
+
+
+def alive(driver):
+    """Return what lives, but for libraries: loaded kernels are kept for the next run."""
+    return {kind: count for kind, count in driver.leaks().items() if kind != "libraries"}
+
+
+def test_records_come_one_by_one_and_nothing_is_left(driver, context):
+    before = alive(driver)
+    names = ["v2_shared_sequential", "v6_block_atomic", "two_pass"]
+    records = iterate([RUNGS[name] for name in names], n=999, context=context)
+    assert next(records).rung == names[0]
+    assert {launch.kernel for launch in driver.launches} == {names[0]}
+    assert [record.rung for record in records] == names[1:]
+    assert alive(driver) == before
+
+
+def test_abandoned_halfway_nothing_is_left_either(driver, context):
+    before = alive(driver)
+    records = iterate([RUNGS["v2_shared_sequential"], RUNGS["v6_block_atomic"]], n=999, context=context)
+    next(records)
+    assert alive(driver) != before, "the input is kept for the next rung"
+    records.close()
+    assert alive(driver) == before
+
+
+@pytest.mark.parametrize("rung", ["v1_shared_interleaved", "v6_block_atomic", "v8_one_tree", "two_pass", "grid_sync"])
+def test_a_run_can_be_captured_and_replayed(context, stream, rung):
+    values = elements(5000, "float32", "sum")
+    ready = ReadyRung(RUNGS[rung], values.size, "float32", 256, stream)
+    with lr.Buffer.allocate(values.nbytes, context) as source:
+        source.copy_from(values)
+        with lr.Graph.capture(stream) as graph:
+            ready.run(source.pointer)
+            ready.run(source.pointer)
+        with graph, graph.instantiate() as executable:
+            for _ in range(2):
+                ready.poison()
+                executable.launch(stream)
+                assert ready.result()[0] == values.sum(dtype=np.float64)
+    ready.close()
+
+
+def test_a_stream_of_the_callers_is_used_and_kept(context, stream):
+    assert one(context, "grid_sync", 1000, stream=stream).correct
+    stream.synchronize()
+
+
+def test_a_kernel_that_drops_its_tail_is_noticed(context):
+    short = dataclasses.replace(RUNGS["v2_shared_sequential"], plan=dataclasses.replace(RUNGS["shared"].plan))
+    (record,) = run([short], n=1000, context=context)
+    assert not record.correct, "half as many blocks as the kernel needs"
+
+
+@pytest.mark.parametrize("name", ["H200"])
+@pytest.mark.parametrize("rung", ["v1_shared_interleaved", "v8_one_tree", "two_pass", "tcu_reduce16"])
+def test_resources_are_those_of_the_machine_code(context, name, rung):
+    facts = rung_resources(RUNGS[rung], context)
+    assert len(facts) == (2 if rung == "two_pass" else 1)
+    for entry, held in facts.items():
+        assert held.registers > 8, entry
+        assert held.spill_bytes == 0
+        assert held.cubin.startswith(b"\x7fELF")
+    if rung == "v1_shared_interleaved":
+        assert facts[rung].shared_bytes >= 4096

@@ -1,0 +1,155 @@
+"""Demonstrations of attributes that decide where blocks run, or whether: no clock is needed to see them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lowlevel_reduce.driver import BoundKernel, Graph, LaunchConfig, Stream, binding, occupancy
+from lowlevel_reduce.errors import CudaError, UnsupportedError
+from lowlevel_reduce.study.bench import Bench
+
+__all__ = [
+    "cluster",
+    "cooperative",
+    "device_updatable",
+    "nvlink_centric",
+    "portable_cluster",
+    "preferred_cluster",
+    "scheduling",
+    "shared_memory_mode",
+]
+
+_CLUSTER = 4
+_LARGE_CLUSTER = 16
+_LARGE_SHARED_BYTES = 64 * 1024
+
+
+def cooperative(bench: Bench) -> str:
+    """Show that a barrier of the whole grid ends, and that a grid that does not fit is refused."""
+    kernel, blocks = bench.kernel("study_meet"), bench.context.multiprocessor_count
+    seen = bench.meet(LaunchConfig(blocks, 32, cooperative=True))
+    fits = occupancy.max_cooperative_blocks(kernel, 32, context=bench.context)
+    try:
+        bench.run("study_meet", LaunchConfig(fits + 1, 32, cooperative=True), 0, 0)
+        refused = "ran all the same"
+    except ValueError:
+        refused = "are refused"
+    return f"{int(seen['arrived'].min())} blocks met at a barrier of the grid; {fits} fit at once, {fits + 1} {refused}"
+
+
+def cluster(bench: Bench) -> str:
+    """Show the ranks that blocks see, and clusters above the portable size, which the kernel must allow."""
+    seen = bench.where(LaunchConfig(4 * _CLUSTER, 32, cluster=_CLUSTER))
+    ranks = " ".join(map(str, sorted(set(seen["rank"].tolist()))))
+    sizes = " ".join(map(str, sorted(set(seen["size"].tolist()))))
+    return f"ranks {ranks} in clusters of {sizes}; {_non_portable(bench)}"
+
+
+def _non_portable(bench: Bench) -> str:
+    kernel, config = bench.kernel("study_where"), LaunchConfig(_LARGE_CLUSTER, 32, cluster=_LARGE_CLUSTER)
+    try:
+        bench.where(config)
+        refused = "ran unasked"
+    except ValueError:
+        refused = "are refused unless the kernel allows them"
+    kernel.allow_non_portable_cluster(bench.device)
+    try:
+        after = f"then ranks reach {int(bench.where(config)['rank'].max())}"
+    except UnsupportedError:
+        after = "and then this device holds none"
+    finally:
+        kernel.allow_non_portable_cluster(bench.device, allow=False)
+    return f"clusters of {_LARGE_CLUSTER} {refused}, {after}"
+
+
+def scheduling(bench: Bench) -> str:
+    """Count the multiprocessors that small clusters are laid on, by policy, all being resident at once."""
+    blocks = max(bench.context.multiprocessor_count // 2 // _CLUSTER, 1) * _CLUSTER
+    used = {}
+    for policy in ("default", "spread", "load_balancing"):
+        config = LaunchConfig(blocks, 32, cluster=_CLUSTER, cluster_scheduling=policy, cooperative=True)
+        used[policy] = len(np.unique(bench.meet(config)["multiprocessor"]))
+    text = ", ".join(f"{policy} {count}" for policy, count in used.items())
+    return f"multiprocessors under {blocks} blocks in clusters of {_CLUSTER}: {text}"
+
+
+def preferred_cluster(bench: Bench) -> str:
+    """Count the blocks by the size of the cluster that they find themselves in."""
+    blocks = max(bench.context.multiprocessor_count // _CLUSTER, 1) * _CLUSTER
+    config = LaunchConfig(blocks, 32, cluster=_CLUSTER // 2, preferred_cluster=_CLUSTER)
+    sizes, counts = np.unique(bench.where(config)["size"], return_counts=True)
+    text = ", ".join(f"{count} blocks in clusters of {size}" for size, count in zip(sizes, counts, strict=True))
+    return f"asked for {_CLUSTER // 2}, preferred {_CLUSTER}: {text}"
+
+
+def device_updatable(bench: Bench) -> str:
+    """Show that a captured node gets a handle for the device, and that a launch into a plain stream is refused."""
+    out = bench.memory(16)
+    bound = BoundKernel(bench.kernel("study_where"), LaunchConfig(1, 32, device_updatable=True), bench.stream, "Q")
+    try:
+        bound(out.pointer)
+        refused = "ran"
+    except CudaError as error:
+        refused = f"is refused ({error.name})"
+    return f"a launch into a plain stream {refused}; {_device_node(bench.stream, bound, out.pointer)}"
+
+
+def _device_node(stream: Stream, bound: BoundKernel, pointer: int) -> str:
+    with Graph.capture(stream) as graph:
+        bound(pointer)
+    with graph:
+        (node,) = graph.kernel_nodes
+        attribute = binding.native().CUkernelNodeAttrID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
+        try:
+            value = binding.call("cuGraphKernelNodeGetAttribute", node.handle, attribute)
+        except UnsupportedError:
+            return "a captured one is taken"
+        handle = int(value.deviceUpdatableKernelNode.devNode)
+        return f"a captured one has {'a' if handle else 'no'} handle for device code to update it by"
+
+
+def nvlink_centric(bench: Bench) -> str:
+    """Show that the launch is taken: there is no more to see of this hint on one GPU."""
+    bench.where(LaunchConfig(bench.context.multiprocessor_count, 32, nvlink_centric_scheduling=True))
+    return "the launch is taken; what the hint does takes NVLink traffic between several GPUs to see"
+
+
+def portable_cluster(bench: Bench) -> str:
+    """Show that the launch, not the kernel, says whether a cluster may be above the portable size."""
+    outcomes = []
+    for mode in ("require_portable", "allow_non_portable"):
+        config = LaunchConfig(_LARGE_CLUSTER, 32, cluster=_LARGE_CLUSTER, portable_cluster_size_mode=mode)
+        outcomes.append(f"{mode} {_outcome(bench, config)}")
+    _must_run(outcomes)
+    return f"clusters of {_LARGE_CLUSTER}: {', '.join(outcomes)}"
+
+
+def shared_memory_mode(bench: Bench) -> str:
+    """Show that the launch says whether a block may have more shared memory than every device has."""
+    kernel = bench.kernel("study_where")
+    before = kernel.max_dynamic_shared_bytes(bench.device)
+    kernel.set_max_dynamic_shared_bytes(_LARGE_SHARED_BYTES, bench.device)
+    try:
+        outcomes = []
+        for mode in ("require_portable", "allow_non_portable"):
+            config = LaunchConfig(1, 32, dynamic_shared_bytes=_LARGE_SHARED_BYTES, shared_memory_mode=mode)
+            outcomes.append(f"{mode} {_outcome(bench, config)}")
+    finally:
+        kernel.set_max_dynamic_shared_bytes(before, bench.device)
+    _must_run(outcomes)
+    return f"{_LARGE_SHARED_BYTES >> 10} KiB a block: {', '.join(outcomes)}"
+
+
+def _outcome(bench: Bench, config: LaunchConfig) -> str:
+    try:
+        bench.where(config)
+    except CudaError as error:
+        return f"is refused ({error.name})"
+    except ValueError:
+        return "is refused"
+    return "runs"
+
+
+def _must_run(outcomes: list[str]) -> None:
+    if not any(outcome.endswith("runs") for outcome in outcomes):
+        raise UnsupportedError(f"driver or device take no form of it: {', '.join(outcomes)}")

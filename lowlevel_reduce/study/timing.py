@@ -1,0 +1,217 @@
+"""Demonstrations of attributes that decide when work runs, or how fast: seen by the device's clock and by events."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowlevel_reduce.driver import (
+    AccessPolicyWindow,
+    Buffer,
+    Event,
+    LaunchConfig,
+    ProgrammaticEvent,
+    binding,
+)
+from lowlevel_reduce.study.bench import STAMP, Bench
+
+__all__ = [
+    "access_window",
+    "carveout",
+    "completion_event",
+    "domain",
+    "domain_map",
+    "most_at_once",
+    "priority",
+    "programmatic_event",
+    "serialization",
+    "synchronization_policy",
+]
+
+_US = 1000  # nanoseconds
+_ROUNDS = 5
+
+
+def synchronization_policy(bench: Bench) -> str:
+    """Measure how much of a wait for the stream this thread spends on a processor."""
+    duration, out, stream = 20_000 * _US, bench.memory(STAMP.itemsize), bench.stream
+    before, used = stream.synchronization_policy, {}
+    try:
+        for policy in ("spin", "blocking_sync"):
+            stream.synchronization_policy = policy
+            bench.run("study_spin", LaunchConfig(1, 32), out.pointer, duration, 0, 0)
+            begin = time.thread_time_ns()
+            stream.synchronize()
+            used[policy] = (time.thread_time_ns() - begin) / 1e6
+    finally:
+        stream.synchronization_policy = before
+    text = ", ".join(f"{policy} {ms:.1f} ms" for policy, ms in used.items())
+    return f"processor time of a wait of {duration / 1e6:.0f} ms: {text}"
+
+
+def serialization(bench: Bench) -> str:
+    """Measure when a launch begins, against the end of its predecessor in the stream, which triggers it at once."""
+    lead = {
+        allowed: statistics.median(_lead(bench, allowed=allowed) for _ in range(_ROUNDS)) for allowed in (True, False)
+    }
+    return f"the next kernel began {_relative(lead[True])} of this one, {_relative(lead[False])} without the attribute"
+
+
+def _lead(bench: Bench, *, allowed: bool) -> float:
+    first, second = bench.memory(STAMP.itemsize), bench.memory(STAMP.itemsize)
+    config = LaunchConfig(1, 32, programmatic_stream_serialization=allowed)
+    bench.run("study_spin", LaunchConfig(1, 32), first.pointer, 300 * _US, 0, 1)
+    bench.run("study_spin", config, second.pointer, 0, 1, 0)
+    return _us(bench.read(first, STAMP)["end"][0], bench.read(second, STAMP)["begin"][0])
+
+
+def programmatic_event(bench: Bench) -> str:
+    """Measure when a stream goes on that waits for the event of a kernel which triggers it as it begins."""
+    event = bench.new_event()
+    config = LaunchConfig(1, 32, programmatic_event=ProgrammaticEvent(event, trigger_at_block_start=True))
+    return _behind_event(bench, config, event)
+
+
+def completion_event(bench: Bench) -> str:
+    """Measure when a stream goes on that waits for the event of a kernel whose blocks have all begun."""
+    event = bench.new_event()
+    config = LaunchConfig(bench.context.multiprocessor_count, 32, launch_completion_event=event)
+    return _behind_event(bench, config, event)
+
+
+def _behind_event(bench: Bench, config: LaunchConfig, event: Event) -> str:
+    first, second = bench.memory(config.grid_blocks * STAMP.itemsize), bench.memory(STAMP.itemsize)
+    other = bench.new_stream()
+    bench.run("study_spin", config, first.pointer, 500 * _US, 0, 0)
+    other.wait(event)
+    bench.run("study_spin", LaunchConfig(1, 32), second.pointer, 0, 0, 0, stream=other)
+    stamps, begin = bench.read(first, STAMP), bench.read(second, STAMP)["begin"][0]
+    started, ended = _us(stamps["begin"].max(), begin), _us(begin, stamps["end"].max())
+    order = "after" if started >= 0 else "BEFORE"
+    where = f"{ended:.0f} µs before its end" if ended >= 0 else f"{-ended:.0f} µs after its end"
+    return f"a kernel behind the event began {order} the last block began (by {abs(started):.0f} µs), {where}"
+
+
+def priority(bench: Bench) -> str:
+    """Count the blocks that begin before one that is launched behind them all, by its priority."""
+    least, greatest = binding.call("cuCtxGetStreamPriorityRange")
+    # Blocks of 1024 threads: at most two are resident on a multiprocessor, so most of these wait.
+    crowd = 16 * bench.context.multiprocessor_count
+    ahead = {one: _ahead_of(bench, crowd, one) for one in (greatest, least)}
+    text = ", ".join(f"{count} with priority {one}" for one, count in ahead.items())
+    return f"of {crowd} blocks launched before one block began before it: {text}"
+
+
+def _ahead_of(bench: Bench, blocks: int, wanted: int) -> int:
+    crowd, one = bench.memory(blocks * STAMP.itemsize), bench.memory(STAMP.itemsize)
+    other = bench.new_stream()
+    bench.run("study_spin", LaunchConfig(blocks, 1024), crowd.pointer, 100 * _US, 0, 0)
+    bench.run("study_spin", LaunchConfig(1, 1024, priority=wanted), one.pointer, 0, 0, 0, stream=other)
+    begin = bench.read(one, STAMP)["begin"][0]
+    return int((bench.read(crowd, STAMP)["begin"] < begin).sum())
+
+
+def access_window(bench: Bench) -> str:
+    """Measure how long memory takes to read again after so much else that the level-2 cache would have lost it."""
+    device = bench.device
+    most = device.attribute("MAX_PERSISTING_L2_CACHE_SIZE")
+    size = min(16 << 20, most // 2, device.attribute("MAX_ACCESS_POLICY_WINDOW_SIZE"))
+    kept, other = bench.memory(size), bench.memory(4 * device.l2_bytes)
+    limit = binding.native().CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE
+    before = int(binding.call("cuCtxGetLimit", limit))
+    binding.call("cuCtxSetLimit", limit, most)
+    try:
+        window = AccessPolicyWindow(kept.pointer, size)
+        times = [_reread_us(bench, kept, other, one) for one in (window, None)]
+    finally:
+        binding.call("cuCtxResetPersistingL2Cache")
+        binding.call("cuCtxSetLimit", limit, before)
+    return (
+        f"{size >> 20} MiB read again after {other.size_bytes >> 20} MiB of others: "
+        f"{times[0]:.1f} µs with the window, {times[1]:.1f} without"
+    )
+
+
+def _reread_us(bench: Bench, kept: Buffer, other: Buffer, window: AccessPolicyWindow | None) -> float:
+    config = LaunchConfig(2 * bench.context.multiprocessor_count, 1024, access_policy_window=window)
+    plain = LaunchConfig(config.grid, config.block)
+    word, times = bench.memory(4), []
+    start, end = bench.new_event(timing=True), bench.new_event(timing=True)
+    for _ in range(_ROUNDS):
+        binding.call("cuCtxResetPersistingL2Cache")
+        bench.run("study_read", config, kept.pointer, kept.size_bytes // 16, word.pointer)
+        bench.run("study_read", plain, other.pointer, other.size_bytes // 16, word.pointer)
+        bench.stream.record(start)
+        bench.run("study_read", config, kept.pointer, kept.size_bytes // 16, word.pointer)
+        bench.stream.record(end)
+        end.synchronize()
+        times.append(end.elapsed_ms(start) * 1e3)
+    return statistics.median(times)
+
+
+def domain(bench: Bench) -> str:
+    """Measure a fence beside a kernel that floods the host's memory, in that kernel's domain and in another."""
+    same, apart = _fence_ns(bench), _fence_ns(bench, memory_sync_domain="remote")
+    return (
+        f"a fence beside another kernel's writes to the host: {apart} ns in a domain of its own, {same} ns in the same"
+    )
+
+
+def domain_map(bench: Bench) -> str:
+    """Measure the same with "remote" mapped to a physical domain of its own, and to that of everybody else."""
+    apart = _fence_ns(bench, memory_sync_domain="remote", memory_sync_domain_map=(0, 1))
+    same = _fence_ns(bench, memory_sync_domain="remote", memory_sync_domain_map=(0, 0))
+    return f"a fence of domain remote beside such writes: {apart} ns mapped to (0, 1), {same} ns mapped to (0, 0)"
+
+
+def _fence_ns(bench: Bench, **options: Any) -> int:
+    far, own, out = bench.host_memory(1 << 24), bench.memory(4), bench.memory(8)
+    flood, other = LaunchConfig(max(bench.context.multiprocessor_count // 2, 1), 256), bench.new_stream()
+    # Once beforehand: a kernel's first launch loads it, which may wait for all that runs.
+    bench.run("study_fence", LaunchConfig(1, 1, **options), own.pointer, 1, out.pointer, stream=other)
+    other.synchronize()
+    bench.run("study_flood", flood, far.pointer, far.size_bytes // 4, 20_000 * _US)
+    bench.run("study_fence", LaunchConfig(1, 1, **options), own.pointer, 20, out.pointer, stream=other)
+    return int(bench.read(out, np.uint64)[0])
+
+
+def carveout(bench: Bench) -> str:
+    """Count the blocks that a multiprocessor holds at once, by the share of shared memory that the launch prefers."""
+    size_bytes = 32 * 1024
+    few = 100 * (size_bytes + 1024) // bench.device.shared_memory_per_multiprocessor_bytes + 1
+    held = {percent: _resident(bench, size_bytes, percent) for percent in (few, 100)}
+    text = ", ".join(f"{blocks} with a carveout of {percent} %" for percent, blocks in held.items())
+    return f"blocks of {size_bytes >> 10} KiB on one multiprocessor at once: {text}"
+
+
+def _resident(bench: Bench, size_bytes: int, percent: int) -> int:
+    blocks = 16 * bench.context.multiprocessor_count
+    config = LaunchConfig(blocks, 32, dynamic_shared_bytes=size_bytes, shared_memory_carveout=percent)
+    out = bench.memory(blocks * STAMP.itemsize)
+    bench.run("study_spin", config, out.pointer, 50 * _US, 0, 0)
+    return most_at_once(bench.read(out, STAMP))
+
+
+def most_at_once(stamps: npt.NDArray[Any]) -> int:
+    """Return the most blocks that one multiprocessor had at one time, of an array of `bench.STAMP`."""
+    most = 0
+    for index in np.unique(stamps["multiprocessor"]):
+        mine = stamps[stamps["multiprocessor"] == index]
+        times = np.concatenate([mine["begin"], mine["end"]])
+        steps = np.repeat([1, -1], len(mine))
+        # Of one instant, ends come first: a block that ends makes room for the one that begins.
+        order = np.lexsort((steps, times))
+        most = max(most, int(np.cumsum(steps[order]).max()))
+    return most
+
+
+def _us(since: Any, until: Any) -> float:
+    return (int(until) - int(since)) / _US
+
+
+def _relative(us: float) -> str:
+    return f"{us:.0f} µs after the end" if us >= 0 else f"{-us:.0f} µs before the end"

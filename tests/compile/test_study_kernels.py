@@ -1,0 +1,26 @@
+"""The kernels of demonstrations for every architecture that this NVRTC knows: they compile, and spill nothing."""
+
+import pytest
+
+from lowlevel_reduce.compiler import Program, compile_many, supported_architectures
+from lowlevel_reduce.errors import NoCompilerError
+
+try:
+    ARCHITECTURES = supported_architectures()
+except NoCompilerError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+KERNELS = {
+    "placement": {"study_where", "study_meet"},
+    "timing": {"study_where", "study_meet", "study_spin", "study_read", "study_flood", "study_fence"},
+}
+
+
+@pytest.mark.parametrize("header", KERNELS)
+def test_study_kernels(header):
+    program = Program(f"study_{header}", f'#include "study/{header}.cuh"\n')
+    for cubin in compile_many([(program, architecture) for architecture in ARCHITECTURES]):
+        assert set(cubin.names) == KERNELS[header]
+        for name, resources in cubin.kernels.items():
+            assert resources.spill_store_bytes == 0, f"{name} for {cubin.architecture}"
+            assert resources.registers <= 32, f"{name} for {cubin.architecture}: blocks of 1024 threads must fit twice"

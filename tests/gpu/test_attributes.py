@@ -1,0 +1,174 @@
+"""Every launch attribute's row: there, well-formed, and with the effect that the attribute is for."""
+
+import re
+
+import numpy as np
+import pytest
+
+from lowlevel_reduce.driver import Context, LaunchConfig, binding
+from lowlevel_reduce.driver import attributes as driver_attributes
+from lowlevel_reduce.study import timing
+from lowlevel_reduce.study.attributes import ATTRIBUTES, rows
+from lowlevel_reduce.study.bench import NO_CLOCK, STAMP, Bench
+
+NUMBERS = [*range(1, 15), 16, 17, 18]  # 15 was never given out
+
+
+@pytest.fixture(scope="module")
+def table(device):
+    with Context.primary(device) as context:
+        return {row["id"]: row for row in rows(context)}
+
+
+@pytest.fixture
+def observed(table):
+    """Return what a row's attribute was seen to do; skip, with the row's own words, where it is lacking or unseen."""
+
+    def observed(number):
+        row = table[number]
+        if not row["supported"] or row["observed"] == NO_CLOCK:
+            pytest.skip(f"{row['name']}: {row['observed']}")
+        return row["observed"]
+
+    return observed
+
+
+def numbers(text):
+    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
+
+
+def test_a_row_for_every_number(table):
+    assert list(table) == NUMBERS
+    for row in table.values():
+        assert list(row) == ["id", "name", "field", "since", "supported", "observed"]
+        assert isinstance(row["supported"], bool)
+        assert row["observed"]
+
+
+def test_names_and_numbers_are_the_drivers(table):
+    known = {int(one): one.name for one in binding.native().CUlaunchAttributeID}
+    for number, row in table.items():
+        if number in known:
+            assert known[number] == f"CU_LAUNCH_ATTRIBUTE_{row['name']}"
+        else:
+            assert not row["supported"]
+            assert f"needs cuda-bindings {row['since']}" in row["observed"]
+
+
+def test_fields_and_releases_are_those_of_the_launch_configuration():
+    for attribute in ATTRIBUTES:
+        if attribute.id == 3:  # of streams
+            continue
+        name, since, _ = driver_attributes._TABLE[attribute.field]
+        assert (attribute.name, attribute.since) == (name, since)
+
+
+def test_what_the_device_has_is_supported(table, device):
+    everywhere = {1, 2, 3, 6, 7, 8, 12, 13, 14} if device.compute_capability >= (9, 0) else {2, 3, 8}
+    hopper = {4, 5, 9, 10} if device.compute_capability >= (9, 0) else set()
+    for number in everywhere | hopper:
+        assert table[number]["supported"], table[number]
+
+
+def test_a_simulated_device_tells_no_time(table, machine):
+    if machine != "simulated":
+        pytest.skip("this device has a clock")
+    assert {number for number, row in table.items() if row["observed"] == NO_CLOCK} == {1, 3, 6, 7, 8, 9, 10, 12, 14}
+
+
+def test_nothing_is_left_behind(context, table):
+    before = Context.current()
+    with Bench(context) as bench, pytest.raises(ValueError, match="allow_non_portable_cluster"):
+        bench.where(LaunchConfig(16, 32, cluster=16))
+    assert Context.current() == before
+
+
+def test_cooperative_blocks_meet_and_one_too_many_is_refused(observed, context):
+    met, fit, more = numbers(observed(2))
+    assert met == context.multiprocessor_count
+    assert more == fit + 1
+    assert "are refused" in observed(2)
+
+
+def test_blocks_see_their_rank(observed):
+    assert observed(4).startswith("ranks 0 1 2 3 in clusters of 4;")
+    assert "refused unless the kernel allows them" in observed(4)
+
+
+def test_scheduling_decides_how_many_multiprocessors_are_used(observed):
+    blocks, _, default, spread, balanced = numbers(observed(5))
+    assert 0 < default <= blocks
+    assert balanced <= spread
+
+
+def test_a_dependent_begins_before_its_predecessor_ends(observed):
+    assert re.match(
+        r"the next kernel began \d+ µs before the end of this one, \d+ µs after the end without", observed(6)
+    )
+
+
+@pytest.mark.parametrize("number", [7, 12])
+def test_an_event_of_a_launch_comes_after_its_blocks_have_begun(observed, number):
+    assert "began after the last block began" in observed(number)
+
+
+def test_a_launch_of_high_priority_overtakes(observed):
+    ahead = [int(count) for count in re.findall(r"(\d+) with priority", observed(8))]
+    assert ahead[0] < ahead[1]
+
+
+@pytest.mark.parametrize(
+    ("number", "form"),
+    [
+        (1, r"\d+ MiB read again after \d+ MiB of others: [\d.]+ µs with the window, [\d.]+ without"),
+        (3, r"processor time of a wait of 20 ms: spin [\d.]+ ms, blocking_sync [\d.]+ ms"),
+        (9, r"a fence .*: \d+ ns mapped to \(0, 1\), \d+ ns mapped to \(0, 0\)"),
+        (10, r"a fence .*: \d+ ns in a domain of its own, \d+ ns in the same"),
+    ],
+)
+def test_effects_on_speed_are_measured_with_and_without(observed, number, form):
+    assert re.fullmatch(form, observed(number))
+
+
+def test_a_preferred_cluster_comes_in_the_sizes_asked_for(observed):
+    sizes = {int(size) for size in re.findall(r"in clusters of (\d+)", observed(11))}
+    assert sizes <= {2, 4}
+
+
+def test_an_updatable_node_has_a_handle(observed, machine):
+    assert "a launch into a plain stream is refused" in observed(13)
+    assert "has a handle" in observed(13) or machine == "simulated"
+
+
+def test_a_carveout_decides_how_many_blocks_fit(observed):
+    _, few, _, many, _ = numbers(observed(14))
+    assert few < many
+
+
+def test_a_cluster_above_the_portable_size_needs_the_mode(observed):
+    assert "require_portable is refused" in observed(17)
+    assert "allow_non_portable runs" in observed(17)
+
+
+def test_most_at_once_counts_blocks_of_one_multiprocessor():
+    stamps = np.zeros(5, STAMP)
+    stamps["begin"] = [0, 5, 10, 0, 0]
+    stamps["end"] = [10, 20, 20, 30, 30]
+    stamps["multiprocessor"] = [0, 0, 0, 1, 2]
+    assert timing.most_at_once(stamps) == 2
+
+
+def test_the_command_prints_the_table(machine, table, capsys):
+    import json
+
+    from lowlevel_reduce.cli.app import app
+
+    target = ["--device", "simulator"] if machine == "simulated" else []
+    app(["attributes", "--json", *target], standalone_mode=False)
+    printed = json.loads(capsys.readouterr().out)
+    assert [list(row) for row in printed] == [["id", "name", "field", "since", "supported", "observed"]] * len(NUMBERS)
+    assert [(row["id"], row["name"], row["supported"]) for row in printed] == [
+        (row["id"], row["name"], row["supported"]) for row in table.values()
+    ]
+    app(["attributes", *target], standalone_mode=False)
+    assert "ACCESS_POLICY_WINDOW" in capsys.readouterr().out

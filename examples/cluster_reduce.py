@@ -99,7 +99,7 @@ def run(x: npt.NDArray[Any], context: lr.Context, clusters: list[int], *, simula
     source = lr.DeviceArray.from_numpy(x, stream)
     result = lr.DeviceArray.empty((), plans[0].result_dtype, stream)
     all_equal = True
-    for plan in plans:
+    for size, plan in zip(clusters, plans, strict=True):
         kernel, config = plan.launches[0]  # config.cluster becomes the attribute that cuLaunchKernelEx is given
         active = occupancy.max_active_clusters(kernel, config) if config.cluster else "-"
         us = time_us(plan.bind(stream), source.pointer, result.pointer, simulated=simulated)
@@ -109,7 +109,7 @@ def run(x: npt.NDArray[Any], context: lr.Context, clusters: list[int], *, simula
         equal = value.tobytes() == expected.tobytes()
         all_equal &= equal
         print(
-            f"{plan.strategy.cluster:>7} {active:>7} {plan.strategy.blocks:>8} {plan.strategy.partials:>8} "
+            f"{size:>7} {active:>7} {config.grid_blocks:>8} {plan.strategy.partials:>8} "
             f"{measured[0]:>9} {measured[1]:>7} {measured[2]:>7}  {'equal' if equal else f'DIFFER: {value}'}"
         )
     return all_equal
@@ -132,7 +132,7 @@ def main() -> int:
             n = arguments.n if arguments.n is not None else 1_000_000 if simulated else 100_000_000
             x = load(arguments.input, n, numpy_dtype(arguments.dtype))
             return 0 if run(x, context, arguments.cluster, simulated=simulated) else 1
-    except (lr.ReduceError, OSError, ValueError) as error:
+    except (lr.ReduceError, OSError, EOFError, ValueError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2
 

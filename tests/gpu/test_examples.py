@@ -1,11 +1,15 @@
 """The examples on a real device, as a person runs them."""
 
+import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
+
+from lowlevel_reduce.driver import available, binding
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -39,7 +43,7 @@ def test_cluster_reduce_of_a_file(tmp_path):
 
 
 def test_cluster_reduce_refuses_in_one_line(tmp_path):
-    np.save(tmp_path / "z.npy", np.zeros(3, np.complex64))
+    np.save(tmp_path / "z.npy", np.zeros(3, "datetime64[s]"))
     for arguments in (
         ["--input", tmp_path / "z.npy"],
         ["--input", tmp_path / "none.npy"],
@@ -49,3 +53,52 @@ def test_cluster_reduce_refuses_in_one_line(tmp_path):
         done = run("cluster_reduce.py", "--n", "10", *arguments)
         assert done.returncode == 2
         assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+# Each without arguments, and what its output says of a run that went well, on any device.
+EMBEDDING = {
+    "own_context.py": ["the bits of NumPy's tree: True", "refused: the result at", "current before and after: True"],
+    "green_context.py": ["the same bits everywhere: True"],
+    "graph_capture.py": ["another address, by an update:", "the bits of NumPy's tree: True"],
+    "launch_attributes.py": [" 1 ACCESS_POLICY_WINDOW", "18 SHARED_MEMORY_MODE"],
+    "cooperative_reduce.py": ["bits equal: True", "such blocks at once", "refused: a cooperative grid of"],
+    "dependent_launch.py": ["the bits of NumPy's tree: True"],
+}
+
+
+@pytest.fixture
+def real():
+    """Whether there is a GPU, which an example then runs on unless it is told otherwise."""
+    with binding.use("cuda"):
+        return available()
+
+
+@pytest.mark.parametrize("name", EMBEDDING)
+def test_an_example_of_embedding(machine, device, real, name, monkeypatch):
+    if machine == "simulated" and real:
+        monkeypatch.setenv(binding.VARIABLE, "simulator")
+    done = run(name)
+    assert done.returncode == 0, done.stderr
+    first = done.stdout.splitlines()[0]
+    assert first.startswith("simulated ") == (machine == "simulated"), "where it runs is said first, if not on a GPU"
+    for words in EMBEDDING[name]:
+        assert words in done.stdout
+    assert "False" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "sentence"),
+    [("embed_in_torch.py", "torch", "PyTorch "), ("embed_in_cupy.py", "cupy", "CuPy ")],
+)
+def test_an_example_with_another_library(machine, real, name, library, sentence):
+    if machine == "simulated" and real:
+        pytest.skip(f"not simulated: {library} speaks to NVIDIA's driver")
+    done = run(name)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    if importlib.util.find_spec(library) is None or machine == "simulated":
+        assert len(lines) == 1, "one sentence says what is missing"
+        assert lines[0].startswith(sentence)
+    else:
+        assert "in one line: " in lines[0]
+        assert len(lines) >= 2

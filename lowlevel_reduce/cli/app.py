@@ -1,0 +1,128 @@
+"""The commands and their options; each gathers its arguments and hands the work to a module of its own."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lowlevel_reduce.cli.output import WRONG_RESULT, clean_errors, note, show, write_json
+from lowlevel_reduce.cli.session import Session, Target, open_session
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="GPU reductions at the driver level: look at the machine, reduce a file, climb the ladder.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # errors of usage in plain lines, not in boxes
+    pretty_exceptions_enable=False,
+)
+
+Device = Annotated[
+    Target | None, typer.Option("--device", help="Default: the GPU; without a driver the simulator, and it says so.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON alone on stdout; a NaN or infinity is a string.")]
+
+
+class ElementName(str, Enum):
+    """What ``ladder --dtype`` takes."""
+
+    float32 = "float32"
+    float16 = "float16"
+
+
+@app.command()
+def info(as_json: Json = False) -> None:
+    """Show the driver, the devices and what they can do, NVRTC, the cache of compiled kernels, and the bindings."""
+    from lowlevel_reduce.cli import info as command  # noqa: PLC0415 - each command pays for its own imports
+
+    with clean_errors():
+        facts = command.gather()
+    if as_json:
+        write_json(facts)
+        return
+    for part in command.render(facts):
+        show(part)
+
+
+@app.command()
+def reduce(
+    file: Annotated[Path, typer.Argument(metavar="FILE.npy", help="The array; mapped into memory, not read at once.")],
+    op: Annotated[str, typer.Option("--op", help="The operator.")] = "sum",
+    axis: Annotated[str | None, typer.Option(help="An axis, or several with commas; default: all.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="The result's type.")] = None,
+    accumulate: Annotated[str | None, typer.Option(help="The accumulator, e.g. float64 or compensated.")] = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Reduce the array of a .npy file: the same bits on every device."""
+    import lowlevel_reduce as lr  # noqa: PLC0415
+    from lowlevel_reduce.cli import reduce as command  # noqa: PLC0415
+
+    given = {"axis": axis, "dtype": dtype, "accumulate": accumulate}
+    with clean_errors():
+        options = {name: value for name, value in given.items() if value is not None}
+        if axis is not None:
+            options["axis"] = command.parse_axis(axis)  # type: ignore[assignment]
+        array = command.load(file)
+        with open_session(device) as session:
+            _say_where(session, as_json=as_json)
+            with lr.Stream.create(session.context) as stream:
+                value = command.reduce_on(stream, array, op, options)
+    if as_json:
+        write_json(command.describe(file, array, op, options, value))
+    else:
+        typer.echo(str(value if value.ndim else value[()]))
+
+
+@app.command()
+def ladder(
+    system: Annotated[str | None, typer.Option(help="A to E, or all; default: A, or all with --rungs.")] = None,
+    rungs: Annotated[list[str] | None, typer.Option(help="Rungs: with commas, or option by option.")] = None,
+    n: Annotated[int | None, typer.Option("--n", min=0, help="Elements; 100000000, or 65539 where simulated.")] = None,
+    block: Annotated[int, typer.Option(help="Threads of a block.")] = 256,
+    repeat: Annotated[int, typer.Option(min=1, help="Launches to time.")] = 5,
+    dtype: Annotated[ElementName, typer.Option(help="Type of the elements.")] = ElementName.float32,
+    device: Device = None,
+    as_json: Json = False,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.png|svg", help="Draw the pictures.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a page with everything.")] = None,
+) -> None:
+    """Run the rungs from a naive atomic to the memory's roof: times on a GPU, counters on a simulated one."""
+    from lowlevel_reduce.cli import ladder as command  # noqa: PLC0415
+    from lowlevel_reduce.cli.rungs import select  # noqa: PLC0415
+
+    with clean_errors():
+        chosen = select(system, rungs or ())
+        files = command.Files(plot, report)
+        files.check()
+        with open_session(device) as session:
+            _say_where(session, as_json=as_json)
+            options = command.complete(n, dtype.value, block, repeat, session)
+            results = command.run(chosen, options, session, as_json=as_json)
+            files.write(results, options, session)
+    if not all(result.as_expected for result in results):
+        raise typer.Exit(WRONG_RESULT)
+
+
+@app.command()
+def attributes(device: Device = None, as_json: Json = False) -> None:
+    """Show every launch attribute and what it was seen to do on this device, which should be idle."""
+    from lowlevel_reduce.cli import attributes as command  # noqa: PLC0415
+    from lowlevel_reduce.study.attributes import rows  # noqa: PLC0415
+
+    with clean_errors(), open_session(device) as session:
+        _say_where(session, as_json=as_json)
+        seen = rows(session.context)
+    if as_json:
+        write_json(command.as_objects(seen))
+    else:
+        show(command.render(seen))
+
+
+def _say_where(session: Session, *, as_json: bool) -> None:
+    if session.note is not None:
+        note(session.note, as_json=as_json)

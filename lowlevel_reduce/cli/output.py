@@ -1,0 +1,109 @@
+"""What the commands print through: two consoles, one JSON, a progress bar, and errors of one line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.measure import Measurement
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from lowlevel_reduce.errors import ReduceError
+
+__all__ = [
+    "BAD_INPUT",
+    "NONE",
+    "WRONG_RESULT",
+    "clean_errors",
+    "console",
+    "note",
+    "number",
+    "progress",
+    "show",
+    "write_json",
+]
+
+WRONG_RESULT, BAD_INPUT = 1, 2  # exit statuses
+
+NONE = "–"
+"""What a table shows where there is nothing to show."""
+
+_PIPE_COLUMNS = 200  # a pipe has no width: a table must not be folded to 80 columns there
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return the console of this process's stdout or stderr as they are now."""
+    found = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not found.is_terminal and "COLUMNS" not in os.environ:
+        found.width = _PIPE_COLUMNS
+    return found
+
+
+def show(table: Table) -> None:
+    """Print a table on stdout; where the terminal is too narrow its lines run on, and no figure is cut off."""
+    out = console()
+    needed = Measurement.get(out, out.options.update(max_width=_PIPE_COLUMNS), table).maximum
+    out.width = max(out.width, needed)
+    out.print(table)
+
+
+def note(text: str, *, as_json: bool) -> None:
+    """Print a line that is not the result: on stderr where stdout must be JSON alone."""
+    typer.echo(text, err=as_json)
+
+
+def progress(*, counted: bool = False) -> Progress:
+    """Return a progress bar on stderr that goes when it is done; where stderr is no terminal nothing is drawn.
+
+    Parameters
+    ----------
+    counted : bool
+        Show how many of how many, in place of a percentage.
+    """
+    errors = console(stderr=True)
+    amount = MofNCompleteColumn() if counted else TextColumn("{task.percentage:>3.0f} %")
+    columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeElapsedColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)
+
+
+@contextlib.contextmanager
+def clean_errors() -> Iterator[None]:
+    """Turn what the library raises inside the block into one line on stderr and exit status 2."""
+    try:
+        yield
+    except (ReduceError, OSError, TypeError, ValueError) as error:
+        typer.echo(f"{type(error).__name__}: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(BAD_INPUT) from error
+
+
+def write_json(value: Any) -> None:
+    """Print a value as JSON on stdout; a float that is not finite becomes the string that ``float`` reads back."""
+    json.dump(_plain(value), sys.stdout, indent=2, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def number(value: float | None, spec: str) -> str:
+    """Return a number in a format, or the sign for nothing."""
+    return NONE if value is None else format(value, spec)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, complex):
+        return [_plain(value.real), _plain(value.imag)]
+    if hasattr(value, "item"):  # a NumPy scalar, those of ml_dtypes too
+        return _plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

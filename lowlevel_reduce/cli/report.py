@@ -1,0 +1,157 @@
+"""The ladder as one page of HTML that needs nothing else: table, pictures, sources, machine code and counters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+from lowlevel_reduce.cli import pictures, sass
+from lowlevel_reduce.cli.rungs import SIMULATED_N, Options, Result, by_system, climb
+from lowlevel_reduce.cli.sass import NoToolError
+from lowlevel_reduce.cli.session import Session, Target, open_session
+from lowlevel_reduce.cli.tables import columns, rows, source_b
+from lowlevel_reduce.driver import Context
+from lowlevel_reduce.errors import ReduceError
+from lowlevel_reduce.ladder import rung_before, rung_resources, source_diff
+
+__all__ = ["SUFFIXES", "need_jinja2", "page"]
+
+SUFFIXES = (".html", ".htm")
+"""What a report's file may end in."""
+
+Counted = Mapping[str, Mapping[str, Any] | str]
+
+
+def need_jinja2() -> None:
+    """Import jinja2, so that what is missing is heard of before the ladder runs.
+
+    Raises
+    ------
+    ReduceError
+        If it is not installed; the message says how to get it.
+    """
+    try:
+        import jinja2  # noqa: F401, PLC0415 - the extra may not be installed
+    except ImportError as error:
+        raise ReduceError('a report needs jinja2: pip install "lowlevel-reduce[plot]"') from error
+
+
+def page(results: Sequence[Result], options: Options, session: Session) -> str:
+    """Return the page. On a GPU the counters are those of a simulated run of `SIMULATED_N` elements, made here."""
+    import jinja2  # noqa: PLC0415
+
+    counted = _counted(results, options, session)
+    layout = columns(simulated=session.simulated)
+    device = session.context.device
+    text = resources.files("lowlevel_reduce.cli").joinpath("templates/ladder.html.j2").read_text(encoding="utf-8")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    return environment.from_string(text).render(
+        title=f"The ladder on {device.name}",
+        subtitle=f"{options.n:,} elements of {options.dtype}, block {options.block}, "
+        f"compute capability {device.compute_capability[0]}.{device.compute_capability[1]}, "
+        f"peak bandwidth {device.peak_bandwidth / 1e9:,.0f} GB/s",
+        note=session.note,
+        pictures=_pictures(results, session),
+        columns=layout,
+        counted_n=None if session.simulated else SIMULATED_N,
+        systems=[
+            {
+                "name": system,
+                "printed": source_b(group, options) if system == "B" else None,
+                "rungs": [
+                    _section(result, cells, options, session.context, counted.get(result.rung.id, {}))
+                    for result, cells in zip(group, rows(group, layout), strict=True)
+                ],
+            }
+            for system, group in by_system(results)
+        ],
+    )
+
+
+def _counted(results: Sequence[Result], options: Options, session: Session) -> Counted:
+    """Return the counters of each rung: those of the run, or, where a GPU counted nothing, of a simulated one.
+
+    What could not be counted has the reason in place of counters.
+    """
+    if session.simulated:
+        return {result.rung.id: result.record.counters for result in results if result.record.counters}
+    fewer = Options(n=SIMULATED_N, dtype=options.dtype, block=options.block, repeat=1)
+    counted: dict[str, Mapping[str, Any] | str] = {}
+    with open_session(Target.simulator) as simulated:
+        for result in results:
+            try:
+                (run,) = climb([result.rung], fewer, simulated, title="counting")
+                counted[result.rung.id] = run.record.counters or {}
+            except ReduceError as error:  # the times are there: the page is written, and says this too
+                counted[result.rung.id] = str(error)
+    return counted
+
+
+def _pictures(results: Sequence[Result], session: Session) -> list[dict[str, str]]:
+    if session.simulated:
+        caption = "What the simulated device counted for each rung. It tells no time."
+        return [_picture("counters", pictures.counters_picture(results), caption)]
+    roof = pictures.Roof.of(session.context)
+    bandwidth = "Input bytes by time, for each rung; the line is the peak of the memory, by its clock and width."
+    roofline = (
+        "Every rung adds or compares once an element, so all of one element type stand on one vertical, far left of "
+        "the ridge: the memory, not the arithmetic, is the roof."
+    )
+    return [
+        _picture("bandwidth", pictures.timed_picture(results, roof, "bandwidth"), bandwidth),
+        _picture("roofline", pictures.timed_picture(results, roof, "roofline"), roofline),
+    ]
+
+
+def _picture(name: str, figure: Any, caption: str) -> dict[str, str]:
+    return {"name": name, "svg": pictures.inline_svg(figure, name), "caption": caption}
+
+
+def _section(
+    result: Result, cells: list[str], options: Options, context: Context, counters: Mapping[str, Any] | str
+) -> dict[str, Any]:
+    rung = result.rung
+    before = rung_before(rung)
+    return {
+        "id": rung.id,
+        "title": rung.title,
+        "cells": cells,
+        "as_expected": result.as_expected,
+        "before": None if before is None else before.id,
+        "source": source_diff(rung),
+        "kernels": _kernels(result, options, context),
+        "counters": [(name.replace("_", " "), f"{count:,}") for name, count in _flat(counters)],
+        "uncounted": counters if isinstance(counters, str) else None,
+    }
+
+
+def _flat(counters: Mapping[str, Any] | str) -> list[tuple[str, int]]:
+    found: list[tuple[str, int]] = []
+    if isinstance(counters, str):
+        return found
+    for name, value in counters.items():
+        if isinstance(value, Mapping):
+            found.extend((f"{name}: {key}", count) for key, count in value.items())
+        else:
+            found.append((name, value))
+    return found
+
+
+def _kernels(result: Result, options: Options, context: Context) -> list[dict[str, Any]]:
+    """Return what the page shows of a rung's kernels; without nvdisasm, why it shows no machine code."""
+    dtype = result.record.dtype
+    found = []
+    for name, facts in rung_resources(result.rung, context, dtype=dtype, block=options.block).items():
+        try:
+            lines = sass.disassemble(facts.cubin, name)
+        except NoToolError as error:
+            heading, shown = f"Machine code of {name}: not shown", [str(error)]
+        else:
+            loop = sass.hot_loop(lines)
+            what = "all of it, since it has no loop"
+            if loop:
+                what = "the loop that reads the input" if sass.reads_input(loop) else "its loop"
+            heading, shown = f"Machine code of {name}: {what}", loop or lines
+        found.append({"name": name, "facts": facts, "sass_heading": heading, "sass": shown})
+    return found

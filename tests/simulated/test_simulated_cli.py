@@ -1,0 +1,164 @@
+"""The command line on simulated GPUs: real files, real rungs, and a real process."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from lowlevel_reduce import driver, tree
+from lowlevel_reduce.cli import app
+from lowlevel_reduce.ladder import RUNGS
+
+KEYS = [
+    "rung", "system", "n", "dtype", "value", "reference", "relative_error", "correct", "expected_correct",
+    "microseconds", "gb_per_s", "percent_of_peak", "counters",
+]  # fmt: skip
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app.app, [str(argument) for argument in arguments])
+
+
+def process(*arguments):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "lowlevel_reduce", *map(str, arguments)]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=environment)
+
+
+# -- reduce -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+def test_a_file_reduces_to_the_trees_bits(tmp_path, dtype, order):
+    values = (np.random.default_rng(3).random((37, 211)) * 8).astype(dtype)
+    np.save(tmp_path / "x.npy", np.asarray(values, order=order))
+    done = run("reduce", tmp_path / "x.npy", "--device", "simulator", "--json")
+    assert done.exit_code == 0, done.stderr
+    found, expected = json.loads(done.stdout), tree.reduce(values)
+    assert found["value"] == expected.item()
+    assert (found["result_dtype"], found["shape"]) == (expected.dtype.name, [37, 211])
+
+
+def test_options_reach_the_reduction(tmp_path):
+    values = np.random.default_rng(4).random(5000, np.float32)
+    np.save(tmp_path / "x.npy", values)
+    more = ["--dtype", "float64", "--accumulate", "compensated"]
+    done = run("reduce", tmp_path / "x.npy", "--device", "simulator", *more)
+    assert done.exit_code == 0, done.stderr
+    assert float(done.stdout.splitlines()[-1]) == tree.reduce(values, dtype="float64", accumulate="compensated")
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--op", "nosuch"], ["--axis", "7"], ["--dtype", "float7"], ["--accumulate", "int8"]], ids=lambda v: v[0]
+)
+def test_the_librarys_refusals_are_one_line_and_exit_code_2(tmp_path, wrong):
+    np.save(tmp_path / "x.npy", np.ones(10, np.float32))
+    done = run("reduce", tmp_path / "x.npy", "--device", "simulator", "--json", *wrong)
+    assert (done.exit_code, done.stdout) == (2, "")
+    where, line = done.stderr.splitlines()
+    assert where.startswith("simulated")
+    assert re.match(r"\w+Error: .", line)
+
+
+# -- ladder -----------------------------------------------------------------------------------------------------------
+
+
+def test_rungs_in_a_process_of_their_own():
+    done = process(
+        "ladder", "--device", "simulator", "--rungs", "v0_atomic,v2_shared_sequential", "--n", 4099, "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[0] == "simulated NVIDIA H200: as asked"
+    records = json.loads(done.stdout)
+    assert [record["rung"] for record in records] == ["v0_atomic", "v2_shared_sequential"]
+    for record in records:
+        assert list(record) == KEYS
+        assert (record["n"], record["correct"], record["microseconds"]) == (4099, True, None)
+    assert [record["counters"]["atomics"] for record in records] == [4099, 0]
+
+
+@pytest.mark.skipif(driver.available(), reason="there is a driver: nothing to fall back from")
+def test_a_process_without_a_driver_falls_back_and_says_so():
+    done = process("ladder", "--rungs", "v0_atomic", "--n", "1000")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("simulated NVIDIA H200: no NVIDIA driver was found")
+
+
+def test_a_rung_that_is_wrong_on_purpose_is_no_failure():
+    done = run("ladder", "--device", "simulator", "--rungs", "race", "--n", "1000")
+    assert done.exit_code == 0, done.stderr
+    assert "wrong, on purpose" in done.stdout
+
+
+def test_a_type_that_a_rung_does_not_take():
+    done = run("ladder", "--device", "simulator", "--rungs", "v0_atomic", "--dtype", "float16")
+    assert done.exit_code == 2
+    assert done.stderr == "ValueError: rung v0_atomic takes elements of type float32, not float16\n"
+
+
+def test_a_block_that_is_no_block():
+    done = run("ladder", "--device", "simulator", "--block", "100")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("ValueError: a block has 32,")
+
+
+def test_every_rung_has_its_place_in_the_tables_and_on_the_page():
+    assert {rung.system for rung in RUNGS.values()} == set("ABCDE")
+    assert all(rung.title and rung.source.is_file() for rung in RUNGS.values())
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    pytest.importorskip("jinja2", reason="jinja2 is not installed")
+    file = tmp_path_factory.mktemp("report") / "ladder.html"
+    chosen = "v0_atomic,v1_shared_interleaved,v2_shared_sequential,atomic,shuffle"
+    done = run("ladder", "--device", "simulator", "--rungs", chosen, "--n", "4099", "--report", file)
+    assert done.exit_code == 0, done.stderr
+    return file
+
+
+def test_the_report_of_real_rungs(page):
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r"""(?:src|href)=["'](?!#|data:)""", text)
+    for name in ("v0_atomic", "v2_shared_sequential", "shuffle"):
+        assert f'<section id="rung-{name}">' in text
+        assert re.search(rf'<td class="left">{name}</td><td>\d+</td><td>\d+</td><td>0</td>', text), "its resources"
+    assert "what is not in v1_shared_interleaved is marked" in text
+    assert '<span class="new">' in text
+    assert "CPU reference (double)" in text
+    assert "<td>4,099</td>" in text, "the atomics of v0"
+
+
+def test_the_report_shows_machine_code_where_there_is_a_disassembler(page):
+    from cuda import pathfinder
+
+    finder = getattr(pathfinder, "find_nvidia_binary_utility", lambda _: None)
+    if finder("nvdisasm") is None:
+        pytest.skip("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
+    text = page.read_text(encoding="utf-8")
+    assert "Machine code of v0_atomic: all of it, since it has no loop" in text
+    assert "Machine code of v2_shared_sequential: its loop" in text
+    assert "LDS" in text
+    assert "REDG" in text or "RED.E" in text
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome on PATH")
+def test_a_browser_opens_the_report(page, tmp_path):
+    command = [
+        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+        f"--user-data-dir={tmp_path}", "--host-resolver-rules=MAP * ~NOTFOUND", "--dump-dom", page.as_uri(),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("<svg") == 1
+    assert done.stdout.count("<section") == 5
+    assert "sectors per load request" in done.stdout

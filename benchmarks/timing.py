@@ -1,21 +1,75 @@
-"""Device time by CUDA-graph replays, host time by the clock, and the facts that a figure needs beside it."""
+"""Device time by graph replays or by events, host time by the clock, and the facts that a figure needs beside it."""
 
 from __future__ import annotations
 
+import datetime
 import importlib.metadata
 import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 from lowlevel_reduce import Context, Device, Event, Graph, Stream, driver
 
-__all__ = ["conditions", "host_us", "replay_us", "rotation"]
+__all__ = [
+    "Replay",
+    "captured",
+    "conditions",
+    "events_us",
+    "host_us",
+    "launches_for",
+    "opened",
+    "replay_us",
+    "rotation",
+    "timed_us",
+]
 
 L2_FACTOR = 4
 """Buffers rotated hold this many times the L2, so that no launch finds its input there."""
+
+GRAPH_US = 2500.0
+"""Device time that one timed graph holds, against the resolution of events."""
+
+MAX_LAUNCHES = 1000
+
+Enqueue = Callable[[int], object]
+
+
+class Replay(Protocol):
+    """A graph of launches, by whoever captured it, that can be put into the stream as a whole."""
+
+    def launch(self) -> None:
+        """Put one replay into the stream."""
+
+    def close(self) -> None:
+        """Destroy it."""
+
+
+class _Captured:
+    """A graph of our own."""
+
+    def __init__(self, enqueue: Enqueue, stream: Stream, launches: int) -> None:
+        self._stream = stream
+        # Relaxed: a competitor's allocator may ask the driver something meanwhile; it is warm and allocates nothing.
+        with Graph.capture(stream, mode="relaxed") as graph:
+            for i in range(launches):
+                enqueue(i)
+        with graph:
+            self._executable = graph.instantiate()
+
+    def launch(self) -> None:
+        self._executable.launch(self._stream)
+
+    def close(self) -> None:
+        self._executable.close()
+
+
+def captured(enqueue: Enqueue, stream: Stream, launches: int) -> Replay:
+    """Return a graph of ``enqueue(0)``, ``enqueue(1)``, …, captured from the stream."""
+    return _Captured(enqueue, stream, launches)
 
 
 def rotation(size_bytes: int, device: Device) -> int:
@@ -23,34 +77,47 @@ def rotation(size_bytes: int, device: Device) -> int:
     return max(2, -(-L2_FACTOR * device.l2_bytes // max(size_bytes, 1)))
 
 
-def replay_us(launch: Callable[[int], object], stream: Stream, *, launches: int, rounds: int = 9) -> float:
-    """Return the device time of one launch in microseconds, the median over `rounds` replays of a captured graph.
+def launches_for(once_us: float) -> int:
+    """Return how many launches of that duration one timed graph holds."""
+    return int(min(MAX_LAUNCHES, max(1.0, GRAPH_US / max(once_us, 1e-3))))
 
-    Parameters
-    ----------
-    launch : callable
-        ``launch(i)`` puts the i-th launch into `stream`.
-    stream : Stream
-        The stream that is captured.
-    launches : int
-        Launches in the graph.
-    rounds : int
-        Timed replays, after two that are not.
+
+def timed_us(before: Callable[[], object], measured: Callable[[], object], stream: Stream) -> float:
+    """Return the device time of what `measured` puts into the stream, in microseconds, between two events.
+
+    `before` is put there first and not timed: while it runs the host gets ahead, so that the launch itself is not in
+    the figure.
     """
-    context = stream.context
-    with Graph.capture(stream) as graph:
+    with Event.create(stream.context) as start, Event.create(stream.context) as end:
+        before()
+        stream.record(start)
+        measured()
+        stream.record(end)
+        end.synchronize()
+        return end.elapsed_ms(start) * 1e3
+
+
+def replay_us(launch: Enqueue, stream: Stream, *, launches: int, rounds: int = 9) -> float:
+    """Return the device time of one launch in microseconds, the median over `rounds` replays of a captured graph."""
+    replay = captured(launch, stream, launches)
+    try:
+        times = [timed_us(replay.launch, replay.launch, stream) / launches for _ in range(rounds + 1)]
+    finally:
+        replay.close()
+    return statistics.median(times[1:])
+
+
+def events_us(launch: Enqueue, stream: Stream, *, launches: int) -> float:
+    """Return the time of one launch in microseconds between two events around `launches` of them, without a graph.
+
+    Where the host is slower than the device this is the host's time.
+    """
+
+    def run() -> None:
         for i in range(launches):
             launch(i)
-    with graph.instantiate() as executable, Event.create(context) as start, Event.create(context) as end:
-        times = []
-        for _ in range(rounds + 2):
-            stream.record(start)
-            executable.launch(stream)
-            stream.record(end)
-            end.synchronize()
-            times.append(end.elapsed_ms(start) * 1e3 / launches)
-    graph.close()
-    return statistics.median(times[2:])
+
+    return timed_us(lambda: launch(0), run, stream) / launches
 
 
 def host_us(call: Callable[[], object], context: Context, *, calls: int = 200, rounds: int = 31) -> float:
@@ -66,18 +133,24 @@ def host_us(call: Callable[[], object], context: Context, *, calls: int = 200, r
     return statistics.median(times[2:])
 
 
+@contextmanager
+def opened() -> Iterator[Stream]:
+    """Yield a stream of device 0's primary context, which is current meanwhile and which every competitor uses too."""
+    with Context.primary() as context, context.pushed(), Stream.create(context) as stream:
+        yield stream
+        context.synchronize()
+
+
+_PACKAGES = (
+    "cuda-bindings", "cuda-core", "cuda-cccl", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "numpy", "torch",
+    "triton", "cupy-cuda12x", "cupy-cuda13x", "numba", "numba-cuda",
+)  # fmt: skip
+
+
 def conditions(device: Device, commit: str | None) -> dict[str, Any]:
     """Return what a figure was measured under: device, clocks, driver, versions, commit (by default git's answer)."""
-    packages = (
-        "cuda-bindings",
-        "cuda-core",
-        "nvidia-cuda-nvrtc",
-        "nvidia-cuda-nvrtc-cu12",
-        "numpy",
-        "torch",
-        "cupy-cuda13x",
-    )
     return {
+        "measured": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "device": device.name,
         "compute_capability": ".".join(map(str, device.compute_capability)),
         "multiprocessors": device.multiprocessor_count,
@@ -91,7 +164,7 @@ def conditions(device: Device, commit: str | None) -> dict[str, Any]:
         ),
         "cuda_driver": ".".join(map(str, driver.version())),
         "python": platform.python_version(),
-        "packages": {name: version for name in packages if (version := _version(name)) is not None},
+        "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
         "commit": commit or _first_line(["git", "describe", "--always", "--dirty", "--abbrev=12"]),
     }
 

@@ -1,83 +1,204 @@
-"""Sweep every mapping of the float32 sum over lengths, beside CUB: where the rows of `policy.py` come from.
+"""Sweep the mappings of whole arrays, rows and columns: where the rows of `policy.py` and `row_policy.py` come from.
 
-python -m benchmarks.tune --json sweep.json
+python -m benchmarks.tune --json sweep.json [--part flat|rows|columns]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
-import numpy as np
+from benchmarks.harness import Harness, Maker, ours
+from benchmarks.problems import Case
+from benchmarks.timing import conditions, opened
+from lowlevel_reduce import layout, policy, row_policy
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.row_policy import RowStrategy
 
-import lowlevel_reduce as lr
-from benchmarks.cub import CubSum
-from benchmarks.measure import Inputs, measure_call, measure_plan
-from benchmarks.timing import conditions
+__all__ = ["column_strategies", "flat_mappings", "main", "row_strategies"]
 
-LENGTHS = [256, 4096, 16384, 32768, 65536, 131072, 262144, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 10**8, 1 << 28]
-SMALL, MEDIUM = 1 << 16, 1 << 21
+LENGTHS = (256, 4096, 16384, 32768, 65536, 131072, 262144, 1 << 20, 1 << 21, 1 << 22, 1 << 24, 1 << 26, 10**8, 1 << 28)
+SMALL, MEDIUM = 1 << 16, 1 << 20
+ROW_SHAPES = (
+    (1 << 18, 1024),
+    (87381, 3072),
+    (1 << 16, 4096),
+    (1 << 14, 16384),
+    (2048, 1 << 17),
+    (64, 1 << 22),
+    (8, 1 << 20),
+)
+COLUMN_SHAPES = ((256, 256), (4096, 4096), (1 << 20, 256), (1 << 24, 8), (1 << 26, 4), (8, 1 << 24), (100_000, 1000))
+BESIDE = (2, 4, 8, 16, 32, 64, 128, 256)
+TILES = (0.25, 0.5, 1, 2, 4)
+ROUNDS = 3
+
+Times = dict[str, float]
 
 
-def mappings(length: int) -> Iterator[dict[str, Any]]:
-    """Yield the mappings worth timing at a length."""
+def flat_mappings(length: int) -> Iterator[dict[str, Any]]:
+    """Yield the mappings worth timing at a length, as options of `lowlevel_reduce.plan`."""
     if length <= SMALL:
         for threads in (32, 64, 128, 256, 512):
             yield {"strategy": "block", "block_threads": threads}
-    if 4096 <= length <= MEDIUM // 2:
+    if 4096 <= length <= MEDIUM:
         for threads in (128, 256, 512):
             for cluster in (2, 4, 8, 16):
                 yield {"strategy": "cluster", "cluster": cluster, "block_threads": threads}
     if length > 4096:
         for threads in (256, 512, 1024):
-            for cluster in (1, 2, 4, 8):
+            for cluster in (1, 2, 4):
                 yield {"strategy": "tiles", "cluster": cluster, "block_threads": threads}
         for threads in (256, 512):
             yield {"strategy": "two_pass", "block_threads": threads}
-            yield {"strategy": "cooperative", "block_threads": threads}
+        yield {"strategy": "cooperative", "block_threads": 256}
 
 
-def sweep(context: lr.Context, lengths: list[int], dtype: str) -> list[dict[str, Any]]:
-    """Return a row for each length and mapping."""
-    stream = lr.Stream.create(context)
-    rows = []
-    for length in lengths:
-        host = np.random.default_rng(length).random(length, dtype=np.float32).astype(dtype)
-        inputs = Inputs.upload(host, stream)
-        cub = CubSum(dtype, context.device.architecture).bound(length, stream)
-        us = measure_call(cub, inputs, stream, float(host.astype(np.float64).sum()))
-        rows.append({"n": length, "mapping": "CUB", "us": us})
-        for mapping in mappings(length):
-            with lr.plan("sum", shape=length, dtype=dtype, context=context, **mapping) as plan:
-                us = measure_plan(plan, inputs, stream)
-            rows.append({"n": length, "mapping": "-".join(map(str, mapping.values())), "us": us})
-        inputs.close()
-        best = sorted(rows_of(rows, length), key=lambda row: row["us"])[:6]
-        print(f"{length:>11}  " + "  ".join(f"{row['mapping']} {row['us']:.2f}" for row in best), end="")
-        print(f"  | CUB {rows_of(rows, length)[0]['us']:.2f}", flush=True)
-    return rows
+def row_strategies(chosen: RowStrategy, rows: int, leaves: int) -> Iterator[tuple[str, RowStrategy]]:
+    """Yield the ways to reduce contiguous rows of more than a leaf, each with its name."""
+    warps = 1
+    while warps <= min(row_policy.WARPS, row_policy.power_of_two(leaves)):
+        blocks = -(-rows // (row_policy.WARPS // warps))
+        yield (
+            f"rows, {warps} warps a row",
+            replace(chosen, name="rows", blocks=blocks, template=(warps,), parts=1, tickets=0, tile=1),
+        )
+        warps *= 2
+    tiles = -(-leaves // row_policy.WARPS)
+    if tiles > 1:
+        yield (
+            f"batch, {tiles} blocks a row",
+            replace(chosen, name="batch", blocks=rows * tiles, template=(), parts=tiles, tickets=rows, tile=1),
+        )
 
 
-def rows_of(rows: list[dict[str, Any]], length: int) -> list[dict[str, Any]]:
-    """Return the rows of one length."""
-    return [row for row in rows if row["n"] == length]
+def column_strategies(chosen: RowStrategy, outer: int, inner: int, leaves: int) -> Iterator[tuple[str, RowStrategy]]:
+    """Yield the ways to reduce columns: threads side by side, and tiles a part or a multiple of what is chosen."""
+    _, width, lanes, steps, _ = chosen.template
+    threads = -(-inner // width)
+    for beside in BESIDE:
+        if beside > row_policy.power_of_two(threads):
+            return
+        at_once = max(1, chosen.block_threads // beside // lanes)
+        groups = outer * -(-threads // beside)
+        tiles = {max(at_once, row_policy.power_of_two(math.ceil(chosen.tile * factor))) for factor in TILES}
+        for tile in sorted({min(tile, at_once << (row_policy.MAX_LEVELS - 1)) for tile in tiles}):
+            parts = -(-leaves // tile)
+            template = (beside, width, lanes, steps, 1 if tile == at_once else row_policy.MAX_LEVELS)
+            yield (
+                f"{beside} side by side, tile {tile}",
+                replace(
+                    chosen,
+                    blocks=groups * parts,
+                    template=template,
+                    parts=parts,
+                    tickets=groups if parts > 1 else 0,
+                    tile=tile,
+                ),
+            )
 
 
-def main() -> None:
-    """Run the sweep and write its JSON."""
-    parser = argparse.ArgumentParser(description="Sweep the mappings of the sum.")
-    parser.add_argument("--json", metavar="FILE", required=True)
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--n", type=int, nargs="+", default=LENGTHS)
+def _forced(strategy: RowStrategy) -> Any:
+    """Return a context in which every plan of rows uses one strategy: it is no option of a plan."""
+    return mock.patch.object(row_policy, "choose_rows", return_value=strategy)
+
+
+def _matrix_makers(harness: Harness, case: Case, facts: policy.DeviceFacts) -> tuple[str, list[Maker]]:
+    """Return the name of what the policy chooses for a matrix, and what makes each way ready."""
+    itemsize = element_type(case.dtype).itemsize
+    problem = layout.problem_of(case.shape, itemsize, axis=case.axis)
+    chosen = row_policy.choose_rows(problem, facts, itemsize=itemsize, accumulator_bytes=8)
+    leaves = max(1, -(-problem.length // element_type(case.dtype).leaf))
+    if problem.kind == "columns":
+        inner = problem.kept[0].size
+        ways = dict(column_strategies(chosen, problem.rows // inner, inner, leaves))
+    else:
+        ways = dict(row_strategies(chosen, problem.rows, leaves))
+    inputs = harness.inputs(case, "rotated")
+
+    def maker(name: str, strategy: RowStrategy) -> Maker:
+        def make() -> Any:
+            with _forced(strategy):
+                return replace(ours(case, inputs, harness.stream), name=name)
+
+        return Maker(name, make)
+
+    name = next((name for name, way in ways.items() if way == chosen), "as chosen")
+    return name, [maker(way_name, way) for way_name, way in ({name: chosen} | ways).items()]
+
+
+def _flat_makers(harness: Harness, case: Case, facts: policy.DeviceFacts) -> tuple[str, list[Maker]]:
+    leaves = -(-case.size // element_type(case.dtype).leaf)
+    chosen = policy.choose(leaves, facts)
+    inputs = harness.inputs(case, "rotated")
+    makers = {}
+    for options in flat_mappings(case.size):
+        cluster = f", clusters of {options['cluster']}" if options.get("cluster", 1) > 1 else ""
+        name = f"{options['strategy']} of {options['block_threads']}{cluster}"
+        makers[name] = Maker(name, _maker(case, inputs, harness, name, options))
+    cluster = f", clusters of {chosen.cluster}" if chosen.cluster > 1 else ""
+    name = f"{chosen.name} of {chosen.block_threads}{cluster}"
+    makers[name] = Maker(name, _maker(case, inputs, harness, name, {}))
+    return name, list(makers.values())
+
+
+def _maker(case: Case, inputs: Any, harness: Harness, name: str, options: dict[str, Any]) -> Callable[[], Any]:
+    return lambda: replace(ours(case, inputs, harness.stream, **options), name=name)
+
+
+def line_of(cell: str, chosen: str, times: Times) -> str:
+    """Return a cell's fastest ways, and how far what the policy chooses is from the first."""
+    best = sorted(times, key=lambda name: times[name])[:4]
+    text = f"{cell:24} " + "; ".join(f"{name} {times[name]:.2f}" for name in best)
+    if chosen not in times:
+        return f"{text} | chosen: {chosen}, which FAILED"
+    return f"{text} | chosen: {chosen} {times[chosen]:.2f} ({100 * (times[chosen] / times[best[0]] - 1):+.1f} %)"
+
+
+def _cells(part: str) -> list[tuple[str, Case]]:
+    if part == "flat":
+        return [(f"{n:,}", Case("sum", (n,))) for n in LENGTHS]
+    shapes, axis = (ROW_SHAPES, 1) if part == "rows" else (COLUMN_SHAPES, 0)
+    return [(f"{part} {rows} x {columns}", Case("sum", (rows, columns), axis)) for rows, columns in shapes]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the sweep and write its JSON after each cell."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", metavar="FILE", required=True, type=Path)
+    parser.add_argument("--part", action="append", choices=("flat", "rows", "columns"), help="by default all")
     parser.add_argument("--commit", help="for a copy of the tree without its history")
-    arguments = parser.parse_args()
-    with lr.Context.primary() as context, context.pushed():
-        rows = sweep(context, arguments.n, arguments.dtype)
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump({"conditions": conditions(context.device, arguments.commit), "rows": rows}, file, indent=1)
+    arguments = parser.parse_args(argv)
+    if not arguments.json.parent.is_dir():
+        parser.error(f"there is no directory {arguments.json.parent}")
+    with opened() as stream:
+        device = stream.context.device
+        facts = policy.DeviceFacts(
+            device.compute_capability,
+            stream.context.multiprocessor_count,
+            clusters=device.supports_clusters,
+            cooperative=device.supports_cooperative_launch,
+        )
+        harness, rows = Harness(stream, ROUNDS), list[dict[str, Any]]()
+        document = {"conditions": conditions(device, arguments.commit), "rows": rows}
+        for part in arguments.part or ("flat", "rows", "columns"):
+            for cell, case in _cells(part):
+                chosen, makers = (_flat_makers if part == "flat" else _matrix_makers)(harness, case, facts)
+                entries = harness.measure(case, makers)
+                times = {name: entry["us"] for name, entry in entries.items() if "us" in entry}
+                rows.append({"cell": cell, "chosen": chosen, "entries": entries})
+                arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+                print(line_of(cell, chosen, times), flush=True)
+        harness.release()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

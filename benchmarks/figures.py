@@ -1,0 +1,112 @@
+"""The arithmetic of a comparison: medians, spreads, ratios, and rows of a result file. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+__all__ = [
+    "BARE",
+    "OURS",
+    "FileError",
+    "best_peer",
+    "checked_document",
+    "figure",
+    "geometric_mean",
+    "median_us",
+    "row_of",
+]
+
+OURS = "one tree"
+"""What the library's own entry of a row is called."""
+
+BARE = "bare cuLaunchKernelEx"
+"""What the driver's own call is called: a limit, and no competitor."""
+
+FORMAT = 1
+SUITES = ("flat", "types", "axes", "stats", "segments", "small", "host", "cold")
+
+Row = dict[str, Any]
+
+
+class FileError(ValueError):
+    """A result file is missing or is not what `benchmarks.run` writes."""
+
+
+def figure(samples_us: Sequence[float]) -> dict[str, Any]:
+    """Return the median of samples in microseconds, their spread in percent of it, and the samples."""
+    median = statistics.median(samples_us)
+    spread = 100 * (max(samples_us) - min(samples_us)) / median if median else 0.0
+    return {
+        "us": round(median, 4),
+        "spread_percent": round(spread, 2),
+        "samples_us": [round(sample, 4) for sample in samples_us],
+    }
+
+
+def median_us(row: Mapping[str, Any], name: str) -> float | None:
+    """Return an entry's median in a row, None where there is none or it failed."""
+    return (row["entries"].get(name) or {}).get("us")
+
+
+def best_peer(row: Mapping[str, Any]) -> str | None:
+    """Return the name of the fastest entry that is a competitor's, None where no other has a figure."""
+    peers = {name: entry["us"] for name, entry in row["entries"].items() if name not in (OURS, BARE) and "us" in entry}
+    return min(peers, key=lambda name: peers[name]) if peers else None
+
+
+def row_of(cell: str, entries: Mapping[str, dict[str, Any]], *, size_bytes: int | None = None, **facts: Any) -> Row:
+    """Return the row of a cell.
+
+    Parameters
+    ----------
+    cell : str
+        Its name.
+    entries : mapping
+        What `figure` returned for each contender by name, or ``{"error": text}``.
+    size_bytes : int, optional
+        Bytes that the cell reads; then the row has our bandwidth.
+    **facts
+        What else the row holds.
+    """
+    row: Row = {"cell": cell, **facts, "size_bytes": size_bytes, "entries": dict(entries)}
+    ours, peer = median_us(row, OURS), best_peer(row)
+    row["best_peer"] = peer
+    theirs = None if peer is None else median_us(row, peer)
+    row["ratio"] = None if ours is None or theirs is None else round(theirs / ours, 4)
+    row["gb_per_s"] = None if ours is None or size_bytes is None else round(size_bytes / ours / 1e3, 1)
+    return row
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """Return the geometric mean of at least one number."""
+    return statistics.geometric_mean(values)
+
+
+def checked_document(document: Any, name: str) -> dict[str, Any]:
+    """Return a result file's content, checked.
+
+    Raises
+    ------
+    FileError
+        Saying what is wrong with it.
+    """
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise FileError(f"{name} is no result of benchmarks.run in format {FORMAT}")
+    for key in ("conditions", "suites"):
+        if not isinstance(document.get(key), dict):
+            raise FileError(f"{name} has no {key!r}")
+    for suite, content in document["suites"].items():
+        if suite not in SUITES:
+            raise FileError(f"{name}: there is no suite {suite!r}")
+        rows = content.get("rows") if isinstance(content, dict) else None
+        if not isinstance(rows, list) or not isinstance(content.get("missing"), dict):
+            raise FileError(f"{name}: suite {suite!r} has no rows or does not say what was missing")
+        for row in rows:
+            if not isinstance(row, dict) or not isinstance(row.get("entries"), dict) or "cell" not in row:
+                raise FileError(f"{name}: a row of suite {suite!r} has no cell or no entries")
+            bad = [key for key, entry in row["entries"].items() if not ("us" in entry or "error" in entry)]
+            if bad:
+                raise FileError(f"{name}: {suite}, {row['cell']}: {bad[0]} has neither time nor error")
+    return document

@@ -1,0 +1,279 @@
+"""The harness: contenders for one case, validated, then timed in turn, several rounds, in one run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.figures import OURS, Row, figure, row_of
+from benchmarks.problems import BLOCK, Case, check, pattern
+from benchmarks.timing import Replay, captured, events_us, launches_for, rotation, timed_us
+from lowlevel_reduce import Buffer, Stream, plan, segmented_plan
+from lowlevel_reduce.dtypes import numpy_dtype
+
+__all__ = ["Harness", "Inputs", "Maker", "Mode", "Peer", "Ready", "ours"]
+
+ROTATE_FROM_BYTES = 8 << 20
+"""Smaller inputs stay in the L2 between launches, as they would in use."""
+
+TRIAL_US = 1500.0
+"""Launches that take longer are not tried out in a graph first, nor led in by a replay: the host is far ahead."""
+
+Mode = Literal["rotated", "hot", "events"]
+
+
+def _nothing() -> None:
+    """Close nothing."""
+
+
+@dataclass
+class Ready:
+    """A contender made ready for one case.
+
+    Attributes
+    ----------
+    name : str
+        What the table calls it.
+    enqueue : callable
+        ``enqueue(i)`` puts one reduction of the i-th copy of the input into the stream, and allocates nothing new.
+    results : callable
+        Waits, and returns the last result: 1-d arrays on the host, one for each result of a row.
+    record : callable, optional
+        ``record(launches)`` captures that many with the owner's own means; by default the stream is captured.
+    graph : bool
+        Whether it can be captured at all; else it is timed between events, launch by launch.
+    exact : bool
+        Whether its sums must be right to the bit.
+    close : callable
+        Lets go of its memory.
+    """
+
+    name: str
+    enqueue: Callable[[int], object]
+    results: Callable[[], list[npt.NDArray[Any]]]
+    record: Callable[[int], Replay] | None = None
+    graph: bool = True
+    exact: bool = False
+    close: Callable[[], object] = _nothing
+
+
+@dataclass
+class Maker:
+    """What makes one contender ready, and its name, known before that is tried."""
+
+    name: str
+    make: Callable[[], Ready]
+
+    def __call__(self) -> Ready:
+        """Make it ready; it may raise anything."""
+        return self.make()
+
+
+class Peer(Protocol):
+    """A library that is compared with: it makes itself ready for the cases that it can do."""
+
+    def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
+        """Return what makes its contenders for a case ready; nothing for a case that it does not offer."""
+
+
+@dataclass
+class Inputs:
+    """Copies of a case's elements on the device, and of its borders; views of one memory that is filled once."""
+
+    case: Case
+    pointers: list[int]
+    offsets: Buffer | None = None
+
+
+@dataclass
+class Harness:
+    """Contenders compared on one stream.
+
+    Attributes
+    ----------
+    stream : Stream
+        Where everything runs.
+    rounds : int
+        How often every contender has its turn.
+    """
+
+    stream: Stream
+    rounds: int = 5
+    _memory: Buffer | None = None
+    _dtype: str = ""
+
+    def inputs(self, case: Case, mode: Mode) -> Inputs:
+        """Return the elements of a case on the device; memory of the same type is used again."""
+        stride = -(-case.nbytes // self._block_bytes(case.dtype)) * self._block_bytes(case.dtype)
+        cold = mode != "hot" and case.nbytes >= ROTATE_FROM_BYTES
+        copies = rotation(case.nbytes, self.stream.context.device) if cold else 1
+        first = self._filled(case.dtype, stride * copies)
+        offsets = None
+        if case.offsets is not None:
+            offsets = Buffer.allocate(case.offsets.nbytes, self.stream.context)
+            offsets.copy_from(case.offsets)
+        return Inputs(case, [first + i * stride for i in range(copies)], offsets)
+
+    def _block_bytes(self, dtype: str) -> int:
+        return BLOCK * numpy_dtype(dtype).itemsize
+
+    def _filled(self, dtype: str, size_bytes: int) -> int:
+        """Return the address of memory of that size in which the pattern repeats."""
+        if self._memory is not None and (self._dtype != dtype or self._memory.size_bytes < size_bytes):
+            self.release()
+        if self._memory is None:
+            context, block = self.stream.context, self._block_bytes(dtype)
+            self._memory, self._dtype = Buffer.allocate(size_bytes, context), dtype
+            self._memory.copy_from(pattern(dtype).values, size_bytes=block)
+            done = block
+            while done < size_bytes:  # each copy doubles what is there
+                size = min(done, size_bytes - done)
+                target = Buffer.from_pointer(self._memory.pointer + done, size, context=context, owner=self._memory)
+                target.copy_from(self._memory, size_bytes=size)
+                done += size
+        return self._memory.pointer
+
+    def release(self) -> None:
+        """Free the memory of the elements."""
+        if self._memory is not None:
+            self.stream.synchronize()
+            self._memory.close()
+            self._memory = None
+
+    def compare(self, cell: str, case: Case, peers: Sequence[Peer], *, mode: Mode = "rotated", **facts: Any) -> Row:
+        """Return the row of a cell: ours and every peer that offers the case, each checked and then timed in turn."""
+        inputs = self.inputs(case, mode)
+        makers = [Maker(OURS, lambda: ours(case, inputs, self.stream))]
+        makers += [make for peer in peers for make in peer.ready(case, inputs, self.stream)]
+        begin = time.perf_counter()
+        try:
+            entries = self.measure(case, makers, mode=mode)
+        finally:
+            if inputs.offsets is not None:
+                inputs.offsets.close()
+        seconds = round(time.perf_counter() - begin, 2)
+        shape = {"op": case.op, "shape": list(case.shape), "axis": case.axis, "dtype": case.dtype}
+        return row_of(cell, entries, size_bytes=case.moved_bytes, mode=mode, seconds=seconds, **shape, **facts)
+
+    def measure(self, case: Case, makers: Sequence[Maker], *, mode: Mode = "rotated") -> dict[str, dict[str, Any]]:
+        """Return an entry for each contender: made ready, checked, captured, and then timed in turn."""
+        failed: dict[str, dict[str, Any]] = {}
+        lanes: list[_Lane] = []
+        known: dict[int, tuple[float, ...]] = {}
+        try:
+            for make in makers:
+                self._admit(make, case, lanes, failed, mode, known)
+            for _ in range(self.rounds):
+                for lane in lanes:
+                    lane.samples.append(lane.once_us(self.stream))
+            return {**{lane.ready.name: lane.figure() for lane in lanes}, **failed}
+        finally:
+            for lane in lanes:
+                lane.close()
+
+    def _admit(
+        self,
+        make: Maker,
+        case: Case,
+        lanes: list[_Lane],
+        entries: dict[str, dict[str, Any]],
+        mode: Mode,
+        known: dict[int, tuple[float, ...]],
+    ) -> None:
+        """Make a contender ready, check its result, capture it; what fails is an entry that says so."""
+        ready: Ready | None = None
+        try:
+            ready = make()
+            ready.enqueue(0)
+            check(case, ready.results(), exact=ready.exact, known=known)
+            lanes.append(_Lane.of(ready, self.stream, mode))
+        except Exception as error:  # noqa: BLE001  a competitor may raise anything, and the others shall be measured
+            entries[make.name] = {"error": f"{type(error).__name__}: {error}"[:200]}
+            if ready is not None:
+                ready.close()
+
+
+@dataclass
+class _Lane:
+    """A contender with its graph and samples."""
+
+    ready: Ready
+    launches: int
+    replay: Replay | None
+    lead: bool = True
+    samples: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, ready: Ready, stream: Stream, mode: Mode) -> _Lane:
+        once = min(events_us(ready.enqueue, stream, launches=1) for _ in range(2))
+        if mode == "events" or not ready.graph:
+            return cls(ready, launches_for(once), None)
+        record = ready.record or (lambda launches: captured(ready.enqueue, stream, launches))
+        if once < TRIAL_US:  # too short for an event: the host's time is in it
+            with _closing(record(8)) as trial:
+                once = min(timed_us(trial.launch, trial.launch, stream) for _ in range(2)) / 8
+        launches = launches_for(once)
+        replay = record(launches)
+        timed_us(_nothing, replay.launch, stream)  # the first one uploads it
+        return cls(ready, launches, replay, lead=once < TRIAL_US)
+
+    def once_us(self, stream: Stream) -> float:
+        """Return the time of one launch, in a graph or between events."""
+        if self.replay is None:
+            return events_us(self.ready.enqueue, stream, launches=self.launches)
+        before = self.replay.launch if self.lead else _nothing
+        return timed_us(before, self.replay.launch, stream) / self.launches
+
+    def figure(self) -> dict[str, Any]:
+        """Return the entry of a row."""
+        how = {} if self.replay is not None else {"timed": "between events, without a graph"}
+        return {**figure(self.samples), **how}
+
+    def close(self) -> None:
+        if self.replay is not None:
+            self.replay.close()
+        self.ready.close()
+
+
+@contextmanager
+def _closing(replay: Replay) -> Iterator[Replay]:
+    try:
+        yield replay
+    finally:
+        replay.close()
+
+
+def ours(case: Case, inputs: Inputs, stream: Stream, **options: Any) -> Ready:
+    """Return the library's own contender for a case; `options` go to its plan."""
+    made: Any
+    borders: tuple[int, ...] = ()
+    if inputs.offsets is not None:
+        made = segmented_plan(case.op, length=case.size, segments=case.rows, dtype=case.dtype, context=stream.context)
+        borders = (inputs.offsets.pointer,)
+    else:
+        made = plan(case.op, shape=case.shape, axis=case.axis, dtype=case.dtype, context=stream.context, **options)
+    planes, size = made.reduction.results, case.rows * made.result_dtype.itemsize
+    launch = made.bind(stream)
+    out = Buffer.allocate(max(planes * size, 1), stream.context)
+    pointers, target = inputs.pointers, out.pointer
+
+    def results() -> list[npt.NDArray[Any]]:
+        host = np.empty(planes * case.rows, made.result_dtype)
+        stream.synchronize()
+        out.copy_to(host, size_bytes=host.nbytes)
+        return list(host.reshape(planes, case.rows))
+
+    def close() -> None:
+        stream.synchronize()
+        for handle in (launch, out, made):
+            handle.close()
+
+    return Ready(
+        OURS, lambda i: launch(pointers[i % len(pointers)], target, *borders), results, exact=True, close=close
+    )

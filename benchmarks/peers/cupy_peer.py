@@ -1,0 +1,81 @@
+"""CuPy, with CUB as its accelerator, on the harness's stream."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.harness import Inputs, Maker, Ready
+from benchmarks.peers.common import Missing, RawArray, raw_arrays
+from benchmarks.problems import Case
+from lowlevel_reduce import Stream
+from lowlevel_reduce.dtypes import numpy_dtype
+
+__all__ = ["open_peer"]
+
+
+class CupyPeer:
+    """CuPy's reductions, one call each."""
+
+    def __init__(self, cupy: Any, stream: Stream) -> None:
+        self.cupy = cupy
+        self.external = cupy.cuda.ExternalStream(stream.handle)
+
+    def array(self, raw: RawArray) -> Any:
+        """Return memory as a CuPy array, without a copy."""
+        return self.cupy.asarray(raw)
+
+    def function(self, case: Case) -> Callable[..., Any] | None:
+        """Return the call that does a case, None if there is none or CuPy lacks the type."""
+        cupy, axis = self.cupy, case.axis
+        native = numpy_dtype(case.dtype).kind in "biufc" and case.dtype not in ("bfloat16",) and "8_e" not in case.dtype
+        if case.offsets is not None or not native:
+            return None
+        table: dict[str, Callable[..., Any]] = {
+            "sum": lambda x: cupy.sum(x, axis=axis),
+            "max": lambda x: cupy.max(x, axis=axis),
+            "argmax": lambda x: cupy.argmax(x, axis=axis),
+            "norm2": lambda x: cupy.linalg.norm(x, axis=axis),
+        }
+        return table.get(case.op)
+
+    def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
+        """Return the call of CuPy that does the case, if there is one."""
+        function = self.function(case)
+        return [] if function is None else [Maker("CuPy", lambda: self._made(function, case, inputs))]
+
+    def _made(self, function: Callable[..., Any], case: Case, inputs: Inputs) -> Ready:
+        arrays = [self.array(raw) for raw in raw_arrays(inputs.pointers, case.shape, case.dtype)]
+        external, last = self.external, [None]
+
+        def enqueue(i: int) -> None:
+            with external:
+                last[0] = function(arrays[i % len(arrays)])
+
+        def results() -> list[npt.NDArray[Any]]:
+            external.synchronize()
+            return [np.asarray(self.cupy.asnumpy(last[0])).reshape(-1)]
+
+        def close() -> None:
+            external.synchronize()
+            last[0] = None
+
+        return Ready("CuPy", enqueue, results, close=close)
+
+
+def open_peer(stream: Stream) -> CupyPeer:
+    """Return CuPy; raise `Missing` where it or its device is not there."""
+    try:
+        cupy = importlib.import_module("cupy")
+    except ImportError as error:
+        raise Missing(f"cupy is not installed: {error}") from error
+    if not cupy.cuda.is_available():
+        raise Missing("cupy is there, but sees no GPU")
+    core = importlib.import_module("cupy._core")
+    core.set_routine_accelerators(["cub"])
+    core.set_reduction_accelerators(["cub"])
+    return CupyPeer(cupy, stream)

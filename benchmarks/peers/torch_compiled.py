@@ -1,0 +1,41 @@
+"""``torch.compile``: the same calls through Inductor, which writes Triton kernels for them."""
+
+from __future__ import annotations
+
+from benchmarks.harness import Inputs, Maker, Ready
+from benchmarks.peers.common import Missing
+from benchmarks.peers.torch_peer import TorchPeer, open_torch
+from benchmarks.problems import Case
+from lowlevel_reduce import Stream
+
+__all__ = ["open_peer"]
+
+
+class TorchCompiledPeer(TorchPeer):
+    """PyTorch's reductions, compiled for the case's shape."""
+
+    name = "torch.compile"
+
+    def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
+        """Return the compiled call of the case, if there is one."""
+        function = self.function(case)
+        if function is None:
+            return []
+        torch = self.torch
+
+        def make() -> Ready:
+            torch._dynamo.reset()
+            compiled = torch.compile(function, fullgraph=True, dynamic=False)
+            return self.made(self.name, compiled, self.tensors(case, inputs))
+
+        return [Maker(self.name, make)]
+
+
+def open_peer(stream: Stream) -> TorchCompiledPeer:
+    """Return ``torch.compile``; raise `Missing` where there is no Triton for it."""
+    torch = open_torch(stream)
+    try:
+        import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: F401, PLC0415
+    except ImportError as error:
+        raise Missing(f"torch.compile has no Triton: {error}") from error
+    return TorchCompiledPeer(torch, stream)

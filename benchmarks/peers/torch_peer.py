@@ -1,0 +1,145 @@
+"""PyTorch, eager: on the harness's stream, captured by its own graphs because its allocator must know of a capture."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.harness import Inputs, Maker, Ready
+from benchmarks.peers.common import Missing, raw_arrays
+from benchmarks.problems import Case
+from benchmarks.timing import Replay
+from lowlevel_reduce import Stream
+
+__all__ = ["TorchPeer", "open_peer", "open_torch"]
+
+Function = Callable[[Any], Any]
+
+
+class TorchPeer:
+    """PyTorch's reductions, one call each."""
+
+    name = "torch"
+
+    def __init__(self, torch: Any, stream: Stream) -> None:
+        self.torch = torch
+        self.external = torch.cuda.ExternalStream(stream.handle)
+
+    def tensors(self, case: Case, inputs: Inputs) -> list[Any]:
+        """Return the copies of the input as tensors, in the case's type and shape; nothing is copied."""
+        wanted = getattr(self.torch, case.dtype)
+        arrays = raw_arrays(inputs.pointers, case.shape, case.dtype)
+        return [self.torch.as_tensor(array, device="cuda").view(wanted) for array in arrays]
+
+    def function(self, case: Case) -> Function | None:
+        """Return the call that does a case, None if there is none."""
+        torch, axis = self.torch, case.axis
+        if case.offsets is not None:
+            return None
+        whole = axis is None
+        table: dict[str, Function] = {
+            "sum": torch.sum if whole else (lambda x: torch.sum(x, axis)),
+            "max": torch.amax if whole else (lambda x: torch.amax(x, axis)),
+            "argmax": torch.argmax if whole else (lambda x: torch.argmax(x, axis)),
+            "minmax": torch.aminmax if whole else (lambda x: torch.aminmax(x, dim=axis)),
+            "mean_var": lambda x: tuple(reversed(torch.var_mean(x, axis, correction=0))),
+            "norm2": lambda x: torch.linalg.vector_norm(x, dim=axis),
+            "logsumexp": lambda x: torch.logsumexp(x, tuple(range(x.ndim)) if whole else axis),
+        }
+        return table.get(case.op)
+
+    def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
+        """Return the call of PyTorch that does the case, if there is one."""
+        if case.offsets is not None:
+            if case.op != "sum":
+                return []
+            return [Maker("torch.segment_reduce", functools.partial(self._segments, case, inputs))]
+        function = self.function(case)
+        if function is None:
+            return []
+        return [Maker(self.name, lambda: self.made(self.name, function, self.tensors(case, inputs)))]
+
+    def _segments(self, case: Case, inputs: Inputs) -> Ready:
+        if case.offsets is None:
+            raise ValueError("this case has no segments")
+        torch, tensors = self.torch, self.tensors(case, inputs)
+        offsets = torch.from_numpy(case.offsets).cuda()
+        return self.made(
+            "torch.segment_reduce", lambda x: torch.segment_reduce(x, "sum", offsets=offsets, unsafe=True), tensors
+        )
+
+    def made(self, name: str, function: Function, tensors: list[Any]) -> Ready:
+        """Return a function of one tensor as a contender."""
+        torch, external = self.torch, self.external
+        last: list[Any] = [None]
+
+        def enqueue(i: int) -> None:
+            with torch.cuda.stream(external):
+                last[0] = function(tensors[i % len(tensors)])
+
+        def results() -> list[npt.NDArray[Any]]:
+            external.synchronize()
+            found = last[0] if isinstance(last[0], tuple) else (last[0],)
+            # To a type that NumPy has: torch's bfloat16 and float8 are exact in float32.
+            return [np.asarray(_plain(torch, plane).cpu().numpy()).reshape(-1) for plane in found]
+
+        def close() -> None:
+            last[0] = None
+            external.synchronize()
+
+        return Ready(name, enqueue, results, record=lambda n: _TorchReplay(torch, external, enqueue, n), close=close)
+
+
+class _TorchReplay:
+    """A graph that PyTorch captured and replays."""
+
+    def __init__(self, torch: Any, external: Any, enqueue: Callable[[int], object], launches: int) -> None:
+        self.torch, self._external = torch, external
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(external):
+            enqueue(0)
+            external.synchronize()
+            self._graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                for i in range(launches):
+                    enqueue(i)
+            finally:
+                self._graph.capture_end()
+
+    def launch(self) -> None:
+        with self.torch.cuda.stream(self._external):
+            self._graph.replay()
+
+    def close(self) -> None:
+        self._external.synchronize()
+        self._graph.reset()
+
+
+def _plain(torch: Any, plane: Any) -> Any:
+    return plane.float() if plane.dtype.is_floating_point and plane.dtype != torch.float64 else plane
+
+
+def open_torch(stream: Stream) -> Any:
+    """Return the module torch, its context made; raise `Missing` where it or its device is not there."""
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as error:
+        raise Missing(f"torch is not installed: {error}") from error
+    if not torch.cuda.is_available():
+        raise Missing("torch is there, but sees no GPU")
+    torch.zeros(1, device="cuda")
+    return torch
+
+
+def open_peer(stream: Stream) -> TorchPeer:
+    """Return PyTorch."""
+    return TorchPeer(open_torch(stream), stream)
+
+
+# For the type checker: what the harness takes for a graph.
+_REPLAY: type[Replay] = _TorchReplay

@@ -1,0 +1,65 @@
+"""The pictures of docs/performance.md: SVG without a background, in colours that can be read on white and on black."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.figures import OURS, Row, median_us
+
+__all__ = ["plot"]
+
+GREY = "#808080"
+COLOURS = ("#d9730d", "#2f80d0", "#2e9e6b", "#b455c8", "#c9a000", "#d04a5a", "#7a8a99", "#159ca8", "#8a6d3b")
+
+
+def plot(name: str, rows: Sequence[Row], peak_gb_per_s: float | None, file: Path) -> None:
+    """Write a suite's picture: bandwidth over the length for `flat`, else the ratio to the best peer in each cell."""
+    with mpl.rc_context({"svg.hashsalt": name, "font.size": 9}):
+        tall = 4.5 if name == "flat" else max(2.5, 0.19 * len(rows))
+        figure = Figure(figsize=(8, tall), layout="constrained")
+        axes = figure.add_subplot()
+        _grey(axes)
+        if name == "flat":
+            _bandwidths(axes, rows, peak_gb_per_s)
+        else:
+            _ratios(axes, rows)
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+
+
+def _bandwidths(axes: Axes, rows: Sequence[Row], peak_gb_per_s: float | None) -> None:
+    names = list(dict.fromkeys([OURS, *(name for row in rows for name in row["entries"])]))
+    for name, colour in zip(names, COLOURS, strict=False):
+        points = [(row["shape"][0], row["size_bytes"] / us / 1e3) for row in rows if (us := median_us(row, name))]
+        if points:
+            axes.plot(*zip(*points, strict=True), label=name, color=colour, linewidth=2.2 if name == OURS else 1.2)
+    if peak_gb_per_s:
+        axes.axhline(peak_gb_per_s, color=GREY, linestyle="--", linewidth=1)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("elements of float32", color=GREY)
+    axes.set_ylabel("GB/s", color=GREY)
+    axes.legend(frameon=False, labelcolor=GREY)
+
+
+def _ratios(axes: Axes, rows: Sequence[Row]) -> None:
+    measured: list[Any] = [row for row in rows if row.get("ratio") is not None]
+    places = range(len(measured))
+    ratios = [row["ratio"] for row in measured]
+    axes.barh(places, ratios, color=[COLOURS[0] if ratio < 1 else COLOURS[1] for ratio in ratios])
+    axes.axvline(1, color=GREY, linewidth=1)
+    axes.set_xscale("log")
+    axes.set_yticks(places, [f"{row['cell']} ({row['best_peer']})" for row in measured], fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xlabel("times the speed of the best peer", color=GREY)
+
+
+def _grey(axes: Axes) -> None:
+    axes.tick_params(colors=GREY, which="both")
+    for spine in axes.spines.values():
+        spine.set_color(GREY)

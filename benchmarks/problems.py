@@ -1,0 +1,211 @@
+"""What is reduced and what must come out: cases, their elements, and the expected results. Pure.
+
+The elements repeat a block of 2^22: small integers over a power of two, so that every partial sum is exact in every
+accumulator that is compared, in whatever order it is made. So the sum of any length is known without adding it up.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowlevel_reduce import ReduceError
+from lowlevel_reduce.dtypes import numpy_dtype
+
+__all__ = ["BLOCK", "Case", "Pattern", "check"]
+
+BLOCK = 1 << 22
+SAMPLED = 48
+"""Results of a case of many rows that are checked."""
+
+SAMPLED_ELEMENTS = 1 << 24
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One reduction: operator, shape, axis (None: all of them), element type; or a sum of segments by their borders."""
+
+    op: str
+    shape: tuple[int, ...]
+    axis: int | None = None
+    dtype: str = "float32"
+    offsets: Array | None = field(default=None, compare=False)
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.size * numpy_dtype(self.dtype).itemsize
+
+    @property
+    def rows(self) -> int:
+        """How many results of one kind there are."""
+        if self.offsets is not None:
+            return len(self.offsets) - 1
+        return 1 if self.axis is None else self.size // self.shape[self.axis]
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that have to be read at least: the elements, and the borders of segments."""
+        return self.nbytes + (0 if self.offsets is None else self.offsets.nbytes)
+
+    def row(self, index: int) -> Array:
+        """Return the numbers of the elements of one row, in order."""
+        if self.offsets is not None:
+            return np.arange(self.offsets[index], self.offsets[index + 1])
+        if self.axis is None:
+            return np.arange(self.size)
+        inner = math.prod(self.shape[self.axis + 1 :])
+        length = self.shape[self.axis]
+        first = index // inner * inner * length + index % inner
+        return np.arange(length) * inner + first
+
+
+class Pattern:
+    """The block of elements of one type: integers `k`, their divisor, and the values."""
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = numpy_dtype(dtype)
+        rng = np.random.default_rng(22)
+        self.divisor = 1
+        if self.dtype.kind == "b":
+            self.k = rng.integers(0, 2, BLOCK, dtype=np.int16)
+        elif self.dtype.kind == "u":
+            self.k = rng.integers(0, 4, BLOCK, dtype=np.int16)  # 2^30 of them stay below 2^32
+        else:
+            largest = {"float8_e4m3fn": 15, "float8_e5m2": 7}.get(
+                self.dtype.name, 100 if self.dtype.kind == "i" else 255
+            )
+            self.divisor = 1 if self.dtype.kind == "i" else largest + 1
+            self.k = rng.integers(-largest, largest + 1, BLOCK, dtype=np.int16)
+            # A sum of 64 a block: totals that are not near zero, and that float32 holds exactly for 2^32 elements.
+            self._lower_to(64 * self.divisor)
+        self.values = (self.k / self.divisor).astype(self.dtype) if self.divisor > 1 else self.k.astype(self.dtype)
+
+    def _lower_to(self, total: int) -> None:
+        excess = int(self.k.sum(dtype=np.int64)) - total
+        step = 1 if excess > 0 else -1
+        places = np.flatnonzero(self.k * step > 0)[: abs(excess)]
+        self.k[places] -= step
+
+    def counts(self, size: int) -> tuple[Array, Array]:
+        """Return the distinct values of the first `size` elements, as float64, and how often each is there."""
+        values, inverse = self._distinct
+        repeats, rest = divmod(size, BLOCK)
+        counts = np.bincount(inverse[:rest], minlength=len(values))
+        if repeats:
+            counts = counts + repeats * np.bincount(inverse, minlength=len(values))
+        present = counts > 0
+        return values[present] / self.divisor, counts[present]
+
+    @cached_property
+    def _distinct(self) -> tuple[Array, Array]:
+        values, inverse = np.unique(self.k, return_inverse=True)
+        return values.astype(np.float64), inverse
+
+    def at(self, numbers: Array) -> Array:
+        """Return the elements of these numbers as float64."""
+        taken: Array = self.k[numbers % BLOCK] / self.divisor
+        return taken
+
+
+@lru_cache(maxsize=2)
+def pattern(dtype: str) -> Pattern:
+    """Return the pattern of a type, made once."""
+    return Pattern(dtype)
+
+
+def reduced(op: str, values: Array, counts: Array) -> tuple[float, ...]:
+    """Return the results over values that are there `counts` times each, in float64."""
+    n = counts.sum()
+    total = float(values @ counts)
+    if op == "sum":
+        return (total,)
+    if op == "max":
+        return (float(values.max()),)
+    if op == "minmax":
+        return (float(values.min()), float(values.max()))
+    if op == "norm2":
+        return (math.sqrt(float(values**2 @ counts)),)
+    if op == "mean_var":
+        mean = total / n
+        return (mean, float((values - mean) ** 2 @ counts) / n)
+    if op == "logsumexp":
+        top = float(values.max())
+        return (top + math.log(float(np.exp(values - top) @ counts)),)
+    raise ValueError(f"no results are known for {op!r}")
+
+
+def check(case: Case, planes: list[Array], *, exact: bool, known: dict[int, tuple[float, ...]] | None = None) -> None:
+    """Refuse results that are wrong: sums of ours in a bit, anything else by more than 1e-3.
+
+    Parameters
+    ----------
+    case : Case
+        What was reduced.
+    planes : list of numpy.ndarray
+        Its results, 1-d, one array for each that a row has.
+    exact : bool
+        Whether sums must be those of exact arithmetic, rounded once to their type.
+    known : dict, optional
+        The expected results of this case by row, kept from one contender to the next.
+
+    Raises
+    ------
+    ReduceError
+        Saying which result is what, and what it should be.
+    """
+    chosen, expected = pattern(case.dtype), {} if known is None else known
+    if any(plane.size != case.rows for plane in planes):
+        raise ReduceError(f"{case.rows} results are due, not {[plane.size for plane in planes]}: not timed")
+    for index in _sampled(case):
+        if case.op == "argmax":
+            _check_index(case, int(planes[0][index]), index, chosen)
+            continue
+        if index not in expected:
+            expected[index] = _expected(case, index, chosen)
+        size = math.sqrt(max(1, case.size // case.rows))
+        for plane, right in zip(planes, expected[index], strict=True):
+            got = plane[index]
+            if exact and case.op == "sum":
+                same = np.asarray(right).astype(plane.dtype) == got
+            else:
+                same = abs(float(np.real(got)) - right) <= 1e-3 * max(abs(right), size if case.op == "sum" else 1e-3)
+            if not same:
+                raise ReduceError(f"result {index} of {case.op} is {got}, not {right}: not timed")
+
+
+def _expected(case: Case, index: int, chosen: Pattern) -> tuple[float, ...]:
+    if case.rows == 1:
+        return reduced(case.op, *chosen.counts(case.size))
+    values = chosen.at(case.row(index))
+    return reduced(case.op, values, np.ones(values.size, np.int64)) if values.size else (0.0,)
+
+
+def _sampled(case: Case) -> list[int]:
+    length = max(1, case.size // max(case.rows, 1))
+    many = int(min(case.rows, max(1, min(SAMPLED, SAMPLED_ELEMENTS // length))))
+    return sorted({int(index) for index in np.linspace(0, case.rows - 1, many)})
+
+
+def _check_index(case: Case, got: int, index: int, chosen: Pattern) -> None:
+    if case.rows == 1:
+        right = chosen.counts(case.size)[0].max()
+        there, length = chosen.at(np.asarray([got]))[0], case.size
+    else:
+        values = chosen.at(case.row(index))
+        right, length = values.max(), values.size
+        there = values[got] if 0 <= got < length else math.nan
+    if not 0 <= got < length or there != right:
+        raise ReduceError(f"element {got} of row {index} is {there}, the largest is {right}: not timed")

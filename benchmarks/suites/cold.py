@@ -1,0 +1,83 @@
+"""The suite of cold starts: imports, the first result of a process, and the time to compile a kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.figures import OURS, Row, figure, row_of
+from benchmarks.suites.setting import Setting
+
+__all__ = ["cold"]
+
+SCRIPT = """
+import json, time
+start = time.perf_counter()
+import numpy, cuda.bindings.driver
+imported = time.perf_counter()
+import lowlevel_reduce as lr
+package = time.perf_counter()
+out = {"imports before": imported - start, "import": package - imported}
+with lr.Context.primary() as context, context.pushed():
+    context.synchronize()
+    created = time.perf_counter()
+    value = float(lr.sum(numpy.ones(1_000_000, numpy.float32)))
+    done = time.perf_counter()
+    assert value == 1e6
+    out |= {"context": created - package, "first result": done - created}
+    for name, op, shape, axis, dtype in PLANS:
+        begin = time.perf_counter()
+        lr.plan(op, shape=shape, axis=axis, dtype=dtype, context=context)
+        out[name] = time.perf_counter() - begin
+print(json.dumps(out))
+"""
+
+PLANS = [
+    ("sum float64, tiles", "sum", [1 << 24], None, "float64"),
+    ("sum float16, tiles", "sum", [1 << 24], None, "float16"),
+    ("max int32, tiles", "max", [1 << 24], None, "int32"),
+    ("sum, short rows", "sum", [1 << 16, 32], 1, "float32"),
+    ("sum, rows", "sum", [4096, 16384], 1, "float32"),
+    ("sum, columns", "sum", [4096, 4096], 0, "float32"),
+    ("logsumexp, rows", "logsumexp", [4096, 16384], 1, "float32"),
+    ("mean_var, short rows", "mean_var", [1 << 16, 256], 1, "float32"),
+    ("argmax, tiles", "argmax", [1 << 24], None, "float32"),
+]
+
+
+def cold(setting: Setting) -> Iterator[Row]:
+    """Yield times of fresh processes, with an empty cubin cache and with a full one."""
+    runs = 2 if setting.quick else 5
+    empty, warm = [], []
+    for _ in range(1 if setting.quick else 3):
+        with tempfile.TemporaryDirectory() as directory:
+            empty.append(_process(directory))
+            warm += [_process(directory) for _ in range(max(1, runs // 2))]
+    for part in ("import", "imports before", "context"):
+        yield _row(part, [times[part] for times in warm])
+    yield _row("first result, empty cache", [times["first result"] for times in empty])
+    yield _row("first result, warm cache", [times["first result"] for times in warm])
+    for name, *_ in PLANS:
+        yield _row(f"plan compiled: {name}", [times[name] for times in empty])
+        yield _row(f"plan loaded: {name}", [times[name] for times in warm])
+
+
+def _process(cache: str) -> dict[str, float]:
+    """Run a fresh process and return its times in seconds."""
+    environment = {**os.environ, "LOWLEVEL_REDUCE_CACHE_DIR": cache}
+    script = SCRIPT.replace("PLANS", json.dumps(PLANS).replace("null", "None"))
+    run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise RuntimeError(f"a fresh process failed: {run.stderr.strip().splitlines()[-1]}")
+    times: dict[str, Any] = json.loads(run.stdout)
+    return times
+
+
+def _row(cell: str, seconds: list[float]) -> Row:
+    entries = {OURS: figure([1e6 * each for each in seconds])}
+    return row_of(cell, entries, mode="process", op="sum", shape=[], axis=None, dtype="float32")

@@ -1,0 +1,149 @@
+"""The suites of small arrays and of calls: device latency with a hot L2, end-to-end latency, host time of a call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+import lowlevel_reduce as lr
+from benchmarks.figures import BARE, OURS, Row, figure, row_of
+from benchmarks.peers.common import RawArray
+from benchmarks.problems import Case, pattern
+from benchmarks.suites.arrays import name_of
+from benchmarks.suites.setting import Setting
+from benchmarks.timing import host_us
+from lowlevel_reduce.driver import binding, native_config
+
+__all__ = ["host", "small"]
+
+SMALL_POWERS = (8, 10, 12, 14, 16, 18, 20)
+CALL_LENGTH = 4096
+
+Call = Callable[[], object]
+
+
+def small(setting: Setting) -> Iterator[Row]:
+    """Yield sums of up to 2^20 float32: device time back to back, and from a call to its value on the host."""
+    peers = setting.peers("CUB", "cuda.compute", "CuPy", "torch")
+    powers = setting.some(SMALL_POWERS, (0, 4, 6))
+    for power in powers:
+        yield setting.harness.compare(f"{name_of(1 << power)}, device", Case("sum", (1 << power,)), peers, mode="hot")
+    for power in powers:
+        calls = Calls(setting, 1 << power)
+        yield calls.row(f"{name_of(1 << power)}, call to value", calls.values())
+
+
+def host(setting: Setting) -> Iterator[Row]:
+    """Yield the host's time of one call: bound, one-shot with and without `out`, and a plan made anew."""
+    calls = Calls(setting, CALL_LENGTH)
+    for strategy in ("block", "tiles", "two_pass"):
+        entries = {OURS: calls.bound(strategy)}
+        if strategy == "block":
+            entries[BARE] = calls.bare()
+        yield calls.row(f"bound launch, {strategy}", entries)
+    yield calls.row("prepared call", {OURS: calls.bound("block"), **calls.prepared()})
+    yield calls.row("one-shot, out=", calls.one_shot(out=True))
+    yield calls.row("one-shot", calls.one_shot(out=False))
+    make = functools.partial(lr.plan, "sum", shape=CALL_LENGTH, dtype="float32", context=setting.stream.context)
+    yield calls.row("plan of a loaded kernel", {OURS: make}, calls=20)
+
+
+class Calls:
+    """The same small array for every library, and calls over it."""
+
+    def __init__(self, setting: Setting, length: int) -> None:
+        self._setting = setting
+        self._stream = setting.stream
+        self._length = length
+        self._x = lr.DeviceArray.from_numpy(pattern("float32").values[:length], self._stream)
+        self._out = lr.DeviceArray.empty((), "float32", self._stream)
+        self._raw = RawArray(self._x.pointer, (length,), np.dtype(np.float32))
+        self._keep: list[Any] = []
+
+    def row(self, cell: str, entries: Mapping[str, Call], *, calls: int = 200) -> Row:
+        """Return a row of host times, the calls in turn, so that what drifts drifts for all."""
+        context, rounds = self._stream.context, 3 if self._setting.quick else 5
+        samples: dict[str, list[float]] = {name: [] for name in entries}
+        for _ in range(rounds):
+            for name, call in entries.items():
+                samples[name].append(host_us(call, context, calls=calls, rounds=11))
+        figures = {name: figure(times) for name, times in samples.items()}
+        return row_of(cell, figures, mode="host", op="sum", shape=[self._length], axis=None, dtype="float32")
+
+    def bound(self, strategy: str) -> Call:
+        """Return a bound launch."""
+        made = lr.plan("sum", shape=self._length, dtype="float32", context=self._stream.context, strategy=strategy)
+        launch, source, target = made.bind(self._stream), self._x.pointer, self._out.pointer
+        self._keep += [made, launch]
+        return lambda: launch(source, target)
+
+    def bare(self) -> Call:
+        """Return the launch of `block` as a driver call of which nothing is left to be built."""
+        context = self._stream.context
+        made = lr.plan("sum", shape=self._length, dtype="float32", context=context, strategy="block")
+        launch = made.bind(self._stream)
+        (kernel,) = launch.kernels
+        pointers = kernel.pack(self._x.pointer, self._out.pointer, 0)
+        call = binding.function("cuLaunchKernelEx")
+        arguments = (native_config(kernel.config, self._stream.handle), kernel.kernel.function, pointers, 0)
+        self._keep += [made, launch]
+        return lambda: call(*arguments)
+
+    def one_shot(self, *, out: bool) -> dict[str, Call]:
+        """Return ``sum(x)`` of every library, into memory that is there or into new memory."""
+        x, stream, target = self._x, self._stream, self._out
+        ours: Call = (lambda: lr.sum(x, out=target, stream=stream)) if out else (lambda: lr.sum(x, stream=stream))
+        calls = {OURS: ours}
+        torch, cupy = self._setting.peer("torch"), self._setting.peer("CuPy")
+        if torch is not None:
+            calls["torch"] = _torch_call(torch, self._raw, out=out)
+        if cupy is not None:
+            calls["CuPy"] = _cupy_call(cupy, self._raw, out=out)
+        return calls
+
+    def values(self) -> dict[str, Call]:
+        """Return the calls that end with a number on the host."""
+        x, stream = self._x, self._stream
+        calls: dict[str, Call] = {OURS: lambda: float(lr.sum(x, stream=stream))}
+        torch, cupy = self._setting.peer("torch"), self._setting.peer("CuPy")
+        if torch is not None:
+            one = _torch_call(torch, self._raw, out=False)
+            calls["torch"] = lambda: one().item()
+        if cupy is not None:
+            other = _cupy_call(cupy, self._raw, out=False)
+            calls["CuPy"] = lambda: float(other())
+        return calls
+
+    def prepared(self) -> dict[str, Call]:
+        """Return the prepared call of ``cuda.compute``, if that is there."""
+        compute = self._setting.peer("cuda.compute")
+        if compute is None:
+            return {}
+        case = Case("sum", (self._length,))
+        inputs = self._setting.harness.inputs(case, "hot")
+        ready = compute.ready(case, inputs, self._stream)[0]()
+        self._keep.append(ready)
+        return {"cuda.compute": lambda: ready.enqueue(0)}
+
+
+def _torch_call(peer: Any, raw: RawArray, *, out: bool) -> Callable[[], Any]:
+    """Return ``torch.sum`` as its users call it, in torch's current stream."""
+    torch = peer.torch
+    x = torch.as_tensor(raw, device="cuda")
+    if not out:
+        return lambda: torch.sum(x)
+    target = torch.empty((1,), device="cuda")
+    return lambda: torch.sum(x, dim=0, keepdim=True, out=target)
+
+
+def _cupy_call(peer: Any, raw: RawArray, *, out: bool) -> Callable[[], Any]:
+    """Return ``cupy.sum`` as its users call it, in CuPy's current stream."""
+    cupy = peer.cupy
+    x = cupy.asarray(raw)
+    if not out:
+        return lambda: cupy.sum(x)
+    target = cupy.empty((), "float32")
+    return lambda: cupy.sum(x, out=target)

@@ -1,0 +1,257 @@
+"""The harness with fakes: cases and expected results, missing and failing competitors, turns, command lines."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarks import figures, goals, peers, problems, timing, tune
+from benchmarks import harness as harness_module
+from benchmarks.figures import OURS
+from benchmarks.harness import Harness, Maker, Ready
+from benchmarks.peers import cub
+from benchmarks.problems import BLOCK, Case, Pattern, check
+from benchmarks.suites import SUITES
+from lowlevel_reduce import ReduceError
+from lowlevel_reduce.row_policy import RowStrategy
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"])
+def test_a_patterns_elements_are_exact_and_add_up_to_64_a_block(dtype):
+    pattern = Pattern(dtype)
+    assert pattern.values.dtype == np.dtype(pattern.dtype)
+    np.testing.assert_array_equal(pattern.values.astype(np.float64), pattern.k / pattern.divisor)
+    assert pattern.k.sum(dtype=np.int64) == 64 * pattern.divisor
+
+
+@pytest.mark.parametrize("size", [1, 1000, BLOCK, 2 * BLOCK + 77])
+def test_counts_are_those_of_the_repeated_block(size):
+    pattern = problems.pattern("float32")
+    values, counts = pattern.counts(size)
+    whole = pattern.at(np.arange(size))
+    assert counts.sum() == size
+    assert values @ counts == whole.sum()
+    assert (values.min(), values.max()) == (whole.min(), whole.max())
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((3, 4), 0), ((3, 4), 1), ((2, 3, 4), 1), ((5,), None)])
+def test_a_row_holds_the_elements_that_numpy_reduces(shape, axis):
+    case = Case("sum", shape, axis)
+    numbers = np.arange(case.size).reshape(shape)
+    expected = np.atleast_1d(numbers.sum(axis)).reshape(-1)
+    assert [case.row(i).sum() for i in range(case.rows)] == expected.tolist()
+
+
+def test_results_of_every_operator_are_numpys():
+    values = np.asarray([1.0, -2.0, 0.5])
+    counts = np.asarray([2, 1, 3])
+    x = np.repeat(values, counts)
+    reduced = {
+        op: problems.reduced(op, values, counts) for op in ("sum", "max", "minmax", "norm2", "mean_var", "logsumexp")
+    }
+    assert reduced["sum"] == (x.sum(),)
+    assert reduced["max"] == (1.0,)
+    assert reduced["minmax"] == (-2.0, 1.0)
+    np.testing.assert_allclose(reduced["norm2"], np.linalg.norm(x))
+    np.testing.assert_allclose(reduced["mean_var"], (x.mean(), x.var()))
+    np.testing.assert_allclose(reduced["logsumexp"], np.log(np.exp(x).sum()))
+
+
+def test_a_wrong_result_is_not_timed():
+    case = Case("sum", (1000,))
+    right = np.asarray([problems.pattern("float32").at(np.arange(1000)).sum()], np.float32)
+    check(case, [right], exact=True)
+    off = np.nextafter(right, np.float32(np.inf))
+    check(case, [off], exact=False)
+    with pytest.raises(ReduceError, match="not timed"):
+        check(case, [off], exact=True)
+    with pytest.raises(ReduceError, match="not timed"):
+        check(case, [right + 1000], exact=False)
+    with pytest.raises(ReduceError, match="1 results are due"):
+        check(case, [np.zeros(2, np.float32)], exact=False)
+
+
+def test_a_wrong_index_is_not_timed():
+    x = problems.pattern("float32").at(np.arange(1000))
+    check(Case("argmax", (1000,)), [np.asarray([x.argmax()])], exact=True)
+    for wrong in (int(x.argmin()), -1, 1000):
+        with pytest.raises(ReduceError, match="not timed"):
+            check(Case("argmax", (1000,)), [np.asarray([wrong])], exact=True)
+
+
+class FakeReplay:
+    def __init__(self, log, name):
+        self.log, self.name = log, name
+
+    def launch(self):
+        self.log.append(self.name)
+
+    def close(self):
+        self.log.append(f"close {self.name}")
+
+
+@pytest.fixture
+def log(monkeypatch):
+    """Replace what needs a device: a replay's time is given by its name."""
+    calls = []
+    times = {OURS: 20.0, "CUB": 40.0}
+
+    def timed(before, measured, stream):
+        measured()
+        return times[calls[-1]]
+
+    monkeypatch.setattr(harness_module, "timed_us", timed)
+    monkeypatch.setattr(harness_module, "events_us", lambda enqueue, stream, launches: 2000.0)
+    return calls
+
+
+def maker(name, log, value, **options):
+    ready = Ready(name, lambda i: None, lambda: [np.asarray([value], np.float32)],
+                  record=lambda launches: FakeReplay(log, name), **options)  # fmt: skip
+    return Maker(name, lambda: ready)
+
+
+def test_contenders_take_turns_and_what_fails_is_told(log):
+    def broken():
+        raise RuntimeError("no kernel image")
+
+    case = Case("sum", (1000,))
+    right = problems.pattern("float32").at(np.arange(1000)).sum()
+    closed = []
+    makers = [
+        maker(OURS, log, right, exact=True),
+        maker("CUB", log, right, close=lambda: closed.append("CUB")),
+        maker("wrong", log, right + 1000, close=lambda: closed.append("wrong")),
+        Maker("CuPy", broken),
+    ]
+    entries = Harness(SimpleNamespace(), rounds=3).measure(case, makers)
+    rounds = [name for name in log if "close" not in name][-6:]
+    assert rounds == [OURS, "CUB"] * 3
+    assert entries[OURS]["us"] == 20.0
+    assert len(entries["CUB"]["samples_us"]) == 3
+    assert entries["CuPy"] == {"error": "RuntimeError: no kernel image"}
+    assert "not timed" in entries["wrong"]["error"]
+    assert closed == ["wrong", "CUB"]
+
+
+def test_our_sums_must_be_right_to_the_bit_and_a_competitors_need_not(log):
+    right = np.float32(problems.pattern("float32").at(np.arange(1000)).sum())
+    off = np.nextafter(right, np.float32(np.inf))
+    makers = [maker(OURS, log, off, exact=True), maker("CUB", log, off)]
+    entries = Harness(SimpleNamespace(), 1).measure(Case("sum", (1000,)), makers)
+    assert "not timed" in entries[OURS]["error"]
+    assert entries["CUB"]["us"] == 40.0
+
+
+def test_what_cannot_be_captured_is_timed_between_events(log):
+    right = problems.pattern("float32").at(np.arange(1000)).sum()
+    entries = Harness(SimpleNamespace(), 2).measure(Case("sum", (1000,)), [maker("Numba", log, right, graph=False)])
+    assert entries["Numba"]["timed"] == "between events, without a graph"
+    assert entries["Numba"]["us"] == 2000.0
+
+
+def test_a_missing_competitor_is_named_and_is_no_error():
+    def load(name):
+        if name.endswith("cupy_peer"):
+            raise ImportError("No module named 'cupy'")
+        if name.endswith("cub"):
+            return SimpleNamespace(open_peer=lambda stream: "CUB is here")
+        raise peers.Missing("sees no GPU")
+
+    found, missing = peers.find(["CUB", "CuPy", "torch"], SimpleNamespace(), load)
+    assert found == {"CUB": "CUB is here"}
+    assert missing == {"CuPy": "No module named 'cupy'", "torch": "sees no GPU"}
+
+
+def test_cub_does_what_it_has_a_call_for():
+    assert cub.kinds(Case("sum", (9,))) == ["SUM", "NOT_GUARANTEED", "GPU_TO_GPU"]
+    assert cub.kinds(Case("sum", (9,), dtype="int32")) == ["SUM"]
+    assert cub.kinds(Case("sum", (3, 3), 1)) == ["ROWS"]
+    assert cub.kinds(Case("sum", (3, 3), 0)) == []
+    assert cub.kinds(Case("argmax", (9,))) == ["ARGMAX"]
+    assert cub.kinds(Case("sum", (9,), offsets=np.asarray([0, 9]))) == ["SEGMENTS"]
+    assert cub.kinds(Case("sum", (9,), dtype="float8_e5m2")) == []
+
+
+def test_expected_results_are_found_once_for_all_contenders():
+    known = {}
+    case = Case("sum", (4, 50), 1)
+    right = problems.pattern("float32").at(np.arange(200)).reshape(4, 50).sum(1)
+    check(case, [right.astype(np.float32)], exact=True, known=known)
+    assert [known[i] for i in range(4)] == [(value,) for value in right]
+    known[2] = (right[2] + 64,)
+    with pytest.raises(ReduceError, match="result 2 of sum"):
+        check(case, [right.astype(np.float32)], exact=True, known=known)
+
+
+class FakeSetting:
+    """A setting in which every competitor is there and every cell takes the same times."""
+
+    quick = False
+
+    def __init__(self):
+        self.harness = self
+
+    def peers(self, *names):
+        return list(names)
+
+    def peer(self, name):
+        return None
+
+    def some(self, cells, quick):
+        return list(cells)
+
+    def compare(self, cell, case, contenders, *, mode="rotated"):
+        names = [*contenders, "CUB", "CUB gpu_to_gpu", "CUB ArgMax"]
+        entries = {OURS: figures.figure([2.0]), **{name: figures.figure([4.0]) for name in names}}
+        return figures.row_of(cell, entries, size_bytes=case.moved_bytes, shape=list(case.shape))
+
+
+@pytest.mark.parametrize("suite", ["flat", "types", "axes", "stats"])
+def test_the_goals_of_a_suite_find_their_cells(suite):
+    rows = list(SUITES[suite](FakeSetting()))
+    assert len({row["cell"] for row in rows}) == len(rows)
+    outcomes = {goal.text: goal.judge(rows) for goal in goals.GOALS if goal.suite == suite}
+    assert outcomes
+    for text, outcome in outcomes.items():
+        # Twice the peers' speed everywhere, in the same time for narrow types as for wide ones.
+        assert outcome.met is (not text.startswith(("logsumexp", "16 and 8 bits"))), text
+
+
+def test_rotation_leaves_the_l2():
+    device = SimpleNamespace(l2_bytes=60 << 20)
+    for size in (8 << 20, 100 << 20, 8 << 30):
+        copies = timing.rotation(size, device)
+        assert copies >= 2
+        assert copies * size >= 4 * device.l2_bytes
+
+
+def test_a_graph_holds_enough_launches_and_not_too_many():
+    assert timing.launches_for(1e-9) == timing.MAX_LAUNCHES
+    assert timing.launches_for(1e9) == 1
+    assert timing.launches_for(timing.GRAPH_US / 10) == 10
+
+
+def test_the_sweep_of_rows_and_columns_covers_every_row():
+    chosen = RowStrategy("rows", 1, (8,))
+    for name, way in tune.row_strategies(chosen, 1000, 20):
+        a_block = 8 // way.template[0] if way.name == "rows" else None
+        assert (way.blocks * a_block >= 1000) if a_block else way.blocks == 1000 * way.parts, name
+    columns = RowStrategy("columns", 1, (8, 4, 32, 8, 10), 2, 1, 16)
+    ways = list(tune.column_strategies(columns, 1, 512, 40))
+    assert len(ways) > 5
+    for name, way in ways:
+        assert way.parts * way.tile >= 40, name
+        assert way.blocks == -(-128 // way.template[0]) * way.parts
+        assert (way.tickets > 0) == (way.parts > 1)
+
+
+@pytest.mark.parametrize("module", ["run", "report", "ladder", "ladder_doc", "tune", "counters"])
+def test_every_command_has_help_without_a_gpu(module):
+    run = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{module}", "--help"], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert "usage" in run.stdout

@@ -29,7 +29,7 @@ lane_fold_aligned(const S& source, const uint4* address, uint64 first, uint32 by
     typename Op::Accumulator a[steps];
 #pragma unroll
     for (uint32 t = 0; t < steps; ++t)
-        v[t] = load_streaming_if((t * lanes + lane) * vector_bytes < bytes, address + lanes * t, make_uint4(0, 0, 0, 0));
+        v[t] = load_streaming_if((t * lanes + lane) * vector_bytes < bytes, address + lanes * t);
 #pragma unroll
     for (uint32 t = 0; t < steps; ++t) {
         const uint32 vector = t * lanes + lane;
@@ -72,7 +72,6 @@ lane_fold_edge(const Source<Op>& source, const char* base, uint64 first, uint32 
 {
     constexpr int32 at_once = 2, step_bytes = lanes * vector_bytes, block_bytes = vector_bytes;
     constexpr int32 size = sizeof(typename Op::Input);
-    const uint4 nothing = make_uint4(0, 0, 0, 0);
     // Bytes from the leaf's first block to the end of the source, or of the block after the leaf.
     const int32 reach = int32(min(rest + shift, uint64(leaf_bytes + vector_bytes)));
     const char *begin = source.begin, *end = begin + source.row.length * size;
@@ -89,7 +88,7 @@ lane_fold_edge(const Source<Op>& source, const char* base, uint64 first, uint32 
             const int32 at = offset + t * step_bytes, available = t < at_once || lane == 0 ? reach - at : 0;
             const bool cut_front = base < begin && at == 0, cut_back = available > 0 && available < block_bytes;
             const auto* address = reinterpret_cast<const uint4*>(base + at);
-            v[t] = load_streaming_if(available >= block_bytes && !cut_front, address, nothing);
+            v[t] = load_streaming_if(available >= block_bytes && !cut_front, address);
             if (cut_front) v[t] = front;
             else if (cut_back) v[t] = back;
         }
@@ -97,7 +96,7 @@ lane_fold_edge(const Source<Op>& source, const char* base, uint64 first, uint32 
 #pragma unroll
         for (int32 t = 0; t < at_once; ++t) {
             const uint4 next = shuffle_from(lane == 0 ? v[t + 1] : v[t], (lane + 1) % lanes);
-            if (shift != 0) v[t] = shift_bytes(v[t], next, shift);
+            v[t] = shift_bytes(v[t], next, shift);
             const int32 at = offset + t * step_bytes;
             a[t] = fold_vector_part<Op>(source, v[t], first + at / size, reach - int32(shift) - at);
         }

@@ -28,14 +28,14 @@ __device__ __forceinline__ uint4 load_streaming(const uint4* address)
     return v;
 }
 
-// The same where `wanted`, `otherwise` elsewhere, without a branch.
-__device__ __forceinline__ uint4 load_streaming_if(bool wanted, const uint4* address, uint4 otherwise)
+// The same where `wanted`, else zeros, without a branch.
+__device__ __forceinline__ uint4 load_streaming_if(bool wanted, const uint4* address)
 {
+    uint4 v = make_uint4(0, 0, 0, 0);
     asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0;"
                  "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
-                 : "+r"(otherwise.x), "+r"(otherwise.y), "+r"(otherwise.z), "+r"(otherwise.w)
-                 : "l"(address), "r"(uint32(wanted)));
-    return otherwise;
+                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w) : "l"(address), "r"(uint32(wanted)));
+    return v;
 }
 
 // 16 bytes that neighbours want too, where `wanted`, else zeros, without a branch.

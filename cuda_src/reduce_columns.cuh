@@ -12,26 +12,6 @@ template <class T, int C> union ColumnVector {
     typename Word<sizeof(T) * C>::type whole;
 };
 
-// A binary counter over values that come in order, C at a time; their number is at most 2^Levels.
-template <class Op, int C, int Levels> struct ColumnCounter {
-    typename Op::Accumulator digits[Levels + 1][C];
-
-    __device__ __forceinline__ void push(typename Op::Accumulator* value, uint32 before)
-    {
-        bool carry = true;
-#pragma unroll
-        for (int k = 0; k <= Levels; ++k) {
-            const bool occupied = before >> k & 1u;
-#pragma unroll
-            for (int c = 0; c < C; ++c) {
-                if (carry && occupied) value[c] = combine_neighbours<Op>(digits[k][c], value[c]);
-                else if (carry) digits[k][c] = value[c];
-            }
-            carry = carry && occupied;
-        }
-    }
-};
-
 template <class Op, int C, int Lanes, int Steps> struct Columns {
     using T = typename Op::Input;
     using A = typename Op::Accumulator;
@@ -53,8 +33,6 @@ template <class Op, int C, int Lanes, int Steps> struct Columns {
 #pragma unroll
         for (int c = 0; c < C; ++c) rows[c] = Source<Op>(p, begin + min(c, available - 1) * sizeof(T), nullptr, length).row;
     }
-
-    __device__ __forceinline__ uint64 leaf_count() const { return (length + leaf_elements<T> - 1) / leaf_elements<T>; }
 
     __device__ __forceinline__ ColumnVector<T, C> load(uint64 index, int available) const
     {
@@ -99,7 +77,7 @@ template <class Op, int C, int Lanes, int Steps> struct Columns {
     {
         constexpr int vectors = K * Steps, wanted = V >= 8 ? 1 : 8 / V, together = vectors < wanted ? vectors : wanted;
         constexpr int rounds = vectors / together;
-        ColumnCounter<Op, C, log2_of(rounds)> counter;
+        LaneCounter<Op, log2_of(rounds)> counters[C];
 #pragma unroll 1
         for (uint32 round = 0; round < rounds; ++round) {
             const auto first = [&](int t) {
@@ -112,18 +90,16 @@ template <class Op, int C, int Lanes, int Steps> struct Columns {
 #pragma unroll
                 for (uint32 s = 0; s < V; ++s)
                     v[t][s] = load(first(t) + s < length ? first(t) + s : length - 1, available);
-            A value[C];
 #pragma unroll
             for (int c = 0; c < C; ++c) {
                 A part[together];
 #pragma unroll
                 for (int t = 0; t < together; ++t) part[t] = fold_slots<0, V>(v[t], first(t), c, available);
-                value[c] = fold_array<Op, together>(part);
+                counters[c].push(fold_array<Op, together>(part), round);
             }
-            counter.push(value, round);
         }
 #pragma unroll
-        for (int c = 0; c < C; ++c) a[c] = counter.digits[log2_of(rounds)][c];
+        for (int c = 0; c < C; ++c) a[c] = counters[c].digits[log2_of(rounds)];
     }
 };
 
@@ -173,7 +149,7 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
     const int mine = min(beside * C, (block_rows - 1) / C * C), available = min(block_rows - mine, C);
     const Columns<Op, C, Lanes, Steps> source(problem, first_row + mine, available);
 
-    const uint64 leaves = source.leaf_count(), first_leaf = min(uint64(part) * problem.tile, leaves);
+    const uint64 leaves = leaves_of<typename Op::Input>(source.length), first_leaf = min(uint64(part) * problem.tile, leaves);
     const uint32 turns = uint32((min(problem.tile, leaves - first_leaf) + at_once - 1) / at_once);
 #pragma unroll 1
     for (uint32 turn = 0; turn < turns; ++turn) {

@@ -1,4 +1,4 @@
-// Arrays of any shape: which row a number means, where it lies, and vectors of rows that lie anyhow.
+// Arrays of any shape: which row a number means, where it lies, and how its vectors are fetched.
 #pragma once
 #include "vector.cuh"
 
@@ -68,37 +68,10 @@ template <class Op, class Kept> struct ShapedSource : Source<Op> {
     }
 };
 
-// 16 bytes at `address`, a multiple of 16, of which some are the array's. Others than these are never read.
-__device__ __forceinline__ uint4 load_within(const char* address, const char* low, const char* high)
-{
-    if (address >= low && address + vector_bytes <= high) return __ldg(reinterpret_cast<const uint4*>(address));
-    uint64 front = 0, back = 0;
-#pragma unroll 1
-    for (uint32 i = 0; i < vector_bytes; ++i) {
-        const uint64 byte = address + i >= low && address + i < high ? uint8(address[i]) : 0;
-        if (i < 8) front |= byte << (8 * i);
-        else back |= byte << (8 * (i - 8));
-    }
-    return make_uint4(uint32(front), uint32(front >> 32), uint32(back), uint32(back >> 32));
-}
-
 // A kernel treats the rows of a warp in the fastest way that is allowed: "whole", each vector at a multiple of 16 bytes
 // and present or absent as a whole; "inside", any vectors none of whose 16-byte blocks lies partly outside of the array;
 // or "edge", any vectors. Elements of four bytes and more at multiples of their size are loaded one by one instead, for a
 // load costs no more than to shift what neighbours loaded.
-
-// The elements of a vector one by one, those in its first `bytes` bytes; zeros for the others.
-template <class T> __device__ __forceinline__ uint4 load_elements(const char* address, int32 bytes)
-{
-    constexpr int32 V = vector_elements<T>, size = sizeof(T);
-    using W = typename Word<size>::type;
-    union { uint4 raw; W elements[V]; } u;
-    u.raw = make_uint4(0, 0, 0, 0);
-#pragma unroll
-    for (int32 i = 0; i < V; ++i)
-        if (i * size < bytes) u.elements[i] = __ldg(reinterpret_cast<const W*>(address) + i);
-    return u.raw;
-}
 
 // How a row's vectors are fetched: elements one after the other, at any address.
 template <class KeptAxes> struct ContiguousRows {
@@ -108,50 +81,44 @@ template <class KeptAxes> struct ContiguousRows {
     // Whether all rows begin at multiples of 16 bytes, and end there.
     static __device__ __forceinline__ bool whole(const ShapedProblem& p, uint64 row_bytes)
     {
-        uint64 bits = reinterpret_cast<uint64>(p.elements) | row_bytes;
-        for (uint32 i = 0; i < p.kept.count; ++i) bits |= uint64(p.kept.stride[i]);
-        return bits % vector_bytes == 0;
+        return (row_bytes | row_addresses(p)) % vector_bytes == 0;
     }
     // Whether elements are to be loaded one by one.
     template <class T> static __device__ __forceinline__ bool by_element(const ShapedProblem& p)
     {
-        if constexpr (sizeof(T) < 4) return false;
-        uint64 bits = reinterpret_cast<uint64>(p.elements);
-        for (uint32 i = 0; i < p.kept.count; ++i) bits |= uint64(p.kept.stride[i]);
-        return bits % sizeof(T) == 0;
+        return sizeof(T) >= 4 && row_addresses(p) % sizeof(T) == 0;
     }
     template <class S> static __device__ __forceinline__ uint4 fetch_elements(const S& source, uint64 index, int32 bytes)
     {
         return load_elements<typename S::T>(source.begin + index * sizeof(typename S::T), bytes);
     }
-    // Whether all blocks that a row touches lie inside of the array.
-    template <class S> static __device__ __forceinline__ bool inside(const S& source)
+    // Whether all blocks that `count` elements from number `first` on touch lie inside of the array.
+    template <class S> static __device__ __forceinline__ bool inside(const S& source, uint64 first, uint64 count)
     {
-        const char *first = source.begin, *end = first + source.row.length * sizeof(typename S::T);
-        return first - vector_bytes >= source.problem.elements + source.problem.low &&
-               end + vector_bytes <= source.problem.elements + source.problem.high;
+        const char* begin = source.begin + first * sizeof(typename S::T);
+        return begin - vector_bytes >= source.problem.elements + source.problem.low &&
+               begin + count * sizeof(typename S::T) + vector_bytes <= source.problem.elements + source.problem.high;
     }
     // The vector of which the first element has number `index`; `bytes` of it, at most 16, are the row's.
     template <class S> static __device__ __forceinline__ uint4 fetch_inside(const S& source, uint64 index, int32 bytes)
     {
-        // The two blocks that it lies in. Neighbours want them too: this leaves them in the L1.
-        const char* address = source.begin + index * sizeof(typename S::T);
-        const uint32 shift = uint32(reinterpret_cast<uint64>(address)) % vector_bytes;
-        const auto* block = reinterpret_cast<const uint4*>(address - shift);
-        uint4 first = make_uint4(0, 0, 0, 0), second = first;
-        if (bytes > 0) first = __ldg(block);
-        if (int32(shift) + bytes > int32(vector_bytes)) second = __ldg(block + 1);
-        return shift == 0 ? first : shift_bytes(first, second, shift);
+        return load_inside(source.begin + index * sizeof(typename S::T), bytes);
     }
     template <class S> static __device__ __forceinline__ uint4 fetch_edge(const S& source, uint64 index, int32 bytes)
     {
-        const char* address = source.begin + index * sizeof(typename S::T);
-        const uint32 shift = uint32(reinterpret_cast<uint64>(address)) % vector_bytes;
         const char *low = source.problem.elements + source.problem.low, *high = source.problem.elements + source.problem.high;
-        uint4 first = make_uint4(0, 0, 0, 0), second = first;
-        if (bytes > 0) first = load_within(address - shift, low, high);
-        if (int32(shift) + bytes > int32(vector_bytes)) second = load_within(address - shift + vector_bytes, low, high);
-        return shift == 0 ? first : shift_bytes(first, second, shift);
+        return load_shifted(source.begin + index * sizeof(typename S::T), bytes, [=](bool wanted, const uint4* block) {
+            return wanted ? load_within(reinterpret_cast<const char*>(block), low, high) : make_uint4(0, 0, 0, 0);
+        });
+    }
+
+private:
+    // All bits that the address of any row's first element has.
+    static __device__ __forceinline__ uint64 row_addresses(const ShapedProblem& p)
+    {
+        uint64 bits = reinterpret_cast<uint64>(p.elements);
+        for (uint32 i = 0; i < p.kept.count; ++i) bits |= uint64(p.kept.stride[i]);
+        return bits;
     }
 };
 
@@ -161,7 +128,7 @@ template <class KeptAxes> struct StridedRows {
     static constexpr bool can_be_whole = false;
     static __device__ __forceinline__ bool whole(const ShapedProblem&, uint64) { return false; }
     template <class T> static __device__ __forceinline__ bool by_element(const ShapedProblem&) { return true; }
-    template <class S> static __device__ __forceinline__ bool inside(const S&) { return true; }
+    template <class S> static __device__ __forceinline__ bool inside(const S&, uint64, uint64) { return true; }
     template <class S> static __device__ __forceinline__ uint4 fetch_elements(const S& source, uint64 index, int32 bytes)
     {
         using T = typename S::T;

@@ -11,6 +11,12 @@ constexpr uint32 leaf_bytes = leaf_vectors * vector_bytes;
 template <class T> constexpr uint32 vector_elements = vector_bytes / sizeof(T);
 template <class T> constexpr uint32 leaf_elements = leaf_bytes / sizeof(T);
 
+// Leaves of a row of so many elements.
+template <class T> __device__ __forceinline__ uint64 leaves_of(uint64 length)
+{
+    return (length + leaf_elements<T> - 1) / leaf_elements<T>;
+}
+
 // The argument of every entry: fields of eight bytes each, in the order of kernels.FIELDS.
 struct Problem {
     const char* elements;         // of the first array
@@ -48,7 +54,7 @@ template <class Op> struct Source {
             if (length > 0) row.pivot = Op::pivot(*reinterpret_cast<const T*>(first));
     }
 
-    __device__ __forceinline__ uint64 leaf_count() const { return (row.length + leaf_elements<T> - 1) / leaf_elements<T>; }
+    __device__ __forceinline__ uint64 leaf_count() const { return leaves_of<T>(row.length); }
 
     __device__ __forceinline__ typename Op::Accumulator map(T x, uint64 index) const
     {

@@ -53,14 +53,15 @@ __device__ __forceinline__ typename Op::Accumulator warp_fold(typename Op::Accum
     return value;
 }
 
-// Folds 32 N values, N a power of two: a[i] of lane l is number 32 i + l. The lanes trade half of what they hold for
-// half of their partner's, so that N + log2(32 N) shuffles or so do the work of 5 N, in the same tree: lane bits first,
-// then i. All 32 lanes call it; every lane holds the result.
-template <class Op, int N>
-__device__ __forceinline__ typename Op::Accumulator warp_fold_array(typename Op::Accumulator* a, uint32 lane)
+// The lane level for N rows at once over groups of G lanes, N and G powers of two: a[i] holds the i-th row's part. The
+// lanes trade halves of what they hold, so that the shuffles shrink with each level. Afterwards, with H = min(G, N),
+// a[j] of lane l is the fold of row j * H + l % H of its group.
+template <class Op, int G, int N>
+__device__ __forceinline__ void warp_fold_rows(typename Op::Accumulator* a, uint32 lane)
 {
+    constexpr int H = G < N ? G : N;
 #pragma unroll
-    for (int mask = 1; mask < N; mask *= 2) {
+    for (int mask = 1; mask < H; mask *= 2) {
         const bool upper = lane & mask;
 #pragma unroll
         for (int i = 0; i < N / (2 * mask); ++i) {
@@ -68,11 +69,19 @@ __device__ __forceinline__ typename Op::Accumulator warp_fold_array(typename Op:
             a[i] = Op::combine(kept, shuffle_xor(given, mask));
         }
     }
-    // Lane l now holds eight or so neighbours' fold of array i = l % N: finish the lanes, then the arrays.
-    auto value = a[0];
 #pragma unroll
-    for (int mask = N; mask < 32; mask *= 2) value = Op::combine(value, shuffle_xor(value, mask));
-    return warp_fold<Op, N>(value);
+    for (int mask = H; mask < G; mask *= 2)
+#pragma unroll
+        for (int j = 0; j < N / H; ++j) a[j] = Op::combine(a[j], shuffle_xor(a[j], mask));
+}
+
+// Folds 32 N values, N a power of two up to 32: a[i] of lane l is number 32 i + l. N + log2(32 N) shuffles or so do the
+// work of 5 N, in the same tree: lane bits first, then i. All 32 lanes call it; every lane holds the result.
+template <class Op, int N>
+__device__ __forceinline__ typename Op::Accumulator warp_fold_array(typename Op::Accumulator* a, uint32 lane)
+{
+    warp_fold_rows<Op, 32, N>(a, lane);
+    return warp_fold<Op, N>(a[0]);
 }
 
 // Folds a sequence of any length, one value at a time, into the balanced tree of adjacent pairs that the whole

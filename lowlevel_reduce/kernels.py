@@ -35,7 +35,7 @@ _SHAPE = "qq" + _AXES + _AXES
 """What `ShapedProblem` in cuda_src/shape.cuh adds, as letters of `BoundKernel`'s signature."""
 
 _SEGMENTS = "qqQQ"
-"""What `SegmentProblem` in cuda_src/reduce_segments.cuh adds."""
+"""What `SegmentProblem` in cuda_src/segments.cuh adds."""
 
 SEGMENT_BLOCK = 256
 """Threads in a block of the segment kernels, `segment_warps` there."""
@@ -49,7 +49,7 @@ _FLAT = {
     "cooperative": ("reduce_cooperative.cuh", "reduce_cooperative<Op, {warps}>"),
 }
 _ROWS = {
-    "short_rows": ("reduce_rows.cuh", "reduce_short_rows<Op, {lie}, {arguments}>"),
+    "short_rows": ("reduce_short_rows.cuh", "reduce_short_rows<Op, {lie}, {arguments}>"),
     "rows": ("reduce_rows.cuh", "reduce_rows<Op, {lie}, {arguments}>"),
     "batch": ("reduce_batch.cuh", "reduce_batch<Op, {lie}, {arguments}>"),
     "columns": ("reduce_columns.cuh", "reduce_columns<Op, {arguments}>"),
@@ -123,10 +123,18 @@ def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSo
 
 def segment_kernel_sources(operator: OperatorText, offsets: str) -> tuple[KernelSource, ...]:
     """Return the two kernels of a segmented reduction, in launch order; `offsets` is the offsets' type."""
-    bounds = (SEGMENT_BLOCK, 1 if operator.heavy or operator.accumulator_bytes > 8 else 2)
+    # Short segments compute much between two loads: more warps hide that, long ones have their loads in flight.
+    resident = (2, 1) if operator.heavy or operator.accumulator_bytes > 8 else (4, 2)
     return tuple(
-        _source(operator, name, "reduce_segments.cuh", f"reduce_{name}<Op, {offsets}>", "SegmentProblem", bounds)
-        for name in ("short_segments", "long_segments")
+        _source(
+            operator,
+            name,
+            f"reduce_{name}.cuh",
+            f"reduce_{name}<Op, {offsets}>",
+            "SegmentProblem",
+            (SEGMENT_BLOCK, blocks),
+        )
+        for name, blocks in zip(("short_segments", "long_segments"), resident, strict=True)
     )
 
 

@@ -233,6 +233,8 @@ WRONG = {
     "outside": [0, 2**62, -5, 70_000, 2**40],
     "negative": [-(2**63), -1, 3, 60_000, 2**63 - 1],
     "overlapping": [0, 60_000, 0, 60_000, 0],
+    "short and far behind each other": [50_000, 50_010, 100, 110, 7],
+    "short and far before each other": [100, 110, 59_990, 60_000, 59_995],
 }
 
 

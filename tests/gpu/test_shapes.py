@@ -93,6 +93,13 @@ def test_strides(stream, cut, dtype):
         check(np.broadcast_to(x[:, :1], (6, size)), stream, 1)
 
 
+def test_rows_in_another_order_than_memory(stream):
+    """The array's edges are then the rows of a warp's middle, which share its loads with others."""
+    x = values("uint8", (2, 100, 5))
+    for array in (x[::-1], x[:, ::-1], x.transpose(1, 0, 2), x[::-1].transpose(1, 0, 2)):
+        check(array, stream, 2)
+
+
 def test_many_axes_that_cannot_be_joined(stream):
     x = values("float32", (3, 2, 4, 2, 3, 2, 5))
     check(x[::2, :, ::3, ::-1, ::2, :, ::2], stream, (0, 2, 4, 6))

@@ -1,0 +1,83 @@
+// What sums and products are made of: the arithmetic of accumulators, double-double and complex ones included.
+#pragma once
+#include "types.cuh"
+
+// The exact sum of two doubles as a rounded value and its error (Knuth's TwoSum).
+__device__ __forceinline__ compensated two_sum(float64 a, float64 b)
+{
+    compensated r;
+    r.high = a + b;
+    const float64 t = r.high - a;
+    r.low = (a - (r.high - t)) + (b - t);
+    return r;
+}
+
+// Double-double addition, AccurateDWPlusDW of Joldes, Muller and Popescu (2017): relative error under 3 * 2^-106.
+// Two additions to it: an overflow, infinity or NaN stays what float64 makes of it, and so does the sign of a zero.
+__device__ __forceinline__ compensated add(compensated x, compensated y)
+{
+    const compensated s = two_sum(x.high, y.high);
+    const compensated t = two_sum(x.low, y.low);
+    const float64 c = s.low + t.high;
+    const float64 v = s.high + c;
+    const float64 w = t.low + (c - (v - s.high));
+    compensated r;
+    r.high = v + w;
+    r.low = w - (r.high - v);
+    if (r.high == 0.0) r.high = s.high;
+    if (!is_finite(s.high)) { r.high = s.high; r.low = 0.0; }
+    return r;
+}
+__device__ __forceinline__ complex128 add(complex128 x, complex128 y) { return complex128(x.re + y.re, x.im + y.im); }
+template <class T> __device__ __forceinline__ T add(T x, T y) { return x + y; }
+
+template <class Acc> __device__ __forceinline__ Acc square(Acc x) { return x * x; }
+
+// The exact product of two doubles as a rounded value and its error. Where the error might be less than the smallest
+// double, or the product is not finite, the error is given as zero: NumPy, which has no fma, then says the same.
+__device__ __forceinline__ compensated two_product(float64 x, float64 y)
+{
+    compensated r;
+    r.high = x * y;
+    r.low = fabs(r.high) >= 0x1p-900 && is_finite(r.high) ? __fma_rn(x, y, -r.high) : 0.0;
+    return r;
+}
+
+template <class Acc> __device__ __forceinline__ Acc product(Acc x, Acc y) { return x * y; }
+__device__ __forceinline__ compensated product(compensated x, compensated y) { return two_product(x.high, y.high); }
+__device__ __forceinline__ complex128 product(complex128 x, complex128 y)
+{
+    return complex128(x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re);
+}
+
+// |x|, of a complex number without overflow on the way.
+template <class Acc, class In> __device__ __forceinline__ Acc absolute(In x)
+{
+    if constexpr (is_complex<In>) {
+        const float64 re = fabs(float64(x.re)), im = fabs(float64(x.im));
+        const float64 large = re > im ? re : im, small = re > im ? im : re;
+        if (!is_finite(large) || !is_finite(small)) return large == 1.0 / 0.0 || small == 1.0 / 0.0 ? 1.0 / 0.0 : large + small;
+        if (large == 0.0) return 0.0;
+        return large * __dsqrt_rn(1.0 + square(small / large));
+    } else {
+        const Acc y = widen<Acc>(x);
+        return y < Acc(0) ? -y : y + Acc(0);  // -0.0 + 0.0 is +0.0
+    }
+}
+
+__device__ __forceinline__ float32 square_root(float32 x) { return __fsqrt_rn(x); }
+__device__ __forceinline__ float64 square_root(float64 x) { return __dsqrt_rn(x); }
+
+template <class In> __device__ __forceinline__ bool is_nonzero(In x)
+{
+    if constexpr (is_complex<In>) return x.re != 0 || x.im != 0;
+    else return number(x) != 0;
+}
+
+// Divides in float64, whatever the sum was made in.
+template <class Out, class Acc> __device__ __forceinline__ Out divide(Acc a, uint64 n)
+{
+    if constexpr (is_complex<Acc>) return narrow<Out>(complex128(a.re / float64(n), a.im / float64(n)));
+    else if constexpr (is_same<Acc, compensated>) return narrow<Out>(a.high / float64(n));
+    else return narrow<Out>(float64(a) / float64(n));
+}

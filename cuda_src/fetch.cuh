@@ -1,0 +1,87 @@
+// Vectors from memory, 16 bytes at any address: shifted, cut by an array's edge, or element by element.
+#pragma once
+#include "source.cuh"
+#include "warp.cuh"
+
+// The type that is loaded for so many bytes.
+template <int Bytes> struct Word;
+template <> struct Word<1> { using type = unsigned char; };
+template <> struct Word<2> { using type = unsigned short; };
+template <> struct Word<4> { using type = unsigned int; };
+template <> struct Word<8> { using type = uint2; };
+template <> struct Word<16> { using type = uint4; };
+
+// The elements of a vector one by one, those in its first `bytes` bytes; zeros for the others.
+template <class T> __device__ __forceinline__ uint4 load_elements(const char* address, int32 bytes)
+{
+    constexpr int32 V = vector_elements<T>, size = sizeof(T);
+    using W = typename Word<size>::type;
+    union { uint4 raw; W elements[V]; } u;
+    u.raw = make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int32 i = 0; i < V; ++i)
+        if (i * size < bytes) u.elements[i] = __ldg(reinterpret_cast<const W*>(address) + i);
+    return u.raw;
+}
+
+// The first `bytes` bytes of `raw` (all of them from 16 on, none from 0 down), then zeros.
+__device__ __forceinline__ uint4 keep_bytes(uint4 raw, int32 bytes)
+{
+    const auto keep = [](uint32 word, int32 n) { return n <= 0 ? 0u : word & (0xffffffffu >> (8 * (4 - min(n, 4)))); };
+    return make_uint4(keep(raw.x, bytes), keep(raw.y, bytes - 4), keep(raw.z, bytes - 8), keep(raw.w, bytes - 12));
+}
+
+// The 16 bytes that start `shift` bytes (0 to 15) into the 32 bytes low, high. Two selects of whole words, one of bits.
+__device__ __forceinline__ uint4 shift_bytes(uint4 low, uint4 high, uint32 shift)
+{
+    uint32 w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    const bool by_two = shift & 8u, by_one = shift & 4u;
+#pragma unroll
+    for (int i = 0; i < 6; ++i) w[i] = by_two ? w[i + 2] : w[i];
+#pragma unroll
+    for (int i = 0; i < 5; ++i) w[i] = by_one ? w[i + 1] : w[i];
+    const uint32 bits = (shift & 3u) * 8u;
+    return make_uint4(__funnelshift_r(w[0], w[1], bits), __funnelshift_r(w[1], w[2], bits),
+                      __funnelshift_r(w[2], w[3], bits), __funnelshift_r(w[3], w[4], bits));
+}
+
+// Any 16 bytes of which the first `bytes` are wanted, 0 to 16 or none below, from the two blocks that they lie in: `load`
+// loads a block. Neighbours want these too.
+template <class Load> __device__ __forceinline__ uint4 load_shifted(const char* address, int32 bytes, Load load)
+{
+    const uint32 shift = uint32(reinterpret_cast<uint64>(address)) % vector_bytes;
+    const auto* block = reinterpret_cast<const uint4*>(address - shift);
+    const uint4 first = load(bytes > 0, block);
+    return shift_bytes(first, load(bytes > 0 && int32(shift) + bytes > int32(vector_bytes), block + 1), shift);
+}
+
+// The same where both blocks lie inside of the array, which leaves them in the L1.
+__device__ __forceinline__ uint4 load_inside(const char* address, int32 bytes)
+{
+    return load_shifted(address, bytes, load_cached_if);
+}
+
+// A 16-byte block that the source fills only in part, so that no byte outside is ever read: one byte a lane, joined by
+// shuffles. All 32 lanes call it and hold the block at `block`.
+__device__ __forceinline__ uint4 load_edge_block(const char* block, const char* begin, const char* end, uint32 lane)
+{
+    const char* address = block + lane % vector_bytes;
+    uint32 word = begin <= address && address < end ? uint32(uint8(*address)) << (8 * (lane % 4)) : 0u;
+    word |= shuffle_xor(word, 1);
+    word |= shuffle_xor(word, 2);
+    return make_uint4(shuffle_from(word, 0), shuffle_from(word, 4), shuffle_from(word, 8), shuffle_from(word, 12));
+}
+
+// 16 bytes at `address`, a multiple of 16, of which some are the array's. Others than these are never read.
+__device__ __forceinline__ uint4 load_within(const char* address, const char* low, const char* high)
+{
+    if (address >= low && address + vector_bytes <= high) return __ldg(reinterpret_cast<const uint4*>(address));
+    uint64 front = 0, back = 0;
+#pragma unroll 1
+    for (uint32 i = 0; i < vector_bytes; ++i) {
+        const uint64 byte = address + i >= low && address + i < high ? uint8(address[i]) : 0;
+        if (i < 8) front |= byte << (8 * i);
+        else back |= byte << (8 * (i - 8));
+    }
+    return make_uint4(uint32(front), uint32(front >> 32), uint32(back), uint32(back >> 32));
+}

@@ -12,11 +12,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from lowlevel_reduce import tree
+from lowlevel_reduce import functions
 from lowlevel_reduce.allocator import Allocator
 from lowlevel_reduce.api import reduce
 from lowlevel_reduce.bound import BoundReduction
-from lowlevel_reduce.driver import Buffer, Context, Device, Event, Graph, Kernel, LaunchConfig, Library, Stream
+from lowlevel_reduce.driver import Buffer, Context, Device, Event, Graph, Kernel, LaunchConfig, Library, Stream, binding
 from lowlevel_reduce.errors import (
     CacheError,
     CompileError,
@@ -26,27 +26,7 @@ from lowlevel_reduce.errors import (
     ReduceError,
     UnsupportedError,
 )
-from lowlevel_reduce.functions import (
-    all,
-    any,
-    argmax,
-    argmin,
-    count_nonzero,
-    dot,
-    logsumexp,
-    max,
-    mean,
-    mean_var,
-    min,
-    minmax,
-    norm,
-    prod,
-    softmax_stats,
-    std,
-    sum,
-    sum_squares,
-    var,
-)
+from lowlevel_reduce.functions import *  # noqa: F403 - its __all__ is the one list of these names
 from lowlevel_reduce.interop import DeviceArray
 from lowlevel_reduce.operators import Operator
 from lowlevel_reduce.plan import Plan, plan
@@ -55,7 +35,7 @@ from lowlevel_reduce.segments import SegmentedPlan, segmented_plan, segmented_re
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from lowlevel_reduce import simulator
+    from lowlevel_reduce import simulator, tree
 
 __version__ = "0.1.0"
 
@@ -82,36 +62,29 @@ __all__ = [
     "SegmentedPlan",
     "Stream",
     "UnsupportedError",
-    "all",
-    "any",
-    "argmax",
-    "argmin",
-    "count_nonzero",
-    "dot",
-    "logsumexp",
-    "max",
-    "mean",
-    "mean_var",
-    "min",
-    "minmax",
-    "norm",
     "plan",
-    "prod",
     "reduce",
     "segmented_plan",
     "segmented_reduce",
     "simulator",
-    "softmax_stats",
-    "std",
-    "sum",
-    "sum_squares",
     "tree",
-    "var",
 ]
+__all__ += functions.__all__
 
 
-def __getattr__(name: str) -> ModuleType:
-    # The simulator is imported by those who name it: whoever has a GPU pays nothing for it.
-    if name == "simulator":
-        return importlib.import_module("lowlevel_reduce.simulator")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+_LATER = ("simulator", "tree")
+"""Modules that are imported by those who name them: who reduces on a GPU needs neither."""
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"lowlevel_reduce.{name}")
+
+
+binding.register("simulator", lambda: _module("simulator")._by_environment())
+
+if not TYPE_CHECKING:  # to a type checker any name would be an attribute
+
+    def __getattr__(name: str) -> ModuleType:
+        if name in _LATER:
+            return _module(name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

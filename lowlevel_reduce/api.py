@@ -3,74 +3,20 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from lowlevel_reduce import layout, operators, quick
+from lowlevel_reduce import layout, quick
 from lowlevel_reduce.allocator import Allocator
-from lowlevel_reduce.bound import BoundReduction
-from lowlevel_reduce.driver import Context, Stream, binding
-from lowlevel_reduce.errors import CudaError
-from lowlevel_reduce.interop import ArrayView, DeviceArray, view_array, view_output
+from lowlevel_reduce.driver import Stream
+from lowlevel_reduce.interop import ArrayView, view_array
+from lowlevel_reduce.oneshot import kept_entry, run, stream_of
 from lowlevel_reduce.plan import Plan, plan
 
 __all__ = ["reduce"]
-
-MAX_BOUND = 128
-"""Bound launches that the one-shot functions keep, with their workspaces; the least recently used goes first."""
-
-_Key = tuple[Any, ...]
-
-
-class _Cache:
-    """Bound launches by problem, context and stream. The driver numbers contexts and streams, and reuses no number.
-
-    A bound launch is for one thread at a time, so one that is in use is not here.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._idle: OrderedDict[_Key, list[_Entry]] = OrderedDict()
-
-    def take(self, key: _Key) -> _Entry | None:
-        """Return a bound launch that nobody else has until `give`, or None."""
-        with self._lock:
-            idle = self._idle.get(key)
-            return idle.pop() if idle else None
-
-    def give(self, key: _Key, entry: _Entry) -> None:
-        """Keep a bound launch for a later call."""
-        with self._lock:
-            self._idle.setdefault(key, []).append(entry)
-            self._idle.move_to_end(key)
-            dropped = self._idle.popitem(last=False) if len(self._idle) > MAX_BOUND else (key, [])
-        for old in dropped[1]:
-            _discard(old.bound, dropped[0])
-
-
-def _discard(bound: BoundReduction, key: _Key) -> None:
-    """Free a workspace, which waits for the device; one whose context is gone went with it."""
-    context = bound.context
-    try:
-        driver, identity = key[:2]  # as `reduce` builds it
-        gone = driver.call("cuCtxGetId", context.handle) != identity
-    except CudaError:
-        gone = True
-    if gone:
-        context.life.over = True  # its handle may be another context's by now: nothing of it may be freed
-    bound.close()
-
-
-def _cache(driver: binding.Implementation) -> _Cache:
-    """Return what is kept for as long as the driver is registered."""
-    cache: _Cache = driver.kept.setdefault("bound reductions", _Cache())
-    return cache
 
 
 def reduce(
@@ -154,16 +100,14 @@ def reduce(
     """
     if where is not None and second is not None:
         raise ValueError("a reduction takes a mask or a second array, not both")
-    simple = out is None and where is None and second is None and initial is None and allocator is None
+    simple = where is None and second is None and initial is None and allocator is None
     options = (axis, keepdims, dtype, accumulate, nan, ddof, last, map, strategy)
     if simple:
-        result = quick.call(x, op, stream, options)
+        result = quick.call(x, op, stream, options, out)
         if result is not None:
             return result
     given = stream
-    if stream is None:
-        stream = Stream.legacy(Context.current_or_primary())
-    stream = Stream.of(stream)
+    stream = stream_of(stream)
     context = stream.context
     with context.pushed():
         source = view_array(x, stream)
@@ -187,67 +131,18 @@ def reduce(
         }
         start = None if initial is None else repr(initial)
         forced = os.environ.get("LOWLEVEL_REDUCE_STRATEGY")
-        key = (binding.selected(), context.id, stream.id, op, start, forced, *problem.values())
-        cache = _cache(binding.selected())
-        entry = cache.take(key)
-        if entry is None:
+
+        def make() -> Plan:
             made = plan(op, context=context, **problem)
             _check_second(made, other)
-            entry = _Entry(made, made.bind(stream, initial=initial))
-        try:
-            result = _run(entry, source, other, out, stream, initial, allocator)
-        finally:
-            cache.give(key, entry)
-        if simple and entry.plan.results == 1 and entry.plan.problem.rows:
-            made = entry.plan
-            kept = made.result_dtype, made.result_shape
-            quick.offer(x, op, given, options, lambda: made.bind(stream), kept, stream)
+            return made
+
+        addresses = (source.pointer, *(() if other is None else (other.pointer,)))
+        with kept_entry(stream, (op, start, forced, *problem.values()), make, quick.user()) as entry:
+            result = run(entry, addresses, out, stream, initial, allocator)
+            if simple:
+                quick.offer(x, op, given, options, out, entry, stream)
         return result
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """A plan and a launch of it, which is for one thread at a time."""
-
-    plan: Plan
-    bound: BoundReduction
-
-
-def _run(
-    entry: _Entry,
-    source: ArrayView,
-    other: ArrayView | None,
-    out: Any,
-    stream: Stream,
-    initial: Any,
-    allocator: Allocator | None,
-) -> Any:
-    made = entry.plan
-    shape = made.result_shape if made.results == 1 else (made.results, *made.result_shape)
-    result = DeviceArray.empty(shape, made.result_dtype, stream, allocator) if out is None else out
-    target = view_output(result, made.result_dtype, shape, stream)
-    addresses = (source.pointer, target.pointer, *(() if other is None else (other.pointer,)))
-    if made.problem.rows:
-        with _launch(entry, stream, initial, allocator) as launch:
-            launch.check(*addresses)
-            launch(*addresses)
-    if out is not None or made.results == 1:
-        return result
-    names = made.reduction.result_names
-    return operators.result_tuple(made.op, names)(*(result.plane(k) for k in range(made.results)))
-
-
-@contextmanager
-def _launch(entry: _Entry, stream: Stream, initial: Any, allocator: Allocator | None) -> Iterator[BoundReduction]:
-    """Give the bound launch that is kept; for an allocator one of its own, with a workspace for this call alone."""
-    if allocator is None:
-        yield entry.bound
-        return
-    bound = entry.plan.bind(stream, initial=initial, allocator=allocator)
-    try:
-        yield bound
-    finally:
-        bound.close()
 
 
 def _second_view(second: Any, source: ArrayView, stream: Stream) -> ArrayView | None:

@@ -38,6 +38,10 @@ class Extents:
     second_low: int = 0
     second_high: int = 0
 
+    def overlap(self, begin: int, end: int, result: int) -> bool:
+        """Tell whether results at the address `result` overlap the bytes from address `begin` to `end`."""
+        return begin < result + self.result_bytes and result < end
+
 
 class BoundReduction:
     """A plan bound to a stream. Calling it launches: one driver call (two for `two_pass`), nothing else.
@@ -61,7 +65,7 @@ class BoundReduction:
         What the addresses of a call must offer.
     """
 
-    __slots__ = ("_turn", "context", "extents", "keeps", "kernels", "stream", "workspace")
+    __slots__ = ("_turn", "context", "extents", "kernels", "stream", "workspace")
 
     def __init__(
         self,
@@ -69,8 +73,6 @@ class BoundReduction:
         stream: Stream,
         workspace: Buffer,
         extents: Extents,
-        *,
-        keeps: object = None,
     ) -> None:
         self.kernels = tuple(kernels)
         self._turn = [True]  # taken by a call, for all kernels together
@@ -78,7 +80,6 @@ class BoundReduction:
         self.context = stream.context
         self.workspace = workspace
         self.extents = extents
-        self.keeps = keeps  # alive as long as this: what else the kernels read
         self._prepare()
 
     def _prepare(self) -> None:
@@ -142,8 +143,13 @@ class BoundReduction:
         if second is not None:
             spans.append((second + extents.second_low, second + extents.second_high, "second input", second))
         for begin, end, what, address in spans:
-            if begin < result + extents.result_bytes and result < end:
+            if extents.overlap(begin, end, result):
                 raise ValueError(f"the result at {result:#x} overlaps the {what} at {address:#x}")
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a call would be taken now: none is under way, and nothing that it needs was closed."""
+        return bool(self._turn) and all(kernel.prebuilt(in_context=True)[0] for kernel in self.kernels)
 
     def close(self) -> None:
         """Free the workspace, if the bound launch allocated it; what was launched must have run. Twice is once.

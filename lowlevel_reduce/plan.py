@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import TracebackType
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from lowlevel_reduce import layout, operators
 from lowlevel_reduce.allocator import Allocator
-from lowlevel_reduce.bound import BoundReduction, DirectReduction, Extents, check_pointer
-from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Kernel, LaunchConfig, Stream
+from lowlevel_reduce.base_plan import BasePlan
+from lowlevel_reduce.bound import BoundReduction, Extents
+from lowlevel_reduce.driver import Buffer, Context, Kernel, LaunchConfig
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.kernels import shape_values, signature
-from lowlevel_reduce.mapping import MappedKernel, Mapping, extents_of, map_rows, map_whole, operator_text
+from lowlevel_reduce.kernels import shape_values
+from lowlevel_reduce.mapping import Mapping, extents_of, map_rows, map_whole, operator_text
 from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.policy import Strategy
 from lowlevel_reduce.row_policy import RowStrategy
 
-__all__ = ["Plan", "cleared_workspace", "plan"]
+__all__ = ["Plan", "plan"]
 
 
-class Plan:
+class Plan(BasePlan):
     """A reduction of arrays of one shape and type on one context. Make one with `plan`.
 
     A plan does not change, and threads may share it. It keeps its kernels loaded until it is closed or collected.
@@ -67,26 +66,21 @@ class Plan:
         context: Context,
         mapping: Mapping,
     ) -> None:
-        self.op = reduction.name
-        self.reduction = reduction
-        self.types = types
+        super().__init__(
+            reduction=reduction,
+            types=types,
+            result_shape=problem.result_shape,
+            extents=extents,
+            context=context,
+            kernels=mapping.kernels,
+            workspace_bytes=mapping.workspace_bytes,
+            fields="shaped" if isinstance(mapping.strategy, RowStrategy) else "whole",
+        )
         self.shape = shape
         self.problem = problem
-        self.result_shape = problem.result_shape
-        self.dtype = types.element.dtype
         self.second_dtype = reduction.second_dtype(types.element)
-        self.result_dtype = types.result_dtype
         self.accumulator = types.accumulator
-        self.context = context
         self.strategy = mapping.strategy
-        self.workspace_bytes = mapping.workspace_bytes
-        self._extents = extents
-        self._kernels: tuple[MappedKernel, ...] | None = mapping.kernels
-
-    @property
-    def results(self) -> int:
-        """How many results a row has; they are stored one plane after the other."""
-        return self.reduction.results
 
     def bind(
         self,
@@ -121,44 +115,17 @@ class Plan:
             If the plan, the stream or the workspace is closed, the stream is of another context, the workspace or the
             length is too small, not aligned, or not memory of this context, or the initial value lacks or is too much.
         """
-        kernels = self._open_kernels()
-        stream = Stream.of(stream)
-        if stream.context != self.context:
-            raise ValueError(
-                f"the stream is of context {stream.context.handle:#x}, the plan of {self.context.handle:#x}"
-            )
-        if length is not None:
-            check_pointer(length, 8, self.context, what="the length", alignment=8)
-        values = self._values(length or 0, self._initial_words(initial))
-        unused = workspace is None and not self.strategy.partials
-        workspace = cleared_workspace(workspace, 0 if unused else self.workspace_bytes, self.context, stream, allocator)
-        letters = signature("shaped" if isinstance(self.strategy, RowStrategy) else "whole")
-        with closed_on_error(workspace):
-            bound = [
-                BoundKernel(
-                    entry.loaded.kernel,
-                    entry.config,
-                    stream,
-                    letters,
-                    constants=(workspace.pointer, *values(entry.count)),
-                    as_struct=True,
-                )
-                for entry in kernels
-            ]
-            direct = len(bound) == 1 and not stream.is_default and self.second_dtype is None
-            return (DirectReduction if direct else BoundReduction)(bound, stream, workspace, self._extents)
+        return self._bind(stream, workspace, length, initial, allocator)
 
-    def _initial_words(self, initial: Any) -> tuple[int, int]:
-        if (initial is None) == self.reduction.has_initial:
-            made = "with" if self.reduction.has_initial else "without"
-            raise ValueError(f"this plan of {self.op} was made {made} an initial value")
-        return self.reduction.initial_words(initial, self.types) if initial is not None else (0, 0)
+    @property
+    def _partials(self) -> int:
+        return self.strategy.partials
 
-    def _values(self, length: int, initial: tuple[int, int]) -> Any:
-        """Return a function from a launch's count to the argument's fields after the workspace."""
-        tile = self.strategy.tile if isinstance(self.strategy, RowStrategy) else 1
-        shape = shape_values(self.problem) if isinstance(self.strategy, RowStrategy) else ()
-        return lambda count: (length, self.problem.length, self.problem.rows, count, tile, *initial, *shape)
+    def _fields(self, length: int, count: int, initial: tuple[int, int]) -> tuple[int, ...]:
+        fields = (length, self.problem.length, self.problem.rows, count)
+        if isinstance(self.strategy, RowStrategy):
+            return (*fields, self.strategy.tile, *initial, *shape_values(self.problem))
+        return (*fields, 1, *initial)
 
     @property
     def launches(self) -> tuple[tuple[Kernel, LaunchConfig], ...]:
@@ -185,58 +152,8 @@ class Plan:
             )
         return "\n".join(lines)
 
-    def close(self) -> None:
-        """Let go of the kernels; bound launches that exist keep theirs. A second call does nothing."""
-        self._kernels = None
-
-    def _open_kernels(self) -> tuple[MappedKernel, ...]:
-        if self._kernels is None:
-            raise ValueError("the plan is closed")
-        return self._kernels
-
-    def __enter__(self) -> Plan:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<Plan {self.op} {self.shape} {self.dtype} {self.strategy.name}>"
-
-
-def cleared_workspace(
-    given: Buffer | None, size_bytes: int, context: Context, stream: Stream, allocator: Allocator | None = None
-) -> Buffer:
-    """Return a workspace of that size, cleared in the stream's order: the caller's, checked, or one made here."""
-    if given is not None and allocator is not None:
-        raise ValueError("a bound launch takes a workspace or an allocator for it, not both")
-    if allocator is not None:
-        workspace = allocator.allocate(size_bytes, stream, what="the workspace")
-    elif given is None:
-        workspace = Buffer.allocate(size_bytes, context)
-    else:
-        if given.size_bytes < size_bytes:
-            raise ValueError(f"the workspace has {given.size_bytes} bytes; this plan needs {size_bytes}")
-        if size_bytes:
-            check_pointer(given.pointer, size_bytes, context, what="the workspace", alignment=16)
-        # Borrowed: closing it does not free the caller's memory.
-        workspace = Buffer.from_pointer(given.pointer, size_bytes, context=context, owner=given)
-    if size_bytes:
-        with closed_on_error(workspace):
-            workspace.fill(0, stream=stream)
-    return workspace
-
-
-@contextmanager
-def closed_on_error(buffer: Buffer) -> Iterator[None]:
-    """Close `buffer` if the block raises: now, not when the traceback has gone."""
-    try:
-        yield
-    except BaseException:
-        buffer.close()
-        raise
 
 
 def _shared_out(chosen: Strategy | RowStrategy) -> str:

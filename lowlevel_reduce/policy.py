@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from lowlevel_reduce.errors import UnsupportedError
 
-__all__ = ["STRATEGIES", "DeviceFacts", "Strategy", "choose", "slot_bytes", "workspace_bytes"]
+__all__ = ["STRATEGIES", "DeviceFacts", "Strategy", "choose", "power_of_two", "slot_bytes", "workspace_bytes"]
 
 STRATEGIES = ("block", "cluster", "tiles", "two_pass", "cooperative")
 
@@ -154,7 +154,7 @@ def _mapped(name: str, leaves: int, warps: int, cluster: int) -> Strategy:
     tiles = max(1, -(-leaves // warps))
     if name in {"block", "cluster"}:
         blocks: int | None = cluster
-        tiles_per_block = _power_of_two(-(-tiles // cluster))
+        tiles_per_block = power_of_two(-(-tiles // cluster))
     else:
         clusters = -(-tiles // cluster)
         folding = 1 if name == "tiles" and clusters > 1 else 0  # one cluster more, which folds the others' partials
@@ -221,7 +221,7 @@ def _default_warps(name: str, leaves: int, row: _Row, facts: DeviceFacts, wide_a
     if name == row.name:
         warps = row.warps
     elif name == "block":
-        warps = min(16, _power_of_two(max(leaves, 1)))
+        warps = min(16, power_of_two(max(leaves, 1)))
     else:
         warps = 8 if leaves <= 8192 or name == "cooperative" or facts.compute_capability >= (10, 0) else 16
     return min(warps, _WIDE_WARPS) if wide_accumulator else warps
@@ -230,7 +230,7 @@ def _default_warps(name: str, leaves: int, row: _Row, facts: DeviceFacts, wide_a
 def _default_cluster(name: str, leaves: int, warps: int, row: _Row) -> int:
     if name == row.name:
         return row.cluster
-    return min(PORTABLE_CLUSTER, _power_of_two(-(-max(leaves, 1) // warps))) if name == "cluster" else 1
+    return min(PORTABLE_CLUSTER, power_of_two(-(-max(leaves, 1) // warps))) if name == "cluster" else 1
 
 
 def _check_cluster(name: str, cluster: int, facts: DeviceFacts) -> None:
@@ -275,6 +275,6 @@ def _resident_blocks(name: str, warps: int, facts: DeviceFacts, wide_accumulator
     return max(1, REGISTERS_PER_MULTIPROCESSOR // (_registers(name, facts) * warps * WARP))
 
 
-def _power_of_two(n: int) -> int:
+def power_of_two(n: int) -> int:
     """Return the smallest power of two that is not below `n`."""
     return 1 << max(n - 1, 0).bit_length()

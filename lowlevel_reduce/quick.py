@@ -1,7 +1,8 @@
 """The second call of a one-shot function: one dictionary look-up, a slot for the result, and the launch.
 
-Each thread keeps bound launches of its own, by all that a call depends on. What cannot be known without asking the
-driver about a pointer is not taken here, and goes the way that `api.reduce` goes at first.
+Each thread keeps, by all that a call depends on, bound launches that it alone calls: those of `oneshot`, lent to it.
+What cannot be known without asking the driver about a pointer is not taken here, and goes the way that `api.reduce`
+goes at first.
 """
 
 from __future__ import annotations
@@ -9,21 +10,23 @@ from __future__ import annotations
 import math
 import os
 import threading
+import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lowlevel_reduce.bound import BoundReduction
 from lowlevel_reduce.driver import Context, Stream, binding
 from lowlevel_reduce.interop import DeviceArray
+from lowlevel_reduce.oneshot import Entry
 from lowlevel_reduce.producers import Producer, producer_of
 from lowlevel_reduce.slots import SLOT_BYTES, Slots
 
-__all__ = ["MAX_QUICK", "call", "offer"]
+__all__ = ["MAX_QUICK", "call", "offer", "user"]
 
 MAX_QUICK = 64
-"""Bound launches that a thread keeps, with their workspaces; when there are more it forgets them all."""
+"""Calls that a thread knows, with their bound launches; when there are more it forgets them all."""
 
 _VARIABLE = "LOWLEVEL_REDUCE_STRATEGY"
 # os.environ.get encodes, looks up and decodes: 0.4 µs. Its dictionary has the answer for a tenth of that.
@@ -31,15 +34,26 @@ _environment: Any = getattr(os.environ, "_data", os.environ)
 _variable: Any = os.environ.encodekey(_VARIABLE) if _environment is not os.environ else _VARIABLE
 
 
-class _Entry:
+class _Source(NamedTuple):
+    """How the arrays of one key are read: the device's ordinal is of a library's, whose stream must be asked."""
+
+    key: tuple[Any, ...]
+    pointer: Callable[[Any], int]
+    producer: Producer | None
+
+
+class _Launch:
     """A bound launch, and what else a call of it takes."""
 
-    __slots__ = ("bound", "capturing", "dtype", "idle", "launch", "ordinal", "pointer", "producer", "shape", "slots")
+    __slots__ = (
+        *("bound", "capturing", "dtype", "extents", "handle", "idle", "launch", "ordinal", "pointer", "producer"),
+        *("shape", "slots", "target"),
+    )
 
     def __init__(
         self,
         bound: BoundReduction,
-        source: tuple[Any, ...],
+        arrays: tuple[_Source, _Source | None],
         result: tuple[np.dtype[Any], tuple[int, ...]],
         slots: Slots,
         *,
@@ -47,35 +61,47 @@ class _Entry:
     ) -> None:
         self.bound = bound  # alive as long as this
         self.idle, self.launch = bound.kernels[0].prebuilt(in_context=True)
-        known, pointer, producer = source
-        self.pointer: Callable[[Any], int] = pointer
-        self.producer: Producer | None = producer
-        self.ordinal = known[0]
+        self.extents = bound.extents
+        source, self.target = arrays
+        self.pointer: Callable[[Any], int] = source.pointer
+        self.producer, self.ordinal = source.producer, source.key[0]
         self.dtype, self.shape = result
-        self.slots = slots
+        self.slots = slots  # for results where there is no target
+        self.handle = slots.stream.handle  # who closes the stream takes the slots of `idle` away
         # The legacy stream cannot be captured.
-        ask = binding.selected().prebuilt_number
-        self.capturing = ask("cuStreamIsCapturing", slots.stream.handle) if may_capture else None
+        ask = may_capture and self.target is None
+        prebuilt = binding.selected().prebuilt_number
+        self.capturing = prebuilt("cuStreamIsCapturing", self.handle) if ask else None
 
     def fits(self, x: Any) -> bool:
         """Tell whether this array is what its key says, and of this stream; and that a slot may be used now."""
         producer = self.producer
-        if producer is not None and (
-            producer.stream(self.ordinal) != self.slots.stream._handle or not producer.plain(x)
-        ):
+        if producer is not None and (producer.stream(self.ordinal) != self.handle or not producer.plain(x)):
             return False
         # The memory of a slot is not a graph's to keep.
         return self.capturing is None or self.capturing() == 0
+
+    def place(self, out: Any, source: int) -> int:
+        """Return an output's address; 0 if it is not what its key says, or `BoundReduction.check` would not take it."""
+        target, extents = self.target, self.extents
+        if target is None:
+            return 0
+        producer = target.producer
+        if producer is not None and (producer.stream(target.key[0]) != self.handle or not producer.plain(out)):
+            return 0
+        result = target.pointer(out)
+        overlap = extents.overlap(source + extents.low, source + extents.high, result)
+        return 0 if overlap or result % extents.result_alignment else result
 
 
 class _Thread:
     """What a thread keeps for one driver."""
 
-    __slots__ = ("context_id", "driver", "entries", "slots")
+    __slots__ = ("__weakref__", "context_id", "driver", "launches", "slots")
 
     def __init__(self, driver: binding.Implementation) -> None:
         self.driver = driver
-        self.entries: dict[Any, _Entry] = {}
+        self.launches: dict[Any, _Launch] = {}
         self.slots: dict[Any, Slots] = {}
         self.context_id = driver.prebuilt_number("cuCtxGetId", 0)  # of what is current; -1 if nothing is
 
@@ -102,18 +128,30 @@ def _thread() -> _Thread:
     return thread
 
 
-def call(x: Any, op: Any, stream: Any, options: tuple[Any, ...]) -> DeviceArray | None:
+def user() -> object:
+    """Return whom launches of this thread are lent to: it lives as long as the thread, or until the driver changes."""
+    return _thread()
+
+
+def call(x: Any, op: Any, stream: Any, options: tuple[Any, ...], out: Any) -> Any:
     """Reduce `x` as it was reduced before, or return None if that was not, or cannot be known to be the same.
 
     Parameters
     ----------
-    x, op, stream
+    x, op, stream, out
         As for `reduce`.
     options : tuple
         All others, hashable.
 
+    Returns
+    -------
+    DeviceArray or object
+        The result; `out` if that was given.
+
     Raises
     ------
+    ValueError
+        If the memory of an array was closed.
     CudaError
         If the driver refuses the launch, or has no memory for results.
     """
@@ -126,101 +164,123 @@ def call(x: Any, op: Any, stream: Any, options: tuple[Any, ...]) -> DeviceArray 
         known = _own_key(x) if producer is None else producer.key(x)
         # A stream has its context; without one it is what is current.
         context = thread.context_id() if stream is None else 0
-        entry = thread.entries.get((kind, known, op, stream, options, _environment.get(_variable), context))
+        key: tuple[Any, ...] = (kind, known, op, stream, options, _environment.get(_variable), context)
+        launch = thread.launches.get(key if out is None else (*key, *_key(out)))
     except (TypeError, RuntimeError, ValueError):  # not hashable, or no plain array: there are words for it elsewhere
         return None
-    if entry is None or not entry.fits(x):
+    if launch is None or not launch.fits(x):
         return None
     try:
-        words = entry.idle.pop()
+        words = launch.idle.pop()
     except IndexError:  # closed; or this is a signal's handler, inside of a call
         return None
     try:
-        slot = entry.slots.take()
-        words[0] = entry.pointer(x)
-        words[1] = slot.pointer
-        code = entry.launch()
+        words[0] = source = launch.pointer(x)
+        if out is None:
+            slot = launch.slots.take()
+            words[1] = slot.pointer
+        else:
+            words[1] = result = launch.place(out, source)
+            if not result:
+                return None
+        code = launch.launch()
     finally:
-        entry.idle.append(words)
+        launch.idle.append(words)
     if code:
         binding.raise_for("cuLaunchKernelEx", code)
-    return DeviceArray.of_slot(slot, entry.dtype, entry.shape, entry.slots.stream)
+    return DeviceArray.of_slot(slot, launch.dtype, launch.shape, launch.slots.stream) if out is None else out
 
 
-def offer(
-    x: Any,
-    op: Any,
-    given: Any,
-    options: tuple[Any, ...],
-    make: Callable[[], BoundReduction],
-    result: tuple[np.dtype[Any], tuple[int, ...]],
-    stream: Stream,
-) -> None:
+def offer(x: Any, op: Any, given: Any, options: tuple[Any, ...], out: Any, entry: Entry, stream: Stream) -> None:
     """Keep a launch for later calls of the same, if they can be known to be safe without asking the driver.
 
     Parameters
     ----------
-    x, op, given, options
+    x, op, given, options, out
         As for `call`; `given` is the stream as it was passed.
-    make : callable
-        Binds the launch that is kept, which is this thread's alone.
-    result : tuple
-        Type and shape of the result.
+    entry : Entry
+        What ran, which nobody else has; from now on its launch may be lent to this thread.
     stream : Stream
         Where it ran; its context is current.
     """
-    dtype, shape = result
-    own_stream = given is None or (given is stream and not stream.is_default)
-    if not own_stream or math.prod(shape) * dtype.itemsize > SLOT_BYTES:
+    made = entry.plan
+    if not (given is None or (given is stream and not stream.is_default)) or not math.prod(made.result_shape):
+        return
+    small = made.results == 1 and math.prod(made.result_shape) * made.result_dtype.itemsize <= SLOT_BYTES
+    if out is None and not small:
         return
     thread, context = _thread(), stream.context
     try:
-        source = _source(x, context, stream)
-        if source is None:
+        source, target = _source(x, context, stream), None if out is None else _source(out, context, stream)
+        if source is None or (target is None) != (out is None):
             return
-        key = (type(x), source[0], op, given, options, _environment.get(_variable), context.id if given is None else 0)
-        kept = thread.entries.get(key)
+        place = context.id if given is None else 0
+        into = () if target is None else (type(out), target.key)
+        key = (type(x), source.key, op, given, options, _environment.get(_variable), place, *into)
+        kept = thread.launches.get(key)
     except (TypeError, RuntimeError, ValueError):
         return
     if kept is None or not kept.idle:
-        _keep(thread, key, make, source, result, stream)
+        _keep(thread, key, entry, source, target, stream)
 
 
 def _keep(
-    thread: _Thread,
-    key: tuple[Any, ...],
-    make: Callable[[], BoundReduction],
-    source: tuple[Any, ...],
-    result: tuple[np.dtype[Any], tuple[int, ...]],
-    stream: Stream,
+    thread: _Thread, key: tuple[Any, ...], entry: Entry, source: _Source, target: _Source | None, stream: Stream
 ) -> None:
-    bound = make()
-    if len(bound.kernels) != 1 or bound.extents.has_second:
-        bound.close()
+    bound = _lent(entry, thread, stream)
+    if bound is None:
         return
-    if len(thread.entries) >= MAX_QUICK:
-        thread.entries.clear()
+    if len(thread.launches) >= MAX_QUICK:
+        thread.launches.clear()
         thread.slots.clear()
-    context = stream.context
-    given = key[3]
-    place = (context.id, given)
+    made, given = entry.plan, key[3]
+    place = (stream.context.id, given)
     if place not in thread.slots:
-        thread.slots[place] = Slots(stream, context)
-    thread.entries[key] = _Entry(bound, source, result, thread.slots[place], may_capture=given is not None)
+        thread.slots[place] = Slots(stream, stream.context)
+    thread.launches[key] = _Launch(
+        bound,
+        (source, target),
+        (made.result_dtype, made.result_shape),
+        thread.slots[place],
+        may_capture=given is not None,
+    )
 
 
-def _source(x: Any, context: Context, stream: Stream) -> tuple[Any, ...] | None:
-    """Return key, how to read the address, and the library; None if only the driver can tell whether `x` is good."""
+def _lent(entry: Entry, thread: _Thread, stream: Stream) -> BoundReduction | None:
+    """Return a launch that this thread alone calls, in that very stream; None if it could not be called from here."""
+    bound = entry.bound
+    if bound is None or len(bound.kernels) != 1 or bound.extents.has_second:
+        return None
+    if bound.stream is not stream and not stream.is_default:
+        # Another object for the same stream, which may be closed while this one is not.
+        return None if stream.is_capturing else entry.plan.bind(stream)
+    entry.lent_to = weakref.ref(thread)
+    return bound
+
+
+def _source(x: Any, context: Context, stream: Stream) -> _Source | None:
+    """Return how such arrays are read; None if only the driver can tell whether `x` is good."""
     producer = producer_of(type(x))
     if producer is None:
         known = _own_key(x) if type(x) is DeviceArray else None
         if known is None or known[:2] != (context.id, stream.handle):
             return None
-        return known, _own_pointer, None
+        return _Source(known, _own_pointer, None)
     if not producer.plain(x):
         return None
     known = producer.key(x)
-    return (known, producer.pointer, producer) if _is_primary(context, known[0]) else None
+    return _Source(known, producer.pointer, producer) if _is_primary(context, known[0]) else None
+
+
+def _key(x: Any) -> tuple[type, tuple[Any, ...]]:
+    """Return an array's class and what a launch depends on; raises if its memory must be looked at by the driver."""
+    kind = type(x)
+    producer = producer_of(kind)
+    if producer is not None:
+        return kind, producer.key(x)
+    if kind is not DeviceArray:
+        raise TypeError(f"{kind.__name__} is asked by its protocol")
+    return kind, _own_key(x)
 
 
 def _own_key(x: DeviceArray) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
-from lowlevel_reduce.policy import HEADER_BYTES, MAX_GRID, DeviceFacts, slot_bytes
+from lowlevel_reduce.policy import HEADER_BYTES, MAX_GRID, DeviceFacts, power_of_two, slot_bytes
 
 __all__ = ["ROW_STRATEGIES", "RowStrategy", "choose_rows"]
 
@@ -207,8 +207,3 @@ def _columns(problem: Problem, facts: DeviceFacts, vector: int, leaves: int, wid
         groups if parts > 1 else 0,
         tile,
     )
-
-
-def power_of_two(n: int) -> int:
-    """Return the smallest power of two that is not below `n`."""
-    return 1 << max(n - 1, 0).bit_length()

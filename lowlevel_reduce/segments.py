@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from lowlevel_reduce import operators
 from lowlevel_reduce.allocator import Allocator
+from lowlevel_reduce.base_plan import BasePlan
 from lowlevel_reduce.bound import BoundReduction, Extents
-from lowlevel_reduce.driver import BoundKernel, Buffer, Context, LaunchConfig, Stream
+from lowlevel_reduce.driver import Buffer, Context, LaunchConfig
 from lowlevel_reduce.driver.checks import check_launch
 from lowlevel_reduce.dtypes import LANES, element_type, numpy_dtype
 from lowlevel_reduce.errors import UnsupportedError
-from lowlevel_reduce.interop import DeviceArray, view_array, view_output
-from lowlevel_reduce.kernels import SEGMENT_BLOCK, segment_kernel_sources, signature
+from lowlevel_reduce.interop import view_array
+from lowlevel_reduce.kernels import SEGMENT_BLOCK, segment_kernel_sources
 from lowlevel_reduce.layout import MAX_BYTES
-from lowlevel_reduce.loading import LoadedKernel, load_kernel
-from lowlevel_reduce.mapping import operator_text
+from lowlevel_reduce.loading import load_kernel
+from lowlevel_reduce.mapping import MappedKernel, operator_text
+from lowlevel_reduce.oneshot import kept_entry, run, stream_of
 from lowlevel_reduce.operators import Reduction, Types
-from lowlevel_reduce.plan import cleared_workspace, closed_on_error
 from lowlevel_reduce.policy import HEADER_BYTES, slot_bytes
 
 __all__ = ["SegmentedPlan", "segmented_plan", "segmented_reduce"]
 
 _LONG_LEAVES = 16
-"""`long_leaves` in cuda_src/reduce_segments.cuh: a segment of more is cut into tiles of `_TILE_LEAVES`."""
+"""`long_leaves` in cuda_src/segments.cuh: a segment of more is cut into tiles of `_TILE_LEAVES`."""
 
 _TILE_LEAVES = SEGMENT_BLOCK // LANES
 _BLOCKS_A_MULTIPROCESSOR = 2
 
 
-class SegmentedPlan:
+class SegmentedPlan(BasePlan):
     """A reduction of the segments of arrays of one length on one context. Make one with `segmented_plan`.
 
     Attributes
@@ -59,24 +59,34 @@ class SegmentedPlan:
         segments: int,
         offsets_dtype: np.dtype[Any],
         context: Context,
-        kernels: tuple[tuple[LoadedKernel, LaunchConfig], ...],
+        kernels: tuple[MappedKernel, ...],
         slot: int,
     ) -> None:
-        self.op = reduction.name
-        self.reduction = reduction
-        self.types = types
-        self.length = length
-        self.segments = segments
-        self.dtype = types.element.dtype
-        self.offsets_dtype = offsets_dtype
-        self.result_dtype = types.result_dtype
-        self.context = context
-        self._kernels: tuple[tuple[LoadedKernel, LaunchConfig], ...] | None = kernels
         leaf = types.element.leaf
         self._capacity = length // (_LONG_LEAVES * leaf) + 1
         self._room = length // (_TILE_LEAVES * leaf) + 2 * self._capacity
         tickets = -(-self._capacity // 4) * 16
-        self.workspace_bytes = HEADER_BYTES + 16 * self._capacity + tickets + slot * self._room
+        size = types.result_dtype.itemsize
+        super().__init__(
+            reduction=reduction,
+            types=types,
+            result_shape=(segments,),
+            extents=Extents(
+                low=0,
+                high=length * types.element.itemsize,
+                result_bytes=segments * reduction.results * size,
+                result_alignment=size,
+                has_second=True,
+                second_high=(segments + 1) * offsets_dtype.itemsize,
+            ),
+            context=context,
+            kernels=kernels,
+            workspace_bytes=HEADER_BYTES + 16 * self._capacity + tickets + slot * self._room,
+            fields="segments",
+        )
+        self.length = length
+        self.segments = segments
+        self.offsets_dtype = offsets_dtype
 
     def bind(
         self,
@@ -96,49 +106,15 @@ class SegmentedPlan:
         ValueError
             As `Plan.bind`.
         """
-        if self._kernels is None:
-            raise ValueError("the plan is closed")
-        stream = Stream.of(stream)
-        if stream.context != self.context:
-            raise ValueError(
-                f"the stream is of context {stream.context.handle:#x}, the plan of {self.context.handle:#x}"
-            )
-        if (initial is None) == self.reduction.has_initial:
-            raise ValueError(f"an initial value is {'due' if self.reduction.has_initial else 'not taken'} by this plan")
-        words = self.reduction.initial_words(initial, self.types) if initial is not None else (0, 0)
-        workspace = cleared_workspace(workspace, self.workspace_bytes, self.context, stream, allocator)
-        itemsize = self.dtype.itemsize
-        constants = (workspace.pointer, 0, self.length, self.segments, 0, 0, *words)
-        shape = (0, self.length * itemsize, self._capacity, self._room)
-        with closed_on_error(workspace):
-            bound = [
-                BoundKernel(
-                    loaded.kernel, config, stream, signature("segments"), constants=(*constants, *shape), as_struct=True
-                )
-                for loaded, config in self._kernels
-            ]
-        size = self.result_dtype.itemsize
-        extents = Extents(
-            low=0,
-            high=self.length * itemsize,
-            result_bytes=self.segments * self.reduction.results * size,
-            result_alignment=size,
-            has_second=True,
-            second_high=(self.segments + 1) * self.offsets_dtype.itemsize,
-        )
-        return BoundReduction(bound, stream, workspace, extents)
+        return self._bind(stream, workspace, None, initial, allocator)
 
-    def close(self) -> None:
-        """Let go of the kernels; bound launches that exist keep theirs. A second call does nothing."""
-        self._kernels = None
+    @property
+    def _partials(self) -> int:
+        return self._room
 
-    def __enter__(self) -> SegmentedPlan:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def _fields(self, length: int, count: int, initial: tuple[int, int]) -> tuple[int, ...]:
+        span_bytes = self.length * self.dtype.itemsize
+        return (length, self.length, self.segments, count, 0, *initial, 0, span_bytes, self._capacity, self._room)
 
     def __repr__(self) -> str:
         return f"<SegmentedPlan {self.op} of {self.segments} segments of {self.length} {self.dtype}>"
@@ -206,7 +182,7 @@ def segmented_plan(
     for loaded, blocks in zip(kernels, grids, strict=False):
         config = LaunchConfig(blocks, SEGMENT_BLOCK, programmatic_stream_serialization=programmatic)
         check_launch(loaded.kernel, config, context)
-        launches.append((loaded, config))
+        launches.append(MappedKernel(loaded, config, 0))
     slot = slot_bytes(text.accumulator_bytes)
     return SegmentedPlan(reduction, types, int(length), int(segments), offsets, context, tuple(launches), slot)
 
@@ -247,9 +223,7 @@ def segmented_reduce(
     TypeError, ValueError, UnsupportedError, and errors from below
         As `lowlevel_reduce.reduce`.
     """
-    if stream is None:
-        stream = Stream.legacy(Context.current_or_primary())
-    stream = Stream.of(stream)
+    stream = stream_of(stream)
     with stream.context.pushed():
         source, borders = view_array(x, stream), view_array(offsets, stream)
         for what, view in (("x", source), ("offsets", borders)):
@@ -258,28 +232,20 @@ def segmented_reduce(
                 raise ValueError(f"{what} has shape {view.shape}; one contiguous axis is due")
         if borders.shape[0] == 0:
             raise ValueError("offsets are one more than there are segments; there are none")
-        made = segmented_plan(
-            op,
-            length=source.shape[0],
-            segments=borders.shape[0] - 1,
-            dtype=source.dtype,
-            offsets_dtype=borders.dtype,
-            accumulate=accumulate,
-            result_dtype=dtype,
-            initial=initial is not None,
-            context=stream.context,
-            **options,
-        )
-        results = made.reduction.results
-        shape = (made.segments,) if results == 1 else (results, made.segments)
-        result = DeviceArray.empty(shape, made.result_dtype, stream, allocator) if out is None else out
-        target = view_output(result, made.result_dtype, shape, stream)
-        if made.segments:
-            take = Buffer.allocate_async if allocator is None else allocator.allocate
-            with take(made.workspace_bytes, stream) as workspace:
-                bound = made.bind(stream, workspace, initial=initial)
-                bound.check(source.pointer, target.pointer, borders.pointer)
-                bound(source.pointer, target.pointer, borders.pointer)
-    if out is not None or results == 1:
-        return result
-    return operators.result_tuple(made.op, made.reduction.result_names)(*(result.plane(k) for k in range(results)))
+        problem = {
+            "length": source.shape[0],
+            "segments": borders.shape[0] - 1,
+            "dtype": source.dtype,
+            "offsets_dtype": borders.dtype,
+            "accumulate": accumulate,
+            "result_dtype": dtype,
+            "initial": initial is not None,
+        }
+        start = None if initial is None else repr(initial)
+        key = ("segments", op, start, *problem.values(), *sorted(options.items()))
+
+        def make() -> SegmentedPlan:
+            return segmented_plan(op, context=stream.context, **problem, **options)
+
+        with kept_entry(stream, key, make) as entry:
+            return run(entry, (source.pointer, borders.pointer), out, stream, initial, allocator)

@@ -7,15 +7,13 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
+from lowlevel_reduce.closing import Closing
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.errors import CudaError, ReduceError
 
 __all__ = ["Handle", "Life", "User", "within"]
-
-Self = TypeVar("Self", bound="Handle")
 
 # What a release may meet after its driver or its context has gone: there is nothing left to release.
 _GONE = frozenset(
@@ -107,7 +105,7 @@ def _new_lock() -> None:
 binding.after_fork(_new_lock)
 
 
-class Handle:
+class Handle(Closing):
     """A driver object that is released once: by ``close()``, by leaving a ``with`` block, or by its finalizer.
 
     A borrowed handle is the same class without a release. It keeps `owner`, whatever holds the driver object, alive.
@@ -201,14 +199,6 @@ class Handle:
                 undo.callback(user.resume)
             yield
             undo.pop_all()
-
-    def __enter__(self: Self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._handle is None else f"{self._handle:#x}"

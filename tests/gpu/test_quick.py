@@ -182,10 +182,11 @@ def test_a_captured_call_keeps_its_result_to_the_graph(stream):
     with graph, graph.instantiate() as executable:
         executable.launch(stream)
         assert out.numpy().tobytes() == bits(X)
-    (entry,) = (entry for entry in quick._thread().entries.values() if entry.slots.stream is stream)
-    assert entry.fits(x)
+    launches = [launch for launch in quick._thread().launches.values() if launch.slots.stream is stream]
+    (into_slot,) = (launch for launch in launches if launch.target is None)
+    assert into_slot.fits(x)
     with Graph.capture(stream) as graph:
-        assert not entry.fits(x), "a slot is nothing for a graph"
+        assert not into_slot.fits(x), "a slot is nothing for a graph"
     graph.close()
 
 
@@ -193,7 +194,7 @@ def test_a_thread_keeps_only_so_many(stream, monkeypatch):
     monkeypatch.setattr(quick, "MAX_QUICK", 3)
     for n in range(1, 9):
         warm(lr.DeviceArray.from_numpy(X[:n], stream), stream=stream)
-        assert len(quick._thread().entries) <= 3
+        assert len(quick._thread().launches) <= 3
 
 
 def test_many_threads_have_each_their_own(context, cut):
@@ -213,6 +214,288 @@ def test_many_threads_have_each_their_own(context, cut):
     for thread in threads:
         thread.join()
     assert seen == [True] * 8
+
+
+def test_it_is_the_launch_that_was_bound_at_first(legacy, machine):
+    if machine != "simulated":
+        pytest.skip("calls are counted by the simulated driver")
+    x = lr.DeviceArray.from_numpy(np.tile(X, 5), legacy)
+    before = Counter(simulator.selected().calls)
+    warm(x, strategy="tiles")
+    assert (simulator.selected().calls - before)["cuMemAlloc"] == 1, "one workspace"
+    assert not is_quick(lr.sum(x, strategy="tiles", allocator=own_allocator(legacy.context)))
+    before = Counter(simulator.selected().calls)
+    out = lr.DeviceArray.empty((), "float32", legacy)
+    lr.sum(x, strategy="tiles", out=out)
+    assert (simulator.selected().calls - before)["cuMemAlloc"] == 0, "the checked way has it as well"
+    assert out.numpy().tobytes() == bits(np.tile(X, 5))
+
+
+def own_allocator(context):
+    held = {}
+
+    def alloc(size_bytes, stream_handle):
+        buffer = lr.Buffer.allocate(size_bytes, context)
+        held[buffer.pointer] = buffer
+        return buffer.pointer
+
+    return lr.Allocator(alloc, lambda pointer, size_bytes, stream_handle: held.pop(pointer).close())
+
+
+def test_a_second_thread_in_the_same_stream_has_a_launch_of_its_own(context, stream):
+    x = lr.DeviceArray.from_numpy(np.tile(X, 5), stream)
+    expected = bits(np.tile(X, 5))
+    warm(x, stream=stream, strategy="tiles")
+    mine = {launch.bound for launch in quick._thread().launches.values()}
+    seen = []
+
+    def work():
+        with context.pushed():
+            results = [lr.sum(x, stream=stream, strategy="tiles") for _ in range(3)]
+            theirs = {launch.bound for launch in quick._thread().launches.values()}
+            seen.extend(result.numpy().tobytes() for result in results)
+            seen.extend([is_quick(results[-1]), mine & theirs])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [expected] * 3 + [True, set()]
+
+
+def test_a_call_inside_of_a_call_has_a_launch_of_its_own(stream):
+    """As by a signal's handler: this thread's launch is under way."""
+    x = lr.DeviceArray.from_numpy(X, stream)
+    warm(x, stream=stream)
+    (launch,) = (launch for launch in quick._thread().launches.values() if launch.slots.stream is stream)
+    words = launch.idle.pop()
+    inner = lr.sum(x, stream=stream)
+    launch.idle.append(words)
+    assert inner.numpy().tobytes() == bits(X)
+    assert lr.sum(x, stream=stream).numpy().tobytes() == bits(X)
+
+
+def test_each_object_for_a_stream_is_closed_by_itself(context):
+    with Stream.create(context) as stream:
+        x = lr.DeviceArray.from_numpy(X, stream)
+        first = Stream.from_handle(stream.handle, context=context)
+        second = Stream.from_handle(stream.handle, context=context)
+        warm(x, stream=first)
+        warm(x, stream=second)
+        first.close()
+        with pytest.raises(ValueError, match="closed"):
+            lr.sum(x, stream=first)
+        assert is_quick(lr.sum(x, stream=second))
+        second.close()
+        with pytest.raises(ValueError, match="closed"):
+            lr.sum(x, stream=second)
+        for _ in range(3):
+            assert lr.sum(x, stream=stream).numpy().tobytes() == bits(X)
+
+
+# With an output
+
+
+def counts(call):
+    """Return the driver's calls in a call, by name: only the simulated one counts them."""
+    gc.collect()  # what earlier tests left is not freed meanwhile
+    before = Counter(simulator.selected().calls)
+    call()
+    return simulator.selected().calls - before
+
+
+TAKEN = {"cuCtxGetId": 1, "cuLaunchKernelEx": 1}
+
+
+def test_the_second_call_into_an_output_is_two_driver_calls(legacy, machine):
+    if machine != "simulated":
+        pytest.skip("calls are counted by the simulated driver")
+    x, out = lr.DeviceArray.from_numpy(X, legacy), lr.DeviceArray.empty((), "float32", legacy)
+    first = counts(lambda: lr.sum(x, out=out))
+    assert first["cuPointerGetAttributes"]
+    assert counts(lambda: lr.sum(x, out=out)) == TAKEN
+    assert out.numpy().tobytes() == bits(X)
+
+
+def test_outputs_by_turns(stream, machine):
+    arrays = [lr.DeviceArray.from_numpy(each, stream) for each in (X, Y)]
+    lr.sum(arrays[0], stream=stream, out=lr.DeviceArray.empty((), "float32", stream))
+    outs = [lr.DeviceArray.from_numpy(np.full((), -1, np.float32), stream) for _ in range(3)]
+    expected = [out.numpy().tobytes() for out in outs]
+    for turn in range(6):
+        out, x = outs[turn % 3], arrays[turn % 2]
+
+        def call(x=x, out=out):
+            assert lr.sum(x, stream=stream, out=out) is out
+
+        if machine == "simulated":
+            assert counts(call) == {"cuLaunchKernelEx": 1}
+        else:
+            call()
+        expected[turn % 3] = bits((X, Y)[turn % 2])
+        assert [each.numpy().tobytes() for each in outs] == expected, "that one alone is written"
+    held = lr.sum(arrays[1], stream=stream)
+    assert held.numpy().tobytes() == bits(Y)
+
+
+@pytest.mark.parametrize(
+    ("op", "options", "shape", "dtype"),
+    [
+        ("sum", {"dtype": "float64"}, (), "float64"),
+        ("sum", {}, (1, 1), "float32"),
+        ("sum", {"axis": 0}, (200,), "float32"),
+        ("argmax", {"axis": 1}, (100,), "int64"),
+        ("minmax", {"axis": 1}, (2, 100), "float32"),
+        ("mean", {"axis": 1, "keepdims": True}, (100, 1), "float32"),
+    ],
+)
+def test_outputs_of_every_kind_have_the_bits_of_the_checked_way(stream, machine, op, options, shape, dtype):
+    arrays = [lr.DeviceArray.from_numpy(each.reshape(100, 200), stream) for each in (X, Y)]
+    checked = lr.DeviceArray.empty(shape, dtype, stream)
+    out = lr.DeviceArray(checked._buffer, dtype, shape, stream)  # borrowed: always looked at
+    quickly = lr.DeviceArray.empty(shape, dtype, stream)
+    lr.reduce(arrays[0], op, stream=stream, out=quickly, **options)
+    lr.reduce(arrays[1], op, stream=stream, out=out, **options)
+    again = lambda: lr.reduce(arrays[1], op, stream=stream, out=quickly, **options)  # noqa: E731
+    if machine == "simulated":
+        assert counts(again) == {"cuLaunchKernelEx": 1}
+    else:
+        again()
+    assert quickly.numpy().tobytes() == checked.numpy().tobytes()
+
+
+def test_an_output_of_another_type_is_refused_after_one_that_is_right(legacy):
+    x, right = lr.DeviceArray.from_numpy(X, legacy), lr.DeviceArray.empty((), "float32", legacy)
+    for _ in range(2):
+        lr.sum(x, out=right)
+    wrong = [
+        (lr.DeviceArray.empty((), "float64", legacy), TypeError, "out is of float64; the result is float32"),
+        (lr.DeviceArray.empty((2,), "float32", legacy), ValueError, "out has shape"),
+        (np.empty((), np.float32), TypeError, "out is a NumPy array"),
+        (x.plane(0) if x.ndim > 1 else inside(x), ValueError, "overlaps the input"),
+        ([], TypeError, "no array"),
+    ]
+    for out, error, message in wrong:
+        for _ in range(2):
+            with pytest.raises(error, match=message):
+                lr.sum(x, out=out)
+    assert lr.sum(x, out=right) is right
+    assert right.numpy().tobytes() == bits(X)
+
+
+def inside(x):
+    """Return one element of an array's memory."""
+    return lr.DeviceArray(lr.Buffer.from_pointer(x.pointer + 8, 4, owner=x), x.dtype, (), x.stream)
+
+
+def test_an_output_that_overlaps_is_refused_though_its_memory_is_known(legacy):
+    """The key says nothing of addresses: an array of one element is a good output, save for itself."""
+    one, other = lr.DeviceArray.from_numpy(X[:1], legacy), lr.DeviceArray.from_numpy(Y[:1], legacy)
+    for _ in range(2):
+        assert lr.sum(one, out=other) is other
+    for _ in range(2):
+        with pytest.raises(ValueError, match="overlaps the input"):
+            lr.sum(one, out=one)
+    assert one.numpy().tobytes() == X[:1].tobytes()
+    lr.sum(one, out=other)
+    assert other.numpy().tobytes() == bits(X[:1])
+
+
+def test_an_output_that_was_closed_is_refused(legacy):
+    x = lr.DeviceArray.from_numpy(X, legacy)
+    outs = [lr.DeviceArray.empty((), "float32", legacy) for _ in range(2)]
+    for _ in range(2):
+        lr.sum(x, out=outs[0])
+    outs[0]._memory.close()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="closed"):
+            lr.sum(x, out=outs[0])
+    assert lr.sum(x, out=outs[1]).numpy().tobytes() == bits(X)
+
+
+def test_an_output_in_a_slot(legacy):
+    x, y = lr.DeviceArray.from_numpy(X, legacy), lr.DeviceArray.from_numpy(Y, legacy)
+    warm(x)
+    held, kept = lr.sum(x), lr.sum(x)
+    for _ in range(3):
+        assert lr.sum(y, out=held) is held
+    assert held.numpy().tobytes() == bits(Y)
+    assert kept.numpy().tobytes() == bits(X)
+
+
+def test_an_output_of_another_stream_is_waited_for(context, machine):
+    if machine != "simulated":
+        pytest.skip("calls are counted by the simulated driver")
+    with Stream.create(context) as mine, Stream.create(context) as other:
+        x = lr.DeviceArray.from_numpy(X, mine)
+        for stream, waits in ((mine, 0), (other, 1), (other, 1), (mine, 0)):
+            out = lr.DeviceArray.empty((), "float32", stream)
+            made = counts(lambda out=out: lr.sum(x, stream=mine, out=out))
+            assert made["cuStreamWaitEvent"] == waits
+            assert out.numpy().tobytes() == bits(X)
+
+
+def test_an_output_of_another_context_is_refused(context, device, legacy):
+    x = lr.DeviceArray.from_numpy(X, legacy)
+    lr.sum(x, out=lr.DeviceArray.empty((), "float32", legacy))
+    with Context.create(device) as created:
+        with created.pushed():
+            memory = lr.Buffer.allocate(4, created)
+            out = lr.DeviceArray(memory, "float32", (), Stream.legacy(created))
+        for _ in range(2):
+            with pytest.raises(ValueError, match="is of context"):
+                lr.sum(x, out=out)
+        memory.close()
+
+
+def test_a_captured_call_into_an_output(stream):
+    x, y = lr.DeviceArray.from_numpy(X, stream), lr.DeviceArray.from_numpy(Y, stream)
+    out = lr.DeviceArray.empty((), "float32", stream)
+    for _ in range(2):
+        lr.sum(x, stream=stream, out=out)
+    with Graph.capture(stream) as graph:
+        lr.sum(y, stream=stream, out=out)
+    with graph, graph.instantiate() as executable:
+        assert out.numpy().tobytes() == bits(X), "nothing ran"
+        executable.launch(stream)
+        assert out.numpy().tobytes() == bits(Y)
+
+
+def test_segments_are_bound_once(stream, machine):
+    """Not the quick way, but the same store: a second call compiles, binds and allocates no more than its result."""
+    if machine != "simulated":
+        pytest.skip("calls are counted by the simulated driver")
+    x, y = lr.DeviceArray.from_numpy(X, stream), lr.DeviceArray.from_numpy(Y, stream)
+    borders = np.array([0, 5, 18_000, N], np.int64)
+    offsets = lr.DeviceArray.from_numpy(borders, stream)
+
+    def expected(array):
+        return [bits(part) for part in np.split(array, borders[1:-1])]
+
+    first = lr.segmented_reduce(x, offsets, stream=stream)
+    held = []
+    made = counts(lambda: held.append(lr.segmented_reduce(y, offsets, stream=stream)))
+    assert (made["cuLaunchKernelEx"], made["cuMemAllocFromPoolAsync"] + made["cuMemAllocAsync"]) == (2, 1)
+    assert not [name for name in made if name.startswith(("cuMemset", "cuLibrary", "cuOccupancy"))]
+    assert made["cuMemAlloc"] == 0
+    assert [each.tobytes() for each in first.numpy()] == expected(X)
+    assert [each.tobytes() for each in held[0].numpy()] == expected(Y)
+    low = lr.segmented_reduce(x, offsets, "min", stream=stream, initial=-9)
+    lower = lr.segmented_reduce(x, offsets, "min", stream=stream, initial=-10)
+    assert (low.numpy().tolist(), lower.numpy().tolist()) == ([-9] * 3, [-10] * 3)
+
+
+def test_an_allocator_gives_the_first_call_too_all_that_it_needs(context, stream, monkeypatch):
+    x = lr.DeviceArray.from_numpy(np.tile(X, 3), stream)
+    offsets = lr.DeviceArray.from_numpy(np.array([0, 3 * N], np.int64), stream)
+    arena = lr.Buffer.allocate(1 << 20, context)
+    free = iter(range(arena.pointer, arena.pointer + (1 << 20), 1 << 17))
+    allocator = lr.Allocator(lambda size_bytes, handle: next(free), lambda *back: None)
+    for taken in ("allocate", "allocate_async"):
+        monkeypatch.setattr(lr.Buffer, taken, None)
+    total = lr.sum(x, stream=stream, strategy="tiles", allocator=allocator)
+    assert total.numpy().tobytes() == bits(np.tile(X, 3))
+    one = lr.segmented_reduce(x, offsets, stream=stream, allocator=allocator)
+    assert one.numpy().tobytes() == bits(np.tile(X, 3))
 
 
 # PyTorch and CuPy as the package sees them, over memory of a simulated device
@@ -277,6 +560,47 @@ def test_arrays_of_known_libraries(libraries, legacy, kind):
     result = lr.sum(y)
     assert simulator.selected().calls - before == {"cuCtxGetId": 1, "cuLaunchKernelEx": 1}
     assert result.numpy().tobytes() == bits(Y)
+
+
+@pytest.mark.parametrize("of_x", [Tensor, Array])
+@pytest.mark.parametrize("of_out", [Tensor, Array, None])
+def test_outputs_of_known_libraries(libraries, legacy, of_x, of_out):
+    keep = lr.DeviceArray.from_numpy(X, legacy), lr.DeviceArray.from_numpy(Y, legacy)
+    results = [lr.DeviceArray.empty((), "float32", legacy) for _ in range(2)]
+    first, second = (each if of_out is None else of_out(each) for each in results)
+    assert counts(lambda: lr.sum(of_x(keep[0]), out=first))["cuPointerGetAttributes"]
+    assert counts(lambda: lr.sum(of_x(keep[1]), out=second)) == TAKEN
+    assert [each.numpy().tobytes() for each in results] == [bits(X), bits(Y)]
+
+
+def test_an_output_of_a_library_that_works_in_another_stream_is_waited_for(libraries, context):
+    with Stream.create(context) as mine, Stream.create(context) as theirs:
+        x = lr.DeviceArray.from_numpy(X, mine)
+        memory = lr.DeviceArray.empty((), "float32", mine)
+        for handle, waits in ((mine.handle, 0), (mine.handle, 0), (theirs.handle, 1), (mine.handle, 0)):
+            libraries.handle = handle
+            assert counts(lambda: lr.sum(x, stream=mine, out=Tensor(memory)))["cuStreamWaitEvent"] == waits
+            assert memory.numpy().tobytes() == bits(X)
+
+
+def test_an_output_that_is_negated_strided_or_misaligned_is_refused(libraries, legacy):
+    x = lr.DeviceArray.from_numpy(X.reshape(100, 200), legacy)
+    memory = lr.DeviceArray.empty((200,), "float32", legacy)
+    for _ in range(2):
+        lr.sum(x, axis=0, out=Tensor(memory))
+    with pytest.raises((ValueError, TypeError)):
+        lr.sum(x, axis=0, out=Tensor(memory, negated=True))
+    with pytest.raises(ValueError, match="not contiguous"):
+        lr.sum(x, axis=0, out=Tensor(memory, (200,), (2,)))
+    shifted = types.SimpleNamespace(shape=(200,), dtype=memory.dtype, pointer=memory.pointer + 2)
+    with pytest.raises(ValueError, match="its allocation ends"):
+        lr.sum(x, axis=0, out=Tensor(shifted))
+    two = lr.DeviceArray.empty((2,), "float32", legacy)
+    for _ in range(2):
+        lr.sum(x, out=Tensor(two, (1,)))
+    shifted = types.SimpleNamespace(shape=(1,), dtype=two.dtype, pointer=two.pointer + 2)
+    with pytest.raises(ValueError, match="not aligned"):
+        lr.sum(x, out=Tensor(shifted))
 
 
 def test_strides_of_a_tensor(libraries, legacy):

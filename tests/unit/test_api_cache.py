@@ -1,10 +1,12 @@
 """The one-shot functions' store of bound launches: one user at a time, bounded, and careful with contexts that went."""
 
+import weakref
+
 import pytest
 from fake_driver import FakeDriver
 
-from lowlevel_reduce import api
-from lowlevel_reduce.driver import Buffer, Context, binding
+from lowlevel_reduce import oneshot
+from lowlevel_reduce.driver import Buffer, Context, Stream, binding
 
 
 class Bound:
@@ -12,15 +14,24 @@ class Bound:
 
     def __init__(self, context):
         self.context = context
+        self.stream = Stream.create(context)
         self.workspace = Buffer.allocate(256, context)
+        self.is_free = True
 
     def close(self):
         self.workspace.close()
 
 
-def entry(context):
+class Thread:
+    """Whom a launch is lent to."""
+
+
+def entry(context, lent_to=None):
     """Return an entry whose plan nobody asks for."""
-    return api._Entry(None, Bound(context))
+    made = oneshot.Entry(None)
+    made.bound = Bound(context)
+    made.lent_to = None if lent_to is None else weakref.ref(lent_to)
+    return made
 
 
 @pytest.fixture
@@ -36,7 +47,7 @@ def key_of(context, problem):
 
 
 def test_what_is_in_use_is_not_given_twice(fake):
-    cache = api._Cache()
+    cache = oneshot.LaunchCache()
     with Context.create(0) as context:
         key = key_of(context, "sum")
         assert cache.take(key) is None
@@ -50,8 +61,8 @@ def test_what_is_in_use_is_not_given_twice(fake):
 
 
 def test_the_least_recently_used_goes_first_and_frees_its_workspace(fake, monkeypatch):
-    monkeypatch.setattr(api, "MAX_BOUND", 2)
-    cache = api._Cache()
+    monkeypatch.setattr(oneshot, "MAX_BOUND", 2)
+    cache = oneshot.LaunchCache()
     with Context.create(0) as context:
         kept = {name: entry(context) for name in "abc"}
         cache.give(key_of(context, "a"), kept["a"])
@@ -66,12 +77,77 @@ def test_the_least_recently_used_goes_first_and_frees_its_workspace(fake, monkey
 
 
 def test_nothing_of_a_context_that_is_gone_is_freed(fake, monkeypatch):
-    monkeypatch.setattr(api, "MAX_BOUND", 0)
+    monkeypatch.setattr(oneshot, "MAX_BOUND", 0)
     context = Context.create(0)
     borrowed = Context.from_handle(context.handle)
     key, old = key_of(borrowed, "sum"), entry(borrowed)
     context.close()
     fake.calls.clear()
-    api._Cache().give(key, old)
+    oneshot.LaunchCache().give(key, old)
     assert old.bound.workspace.is_closed
     assert fake.count("cuMemFree") == 0
+
+
+def test_what_is_lent_is_its_borrowers_alone_while_that_lives(fake):
+    cache, mine, other = oneshot.LaunchCache(), Thread(), Thread()
+    with Context.create(0) as context:
+        key, lent = key_of(context, "sum"), entry(context, lent_to=mine)
+        cache.give(key, lent)
+        assert cache.take(key, other) is None
+        assert cache.take(key) is None
+        assert cache.take(key, mine) is lent
+        cache.give(key, lent)
+        del mine
+        assert cache.take(key, other) is lent
+        lent.bound.close()
+
+
+def test_what_its_borrower_is_in_a_call_of_is_not_taken(fake):
+    cache, mine = oneshot.LaunchCache(), Thread()
+    with Context.create(0) as context:
+        key, lent = key_of(context, "sum"), entry(context, lent_to=mine)
+        lent.bound.is_free = False
+        cache.give(key, lent)
+        assert cache.take(key, mine) is None, "mine is asked for by a signal's handler"
+        lent.bound.is_free = True
+        assert cache.take(key, mine) is lent
+        lent.bound.close()
+
+
+def test_what_is_lent_is_not_closed_when_it_goes(fake, monkeypatch):
+    monkeypatch.setattr(oneshot, "MAX_BOUND", 0)
+    cache, mine = oneshot.LaunchCache(), Thread()
+    with Context.create(0) as context:
+        key, lent = key_of(context, "sum"), entry(context, lent_to=mine)
+        cache.give(key, lent)
+        assert cache.take(key, mine) is None
+        assert not lent.bound.workspace.is_closed
+        lent.bound.close()
+
+
+@pytest.mark.parametrize("noun", ["stream", "context"])
+def test_what_refuses_every_call_is_freed_and_not_given(fake, noun):
+    cache = oneshot.LaunchCache()
+    with Context.create(0) as context:
+        given = Context.from_handle(context.handle)
+        key, over, good = key_of(context, "sum"), entry(given), entry(context)
+        getattr(over.bound, noun).close()
+        cache.give(key, good)
+        cache.give(key, over)
+        del over
+        assert fake.count("cuMemFree") == 0
+        assert cache.take(key) is good
+        assert fake.count("cuMemFree") == 1
+        assert cache.take(key) is None
+        good.bound.close()
+
+
+def test_what_goes_after_its_context_was_closed_here_is_freed(fake, monkeypatch):
+    monkeypatch.setattr(oneshot, "MAX_BOUND", 0)
+    with Context.create(0) as context:
+        given = Context.from_handle(context.handle)
+        key, old = key_of(context, "sum"), entry(given)
+        given.close()
+        oneshot.LaunchCache().give(key, old)
+        assert old.bound.workspace.is_closed
+        assert fake.count("cuMemFree") == 1

@@ -1,6 +1,7 @@
 """Imports point down only: the layers of the design, checked in the source."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import lowlevel_reduce
+from lowlevel_reduce import functions
 
 PACKAGE = Path(lowlevel_reduce.__file__).parent
 
@@ -20,13 +22,15 @@ LAYERS = [
     ["functions"],
     ["api", "segments"],
     ["quick"],
+    ["oneshot"],
     ["plan", "interop"],
+    ["base_plan"],
     ["mapping", "producers", "slots", "allocator"],
     ["bound", "loading", "simulator"],
     ["kernels"],
     ["row_policy"],
     ["policy", "layout", "tree", "operators", "dtypes", "compiler", "driver"],
-    ["errors"],
+    ["errors", "closing"],
 ]
 PURE = ["kernels", "row_policy", "policy", "layout", "tree", "operators", "dtypes"]
 PEERS = {
@@ -81,13 +85,32 @@ def test_arrows_point_down(name, path):
         assert allowed, f"{path.name} imports {module}: an arrow that points up"
 
 
-def test_the_simulator_is_an_attribute_that_nobody_pays_for():
+def test_what_is_not_everybodys_is_an_attribute_that_nobody_pays_for():
     script = (
-        "import sys, lowlevel_reduce as lr; print('lowlevel_reduce.simulator' in sys.modules, "
-        "lr.simulator.by_name('T4').key, hasattr(lr, 'simulators'))"
+        "import sys, lowlevel_reduce as lr; "
+        "print(*(f'lowlevel_reduce.{name}' in sys.modules for name in ('simulator', 'tree', 'ladder', 'cli')), "
+        "lr.simulator.by_name('T4').key, int(lr.tree.reduce([1, 2])), hasattr(lr, 'simulators'))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "T4", "False"]
+    assert done.stdout.split() == [*["False"] * 4, "T4", "3", "False"]
+
+
+def test_the_variable_finds_the_simulator_without_an_import():
+    script = (
+        "import sys, lowlevel_reduce as lr; first = 'lowlevel_reduce.simulator' in sys.modules; "
+        "name = lr.Device(0).name.replace(' ', '_'); "
+        "print(first, name, lr.simulator.selected().device.key, 'cuInit' in lr.simulator.selected().calls)"
+    )
+    variables = {"LOWLEVEL_REDUCE_DRIVER": "simulator", "LOWLEVEL_REDUCE_SIMULATED_DEVICE": "T4"}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **variables})
+    assert done.stdout.split() == ["False", "Tesla_T4", "T4", "True"]
+
+
+def test_every_function_is_a_name_of_the_package():
+    assert set(functions.__all__) < set(lowlevel_reduce.__all__)
+    assert len(set(lowlevel_reduce.__all__)) == len(lowlevel_reduce.__all__)
+    assert all(getattr(lowlevel_reduce, name) is getattr(functions, name) for name in functions.__all__)
 
 
 def test_production_code_imports_nothing_of_the_simulator():

@@ -1,0 +1,156 @@
+"""What every plan does: it is bound to a stream by the same steps, and lets go of its kernels when it is closed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from lowlevel_reduce.allocator import Allocator
+from lowlevel_reduce.bound import BoundReduction, DirectReduction, Extents, check_pointer
+from lowlevel_reduce.closing import Closing
+from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Stream
+from lowlevel_reduce.kernels import signature
+from lowlevel_reduce.mapping import MappedKernel
+from lowlevel_reduce.operators import Reduction, Types
+
+__all__ = ["BasePlan"]
+
+
+class BasePlan(Closing, ABC):
+    """A reduction compiled and mapped on one context.
+
+    Attributes
+    ----------
+    op, reduction, types, dtype, result_dtype, context, workspace_bytes
+        As of `Plan`.
+    result_shape : tuple of int
+        Shape of each result.
+    """
+
+    def __init__(
+        self,
+        *,
+        reduction: Reduction,
+        types: Types,
+        result_shape: tuple[int, ...],
+        extents: Extents,
+        context: Context,
+        kernels: tuple[MappedKernel, ...],
+        workspace_bytes: int,
+        fields: Literal["whole", "shaped", "segments"],
+    ) -> None:
+        self.op = reduction.name
+        self.reduction = reduction
+        self.types = types
+        self.dtype = types.element.dtype
+        self.result_dtype = types.result_dtype
+        self.result_shape = result_shape
+        self.context = context
+        self.workspace_bytes = workspace_bytes
+        self._extents = extents
+        self._letters = signature(fields)
+        self._kernels: tuple[MappedKernel, ...] | None = kernels
+
+    @property
+    def results(self) -> int:
+        """How many results a row has; they are stored one plane after the other."""
+        return self.reduction.results
+
+    @abstractmethod
+    def bind(
+        self,
+        stream: Any,
+        workspace: Buffer | None = None,
+        *,
+        initial: Any = None,
+        allocator: Allocator | None = None,
+    ) -> BoundReduction:
+        """Bind the plan to a stream: everything is checked, built and allocated here, so that a call only launches."""
+
+    def close(self) -> None:
+        """Let go of the kernels; bound launches that exist keep theirs. A second call does nothing."""
+        self._kernels = None
+
+    @property
+    @abstractmethod
+    def _partials(self) -> int:
+        """Values that meet in the workspace; where there are none, a launch reads and writes nothing of it."""
+
+    @abstractmethod
+    def _fields(self, length: int, count: int, initial: tuple[int, int]) -> tuple[int, ...]:
+        """Return the fields after the workspace of a kernel's argument: `count` is the kernel's own."""
+
+    def _open_kernels(self) -> tuple[MappedKernel, ...]:
+        if self._kernels is None:
+            raise ValueError("the plan is closed")
+        return self._kernels
+
+    def _bind(
+        self, stream: Any, workspace: Buffer | None, length: int | None, initial: Any, allocator: Allocator | None
+    ) -> BoundReduction:
+        kernels = self._open_kernels()
+        stream = Stream.of(stream)
+        if stream.context != self.context:
+            raise ValueError(
+                f"the stream is of context {stream.context.handle:#x}, the plan of {self.context.handle:#x}"
+            )
+        if length is not None:
+            check_pointer(length, 8, self.context, what="the length", alignment=8)
+        words = self._initial_words(initial)
+        unused = workspace is None and not (kernels and self._partials)
+        workspace = _cleared(workspace, 0 if unused else self.workspace_bytes, self.context, stream, allocator)
+        with _closed_on_error(workspace):
+            bound = [
+                BoundKernel(
+                    entry.loaded.kernel,
+                    entry.config,
+                    stream,
+                    self._letters,
+                    constants=(workspace.pointer, *self._fields(length or 0, entry.count, words)),
+                    as_struct=True,
+                )
+                for entry in kernels
+            ]
+            direct = len(bound) == 1 and not stream.is_default and not self._extents.has_second
+            return (DirectReduction if direct else BoundReduction)(bound, stream, workspace, self._extents)
+
+    def _initial_words(self, initial: Any) -> tuple[int, int]:
+        if (initial is None) == self.reduction.has_initial:
+            made = "with" if self.reduction.has_initial else "without"
+            raise ValueError(f"this plan of {self.op} was made {made} an initial value")
+        return self.reduction.initial_words(initial, self.types) if initial is not None else (0, 0)
+
+
+def _cleared(
+    given: Buffer | None, size_bytes: int, context: Context, stream: Stream, allocator: Allocator | None
+) -> Buffer:
+    """Return a workspace of that size, cleared in the stream's order: the caller's, checked, or one made here."""
+    if given is not None and allocator is not None:
+        raise ValueError("a bound launch takes a workspace or an allocator for it, not both")
+    if allocator is not None:
+        workspace = allocator.allocate(size_bytes, stream, what="the workspace")
+    elif given is None:
+        workspace = Buffer.allocate(size_bytes, context)
+    else:
+        if given.size_bytes < size_bytes:
+            raise ValueError(f"the workspace has {given.size_bytes} bytes; this plan needs {size_bytes}")
+        if size_bytes:
+            check_pointer(given.pointer, size_bytes, context, what="the workspace", alignment=16)
+        # Borrowed: closing it does not free the caller's memory.
+        workspace = Buffer.from_pointer(given.pointer, size_bytes, context=context, owner=given)
+    if size_bytes:
+        with _closed_on_error(workspace):
+            workspace.fill(0, stream=stream)
+    return workspace
+
+
+@contextmanager
+def _closed_on_error(buffer: Buffer) -> Iterator[None]:
+    """Close `buffer` if the block raises: now, not when the traceback has gone."""
+    try:
+        yield
+    except BaseException:
+        buffer.close()
+        raise

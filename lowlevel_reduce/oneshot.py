@@ -1,0 +1,203 @@
+"""What the one-shot functions share: plans and bound launches kept from call to call, and the run of one of them."""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lowlevel_reduce import operators
+from lowlevel_reduce.allocator import Allocator
+from lowlevel_reduce.base_plan import BasePlan
+from lowlevel_reduce.bound import BoundReduction
+from lowlevel_reduce.driver import Context, Stream, binding
+from lowlevel_reduce.errors import CudaError
+from lowlevel_reduce.interop import DeviceArray, view_output
+
+__all__ = ["MAX_BOUND", "Entry", "LaunchCache", "kept_entry", "run", "stream_of"]
+
+MAX_BOUND = 128
+"""Problems of which bound launches are kept, with their workspaces; the least recently used goes first."""
+
+_Key = tuple[Any, ...]
+
+
+class Entry:
+    """A plan and, once it was needed, a launch of it, which is for one thread at a time.
+
+    Attributes
+    ----------
+    plan : BasePlan
+        The plan.
+    bound : BoundReduction or None
+        The launch that is kept.
+    lent_to : weakref.ref or None
+        Of who calls `bound` without asking here, always from the same thread: as long as it lives, nobody else may.
+    """
+
+    __slots__ = ("bound", "lent_to", "plan")
+
+    def __init__(self, plan: BasePlan) -> None:
+        self.plan = plan
+        self.bound: BoundReduction | None = None
+        self.lent_to: weakref.ref[Any] | None = None
+
+    def bind(self, stream: Stream, initial: Any) -> BoundReduction:
+        """Return the launch that is kept, bound now if there is none."""
+        if self.bound is None:
+            self.bound = self.plan.bind(stream, initial=initial)
+        return self.bound
+
+    @contextmanager
+    def launch(self, stream: Stream, initial: Any, allocator: Allocator | None) -> Iterator[BoundReduction]:
+        """Give the launch that is kept; for an allocator one of its own, with a workspace for this call alone."""
+        if allocator is None:
+            yield self.bind(stream, initial)
+            return
+        bound = self.plan.bind(stream, initial=initial, allocator=allocator)
+        try:
+            yield bound
+        finally:
+            bound.close()
+
+    def borrower(self) -> Any:
+        """Return who it is lent to, or None."""
+        return None if self.lent_to is None else self.lent_to()
+
+    def is_over(self) -> bool:
+        """Tell whether its launch refuses every call, as its stream or context was closed."""
+        bound = self.bound
+        return bound is not None and (bound.stream.is_closed or bound.context.is_closed)
+
+
+class LaunchCache:
+    """Entries by problem, context and stream. The driver numbers contexts and streams, and reuses no number.
+
+    A bound launch is for one thread at a time, so an entry that is in use is not here.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: OrderedDict[_Key, list[Entry]] = OrderedDict()
+
+    def take(self, key: _Key, user: object = None) -> Entry | None:
+        """Return an entry that nobody else has until `give`, or None; one that is lent only to its borrower.
+
+        Not one whose launch is in use all the same: by its borrower, of whom this is a signal's handler.
+        """
+        with self._lock:
+            idle = self._idle.get(key, [])
+            over = [entry for entry in idle if entry.is_over()]
+            idle[:] = [entry for entry in idle if entry not in over]
+            usable = (
+                i
+                for i, entry in enumerate(idle)
+                if entry.borrower() in (None, user) and (entry.bound is None or entry.bound.is_free)
+            )
+            index = next(usable, None)
+            taken = None if index is None else idle.pop(index)
+        del over  # frees their workspaces, by finalizers: outside of the lock, and allowed during a capture
+        return taken
+
+    def give(self, key: _Key, entry: Entry) -> None:
+        """Keep an entry for a later call."""
+        with self._lock:
+            self._idle.setdefault(key, []).append(entry)
+            self._idle.move_to_end(key)
+            dropped = self._idle.popitem(last=False) if len(self._idle) > MAX_BOUND else (key, [])
+        for old in dropped[1]:
+            if old.borrower() is None:  # else it is the borrower's from now on
+                _discard(old, dropped[0])
+
+
+def _discard(entry: Entry, key: _Key) -> None:
+    """Free a workspace, which waits for the device; one whose context is gone went with it."""
+    bound = entry.bound
+    if bound is None:
+        return
+    if not bound.context.is_closed and _is_gone(bound.context, *key[:2]):
+        bound.context.life.over = True  # its handle may be another context's by now: nothing of it may be freed
+    bound.close()
+
+
+def _is_gone(context: Context, driver: binding.Implementation, number: int) -> bool:
+    try:
+        return bool(driver.call("cuCtxGetId", context.handle) != number)
+    except CudaError:
+        return True
+
+
+@contextmanager
+def kept_entry(
+    stream: Stream, problem: tuple[Any, ...], make: Callable[[], BasePlan], user: object = None
+) -> Iterator[Entry]:
+    """Have an entry for the block that nobody else has: one that was kept, or a new one.
+
+    Parameters
+    ----------
+    stream : Stream
+        Where it runs; its context is current.
+    problem : tuple
+        All that the plan depends on besides the context, hashable.
+    make : callable
+        Makes the plan.
+    user : object, optional
+        Who asks, as for `LaunchCache.take`.
+    """
+    driver = binding.selected()
+    key = (driver, stream.context.id, stream.id, *problem)
+    # Kept for as long as the driver is registered.
+    cache: LaunchCache = driver.kept.setdefault("bound reductions", LaunchCache())
+    entry = cache.take(key, user) or Entry(make())
+    try:
+        yield entry
+    finally:
+        cache.give(key, entry)
+
+
+def run(
+    entry: Entry,
+    inputs: tuple[int, ...],
+    out: Any,
+    stream: Stream,
+    initial: Any,
+    allocator: Allocator | None,
+) -> Any:
+    """Launch once, every address looked at, and return what a one-shot function returns.
+
+    Parameters
+    ----------
+    entry : Entry
+        What to launch.
+    inputs : tuple of int
+        Address of the array, and of the second one if there is one.
+    out, initial, allocator
+        As for `lowlevel_reduce.reduce`.
+    stream : Stream
+        Where; its context is current.
+    """
+    made = entry.plan
+    shape = made.result_shape if made.results == 1 else (made.results, *made.result_shape)
+    some = math.prod(made.result_shape) > 0
+    if allocator is None or not some:  # what is bound for no results has no workspace
+        entry.bind(stream, initial)
+    result = DeviceArray.empty(shape, made.result_dtype, stream, allocator) if out is None else out
+    target = view_output(result, made.result_dtype, shape, stream)
+    if some:
+        addresses = (inputs[0], target.pointer, *inputs[1:])
+        with entry.launch(stream, initial, allocator) as launch:
+            launch.check(*addresses)
+            launch(*addresses)
+    if out is not None or made.results == 1:
+        return result
+    names = made.reduction.result_names
+    return operators.result_tuple(made.op, names)(*(result.plane(k) for k in range(made.results)))
+
+
+def stream_of(stream: Any) -> Stream:
+    """Return the stream of a one-shot call: by default the legacy one of the current context, else of device 0's."""
+    return Stream.legacy(Context.current_or_primary()) if stream is None else Stream.of(stream)

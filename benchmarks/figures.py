@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,9 +14,11 @@ __all__ = [
     "FileError",
     "best_peer",
     "checked_document",
+    "digest",
     "figure",
     "geometric_mean",
     "median_us",
+    "name_of",
     "row_of",
 ]
 
@@ -77,6 +81,17 @@ def row_of(cell: str, entries: Mapping[str, dict[str, Any]], *, size_bytes: int 
     row["ratio"] = None if ours is None or theirs is None else round(theirs / ours, 4)
     row["gb_per_s"] = None if ours is None or size_bytes is None else round(size_bytes / ours / 1e3, 1)
     return row
+
+
+def digest(value: Any) -> str:
+    """Return what tells one JSON value from another, in 16 digits."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def name_of(n: int) -> str:
+    """Return a number as people write it: ``2^20``, ``1,000,003``."""
+    power = n.bit_length() - 1
+    return f"2^{power}" if n == 1 << power and n >= 256 else f"{n:,}"
 
 
 def geometric_mean(values: Iterable[float]) -> float:

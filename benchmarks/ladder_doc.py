@@ -1,12 +1,15 @@
-"""Fill the tables of docs/ladder.md from the ladder's records, or check that they are what the records say.
+"""Fill the tables and figures of docs/ladder.md from the measured records, or check that they are what those say.
 
 python -m benchmarks.ladder_doc [--check]
 
 Tables stand between ``<!-- times RUN [RUNG ...] -->`` or ``<!-- counters RUNG ... -->`` and ``<!-- end -->``. Times are
 those of ``benchmarks/results/*-ladder-RUN.json``, the last by name, as `benchmarks.ladder` writes them; counters those
-of ``benchmarks/ladder_counters.json``, which is what this prints, without a GPU::
+of ``benchmarks/ladder_counters.json``, as `benchmarks.ladder_counters` writes it.
 
-    python -m lowlevel_reduce ladder --device simulator --system all --n 65539 --json
+A figure in a sentence stands between one of these and ``<!-- . -->``: ``<!-- us RUN RUNG -->`` a time in microseconds,
+``<!-- percent RUN RUNG -->`` its share of the peak, ``<!-- ratio RUN SLOW FAST -->`` a time by another, ``<!-- ns RUN
+RUNG N -->`` a time by N in nanoseconds, ``<!-- row NAME ROW -->`` that of a row of ``*-NAME.json``. What a sentence
+says of an order is ``<!-- claim RUN A < B < C -->``: by rising times.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import FileError
+from benchmarks.ladder_counters import COUNTERS
 from lowlevel_reduce.ladder.registry import RUNGS
 
 __all__ = ["filled", "main"]
@@ -27,16 +31,17 @@ __all__ = ["filled", "main"]
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "ladder.md"
 RESULTS = ROOT / "benchmarks" / "results"
-COUNTERS = ROOT / "benchmarks" / "ladder_counters.json"
 NOT_MEASURED = "Not measured yet."
 
+_FIGURE = re.compile(r"(<!-- (us|percent|ratio|ns|row) ([^>]+?) -->)(.*?)(<!-- \. -->)", re.DOTALL)
+_CLAIM = re.compile(r"<!-- claim (\S+) (.+?) -->")
 _TABLE = re.compile(r"(<!-- (times|counters) ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 Entry = Mapping[str, Any]
 
 
 def filled(text: str, results: Path, counters: Path) -> str:
-    """Return the page with every table as the files say.
+    """Return the page with every table and figure as the files say.
 
     Parameters
     ----------
@@ -50,23 +55,77 @@ def filled(text: str, results: Path, counters: Path) -> str:
     Raises
     ------
     FileError
-        If a file is malformed, or a table asks for a rung that its file lacks.
+        If a file is malformed, a table or figure asks for a rung that its file lacks, or a claim is not what was
+        measured.
     """
+    for run, order in _CLAIM.findall(text):
+        _check_claim(_file(results, run), [name.strip() for name in order.split("<")])
 
     def table(match: re.Match[str]) -> str:
         kind, words = match[2], match[3].split()
         made = _times(words[0], words[1:], results) if kind == "times" else _counters(words, counters)
         return f"{match[1]}\n{made}\n\n{match[5]}"
 
-    return _TABLE.sub(table, text)
+    def figure(match: re.Match[str]) -> str:
+        return f"{match[1]}{_figure(match[2], match[3].split(), results)}{match[5]}"
+
+    return _FIGURE.sub(figure, _TABLE.sub(table, text))
+
+
+def _file(results: Path, run: str) -> Path:
+    files = sorted(results.glob(f"*-ladder-{run}.json"))
+    if not files:
+        raise FileError(f"there is no run {run} of the ladder in {results}")
+    return files[-1]
+
+
+def _timed(file: Path, name: str) -> Entry:
+    (record,) = _chosen(_records(file)[0], [name], file)
+    if not record["microseconds"]:
+        raise FileError(f"{file.name}: {name} has no time")
+    return record
+
+
+def _check_claim(file: Path, names: Sequence[str]) -> None:
+    times = [_timed(file, name)["microseconds"] for name in names]
+    if times != sorted(times):
+        told = ", ".join(f"{name} {us:,.2f}" for name, us in zip(names, times, strict=True))
+        raise FileError(f"the page says {' < '.join(names)}; {file.name} says {told} µs")
+
+
+def _figure(kind: str, words: Sequence[str], results: Path) -> str:
+    if kind == "row":
+        return _number(_row_us(results, words[0], " ".join(words[1:])))
+    file = _file(results, words[0])
+    us = float(_timed(file, words[1])["microseconds"])
+    if kind == "percent":
+        return f"{_timed(file, words[1])['percent_of_peak']:.1f}"
+    if kind == "ns":
+        return f"{1e3 * us / int(words[2]):.2f}"
+    if kind == "ratio":
+        ratio = us / float(_timed(file, words[2])["microseconds"])
+        return f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
+    return _number(us)
+
+
+def _number(us: float) -> str:
+    return f"{us:.1f}" if us < 1000 else f"{us:,.0f}"
+
+
+def _row_us(results: Path, name: str, row: str) -> float:
+    files = sorted(results.glob(f"*-{name}.json"))
+    rows = json.loads(files[-1].read_text(encoding="utf-8"))["rows"] if files else []
+    found = [float(each["us"]) for each in rows if each["name"] == row]
+    if len(found) != 1:
+        raise FileError(f"no *-{name}.json has just one row {row!r}")
+    return found[0]
 
 
 def _records(file: Path) -> tuple[list[Entry], Entry]:
-    """Return a file's records and what they were measured under."""
+    """Return a file's records and what they were measured or counted under."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
-        records = document if isinstance(document, list) else document["records"]
-        conditions = {} if isinstance(document, list) else document["conditions"]
+        records, conditions = document["records"], document.get("conditions") or {"nvrtc": document["nvrtc"]}
         if not all("rung" in record and "microseconds" in record for record in records):
             raise FileError(f"{file.name}: a record has no rung or no time")
     except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
@@ -134,7 +193,7 @@ _COLUMNS: Mapping[str, Callable[[Entry], float]] = {
 
 
 def _counters(names: Sequence[str], file: Path) -> str:
-    records, _ = _records(file)
+    records, conditions = _records(file)
     lines = ["| rung | " + " | ".join(_COLUMNS) + " |", "| --- |" + " ---: |" * len(_COLUMNS)]
     for record in _chosen(records, names, file):
         if not record["counters"]:
@@ -142,7 +201,9 @@ def _counters(names: Sequence[str], file: Path) -> str:
         cells = [read(record["counters"]) for read in _COLUMNS.values()]
         texts = [f"{value:,}" if isinstance(value, int) else f"{value:.1f}" for value in cells]
         lines.append(f"| `{record['rung']}` | " + " | ".join(texts) + " |")
-    return "\n".join([*lines, "", f"N = {records[0]['n']:,}, simulated H200, all passes together."])
+    return "\n".join(
+        [*lines, "", f"N = {records[0]['n']:,}, simulated H200, NVRTC {conditions['nvrtc']}, all passes together."]
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.figures import OURS, Row, median_us
+from benchmarks.figures import OURS, Row, digest, median_us
 
 __all__ = ["plot"]
 
@@ -19,8 +20,12 @@ COLOURS = ("#d9730d", "#2f80d0", "#2e9e6b", "#b455c8", "#c9a000", "#d04a5a", "#7
 
 
 def plot(name: str, rows: Sequence[Row], peak_gb_per_s: float | None, file: Path) -> None:
-    """Write a suite's picture: bandwidth over the length for `flat`, else the ratio to the best peer in each cell."""
-    with mpl.rc_context({"svg.hashsalt": name, "font.size": 9}):
+    """Write a suite's picture: bandwidth over the length for `flat`, else the ratio to the best peer in each cell.
+
+    The same rows give the same file: text is text, and neither date nor version is in it. Its last line is the digest
+    of the rows (`figures.digest`).
+    """
+    with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none", "font.size": 9}):
         tall = 4.5 if name == "flat" else max(2.5, 0.19 * len(rows))
         figure = Figure(figsize=(8, tall), layout="constrained")
         axes = figure.add_subplot()
@@ -29,7 +34,12 @@ def plot(name: str, rows: Sequence[Row], peak_gb_per_s: float | None, file: Path
             _bandwidths(axes, rows, peak_gb_per_s)
         else:
             _ratios(axes, rows)
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+        text = io.StringIO()
+        figure.savefig(
+            text, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        )
+    lines = [line.rstrip() for line in text.getvalue().splitlines()]
+    file.write_text("\n".join([*lines, f"<!-- rows {digest(rows)} -->", ""]), encoding="utf-8")
 
 
 def _bandwidths(axes: Axes, rows: Sequence[Row], peak_gb_per_s: float | None) -> None:
@@ -51,9 +61,13 @@ def _ratios(axes: Axes, rows: Sequence[Row]) -> None:
     measured: list[Any] = [row for row in rows if row.get("ratio") is not None]
     places = range(len(measured))
     ratios = [row["ratio"] for row in measured]
-    axes.barh(places, ratios, color=[COLOURS[0] if ratio < 1 else COLOURS[1] for ratio in ratios])
+    # From 1, where both are as fast.
+    lengths = [ratio - 1 for ratio in ratios]
+    axes.barh(places, lengths, left=1, color=[COLOURS[0] if ratio < 1 else COLOURS[1] for ratio in ratios])
     axes.axvline(1, color=GREY, linewidth=1)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}")
     axes.set_yticks(places, [f"{row['cell']} ({row['best_peer']})" for row in measured], fontsize=7)
     axes.invert_yaxis()
     axes.set_xlabel("times the speed of the best peer", color=GREY)

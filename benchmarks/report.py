@@ -1,26 +1,23 @@
-"""Write docs/performance.md and its plots from the JSON files of `benchmarks.run` in benchmarks/results.
+"""Write docs/performance.md and its plots from the measured suites in benchmarks/results.
 
-python -m benchmarks.report [--results DIR] [--docs DIR] [--partial]
+python -m benchmarks.report [--results DIR] [--docs DIR] [--complete | --check]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from benchmarks.figures import OURS, SUITES, FileError, Row, checked_document, geometric_mean, median_us
-from benchmarks.goals import GOALS
+from benchmarks.figures import BARE, OURS, SUITES, FileError, Row, geometric_mean, median_us
+from benchmarks.goals import GOALS, Goal, Outcome
+from benchmarks.runs import Suite, load
 
-__all__ = ["Suite", "load", "main", "page"]
+__all__ = ["main", "page", "pictures"]
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS, DOCS = ROOT / "benchmarks" / "results", ROOT / "docs"
-PATTERN = "*-suites*.json"
 
 TITLES = {
     "flat": "Whole arrays of float32",
@@ -34,104 +31,107 @@ TITLES = {
 }
 
 
-@dataclass(frozen=True)
-class Suite:
-    """A suite's newest run: its content, the file that holds it, and what it was measured under."""
+PLOTTED = ("flat", "types", "axes", "stats")
+FEWEST_POINTS = 3
+"""Fewer lengths or cells are no picture."""
 
-    content: Mapping[str, Any]
-    file: str
-    conditions: Mapping[str, Any]
+NOT_MEASURED = "not measured"
 
-    @property
-    def rows(self) -> list[Row]:
-        """Its rows."""
-        return list(self.content["rows"])
+Suites = Mapping[str, Sequence[Suite]]
 
 
-def load(directory: Path) -> dict[str, Suite]:
-    """Return the newest thorough run of every suite that the files of a directory hold.
-
-    Raises
-    ------
-    FileError
-        If there is no file, or one is not what `benchmarks.run` writes.
-    """
-    files = sorted(directory.glob(PATTERN))
-    if not files:
-        raise FileError(f"{directory} holds no {PATTERN}: run benchmarks.run")
-    found: dict[str, Suite] = {}
-    for file in files:
-        try:
-            document = checked_document(json.loads(file.read_text(encoding="utf-8")), file.name)
-        except json.JSONDecodeError as error:
-            raise FileError(f"{file.name} is no JSON: {error}") from error
-        if document.get("quick"):
-            continue
-        for name, content in document["suites"].items():
-            suite = Suite(content, file.name, document["conditions"])
-            if name not in found or _when(suite) >= _when(found[name]):
-                found[name] = suite
-    return found
-
-
-def _need_all(suites: Mapping[str, Suite]) -> None:
-    lacking = [name for name in SUITES if name not in suites]
-    if lacking:
-        raise FileError(f"no file of results has the suite {', '.join(lacking)}")
-
-
-def _when(suite: Suite) -> str:
-    return str(suite.conditions.get("measured") or "")
-
-
-def page(suites: Mapping[str, Suite]) -> str:
+def page(suites: Suites) -> str:
     """Return docs/performance.md."""
     parts = [
         "# Performance",
         "",
-        "Written by `python -m benchmarks.report` from the files in `benchmarks/results`; not to be edited. All "
-        "competitors of a cell ran in turn in one process, each result was checked before it was timed, and a figure "
-        "is the median of the rounds. Device time is that of CUDA-graph replays, back to back, over inputs that were "
-        "not in the L2 unless they are below 8 MiB; a ratio above 1 says that this library is faster than the fastest "
-        "of the others.",
+        "Written by `python -m benchmarks.report` from the files in `benchmarks/results`; not to be edited, and a test "
+        "fails when it is not what they say. Each ratio is of figures of one run, in one process: competitors "
+        "take turns, each result is checked before it is timed, and a figure is the median of the rounds. "
+        "Device time is that of CUDA-graph replays, back to back, over inputs that were not in the L2 unless they are "
+        "below 8 MiB; a ratio above 1 says that this library is faster than the fastest of the others in that run.",
+        "",
+        "## Runs",
+        "",
+        *_runs(suites),
         "",
         "## Goals",
+        "",
+        '"So far" says that the run did not cover every cell of the suite. A margin is by how much a goal is '
+        "exceeded, or missed where it is negative.",
         "",
         *_goals(suites),
     ]
     for name in SUITES:
         parts += ["", f"## {TITLES[name]}", ""]
-        parts += _suite(name, suites[name]) if name in suites else ["Not measured yet."]
+        if name not in suites:
+            parts += ["Not measured yet."]
+        for number, suite in enumerate(suites.get(name, [])):
+            parts += ([""] if number else []) + _suite(name, number, suite)
     return "\n".join(parts) + "\n"
 
 
-def _goals(suites: Mapping[str, Suite]) -> list[str]:
-    lines = ["| suite | goal | | reached | margin |", "| --- | --- | --- | --- | --- |"]
-    for goal in GOALS:
-        if goal.suite not in suites:
-            lines.append(f"| {goal.suite} | {goal.text} | not measured yet | | |")
-            continue
-        suite = suites[goal.suite]
-        try:
-            outcome = goal.judge(suite.rows)
-        except FileError as error:
-            raise FileError(f"{suite.file}, suite {goal.suite!r}: {error}") from error
-        word = "met" if outcome.met else "**not met**"
-        lines.append(f"| {goal.suite} | {goal.text} | {word} | {outcome.reached} | {outcome.margin} |")
+def _runs(suites: Suites) -> list[str]:
+    by_file: dict[str, tuple[Suite, list[str]]] = {}
+    for name in SUITES:
+        for suite in suites.get(name, []):
+            by_file.setdefault(suite.file, (suite, []))[1].append(name + (" (in part)" if suite.partial else ""))
+    lines = ["| file | suites | measured | commit | device | driver, clocks | CUDA | Python, packages |"]
+    lines += ["| --- " * 8 + "|"]
+    for file, (suite, names) in sorted(by_file.items(), key=lambda item: item[1][0].measured, reverse=True):
+        facts = suite.conditions
+        packages = [f"{name} {version}" for name, version in facts.get("packages", {}).items()]
+        packages += [f"CUB {facts['cub']}"] if facts.get("cub") else []
+        cells = [
+            f"`{file}`", ", ".join(names), suite.measured, _told(facts.get("commit")), _told(facts.get("device")),
+            _told(facts.get("nvidia_smi")), _told(facts.get("cuda_driver")),
+            ", ".join([_told(facts.get("python")), *packages]),
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
     return lines
 
 
-def _suite(name: str, suite: Suite) -> list[str]:
-    rows = suite.rows
+def _told(value: object) -> str:
+    return "not told" if value is None else str(value)
+
+
+def _goals(suites: Suites) -> list[str]:
+    lines = ["| suite | goal | | reached | margin | run |", "| --- | --- | --- | --- | --- | --- |"]
+    for goal in GOALS:
+        cells = [goal.suite, goal.text, *_judged(goal, suites.get(goal.suite, []))]
+        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+    return lines
+
+
+def _judged(goal: Goal, candidates: Sequence[Suite]) -> tuple[str, str, str, str]:
+    """Return verdict, what was reached, margin, and the file: of the newest run that has what the goal needs.
+
+    Of partial runs one that refutes a goal of every cell goes before those that do not.
+    """
+    judged: list[tuple[Suite, Outcome]] = []
+    reason = "" if candidates else "no run of this suite"
+    for suite in candidates:
+        try:
+            judged.append((suite, goal.outcome(suite.rows)))
+        except FileError as error:
+            reason = reason or str(error)
+    if not judged:
+        return NOT_MEASURED, reason, "", ""
+    refuted = [each for each in judged if goal.scope == "every" and not each[1].met]
+    suite, outcome = (refuted or judged)[0]
+    return goal.verdict(outcome, partial=suite.partial), outcome.reached, outcome.margin, f"`{suite.file}`"
+
+
+def _suite(name: str, number: int, suite: Suite) -> list[str]:
+    rows, peers = suite.rows, suite.peers
     ratios = [row["ratio"] for row in rows if row.get("ratio") is not None]
-    lines = [conditions_line(suite), ""]
+    lines = [_source_line(suite), ""]
     if ratios:
         behind = sum(ratio < 1 for ratio in ratios)
         mean = geometric_mean(ratios)
         lines += [f"Geometric mean {mean:.2f} times the best peer; behind in {behind} of {len(ratios)} cells.", ""]
-    if name in PLOTTED:
-        lines += [f"![{TITLES[name]}](plots/performance-{name}.svg)", ""]
-    peers = list(dict.fromkeys(key for row in rows for key in row["entries"] if key != OURS))
+    if _drawn(name, suite):
+        lines += [f"![{TITLES[name]}, {suite.file}](plots/{_picture(name, number)})", ""]
     lines += [
         f"| | {OURS}, µs | GB/s | best peer | ratio |" + "".join(f" {peer} |" for peer in peers),
         "| --- | --- | --- | --- | --- |" + " --- |" * len(peers),
@@ -146,14 +146,11 @@ def _suite(name: str, suite: Suite) -> list[str]:
     return lines
 
 
-def conditions_line(suite: Suite) -> str:
-    """Return what a suite was measured under, in a sentence."""
-    facts = suite.conditions
-    packages = ", ".join(f"{name} {version}" for name, version in facts.get("packages", {}).items())
-    text = f"{facts.get('device')}, driver and clocks {facts.get('nvidia_smi')}, CUDA {facts.get('cuda_driver')}, "
-    text += f"Python {facts.get('python')}, {packages}"
-    text += f", CUB {facts['cub']}" if facts.get("cub") else ""
-    text += f"; commit {facts.get('commit')}, {facts.get('measured')}, `{suite.file}`."
+def _source_line(suite: Suite) -> str:
+    text = f"`{suite.file}`, measured {suite.measured}, commit {_told(suite.conditions.get('commit'))}"
+    text += ", a part of the suite's cells." if suite.partial else "."
+    rivals = [peer for peer in suite.peers if peer != BARE]
+    text += f" Competitors: {', '.join(rivals)}." if rivals else " No competitor."
     if suite.content["missing"]:
         text += " Missing: " + "; ".join(f"{key} ({why})" for key, why in suite.content["missing"].items()) + "."
     return text
@@ -182,7 +179,24 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-PLOTTED = ("flat", "types", "axes", "stats")
+def _picture(name: str, number: int) -> str:
+    return f"performance-{name}{f'-{number + 1}' if number else ''}.svg"
+
+
+def _drawn(name: str, suite: Suite) -> bool:
+    if name == "flat":
+        return len({row["shape"][0] for row in suite.rows if row["gb_per_s"] is not None}) >= FEWEST_POINTS
+    return name in PLOTTED and sum(row["ratio"] is not None for row in suite.rows) >= FEWEST_POINTS
+
+
+def pictures(suites: Suites) -> dict[str, tuple[str, Suite]]:
+    """Return the pictures of the page by their files' names: which suite each shows, and its run."""
+    return {
+        _picture(name, number): (name, suite)
+        for name, found in suites.items()
+        for number, suite in enumerate(found)
+        if _drawn(name, suite)
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -190,28 +204,44 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--docs", type=Path, default=DOCS)
-    parser.add_argument(
-        "--partial", action="store_true", help="say of suites without a file that they are not measured yet"
-    )
+    parser.add_argument("--complete", action="store_true", help="refuse if a suite has no full run")
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if the page is not what the files say")
     arguments = parser.parse_args(argv)
     try:
         suites = load(arguments.results)
-        if not arguments.partial:
+        if arguments.complete:
             _need_all(suites)
         text = page(suites)
     except FileError as error:
         print(f"benchmarks.report: {error}", file=sys.stderr)
         return 2
+    file = arguments.docs / "performance.md"
+    if arguments.check:
+        same = file.is_file() and file.read_text(encoding="utf-8") == text
+        if not same:
+            print(f"{file} is not what the results say: run python -m benchmarks.report", file=sys.stderr)
+        return int(not same)
+    _draw(suites, arguments.docs / "plots")
+    file.write_text(text, encoding="utf-8")
+    return 0
+
+
+def _need_all(suites: Suites) -> None:
+    lacking = [name for name in SUITES if all(suite.partial for suite in suites.get(name, []))]
+    if lacking:
+        raise FileError(f"no full run of the suite {', '.join(lacking)}")
+
+
+def _draw(suites: Suites, folder: Path) -> None:
     from benchmarks.plots import plot  # noqa: PLC0415  matplotlib is slow to import, and an extra
 
-    folder = arguments.docs / "plots"
+    wanted = pictures(suites)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in PLOTTED:
-        if name in suites:
-            peak = suites[name].conditions.get("peak_bandwidth_gb_per_s")
-            plot(name, suites[name].rows, peak, folder / f"performance-{name}.svg")
-    (arguments.docs / "performance.md").write_text(text, encoding="utf-8")
-    return 0
+    for old in folder.glob("performance-*.svg"):
+        if old.name not in wanted:
+            old.unlink()
+    for name, (kind, suite) in wanted.items():
+        plot(kind, suite.rows, suite.conditions.get("peak_bandwidth_gb_per_s"), folder / name)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,20 @@
-"""Run suites beside every competitor, print their tables, and write the JSON after each suite.
+"""Run suites beside every competitor, print their tables, and write the JSON after each cell.
 
-python -m benchmarks.run --suite flat|types|axes|stats|segments|small|host|cold [--suite ...] --json FILE
+python -m benchmarks.run [--suite flat|types|axes|stats|segments|small|host|cold ...] [--budget-seconds S] --json FILE
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import suites
 from benchmarks.figures import FORMAT, OURS, SUITES, Row, geometric_mean, median_us
+from benchmarks.harness import Harness
+from benchmarks.session import Session, plan_lines
 from benchmarks.timing import conditions, opened
 
 __all__ = ["line_of", "main", "summary_of"]
@@ -51,55 +52,46 @@ def summary_of(rows: Sequence[Row]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; 1 if a result of ours was wrong or failed."""
+    """Run what the command line asks for; 1 if a result of ours was wrong or failed, or a cell broke off."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--suite", action="append", choices=SUITES, required=True, help="may be given several times")
-    parser.add_argument("--json", metavar="FILE", required=True, type=Path)
-    parser.add_argument("--quick", action="store_true", help="a few cells of each suite, in seconds")
+    parser.add_argument("--suite", action="append", choices=SUITES, help="may be given several times; by default all")
+    parser.add_argument("--json", metavar="FILE", type=Path)
+    parser.add_argument("--quick", action="store_true", help="a few cells of each suite, and fewer rounds")
+    parser.add_argument(
+        "--budget-seconds", type=float, metavar="S",
+        help="measure what goals name first, and begin nothing that would not end in this time",
+    )  # fmt: skip
+    parser.add_argument("--list", action="store_true", help="print what would be measured and about how long it takes")
     parser.add_argument("--commit", help="for a copy of the tree without its history")
     arguments = parser.parse_args(argv)
-    if not arguments.json.parent.is_dir():
-        parser.error(f"there is no directory {arguments.json.parent}")
-    failed = False
+    cells = {
+        name: runner(quick=arguments.quick)
+        for name, runner in suites.SUITES.items()
+        if name in (arguments.suite or suites.SUITES)
+    }
+    if arguments.list:
+        print("\n".join(plan_lines(cells)))
+        return 0
+    if arguments.json is None or not arguments.json.parent.is_dir():
+        parser.error("--json FILE is needed, in a directory that is there")
     with opened() as stream:
         document: dict[str, Any] = {"format": FORMAT, "conditions": conditions(stream.context.device, arguments.commit)}
         document |= {"quick": arguments.quick, "suites": {}}
-        # Imported here, so that --help needs nothing.
-        from benchmarks.harness import Harness  # noqa: PLC0415
-        from benchmarks.suites import SUITES as RUNNERS  # noqa: PLC0415
-        from benchmarks.suites import Setting  # noqa: PLC0415
-
         harness = Harness(stream, QUICK_ROUNDS if arguments.quick else ROUNDS)
-        setting = Setting(harness, arguments.quick)
-        for suite in arguments.suite:
-            begin, rows = time.perf_counter(), []
-            print(f"== {suite}", flush=True)
-            try:
-                for row in RUNNERS[suite](setting):
-                    rows.append(row)
-                    print(line_of(row), flush=True)
-            except Exception as error:  # noqa: BLE001  the suites before it, and its rows so far, must not be lost
-                print(f"== {suite} broke off: {type(error).__name__}: {error}", flush=True)
-                failed = True
-            failed = failed or any(median_us(row, OURS) is None for row in rows)
-            cub = setting.opened("CUB")
-            if cub is not None:
-                document["conditions"]["cub"] = _version_of(cub)
-            seconds = round(time.perf_counter() - begin, 1)
-            document["suites"][suite] = {"seconds": seconds, "missing": dict(setting.missing), "rows": rows}
-            arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-            print(f"== {suite}: {seconds} s; {summary_of(rows)}")
-            for name, why in setting.missing.items():
-                print(f"   missing: {name}: {why}")
-            harness.release()
-    return int(failed)
+        setting = suites.Setting(harness, arguments.quick)
+        session = Session(cells, document, arguments.json, setting, budget_seconds=arguments.budget_seconds, show=_show)
+        session.run(line_of)
+        harness.release()
+    for suite in cells:
+        left_out = session.left_out(suite)
+        _show(f"== {suite}: {summary_of(session.rows(suite))}" + (f"; {len(left_out)} left out" if left_out else ""))
+    for name, why in setting.missing.items():
+        _show(f"   missing: {name}: {why}")
+    return int(session.failed)
 
 
-def _version_of(cub: Any) -> str | None:
-    try:
-        return str(cub.version())
-    except Exception as error:  # noqa: BLE001  nvcc's failure is said, and is no reason to lose what was measured
-        return f"{type(error).__name__}: {error}"[:120]
+def _show(line: str) -> None:
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def flat_mappings(length: int) -> Iterator[dict[str, Any]]:
 def row_strategies(chosen: RowStrategy, rows: int, leaves: int) -> Iterator[tuple[str, RowStrategy]]:
     """Yield the ways to reduce contiguous rows of more than a leaf, each with its name."""
     warps = 1
-    while warps <= min(row_policy.WARPS, row_policy.power_of_two(leaves)):
+    while warps <= min(row_policy.WARPS, policy.power_of_two(leaves)):
         blocks = -(-rows // (row_policy.WARPS // warps))
         yield (
             f"rows, {warps} warps a row",
@@ -84,11 +84,11 @@ def column_strategies(chosen: RowStrategy, outer: int, inner: int, leaves: int) 
     _, width, lanes, steps, _ = chosen.template
     threads = -(-inner // width)
     for beside in BESIDE:
-        if beside > row_policy.power_of_two(threads):
+        if beside > policy.power_of_two(threads):
             return
         at_once = max(1, chosen.block_threads // beside // lanes)
         groups = outer * -(-threads // beside)
-        tiles = {max(at_once, row_policy.power_of_two(math.ceil(chosen.tile * factor))) for factor in TILES}
+        tiles = {max(at_once, policy.power_of_two(math.ceil(chosen.tile * factor))) for factor in TILES}
         for tile in sorted({min(tile, at_once << (row_policy.MAX_LEVELS - 1)) for tile in tiles}):
             parts = -(-leaves // tile)
             template = (beside, width, lanes, steps, 1 if tile == at_once else row_policy.MAX_LEVELS)

@@ -1,14 +1,18 @@
-"""What the competitors share: how one is missing, and an array protocol over somebody's memory."""
+"""What the competitors share: how one is missing, an array protocol over somebody's memory, results in ours."""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from lowlevel_reduce import Buffer, Stream
 from lowlevel_reduce.dtypes import numpy_dtype
 
-__all__ = ["Missing", "RawArray", "raw_arrays"]
+__all__ = ["Missing", "RawArray", "closer", "gpu_module", "raw_arrays", "reader"]
 
 
 class Missing(Exception):  # noqa: N818  it is no error
@@ -32,3 +36,38 @@ class RawArray:
 def raw_arrays(pointers: list[int], shape: tuple[int, ...], dtype: str) -> list[RawArray]:
     """Return the copies of an input as arrays."""
     return [RawArray(pointer, shape, numpy_dtype(dtype)) for pointer in pointers]
+
+
+def gpu_module(name: str, sees_gpu: Callable[[Any], bool]) -> Any:
+    """Return a module; raise `Missing` where it is not installed or, as `sees_gpu` asks it, has no device."""
+    package = name.partition(".")[0]
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        raise Missing(f"{package} is not installed: {error}") from error
+    if not sees_gpu(module):
+        raise Missing(f"{package} is there, but sees no GPU")
+    return module
+
+
+def reader(out: Buffer, count: int, dtype: np.dtype[Any], stream: Stream) -> Callable[[], list[npt.NDArray[Any]]]:
+    """Return what waits for a stream and returns the one array of results that is in a buffer."""
+
+    def results() -> list[npt.NDArray[Any]]:
+        host = np.empty(count, dtype)
+        stream.synchronize()
+        out.copy_to(host, size_bytes=host.nbytes)
+        return [host]
+
+    return results
+
+
+def closer(stream: Stream, *buffers: Buffer) -> Callable[[], None]:
+    """Return what waits for a stream and frees its buffers."""
+
+    def close() -> None:
+        stream.synchronize()
+        for buffer in buffers:
+            buffer.close()
+
+    return close

@@ -6,10 +6,9 @@ import importlib
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.harness import Inputs, Maker, Ready
-from benchmarks.peers.common import Missing, RawArray, raw_arrays
+from benchmarks.peers.common import Missing, RawArray, closer, raw_arrays, reader
 from benchmarks.peers.cub import TYPES
 from benchmarks.problems import Case
 from lowlevel_reduce import Buffer, Stream
@@ -46,21 +45,11 @@ class ComputePeer:
         storage = RawArray(workspace.pointer, (size,), np.dtype(np.uint8))
         storage.nbytes = size  # type: ignore[attr-defined]  # which cuda.compute asks a workspace for
 
-        def results() -> list[npt.NDArray[Any]]:
-            host = np.empty(1, result)
-            stream.synchronize()
-            out.copy_to(host, size_bytes=host.nbytes)
-            return [host]
-
-        def close() -> None:
-            stream.synchronize()
-            workspace.close()
-            out.close()
-
         def enqueue(i: int) -> None:
             call(temp_storage=storage, d_in=arrays[i % len(arrays)], **common)
 
-        return Ready("cuda.compute", enqueue, results, close=close)
+        results = reader(out, 1, result, stream)
+        return Ready("cuda.compute", enqueue, results, close=closer(stream, workspace, out))
 
 
 def open_peer(stream: Stream) -> ComputePeer:

@@ -11,15 +11,14 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.harness import Inputs, Maker, Ready
-from benchmarks.peers.common import Missing
+from benchmarks.peers.common import Missing, closer, reader
 from benchmarks.problems import Case
 from lowlevel_reduce import Buffer, ReduceError, Stream
 from lowlevel_reduce.dtypes import numpy_dtype
@@ -71,6 +70,10 @@ class CubPeer:
             for kind in kinds(case):
                 self._library(kind, case.dtype)
 
+    def settle(self) -> None:
+        """Wait until all that was begun is compiled, or has failed, which whoever needs it is told."""
+        wait(self._libraries.values())
+
     def version(self) -> str:
         """Return CUB's version, of the headers that were compiled."""
         number = int(self._library("SUM", "float32").result().peer_version())
@@ -91,17 +94,7 @@ class CubPeer:
         call(0, size, 0)
         workspace = Buffer.allocate(max(size.value, 1), stream.context)
 
-        def results() -> list[npt.NDArray[Any]]:
-            host = np.empty(case.rows, result)
-            stream.synchronize()
-            out.copy_to(host, size_bytes=host.nbytes)
-            return [host]
-
-        def close() -> None:
-            stream.synchronize()
-            workspace.close()
-            out.close()
-
+        results, close = reader(out, case.rows, result, stream), closer(stream, workspace, out)
         return Ready(VARIANTS[kind], lambda i: call(workspace.pointer, size, i), results, close=close)
 
     def _library(self, kind: str, dtype: str) -> Future[ctypes.CDLL]:

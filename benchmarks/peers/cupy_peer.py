@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.harness import Inputs, Maker, Ready
-from benchmarks.peers.common import Missing, RawArray, raw_arrays
+from benchmarks.peers.common import RawArray, gpu_module, raw_arrays
 from benchmarks.problems import Case
 from lowlevel_reduce import Stream
 from lowlevel_reduce.dtypes import numpy_dtype
@@ -69,12 +69,7 @@ class CupyPeer:
 
 def open_peer(stream: Stream) -> CupyPeer:
     """Return CuPy; raise `Missing` where it or its device is not there."""
-    try:
-        cupy = importlib.import_module("cupy")
-    except ImportError as error:
-        raise Missing(f"cupy is not installed: {error}") from error
-    if not cupy.cuda.is_available():
-        raise Missing("cupy is there, but sees no GPU")
+    cupy = gpu_module("cupy", lambda module: module.cuda.is_available())
     core = importlib.import_module("cupy._core")
     core.set_routine_accelerators(["cub"])
     core.set_reduction_accelerators(["cub"])

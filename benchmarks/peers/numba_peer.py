@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from benchmarks.harness import Inputs, Maker, Ready
-from benchmarks.peers.common import Missing, raw_arrays
+from benchmarks.peers.common import gpu_module, raw_arrays
 from benchmarks.problems import Case
 from lowlevel_reduce import Stream
 
@@ -48,10 +47,4 @@ class NumbaPeer:
 
 def open_peer(stream: Stream) -> NumbaPeer:
     """Return Numba; raise `Missing` where it or its device is not there."""
-    try:
-        cuda = importlib.import_module("numba.cuda")
-    except ImportError as error:
-        raise Missing(f"numba is not installed: {error}") from error
-    if not cuda.is_available():
-        raise Missing("numba is there, but sees no GPU")
-    return NumbaPeer(cuda, stream)
+    return NumbaPeer(gpu_module("numba.cuda", lambda cuda: cuda.is_available()), stream)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.harness import Inputs, Maker, Ready
-from benchmarks.peers.common import Missing, raw_arrays
+from benchmarks.peers.common import gpu_module, raw_arrays
 from benchmarks.problems import Case
 from benchmarks.timing import Replay
 from lowlevel_reduce import Stream
@@ -126,12 +125,7 @@ def _plain(torch: Any, plane: Any) -> Any:
 
 def open_torch(stream: Stream) -> Any:
     """Return the module torch, its context made; raise `Missing` where it or its device is not there."""
-    try:
-        torch = importlib.import_module("torch")
-    except ImportError as error:
-        raise Missing(f"torch is not installed: {error}") from error
-    if not torch.cuda.is_available():
-        raise Missing("torch is there, but sees no GPU")
+    torch = gpu_module("torch", lambda module: module.cuda.is_available())
     torch.zeros(1, device="cuda")
     return torch
 

@@ -1,16 +1,25 @@
-"""The suites: what is measured, one function a suite that yields rows as they are there."""
+"""The suites: what is measured, one function a suite that returns its cells, the full ones or a quick choice."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
-from benchmarks.figures import Row
 from benchmarks.suites import arrays, cold, host
+from benchmarks.suites.cell import Cell
 from benchmarks.suites.setting import Setting
 
-__all__ = ["SUITES", "Setting"]
+__all__ = ["SUITES", "Cell", "Setting"]
 
-SUITES: Mapping[str, Callable[[Setting], Iterator[Row]]] = {
+
+class Suite(Protocol):
+    """Returns the cells of a suite, without touching a device."""
+
+    def __call__(self, *, quick: bool = False) -> list[Cell]:
+        """Return all of them, or a few."""
+
+
+SUITES: Mapping[str, Suite] = {
     "flat": arrays.flat,
     "types": arrays.types,
     "axes": arrays.axes,
@@ -20,4 +29,4 @@ SUITES: Mapping[str, Callable[[Setting], Iterator[Row]]] = {
     "host": host.host,
     "cold": cold.cold,
 }
-"""Every suite by its name."""
+"""Every suite by its name; a run of all takes them in this order."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from benchmarks.figures import Row
+from benchmarks.figures import Row, name_of
 from benchmarks.problems import Case
+from benchmarks.suites.cell import Cell, array_cell, some
 from benchmarks.suites.setting import Setting
 from lowlevel_reduce.dtypes import ELEMENT_TYPES
 
@@ -17,48 +19,70 @@ ODD_LENGTHS = (1000, 99_999, 1_000_003, 12_345_678, 100_000_000, 999_999_999)
 COMPILED_LENGTHS = (1 << 20, 1 << 28)
 """Where torch.compile and Numba are timed too: a compile takes seconds."""
 
+GOAL_LENGTHS = (1 << 16, 1 << 20, 1 << 24, 100_000_000, 1 << 28, 1 << 30)
+"""Of whole arrays, those that are measured first."""
+
 TYPE_LENGTHS = (1 << 20, 1 << 24, 1 << 28, 1 << 30)
 COLUMNS = (2, 3, 5, 8, 10, 12, 14, 16, 18, 20, 23, 26)
 """Powers of two of columns, of 2^28 elements."""
 
+GOAL_COLUMNS = (2, 8, 14, 26)
 
-def flat(setting: Setting) -> Iterator[Row]:
-    """Yield the sums of float32 arrays from 2^8 to 2^31 elements."""
+SEGMENTS: Mapping[str, Callable[[np.random.Generator], npt.NDArray[np.int64]]] = {
+    "1,000,000 of about 100": lambda rng: rng.poisson(100, 1_000_000),
+    "8 of 2^25": lambda rng: np.full(8, 1 << 25),
+    "10,000,000 of about 4": lambda rng: rng.poisson(4, 10_000_000),
+    "mixed": lambda rng: np.concatenate([rng.poisson(3, 1_000_000), np.full(4, 1 << 24), rng.poisson(1000, 50_000)]),
+}
+"""Lengths of segments: many, few, tiny, and mixed ones."""
+
+SEGMENTS_SECONDS = 5.0
+"""About, for the lengths, their check, and a competitor that is slow at it."""
+
+
+def flat(*, quick: bool = False) -> list[Cell]:
+    """Return the sums of float32 arrays from 2^8 to 2^31 elements."""
     lengths = sorted([*(1 << power for power in range(8, 32)), *ODD_LENGTHS])
-    lengths = [256, 1 << 16, 1 << 20, 100_000_000] if setting.quick else lengths
-    peers = setting.peers("CUB", "cuda.compute", "CuPy", "torch", "Triton")
-    extra = setting.peers("torch.compile", "Numba")
-    cases = [Case("sum", (n,)) for n in lengths]
-    _prefetch(setting, cases[:1])
-    for case in cases:
-        all_peers = [*peers, *extra] if case.size in COMPILED_LENGTHS else peers
-        yield setting.harness.compare(name_of(case.size), case, all_peers)
+    lengths = [256, 1 << 16, 1 << 20, 100_000_000] if quick else lengths
+    peers = ("CUB", "cuda.compute", "CuPy", "torch", "Triton")
+    return [
+        array_cell(
+            name_of(n),
+            Case("sum", (n,)),
+            (*peers, "torch.compile", "Numba") if n in COMPILED_LENGTHS else peers,
+            goal=n in GOAL_LENGTHS,
+        )
+        for n in lengths
+    ]
 
 
-def types(setting: Setting) -> Iterator[Row]:
-    """Yield the sums of every type."""
-    peers = setting.peers("CUB", "CuPy", "torch")
+def types(*, quick: bool = False) -> list[Cell]:
+    """Return the sums of every type."""
     names = [entry.name for entry in ELEMENT_TYPES]
-    names = ["float32", "float16", "uint8"] if setting.quick else names
-    lengths = setting.some(TYPE_LENGTHS, (0, 2))
-    _prefetch(setting, [Case("sum", (1,), dtype=name) for name in names])
-    for name in names:
-        for n in lengths:
-            yield setting.harness.compare(f"{name} {name_of(n)}", Case("sum", (n,), dtype=name), peers)
+    names = ["float32", "float16", "uint8"] if quick else names
+    # Type by type: the elements on the device are made anew for each.
+    return [
+        array_cell(f"{name} {name_of(n)}", Case("sum", (n,), dtype=name), ("CUB", "CuPy", "torch"), goal=n == 1 << 30)
+        for name in names
+        for n in some(TYPE_LENGTHS, (0, 2), quick=quick)
+    ]
 
 
-def axes(setting: Setting) -> Iterator[Row]:
-    """Yield the sums along either axis of matrices of 2^28 elements, of others, and along middle axes."""
-    matrices = [(1 << 28 - power, 1 << power) for power in setting.some(COLUMNS, (0, 3))]
-    if not setting.quick:
+def axes(*, quick: bool = False) -> list[Cell]:
+    """Return the sums along either axis of matrices of 2^28 elements, of others, and along middle axes."""
+    matrices = [(1 << 28 - power, 1 << power) for power in some(COLUMNS, (0, 3), quick=quick)]
+    first = [(1 << 28 - power, 1 << power) for power in GOAL_COLUMNS]
+    if not quick:
         matrices += [(1343693, 99), (100_000, 1000), (4096, 4096), (256, 256)]
     cases = [Case("sum", shape, axis) for axis in (1, 0) for shape in matrices]
-    cases += [Case("sum", shape, 1) for shape in ((64, 4096, 512), (4096, 64, 512), (4, 1 << 20, 16))]
-    yield from _compared(setting, cases, compiled=[Case("sum", (1 << 20, 256), 1), Case("sum", (1 << 20, 256), 0)])
+    middle = [Case("sum", shape, 1) for shape in ((64, 4096, 512), (4096, 64, 512), (4, 1 << 20, 16))]
+    compiled = [Case("sum", (1 << 20, 256), 1), Case("sum", (1 << 20, 256), 0)]
+    goals = [case for case in cases if case.shape in first] + middle
+    return _compared([*cases, *middle], compiled, goals)
 
 
-def stats(setting: Setting) -> Iterator[Row]:
-    """Yield argmax, mean_var, logsumexp, norm and minmax."""
+def stats(*, quick: bool = False) -> list[Cell]:
+    """Return argmax, mean_var, logsumexp, norm and minmax."""
     square, wide, narrow = (16384, 16384), (1 << 20, 256), (1 << 22, 32)
     cases = [Case("argmax", (n,)) for n in (1 << 20, 100_000_000, 1 << 28)]
     cases += [Case("argmax", wide, 1)]
@@ -67,46 +91,33 @@ def stats(setting: Setting) -> Iterator[Row]:
     cases += [Case("logsumexp", shape, 1) for shape in (square, narrow)]
     cases += [Case("logsumexp", (1 << 28,)), Case("norm2", (1 << 28,)), Case("minmax", (1 << 28,))]
     cases += [Case("max", square, 1), Case("max", (1 << 28,))]
-    cases = [cases[i] for i in (2, 5, 8)] if setting.quick else cases
+    goals = [cases[i] for i in (2, 5, 6, 8, 9)]
     compiled = [Case("logsumexp", square, 1), Case("mean_var", wide, 1)]
-    yield from _compared(setting, cases, compiled=compiled)
+    return _compared(some(cases, (2, 5, 8), quick=quick), compiled, goals)
 
 
-def segments(setting: Setting) -> Iterator[Row]:
-    """Yield the sums of segments by their borders: many, few, tiny, and mixed ones."""
-    rng = np.random.default_rng(3)
-    lengths = {
-        "1,000,000 of about 100": rng.poisson(100, 1_000_000),
-        "8 of 2^25": np.full(8, 1 << 25),
-        "10,000,000 of about 4": rng.poisson(4, 10_000_000),
-        "mixed": np.concatenate([rng.poisson(3, 1_000_000), np.full(4, 1 << 24), rng.poisson(1000, 50_000)]),
-    }
-    peers = setting.peers("CUB", "torch")
-    for name in list(lengths)[: 1 if setting.quick else None]:
-        offsets = np.concatenate([[0], np.cumsum(lengths[name])]).astype(np.int64)
-        yield setting.harness.compare(name, Case("sum", (int(offsets[-1]),), offsets=offsets), peers)
+def segments(*, quick: bool = False) -> list[Cell]:
+    """Return the sums of segments by their borders: many, few, tiny, and mixed ones."""
+    return [_segments(name, goal=i == 0) for i, name in enumerate(some(list(SEGMENTS), (0,), quick=quick))]
 
 
-def _compared(setting: Setting, cases: Sequence[Case], *, compiled: Sequence[Case]) -> Iterator[Row]:
-    peers = setting.peers("CUB", "CuPy", "torch")
-    extra = [] if setting.quick else setting.peers("torch.compile")
-    _prefetch(setting, cases)
+def _segments(name: str, *, goal: bool) -> Cell:
+    def measure(setting: Setting) -> Sequence[Row]:
+        lengths = SEGMENTS[name](np.random.default_rng(3))
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        case = Case("sum", (int(offsets[-1]),), offsets=offsets)
+        return [setting.harness.compare(name, case, setting.peers("CUB", "torch"))]
+
+    # For those that prepare: segments of float32, whatever their borders.
+    return Cell(name, measure, SEGMENTS_SECONDS, goal, Case("sum", (1,), offsets=np.asarray([0, 1])))
+
+
+def _compared(cases: Sequence[Case], compiled: Sequence[Case], goals: Sequence[Case]) -> list[Cell]:
+    peers = ("CUB", "CuPy", "torch")
+    found = []
     for case in cases:
         shape = " x ".join(name_of(size) for size in case.shape)
         where = "" if case.axis is None else f", axis {case.axis}"
-        yield setting.harness.compare(
-            f"{case.op} {shape}{where}", case, [*peers, *extra] if case in compiled else peers
-        )
-
-
-def _prefetch(setting: Setting, cases: Sequence[Case]) -> None:
-    """Begin to compile what CUB needs."""
-    cub = setting.peer("CUB")
-    if cub is not None:
-        cub.prefetch(cases)
-
-
-def name_of(n: int) -> str:
-    """Return a number as people write it: ``2^20``, ``1,000,003``."""
-    power = n.bit_length() - 1
-    return f"2^{power}" if n == 1 << power and n >= 256 else f"{n:,}"
+        there = (*peers, "torch.compile") if case in compiled else peers
+        found.append(array_cell(f"{case.op} {shape}{where}", case, there, goal=case in goals))
+    return found

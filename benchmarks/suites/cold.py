@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.figures import OURS, Row, figure, row_of
+from benchmarks.suites.cell import Cell
 from benchmarks.suites.setting import Setting
 
 __all__ = ["cold"]
+
+WARM = 2
+"""Processes with a full cache after each with an empty one."""
+
+EMPTY_SECONDS, WARM_SECONDS = 6.0, 1.5
+"""About, for one process of either kind."""
 
 SCRIPT = """
 import json, time
@@ -50,21 +57,27 @@ PLANS = [
 ]
 
 
-def cold(setting: Setting) -> Iterator[Row]:
-    """Yield times of fresh processes, with an empty cubin cache and with a full one."""
-    runs = 2 if setting.quick else 5
+def cold(*, quick: bool = False) -> list[Cell]:
+    """Return times of fresh processes, with an empty cubin cache and with a full one."""
+    times = 1 if quick else 3
+    measure = functools.partial(_measured, times=times)
+    return [Cell("fresh processes", measure, times * (EMPTY_SECONDS + WARM * WARM_SECONDS), goal=True)]
+
+
+def _measured(setting: Setting, *, times: int) -> list[Row]:
+    setting.settle()
     empty, warm = [], []
-    for _ in range(1 if setting.quick else 3):
+    for _ in range(times):
         with tempfile.TemporaryDirectory() as directory:
             empty.append(_process(directory))
-            warm += [_process(directory) for _ in range(max(1, runs // 2))]
-    for part in ("import", "imports before", "context"):
-        yield _row(part, [times[part] for times in warm])
-    yield _row("first result, empty cache", [times["first result"] for times in empty])
-    yield _row("first result, warm cache", [times["first result"] for times in warm])
+            warm += [_process(directory) for _ in range(WARM)]
+    rows = [_row(part, [times[part] for times in warm]) for part in ("import", "imports before", "context")]
+    rows.append(_row("first result, empty cache", [times["first result"] for times in empty]))
+    rows.append(_row("first result, warm cache", [times["first result"] for times in warm]))
     for name, *_ in PLANS:
-        yield _row(f"plan compiled: {name}", [times[name] for times in empty])
-        yield _row(f"plan loaded: {name}", [times[name] for times in warm])
+        rows.append(_row(f"plan compiled: {name}", [times[name] for times in empty]))
+        rows.append(_row(f"plan loaded: {name}", [times[name] for times in warm]))
+    return rows
 
 
 def _process(cache: str) -> dict[str, float]:

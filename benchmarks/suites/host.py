@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 import lowlevel_reduce as lr
-from benchmarks.figures import BARE, OURS, Row, figure, row_of
+from benchmarks.figures import BARE, OURS, Row, figure, name_of, row_of
 from benchmarks.peers.common import RawArray
 from benchmarks.problems import Case, pattern
-from benchmarks.suites.arrays import name_of
+from benchmarks.suites.cell import Cell, array_cell, some
 from benchmarks.suites.setting import Setting
 from benchmarks.timing import host_us
 from lowlevel_reduce.driver import binding, native_config
@@ -20,35 +20,58 @@ from lowlevel_reduce.driver import binding, native_config
 __all__ = ["host", "small"]
 
 SMALL_POWERS = (8, 10, 12, 14, 16, 18, 20)
+GOAL_POWERS = (8, 16, 20)
 CALL_LENGTH = 4096
+CALLS_SECONDS = 0.8
+"""About, for 5 rounds of 11 times 200 calls of 3 libraries, of 5 to 20 µs."""
 
 Call = Callable[[], object]
 
 
-def small(setting: Setting) -> Iterator[Row]:
-    """Yield sums of up to 2^20 float32: device time back to back, and from a call to its value on the host."""
-    peers = setting.peers("CUB", "cuda.compute", "CuPy", "torch")
-    powers = setting.some(SMALL_POWERS, (0, 4, 6))
-    for power in powers:
-        yield setting.harness.compare(f"{name_of(1 << power)}, device", Case("sum", (1 << power,)), peers, mode="hot")
-    for power in powers:
-        calls = Calls(setting, 1 << power)
-        yield calls.row(f"{name_of(1 << power)}, call to value", calls.values())
+def small(*, quick: bool = False) -> list[Cell]:
+    """Return sums of up to 2^20 float32: device time back to back, and from a call to its value on the host."""
+    peers = ("CUB", "cuda.compute", "CuPy", "torch")
+    powers = some(SMALL_POWERS, (0, 4, 6), quick=quick)
+    cells = [
+        array_cell(f"{name_of(1 << p)}, device", Case("sum", (1 << p,)), peers, mode="hot", goal=p in GOAL_POWERS)
+        for p in powers
+    ]
+    return cells + [
+        _calls_cell(f"{name_of(1 << p)}, call to value", 1 << p, lambda calls: calls.values()) for p in powers
+    ]
 
 
-def host(setting: Setting) -> Iterator[Row]:
-    """Yield the host's time of one call: bound, one-shot with and without `out`, and a plan made anew."""
-    calls = Calls(setting, CALL_LENGTH)
-    for strategy in ("block", "tiles", "two_pass"):
-        entries = {OURS: calls.bound(strategy)}
-        if strategy == "block":
-            entries[BARE] = calls.bare()
-        yield calls.row(f"bound launch, {strategy}", entries)
-    yield calls.row("prepared call", {OURS: calls.bound("block"), **calls.prepared()})
-    yield calls.row("one-shot, out=", calls.one_shot(out=True))
-    yield calls.row("one-shot", calls.one_shot(out=False))
-    make = functools.partial(lr.plan, "sum", shape=CALL_LENGTH, dtype="float32", context=setting.stream.context)
-    yield calls.row("plan of a loaded kernel", {OURS: make}, calls=20)
+def host(*, quick: bool = False) -> list[Cell]:
+    """Return the host's time of one call: bound, one-shot with and without `out`, and a plan made anew."""
+
+    def bound(calls: Calls, strategy: str) -> dict[str, Call]:
+        return {OURS: calls.bound(strategy)} | ({BARE: calls.bare()} if strategy == "block" else {})
+
+    cells = [
+        _calls_cell(f"bound launch, {name}", CALL_LENGTH, functools.partial(bound, strategy=name), goal=name == "block")
+        for name in ("block", "tiles", "two_pass")
+    ]
+    made: list[tuple[str, Callable[[Calls], Mapping[str, Call]]]] = [
+        ("prepared call", lambda calls: {OURS: calls.bound("block"), **calls.prepared()}),
+        ("one-shot, out=", lambda calls: calls.one_shot(out=True)),
+        ("one-shot", lambda calls: calls.one_shot(out=False)),
+    ]
+    cells += [_calls_cell(name, CALL_LENGTH, entries, goal=name == "one-shot") for name, entries in made]
+    return [
+        *cells,
+        _calls_cell("plan of a loaded kernel", CALL_LENGTH, lambda calls: {OURS: calls.planning()}, calls=20),
+    ]
+
+
+def _calls_cell(
+    name: str, length: int, entries: Callable[[Calls], Mapping[str, Call]], *, goal: bool = False, calls: int = 200
+) -> Cell:
+    def measure(setting: Setting) -> Sequence[Row]:
+        setting.settle()
+        made = Calls(setting, length)
+        return [made.row(name, entries(made), calls=calls)]
+
+    return Cell(name, measure, CALLS_SECONDS, goal)
 
 
 class Calls:
@@ -72,6 +95,11 @@ class Calls:
                 samples[name].append(host_us(call, context, calls=calls, rounds=11))
         figures = {name: figure(times) for name, times in samples.items()}
         return row_of(cell, figures, mode="host", op="sum", shape=[self._length], axis=None, dtype="float32")
+
+    def planning(self) -> Call:
+        """Return what makes a plan of a kernel that is loaded."""
+        context = self._stream.context
+        return functools.partial(lr.plan, "sum", shape=self._length, dtype="float32", context=context)
 
     def bound(self, strategy: str) -> Call:
         """Return a bound launch."""

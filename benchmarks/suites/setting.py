@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks import peers
 from benchmarks.harness import Harness
+from benchmarks.suites.cell import Cell
 from lowlevel_reduce import Stream
 
 __all__ = ["Setting"]
@@ -22,7 +23,7 @@ class Setting:
     harness : Harness
         Compares contenders.
     quick : bool
-        Whether a tenth of the cells will do.
+        Whether fewer rounds will do.
     missing : dict
         Competitors that were asked for and are not there, with the reason.
     """
@@ -49,10 +50,29 @@ class Setting:
         """Return one competitor, None if it is missing."""
         return next(iter(self.peers(name)), None)
 
-    def some(self, cells: Sequence[Any], quick: Sequence[int]) -> list[Any]:
-        """Return the cells, or, if it has to be quick, those at these places."""
-        return [cells[i] for i in quick] if self.quick else list(cells)
-
     def opened(self, name: str) -> Any:
         """Return one competitor if a suite has asked for it and it was there, else None; nothing is opened."""
         return self._found.get(name)
+
+    def prepare(self, cells: Sequence[Cell]) -> None:
+        """Let CUB begin to compile what the cells will need, in their order."""
+        cases = [cell.case for cell in cells if cell.case is not None]
+        cub = self.peer("CUB") if cases else None
+        if cub is not None:
+            cub.prefetch(cases)
+
+    def settle(self) -> None:
+        """Wait until nothing is being compiled, so that the host is idle but for what is measured."""
+        cub = self.opened("CUB")
+        if cub is not None:
+            cub.settle()
+
+    def versions(self) -> dict[str, str]:
+        """Return CUB's version, if it is there and its headers were compiled; else what nvcc said."""
+        cub = self.opened("CUB")
+        if cub is None:
+            return {}
+        try:
+            return {"cub": str(cub.version())}
+        except Exception as error:  # noqa: BLE001  nvcc's failure is said, and is no reason to lose what was measured
+            return {"cub": f"{type(error).__name__}: {error}"[:120]}

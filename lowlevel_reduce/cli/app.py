@@ -109,6 +109,22 @@ def ladder(
 
 
 @app.command()
+def operators(
+    as_json: Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as the README has it.")] = False,
+) -> None:
+    """Show every operator, the types that it takes, and what they accumulate in, with its bytes."""
+    from lowlevel_reduce.cli import operators as command  # noqa: PLC0415
+
+    if as_json:
+        write_json(command.as_objects())
+    elif markdown:
+        typer.echo(command.markdown())
+    else:
+        show(command.render())
+
+
+@app.command()
 def attributes(device: Device = None, as_json: Json = False) -> None:
     """Show every launch attribute and what it was seen to do on this device, which should be idle."""
     from lowlevel_reduce.cli import attributes as command  # noqa: PLC0415

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from lowlevel_reduce.cli import pictures, report
-from lowlevel_reduce.cli.output import note, show, write_json
+from lowlevel_reduce.cli.output import need, note, show, write_json
 from lowlevel_reduce.cli.rungs import DEFAULT_N, SIMULATED_N, Options, Result, by_system, climb
 from lowlevel_reduce.cli.session import Session
 from lowlevel_reduce.cli.tables import faults, source_b, system_table
@@ -41,9 +41,9 @@ class Files:
         _check_file(self.plot, pictures.SUFFIXES)
         _check_file(self.report, report.SUFFIXES)
         if self.plot or self.report:
-            pictures.need_matplotlib()
+            need("matplotlib.figure", "pictures need")
         if self.report:
-            report.need_jinja2()
+            need("jinja2", "a report needs")
 
     def write(self, results: Sequence[Result], options: Options, session: Session) -> None:
         """Write the files."""

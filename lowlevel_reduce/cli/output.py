@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import math
 import os
@@ -24,6 +25,7 @@ __all__ = [
     "WRONG_RESULT",
     "clean_errors",
     "console",
+    "need",
     "note",
     "number",
     "progress",
@@ -82,6 +84,21 @@ def clean_errors() -> Iterator[None]:
     except (ReduceError, OSError, TypeError, ValueError) as error:
         typer.echo(f"{type(error).__name__}: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(BAD_INPUT) from error
+
+
+def need(module: str, purpose: str) -> None:
+    """Import a package of the extra ``plot``, so that what is missing is heard of before anything runs.
+
+    Raises
+    ------
+    ReduceError
+        If it is not installed; the message says what needs it and how to get it.
+    """
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ReduceError(f'{purpose} {package}: pip install "lowlevel-reduce[plot]"') from error
 
 
 def write_json(value: Any) -> None:

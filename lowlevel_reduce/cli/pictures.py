@@ -17,7 +17,6 @@ from lowlevel_reduce.cli.rungs import Result
 from lowlevel_reduce.cli.session import Session
 from lowlevel_reduce.cli.tables import ratio
 from lowlevel_reduce.driver import Context
-from lowlevel_reduce.errors import ReduceError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +27,6 @@ __all__ = [
     "Roof",
     "counters_picture",
     "inline_svg",
-    "need_matplotlib",
     "of_session",
     "save",
     "timed_picture",
@@ -73,20 +71,6 @@ class Roof:
         lanes = _LANES.get(device.compute_capability, _LANES_SINCE_8_6)
         clock_hz = device.attribute("CLOCK_RATE") * 1e3
         return cls(device.name, device.peak_bandwidth / 1e9, context.multiprocessor_count * lanes * clock_hz)
-
-
-def need_matplotlib() -> None:
-    """Import matplotlib, so that what is missing is heard of before the ladder runs.
-
-    Raises
-    ------
-    ReduceError
-        If it is not installed; the message says how to get it.
-    """
-    try:
-        import matplotlib.figure  # noqa: F401, PLC0415 - the extra may not be installed
-    except ImportError as error:
-        raise ReduceError('pictures need matplotlib: pip install "lowlevel-reduce[plot]"') from error
 
 
 def of_session(results: Sequence[Result], session: Session) -> Figure:

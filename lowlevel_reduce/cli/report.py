@@ -8,33 +8,18 @@ from typing import Any
 
 from lowlevel_reduce.cli import pictures, sass
 from lowlevel_reduce.cli.rungs import SIMULATED_N, Options, Result, by_system, climb
-from lowlevel_reduce.cli.sass import NoToolError
 from lowlevel_reduce.cli.session import Session, Target, open_session
 from lowlevel_reduce.cli.tables import columns, rows, source_b
 from lowlevel_reduce.driver import Context
 from lowlevel_reduce.errors import ReduceError
 from lowlevel_reduce.ladder import rung_before, rung_resources, source_diff
 
-__all__ = ["SUFFIXES", "need_jinja2", "page"]
+__all__ = ["SUFFIXES", "page"]
 
 SUFFIXES = (".html", ".htm")
 """What a report's file may end in."""
 
 Counted = Mapping[str, Mapping[str, Any] | str]
-
-
-def need_jinja2() -> None:
-    """Import jinja2, so that what is missing is heard of before the ladder runs.
-
-    Raises
-    ------
-    ReduceError
-        If it is not installed; the message says how to get it.
-    """
-    try:
-        import jinja2  # noqa: F401, PLC0415 - the extra may not be installed
-    except ImportError as error:
-        raise ReduceError('a report needs jinja2: pip install "lowlevel-reduce[plot]"') from error
 
 
 def page(results: Sequence[Result], options: Options, session: Session) -> str:
@@ -139,13 +124,13 @@ def _flat(counters: Mapping[str, Any] | str) -> list[tuple[str, int]]:
 
 
 def _kernels(result: Result, options: Options, context: Context) -> list[dict[str, Any]]:
-    """Return what the page shows of a rung's kernels; without nvdisasm, why it shows no machine code."""
+    """Return what the page shows of a rung's kernels; where nvdisasm cannot, why it shows no machine code."""
     dtype = result.record.dtype
     found = []
     for name, facts in rung_resources(result.rung, context, dtype=dtype, block=options.block).items():
         try:
             lines = sass.disassemble(facts.cubin, name)
-        except NoToolError as error:
+        except ReduceError as error:  # the times are there: the page is written, and says this too
             heading, shown = f"Machine code of {name}: not shown", [str(error)]
         else:
             loop = sass.hot_loop(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -30,14 +31,18 @@ def disassemble(cubin: bytes, kernel: str) -> list[str]:
     NoToolError
         If nvdisasm is not installed.
     ReduceError
-        If it cannot read the cubin, or there is no such kernel in it.
+        If it cannot be run or read the cubin, or there is no such kernel in it.
     """
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        done = subprocess.run(  # noqa: S603 - NVIDIA's own program, on a file of ours
-            [_nvdisasm(), "-c", file.name], capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
+        command = [_nvdisasm(), "-c", file.name]
+        try:
+            done = subprocess.run(  # noqa: S603 - NVIDIA's own program, on a file of ours
+                command, capture_output=True, text=True, timeout=_SECONDS, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ReduceError(f"nvdisasm did not disassemble {kernel}: {error}") from error
     if done.returncode:
         raise ReduceError(f"nvdisasm cannot read the cubin of {kernel}: {done.stderr.strip()}")
     lines = _of_kernel(done.stdout, kernel)
@@ -90,10 +95,16 @@ def _of_kernel(text: str, kernel: str) -> list[str]:
 
 
 def _nvdisasm() -> str:
-    from cuda import pathfinder  # noqa: PLC0415 - only a report needs it
-
-    finder = getattr(pathfinder, "find_nvidia_binary_utility", None)
-    found = finder("nvdisasm") if finder else None
+    found = _of_packages() or shutil.which("nvdisasm") or shutil.which("nvdisasm", path="/usr/local/cuda/bin")
     if found is None:
         raise NoToolError("the machine code needs nvdisasm: pip install nvidia-cuda-nvdisasm")
     return str(Path(found))
+
+
+def _of_packages() -> str | None:
+    try:
+        from cuda import pathfinder  # noqa: PLC0415 - only a report needs it
+    except ImportError:  # older bindings come without it
+        return None
+    finder = getattr(pathfinder, "find_nvidia_binary_utility", None)
+    return finder("nvdisasm") if finder else None

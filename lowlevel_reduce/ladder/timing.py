@@ -20,6 +20,9 @@ GRAPH_US = 4000.0
 
 MAX_RUNS = 400
 
+RESOLUTION_US = 0.5
+"""Of an event's time: two that are nearer together may read as the same."""
+
 
 def copies(size_bytes: int, device: Device) -> int:
     """Return how many copies of an input to rotate among."""
@@ -39,7 +42,7 @@ def device_us(run: Callable[[int], object], stream: Stream, repeat: int) -> floa
         Replays that count, after one that does not.
     """
     once = _replays_us(run, stream, 1, 1)
-    return _replays_us(run, stream, int(min(MAX_RUNS, max(1.0, GRAPH_US / once))), repeat)
+    return _replays_us(run, stream, int(min(MAX_RUNS, max(1.0, GRAPH_US / max(once, RESOLUTION_US)))), repeat)
 
 
 def _replays_us(run: Callable[[int], object], stream: Stream, runs: int, repeat: int) -> float:

@@ -77,7 +77,7 @@ def timed(rung, **changes):
     us = MICROSECONDS[rung.id]
     right = rung.id != "race"
     record = Record(rung.id, rung.system, 10**8, correct=right, expected_correct=right, microseconds=us)
-    return replace(record, gb_per_s=4e5 / us, percent_of_peak=4e5 / us / 48.14, **changes)
+    return replace(record, **{"gb_per_s": 4e5 / us, "percent_of_peak": 4e5 / us / 48.14, **changes})
 
 
 def counted(rung, **changes):

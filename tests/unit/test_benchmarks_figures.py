@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from benchmarks import counters, figures, goals, ladder_doc, report, run
+from benchmarks import early, figures, goals, report, run
 from benchmarks.figures import OURS, FileError
+from benchmarks.runs import load
 
 
 def row(cell="2^20", ours=(2.0, 1.0, 3.0), shape=(1 << 20,), size_bytes=4 << 20, **peers):
@@ -92,115 +93,172 @@ def test_small_lengths_have_a_goal_of_their_own():
     assert not goal.judge([row(CUB=(2.3,)), large]).met
 
 
-def test_the_report_quotes_the_newest_thorough_file(tmp_path, capsys):
-    rows = [row("100,000,000", (90.0,), (10**8,), 4 * 10**8, CUB=(89.0,)), row("2^30", (900.0,), (1 << 30,), 4 << 30)]
+ROWS = [row("100,000,000", (90.0,), (10**8,), 4 * 10**8, CUB=(89.0,)), row("2^30", (900.0,), (1 << 30,), 4 << 30)]
+
+
+def report_of(folder, *arguments):
+    status = report.main(["--results", str(folder), "--docs", str(folder), *arguments])
+    return status, (folder / "performance.md").read_text() if not status else ""
+
+
+def test_the_report_quotes_the_newest_full_run(tmp_path, capsys):
     old = [row("2^30", (901.0,), (1 << 30,), 4 << 30, CUB=(1.0,))]
-    (tmp_path / "1-suites.json").write_text(json.dumps(document(rows)))
+    (tmp_path / "1-suites.json").write_text(json.dumps(document(ROWS)))
     older = document(old)
     older["conditions"]["measured"] = "2025-01-01"
     (tmp_path / "2-suites.json").write_text(json.dumps(older))
     (tmp_path / "3-suites-quick.json").write_text(json.dumps(document(old, quick=True)))
-    assert report.main(["--results", str(tmp_path), "--docs", str(tmp_path), "--partial"]) == 0
-    page = (tmp_path / "performance.md").read_text()
+    status, page = report_of(tmp_path)
+    assert status == 0
+    assert (
+        "| `1-suites.json` | flat | 2026-01-01 | abc | NVIDIA H200 | not told | not told | not told, numpy 2 |" in page
+    )
+    assert "2-suites" not in page
     assert "| 100,000,000 | 90.00 | 4444 | CUB | **0.989** | 89.00 |" in page
-    assert "| flat | N = 1e8: at least 4.50 TB/s | **not met** | 4.44 TB/s | -1.2 % |" in page
+    assert "| flat | N = 1e8: at least 4.50 TB/s | **not met** | 4.444 TB/s | -1.2 % | `1-suites.json` |" in page
     assert "| flat | N = 2^30: at least 4.65 TB/s | met |" in page
+    assert "| every N: not slower than the fastest peer | **not met** | 0.9889 times at worst (100,000,000)" in page
+    assert "| types | not slower than any peer | not measured | no run of this suite |" in page
     assert "Missing: Numba (numba is not installed)." in page
     assert "Not measured yet." in page
-    svg = (tmp_path / "plots" / "performance-flat.svg").read_bytes()
-    assert report.main(["--results", str(tmp_path), "--docs", str(tmp_path), "--partial"]) == 0
-    assert (tmp_path / "plots" / "performance-flat.svg").read_bytes() == svg
-    assert report.main(["--results", str(tmp_path), "--docs", str(tmp_path)]) == 2
-    assert "has the suite types" in capsys.readouterr().err
+    assert report.main(["--results", str(tmp_path), "--docs", str(tmp_path), "--complete"]) == 2
+    assert "no full run of the suite types" in capsys.readouterr().err
+
+
+def test_a_figure_of_one_run_is_never_put_over_that_of_another(tmp_path):
+    ours_only = [row("100,000,000", (80.0,), (10**8,), 4 * 10**8)]
+    (tmp_path / "1-suites.json").write_text(json.dumps(document(ours_only, quick=True)))
+    other = document([row("100,000,000", (90.0,), (10**8,), 4 * 10**8, CUB=(99.0,))], quick=True)
+    other["conditions"]["measured"] = "2025-01-01"
+    (tmp_path / "2-suites.json").write_text(json.dumps(other))
+    page = report_of(tmp_path)[1]
+    assert "| N = 1e8: at least 4.50 TB/s | met | 5 TB/s | +11.1 % | `1-suites.json` |" in page
+    assert (
+        "| N = 1e8: 1.02 times CUB's speed or better | met | 1.1 times CUB's speed | +7.8 % | `2-suites.json` |" in page
+    )
+    assert "| every N: not slower than the fastest peer | met so far | 1.1 times" in page
+
+
+def test_a_partial_run_refutes_and_does_not_confirm(tmp_path):
+    fine = document([row("a", CUB=(4.0,))])
+    fine["suites"]["flat"]["complete"] = False
+    (tmp_path / "2-suites.json").write_text(json.dumps(fine))
+    assert "| every N: not slower than the fastest peer | met so far |" in report_of(tmp_path)[1]
+    slow = document([row("b", CUB=(1.0,))], quick=True)
+    slow["conditions"]["measured"] = "2025-01-01"
+    (tmp_path / "1-suites.json").write_text(json.dumps(slow))
+    page = report_of(tmp_path)[1]
+    assert "| every N: not slower than the fastest peer | **not met** | 0.5 times at worst (b)" in page
+    assert page.count("a part of the suite's cells") == 2
+    full = document([row("c", CUB=(3.0,))])
+    full["conditions"]["measured"] = "2024-01-01"
+    (tmp_path / "3-suites.json").write_text(json.dumps(full))
+    assert "| every N: not slower than the fastest peer | met | 1.5 times at worst (c)" in report_of(tmp_path)[1]
+
+
+def test_a_goal_whose_cell_failed_is_not_met(tmp_path):
+    (tmp_path / "1-suites.json").write_text(json.dumps(document([row("100,000,000", None, CUB=(4.0,))])))
+    page = report_of(tmp_path)[1]
+    assert "| N = 1e8: at least 4.50 TB/s | **not met** | failed: 100,000,000 |" in page
+    assert "| N = 2^30: at least 4.65 TB/s | not measured | no row has the cell '2^30' |" in page
+
+
+def test_the_pictures_are_the_same_for_the_same_rows(tmp_path):
+    rows = [*ROWS, row("2^20", CUB=(4.0,))]
+    (tmp_path / "1-suites.json").write_text(json.dumps(document(rows)))
+    (tmp_path / "plots").mkdir()
+    (tmp_path / "plots" / "performance-axes.svg").write_text("of another time")
+    page = report_of(tmp_path)[1]
+    assert "(plots/performance-flat.svg)" in page
+    (file,) = (tmp_path / "plots").iterdir()
+    svg = file.read_text()
+    assert svg.endswith(f"<!-- rows {figures.digest(rows)} -->\n")
+    report_of(tmp_path)
+    assert file.read_text() == svg
 
 
 @pytest.mark.parametrize(("text", "message"), [(None, "holds no"), ("{", "is no JSON"), ("[]", "no result")])
 def test_the_report_fails_clearly(tmp_path, capsys, text, message):
     if text is not None:
         (tmp_path / "1-suites.json").write_text(text)
-    assert report.main(["--results", str(tmp_path), "--docs", str(tmp_path), "--partial"]) == 2
+    assert report.main(["--results", str(tmp_path), "--docs", str(tmp_path)]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "performance.md").exists()
 
 
-def test_the_report_says_which_cell_a_goal_lacks(tmp_path, capsys):
-    (tmp_path / "1-suites.json").write_text(json.dumps(document([row()])))
-    assert report.main(["--results", str(tmp_path), "--docs", str(tmp_path), "--partial"]) == 2
-    assert "no row has the cell '100,000,000'" in capsys.readouterr().err
+def test_the_committed_page_is_what_the_results_say(capsys):
+    assert report.main(["--check"]) == 0, capsys.readouterr().err
+    wanted = report.pictures(load(report.RESULTS))
+    there = {file.name: file.read_text().splitlines()[-1] for file in (report.DOCS / "plots").glob("performance-*")}
+    assert there == {name: f"<!-- rows {figures.digest(suite.rows)} -->" for name, (_, suite) in wanted.items()}
 
 
-def test_the_ladder_page_is_what_the_records_say(capsys):
-    assert ladder_doc.main(["--check"]) == 0, capsys.readouterr().err
+def test_a_page_that_is_not_what_the_results_say_is_noticed(tmp_path, capsys):
+    (tmp_path / "1-suites.json").write_text(json.dumps(document(ROWS)))
+    report_of(tmp_path)
+    assert report_of(tmp_path, "--check")[0] == 0
+    (tmp_path / "1-suites.json").write_text(json.dumps(document(ROWS[:1])))
+    assert report_of(tmp_path, "--check")[0] == 1
+    assert "is not what the results say" in capsys.readouterr().err
 
 
-def record(rung, us, **changes):
-    made = {"rung": rung, "system": "A", "n": 1000, "dtype": "float32", "value": 1.0, "reference": 1.0}
-    made |= {"relative_error": 0.0, "correct": True, "expected_correct": True, "microseconds": us}
-    return made | {"gb_per_s": 4000.0 / us, "percent_of_peak": 1.0, "counters": None, **changes}
+SAMPLES = {"samples_us": [2.0, 1.0, 3.0], "us": 2.0}
+FOUNDATION = [
+    {"suite": "flat float32 1e8", "name": "CUB DeviceReduce::Sum", **SAMPLES},
+    {"suite": "flat float32 1e8", "name": "tiles-1", "samples_us": [9.0]},
+    {"suite": "flat float32 1e8", "name": "chosen", "samples_us": [4.0]},
+    {"suite": "flat float32 2^8", "name": "block", "samples_us": [1.0]},
+    {"suite": "flat float32 2^8", "name": "CUB DeviceReduce::Sum", **SAMPLES},
+    {"suite": "types 256 MiB", "name": "bool in int64", **SAMPLES},
+    {"suite": "host", "name": "bound launch, block", "us": 3.0},
+    {"suite": "host", "name": "bare cuLaunchKernelEx, block", "us": 2.0},
+    {"suite": "host", "name": "lr.sum(x)", "us": 70.0},
+    *(
+        {
+            "suite": "first result",
+            "name": name,
+            "ms": {"import lowlevel_reduce": ms, "first result": ms, "context": 1.0},
+        }
+        for name, ms in (("empty cache", 300.0), ("warm cache", 10.0), ("warm cache", 12.0))
+    ),
+]
+SHAPES = [
+    {"name": "sum 2^28, 4 bytes off", "us": 2.0, "torch_us": 4.0, "gb_per_s": 1.0, "samples_us": [2.0]},
+    {"name": "sum columns 100000 x 1000", "us": 2.0, "torch_us": 1.0, "gb_per_s": 1.0, "samples_us": [2.0]},
+    {"name": "max 16384 x 16384", "us": 2.0, "torch_us": 1.0, "gb_per_s": 1.0, "samples_us": [2.0]},
+    {"name": "segments 1000000 of ~100", "us": 2.0, "torch_us": None, "gb_per_s": 1.0},
+]
 
 
-def test_the_ladder_page_takes_its_times_from_the_newest_file(tmp_path):
-    page = "x\n<!-- times a-1e8 v6_block_atomic v0_atomic -->\nstale\n<!-- end -->\ny\n"
-    assert "Not measured yet." in ladder_doc.filled(page, tmp_path, ladder_doc.COUNTERS)
-    for date, us in (("2026-01-01", 9.0), ("2026-01-02", 4.0)):
-        records = [record("v0_atomic", 40.0), record("v6_block_atomic", us, correct=False)]
-        text = json.dumps({"conditions": {"device": "D", "commit": "c"}, "records": records})
-        (tmp_path / f"{date}-h200-ladder-a-1e8.json").write_text(text)
-    made = ladder_doc.filled(page, tmp_path, ladder_doc.COUNTERS)
-    assert "| `v6_block_atomic` | 4.00 | 1,000.0 | 1.0 | 91 | 10.0 | WRONG |" in made
-    assert made.index("`v6_block_atomic`") < made.index("`v0_atomic`")
-    assert "stale" not in made
-    assert ladder_doc.filled(made, tmp_path, ladder_doc.COUNTERS) == made
+def told(suites):
+    return {
+        f"{name}: {row['cell']}": {key: entry["us"] for key, entry in row["entries"].items()}
+        for name, content in suites.items()
+        for row in content["rows"]
+    }
 
 
-def test_a_changed_ladder_page_is_noticed(tmp_path, capsys):
-    page = tmp_path / "ladder.md"
-    page.write_text(ladder_doc.PAGE.read_text().replace("| `v0_atomic` | 36,966 |", "| `v0_atomic` | 36,967 |"))
-    assert ladder_doc.main(["--check", "--page", str(page)]) == 1
-    assert "is not what the records say" in capsys.readouterr().err
-    assert ladder_doc.main(["--page", str(page)]) == 0
-    assert ladder_doc.main(["--check", "--page", str(page)]) == 0
+def test_the_early_files_are_read_as_suites():
+    assert told(early.suites_of({"conditions": {}, "rows": FOUNDATION}, "x")) == {
+        "flat: 2^8": {OURS: 1.0, "CUB": 2.0},
+        "flat: 100,000,000": {OURS: 4.0, "CUB": 2.0},
+        "types: bool, 256 MiB": {OURS: 2.0},
+        "host: bound launch, block": {OURS: 3.0, figures.BARE: 2.0},
+        "host: one-shot": {OURS: 70.0},
+        "cold: context": {OURS: 1000.0},
+        "cold: first result, empty cache": {OURS: 300_000.0},
+        "cold: first result, warm cache": {OURS: 11_000.0},
+        "cold: import": {OURS: 11_000.0},
+    }
+    assert told(early.suites_of({"conditions": {}, "rows": SHAPES}, "x")) == {
+        "flat: 2^28, 4 bytes off": {OURS: 2.0, "torch": 4.0},
+        "axes: sum 100,000 x 1,000, axis 0": {OURS: 2.0, "torch": 1.0},
+        "stats: max 2^14 x 2^14, axis 1": {OURS: 2.0, "torch": 1.0},
+        "segments: 1,000,000 of about 100": {OURS: 2.0},
+    }
 
 
-def test_a_ladder_table_of_an_unknown_rung_is_refused(tmp_path):
-    with pytest.raises(FileError, match="has no rung v9"):
-        ladder_doc.filled("<!-- counters v9 -->\n<!-- end -->\n", tmp_path, ladder_doc.COUNTERS)
-
-
-def ncu_table(**changes):
-    metrics = sorted({part for parts in counters.METRICS.values() for part in parts} | {counters.INSTRUCTIONS})
-    values = dict.fromkeys(metrics, "0")
-    values[counters.METRICS["global_loads"][0]] = "1,000"
-    values[counters.METRICS["global_loads"][1]] = "24"
-    values |= changes
-    names = ["ID", "Kernel Name", *metrics]
-    lines = ["==PROF== Connected", ",".join(f'"{name}"' for name in names), ",".join('""' for _ in names)]
-    for number in ("0", "1"):
-        cells = [number, "reduce1(const float *, float *)", *(values[name] for name in metrics)]
-        lines.append(",".join(f'"{cell}"' for cell in cells))
-    return "\n".join(lines)
-
-
-def test_the_profilers_table_is_added_up_over_launches_and_operations():
-    found = counters.profiled(ncu_table(), {"conflicts": ["reduce1"]})
-    assert found["conflicts"]["global_loads"] == 2048
-    assert found["conflicts"]["bank_conflicts"] == 0
-
-
-def test_a_profilers_table_that_lacks_something_is_refused():
-    with pytest.raises(FileError, match="has no kernel reduce2"):
-        counters.profiled(ncu_table(), {"x": ["reduce2"]})
-    with pytest.raises(FileError, match="has no l1tex"):
-        counters.profiled(ncu_table().replace("op_atom", "op_other"), {"x": ["reduce1"]})
-    with pytest.raises(FileError, match="no figure for"):
-        counters.profiled(ncu_table(**{counters.INSTRUCTIONS: "n/a"}), {"x": ["reduce1"]})
-    with pytest.raises(FileError, match="no table"):
-        counters.profiled("==ERROR==", {"x": ["reduce1"]})
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs", "said"),
-    [(100, 100, "agrees"), (102, 100, "agrees"), (103, 100, "+3.0 %"), (0, 0, "agrees"), (5, 0, "+5, profiler 0")],
-)
-def test_counts_agree_within_two_percent(ours, theirs, said):
-    assert counters.compared(ours, theirs) == said
+@pytest.mark.parametrize("file", [[], {"conditions": {}}, {"conditions": {}, "rows": [{"name": "sum 2^8"}]}])
+def test_an_early_file_of_another_format_is_refused(file):
+    with pytest.raises(FileError, match="old.json"):
+        early.suites_of(file, "old.json")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import figures, goals, peers, problems, timing, tune
+from benchmarks import figures, goals, peers, problems, session, timing, tune
 from benchmarks import harness as harness_module
 from benchmarks.figures import OURS
 from benchmarks.harness import Harness, Maker, Ready
@@ -189,19 +189,11 @@ def test_expected_results_are_found_once_for_all_contenders():
 class FakeSetting:
     """A setting in which every competitor is there and every cell takes the same times."""
 
-    quick = False
-
     def __init__(self):
         self.harness = self
 
     def peers(self, *names):
         return list(names)
-
-    def peer(self, name):
-        return None
-
-    def some(self, cells, quick):
-        return list(cells)
 
     def compare(self, cell, case, contenders, *, mode="rotated"):
         names = [*contenders, "CUB", "CUB gpu_to_gpu", "CUB ArgMax"]
@@ -209,15 +201,79 @@ class FakeSetting:
         return figures.row_of(cell, entries, size_bytes=case.moved_bytes, shape=list(case.shape))
 
 
+def rows_of(cells):
+    return [row for cell in cells for row in cell.measure(FakeSetting())]
+
+
 @pytest.mark.parametrize("suite", ["flat", "types", "axes", "stats"])
 def test_the_goals_of_a_suite_find_their_cells(suite):
-    rows = list(SUITES[suite](FakeSetting()))
+    cells = SUITES[suite]()
+    rows = rows_of(cells)
+    assert [row["cell"] for row in rows] == [cell.name for cell in cells]
     assert len({row["cell"] for row in rows}) == len(rows)
     outcomes = {goal.text: goal.judge(rows) for goal in goals.GOALS if goal.suite == suite}
     assert outcomes
     for text, outcome in outcomes.items():
         # Twice the peers' speed everywhere, in the same time for narrow types as for wide ones.
         assert outcome.met is (not text.startswith(("logsumexp", "16 and 8 bits"))), text
+
+
+@pytest.mark.parametrize("suite", ["flat", "types", "stats"])
+def test_the_cells_that_goals_name_are_marked_to_be_measured_first(suite):
+    rows = rows_of([cell for cell in SUITES[suite]() if cell.goal])
+    for goal in goals.GOALS:
+        if goal.suite == suite and goal.scope == "cells":
+            goal.judge(rows)  # which raises where a cell is not there
+
+
+@pytest.mark.parametrize(
+    ("suite", "named"),
+    [
+        ("small", {"2^8, device", "2^16, device", "2^20, device"}),
+        ("host", {"bound launch, block", "one-shot"}),
+        ("cold", {"fresh processes"}),
+    ],
+)
+def test_the_marked_cells_of_calls_and_processes(suite, named):
+    assert {cell.name for cell in SUITES[suite]() if cell.goal} == named
+
+
+class Named(FakeSetting):
+    """A setting that says which competitors a cell asked for."""
+
+    def compare(self, cell, case, contenders, *, mode="rotated"):
+        return cell, case.op, case.axis, tuple(contenders), mode
+
+
+@pytest.mark.parametrize("suite", ["flat", "types", "axes", "stats"])
+def test_a_quick_suite_is_a_choice_of_the_full_ones_cells(suite):
+    full, quick = (
+        {cell.name: cell.measure(Named()) for cell in SUITES[suite](quick=choice)} for choice in (False, True)
+    )
+    assert len(quick) < len(full)
+    assert quick.items() <= full.items()
+
+
+def test_the_quick_forms_of_the_others_too():
+    for suite in ("segments", "small", "host", "cold"):
+        full, quick = ({cell.name for cell in SUITES[suite](quick=choice)} for choice in (False, True))
+        assert quick <= full
+
+
+def test_every_cell_has_a_time_to_plan_with():
+    cells = {name: suite() for name, suite in SUITES.items()}
+    assert all(0 < cell.seconds < 60 for found in cells.values() for cell in found)
+    lines = session.plan_lines(cells)
+    assert [line.split()[0] for line in lines[1:-1]] == list(SUITES)
+    assert lines[-1].startswith("about ")
+
+
+def test_a_very_slow_contender_has_one_turn(log, monkeypatch):
+    monkeypatch.setattr(harness_module, "events_us", lambda enqueue, stream, launches: harness_module.SLOW_US + 1)
+    right = problems.pattern("float32").at(np.arange(1000)).sum()
+    makers = [maker(OURS, log, right, exact=True), maker("CUB", log, right)]
+    entries = Harness(SimpleNamespace(), rounds=3).measure(Case("sum", (1000,)), makers)
+    assert [len(entries[name]["samples_us"]) for name in (OURS, "CUB")] == [3, 1]
 
 
 def test_rotation_leaves_the_l2():
@@ -248,7 +304,7 @@ def test_the_sweep_of_rows_and_columns_covers_every_row():
         assert (way.tickets > 0) == (way.parts > 1)
 
 
-@pytest.mark.parametrize("module", ["run", "report", "ladder", "ladder_doc", "tune", "counters"])
+@pytest.mark.parametrize("module", ["run", "report", "ladder", "ladder_counters", "ladder_doc", "tune", "counters"])
 def test_every_command_has_help_without_a_gpu(module):
     run = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{module}", "--help"], capture_output=True, text=True, check=False

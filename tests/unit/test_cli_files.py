@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from lowlevel_reduce import Context, ReduceError, UnsupportedError, simulator
-from lowlevel_reduce.cli import pictures, report, sass
+from lowlevel_reduce.cli import ladder, pictures, report, sass
 from lowlevel_reduce.cli.rungs import Options, Result
 from lowlevel_reduce.cli.session import Session
 from lowlevel_reduce.ladder import KernelFacts
@@ -276,6 +277,7 @@ def test_the_page_without_a_disassembler_says_what_is_missing(page, monkeypatch)
     text = page(simulated=True)
     assert "nvidia-cuda-nvdisasm" not in text
     monkeypatch.setattr(pathfinder, "find_nvidia_binary_utility", lambda _: None, raising=False)
+    monkeypatch.setattr(sass.shutil, "which", lambda *_, **__: None)
     with pytest.raises(sass.NoToolError):
         disassemble(b"", "k")
     text = page(simulated=True, disassemble=disassemble)
@@ -297,6 +299,75 @@ def test_a_rung_that_is_not_as_expected_stands_out(page, monkeypatch):
     right = fake.counted
     monkeypatch.setattr(fake, "counted", lambda rung: right(rung, correct=rung.id == "race"))
     assert page(simulated=True).count('class="wrong"') == len(fake.RUNGS)
+
+
+def test_a_kernel_that_cannot_be_disassembled_costs_its_code_and_not_the_page(page):
+    def refuse(cubin, kernel):
+        if kernel == "fast_kernel":
+            raise ReduceError("nvdisasm cannot read the cubin of <fast_kernel>: unknown architecture")
+        return SASS
+
+    text = page(simulated=False, disassemble=refuse)
+    assert "Machine code of fast_kernel: not shown" in text
+    assert "the cubin of &lt;fast_kernel&gt;: unknown architecture" in text
+    assert "Machine code of slow_kernel: the loop that reads the input" in text
+
+
+def test_a_disassembler_of_the_toolkit_will_do_and_its_end_is_told(monkeypatch, tmp_path):
+    tool = tmp_path / "nvdisasm"
+    tool.write_text("#!/bin/sh\nprintf '.text.k:\\n        /*0000*/ EXIT ;\\n'\n")
+    tool.chmod(0o755)
+    # Older bindings come without it.
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
+    monkeypatch.delattr("cuda.pathfinder", raising=False)
+    monkeypatch.setattr(sass.shutil, "which", lambda name, path=None: str(tool))
+    assert sass.disassemble(b"", "k") == ["    EXIT ;"]
+    tool.write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(sass, "_SECONDS", 0.2)
+    with pytest.raises(ReduceError, match="did not disassemble k: .* timed out"):
+        sass.disassemble(b"", "k")
+    tool.write_text("")
+    with pytest.raises(ReduceError, match="did not disassemble k"):
+        sass.disassemble(b"", "k")
+
+
+REAL = {
+    # What a GPU may give besides times and right results: nothing timed, nothing summed, an empty input, one element.
+    "fast": {"microseconds": None, "gb_per_s": None, "percent_of_peak": None},
+    "atomic": {"value": float("nan"), "relative_error": float("nan"), "correct": False},
+    "shared": {"n": 0, "value": 0.0, "reference": 0.0, "relative_error": 0.0},
+    "shuffle": {"n": 1, "gb_per_s": 4e-3, "percent_of_peak": 1e-4},
+    "tree": {"dtype": "float16"},
+}
+
+
+def test_files_of_a_real_run_with_all_that_a_record_may_lack(page, context, monkeypatch, tmp_path):
+    usual = fake.timed
+    monkeypatch.setattr(fake, "timed", lambda rung: usual(rung, **REAL.get(rung.id, {})))
+    text = page(simulated=False)
+    parsed = Page(text)
+    shown = {rung.id: parsed.cells[8 * i : 8 * i + 8] for i, rung in enumerate(fake.RUNGS.values()) if i < 2}
+    assert shown["fast"] == ["fast", "–", "–", "–", "97.0", "–", "5.0e-04", "right"]
+    assert "nan" in parsed.cells
+    assert not [cell for cell in parsed.cells if "None" in cell]
+    bandwidth, roofline = (ET.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL))
+    for picture in (bandwidth, roofline):
+        texts = [element.text for element in picture.iter(f"{SVG}text")]
+        assert "slow" in texts
+        assert "fast" not in texts, "which was not timed"
+    session = Session(context, simulated=False, note=None)
+    for name in ("ladder.svg", "ladder.png"):
+        ladder.Files(tmp_path / name, None).write(results(fake.timed), OPTIONS, session)
+        assert (tmp_path / name).stat().st_size > 1000
+    ladder.Files(None, tmp_path / "ladder.html").write(results(fake.timed), OPTIONS, session)
+    assert fetched((tmp_path / "ladder.html").read_text(encoding="utf-8")) == []
+
+
+def test_a_run_of_which_nothing_was_timed_still_has_its_page(page, monkeypatch):
+    usual = fake.timed
+    nothing = {"microseconds": None, "gb_per_s": None, "percent_of_peak": None}
+    monkeypatch.setattr(fake, "timed", lambda rung: usual(rung, **nothing))
+    assert len(Page(page(simulated=False)).all("svg")) == 2
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome on PATH")

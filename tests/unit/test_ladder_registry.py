@@ -10,7 +10,7 @@ import pytest
 
 from lowlevel_reduce import ladder
 from lowlevel_reduce.compiler import source_root
-from lowlevel_reduce.ladder import RUNGS, Record, rung_before, source_diff
+from lowlevel_reduce.ladder import RUNGS, Record, rung_before, source_diff, timing
 from lowlevel_reduce.ladder.data import elements, judge
 from lowlevel_reduce.ladder.plans import (
     Atomic,
@@ -288,6 +288,19 @@ def test_inputs_are_rotated_past_the_cache():
     assert copies(64 << 20, Device) == 4
     assert copies(4096, Device) == 1
     assert copies(0, Device) == 1
+
+
+@pytest.mark.parametrize(("once", "runs"), [(0.0, 400), (1.0, 400), (100.0, 40), (1e6, 1)])
+def test_a_graph_holds_as_many_runs_as_its_time_asks_for(monkeypatch, once, runs):
+    asked = []
+
+    def replays_us(run, stream, number, repeat):
+        asked.append((number, repeat))
+        return once
+
+    monkeypatch.setattr(timing, "_replays_us", replays_us)
+    assert timing.device_us(lambda turn: None, None, 5) == once
+    assert asked == [(1, 1), (runs, 5)]
 
 
 def test_everything_public_is_there():

@@ -1,0 +1,204 @@
+"""Nsight Compute: the metrics of compute capability 9.0 that are read, its command line, its CSV, and its refusals."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.figures import FileError
+
+__all__ = ["INSTRUCTIONS", "METRICS", "command", "function_name", "profile", "profiled", "version"]
+
+_GLOBAL = "l1tex__t_{}_pipe_lsu_mem_global_op_{}.sum"
+
+
+def _of_global(what: str, *operations: str) -> tuple[str, ...]:
+    return tuple(_GLOBAL.format(what, operation) for operation in operations)
+
+
+def _of_shared(what: str) -> tuple[str, ...]:
+    return tuple(f"l1tex__data_{what}_mem_shared_op_{operation}.sum" for operation in ("ld", "st"))
+
+
+METRICS: Mapping[str, tuple[str, ...]] = {
+    "global_loads": _of_global("requests", "ld", "red", "atom"),
+    "global_load_sectors": _of_global("sectors", "ld", "red", "atom"),
+    "global_stores": _of_global("requests", "st", "red", "atom"),
+    "global_store_sectors": _of_global("sectors", "st", "red", "atom"),
+    "shared_wavefronts": _of_shared("pipe_lsu_wavefronts"),
+    "bank_conflicts": _of_shared("bank_conflicts_pipe_lsu"),
+    "atomics": _of_global("requests", "red", "atom"),
+}
+"""The metrics that together are one of the simulator's counters; atomics by requests, which is by thread where one
+lane of a warp makes them, as in all kernels that are compared."""
+
+INSTRUCTIONS = "smsp__inst_executed.sum"
+
+WANTED: tuple[str, ...] = tuple(dict.fromkeys([*(each for parts in METRICS.values() for each in parts), INSTRUCTIONS]))
+"""Every metric that is asked for, once."""
+
+# What a line of ncu's means, in a sentence. The order is that in which they are looked for.
+_REFUSALS: tuple[tuple[str, str], ...] = (
+    ("ERR_NVGPUCTRPERM", "this machine does not let the user read the GPU's performance counters (ERR_NVGPUCTRPERM)"),
+    ("Failed to find metric", "ncu does not know a metric for this GPU"),
+    ("Failed to initialize the profiler", "ncu cannot read performance counters through this machine's driver"),
+    ("No kernels were profiled", "ncu saw no kernel"),
+    ("==ERROR==", "ncu failed"),
+)
+
+_COUNT = re.compile(r"\d{1,3}(,\d{3})+(\.0*)?|\d+(\.0*)?")
+_SCALED = re.compile(r"[KMGT](?=[a-z])")
+
+
+class _Cell(NamedTuple):
+    """One figure of the table: of which launch's kernel, which metric, its unit, and its text."""
+
+    kernel: str
+    metric: str
+    unit: str
+    text: str
+
+
+def command(program: str = "ncu", log: str = "ncu.csv") -> list[str]:
+    """Return the command line that profiles the kernels of `benchmarks.counters`.
+
+    Figures come in base units and kernels by their bare names, a line a launch. Clocks are left as they are: counts do
+    not depend on them.
+    """
+    return [
+        program, "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base",
+        "--print-kernel-base", "function", "--metrics", ",".join(WANTED), "--log-file", log,
+        "python", "-m", "benchmarks.counters", "--device", "cuda",
+    ]  # fmt: skip
+
+
+def profile(python: str) -> str:
+    """Run `command` with this Python and return what ncu wrote.
+
+    Raises
+    ------
+    FileError
+        With one sentence, if there is no ncu or it could not count.
+    """
+    program = _program()
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "ncu.csv"
+        line = command(program, str(log))
+        line[line.index("python")] = python
+        # Numbers with a point, whatever the user's language.
+        run = subprocess.run(line, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+        text = log.read_text(encoding="utf-8") if log.is_file() else ""
+    _raise_refusal(f"{text}\n{run.stdout}\n{run.stderr}")
+    if run.returncode:
+        last = (run.stderr.strip() or run.stdout.strip() or "it said nothing").splitlines()[-1]
+        raise FileError(f"ncu ended with {run.returncode}: {last}")
+    return text
+
+
+def version() -> str:
+    """Return the last line of what ncu says of itself; raise as `profile` does."""
+    run = subprocess.run([_program(), "--version"], capture_output=True, text=True, check=False)
+    return (run.stdout.strip().splitlines() or ["not told"])[-1]
+
+
+def _program() -> str:
+    found = shutil.which("ncu") or shutil.which("ncu", path="/usr/local/cuda/bin")
+    if found is None:
+        raise FileError("there is no ncu on this machine: it comes with Nsight Compute")
+    return found
+
+
+def profiled(text: str, kernels: Mapping[str, Sequence[str]]) -> dict[str, dict[str, int]]:
+    """Return the profiler's figures by title and counter, added up over the launches of a title's kernels.
+
+    Parameters
+    ----------
+    text : str
+        What ``ncu --csv`` wrote: with ``--page raw`` a row a launch and a column a metric, the units in the first row;
+        else a row for each launch and metric. Lines that are not of the table, such as ncu's own, are passed over.
+    kernels : mapping
+        The names of the kernels of each title.
+
+    Raises
+    ------
+    FileError
+        In one sentence: the counters could not be read, it is no such table, or a kernel, a metric or a figure is not
+        in it.
+    """
+    cells = _cells(text)
+    if not cells:
+        _raise_refusal(text)
+        raise FileError("this is no table of ncu --csv with the metrics of --command")
+    found = {}
+    for title, names in kernels.items():
+        mine = [cell for cell in cells if function_name(cell.kernel) in names]
+        if not mine:
+            raise FileError(f"ncu's table has no kernel {', '.join(names)}")
+        totals = {metric: _total(mine, metric) for metric in WANTED}
+        found[title] = {name: sum(totals[part] for part in parts) for name, parts in METRICS.items()}
+        found[title]["instructions"] = totals[INSTRUCTIONS]
+    return found
+
+
+def function_name(shown: str) -> str:
+    """Return the bare name of a kernel that ncu may show as ``void space::name<float, (int)4>(const float *)``."""
+    words = re.split(r"[<(]", shown, maxsplit=1)[0].split("::")[-1].split()
+    return words[-1] if words else ""
+
+
+def _raise_refusal(text: str) -> None:
+    for sign, meaning in _REFUSALS:
+        line = next((line for line in text.splitlines() if sign in line), None)
+        if line is not None:
+            said = line.replace("==ERROR==", "").replace("==WARNING==", "").strip()
+            raise FileError(meaning if sign == "ERR_NVGPUCTRPERM" else f"{meaning}: {said}")
+
+
+def _cells(text: str) -> list[_Cell]:
+    lines = iter(text.splitlines())
+    header = next((fields for line in lines if "Kernel Name" in (fields := _fields(line))), None)
+    if header is None:
+        return []
+    rows = [dict(zip(header, fields, strict=True)) for line in lines if len(fields := _fields(line)) == len(header)]
+    rows = [row for row in rows if row["Kernel Name"] != "Kernel Name"]  # a second process has a second header
+    if "Metric Name" in header:
+        return [
+            _Cell(row["Kernel Name"], row["Metric Name"], row.get("Metric Unit", ""), row["Metric Value"])
+            for row in rows
+        ]
+    return list(_of_wide(rows, [name for name in WANTED if name in header]))
+
+
+def _of_wide(rows: Sequence[Mapping[str, str]], metrics: Sequence[str]) -> Iterator[_Cell]:
+    units: Mapping[str, str] = {}
+    for row in rows:
+        if not row["Kernel Name"]:
+            units = row
+            continue
+        yield from (_Cell(row["Kernel Name"], metric, units.get(metric, ""), row[metric]) for metric in metrics)
+
+
+def _fields(line: str) -> list[str]:
+    return next(csv.reader([line]), [])
+
+
+def _total(cells: Sequence[_Cell], metric: str) -> int:
+    mine = [cell for cell in cells if cell.metric == metric]
+    if not mine:
+        raise FileError(f"ncu's table has no {metric} of {cells[0].kernel}: see --command")
+    return sum(_count(cell) for cell in mine)
+
+
+def _count(cell: _Cell) -> int:
+    if _SCALED.match(cell.unit):
+        raise FileError(f"ncu rounded {cell.metric} to {cell.unit}: give it --print-units base")
+    if not _COUNT.fullmatch(cell.text.strip()):
+        raise FileError(f"ncu has no figure for {cell.metric} of {cell.kernel}: {cell.text!r}")
+    return int(cell.text.strip().replace(",", "").partition(".")[0])

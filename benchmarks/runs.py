@@ -1,0 +1,94 @@
+"""The measured suites in a directory of results: which file, under what conditions, and whether in full. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import early
+from benchmarks.figures import OURS, FileError, Row, checked_document
+
+__all__ = ["PATTERN", "Suite", "load"]
+
+PATTERN = "*-suites*.json"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite of one run.
+
+    Attributes
+    ----------
+    content : mapping
+        Its rows and the competitors that were missing.
+    file : str
+        The file that holds it.
+    conditions : mapping
+        What it was measured under.
+    partial : bool
+        Whether cells of the suite are not in it: of a quick run, of one that was cut short, or of an early one.
+    """
+
+    content: Mapping[str, Any]
+    file: str
+    conditions: Mapping[str, Any]
+    partial: bool = False
+
+    @property
+    def rows(self) -> list[Row]:
+        """Its rows."""
+        return list(self.content["rows"])
+
+    @property
+    def peers(self) -> list[str]:
+        """Whoever has an entry besides the library, in the order of the rows."""
+        return list(dict.fromkeys(key for row in self.rows for key in row["entries"] if key != OURS))
+
+    @property
+    def measured(self) -> str:
+        """When: as the run says it, else the date that the file's name begins with."""
+        return str(self.conditions.get("measured") or self.file[:10])
+
+
+def load(directory: Path) -> dict[str, list[Suite]]:
+    """Return what there is of every suite: its newest full run alone, or else every partial one, the newest first.
+
+    Raises
+    ------
+    FileError
+        If there is no file, or one is not what was written.
+    """
+    found: dict[str, list[Suite]] = {}
+    for name, suite in _all(directory):
+        found.setdefault(name, []).append(suite)
+    if not found:
+        raise FileError(f"{directory} holds no {PATTERN}: run benchmarks.run")
+    return {name: _current(suites) for name, suites in found.items()}
+
+
+def _current(suites: list[Suite]) -> list[Suite]:
+    newest_first = sorted(suites, key=lambda suite: (suite.measured, suite.file), reverse=True)
+    return next(([suite] for suite in newest_first if not suite.partial), newest_first)
+
+
+def _all(directory: Path) -> Iterator[tuple[str, Suite]]:
+    for file in sorted(directory.glob(PATTERN)):
+        document = checked_document(_read(file), file.name)
+        for name, content in document["suites"].items():
+            partial = bool(document.get("quick")) or not content.get("complete", True)
+            yield name, Suite(content, file.name, document["conditions"], partial)
+    for pattern in early.EARLY:
+        for file in sorted(directory.glob(pattern)):
+            document = _read(file)
+            for name, content in early.suites_of(document, file.name).items():
+                yield name, Suite(content, file.name, document["conditions"], partial=True)
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise FileError(f"{file.name} is no JSON: {error}") from error

@@ -1,0 +1,150 @@
+"""A measuring session: the cells of several suites in order of importance, within a time, each kept at once."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import OURS, Row, median_us
+from benchmarks.suites import Cell, Setting
+
+__all__ = ["START_SECONDS", "Session", "ordered", "plan_lines"]
+
+START_SECONDS = 20.0
+"""About, for the imports of competitors and what must be compiled before the first cell."""
+
+MOST_BROKEN = 3
+"""Cells in a row that raise before the session ends: then it is the device, and not the cells."""
+
+Cells = Mapping[str, Sequence[Cell]]
+
+
+def ordered(cells: Cells) -> list[tuple[str, Cell]]:
+    """Return the cells as a session takes them: those that goals name, suite by suite, and then the others."""
+    named = [(suite, cell) for suite, found in cells.items() for cell in found]
+    return [each for each in named if each[1].goal] + [each for each in named if not each[1].goal]
+
+
+def plan_lines(cells: Cells) -> list[str]:
+    """Return the plan as text: of each suite its cells, those of them that come first, and about how long they take."""
+    lines = [f"{'suite':10} {'cells':>6} {'first':>6} {'seconds':>8}"]
+    for suite, found in cells.items():
+        first = sum(cell.goal for cell in found)
+        lines.append(f"{suite:10} {len(found):6} {first:6} {sum(cell.seconds for cell in found):8.0f}")
+    total = START_SECONDS + sum(cell.seconds for found in cells.values() for cell in found)
+    goals = START_SECONDS + sum(cell.seconds for _, cell in ordered(cells) if cell.goal)
+    return [*lines, f"about {total:.0f} s in all, {goals:.0f} s for what comes first"]
+
+
+class Session:
+    """One run.
+
+    Parameters
+    ----------
+    cells : mapping
+        The cells of each suite, all that are to be measured.
+    document : dict
+        What the file holds besides the suites.
+    file : Path
+        Where the results go, whole at any time: after each cell they replace those before it.
+    setting : Setting
+        What cells are measured in.
+    budget_seconds : float, optional
+        No cell is begun that would not end within this time from the session's beginning, as far as is known.
+    show : callable
+        Prints a line.
+    clock : callable
+        Returns a time in seconds.
+    """
+
+    def __init__(
+        self,
+        cells: Cells,
+        document: dict[str, Any],
+        file: Path,
+        setting: Setting,
+        *,
+        budget_seconds: float | None = None,
+        show: Callable[[str], object] = print,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._cells = cells
+        self._document = document
+        self._file = file
+        self._setting = setting
+        self._budget = budget_seconds
+        self._show, self._clock = show, clock
+        self._begin = clock()
+        self._rows: dict[str, dict[str, Sequence[Row]]] = {suite: {} for suite in cells}
+        self._broken: dict[str, dict[str, str]] = {suite: {} for suite in cells}
+        self._seconds = dict.fromkeys(cells, 0.0)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a cell broke off, or a result of the library's own was wrong or missing."""
+        rows = [row for suite in self._cells for row in self.rows(suite)]
+        return any(self._broken.values()) or any(median_us(row, OURS) is None for row in rows)
+
+    def rows(self, suite: str) -> list[Row]:
+        """Return the rows of a suite that are there, in the order of its cells."""
+        found = self._rows[suite]
+        return [row for cell in self._cells[suite] for row in found.get(cell.name, ())]
+
+    def left_out(self, suite: str) -> list[str]:
+        """Return the names of a suite's cells that have no row."""
+        return [cell.name for cell in self._cells[suite] if cell.name not in self._rows[suite]]
+
+    def run(self, line_of: Callable[[Row], str]) -> None:
+        """Measure until all cells are there, the time is up, or the device is lost."""
+        order = ordered(self._cells) if self._budget is not None else [
+            (suite, cell) for suite, found in self._cells.items() for cell in found
+        ]  # fmt: skip
+        self._setting.prepare([cell for _, cell in order])
+        current, in_a_row = "", 0
+        for suite, cell in order:
+            if self._budget is not None and self._clock() - self._begin + cell.seconds > self._budget:
+                continue
+            if suite != current:
+                self._show(f"== {suite}")
+                current = suite
+            in_a_row = 0 if self._measure(suite, cell, line_of) else in_a_row + 1
+            self.write()
+            if in_a_row == MOST_BROKEN:
+                self._show(f"== {MOST_BROKEN} cells in a row broke off: no more is tried")
+                return
+
+    def _measure(self, suite: str, cell: Cell, line_of: Callable[[Row], str]) -> bool:
+        begin = self._clock()
+        try:
+            self._rows[suite][cell.name] = rows = cell.measure(self._setting)
+        except Exception as error:  # noqa: BLE001  what was measured before must not be lost
+            self._broken[suite][cell.name] = f"{type(error).__name__}: {error}"[:200]
+            self._show(f"{cell.name} broke off: {self._broken[suite][cell.name]}")
+            return False
+        finally:
+            self._seconds[suite] += self._clock() - begin
+        for row in rows:
+            self._show(line_of(row))
+        return True
+
+    def write(self) -> None:
+        """Write what is there of every suite that was begun."""
+        for suite in self._cells:
+            left_out = self.left_out(suite)
+            if len(left_out) == len(self._cells[suite]) and not self._broken[suite]:
+                continue
+            self._document["suites"][suite] = {
+                "seconds": round(self._seconds[suite], 1),
+                "complete": not left_out,
+                "left_out": left_out,
+                "broke_off": self._broken[suite],
+                "missing": dict(self._setting.missing),
+                "rows": self.rows(suite),
+            }
+        self._document["conditions"] |= self._setting.versions()
+        part = self._file.with_name(self._file.name + ".part")
+        part.write_text(json.dumps(self._document, indent=1) + "\n", encoding="utf-8")
+        part.replace(self._file)

@@ -1,0 +1,135 @@
+"""A measuring session with made-up cells and a clock that only they move: order, budget, files, failures."""
+
+import json
+
+import pytest
+
+from benchmarks import figures, run
+from benchmarks.figures import OURS, row_of
+from benchmarks.session import MOST_BROKEN, Session, ordered
+from benchmarks.suites import SUITES, Cell
+
+
+class World:
+    """The clock, the setting, and what was measured in which order."""
+
+    def __init__(self, file):
+        self.now, self.file = 0.0, file
+        self.measured, self.prepared, self.shown, self.files = [], [], [], []
+        self.missing = {"Numba": "numba is not installed"}
+
+    def prepare(self, cells):
+        self.prepared = [cell.name for cell in cells]
+
+    def versions(self):
+        return {"cub": "3.0.1"}
+
+    def cell(self, name, *, goal=False, seconds=10.0, takes=None, fails=None, us=1.0):
+        def measure(setting):
+            assert setting is self
+            self.now += seconds if takes is None else takes
+            self.measured.append(name)
+            if self.file.exists():
+                self.files.append(json.loads(self.file.read_text()))
+            if fails:
+                raise RuntimeError(fails)
+            entry = {"error": "ReduceError: wrong"} if us is None else figures.figure([us])
+            return [row_of(name, {OURS: entry}, shape=[])]
+
+        return Cell(name, measure, seconds, goal)
+
+    def run(self, cells, budget=None):
+        document = {"format": 1, "conditions": {"device": "D"}, "quick": False, "suites": {}}
+        made = Session(cells, document, self.file, self, budget_seconds=budget, show=self.shown.append,
+                       clock=lambda: self.now)  # fmt: skip
+        made.run(lambda row: f"row {row['cell']}")
+        return made
+
+    @property
+    def suites(self):
+        return figures.checked_document(json.loads(self.file.read_text()), "x.json")["suites"]
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path / "x.json")
+
+
+def two_suites(world, **changes):
+    return {
+        "flat": [world.cell("a"), world.cell("b", goal=True, **changes)],
+        "host": [world.cell("c", goal=True), world.cell("d")],
+    }
+
+
+def test_without_a_budget_suite_follows_suite(world):
+    made = world.run(two_suites(world))
+    assert world.measured == world.prepared == ["a", "b", "c", "d"]
+    assert world.shown == ["== flat", "row a", "row b", "== host", "row c", "row d"]
+    assert [(name, suite["complete"], suite["seconds"]) for name, suite in world.suites.items()] == [
+        ("flat", True, 20.0), ("host", True, 20.0),
+    ]  # fmt: skip
+    assert not made.failed
+
+
+def test_with_a_budget_what_goals_name_comes_first_and_nothing_is_begun_that_would_not_end(world):
+    cells = two_suites(world)
+    assert [cell.name for _, cell in ordered(cells)] == ["b", "c", "a", "d"]
+    made = world.run(cells, budget=35.0)
+    assert world.measured == ["b", "c", "a"]
+    assert world.now <= 35.0
+    assert made.left_out("host") == ["d"]
+    suites = world.suites
+    assert [row["cell"] for row in suites["flat"]["rows"]] == ["a", "b"]
+    assert (suites["flat"]["complete"], suites["host"]["complete"]) == (True, False)
+    assert suites["host"]["left_out"] == ["d"]
+
+
+def test_a_short_cell_is_measured_where_a_long_one_no_longer_is(world):
+    world.run({"flat": [world.cell("long", seconds=50.0), world.cell("short", seconds=1.0)]}, budget=20.0)
+    assert world.measured == ["short"]
+
+
+def test_a_cell_that_takes_longer_than_thought_costs_those_after_it(world):
+    world.run({"flat": [world.cell("slow", takes=90.0), world.cell("next")]}, budget=60.0)
+    assert world.measured == ["slow"]
+
+
+def test_the_file_is_whole_after_every_cell(world):
+    world.run(two_suites(world))
+    told = [{suite: len(content["rows"]) for suite, content in file["suites"].items()} for file in world.files]
+    assert told == [{"flat": 1}, {"flat": 2}, {"flat": 2, "host": 1}]
+    assert [file["suites"]["flat"]["complete"] for file in world.files] == [False, True, True]
+    assert not list(world.file.parent.glob("*.part"))
+    document = json.loads(world.file.read_text())
+    assert document["conditions"] == {"device": "D", "cub": "3.0.1"}
+    assert document["suites"]["flat"]["missing"] == world.missing
+
+
+def test_a_cell_that_breaks_off_loses_no_other(world):
+    made = world.run(two_suites(world, fails="no kernel image"))
+    assert world.measured == ["a", "b", "c", "d"]
+    assert "b broke off: RuntimeError: no kernel image" in world.shown
+    assert world.suites["flat"]["broke_off"] == {"b": "RuntimeError: no kernel image"}
+    assert world.suites["flat"]["complete"] is False
+    assert made.failed
+
+
+def test_a_lost_device_ends_the_session(world):
+    world.run({"flat": [world.cell(str(i), fails="context is destroyed") for i in range(MOST_BROKEN + 2)]})
+    assert len(world.measured) == MOST_BROKEN
+    assert world.suites["flat"]["rows"] == []
+
+
+def test_a_wrong_result_of_ours_is_a_failure(world):
+    assert world.run({"flat": [world.cell("a", us=None)]}).failed
+
+
+def test_the_list_needs_neither_gpu_nor_file(capsys):
+    assert run.main(["--list", "--suite", "flat", "--suite", "cold"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["suite", "flat", "cold", "about"]
+    assert lines[1].split()[1] == str(len(SUITES["flat"]()))
+    with pytest.raises(SystemExit):
+        run.main(["--suite", "flat"])
+    assert "--json FILE is needed" in capsys.readouterr().err

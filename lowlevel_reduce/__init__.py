@@ -80,7 +80,7 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(f"lowlevel_reduce.{name}")
 
 
-binding.register("simulator", lambda: _module("simulator")._by_environment())
+binding.register("simulator", lambda: _module("simulator").by_environment())
 
 if not TYPE_CHECKING:  # to a type checker any name would be an attribute
 

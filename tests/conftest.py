@@ -1,6 +1,9 @@
-"""For all tests: hypothesis without a deadline, since no test here asserts a time; and the switch of tests/gpu."""
+"""For all tests: hypothesis without a deadline, since no test asserts a time; the switch of tests/gpu; one cache."""
 
+import pytest
 from hypothesis import settings
+
+from lowlevel_reduce import NoCompilerError, compiler
 
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
@@ -12,3 +15,15 @@ def pytest_addoption(parser):
         action="store_true",
         help="where there is a GPU, run tests/gpu on the simulated one too; where there is none, that is done anyway",
     )
+
+
+@pytest.fixture(scope="session")
+def cache_of_the_simulated(tmp_path_factory):
+    """What tests on simulated GPUs compile is compiled once a session; without NVRTC they are skipped and say so."""
+    try:
+        compiler.version()
+    except NoCompilerError as error:
+        pytest.skip(str(error))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOWLEVEL_REDUCE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield

@@ -1,6 +1,6 @@
 """A driver without a GPU: NVRTC's PTX run by NumPy, behind the driver's own functions; it must be asked for.
 
-Importing this offers it to the driver layer under the name "simulator", for ``LOWLEVEL_REDUCE_DRIVER=simulator``; the
+It is offered to the driver layer under the name "simulator", for ``LOWLEVEL_REDUCE_DRIVER=simulator``; the
 device is that of ``LOWLEVEL_REDUCE_SIMULATED_DEVICE``, else an H200. `use` selects a fresh one for a block.
 """
 
@@ -95,13 +95,11 @@ def counters_table() -> str:
     return report.counters_table(counters())
 
 
-def _by_environment() -> SimulatedDriver:
+def by_environment() -> SimulatedDriver:
+    """Return a fresh driver of the device that the environment names, an H200 without it."""
     driver = _drivers[_NAME] = SimulatedDriver(by_name(os.environ.get(DEVICE_VARIABLE) or "H200"))
     return driver
 
 
 def _ended() -> SimulatedDriver:
     raise ValueError("this simulated driver was for a block that has ended")
-
-
-binding.register(_NAME, _by_environment)

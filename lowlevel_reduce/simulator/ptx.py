@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from lowlevel_reduce.simulator.ptx_body import KernelParser, Source
-from lowlevel_reduce.simulator.ptx_code import (
-    TYPE_BYTES,
-    Call,
-    Guard,
-    Instruction,
-    KernelCode,
-    Module,
-    ModuleVariable,
-    Parameter,
-    UnknownInstruction,
-    Variable,
-)
+from lowlevel_reduce.simulator.ptx_code import Module, ModuleVariable
 from lowlevel_reduce.simulator.ptx_variables import module_variable
 
-__all__ = [
-    "TYPE_BYTES",
-    "Call",
-    "Guard",
-    "Instruction",
-    "KernelCode",
-    "Module",
-    "ModuleVariable",
-    "Parameter",
-    "UnknownInstruction",
-    "Variable",
-    "parse",
-]
+__all__ = ["parse"]
+
+MODULES_KEPT = 128
+"""Texts that are not parsed again: programs load the same kernels into one context after another."""
 
 _CODE = re.compile(
     r"\.entry\s+(?P<entry>[\w$]+)\s*(?:\((?P<parameters>[^)]*)\))?(?P<directives>[^{;]*)\{"
@@ -42,8 +23,9 @@ _CODE = re.compile(
 _VARIABLE = re.compile(r"(?:\.(?:extern|visible|weak|common)\s+)*\.(global|const|shared)\s.*", re.DOTALL)
 
 
+@lru_cache(MODULES_KEPT)
 def parse(text: str) -> Module:
-    """Parse a PTX module.
+    """Parse a PTX module; the same text gives the same object, which nobody changes.
 
     Raises
     ------
@@ -78,9 +60,7 @@ def _variables(text: str, outside: list[tuple[int, int]]) -> tuple[list[str], di
     shared, found = [], {}
     for start, end in outside:
         for part in re.finditer(r"[^;]+", text[start:end]):
-            statement = re.search(
-                r"(?:\.(?:extern|visible|weak|common)\s+)*\.(global|const|shared)\s.*", part[0], re.DOTALL
-            )
+            statement = _VARIABLE.search(part[0])
             if statement is None:
                 continue
             plain = " ".join(statement[0].split())

@@ -200,8 +200,9 @@ class _Body:
         self._code: list[tuple[Instruction, list[str]]] = []
 
     def name_here(self, name: str, unique: str) -> None:
-        """Let a name mean something in the innermost braces."""
-        self._scopes[-1].names[name] = unique
+        """Let a name mean something in the innermost braces; in a kernel's outermost ones each name means itself."""
+        if self._scopes[-1].suffix:
+            self._scopes[-1].names[name] = unique
 
     def read(self) -> None:
         """Read the whole body."""
@@ -277,8 +278,8 @@ class _Body:
             body = statement[match.end() :]
         head, _, rest = body.partition(" ")
         opcode, *modifiers = head.split(".")
-        bare = Instruction(opcode, tuple(modifiers), (), guard, None, line, statement)
         if opcode == "call":
+            bare = Instruction(opcode, tuple(modifiers), (), guard, None, line, statement)
             self._code.append((replace(bare, call=self._call(bare, rest), target=self._callee(rest)), []))
             return
         labels: list[str] = []
@@ -291,7 +292,7 @@ class _Body:
             found = tuple(renamed(operand, self._name) for operand in operands(rest))
         except ValueError as error:
             raise UnknownInstruction(statement, line, str(error)) from error
-        self._code.append((replace(bare, operands=found), labels))
+        self._code.append((Instruction(opcode, tuple(modifiers), found, guard, None, line, statement), labels))
 
     def _callee(self, rest: str) -> int | None:
         match = _CALL.match(rest.strip())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Union
 
 __all__ = ["Address", "Immediate", "Name", "Operand", "Pair", "Vector", "operands", "parts_of", "renamed"]
@@ -51,6 +52,9 @@ class Pair:
 
 Operand = Union[Name, Immediate, Address, Vector, Pair]  # noqa: UP007 - evaluated at run time, on Python 3.10 too
 
+OPERANDS_KEPT = 4096
+"""Operands that are not parsed again: a kernel names each of its registers several times."""
+
 _NAME = r"[$%\w][$%\w.#]*"
 _INTEGER = re.compile(r"-?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 _REAL = re.compile(r"0([fFdD])([0-9a-fA-F]{8}|[0-9a-fA-F]{16})$")
@@ -72,17 +76,18 @@ def operands(text: str) -> list[Operand]:
 def renamed(operand: Operand, name: Callable[[str], str]) -> Operand:
     """Return the operand with each name replaced."""
     if isinstance(operand, Name):
-        return replace(operand, name=name(operand.name))
+        return _renamed(operand, name)
     if isinstance(operand, Address):
-        return replace(operand, base=name(operand.base))
+        return Address(name(operand.base), operand.offset)
     if isinstance(operand, Vector):
-        return Vector(tuple(replace(e, name=name(e.name)) if isinstance(e, Name) else e for e in operand.elements))
+        return Vector(tuple(_renamed(e, name) if isinstance(e, Name) else e for e in operand.elements))
     if isinstance(operand, Pair):
-        return Pair(
-            replace(operand.first, name=name(operand.first.name)),
-            replace(operand.second, name=name(operand.second.name)),
-        )
+        return Pair(_renamed(operand.first, name), _renamed(operand.second, name))
     return operand
+
+
+def _renamed(operand: Name, name: Callable[[str], str]) -> Name:
+    return Name(name(operand.name), operand.negated)
 
 
 def parts_of(operand: Operand) -> tuple[Operand, ...]:
@@ -90,6 +95,7 @@ def parts_of(operand: Operand) -> tuple[Operand, ...]:
     return operand.elements if isinstance(operand, Vector) else (operand,)
 
 
+@lru_cache(OPERANDS_KEPT)
 def _operand(text: str) -> Operand:
     if text.startswith("["):
         return _address(text)

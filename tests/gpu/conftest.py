@@ -6,7 +6,7 @@ the simulated half runs, with fewer and smaller problems: what a test asks of th
 
 import pytest
 
-from lowlevel_reduce import Context, Device, NoCompilerError, Stream, compiler, simulator
+from lowlevel_reduce import Context, Device, Stream, simulator
 from lowlevel_reduce.driver import binding, why_unavailable
 
 with binding.use("cuda"):
@@ -62,18 +62,6 @@ def kept():
     with binding.use("cuda"):
         primary = Context.primary()
     with primary:
-        yield
-
-
-@pytest.fixture(scope="session")
-def cache_of_the_simulated(tmp_path_factory):
-    """PTX compiled for these tests lies in a cache of their own; without NVRTC they are skipped and say so."""
-    try:
-        compiler.version()
-    except NoCompilerError as error:
-        pytest.skip(str(error))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOWLEVEL_REDUCE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
 
 

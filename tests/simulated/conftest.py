@@ -3,24 +3,11 @@
 import pytest
 
 from lowlevel_reduce import Context, Device, Stream, simulator
-from lowlevel_reduce.compiler import version
-from lowlevel_reduce.errors import NoCompilerError
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _needs_nvrtc():
-    try:
-        version()
-    except NoCompilerError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_cache_for_all(tmp_path_factory):
-    patch = pytest.MonkeyPatch()
-    patch.setenv("LOWLEVEL_REDUCE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-    yield
-    patch.undo()
+def _compiled(cache_of_the_simulated):
+    """Every test here runs compiled kernels."""
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from cuda.bindings import driver as cu
 from ptx_kernel import execute, fault, own_places, text
 
 from lowlevel_reduce.simulator import SimulatedDriver, machine, ptx
+from lowlevel_reduce.simulator.ptx_code import UnknownInstruction
 
 SQUARE = """
 .func (.param .b32 result) square(.param .b32 x)
@@ -95,7 +96,7 @@ def test_registers_of_a_function_are_its_own():
     ],
 )
 def test_calls_that_are_not_simulated(module, call, why):
-    with pytest.raises(ptx.UnknownInstruction, match=why) as caught:
+    with pytest.raises(UnknownInstruction, match=why) as caught:
         execute(f".param .b32 a; .param .b32 b; st.param.b32 [a], %r0;\n{call}", np.zeros(1), module=module)
     assert "call" in str(caught.value)
     assert caught.value.line > 0
@@ -198,7 +199,7 @@ def test_variables_of_a_library_through_the_driver():
 
 @pytest.mark.parametrize("statement", [".extern .global .u32 x;", ".global .u32 x = {1, 2};", ".global .u32 x = y(3);"])
 def test_variables_that_are_not_known(statement):
-    with pytest.raises(ptx.UnknownInstruction, match="PTX line 4"):
+    with pytest.raises(UnknownInstruction, match="PTX line 4"):
         ptx.parse(text("", module=statement))
 
 

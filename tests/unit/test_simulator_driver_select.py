@@ -62,12 +62,12 @@ def test_a_driver_goes_with_its_block():
 
 def test_the_environment_names_the_device(monkeypatch):
     monkeypatch.setenv(simulator.DEVICE_VARIABLE, "rtx-4090")
-    binding.register("simulator", simulator._by_environment)
+    binding.register("simulator", simulator.by_environment)
     with binding.use("simulator"):
         assert Device(0).architecture == "sm_89"
         assert simulator.selected().device.key == "RTX 4090"
-    binding.register("simulator", simulator._by_environment)
+    binding.register("simulator", simulator.by_environment)
     monkeypatch.delenv(simulator.DEVICE_VARIABLE)
     with binding.use("simulator"):
         assert Device(0).architecture == "sm_90"
-    binding.register("simulator", simulator._by_environment)
+    binding.register("simulator", simulator.by_environment)

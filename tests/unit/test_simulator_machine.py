@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from lowlevel_reduce.simulator import machine, ptx
+from lowlevel_reduce.simulator.ptx_code import UnknownInstruction
 
 HEAD = ".version 8.8\n.target sm_90\n.address_size 64\n"
 REGISTERS = (
@@ -230,9 +231,9 @@ class TestControlFlow:
             assert output.tolist() == list(range(12000))
 
     def test_unknown_instructions(self):
-        with pytest.raises(ptx.UnknownInstruction, match=r"PTX line \d+: .*'wgmma.fence.sync.aligned'"):
+        with pytest.raises(UnknownInstruction, match=r"PTX line \d+: .*'wgmma.fence.sync.aligned'"):
             run("wgmma.fence.sync.aligned; ret;")
-        with pytest.raises(ptx.UnknownInstruction, match="add.weird.s32"):
+        with pytest.raises(UnknownInstruction, match="add.weird.s32"):
             run("add.weird.s32 %r1, %r2, %r3; ret;")
 
     def test_impossible_launches(self):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from ptx_kernel import elementwise, execute, own_places
 
-from lowlevel_reduce.simulator import ptx
+from lowlevel_reduce.simulator.ptx_code import UnknownInstruction
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 E4M3, E5M2 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)
@@ -264,6 +264,6 @@ class TestIntegers:
          "cp.async.bulk.tensor.2d.shared.global [%rd0], [%rd0], [%rd1]"],
     )  # fmt: skip
     def test_forms_that_do_not_exist_are_named(self, form):
-        with pytest.raises(ptx.UnknownInstruction, match=r"PTX line \d+") as caught:
+        with pytest.raises(UnknownInstruction, match=r"PTX line \d+") as caught:
             execute(form + ";", np.zeros(64))
         assert caught.value.text == form

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lowlevel_reduce.simulator import machine, ptx
 from lowlevel_reduce.simulator.machine import floats
+from lowlevel_reduce.simulator.ptx_code import UnknownInstruction
 from lowlevel_reduce.simulator.ptx_operands import Address, Immediate, Name, Pair, Vector
 
 KERNEL = """
@@ -68,10 +69,10 @@ def test_a_module_is_parsed():
 
 
 def test_what_the_parser_does_not_know_is_named():
-    with pytest.raises(ptx.UnknownInstruction, match=r"line 3: .*add\.s32 %r1, \?") as caught:
+    with pytest.raises(UnknownInstruction, match=r"line 3: .*add\.s32 %r1, \?") as caught:
         ptx.parse(".entry k()\n{ .reg .b32 %r<2>;\nadd.s32 %r1, ?;\n}")
     assert caught.value.line == 3
-    with pytest.raises(ptx.UnknownInstruction, match="label"):
+    with pytest.raises(UnknownInstruction, match="label"):
         ptx.parse(".entry k()\n{ bra NOWHERE; }")
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 from lowlevel_reduce.simulator.devices import SimulatedDevice
@@ -78,7 +79,7 @@ def estimated_registers(code: KernelCode) -> int:
     least 16, in steps of 8, and no more than the launch bounds leave, as ptxas sees to it. The true number is known
     only of a compiled kernel.
     """
-    words = sum(_words(kind) for kind in code.registers.values())
+    words = sum(_words(kind) * count for kind, count in Counter(code.registers.values()).items())
     threads = _warps(code.max_threads) * _WARP * max(1, code.min_blocks)
     bound = min(_MOST_REGISTERS, max(_LEAST_REGISTERS, _REGISTERS // threads // 8 * 8))
     return min(bound, max(_LEAST_REGISTERS, _up(words // _VIRTUAL_PER_REAL, 8)))

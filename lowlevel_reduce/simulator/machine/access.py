@@ -18,7 +18,7 @@ from lowlevel_reduce.simulator.machine.flight import (
 from lowlevel_reduce.simulator.machine.races import Site
 from lowlevel_reduce.simulator.machine.special import WARP
 from lowlevel_reduce.simulator.machine.storage import Array, word_bytes
-from lowlevel_reduce.simulator.ptx import TYPE_BYTES, Instruction
+from lowlevel_reduce.simulator.ptx_code import TYPE_BYTES, Instruction
 from lowlevel_reduce.simulator.ptx_operands import Address, Immediate, Name
 
 __all__ = [
@@ -62,7 +62,10 @@ def address_source(instruction: Instruction, flight: Flight, address: Address) -
 
 
 class Space(ABC):
-    """One state space: `load` and `store` rows of words for the threads of a group, and say who did wrong."""
+    """One state space: `load` and `store` rows of words for the threads of a group, and say who did wrong.
+
+    Accesses of different `turns`, one number an access, are counted as requests that follow each other.
+    """
 
     def __init__(self, flight: Flight) -> None:
         self.flight = flight
@@ -77,22 +80,32 @@ class Space(ABC):
         """Attribute the accesses to an instruction."""
         self.site = site
 
+    @property
+    def hands_on(self) -> bool:
+        """Whether what a thread writes tells the next one at the same place what else was done before."""
+        return self.site is not None and self.site.hands_on
+
     @abstractmethod
-    def load(self, threads: Array, addresses: Array, size: int) -> Array:
+    def load(self, threads: Array, addresses: Array, size: int, turns: Array | int = 0) -> Array:
         """Return `size` bytes at each address as rows of words."""
 
     @abstractmethod
-    def store(self, threads: Array, addresses: Array, size: int, words: Array) -> None:
-        """Write rows of words."""
+    def store(self, threads: Array, addresses: Array, size: int, words: Array, turns: Array | int = 0) -> None:
+        """Write rows of words, a later row over an earlier one."""
+
+    def places(self, threads: Array, addresses: Array) -> Array:
+        """Return numbers that are equal for accesses to the same memory."""
+        del threads
+        return addresses
 
 
 class GlobalSpace(Space):
     """Global memory."""
 
-    def load(self, threads: Array, addresses: Array, size: int) -> Array:
+    def load(self, threads: Array, addresses: Array, size: int, turns: Array | int = 0) -> Array:
         """Load, counting requests, sectors and bytes."""
         counters = self.flight.counters
-        requests, sectors = _sectors(threads, addresses, size)
+        requests, sectors = _sectors(threads + turns * self.flight.count, addresses)
         counters.global_loads += requests
         counters.global_load_sectors += sectors
         counters.bytes_read += threads.size * size
@@ -101,10 +114,10 @@ class GlobalSpace(Space):
             self.site.loaded_global(threads, addresses, size)
         return words
 
-    def store(self, threads: Array, addresses: Array, size: int, words: Array) -> None:
+    def store(self, threads: Array, addresses: Array, size: int, words: Array, turns: Array | int = 0) -> None:
         """Store, counting requests, sectors and bytes."""
         counters = self.flight.counters
-        requests, sectors = _sectors(threads, addresses, size)
+        requests, sectors = _sectors(threads + turns * self.flight.count, addresses)
         counters.global_stores += requests
         counters.global_store_sectors += sectors
         counters.bytes_written += threads.size * size
@@ -116,9 +129,9 @@ class GlobalSpace(Space):
 class SharedSpace(Space):
     """Shared memory of the thread's own block and of the blocks of its cluster."""
 
-    def load(self, threads: Array, addresses: Array, size: int) -> Array:
+    def load(self, threads: Array, addresses: Array, size: int, turns: Array | int = 0) -> Array:
         """Load, counting wavefronts; what was never written may not be read."""
-        offsets = self._offsets(threads, addresses, size)
+        offsets = self._offsets(threads, addresses, size, turns)
         unwritten = self.flight.shared.unwritten(offsets, size)
         if unwritten is not None:
             place = int(np.flatnonzero(unwritten)[0])
@@ -128,40 +141,52 @@ class SharedSpace(Space):
             self.site.loaded_shared(threads, offsets, size)
         return self.flight.shared.load(offsets, size)
 
-    def store(self, threads: Array, addresses: Array, size: int, words: Array) -> None:
+    def store(self, threads: Array, addresses: Array, size: int, words: Array, turns: Array | int = 0) -> None:
         """Store, counting wavefronts."""
-        offsets = self._offsets(threads, addresses, size)
+        offsets = self._offsets(threads, addresses, size, turns)
         self.flight.changes += int(self.flight.shared.store(offsets, size, words))
         if self.site is not None:
             self.site.stored_shared(threads, offsets, size)
 
-    def _offsets(self, threads: Array, addresses: Array, size: int) -> Array:
+    def places(self, threads: Array, addresses: Array) -> Array:
+        """Return where in the shared memory of all slots the accesses go, unchecked."""
+        slots, _, local = self._split(threads, addresses)
+        found: Array = slots * self.flight.shared_stride + local
+        return found
+
+    def _split(self, threads: Array, addresses: Array) -> tuple[Array, Array, Array]:
+        """Return each access's slot, the rank in its address, and the place in that slot."""
+        slots = threads // self.flight.geometry.stride
+        ranks = (addresses >> np.uint64(RANK_SHIFT)).astype(np.int64)
+        local = (addresses & np.uint64((1 << RANK_SHIFT) - 1)).astype(np.int64)
+        if ranks.any():
+            size = self.flight.geometry.cluster_blocks
+            slots = np.where(ranks > 0, slots // size * size + ranks - 1, slots)
+        return slots, ranks, local
+
+    def _offsets(self, threads: Array, addresses: Array, size: int, turns: Array | int) -> Array:
         """Return where in the shared memory of all slots the accesses go."""
         flight = self.flight
         check_alignment(threads, addresses, size)
-        slots = threads // flight.geometry.stride
-        ranks = (addresses >> np.uint64(RANK_SHIFT)).astype(np.int64)
-        local = (addresses & np.uint64((1 << RANK_SHIFT) - 1)).astype(np.int64)
+        slots, ranks, local = self._split(threads, addresses)
         check(threads, local + size > flight.shared_bytes, lambda i: (
             f"{size} bytes at {int(local[i]):#x} lie outside the {flight.shared_bytes} bytes of shared memory"
         ))  # fmt: skip
         if ranks.any():
-            slots = self._remote(threads, slots, ranks)
-        self._count(threads, local, size)
+            self._check_remote(threads, slots, ranks)
+        self._count(threads + turns * flight.count, local, size)
         found: Array = slots * flight.shared_stride + local
         return found
 
-    def _remote(self, threads: Array, slots: Array, ranks: Array) -> Array:
+    def _check_remote(self, threads: Array, slots: Array, ranks: Array) -> None:
         geometry = self.flight.geometry
         size = geometry.cluster_blocks
         beyond: Array = ranks > size
         check(threads, beyond, lambda i: f"there is no block {int(ranks[i]) - 1} in a cluster of {size}")
-        targets = np.where(ranks > 0, slots // size * size + ranks - 1, slots)
         running: Array = np.any(self.flight.live.reshape(geometry.slots, -1), axis=1)
-        check(threads, ~running[targets], lambda i: (
+        check(threads, ~running[slots], lambda i: (
             f"the shared memory of block {int(ranks[i]) - 1} of the cluster is used, and that block has exited"
         ))  # fmt: skip
-        return targets
 
     def _count(self, threads: Array, local: Array, size: int) -> None:
         counters = self.flight.counters
@@ -182,8 +207,9 @@ class LocalSpace(Space):
         super().__init__(flight)
         self._padding = padding
 
-    def load(self, threads: Array, addresses: Array, size: int) -> Array:
+    def load(self, threads: Array, addresses: Array, size: int, turns: Array | int = 0) -> Array:
         """Load what was written."""
+        del turns
         offsets = self._offsets(threads, addresses, size)
         unwritten = None if self._padding else self.flight.local.unwritten(offsets, size)
         if unwritten is not None:
@@ -192,9 +218,15 @@ class LocalSpace(Space):
             ))  # fmt: skip
         return self.flight.local.load(offsets, size)
 
-    def store(self, threads: Array, addresses: Array, size: int, words: Array) -> None:
+    def store(self, threads: Array, addresses: Array, size: int, words: Array, turns: Array | int = 0) -> None:
         """Store; nobody else can wait for that."""
+        del turns
         self.flight.local.store(self._offsets(threads, addresses, size), size, words)
+
+    def places(self, threads: Array, addresses: Array) -> Array:
+        """Return where in the local memory of all threads the accesses go, unchecked."""
+        found: Array = threads * self.flight.local_stride + addresses.astype(np.int64)
+        return found
 
     def _offsets(self, threads: Array, addresses: Array, size: int) -> Array:
         check_alignment(threads, addresses, size)
@@ -203,31 +235,34 @@ class LocalSpace(Space):
         check(threads, ends > np.uint64(limit), lambda i: (
             f"{size} bytes at {int(addresses[i]):#x} lie outside the {limit} bytes of local memory"
         ))  # fmt: skip
-        return threads * self.flight.local_stride + addresses.astype(np.int64)
+        return self.places(threads, addresses)
 
 
 class ConstantSpace(Space):
     """Variables of the module that no thread writes; they lie in global memory and are counted as nothing."""
 
-    def load(self, threads: Array, addresses: Array, size: int) -> Array:
+    def load(self, threads: Array, addresses: Array, size: int, turns: Array | int = 0) -> Array:
         """Load."""
+        del turns
         return _placed(threads, lambda: self.flight.memory.load(addresses, size))
 
-    def store(self, threads: Array, addresses: Array, size: int, words: Array) -> None:
+    def store(self, threads: Array, addresses: Array, size: int, words: Array, turns: Array | int = 0) -> None:
         """Refuse."""
-        del addresses, size, words
+        del addresses, size, words, turns
         raise ThreadFault(int(threads[0]), "constant memory is written")
 
 
 class CallSpace(Space):
     """Each thread's parameters of calls. Padding that a caller leaves out is passed on unread, so it is no fault."""
 
-    def load(self, threads: Array, addresses: Array, size: int) -> Array:
+    def load(self, threads: Array, addresses: Array, size: int, turns: Array | int = 0) -> Array:
         """Load."""
+        del turns
         return self.flight.calls.load(self._offsets(threads, addresses), size)
 
-    def store(self, threads: Array, addresses: Array, size: int, words: Array) -> None:
+    def store(self, threads: Array, addresses: Array, size: int, words: Array, turns: Array | int = 0) -> None:
         """Store."""
+        del turns
         self.flight.calls.store(self._offsets(threads, addresses), size, words)
 
     def _offsets(self, threads: Array, addresses: Array) -> Array:
@@ -247,20 +282,31 @@ class GenericSpace(Space):
 
     def attribute(self, site: Site) -> None:
         """Attribute the accesses to an instruction, wherever they go."""
+        super().attribute(site)
         for _, _, space in self._windows:
             space.attribute(site)
 
-    def load(self, threads: Array, addresses: Array, size: int) -> Array:
+    def load(self, threads: Array, addresses: Array, size: int, turns: Array | int = 0) -> Array:
         """Load from up to three spaces."""
         words = np.zeros((threads.size, size // word_bytes(size)), f"u{word_bytes(size)}")
         for chosen, base, space in self._parts(addresses):
-            words[chosen] = space.load(threads[chosen], addresses[chosen] - np.uint64(base), size)
+            turn = turns if isinstance(turns, int) else turns[chosen]
+            words[chosen] = space.load(threads[chosen], addresses[chosen] - np.uint64(base), size, turn)
         return words
 
-    def store(self, threads: Array, addresses: Array, size: int, words: Array) -> None:
+    def store(self, threads: Array, addresses: Array, size: int, words: Array, turns: Array | int = 0) -> None:
         """Store to up to three spaces."""
         for chosen, base, space in self._parts(addresses):
-            space.store(threads[chosen], addresses[chosen] - np.uint64(base), size, words[chosen])
+            turn = turns if isinstance(turns, int) else turns[chosen]
+            space.store(threads[chosen], addresses[chosen] - np.uint64(base), size, words[chosen], turn)
+
+    def places(self, threads: Array, addresses: Array) -> Array:
+        """Return the places in each space, behind that space's first address."""
+        found = np.empty(addresses.size, np.uint64)
+        for chosen, base, space in self._parts(addresses):
+            inside = space.places(threads[chosen], addresses[chosen] - np.uint64(base))
+            found[chosen] = inside.astype(np.uint64) + np.uint64(base)
+        return found
 
     def _parts(self, addresses: Array) -> list[tuple[Array, int, Space]]:
         found: list[tuple[Array, int, Space]] = []
@@ -305,19 +351,23 @@ def _placed(threads: Array, access: Callable[[], Result]) -> Result:
 
 
 def _distinct(keys: Array) -> int:
-    """Return how many different keys there are, fast where they ascend."""
-    steps = np.diff(keys)
-    if (steps < 0).any():
-        steps = np.diff(np.sort(keys))
-    return int(np.count_nonzero(steps)) + 1
+    """Return how many different keys there are, of keys that ascend."""
+    return int(np.count_nonzero(keys[1:] != keys[:-1])) + 1
 
 
-def _sectors(threads: Array, addresses: Array, size: int) -> tuple[int, int]:
-    """Return how many requests of warps these accesses are, and how many sectors of 32 bytes each touches in sum."""
-    warps = threads // WARP
-    first = (addresses >> np.uint64(5)).astype(np.int64)
-    keys = (warps << 52) + (first & ((1 << 52) - 1))
-    return _distinct(warps), _distinct(keys)
+def _sectors(threads: Array, addresses: Array) -> tuple[int, int]:
+    """Return how many requests of warps these accesses are, and how many sectors of 32 bytes each touches in sum.
+
+    The threads ascend.
+    """
+    warps, sectors = threads // WARP, addresses >> np.uint64(5)
+    another = warps[1:] != warps[:-1]
+    if ((sectors[1:] < sectors[:-1]) & ~another).any():
+        order = np.lexsort((sectors, warps))
+        warps, sectors = warps[order], sectors[order]
+        another = warps[1:] != warps[:-1]
+    different = another | (sectors[1:] != sectors[:-1])
+    return int(np.count_nonzero(another)) + 1, int(np.count_nonzero(different)) + 1
 
 
 def _wavefronts(threads: Array, local: Array, size: int) -> tuple[int, int, int]:

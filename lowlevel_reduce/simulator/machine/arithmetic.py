@@ -10,7 +10,7 @@ from lowlevel_reduce.simulator.machine import integers
 from lowlevel_reduce.simulator.machine.flight import NUMPY_TYPES, Flight, Source, Step, float_kind, unknown
 from lowlevel_reduce.simulator.machine.float_operations import FLOAT_OPERATIONS, float_operation
 from lowlevel_reduce.simulator.machine.storage import Array
-from lowlevel_reduce.simulator.ptx import Instruction
+from lowlevel_reduce.simulator.ptx_code import Instruction
 from lowlevel_reduce.simulator.ptx_operands import Immediate, Name, Pair
 
 __all__ = ["DECODERS", "Decoder", "elementwise"]

@@ -19,7 +19,7 @@ from lowlevel_reduce.simulator.machine.faults import ThreadFault
 from lowlevel_reduce.simulator.machine.flight import NUMPY_TYPES, Flight, Index, Step, unknown
 from lowlevel_reduce.simulator.machine.mbarriers import barrier_address, completion
 from lowlevel_reduce.simulator.machine.storage import Array, word_bytes
-from lowlevel_reduce.simulator.ptx import TYPE_BYTES, Instruction
+from lowlevel_reduce.simulator.ptx_code import TYPE_BYTES, Instruction
 from lowlevel_reduce.simulator.ptx_operands import Address, Immediate, parts_of
 
 __all__ = ["DECODERS"]

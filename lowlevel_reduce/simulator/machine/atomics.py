@@ -21,7 +21,7 @@ from lowlevel_reduce.simulator.machine.flight import (
 from lowlevel_reduce.simulator.machine.float_operations import float_operation
 from lowlevel_reduce.simulator.machine.special import WARP
 from lowlevel_reduce.simulator.machine.storage import Array, word_bytes
-from lowlevel_reduce.simulator.ptx import TYPE_BYTES, Instruction
+from lowlevel_reduce.simulator.ptx_code import TYPE_BYTES, Instruction
 from lowlevel_reduce.simulator.ptx_operands import Address, Operand, parts_of
 
 __all__ = ["DECODERS", "one_at_a_time", "update_function"]
@@ -152,9 +152,36 @@ def one_at_a_time(
         The rows that each thread met.
     """
     before = np.empty((threads.size, size // word_bytes(size)), f"u{word_bytes(size)}")
-    for turn in _turns(places):
+    turns, cells = _turns(memory.places(threads, places))
+    if len(turns) > 1 and not memory.hands_on:
+        return _in_a_row(memory, threads, places, size, update, turns, cells)
+    for turn in turns:
         before[turn] = words = memory.load(threads[turn], places[turn], size)
         memory.store(threads[turn], places[turn], size, np.ascontiguousarray(update(turn, words)))
+    return before
+
+
+def _in_a_row(
+    memory: Space,
+    threads: Array,
+    places: Array,
+    size: int,
+    update: Callable[[Array, Array], Array],
+    turns: list[Array],
+    cells: Array,
+) -> Array:
+    """Do the same with one access to memory, where nothing but the words goes from one turn to the next."""
+    order = np.concatenate(turns)
+    numbers = np.repeat(np.arange(len(turns)), [turn.size for turn in turns])
+    words = memory.load(threads[order], places[order], size, numbers)
+    now = np.empty_like(words[: turns[0].size])
+    now[cells[turns[0]]] = words[: turns[0].size]
+    before, after = np.empty_like(words), np.empty_like(words)
+    for turn in turns:
+        at = cells[turn]
+        before[turn] = old = now[at]
+        now[at] = after[turn] = update(turn, old)
+    memory.store(threads[order], places[order], size, after[order], numbers)
     return before
 
 
@@ -165,15 +192,16 @@ def _collisions(warps: Array, places: Array) -> int:
     return int(np.count_nonzero(same))
 
 
-def _turns(places: Array) -> list[Array]:
-    """Split accesses so that no two of a turn hit the same address, in the order of the threads."""
+def _turns(places: Array) -> tuple[list[Array], Array]:
+    """Split accesses so that no two of a turn hit the same place, in the order of the threads; number the places."""
     order = np.argsort(places, kind="stable")
     ordered = places[order]
     new = np.r_[True, ordered[1:] != ordered[:-1]]
     first = np.maximum.accumulate(np.where(new, np.arange(places.size), 0))
-    turn = np.empty(places.size, np.int64)
+    turn, cells = np.empty(places.size, np.int64), np.empty(places.size, np.int64)
     turn[order] = np.arange(places.size) - first
-    return [np.flatnonzero(turn == i) for i in range(int(turn.max()) + 1)]
+    cells[order] = np.cumsum(new) - 1
+    return np.split(np.argsort(turn, kind="stable"), np.cumsum(np.bincount(turn))[:-1]), cells
 
 
 def _fence(instruction: Instruction, flight: Flight) -> Step:

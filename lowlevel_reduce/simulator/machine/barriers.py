@@ -9,7 +9,7 @@ from lowlevel_reduce.simulator.machine.flight import Flight, unknown
 from lowlevel_reduce.simulator.machine.meetings import BARRIERS_OF_A_BLOCK
 from lowlevel_reduce.simulator.machine.special import WARP
 from lowlevel_reduce.simulator.machine.storage import Array
-from lowlevel_reduce.simulator.ptx import Instruction
+from lowlevel_reduce.simulator.ptx_code import Instruction
 
 __all__ = ["AT_BLOCK", "AT_CLUSTER", "AT_WARP", "EXITED", "RUNNING", "Barriers"]
 

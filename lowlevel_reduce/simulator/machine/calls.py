@@ -15,8 +15,7 @@ from lowlevel_reduce.simulator.machine.access import GenericSpace
 from lowlevel_reduce.simulator.machine.faults import ThreadFault
 from lowlevel_reduce.simulator.machine.flight import Flight, unknown
 from lowlevel_reduce.simulator.machine.storage import Array
-from lowlevel_reduce.simulator.ptx import Instruction
-from lowlevel_reduce.simulator.ptx_code import Call, Copy
+from lowlevel_reduce.simulator.ptx_code import Call, Copy, Instruction
 
 __all__ = ["Calls"]
 

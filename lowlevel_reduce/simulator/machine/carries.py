@@ -11,7 +11,7 @@ from lowlevel_reduce.simulator.machine.arithmetic import DECODERS as PLAIN
 from lowlevel_reduce.simulator.machine.arithmetic import Decoder, elementwise
 from lowlevel_reduce.simulator.machine.flight import NUMPY_TYPES, Flight, Index, Step, unknown
 from lowlevel_reduce.simulator.machine.storage import Array
-from lowlevel_reduce.simulator.ptx import Instruction
+from lowlevel_reduce.simulator.ptx_code import Instruction
 from lowlevel_reduce.simulator.ptx_operands import Immediate
 
 __all__ = ["DECODERS"]

@@ -81,6 +81,11 @@ class Clocks:
         self._observed: dict[tuple[int, int], Knowledge] = {}
         self._locations: dict[int, dict[tuple[int, int], Knowledge]] = {}
 
+    @property
+    def quiet(self) -> bool:
+        """Whether no place of memory holds a release, and no warp has executed a fence that lets it release one."""
+        return not (self._locations or self._fenced)
+
     def start(self, slots: Array) -> None:
         """Let the warps of new blocks begin: they know nothing and nobody knows of them."""
         warps = (slots[:, None] * self.block_warps + np.arange(self.block_warps)).ravel()

@@ -10,7 +10,7 @@ from lowlevel_reduce.simulator.machine import floats
 from lowlevel_reduce.simulator.machine.arithmetic import Decoder, elementwise
 from lowlevel_reduce.simulator.machine.flight import NUMPY_TYPES, Flight, Step, bits_of, float_kind, unknown
 from lowlevel_reduce.simulator.machine.storage import Array
-from lowlevel_reduce.simulator.ptx import Instruction
+from lowlevel_reduce.simulator.ptx_code import Instruction
 from lowlevel_reduce.simulator.ptx_operands import Name, Vector
 
 __all__ = ["DECODERS"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
-from lowlevel_reduce.simulator.ptx import Instruction
+from lowlevel_reduce.simulator.ptx_code import Instruction
 
 __all__ = ["Counters", "class_of"]
 
@@ -58,9 +58,10 @@ class Counters:
         """Fill in the instructions, given how often each of a kernel's was executed."""
         by_class: dict[str, int] = {}
         for instruction, times in zip(code, executed, strict=True):
-            name = class_of(instruction)
-            by_class[name] = by_class.get(name, 0) + times
-        self.instructions_by_class = {name: times for name, times in sorted(by_class.items()) if times}
+            if times:
+                name = class_of(instruction)
+                by_class[name] = by_class.get(name, 0) + times
+        self.instructions_by_class = dict(sorted(by_class.items()))
         self.instructions = sum(executed)
 
     def __add__(self, other: Counters) -> Counters:
@@ -85,11 +86,13 @@ _CLASSES = {
     "control": "bra brx call ret exit nanosleep trap setmaxnreg pmevent",
     "synchronization": "bar barrier shfl vote redux match activemask elect membar fence griddepcontrol mbarrier",
 }
+_FLOATING = frozenset({"f16", "bf16", "f32", "f64", "f16x2", "bf16x2", "f32x2"})
 _CLASS_OF = {opcode: name for name, opcodes in _CLASSES.items() for opcode in opcodes.split()}
 
 
 def class_of(instruction: Instruction) -> str:
     """Return the class under which an instruction is counted."""
     name = _CLASS_OF.get(instruction.opcode, "control")
-    floating = any(m in {"f16", "bf16", "f32", "f64", "f16x2", "bf16x2", "f32x2"} for m in instruction.modifiers)
-    return "float" if name == "integer" and floating and instruction.opcode != "selp" else name
+    if name != "integer" or instruction.opcode == "selp":
+        return name
+    return "integer" if _FLOATING.isdisjoint(instruction.modifiers) else "float"

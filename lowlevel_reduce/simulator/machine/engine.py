@@ -26,7 +26,7 @@ from lowlevel_reduce.simulator.machine.memory import GlobalMemory
 from lowlevel_reduce.simulator.machine.progress import Progress
 from lowlevel_reduce.simulator.machine.special import WARP
 from lowlevel_reduce.simulator.machine.storage import Array
-from lowlevel_reduce.simulator.ptx import Instruction
+from lowlevel_reduce.simulator.ptx_code import Instruction
 from lowlevel_reduce.simulator.ptx_operands import Immediate, Operand
 from lowlevel_reduce.simulator.ptx_variables import place_variables
 
@@ -315,11 +315,8 @@ class _Machine:
         if not threads.size:
             return
         self._pc[threads] = pc
-        members = self._flight.read(instruction, warps.member_mask(instruction), "u32")(threads).astype(np.int64)
-        lacking = (members >> (threads % WARP) & 1) == 0
-        if lacking.any():
-            place = int(np.flatnonzero(lacking)[0])
-            raise ThreadFault(int(threads[place]), f"the member mask {int(members[place]):#x} lacks its lane")
+        masks = self._flight.read(instruction, warps.member_mask(instruction), "u32")(threads)
+        members = warps.members_of(threads, masks)
         self._release(tag, self._barriers.wait_in_warp(threads, tag, members))
 
     def _release(self, tag: int, ready: Array) -> None:

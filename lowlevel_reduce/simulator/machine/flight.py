@@ -13,7 +13,7 @@ from lowlevel_reduce.simulator.machine.memory import GlobalMemory
 from lowlevel_reduce.simulator.machine.races import Races
 from lowlevel_reduce.simulator.machine.special import WARP, Geometry
 from lowlevel_reduce.simulator.machine.storage import Array, Storage
-from lowlevel_reduce.simulator.ptx import TYPE_BYTES, Instruction, KernelCode, UnknownInstruction
+from lowlevel_reduce.simulator.ptx_code import TYPE_BYTES, Instruction, KernelCode, UnknownInstruction
 from lowlevel_reduce.simulator.ptx_operands import Immediate, Name, Operand
 
 __all__ = [
@@ -36,6 +36,9 @@ Source = Callable[[Index], Array]
 """The values of an operand in these threads."""
 Step = Callable[[Index], None]
 """An instruction bound to registers, ready to be executed by threads."""
+
+REGISTERS_AT_ONCE = 32
+"""Registers made in one piece of memory: the system hands out a large one faster than many small ones."""
 
 SHARED_WINDOW = 1 << 56
 LOCAL_WINDOW = 1 << 57
@@ -149,6 +152,7 @@ class Flight:
         self.changes = 0
         self.clock = 0
         self._registers: dict[str, Array] = {}
+        self._spare: dict[tuple[str, tuple[int, ...]], list[Array]] = {}
         self._specials: dict[str, tuple[Callable[[], Array], Array]] = {}
 
     def register(self, name: str) -> Array:
@@ -158,7 +162,10 @@ class Flight:
             kind = self.launch.kernel.registers[name]
             shape = (self.count, 2) if kind == "b128" else (self.count,)
             dtype = "?" if kind == "pred" else "u8" if kind == "b128" else f"u{TYPE_BYTES[kind]}"
-            array = self._registers[name] = np.zeros(shape, dtype)
+            spare = self._spare.setdefault((dtype, shape), [])
+            if not spare:
+                spare.extend(np.zeros((REGISTERS_AT_ONCE, *shape), dtype))
+            array = self._registers[name] = spare.pop()
         return array
 
     def refresh(self) -> None:

@@ -1,8 +1,9 @@
 """Floating-point arithmetic that NumPy lacks: fused and directed rounding, and the GPU's NaN, minimum and maximum.
 
 Each result is rounded once. Single and half precision go through float64 rounded to odd (Boldo and Melquiond, 2008),
-whose further rounding is then exact in effect; fused and directed float64 operations, which are rare, go through
-rational numbers, element by element.
+whose further rounding is then exact in effect; fused float64 goes through sums and products with their errors (the
+same), and through rational numbers, element by element, only near the ends of its range; so does what is rounded in a
+direction, which is rare.
 """
 
 from __future__ import annotations
@@ -62,11 +63,16 @@ def _odd(rounded: Array, error: Array) -> Array:
     return adjusted
 
 
-def sum_odd(a: Array, b: Array) -> Array:
-    """Return a + b rounded to odd."""
+def _sum_and_error(a: Array, b: Array) -> tuple[Array, Array]:
+    """Return a + b rounded to nearest, and what that lacks."""
     s = a + b
     t = s - a
-    return _odd(s, (a - (s - t)) + (b - t))
+    return s, (a - (s - t)) + (b - t)
+
+
+def sum_odd(a: Array, b: Array) -> Array:
+    """Return a + b rounded to odd."""
+    return _odd(*_sum_and_error(a, b))
 
 
 def product_odd(a: Array, b: Array) -> Array:
@@ -176,30 +182,30 @@ def float_max(a: Array, b: Array) -> Array:
     return np.where(a == b, upper, np.fmax(a, b))
 
 
-_EXACT: dict[str, Callable[..., Fraction]] = {
+_PLAIN: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
     "div": lambda a, b: a / b,
     "fma": lambda a, b, c: a * b + c,
 }
-_NUMPY: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "fma": lambda a, b, c: a * b + c,
-}
+"""Of rational numbers exact, of arrays rounded."""
 
 
 def exact64(operation: str, mode: str) -> Callable[..., Array]:
-    """Return a float64 operation on arrays that rounds once, in any mode, by rational arithmetic."""
+    """Return a float64 operation on arrays that rounds once, in any mode."""
 
     def apply(*arguments: Array) -> Array:
-        results = _NUMPY[operation](*arguments)
+        results = _PLAIN[operation](*arguments)
         flat = [np.broadcast_to(argument, results.shape).ravel() for argument in arguments]
         out = np.ascontiguousarray(results).copy()
-        for i, values in enumerate(zip(*(column.tolist() for column in flat), strict=True)):
+        left: Array = np.arange(out.size)
+        if operation == "fma" and mode == "rn":
+            in_range = _products_keep_their_errors(*flat)
+            out[in_range] = _fused(*(column[in_range] for column in flat))
+            # A product with a zero has no error, and what is not finite is so in any case.
+            left = np.flatnonzero(~in_range & (flat[0] != 0) & (flat[1] != 0) & np.isfinite(flat).all(axis=0))
+        for i, values in zip(left.tolist(), zip(*(column[left].tolist() for column in flat), strict=True), strict=True):
             out[i] = _exact_one(operation, mode, values, float(results[i]))
         found: Array = out
         return found
@@ -207,10 +213,36 @@ def exact64(operation: str, mode: str) -> Callable[..., Array]:
     return apply
 
 
+def _products_keep_their_errors(a: Array, b: Array, c: Array) -> Array:
+    """Return where nothing in `_fused` overflows, or loses digits because it is subnormal."""
+    found: Array = np.ones(a.size, np.bool_)
+    for factor in (a, b):
+        found &= (np.abs(factor) > 2.0**-450) & (np.abs(factor) < 2.0**450)
+    found &= (c == 0) | ((np.abs(c) > 2.0**-900) & (np.abs(c) < 2.0**900))
+    return found
+
+
+def _fused(a: Array, b: Array, c: Array) -> Array:
+    """Return a * b + c rounded once to nearest: the exact product, added up with its error rounded to odd."""
+    product = a * b
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    low, lowest = _sum_and_error(c, error)
+    high, rest = _sum_and_error(product, low)
+    return high + sum_odd(lowest, rest)
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    """Return two numbers of 26 bits whose sum is x."""
+    spread = x * (2.0**27 + 1)
+    high = spread - (spread - x)
+    return high, x - high
+
+
 def _exact_one(operation: str, mode: str, values: tuple[float, ...], rounded: float) -> float:
     if not all(map(math.isfinite, values)) or (operation == "div" and values[1] == 0):
         return rounded
-    exact = _EXACT[operation](*map(Fraction, values))
+    exact = _PLAIN[operation](*map(Fraction, values))
     if exact == 0:
         return _exact_zero(operation, mode, values)
     return round_fraction(exact, mode)

@@ -18,7 +18,7 @@ from lowlevel_reduce.simulator.machine.access import (
 from lowlevel_reduce.simulator.machine.arithmetic import Decoder
 from lowlevel_reduce.simulator.machine.flight import NUMPY_TYPES, Flight, Source, Step, unknown
 from lowlevel_reduce.simulator.machine.storage import Array, word_bytes
-from lowlevel_reduce.simulator.ptx import TYPE_BYTES, Instruction
+from lowlevel_reduce.simulator.ptx_code import TYPE_BYTES, Instruction
 from lowlevel_reduce.simulator.ptx_operands import Address, Operand, Vector
 
 __all__ = ["DECODERS"]

@@ -27,7 +27,7 @@ from lowlevel_reduce.simulator.machine.faults import ThreadFault
 from lowlevel_reduce.simulator.machine.flight import Flight, Index, Source, Step, unknown
 from lowlevel_reduce.simulator.machine.special import WARP
 from lowlevel_reduce.simulator.machine.storage import Array, word_bytes
-from lowlevel_reduce.simulator.ptx import Instruction
+from lowlevel_reduce.simulator.ptx_code import Instruction
 from lowlevel_reduce.simulator.ptx_operands import Address, Immediate, Operand, parts_of
 
 __all__ = ["DECODERS"]

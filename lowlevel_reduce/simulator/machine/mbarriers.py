@@ -18,7 +18,7 @@ from lowlevel_reduce.simulator.machine.atomics import one_at_a_time
 from lowlevel_reduce.simulator.machine.faults import ThreadFault
 from lowlevel_reduce.simulator.machine.flight import Flight, Index, Source, Step, unknown
 from lowlevel_reduce.simulator.machine.storage import Array
-from lowlevel_reduce.simulator.ptx import Instruction
+from lowlevel_reduce.simulator.ptx_code import Instruction
 from lowlevel_reduce.simulator.ptx_operands import Address, Immediate, Name, Operand
 
 __all__ = ["DECODERS", "barrier_address", "completion"]

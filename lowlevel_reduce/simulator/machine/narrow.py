@@ -11,7 +11,7 @@ from lowlevel_reduce.simulator.machine.arithmetic import Decoder, elementwise
 from lowlevel_reduce.simulator.machine.eight_bits import narrow8, widen8
 from lowlevel_reduce.simulator.machine.flight import Flight, Step, unknown
 from lowlevel_reduce.simulator.machine.storage import Array
-from lowlevel_reduce.simulator.ptx import Instruction
+from lowlevel_reduce.simulator.ptx_code import Instruction
 
 __all__ = ["DECODERS"]
 

@@ -11,7 +11,7 @@ from lowlevel_reduce.simulator.machine.arithmetic import Decoder, elementwise
 from lowlevel_reduce.simulator.machine.flight import NUMPY_TYPES, Flight, Step, float_kind, unknown
 from lowlevel_reduce.simulator.machine.float_operations import float_operation
 from lowlevel_reduce.simulator.machine.storage import Array
-from lowlevel_reduce.simulator.ptx import Instruction
+from lowlevel_reduce.simulator.ptx_code import Instruction
 
 __all__ = ["DECODERS"]
 

@@ -35,7 +35,7 @@ from lowlevel_reduce.simulator.machine.shadow import (
 )
 from lowlevel_reduce.simulator.machine.special import WARP, Geometry
 from lowlevel_reduce.simulator.machine.storage import Array
-from lowlevel_reduce.simulator.ptx import TYPE_BYTES, Instruction
+from lowlevel_reduce.simulator.ptx_code import TYPE_BYTES, Instruction
 
 __all__ = ["Races", "Site"]
 
@@ -182,6 +182,11 @@ class Site:
         self.against = (WEAK_WRITE, STRONG_WRITE) + ((WEAK_READ, STRONG_READ) if self.writes else ())
         self.verb = "updates" if self.atomic else "writes" if self.writes else "reads"
         self.past = "updated" if self.atomic else "wrote" if self.writes else "read"
+
+    @property
+    def hands_on(self) -> bool:
+        """Whether what one warp did before may become known to the next one that accesses the same place."""
+        return self._acquires or self._releases or not self._races.clocks.quiet
 
     def loaded_global(self, threads: Array, addresses: Array, size: int) -> None:
         """Take note of reads; of an atomic operation the write says it all."""

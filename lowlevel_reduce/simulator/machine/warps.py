@@ -12,10 +12,10 @@ from lowlevel_reduce.simulator.machine.flight import NUMPY_TYPES, Flight, Step, 
 from lowlevel_reduce.simulator.machine.float_operations import float_operation
 from lowlevel_reduce.simulator.machine.special import WARP
 from lowlevel_reduce.simulator.machine.storage import Array
-from lowlevel_reduce.simulator.ptx import Instruction
+from lowlevel_reduce.simulator.ptx_code import Instruction
 from lowlevel_reduce.simulator.ptx_operands import Immediate, Name, Operand, Pair
 
-__all__ = ["DECODERS", "member_mask"]
+__all__ = ["DECODERS", "member_mask", "members_of"]
 
 
 def member_mask(instruction: Instruction) -> Operand:
@@ -23,6 +23,17 @@ def member_mask(instruction: Instruction) -> Operand:
     if "aligned" in instruction.modifiers:
         return Immediate(0xFFFF_FFFF)
     return instruction.operands[-1]
+
+
+def members_of(threads: Array, masks: Array) -> Array:
+    """Return the member masks, in which each thread's own lane is: raises ThreadFault else."""
+    members: Array = masks.astype(np.int64)
+    lacking = (members >> (threads % WARP) & 1) == 0
+    if lacking.any():
+        place = int(np.flatnonzero(lacking)[0])
+        reason = f"takes part, and the member mask {int(members[place]):#x} lacks its lane"
+        raise ThreadFault(int(threads[place]), reason)
+    return members
 
 
 def _shuffle(instruction: Instruction, flight: Flight) -> Step:
@@ -55,13 +66,7 @@ def _shuffle(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _check_members(flight: Flight, threads: Array, origin: Array, source: Array, mask: Array) -> None:
-    members = mask.astype(np.int64)
-    outside = (members >> (threads % WARP) & 1) == 0
-    if outside.any():
-        place = int(np.flatnonzero(outside)[0])
-        raise ThreadFault(
-            int(threads[place]), f"takes part, and the member mask {int(members[place]):#x} lacks its lane"
-        )
+    members = members_of(threads, mask)
     absent = ((members >> source & 1) == 0) | ~flight.live[origin]
     if absent.any():
         place = int(np.flatnonzero(absent)[0])
@@ -103,13 +108,7 @@ def _name(instruction: Instruction, operand: Operand) -> Name:
 def _groups(flight: Flight, idx: slice | Array, mask: Array) -> tuple[Array, Array, Array]:
     """Return the threads, and for each the number of its group: those of one warp with one member mask."""
     threads = flight.threads[idx]
-    members = mask.astype(np.int64)
-    outside = (members >> (threads % WARP) & 1) == 0
-    if outside.any():
-        place = int(np.flatnonzero(outside)[0])
-        raise ThreadFault(
-            int(threads[place]), f"takes part, and the member mask {int(members[place]):#x} lacks its lane"
-        )
+    members = members_of(threads, mask)
     keys = (threads // WARP << 32) + members
     _, group = np.unique(keys, return_inverse=True)
     return threads, members, group

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
@@ -52,16 +53,17 @@ class Stream(Handle):
             has none.
         """
         context = context or Context.current_or_primary()
-        with context.pushed():
-            least, greatest = binding.call("cuCtxGetStreamPriorityRange")
-            if not greatest <= priority <= least:
-                raise ValueError(
-                    f"priority {priority} is outside this device's range, {greatest} (greatest) to {least}"
-                )
-            handle = _create(context, priority, non_blocking=non_blocking)
-            release = functools.partial(_destroy, binding.selected(), context.life, handle)
-            # Inside the block, so that the stream has an owner even if the block's end is refused.
-            self = cls._of(handle, release, None, context)
+        with contextlib.ExitStack() as undo:  # if the inner block's end is refused: a green context ends no stream
+            with context.pushed():
+                least, greatest = binding.call("cuCtxGetStreamPriorityRange")
+                if not greatest <= priority <= least:
+                    raise ValueError(
+                        f"priority {priority} is outside this device's range, {greatest} (greatest) to {least}"
+                    )
+                handle = _create(context, priority, non_blocking=non_blocking)
+                release = functools.partial(_destroy, binding.selected(), context.life, handle)
+                self = undo.enter_context(cls._of(handle, release, None, context))
+            undo.pop_all()
         return self
 
     @classmethod

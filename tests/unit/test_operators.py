@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy_cases import NUMPY
 
 from lowlevel_reduce import UnsupportedError, tree
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type
@@ -19,20 +20,6 @@ PLAIN = [
     if entry.dtype.kind in "iub" or entry.name in ("float16", "float32", "float64")
 ]
 LAWFUL = [(name, entry.name) for name in OPERATORS for entry in ELEMENT_TYPES]
-NUMPY = {
-    "sum": np.sum,
-    "prod": np.prod,
-    "min": np.min,
-    "max": np.max,
-    "argmin": np.argmin,
-    "argmax": np.argmax,
-    "any": np.any,
-    "all": np.all,
-    "count_nonzero": np.count_nonzero,
-    "mean": np.mean,
-    "var": np.var,
-    "std": np.std,
-}
 
 
 def data(name, shape, seed=0):

@@ -1,0 +1,131 @@
+"""Generated cases whose types, shapes, errors and NaN rules are to be NumPy's, of values that every order sums alike.
+
+What is compared is a function ``reduce(x, op, **options)`` that returns something for ``numpy.asarray``: the tree, or a
+device.
+"""
+
+import warnings
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+NUMPY = {
+    "sum": np.sum,
+    "prod": np.prod,
+    "min": np.min,
+    "max": np.max,
+    "argmin": np.argmin,
+    "argmax": np.argmax,
+    "any": np.any,
+    "all": np.all,
+    "count_nonzero": np.count_nonzero,
+    "mean": np.mean,
+    "var": np.var,
+    "std": np.std,
+}
+MOMENTS = ["var", "std"]
+PLAIN = [op for op in NUMPY if op not in MOMENTS]
+IGNORING = {"sum": np.nansum, "mean": np.nanmean, "min": np.nanmin, "max": np.nanmax}
+MASKED = ["sum", "prod", "min", "max", "any", "all", "mean"]
+STARTED = ["sum", "prod", "min", "max"]
+ONE_AXIS = ["argmin", "argmax"]
+
+FLOATS = ["float16", "float32", "float64"]
+DTYPES = [*FLOATS, "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "bool"]
+MOMENT_DTYPES = ["float32", "float64", "int16", "bool"]  # NumPy computes those of float16 in float16
+
+
+def generate(body, examples):
+    """Call ``body(data)`` with so many examples' data, the same ones every time."""
+    given(st.data())(
+        settings(
+            max_examples=examples,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+            derandomize=True,
+        )(body)
+    )()
+
+
+@st.composite
+def arrays(draw, op, dtypes):
+    """Return an array of small integers, some of them NaN where the type has it, of any strides."""
+    dtype = np.dtype(draw(st.sampled_from(dtypes)))
+    shape = tuple(draw(st.lists(st.integers(0, 5), max_size=3)))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    low = 0 if dtype.kind in "ub" else -3
+    x = rng.integers(low, 2 if dtype.kind == "b" else 4, tuple(2 * size for size in shape)).astype(dtype)
+    if dtype.kind == "f":
+        for _ in range(draw(st.integers(0, 2))):
+            x[rng.random(x.shape) < 0.2] = draw(st.sampled_from([np.nan, np.inf, -np.inf, -0.0]))
+        if op == "prod":
+            x = np.sign(x)  # NumPy, which multiplies in the type itself, would leave its range
+    steps = draw(st.tuples(*[st.sampled_from([1, 2, -1, -2]) for _ in shape]))
+    return x[(*(slice(None, None, step) for step in steps), ...)].transpose(draw(st.permutations(range(len(shape)))))
+
+
+def axes(ndim, *, single):
+    """Return a strategy for an axis, some of them out of range, or unless `single` for several."""
+    # Of a single element NumPy's sum takes axis 0 and its mean does not; here all take it.
+    one = st.integers(-ndim - 1, ndim) if ndim else st.none()
+    several = st.lists(st.integers(-ndim, ndim - 1), max_size=ndim).map(tuple) if ndim else st.just(())
+    return st.one_of(st.none(), one) if single else st.one_of(st.none(), one, several)
+
+
+def outcome(function):
+    """Return a function's result as an array, or the kind of its error."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            return np.asarray(function())
+        except (ValueError, TypeError) as error:
+            return type(error)
+
+
+def assert_alike(ours, numpys, **tolerances):
+    """Compare two outcomes: both errors, or the same types, shapes and, up to the tolerances, values."""
+    if isinstance(numpys, type):
+        assert isinstance(ours, type), f"NumPy raises {numpys.__name__}; this gives {ours}"
+        return
+    assert not isinstance(ours, type), f"NumPy gives {numpys}; this raises {ours.__name__}"
+    assert (ours.shape, ours.dtype) == (numpys.shape, numpys.dtype)
+    if tolerances:
+        np.testing.assert_allclose(ours, numpys, **tolerances)
+    else:
+        np.testing.assert_array_equal(ours, numpys)
+
+
+def _tolerances(op, x, theirs):
+    # NumPy rounds sums of float16 and divides those of float32 in float32; of float64 both are the same division.
+    rounded = op == "mean" and x.dtype != np.float64 and not isinstance(theirs, type)
+    return {"rtol": 2 * np.finfo(theirs.dtype).eps} if rounded else {}
+
+
+def compare(data, reduce, op, numpy, dtypes, **options):
+    """Compare one reduction with that of a function of NumPy's."""
+    x = data.draw(arrays(op, dtypes))
+    asked = {"axis": data.draw(axes(x.ndim, single=op in ONE_AXIS)), "keepdims": data.draw(st.booleans())}
+    theirs = outcome(lambda: numpy(x, **asked))
+    assert_alike(outcome(lambda: reduce(x, op, **asked, **options)), theirs, **_tolerances(op, x, theirs))
+
+
+def compare_masked(data, reduce, op, dtypes):
+    """Compare a reduction of what a mask of some of the last axes leaves, with an initial value where one is taken."""
+    x = data.draw(arrays(op, dtypes))
+    rng = np.random.default_rng(data.draw(st.integers(0, 9)))
+    mask = np.asarray(rng.random(x.shape[data.draw(st.integers(0, x.ndim)) :]) < 0.6)
+    asked = {"axis": data.draw(axes(x.ndim, single=False)), "where": mask}
+    if op in STARTED:
+        asked["initial"] = 1
+    theirs = outcome(lambda: NUMPY[op](x, **asked))
+    assert_alike(outcome(lambda: reduce(x, op, **asked)), theirs, **_tolerances(op, x, theirs))
+
+
+def compare_moments(data, reduce, op, ddof, dtypes):
+    """Compare a variance or a standard deviation; NumPy's of float32 are computed in float32."""
+    x = data.draw(arrays(op, dtypes))
+    asked = {"axis": data.draw(axes(x.ndim, single=False)), "ddof": ddof}
+    theirs = outcome(lambda: NUMPY[op](x, **asked))
+    assert_alike(outcome(lambda: reduce(x, op, **asked)), theirs, rtol=1e-5, atol=1e-6)

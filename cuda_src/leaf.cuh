@@ -19,23 +19,28 @@ template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator
 lane_fold_aligned(const S& source, const uint4* address, uint64 first, uint32 bytes, uint32 lane)
 {
+    constexpr uint32 V = vector_elements<typename Op::Input>;
     uint4 v[steps];
     if (bytes == leaf_bytes) {
 #pragma unroll
         for (uint32 t = 0; t < steps; ++t) v[t] = load_streaming(address + lanes * t);
-        if constexpr (Op::folds_leaves) return Op::fold_leaf(v, first + lane * vector_elements<typename Op::Input>);
+        if constexpr (Op::folds_leaves) return Op::fold_leaf(v, first + lane * V);
         else return fold_steps<Op>(source, v, first, lane);
     }
-    typename Op::Accumulator a[steps];
+    const auto present = [=](uint32 t) { return (t * lanes + lane) * vector_bytes < bytes; };
 #pragma unroll
-    for (uint32 t = 0; t < steps; ++t)
-        v[t] = load_streaming_if((t * lanes + lane) * vector_bytes < bytes, address + lanes * t);
+    for (uint32 t = 0; t < steps; ++t) v[t] = load_streaming_if(present(t), address + lanes * t);
+    if constexpr (Op::folds_leaves) {
 #pragma unroll
-    for (uint32 t = 0; t < steps; ++t) {
-        const uint32 vector = t * lanes + lane;
-        a[t] = fold_if<Op>(vector * vector_bytes < bytes, source, v[t], first + vector * vector_elements<typename Op::Input>);
+        for (uint32 t = 0; t < steps; ++t) v[t] = select(present(t), v[t], Op::absent_vector());
+        return select(present(0), Op::fold_leaf(v, first + lane * V), Op::identity());
+    } else {
+        typename Op::Accumulator a[steps];
+#pragma unroll
+        for (uint32 t = 0; t < steps; ++t)
+            a[t] = fold_if<Op>(present(t), source, v[t], first + (t * lanes + lane) * V);
+        return fold_array<Op, steps>(a);
     }
-    return fold_array<Op, steps>(a);
 }
 
 // A whole leaf that starts `shift` bytes past the 16-byte block at `address`, and neither in the source's first block
@@ -47,20 +52,25 @@ lane_fold_shifted(const Source<Op>& source, const uint4* address, uint64 first, 
 {
     constexpr uint32 V = vector_elements<typename Op::Input>, at_once = steps / 2;
     typename Op::Accumulator a[steps];
+    uint4 v[steps];
 #pragma unroll
     for (uint32 base = 0; base < steps; base += at_once) {
-        uint4 v[at_once], next[at_once];
+        uint4 next[at_once];
 #pragma unroll
         for (uint32 t = 0; t < at_once; ++t) {
-            v[t] = __ldg(address + lanes * (base + t));
+            v[base + t] = __ldg(address + lanes * (base + t));
             next[t] = __ldg(address + lanes * (base + t) + 1);
         }
 #pragma unroll
-        for (uint32 t = 0; t < at_once; ++t)
-            a[base + t] = fold_vector<Op>(source, shift_bytes(v[t], next[t], shift), first + ((base + t) * lanes + lane) * V);
+        for (uint32 t = 0; t < at_once; ++t) {
+            v[base + t] = shift_bytes(v[base + t], next[t], shift);
+            if constexpr (!Op::folds_leaves)
+                a[base + t] = fold_vector<Op>(source, v[base + t], first + ((base + t) * lanes + lane) * V);
+        }
         __syncwarp();  // orders nothing: it keeps the compiler from holding all steps in registers at once
     }
-    return fold_array<Op, steps>(a);
+    if constexpr (Op::folds_leaves) return Op::fold_leaf(v, first + lane * V);
+    else return fold_array<Op, steps>(a);
 }
 
 // Any other leaf, the lane's part: the source's first or last, where its edge cuts a block. It starts `shift` bytes

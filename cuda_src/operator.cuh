@@ -16,7 +16,9 @@
 //   packed               whether fold_packed(vector) folds the elements of 16 bytes at once, to the same bits; bytes of
 //                        zero must be elements that change nothing;
 //   folds_leaves         whether fold_leaf(vectors, index) folds a lane's eight vectors of a leaf at once, to the same
-//                        bits; the first element of the t-th has number index + 32 V t.
+//                        bits; the first element of the t-th has number index + 32 V t. absent_vector() stands for
+//                        vectors past the end, of which none is the lane's first;
+//   folds_lanes          whether fold_lanes(value) folds the values of a warp's 32 lanes at once, to the same bits.
 #pragma once
 #include "types.cuh"
 
@@ -45,6 +47,7 @@ template <class In, class Acc, class Out> struct Operator {
     static constexpr int results = 1;
     static constexpr bool packed = false;
     static constexpr bool folds_leaves = false;
+    static constexpr bool folds_lanes = false;
 };
 
 template <class Op> using ItemOf = Item<typename Op::Input, typename Op::Second>;

@@ -29,7 +29,7 @@ template <class A> struct Tally {
 // Counts the elements that are not left out: they are the row that finish sees.
 template <class Op> struct Counted : Op {
     using Accumulator = Tally<typename Op::Accumulator>;
-    static constexpr bool packed = false;
+    static constexpr bool packed = false, folds_leaves = false, folds_lanes = false;
 
     static __device__ __forceinline__ Accumulator identity() { return {Op::identity(), Split64(0)}; }
     static __device__ __forceinline__ Accumulator skipped() { return {::skipped<Op>(), Split64(0)}; }
@@ -49,7 +49,7 @@ template <class Op> struct Counted : Op {
 };
 
 template <class Op> struct IgnoringNaN : Op {
-    static constexpr bool packed = false;
+    static constexpr bool packed = false, folds_leaves = false;
     template <class I, class R> static __device__ __forceinline__ typename Op::Accumulator map(const I& item, const R& row)
     {
         return is_nan(item.x) ? skipped<Op>() : Op::map(item, row);
@@ -60,7 +60,7 @@ template <class Op> struct IgnoringNaN : Op {
 template <class Op, class F> struct Mapped : Op {
     using Input = typename F::Input;
     using Second = typename F::Second;
-    static constexpr bool packed = false;
+    static constexpr bool packed = false, folds_leaves = false;
     template <class I, class R> static __device__ __forceinline__ typename Op::Accumulator map(const I& item, const R& row)
     {
         return Op::map(Item<typename Op::Input, Unused>{F::map(item), {}, item.index}, row);
@@ -70,7 +70,7 @@ template <class Op, class F> struct Mapped : Op {
 // Only the elements where the second array is true.
 template <class Op> struct Masked : Op {
     using Second = boolean;
-    static constexpr bool packed = false;
+    static constexpr bool packed = false, folds_leaves = false;
     template <class I, class R> static __device__ __forceinline__ typename Op::Accumulator map(const I& item, const R& row)
     {
         return item.y.bits != 0 ? Op::map(item, row) : skipped<Op>();

@@ -15,8 +15,8 @@ template <class In, class Out> struct MomentsOf : Operator<In, Moments, Out> {
 
     static __device__ __forceinline__ float64 pivot(In first)
     {
-        const float64 x = widen<float64>(first);
-        return is_finite(x) ? x : 0.0;  // infinity - infinity would hide what the mean is
+        const auto x = number(first);
+        return x - x == 0 ? float64(x) : 0.0;  // infinity - infinity would hide what the mean is
     }
     static __device__ __forceinline__ Moments identity() { return {-0.0, -0.0}; }
     template <class I, class R> static __device__ __forceinline__ Moments map(const I& item, const R& row)

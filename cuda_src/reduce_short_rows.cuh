@@ -3,27 +3,25 @@
 #include "block.cuh"
 #include "shape.cuh"
 
-// N rows at once, each by G lanes in S steps, N * S loads in flight: `fetch` loads the vector at an element of a source and
-// `fold` folds it.
-template <class Op, int G, int N, int S, class SourceOf, class Fetch, class Fold>
+// N rows at once, each by G lanes in S steps, `AtOnce` vectors of a lane in flight: `fetch` loads the vector at an element of
+// a source and `fold` folds it.
+template <class Op, int G, int N, int S, int AtOnce, class SourceOf, class Fetch, class Fold>
 __device__ __forceinline__ void
 fold_short_rows(SourceOf source_of, Fetch fetch, Fold fold, typename Op::Accumulator* a, uint32 lane)
 {
     const auto index_of = [=](int t) { return (t * lanes + lane % G) * vector_elements<typename Op::Input>; };
-    uint4 v[N * S];
+    typename Op::Accumulator part[N * S];
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-        const auto source = source_of(i);
+    for (int first = 0; first < N * S; first += AtOnce) {
+        uint4 v[AtOnce];
 #pragma unroll
-        for (int t = 0; t < S; ++t) v[i * S + t] = fetch(source, index_of(t));
-    }
+        for (int k = 0; k < AtOnce; ++k) v[k] = fetch(source_of((first + k) / S), index_of((first + k) % S));
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-        const auto source = source_of(i);
-        typename Op::Accumulator part[S];
-#pragma unroll
-        for (int t = 0; t < S; ++t) part[t] = fold(source, v[i * S + t], index_of(t));
-        a[i] = fold_array<Op, S>(part);
+        for (int k = first; k < first + AtOnce; ++k) {
+            part[k] = fold(source_of(k / S), v[k - first], index_of(k % S));
+            if (k % S == S - 1) a[k / S] = fold_array<Op, S>(part + k / S * S);
+        }
+        if (AtOnce < N * S) __syncwarp();  // orders nothing: it keeps the compiler from holding all vectors at once
     }
 }
 
@@ -67,33 +65,43 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
     const uint64 first_row = (uint64(blockIdx.x) * Warps + warp) * (N * groups);
     if (first_row >= problem.rows) return;
     const auto row_of = [&](int i) { return min(first_row + i * groups + lane / G, problem.rows - 1); };
-    const auto source_of = [&](int i) { return RowSource(problem, row_of(i)); };
+    const uint32 length = uint32(problem.actual_length());  // a leaf at most
+    const auto source_of = [&](int i) { return RowSource(problem, row_of(i), length); };
 
     typename Op::Accumulator a[N];
     const auto fold_part = [](const RowSource& source, uint4 raw, uint32 index) {
         return fold_vector_part<Op>(source, raw, index, present_bytes<Op>(source, index));
     };
-    if (Rows::can_be_whole && Rows::whole(problem, problem.actual_length() * sizeof(typename Op::Input))) {
-        fold_short_rows<Op, G, N, S>(
-            source_of,
-            [](const RowSource& source, uint32 index) {
-                const auto* vectors = reinterpret_cast<const uint4*>(source.begin);
-                return load_streaming_if(index < source.row.length, vectors + index / vector_elements<typename Op::Input>);
-            },
-            [](const RowSource& source, uint4 raw, uint32 index) {
-                return fold_if<Op>(index < source.row.length, source, raw, index);
-            },
-            a, lane);
+    if (Rows::can_be_whole && Rows::whole(problem, uint64(length) * sizeof(typename Op::Input))) {
+        constexpr uint32 V = vector_elements<typename Op::Input>;
+        const auto vector_of = [](const RowSource& source, uint32 index) {
+            return reinterpret_cast<const uint4*>(source.begin) + index / V;
+        };
+        if (length == G * S * V) {  // no vector is absent: half as many instructions
+            fold_short_rows<Op, G, N, S, steps>(
+                source_of, [&](const RowSource& source, uint32 index) { return load_streaming(vector_of(source, index)); },
+                fold_vector<Op, RowSource>, a, lane);
+        } else {
+            fold_short_rows<Op, G, N, S, steps>(
+                source_of,
+                [&](const RowSource& source, uint32 index) {
+                    return load_streaming_if(index < source.row.length, vector_of(source, index));
+                },
+                [](const RowSource& source, uint4 raw, uint32 index) {
+                    return fold_if<Op>(index < source.row.length, source, raw, index);
+                },
+                a, lane);
+        }
     } else if (Rows::template by_element<typename Op::Input>(problem)) {
         const auto fetch = [](const RowSource& source, uint32 index) {
             return Rows::fetch_elements(source, index, present_bytes<Op>(source, index));
         };
-        fold_short_rows<Op, G, N, S>(source_of, fetch, fold_part, a, lane);
+        fold_short_rows<Op, G, N, S, steps / 2>(source_of, fetch, fold_part, a, lane);
     } else if (all_inside<Rows, N>(source_of)) {
         const auto fetch = [](const RowSource& source, uint32 index) {
             return Rows::fetch_inside(source, index, present_bytes<Op>(source, index));
         };
-        fold_short_rows<Op, G, N, S>(source_of, fetch, fold_part, a, lane);
+        fold_short_rows<Op, G, N, S, steps / 2>(source_of, fetch, fold_part, a, lane);
     } else {
 #pragma unroll 1
         for (int i = 0; i < N; ++i) {
@@ -109,6 +117,6 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
 #pragma unroll
     for (int j = 0; j < N / H; ++j) {
         const uint64 row = first_row + (j * H + lane % H) * groups + lane / G;
-        if (row < problem.rows) store_result<Op>(problem, RowSource(problem, row).row, row, a[j]);
+        if (row < problem.rows) store_result<Op>(problem, RowSource(problem, row, length).row, row, a[j]);
     }
 }

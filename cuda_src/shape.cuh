@@ -52,8 +52,11 @@ template <class Op, class Kept> struct ShapedSource : Source<Op> {
     const ShapedProblem& problem;
     const char* other;
 
-    __device__ __forceinline__ ShapedSource(const ShapedProblem& p, uint64 row)
-        : Source<Op>(p, p.elements + Kept::offset(p.kept, row, false), nullptr, p.actual_length()), problem(p)
+    __device__ __forceinline__ ShapedSource(const ShapedProblem& p, uint64 row) : ShapedSource(p, row, p.actual_length()) {}
+
+    // Where the length has been read before: the compiler reads it again for every row.
+    __device__ __forceinline__ ShapedSource(const ShapedProblem& p, uint64 row, uint64 length)
+        : Source<Op>(p, p.elements + Kept::offset(p.kept, row, false), nullptr, length), problem(p)
     {
         if constexpr (!is_same<typename Op::Second, Unused>) other = p.second + Kept::offset(p.kept, row, true);
     }

@@ -48,9 +48,13 @@ __device__ __forceinline__ uint32 warp_max(uint32 value)
 template <class Op, int Lanes = 32>
 __device__ __forceinline__ typename Op::Accumulator warp_fold(typename Op::Accumulator value)
 {
+    if constexpr (Lanes == 32 && Op::folds_lanes) {
+        return Op::fold_lanes(value);
+    } else {
 #pragma unroll
-    for (int mask = 1; mask < Lanes; mask *= 2) value = Op::combine(value, shuffle_xor(value, mask));
-    return value;
+        for (int mask = 1; mask < Lanes; mask *= 2) value = Op::combine(value, shuffle_xor(value, mask));
+        return value;
+    }
 }
 
 // The lane level for N rows at once over groups of G lanes, N and G powers of two: a[i] holds the i-th row's part. The

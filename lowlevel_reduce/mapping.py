@@ -17,7 +17,7 @@ from lowlevel_reduce.row_policy import RowStrategy
 
 __all__ = ["MappedKernel", "Mapping", "extents_of", "map_rows", "map_whole", "needs_many_registers", "operator_text"]
 
-_VERY_WIDE_BYTES = 12
+_VERY_WIDE_BYTES = 16
 """Accumulators from this size on: a thread that folds them needs more registers than a full block leaves it."""
 
 

@@ -141,7 +141,8 @@ def _arg(name: str, *, largest: bool, last: bool) -> Reduction:
         empty=None,
         size=lambda types: _key_bytes(types) + 8,
         indexed=True,
-        is_heavy=lambda types: True,
+        # Where elements take a register each, the first of several is found without an index for each.
+        is_heavy=lambda types: last or types.element.itemsize != 4,
     )
 
 

@@ -63,7 +63,6 @@ def _moments(name: str, struct: str, ddof: int, *, names: tuple[str, ...], root:
         size=lambda types: 16,
         result_names=names,
         pivot=_pivot,
-        is_heavy=lambda types: True,
     )
 
 

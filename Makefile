@@ -2,6 +2,8 @@
 PYTHON ?= python3
 # The CUDA major whose wheels are used: 12 or 13. Each has an environment of its own.
 CUDA ?= 12
+# Processes that run tests beside each other: as many as there are processors.
+JOBS ?= auto
 VENV := .venv-cu$(CUDA)
 RUN := $(VENV)/bin/python
 
@@ -11,7 +13,7 @@ demo: $(VENV)/installed
 	$(RUN) examples/cluster_reduce.py
 
 test: $(VENV)/installed
-	$(RUN) -m pytest $(ARGS)
+	$(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .

@@ -1,5 +1,7 @@
 """For all tests: hypothesis without a deadline, since no test asserts a time; the switch of tests/gpu; one cache."""
 
+import os
+
 import pytest
 from hypothesis import settings
 
@@ -19,11 +21,14 @@ def pytest_addoption(parser):
 
 @pytest.fixture(scope="session")
 def cache_of_the_simulated(tmp_path_factory):
-    """What tests on simulated GPUs compile is compiled once a session; without NVRTC they are skipped and say so."""
+    """What tests on simulated GPUs compile is compiled once a run; without NVRTC they are skipped and say so."""
     try:
         compiler.version()
     except NoCompilerError as error:
         pytest.skip(str(error))
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # which the run's processes share
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOWLEVEL_REDUCE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("LOWLEVEL_REDUCE_CACHE_DIR", str(folder / "cache of the simulated"))
         yield

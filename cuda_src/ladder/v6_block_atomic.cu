@@ -1,7 +1,7 @@
 // v6: one atomic a block, and no partials.
 // Changes: one kernel does it all; nothing is written but the sum, and no launch follows.
-// Costs: n / (4 LOADS blockDim) atomics to one address. With one load a thread that is n / 1024 blocks, and so
-// many that they are the limit; with 8 loads on their way the atomics vanish behind the memory. The order of the sum is chance.
+// Costs: n / (4 LOADS blockDim) atomics to one address. With one load a thread that is n / 1024 blocks, whose atomics
+// are the limit; with 8 loads on their way these vanish behind the memory. The order of the sum is chance.
 // Next: blocks meet before they go to global memory (v7).
 // The plan clears *sum. LOADS is how many 16-byte loads a thread has on their way at once: 1 as the source prints it.
 #ifndef BLOCK

@@ -13,7 +13,7 @@ from lowlevel_reduce import layout, quick
 from lowlevel_reduce.allocator import Allocator
 from lowlevel_reduce.driver import Stream
 from lowlevel_reduce.interop import ArrayView, view_array
-from lowlevel_reduce.oneshot import kept_entry, run, stream_of
+from lowlevel_reduce.oneshot import initial_key, kept_entry, run, stream_of
 from lowlevel_reduce.plan import Plan, plan
 
 __all__ = ["reduce"]
@@ -129,7 +129,7 @@ def reduce(
             "last": last,
             "map": map,
         }
-        start = None if initial is None else repr(initial)
+        start = initial_key(initial)
         forced = os.environ.get("LOWLEVEL_REDUCE_STRATEGY")
 
         def make() -> Plan:

@@ -109,6 +109,8 @@ class BoundReduction:
         """
         if (second is None) == self.extents.has_second:
             raise TypeError(f"this reduction takes {'two arrays' if self.extents.has_second else 'one array'}")
+        if not self.kernels and self.workspace.is_closed:  # no kernel that would say so
+            raise ValueError(_CLOSED)
         try:
             turn = self._turn.pop()
         except IndexError:

@@ -18,7 +18,7 @@ from lowlevel_reduce.layout import contiguous_strides
 from lowlevel_reduce.producers import Producer, producer_of
 from lowlevel_reduce.slots import Slot
 
-__all__ = ["ArrayView", "DeviceArray", "view_array", "view_output"]
+__all__ = ["ArrayView", "DeviceArray", "order_after", "view_array", "view_output"]
 
 _NO_SYNCHRONIZATION = -1  # what DLPack and StridedMemoryView take for "do not order the streams"
 
@@ -248,6 +248,10 @@ class DeviceArray:
         return f"<DeviceArray {self.shape} {self.dtype} on {self.stream!r}>"
 
 
+def _same(a: Stream, b: Stream) -> bool:
+    return a.handle == b.handle and a.context == b.context
+
+
 def _wait(consumer: Stream, producer: Stream) -> None:
     """Order what `consumer` does from now on after what `producer` has been given; the host does not wait."""
     with Event.create(producer.context, timing=False) as event:
@@ -278,7 +282,7 @@ def view_array(x: Any, stream: Stream) -> ArrayView:
         element_type(x.dtype)
         x = DeviceArray.from_numpy(x, stream)
     if isinstance(x, DeviceArray):
-        if x.stream.handle != stream.handle or x.stream.context != stream.context:
+        if not _same(x.stream, stream):
             _wait(stream, x.stream)
         return ArrayView(x.pointer, x.shape, None, x.dtype, readonly=False, owner=x)
     producer = producer_of(type(x))
@@ -289,6 +293,12 @@ def view_array(x: Any, stream: Stream) -> ArrayView:
             f"{type(x).__name__} is no array: neither NumPy's, nor with __dlpack__ or __cuda_array_interface__"
         )
     return _foreign_view(x, stream)
+
+
+def order_after(out: Any, stream: Stream) -> None:
+    """Let the stream of a `DeviceArray`, in whose order its content is said to be there, wait for work in `stream`."""
+    if isinstance(out, DeviceArray) and not _same(out.stream, stream):
+        _wait(out.stream, stream)
 
 
 def view_output(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], stream: Stream) -> ArrayView:

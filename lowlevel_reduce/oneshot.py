@@ -10,15 +10,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from lowlevel_reduce import operators
 from lowlevel_reduce.allocator import Allocator
 from lowlevel_reduce.base_plan import BasePlan
 from lowlevel_reduce.bound import BoundReduction
 from lowlevel_reduce.driver import Context, Stream, binding
+from lowlevel_reduce.driver.handle import relaxed
 from lowlevel_reduce.errors import CudaError
-from lowlevel_reduce.interop import DeviceArray, view_output
+from lowlevel_reduce.interop import DeviceArray, order_after, view_output
 
-__all__ = ["MAX_BOUND", "Entry", "LaunchCache", "kept_entry", "run", "stream_of"]
+__all__ = ["MAX_BOUND", "Entry", "LaunchCache", "initial_key", "kept_entry", "run", "stream_of"]
 
 MAX_BOUND = 128
 """Problems of which bound launches are kept, with their workspaces; the least recently used goes first."""
@@ -81,7 +84,7 @@ class LaunchCache:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant: a signal's handler may reduce while this thread is at it
         self._idle: OrderedDict[_Key, list[Entry]] = OrderedDict()
 
     def take(self, key: _Key, user: object = None) -> Entry | None:
@@ -94,12 +97,13 @@ class LaunchCache:
             over = [entry for entry in idle if entry.is_over()]
             idle[:] = [entry for entry in idle if entry not in over]
             usable = (
-                i
-                for i, entry in enumerate(idle)
+                entry
+                for entry in idle
                 if entry.borrower() in (None, user) and (entry.bound is None or entry.bound.is_free)
             )
-            index = next(usable, None)
-            taken = None if index is None else idle.pop(index)
+            taken = next(usable, None)
+            if taken is not None:
+                idle.remove(taken)
         del over  # frees their workspaces, by finalizers: outside of the lock, and allowed during a capture
         return taken
 
@@ -121,7 +125,8 @@ def _discard(entry: Entry, key: _Key) -> None:
         return
     if not bound.context.is_closed and _is_gone(bound.context, *key[:2]):
         bound.context.life.over = True  # its handle may be another context's by now: nothing of it may be freed
-    bound.close()
+    with relaxed(key[0]):  # what is new may be captured
+        bound.close()
 
 
 def _is_gone(context: Context, driver: binding.Implementation, number: int) -> bool:
@@ -192,10 +197,21 @@ def run(
         with entry.launch(stream, initial, allocator) as launch:
             launch.check(*addresses)
             launch(*addresses)
+        order_after(result, stream)
     if out is not None or made.results == 1:
         return result
     names = made.reduction.result_names
     return operators.result_tuple(made.op, names)(*(result.plane(k) for k in range(made.results)))
+
+
+def initial_key(value: Any) -> _Key | None:
+    """Return what tells one initial value from all that are not the same to the last bit; None for None."""
+    if value is None:
+        return None
+    number = np.asarray(value)
+    # An integer of more than 64 bits is an object. Of all others `repr` may leave digits out, or the type.
+    content = repr(value) if number.dtype.hasobject else number.tobytes()
+    return (type(value), number.dtype, number.shape, content)
 
 
 def stream_of(stream: Any) -> Stream:

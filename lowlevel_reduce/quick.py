@@ -168,14 +168,15 @@ def call(x: Any, op: Any, stream: Any, options: tuple[Any, ...], out: Any) -> An
         launch = thread.launches.get(key if out is None else (*key, *_key(out)))
     except (TypeError, RuntimeError, ValueError):  # not hashable, or no plain array: there are words for it elsewhere
         return None
-    if launch is None or not launch.fits(x):
+    # An address of 0: there are no elements, or a library took the memory away.
+    if launch is None or not launch.fits(x) or not (source := launch.pointer(x)):
         return None
     try:
         words = launch.idle.pop()
     except IndexError:  # closed; or this is a signal's handler, inside of a call
         return None
     try:
-        words[0] = source = launch.pointer(x)
+        words[0] = source
         if out is None:
             slot = launch.slots.take()
             words[1] = slot.pointer

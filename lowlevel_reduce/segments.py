@@ -19,7 +19,7 @@ from lowlevel_reduce.kernels import SEGMENT_BLOCK, segment_kernel_sources
 from lowlevel_reduce.layout import MAX_BYTES
 from lowlevel_reduce.loading import load_kernel
 from lowlevel_reduce.mapping import MappedKernel, operator_text
-from lowlevel_reduce.oneshot import kept_entry, run, stream_of
+from lowlevel_reduce.oneshot import initial_key, kept_entry, run, stream_of
 from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.policy import HEADER_BYTES, slot_bytes
 
@@ -241,8 +241,7 @@ def segmented_reduce(
             "result_dtype": dtype,
             "initial": initial is not None,
         }
-        start = None if initial is None else repr(initial)
-        key = ("segments", op, start, *problem.values(), *sorted(options.items()))
+        key = ("segments", op, initial_key(initial), *problem.values(), *sorted(options.items()))
 
         def make() -> SegmentedPlan:
             return segmented_plan(op, context=stream.context, **problem, **options)

@@ -8,8 +8,8 @@ from typing import Any
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.device import Device
-from lowlevel_reduce.driver.green import create_green, destroy_green, green_of_current
-from lowlevel_reduce.driver.handle import Handle, Life
+from lowlevel_reduce.driver.green import create_green, green_of_current
+from lowlevel_reduce.driver.handle import Handle, Life, Release
 from lowlevel_reduce.errors import CudaError, ReduceError, UnsupportedError
 
 __all__ = ["Context", "current_handle"]
@@ -21,15 +21,16 @@ class Context(Handle):
     Making one never changes what is current; `pushed` does, for the length of a ``with`` block. A ``with`` block
     over the context itself closes it, as with every handle.
 
-    Close what was made in a context before the context: what is left dies with a created context, and with a primary
-    one that nobody else retains.
+    Close what was made in a context before the context: what is left ends with a created or green one, and, save for
+    graphs, with a primary one that nobody else retains.
     """
 
-    __slots__ = ("_device", "_green", "_identity", "_life", "_primary")
+    __slots__ = ("_device", "_ends_here", "_green", "_identity", "_life", "_primary")
 
     _noun = "context"
 
     _device: Device | None
+    _ends_here: bool
     _green: int | None
     _identity: int
     _life: Life
@@ -52,7 +53,7 @@ class Context(Handle):
         device = Device.of(device)
         handle = int(binding.call("cuDevicePrimaryCtxRetain", device.handle))
         life = Life()
-        release = functools.partial(_release_primary, binding.selected(), life, device.handle)
+        release = functools.partial(_release_primary, binding.selected(), life, device.handle, handle)
         return cls._of(handle, release, None, life, device)
 
     @classmethod
@@ -75,17 +76,14 @@ class Context(Handle):
             raise
         if popped != handle:
             raise ReduceError(f"cuCtxCreate made {handle:#x}, but {popped:#x} was current after it")
-        life = Life()
-        return cls._of(
-            handle, functools.partial(_release, binding.selected(), life, "cuCtxDestroy", handle), None, life, device
-        )
+        return cls._ending(handle, "cuCtxDestroy", handle, device)
 
     @classmethod
     def green(cls, device: Device | int, sm_count: int) -> Context:
         """Create a green context: a share of the multiprocessors of `device`, and the memory of its primary context.
 
-        It is not current anywhere, and one thread at a time may have it current. ``close()`` destroys it; its streams
-        do not die with it, so close them first. The driver retains the primary context as long as it lives.
+        It is not current anywhere, and one thread at a time may have it current. ``close()`` destroys it and what was
+        made in it. The driver retains the primary context as long as it lives.
 
         Parameters
         ----------
@@ -104,8 +102,7 @@ class Context(Handle):
         """
         device = Device.of(device)
         green, handle = create_green(device, sm_count)
-        life = Life()
-        self = cls._of(handle, functools.partial(_end_green, binding.selected(), life, green), None, life, device)
+        self = cls._ending(handle, "cuGreenCtxDestroy", green, device)
         self._green = green
         return self
 
@@ -117,9 +114,18 @@ class Context(Handle):
         return cls._of(int(handle), None, owner, Life(borrowed=True), None)
 
     @classmethod
+    def _ending(cls, handle: int, name: str, ended: int, device: Device) -> Context:
+        """Own a context whose end is the driver's call `name` of `ended`, made when it is closed."""
+        life = Life()
+        self = cls._of(handle, functools.partial(_end, binding.selected(), life, name, ended), None, life, device)
+        self._ends_here = True
+        return self
+
+    @classmethod
     def _of(cls, handle: int, release: Any, owner: Any, life: Life, device: Device | None) -> Context:
         self = cls.__new__(cls)
         self._life = life
+        self._ends_here = False
         self._identity = handle
         self._device = device
         self._green = None if release is None else 0  # of a borrowed one the driver is asked, when it matters
@@ -131,6 +137,32 @@ class Context(Handle):
     def life(self) -> Life:
         """What the releases of everything made in this context look at first."""
         return self._life
+
+    @property
+    def holder(self) -> Context:
+        """The context that what is made in this one ends with: this one, for a borrowed green one the primary one.
+
+        It is to be asked for before anything is made: its number is noted, by which its end is seen later.
+        """
+        # The driver ends neither streams nor memory with a green context. One that we own ends them itself.
+        holder = Context.from_handle(self._primary_handle()) if self.is_borrowed and self.is_green else self
+        holder._life.note(binding.selected(), holder.handle)
+        return holder
+
+    def releasing(self, name: str, handle: int, *, outlives: bool = False, inside: bool = False) -> Release:
+        """Return the release of what was just made in this context, a `holder`.
+
+        Parameters
+        ----------
+        name, handle : str, int
+            The driver's call that releases it, and what that is given.
+        outlives : bool
+            Whether it ends with no context, whichever kind: graphs do not.
+        inside : bool
+            Whether the call needs this context to be current.
+        """
+        leaves = self._ends_here and (outlives or bool(self._green))
+        return Release(self._life, self.handle, name, handle, leaves=leaves, asks=not outlives, inside=inside)
 
     @property
     def id(self) -> int:
@@ -282,19 +314,20 @@ def _create(flags: int, device: int) -> Any:
     return binding.call("cuCtxCreate", *parameters, flags, device)
 
 
-def _release(implementation: binding.Implementation, life: Life, name: str, handle: int) -> None:
-    life.over = True
-    implementation.call(name, handle)
+def _end(implementation: binding.Implementation, life: Life, name: str, handle: int) -> None:
+    try:
+        life.end()
+    finally:
+        life.over = True
+        implementation.call(name, handle)
 
 
-def _release_primary(implementation: binding.Implementation, life: Life, device: int) -> None:
+def _release_primary(implementation: binding.Implementation, life: Life, device: int, context: int) -> None:
     life.over = True
     implementation.call("cuDevicePrimaryCtxRelease", device)
-    # Others may retain it too, as the CUDA runtime does; then it lives on, and what was made in it is still to release.
+    # Others may retain it too, as the CUDA runtime does; then it lives on, and what was made in it is still to release,
+    # unless they have ended it by then: from now on it is as if it were borrowed.
     _, active = implementation.call("cuDevicePrimaryCtxGetState", device)
-    life.over = not active
-
-
-def _end_green(implementation: binding.Implementation, life: Life, green: int) -> None:
-    life.over = True
-    destroy_green(implementation, green)
+    life.over, life.borrowed = not active, True
+    if active:
+        life.note(implementation, context)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.context import Context
-from lowlevel_reduce.driver.handle import Handle, Life
+from lowlevel_reduce.driver.handle import Handle
 
 if TYPE_CHECKING:
     from lowlevel_reduce.driver.stream import Stream
@@ -44,8 +43,9 @@ class Event(Handle):
         context = context or Context.current_or_primary()
         flags = (0 if timing else _DISABLE_TIMING) | (_BLOCKING_SYNC if blocking_sync else 0)
         with context.pushed():
+            holder = context.holder
             handle = int(binding.call("cuEventCreate", flags))
-            release = functools.partial(_destroy, binding.selected(), context.life, handle)
+            release = holder.releasing("cuEventDestroy", handle)
             # Inside the block, so that the event has an owner even if the block's end is refused.
             self = cls._of(handle, release, None, context, timing)
         return self
@@ -117,8 +117,3 @@ def ready(name: str, handle: int) -> bool:
         return False
     binding.raise_for(name, code)
     return True
-
-
-def _destroy(implementation: binding.Implementation, life: Life, handle: int) -> None:
-    if not life.over:
-        implementation.call("cuEventDestroy", handle)

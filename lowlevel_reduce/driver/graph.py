@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Sequence
 from types import TracebackType
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.context import Context
-from lowlevel_reduce.driver.handle import Handle, Life, within
+from lowlevel_reduce.driver.handle import Handle, within
 from lowlevel_reduce.driver.launch import BoundKernel
 from lowlevel_reduce.driver.nodes import KernelNode, add_kernel, check_node, kernel_nodes, set_kernel
 from lowlevel_reduce.driver.stream import Stream
@@ -134,7 +133,7 @@ class Graph(Handle):
 
     def _captured(self, handle: int, context: Context) -> None:
         self._context = context
-        self._adopt(handle, functools.partial(_destroy, binding.selected(), context.life, "cuGraphDestroy", handle))
+        self._adopt(handle, context.releasing("cuGraphDestroy", handle, outlives=True))
 
     @classmethod
     def _pending(cls) -> Graph:
@@ -171,7 +170,7 @@ class GraphExec(Handle):
         self = cls.__new__(cls)
         self._context = context
         self._graph_handle = graph_handle
-        self._adopt(handle, functools.partial(_destroy, binding.selected(), context.life, "cuGraphExecDestroy", handle))
+        self._adopt(handle, context.releasing("cuGraphExecDestroy", handle, outlives=True))
         return self
 
     def launch(self, stream: Stream) -> None:
@@ -275,8 +274,3 @@ class _Capture:
         code, *graph = binding.function("cuStreamEndCapture")(self._stream.handle)
         if not code and int(graph[0]):
             binding.call("cuGraphDestroy", int(graph[0]))
-
-
-def _destroy(implementation: binding.Implementation, life: Life, name: str, handle: int) -> None:
-    if not life.over:
-        implementation.call(name, handle)

@@ -8,7 +8,7 @@ from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.device import Device
 from lowlevel_reduce.errors import CudaError, UnsupportedError
 
-__all__ = ["context_of", "create_green", "create_stream", "destroy_green", "green_of_current"]
+__all__ = ["context_of", "create_green", "create_stream", "green_of_current"]
 
 _REFUSED = ("CUDA_ERROR_NOT_SUPPORTED", "CUDA_ERROR_INVALID_RESOURCE_TYPE", "CUDA_ERROR_NOT_PERMITTED")
 _NON_BLOCKING = 1  # the only kind of stream that a green context has
@@ -21,7 +21,7 @@ def create_green(device: Device, sm_count: int) -> tuple[int, int]:
     Returns
     -------
     (int, int)
-        The ``CUgreenCtx``, which the caller destroys with `destroy_green`, and the ``CUcontext`` that stands for it.
+        The ``CUgreenCtx``, which the caller gives to ``cuGreenCtxDestroy``, and the ``CUcontext`` that stands for it.
 
     Raises
     ------
@@ -46,11 +46,6 @@ def create_green(device: Device, sm_count: int) -> tuple[int, int]:
     except CudaError:  # nobody would own it
         binding.call("cuGreenCtxDestroy", handle)
         raise
-
-
-def destroy_green(implementation: binding.Implementation, handle: int) -> None:
-    """Destroy a green context; its streams should be gone before."""
-    implementation.call("cuGreenCtxDestroy", handle)
 
 
 def create_stream(green: int, priority: int) -> int:

@@ -13,7 +13,7 @@ from lowlevel_reduce.closing import Closing
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.errors import CudaError, ReduceError
 
-__all__ = ["Handle", "Life", "User", "within"]
+__all__ = ["Handle", "Life", "Release", "User", "relaxed", "within"]
 
 # What a release may meet after its driver or its context has gone: there is nothing left to release.
 _GONE = frozenset(
@@ -58,14 +58,27 @@ class Life:
 
     What was made in a created context dies with it, so its release must not touch the driver afterwards. The end of a
     borrowed context is its owner's doing, and nobody tells: its number tells it from another one at the same address.
+
+    Attributes
+    ----------
+    over : bool
+        Whether the context is known to be gone.
+    borrowed : bool
+        Whether others end it.
+    number : int or None
+        The driver's number of a borrowed one, once something was made in it.
+    left : dict
+        Of what the driver does not end with the context, the releases that were not called yet, the newest last: `end`
+        calls them.
     """
 
-    __slots__ = ("borrowed", "number", "over")
+    __slots__ = ("borrowed", "left", "number", "over")
 
     def __init__(self, *, borrowed: bool = False) -> None:
         self.over = False
         self.borrowed = borrowed
         self.number: int | None = None
+        self.left: dict[Release, None] = {}
 
     def note(self, implementation: binding.Implementation, context: int) -> None:
         """Remember a borrowed context's number, before the first thing is made in it that will have to be released."""
@@ -83,6 +96,62 @@ class Life:
                     _report(error)
         return self.over
 
+    def end(self) -> None:
+        """Release what the context leaves, which is about to end; raises the first refusal, when all is done."""
+        refusals: list[CudaError] = []
+        while self.left:
+            release, _ = self.left.popitem()  # atomic: one thread alone has it
+            try:
+                release.run()
+            except CudaError as error:
+                refusals.append(error)
+        if refusals:
+            raise refusals[0]
+
+
+class Release:
+    """The release of something that was made in a context, by one driver call, unless it has ended with that context.
+
+    Parameters
+    ----------
+    life, context : Life, int
+        Of the context.
+    name, handle : str, int
+        The driver's call, and what it is given.
+    leaves : bool
+        Whether the context is ended here and leaves this behind, so that it is to be released before.
+    asks : bool
+        Whether the driver may be asked if a borrowed context is gone, as this would be with it.
+    inside : bool
+        Whether the call needs the context to be current.
+    """
+
+    __slots__ = ("_asks", "_context", "_handle", "_implementation", "_inside", "_leaves", "_life", "_name")
+
+    def __init__(
+        self, life: Life, context: int, name: str, handle: int, *, leaves: bool, asks: bool, inside: bool
+    ) -> None:
+        self._implementation = binding.selected()
+        self._life, self._context = life, context
+        self._name, self._handle = name, handle
+        self._leaves, self._asks, self._inside = leaves, asks, inside
+        if leaves:
+            life.left[self] = None
+
+    def __call__(self) -> None:
+        """Release it, if it is still there."""
+        if self._leaves:
+            due = self._life.left.pop(self, self) is None  # atomic: `Life.end` may be taking it
+        else:
+            due = not (self._life.ended(self._implementation, self._context) if self._asks else self._life.over)
+        if due:
+            self.run()
+
+    def run(self) -> None:
+        """Release it."""
+        with within(self._implementation, self._context) if self._inside else contextlib.nullcontext():
+            self._implementation.call(self._name, self._handle)
+
 
 class User(Protocol):
     """What makes driver calls with a handle that it does not ask for each time: a bound launch."""
@@ -94,12 +163,13 @@ class User(Protocol):
         """Take back `halt`."""
 
 
-_users_lock = threading.Lock()
+# Reentrant: a signal's handler or the collector may close a handle while this thread is at it.
+_users_lock = threading.RLock()
 
 
 def _new_lock() -> None:
     global _users_lock  # noqa: PLW0603 - another thread of the parent may have held it at the fork
-    _users_lock = threading.Lock()
+    _users_lock = threading.RLock()
 
 
 binding.after_fork(_new_lock)
@@ -210,19 +280,21 @@ def _quietly(implementation: binding.Implementation, release: Callable[[], None]
     if implementation.forked:  # what a forked child inherited is its parent's
         return
     try:
-        with _relaxed(implementation):
+        with relaxed(implementation):
             release()
     except Exception as error:  # noqa: BLE001 - nobody is there to catch it; what matters is reported
         _report(error)
 
 
 @contextmanager
-def _relaxed(implementation: binding.Implementation) -> Iterator[None]:
-    # The collector may run inside somebody's stream capture on this thread, where freeing memory would invalidate
-    # the capture: the relaxed mode says that it is no part of it.
-    relaxed = binding.native().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+def relaxed(implementation: binding.Implementation) -> Iterator[None]:
+    """Let the block free memory that is no part of a capture which this thread may be in, and would invalidate.
+
+    That is where the collector runs, or old things are let go of.
+    """
+    mode = binding.native().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     refusals: list[CudaError] = []
-    before = _twice(implementation, refusals, "cuThreadExchangeStreamCaptureMode", relaxed)
+    before = _twice(implementation, refusals, "cuThreadExchangeStreamCaptureMode", mode)
     try:
         yield
     finally:

@@ -41,7 +41,7 @@ _AT_EXIT = "the interpreter is exiting"
 
 # Every bound launch, to be halted before handles are released at exit, and in a forked child.
 _bound: weakref.WeakSet[BoundKernel] = weakref.WeakSet()
-_bound_lock = threading.Lock()
+_bound_lock = threading.RLock()  # reentrant: a signal's handler may bind, too
 _at_exit = False
 
 
@@ -63,7 +63,7 @@ def _halt_all(reason: str) -> None:
 
 def _in_child() -> None:
     global _bound_lock  # noqa: PLW0603 - another thread of the parent may have held it
-    _bound_lock = threading.Lock()
+    _bound_lock = threading.RLock()
     for bound in tuple(_bound):
         bound.halt(_IN_CHILD)
         bound._halted = _IN_CHILD  # also one that a thread of the parent was in a call of

@@ -136,12 +136,13 @@ class Buffer(Handle):
         pointer = 0
         self = cls.__new__(cls)
         with context.pushed() if _checked_size(size_bytes) else contextlib.nullcontext():
+            release = None
             if size_bytes:
-                context.life.note(binding.selected(), context.handle)
+                holder = context.holder
                 pointer = int(binding.call(allocate, size_bytes, *options))
-            release = functools.partial(_free, binding.selected(), context.life, context.handle, free, pointer)
+                release = holder.releasing(free, pointer, inside=True)
             # Inside the block, so that memory has an owner even if the block's end is refused.
-            self._fill_in(pointer, size_bytes, context=context, kind=kind, release=release if pointer else None)
+            self._fill_in(pointer, size_bytes, context=context, kind=kind, release=release)
         return self
 
     def _fill_in(
@@ -313,12 +314,6 @@ def _span(obj: Any, *, writable: bool) -> tuple[int, int, Any]:
     if writable and not array.flags.writeable:
         raise ValueError("the destination is read-only")
     return int(array.ctypes.data), array.nbytes, array
-
-
-def _free(implementation: binding.Implementation, life: Life, context: int, name: str, pointer: int) -> None:
-    if not life.ended(implementation, context):
-        with within(implementation, context):
-            implementation.call(name, pointer)
 
 
 def _free_async(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from typing import Any
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.event import Event, ready
 from lowlevel_reduce.driver.green import context_of, create_stream
-from lowlevel_reduce.driver.handle import Handle, Life
+from lowlevel_reduce.driver.handle import Handle
 from lowlevel_reduce.errors import ReduceError
 
 __all__ = ["Stream"]
@@ -60,8 +59,9 @@ class Stream(Handle):
                     raise ValueError(
                         f"priority {priority} is outside this device's range, {greatest} (greatest) to {least}"
                     )
+                holder = context.holder
                 handle = _create(context, priority, non_blocking=non_blocking)
-                release = functools.partial(_destroy, binding.selected(), context.life, handle)
+                release = holder.releasing("cuStreamDestroy", handle)
                 self = undo.enter_context(cls._of(handle, release, None, context))
             undo.pop_all()
         return self
@@ -221,8 +221,3 @@ def _create(context: Context, priority: int, *, non_blocking: bool) -> int:
 
 def _synchronization_attribute() -> Any:
     return binding.native().CUstreamAttrID.CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
-
-
-def _destroy(implementation: binding.Implementation, life: Life, handle: int) -> None:
-    if not life.over:
-        implementation.call("cuStreamDestroy", handle)

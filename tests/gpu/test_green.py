@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import lowlevel_reduce as lr
-from lowlevel_reduce.driver import Buffer, Context, LaunchConfig, Stream, occupancy
+from lowlevel_reduce import simulator
+from lowlevel_reduce.driver import Buffer, Context, Event, Graph, LaunchConfig, Stream, occupancy
 from lowlevel_reduce.errors import CudaError, UnsupportedError
 from lowlevel_reduce.study.bench import Bench
 
@@ -127,6 +128,65 @@ def test_memory_is_shared_with_the_primary_context(context, share):
         there = np.empty(64, np.uint8)
         buffer.copy_to(there)
         assert (there == 7).all()
+
+
+def executable(context):
+    with Graph.create(context) as graph:
+        return graph.instantiate()
+
+
+MAKERS = {
+    "stream": Stream.create,
+    "event": Event.create,
+    "memory": lambda context: Buffer.allocate(100, context),
+    "page-locked memory": lambda context: Buffer.pinned(100, context),
+    "graph": Graph.create,
+    "executable graph": executable,
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("green", [True, False])
+def test_what_was_made_in_a_context_ends_with_it(machine, context, make, green):
+    """With a green context the driver ends neither streams nor memory, and no context ends a graph."""
+    if machine != "simulated":
+        pytest.skip("what is alive is counted by the simulated driver")
+    driver = simulator.selected()
+    before = driver.leaks()
+    share = Context.green(0, 8) if green else Context.create(0)
+    made = make(share)
+    share.close()
+    assert driver.leaks() == before
+    made.close()
+    assert driver.leaks() == before
+
+
+@pytest.mark.parametrize("noun", ["stream", "memory"])
+def test_what_was_made_in_a_borrowed_green_context_is_released_after_its_owner_has_ended_that(machine, context, noun):
+    if machine != "simulated":
+        pytest.skip("what is alive is counted by the simulated driver")
+    driver = simulator.selected()
+    before = driver.leaks()
+    with Context.green(0, 8) as share:
+        made = MAKERS[noun](Context.from_handle(share.handle))
+    assert driver.leaks() != before
+    made.close()
+    assert driver.leaks() == before
+
+
+def test_a_refused_release_does_not_keep_the_rest_alive(machine, context):
+    if machine != "simulated":
+        pytest.skip("a real driver's calls do not fail to order")
+    driver = simulator.selected()
+    before = driver.leaks()
+    share = Context.green(0, 8)
+    made = [Stream.create(share), Buffer.allocate(100, share), Stream.create(share)]
+    driver.fail(1, "CUDA_ERROR_UNKNOWN")
+    with pytest.raises(CudaError, match="cuStreamDestroy"):
+        share.close()
+    assert driver.leaks() == {**before, "streams": before.get("streams", 0) + 1}
+    for each in made:
+        each.close()
 
 
 @pytest.mark.parametrize("strategy", ["tiles", "cooperative", "two_pass"])

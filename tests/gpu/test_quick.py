@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import producers, quick, simulator
-from lowlevel_reduce.driver import Context, Graph, Stream
+from lowlevel_reduce import oneshot, producers, quick, simulator
+from lowlevel_reduce.bound import BoundReduction
+from lowlevel_reduce.driver import Context, Graph, Stream, binding
 from lowlevel_reduce.slots import SLOT_BYTES, Slot
 
 N = 20_000
@@ -190,6 +191,28 @@ def test_a_captured_call_keeps_its_result_to_the_graph(stream):
     graph.close()
 
 
+def test_what_goes_during_a_capture_does_not_spoil_it(context, stream, monkeypatch):
+    monkeypatch.setattr(oneshot, "MAX_BOUND", 1)
+    monkeypatch.setitem(binding.selected().kept, "bound reductions", oneshot.LaunchCache())
+    x, y = (lr.DeviceArray.from_numpy(each, stream) for each in (np.tile(X, 5), Y[:100]))
+    out = lr.DeviceArray.empty((), "float32", stream)
+
+    def work():
+        with context.pushed():
+            lr.sum(x, stream=stream, strategy="tiles")  # which has a workspace, and is lent to nobody afterwards
+
+    lr.sum(y, stream=stream, out=lr.DeviceArray.empty((), "float32", stream))  # loads the kernel
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    shorter = lr.DeviceArray.from_numpy(Y[:99], stream)
+    with Graph.capture(stream) as graph:
+        lr.sum(shorter, stream=stream, out=out)
+    with graph, graph.instantiate() as executable:
+        executable.launch(stream)
+        assert out.numpy().tobytes() == bits(Y[:99])
+
+
 def test_a_thread_keeps_only_so_many(stream, monkeypatch):
     monkeypatch.setattr(quick, "MAX_QUICK", 3)
     for n in range(1, 9):
@@ -290,6 +313,24 @@ def test_each_object_for_a_stream_is_closed_by_itself(context):
             lr.sum(x, stream=second)
         for _ in range(3):
             assert lr.sum(x, stream=stream).numpy().tobytes() == bits(X)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "dtype"),
+    [
+        (np.array(0.1234567890123), np.array(0.1234567890999), "float64"),  # the same by repr
+        (np.array(0.1), np.array(0.1, np.float32), "float64"),
+        (-0.0, 0.0, "float64"),
+        (2**64 - 1, 2**64 - 2, "uint64"),
+    ],
+)
+def test_initial_values_are_told_apart_to_the_last_bit(stream, first, second, dtype):
+    x = lr.DeviceArray.from_numpy(np.full(1, -0.0).astype(dtype), stream)
+    offsets = lr.DeviceArray.from_numpy(np.array([0, 1]), stream)
+    for initial in (first, second, first):
+        expected = np.asarray(initial).astype(dtype).tobytes()
+        assert lr.sum(x, stream=stream, initial=initial).numpy().tobytes() == expected
+        assert lr.segmented_reduce(x, offsets, stream=stream, initial=initial).numpy().tobytes() == expected
 
 
 # With an output
@@ -422,15 +463,19 @@ def test_an_output_in_a_slot(legacy):
     assert kept.numpy().tobytes() == bits(X)
 
 
-def test_an_output_of_another_stream_is_waited_for(context, machine):
-    if machine != "simulated":
-        pytest.skip("calls are counted by the simulated driver")
+def test_an_output_of_another_stream_is_waited_for_and_waits(context, monkeypatch):
+    """Its own stream's order is the one that it is read and freed in."""
+    order, wait, check = [], Stream.wait, BoundReduction.check
+    monkeypatch.setattr(Stream, "wait", lambda self, event: order.append(self.handle) or wait(self, event))
+    monkeypatch.setattr(BoundReduction, "check", lambda self, *each: order.append("launch") or check(self, *each))
     with Stream.create(context) as mine, Stream.create(context) as other:
         x = lr.DeviceArray.from_numpy(X, mine)
-        for stream, waits in ((mine, 0), (other, 1), (other, 1), (mine, 0)):
+        there = [mine.handle, "launch", other.handle]
+        for stream, expected in ((mine, ["launch"]), (other, there), (other, there), (mine, [])):
             out = lr.DeviceArray.empty((), "float32", stream)
-            made = counts(lambda out=out: lr.sum(x, stream=mine, out=out))
-            assert made["cuStreamWaitEvent"] == waits
+            order.clear()
+            lr.sum(x, stream=mine, out=out)
+            assert order == expected
             assert out.numpy().tobytes() == bits(X)
 
 
@@ -631,6 +676,19 @@ def test_a_tensor_whose_memory_holds_other_values_is_refused(libraries, legacy):
     x.negated = True
     with pytest.raises((ValueError, TypeError)):
         lr.sum(x)
+
+
+def test_a_tensor_whose_memory_was_taken_away_is_refused(libraries, legacy):
+    """As by ``tensor.untyped_storage().resize_(0)``, which leaves its shape as it is."""
+    keep = lr.DeviceArray.from_numpy(X, legacy)
+    out = lr.DeviceArray.empty((), "float32", legacy)
+    gone = types.SimpleNamespace(shape=X.shape, dtype=keep.dtype, pointer=0)
+    for options in ({}, {"out": out}):
+        for _ in range(2):
+            lr.sum(Tensor(keep), **options)
+        with pytest.raises(ValueError, match="not memory that the driver knows"):
+            lr.sum(Tensor(gone), **options)
+    assert is_quick(lr.sum(Tensor(keep)))
 
 
 def test_a_tensor_outside_of_the_primary_context_is_looked_at(libraries, device):

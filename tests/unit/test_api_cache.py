@@ -1,5 +1,6 @@
 """The one-shot functions' store of bound launches: one user at a time, bounded, and careful with contexts that went."""
 
+import threading
 import weakref
 
 import pytest
@@ -112,6 +113,29 @@ def test_what_its_borrower_is_in_a_call_of_is_not_taken(fake):
         lent.bound.is_free = True
         assert cache.take(key, mine) is lent
         lent.bound.close()
+
+
+def test_a_signals_handler_may_take_and_give_at_any_moment(fake, monkeypatch):
+    """Also while this very thread is in the store, and looks at one entry after the other."""
+    cache, borrower, seen = oneshot.LaunchCache(), oneshot.Entry.borrower, []
+    with Context.create(0) as context:
+        key, first, second = key_of(context, "sum"), entry(context), entry(context)
+
+        def interrupted(self):
+            if not seen:
+                seen.append("interrupted")
+                cache.give(key, cache.take(key))  # the first is the last now
+            return borrower(self)
+
+        monkeypatch.setattr(oneshot.Entry, "borrower", interrupted)
+        cache.give(key, first)
+        cache.give(key, second)
+        thread = threading.Thread(target=lambda: seen.extend(cache.take(key) for _ in range(3)), daemon=True)
+        thread.start()
+        thread.join(20)
+        assert seen == ["interrupted", first, second, None]
+        first.bound.close()
+        second.bound.close()
 
 
 def test_what_is_lent_is_not_closed_when_it_goes(fake, monkeypatch):

@@ -111,3 +111,13 @@ def test_a_second_address_too_few_or_too_many_is_refused(fake, parts, kind, seco
     with pytest.raises(TypeError, match=message):
         bind(kind, parts, second=second)(*addresses)
     assert not fake.launches
+
+
+@pytest.mark.parametrize("kernels", [0, 1, 2])
+def test_a_closed_launch_is_refused_also_where_there_is_nothing_to_launch(fake, parts, kernels):
+    launch = bind(BoundReduction, parts, kernels)
+    launch(16, 32)
+    launch.close()
+    with pytest.raises(ValueError, match="the bound launch is closed"):
+        launch(16, 32)
+    assert len(fake.launches) == kernels

@@ -624,3 +624,50 @@ def test_what_cannot_be_captured(fake, context):
         Graph.capture(Stream.legacy(context))
     with pytest.raises(ValueError, match="'thread_local'"):
         Graph.capture(Stream.create(context), mode="local")
+
+
+def test_the_collector_or_a_signals_handler_may_close_a_handle_at_any_moment(fake, context):
+    """Also while this very thread is closing another one, and halts what uses that."""
+    first, second = Stream.create(context), Event.create(context)
+
+    class User:
+        def halt(self, reason):
+            second.close()
+            return True
+
+        def resume(self):
+            raise AssertionError("it stays closed")
+
+    user = User()
+    first.serve(user)
+    thread = threading.Thread(target=first.close, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert first.is_closed
+    assert second.is_closed
+
+
+def test_nothing_is_freed_in_a_primary_context_that_others_ended_and_made_anew(fake, monkeypatch):
+    """Its handle is the same, and so may be the addresses in it: its number tells."""
+    numbers = {"now": 1}
+    monkeypatch.setattr(fake, "cuCtxGetId", lambda handle: (cu.CUresult.CUDA_SUCCESS, numbers["now"]), raising=False)
+    ours, others = Context.primary(0), Context.primary(0)
+    kept, lost = Buffer.allocate(16, ours), Buffer.allocate(16, ours)
+    ours.close()
+    kept.close()
+    assert fake.count("cuMemFree") == 1
+    others.close()
+    with Context.primary(0):
+        numbers["now"] = 2
+        lost.close()
+    assert fake.count("cuMemFree") == 1
+
+
+@pytest.mark.parametrize("kind", [Stream, Event])
+def test_what_was_made_in_a_borrowed_context_is_not_touched_when_its_owner_has_ended_that(fake, kind):
+    owner = Context.create()
+    made = kind.create(Context.from_handle(owner.handle))
+    owner.close()
+    fake.calls.clear()
+    made.close()
+    assert not [name for name, _ in fake.calls if name.endswith("Destroy")]

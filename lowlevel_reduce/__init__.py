@@ -16,7 +16,7 @@ from lowlevel_reduce import functions
 from lowlevel_reduce.allocator import Allocator
 from lowlevel_reduce.api import reduce
 from lowlevel_reduce.bound import BoundReduction
-from lowlevel_reduce.driver import Buffer, Context, Device, Event, Graph, Kernel, LaunchConfig, Library, Stream, binding
+from lowlevel_reduce.driver import Buffer, Context, Device, Event, Kernel, LaunchConfig, Library, Stream, binding
 from lowlevel_reduce.errors import (
     CacheError,
     CompileError,
@@ -28,14 +28,14 @@ from lowlevel_reduce.errors import (
 )
 from lowlevel_reduce.functions import *  # noqa: F403 - its __all__ is the one list of these names
 from lowlevel_reduce.interop import DeviceArray
-from lowlevel_reduce.operators import Operator
+from lowlevel_reduce.later import imported_later
 from lowlevel_reduce.plan import Plan, plan
 from lowlevel_reduce.segments import SegmentedPlan, segmented_plan, segmented_reduce
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from lowlevel_reduce import simulator, tree
+    from lowlevel_reduce.driver import Graph
+    from lowlevel_reduce.operators import Operator
 
 __version__ = "0.1.0"
 
@@ -72,19 +72,15 @@ __all__ = [
 __all__ += functions.__all__
 
 
-_LATER = ("simulator", "tree")
-"""Modules that are imported by those who name them: who reduces on a GPU needs neither."""
-
-
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"lowlevel_reduce.{name}")
-
-
-binding.register("simulator", lambda: _module("simulator").by_environment())
+# Who reduces on a GPU with the library's own operators needs none of these.
+_LATER = {"Graph": "driver", "Operator": "operators", "simulator": "simulator", "tree": "tree"}
 
 if not TYPE_CHECKING:  # to a type checker any name would be an attribute
+    __getattr__ = imported_later(__name__, _LATER)
 
-    def __getattr__(name: str) -> ModuleType:
-        if name in _LATER:
-            return _module(name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
+
+
+binding.register("simulator", lambda: importlib.import_module("lowlevel_reduce.simulator").by_environment())

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowlevel_reduce.allocator import Allocator
 from lowlevel_reduce.driver import Buffer, Context, Event, Stream
@@ -17,6 +16,9 @@ from lowlevel_reduce.errors import ReduceError
 from lowlevel_reduce.layout import contiguous_strides
 from lowlevel_reduce.producers import Producer, producer_of
 from lowlevel_reduce.slots import Slot
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["ArrayView", "DeviceArray", "order_after", "view_array", "view_output"]
 

@@ -23,8 +23,14 @@ __all__ = [
     "signature",
 ]
 
-OPTIONS = ("-fmad=false",)
-"""A product and a sum stay two roundings, as in NumPy."""
+OPTIONS = (
+    # A product and a sum stay two roundings, as in NumPy.
+    "-fmad=false",
+    # Without the declarations of textures, of launches from kernels and of the runtime's functions: none is used, and
+    # NVRTC would read them before every kernel. Known from 12.4 on, so to every NVRTC that is supported here.
+    "--minimal",
+)
+"""How every kernel is compiled, besides the compiler layer's own options."""
 
 FIELDS = ("elements", "result", "second", "workspace", "device_length", "length", "rows", "count", "tile", "initial0",
           "initial1")  # fmt: skip

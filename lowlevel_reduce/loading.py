@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from lowlevel_reduce.compiler import Cubin, Output, Program, Resources, compile_program
 from lowlevel_reduce.driver import Kernel, Library, binding
 from lowlevel_reduce.kernels import OPTIONS, KernelSource
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.compiler import Cubin, Output, Resources
 
 __all__ = ["LoadedKernel", "compile_kernel", "load_kernel"]
 
@@ -25,7 +28,7 @@ class LoadedKernel:
     from_cache: bool
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # reentrant: a signal's handler may come to need a kernel while this thread has it
 _KEPT = "loaded kernels"
 
 
@@ -74,6 +77,8 @@ def compile_kernel(source: KernelSource, architecture: str, *, output: Output = 
     CompileError, NoCompilerError, CacheError
         From the compiler.
     """
+    from lowlevel_reduce.compiler import Program, compile_program  # noqa: PLC0415 - at the first kernel
+
     for text in (source.text, *source.spare):
         cubin = compile_program(Program(source.entry, text, options=OPTIONS), architecture, output=output)
         resources = cubin.kernels.get(source.entry)

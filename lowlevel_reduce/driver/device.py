@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from lowlevel_reduce.driver import binding
@@ -75,9 +74,11 @@ class Device:
     @property
     def uuid(self) -> str:
         """The device's UUID as nvidia-smi prints it, without the leading ``GPU-``; of the instance on a MIG device."""
+        from uuid import UUID  # noqa: PLC0415 - few ask
+
         # CUDA 13 gave the plain name the second version's meaning.
         name = "cuDeviceGetUuid_v2" if hasattr(binding.native(), "cuDeviceGetUuid_v2") else "cuDeviceGetUuid"
-        return str(uuid.UUID(bytes=bytes(_fact(binding.selected(), name, self.handle).bytes)))
+        return str(UUID(bytes=bytes(_fact(binding.selected(), name, self.handle).bytes)))
 
     @property
     def compute_capability(self) -> tuple[int, int]:

@@ -4,9 +4,16 @@
 need.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowlevel_reduce.later import imported_later
 from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, Types, result_tuple
 from lowlevel_reduce.operators.table import OPERATORS, resolve
-from lowlevel_reduce.operators.user import ElementMap, NumpyMeaning, Operator
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.operators.user import ElementMap, NumpyMeaning, Operator
 
 __all__ = [
     "OPERATORS",
@@ -22,3 +29,6 @@ __all__ = [
     "resolve",
     "result_tuple",
 ]
+
+if not TYPE_CHECKING:  # to a type checker any name would be an attribute
+    __getattr__ = imported_later(__name__, {"ElementMap": "user", "NumpyMeaning": "user", "Operator": "user"})

@@ -10,14 +10,13 @@ from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 
 from lowlevel_reduce.dtypes import COMPENSATED, ElementType, accumulator_bytes, numpy_dtype, one_of
 from lowlevel_reduce.errors import UnsupportedError
 
 __all__ = ["Array", "Fields", "Items", "Reduction", "Row", "TypeRule", "Types", "result_tuple"]
 
-Array = npt.NDArray[Any]
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 Fields = tuple[Array, ...]
 """An array of accumulators: one NumPy array a field, all of one shape."""
 

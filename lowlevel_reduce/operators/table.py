@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators import exponentials, extremes, moments, sums
 from lowlevel_reduce.operators.adapters import counted, ignoring_nan, masked, with_initial
 from lowlevel_reduce.operators.base import Reduction
-from lowlevel_reduce.operators.user import ElementMap, Operator, mapped
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.operators.user import ElementMap, Operator
 
 __all__ = ["OPERATORS", "resolve"]
 
@@ -129,14 +131,16 @@ def resolve(
 def _find(op: Any) -> _Entry:
     if isinstance(op, Reduction):
         return _plain(op)
-    if isinstance(op, Operator):
-        own = op.reduction
-        return _plain(own, *(() if own.second else ("where",)))
-    if not isinstance(op, str):
+    if isinstance(op, str):
+        if op not in _TABLE:
+            raise UnsupportedError(f"there is no operator {op!r}; there is {', '.join(_TABLE)}")
+        return _TABLE[op]
+    from lowlevel_reduce.operators.user import Operator  # noqa: PLC0415 - only those who wrote one pay for it
+
+    if not isinstance(op, Operator):
         raise TypeError(f"an operator is a name or an Operator, not {op!r}")
-    if op not in _TABLE:
-        raise UnsupportedError(f"there is no operator {op!r}; there is {', '.join(_TABLE)}")
-    return _TABLE[op]
+    own = op.reduction
+    return _plain(own, *(() if own.second else ("where",)))
 
 
 def _adapt(reduction: Reduction, *, nan: bool, where: bool, initial: bool, map_: str | ElementMap | None) -> Reduction:
@@ -148,6 +152,8 @@ def _adapt(reduction: Reduction, *, nan: bool, where: bool, initial: bool, map_:
     if nan:
         reduction = ignoring_nan(reduction)
     if map_ is not None:
+        from lowlevel_reduce.operators.user import ElementMap, mapped  # noqa: PLC0415 - as in _find
+
         reduction = mapped(reduction, map_ if isinstance(map_, ElementMap) else ElementMap(map_))
         if where and reduction.second:
             raise ValueError("a map of two arrays leaves no second array for where=")

@@ -186,7 +186,9 @@ ROWS = [
 KNOWN = {int(identity) for identity in cu.CUlaunchAttributeID}
 
 
-@pytest.mark.parametrize(("field", "value", "number", "read", "expected"), ROWS, ids=lambda v: None if callable(v) else str(v)[:32])
+@pytest.mark.parametrize(
+    ("field", "value", "number", "read", "expected"), ROWS, ids=lambda v: None if callable(v) else str(v)[:32]
+)
 def test_an_attribute_in_the_native_struct(field, value, number, read, expected):
     config = LaunchConfig((8, 9), 32, **{field: value})
     if number not in KNOWN:

@@ -1,0 +1,29 @@
+"""Names of a package that are imported at their first use: who does not use them does not wait for them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["imported_later"]
+
+
+def imported_later(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package.
+
+    Parameters
+    ----------
+    package : str
+        The package's ``__name__``.
+    modules : Mapping[str, str]
+        The module below the package that each name comes from; a module's own name stands for the module.
+    """
+
+    def find(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = importlib.import_module(f"{package}.{modules[name]}")
+        return module if name == modules[name] else getattr(module, name)
+
+    return find

@@ -45,14 +45,14 @@ __device__ __forceinline__ uint4 shift_bytes(uint4 low, uint4 high, uint32 shift
                       __funnelshift_r(w[2], w[3], bits), __funnelshift_r(w[3], w[4], bits));
 }
 
-// Any 16 bytes of which the first `bytes` are wanted, 0 to 16 or none below, from the two blocks that they lie in: `load`
-// loads a block. Neighbours want these too.
+// Any 16 bytes of which the first `bytes` are wanted (all from 16 on, none from 0 down), from the blocks that they lie
+// in: `load` loads a block. Neighbours want these too.
 template <class Load> __device__ __forceinline__ uint4 load_shifted(const char* address, int32 bytes, Load load)
 {
     const uint32 shift = uint32(reinterpret_cast<uint64>(address)) % vector_bytes;
     const auto* block = reinterpret_cast<const uint4*>(address - shift);
     const uint4 first = load(bytes > 0, block);
-    return shift_bytes(first, load(bytes > 0 && int32(shift) + bytes > int32(vector_bytes), block + 1), shift);
+    return shift_bytes(first, load(bytes > 0 && shift > 0 && int32(shift) + bytes > int32(vector_bytes), block + 1), shift);
 }
 
 // The same where both blocks lie inside of the array, which leaves them in the L1.

@@ -10,15 +10,17 @@ template <class Op> __device__ __forceinline__ Slot<typename Op::Accumulator>* b
     return reinterpret_cast<Slot<typename Op::Accumulator>*>(problem.workspace + sizeof(GridHeader) + bytes);
 }
 
+__device__ __forceinline__ uint32* batch_tickets(const Problem& problem)
+{
+    return reinterpret_cast<uint32*>(problem.workspace + sizeof(GridHeader));
+}
+
 // Whether this block is the last of `count` to come here with this ticket, which is then as before the first. All
-// threads call it. It orders nothing: a partial carries its own flag.
-__device__ __forceinline__ bool is_last_block(const Problem& problem, uint64 ticket, uint32 count)
+// threads call it, with another barrier between two calls. It orders nothing: a partial carries its own flag.
+__device__ __forceinline__ bool is_last_block(uint32* ticket, uint32 count)
 {
     __shared__ bool last;
-    if (threadIdx.x == 0) {
-        auto* tickets = reinterpret_cast<uint32*>(problem.workspace + sizeof(GridHeader));
-        last = atomic_count(&tickets[ticket], count - 1) == count - 1;
-    }
+    if (threadIdx.x == 0) last = atomic_count(ticket, count - 1) == count - 1;
     __syncthreads();
     return last;
 }
@@ -31,12 +33,12 @@ template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduc
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     const uint32 tiles = uint32(problem.count), row = blockIdx.x / tiles, tile = blockIdx.x % tiles;
     const ShapedSource<Op, typename Rows::Kept> source(problem, row);
-    const bool whole = Rows::whole(problem, problem.actual_length() * sizeof(typename Op::Input));
+    const bool whole = Rows::whole(problem, source.row.length * sizeof(typename Op::Input));
     auto value = row_leaf_fold<Op, Rows>(source, uint64(tile) * Warps + warp, whole, lane);
     value = block_fold<Op, Warps>(value, shared, 0);
     auto* slots = batch_slots<Op>(problem, problem.rows) + uint64(row) * tiles;
     if (threadIdx.x == 0) slots[tile].publish(value);
-    if (!is_last_block(problem, row, tiles)) return;
+    if (!is_last_block(batch_tickets(problem) + row, tiles)) return;
     value = grid_fold<Op, Warps>(slots, tiles, shared, 1);
     if (threadIdx.x == 0) store_result<Op>(problem, source.row, row, value);
 }

@@ -5,7 +5,6 @@
 template <class Op, class Offset> __device__ __forceinline__ void reduce_long_segments(const SegmentProblem& problem)
 {
     __shared__ BlockSlots<Op, segment_warps> shared;
-    __shared__ bool last;
     launch_dependents();
     wait_for_prerequisites();
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
@@ -34,16 +33,10 @@ template <class Op, class Offset> __device__ __forceinline__ void reduce_long_se
                                                        source.is_whole(), lane);
         value = block_fold<Op, segment_warps>(value, shared, turn++);
         auto* slots = reinterpret_cast<Slot<typename Op::Accumulator>*>(queue.partials) + item.first_tile;
-        if (threadIdx.x == 0) {
-            slots[tile - item.first_tile].publish(value);
-            last = atomic_count(&queue.tickets[entry], parts - 1) == parts - 1;
-        }
-        __syncthreads();
-        if (last) {
-            value = grid_fold<Op, segment_warps>(slots, parts, shared, turn++);
-            if (threadIdx.x == 0) store_result<Op>(problem, source.row, item.segment, value);
-        }
-        __syncthreads();  // `last` is written again
+        if (threadIdx.x == 0) slots[tile - item.first_tile].publish(value);
+        if (!is_last_block(&queue.tickets[entry], parts)) continue;
+        value = grid_fold<Op, segment_warps>(slots, parts, shared, turn++);
+        if (threadIdx.x == 0) store_result<Op>(problem, source.row, item.segment, value);
     }
     // The last block to end empties the queue: all have read its state.
     __syncthreads();

@@ -57,8 +57,8 @@ __device__ __forceinline__ void reduce_rows(const ShapedProblem& problem)
     wait_for_prerequisites();
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, group = warp / W, member = warp % W;
     const uint64 row = uint64(blockIdx.x) * groups + group;
-    const bool whole = Rows::whole(problem, problem.actual_length() * sizeof(typename Op::Input));
     const ShapedSource<Op, typename Rows::Kept> source(problem, min(row, problem.rows - 1));
+    const bool whole = Rows::whole(problem, source.row.length * sizeof(typename Op::Input));
     const uint32 tiles = tile_count<Op, W>(source);  // the same for every row of the block: barriers may be inside
     WarpCounter<Op> counter;
 #pragma unroll 1

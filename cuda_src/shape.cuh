@@ -4,7 +4,7 @@
 
 constexpr uint32 max_axes = 8;
 
-// Axes of both arrays, the innermost first; strides in bytes. In the order of kernels.AXES_FIELDS.
+// Axes of both arrays, the innermost first; strides in bytes. In the order of kernels._AXES.
 struct Axes {
     uint64 count;
     uint64 size[max_axes];
@@ -19,7 +19,7 @@ struct Axes {
         int64 sum = 0;
 #pragma unroll 1
         for (uint32 i = 0; i + 1 < count; ++i) {
-            const uint64 rest = index >> 32 == 0 ? uint32(index) / uint32(size[i]) : index / size[i];
+            const uint64 rest = (index | size[i]) >> 32 == 0 ? uint32(index) / uint32(size[i]) : index / size[i];
             sum += int64(index - rest * size[i]) * by[i];
             index = rest;
         }
@@ -65,8 +65,8 @@ template <class Op, class Kept> struct ShapedSource : Source<Op> {
         if constexpr (is_same<typename Op::Second, Unused>) {
             return Op::map(ItemOf<Op>{x, {}, index}, this->row);
         } else {
-            const auto* y = reinterpret_cast<const typename Op::Second*>(other + problem.reduced.offset(index, true));
-            return Op::map(ItemOf<Op>{x, *y, index}, this->row);
+            const char* y = other + problem.reduced.offset(index, true);
+            return Op::map(ItemOf<Op>{x, load_element<typename Op::Second>(y), index}, this->row);
         }
     }
 };
@@ -141,7 +141,7 @@ template <class KeptAxes> struct StridedRows {
 #pragma unroll
         for (int32 i = 0; i < V; ++i)
             if (i * size < bytes)
-                u.elements[i] = *reinterpret_cast<const T*>(source.begin + source.problem.reduced.offset(index + i, false));
+                u.elements[i] = load_element<T>(source.begin + source.problem.reduced.offset(index + i, false));
         return u.raw;
     }
     template <class S> static __device__ __forceinline__ uint4 fetch_inside(const S& source, uint64 index, int32 bytes)

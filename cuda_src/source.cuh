@@ -36,22 +36,32 @@ struct Problem {
     }
 };
 
+// One element, at any address: byte by byte where it is not at a multiple of what it is loaded by.
+template <class T> __device__ __forceinline__ T load_element(const char* address)
+{
+    if (reinterpret_cast<uint64>(address) % alignof(T) == 0) return *reinterpret_cast<const T*>(address);
+    union { T whole; char bytes[sizeof(T)]; } u;
+#pragma unroll
+    for (uint32 i = 0; i < sizeof(T); ++i) u.bytes[i] = address[i];
+    return u.whole;
+}
+
 // One row, or a whole array seen as one: elements one after the other from `begin` on, at any address.
 template <class Op> struct Source {
     using T = typename Op::Input;
     using Second = typename Op::Second;
     const char* begin;
-    const Second* second;
+    const char* second;
     RowOf<Op> row;
 
     __device__ __forceinline__ Source(const Problem& problem, const char* first, const char* other, uint64 length)
-        : begin(first), second(reinterpret_cast<const Second*>(other))
+        : begin(first), second(other)
     {
         row.length = length;
         row.initial[0] = problem.initial[0];
         row.initial[1] = problem.initial[1];
         if constexpr (!is_same<typename Op::Pivot, Unused>)
-            if (length > 0) row.pivot = Op::pivot(*reinterpret_cast<const T*>(first));
+            if (length > 0) row.pivot = Op::pivot(load_element<T>(first));
     }
 
     __device__ __forceinline__ uint64 leaf_count() const { return leaves_of<T>(row.length); }
@@ -59,7 +69,7 @@ template <class Op> struct Source {
     __device__ __forceinline__ typename Op::Accumulator map(T x, uint64 index) const
     {
         if constexpr (is_same<Second, Unused>) return Op::map(ItemOf<Op>{x, {}, index}, row);
-        else return Op::map(ItemOf<Op>{x, second[index], index}, row);
+        else return Op::map(ItemOf<Op>{x, load_element<Second>(second + index * sizeof(Second)), index}, row);
     }
 };
 

@@ -17,7 +17,7 @@ WARPS = 8
 
 # Blocks that a multiprocessor shall hold, which bounds a thread's registers to 80 and 128: as few as the compiler
 # needs not to spill (tests/compile watches it).
-_RESIDENT = {"short_rows": 3, "rows": 3, "batch": 3, "columns": 2}
+_RESIDENT = {"short_rows": 3, "rows": 3, "batch": 3}
 _RESIDENT_HEAVY = 2
 
 WARPS_TO_FILL = 16
@@ -25,6 +25,18 @@ WARPS_TO_FILL = 16
 
 MAX_LEVELS = 10
 """Digits of the binary counter that a block of columns keeps in shared memory: 2^9 turns of one leaf or more."""
+
+_LOADED_WORDS = 32
+"""Registers that a thread of columns has for elements in flight."""
+
+_LINE_BYTES = 128
+"""What the threads side by side of a block of columns load of each element, if there are so many columns."""
+
+_ENOUGH_IN_FLIGHT = 0.625
+"""The part of a full wave of blocks of columns that still keeps the memory busy."""
+
+_START_TURNS = 0.5
+"""What a block of columns takes to start and to end, in turns of one leaf."""
 
 
 @dataclass(frozen=True)
@@ -118,15 +130,12 @@ def choose_rows(
     if (name == "columns") != (problem.kind == "columns") or (name == "short_rows" and leaves > 1):
         raise ValueError(f"strategy {name!r} does not go with {problem.rows} rows of {problem.length} ({problem.kind})")
     if name == "columns":
-        chosen = _columns(problem, facts, vector, leaves, _side_by_side(itemsize, accumulator_bytes))
+        chosen = _columns(problem, facts, itemsize, accumulator_bytes, heavy=heavy)
     else:
         chosen = _rows(name, problem, facts, vector, leaves)
-    light = not heavy and _is_light(chosen, itemsize, accumulator_bytes)
-    chosen = replace(
-        chosen,
-        resident_blocks=_RESIDENT[name] if light else _RESIDENT_HEAVY,
-        one_axis=len(problem.kept) <= 1,
-    )
+        light = not heavy and _is_light(chosen, itemsize, accumulator_bytes)
+        chosen = replace(chosen, resident_blocks=_RESIDENT[name] if light else _RESIDENT_HEAVY)
+    chosen = replace(chosen, one_axis=len(problem.kept) <= 1)
     if chosen.blocks > MAX_GRID:
         raise ValueError(f"{problem.rows} rows need {chosen.blocks} blocks; a grid has at most {MAX_GRID}")
     return chosen
@@ -174,36 +183,74 @@ def _warps_of_a_row(rows: int, leaves: int, facts: DeviceFacts) -> int:
     return next((warps for warps in sizes if leaves >= 0.8 * warps * -(-leaves // warps)), 1)
 
 
-def _side_by_side(itemsize: int, accumulator_bytes: int) -> int:
-    """Return how many columns a thread has: at most 16 bytes of elements and 32 of accumulators."""
-    return max(1, min(VECTOR_BYTES // itemsize, power_of_two(32 // accumulator_bytes)))
+def _side_by_side(itemsize: int, accumulator_bytes: int, held_bytes: int) -> int:
+    """Return how many columns a thread has: at most 16 bytes of elements and `held_bytes` of accumulators."""
+    return max(1, min(VECTOR_BYTES // itemsize, power_of_two(held_bytes // accumulator_bytes)))
 
 
-def _columns(problem: Problem, facts: DeviceFacts, vector: int, leaves: int, width: int) -> RowStrategy:
+def _columns(
+    problem: Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, *, heavy: bool
+) -> RowStrategy:
     inner = problem.kept[0].size
-    outer = problem.rows // inner
-    threads = -(-inner // width)  # side by side, in all
+    vector = VECTOR_BYTES // itemsize
     vectors = max(1, -(-problem.length // vector))
     tree_lanes = min(LANES, power_of_two(vectors))
     tree_steps = min(STEPS, power_of_two(-(-vectors // LANES)))
+    resident = _resident_blocks_of_columns(itemsize, accumulator_bytes, heavy=heavy)
+
+    def loaded_words(width: int) -> int:
+        return tree_lanes * tree_steps * vector * max(1, width * itemsize // 4)
+
+    # A thread that has all its elements in flight at once holds no other accumulators than those it makes.
+    wide = _side_by_side(itemsize, accumulator_bytes, 32)
+    narrow = wide if itemsize == 1 else _side_by_side(itemsize, accumulator_bytes, 16)
+    width = wide if loaded_words(wide) <= _LOADED_WORDS else narrow
+    threads = problem.rows // inner * -(-inner // width)
     block = WARPS * LANES
-    if leaves == 1 and (tree_lanes * tree_steps <= STEPS or outer * threads >= 2 * facts.multiprocessors * block):
-        beside = min(block, power_of_two(threads)) if tree_lanes * tree_steps <= LANES else LANES
-    else:
-        beside = min(8, power_of_two(threads))  # 128 bytes for the 4-byte types
-    depth = block // beside
-    at_once = max(1, depth // tree_lanes)
-    groups = outer * -(-threads // beside)
-    wanted = max(1, 4 * facts.multiprocessors // groups)
-    tile = max(at_once, power_of_two(-(-leaves // wanted)))
-    tile = min(tile, at_once << (MAX_LEVELS - 1))
+    enough = threads >= resident * facts.multiprocessors * block
+    if vectors <= LANES and (loaded_words(width) <= _LOADED_WORDS or enough):
+        template = (block, width, tree_lanes, tree_steps, 0)
+        return RowStrategy("columns", -(-threads // block), template, resident_blocks=resident)
+    return _columns_together(problem, facts, width, (tree_lanes, tree_steps), itemsize, resident)
+
+
+def _resident_blocks_of_columns(itemsize: int, accumulator_bytes: int, *, heavy: bool) -> int:
+    """Return as many blocks as leave each thread the registers for its elements in flight and its accumulators."""
+    if heavy or itemsize == 1 or accumulator_bytes > 24:
+        return _RESIDENT_HEAVY
+    return 4 if accumulator_bytes <= 12 else 3
+
+
+def _columns_together(
+    problem: Problem, facts: DeviceFacts, width: int, tree: tuple[int, int], itemsize: int, resident: int
+) -> RowStrategy:
+    """Return the strategy where the threads of a block divide the lanes of the tree among them."""
+    inner = problem.kept[0].size
+    leaves = max(1, -(-problem.length * itemsize // (LANES * STEPS * VECTOR_BYTES)))
+    threads = -(-inner // width)  # side by side, in all
+    beside = min(LANES, _LINE_BYTES // (width * itemsize), power_of_two(threads))
+    at_once = max(1, WARPS * LANES // beside // tree[0])
+    groups = problem.rows // inner * -(-threads // beside)
+    tile = _tile(leaves, at_once, groups, facts.multiprocessors * resident)
     parts = -(-leaves // tile)
-    levels = 1 if tile == at_once else MAX_LEVELS
     return RowStrategy(
         "columns",
         groups * parts,
-        (beside, width, tree_lanes, tree_steps, levels),
+        (beside, width, *tree, 1 if tile == at_once else MAX_LEVELS),
         parts,
         groups if parts > 1 else 0,
         tile,
+        resident_blocks=resident,
     )
+
+
+def _tile(leaves: int, at_once: int, groups: int, resident: int) -> int:
+    """Return how many leaves a block has: a power of two of turns, so that all end together, with few blocks."""
+
+    def cost(tile: int) -> float:
+        waves, rest = divmod(groups * -(-leaves // tile), resident)
+        last = max(rest / resident, _ENOUGH_IN_FLIGHT) if rest else 0.0
+        return (-(-min(tile, leaves) // at_once) + _START_TURNS) * (waves + last)
+
+    tiles = [at_once << level for level in range(MAX_LEVELS) if level == 0 or at_once << (level - 1) < leaves]
+    return min(reversed(tiles), key=cost)

@@ -147,3 +147,31 @@ def test_no_rows_or_no_elements(shape, axis):
     problem = layout.problem_of(shape, 4, axis=axis)
     chosen = choose_rows(problem, HOPPER, 4, 8)
     assert (chosen.blocks == 0) == (problem.rows == 0)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((8, 1 << 24), 0), ((4096, 64, 512), 1), ((1 << 20, 4, 10), 1)], ids=str)
+def test_short_columns_are_folded_by_a_thread_each(shape, axis):
+    problem = layout.problem_of(shape, 4, axis=axis)
+    chosen = choose_rows(problem, HOPPER, 4, 8)
+    _, width, _, _, levels = chosen.template
+    inner = problem.kept[0].size
+    threads = problem.rows // inner * -(-inner // width)
+    assert (levels, chosen.parts) == (0, 1)
+    assert chosen.blocks == -(-threads // chosen.block_threads)
+
+
+@pytest.mark.parametrize("shape", [(1 << 20, 256), (1 << 24, 8), (1 << 26, 4), (100_000, 1000)], ids=str)
+def test_blocks_of_long_columns_run_in_one_wave(shape):
+    chosen = choose_rows(layout.problem_of(shape, 4, axis=0), HOPPER, 4, 8)
+    assert 0.75 <= chosen.blocks / (HOPPER.multiprocessors * chosen.resident_blocks) <= 1
+
+
+def test_blocks_of_columns_have_every_leaf_and_digits_for_their_turns():
+    for itemsize, accumulator_bytes in TYPES:
+        for length, columns in itertools.product((2000, 70_000, 1 << 24), (3, 64, 1000)):
+            chosen = choose_rows(rows_of(columns, length, itemsize, 0), HOPPER, itemsize, accumulator_bytes)
+            beside, _, lanes, _, levels = chosen.template
+            leaves = -(-length * itemsize // 4096)
+            turns = chosen.tile // max(1, chosen.block_threads // beside // lanes)
+            assert (chosen.parts - 1) * chosen.tile < leaves <= chosen.parts * chosen.tile
+            assert 1 <= turns <= 1 << (levels - 1)

@@ -1,0 +1,39 @@
+"""Elements at odd addresses, which a device may hold: every kernel that loads single elements, not vectors."""
+
+import numpy as np
+import pytest
+from placed import assert_near, reduced, values
+
+from lowlevel_reduce import tree
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.operators import resolve
+
+
+def check(x, op, axis, stream, offset):
+    reduction = resolve(op)
+    types = reduction.types(element_type(x.dtype))
+    length = x.size if axis is None else x.shape[axis]
+    actual = reduced(x, op, stream=stream, axis=axis, offset=offset)
+    assert_near(actual, tree.reduce(x, op, axis=axis), reduction, length, types, f"{op} {x.shape} axis {axis}")
+
+
+@pytest.mark.parametrize("offset", [1, 6])
+@pytest.mark.parametrize(("shape", "axis"), [((3000,), None), ((5, 300), 1), ((3, 5000), 1), ((300, 7), 0)])
+@pytest.mark.parametrize("op", ["sum", "mean_var"])
+def test_float32(stream, op, shape, axis, offset):
+    check(values("float32", shape), op, axis, stream, offset)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "complex128"])
+def test_strided(stream, dtype):
+    check(values(dtype, (6, 70))[:, ::2], "sum", 1, stream, 1)
+
+
+def test_second_array_in_a_packed_record(stream):
+    record = np.zeros(1500, np.dtype([("flag", "u1"), ("value", "<f4")]))
+    record["value"] = values("float32", 1500)
+    x = values("float32", 1500)
+    second = record["value"]  # at odd addresses, five bytes apart
+    actual = reduced(x, "dot", stream=stream, second=second)
+    wanted = tree.reduce(x, "dot", second=np.ascontiguousarray(second))
+    assert actual.tobytes() == wanted.tobytes()

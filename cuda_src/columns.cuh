@@ -100,6 +100,7 @@ private:
     __device__ __forceinline__ void fetch(Loaded (&v)[N][V], uint32 leaf, uint32 lane, uint32 number) const
     {
         const int64 stride = problem.reduced.stride[0];
+        const bool anywhere = (reinterpret_cast<uint64>(begin) | uint64(stride)) % alignof(T) != 0;
         const char* first = begin + int64(uint64(leaf) * leaf_elements<T>) * stride;
 #pragma unroll
         for (int t = 0; t < N; ++t) {
@@ -112,8 +113,10 @@ private:
                 const char* from = How == Fetch::whole || s < present(index) ? address : begin;
                 if constexpr (How == Fetch::single) {
 #pragma unroll
-                    for (int c = 0; c < C; ++c)
-                        v[t][s].elements[c] = load_element<T>(from + min(c, available - 1) * sizeof(T));
+                    for (int c = 0; c < C; ++c) {
+                        const char* element = from + min(c, available - 1) * sizeof(T);
+                        v[t][s].elements[c] = anywhere ? load_element<T>(element) : *reinterpret_cast<const T*>(element);
+                    }
                 } else {
                     v[t][s].whole = __ldg(reinterpret_cast<const decltype(v[t][s].whole)*>(from));
                 }

@@ -100,6 +100,16 @@ def test_rows_in_another_order_than_memory(stream):
         check(array, stream, 2)
 
 
+@pytest.mark.parametrize("op", ["argmin", "argmax"])
+def test_the_first_of_equals_along_a_column(stream, op):
+    """Lanes of the tree interleave: what is combined last may lie before what was combined first."""
+    for places in ([64, 128], [4, 128, 132], [0, 199], [130, 5]):
+        x = np.zeros((200, 3), np.float32)
+        x[places] = 1 if op == "argmax" else -1
+        for last in (False, True):
+            check(x, stream, 0, op, last=last)
+
+
 def test_many_axes_that_cannot_be_joined(stream):
     x = values("float32", (3, 2, 4, 2, 3, 2, 5))
     check(x[::2, :, ::3, ::-1, ::2, :, ::2], stream, (0, 2, 4, 6))

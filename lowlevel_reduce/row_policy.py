@@ -33,10 +33,10 @@ _LINE_BYTES = 128
 """What the threads side by side of a block of columns load of each element, if there are so many columns."""
 
 _ENOUGH_IN_FLIGHT = 0.625
-"""The part of a full wave of blocks of columns that still keeps the memory busy."""
+"""The part of a full wave of blocks of columns that still keeps the memory busy. Not measured."""
 
 _START_TURNS = 0.5
-"""What a block of columns takes to start and to end, in turns of one leaf."""
+"""What a block of columns takes to start and to end, in turns of one leaf. Not measured."""
 
 
 @dataclass(frozen=True)

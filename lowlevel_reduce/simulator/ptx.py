@@ -11,7 +11,7 @@ from lowlevel_reduce.simulator.ptx_variables import module_variable
 
 __all__ = ["parse"]
 
-MODULES_KEPT = 128
+MODULES_KEPT = 16
 """Texts that are not parsed again: programs load the same kernels into one context after another."""
 
 _CODE = re.compile(

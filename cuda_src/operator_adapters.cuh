@@ -21,15 +21,20 @@ template <class Out, class T> __device__ __forceinline__ Out result_of(T x)
     else return narrow<Out>(x);
 }
 
+// An operator with a map of its own, which what folds several elements at once would pass by.
+template <class Op> struct Remapped : Op {
+    static constexpr bool packed = false, folds_leaves = false;
+};
+
 template <class A> struct Tally {
     A value;
     Split64 count;
 };
 
 // Counts the elements that are not left out: they are the row that finish sees.
-template <class Op> struct Counted : Op {
+template <class Op> struct Counted : Remapped<Op> {
     using Accumulator = Tally<typename Op::Accumulator>;
-    static constexpr bool packed = false, folds_leaves = false, folds_lanes = false;
+    static constexpr bool folds_lanes = false;
 
     static __device__ __forceinline__ Accumulator identity() { return {Op::identity(), Split64(0)}; }
     static __device__ __forceinline__ Accumulator skipped() { return {::skipped<Op>(), Split64(0)}; }
@@ -48,8 +53,7 @@ template <class Op> struct Counted : Op {
     }
 };
 
-template <class Op> struct IgnoringNaN : Op {
-    static constexpr bool packed = false, folds_leaves = false;
+template <class Op> struct IgnoringNaN : Remapped<Op> {
     template <class I, class R> static __device__ __forceinline__ typename Op::Accumulator map(const I& item, const R& row)
     {
         return is_nan(item.x) ? skipped<Op>() : Op::map(item, row);
@@ -57,10 +61,9 @@ template <class Op> struct IgnoringNaN : Op {
 };
 
 // The operator over F::map(item) in place of the elements; F::Input and F::Second are what the arrays hold.
-template <class Op, class F> struct Mapped : Op {
+template <class Op, class F> struct Mapped : Remapped<Op> {
     using Input = typename F::Input;
     using Second = typename F::Second;
-    static constexpr bool packed = false, folds_leaves = false;
     template <class I, class R> static __device__ __forceinline__ typename Op::Accumulator map(const I& item, const R& row)
     {
         return Op::map(Item<typename Op::Input, Unused>{F::map(item), {}, item.index}, row);
@@ -68,9 +71,8 @@ template <class Op, class F> struct Mapped : Op {
 };
 
 // Only the elements where the second array is true.
-template <class Op> struct Masked : Op {
+template <class Op> struct Masked : Remapped<Op> {
     using Second = boolean;
-    static constexpr bool packed = false, folds_leaves = false;
     template <class I, class R> static __device__ __forceinline__ typename Op::Accumulator map(const I& item, const R& row)
     {
         return item.y.bits != 0 ? Op::map(item, row) : skipped<Op>();

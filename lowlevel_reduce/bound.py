@@ -109,8 +109,6 @@ class BoundReduction:
         """
         if (second is None) == self.extents.has_second:
             raise TypeError(f"this reduction takes {'two arrays' if self.extents.has_second else 'one array'}")
-        if not self.kernels and self.workspace.is_closed:  # no kernel that would say so
-            raise ValueError(_CLOSED)
         try:
             turn = self._turn.pop()
         except IndexError:
@@ -171,8 +169,11 @@ class BoundReduction:
                 raise ReduceError("the bound launch cannot be closed: another thread is in a call of it")
             halted.append(kernel)
         self.workspace.close()
+        self._turn.clear()  # where there is no kernel nothing else would refuse a call
 
     def _refuse(self) -> NoReturn:
+        if self.workspace.is_closed:
+            raise ValueError(_CLOSED)
         raise ReduceError(f"{self!r} is in use: another thread is in a call of it; bind one for each thread")
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ WARPS = 8
 """Warps in a block."""
 
 # Blocks that a multiprocessor shall hold, which bounds a thread's registers to 80 and 128: as few as the compiler
-# needs not to spill (tests/compile watches it).
+# needs not to spill (tests/compile watches it). Those of columns: `_resident_blocks_of_columns`.
 _RESIDENT = {"short_rows": 3, "rows": 3, "batch": 3}
 _RESIDENT_HEAVY = 2
 

@@ -1,13 +1,15 @@
 """Run suites beside every competitor, print their tables, and write the JSON after each cell.
 
-python -m benchmarks.run [--suite flat|types|axes|stats|segments|small|host|cold ...] [--budget-seconds S] --json FILE
+python -m benchmarks.run [--suite flat|types|axes|stats|segments|small|host|cold ...] [--cell PATTERN ...]
+                         [--budget-seconds S] --json FILE
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from benchmarks import suites
 from benchmarks.figures import FORMAT, OURS, SUITES, Row, geometric_mean, median_us
 from benchmarks.harness import Harness
 from benchmarks.session import Session, plan_lines
+from benchmarks.suites.cell import Cell
 from benchmarks.timing import conditions, opened
 
 __all__ = ["line_of", "main", "summary_of"]
@@ -55,6 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; 1 if a result of ours was wrong or failed, or a cell broke off."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suite", action="append", choices=SUITES, help="may be given several times; by default all")
+    parser.add_argument(
+        "--cell", action="append", metavar="PATTERN", type=_pattern,
+        help="only the cells in whose name this regular expression is found; may be given several times",
+    )  # fmt: skip
     parser.add_argument("--json", metavar="FILE", type=Path)
     parser.add_argument("--quick", action="store_true", help="a few cells of each suite, and fewer rounds")
     parser.add_argument(
@@ -69,6 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name, runner in suites.SUITES.items()
         if name in (arguments.suite or suites.SUITES)
     }
+    if arguments.cell:
+        cells = _matching(cells, arguments.cell)
+        if not cells:
+            parser.error("no cell has such a name")
     if arguments.list:
         print("\n".join(plan_lines(cells)))
         return 0
@@ -88,6 +99,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, why in setting.missing.items():
         _show(f"   missing: {name}: {why}")
     return int(session.failed)
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from error
+
+
+def _matching(cells: Mapping[str, Sequence[Cell]], patterns: Sequence[re.Pattern[str]]) -> dict[str, list[Cell]]:
+    """Return the cells in whose names a pattern is found, without suites that have none."""
+    kept = {name: [cell for cell in some if any(p.search(cell.name) for p in patterns)] for name, some in cells.items()}
+    return {name: some for name, some in kept.items() if some}
 
 
 def _show(line: str) -> None:

@@ -133,3 +133,13 @@ def test_the_list_needs_neither_gpu_nor_file(capsys):
     with pytest.raises(SystemExit):
         run.main(["--suite", "flat"])
     assert "--json FILE is needed" in capsys.readouterr().err
+
+
+def test_patterns_choose_cells_and_mistakes_are_told(capsys):
+    assert run.main(["--list", "--suite", "flat", "--suite", "small", "--cell", r"^2\^20", "--cell", "^99,999$"]) == 0
+    table = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [(line[0], line[1]) for line in table[1:3]] == [("flat", "2"), ("small", "2")]
+    for wrong, why in (("(", "no regular expression"), ("no such cell", "no cell has such a name")):
+        with pytest.raises(SystemExit):
+            run.main(["--list", "--cell", wrong])
+        assert why in capsys.readouterr().err

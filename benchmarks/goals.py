@@ -178,6 +178,28 @@ def _worst_against(cells: Sequence[str], peer: str, limit: float) -> Callable[[R
     return judge
 
 
+def _share(
+    cells: Sequence[str], base: Callable[[Rows, str], float], percent: float, of: str
+) -> Callable[[Rows], Outcome]:
+    """Judge the smallest share of a bandwidth that our cells reach."""
+
+    def judge(rows: Rows) -> Outcome:
+        shares = {cell: 100 * _speed(rows, cell) / base(rows, cell) for cell in cells}
+        worst = min(shares, key=lambda cell: shares[cell])
+        return at_least(shares[worst], percent, f"% of {of} at worst ({worst})")
+
+    return judge
+
+
+def _fastest(rows: Rows, _: str) -> float:
+    """Return the most bytes a microsecond that anyone reached in any of the rows."""
+    return max(row["size_bytes"] / us for row in rows for name in row["entries"] if (us := median_us(dict(row), name)))
+
+
+def _of_sum(rows: Rows, cell: str) -> float:
+    return _speed(rows, "sum " + cell.split(" ", 1)[1])
+
+
 def _bound(rows: Rows) -> Outcome:
     cell = "bound launch, block"
     return at_most(_us(rows, cell) / _us(rows, cell, BARE), 1.1, "times the bare driver call")
@@ -205,10 +227,39 @@ GOALS: tuple[Goal, ...] = (
     Goal("flat", "N = 2^30: at least 4.65 TB/s", _tera("2^30", 4.65)),
     Goal("flat", "every N: not slower than the fastest peer", _never_behind(), "every"),
     Goal("flat", "up to 4 M: 1.2 times the fastest peer or better", _never_behind(1.2, 1 << 22), "every"),
+    Goal(
+        "flat",
+        "an array at no multiple of 16 bytes within 5 % of one that is",
+        _share(("100,000,000, from element 1 on",), lambda rows, _: _speed(rows, "100,000,000"), 95, "the aligned one"),
+    ),
     Goal("types", "not slower than any peer", _never_behind(), "every"),
     Goal("types", "16 and 8 bits at 93 % of float32's bytes per second at 2^30", _of_float32),
     Goal("axes", "not slower than any peer in any cell", _never_behind(), "every"),
     Goal("axes", "geometric mean at least 2 times the best peer", _mean_ratio(2.0), "mean"),
+    Goal(
+        "axes",
+        "rows of 4, 8 and 32: 85 % of the suite's best bandwidth",
+        _share(
+            tuple(f"sum {shape}, axis 1" for shape in ("2^26 x 4", "2^25 x 8", "2^23 x 32")), _fastest, 85, "the best"
+        ),
+    ),
+    Goal(
+        "axes",
+        "2^20 x 2^8 along axis 0: 90 % of the suite's best bandwidth",
+        _share(("sum 2^20 x 2^8, axis 0",), _fastest, 90, "the best"),
+    ),
+    Goal("axes", "8 x 2^20 along axis 1: 1.5 times torch", _worst_against(("sum 8 x 2^20, axis 1",), "torch", 1.5)),
+    Goal(
+        "stats",
+        "logsumexp and mean_var at 90 % of the sum's speed",
+        _share(("logsumexp 2^14 x 2^14, axis 1", "mean_var 2^20 x 2^8, axis 1"), _of_sum, 90, "the sum's speed"),
+    ),
+    Goal("stats", "argmax at 95 % of the sum's speed", _share(("argmax 2^28",), _of_sum, 95, "the sum's speed")),
+    Goal(
+        "segments",
+        "a million of about 100, and 8 of 2^25: 80 % of the suite's best bandwidth",
+        _share(("1,000,000 of about 100", "8 of 2^25"), _fastest, 80, "the best"),
+    ),
     Goal(
         "stats",
         "logsumexp at least 6 times torch",

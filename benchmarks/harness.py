@@ -113,7 +113,8 @@ class Harness:
 
     def inputs(self, case: Case, mode: Mode) -> Inputs:
         """Return the elements of a case on the device; memory of the same type is used again."""
-        stride = -(-case.nbytes // self._block_bytes(case.dtype)) * self._block_bytes(case.dtype)
+        shift_bytes = case.shift * numpy_dtype(case.dtype).itemsize
+        stride = -(-(case.nbytes + shift_bytes) // self._block_bytes(case.dtype)) * self._block_bytes(case.dtype)
         cold = mode != "hot" and case.nbytes >= ROTATE_FROM_BYTES
         copies = rotation(case.nbytes, self.stream.context.device) if cold else 1
         first = self._filled(case.dtype, stride * copies)
@@ -121,7 +122,7 @@ class Harness:
         if case.offsets is not None:
             offsets = Buffer.allocate(case.offsets.nbytes, self.stream.context)
             offsets.copy_from(case.offsets)
-        return Inputs(case, [first + i * stride for i in range(copies)], offsets)
+        return Inputs(case, [first + i * stride + shift_bytes for i in range(copies)], offsets)
 
     def _block_bytes(self, dtype: str) -> int:
         return BLOCK * numpy_dtype(dtype).itemsize
@@ -161,7 +162,7 @@ class Harness:
             if inputs.offsets is not None:
                 inputs.offsets.close()
         seconds = round(time.perf_counter() - begin, 2)
-        shape = {"op": case.op, "shape": list(case.shape), "axis": case.axis, "dtype": case.dtype}
+        shape = {"op": case.op, "shape": list(case.shape), "axis": case.axis, "dtype": case.dtype, "shift": case.shift}
         return row_of(cell, entries, size_bytes=case.moved_bytes, mode=mode, seconds=seconds, **shape, **facts)
 
     def measure(self, case: Case, makers: Sequence[Maker], *, mode: Mode = "rotated") -> dict[str, dict[str, Any]]:

@@ -44,8 +44,9 @@ def plot(name: str, rows: Sequence[Row], peak_gb_per_s: float | None, file: Path
 
 def _bandwidths(axes: Axes, rows: Sequence[Row], peak_gb_per_s: float | None) -> None:
     names = list(dict.fromkeys([OURS, *(name for row in rows for name in row["entries"])]))
+    aligned = [row for row in rows if not row.get("shift")]
     for name, colour in zip(names, COLOURS, strict=False):
-        points = [(row["shape"][0], row["size_bytes"] / us / 1e3) for row in rows if (us := median_us(row, name))]
+        points = [(row["shape"][0], row["size_bytes"] / us / 1e3) for row in aligned if (us := median_us(row, name))]
         if points:
             axes.plot(*zip(*points, strict=True), label=name, color=colour, linewidth=2.2 if name == OURS else 1.2)
     if peak_gb_per_s:

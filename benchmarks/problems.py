@@ -30,13 +30,17 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Case:
-    """One reduction: operator, shape, axis (None: all of them), element type; or a sum of segments by their borders."""
+    """One reduction: operator, shape, axis (None: all of them), element type; or a sum of segments by their borders.
+
+    `shift` elements of the memory come before the first, so that it lies at no multiple of 16 bytes.
+    """
 
     op: str
     shape: tuple[int, ...]
     axis: int | None = None
     dtype: str = "float32"
     offsets: Array | None = field(default=None, compare=False)
+    shift: int = 0
 
     @property
     def size(self) -> int:
@@ -57,19 +61,21 @@ class Case:
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that have to be read at least: the elements, and the borders of segments."""
-        return self.nbytes + (0 if self.offsets is None else self.offsets.nbytes)
+        """Bytes that have to be read or written at least: the elements, the borders of segments, and the results."""
+        itemsize = numpy_dtype(self.dtype).itemsize
+        result_bytes = {"argmax": 8, "mean_var": 2 * itemsize, "minmax": 2 * itemsize}.get(self.op, itemsize)
+        return self.nbytes + (0 if self.offsets is None else self.offsets.nbytes) + self.rows * result_bytes
 
     def row(self, index: int) -> Array:
         """Return the numbers of the elements of one row, in order."""
         if self.offsets is not None:
-            return np.arange(self.offsets[index], self.offsets[index + 1])
+            return np.arange(self.offsets[index], self.offsets[index + 1]) + self.shift
         if self.axis is None:
-            return np.arange(self.size)
+            return np.arange(self.size) + self.shift
         inner = math.prod(self.shape[self.axis + 1 :])
         length = self.shape[self.axis]
         first = index // inner * inner * length + index % inner
-        return np.arange(length) * inner + first
+        return np.arange(length) * inner + first + self.shift
 
 
 class Pattern:
@@ -99,15 +105,18 @@ class Pattern:
         places = np.flatnonzero(self.k * step > 0)[: abs(excess)]
         self.k[places] -= step
 
-    def counts(self, size: int) -> tuple[Array, Array]:
-        """Return the distinct values of the first `size` elements, as float64, and how often each is there."""
-        values, inverse = self._distinct
-        repeats, rest = divmod(size, BLOCK)
-        counts = np.bincount(inverse[:rest], minlength=len(values))
-        if repeats:
-            counts = counts + repeats * np.bincount(inverse, minlength=len(values))
+    def counts(self, size: int, first: int = 0) -> tuple[Array, Array]:
+        """Return the distinct values of `size` elements from one on, as float64, and how often each is there."""
+        values, _ = self._distinct
+        counts = self._counted(first + size) - self._counted(first)
         present = counts > 0
         return values[present] / self.divisor, counts[present]
+
+    def _counted(self, size: int) -> Array:
+        values, inverse = self._distinct
+        repeats, rest = divmod(size, BLOCK)
+        counts: Array = np.bincount(inverse[:rest], minlength=len(values))
+        return counts + repeats * np.bincount(inverse, minlength=len(values)) if repeats else counts
 
     @cached_property
     def _distinct(self) -> tuple[Array, Array]:
@@ -188,7 +197,7 @@ def check(case: Case, planes: list[Array], *, exact: bool, known: dict[int, tupl
 
 def _expected(case: Case, index: int, chosen: Pattern) -> tuple[float, ...]:
     if case.rows == 1:
-        return reduced(case.op, *chosen.counts(case.size))
+        return reduced(case.op, *chosen.counts(case.size, case.shift))
     values = chosen.at(case.row(index))
     return reduced(case.op, values, np.ones(values.size, np.int64)) if values.size else (0.0,)
 
@@ -201,8 +210,8 @@ def _sampled(case: Case) -> list[int]:
 
 def _check_index(case: Case, got: int, index: int, chosen: Pattern) -> None:
     if case.rows == 1:
-        right = chosen.counts(case.size)[0].max()
-        there, length = chosen.at(np.asarray([got]))[0], case.size
+        right = chosen.counts(case.size, case.shift)[0].max()
+        there, length = chosen.at(np.asarray([got + case.shift]))[0], case.size
     else:
         values = chosen.at(case.row(index))
         right, length = values.max(), values.size

@@ -45,7 +45,8 @@ def flat(*, quick: bool = False) -> list[Cell]:
     lengths = sorted([*(1 << power for power in range(8, 32)), *ODD_LENGTHS])
     lengths = [256, 1 << 16, 1 << 20, 100_000_000] if quick else lengths
     peers = ("CUB", "cuda.compute", "CuPy", "torch", "Triton")
-    return [
+    slices = [] if quick else [Case("sum", (100_000_000,), shift=1)]
+    return [array_cell(f"{name_of(case.size)}, from element 1 on", case, peers, goal=True) for case in slices] + [
         array_cell(
             name_of(n),
             Case("sum", (n,)),
@@ -75,9 +76,10 @@ def axes(*, quick: bool = False) -> list[Cell]:
     if not quick:
         matrices += [(1343693, 99), (100_000, 1000), (4096, 4096), (256, 256)]
     cases = [Case("sum", shape, axis) for axis in (1, 0) for shape in matrices]
+    cases += [] if quick else [Case("sum", (8, 1 << 20), 1)]
     middle = [Case("sum", shape, 1) for shape in ((64, 4096, 512), (4096, 64, 512), (4, 1 << 20, 16))]
     compiled = [Case("sum", (1 << 20, 256), 1), Case("sum", (1 << 20, 256), 0)]
-    goals = [case for case in cases if case.shape in first] + middle
+    goals = [case for case in cases if case.shape in (*first, (8, 1 << 20))] + middle
     return _compared([*cases, *middle], compiled, goals)
 
 
@@ -91,14 +93,17 @@ def stats(*, quick: bool = False) -> list[Cell]:
     cases += [Case("logsumexp", shape, 1) for shape in (square, narrow)]
     cases += [Case("logsumexp", (1 << 28,)), Case("norm2", (1 << 28,)), Case("minmax", (1 << 28,))]
     cases += [Case("max", square, 1), Case("max", (1 << 28,))]
-    goals = [cases[i] for i in (2, 5, 6, 8, 9)]
+    # What the others are compared with: the sum reads as much.
+    sums = [] if quick else [Case("sum", (1 << 28,)), Case("sum", square, 1), Case("sum", wide, 1)]
+    goals = [*(cases[i] for i in (2, 5, 6, 8, 9)), *sums]
     compiled = [Case("logsumexp", square, 1), Case("mean_var", wide, 1)]
-    return _compared(some(cases, (2, 5, 8), quick=quick), compiled, goals)
+    return _compared([*some(cases, (2, 5, 8), quick=quick), *sums], compiled, goals)
 
 
 def segments(*, quick: bool = False) -> list[Cell]:
-    """Return the sums of segments by their borders: many, few, tiny, and mixed ones."""
-    return [_segments(name, goal=i == 0) for i, name in enumerate(some(list(SEGMENTS), (0,), quick=quick))]
+    """Return the sums of segments by their borders: many, few, tiny, and mixed ones; and of one array beside them."""
+    cells = [_segments(name, goal=i < 2) for i, name in enumerate(some(list(SEGMENTS), (0,), quick=quick))]
+    return cells if quick else [*cells, *_compared([Case("sum", (1 << 28,))], [], [Case("sum", (1 << 28,))])]
 
 
 def _segments(name: str, *, goal: bool) -> Cell:

@@ -193,7 +193,9 @@ def _share(
 
 def _fastest(rows: Rows, _: str) -> float:
     """Return the most bytes a microsecond that anyone reached in any of the rows."""
-    return max(row["size_bytes"] / us for row in rows for name in row["entries"] if (us := median_us(dict(row), name)))
+    return max(
+        float(row["size_bytes"]) / us for row in rows for name in row["entries"] if (us := median_us(dict(row), name))
+    )
 
 
 def _of_sum(rows: Rows, cell: str) -> float:

@@ -14,7 +14,6 @@ says of an order is ``<!-- claim RUN A < B < C -->``: by rising times.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -24,13 +23,12 @@ from typing import Any
 
 from benchmarks.figures import FileError
 from benchmarks.ladder_counters import COUNTERS
+from benchmarks.pages import ROOT, fill
 from lowlevel_reduce.ladder.registry import RUNGS
 
 __all__ = ["filled", "main"]
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "ladder.md"
-RESULTS = ROOT / "benchmarks" / "results"
 NOT_MEASURED = "Not measured yet."
 
 _FIGURE = re.compile(r"(<!-- (us|percent|ratio|ns|row) ([^>]+?) -->)(.*?)(<!-- \. -->)", re.DOTALL)
@@ -208,24 +206,7 @@ def _counters(names: Sequence[str], file: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Fill or check; 1 if the page differs from the files, 2 if a file is malformed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; fail if something would be changed")
-    parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    arguments = parser.parse_args(argv)
-    text = arguments.page.read_text(encoding="utf-8")
-    try:
-        wanted = filled(text, arguments.results, COUNTERS)
-    except FileError as error:
-        print(f"benchmarks.ladder_doc: {error}", file=sys.stderr)
-        return 2
-    if wanted == text:
-        return 0
-    if arguments.check:
-        print(f"{arguments.page} is not what the records say: run python -m benchmarks.ladder_doc", file=sys.stderr)
-        return 1
-    arguments.page.write_text(wanted, encoding="utf-8")
-    return 0
+    return fill("ladder_doc", __doc__, PAGE, lambda text, results: filled(text, results, COUNTERS), argv)
 
 
 if __name__ == "__main__":

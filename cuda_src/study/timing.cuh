@@ -1,4 +1,4 @@
-// When the blocks of a launch run: what attributes of order, priority, caches and fences do. Times are in nanoseconds.
+// When the blocks of a launch run: what attributes of order, priority, caches and memory domains do. Times are in nanoseconds.
 #pragma once
 #include "study/placement.cuh"
 
@@ -43,22 +43,26 @@ extern "C" __global__ void study_read(const uint4* data, uint64 count, uint32* w
     if (mixed == 0xfedcba98u) *word = mixed;
 }
 
-// Writes all over `words` words, such as memory of the host, which is far, for `duration`.
-extern "C" __global__ void study_flood(volatile uint32* far, uint32 words, uint64 duration)
+// Follows `steps` links, one load after the other: a linked word holds the index of the next. *out is the time of all.
+extern "C" __global__ void study_chase(const uint32* data, uint32 steps, uint64* out)
 {
+    uint32 at = 0;
     const uint64 begin = nanoseconds();
-    const uint32 step = gridDim.x * blockDim.x;
-    while (nanoseconds() - begin < duration)
-        for (uint32 i = blockIdx.x * blockDim.x + threadIdx.x; i < words; i += step) far[i] = i;
+    for (uint32 i = 0; i < steps; ++i) at = __ldcg(data + at);
+    out[1] = at;
+    out[0] = nanoseconds() - begin;
 }
 
-// Stores and fences for the whole system, `rounds` times; *out is what a round takes.
-extern "C" __global__ void study_fence(volatile uint32* own, uint32 rounds, uint64* out)
+// Writes a word of each of `lines` lines of 128 bytes over and over, such as memory of the host, which is far, for
+// `duration`. *out is of the first thread.
+extern "C" __global__ void study_flood(uint32* far, uint32 lines, uint64 duration, Stamp* out)
 {
-    const uint64 begin = nanoseconds();
-    for (uint32 i = 0; i < rounds; ++i) {
-        *own = i;
-        __threadfence_system();
-    }
-    *out = (nanoseconds() - begin) / rounds;
+    Stamp stamp = {};
+    stamp.begin = nanoseconds();
+    const uint32 step = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
+    do {
+        for (uint32 i = first; i < lines; i += step) far[32 * i] = i;
+        stamp.end = nanoseconds();
+    } while (stamp.end - stamp.begin < duration);
+    if (first == 0) *out = stamp;
 }

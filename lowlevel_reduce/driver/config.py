@@ -64,7 +64,8 @@ class LaunchConfig:
     priority : int, optional
         Of this launch instead of its stream's; negative is greater.
     memory_sync_domain : str, optional
-        "default" or "remote": the kernel's logical domain. A fence waits only for writes of its own domain.
+        "default" or "remote": the kernel's logical domain. What its end makes visible waits for outstanding writes of
+        other kernels in the same domain, not for those in another.
     memory_sync_domain_map : tuple of int, optional
         The physical domains of the logical (default, remote) ones.
     access_policy_window : AccessPolicyWindow, optional

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from typing import Any
 
 from lowlevel_reduce.driver import binding
@@ -171,10 +172,9 @@ class Stream(Handle):
     def synchronization_policy(self) -> str:
         """How a thread waits in ``synchronize()``: "auto", "spin", "yield" or "blocking_sync"."""
         value = self._ask("cuStreamGetAttribute", _synchronization_attribute())
-        try:
-            number = int(value.syncPolicy)
-        except ValueError:  # the driver's -1 of a stream whose policy nobody set is none of the enumeration's values
-            return "auto"
+        # The word itself: until somebody sets a policy it is none of the enumeration's values, for which some bindings
+        # raise and others return None.
+        number = ctypes.c_int.from_address(int(value.getPtr())).value
         return {value: name for name, value in _SYNCHRONIZATION.items()}.get(number, "auto")
 
     @synchronization_policy.setter

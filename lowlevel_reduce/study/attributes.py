@@ -8,7 +8,7 @@ from typing import Any
 
 from lowlevel_reduce.driver import AccessPolicyWindow, Context, LaunchConfig
 from lowlevel_reduce.errors import CudaError, UnsupportedError
-from lowlevel_reduce.study import placement, timing
+from lowlevel_reduce.study import memory, placement, timing
 from lowlevel_reduce.study.bench import NO_CLOCK, Bench
 
 __all__ = ["ATTRIBUTES", "Attribute", "rows"]
@@ -112,7 +112,7 @@ def _options(**options: Any) -> Callable[[Bench], dict[str, Any]]:
 
 
 ATTRIBUTES = (
-    Attribute(1, "ACCESS_POLICY_WINDOW", "access_policy_window", "12.9", timing.access_window, _window),
+    Attribute(1, "ACCESS_POLICY_WINDOW", "access_policy_window", "12.9", memory.access_window, _window),
     Attribute(2, "COOPERATIVE", "cooperative", "12.9", placement.cooperative),
     Attribute(
         3,
@@ -139,11 +139,11 @@ ATTRIBUTES = (
         "MEM_SYNC_DOMAIN_MAP",
         "memory_sync_domain_map",
         "12.9",
-        timing.domain_map,
+        memory.domain_map,
         _options(memory_sync_domain_map=(0, 1)),
     ),
     Attribute(
-        10, "MEM_SYNC_DOMAIN", "memory_sync_domain", "12.9", timing.domain, _options(memory_sync_domain="remote")
+        10, "MEM_SYNC_DOMAIN", "memory_sync_domain", "12.9", memory.domain, _options(memory_sync_domain="remote")
     ),
     Attribute(11, "PREFERRED_CLUSTER_DIMENSION", "preferred_cluster", "12.9", placement.preferred_cluster),
     Attribute(

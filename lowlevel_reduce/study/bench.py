@@ -27,8 +27,8 @@ _SIGNATURES = {
     "study_meet": "QQ",
     "study_spin": "QQII",
     "study_read": "QQQ",
-    "study_flood": "QIQ",
-    "study_fence": "QIQ",
+    "study_chase": "QIQ",
+    "study_flood": "QIQQ",
 }
 
 

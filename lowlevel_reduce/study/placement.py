@@ -1,14 +1,17 @@
-"""Demonstrations of attributes that decide where blocks run, or whether: no clock is needed to see them."""
+"""Demonstrations of attributes that decide where blocks run, or whether: seen without a clock, but for one."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
 from lowlevel_reduce.driver import BoundKernel, Graph, LaunchConfig, Stream, binding, occupancy
 from lowlevel_reduce.errors import CudaError, UnsupportedError
-from lowlevel_reduce.study.bench import Bench
+from lowlevel_reduce.study.bench import STAMP, Bench
 
 __all__ = [
+    "NO_LAYOUT",
     "cluster",
     "cooperative",
     "device_updatable",
@@ -20,8 +23,16 @@ __all__ = [
 ]
 
 _CLUSTER = 4
+_PORTABLE = 8  # the most blocks of a cluster that every device with clusters takes
 _LARGE_CLUSTER = 16
+_POLICIES = ("default", "spread", "load_balancing")
+_BUSY_NS = 2_000_000
+_PREFERRING = 10  # the compute capability, its major number, that brought clusters of a preferred size
 _LARGE_SHARED_BYTES = 64 * 1024
+
+NO_LAYOUT = (
+    "the launches are taken; this driver simulates the device and lays every block on a multiprocessor of its own"
+)
 
 
 def cooperative(bench: Bench) -> str:
@@ -63,14 +74,49 @@ def _non_portable(bench: Bench) -> str:
 
 
 def scheduling(bench: Bench) -> str:
-    """Count the multiprocessors that small clusters are laid on, by policy, all being resident at once."""
-    blocks = max(bench.context.multiprocessor_count // 2 // _CLUSTER, 1) * _CLUSTER
-    used = {}
-    for policy in ("default", "spread", "load_balancing"):
-        config = LaunchConfig(blocks, 32, cluster=_CLUSTER, cluster_scheduling=policy, cooperative=True)
-        used[policy] = len(np.unique(bench.meet(config)["multiprocessor"]))
-    text = ", ".join(f"{policy} {count}" for policy, count in used.items())
-    return f"multiprocessors under {blocks} blocks in clusters of {_CLUSTER}: {text}"
+    """Show by policy where clusters are laid on an idle device, and where and when larger ones beside busy blocks."""
+    blocks = max(2 * bench.context.multiprocessor_count // _PORTABLE, 1) * _PORTABLE
+    alone = {policy: _layout(bench, blocks, policy) for policy in _POLICIES}
+    if not bench.has_clock:
+        return NO_LAYOUT
+    busy = max(bench.context.multiprocessor_count // 2, 1)
+    beside = {policy: _on_busy(bench, busy, blocks, policy) for policy in _POLICIES}
+    equal = len(set(alone.values())) == len(set(beside.values())) == 1
+    return (
+        f"{blocks} blocks in clusters of {_CLUSTER}, multiprocessors used / blocks on the fullest / multiprocessors "
+        f"under a cluster: {_by_policy(alone)}; in clusters of {_PORTABLE} beside {busy} busy blocks of another "
+        f"kernel, blocks on multiprocessors of those / blocks that began only after one of those had ended: "
+        f"{_by_policy(beside)}{': no difference seen' if equal else ''}"
+    )
+
+
+def _by_policy(seen: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{policy} {'/'.join(map(str, counts))}" for policy, counts in seen.items())
+
+
+def _layout(bench: Bench, blocks: int, policy: str) -> tuple[int, int, int]:
+    """Return the multiprocessors used, the most blocks on one, and the fewest multiprocessors under a cluster.
+
+    All blocks are resident at once, for they meet at a barrier.
+    """
+    config = LaunchConfig(blocks, 32, cluster=_CLUSTER, cluster_scheduling=policy, cooperative=True)
+    where = bench.meet(config)["multiprocessor"]
+    used, counts = np.unique(where, return_counts=True)
+    return len(used), int(counts.max()), min(len(set(one)) for one in where.reshape(-1, _CLUSTER).tolist())
+
+
+def _on_busy(bench: Bench, busy: int, blocks: int, policy: str) -> tuple[int, int]:
+    """Return how many blocks of clusters come to multiprocessors of another kernel's blocks, and how many wait for one.
+
+    One of those has 1024 threads, so wherever it runs there is room for small blocks beside it.
+    """
+    there, here, other = bench.memory(busy * STAMP.itemsize), bench.memory(blocks * STAMP.itemsize), bench.new_stream()
+    config = LaunchConfig(blocks, 32, cluster=_PORTABLE, cluster_scheduling=policy)
+    bench.run("study_spin", LaunchConfig(busy, 1024), there.pointer, _BUSY_NS, 0, 0)
+    bench.run("study_spin", config, here.pointer, _BUSY_NS // 20, 0, 0, stream=other)
+    first, second = bench.read(there, STAMP), bench.read(here, STAMP)
+    shared = np.isin(second["multiprocessor"], first["multiprocessor"])
+    return int(shared.sum()), int((second["begin"] >= first["end"].min()).sum())
 
 
 def preferred_cluster(bench: Bench) -> str:
@@ -79,7 +125,15 @@ def preferred_cluster(bench: Bench) -> str:
     config = LaunchConfig(blocks, 32, cluster=_CLUSTER // 2, preferred_cluster=_CLUSTER)
     sizes, counts = np.unique(bench.where(config)["size"], return_counts=True)
     text = ", ".join(f"{count} blocks in clusters of {size}" for size, count in zip(sizes, counts, strict=True))
-    return f"asked for {_CLUSTER // 2}, preferred {_CLUSTER}: {text}"
+    return f"asked for {_CLUSTER // 2}, preferred {_CLUSTER}: {text}{_unmet(bench, sizes.tolist())}"
+
+
+def _unmet(bench: Bench, sizes: list[int]) -> str:
+    if _CLUSTER in sizes:
+        return ""
+    major, minor = bench.device.compute_capability
+    lacking = "" if major >= _PREFERRING else f", which is below {_PREFERRING}.0, from which on devices form them"
+    return f"; the driver takes the attribute, and no preferred one came on compute capability {major}.{minor}{lacking}"
 
 
 def device_updatable(bench: Bench) -> str:

@@ -1,4 +1,4 @@
-"""Demonstrations of attributes that decide when work runs, or how fast: seen by the device's clock and by events."""
+"""Demonstrations of attributes that decide when work runs: seen by the device's clock and by events."""
 
 from __future__ import annotations
 
@@ -9,22 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowlevel_reduce.driver import (
-    AccessPolicyWindow,
-    Buffer,
-    Event,
-    LaunchConfig,
-    ProgrammaticEvent,
-    binding,
-)
+from lowlevel_reduce.driver import Event, LaunchConfig, ProgrammaticEvent, binding
 from lowlevel_reduce.study.bench import STAMP, Bench
 
 __all__ = [
-    "access_window",
     "carveout",
     "completion_event",
-    "domain",
-    "domain_map",
     "most_at_once",
     "priority",
     "programmatic_event",
@@ -113,70 +103,6 @@ def _ahead_of(bench: Bench, blocks: int, wanted: int) -> int:
     bench.run("study_spin", LaunchConfig(1, 1024, priority=wanted), one.pointer, 0, 0, 0, stream=other)
     begin = bench.read(one, STAMP)["begin"][0]
     return int((bench.read(crowd, STAMP)["begin"] < begin).sum())
-
-
-def access_window(bench: Bench) -> str:
-    """Measure how long memory takes to read again after so much else that the level-2 cache would have lost it."""
-    device = bench.device
-    most = device.attribute("MAX_PERSISTING_L2_CACHE_SIZE")
-    size = min(16 << 20, most // 2, device.attribute("MAX_ACCESS_POLICY_WINDOW_SIZE"))
-    kept, other = bench.memory(size), bench.memory(4 * device.l2_bytes)
-    limit = binding.native().CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE
-    before = int(binding.call("cuCtxGetLimit", limit))
-    binding.call("cuCtxSetLimit", limit, most)
-    try:
-        window = AccessPolicyWindow(kept.pointer, size)
-        times = [_reread_us(bench, kept, other, one) for one in (window, None)]
-    finally:
-        binding.call("cuCtxResetPersistingL2Cache")
-        binding.call("cuCtxSetLimit", limit, before)
-    return (
-        f"{size >> 20} MiB read again after {other.size_bytes >> 20} MiB of others: "
-        f"{times[0]:.1f} µs with the window, {times[1]:.1f} without"
-    )
-
-
-def _reread_us(bench: Bench, kept: Buffer, other: Buffer, window: AccessPolicyWindow | None) -> float:
-    config = LaunchConfig(2 * bench.context.multiprocessor_count, 1024, access_policy_window=window)
-    plain = LaunchConfig(config.grid, config.block)
-    word, times = bench.memory(4), []
-    start, end = bench.new_event(timing=True), bench.new_event(timing=True)
-    for _ in range(_ROUNDS):
-        binding.call("cuCtxResetPersistingL2Cache")
-        bench.run("study_read", config, kept.pointer, kept.size_bytes // 16, word.pointer)
-        bench.run("study_read", plain, other.pointer, other.size_bytes // 16, word.pointer)
-        bench.stream.record(start)
-        bench.run("study_read", config, kept.pointer, kept.size_bytes // 16, word.pointer)
-        bench.stream.record(end)
-        end.synchronize()
-        times.append(end.elapsed_ms(start) * 1e3)
-    return statistics.median(times)
-
-
-def domain(bench: Bench) -> str:
-    """Measure a fence beside a kernel that floods the host's memory, in that kernel's domain and in another."""
-    same, apart = _fence_ns(bench), _fence_ns(bench, memory_sync_domain="remote")
-    return (
-        f"a fence beside another kernel's writes to the host: {apart} ns in a domain of its own, {same} ns in the same"
-    )
-
-
-def domain_map(bench: Bench) -> str:
-    """Measure the same with "remote" mapped to a physical domain of its own, and to that of everybody else."""
-    apart = _fence_ns(bench, memory_sync_domain="remote", memory_sync_domain_map=(0, 1))
-    same = _fence_ns(bench, memory_sync_domain="remote", memory_sync_domain_map=(0, 0))
-    return f"a fence of domain remote beside such writes: {apart} ns mapped to (0, 1), {same} ns mapped to (0, 0)"
-
-
-def _fence_ns(bench: Bench, **options: Any) -> int:
-    far, own, out = bench.host_memory(1 << 24), bench.memory(4), bench.memory(8)
-    flood, other = LaunchConfig(max(bench.context.multiprocessor_count // 2, 1), 256), bench.new_stream()
-    # Once beforehand: a kernel's first launch loads it, which may wait for all that runs.
-    bench.run("study_fence", LaunchConfig(1, 1, **options), own.pointer, 1, out.pointer, stream=other)
-    other.synchronize()
-    bench.run("study_flood", flood, far.pointer, far.size_bytes // 4, 20_000 * _US)
-    bench.run("study_fence", LaunchConfig(1, 1, **options), own.pointer, 20, out.pointer, stream=other)
-    return int(bench.read(out, np.uint64)[0])
 
 
 def carveout(bench: Bench) -> str:

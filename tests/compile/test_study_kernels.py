@@ -12,7 +12,7 @@ except NoCompilerError as error:
 
 KERNELS = {
     "placement": {"study_where", "study_meet"},
-    "timing": {"study_where", "study_meet", "study_spin", "study_read", "study_flood", "study_fence"},
+    "timing": {"study_where", "study_meet", "study_spin", "study_read", "study_chase", "study_flood"},
 }
 
 

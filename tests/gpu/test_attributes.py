@@ -10,7 +10,10 @@ from lowlevel_reduce.driver import attributes as driver_attributes
 from lowlevel_reduce.study import timing
 from lowlevel_reduce.study.attributes import ATTRIBUTES, rows
 from lowlevel_reduce.study.bench import NO_CLOCK, STAMP, Bench
+from lowlevel_reduce.study.placement import NO_LAYOUT
 
+VERDICT = "(: no difference seen|: the other way round than expected)?"
+STEP = r"from one short kernel of a stream to the next, .*: [\d.]+ µs without, [\d.]+ µs "
 NUMBERS = [*range(1, 15), 16, 17, 18]  # 15 was never given out
 
 
@@ -95,10 +98,20 @@ def test_blocks_see_their_rank(observed):
     assert "refused unless the kernel allows them" in observed(4)
 
 
-def test_scheduling_decides_how_many_multiprocessors_are_used(observed):
-    blocks, _, default, spread, balanced = numbers(observed(5))
-    assert 0 < default <= blocks
-    assert balanced <= spread
+def test_scheduling_decides_where_clusters_are_laid(observed, context, machine):
+    if machine == "simulated":
+        assert observed(5) == NO_LAYOUT
+        return
+    blocks, size = numbers(observed(5))[:2]
+    idle, busy = observed(5).split("; ")
+    alone = {name: numbers(counts) for name, counts in re.findall(r"(\w+) (\d+/\d+/\d+)", idle)}
+    beside = {name: numbers(counts) for name, counts in re.findall(r"(\w+) (\d+/\d+)", busy)}
+    assert list(alone) == list(beside) == ["default", "spread", "load_balancing"]
+    for used, fullest, under in alone.values():
+        assert blocks / fullest <= used <= context.multiprocessor_count
+        assert 1 <= under <= size
+    assert alone["spread"][2] >= alone["load_balancing"][2]
+    assert all(max(counts) <= blocks for counts in beside.values())
 
 
 def test_a_dependent_begins_before_its_predecessor_ends(observed):
@@ -120,19 +133,21 @@ def test_a_launch_of_high_priority_overtakes(observed):
 @pytest.mark.parametrize(
     ("number", "form"),
     [
-        (1, r"\d+ MiB read again after \d+ MiB of others: [\d.]+ µs with the window, [\d.]+ without"),
+        (1, r"\d+ MiB read again after \d+ MiB of others: \d+ ns a load with the window, \d+ ns without" + VERDICT),
         (3, r"processor time of a wait of 20 ms: spin [\d.]+ ms, blocking_sync [\d.]+ ms"),
-        (9, r"a fence .*: \d+ ns mapped to \(0, 1\), \d+ ns mapped to \(0, 0\)"),
-        (10, r"a fence .*: \d+ ns in a domain of its own, \d+ ns in the same"),
+        (9, STEP + r"mapped to \(0, 1\), [\d.]+ µs mapped to \(0, 0\)" + VERDICT),
+        (10, STEP + r"with that in a domain of its own, [\d.]+ µs in the same" + VERDICT),
     ],
 )
 def test_effects_on_speed_are_measured_with_and_without(observed, number, form):
     assert re.fullmatch(form, observed(number))
 
 
-def test_a_preferred_cluster_comes_in_the_sizes_asked_for(observed):
+def test_a_preferred_cluster_comes_in_the_sizes_asked_for(observed, device):
     sizes = {int(size) for size in re.findall(r"in clusters of (\d+)", observed(11))}
     assert sizes <= {2, 4}
+    assert (4 in sizes) == ("no preferred one came" not in observed(11))
+    assert (device.compute_capability < (10, 0)) == ("below 10.0" in observed(11))
 
 
 def test_an_updatable_node_has_a_handle(observed, machine):

@@ -53,6 +53,7 @@ class FakeDriver:
         self.capturing = None
         self.blocks_per_multiprocessor = 2
         self.active_clusters = 16
+        self.stream_attribute = cu.CUstreamAttrValue()
 
     def __getattribute__(self, name):
         value = object.__getattribute__(self, name)
@@ -193,6 +194,9 @@ class FakeDriver:
 
     def cuStreamGetCtx(self, handle):
         return OK, self.alive[int(handle)][1]
+
+    def cuStreamGetAttribute(self, handle, attribute):
+        return OK, self.stream_attribute
 
     def cuStreamSynchronize(self, handle):
         return (OK,) if self.stack else (ERROR.CUDA_ERROR_INVALID_CONTEXT,)

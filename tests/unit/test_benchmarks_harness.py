@@ -214,8 +214,10 @@ def test_the_goals_of_a_suite_find_their_cells(suite):
     outcomes = {goal.text: goal.judge(rows) for goal in goals.GOALS if goal.suite == suite}
     assert outcomes
     for text, outcome in outcomes.items():
-        # Twice the peers' speed everywhere, in the same time for narrow types as for wide ones.
-        assert outcome.met is (not text.startswith(("logsumexp", "16 and 8 bits"))), text
+        # Twice the peers' speed everywhere, in the same time for narrow types as for wide ones, and for few results as for
+        # as many as make the most bytes.
+        missed = ("logsumexp at least", "16 and 8 bits", "rows of 4, 8 and 32", "2^20 x 2^8 along")
+        assert outcome.met is (not text.startswith(missed)), text
 
 
 @pytest.mark.parametrize("suite", ["flat", "types", "stats"])
@@ -304,7 +306,9 @@ def test_the_sweep_of_rows_and_columns_covers_every_row():
         assert (way.tickets > 0) == (way.parts > 1)
 
 
-@pytest.mark.parametrize("module", ["run", "report", "ladder", "ladder_counters", "ladder_doc", "tune", "counters"])
+@pytest.mark.parametrize(
+    "module", ["run", "report", "ladder", "ladder_counters", "ladder_doc", "embedding_doc", "tune", "counters"]
+)
 def test_every_command_has_help_without_a_gpu(module):
     run = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{module}", "--help"], capture_output=True, text=True, check=False

@@ -2,6 +2,7 @@
 
 # ruff: noqa: PT012 - the block under test is what is tested
 
+import ctypes
 import gc
 import logging
 import threading
@@ -363,6 +364,37 @@ def test_the_context_of_a_stream(fake, context):
     with context.pushed():
         assert Stream.per_thread().context == context
     assert [Stream.from_handle(h).is_default for h in (0, 1, 2, 3)] == [True, True, True, False]
+
+
+class NoneForUnknown(cu.CUstreamAttrValue):
+    """Reads a policy as bindings up to 12.9.4 do: None where later ones raise."""
+
+    @property
+    def syncPolicy(self):  # noqa: N802 - the bindings' name
+        try:
+            return super().syncPolicy
+        except ValueError:
+            return None
+
+
+@pytest.mark.parametrize("bindings", [cu.CUstreamAttrValue, NoneForUnknown])
+@pytest.mark.parametrize(
+    ("word", "policy"),
+    [
+        (1, "auto"),
+        (2, "spin"),
+        (3, "yield"),
+        (4, "blocking_sync"),
+        (-1, "auto"),
+        (0, "auto"),
+        (5, "auto"),
+        (99, "auto"),
+    ],
+)
+def test_any_word_of_the_driver_is_a_synchronization_policy(fake, context, bindings, word, policy):
+    fake.stream_attribute = bindings()
+    ctypes.c_int.from_address(int(fake.stream_attribute.getPtr())).value = word
+    assert Stream.create(context).synchronization_policy == policy
 
 
 def test_a_priority_outside_the_range(fake, context):

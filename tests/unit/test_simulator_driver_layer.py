@@ -1,5 +1,6 @@
 """The driver layer's nouns on the simulated driver, and every call of a whole path failing once."""
 
+import ctypes
 import gc
 import itertools
 
@@ -109,6 +110,10 @@ def test_streams_and_events(context):
     with Stream.create(context, priority=-2) as stream, Stream.create(context, non_blocking=False) as other:
         assert (stream.priority, stream.is_capturing, stream.context) == (-2, False, context)
         assert stream.id != other.id
+        attribute = cu.CUstreamAttrID.CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
+        with context.pushed():
+            unset = binding.call("cuStreamGetAttribute", stream.handle, attribute)
+        assert ctypes.c_int.from_address(int(unset.getPtr())).value == -1  # as NVIDIA's driver: no policy's number
         assert stream.synchronization_policy == "auto"
         stream.synchronization_policy = "spin"
         assert (stream.synchronization_policy, other.synchronization_policy) == ("spin", "auto")

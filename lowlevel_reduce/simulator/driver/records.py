@@ -54,7 +54,7 @@ class Stream:
     context: Context
     non_blocking: bool = True
     priority: int = 0
-    policy: int = 1
+    policy: int = -1  # nobody set one: NVIDIA's driver answers this, which is no CUsynchronizationPolicy
     capture: Capture | None = None
     detached: bool = False  # its green context is gone
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from cuda.bindings import driver as cu
@@ -60,14 +61,15 @@ class Streams:
     def cuStreamGetAttribute(self, stream: Any, attribute: Any) -> Any:
         record = self._with_policy(stream, attribute)
         value = cu.CUstreamAttrValue()
-        value.syncPolicy = cu.CUsynchronizationPolicy(record.policy)
+        _policy_of(value).value = record.policy
         return value
 
     def cuStreamSetAttribute(self, stream: Any, attribute: Any, value: Any) -> None:
         record = self._with_policy(stream, attribute)
-        if int(value.syncPolicy) not in _POLICIES:
+        policy = _policy_of(value).value
+        if policy not in _POLICIES:
             refuse("INVALID_VALUE")
-        record.policy = int(value.syncPolicy)
+        record.policy = policy
 
     def cuStreamIsCapturing(self, stream: Any) -> Any:
         record = stream_of(self._state, stream)
@@ -151,6 +153,11 @@ class Events:
         if record.capture is not None:
             invalidate([record.capture])
             refuse("CAPTURED_EVENT")
+
+
+def _policy_of(value: Any) -> ctypes.c_int:
+    """Return the word itself: the attribute of the bindings takes and reads its enumeration's values alone."""
+    return ctypes.c_int.from_address(int(value.getPtr()))
 
 
 def new_stream(state: State, context: Context, flags: int, priority: int) -> Any:

@@ -1,0 +1,136 @@
+"""Fill the tables and figures of docs/embedding.md from what was measured, or check that they are what that says.
+
+python -m benchmarks.embedding_doc [--check]
+
+The file is ``benchmarks/results/*-embedding.json``, the last by name, as `benchmarks.embedding` writes it. Between
+``<!-- table SUITE -->`` and ``<!-- end -->`` stands a table of one of its suites, after ``<!-- conditions -->`` what it
+was measured under. A figure in a sentence stands between ``<!-- figure KEY: SUITE: NAME -->`` and ``<!-- . -->``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import FileError
+from benchmarks.pages import ROOT, fill
+
+__all__ = ["PAGE", "filled", "main"]
+
+PAGE = ROOT / "docs" / "embedding.md"
+
+_TABLE = re.compile(r"(<!-- table ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_CONDITIONS = re.compile(r"(<!-- conditions -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_FIGURE = re.compile(r"(<!-- figure (\w+): ([^:>]+): ([^>]+?) -->)(.*?)(<!-- \. -->)", re.DOTALL)
+
+# How the names of a suite fall into a column's and a row's, and what the rows are; a suite that is not here has no
+# columns, and its rows say how many times the first one's time they take.
+_PIVOTS = {
+    "back to back, 65536 float32": (r"(?P<row>.+), (?P<column>.+)", "strategy"),
+    "beside torch": (r"(?P<column>.+) of (?P<row>\d+)", "float32 elements"),
+}
+
+Row = Mapping[str, Any]
+
+
+def filled(text: str, results: Path) -> str:
+    """Return the page with every table and figure as the newest file of `results` says.
+
+    Raises
+    ------
+    FileError
+        If there is no file, it is malformed, or it lacks what the page asks for.
+    """
+    file, conditions, rows = _newest(results)
+
+    def table(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{_table(file, rows, match[2])}\n\n{match[4]}"
+
+    def figure(match: re.Match[str]) -> str:
+        (row,) = _rows(file, rows, match[3], match[4])
+        return f"{match[1]}{_value(file, row, match[2]):,}{match[6]}"
+
+    text = _CONDITIONS.sub(lambda match: f"{match[1]}\n{_conditions(file, conditions)}\n\n{match[3]}", text)
+    return _FIGURE.sub(figure, _TABLE.sub(table, text))
+
+
+def _newest(results: Path) -> tuple[Path, Row, list[Row]]:
+    files = sorted(results.glob("*-embedding.json"))
+    if not files:
+        raise FileError(f"there is no *-embedding.json in {results}")
+    try:
+        document = json.loads(files[-1].read_text(encoding="utf-8"))
+        conditions, rows = document["conditions"], document["rows"]
+        if not all("suite" in row and "name" in row for row in rows):
+            raise FileError(f"{files[-1].name}: a row has no suite or no name")
+    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise FileError(f"{files[-1].name} holds no figures of embedding: {error!r}") from error
+    return files[-1], conditions, rows
+
+
+def _rows(file: Path, rows: Sequence[Row], suite: str, name: str | None = None) -> list[Row]:
+    found = [row for row in rows if row["suite"] == suite and name in (None, row["name"])]
+    if not found or (name is not None and len(found) > 1):
+        raise FileError(f"{file.name} has {len(found)} rows {suite}: {name or 'of any name'}")
+    return found
+
+
+def _value(file: Path, row: Row, key: str) -> float:
+    if key not in row:
+        raise FileError(f"{file.name}: {row['suite']}: {row['name']} has no {key}")
+    return row[key]  # type: ignore[no-any-return]
+
+
+def _conditions(file: Path, conditions: Row) -> str:
+    lacking = {"device", "nvidia_smi", "python", "packages", "measured", "commit"} - conditions.keys()
+    if lacking:
+        raise FileError(f"{file.name}: its conditions lack {', '.join(sorted(lacking))}")
+    driver, packages = conditions["nvidia_smi"].split(",")[0], conditions["packages"]
+    versions = ", ".join(f"{name} {packages[name]}" for name in ("cuda-bindings", "torch") if name in packages)
+    return (
+        f"{conditions['device']}, driver {driver}, Python {conditions['python']}, {versions}, "
+        f"{conditions['measured'][:10]}, commit {conditions['commit']}; medians: `{file.name}`."
+    )
+
+
+def _table(file: Path, rows: Sequence[Row], suite: str) -> str:
+    times = {str(row["name"]): float(_value(file, row, "us")) for row in _rows(file, rows, suite)}
+    if suite in _PIVOTS:
+        return _pivot(f"{file.name}: {suite}", times, *_PIVOTS[suite])
+    first = next(iter(times))
+    lines = [f"| call | µs | × {first} |", "| --- | ---: | ---: |"]
+    lines += [f"| {name} | {us:.2f} | {us / times[first]:.2f} |" for name, us in times.items()]
+    return "\n".join(lines)
+
+
+def _pivot(where: str, times: Mapping[str, float], pattern: str, what: str) -> str:
+    cells: dict[str, dict[str, float]] = {}
+    for name, us in times.items():
+        match = re.fullmatch(pattern, name)
+        if match is None:
+            raise FileError(f"{where}: {name!r} is no name of this suite")
+        cells.setdefault(match["row"], {})[match["column"]] = us
+    columns = list(next(iter(cells.values())))
+    lines = [
+        "| " + " | ".join([what, *(f"{name}, µs" for name in columns)]) + " |",
+        "| --- |" + " ---: |" * len(columns),
+    ]
+    for name, line in cells.items():
+        if list(line) != columns:
+            raise FileError(f"{where}: {name} has {', '.join(line)}, not {', '.join(columns)}")
+        shown = f"{int(name):,}" if name.isdecimal() else f"`{name}`"
+        lines.append("| " + " | ".join([shown, *(f"{us:.2f}" for us in line.values())]) + " |")
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Fill or check; 1 if the page differs from the file, 2 if the file is malformed."""
+    return fill("embedding_doc", __doc__, PAGE, filled, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

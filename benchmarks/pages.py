@@ -1,0 +1,56 @@
+"""What the commands share that fill a page of docs/ from measured files, or check that it is what those say."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.figures import FileError
+
+__all__ = ["RESULTS", "ROOT", "fill"]
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def fill(
+    module: str, about: str | None, page: Path, make: Callable[[str, Path], str], argv: Sequence[str] | None
+) -> int:
+    """Run the command `module` and return its exit code.
+
+    Parameters
+    ----------
+    module, about : str
+        The command's name under ``benchmarks``, and what ``--help`` says.
+    page : Path
+        The page unless ``--page`` names another.
+    make : callable
+        Takes the page's text and the directory of the measured files, and returns the text that they ask for.
+    argv : sequence of str, optional
+        The arguments; without them the process's.
+
+    Returns
+    -------
+    int
+        1 if the page differs from the files and was to be checked only, 2 if a file is malformed, else 0.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if something would be changed")
+    parser.add_argument("--page", type=Path, default=page)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    arguments = parser.parse_args(argv)
+    text = arguments.page.read_text(encoding="utf-8")
+    try:
+        wanted = make(text, arguments.results)
+    except FileError as error:
+        print(f"benchmarks.{module}: {error}", file=sys.stderr)
+        return 2
+    if wanted == text:
+        return 0
+    if arguments.check:
+        print(f"{arguments.page} is not what the records say: run python -m benchmarks.{module}", file=sys.stderr)
+        return 1
+    arguments.page.write_text(wanted, encoding="utf-8")
+    return 0

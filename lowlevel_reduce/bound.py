@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Stream, binding, pointer_info
 from lowlevel_reduce.errors import ReduceError
@@ -14,8 +13,7 @@ __all__ = ["BoundReduction", "DirectReduction", "Extents", "check_pointer"]
 _CLOSED = "the bound launch is closed"
 
 
-@dataclass(frozen=True)
-class Extents:
+class Extents(NamedTuple):
     """Which bytes a launch touches: from `low` to `high` of each input's address on, and of the result's.
 
     Attributes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lowlevel_reduce.allocator import Allocator
-from lowlevel_reduce.driver import Buffer, Context, Event, Stream
+from lowlevel_reduce.driver import Buffer, Context, Event, Stream, readback
 from lowlevel_reduce.dtypes import element_type, numpy_dtype
 from lowlevel_reduce.errors import ReduceError
 from lowlevel_reduce.layout import contiguous_strides
@@ -155,6 +155,8 @@ class DeviceArray:
 
     def numpy(self) -> npt.NDArray[Any]:
         """Return a copy on the host; waits for the array's stream."""
+        if 0 < self.nbytes <= readback.MAX_BYTES:
+            return np.array(np.frombuffer(self._content(), self.dtype).reshape(self.shape))
         array: npt.NDArray[Any] = np.empty(self.shape, self.dtype)
         if array.nbytes:
             self._buffer.copy_to(array, stream=self.stream, size_bytes=array.nbytes)
@@ -172,7 +174,11 @@ class DeviceArray:
         """Return the only element as a Python number; waits for the array's stream."""
         if self.size != 1:
             raise ValueError(f"an array of shape {self.shape} is not a single value")
-        return self.numpy().reshape(()).item()
+        return np.frombuffer(self._content(), self.dtype).item()
+
+    def _content(self) -> bytes:
+        """Return the bytes of an array of up to `readback.MAX_BYTES`."""
+        return readback.read(self._memory.pointer, self.nbytes, self.stream)
 
     def __float__(self) -> float:
         return float(self.item())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lowlevel_reduce.driver import Kernel, Library, binding
 from lowlevel_reduce.kernels import OPTIONS, KernelSource
@@ -19,8 +18,7 @@ MAX_LOADED = 256
 """Kernels kept when no plan uses them any more; the least recently used is unloaded first."""
 
 
-@dataclass(frozen=True)
-class LoadedKernel:
+class LoadedKernel(NamedTuple):
     """A kernel and what the compiler says it uses; None for PTX, which nothing has assembled."""
 
     kernel: Kernel

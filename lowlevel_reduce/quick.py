@@ -103,7 +103,7 @@ class _Thread:
         self.driver = driver
         self.launches: dict[Any, _Launch] = {}
         self.slots: dict[Any, Slots] = {}
-        self.context_id = driver.prebuilt_number("cuCtxGetId", 0)  # of what is current; -1 if nothing is
+        self.context_id = driver.prebuilt_number("cuCtxGetId", 0)  # of what is current; negative if nothing is
 
 
 _threads = threading.local()

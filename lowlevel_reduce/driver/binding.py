@@ -7,12 +7,12 @@ driver was initialised, and never knows whether it is NVIDIA's or another implem
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from lowlevel_reduce.errors import CudaError, NoDriverError, ReduceError, UnsupportedError, check
@@ -128,17 +128,17 @@ class Implementation:
             A function that takes only addresses and returns only its result code, and is as old as CUDA 12.0.
         args
             Its arguments: integers, or objects of the bindings (a structure is passed by its address). They are the
-            caller's to keep alive.
+            caller's to keep alive. Of a ``ctypes.c_uint64`` each call passes the value that it has then.
         """
         routine = self.function(name)
         if self._offers is not _cuda():
-            return lambda: int(routine(*args)[0])
+            return lambda: int(routine(*map(_now, args))[0])
         # NVIDIA's own function by its address, with the arguments converted once: 0.2 µs less a call than through the
         # bindings, which convert each time. The GIL is released, as a launch waits while the stream's queue is full.
         address = self.call("cuGetProcAddress", name.encode(), 12000, 0)[0]
         if not address:
             raise self._lacks(name)
-        return partial(ctypes.CFUNCTYPE(ctypes.c_int)(int(address)), *map(_by_address, args))
+        return functools.partial(ctypes.CFUNCTYPE(ctypes.c_int)(int(address)), *map(_by_address, args))
 
     def prebuilt_number(self, name: str, *args: int) -> Callable[[], int]:
         """Return the call of `name` with these arguments, which answers the number that the driver writes.
@@ -154,19 +154,19 @@ class Implementation:
         Returns
         -------
         callable
-            It answers -1 where the driver refuses. One thread at a time may call it.
+            It answers the negative of the result code where the driver refuses. One thread at a time may call it.
         """
         if self._offers is not _cuda():
             routine = self.function(name)
 
             def asked() -> int:
                 code, *values = routine(*args)
-                return -1 if code else int(values[0])
+                return -int(code) if code else int(values[0])
 
             return asked
         number = ctypes.c_uint64(0)
         call = self.prebuilt(name, *args, ctypes.addressof(number))
-        return lambda: -1 if call() else number.value
+        return lambda: -code if (code := call()) else number.value
 
     def raise_for(self, name: str, code: int) -> None:
         """Raise `CudaError` for the result `code` of the function `name`; return if it is success."""
@@ -195,6 +195,7 @@ class Implementation:
         )
 
 
+@functools.cache  # an import statement looks the module up anew each time, and hot paths come by here
 def _cuda() -> Any:
     from cuda.bindings import driver  # noqa: PLC0415 - 60 ms, paid by those who touch a driver
 
@@ -347,8 +348,15 @@ def _implementation(name: str) -> Implementation:
     return _made[name]
 
 
+def _now(argument: Any) -> Any:
+    """Return what a call passes for an argument: of a variable its value."""
+    return argument.value if isinstance(argument, ctypes.c_uint64) else argument
+
+
 def _by_address(argument: Any) -> Any:
     """Return what ctypes passes fastest for an argument of pointer size: a reference where there is an address."""
+    if isinstance(argument, ctypes.c_uint64):
+        return argument
     # A handle of the bindings has a getPtr too, but that is where the handle lies.
     address = int(argument) if hasattr(argument, "__int__") else argument.getPtr()
     return ctypes.byref(ctypes.c_char.from_address(address)) if address else None

@@ -207,34 +207,35 @@ class LaunchConfig:
         UnsupportedError
             Naming what the device lacks.
         """
-        lacks = f"{device.name} ({device.architecture})"
         if self.cluster is not None and not device.supports_clusters:
-            raise UnsupportedError(f"{lacks} has no thread-block clusters; they came with sm_90")
+            raise UnsupportedError(f"{_name_of(device)} has no thread-block clusters; they came with sm_90")
         if self.cooperative and not device.supports_cooperative_launch:
-            raise UnsupportedError(f"{lacks} has no cooperative launch")
+            raise UnsupportedError(f"{_name_of(device)} has no cooperative launch")
         if self.block_threads > device.max_threads_per_block:
             raise UnsupportedError(
-                f"{lacks} runs {device.max_threads_per_block} threads a block, not {self.block_threads}"
+                f"{_name_of(device)} runs {device.max_threads_per_block} threads a block, not {self.block_threads}"
             )
         if self.dynamic_shared_bytes > device.shared_memory_per_block_optin_bytes:
             raise UnsupportedError(
-                f"{lacks} has {device.shared_memory_per_block_optin_bytes} bytes of shared memory a block, "
+                f"{_name_of(device)} has {device.shared_memory_per_block_optin_bytes} bytes of shared memory a block, "
                 f"not {self.dynamic_shared_bytes}"
             )
-        self._check_device_limits(device, lacks)
+        self._check_device_limits(device)
 
-    def _check_device_limits(self, device: Device, lacks: str) -> None:
+    def _check_device_limits(self, device: Device) -> None:
         if self.memory_sync_domain_map is not None:
             domains = device.attribute("MEM_SYNC_DOMAIN_COUNT")
             if max(self.memory_sync_domain_map) >= domains:
                 raise UnsupportedError(
-                    f"{lacks} has {domains} memory synchronisation domains: {self.memory_sync_domain_map}"
+                    f"{_name_of(device)} has {domains} memory synchronisation domains: {self.memory_sync_domain_map}"
                 )
         if self.access_policy_window is not None:
             most = device.attribute("MAX_ACCESS_POLICY_WINDOW_SIZE")
             if self.access_policy_window.size_bytes > most:
                 size_bytes = self.access_policy_window.size_bytes
-                raise UnsupportedError(f"{lacks} takes access policy windows of {most} bytes, not {size_bytes}")
+                raise UnsupportedError(
+                    f"{_name_of(device)} takes access policy windows of {most} bytes, not {size_bytes}"
+                )
 
 
 def native_config(config: LaunchConfig, stream: int = 0) -> Any:
@@ -256,6 +257,10 @@ def native_config(config: LaunchConfig, stream: int = 0) -> Any:
         native.attrs = structs
     native.numAttrs = len(structs)
     return native
+
+
+def _name_of(device: Device) -> str:
+    return f"{device.name} ({device.architecture})"
 
 
 def _extents(name: str, value: Any, limits: tuple[int, int, int]) -> tuple[int, int, int]:

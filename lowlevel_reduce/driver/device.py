@@ -190,7 +190,11 @@ def _fact(implementation: binding.Implementation, name: str, *args: Any) -> Any:
 
 
 def _attribute(implementation: binding.Implementation, handle: int, name: str) -> int:
-    attribute = getattr(binding.native().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}", None)
-    if attribute is None:
-        raise ValueError(f"{binding.bindings_version()} knows no device attribute {name!r}")
-    return int(_fact(implementation, "cuDeviceGetAttribute", attribute, handle))
+    # By its name: to look the enumeration's member up, and to hash it, takes longer than all the rest.
+    key = ("device attribute", name, handle)
+    if key not in implementation.kept:
+        attribute = getattr(binding.native().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}", None)
+        if attribute is None:
+            raise ValueError(f"{binding.bindings_version()} knows no device attribute {name!r}")
+        implementation.kept[key] = int(implementation.call("cuDeviceGetAttribute", attribute, handle))
+    return int(implementation.kept[key])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.errors import CudaError
@@ -13,8 +13,7 @@ _ASKED = ("MEMORY_TYPE", "CONTEXT", "DEVICE_ORDINAL", "RANGE_START_ADDR", "RANGE
 _HOST, _DEVICE, _UNIFIED = 1, 2, 4  # CUmemorytype
 
 
-@dataclass(frozen=True)
-class PointerInfo:
+class PointerInfo(NamedTuple):
     """What the driver knows about an address.
 
     Attributes

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators import exponentials, extremes, moments, sums
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["OPERATORS", "resolve"]
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     """An operator and the options that make sense for it."""
 
     make: Callable[[int, bool], Reduction]

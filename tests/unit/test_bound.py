@@ -1,7 +1,6 @@
 """Bound reductions on a driver that only records: what is launched with what, and what is refused."""
 
 import struct
-from dataclasses import replace
 
 import pytest
 from fake_driver import FakeDriver
@@ -27,7 +26,7 @@ def parts(fake):
 
 
 EXTENTS = Extents(low=0, high=4000, result_bytes=4, result_alignment=4)
-TWO = replace(EXTENTS, has_second=True, second_high=1000)
+TWO = EXTENTS._replace(has_second=True, second_high=1000)
 
 
 def bind(kind, parts, kernels=1, second=None):

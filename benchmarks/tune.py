@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -37,7 +36,7 @@ ROW_SHAPES = (
 )
 COLUMN_SHAPES = ((256, 256), (4096, 4096), (1 << 20, 256), (1 << 24, 8), (1 << 26, 4), (8, 1 << 24), (100_000, 1000))
 BESIDE = (2, 4, 8, 16, 32, 64, 128, 256)
-TILES = (0.25, 0.5, 1, 2, 4)
+LANES_OF_A_THREAD = (2, 4, 8, 16, 32)
 ROUNDS = 3
 
 Times = dict[str, float]
@@ -63,44 +62,44 @@ def flat_mappings(length: int) -> Iterator[dict[str, Any]]:
 
 def row_strategies(chosen: RowStrategy, rows: int, leaves: int) -> Iterator[tuple[str, RowStrategy]]:
     """Yield the ways to reduce contiguous rows of more than a leaf, each with its name."""
+    alone = replace(chosen, name="rows", parts=1, folders=0, warps=row_policy.WARPS, resident_blocks=3)
     warps = 1
     while warps <= min(row_policy.WARPS, policy.power_of_two(leaves)):
         blocks = -(-rows // (row_policy.WARPS // warps))
-        yield (
-            f"rows, {warps} warps a row",
-            replace(chosen, name="rows", blocks=blocks, template=(warps,), parts=1, tickets=0, tile=1),
-        )
+        yield f"rows, {warps} warps a row", replace(alone, blocks=blocks, template=(warps,))
         warps *= 2
-    tiles = -(-leaves // row_policy.WARPS)
-    if tiles > 1:
-        yield (
-            f"batch, {tiles} blocks a row",
-            replace(chosen, name="batch", blocks=rows * tiles, template=(), parts=tiles, tickets=rows, tile=1),
-        )
+    for warps in (8, 16, 32):
+        tiles = -(-leaves // warps)
+        if tiles > 1:
+            resident = 3 if warps == row_policy.WARPS else 32 // warps
+            shared = replace(chosen, name="batch", template=(), warps=warps, resident_blocks=resident)
+            blocks = rows * (tiles + 1)
+            yield f"batch, tiles of {warps} warps", replace(shared, blocks=blocks, parts=tiles, folders=rows)
 
 
 def column_strategies(chosen: RowStrategy, outer: int, inner: int, leaves: int) -> Iterator[tuple[str, RowStrategy]]:
-    """Yield the ways to reduce columns: threads side by side, and tiles a part or a multiple of what is chosen."""
-    _, width, lanes, steps, _ = chosen.template
+    """Yield the ways to reduce columns of so many leaves: threads side by side, and lanes of the tree that each has."""
+    _, width, lanes, steps, each = chosen.template
+    if each == 0:
+        return
     threads = -(-inner // width)
     for beside in BESIDE:
         if beside > policy.power_of_two(threads):
             return
-        at_once = max(1, chosen.block_threads // beside // lanes)
         groups = outer * -(-threads // beside)
-        tiles = {max(at_once, policy.power_of_two(math.ceil(chosen.tile * factor))) for factor in TILES}
-        for tile in sorted({min(tile, at_once << (row_policy.MAX_LEVELS - 1)) for tile in tiles}):
-            parts = -(-leaves // tile)
-            template = (beside, width, lanes, steps, 1 if tile == at_once else row_policy.MAX_LEVELS)
+        for lanes_of_a_thread in LANES_OF_A_THREAD:
+            if lanes_of_a_thread > lanes:
+                break
+            parts = -(-leaves * lanes // (chosen.block_threads // beside * lanes_of_a_thread))
+            folders = row_policy.folders(outer * inner, parts)
             yield (
-                f"{beside} side by side, tile {tile}",
+                f"{beside} side by side, {lanes_of_a_thread} lanes each",
                 replace(
                     chosen,
-                    blocks=groups * parts,
-                    template=template,
+                    blocks=groups * parts + folders,
+                    template=(beside, width, lanes, steps, lanes_of_a_thread),
                     parts=parts,
-                    tickets=groups if parts > 1 else 0,
-                    tile=tile,
+                    folders=folders,
                 ),
             )
 

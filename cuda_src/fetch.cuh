@@ -11,24 +11,33 @@ template <> struct Word<4> { using type = unsigned int; };
 template <> struct Word<8> { using type = uint2; };
 template <> struct Word<16> { using type = uint4; };
 
-// The elements of a vector one by one, those in its first `bytes` bytes; zeros for the others.
-template <class T> __device__ __forceinline__ uint4 load_elements(const char* address, int32 bytes)
+// The elements of a vector one by one, those in its first `bytes` bytes; the others are those of `absent`.
+template <class T> __device__ __forceinline__ uint4 load_elements(const char* address, int32 bytes, uint4 absent)
 {
     constexpr int32 V = vector_elements<T>, size = sizeof(T);
     using W = typename Word<size>::type;
     union { uint4 raw; W elements[V]; } u;
-    u.raw = make_uint4(0, 0, 0, 0);
+    u.raw = absent;
 #pragma unroll
     for (int32 i = 0; i < V; ++i)
         if (i * size < bytes) u.elements[i] = __ldg(reinterpret_cast<const W*>(address) + i);
     return u.raw;
 }
 
-// The first `bytes` bytes of `raw` (all of them from 16 on, none from 0 down), then zeros.
+// The first `bytes` bytes of `raw` (all of them from 16 on, none from 0 down), then those of `rest`.
+__device__ __forceinline__ uint4 join_bytes(uint4 raw, uint4 rest, int32 bytes)
+{
+    const auto join = [](uint32 word, uint32 other, int32 n) {
+        const uint32 mask = n <= 0 ? 0u : 0xffffffffu >> (8 * (4 - min(n, 4)));
+        return (word & mask) | (other & ~mask);
+    };
+    return make_uint4(join(raw.x, rest.x, bytes), join(raw.y, rest.y, bytes - 4), join(raw.z, rest.z, bytes - 8),
+                      join(raw.w, rest.w, bytes - 12));
+}
+
 __device__ __forceinline__ uint4 keep_bytes(uint4 raw, int32 bytes)
 {
-    const auto keep = [](uint32 word, int32 n) { return n <= 0 ? 0u : word & (0xffffffffu >> (8 * (4 - min(n, 4)))); };
-    return make_uint4(keep(raw.x, bytes), keep(raw.y, bytes - 4), keep(raw.z, bytes - 8), keep(raw.w, bytes - 12));
+    return join_bytes(raw, make_uint4(0, 0, 0, 0), bytes);
 }
 
 // The 16 bytes that start `shift` bytes (0 to 15) into the 32 bytes low, high. Two selects of whole words, one of bits.
@@ -61,15 +70,21 @@ __device__ __forceinline__ uint4 load_inside(const char* address, int32 bytes)
     return load_shifted(address, bytes, load_cached_if);
 }
 
-// A 16-byte block that the source fills only in part, so that no byte outside is ever read: one byte a lane, joined by
-// shuffles. All 32 lanes call it and hold the block at `block`.
-__device__ __forceinline__ uint4 load_edge_block(const char* block, const char* begin, const char* end, uint32 lane)
+// The lane's byte of 32 at any address, of which the first `bytes` exist: none from 0 down, all from 32 on. None that does
+// not exist is read.
+__device__ __forceinline__ uint32 load_byte(const char* address, int32 bytes, uint32 lane)
 {
-    const char* address = block + lane % vector_bytes;
-    uint32 word = begin <= address && address < end ? uint32(uint8(*address)) << (8 * (lane % 4)) : 0u;
+    return int32(lane) < bytes ? uint32(uint8(address[lane])) : 0u;
+}
+
+// The 16 bytes that lanes `first` to `first` + 15 hold one each. All 32 lanes call it and get them.
+__device__ __forceinline__ uint4 gather_bytes(uint32 byte, uint32 first, uint32 lane)
+{
+    uint32 word = byte << (8 * (lane % 4));
     word |= shuffle_xor(word, 1);
     word |= shuffle_xor(word, 2);
-    return make_uint4(shuffle_from(word, 0), shuffle_from(word, 4), shuffle_from(word, 8), shuffle_from(word, 12));
+    return make_uint4(shuffle_from(word, first), shuffle_from(word, first + 4), shuffle_from(word, first + 8),
+                      shuffle_from(word, first + 12));
 }
 
 // 16 bytes at `address`, a multiple of 16, of which some are the array's. Others than these are never read.

@@ -72,11 +72,11 @@ __device__ __forceinline__ void grid_barrier(GridHeader* header)
     __threadfence();
 }
 
-// Waits for N partials, number first + 32 k for each k < N, and takes them; those from `count` on are absent. All N are
-// read again until all are there: one after the other, each would cost a way to the L2 and back.
+// Waits for N partials, number places[k] for each k < N, and takes them; those at ~0u are absent. All N are read again
+// until all are there: one after the other, each would cost a way to the L2 and back.
 template <class Op, int N>
-__device__ __forceinline__ void grid_take(typename Op::Accumulator* a, Slot<typename Op::Accumulator>* slots,
-                                          uint32 first, uint32 count)
+__device__ __forceinline__ void
+grid_take_places(typename Op::Accumulator* a, Slot<typename Op::Accumulator>* slots, const uint32 (&places)[N])
 {
     using S = Slot<typename Op::Accumulator>;
     uint4 seen[N][S::units];
@@ -85,16 +85,34 @@ __device__ __forceinline__ void grid_take(typename Op::Accumulator* a, Slot<type
         there = true;
 #pragma unroll
         for (int k = 0; k < N; ++k)
-            if (first + k * lanes < count) there = slots[first + k * lanes].read(seen[k]) && there;
+            if (places[k] != ~0u) there = slots[places[k]].read(seen[k]) && there;
     } while (__any_sync(0xffffffffu, !there));  // by the whole warp: lanes that left one by one would shuffle apart
 #pragma unroll
     for (int k = 0; k < N; ++k) {
         a[k] = Op::identity();
-        if (first + k * lanes < count) {
+        if (places[k] != ~0u) {
             a[k] = S::value(seen[k]);
-            slots[first + k * lanes].clear();
+            slots[places[k]].clear();
         }
     }
+}
+
+// The same for number first + 32 k; those from `count` on are absent.
+template <class Op, int N>
+__device__ __forceinline__ void grid_take(typename Op::Accumulator* a, Slot<typename Op::Accumulator>* slots,
+                                          uint32 first, uint32 count)
+{
+    uint32 places[N];
+#pragma unroll
+    for (int k = 0; k < N; ++k) places[k] = first + k * lanes < count ? first + k * lanes : ~0u;
+    grid_take_places<Op, N>(a, slots, places);
+}
+
+// Waits for one partial without taking it, and gives way to who works meanwhile. All lanes of a warp call it.
+template <class Op> __device__ __forceinline__ void grid_await(const Slot<typename Op::Accumulator>* slot)
+{
+    uint4 seen[Slot<typename Op::Accumulator>::units];
+    while (__any_sync(0xffffffffu, !slot->read(seen))) __nanosleep(100);
 }
 
 // The top of the tree, by one block: waits for `count` partials and folds them as they come, each warp a run of a power
@@ -106,10 +124,11 @@ grid_fold(Slot<typename Op::Accumulator>* slots, uint32 count, BlockSlots<Op, Wa
     constexpr int in_flight = 4;
     constexpr uint32 batch = lanes * in_flight;
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
-    if (count <= lanes) {
+    if (count <= lanes * Warps) {
         typename Op::Accumulator value = Op::identity();
-        if (warp == 0) grid_take<Op, 1>(&value, slots, lane, count);
-        return warp_fold<Op>(value);
+        if (warp * lanes < count) grid_take<Op, 1>(&value, slots, warp * lanes + lane, count);
+        value = warp_fold<Op>(value);
+        return count <= lanes ? value : block_fold<Op, Warps>(value, shared, turn);
     }
     uint32 batches = 1;  // for each warp; 2^40 bytes make 2^25 partials at most
     while (batches * batch * Warps < count) batches *= 2;

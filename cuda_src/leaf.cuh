@@ -1,143 +1,185 @@
 // One leaf of the tree (4 KiB of elements) by one warp: the step level inside a lane, then the lanes.
+//
+// However a leaf lies in memory, its vectors are first brought into registers as if it were whole and aligned, and then
+// folded by the same code: what a launch runs once, for the array's end, would wait for its instructions otherwise.
 #pragma once
 #include "vector.cuh"
 
-// The step level: the vectors that a lane holds of a leaf whose first element has number `first`.
-template <class Op, class S>
-__device__ __forceinline__ typename Op::Accumulator fold_steps(const S& source, const uint4* v, uint64 first, uint32 lane)
+// The first N of a lane's vectors of a leaf at a 16-byte boundary, of which `bytes` bytes exist, all loads in flight. The
+// vectors are whole, or the operator fills_absent.
+template <class Op, uint32 N>
+__device__ __forceinline__ void load_part_of_leaf(uint4* v, const char* leaf, uint32 bytes, uint32 lane)
 {
-    constexpr uint32 V = vector_elements<typename Op::Input>;
-    typename Op::Accumulator a[steps];
+    const auto* address = reinterpret_cast<const uint4*>(leaf) + lane;
+    const uint32 whole = bytes / vector_bytes, rest = fills_absent<Op> ? bytes % vector_bytes : 0;
 #pragma unroll
-    for (uint32 t = 0; t < steps; ++t) a[t] = fold_vector<Op>(source, v[t], first + (t * lanes + lane) * V);
-    return fold_array<Op, steps>(a);
+    for (uint32 t = 0; t < N; ++t)
+        v[t] = load_streaming_if(t * lanes + lane < whole, address + lanes * t, absent_elements<Op>());
+    if (rest == 0) return;
+    const uint4 last = load_elements<typename Op::Input>(leaf + whole * vector_bytes, rest, absent_elements<Op>());
+#pragma unroll
+    for (uint32 t = 0; t < N; ++t)
+        if (t * lanes + lane == whole) v[t] = last;
 }
 
-// A leaf at a 16-byte boundary, the lane's part: eight loads in flight, unconditional where the leaf is whole. `bytes`
-// of it exist, a multiple of 16.
-template <class Op, class S>
-__device__ __forceinline__ typename Op::Accumulator
-lane_fold_aligned(const S& source, const uint4* address, uint64 first, uint32 bytes, uint32 lane)
+// A whole leaf that starts `shift` bytes past the 16-byte block `base`, and neither in the source's first block nor in
+// its last: the lane's vectors. Each is joined from the two blocks that it lies in, the second of which the next lane
+// loads too: it comes from the L1. So the tree does not see the alignment.
+__device__ __forceinline__ void load_shifted_leaf(uint4* v, const char* base, uint32 shift, uint32 lane)
 {
-    constexpr uint32 V = vector_elements<typename Op::Input>;
-    uint4 v[steps];
-    if (bytes == leaf_bytes) {
+    constexpr uint32 at_once = steps / 2;
+    const auto* address = reinterpret_cast<const uint4*>(base) + lane;
 #pragma unroll
-        for (uint32 t = 0; t < steps; ++t) v[t] = load_streaming(address + lanes * t);
-        if constexpr (Op::folds_leaves) return Op::fold_leaf(v, first + lane * V);
-        else return fold_steps<Op>(source, v, first, lane);
-    }
-    const auto present = [=](uint32 t) { return (t * lanes + lane) * vector_bytes < bytes; };
-#pragma unroll
-    for (uint32 t = 0; t < steps; ++t) v[t] = load_streaming_if(present(t), address + lanes * t);
-    if constexpr (Op::folds_leaves) {
-#pragma unroll
-        for (uint32 t = 0; t < steps; ++t) v[t] = select(present(t), v[t], Op::absent_vector());
-        return select(present(0), Op::fold_leaf(v, first + lane * V), Op::identity());
-    } else {
-        typename Op::Accumulator a[steps];
-#pragma unroll
-        for (uint32 t = 0; t < steps; ++t)
-            a[t] = fold_if<Op>(present(t), source, v[t], first + (t * lanes + lane) * V);
-        return fold_array<Op, steps>(a);
-    }
-}
-
-// A whole leaf that starts `shift` bytes past the 16-byte block at `address`, and neither in the source's first block
-// nor in its last: the lane's part. Each vector is joined from the two blocks that it lies in, the second of which the
-// next lane loads too: it comes from the L1. So the tree does not see the alignment.
-template <class Op>
-__device__ __forceinline__ typename Op::Accumulator
-lane_fold_shifted(const Source<Op>& source, const uint4* address, uint64 first, uint32 shift, uint32 lane)
-{
-    constexpr uint32 V = vector_elements<typename Op::Input>, at_once = steps / 2;
-    typename Op::Accumulator a[steps];
-    uint4 v[steps];
-#pragma unroll
-    for (uint32 base = 0; base < steps; base += at_once) {
+    for (uint32 half = 0; half < steps; half += at_once) {
         uint4 next[at_once];
 #pragma unroll
         for (uint32 t = 0; t < at_once; ++t) {
-            v[base + t] = __ldg(address + lanes * (base + t));
-            next[t] = __ldg(address + lanes * (base + t) + 1);
+            v[half + t] = __ldg(address + lanes * (half + t));
+            next[t] = __ldg(address + lanes * (half + t) + 1);
         }
 #pragma unroll
-        for (uint32 t = 0; t < at_once; ++t) {
-            v[base + t] = shift_bytes(v[base + t], next[t], shift);
-            if constexpr (!Op::folds_leaves)
-                a[base + t] = fold_vector<Op>(source, v[base + t], first + ((base + t) * lanes + lane) * V);
-        }
+        for (uint32 t = 0; t < at_once; ++t) v[half + t] = shift_bytes(v[half + t], next[t], shift);
         __syncwarp();  // orders nothing: it keeps the compiler from holding all steps in registers at once
     }
-    if constexpr (Op::folds_leaves) return Op::fold_leaf(v, first + lane * V);
-    else return fold_array<Op, steps>(a);
 }
 
-// Any other leaf, the lane's part: the source's first or last, where its edge cuts a block. It starts `shift` bytes
-// past the 16-byte block `base` and has `rest` bytes or more of the source. One step at a time, in little code and few
-// registers: a launch has at most two such leaves.
-template <class Op>
+// The step level over the first N vectors that a lane holds of a leaf whose first element has number `first`.
+template <class Op, uint32 N, class S>
 __device__ __forceinline__ typename Op::Accumulator
-lane_fold_edge(const Source<Op>& source, const char* base, uint64 first, uint32 shift, uint64 rest, uint32 lane)
+fold_vectors(const S& source, const uint4* v, uint64 first, uint32 lane)
 {
-    constexpr int32 at_once = 2, step_bytes = lanes * vector_bytes, block_bytes = vector_bytes;
-    constexpr int32 size = sizeof(typename Op::Input);
-    // Bytes from the leaf's first block to the end of the source, or of the block after the leaf.
-    const int32 reach = int32(min(rest + shift, uint64(leaf_bytes + vector_bytes)));
-    const char *begin = source.begin, *end = begin + source.row.length * size;
-    const uint4 front = load_edge_block(base, begin, end, lane);
-    const uint4 back = load_edge_block(base + reach / block_bytes * block_bytes, begin, end, lane);
-
-    typename Op::Accumulator pair, quad;
-#pragma unroll 1
-    for (int32 round = 0;; ++round) {
-        const int32 offset = round * at_once * step_bytes + int32(lane) * block_bytes;
-        uint4 v[at_once + 1];
+    typename Op::Accumulator a[N];
 #pragma unroll
-        for (int32 t = 0; t <= at_once; ++t) {
-            const int32 at = offset + t * step_bytes, available = t < at_once || lane == 0 ? reach - at : 0;
-            const bool cut_front = base < begin && at == 0, cut_back = available > 0 && available < block_bytes;
-            const auto* address = reinterpret_cast<const uint4*>(base + at);
-            v[t] = load_streaming_if(available >= block_bytes && !cut_front, address);
-            if (cut_front) v[t] = front;
-            else if (cut_back) v[t] = back;
+    for (uint32 t = 0; t < N; ++t)
+        a[t] = fold_vector<Op>(source, v[t], first + (t * lanes + lane) * vector_elements<typename Op::Input>);
+    return fold_array<Op, N>(a);
+}
+
+// The same over all of them.
+template <class Op, class S>
+__device__ __forceinline__ typename Op::Accumulator fold_steps(const S& source, const uint4* v, uint64 first, uint32 lane)
+{
+    if constexpr (Op::folds_leaves) return Op::fold_leaf(v, first + lane * vector_elements<typename Op::Input>);
+    else return fold_vectors<Op, steps>(source, v, first, lane);
+}
+
+// The same where only the first `bytes` bytes of the leaf exist, whole vectors.
+template <class Op, class S>
+__device__ __forceinline__ typename Op::Accumulator
+fold_present_steps(const S& source, uint4* v, uint64 first, uint32 bytes, uint32 lane)
+{
+    const auto present = [=](uint32 t) { return (t * lanes + lane) * vector_bytes < bytes; };
+    if constexpr (Op::folds_leaves) {
+#pragma unroll
+        for (uint32 t = 1; t < steps; ++t) v[t] = select(present(t), v[t], v[0]);
+        return select(present(0), fold_steps<Op>(source, v, first, lane), Op::identity());
+    }
+    typename Op::Accumulator a[steps];
+#pragma unroll
+    for (uint32 t = 0; t < steps; ++t)
+        a[t] = fold_if<Op>(present(t), source, v[t], first + (t * lanes + lane) * vector_elements<typename Op::Input>);
+    return fold_array<Op, steps>(a);
+}
+
+// A leaf at a 16-byte boundary, the lane's part: `bytes` bytes of it exist, whole vectors unless the operator fills_absent.
+template <class Op, class S>
+__device__ __forceinline__ typename Op::Accumulator
+lane_fold_aligned(const S& source, const char* leaf, uint64 first, uint32 bytes, uint32 lane)
+{
+    uint4 v[steps];
+    if (bytes == leaf_bytes) {
+#pragma unroll
+        for (uint32 t = 0; t < steps; ++t) v[t] = load_streaming(reinterpret_cast<const uint4*>(leaf) + lane + lanes * t);
+    } else {
+        load_part_of_leaf<Op, steps>(v, leaf, bytes, lane);
+        if constexpr (!fills_absent<Op>)
+            return fold_present_steps<Op>(with_pivot_from_here(source), v, first, bytes, lane);
+    }
+    return fold_steps<Op>(with_pivot_from_here(source), v, first, lane);
+}
+
+// Any other leaf, the lane's part: the source's first or last, where its edge cuts a 16-byte block. `rest` bytes of the
+// source begin at `leaf`, at any address. The vectors that lie in a block which the source fills only in part are the
+// first of all and the last two at most: those are gathered byte by byte. Half a leaf at a time, in little code and few
+// registers: a launch has at most two such leaves.
+template <class Op, class S>
+__device__ __forceinline__ typename Op::Accumulator
+lane_fold_edge(const S& source, const char* leaf, uint64 first, uint64 rest, uint32 lane)
+{
+    constexpr uint32 at_once = steps / 2, V = vector_elements<typename Op::Input>;
+    const uint32 shift = uint32(reinterpret_cast<uint64>(leaf)) % vector_bytes, front = first == 0 && shift > 0;
+    const int32 bytes = int32(min(rest, uint64(leaf_bytes))), reach = int32(min(rest, uint64(leaf_bytes + vector_bytes)));
+    const int32 span = shift > 0 ? 2 * vector_bytes - shift : vector_bytes;  // from a vector to the end of its last block
+    const int32 whole = reach < span ? 0 : ((reach - span) / vector_bytes + 1) * vector_bytes;
+    const char* base = leaf - shift;
+
+    const uint32 front_byte = load_byte(leaf, front ? bytes : 0, lane);
+    const uint32 back_byte = load_byte(leaf + whole, bytes - whole, lane);
+
+    typename Op::Accumulator half;
+#pragma unroll 1
+    for (uint32 round = 0;; ++round) {
+        uint4 v[at_once], next[at_once];
+        const auto offset = [=](uint32 t) { return int32(((round * at_once + t) * lanes + lane) * vector_bytes); };
+#pragma unroll
+        for (uint32 t = 0; t < at_once; ++t) {
+            const auto* address = reinterpret_cast<const uint4*>(base + offset(t));
+            const bool wanted = offset(t) < whole && !(front && offset(t) == 0);
+            v[t] = load_cached_if(wanted, address);
+            next[t] = load_cached_if(wanted && shift > 0, address + 1);
         }
+#pragma unroll
+        for (uint32 t = 0; t < at_once; ++t) v[t] = shift_bytes(v[t], next[t], shift);
+        const uint4 head = gather_bytes(front_byte, 0, lane), tail = gather_bytes(back_byte, 0, lane);
+        const uint4 last = gather_bytes(back_byte, vector_bytes, lane);
         typename Op::Accumulator a[at_once];
 #pragma unroll
-        for (int32 t = 0; t < at_once; ++t) {
-            const uint4 next = shuffle_from(lane == 0 ? v[t + 1] : v[t], (lane + 1) % lanes);
-            v[t] = shift_bytes(v[t], next, shift);
-            const int32 at = offset + t * step_bytes;
-            a[t] = fold_vector_part<Op>(source, v[t], first + at / size, reach - int32(shift) - at);
+        for (uint32 t = 0; t < at_once; ++t) {
+            const int32 at = offset(t);
+            if (front && at == 0) v[t] = head;
+            if (at >= whole) v[t] = at == whole ? tail : last;
+            a[t] = fold_vector_part<Op>(source, v[t], first + at / sizeof(typename Op::Input), bytes - at);
         }
-        const auto value = fold_array<Op, at_once>(a);  // of four rounds: a binary counter with two digits
-        if (round % 2 == 0) { pair = value; continue; }
-        const auto two = combine_neighbours<Op>(pair, value);
-        if (round == 3) return combine_neighbours<Op>(quad, two);
-        quad = two;
+        const auto value = fold_array<Op, at_once>(a);
+        if (round == 1) return combine_neighbours<Op>(half, value);
+        half = value;
     }
 }
 
 // One leaf, whatever its place and alignment; identity for a leaf past the end. All 32 lanes of a warp call it with
-// the same leaf; every lane holds the result.
-template <class Op>
-__device__ __forceinline__ typename Op::Accumulator leaf_fold(const Source<Op>& source, uint64 leaf, uint32 lane)
+// the same leaf; every lane holds the result. It waits for the launch's prerequisites as late as it can: what is computed
+// before the first load is so while the kernel before this one still runs.
+template <class Op> __device__ __forceinline__ typename Op::Accumulator leaf_fold(const Source<Op>& source, uint64 leaf, uint32 lane)
 {
     using T = typename Op::Input;
     const uint64 first = leaf * leaf_elements<T>;
-    if (first >= source.row.length) return Op::identity();
+    if (first >= source.row.length) {
+        wait_for_prerequisites();
+        return Op::identity();
+    }
     const uint64 rest = (source.row.length - first) * sizeof(T);
-    const uint32 shift = uint32(reinterpret_cast<uint64>(source.begin)) % vector_bytes;
     const uint32 bytes = uint32(min(rest, uint64(leaf_bytes)));
-    const char* base = source.begin + first * sizeof(T) - shift;
-    const uint4* address = reinterpret_cast<const uint4*>(base) + lane;
+    const char* begin = source.begin + first * sizeof(T);
+    const uint32 shift = uint32(reinterpret_cast<uint64>(begin)) % vector_bytes;
 
     typename Op::Accumulator value;
-    if (shift == 0 && bytes % vector_bytes == 0)
-        value = lane_fold_aligned<Op>(source, address, first, bytes, lane);
-    else if (leaf > 0 && rest >= leaf_bytes + vector_bytes)
-        value = lane_fold_shifted<Op>(source, address, first, shift, lane);
-    else
-        value = lane_fold_edge<Op>(source, base, first, shift, rest, lane);
+    if (shift == 0 ? !fills_absent<Op> && bytes % vector_bytes != 0 : leaf == 0 || rest < leaf_bytes + vector_bytes) {
+        wait_for_prerequisites();
+        value = lane_fold_edge<Op>(source, begin, first, rest, lane);
+    } else if (fills_absent<Op> && shift == 0 && bytes <= leaf_bytes / 4) {
+        // The other steps would cost what they do in a whole leaf.
+        uint4 v[steps / 4];
+        wait_for_prerequisites();
+        load_part_of_leaf<Op, steps / 4>(v, begin, bytes, lane);
+        value = fold_vectors<Op, steps / 4>(source, v, first, lane);
+    } else if (shift == 0) {
+        wait_for_prerequisites();
+        value = lane_fold_aligned<Op>(source, begin, first, bytes, lane);
+    } else {
+        uint4 v[steps];
+        wait_for_prerequisites();
+        load_shifted_leaf(v, begin - shift, shift, lane);
+        value = fold_steps<Op>(source, v, first, lane);
+    }
     return warp_fold<Op>(value);
 }

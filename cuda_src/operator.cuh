@@ -15,9 +15,12 @@
 //   empty(row, k)        the k-th result over no elements;
 //   packed               whether fold_packed(vector) folds the elements of 16 bytes at once, to the same bits; bytes of
 //                        zero must be elements that change nothing;
+//   has_absent           whether absent(row) is an element that changes no result, not even a zero's sign, where it comes
+//                        after the elements of a row that has some; without a pivot it is the same for every row;
+//   folds_whole_vectors  whether fold_packed(vector) does so where all 16 bytes are elements, if not otherwise;
 //   folds_leaves         whether fold_leaf(vectors, index) folds a lane's eight vectors of a leaf at once, to the same
-//                        bits; the first element of the t-th has number index + 32 V t. absent_vector() stands for
-//                        vectors past the end, of which none is the lane's first;
+//                        bits; the first element of the t-th has number index + 32 V t. For vectors past the end stand
+//                        those of absent elements, or copies of the lane's first if the operator has none;
 //   folds_lanes          whether fold_lanes(value) folds the values of a warp's 32 lanes at once, to the same bits.
 #pragma once
 #include "types.cuh"
@@ -46,6 +49,8 @@ template <class In, class Acc, class Out> struct Operator {
     using Pivot = Unused;
     static constexpr int results = 1;
     static constexpr bool packed = false;
+    static constexpr bool has_absent = false;
+    static constexpr bool folds_whole_vectors = false;
     static constexpr bool folds_leaves = false;
     static constexpr bool folds_lanes = false;
 };

@@ -1,6 +1,7 @@
 // Sums of exponentials relative to the largest element, in one pass: no element overflows, and none is read twice
 // (Milakov and Gimelshein, Online normalizer calculation for softmax, 2018, with both sides of a combination equal).
 #pragma once
+#include "operator_keys.cuh"
 #include "operator_sum.cuh"
 
 // The elements' maximum, and the sum of exp(x - max) over them. A NaN among them makes one of the two NaN.
@@ -26,15 +27,19 @@ template <class In, class T, class Out> struct ExponentialsOf : Operator<In, Exp
     {
         return {widen<T>(item.x), T(1)};
     }
-    // exp(x - max). Equal ones are told apart, for two infinities have no difference. A NaN's difference is NaN.
-    static __device__ __forceinline__ T relative(T x, T max) { return exponential(x == max ? T(0) : x - max); }
-
+    // The sum of the larger maximum is relative to it already, and only the other one takes an exponential. Two equal
+    // infinities have no difference: the minimum then is its other operand. A NaN is kept by the maximum.
     static __device__ __forceinline__ E combine(E a, E b)
     {
-        // One of the two exponentials is 1. To choose which need not be computed would cost a branch, and far more.
-        const T high = a.max > b.max ? a.max : b.max;
-        return {high, a.sum * relative(a.max, high) + b.sum * relative(b.max, high)};
+        const T ratio = exponential(smaller(-fabs(a.max - b.max), T(0)));
+        const bool swap = a.max > b.max;
+        const T high = swap ? a.sum : b.sum, low = swap ? b.sum : a.sum;
+        return {extreme_or_nan<true>(a.max, b.max), high + low * ratio};
     }
+
+private:
+    static __device__ __forceinline__ float32 smaller(float32 a, float32 b) { return fminf(a, b); }
+    static __device__ __forceinline__ float64 smaller(float64 a, float64 b) { return fmin(a, b); }
 };
 
 template <class In, class Acc, class Out> struct LogSumExp : ExponentialsOf<In, Acc, Out> {

@@ -4,12 +4,24 @@
 #include "operator_sum.cuh"
 
 template <class In, class Acc, class Out, bool Largest> struct Extreme : Operator<In, Acc, Out> {
+    static constexpr bool has_absent = true;
+    template <class R> static __device__ __forceinline__ In absent(const R&) { return losing_element<In, Largest>(); }
     static __device__ __forceinline__ Acc identity() { return Largest ? lowest<Acc> : highest<Acc>; }
     template <class I, class R> static __device__ __forceinline__ Acc map(const I& item, const R&)
     {
         return key_of<Acc>(item.x, Largest ? highest<Acc> : lowest<Acc>);
     }
     static __device__ __forceinline__ Acc combine(Acc a, Acc b) { return (Largest ? a > b : a < b) ? a : b; }
+    // By the elements themselves, with one instruction each; the key is made of the one that is left.
+    static constexpr bool folds_leaves = orders_zeros && is_same<In, float32>;
+    static __device__ __forceinline__ Acc fold_leaf(const uint4* v, uint64 index)
+    {
+        constexpr uint32 vectors = 8, slots = 4;
+        union { uint4 raw[vectors]; In elements[vectors * slots]; } u;
+#pragma unroll
+        for (uint32 t = 0; t < vectors; ++t) u.raw[t] = v[t];
+        return Extreme::map(Item<In, Unused>{extreme_or_nan<Largest, vectors * slots>(u.elements), {}, index}, Unused{});
+    }
     template <class R> static __device__ __forceinline__ Out finish(Acc a, const R&, int) { return finish_key<Out, In>(a); }
     template <class R> static __device__ __forceinline__ Out empty(const R&, int)
     {
@@ -38,6 +50,11 @@ template <class In, class Key, class Out> struct MinMax : Operator<In, Range<Key
     {
         return {Low::combine(a.low, b.low), High::combine(a.high, b.high)};
     }
+    static constexpr bool folds_leaves = Low::folds_leaves;
+    static __device__ __forceinline__ Range<Key> fold_leaf(const uint4* v, uint64 index)
+    {
+        return {Low::fold_leaf(v, index), High::fold_leaf(v, index)};
+    }
     template <class R> static __device__ __forceinline__ Out finish(Range<Key> a, const R& row, int k)
     {
         return k == 0 ? Low::finish(a.low, row, 0) : High::finish(a.high, row, 0);
@@ -50,6 +67,8 @@ template <class In, class Key, class Out> struct MinMax : Operator<In, Range<Key
 
 // The largest magnitude, that of a complex number or an integer taken as float64. Magnitudes' bits are keys as they are.
 template <class In, class Acc, class Out> struct NormInf : Operator<In, Acc, Out> {
+    static constexpr bool has_absent = true;
+    template <class R> static __device__ __forceinline__ In absent(const R&) { return element_of_bits<In>(0); }
     static __device__ __forceinline__ Acc identity() { return 0; }
     template <class I, class R> static __device__ __forceinline__ Acc map(const I& item, const R&)
     {

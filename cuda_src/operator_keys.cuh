@@ -19,6 +19,15 @@ template <> constexpr int64 largest_bits<bfloat16> = 0x7f80;
 template <> constexpr int64 largest_bits<float32> = 0x7f800000;
 template <> constexpr int64 largest_bits<float64> = 0x7ff0000000000000ll;
 
+// The element that loses to all others but itself.
+template <class T, bool Largest> __device__ __forceinline__ T losing_element()
+{
+    constexpr uint64 sign = uint64(Largest) << (8 * sizeof(T) - 1);
+    if constexpr (is_float<T>) return element_of_bits<T>(uint64(largest_bits<T>) | sign);
+    else if constexpr (is_same<T, boolean>) return element_of_bits<T>(!Largest);
+    else return Largest ? lowest<T> : highest<T>;
+}
+
 __device__ __forceinline__ int32 signed_bits(float8_e4m3 x) { return int8(x.bits); }
 __device__ __forceinline__ int32 signed_bits(float8_e5m2 x) { return int8(x.bits); }
 __device__ __forceinline__ int32 signed_bits(float16 x) { return int16(x.bits); }
@@ -30,6 +39,33 @@ __device__ __forceinline__ int64 signed_bits(float64 x) { return __double_as_lon
 template <class T, class Key> __device__ __forceinline__ Key flip(Key bits)
 {
     return bits ^ ((bits >> (8 * sizeof(Key) - 1)) & Key(magnitude_bits<T>));
+}
+
+// The larger or the smaller of two elements as they are, a NaN if one of them is. Of two zeros it is any on devices that
+// have no instruction for it (`orders_zeros`), elsewhere +0.0 is above -0.0.
+#if __CUDA_ARCH__ >= 800
+constexpr bool orders_zeros = true;
+#else
+constexpr bool orders_zeros = false;
+#endif
+template <bool Largest, class T> __device__ __forceinline__ T extreme_or_nan(T a, T b)
+{
+#if __CUDA_ARCH__ >= 800
+    if constexpr (is_same<T, float32>) {
+        T c;
+        if constexpr (Largest) asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+        else asm("min.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+        return c;
+    }
+#endif
+    return ((Largest ? a > b : a < b) | (a != a)) ? a : b;
+}
+
+// The same of N elements, a power of two.
+template <bool Largest, uint32 N, class T> __device__ __forceinline__ T extreme_or_nan(const T* x)
+{
+    if constexpr (N == 1) return x[0];
+    else return extreme_or_nan<Largest>(extreme_or_nan<Largest, N / 2>(x), extreme_or_nan<Largest, N / 2>(x + N / 2));
 }
 
 template <class Key, class T> __device__ __forceinline__ Key key_of(T x, Key of_nan)

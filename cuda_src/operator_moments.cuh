@@ -11,17 +11,17 @@
 struct Moments { float64 sum, squares; };
 
 template <class In, class Out> struct MomentsOf : Operator<In, Moments, Out> {
-    using Pivot = float64;
+    using Pivot = In;  // as it was loaded: to convert it at once would be to wait for it before the other loads
 
-    static __device__ __forceinline__ float64 pivot(In first)
-    {
-        const auto x = number(first);
-        return x - x == 0 ? float64(x) : 0.0;  // infinity - infinity would hide what the mean is
-    }
+    static __device__ __forceinline__ In pivot(In first) { return first; }
     static __device__ __forceinline__ Moments identity() { return {-0.0, -0.0}; }
+    // One element more that is the pivot adds +0.0 to both sums, as the row's first element does already.
+    static constexpr bool has_absent = true;
+    template <class R> static __device__ __forceinline__ In absent(const R& row) { return row.pivot; }
+
     template <class I, class R> static __device__ __forceinline__ Moments map(const I& item, const R& row)
     {
-        const float64 d = widen<float64>(item.x) - row.pivot;
+        const float64 d = widen<float64>(item.x) - origin(row.pivot);
         return {d, d * d};
     }
     static __device__ __forceinline__ Moments combine(Moments a, Moments b)
@@ -30,9 +30,14 @@ template <class In, class Out> struct MomentsOf : Operator<In, Moments, Out> {
     }
 
 protected:
+    static __device__ __forceinline__ float64 origin(In pivot)
+    {
+        const auto x = number(pivot);
+        return x - x == 0 ? float64(x) : 0.0;  // infinity - infinity would hide what the mean is
+    }
     template <class R> static __device__ __forceinline__ float64 mean(Moments a, const R& row)
     {
-        return row.pivot + a.sum / float64(row.length);
+        return MomentsOf::origin(row.pivot) + a.sum / float64(row.length);
     }
     template <class R> static __device__ __forceinline__ float64 variance(Moments a, const R& row, uint64 ddof)
     {

@@ -64,18 +64,13 @@ template <class In, class Key, class Out, bool Largest> struct ArgFirst : ArgExt
         union { uint4 raw[vectors]; In elements[vectors * slots]; } u;
 #pragma unroll
         for (uint32 t = 0; t < vectors; ++t) u.raw[t] = v[t];
-        const In won = winner<vectors * slots>(u.elements);
+        const In won = extreme_or_nan<Largest, vectors * slots>(u.elements);
         const uint32 place = first_place<vectors * slots>(u.elements, won);
         return ArgFirst::map(Item<In, Unused>{won, {}, index + place}, Unused{});
     }
-    // What no element loses to: of equal ones the first wins.
-    static __device__ __forceinline__ uint4 absent_vector()
-    {
-        constexpr Key worst = Largest ? lowest<Key> : highest<Key>;
-        constexpr uint32 infinity = 0x7f800000u | (Largest ? 0x80000000u : 0u);
-        constexpr uint32 word = is_float<In> ? infinity : uint32(worst);
-        return make_uint4(word, word, word, word);
-    }
+    // Of equal elements the first wins, and what is absent comes last.
+    static constexpr bool has_absent = true;
+    template <class R> static __device__ __forceinline__ In absent(const R&) { return losing_element<In, Largest>(); }
     static __device__ __forceinline__ Place<Key> ordered(Place<Key> a, Place<Key> b)
     {
         return ArgFirst::beats(b.key, a.key) ? b : a;
@@ -84,13 +79,6 @@ template <class In, class Key, class Out, bool Largest> struct ArgFirst : ArgExt
 private:
     static constexpr uint32 slots = 4, apart = 128;  // elements of a vector, and from one of a lane's vectors to the next
 
-    // The element that wins among N; NaN if there is one.
-    template <uint32 N> static __device__ __forceinline__ In winner(const In* x)
-    {
-        if constexpr (N == 1) return x[0];
-        else return better(winner<N / 2>(x), winner<N / 2>(x + N / 2));
-    }
-
     // How far behind a lane's first element the first of N is that has the winning value. Overwrites x.
     template <uint32 N> static __device__ __forceinline__ uint32 first_place(In* x, In won)
     {
@@ -98,26 +86,13 @@ private:
             return 0;
         } else {
             constexpr uint32 half = N / 2, skip = half < slots ? half : half / slots * apart;
-            const In front = winner<half>(x);
+            const In front = extreme_or_nan<Largest, half>(x);
             // Zeros of both signs are equal. `front` does not beat `won`; where that is NaN, only a NaN is as good.
             const bool behind = !((front == won) | (front != front));
 #pragma unroll
             for (uint32 i = 0; i < half; ++i) x[i] = behind ? x[i + half] : x[i];
             return (behind ? skip : 0) + first_place<half>(x, won);
         }
-    }
-
-    static __device__ __forceinline__ In better(In a, In b)
-    {
-#if __CUDA_ARCH__ >= 800
-        if constexpr (is_float<In>) {
-            In c;
-            if constexpr (Largest) asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
-            else asm("min.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
-            return c;
-        }
-#endif
-        return ((Largest ? a > b : a < b) | (a != a)) ? a : b;
     }
 };
 template <class In, class Acc, class Out> using ArgMin = ArgFirst<In, Acc, Out, false>;

@@ -1,7 +1,9 @@
 // Sums, and what is a sum of something: the mean, norms, products of two arrays.
 #pragma once
 #include "arithmetic.cuh"
+#include "leaf_float32.cuh"
 #include "operator.cuh"
+#include "vector_float8.cuh"
 
 // Sums are built on this: how accumulators add up, and a finish that only rounds.
 template <class In, class Acc, class Out> struct Additive : Operator<In, Acc, Out> {
@@ -41,13 +43,32 @@ template <class In, bool Truth> __device__ __forceinline__ int64 sum_packed(uint
     }
 }
 
+// Operators to which an element of zero is like none.
+template <class In, class Acc, class Out> struct AdditiveOfMagnitudes : Additive<In, Acc, Out> {
+    static constexpr bool has_absent = true;
+    template <class R> static __device__ __forceinline__ In absent(const R&) { return element_of_bits<In>(0); }
+};
+
 template <class In, class Acc, class Out> struct Sum : Additive<In, Acc, Out> {
     template <class I, class R> static __device__ __forceinline__ Acc map(const I& item, const R&)
     {
         return widen<Acc>(item.x);
     }
+    static constexpr bool has_absent = true;
+    template <class R> static __device__ __forceinline__ In absent(const R&)
+    {
+        constexpr uint32 part_bits = 8 * sizeof(In) / (is_complex<In> ? 2 : 1);
+        return element_of_bits<In>(is_integer<In> || is_same<In, boolean> ? 0 : uint64(1) << (part_bits - 1));  // or -0.0
+    }
     static constexpr bool packed = is_integer<Acc> && sizeof(In) < 4;
-    static __device__ __forceinline__ Acc fold_packed(uint4 v) { return Acc(sum_packed<In, is_same<In, boolean>>(v)); }
+    static constexpr bool folds_whole_vectors = is_same<Acc, float32> && converts_in_pairs<In>;
+    static __device__ __forceinline__ Acc fold_packed(uint4 v)
+    {
+        if constexpr (folds_whole_vectors) return sum_float8<In>(v);
+        else return Acc(sum_packed<In, is_same<In, boolean>>(v));
+    }
+    static constexpr bool folds_leaves = is_same<In, float32> && is_same<Acc, float64>;
+    static __device__ __forceinline__ Acc fold_leaf(const uint4* v, uint64) { return sum_leaf_float32(v); }
 };
 
 template <class In, class Acc, class Out> struct Mean : Sum<In, Acc, Out> {
@@ -58,7 +79,7 @@ template <class In, class Acc, class Out> struct Mean : Sum<In, Acc, Out> {
     template <class R> static __device__ __forceinline__ Out empty(const R&, int) { return divide<Out>(Acc(0.0f), 0); }
 };
 
-template <class In, class Acc, class Out> struct CountNonzero : Additive<In, Acc, Out> {
+template <class In, class Acc, class Out> struct CountNonzero : AdditiveOfMagnitudes<In, Acc, Out> {
     template <class I, class R> static __device__ __forceinline__ Acc map(const I& item, const R&)
     {
         return Acc(is_nonzero(item.x));
@@ -67,21 +88,21 @@ template <class In, class Acc, class Out> struct CountNonzero : Additive<In, Acc
     static __device__ __forceinline__ Acc fold_packed(uint4 v) { return Acc(sum_packed<In, true>(v)); }
 };
 
-template <class In, class Acc, class Out> struct SumSquares : Additive<In, Acc, Out> {
+template <class In, class Acc, class Out> struct SumSquares : AdditiveOfMagnitudes<In, Acc, Out> {
     template <class I, class R> static __device__ __forceinline__ Acc map(const I& item, const R&)
     {
         return square(widen<Acc>(item.x));
     }
 };
 
-template <class In, class Acc, class Out> struct Norm1 : Additive<In, Acc, Out> {
+template <class In, class Acc, class Out> struct Norm1 : AdditiveOfMagnitudes<In, Acc, Out> {
     template <class I, class R> static __device__ __forceinline__ Acc map(const I& item, const R&)
     {
         return absolute<Acc>(item.x);
     }
 };
 
-template <class In, class Acc, class Out> struct Norm2 : Additive<In, Acc, Out> {
+template <class In, class Acc, class Out> struct Norm2 : AdditiveOfMagnitudes<In, Acc, Out> {
     template <class I, class R> static __device__ __forceinline__ Acc map(const I& item, const R&)
     {
         if constexpr (is_complex<In>) return square(Acc(item.x.re)) + square(Acc(item.x.im));
@@ -135,6 +156,8 @@ private:
 };
 
 template <class In, class Acc, class Out> struct Any : Operator<In, Acc, Out> {
+    static constexpr bool has_absent = true;
+    template <class R> static __device__ __forceinline__ In absent(const R&) { return element_of_bits<In>(0); }
     static __device__ __forceinline__ Acc identity() { return 0; }
     template <class I, class R> static __device__ __forceinline__ Acc map(const I& item, const R&)
     {
@@ -146,6 +169,7 @@ template <class In, class Acc, class Out> struct Any : Operator<In, Acc, Out> {
 };
 
 template <class In, class Acc, class Out> struct All : Any<In, Acc, Out> {
+    template <class R> static __device__ __forceinline__ In absent(const R&) { return element_of_bits<In>(~uint64(0)); }
     static __device__ __forceinline__ Acc identity() { return 1; }
     static __device__ __forceinline__ Acc combine(Acc a, Acc b) { return a & b; }
     template <class R> static __device__ __forceinline__ Out empty(const R&, int) { return narrow<Out>(identity()); }

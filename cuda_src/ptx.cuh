@@ -19,6 +19,29 @@ __device__ __forceinline__ void launch_dependents()
 #endif
 }
 
+// Asks for the whole 16-byte blocks of some bytes to be brought into the L2. It reads nothing, and what it brings is what
+// later writes change: so it may come before wait_for_prerequisites.
+__device__ __forceinline__ void prefetch_l2(const char* address, uint32 bytes)
+{
+#if __CUDA_ARCH__ >= 900
+    const uint32 skipped = -uint32(reinterpret_cast<uint64>(address)) % 16, whole = (bytes - skipped) / 16 * 16;
+    if (bytes >= skipped + 16)
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(address + skipped), "r"(whole));
+#endif
+}
+
+// Multiprocessors of the device, or somewhat more.
+__device__ __forceinline__ uint32 multiprocessors()
+{
+    uint32 n;
+    asm("mov.u32 %0, %%nsmid;" : "=r"(n));
+    return n;
+}
+
+// Whether this block is one of those that the device has room for at once, about: of a grid whose blocks have so many
+// warps and start in their order.
+template <int Warps> __device__ __forceinline__ bool starts_first() { return blockIdx.x < 32 / Warps * multiprocessors(); }
+
 // 16 bytes of memory that nobody writes during the kernel, passing the L1 by, for each byte is read once.
 __device__ __forceinline__ uint4 load_streaming(const uint4* address)
 {
@@ -28,10 +51,9 @@ __device__ __forceinline__ uint4 load_streaming(const uint4* address)
     return v;
 }
 
-// The same where `wanted`, else zeros, without a branch.
-__device__ __forceinline__ uint4 load_streaming_if(bool wanted, const uint4* address)
+// The same where `wanted`, else `v`, without a branch.
+__device__ __forceinline__ uint4 load_streaming_if(bool wanted, const uint4* address, uint4 v = make_uint4(0, 0, 0, 0))
 {
-    uint4 v = make_uint4(0, 0, 0, 0);
     asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0;"
                  "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
                  : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w) : "l"(address), "r"(uint32(wanted)));
@@ -46,6 +68,23 @@ __device__ __forceinline__ uint4 load_cached_if(bool wanted, const uint4* addres
                  : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w) : "l"(address), "r"(uint32(wanted)));
     return v;
 }
+
+#if __CUDA_ARCH__ >= 800
+// Copies 4, 8 or 16 bytes of memory that nobody writes during the kernel to shared memory, behind the thread's back.
+template <int Bytes> __device__ __forceinline__ void copy_async(void* shared, const void* global)
+{
+    const uint32 to = uint32(__cvta_generic_to_shared(shared));
+    if constexpr (Bytes == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(global) : "memory");
+    else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(to), "l"(global), "n"(Bytes) : "memory");
+}
+
+// Ends a group of the thread's copies; waits until all groups but the last N are there.
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void wait_for_copies()
+{
+    asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory");
+}
+#endif
 
 // 16 bytes written, or read, by one access of the whole grid's memory order: never torn, and never from a stale line.
 __device__ __forceinline__ void store_whole(uint4* address, uint4 v)

@@ -8,7 +8,6 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     __shared__ BlockSlots<Op, Warps> shared;
     cluster_enter<Blocks>();
     launch_dependents();
-    wait_for_prerequisites();
 
     const auto source = whole_array<Op>(problem);
     const uint32 rank = rank_in_cluster<Blocks>(), count = uint32(problem.count);

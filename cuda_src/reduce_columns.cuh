@@ -1,7 +1,7 @@
 // Columns: the elements of a row lie a stride apart and neighbouring rows beside each other, so that a thread loads a
 // vector across C rows and folds each of them in the order of the tree.
 #pragma once
-#include "columns.cuh"
+#include "columns_ahead.cuh"
 #include "reduce_batch.cuh"
 
 // Writes the results of C neighbouring rows from number `row` on, or of the first of them, by the one thread that calls it.
@@ -49,101 +49,121 @@ __device__ __forceinline__ void reduce_columns_alone(const ShapedProblem& proble
     store_columns<Op, C>(problem, source.rows, row, available, a);
 }
 
-// Folds the partials of the block's rows, `count` each, a warp a row.
-template <class Op, int Warps>
-__device__ __forceinline__ void
-fold_column_partials(const ShapedProblem& problem, Slot<typename Op::Accumulator>* slots, uint64 first_row, int rows, uint32 count)
+// Blocks that fold partials come after those that make them. As many in row_policy.folders.
+constexpr uint32 most_folders = 512, warp_folds = 4 * lanes;
+
+template <int Warps> __device__ __forceinline__ uint32 folders_of(const ShapedProblem& problem)
 {
-    constexpr int in_flight = 4;
-    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    if (problem.count == 1) return 0;
+    const uint64 wanted = problem.count > warp_folds ? problem.rows : (problem.rows + Warps - 1) / Warps;
+    return uint32(min(wanted, uint64(most_folders)));
+}
+
+// Folds partials of up to four rows, from number `row` on, by one warp: at most 128 places in all, `of_a_row` times 32
+// for each row of `count`.
+template <class Op>
+__device__ __forceinline__ void fold_few_partials(const ShapedProblem& problem, uint64 row, uint32 count, uint32 of_a_row)
+{
+    constexpr uint32 in_flight = warp_folds / lanes;
+    const uint32 lane = threadIdx.x % lanes, rows = uint32(min(problem.rows - row, uint64(in_flight / of_a_row)));
+    auto* slots = batch_slots<Op>(problem, 0) + row * count;
+    grid_await<Op>(slots + rows * count - 1);
+    uint32 places[in_flight];
+#pragma unroll
+    for (uint32 k = 0; k < in_flight; ++k) {
+        const uint32 part = k % of_a_row * lanes + lane, its_row = k / of_a_row;
+        places[k] = part < count && its_row < rows ? its_row * count + part : ~0u;
+    }
+    typename Op::Accumulator a[in_flight];
+    grid_take_places<Op, in_flight>(a, slots, places);
+    warp_fold_rows<Op, lanes, in_flight>(a, lane);
+    auto root = a[0];
+    for (uint32 mask = 1; mask < of_a_row; mask *= 2) root = Op::combine(root, shuffle_xor(root, mask));
+    if (lane >= in_flight || lane % of_a_row != 0 || lane / of_a_row >= rows) return;
+    const uint64 number = row + lane / of_a_row;
+    store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, number).row, number, root);
+}
+
+// Folds the partials of all rows as they come, by block `folder` of `folders`: a row by a block or, of few partials, some
+// rows by each warp.
+template <class Op, int Warps>
+__device__ __forceinline__ void fold_column_partials(const ShapedProblem& problem, uint32 folder, uint32 folders)
+{
+    const uint32 count = uint32(problem.count), warp = threadIdx.x / lanes;
+    if (count <= warp_folds) {
+        const uint32 of_a_row = count > 2 * lanes ? 4 : count > lanes ? 2 : 1, rows = 4 / of_a_row;
 #pragma unroll 1
-    for (int i = warp; i < rows; i += Warps) {
-        auto* mine = slots + (first_row + i) * count;
-        WarpCounter<Op> counter;
+        for (uint64 row = (folder * Warps + warp) * rows; row < problem.rows; row += folders * Warps * rows)
+            fold_few_partials<Op>(problem, row, count, of_a_row);
+        return;
+    }
+    __shared__ BlockSlots<Op, Warps> shared;
+    uint32 turn = 0;
 #pragma unroll 1
-        for (uint32 at = 0; at < count; at += in_flight * lanes) {
-            typename Op::Accumulator a[in_flight];
-            grid_take<Op, in_flight>(a, mine, at + lane, count);
-            counter.push(warp_fold_array<Op, in_flight>(a, lane), lane);
-        }
-        const auto root = counter.result();
-        const ShapedSource<Op, AnyAxes> source(problem, first_row + i);
-        if (lane == 0) store_result<Op>(problem, source.row, first_row + i, root);
+    for (uint64 row = folder; row < problem.rows; row += folders) {
+        auto* slots = batch_slots<Op>(problem, 0) + row * count;
+        grid_await<Op>(slots + count - 1);
+        const auto root = grid_fold<Op, Warps>(slots, count, shared, turn++);
+        if (threadIdx.x == 0) store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, row).row, row, root);
     }
 }
 
 // Of a block's threads X stand side by side, with C rows each, and those behind each other divide the lanes of the tree
-// among them. `count` blocks share a row, each with `tile` consecutive leaves, a power of two and at most
-// 2^(Levels - 1) turns.
-template <class Op, int Warps, int X, int C, int Lanes, int Steps, int Levels>
+// among them, K lanes each, a power of two. `count` blocks share the lanes of all leaves of a row, and those of
+// neighbouring rows are neighbours, for these lie side by side.
+template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K>
 __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& problem)
 {
     using A = typename Op::Accumulator;
-    constexpr int threads = Warps * lanes, depth = threads / X;     // threads behind each other
-    constexpr int K = depth >= Lanes ? 1 : Lanes / depth;           // lanes of the tree that each has
-    constexpr int at_once = depth >= Lanes ? depth / Lanes : 1;     // leaves in one turn
-    constexpr int folded = X >= int(lanes) ? depth : Warps;         // parts of a row that meet in shared memory
-    constexpr int columns = X * C;
-    constexpr int sides = Levels > 1 ? 2 : 1;  // the next turn's parts may come while this one's are folded
-    __shared__ A slots[sides][folded][columns];
-    __shared__ A digits[Levels][columns];  // a binary counter for each row, which one thread keeps
+    constexpr int threads = Warps * lanes, depth = threads / X;  // threads behind each other
+    using Ahead = ColumnsAhead<Op, C, Lanes, Steps, K, X, threads>;
+    constexpr int folded = X >= int(lanes) ? depth : Warps;      // parts of a row that meet in shared memory
+    __shared__ union {
+        typename Ahead::Places ahead;
+        A slots[folded][X * C];
+    } shared;
     launch_dependents();
     wait_for_prerequisites();
+    const uint32 folders = folders_of<Warps>(problem), tiles = gridDim.x - folders;
+    if (blockIdx.x >= tiles) return fold_column_partials<Op, Warps>(problem, blockIdx.x - tiles, folders);
 
-    const uint64 inner = problem.kept.size[0];
-    const uint32 parts = uint32(problem.count), part = blockIdx.x % parts, group = blockIdx.x / parts;
-    const uint32 column_tiles = uint32((inner + columns - 1) / columns);  // at most a grid's blocks
-    const uint64 first_column = uint64(group % column_tiles) * columns;
-    const uint64 first_row = group / column_tiles * inner + first_column;
-    const int block_rows = int(min(inner - first_column, uint64(columns)));
+    // Threads side by side are as many in each block, but for the last, for no block shall have few.
+    const uint64 inner = problem.kept.size[0], side_by_side = (inner + C - 1) / C;
+    const uint32 column_tiles = uint32((side_by_side + X - 1) / X);  // at most a grid's blocks
+    const uint32 width = (uint32((side_by_side + column_tiles - 1) / column_tiles) + 3) / 4 * 4 * C;
+    const uint32 parts = uint32(problem.count), group = blockIdx.x / column_tiles, part = group % parts;
+    const uint64 first_column = uint64(blockIdx.x % column_tiles) * width;
+    const uint64 first_row = group / parts * inner + first_column;
+    const int block_rows = int(min(inner - first_column, uint64(width)));
     const int beside = threadIdx.x % X, behind = threadIdx.x / X;
     const int mine = min(beside * C, (block_rows - 1) / C * C);
-    const Columns<Op, C, Lanes, Steps> source(problem, first_row + mine, min(block_rows - mine, C));
-
-    // An array of 2^40 bytes has 2^28 leaves.
-    const uint32 leaves = uint32(leaves_of<typename Op::Input>(source.length)), tile = uint32(problem.tile);
-    const uint32 first_leaf = min(part * tile, leaves), turns = (min(tile, leaves - first_leaf) + at_once - 1) / at_once;
-#pragma unroll 1
-    for (uint32 turn = 0; turn < turns; ++turn) {
-        A a[C];
-        source.template fold_lanes<K>(first_leaf + turn * at_once + behind * K / Lanes, behind * K % Lanes, a);
-        auto& side = slots[turn % sides];
+    const Ahead source(problem, shared.ahead, first_row, block_rows, mine, (uint64(part) * depth + behind) * K);
+    A a[C];
+    if (source.length > 0) source.fold(a);
+    __syncthreads();  // the slots take the place of what was fetched
 #pragma unroll
-        for (int c = 0; c < C; ++c) {
+    for (int c = 0; c < C; ++c) {
 #pragma unroll
-            for (int mask = X; mask < int(lanes); mask *= 2) a[c] = Op::combine(a[c], shuffle_xor(a[c], mask));
-            side[X >= int(lanes) ? behind : threadIdx.x / lanes][beside * C + c] = a[c];
-        }
-        __syncthreads();  // and so this side is free again after the next turn's
-#pragma unroll 1
-        for (int column = threadIdx.x; column < columns; column += threads) {
-            A fold[folded];
-#pragma unroll
-            for (int i = 0; i < folded; ++i) fold[i] = side[i][column];
-            A value = fold_array<Neighbours<Op, Steps == 1>, folded>(fold);
-            int k = 0;
-            for (; turn >> k & 1u; ++k) value = combine_neighbours<Op>(digits[k][column], value);
-            digits[k][column] = value;
-        }
+        for (int mask = X; mask < int(lanes); mask *= 2) a[c] = Op::combine(a[c], shuffle_xor(a[c], mask));
+        shared.slots[X >= int(lanes) ? behind : threadIdx.x / lanes][beside * C + c] = a[c];
     }
-    auto* partials = batch_slots<Op>(problem, gridDim.x / parts);
+    __syncthreads();
 #pragma unroll 1
     for (int column = threadIdx.x; column < block_rows; column += threads) {
+        A fold[folded];
+#pragma unroll
+        for (int i = 0; i < folded; ++i) fold[i] = shared.slots[i][column];
+        const A value = fold_array<Neighbours<Op, Steps == 1>, folded>(fold);
         const uint64 row = first_row + column;
-        A value = Op::identity();
-        for (int k = 0; turns >> k; ++k)
-            if (turns >> k & 1u) value = combine_neighbours<Op>(digits[k][column], value);
-        if (parts > 1) partials[row * parts + part].publish(value);
+        if (parts > 1) batch_slots<Op>(problem, 0)[row * parts + part].publish(value);
         else store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, row, source.length).row, row, value);
     }
-    if (parts > 1 && is_last_block(batch_tickets(problem) + group, parts))
-        fold_column_partials<Op, Warps>(problem, partials, first_row, block_rows, parts);
 }
 
-// Without levels each thread works alone.
-template <class Op, int Warps, int X, int C, int Lanes, int Steps, int Levels>
+// Without lanes for each thread each works alone.
+template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K>
 __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
 {
-    if constexpr (Levels == 0) reduce_columns_alone<Op, C, Lanes, Steps>(problem);
-    else reduce_columns_together<Op, Warps, X, C, Lanes, Steps, Levels>(problem);
+    if constexpr (K == 0) reduce_columns_alone<Op, C, Lanes, Steps>(problem);
+    else reduce_columns_together<Op, Warps, X, C, Lanes, Steps, K>(problem);
 }

@@ -14,9 +14,8 @@ __device__ __forceinline__ typename Op::Accumulator row_leaf_fold(const S& sourc
     const auto index_of = [&](uint32 t) { return first + (t * lanes + lane) * V; };
     typename Op::Accumulator a[steps];
     if (Rows::can_be_whole && whole) {
-        const auto* vectors = reinterpret_cast<const uint4*>(source.begin + first * sizeof(T)) + lane;
         const uint32 bytes = uint32(min((source.row.length - first) * sizeof(T), uint64(leaf_bytes)));
-        return warp_fold<Op>(lane_fold_aligned<Op>(source, vectors, first, bytes, lane));
+        return warp_fold<Op>(lane_fold_aligned<Op>(source, source.begin + first * sizeof(T), first, bytes, lane));
     }
     if (Rows::inside(source, first, min(source.row.length - first, uint64(leaf_elements<T>)))) {
         constexpr uint32 at_once = steps / 4;
@@ -26,10 +25,11 @@ __device__ __forceinline__ typename Op::Accumulator row_leaf_fold(const S& sourc
 #pragma unroll
             for (uint32 t = 0; t < at_once; ++t)
                 v[t] = Rows::fetch_inside(source, index_of(base + t), present_bytes<Op>(source, index_of(base + t)));
+            const auto ready = with_pivot_from_here(source);
 #pragma unroll
             for (uint32 t = 0; t < at_once; ++t) {
                 const uint64 index = index_of(base + t);
-                a[base + t] = fold_present<Op>(source, v[t], index, present_bytes<Op>(source, index));
+                a[base + t] = fold_present<Op>(ready, v[t], index, present_bytes<Op>(source, index));
             }
             __syncwarp();  // orders nothing: it keeps the compiler from holding all steps in registers at once
         }
@@ -54,6 +54,7 @@ __device__ __forceinline__ void reduce_rows(const ShapedProblem& problem)
     constexpr int groups = Warps / W;
     __shared__ typename Op::Accumulator slots[2][Warps];
     launch_dependents();
+    prefetch_rows<Op, Rows, Warps>(problem, uint64(blockIdx.x) * groups, groups);
     wait_for_prerequisites();
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, group = warp / W, member = warp % W;
     const uint64 row = uint64(blockIdx.x) * groups + group;

@@ -3,11 +3,27 @@
 #include "block.cuh"
 #include "shape.cuh"
 
+// The pivot of the row that a lane's group of G lanes folds: its first element is where lane 0 of the group has its first
+// vector. Without a load of its own, which would take the way to the L2 again.
+template <class Op, int G> __device__ __forceinline__ typename Op::Pivot pivot_of(uint4 first_vector, uint32 lane)
+{
+    using T = typename Op::Input;
+    if constexpr (is_same<typename Op::Pivot, Unused>) {
+        return {};
+    } else {
+        union { uint4 raw; uint32 words[vector_bytes / 4]; T first; } u;
+        u.raw = first_vector;
+#pragma unroll
+        for (uint32 i = 0; i < (sizeof(T) + 3) / 4; ++i) u.words[i] = shuffle_from(u.words[i], lane / G * G);
+        return Op::pivot(u.first);
+    }
+}
+
 // N rows at once, each by G lanes in S steps, `AtOnce` vectors of a lane in flight: `fetch` loads the vector at an element of
-// a source and `fold` folds it.
+// a source and `fold` folds it. Leaves the rows' pivots in `pivots`.
 template <class Op, int G, int N, int S, int AtOnce, class SourceOf, class Fetch, class Fold>
 __device__ __forceinline__ void
-fold_short_rows(SourceOf source_of, Fetch fetch, Fold fold, typename Op::Accumulator* a, uint32 lane)
+fold_short_rows(SourceOf source_of, Fetch fetch, Fold fold, typename Op::Accumulator* a, typename Op::Pivot* pivots, uint32 lane)
 {
     const auto index_of = [=](int t) { return (t * lanes + lane % G) * vector_elements<typename Op::Input>; };
     typename Op::Accumulator part[N * S];
@@ -17,8 +33,13 @@ fold_short_rows(SourceOf source_of, Fetch fetch, Fold fold, typename Op::Accumul
 #pragma unroll
         for (int k = 0; k < AtOnce; ++k) v[k] = fetch(source_of((first + k) / S), index_of((first + k) % S));
 #pragma unroll
+        for (int k = first; k < first + AtOnce; ++k)
+            if (k % S == 0) pivots[k / S] = pivot_of<Op, G>(v[k - first], lane);
+#pragma unroll
         for (int k = first; k < first + AtOnce; ++k) {
-            part[k] = fold(source_of(k / S), v[k - first], index_of(k % S));
+            auto source = source_of(k / S);
+            source.row.pivot = pivots[k / S];
+            part[k] = fold(source, v[k - first], index_of(k % S));
             if (k % S == S - 1) a[k / S] = fold_array<Op, S>(part + k / S * S);
         }
         if (AtOnce < N * S) __syncwarp();  // orders nothing: it keeps the compiler from holding all vectors at once
@@ -59,19 +80,23 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
 {
     using RowSource = ShapedSource<Op, typename Rows::Kept>;
     constexpr int N = steps / S, groups = lanes / G, H = G < N ? G : N;
+    constexpr int at_once = sizeof(typename Op::Accumulator) > 8 ? steps / 4 : steps / 2;  // where each takes several loads
     launch_dependents();
+    constexpr uint64 block_rows = Warps * N * groups;
+    prefetch_rows<Op, Rows, Warps>(problem, blockIdx.x * block_rows, block_rows);
     wait_for_prerequisites();
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     const uint64 first_row = (uint64(blockIdx.x) * Warps + warp) * (N * groups);
     if (first_row >= problem.rows) return;
-    const auto row_of = [&](int i) { return min(first_row + i * groups + lane / G, problem.rows - 1); };
+    const uint32 last = uint32(min(problem.rows - 1 - first_row, uint64(N * groups - 1)));
     const uint32 length = uint32(problem.actual_length());  // a leaf at most
-    const auto source_of = [&](int i) { return RowSource(problem, row_of(i), length); };
+    // Of the group's i-th row; past the last row, that one.
+    const auto source_of = [&](int i, bool with_pivot = false) {
+        return RowSource(problem, first_row, min(i * groups + lane / G, last), length, with_pivot);
+    };
 
     typename Op::Accumulator a[N];
-    const auto fold_part = [](const RowSource& source, uint4 raw, uint32 index) {
-        return fold_vector_part<Op>(source, raw, index, present_bytes<Op>(source, index));
-    };
+    typename Op::Pivot pivots[N];
     if (Rows::can_be_whole && Rows::whole(problem, uint64(length) * sizeof(typename Op::Input))) {
         constexpr uint32 V = vector_elements<typename Op::Input>;
         const auto vector_of = [](const RowSource& source, uint32 index) {
@@ -80,7 +105,7 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
         if (length == G * S * V) {  // no vector is absent: half as many instructions
             fold_short_rows<Op, G, N, S, steps>(
                 source_of, [&](const RowSource& source, uint32 index) { return load_streaming(vector_of(source, index)); },
-                fold_vector<Op, RowSource>, a, lane);
+                fold_vector<Op, RowSource>, a, pivots, lane);
         } else {
             fold_short_rows<Op, G, N, S, steps>(
                 source_of,
@@ -90,33 +115,43 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
                 [](const RowSource& source, uint4 raw, uint32 index) {
                     return fold_if<Op>(index < source.row.length, source, raw, index);
                 },
-                a, lane);
+                a, pivots, lane);
         }
     } else if (Rows::template by_element<typename Op::Input>(problem)) {
         const auto fetch = [](const RowSource& source, uint32 index) {
             return Rows::fetch_elements(source, index, present_bytes<Op>(source, index));
         };
-        fold_short_rows<Op, G, N, S, steps / 2>(source_of, fetch, fold_part, a, lane);
+        const auto fold = [](const RowSource& source, uint4 raw, uint32 index) {
+            return fold_filled<Op>(source, raw, index, present_bytes<Op>(source, index));
+        };
+        fold_short_rows<Op, G, N, S, at_once>(source_of, fetch, fold, a, pivots, lane);
     } else if (all_inside<Rows, N>(source_of)) {
         const auto fetch = [](const RowSource& source, uint32 index) {
             return Rows::fetch_inside(source, index, present_bytes<Op>(source, index));
         };
-        fold_short_rows<Op, G, N, S, steps / 2>(source_of, fetch, fold_part, a, lane);
+        const auto fold = [](const RowSource& source, uint4 raw, uint32 index) {
+            return fold_vector_part<Op>(source, raw, index, present_bytes<Op>(source, index));
+        };
+        fold_short_rows<Op, G, N, S, at_once>(source_of, fetch, fold, a, pivots, lane);
     } else {
 #pragma unroll 1
         for (int i = 0; i < N; ++i) {
-            const uint64 row = first_row + i * groups + lane / G;
-            const auto source = source_of(i);
+            const uint32 past = i * groups + lane / G;
+            const auto source = source_of(i, true);
             const auto value = fold_edge_row<Op, Rows, G, S>(source, lane);
-            if (lane % G == 0 && row < problem.rows) store_result<Op>(problem, source.row, row, value);
+            if (lane % G == 0 && past <= last) store_result<Op>(problem, source.row, first_row + past, value);
         }
         return;
     }
     warp_fold_rows<Op, G, N>(a, lane);
+#pragma unroll
+    for (int i = 0; i < N; ++i) pivots[i / H] = select(i % H == lane % H, pivots[i], pivots[i / H]);
     if (lane % G >= H) return;
 #pragma unroll
     for (int j = 0; j < N / H; ++j) {
-        const uint64 row = first_row + (j * H + lane % H) * groups + lane / G;
-        if (row < problem.rows) store_result<Op>(problem, RowSource(problem, row, length).row, row, a[j]);
+        const uint32 past = (j * H + lane % H) * groups + lane / G;
+        auto source = RowSource(problem, first_row, past, length, false);
+        source.row.pivot = pivots[j];
+        if (past <= last) store_result<Op>(problem, source.row, first_row + past, a[j]);
     }
 }

@@ -14,9 +14,9 @@ constexpr int segment_vectors = steps / 2;
 
 // These, whose longest has at most S steps: G lanes fold one, as many at once as make `segment_vectors` a lane or
 // thirty-two segments. Numbers of 32 bits, for there is more to compute than to load.
-template <class Op, int G, int S, class Fetch>
+template <class Op, int G, int S, class Fetch, class Fold>
 __device__ __forceinline__ void
-fold_segments(const SegmentProblem& problem, const ShortSegments& segments, Fetch fetch, uint32 lane)
+fold_segments(const SegmentProblem& problem, const ShortSegments& segments, Fetch fetch, Fold fold, uint32 lane)
 {
     using T = typename Op::Input;
     constexpr int groups = lanes / G, N = segment_vectors / S < G ? segment_vectors / S : G, size = sizeof(T);
@@ -42,7 +42,7 @@ fold_segments(const SegmentProblem& problem, const ShortSegments& segments, Fetc
             typename Op::Accumulator part[S];
 #pragma unroll
             for (int t = 0; t < S; ++t)
-                part[t] = fold_vector_part<Op>(source, v[i * S + t], (t * lanes + lane % G) * V, bytes_of(length[i], t));
+                part[t] = fold(source, v[i * S + t], (t * lanes + lane % G) * V, bytes_of(length[i], t));
             a[i] = fold_array<Op, S>(part);
         }
         warp_fold_rows<Op, G, N>(a, lane);
@@ -54,15 +54,15 @@ fold_segments(const SegmentProblem& problem, const ShortSegments& segments, Fetc
     }
 }
 
-template <class Op, class Fetch>
+template <class Op, class Fetch, class Fold>
 __device__ __forceinline__ void
-fold_short_segments(const SegmentProblem& problem, const ShortSegments& segments, uint32 longest, Fetch fetch, uint32 lane)
+fold_short_segments(const SegmentProblem& problem, const ShortSegments& segments, uint32 longest, Fetch fetch, Fold fold, uint32 lane)
 {
     constexpr uint32 V = vector_elements<typename Op::Input>;
-    if (longest <= V) fold_segments<Op, 1, 1>(problem, segments, fetch, lane);
-    else if (longest <= 4 * V) fold_segments<Op, 4, 1>(problem, segments, fetch, lane);
-    else if (longest <= lanes * V) fold_segments<Op, 32, 1>(problem, segments, fetch, lane);
-    else fold_segments<Op, 32, 2>(problem, segments, fetch, lane);
+    if (longest <= V) fold_segments<Op, 1, 1>(problem, segments, fetch, fold, lane);
+    else if (longest <= 4 * V) fold_segments<Op, 4, 1>(problem, segments, fetch, fold, lane);
+    else if (longest <= lanes * V) fold_segments<Op, 32, 1>(problem, segments, fetch, fold, lane);
+    else fold_segments<Op, 32, 2>(problem, segments, fetch, fold, lane);
 }
 
 template <class Op, class Offset> __device__ __forceinline__ void reduce_short_segments(const SegmentProblem& problem)
@@ -85,12 +85,14 @@ template <class Op, class Offset> __device__ __forceinline__ void reduce_short_s
 
     const ShortSegments segments{first, origin, uint32(begin - origin), uint32(length)};
     if (sizeof(T) >= 4 && longest <= 2 * step && reinterpret_cast<uint64>(problem.elements) % sizeof(T) == 0) {
-        const auto fetch = [](const char* address, int32 bytes) { return load_elements<T>(address, bytes); };
-        return fold_short_segments<Op>(problem, segments, longest, fetch, lane);
+        const auto fetch = [](const char* address, int32 bytes) {
+            return load_elements<T>(address, bytes, absent_elements<Op>());
+        };
+        return fold_short_segments<Op>(problem, segments, longest, fetch, fold_filled<Op, SegmentSource<Op>>, lane);
     }
     const bool inside = __all_sync(0xffffffffu, SegmentRows::inside(SegmentSource<Op>(problem, begin, end), 0, length));
     if (inside && longest <= 2 * step)
-        return fold_short_segments<Op>(problem, segments, longest, load_inside, lane);
+        return fold_short_segments<Op>(problem, segments, longest, load_inside, fold_vector_part<Op, SegmentSource<Op>>, lane);
     if (leaves > long_leaves) {
         const uint64 tiles = (leaves + segment_warps - 1) / segment_warps;
         const SegmentQueue queue(problem);

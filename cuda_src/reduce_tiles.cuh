@@ -6,12 +6,14 @@
 #pragma once
 #include "grid.cuh"
 
+// A grid larger than the device lets the next kernel's blocks come at once. In one whose blocks have a multiprocessor each,
+// those would take places, and theirs in turn, beside blocks that work: there they come when the elements are loaded.
 template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduce_tiles(const Problem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;
     cluster_enter<Blocks>();
-    launch_dependents();
-    wait_for_prerequisites();
+    const bool has_room = gridDim.x <= multiprocessors();
+    if (!has_room) launch_dependents();
 
     auto* slots = grid_slots<Op>(problem.workspace);
     const auto source = whole_array<Op>(problem);
@@ -19,15 +21,22 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     // Fewer than the grid has if the length is known only now.
     const uint32 clusters = problem.device_length == nullptr ? last : tile_count<Op, Warps * Blocks>(source);
     if (cluster == last && last > 0) {
+        launch_dependents();
         if (rank != 0) return;
+        wait_for_prerequisites();
         const auto root = grid_fold<Op, Warps>(slots, clusters, shared, 0);
         if (threadIdx.x == 0) store_result<Op>(problem, source.row, 0, root);
         return;
     }
     if (cluster >= clusters && last > 0) return;
-    auto value = block_fold_tile<Op, Warps>(source, blockIdx.x, shared, 0);
+    prefetch_tile<Op, Warps>(source, blockIdx.x);
+    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    auto value = leaf_fold<Op>(source, uint64(blockIdx.x) * Warps + warp, lane);
+    if (has_room) launch_dependents();
+    value = block_fold<Op, Warps>(value, shared, 0);
     value = cluster_fold<Op, Blocks>(value);
     if (rank != 0 || threadIdx.x != 0) return;
-    if (last == 0) store_result<Op>(problem, source.row, 0, value);
+    // The row anew: kept all along it would take registers that the elements need.
+    if (last == 0) store_result<Op>(problem, whole_array<Op>(problem).row, 0, value);
     else slots[cluster].publish(value);
 }

@@ -1,6 +1,6 @@
 // Arrays of any shape: which row a number means, where it lies, and how its vectors are fetched.
 #pragma once
-#include "vector.cuh"
+#include "block.cuh"
 
 constexpr uint32 max_axes = 8;
 
@@ -28,16 +28,18 @@ struct Axes {
 };
 
 // Where the rows lie: one axis, which most problems come down to, or several.
+// Bytes from the first row to the one `past` behind row `first`: two instructions where rows have `first` in common.
 struct OneAxis {
-    static __device__ __forceinline__ int64 offset(const Axes& axes, uint64 row, bool of_second)
+    static __device__ __forceinline__ int64 offset(const Axes& axes, uint64 first, uint32 past, bool of_second)
     {
-        return int64(row) * (of_second ? axes.second_stride[0] : axes.stride[0]);
+        const int64 stride = of_second ? axes.second_stride[0] : axes.stride[0];
+        return int64(first) * stride + int64(past) * stride;
     }
 };
 struct AnyAxes {
-    static __device__ __forceinline__ int64 offset(const Axes& axes, uint64 row, bool of_second)
+    static __device__ __forceinline__ int64 offset(const Axes& axes, uint64 first, uint32 past, bool of_second)
     {
-        return axes.offset(row, of_second);
+        return axes.offset(first + past, of_second);
     }
 };
 
@@ -56,9 +58,14 @@ template <class Op, class Kept> struct ShapedSource : Source<Op> {
 
     // Where the length has been read before: the compiler reads it again for every row.
     __device__ __forceinline__ ShapedSource(const ShapedProblem& p, uint64 row, uint64 length)
-        : Source<Op>(p, p.elements + Kept::offset(p.kept, row, false), nullptr, length), problem(p)
+        : ShapedSource(p, row, 0, length, true) {}
+
+    // Row `first` + `past`.
+    __device__ __forceinline__
+    ShapedSource(const ShapedProblem& p, uint64 first, uint32 past, uint64 length, bool with_pivot)
+        : Source<Op>(p, p.elements + Kept::offset(p.kept, first, past, false), nullptr, length, with_pivot), problem(p)
     {
-        if constexpr (!is_same<typename Op::Second, Unused>) other = p.second + Kept::offset(p.kept, row, true);
+        if constexpr (!is_same<typename Op::Second, Unused>) other = p.second + Kept::offset(p.kept, first, past, true);
     }
     __device__ __forceinline__ typename Op::Accumulator map(typename Op::Input x, uint64 index) const
     {
@@ -93,7 +100,8 @@ template <class KeptAxes> struct ContiguousRows {
     }
     template <class S> static __device__ __forceinline__ uint4 fetch_elements(const S& source, uint64 index, int32 bytes)
     {
-        return load_elements<typename S::T>(source.begin + index * sizeof(typename S::T), bytes);
+        const auto absent = absent_elements<typename S::Operator>();
+        return load_elements<typename S::T>(source.begin + index * sizeof(typename S::T), bytes, absent);
     }
     // Whether all blocks that `count` elements from number `first` on touch lie inside of the array.
     template <class S> static __device__ __forceinline__ bool inside(const S& source, uint64 first, uint64 count)
@@ -137,7 +145,7 @@ template <class KeptAxes> struct StridedRows {
         using T = typename S::T;
         constexpr int32 V = vector_elements<T>, size = sizeof(T);
         union { uint4 raw; T elements[V]; } u;
-        u.raw = make_uint4(0, 0, 0, 0);
+        u.raw = absent_elements<typename S::Operator>();
 #pragma unroll
         for (int32 i = 0; i < V; ++i)
             if (i * size < bytes)
@@ -153,6 +161,20 @@ template <class KeptAxes> struct StridedRows {
         return fetch_elements(source, index, bytes);
     }
 };
+
+// Brings the bytes from number `skip` on of `count` rows from `first` on, which lie one after the other, into the L2, as
+// prefetch_start does: of the first row if the others do not follow it, of none if the elements do not.
+template <class Op, class Rows, int Warps>
+__device__ __forceinline__ void prefetch_rows(const ShapedProblem& problem, uint64 first, uint64 count, uint64 skip = 0)
+{
+    if constexpr (!is_same<typename Op::Pivot, Unused>) return;  // the compiler has no register to spare there
+    if (!Rows::can_be_whole || problem.device_length != nullptr || first >= problem.rows) return;
+    const uint64 row = first, row_bytes = problem.length * sizeof(typename Op::Input);
+    const bool adjacent = problem.kept.count == 1 && uint64(problem.kept.stride[0]) == row_bytes;
+    const uint64 bytes = (adjacent ? min(count, problem.rows - row) : 1) * row_bytes;
+    if (skip < bytes)
+        prefetch_start<Warps>(problem.elements + Rows::Kept::offset(problem.kept, row, 0, false) + skip, bytes - skip);
+}
 
 // How many bytes of the vector at element `index` are a row's; 0 past its end.
 template <class Op> __device__ __forceinline__ int32 present_bytes(const Source<Op>& source, uint64 index)

@@ -27,7 +27,6 @@ struct Problem {
     uint64 length;                // of a row; with device_length the most that it may be
     uint64 rows;
     uint64 count;                 // tiles a block folds, or partials, or blocks that share a row: as the kernel says
-    uint64 tile;                  // leaves of a row that a block folds, where the kernel asks
     uint64 initial[2];
 
     __device__ __forceinline__ uint64 actual_length() const
@@ -48,20 +47,23 @@ template <class T> __device__ __forceinline__ T load_element(const char* address
 
 // One row, or a whole array seen as one: elements one after the other from `begin` on, at any address.
 template <class Op> struct Source {
+    using Operator = Op;
     using T = typename Op::Input;
     using Second = typename Op::Second;
     const char* begin;
     const char* second;
     RowOf<Op> row;
 
-    __device__ __forceinline__ Source(const Problem& problem, const char* first, const char* other, uint64 length)
+    // Without `with_pivot` the row's pivot is still to be set.
+    __device__ __forceinline__
+    Source(const Problem& problem, const char* first, const char* other, uint64 length, bool with_pivot = true)
         : begin(first), second(other)
     {
         row.length = length;
         row.initial[0] = problem.initial[0];
         row.initial[1] = problem.initial[1];
         if constexpr (!is_same<typename Op::Pivot, Unused>)
-            if (length > 0) row.pivot = Op::pivot(load_element<T>(first));
+            if (with_pivot && length > 0) row.pivot = Op::pivot(load_element<T>(first));
     }
 
     __device__ __forceinline__ uint64 leaf_count() const { return leaves_of<T>(row.length); }
@@ -73,9 +75,25 @@ template <class Op> struct Source {
     }
 };
 
+// The same source, with a pivot that the compiler takes for made here: else it converts it, and so waits for it, before the
+// loads that were issued since.
+template <class S> __device__ __forceinline__ S with_pivot_from_here(S source)
+{
+    using P = decltype(source.row.pivot);
+    if constexpr (!is_same<P, Unused>) {
+        union { P pivot; uint32 words[(sizeof(P) + 3) / 4]; } u;
+        u.pivot = source.row.pivot;
+#pragma unroll
+        for (uint32 i = 0; i < (sizeof(P) + 3) / 4; ++i) asm volatile("" : "+r"(u.words[i]));
+        source.row.pivot = u.pivot;
+    }
+    return source;
+}
+
 // All elements of an array that is contiguous.
 template <class Op> __device__ __forceinline__ Source<Op> whole_array(const Problem& problem)
 {
+    if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
     return Source<Op>(problem, problem.elements, problem.second, problem.actual_length());
 }
 

@@ -52,6 +52,15 @@ template <class T> constexpr bool is_integer = is_signed_integer<T> || is_unsign
 template <class T> constexpr bool is_complex = is_same<T, complex64> || is_same<T, complex128>;
 template <class T> constexpr bool is_float = !is_integer<T> && !is_complex<T> && !is_same<T, boolean>;
 
+// The element with these bits; both parts of a complex number have them.
+template <class T> __device__ __forceinline__ T element_of_bits(uint64 bits)
+{
+    union { uint64 whole[2]; T element; } u;
+    u.whole[0] = is_same<T, complex64> ? bits << 32 | bits : bits;
+    u.whole[1] = bits;
+    return u.element;
+}
+
 // NVRTC has no isfinite.
 __device__ __forceinline__ bool is_finite(float64 x) { return fabs(x) <= 0x1.fffffffffffffp1023; }
 
@@ -64,12 +73,26 @@ __device__ __forceinline__ float32 number(float16 x)
 }
 __device__ __forceinline__ float32 number(bfloat16 x) { return __uint_as_float(uint32(x.bits) << 16); }
 __device__ __forceinline__ float32 number(float8_e5m2 x) { return number(float16{uint16(x.bits << 8)}); }
+
+// Two float8_e4m3 as two float16, by the one instruction that newer devices have.
+__device__ __forceinline__ uint32 float16_pair_of_e4m3(uint16 pair)
+{
+    uint32 halves = 0;
+#if __CUDA_ARCH__ >= 890
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(pair));
+#endif
+    return halves;
+}
 __device__ __forceinline__ float32 number(float8_e4m3 x)
 {
+#if __CUDA_ARCH__ >= 890
+    return number(float16{uint16(float16_pair_of_e4m3(x.bits))});
+#else
     // Exponent and fraction in float32's places are the value times 2^-120, subnormal where the element is: exact.
     // What would be 480 is NaN.
     const float32 y = __uint_as_float(uint32(int32(int8(x.bits))) << 20 & 0x87f00000u) * 0x1p120f;
     return fabsf(y) == 480.0f ? __uint_as_float(0x7fc00000u) : y;
+#endif
 }
 __device__ __forceinline__ int32 number(boolean x) { return x.bits != 0; }
 template <class T> __device__ __forceinline__ T number(T x) { return x; }

@@ -53,7 +53,7 @@ __device__ __forceinline__ typename Op::Accumulator fold_vector(const S& source,
 {
     using T = typename Op::Input;
     constexpr uint32 V = vector_elements<T>;
-    if constexpr (Op::packed) {
+    if constexpr (Op::packed || Op::folds_whole_vectors) {
         return Op::fold_packed(raw);
     } else {
         union { uint4 raw; T elements[V]; } u;
@@ -62,20 +62,52 @@ __device__ __forceinline__ typename Op::Accumulator fold_vector(const S& source,
     }
 }
 
-// The same for a vector of which only the first `bytes` bytes exist: all from 16 on, none from 0 down.
+// The same for a vector of which only the first `bytes` bytes exist: all from 16 on, none from 0 down. An element that
+// changes nothing in place of each absent one takes a select of its words and no branch.
 template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator
 fold_vector_part(const S& source, uint4 raw, uint64 index, int32 bytes)
 {
     using T = typename Op::Input;
     constexpr uint32 V = vector_elements<T>;
+    union { uint4 raw; T elements[V]; } u;
+    u.raw = raw;
     if constexpr (Op::packed) {
         return Op::fold_packed(keep_bytes(raw, bytes));
+    } else if constexpr (Op::has_absent) {
+        const T absent = Op::absent(source.row);
+#pragma unroll
+        for (uint32 i = 0; i < V; ++i)
+            if (int32(i * sizeof(T)) >= bytes) u.elements[i] = absent;
+        return fold_vector<Op>(source, u.raw, index);
     } else {
-        union { uint4 raw; T elements[V]; } u;
-        u.raw = raw;
         return fold_elements<Op, 0, V, false>(source, u.elements, index, bytes);
     }
+}
+
+// Whether elements that change nothing can stand for absent ones before anything of the row is known.
+template <class Op> constexpr bool fills_absent = Op::has_absent && is_same<typename Op::Pivot, Unused>;
+
+// What a thread has in place of elements that are absent, before it loads those that are not: such elements, or zeros.
+template <class Op> __device__ __forceinline__ uint4 absent_elements()
+{
+    if constexpr (fills_absent<Op>) {
+        using T = typename Op::Input;
+        union { T elements[vector_elements<T>]; uint4 raw; } u;
+#pragma unroll
+        for (uint32 i = 0; i < vector_elements<T>; ++i) u.elements[i] = Op::absent(Unused{});
+        return u.raw;
+    } else {
+        return make_uint4(0, 0, 0, 0);
+    }
+}
+
+// A vector of which `bytes` bytes exist, loaded in place of absent_elements.
+template <class Op, class S>
+__device__ __forceinline__ typename Op::Accumulator fold_filled(const S& source, uint4 raw, uint64 index, int32 bytes)
+{
+    if constexpr (fills_absent<Op>) return fold_vector<Op>(source, raw, index);
+    else return fold_vector_part<Op>(source, raw, index, bytes);
 }
 
 // A whole vector that is present, or an absent one of zeros. Without a branch, unless a second array would be read.

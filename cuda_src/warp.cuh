@@ -15,11 +15,12 @@ template <class T, class F> __device__ __forceinline__ T shuffle_words(T value, 
 // One of two values, word by word: a choice between structs would be one between addresses, in local memory.
 template <class T> __device__ __forceinline__ T select(bool first, T a, T b)
 {
-    union { T whole; uint32 words[sizeof(T) / 4]; } u, v;
+    constexpr uint32 words = (sizeof(T) + 3) / 4;
+    union { T whole; uint32 words[words]; } u, v;
     u.whole = a;
     v.whole = b;
 #pragma unroll
-    for (uint32 i = 0; i < sizeof(T) / 4; ++i) u.words[i] = first ? u.words[i] : v.words[i];
+    for (uint32 i = 0; i < words; ++i) u.words[i] = first ? u.words[i] : v.words[i];
     return u.whole;
 }
 
@@ -51,8 +52,18 @@ __device__ __forceinline__ typename Op::Accumulator warp_fold(typename Op::Accum
     if constexpr (Lanes == 32 && Op::folds_lanes) {
         return Op::fold_lanes(value);
     } else {
+        // Two levels at a time: the three shuffles of a quarter do not wait for each other, and combining is cheap.
+        constexpr bool by_quarters = sizeof(value) <= 8;
 #pragma unroll
-        for (int mask = 1; mask < Lanes; mask *= 2) value = Op::combine(value, shuffle_xor(value, mask));
+        for (int mask = 1; mask < Lanes; mask *= by_quarters ? 4 : 2) {
+            const auto other = shuffle_xor(value, mask);
+            if (!by_quarters || 2 * mask >= Lanes) {
+                value = Op::combine(value, other);
+            } else {
+                const auto third = shuffle_xor(value, 2 * mask), fourth = shuffle_xor(value, 3 * mask);
+                value = Op::combine(Op::combine(value, other), Op::combine(third, fourth));
+            }
+        }
         return value;
     }
 }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -21,8 +20,7 @@ STEPS = 8
 LEAF_BYTES = VECTOR_BYTES * LANES * STEPS
 
 
-@dataclass(frozen=True)
-class ElementType:
+class ElementType(NamedTuple):
     """One type that can be reduced.
 
     Attributes

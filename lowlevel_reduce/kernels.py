@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from lowlevel_reduce.layout import MAX_AXES, Axis, Problem
 from lowlevel_reduce.policy import Strategy
@@ -32,7 +31,7 @@ OPTIONS = (
 )
 """How every kernel is compiled, besides the compiler layer's own options."""
 
-FIELDS = ("elements", "result", "second", "workspace", "device_length", "length", "rows", "count", "tile", "initial0",
+FIELDS = ("elements", "result", "second", "workspace", "device_length", "length", "rows", "count", "initial0",
           "initial1")  # fmt: skip
 """`Problem` in cuda_src/source.cuh: every entry's one argument, 8 bytes a field. A call sets the first three."""
 
@@ -62,8 +61,7 @@ _ROWS = {
 }
 
 
-@dataclass(frozen=True)
-class KernelSource:
+class KernelSource(NamedTuple):
     """One entry's name and the text to compile.
 
     Attributes
@@ -80,8 +78,7 @@ class KernelSource:
     spare: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class OperatorText:
+class OperatorText(NamedTuple):
     """An operator in CUDA C++.
 
     Attributes

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -22,8 +21,7 @@ MAX_AXES = 8
 Kind = Literal["whole", "rows", "columns", "strided"]
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """One axis: its size, and the bytes from one element to the next in the first and in the second array."""
 
     size: int
@@ -31,8 +29,7 @@ class Axis:
     second_stride: int = 0
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """`rows` reductions of `length` elements each.
 
     Attributes

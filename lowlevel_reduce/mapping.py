@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lowlevel_reduce import layout, policy, row_policy
 from lowlevel_reduce.bound import Extents
@@ -18,7 +19,8 @@ from lowlevel_reduce.row_policy import RowStrategy
 __all__ = ["MappedKernel", "Mapping", "extents_of", "map_rows", "map_whole", "needs_many_registers", "operator_text"]
 
 _VERY_WIDE_BYTES = 16
-"""Accumulators from this size on: a thread that folds them needs more registers than a full block leaves it."""
+"""Accumulators of more than this: a thread that folds them needs more registers than a full block leaves it. Of just
+this, where elements of one or two bytes are so many that it holds a lot of accumulators at a time."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,7 @@ class MappedKernel:
     count: int
 
 
-@dataclass(frozen=True)
-class Mapping:
+class Mapping(NamedTuple):
     """How a problem runs: the strategy, its workspace's size, and its launches in order; none without results."""
 
     strategy: Strategy | RowStrategy
@@ -41,7 +42,9 @@ class Mapping:
 
 def needs_many_registers(reduction: Reduction, types: Types) -> bool:
     """Say whether a thread that folds eight vectors at once needs more registers than a full block leaves it."""
-    return reduction.is_heavy(types) or reduction.size(types) >= _VERY_WIDE_BYTES or reduction.second is not None
+    widest = _VERY_WIDE_BYTES - (types.element.itemsize <= 2)
+    wide = reduction.is_heavy(types) or reduction.size(types) > widest
+    return reduction.second is not None or (wide and not reduction.fits_full_block(types))
 
 
 def operator_text(reduction: Reduction, types: Types) -> OperatorText:

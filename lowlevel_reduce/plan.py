@@ -124,8 +124,8 @@ class Plan(BasePlan):
     def _fields(self, length: int, count: int, initial: tuple[int, int]) -> tuple[int, ...]:
         fields = (length, self.problem.length, self.problem.rows, count)
         if isinstance(self.strategy, RowStrategy):
-            return (*fields, self.strategy.tile, *initial, *shape_values(self.problem))
-        return (*fields, 1, *initial)
+            return (*fields, *initial, *shape_values(self.problem))
+        return (*fields, *initial)
 
     @property
     def launches(self) -> tuple[tuple[Kernel, LaunchConfig], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from lowlevel_reduce.errors import UnsupportedError
 
@@ -26,8 +27,7 @@ PORTABLE_CLUSTER = 8
 MAX_CLUSTER = 16
 
 
-@dataclass(frozen=True)
-class DeviceFacts:
+class DeviceFacts(NamedTuple):
     """What a strategy depends on.
 
     Attributes
@@ -172,8 +172,7 @@ def _mapped(name: str, leaves: int, warps: int, cluster: int) -> Strategy:
     )
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """The fastest mapping seen for up to `leaves` leaves."""
 
     leaves: float
@@ -184,25 +183,20 @@ class _Row:
 
 # float32 sums on one H200, back to back in a graph, from sweeps like benchmarks/tune.py; NOTES.md has what lost.
 _WITH_CLUSTERS = (
-    _Row(1, "block", 1, 1),  # 256 elements: 1.08 us, against 1.17 with two warps
-    _Row(2, "block", 2, 1),  # 2,048: 1.20
-    _Row(4, "block", 4, 1),  # 4,096: 1.26; tiles of 8 warps 1.29
-    _Row(8, "block", 8, 1),  # 8,192: 1.42; tiles of 8 warps 1.44
-    _Row(32, "cluster", 4, 8),  # 16,384: 1.70, 32,768: 1.75; tiles of 8 warps 1.98 and 2.02
-    _Row(256, "tiles", 8, 1),  # 65,536: 1.94, 262,144: 2.05; of 16 warps 2.29 and 2.72
-    _Row(768, "tiles", 16, 1),  # 524,288: 2.64; of 8 warps 3.14: 32 partials are folded by one warp
-    _Row(1536, "tiles", 16, 2),  # 1,048,576: 3.31; without clusters 3.51
-    _Row(8192, "tiles", 8, 1),  # 2,097,152: 4.72, 4,194,304: 6.35; of 16 warps 5.02 and 6.50
-    _Row(200_000, "tiles", 16, 1),  # 16,777,216: 17.44, 1e8: 90.46; of 8 warps 17.70 and 96.55, clusters of 2 92.46
-    _Row(float("inf"), "tiles", 32, 1),  # 2^28: 234.8; of 16 warps 236.9
+    _Row(1, "block", 1, 1),  # 256 elements: 0.87 us, against 1.07 with two warps
+    _Row(2, "block", 2, 1),
+    _Row(4, "block", 4, 1),  # 4,096: 1.14
+    _Row(8, "block", 8, 1),  # 8,192: 1.30; tiles of 8 warps 1.39
+    _Row(16, "cluster", 4, 4),  # 16,384: 1.57; tiles of 8 warps 1.60, a block of 16 1.72
+    _Row(1048, "tiles", 8, 1),  # 32,768: 1.67, 2^19: 2.06, 2^20: 2.85; of 16 warps 2.32 and 3.15 for the last two
+    _Row(200_000, "tiles", 16, 1),  # 2,097,152: 4.25, 8,388,608: 9.63, 1e8: 86.8; of 8 warps 4.22, 10.26 and 93.9
+    _Row(float("inf"), "tiles", 32, 1),  # 2^28: 232.8; of 16 warps 233.8
 )
 # Not measured: the rows above without clusters. 1,024 threads with 64 registers each leave no second block in a Turing
 # multiprocessor, nor in most consumer ones, so tiles stop at 16 warps.
 _WITHOUT_CLUSTERS = (
     *_WITH_CLUSTERS[:4],
-    _Row(256, "tiles", 8, 1),
-    _Row(1536, "tiles", 16, 1),
-    _Row(8192, "tiles", 8, 1),
+    _Row(1048, "tiles", 8, 1),
     _Row(float("inf"), "tiles", 16, 1),
 )
 # Not measured: compute capability 10.0 and newer, where a thread is given more registers and so tiles have 8 warps.

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
-from lowlevel_reduce.policy import HEADER_BYTES, MAX_GRID, DeviceFacts, power_of_two, slot_bytes
+from lowlevel_reduce.policy import HEADER_BYTES, MAX_GRID, DeviceFacts, choose, power_of_two, slot_bytes
 
-__all__ = ["ROW_STRATEGIES", "RowStrategy", "choose_rows"]
+__all__ = ["ROW_STRATEGIES", "RowStrategy", "choose_rows", "folders"]
 
 ROW_STRATEGIES = ("short_rows", "rows", "batch", "columns")
 
@@ -23,20 +23,38 @@ _RESIDENT_HEAVY = 2
 WARPS_TO_FILL = 16
 """Warps of a multiprocessor that keep its share of the memory busy, each with 4 KiB in flight."""
 
-MAX_LEVELS = 10
-"""Digits of the binary counter that a block of columns keeps in shared memory: 2^9 turns of one leaf or more."""
-
-_LOADED_WORDS = 32
-"""Registers that a thread of columns has for elements in flight."""
+_LOADED_BYTES = 128
+"""What a thread of columns has in flight."""
 
 _LINE_BYTES = 128
 """What the threads side by side of a block of columns load of each element, if there are so many columns."""
 
-_ENOUGH_IN_FLIGHT = 0.625
-"""The part of a full wave of blocks of columns that still keeps the memory busy. Not measured."""
+_BROKEN_LINES_BYTES = 256
+"""The same where elements of a column do not lie whole lines apart: less of what is loaded is neighbours' too."""
 
-_START_TURNS = 0.5
-"""What a block of columns takes to start and to end, in turns of one leaf. Not measured."""
+_NARROW_COLUMNS = 128
+"""Up to so many columns that each take a load of their own stay in one block, which then shares its lines with none."""
+
+_FOLDERS, _WARP_FOLDS = 512, 128
+"""The most blocks that fold the partials of columns, and up to how many of a row one warp folds: `most_folders` and
+`warp_folds` in cuda_src/reduce_columns.cuh."""
+
+# What a mapping of columns costs, in the time that a full wave of blocks takes to load `_LOADED_BYTES` a thread. None
+# of these was measured by itself.
+_ENOUGH_IN_FLIGHT = 0.625
+"""The part of a full wave of blocks that still keeps the memory busy."""
+
+_START_ROUNDS = 0.25
+"""What a block takes to start and to end."""
+
+_FOLD_ROUNDS = 0.5
+"""What passes from the last partial to the results."""
+
+_SLOT_COST = 0.5
+"""What writing and folding partials takes, as a part of loading one lane of the tree for each."""
+
+_UNEVEN = 0.04
+"""By how much the multiprocessors differ: what is lost where each has one block for all the time."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +69,8 @@ class RowStrategy:
         The grid.
     parts : int
         Blocks that share a row; their partials meet in the workspace.
-    tickets : int
-        Groups of rows whose blocks count themselves in the workspace; 0 where no row is shared.
-    tile : int
-        Leaves that a block of columns folds.
+    folders : int
+        Blocks after the others that fold the partials; 0 where no row is shared.
     template : tuple of int
         The kernel's template arguments after operator and warps.
     contiguous : bool
@@ -67,8 +83,7 @@ class RowStrategy:
     blocks: int
     template: tuple[int, ...]
     parts: int = 1
-    tickets: int = 0
-    tile: int = 1
+    folders: int = 0
     contiguous: bool = True
     one_axis: bool = True
     warps: int = WARPS
@@ -82,14 +97,11 @@ class RowStrategy:
     @property
     def partials(self) -> int:
         """Values of one row that meet in the workspace; 0 where they meet in shared memory."""
-        return self.parts if self.tickets else 0
+        return self.parts if self.folders else 0
 
     def workspace_bytes(self, rows: int, accumulator_bytes: int) -> int:
-        """Return the workspace's size: 256 + 4 * tickets up to a multiple of 256 + s * rows * parts; 0 without."""
-        if not self.tickets:
-            return 0
-        tickets = -(-4 * self.tickets // HEADER_BYTES) * HEADER_BYTES
-        return HEADER_BYTES + tickets + slot_bytes(accumulator_bytes) * rows * self.parts
+        """Return the workspace's size: 256 + s * rows * parts; 0 without partials."""
+        return HEADER_BYTES + slot_bytes(accumulator_bytes) * rows * self.parts if self.partials else 0
 
 
 def choose_rows(
@@ -134,11 +146,19 @@ def choose_rows(
     else:
         chosen = _rows(name, problem, facts, vector, leaves)
         light = not heavy and _is_light(chosen, itemsize, accumulator_bytes)
-        chosen = replace(chosen, resident_blocks=_RESIDENT[name] if light else _RESIDENT_HEAVY)
+        if name == "batch" and light and accumulator_bytes <= 8:
+            chosen = _batch(problem, leaves, _warps_of_a_tile(problem.rows * leaves, facts))
+        chosen = replace(chosen, resident_blocks=_resident_blocks(chosen, light=light))
     chosen = replace(chosen, one_axis=len(problem.kept) <= 1)
     if chosen.blocks > MAX_GRID:
         raise ValueError(f"{problem.rows} rows need {chosen.blocks} blocks; a grid has at most {MAX_GRID}")
     return chosen
+
+
+def _resident_blocks(chosen: RowStrategy, *, light: bool) -> int:
+    if chosen.warps > WARPS:
+        return 32 // chosen.warps  # 64 registers a thread
+    return _RESIDENT[chosen.name] if light else _RESIDENT_HEAVY
 
 
 def _is_light(chosen: RowStrategy, itemsize: int, accumulator_bytes: int) -> bool:
@@ -146,8 +166,7 @@ def _is_light(chosen: RowStrategy, itemsize: int, accumulator_bytes: int) -> boo
         return accumulator_bytes <= 16
     if itemsize <= 2 or not (chosen.contiguous or chosen.name == "rows"):
         return False
-    # Where a warp folds one row at a time it holds fewer accumulators.
-    return accumulator_bytes <= (16 if chosen.name == "short_rows" and chosen.template[0] == LANES else 8)
+    return accumulator_bytes <= 16
 
 
 def _fastest(problem: Problem, facts: DeviceFacts, leaves: int) -> str:
@@ -162,8 +181,7 @@ def _fastest(problem: Problem, facts: DeviceFacts, leaves: int) -> str:
 def _rows(name: str, problem: Problem, facts: DeviceFacts, vector: int, leaves: int) -> RowStrategy:
     contiguous = problem.kind != "strided"
     if name == "batch":
-        tiles = -(-leaves // WARPS)
-        return RowStrategy("batch", problem.rows * tiles, (), tiles, problem.rows, contiguous=contiguous)
+        return _batch(problem, leaves, WARPS)
     if name == "short_rows":
         vectors = max(1, -(-problem.length // vector))
         group = min(LANES, power_of_two(vectors))
@@ -174,6 +192,24 @@ def _rows(name: str, problem: Problem, facts: DeviceFacts, vector: int, leaves: 
     return RowStrategy("rows", -(-problem.rows // (WARPS // warps)), (warps,), contiguous=contiguous)
 
 
+def _batch(problem: Problem, leaves: int, warps: int) -> RowStrategy:
+    tiles = -(-leaves // warps)
+    return RowStrategy(
+        "batch",
+        problem.rows * (tiles + 1),
+        (),
+        tiles,
+        folders=problem.rows,
+        contiguous=problem.kind != "strided",
+        warps=warps,
+    )
+
+
+def _warps_of_a_tile(leaves: int, facts: DeviceFacts) -> int:
+    """Return what a whole array of as many leaves takes: `policy.choose` has the measurements."""
+    return max(WARPS, choose(leaves, facts, strategy="tiles").warps)
+
+
 def _warps_of_a_row(rows: int, leaves: int, facts: DeviceFacts) -> int:
     """Return as many warps as leave few of them idle in the last turn, more where there are few rows."""
     widest = min(WARPS, power_of_two(leaves))
@@ -181,11 +217,6 @@ def _warps_of_a_row(rows: int, leaves: int, facts: DeviceFacts) -> int:
         return widest
     sizes = [warps for warps in (8, 4, 2, 1) if warps <= widest]
     return next((warps for warps in sizes if leaves >= 0.8 * warps * -(-leaves // warps)), 1)
-
-
-def _side_by_side(itemsize: int, accumulator_bytes: int, held_bytes: int) -> int:
-    """Return how many columns a thread has: at most 16 bytes of elements and `held_bytes` of accumulators."""
-    return max(1, min(VECTOR_BYTES // itemsize, power_of_two(held_bytes // accumulator_bytes)))
 
 
 def _columns(
@@ -198,20 +229,39 @@ def _columns(
     tree_steps = min(STEPS, power_of_two(-(-vectors // LANES)))
     resident = _resident_blocks_of_columns(itemsize, accumulator_bytes, heavy=heavy)
 
-    def loaded_words(width: int) -> int:
-        return tree_lanes * tree_steps * vector * max(1, width * itemsize // 4)
+    def loaded_bytes(width: int) -> int:
+        return tree_lanes * tree_steps * vector * max(4, width * itemsize)
 
     # A thread that has all its elements in flight at once holds no other accumulators than those it makes.
-    wide = _side_by_side(itemsize, accumulator_bytes, 32)
-    narrow = wide if itemsize == 1 else _side_by_side(itemsize, accumulator_bytes, 16)
-    width = wide if loaded_words(wide) <= _LOADED_WORDS else narrow
+    wide = _side_by_side(problem, itemsize, accumulator_bytes, 32)
+    narrow = wide if itemsize == 1 else _side_by_side(problem, itemsize, accumulator_bytes, 16)
+    width = wide if loaded_bytes(wide) <= _LOADED_BYTES else narrow
     threads = problem.rows // inner * -(-inner // width)
     block = WARPS * LANES
     enough = threads >= resident * facts.multiprocessors * block
-    if vectors <= LANES and (loaded_words(width) <= _LOADED_WORDS or enough):
+    if vectors <= LANES and (loaded_bytes(width) <= _LOADED_BYTES or enough):
         template = (block, width, tree_lanes, tree_steps, 0)
         return RowStrategy("columns", -(-threads // block), template, resident_blocks=resident)
+    width = max(_side_by_side(problem, itemsize, accumulator_bytes, 8), 4 // itemsize)
     return _columns_together(problem, facts, width, (tree_lanes, tree_steps), itemsize, resident)
+
+
+def _side_by_side(problem: Problem, itemsize: int, accumulator_bytes: int, held_bytes: int) -> int:
+    """Return how many columns a thread has: at most 16 bytes of elements and `held_bytes` of accumulators.
+
+    Elements of four bytes and more are not loaded together where they do not lie at multiples of what is loaded: as
+    many loads of one column each have neighbours' elements in neighbouring threads.
+    """
+    width = max(1, min(VECTOR_BYTES // itemsize, power_of_two(held_bytes // accumulator_bytes)))
+    strides = _strides_of_elements(problem)
+    while itemsize >= 4 and width > 1 and any(stride % (width * itemsize) for stride in strides):
+        width //= 2
+    return width
+
+
+def _strides_of_elements(problem: Problem) -> list[int]:
+    """Return the bytes between a column's elements, and between the first elements of columns not side by side."""
+    return [axis.stride for axis in (*problem.reduced, *problem.kept[1:])]
 
 
 def _resident_blocks_of_columns(itemsize: int, accumulator_bytes: int, *, heavy: bool) -> int:
@@ -226,31 +276,51 @@ def _columns_together(
 ) -> RowStrategy:
     """Return the strategy where the threads of a block divide the lanes of the tree among them."""
     inner = problem.kept[0].size
-    leaves = max(1, -(-problem.length * itemsize // (LANES * STEPS * VECTOR_BYTES)))
+    lanes, steps = tree
+    all_lanes = max(1, -(-problem.length * itemsize // (LANES * STEPS * VECTOR_BYTES))) * lanes
     threads = -(-inner // width)  # side by side, in all
-    beside = min(LANES, _LINE_BYTES // (width * itemsize), power_of_two(threads))
-    at_once = max(1, WARPS * LANES // beside // tree[0])
+    beside = _threads_beside(problem, threads, width, itemsize)
+    depth = WARPS * LANES // beside
     groups = problem.rows // inner * -(-threads // beside)
-    tile = _tile(leaves, at_once, groups, facts.multiprocessors * resident)
-    parts = -(-leaves // tile)
+    rounds_of_a_lane = max(1, width * itemsize // 4) * 4 * (VECTOR_BYTES // itemsize) * steps / _LOADED_BYTES
+    places = facts.multiprocessors * resident
+
+    full = inner / (-(-threads // beside) * beside * width)  # the part of the threads that have columns
+
+    def cost(lanes_of_a_thread: int) -> float:
+        tile = depth * lanes_of_a_thread
+        parts = -(-all_lanes // tile)
+        rounds = lanes_of_a_thread * rounds_of_a_lane + _START_ROUNDS
+        waves, rest = divmod(groups * parts, places)
+        last = max(rest / places, _ENOUGH_IN_FLIGHT / full) if rest else 0.0
+        loads = rounds * (waves + last) * (1 + _UNEVEN / max(1, waves))
+        return loads * (1 + _SLOT_COST / tile) + _FOLD_ROUNDS if parts > 1 else loads
+
+    each = min((32, 16, 8, 4, 2, 1), key=lambda lanes_of_a_thread: cost(min(lanes_of_a_thread, lanes)))
+    each = min(each, lanes)
+    parts = -(-all_lanes // (depth * each))
+    last = folders(problem.rows, parts)
     return RowStrategy(
         "columns",
-        groups * parts,
-        (beside, width, *tree, 1 if tile == at_once else MAX_LEVELS),
+        groups * parts + last,
+        (beside, width, lanes, steps, each),
         parts,
-        groups if parts > 1 else 0,
-        tile,
+        folders=last,
         resident_blocks=resident,
     )
 
 
-def _tile(leaves: int, at_once: int, groups: int, resident: int) -> int:
-    """Return how many leaves a block has: a power of two of turns, so that all end together, with few blocks."""
+def folders(rows: int, parts: int) -> int:
+    """Return how many blocks fold the partials of rows, `parts` each."""
+    if parts == 1:
+        return 0
+    return min(rows if parts > _WARP_FOLDS else -(-rows // WARPS), _FOLDERS)
 
-    def cost(tile: int) -> float:
-        waves, rest = divmod(groups * -(-leaves // tile), resident)
-        last = max(rest / resident, _ENOUGH_IN_FLIGHT) if rest else 0.0
-        return (-(-min(tile, leaves) // at_once) + _START_TURNS) * (waves + last)
 
-    tiles = [at_once << level for level in range(MAX_LEVELS) if level == 0 or at_once << (level - 1) < leaves]
-    return min(reversed(tiles), key=cost)
+def _threads_beside(problem: Problem, threads: int, width: int, itemsize: int) -> int:
+    """Return how many of a block's threads stand side by side at most, a power of two."""
+    if width == 1 and itemsize >= 4 and threads <= _NARROW_COLUMNS:
+        return power_of_two(threads)
+    whole = all(stride % _LINE_BYTES == 0 for stride in _strides_of_elements(problem))
+    line = _LINE_BYTES if whole else _BROKEN_LINES_BYTES
+    return min(LANES if whole else 2 * LANES, line // (width * itemsize), power_of_two(threads))

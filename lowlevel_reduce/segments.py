@@ -114,7 +114,7 @@ class SegmentedPlan(BasePlan):
 
     def _fields(self, length: int, count: int, initial: tuple[int, int]) -> tuple[int, ...]:
         span_bytes = self.length * self.dtype.itemsize
-        return (length, self.length, self.segments, count, 0, *initial, 0, span_bytes, self._capacity, self._room)
+        return (length, self.length, self.segments, count, *initial, 0, span_bytes, self._capacity, self._room)
 
     def __repr__(self) -> str:
         return f"<SegmentedPlan {self.op} of {self.segments} segments of {self.length} {self.dtype}>"

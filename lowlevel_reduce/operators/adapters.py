@@ -52,6 +52,7 @@ def counted(inner: Reduction) -> Reduction:
         finish=finish,
         size=lambda types: inner.size(types) + 8,
         is_heavy=lambda types: True,
+        fits_full_block=lambda types: False,
     )
 
 

@@ -125,6 +125,8 @@ class Reduction:
         Whether map uses the element's index.
     is_heavy : callable
         ``is_heavy(types)``: whether a thread needs more than 64 registers or so to keep eight loads in flight.
+    fits_full_block : callable
+        ``fits_full_block(types)``: whether 64 are enough for whole arrays, wide as the accumulator is.
     exact : bool
         Whether NumPy and every GPU give the same bits.
     ulps, absolute, relative : float
@@ -154,6 +156,7 @@ class Reduction:
     pivot: Callable[[Array, Types], Array] | None = None
     indexed: bool = False
     is_heavy: Callable[[Types], bool] = field(default=lambda types: types.accumulator in (COMPENSATED, "complex128"))
+    fits_full_block: Callable[[Types], bool] = field(default=lambda types: False)
     exact: bool = True
     ulps: float = 0.0
     absolute: float = 0.0

@@ -25,16 +25,15 @@ def _map(items: Items, types: Types) -> Fields:
 
 def _combine(a: Fields, b: Fields, types: Types) -> Fields:
     swap = a[0] > b[0]
-    low_max, high_max = np.where(swap, b[0], a[0]), np.where(swap, a[0], b[0])
     low_sum, high_sum = np.where(swap, b[1], a[1]), np.where(swap, a[1], b[1])
-    difference = low_max - high_max
+    # Two equal infinities have no difference; a NaN is kept by the maximum.
+    difference = np.fmin(-np.abs(a[0] - b[0]), a[0].dtype.type(0.0))
     if types.accumulator == "float32":
         e = np.exp2(difference * np.float32(LOG2_E))
         e = np.where(e < np.finfo(np.float32).tiny, np.float32(0.0), e)
     else:
         e = np.exp(difference)
-    e = np.where(low_max == high_max, e.dtype.type(1.0), e)  # two infinities have no difference
-    return high_max, high_sum + low_sum * e
+    return np.maximum(a[0], b[0]), high_sum + low_sum * e
 
 
 def _logsumexp(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:

@@ -170,7 +170,7 @@ MINMAX = Reduction(
     empty=None,
     size=lambda types: 2 * _key_bytes(types),
     result_names=("min", "max"),
-    is_heavy=lambda types: True,
+    is_heavy=lambda types: types.element.itemsize <= 2,
 )
 
 

@@ -188,8 +188,22 @@ def _multiply(a: Fields, b: Fields, types: Types) -> Fields:
     return tuple(np.where(none_a, y, np.where(none_b, x, z)) for x, y, z in zip(a, b, product, strict=True))
 
 
-SUM = _additive("sum", "Sum", lambda items, types: parts(items.x, types.accumulator), initial=_initial)
-MEAN = _additive("mean", "Mean", SUM.map, finish=_divide, rule=_mean_rule, empty=(np.nan,))
+SUM = _additive(
+    "sum",
+    "Sum",
+    lambda items, types: parts(items.x, types.accumulator),
+    initial=_initial,
+    fits_full_block=lambda types: types.element.is_complex,
+)
+MEAN = _additive(
+    "mean",
+    "Mean",
+    SUM.map,
+    finish=_divide,
+    rule=_mean_rule,
+    empty=(np.nan,),
+    fits_full_block=SUM.fits_full_block,
+)
 COUNT_NONZERO = _additive(
     "count_nonzero", "CountNonzero", lambda items, types: (nonzero(items.x).astype(np.int64),), rule=_count_rule
 )

@@ -311,6 +311,7 @@ template <class I> static __device__ __forceinline__ {number} map(const I& item)
         initial=None if initial is None else lambda number, types: initial(number, within(types)),
         second="operand" if element_map.second else None,
         indexed=_uses(element_map.source, "i"),
+        fits_full_block=lambda types: False,  # what the user's map needs is not known
         declaration=declaration,
     )
 

@@ -140,6 +140,8 @@ def whole_programs(case, mapping, architecture):
     refused = options["strategy"] == "cluster" and not facts.clusters
     if options.get("block_threads") == 1024 and (wide or facts.compute_capability >= (10, 0)):
         refused = True
+    if options.get("block_threads") == 1024 and case.types.element.is_complex and not facts.clusters:
+        refused = True  # never chosen there, and NVRTC 12.9 then spills a word for sm_86 and sm_89
     if refused:
         return []
     small = case.types.element.itemsize <= 2
@@ -265,12 +267,16 @@ def test_aligned_rows_are_loaded_16_bytes_at_a_time(shape, axis, architecture, t
         assert wide_loads(cubin, tool, tmp_path) >= 8, cubin.program.name  # eight vectors a lane in flight
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(("op", "bits"), [("sum", 64), ("max", 128)])
-def test_columns_are_loaded_across_rows(op, bits, architecture, tmp_path):
-    """A thread has as many neighbouring rows as its accumulators leave registers for."""
+@pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name != "sm_75"])
+@pytest.mark.parametrize(("op", "size"), [("sum", ""), ("max", r"\.64")])
+def test_columns_are_copied_ahead_across_rows(op, size, architecture, tmp_path):
+    """A thread has as many neighbouring rows as its accumulators leave registers for, and 128 bytes of them ahead."""
     tool = disassembler()
     pairs = [(program, architecture) for program in row_programs(Case(op, "float32"), (4096, 4096), 0, architecture)]
     for cubin in compiled(pairs):
-        # A constant load: those of partials are not. Four steps of a vector's four elements are in flight.
-        assert wide_loads(cubin, tool, tmp_path, rf"(?:\S+\.)?{bits}\S*CONSTANT\S*") >= 4, cubin.program.name
+        image = tmp_path / f"{cubin.program.name}.cubin"
+        image.write_bytes(cubin.data)
+        listing = subprocess.run([tool, "-c", str(image)], capture_output=True, text=True, check=True).stdout
+        copies = len(re.findall(rf"\bLDGSTS\.E{size}(?:\.LTC128B)? ", listing))
+        assert copies >= 128 // (8 if size else 4), cubin.program.name
+        assert cubin.kernels[cubin.program.name].shared_bytes <= 48 * 1024

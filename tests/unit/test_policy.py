@@ -1,10 +1,14 @@
 """The mapping from problems to launches: complete, within limits, and refused in words where it cannot be."""
 
 import itertools
+import math
 
 import pytest
 
 from lowlevel_reduce import UnsupportedError, layout, policy, row_policy
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.mapping import needs_many_registers
+from lowlevel_reduce.operators import resolve
 
 BLACKWELL = policy.DeviceFacts((12, 0), 170, clusters=True, cooperative=True)
 HOPPER = policy.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
@@ -113,9 +117,9 @@ def test_every_row_has_a_place(axis, itemsize, accumulator_bytes, facts):
         assert 1 <= chosen.blocks <= policy.MAX_GRID
         assert chosen.block_threads <= 1024
         if chosen.partials:
-            assert chosen.tickets >= 1
+            assert chosen.folders >= 1
             size = chosen.workspace_bytes(rows, accumulator_bytes)
-            needed = policy.slot_bytes(accumulator_bytes) * rows * chosen.parts + 4 * chosen.tickets
+            needed = policy.slot_bytes(accumulator_bytes) * rows * chosen.parts
             assert size >= policy.HEADER_BYTES + needed
         else:
             assert chosen.workspace_bytes(rows, accumulator_bytes) == 0
@@ -131,7 +135,7 @@ def test_a_forced_strategy_is_the_one_chosen():
                 continue
             chosen = choose_rows(problem, HOPPER, 4, 8, strategy=name)
             assert chosen.name == name
-            # The batch kernel always counts blocks in the workspace, also where each row has one block.
+            # The partials of the batch kernel always meet in the workspace, also where a row has one.
             assert (chosen.workspace_bytes(rows, 8) > 0) == (name == "batch")
 
 
@@ -160,18 +164,54 @@ def test_short_columns_are_folded_by_a_thread_each(shape, axis):
     assert chosen.blocks == -(-threads // chosen.block_threads)
 
 
-@pytest.mark.parametrize("shape", [(1 << 20, 256), (1 << 24, 8), (1 << 26, 4), (100_000, 1000)], ids=str)
-def test_blocks_of_long_columns_run_in_one_wave(shape):
+@pytest.mark.parametrize("shape", [(1 << 20, 256), (1 << 24, 8), (1343693, 99), (100_000, 1000)], ids=str)
+def test_long_columns_keep_every_multiprocessor_busy(shape):
     chosen = choose_rows(layout.problem_of(shape, 4, axis=0), HOPPER, 4, 8)
-    assert 0.75 <= chosen.blocks / (HOPPER.multiprocessors * chosen.resident_blocks) <= 1
+    waves = (chosen.blocks - chosen.folders) / (HOPPER.multiprocessors * chosen.resident_blocks)
+    assert waves / math.ceil(waves) >= 0.6
 
 
-def test_blocks_of_columns_have_every_leaf_and_digits_for_their_turns():
+def test_blocks_of_columns_have_every_lane_once():
     for itemsize, accumulator_bytes in TYPES:
-        for length, columns in itertools.product((2000, 70_000, 1 << 24), (3, 64, 1000)):
+        for length, columns in itertools.product((2000, 70_000, 1 << 24), (3, 64, 99, 1000)):
             chosen = choose_rows(rows_of(columns, length, itemsize, 0), HOPPER, itemsize, accumulator_bytes)
-            beside, _, lanes, _, levels = chosen.template
-            leaves = -(-length * itemsize // 4096)
-            turns = chosen.tile // max(1, chosen.block_threads // beside // lanes)
-            assert (chosen.parts - 1) * chosen.tile < leaves <= chosen.parts * chosen.tile
-            assert 1 <= turns <= 1 << (levels - 1)
+            beside, width, lanes, _, each = chosen.template
+            a_block = chosen.block_threads // beside * each
+            needed = -(-length * itemsize // 4096) * lanes
+            assert (chosen.parts - 1) * a_block < needed <= chosen.parts * a_block
+            groups = math.ceil(math.ceil(columns / width) / beside)
+            assert chosen.blocks == groups * chosen.parts + chosen.folders
+            assert (chosen.folders > 0) == (chosen.parts > 1)
+
+
+@pytest.mark.parametrize(("columns", "itemsize", "bytes_together"), [(99, 4, 4), (98, 4, 8), (100, 4, 8), (99, 2, 4)])
+def test_columns_are_loaded_together_where_every_row_allows_it(columns, itemsize, bytes_together):
+    """An accumulator of 4 bytes leaves registers for two columns of a thread."""
+    chosen = choose_rows(rows_of(columns, 70_000, itemsize, 0), HOPPER, itemsize, 4)
+    assert chosen.template[1] * itemsize == bytes_together
+
+
+@pytest.mark.parametrize(("rows", "parts", "blocks"), [(99, 1, 0), (99, 128, 13), (99, 129, 99), (10**6, 2, 512)])
+def test_blocks_that_fold_partials(rows, parts, blocks):
+    assert row_policy.folders(rows, parts) == blocks
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "options", "wide"),
+    [
+        ("sum", "float32", {}, False),
+        ("sum", "complex64", {}, False),
+        ("mean", "complex128", {}, False),
+        ("sum", "complex64", {"nan": "ignore"}, False),
+        ("sum", "complex64", {"where": True}, True),
+        ("mean", "complex64", {"nan": "ignore"}, True),  # counts too
+        ("prod", "complex64", {}, True),
+        ("minmax", "float64", {}, False),
+        ("minmax", "float16", {}, True),
+    ],
+)
+def test_large_arrays_are_folded_by_full_blocks_unless_a_thread_needs_more(op, dtype, options, wide):
+    reduction = resolve(op, **options)
+    found = needs_many_registers(reduction, reduction.types(element_type(dtype)))
+    assert found is wide
+    assert policy.choose(1 << 20, HOPPER, wide_accumulator=found).warps == (8 if wide else 32)

@@ -1,0 +1,37 @@
+// Vectors of 8-bit floats, converted two at a time by way of float16, which holds each of them exactly.
+#pragma once
+#include "types.cuh"
+
+template <class T> constexpr bool is_float8 = is_same<T, float8_e4m3> || is_same<T, float8_e5m2>;
+
+// Whether two elements are converted to two float16 by one instruction.
+#if __CUDA_ARCH__ >= 890
+template <class T> constexpr bool converts_in_pairs = is_float8<T>;
+#else
+template <class T> constexpr bool converts_in_pairs = is_same<T, float8_e5m2>;
+#endif
+
+// Four elements as two pairs of float16.
+template <class T> __device__ __forceinline__ uint2 float16_pairs(uint32 word)
+{
+    if constexpr (is_same<T, float8_e5m2>) {
+        return make_uint2(__byte_perm(word, 0, 0x1404), __byte_perm(word, 0, 0x3424));
+    } else {
+        uint16 front, back;  // by a move of PTX, which costs nothing, where C++ would shift
+        asm("mov.b32 {%0, %1}, %2;" : "=h"(front), "=h"(back) : "r"(word));
+        return make_uint2(float16_pair_of_e4m3(front), float16_pair_of_e4m3(back));
+    }
+}
+
+template <class T> __device__ __forceinline__ float32 sum_of_four(uint32 word)
+{
+    const uint2 pairs = float16_pairs<T>(word);
+    const auto sum = [](uint32 pair) { return number(float16{uint16(pair)}) + number(float16{uint16(pair >> 16)}); };
+    return sum(pairs.x) + sum(pairs.y);
+}
+
+// The sum of the sixteen elements of a vector, in the tree's order.
+template <class T> __device__ __forceinline__ float32 sum_float8(uint4 v)
+{
+    return (sum_of_four<T>(v.x) + sum_of_four<T>(v.y)) + (sum_of_four<T>(v.z) + sum_of_four<T>(v.w));
+}

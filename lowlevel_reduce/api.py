@@ -110,6 +110,10 @@ def reduce(
     stream = stream_of(stream)
     context = stream.context
     with context.pushed():
+        if simple and stream.is_default:  # it is this context's, which was not current, or not known to be
+            result = quick.call(x, op, stream, options, out)
+            if result is not None:
+                return result
         source = view_array(x, stream)
         other = _second_view(second if where is None else where, source, stream)
         problem = {

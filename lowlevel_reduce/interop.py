@@ -156,7 +156,8 @@ class DeviceArray:
     def numpy(self) -> npt.NDArray[Any]:
         """Return a copy on the host; waits for the array's stream."""
         if 0 < self.nbytes <= readback.MAX_BYTES:
-            return np.array(np.frombuffer(self._content(), self.dtype).reshape(self.shape))
+            content = readback.read(self._memory.pointer, self.nbytes, self.stream)
+            return np.array(np.frombuffer(content, self.dtype).reshape(self.shape))
         array: npt.NDArray[Any] = np.empty(self.shape, self.dtype)
         if array.nbytes:
             self._buffer.copy_to(array, stream=self.stream, size_bytes=array.nbytes)
@@ -172,13 +173,10 @@ class DeviceArray:
 
     def item(self) -> Any:
         """Return the only element as a Python number; waits for the array's stream."""
-        if self.size != 1:
+        if self.shape and self.size != 1:
             raise ValueError(f"an array of shape {self.shape} is not a single value")
-        return np.frombuffer(self._content(), self.dtype).item()
-
-    def _content(self) -> bytes:
-        """Return the bytes of an array of up to `readback.MAX_BYTES`."""
-        return readback.read(self._memory.pointer, self.nbytes, self.stream)
+        content = readback.read(self._memory.pointer, self.dtype.itemsize, self.stream)
+        return np.frombuffer(content, self.dtype).item()
 
     def __float__(self) -> float:
         return float(self.item())
@@ -257,7 +255,7 @@ class DeviceArray:
 
 
 def _same(a: Stream, b: Stream) -> bool:
-    return a.handle == b.handle and a.context == b.context
+    return (a.handle or 1) == (b.handle or 1) and a.context == b.context  # the null stream is the legacy one
 
 
 def _wait(consumer: Stream, producer: Stream) -> None:

@@ -33,6 +33,11 @@ _VARIABLE = "LOWLEVEL_REDUCE_STRATEGY"
 _environment: Any = getattr(os.environ, "_data", os.environ)
 _variable: Any = os.environ.encodekey(_VARIABLE) if _environment is not os.environ else _VARIABLE
 
+# Every object for a default stream is the same stream in the same context, so that in a key these stand for them.
+_LEGACY, _PER_THREAD = object(), object()
+_ELSEWHERE = -1  # a context's number that none has
+_DEFAULT: dict[int | None, object] = {0: _LEGACY, 1: _LEGACY, 2: _PER_THREAD}
+
 
 class _Source(NamedTuple):
     """How the arrays of one key are read: the device's ordinal is of a library's, whose stream must be asked."""
@@ -97,12 +102,13 @@ class _Launch:
 class _Thread:
     """What a thread keeps for one driver."""
 
-    __slots__ = ("__weakref__", "context_id", "driver", "launches", "slots")
+    __slots__ = ("__weakref__", "context", "context_id", "driver", "launches", "slots")
 
     def __init__(self, driver: binding.Implementation) -> None:
         self.driver = driver
         self.launches: dict[Any, _Launch] = {}
         self.slots: dict[Any, Slots] = {}
+        self.context = driver.prebuilt_number("cuCtxGetCurrent")
         self.context_id = driver.prebuilt_number("cuCtxGetId", 0)  # of what is current; negative if nothing is
 
 
@@ -162,9 +168,15 @@ def call(x: Any, op: Any, stream: Any, options: tuple[Any, ...], out: Any) -> An
     thread = _thread()
     try:
         known = _own_key(x) if producer is None else producer.key(x)
-        # A stream has its context; without one it is what is current.
-        context = thread.context_id() if stream is None else 0
-        key: tuple[Any, ...] = (kind, known, op, stream, options, _environment.get(_variable), context)
+        # A stream has its context; a default one is of what is current.
+        place, context = stream, 0
+        if stream is None:
+            place, context = _LEGACY, thread.context_id()
+        elif type(stream) is Stream and (default := _DEFAULT.get(stream._handle)) is not None:
+            own = stream._context
+            is_current = own is None or own._handle == thread.context()
+            place, context = default, thread.context_id() if is_current else _ELSEWHERE
+        key: tuple[Any, ...] = (kind, known, op, place, options, _environment.get(_variable), context)
         launch = thread.launches.get(key if out is None else (*key, *_key(out)))
     except (TypeError, RuntimeError, ValueError):  # not hashable, or no plain array: there are words for it elsewhere
         return None
@@ -189,7 +201,8 @@ def call(x: Any, op: Any, stream: Any, options: tuple[Any, ...], out: Any) -> An
         launch.idle.append(words)
     if code:
         binding.raise_for("cuLaunchKernelEx", code)
-    return DeviceArray.of_slot(slot, launch.dtype, launch.shape, launch.slots.stream) if out is None else out
+    where = launch.slots.stream if stream is None else stream
+    return DeviceArray.of_slot(slot, launch.dtype, launch.shape, where) if out is None else out
 
 
 def offer(x: Any, op: Any, given: Any, options: tuple[Any, ...], out: Any, entry: Entry, stream: Stream) -> None:
@@ -205,7 +218,7 @@ def offer(x: Any, op: Any, given: Any, options: tuple[Any, ...], out: Any, entry
         Where it ran; its context is current.
     """
     made = entry.plan
-    if not (given is None or (given is stream and not stream.is_default)) or not math.prod(made.result_shape):
+    if not (given is stream or stream.is_default) or not math.prod(made.result_shape):
         return
     small = made.results == 1 and math.prod(made.result_shape) * made.result_dtype.itemsize <= SLOT_BYTES
     if out is None and not small:
@@ -215,9 +228,10 @@ def offer(x: Any, op: Any, given: Any, options: tuple[Any, ...], out: Any, entry
         source, target = _source(x, context, stream), None if out is None else _source(out, context, stream)
         if source is None or (target is None) != (out is None):
             return
-        place = context.id if given is None else 0
+        place = _DEFAULT.get(stream.handle, stream)
+        number = 0 if place is stream else context.id
         into = () if target is None else (type(out), target.key)
-        key = (type(x), source.key, op, given, options, _environment.get(_variable), place, *into)
+        key = (type(x), source.key, op, place, options, _environment.get(_variable), number, *into)
         kept = thread.launches.get(key)
     except (TypeError, RuntimeError, ValueError):
         return
@@ -234,17 +248,23 @@ def _keep(
     if len(thread.launches) >= MAX_QUICK:
         thread.launches.clear()
         thread.slots.clear()
-    made, given = entry.plan, key[3]
-    place = (stream.context.id, given)
-    if place not in thread.slots:
-        thread.slots[place] = Slots(stream, stream.context)
+    made, place = entry.plan, key[3]
+    where = (stream.context.id, place)
+    if where not in thread.slots:
+        thread.slots[where] = Slots(stream, stream.context) if place is stream else _default_slots(stream)
     thread.launches[key] = _Launch(
         bound,
         (source, target),
         (made.result_dtype, made.result_shape),
-        thread.slots[place],
-        may_capture=given is not None,
+        thread.slots[where],
+        may_capture=place is not _LEGACY,
     )
+
+
+def _default_slots(stream: Stream) -> Slots:
+    """Return slots of a default stream, whichever object for it is closed."""
+    context = Context.from_handle(stream.context.handle)
+    return Slots(Stream.from_handle(stream.handle or 1, context=context), context)
 
 
 def _lent(entry: Entry, thread: _Thread, stream: Stream) -> BoundReduction | None:
@@ -264,7 +284,7 @@ def _source(x: Any, context: Context, stream: Stream) -> _Source | None:
     producer = producer_of(type(x))
     if producer is None:
         known = _own_key(x) if type(x) is DeviceArray else None
-        if known is None or known[:2] != (context.id, stream.handle):
+        if known is None or known[:2] != (context.id, stream.handle or 1):
             return None
         return _Source(known, _own_pointer, None)
     if not producer.plain(x):
@@ -288,7 +308,7 @@ def _own_key(x: DeviceArray) -> tuple[Any, ...]:
     """Return what a launch depends on: the context of memory that is known to be whole, its stream, type and shape."""
     if x._home is None:
         raise ValueError("what was borrowed is looked at by the driver")
-    return x._home, x.stream.handle, x.dtype, x.shape
+    return x._home, x.stream.handle or 1, x.dtype, x.shape
 
 
 def _own_pointer(x: DeviceArray) -> int:

@@ -1,32 +1,41 @@
-"""A few bytes of device memory, read by the host: one copy and one wait, which each thread builds once."""
+"""A few bytes of device memory, read by the host: one copy to page-locked memory and one wait, both built once.
+
+A copy to pageable memory would be staged by the driver, which takes longer than such a copy itself.
+"""
 
 from __future__ import annotations
 
 import ctypes
-import threading
+from typing import Any
 
 from lowlevel_reduce.driver import binding
+from lowlevel_reduce.driver.context import Context
+from lowlevel_reduce.driver.handle import Handle, Life, relaxed
 from lowlevel_reduce.driver.stream import Stream
+from lowlevel_reduce.errors import CudaError
 
 __all__ = ["MAX_BYTES", "read"]
 
 MAX_BYTES = 256
 """The most that `read` reads; more than that is worth an array of its own to be copied into."""
 
+_PLACES = 32  # of page-locked memory in a context: so many reads may be under way there at the same time
+_KEPT = "reads"
+_NOTHING_CURRENT = (201, 709)  # CUDA_ERROR_INVALID_CONTEXT and CUDA_ERROR_CONTEXT_IS_DESTROYED
+
 
 class _Copy:
     """The driver calls of a read, of which only three numbers are open; for one call at a time."""
 
-    __slots__ = ("_content", "_enqueue", "_size_bytes", "_source", "_stream", "_wait", "current", "driver")
+    __slots__ = ("_content", "_driver", "_enqueue", "_size_bytes", "_source", "_stream", "_wait", "current_id")
 
-    def __init__(self, driver: binding.Implementation) -> None:
-        self.driver = driver
-        # Not page-locked: that would be memory of one context, to be given back before that ends.
-        self._content = ctypes.create_string_buffer(MAX_BYTES)
+    def __init__(self, driver: binding.Implementation, content: Any) -> None:
+        self._driver = driver
+        self._content = content
         self._source, self._size_bytes, self._stream = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
-        self.current = driver.prebuilt_number("cuCtxGetCurrent")
+        self.current_id = driver.prebuilt_number("cuCtxGetId", 0)
         self._enqueue = driver.prebuilt(
-            "cuMemcpyAsync", ctypes.addressof(self._content), self._source, self._size_bytes, self._stream
+            "cuMemcpyDtoHAsync", ctypes.addressof(content), self._source, self._size_bytes, self._stream
         )
         self._wait = driver.prebuilt("cuStreamSynchronize", self._stream)
 
@@ -37,23 +46,120 @@ class _Copy:
         self._stream.value = stream
         code = self._enqueue()
         if code:
-            self.driver.raise_for("cuMemcpyAsync", code)
-        # The driver has mostly waited by now, but it promises that of no copy that is asked for in a stream.
+            self._driver.raise_for("cuMemcpyDtoHAsync", code)
         code = self._wait()
         if code:
-            self.driver.raise_for("cuStreamSynchronize", code)
-        return self._content.raw[:size_bytes]
+            self._driver.raise_for("cuStreamSynchronize", code)
+        content: bytes = self._content.raw[:size_bytes]
+        return content
 
 
-_threads = threading.local()
+class _Reads(Handle):
+    """The page-locked memory of one context, and the copies into it: a `User` of the context, which it does not keep.
+
+    Its lists change by single, atomic operations: any thread may read, and a signal's handler inside of a read.
+    """
+
+    __slots__ = ("_context_handle", "_driver", "_free", "_halted", "_life", "_made", "idle", "number")
+
+    _noun = "page-locked memory"
+
+    def __init__(self, driver: binding.Implementation, context: Context) -> None:
+        self._driver = driver
+        self._context_handle = context.handle
+        # The end of a context at the same address is seen by its number, whoever ends it.
+        self._life = Life(borrowed=True)
+        self._life.note(driver, context.handle)
+        self.number = self._life.number
+        self.idle: list[_Copy] = []
+        self._made: list[_Copy] = []
+        self._halted = False
+        self._free: list[int] = []
+        if not context.is_borrowed:
+            context.serve(self)
+        with relaxed(driver), context.pushed():
+            holder = context.holder
+            try:
+                first = int(driver.call("cuMemHostAlloc", _PLACES * MAX_BYTES, 0))
+            except CudaError as error:
+                # There is not always memory that may be locked. Reads stage through the driver then; an error of
+                # earlier work comes back from their own calls.
+                _warn(error)
+                self._adopt(0, None)
+            else:
+                # Inside the block, so that memory has an owner even if the block's end is refused.
+                self._adopt(first, holder.releasing("cuMemFreeHost", first, inside=True))
+                self._finalizer.atexit = False  # type: ignore[union-attr]  # others may read after it; the process ends
+                self._free.extend(range(first, first + _PLACES * MAX_BYTES, MAX_BYTES))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its context has ended."""
+        return self._life.ended(self._driver, self._context_handle)
+
+    def take(self) -> _Copy | None:
+        """Return a copy that nobody else has until it is back in `idle`; None if the context was closed."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            pass
+        try:
+            content = (ctypes.c_char * MAX_BYTES).from_address(self._free.pop())
+        except IndexError:
+            content = ctypes.create_string_buffer(MAX_BYTES)
+        copy = _Copy(self._driver, content)
+        self._made.append(copy)
+        if self._halted:  # looked at after the copy is there to be counted by `halt`
+            self._made.remove(copy)
+            return None
+        return copy
+
+    def run(self, copy: _Copy, pointer: int, size_bytes: int, stream: int) -> bytes:
+        """Read by a copy that was taken; the context is current."""
+        try:
+            content = copy(pointer, size_bytes, stream)
+        except BaseException:
+            self._made.remove(copy)  # nobody has it again: the driver may still write there
+            raise
+        self.idle.append(copy)
+        return content
+
+    def halt(self, reason: str) -> bool:
+        """Lend no copy any more; False, and nothing has changed, if a read is under way."""
+        self._halted = True
+        taken = []
+        while self.idle:
+            taken.append(self.idle.pop())
+        if len(taken) == len(self._made):
+            self._made.clear()
+            return True
+        self.idle.extend(taken)
+        self._halted = False
+        return False
+
+    def resume(self) -> None:
+        """Do nothing: the next read makes another one of these, and this one goes."""
 
 
-def _in_child() -> None:
-    global _threads  # noqa: PLW0603 - of the parent's driver
-    _threads = threading.local()
+def _warn(error: CudaError) -> None:
+    import logging  # noqa: PLC0415 - only a failure pays for it
+
+    text = str(error)  # alone: the error would keep, through its traceback, all that the callers hold
+    logging.getLogger("lowlevel_reduce").warning("values are read more slowly, by pageable memory: %s", text)
 
 
-binding.after_fork(_in_child)
+def _taken(driver: binding.Implementation, context: Context) -> tuple[_Reads, _Copy]:
+    """Return what a read in a context goes by."""
+    known: dict[int, _Reads] = driver.kept.setdefault(_KEPT, {})  # by the context's handle
+    reads = known.get(context.handle)
+    copy = None if reads is None else reads.take()
+    while reads is None or copy is None:
+        for handle, old in tuple(known.items()):
+            if old.is_over:
+                known.pop(handle, None)
+        reads = known[context.handle] = _Reads(driver, context)
+        copy = reads.take()
+    return reads, copy
 
 
 def read(pointer: int, size_bytes: int, stream: Stream) -> bytes:
@@ -73,20 +179,17 @@ def read(pointer: int, size_bytes: int, stream: Stream) -> bytes:
     CudaError
         If the driver refuses, or an error of earlier work surfaces.
     """
-    handle = stream.handle
+    handle, context = stream.handle, stream.context
     driver = binding.selected()
-    # Nothing is left here while a call is under way, so that a signal's handler inside of it makes its own.
-    copy: _Copy | None = getattr(_threads, "kept", None)
-    _threads.kept = None
-    if copy is None or copy.driver is not driver:
-        copy = _Copy(driver)
-    try:
-        current, context = copy.current(), stream.context
-        if current == context.handle:
-            return copy(pointer, size_bytes, handle)
-        if current < 0:
-            driver.raise_for("cuCtxGetCurrent", -current)
-        with context.pushed():
-            return copy(pointer, size_bytes, handle)
-    finally:
-        _threads.kept = copy
+    reads, copy = _taken(driver, context)
+    current = copy.current_id()
+    if current == reads.number:
+        return reads.run(copy, pointer, size_bytes, handle)
+    reads.idle.append(copy)
+    if current < 0 and -current not in _NOTHING_CURRENT:
+        driver.raise_for("cuCtxGetId", -current)
+    with context.pushed():
+        if context.id != reads.number:
+            driver.kept[_KEPT].pop(context.handle, None)
+        reads, copy = _taken(driver, context)
+        return reads.run(copy, pointer, size_bytes, handle)

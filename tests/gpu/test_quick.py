@@ -56,6 +56,78 @@ def test_it_is_two_driver_calls(legacy, machine):
     assert simulator.selected().calls - before == {"cuCtxGetId": 1, "cuLaunchKernelEx": 1}
 
 
+class Theirs:
+    """A default stream of somebody else's."""
+
+    def __cuda_stream__(self):
+        return 0, 0
+
+
+DEFAULT_STREAMS = {
+    "the same": lambda context, kept: kept,
+    "legacy": lambda context, kept: Stream.legacy(context),
+    "legacy of what is current": lambda context, kept: Stream.legacy(),
+    "null": lambda context, kept: Stream.from_handle(0, context=context),
+    "none": lambda context, kept: None,
+    "of another library": lambda context, kept: Theirs(),
+}
+
+
+@pytest.mark.parametrize("kind", DEFAULT_STREAMS)
+def test_every_object_for_the_legacy_stream_is_quick(context, legacy, kind):
+    x, y = lr.DeviceArray.from_numpy(X, Stream.from_handle(0, context=context)), lr.DeviceArray.from_numpy(Y, legacy)
+    warm(x, stream=legacy)
+    for array, expected in ((x, X), (y, Y)):
+        stream = DEFAULT_STREAMS[kind](context, legacy)
+        result = lr.sum(array, stream=stream)
+        assert is_quick(result)
+        assert result.numpy().tobytes() == bits(expected)
+        assert not isinstance(stream, Stream) or result.stream is stream
+
+
+def test_the_stream_of_a_thread_is_quick(context):
+    seen = []
+
+    def work():
+        with context.pushed():
+            mine = Stream.per_thread(context)
+            x = lr.DeviceArray.from_numpy(X, mine)
+            warm(x, stream=mine)
+            seen.append(lr.sum(x, stream=Stream.per_thread(context)).numpy().tobytes())
+
+    for _ in range(2):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert seen == [bits(X)] * 2
+
+
+@pytest.mark.parametrize("legacy_of", [Stream.legacy, Stream.per_thread])
+def test_a_default_stream_of_a_context_that_is_not_current(device, legacy_of):
+    with Context.create(device) as created, Context.create(device) as other, other.pushed():
+        stream = legacy_of(created)
+        x, y = lr.DeviceArray.from_numpy(X, stream), lr.DeviceArray.from_numpy(Y, legacy_of(other))
+        for _ in range(3):
+            mine, theirs = lr.sum(x, stream=stream), lr.sum(y, stream=legacy_of(other))
+            assert (mine.context, theirs.context) == (created, other)
+            assert [mine.numpy().tobytes(), theirs.numpy().tobytes()] == [bits(X), bits(Y)]
+        assert is_quick(mine)
+        assert is_quick(theirs)
+        assert Context.current() == other
+        del x, y, mine, theirs
+
+
+def test_a_default_stream_that_was_closed_is_refused_and_others_are_not(context):
+    first, second = Stream.legacy(context), Stream.legacy(context)
+    x = lr.DeviceArray.from_numpy(X, second)
+    warm(x, stream=first)
+    first.close()
+    with pytest.raises(ValueError, match="closed"):
+        lr.sum(x, stream=first)
+    warm(x, stream=second)
+    assert lr.sum(x, stream=second).numpy().tobytes() == bits(X)
+
+
 def test_a_result_that_is_held_is_not_written_again(legacy):
     x = lr.DeviceArray.from_numpy(X, legacy)
     warm(x)

@@ -1,5 +1,6 @@
 """Small results read by the host: the value behind all work of the stream, by three driver calls."""
 
+import gc
 import signal
 import threading
 from collections import Counter
@@ -9,9 +10,9 @@ import pytest
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
-from lowlevel_reduce.driver import Buffer, Context, Stream, readback
+from lowlevel_reduce.driver import Buffer, Context, Graph, Stream, binding, readback
 from lowlevel_reduce.dtypes import numpy_dtype
-from lowlevel_reduce.errors import CudaError
+from lowlevel_reduce.errors import CudaError, ReduceError
 from lowlevel_reduce.slots import Slot
 
 X = np.random.default_rng(5).standard_normal(5000).astype(np.float32)
@@ -38,10 +39,11 @@ def calls(call):
     return simulator.selected().calls - before
 
 
-READ = {"cuCtxGetCurrent": 1, "cuMemcpyAsync": 1, "cuStreamSynchronize": 1}
+READ = {"cuCtxGetId": 1, "cuMemcpyDtoHAsync": 1, "cuStreamSynchronize": 1}
 
 
 def test_a_value_is_three_driver_calls(only_simulated, result):
+    float(result)
     assert calls(lambda: float(result)) == READ
     assert calls(result.numpy) == READ
     borrowed = lr.DeviceArray(result._buffer, result.dtype, result.shape, result.stream)
@@ -103,7 +105,7 @@ def test_a_closed_buffer_is_refused(stream):
         float(array)
 
 
-@pytest.mark.parametrize("name", ["cuCtxGetCurrent", "cuMemcpyAsync", "cuStreamSynchronize"])
+@pytest.mark.parametrize("name", ["cuCtxGetId", "cuMemcpyDtoHAsync", "cuStreamSynchronize"])
 def test_a_refusal_is_raised_and_the_next_read_is_as_ever(only_simulated, result, name):
     float(result)
     simulator.selected().fail_call(name, 1, "CUDA_ERROR_ECC_UNCORRECTABLE")
@@ -149,3 +151,119 @@ def test_many_threads_read_at_the_same_time(context, cut):
     for thread in threads:
         thread.join()
     assert seen == [True] * 8
+
+
+def test_page_locked_memory_is_asked_for_once_and_goes_with_its_context(only_simulated, device):
+    driver = simulator.selected()
+    before = driver.leaks()
+    for _ in range(3):
+        with Context.create(device) as context, Stream.create(context) as stream:
+            array = lr.DeviceArray.from_numpy(X[:1], stream)
+            assert calls(array.item)["cuMemHostAlloc"] == 1
+            assert calls(array.item)["cuMemHostAlloc"] == 0
+            del array
+    assert driver.leaks() == before
+    assert sum(not reads.is_over for reads in binding.selected().kept["reads"].values()) <= 1, "the primary one's"
+    assert len(binding.selected().kept["reads"]) <= 2, "what is over goes when the next is made"
+
+
+@pytest.mark.parametrize("create", [lambda device: Context.green(device, 8), Context.create])
+def test_a_context_that_is_let_go_of_is_not_kept_by_a_read(only_simulated, device, context, create):
+    gc.collect()
+    before = simulator.selected().leaks()
+    share = create(device)
+    stream = Stream.create(share)
+    array = lr.DeviceArray.from_numpy(X[:1], stream)
+    assert float(array) == X[0]
+    del share, stream, array
+    gc.collect()
+    assert simulator.selected().leaks() == before
+
+
+def test_a_context_is_read_from_again_after_one_of_its_objects_was_closed(only_simulated, device, primary):
+    left = []
+    for _ in range(3):
+        with Context.primary(device) as context, Stream.create(context) as stream:
+            array = lr.DeviceArray.from_numpy(X[:1], stream)
+            float(array)
+            assert calls(array.item)["cuMemHostAlloc"] == 0
+            (place,) = [reads for reads in binding.selected().kept["reads"].values() if reads.number == context.id]
+            assert len(place._free) == readback._PLACES - 1, "page-locked memory is used"
+            del array, place
+        left.append(simulator.selected().leaks())
+    assert left[1] == left[2]
+
+
+def test_a_context_is_not_closed_while_it_is_read_from(only_simulated, device, monkeypatch):
+    driver = simulator.selected()
+    usual, seen = driver._call, []
+
+    def closing(name, *rest):
+        if name == "cuStreamSynchronize" and not seen:
+            seen.append(name)
+            with pytest.raises(ReduceError, match="cannot be closed"):
+                context.close()
+        return usual(name, *rest)
+
+    with Context.create(device) as context, Stream.create(context) as stream:
+        array = lr.DeviceArray.from_numpy(X[:1], stream)
+        float(array)
+        monkeypatch.setattr(driver, "_call", closing)
+        assert float(array) == X[0]
+        assert float(array) == X[0]
+        del array
+    assert seen
+    assert context.is_closed
+
+
+def test_without_page_locked_memory_values_are_read_all_the_same(only_simulated, device, caplog):
+    with Context.create(device) as context, Stream.create(context) as stream:
+        array = lr.DeviceArray.from_numpy(X[:1], stream)
+        simulator.selected().fail_call("cuMemHostAlloc", 1, "CUDA_ERROR_OUT_OF_MEMORY")
+        assert [float(array), float(array)] == [X[0]] * 2
+        assert "cuMemHostAlloc failed with CUDA_ERROR_OUT_OF_MEMORY" in caplog.text
+        del array
+
+
+def test_more_reads_at_a_time_than_there_is_page_locked_memory_for(stream, monkeypatch):
+    array = lr.DeviceArray.from_numpy(X[:1], stream)
+    with Context.create(stream.context.device) as context, Stream.create(context) as other:
+        monkeypatch.setattr(readback, "_PLACES", 2)
+        array = lr.DeviceArray.from_numpy(X[:1], other)
+        taken = [readback._taken(binding.selected(), context) for _ in range(4)]
+        assert float(array) == X[0]
+        for reads, copy in taken:
+            assert reads.number == context.id
+            with context.pushed():
+                assert reads.run(copy, array.pointer, 4, other.handle) == X[:1].tobytes()
+        del array, taken, reads, copy
+
+
+def test_the_first_read_during_a_capture_does_not_spoil_it(device):
+    with Context.create(device) as context, context.pushed(), Stream.create(context) as stream:
+        array, out = lr.DeviceArray.from_numpy(X, stream), lr.DeviceArray.empty((), "float32", stream)
+        with Stream.create(context) as capturing, lr.plan("sum", shape=X.shape, dtype="float32") as plan:
+            launch = plan.bind(capturing)
+            with Graph.capture(capturing) as graph:
+                launch(array.pointer, out.pointer)
+                assert array.numpy().tobytes() == X.tobytes()
+                assert out.numpy().shape == ()
+            with graph, graph.instantiate() as executable:
+                executable.launch(capturing)
+                capturing.synchronize()
+                assert float(out) == float(lr.tree.reduce(X))
+        del array, out, launch
+
+
+def test_a_refused_wait_leaves_its_memory_to_the_copy(only_simulated, device):
+    """Which may still be under way."""
+    with Context.create(device) as context, Stream.create(context) as stream:
+        array = lr.DeviceArray.from_numpy(X[:1], stream)
+        reads, copy = readback._taken(binding.selected(), context)
+        reads.idle.append(copy)
+        simulator.selected().fail_call("cuStreamSynchronize", 1, "CUDA_ERROR_UNKNOWN")
+        with pytest.raises(CudaError):
+            float(array)
+        assert float(array) == X[0]
+        assert copy not in reads.idle
+        del array

@@ -25,6 +25,8 @@ RELEASES = {
     "cuGraphExecDestroy": "executable graphs",
 }
 
+NOT_MADE = {"cuMemHostAlloc": {"allocations": -1}}  # page-locked memory, without which results are read all the same
+
 
 def check(result):
     assert result.numpy().tobytes() == TOTAL
@@ -141,4 +143,5 @@ def test_every_call_may_fail(path, how, caplog):
             assert isinstance(error, lr.CudaError)
             assert error.call == name
         lost = {noun: count - left.get(noun, 0) for noun, count in leaks.items() if count != left.get(noun, 0)}
-        assert lost in ({}, {RELEASES.get(name): 1}), f"call {k}, {name}: {lost} more than without a fault"
+        expected = ({}, {RELEASES.get(name): 1}, NOT_MADE.get(name))
+        assert lost in expected, f"call {k}, {name}: {lost} more than without a fault"

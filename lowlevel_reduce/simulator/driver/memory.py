@@ -77,6 +77,9 @@ class Memories:
             self._check_copy(target, origin, size_bytes)
             submit(self._state, where, Node("memcpy", lambda: self._copy(target, origin, size_bytes)))
 
+    def cuMemcpyDtoHAsync(self, destination: Any, source: Any, size_bytes: int, stream: Any) -> None:
+        self.cuMemcpyAsync(destination, source, size_bytes, stream)
+
     def cuMemsetD8Async(self, pointer: Any, byte: int, size_bytes: int, stream: Any) -> None:
         where, target = stream_of(self._state, stream), number(pointer)
         if not size_bytes:

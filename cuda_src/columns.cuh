@@ -11,24 +11,14 @@ template <class T, int C> union ColumnVector {
     typename Word<sizeof(T) * C>::type whole;
 };
 
-// An operator whose neighbours come in the order of their elements, or else may have elements that interleave: lanes of
-// several steps do.
-template <class Op, bool InOrder> struct Neighbours : Op {};
-template <class Op> struct Neighbours<Op, false> : Op {
-    static __device__ __forceinline__ typename Op::Accumulator
-    ordered(typename Op::Accumulator a, typename Op::Accumulator b)
-    {
-        return Op::combine(a, b);
-    }
-};
-
 // How elements are fetched: all are there and those of the C rows come in one load; the same, but the row may end among
 // them; each by itself; or byte by byte where that is needed.
 enum class Fetch { whole, part, single, bytes };
 
 // C rows of a thread. They have `Lanes` lanes of `Steps` steps, powers of two: where they are shorter than a leaf fewer
-// than 32 and 8.
-template <class Op, int C, int Lanes, int Steps> struct Columns {
+// than 32 and 8. Threads of a warp that have the same rows are `Behind`, a power of two: such have neighbouring lanes, and
+// each thread's next lane is that many further on.
+template <class Op, int C, int Lanes, int Steps, int Behind = 1> struct Columns {
     using T = typename Op::Input;
     using A = typename Op::Accumulator;
     using Loaded = ColumnVector<T, C>;
@@ -42,25 +32,28 @@ template <class Op, int C, int Lanes, int Steps> struct Columns {
     int available;
     bool aligned, misplaced;  // to what is loaded across the C rows; to not even an element
 
-    // The thread's rows are number `row` and the C - 1 after it; those from `present` on are copies of the last.
-    __device__ __forceinline__ Columns(const ShapedProblem& p, uint64 row, int present) : problem(p), available(present)
+    // The thread's rows are number `row` and the C - 1 after it; those from `present` on are copies of the last. Threads
+    // that exchange values load in the same way: `all_present` is whether each of them has C.
+    __device__ __forceinline__
+    Columns(const ShapedProblem& p, uint64 row, int present, bool all_present) : problem(p), available(present)
     {
         length = p.actual_length();
         begin = p.elements + p.kept.offset(row, false);
         if constexpr (!is_same<typename Op::Second, Unused>) other = p.second + p.kept.offset(row, true);
         const uint64 addresses = reinterpret_cast<uint64>(begin) | uint64(p.reduced.stride[0]);
-        aligned = available == C && addresses % (C * sizeof(T)) == 0;
+        aligned = all_present && addresses % (C * sizeof(T)) == 0;
         misplaced = addresses % alignof(T) != 0;
 #pragma unroll
         for (int c = 0; c < C; ++c) rows[c] = Source<Op>(p, begin + min(c, available - 1) * sizeof(T), nullptr, length).row;
     }
 
-    // Lanes lane to lane + K - 1 of one leaf of all the thread's rows, K a power of two.
+    // K lanes of all the thread's rows from one on, K a power of two. All threads of the warp call it if they exchange
+    // values.
     template <int K> __device__ __forceinline__ void fold_lanes(uint32 leaf, uint32 lane, A* a) const
     {
         if (misplaced) fold_fetched<Fetch::bytes, K>(leaf, lane, a);
         else if (!aligned) fold_fetched<Fetch::single, K>(leaf, lane, a);
-        else if (length < uint64(leaf + 1) * (Lanes * Steps * V)) fold_fetched<Fetch::part, K>(leaf, lane, a);
+        else if (length < uint64(leaf + leaves<K>()) * (Lanes * Steps * V)) fold_fetched<Fetch::part, K>(leaf, lane, a);
         else fold_fetched<Fetch::whole, K>(leaf, lane, a);
     }
 
@@ -75,9 +68,16 @@ protected:
         return How == Fetch::bytes ? 1 : power_within((more ? twice : twice / 2) / vector, vectors);
     }
 
+    // Leaves that K lanes of each thread of a warp lie in.
+    template <int K> static __device__ __forceinline__ constexpr int leaves()
+    {
+        return K * Behind > Lanes ? K * Behind / Lanes : 1;
+    }
+
     static __device__ __forceinline__ constexpr uint32 place_of(uint32 lane, uint32 number)
     {
-        return (lane + number / Steps) * V + number % Steps * (lanes * V);
+        const uint32 further = number / Steps * Behind;
+        return further / Lanes * leaf_elements<T> + (lane + further % Lanes) * V + number % Steps * (lanes * V);
     }
     // Elements from vector `t` to the next.
     static __device__ __forceinline__ constexpr int next_vector(uint32 t)
@@ -92,7 +92,7 @@ protected:
     template <Fetch How, int K> __device__ __forceinline__ void fold_fetched(uint32 leaf, uint32 lane, A* a) const
     {
         constexpr int at_once = fetched_together<How, K>(), rounds = K * Steps / at_once;
-        LaneCounter<Neighbours<Op, K == 1 || Steps == 1>, log2_of(rounds)> counters[C];
+        Counter<at_once, log2_of(rounds)> counters[C];
 #pragma unroll 1
         for (uint32 round = 0; round < rounds; ++round) {
             Loaded v[at_once][V];
@@ -105,49 +105,78 @@ protected:
         for (int c = 0; c < C; ++c) a[c] = counters[c].digits[log2_of(rounds)];
     }
 
-    // Calls `use` for each slot of N vectors from `number` on, with the address of the elements. It goes from one to the
-    // next: as many products with the stride would take the registers of elements in flight.
-    template <Fetch How, int N, class Use>
-    __device__ __forceinline__ void each_element(uint32 leaf, uint32 lane, uint32 number, Use use) const
+    // Fetches N vectors from `number` on, which is a multiple of N. It goes from one to the next: as many products with the
+    // stride would take the registers of elements in flight.
+    template <Fetch How, int N>
+    __device__ __forceinline__ void fetch(Loaded (&v)[N][V], uint32 leaf, uint32 lane, uint32 number) const
     {
         const int64 stride = problem.reduced.stride[0];
         const char* address = begin + int64(index_of(leaf, lane, number)) * stride;
 #pragma unroll
         for (int t = 0; t < N; ++t) {
-            const int there = How == Fetch::whole ? V : present(index_of(leaf, lane, number + t));
+            const int there = How == Fetch::whole ? V : present(leaf, lane, number + t);
 #pragma unroll
             for (int s = 0; s < V; ++s, address += stride) {
                 // A load under a condition would be followed by its use at once: for what is absent the row's first
                 // element is loaded again.
-                use(t, s, s < there ? address : begin);
+                fetch_slot<How>(v[t][s], s < there ? address : begin);
             }
-            address += (next_vector(t) - V) * stride;  // `number` is a multiple of N
+            address += (next_vector(t) - V) * stride;
         }
     }
 
-    // Fetches N vectors from `number` on.
-    template <Fetch How, int N>
-    __device__ __forceinline__ void fetch(Loaded (&v)[N][V], uint32 leaf, uint32 lane, uint32 number) const
+    // One element of each row.
+    template <Fetch How> __device__ __forceinline__ void fetch_slot(Loaded& v, const char* from) const
     {
-        each_element<How, N>(leaf, lane, number, [&](int t, int s, const char* from) {
-            if constexpr (How == Fetch::single || How == Fetch::bytes) {
+        if constexpr (How == Fetch::whole || How == Fetch::part) {
+            v.whole = __ldg(reinterpret_cast<const decltype(v.whole)*>(from));
+        } else {
 #pragma unroll
-                for (int c = 0; c < C; ++c) {
-                    const char* element = from + min(c, available - 1) * sizeof(T);
-                    if constexpr (How == Fetch::bytes) v[t][s].elements[c] = load_element<T>(element);
-                    else v[t][s].elements[c] = *reinterpret_cast<const T*>(element);
-                }
-            } else {
-                v[t][s].whole = __ldg(reinterpret_cast<const decltype(v[t][s].whole)*>(from));
+            for (int c = 0; c < C; ++c) {
+                const char* element = from + min(c, available - 1) * sizeof(T);
+                if constexpr (How == Fetch::bytes) v.elements[c] = load_element<T>(element);
+                else v.elements[c] = *reinterpret_cast<const T*>(element);
             }
-        });
+        }
     }
 
-    // How many elements of the vector at `index` there are.
-    __device__ __forceinline__ int present(uint64 index) const
+    // How many elements of the row there are from a vector's first on, or none if it is not positive: 2^30 stand for more.
+    __device__ __forceinline__ int present(uint32 leaf, uint32 lane, uint32 number) const
     {
-        return index < length ? int(min(length - index, uint64(V))) : 0;
+        const int64 left = int64(length) - int64(leaf) * leaf_elements<T>;
+        return int(max(min(left, int64(1 << 30)), int64(0))) - int(place_of(lane, number));
     }
+
+    // The fold of `count` vectors, whose halves are `a` and `b`, or which is `a`. Lanes of several steps have elements that
+    // interleave. Those of the threads behind each other join as soon as each is folded: their neighbours are next.
+    static __device__ __forceinline__ A joined(A a, A b, int count)
+    {
+        return with_lanes_behind(count <= Steps || Steps == 1 ? combine_neighbours<Op>(a, b) : Op::combine(a, b), count);
+    }
+    static __device__ __forceinline__ A with_lanes_behind(A a, int count)
+    {
+        if (count != Steps) return a;
+#pragma unroll
+        for (int mask = lanes / Behind; mask < int(lanes); mask *= 2) a = Op::combine(a, shuffle_xor(a, mask));
+        return a;
+    }
+
+    // A LaneCounter over folds of Count vectors each.
+    template <int Count, int Levels> struct Counter {
+        A digits[Levels + 1];
+
+        __device__ __forceinline__ void push(A value, uint32 before)
+        {
+            bool carry = true;
+#pragma unroll
+            for (int k = 0; k <= Levels; ++k) {
+                const bool occupied = before >> k & 1u;
+                if (carry && occupied) value = joined(digits[k], value, Count << (k + 1));
+                else if (carry) digits[k] = value;
+                carry = carry && occupied;
+            }
+        }
+    };
 
     // Vectors First to First + Count - 1 of those fetched from `number` on. Depth first, for a thread then holds few
     // accumulators at a time.
@@ -156,11 +185,12 @@ protected:
     {
         if constexpr (Count == 1) {
             const uint64 index = index_of(leaf, lane, number + First);
-            return fold_slots<0, V>(v[First], index, How == Fetch::whole ? V : present(index), c);
+            const A a = fold_slots<0, V>(v[First], index, How == Fetch::whole ? V : present(leaf, lane, number + First), c);
+            return with_lanes_behind(a, 1);
         } else {
             const A a = fold_vectors<How, First, Count / 2>(v, leaf, lane, number, c);
             const A b = fold_vectors<How, First + Count / 2, Count / 2>(v, leaf, lane, number, c);
-            return combine_neighbours<Neighbours<Op, Steps == 1 || Count <= Steps>>(a, b);
+            return joined(a, b, Count);
         }
     }
 

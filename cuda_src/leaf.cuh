@@ -48,11 +48,15 @@ template <class Op, uint32 N, class S>
 __device__ __forceinline__ typename Op::Accumulator
 fold_vectors(const S& source, const uint4* v, uint64 first, uint32 lane)
 {
-    typename Op::Accumulator a[N];
+    constexpr uint32 V = vector_elements<typename Op::Input>;
+    if constexpr (Op::folds_vectors) {
+        return Op::template fold_leaf<N>(v, first + lane * V);
+    } else {
+        typename Op::Accumulator a[N];
 #pragma unroll
-    for (uint32 t = 0; t < N; ++t)
-        a[t] = fold_vector<Op>(source, v[t], first + (t * lanes + lane) * vector_elements<typename Op::Input>);
-    return fold_array<Op, N>(a);
+        for (uint32 t = 0; t < N; ++t) a[t] = fold_vector<Op>(source, v[t], first + (t * lanes + lane) * V);
+        return fold_array<Op, N>(a);
+    }
 }
 
 // The same over all of them.

@@ -13,10 +13,10 @@ template <class In, class Acc, class Out, bool Largest> struct Extreme : Operato
     }
     static __device__ __forceinline__ Acc combine(Acc a, Acc b) { return (Largest ? a > b : a < b) ? a : b; }
     // By the elements themselves, with one instruction each; the key is made of the one that is left.
-    static constexpr bool folds_leaves = orders_zeros && is_same<In, float32>;
-    static __device__ __forceinline__ Acc fold_leaf(const uint4* v, uint64 index)
+    static constexpr bool folds_leaves = orders_zeros && is_same<In, float32>, folds_vectors = folds_leaves;
+    template <uint32 vectors = 8> static __device__ __forceinline__ Acc fold_leaf(const uint4* v, uint64 index)
     {
-        constexpr uint32 vectors = 8, slots = 4;
+        constexpr uint32 slots = 4;
         union { uint4 raw[vectors]; In elements[vectors * slots]; } u;
 #pragma unroll
         for (uint32 t = 0; t < vectors; ++t) u.raw[t] = v[t];
@@ -50,10 +50,10 @@ template <class In, class Key, class Out> struct MinMax : Operator<In, Range<Key
     {
         return {Low::combine(a.low, b.low), High::combine(a.high, b.high)};
     }
-    static constexpr bool folds_leaves = Low::folds_leaves;
-    static __device__ __forceinline__ Range<Key> fold_leaf(const uint4* v, uint64 index)
+    static constexpr bool folds_leaves = Low::folds_leaves, folds_vectors = Low::folds_vectors;
+    template <uint32 vectors = 8> static __device__ __forceinline__ Range<Key> fold_leaf(const uint4* v, uint64 index)
     {
-        return {Low::fold_leaf(v, index), High::fold_leaf(v, index)};
+        return {Low::template fold_leaf<vectors>(v, index), High::template fold_leaf<vectors>(v, index)};
     }
     template <class R> static __device__ __forceinline__ Out finish(Range<Key> a, const R& row, int k)
     {

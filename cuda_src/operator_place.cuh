@@ -57,10 +57,9 @@ protected:
 template <class In, class Key, class Out, bool Largest> struct ArgFirst : ArgExtreme<In, Key, Out, Largest, false> {
     // Elements that take a register each are folded by their values, with one instruction an element and no index; the
     // place of the winning value is then found in five steps, each of which keeps the half that has it first.
-    static constexpr bool folds_leaves = sizeof(In) == 4;
-    static __device__ __forceinline__ Place<Key> fold_leaf(const uint4* v, uint64 index)
+    static constexpr bool folds_leaves = sizeof(In) == 4, folds_vectors = folds_leaves;
+    template <uint32 vectors = 8> static __device__ __forceinline__ Place<Key> fold_leaf(const uint4* v, uint64 index)
     {
-        constexpr uint32 vectors = 8;
         union { uint4 raw[vectors]; In elements[vectors * slots]; } u;
 #pragma unroll
         for (uint32 t = 0; t < vectors; ++t) u.raw[t] = v[t];

@@ -69,13 +69,34 @@ __device__ __forceinline__ uint4 load_cached_if(bool wanted, const uint4* addres
     return v;
 }
 
+// Words of 4 or 8 bytes that neighbours want too, where `wanted`, else `v`, without a branch: the compiler would go on to
+// compute with them where `wanted` alone, and for many of them lack predicates.
+__device__ __forceinline__ uint32 load_word_if(bool wanted, const uint32* address, uint32 v)
+{
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u32 %0, [%1]; }"
+                 : "+r"(v) : "l"(address), "r"(uint32(wanted)));
+    return v;
+}
+__device__ __forceinline__ uint2 load_word_if(bool wanted, const uint2* address, uint2 v)
+{
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p ld.global.nc.v2.u32 {%0, %1}, [%2]; }"
+                 : "+r"(v.x), "+r"(v.y) : "l"(address), "r"(uint32(wanted)));
+    return v;
+}
+
 #if __CUDA_ARCH__ >= 800
-// Copies 4, 8 or 16 bytes of memory that nobody writes during the kernel to shared memory, behind the thread's back.
-template <int Bytes> __device__ __forceinline__ void copy_async(void* shared, const void* global)
+// Copies 16 bytes of memory that nobody writes during the kernel to shared memory, behind the thread's back.
+__device__ __forceinline__ void copy_async(void* shared, const void* global)
 {
     const uint32 to = uint32(__cvta_generic_to_shared(shared));
-    if constexpr (Bytes == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(global) : "memory");
-    else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(to), "l"(global), "n"(Bytes) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(global) : "memory");
+}
+
+// The same where only the first `bytes` are read: the others become zeros.
+__device__ __forceinline__ void copy_async_part(void* shared, const void* global, uint32 bytes)
+{
+    const uint32 to = uint32(__cvta_generic_to_shared(shared));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(global), "r"(bytes) : "memory");
 }
 
 // Ends a group of the thread's copies; waits until all groups but the last N are there.

@@ -3,28 +3,6 @@
 #include "grid.cuh"
 #include "reduce_rows.cuh"
 
-// The workspace: the header, one ticket a row, and the partials, row by row.
-template <class Op> __device__ __forceinline__ Slot<typename Op::Accumulator>* batch_slots(const Problem& problem, uint64 tickets)
-{
-    const uint64 bytes = (tickets * sizeof(uint32) + sizeof(GridHeader) - 1) / sizeof(GridHeader) * sizeof(GridHeader);
-    return reinterpret_cast<Slot<typename Op::Accumulator>*>(problem.workspace + sizeof(GridHeader) + bytes);
-}
-
-__device__ __forceinline__ uint32* batch_tickets(const Problem& problem)
-{
-    return reinterpret_cast<uint32*>(problem.workspace + sizeof(GridHeader));
-}
-
-// Whether this block is the last of `count` to come here with this ticket, which is then as before the first. All
-// threads call it, with another barrier between two calls. It orders nothing: a partial carries its own flag.
-__device__ __forceinline__ bool is_last_block(uint32* ticket, uint32 count)
-{
-    __shared__ bool last;
-    if (threadIdx.x == 0) last = atomic_count(ticket, count - 1) == count - 1;
-    __syncthreads();
-    return last;
-}
-
 // The grid's last blocks fold, one a row. They start when all others have started, and nobody waits for them.
 template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
 {

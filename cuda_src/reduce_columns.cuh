@@ -43,7 +43,7 @@ __device__ __forceinline__ void reduce_columns_alone(const ShapedProblem& proble
     const uint64 column = (number - outer * beside) * C, row = outer * inner + column;
     if (row >= problem.rows) return;
     const int available = int(min(inner - column, uint64(C)));
-    const Columns<Op, C, Lanes, Steps> source(problem, row, available);
+    const Columns<Op, C, Lanes, Steps> source(problem, row, available, available == C);
     typename Op::Accumulator a[C];
     if (source.length > 0) source.template fold_lanes<Lanes>(0, 0, a);
     store_columns<Op, C>(problem, source.rows, row, available, a);
@@ -66,7 +66,7 @@ __device__ __forceinline__ void fold_few_partials(const ShapedProblem& problem, 
 {
     constexpr uint32 in_flight = warp_folds / lanes;
     const uint32 lane = threadIdx.x % lanes, rows = uint32(min(problem.rows - row, uint64(in_flight / of_a_row)));
-    auto* slots = batch_slots<Op>(problem, 0) + row * count;
+    auto* slots = grid_slots<Op>(problem.workspace) + row * count;
     grid_await<Op>(slots + rows * count - 1);
     uint32 places[in_flight];
 #pragma unroll
@@ -101,12 +101,22 @@ __device__ __forceinline__ void fold_column_partials(const ShapedProblem& proble
     uint32 turn = 0;
 #pragma unroll 1
     for (uint64 row = folder; row < problem.rows; row += folders) {
-        auto* slots = batch_slots<Op>(problem, 0) + row * count;
+        auto* slots = grid_slots<Op>(problem.workspace) + row * count;
         grid_await<Op>(slots + count - 1);
         const auto root = grid_fold<Op, Warps>(slots, count, shared, turn++);
         if (threadIdx.x == 0) store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, row).row, row, root);
     }
 }
+
+// An operator whose neighbours come in the order of their elements, or else may have elements that interleave.
+template <class Op, bool InOrder> struct Neighbours : Op {};
+template <class Op> struct Neighbours<Op, false> : Op {
+    static __device__ __forceinline__ typename Op::Accumulator
+    ordered(typename Op::Accumulator a, typename Op::Accumulator b)
+    {
+        return Op::combine(a, b);
+    }
+};
 
 // Of a block's threads X stand side by side, with C rows each, and those behind each other divide the lanes of the tree
 // among them, K lanes each, a power of two. `count` blocks share the lanes of all leaves of a row, and those of
@@ -136,17 +146,14 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
     const uint64 first_row = group / parts * inner + first_column;
     const int block_rows = int(min(inner - first_column, uint64(width)));
     const int beside = threadIdx.x % X, behind = threadIdx.x / X;
+    const int first_behind = threadIdx.x / lanes * lanes / X;  // the warp's
     const int mine = min(beside * C, (block_rows - 1) / C * C);
-    const Ahead source(problem, shared.ahead, first_row, block_rows, mine, (uint64(part) * depth + behind) * K);
+    const Ahead source(problem, shared.ahead, first_row, block_rows, mine, (uint64(part) * depth + first_behind) * K);
     A a[C];
     if (source.length > 0) source.fold(a);
     __syncthreads();  // the slots take the place of what was fetched
 #pragma unroll
-    for (int c = 0; c < C; ++c) {
-#pragma unroll
-        for (int mask = X; mask < int(lanes); mask *= 2) a[c] = Op::combine(a[c], shuffle_xor(a[c], mask));
-        shared.slots[X >= int(lanes) ? behind : threadIdx.x / lanes][beside * C + c] = a[c];
-    }
+    for (int c = 0; c < C; ++c) shared.slots[X >= int(lanes) ? behind : threadIdx.x / lanes][beside * C + c] = a[c];
     __syncthreads();
 #pragma unroll 1
     for (int column = threadIdx.x; column < block_rows; column += threads) {
@@ -155,7 +162,7 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         for (int i = 0; i < folded; ++i) fold[i] = shared.slots[i][column];
         const A value = fold_array<Neighbours<Op, Steps == 1>, folded>(fold);
         const uint64 row = first_row + column;
-        if (parts > 1) batch_slots<Op>(problem, 0)[row * parts + part].publish(value);
+        if (parts > 1) grid_slots<Op>(problem.workspace)[row * parts + part].publish(value);
         else store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, row, source.length).row, row, value);
     }
 }

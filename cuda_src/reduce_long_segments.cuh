@@ -2,6 +2,23 @@
 #pragma once
 #include "segments.cuh"
 
+// Whether this block is the last of `count` to come here with this ticket, which is then as before the first. All
+// threads call it, with another barrier between two calls. It orders nothing: a partial carries its own flag.
+__device__ __forceinline__ bool is_last_block(uint32* ticket, uint32 count)
+{
+    __shared__ bool last;
+    if (threadIdx.x == 0) last = atomic_count(ticket, count - 1) == count - 1;
+    __syncthreads();
+    return last;
+}
+
+// Brings a leaf, if there is one, into the L2: what a warp folds next, while its block meets at barriers and tickets.
+template <class Op> __device__ __forceinline__ void prefetch_leaf(const SegmentSource<Op>& source, uint64 leaf)
+{
+    const uint64 first = leaf * leaf_bytes, bytes = source.row.length * sizeof(typename Op::Input);
+    if (first < bytes) prefetch_l2(source.begin + first, uint32(min(bytes - first, uint64(leaf_bytes))));
+}
+
 template <class Op, class Offset> __device__ __forceinline__ void reduce_long_segments(const SegmentProblem& problem)
 {
     __shared__ BlockSlots<Op, segment_warps> shared;
@@ -29,8 +46,9 @@ template <class Op, class Offset> __device__ __forceinline__ void reduce_long_se
         const SegmentSource<Op> source(problem, begin, SegmentSource<Op>::template offset_at<Offset>(problem, item.segment + 1));
         const uint32 parts = tile_count<Op, segment_warps>(source);
         if (tile - item.first_tile >= parts) continue;  // of an entry beyond the queue's capacity
-        auto value = row_leaf_fold<Op, SegmentRows>(source, (tile - item.first_tile) * segment_warps + warp,
-                                                       source.is_whole(), lane);
+        const uint64 leaf = (tile - item.first_tile) * segment_warps + warp;
+        if (lane == 0 && tile + 1 < to) prefetch_leaf(source, leaf + segment_warps);
+        auto value = row_leaf_fold<Op, SegmentRows>(source, leaf, source.is_whole(), lane);
         value = block_fold<Op, segment_warps>(value, shared, turn++);
         auto* slots = reinterpret_cast<Slot<typename Op::Accumulator>*>(queue.partials) + item.first_tile;
         if (threadIdx.x == 0) slots[tile - item.first_tile].publish(value);

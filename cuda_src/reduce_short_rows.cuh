@@ -46,6 +46,28 @@ fold_short_rows(SourceOf source_of, Fetch fetch, Fold fold, typename Op::Accumul
     }
 }
 
+// The same with all vectors in flight, where a vector is whole or absent elements are in its place.
+template <class Op, int G, int N, int S, class SourceOf, class Fetch>
+__device__ __forceinline__ void
+fold_whole_rows(SourceOf source_of, Fetch fetch, typename Op::Accumulator* a, typename Op::Pivot* pivots, uint32 lane)
+{
+    uint4 v[N * S];
+#pragma unroll
+    for (int k = 0; k < N * S; ++k) {
+        const auto source = source_of(k / S);
+        const uint32 vector = k % S * lanes + lane % G;
+        v[k] = fetch(source, vector * vector_elements<typename Op::Input>, reinterpret_cast<const uint4*>(source.begin) + vector);
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) pivots[i] = pivot_of<Op, G>(v[i * S], lane);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        auto source = source_of(i);
+        source.row.pivot = pivots[i];
+        a[i] = fold_vectors<Op, S>(source, v + i * S, 0, lane % G);
+    }
+}
+
 // One row by G lanes, in little code: for the few at the array's edges. Every lane of the group holds the result.
 template <class Op, class Rows, int G, int S, class S1>
 __device__ __forceinline__ typename Op::Accumulator fold_edge_row(const S1& source, uint32 lane)
@@ -99,18 +121,20 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
     typename Op::Pivot pivots[N];
     if (Rows::can_be_whole && Rows::whole(problem, uint64(length) * sizeof(typename Op::Input))) {
         constexpr uint32 V = vector_elements<typename Op::Input>;
-        const auto vector_of = [](const RowSource& source, uint32 index) {
-            return reinterpret_cast<const uint4*>(source.begin) + index / V;
-        };
         if (length == G * S * V) {  // no vector is absent: half as many instructions
-            fold_short_rows<Op, G, N, S, steps>(
-                source_of, [&](const RowSource& source, uint32 index) { return load_streaming(vector_of(source, index)); },
-                fold_vector<Op, RowSource>, a, pivots, lane);
+            const auto fetch = [](const RowSource&, uint32, const uint4* vector) { return load_streaming(vector); };
+            fold_whole_rows<Op, G, N, S>(source_of, fetch, a, pivots, lane);
+        } else if constexpr (fills_absent<Op>) {
+            const auto fetch = [](const RowSource& source, uint32 index, const uint4* vector) {
+                return load_streaming_if(index < source.row.length, vector, absent_elements<Op>());
+            };
+            fold_whole_rows<Op, G, N, S>(source_of, fetch, a, pivots, lane);
         } else {
             fold_short_rows<Op, G, N, S, steps>(
                 source_of,
-                [&](const RowSource& source, uint32 index) {
-                    return load_streaming_if(index < source.row.length, vector_of(source, index));
+                [](const RowSource& source, uint32 index) {
+                    const auto* vectors = reinterpret_cast<const uint4*>(source.begin);
+                    return load_streaming_if(index < source.row.length, vectors + index / V);
                 },
                 [](const RowSource& source, uint4 raw, uint32 index) {
                     return fold_if<Op>(index < source.row.length, source, raw, index);

@@ -1,6 +1,6 @@
 // The first kernel of segments: folds the short ones, a warp thirty-two of them, and puts the long ones into the queue.
 #pragma once
-#include "segments.cuh"
+#include "segment_leaf.cuh"
 
 // Thirty-two short segments of a warp: each lane has one of them, as elements from the first one's beginning on.
 struct ShortSegments {
@@ -8,9 +8,25 @@ struct ShortSegments {
     uint32 begin, length;
 };
 
+// Fewer than elsewhere: a warp that has ended leaves its place to others only when its block has.
+constexpr int short_segment_warps = 4;
+
+// Segments by which a warp that folds them one after the other has the L2 ahead.
+constexpr uint32 segments_ahead = 4;
+
 // Vectors that a lane has in flight: half as many as elsewhere, which leaves registers for twice as many warps. There is
 // much to compute between two loads, and other warps' loads fill that time.
 constexpr int segment_vectors = steps / 2;
+
+// Brings offsets into the L2 for the block that comes to this one's place, or about there.
+template <class Offset> __device__ __forceinline__ void prefetch_offsets(const SegmentProblem& problem)
+{
+    constexpr uint64 block_segments = short_segment_warps * lanes;
+    const uint64 ahead = 32 / short_segment_warps * multiprocessors(), first = (blockIdx.x + ahead) * block_segments;
+    if (threadIdx.x == 0 && first < problem.rows)
+        prefetch_l2(problem.second + first * sizeof(Offset),
+                    uint32(min(problem.rows + 1 - first, block_segments) * sizeof(Offset)));
+}
 
 // These, whose longest has at most S steps: G lanes fold one, as many at once as make `segment_vectors` a lane or
 // thirty-two segments. Numbers of 32 bits, for there is more to compute than to load.
@@ -54,14 +70,41 @@ fold_segments(const SegmentProblem& problem, const ShortSegments& segments, Fetc
     }
 }
 
+// These, of which K vectors hold the longest: each lane folds its own, without a shuffle.
+template <class Op, int K, class Fetch, class Fold>
+__device__ __forceinline__ void
+fold_tiny_segments(const SegmentProblem& problem, const ShortSegments& segments, Fetch fetch, Fold fold, uint32 lane)
+{
+    using T = typename Op::Input;
+    constexpr int32 V = vector_elements<T>, size = sizeof(T);
+    constexpr int width = K == 3 ? 4 : K;
+    const uint64 first = segments.origin + segments.begin;
+    const SegmentSource<Op> source(problem, first, first + segments.length);
+    const auto bytes_of = [&](int k) { return (int32(segments.length) - k * V) * size; };
+    uint4 v[K];
+#pragma unroll
+    for (int k = 0; k < K; ++k) v[k] = fetch(source.begin + k * vector_bytes, bytes_of(k));
+    typename Op::Accumulator part[width];
+#pragma unroll
+    for (int k = 0; k < width; ++k) part[k] = k < K ? fold(source, v[k < K ? k : 0], k * V, bytes_of(k)) : Op::identity();
+    const auto root = fold_array<Op, width>(part);
+    if (segments.number + lane < problem.rows) store_result<Op>(problem, source.row, segments.number + lane, root);
+}
+
 template <class Op, class Fetch, class Fold>
 __device__ __forceinline__ void
 fold_short_segments(const SegmentProblem& problem, const ShortSegments& segments, uint32 longest, Fetch fetch, Fold fold, uint32 lane)
 {
     constexpr uint32 V = vector_elements<typename Op::Input>;
-    if (longest <= V) fold_segments<Op, 1, 1>(problem, segments, fetch, fold, lane);
-    else if (longest <= 4 * V) fold_segments<Op, 4, 1>(problem, segments, fetch, fold, lane);
-    else if (longest <= lanes * V) fold_segments<Op, 32, 1>(problem, segments, fetch, fold, lane);
+    if (longest <= V) return fold_tiny_segments<Op, 1>(problem, segments, fetch, fold, lane);
+    if constexpr (V <= 4) {
+        if (longest <= 2 * V) return fold_tiny_segments<Op, 2>(problem, segments, fetch, fold, lane);
+        if (longest <= 3 * V) return fold_tiny_segments<Op, 3>(problem, segments, fetch, fold, lane);
+        if (longest <= 4 * V) return fold_tiny_segments<Op, 4>(problem, segments, fetch, fold, lane);
+    } else {  // a lane would have too many elements of less than four bytes, and code for each
+        if (longest <= 4 * V) return fold_segments<Op, 4, 1>(problem, segments, fetch, fold, lane);
+    }
+    if (longest <= lanes * V) fold_segments<Op, 32, 1>(problem, segments, fetch, fold, lane);
     else fold_segments<Op, 32, 2>(problem, segments, fetch, fold, lane);
 }
 
@@ -70,9 +113,10 @@ template <class Op, class Offset> __device__ __forceinline__ void reduce_short_s
     using T = typename Op::Input;
     constexpr uint32 V = vector_elements<T>, step = lanes * V;
     launch_dependents();
+    prefetch_offsets<Offset>(problem);
     wait_for_prerequisites();
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
-    const uint64 first = (uint64(blockIdx.x) * segment_warps + warp) * lanes;
+    const uint64 first = (uint64(blockIdx.x) * short_segment_warps + warp) * lanes;
     if (first >= problem.rows) return;
     const uint64 mine = min(first + lane, problem.rows);  // past the last segment: an empty one
     const uint64 begin = SegmentSource<Op>::template offset_at<Offset>(problem, mine);
@@ -84,12 +128,9 @@ template <class Op, class Offset> __device__ __forceinline__ void reduce_short_s
     const uint32 longest = warp_max(near ? uint32(min(length, uint64(0xffffffffu))) : 0xffffffffu);
 
     const ShortSegments segments{first, origin, uint32(begin - origin), uint32(length)};
-    if (sizeof(T) >= 4 && longest <= 2 * step && reinterpret_cast<uint64>(problem.elements) % sizeof(T) == 0) {
-        const auto fetch = [](const char* address, int32 bytes) {
-            return load_elements<T>(address, bytes, absent_elements<Op>());
-        };
-        return fold_short_segments<Op>(problem, segments, longest, fetch, fold_filled<Op, SegmentSource<Op>>, lane);
-    }
+    const bool by_element = sizeof(T) >= 4 && reinterpret_cast<uint64>(problem.elements) % sizeof(T) == 0;
+    if (sizeof(T) >= 4 && longest <= 2 * step && by_element)
+        return fold_short_segments<Op>(problem, segments, longest, load_elements_of<Op>, fold_filled<Op, SegmentSource<Op>>, lane);
     const bool inside = __all_sync(0xffffffffu, SegmentRows::inside(SegmentSource<Op>(problem, begin, end), 0, length));
     if (inside && longest <= 2 * step)
         return fold_short_segments<Op>(problem, segments, longest, load_inside, fold_vector_part<Op, SegmentSource<Op>>, lane);
@@ -102,14 +143,12 @@ template <class Op, class Offset> __device__ __forceinline__ void reduce_short_s
     }
 #pragma unroll 1
     for (uint32 i = 0; i < lanes && first + i < problem.rows; ++i) {
+        // Each lane's own segment, some turns ahead, for one warp's loads are few.
+        const bool next = i == 0 ? lane <= segments_ahead : lane == i + segments_ahead;
+        if (next && leaves <= long_leaves) prefetch_l2(problem.elements + begin * sizeof(T), uint32(length * sizeof(T)));
         const SegmentSource<Op> source(problem, shuffle_from(begin, i), shuffle_from(end, i));
-        const uint64 count = source.leaf_count();
-        if (count > long_leaves) continue;
-        WarpCounter<Op> counter;
-#pragma unroll 1
-        for (uint64 leaf = 0; leaf < count; ++leaf)
-            counter.push(row_leaf_fold<Op, SegmentRows>(source, leaf, source.is_whole(), lane), lane);
-        const auto root = counter.result();
+        if (source.leaf_count() > long_leaves) continue;
+        const auto root = fold_segment<Op>(source, by_element, lane);
         if (lane == 0) store_result<Op>(problem, source.row, first + i, root);
     }
 }

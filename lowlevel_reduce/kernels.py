@@ -12,7 +12,7 @@ from lowlevel_reduce.row_policy import RowStrategy
 __all__ = [
     "FIELDS",
     "OPTIONS",
-    "SEGMENT_BLOCK",
+    "SEGMENT_BLOCKS",
     "KernelSource",
     "OperatorText",
     "kernel_sources",
@@ -42,8 +42,8 @@ _SHAPE = "qq" + _AXES + _AXES
 _SEGMENTS = "qqQQ"
 """What `SegmentProblem` in cuda_src/segments.cuh adds."""
 
-SEGMENT_BLOCK = 256
-"""Threads in a block of the segment kernels, `segment_warps` there."""
+SEGMENT_BLOCKS = (128, 256)
+"""Threads in a block of either segment kernel: `short_segment_warps` and `segment_warps` in cuda_src."""
 
 _FLAT = {
     "block": ("reduce_cluster.cuh", "reduce_cluster<Op, {warps}, 1>"),
@@ -127,7 +127,7 @@ def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSo
 def segment_kernel_sources(operator: OperatorText, offsets: str) -> tuple[KernelSource, ...]:
     """Return the two kernels of a segmented reduction, in launch order; `offsets` is the offsets' type."""
     # Short segments compute much between two loads: more warps hide that, long ones have their loads in flight.
-    resident = (2, 1) if operator.heavy or operator.accumulator_bytes > 8 else (4, 2)
+    resident = (4, 1) if operator.heavy or operator.accumulator_bytes > 8 else (8, 2)
     return tuple(
         _source(
             operator,
@@ -135,9 +135,9 @@ def segment_kernel_sources(operator: OperatorText, offsets: str) -> tuple[Kernel
             f"reduce_{name}.cuh",
             f"reduce_{name}<Op, {offsets}>",
             "SegmentProblem",
-            (SEGMENT_BLOCK, blocks),
+            (threads, blocks),
         )
-        for name, blocks in zip(("short_segments", "long_segments"), resident, strict=True)
+        for name, threads, blocks in zip(("short_segments", "long_segments"), SEGMENT_BLOCKS, resident, strict=True)
     )
 
 

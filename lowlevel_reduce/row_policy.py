@@ -15,10 +15,9 @@ ROW_STRATEGIES = ("short_rows", "rows", "batch", "columns")
 WARPS = 8
 """Warps in a block."""
 
-# Blocks that a multiprocessor shall hold, which bounds a thread's registers to 80 and 128: as few as the compiler
+# Blocks that a multiprocessor shall hold, which bounds a thread's registers to 64, 80 and 128: as few as the compiler
 # needs not to spill (tests/compile watches it). Those of columns: `_resident_blocks_of_columns`.
-_RESIDENT = {"short_rows": 3, "rows": 3, "batch": 3}
-_RESIDENT_HEAVY = 2
+_RESIDENT_LIGHTEST, _RESIDENT_LIGHT, _RESIDENT_HEAVY = 4, 3, 2
 
 WARPS_TO_FILL = 16
 """Warps of a multiprocessor that keep its share of the memory busy, each with 4 KiB in flight."""
@@ -145,28 +144,26 @@ def choose_rows(
         chosen = _columns(problem, facts, itemsize, accumulator_bytes, heavy=heavy)
     else:
         chosen = _rows(name, problem, facts, vector, leaves)
-        light = not heavy and _is_light(chosen, itemsize, accumulator_bytes)
-        if name == "batch" and light and accumulator_bytes <= 8:
+        if name == "batch" and not heavy and accumulator_bytes <= 8:
             chosen = _batch(problem, leaves, _warps_of_a_tile(problem.rows * leaves, facts))
-        chosen = replace(chosen, resident_blocks=_resident_blocks(chosen, light=light))
+        resident = _RESIDENT_HEAVY if heavy else _resident_blocks_of_rows(chosen, itemsize, accumulator_bytes)
+        chosen = replace(chosen, resident_blocks=resident)
     chosen = replace(chosen, one_axis=len(problem.kept) <= 1)
     if chosen.blocks > MAX_GRID:
         raise ValueError(f"{problem.rows} rows need {chosen.blocks} blocks; a grid has at most {MAX_GRID}")
     return chosen
 
 
-def _resident_blocks(chosen: RowStrategy, *, light: bool) -> int:
-    if chosen.warps > WARPS:
-        return 32 // chosen.warps  # 64 registers a thread
-    return _RESIDENT[chosen.name] if light else _RESIDENT_HEAVY
-
-
-def _is_light(chosen: RowStrategy, itemsize: int, accumulator_bytes: int) -> bool:
+def _resident_blocks_of_rows(chosen: RowStrategy, itemsize: int, accumulator_bytes: int) -> int:
+    if accumulator_bytes > 16:
+        return _RESIDENT_HEAVY
     if chosen.name == "batch":
-        return accumulator_bytes <= 16
+        return _RESIDENT_LIGHT if chosen.warps == WARPS else 32 // chosen.warps  # 80 registers a thread, or 64
     if itemsize <= 2 or not (chosen.contiguous or chosen.name == "rows"):
-        return False
-    return accumulator_bytes <= 16
+        return _RESIDENT_HEAVY
+    # Narrower accumulators are keys, which need more registers to be made than numbers.
+    one_step = chosen.name == "short_rows" and chosen.template[1] == 1
+    return _RESIDENT_LIGHTEST if one_step and accumulator_bytes == 8 else _RESIDENT_LIGHT
 
 
 def _fastest(problem: Problem, facts: DeviceFacts, leaves: int) -> str:

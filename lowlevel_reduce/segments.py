@@ -15,7 +15,7 @@ from lowlevel_reduce.driver.checks import check_launch
 from lowlevel_reduce.dtypes import LANES, element_type, numpy_dtype
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.interop import view_array
-from lowlevel_reduce.kernels import SEGMENT_BLOCK, segment_kernel_sources
+from lowlevel_reduce.kernels import SEGMENT_BLOCKS, segment_kernel_sources
 from lowlevel_reduce.layout import MAX_BYTES
 from lowlevel_reduce.loading import load_kernel
 from lowlevel_reduce.mapping import MappedKernel, operator_text
@@ -28,7 +28,7 @@ __all__ = ["SegmentedPlan", "segmented_plan", "segmented_reduce"]
 _LONG_LEAVES = 16
 """`long_leaves` in cuda_src/segments.cuh: a segment of more is cut into tiles of `_TILE_LEAVES`."""
 
-_TILE_LEAVES = SEGMENT_BLOCK // LANES
+_TILE_LEAVES = SEGMENT_BLOCKS[1] // LANES
 _BLOCKS_A_MULTIPROCESSOR = 2
 
 
@@ -177,10 +177,10 @@ def segmented_plan(
     sources = segment_kernel_sources(text, offsets.name)
     kernels = tuple(load_kernel(source, context.device.architecture) for source in sources) if segments else ()
     programmatic = context.device.compute_capability >= (9, 0)
-    grids = (-(-segments // SEGMENT_BLOCK), _BLOCKS_A_MULTIPROCESSOR * context.multiprocessor_count)
+    grids = (-(-segments // SEGMENT_BLOCKS[0]), _BLOCKS_A_MULTIPROCESSOR * context.multiprocessor_count)
     launches = []
-    for loaded, blocks in zip(kernels, grids, strict=False):
-        config = LaunchConfig(blocks, SEGMENT_BLOCK, programmatic_stream_serialization=programmatic)
+    for loaded, blocks, threads in zip(kernels, grids, SEGMENT_BLOCKS, strict=False):
+        config = LaunchConfig(blocks, threads, programmatic_stream_serialization=programmatic)
         check_launch(loaded.kernel, config, context)
         launches.append(MappedKernel(loaded, config, 0))
     slot = slot_bytes(text.accumulator_bytes)

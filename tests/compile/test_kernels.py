@@ -113,6 +113,8 @@ COLUMNS = [
     ((4096, 4096), 0),
     ((1 << 20, 256), 0),
     ((1 << 20, 1), 0),
+    ((1 << 20, 4), 0),
+    ((1 << 20, 99), 0),
 ]
 
 
@@ -268,15 +270,18 @@ def test_aligned_rows_are_loaded_16_bytes_at_a_time(shape, axis, architecture, t
 
 
 @pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name != "sm_75"])
-@pytest.mark.parametrize(("op", "size"), [("sum", ""), ("max", r"\.64")])
-def test_columns_are_copied_ahead_across_rows(op, size, architecture, tmp_path):
+@pytest.mark.parametrize(("op", "width"), [("sum", 1), ("max", 2)])
+def test_columns_are_copied_ahead_across_rows(op, width, architecture, tmp_path):
     """A thread has as many neighbouring rows as its accumulators leave registers for, and 128 bytes of them ahead."""
     tool = disassembler()
     pairs = [(program, architecture) for program in row_programs(Case(op, "float32"), (4096, 4096), 0, architecture)]
     for cubin in compiled(pairs):
+        assert f", {width}, 32, 8, " in cubin.program.source, "the rows of a thread"
         image = tmp_path / f"{cubin.program.name}.cubin"
         image.write_bytes(cubin.data)
         listing = subprocess.run([tool, "-c", str(image)], capture_output=True, text=True, check=True).stdout
-        copies = len(re.findall(rf"\bLDGSTS\.E{size}(?:\.LTC128B)? ", listing))
-        assert copies >= 128 // (8 if size else 4), cubin.program.name
+        copies = re.findall(r"\bLDGSTS\.E\S*", listing)
+        assert all(".128" in copy for copy in copies), set(copies)
+        # Of 128 bytes a quarter is folded while the others are copied; for part of a tile, and for all of it.
+        assert len(copies) >= 2 * 2 * (128 // 16), cubin.program.name
         assert cubin.kernels[cubin.program.name].shared_bytes <= 48 * 1024

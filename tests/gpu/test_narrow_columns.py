@@ -1,0 +1,64 @@
+"""Columns of narrow rows, several lanes of the tree for each warp, and of rows that are no whole vectors wide."""
+
+import numpy as np
+import pytest
+from placed import values
+from test_shapes import check
+
+import lowlevel_reduce as lr
+from lowlevel_reduce import row_policy
+
+WIDTHS = [1, 2, 3, 4, 5, 8, 16, 24, 31, 33, 64, 99, 127, 128, 129, 255, 260]
+FEW_WIDTHS = [3, 4, 16, 33, 99, 129]
+
+
+@pytest.mark.parametrize("length", [1500, 2048, 4099])
+def test_float32(stream, cut, length):
+    for width in cut(WIDTHS, FEW_WIDTHS):
+        x = values("float32", (length, width))
+        check(x, stream, 0)
+        check(x, stream, 0, offset=4)
+        check(x[:, : width - width // 3], stream, 0)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "float64", "complex128"])
+def test_elements_of_other_sizes(stream, cut, dtype):
+    for width in cut(WIDTHS, [2, 7, 50]):
+        for length in cut([300, 2048, 9000], [1100]):
+            check(values(dtype, (length, width)), stream, 0)
+
+
+@pytest.mark.parametrize("op", ["argmin", "minmax", "mean_var"])
+def test_operators_that_know_order(stream, cut, op):
+    for width in cut(WIDTHS, [3, 8, 99]):
+        check(values("float32", (2500, width)), stream, 0, op)
+
+
+def test_batches(stream, cut):
+    for width in cut(WIDTHS, [3, 99]):
+        check(values("float32", (3, 700, width)), stream, 1)
+        check(values("float32", (3, 701, width)), stream, 1)
+
+
+def test_many_lanes_of_a_thread(stream, cut, monkeypatch):
+    """As where there is much to reduce: there a warp's lanes are those of several leaves."""
+    monkeypatch.setattr(row_policy, "_START_ROUNDS", 10**6)
+    for width in cut([1, 2, 3, 4, 7, 16, 33, 64], [4, 7]):
+        x = values("float32", (21_000, width))
+        with lr.plan("sum", shape=x.shape, dtype="float32", axis=0, context=stream.context) as plan:
+            assert plan.strategy.template[-1] >= 16
+        check(x, stream, 0)
+        check(x, stream, 0, offset=4)
+
+
+def test_short_columns(stream, cut):
+    for length in cut([9, 17, 40, 60, 100, 129, 257, 513], [40, 129]):
+        for width in (1, 3, 6, 33):
+            check(values("float32", (length, width)), stream, 0)
+            check(values("float64", (2 * length, width))[::2], stream, 0)
+
+
+def test_masks(stream):
+    x = values("float32", (2500, 7))
+    check(x, stream, 0, second=x > 0)
+    check(x, stream, 0, second=np.broadcast_to(x[:, :1] > 0, x.shape))

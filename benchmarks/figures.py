@@ -29,7 +29,7 @@ BARE = "bare cuLaunchKernelEx"
 """What the driver's own call is called: a limit, and no competitor."""
 
 FORMAT = 1
-SUITES = ("flat", "types", "axes", "stats", "segments", "small", "host", "cold")
+SUITES = ("flat", "types", "axes", "stats", "operators", "segments", "small", "host", "cold")
 
 Row = dict[str, Any]
 

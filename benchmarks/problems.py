@@ -7,6 +7,7 @@ accumulator that is compared, in whatever order it is made. So the sum of any le
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -135,25 +136,34 @@ def pattern(dtype: str) -> Pattern:
     return Pattern(dtype)
 
 
+def _mean_var(values: Array, counts: Array) -> tuple[float, ...]:
+    mean = float(values @ counts) / counts.sum()
+    return (mean, float((values - mean) ** 2 @ counts) / counts.sum())
+
+
+def _logsumexp(values: Array, counts: Array) -> tuple[float, ...]:
+    top = float(values.max())
+    return (top + math.log(float(np.exp(values - top) @ counts)),)
+
+
+_REDUCED: Mapping[str, Callable[[Array, Array], tuple[float, ...]]] = {
+    "sum": lambda values, counts: (float(values @ counts),),
+    "mean": lambda values, counts: (float(values @ counts) / counts.sum(),),
+    "max": lambda values, _: (float(values.max()),),
+    "minmax": lambda values, _: (float(values.min()), float(values.max())),
+    "any": lambda values, _: (float((values != 0).any()),),
+    "count_nonzero": lambda values, counts: (float(counts[values != 0].sum()),),
+    "norm2": lambda values, counts: (math.sqrt(float(values**2 @ counts)),),
+    "mean_var": _mean_var,
+    "logsumexp": _logsumexp,
+}
+
+
 def reduced(op: str, values: Array, counts: Array) -> tuple[float, ...]:
     """Return the results over values that are there `counts` times each, in float64."""
-    n = counts.sum()
-    total = float(values @ counts)
-    if op == "sum":
-        return (total,)
-    if op == "max":
-        return (float(values.max()),)
-    if op == "minmax":
-        return (float(values.min()), float(values.max()))
-    if op == "norm2":
-        return (math.sqrt(float(values**2 @ counts)),)
-    if op == "mean_var":
-        mean = total / n
-        return (mean, float((values - mean) ** 2 @ counts) / n)
-    if op == "logsumexp":
-        top = float(values.max())
-        return (top + math.log(float(np.exp(values - top) @ counts)),)
-    raise ValueError(f"no results are known for {op!r}")
+    if op not in _REDUCED:
+        raise ValueError(f"no results are known for {op!r}")
+    return _REDUCED[op](values, counts)
 
 
 def check(case: Case, planes: list[Array], *, exact: bool, known: dict[int, tuple[float, ...]] | None = None) -> None:

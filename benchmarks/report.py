@@ -24,6 +24,7 @@ TITLES = {
     "types": "Types",
     "axes": "Axes",
     "stats": "Other operators",
+    "operators": "Every operator beside the sum",
     "segments": "Segments",
     "small": "Small arrays",
     "host": "The host's time of a call",

@@ -24,6 +24,7 @@ SUITES: Mapping[str, Suite] = {
     "types": arrays.types,
     "axes": arrays.axes,
     "stats": arrays.stats,
+    "operators": arrays.operators,
     "segments": arrays.segments,
     "small": host.small,
     "host": host.host,

@@ -13,7 +13,7 @@ from benchmarks.suites.cell import Cell, array_cell, some
 from benchmarks.suites.setting import Setting
 from lowlevel_reduce.dtypes import ELEMENT_TYPES
 
-__all__ = ["axes", "flat", "segments", "stats", "types"]
+__all__ = ["OPERATORS", "OPERATOR_TYPES", "axes", "flat", "operators", "segments", "stats", "types"]
 
 ODD_LENGTHS = (1000, 99_999, 1_000_003, 12_345_678, 100_000_000, 999_999_999)
 COMPILED_LENGTHS = (1 << 20, 1 << 28)
@@ -27,6 +27,10 @@ COLUMNS = (2, 3, 5, 8, 10, 12, 14, 16, 18, 20, 23, 26)
 """Powers of two of columns, of 2^28 elements."""
 
 GOAL_COLUMNS = (2, 8, 14, 26)
+
+OPERATORS = ("sum", "mean", "max", "minmax", "argmax", "any", "count_nonzero", "norm2", "mean_var", "logsumexp")
+OPERATOR_TYPES = ("float16", "float32", "float64", "int32")
+"""What is timed of the library alone, the sum first, to say what an operator costs beside it."""
 
 SEGMENTS: Mapping[str, Callable[[np.random.Generator], npt.NDArray[np.int64]]] = {
     "1,000,000 of about 100": lambda rng: rng.poisson(100, 1_000_000),
@@ -98,6 +102,12 @@ def stats(*, quick: bool = False) -> list[Cell]:
     goals = [*(cases[i] for i in (2, 5, 6, 8, 9)), *sums]
     compiled = [Case("logsumexp", square, 1), Case("mean_var", wide, 1)]
     return _compared([*some(cases, (2, 5, 8), quick=quick), *sums], compiled, goals)
+
+
+def operators(*, quick: bool = False) -> list[Cell]:
+    """Return the operators over whole arrays of several types, without competitors."""
+    names, dtypes = (OPERATORS[:2], OPERATOR_TYPES[:1]) if quick else (OPERATORS, OPERATOR_TYPES)
+    return [array_cell(f"{op} {dtype} 2^28", Case(op, (1 << 28,), dtype=dtype), ()) for dtype in dtypes for op in names]
 
 
 def segments(*, quick: bool = False) -> list[Cell]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import early, figures, goals, report, run
+from benchmarks import early, figures, goals, readme_doc, report, run
 from benchmarks.figures import OURS, FileError
 from benchmarks.runs import load
 
@@ -262,3 +262,31 @@ def test_the_early_files_are_read_as_suites():
 def test_an_early_file_of_another_format_is_refused(file):
     with pytest.raises(FileError, match="old.json"):
         early.suites_of(file, "old.json")
+
+
+def test_the_readme_quotes_the_newest_complete_run(tmp_path, capsys):
+    def document(date, us, cells):
+        rows = [figures.row_of(cell, {OURS: figures.figure([us]), "CUB": figures.figure([2 * us])}) for cell in cells]
+        at = {"device": "D", "nvidia_smi": "1.2, 3", "packages": {}, "measured": date, "commit": "c"}
+        content = {"rows": rows, "missing": {}, "complete": True}
+        return {"format": 1, "conditions": at, "quick": False, "suites": {"flat": content}}
+
+    text = "a\n<!-- measured sums -->\nold\n<!-- end -->\nz\n"
+    for date, us, cells in (("2026-01-02", 3.0, readme_doc._LENGTHS), ("2026-01-01", 5.0, readme_doc._LENGTHS)):
+        (tmp_path / f"{date}-suites.json").write_text(json.dumps(document(date, us, cells)))
+    wanted = readme_doc.filled(text, tmp_path)
+    assert "| 2^8 | 3.00 | 6.00 | 6.00 | CUB |" in wanted
+    assert "commit c" in wanted
+    assert "old" not in wanted
+    assert readme_doc.filled(wanted, tmp_path) == wanted
+    with pytest.raises(figures.FileError, match="no complete run of the suite 'operators'"):
+        readme_doc.filled("<!-- measured operators -->\n<!-- end -->", tmp_path)
+    with pytest.raises(figures.FileError, match="no table 'x'"):
+        readme_doc.filled("<!-- measured x -->\n<!-- end -->", tmp_path)
+    (tmp_path / "2026-01-03-suites.json").write_text(json.dumps(document("2026-01-03", 3.0, ["2^8"])))
+    with pytest.raises(figures.FileError, match="no cell"):
+        readme_doc.filled(text, tmp_path)
+
+
+def test_the_committed_readme_is_what_the_results_say(capsys):
+    assert readme_doc.main(["--check"]) == 0, capsys.readouterr().err

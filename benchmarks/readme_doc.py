@@ -1,0 +1,108 @@
+"""Fill the tables of figures in README.md from the measured suites, or check that they are what those say.
+
+python -m benchmarks.readme_doc [--check]
+
+Of each suite the newest complete run counts. Between ``<!-- measured sums -->``, or ``<!-- measured operators -->``,
+and ``<!-- end -->`` stand a table and what it was measured under.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.figures import OURS, FileError, Row, median_us
+from benchmarks.pages import ROOT, fill
+from benchmarks.runs import Suite, load
+from benchmarks.suites.arrays import OPERATOR_TYPES, OPERATORS
+
+__all__ = ["PAGE", "filled", "main"]
+
+PAGE = ROOT / "README.md"
+
+_LENGTHS = ("2^8", "2^12", "2^16", "2^18", "2^20", "2^22", "2^24", "2^26", "100,000,000", "2^28", "2^30")
+_TABLE = re.compile(r"(<!-- measured (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def filled(text: str, results: Path) -> str:
+    """Return the page with its tables as the newest runs in `results` say.
+
+    Raises
+    ------
+    FileError
+        If a file is malformed, there is no complete run of a suite, or it lacks a cell.
+    """
+    suites = load(results)
+    tables = {"sums": lambda: _sums(_newest(suites, "flat")), "operators": lambda: _costs(_newest(suites, "operators"))}
+
+    def table(match: re.Match[str]) -> str:
+        if match[2] not in tables:
+            raise FileError(f"there is no table {match[2]!r}; there is {', '.join(tables)}")
+        return f"{match[1]}\n{tables[match[2]]()}\n\n{match[4]}"
+
+    return _TABLE.sub(table, text)
+
+
+def _newest(suites: dict[str, list[Suite]], name: str) -> Suite:
+    for suite in suites.get(name, []):
+        if not suite.partial:
+            return suite
+    raise FileError(f"there is no complete run of the suite {name!r}")
+
+
+def _row(suite: Suite, cell: str) -> Row:
+    for row in suite.rows:
+        if row["cell"] == cell:
+            return row
+    raise FileError(f"{suite.file}: there is no cell {cell!r}")
+
+
+def _us(suite: Suite, cell: str, name: str = OURS) -> float:
+    us = median_us(_row(suite, cell), name)
+    if us is None:
+        raise FileError(f"{suite.file}: {cell!r} has no figure of {name}")
+    return us
+
+
+def _shown(us: float) -> str:
+    return f"{us:.2f}" if us < 100 else f"{us:.1f}"
+
+
+def _sums(suite: Suite) -> str:
+    lines = ["| float32 sum of | one tree, µs | CUB, µs | fastest peer, µs | |", "| --- | ---: | ---: | ---: | --- |"]
+    for cell in _LENGTHS:
+        ours, cub, best = _us(suite, cell), _us(suite, cell, "CUB"), _row(suite, cell)["best_peer"]
+        lines.append(f"| {cell} | {_shown(ours)} | {_shown(cub)} | {_shown(_us(suite, cell, best))} | {best} |")
+    return "\n".join([*lines, "", _conditions(suite)])
+
+
+def _costs(suite: Suite) -> str:
+    lines = ["| operator | " + " | ".join(OPERATOR_TYPES) + " |", "| --- |" + " ---: |" * len(OPERATOR_TYPES)]
+    for op in OPERATORS:
+        cells = []
+        for dtype in OPERATOR_TYPES:
+            us, base = _us(suite, f"{op} {dtype} 2^28"), _us(suite, f"{OPERATORS[0]} {dtype} 2^28")
+            cells.append(f"{us:.1f} µs" if op == OPERATORS[0] else f"× {us / base:.2f}")
+        lines.append(f"| `{op}` | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", _conditions(suite)])
+
+
+def _conditions(suite: Suite) -> str:
+    at, packages = suite.conditions, suite.conditions["packages"]
+    nvrtc = next((f"NVRTC {packages[name]}, " for name in packages if name.startswith("nvidia-cuda-nvrtc")), "")
+    cub = f"CUB {at['cub']}, " if "cub" in at else ""
+    return (
+        f"Measured on one {at['device']}, driver {at['nvidia_smi'].split(',')[0]}, {nvrtc}{cub}{at['measured'][:10]}, "
+        f"commit {at['commit']}: device time by graph replays, medians of one run, `benchmarks/results/{suite.file}`."
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Fill or check; 1 if the page differs from the files, 2 if one is malformed."""
+    return fill("readme_doc", __doc__, PAGE, filled, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

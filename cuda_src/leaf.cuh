@@ -54,7 +54,11 @@ fold_vectors(const S& source, const uint4* v, uint64 first, uint32 lane)
     } else {
         typename Op::Accumulator a[N];
 #pragma unroll
-        for (uint32 t = 0; t < N; ++t) a[t] = fold_vector<Op>(source, v[t], first + (t * lanes + lane) * V);
+        for (uint32 t = 0; t < N; ++t) {
+            a[t] = fold_vector<Op>(source, v[t], first + (t * lanes + lane) * V);
+            // Orders nothing: it keeps the compiler from folding all vectors of many wide accumulators at once.
+            if (sizeof(typename Op::Accumulator) > 8 && V > 8) __syncwarp();
+        }
         return fold_array<Op, N>(a);
     }
 }
@@ -110,7 +114,7 @@ template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator
 lane_fold_edge(const S& source, const char* leaf, uint64 first, uint64 rest, uint32 lane)
 {
-    constexpr uint32 at_once = steps / 2, V = vector_elements<typename Op::Input>;
+    constexpr uint32 at_once = steps / 2;
     const uint32 shift = uint32(reinterpret_cast<uint64>(leaf)) % vector_bytes, front = first == 0 && shift > 0;
     const int32 bytes = int32(min(rest, uint64(leaf_bytes))), reach = int32(min(rest, uint64(leaf_bytes + vector_bytes)));
     const int32 span = shift > 0 ? 2 * vector_bytes - shift : vector_bytes;  // from a vector to the end of its last block

@@ -30,7 +30,7 @@ using Op = {struct};
 extern "C" __global__ void leaf(const uint4* x, int64* out, uint64 length, uint64 first)
 {{
     const Source<Op> source(Problem{{}}, reinterpret_cast<const char*>(x), nullptr, length);
-    auto value = lane_fold_aligned<Op>(source, x + threadIdx.x, first, uint32(length) * 4, threadIdx.x);
+    auto value = lane_fold_aligned<Op>(source, source.begin, first, uint32(length) * 4, threadIdx.x);
     value = warp_fold<Op>(value);
     if (threadIdx.x == 0) *out = Op::finish(value, source.row, 0);
 }}

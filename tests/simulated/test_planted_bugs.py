@@ -93,7 +93,7 @@ BUGS = {
         caught=None,
     ),
     "the last partial": Bug(
-        edits=(("grid.cuh", "if (first + k * lanes < count) {\n", "if (first + k * lanes + 1 < count) {\n"),),
+        edits=(("grid.cuh", "places[k] = first + k * lanes < count", "places[k] = first + k * lanes + 1 < count"),),
         mapping={"strategy": "two_pass"},
         caught=None,
     ),

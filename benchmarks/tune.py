@@ -73,8 +73,9 @@ def row_strategies(chosen: RowStrategy, rows: int, leaves: int) -> Iterator[tupl
         if tiles > 1:
             resident = 3 if warps == row_policy.WARPS else 32 // warps
             shared = replace(chosen, name="batch", template=(), warps=warps, resident_blocks=resident)
-            blocks = rows * (tiles + 1)
-            yield f"batch, tiles of {warps} warps", replace(shared, blocks=blocks, parts=tiles, folders=rows)
+            folders = rows * policy.folding_blocks(tiles, warps)
+            blocks = rows * tiles + folders
+            yield f"batch, tiles of {warps} warps", replace(shared, blocks=blocks, parts=tiles, folders=folders)
 
 
 def column_strategies(chosen: RowStrategy, outer: int, inner: int, leaves: int) -> Iterator[tuple[str, RowStrategy]]:

@@ -8,6 +8,9 @@ struct GridHeader {
     uint32 unused[63];
 };
 
+// What a slot that is not empty holds: a block's partial, or the fold of a run of partials, in the slot of the first.
+enum Flag : uint32 { of_a_block = 1, of_a_run = 2 };
+
 // A partial together with the word that it is there, in units of 16 bytes that are written and read whole: whoever
 // sees the flag sees the value, without a fence or an atomic, and the writer's block need not wait for either.
 template <class A> struct Slot {
@@ -15,23 +18,23 @@ template <class A> struct Slot {
     static constexpr uint32 units = (words + payload_words - 1) / payload_words;
     uint4 unit[units];
 
-    __device__ __forceinline__ void publish(A value)
+    __device__ __forceinline__ void publish(A value, uint32 flag = of_a_block)
     {
         union { A whole; uint32 word[units * payload_words]; } u;
         u.whole = value;
 #pragma unroll
         for (uint32 i = 0; i < units; ++i)
-            store_whole(&unit[i], make_uint4(u.word[3 * i], u.word[3 * i + 1], u.word[3 * i + 2], 1u));
+            store_whole(&unit[i], make_uint4(u.word[3 * i], u.word[3 * i + 1], u.word[3 * i + 2], flag));
     }
 
     // Reads all units and says whether all are there.
-    __device__ __forceinline__ bool read(uint4* seen) const
+    __device__ __forceinline__ bool read(uint4* seen, uint32 flag = of_a_block) const
     {
         bool there = true;
 #pragma unroll
         for (uint32 i = 0; i < units; ++i) {
             seen[i] = load_whole(&unit[i]);
-            there = there && seen[i].w != 0;
+            there = there && seen[i].w == flag;
         }
         return there;
     }
@@ -76,7 +79,8 @@ __device__ __forceinline__ void grid_barrier(GridHeader* header)
 // until all are there: one after the other, each would cost a way to the L2 and back.
 template <class Op, int N>
 __device__ __forceinline__ void
-grid_take_places(typename Op::Accumulator* a, Slot<typename Op::Accumulator>* slots, const uint32 (&places)[N])
+grid_take_places(typename Op::Accumulator* a, Slot<typename Op::Accumulator>* slots, const uint32 (&places)[N],
+                 uint32 flag = of_a_block)
 {
     using S = Slot<typename Op::Accumulator>;
     uint4 seen[N][S::units];
@@ -85,7 +89,7 @@ grid_take_places(typename Op::Accumulator* a, Slot<typename Op::Accumulator>* sl
         there = true;
 #pragma unroll
         for (int k = 0; k < N; ++k)
-            if (places[k] != ~0u) there = slots[places[k]].read(seen[k]) && there;
+            if (places[k] != ~0u) there = slots[places[k]].read(seen[k], flag) && there;
     } while (__any_sync(0xffffffffu, !there));  // by the whole warp: lanes that left one by one would shuffle apart
 #pragma unroll
     for (int k = 0; k < N; ++k) {
@@ -97,15 +101,23 @@ grid_take_places(typename Op::Accumulator* a, Slot<typename Op::Accumulator>* sl
     }
 }
 
-// The same for number first + 32 k; those from `count` on are absent.
+// Partials of which each is `spacing` slots after the one before.
+struct Partials {
+    uint32 count, spacing = 1, flag = of_a_block;
+};
+
+// The same for number first + 32 k; those past the last are absent.
 template <class Op, int N>
-__device__ __forceinline__ void grid_take(typename Op::Accumulator* a, Slot<typename Op::Accumulator>* slots,
-                                          uint32 first, uint32 count)
+__device__ __forceinline__ void
+grid_take(typename Op::Accumulator* a, Slot<typename Op::Accumulator>* slots, uint32 first, Partials partials)
 {
     uint32 places[N];
 #pragma unroll
-    for (int k = 0; k < N; ++k) places[k] = first + k * lanes < count ? first + k * lanes : ~0u;
-    grid_take_places<Op, N>(a, slots, places);
+    for (int k = 0; k < N; ++k) {
+        const uint32 number = first + k * lanes;
+        places[k] = number < partials.count ? number * partials.spacing : ~0u;
+    }
+    grid_take_places<Op, N>(a, slots, places, partials.flag);
 }
 
 // Waits for one partial without taking it, and gives way to who works meanwhile. All lanes of a warp call it.
@@ -115,18 +127,18 @@ template <class Op> __device__ __forceinline__ void grid_await(const Slot<typena
     while (__any_sync(0xffffffffu, !slot->read(seen))) __nanosleep(100);
 }
 
-// The top of the tree, by one block: waits for `count` partials and folds them as they come, each warp a run of a power
-// of two of them. Every thread calls it; all lanes of warp 0 hold the result.
+// The top of the tree, by one block: waits for partials and folds them as they come, each warp a run of a power of two of
+// them. Every thread calls it; all lanes of warp 0 hold the result.
 template <class Op, int Warps>
 __device__ __forceinline__ typename Op::Accumulator
-grid_fold(Slot<typename Op::Accumulator>* slots, uint32 count, BlockSlots<Op, Warps>& shared, uint32 turn)
+grid_fold(Slot<typename Op::Accumulator>* slots, Partials partials, BlockSlots<Op, Warps>& shared, uint32 turn)
 {
-    constexpr int in_flight = 4;
+    constexpr int in_flight = Slot<typename Op::Accumulator>::units > 1 ? 2 : 4;  // no more than there are registers for
     constexpr uint32 batch = lanes * in_flight;
-    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, count = partials.count;
     if (count <= lanes * Warps) {
         typename Op::Accumulator value = Op::identity();
-        if (warp * lanes < count) grid_take<Op, 1>(&value, slots, warp * lanes + lane, count);
+        if (warp * lanes < count) grid_take<Op, 1>(&value, slots, warp * lanes + lane, partials);
         value = warp_fold<Op>(value);
         return count <= lanes ? value : block_fold<Op, Warps>(value, shared, turn);
     }
@@ -136,8 +148,35 @@ grid_fold(Slot<typename Op::Accumulator>* slots, uint32 count, BlockSlots<Op, Wa
 #pragma unroll 1
     for (uint32 i = 0; i < batches; ++i) {
         typename Op::Accumulator a[in_flight];
-        grid_take<Op, in_flight>(a, slots, (warp * batches + i) * batch + lane, count);
+        grid_take<Op, in_flight>(a, slots, (warp * batches + i) * batch + lane, partials);
         counter.push(warp_fold_array<Op, in_flight>(a, lane), lane);
     }
     return block_fold<Op, Warps>(counter.result(), shared, turn);
+}
+
+// Partials that one of several blocks folds: as many as its lanes take at once. As many in policy.folding_blocks.
+template <int Warps> constexpr uint32 grid_run = Warps * lanes * 4;
+
+// The top of the tree by `folders` blocks, this one number `folder`: each folds a run of the partials, the last of them also
+// what all make of theirs. Blocks that fold start when all others have, too late for one to fold many thousands before the
+// last comes. Every thread calls it; whether this block has the result, in all lanes of warp 0.
+template <class Op, int Warps>
+__device__ __forceinline__ bool
+grid_fold_by(uint32 folder, uint32 folders, Slot<typename Op::Accumulator>* slots, uint32 count,
+             BlockSlots<Op, Warps>& shared, typename Op::Accumulator& root)
+{
+    constexpr uint32 run = grid_run<Warps>;
+    Partials partials{count};
+    if (folders > 1) {
+        constexpr uint32 in_flight = run / Warps / lanes;
+        const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, first = folder * run;
+        typename Op::Accumulator a[in_flight];
+        grid_take<Op, in_flight>(a, slots, first + warp * in_flight * lanes + lane, partials);
+        root = block_fold<Op, Warps>(warp_fold_array<Op, in_flight>(a, lane), shared, 1);
+        if (threadIdx.x == 0 && first < count) slots[first].publish(root, of_a_run);
+        if (folder != folders - 1) return false;
+        partials = Partials{(count + run - 1) / run, run, of_a_run};
+    }
+    root = grid_fold<Op, Warps>(slots, partials, shared, 0);
+    return true;
 }

@@ -1,7 +1,8 @@
 // One leaf of the tree (4 KiB of elements) by one warp: the step level inside a lane, then the lanes.
 //
-// However a leaf lies in memory, its vectors are first brought into registers as if it were whole and aligned, and then
-// folded by the same code: what a launch runs once, for the array's end, would wait for its instructions otherwise.
+// A leaf at a 16-byte boundary, one that lies across such boundaries, and one whose edge cuts a 16-byte block are loaded
+// each in its own way; the same step level, and the same lanes after it, fold what was loaded. The few leaves of an edge do
+// so half a leaf at a time.
 #pragma once
 #include "vector.cuh"
 
@@ -154,10 +155,10 @@ lane_fold_edge(const S& source, const char* leaf, uint64 first, uint64 rest, uin
     }
 }
 
-// One leaf, whatever its place and alignment; identity for a leaf past the end. All 32 lanes of a warp call it with
-// the same leaf; every lane holds the result. It waits for the launch's prerequisites as late as it can: what is computed
-// before the first load is so while the kernel before this one still runs.
-template <class Op> __device__ __forceinline__ typename Op::Accumulator leaf_fold(const Source<Op>& source, uint64 leaf, uint32 lane)
+// One leaf of a source whose elements lie one after the other, whatever its place and alignment; identity for a leaf past
+// the end. All 32 lanes of a warp call it with the same leaf; every lane holds the result. It waits for the launch's
+// prerequisites as late as it can: what is computed before the first load is so while the kernel before this one still runs.
+template <class Op, class S> __device__ __forceinline__ typename Op::Accumulator leaf_fold(const S& source, uint64 leaf, uint32 lane)
 {
     using T = typename Op::Input;
     const uint64 first = leaf * leaf_elements<T>;

@@ -103,7 +103,7 @@ __device__ __forceinline__ void fold_column_partials(const ShapedProblem& proble
     for (uint64 row = folder; row < problem.rows; row += folders) {
         auto* slots = grid_slots<Op>(problem.workspace) + row * count;
         grid_await<Op>(slots + count - 1);
-        const auto root = grid_fold<Op, Warps>(slots, count, shared, turn++);
+        const auto root = grid_fold<Op, Warps>(slots, {count}, shared, turn++);
         if (threadIdx.x == 0) store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, row).row, row, root);
     }
 }

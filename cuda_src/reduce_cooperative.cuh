@@ -16,6 +16,6 @@ template <class Op, int Warps> __device__ __forceinline__ void reduce_cooperativ
     }
     grid_barrier(reinterpret_cast<GridHeader*>(problem.workspace));
     if (blockIdx.x != 0) return;
-    const auto root = grid_fold<Op, Warps>(slots, tiles, shared, turn);
+    const auto root = grid_fold<Op, Warps>(slots, {tiles}, shared, turn);
     if (threadIdx.x == 0) store_result<Op>(problem, source.row, 0, root);
 }

@@ -53,7 +53,7 @@ template <class Op, class Offset> __device__ __forceinline__ void reduce_long_se
         auto* slots = reinterpret_cast<Slot<typename Op::Accumulator>*>(queue.partials) + item.first_tile;
         if (threadIdx.x == 0) slots[tile - item.first_tile].publish(value);
         if (!is_last_block(&queue.tickets[entry], parts)) continue;
-        value = grid_fold<Op, segment_warps>(slots, parts, shared, turn++);
+        value = grid_fold<Op, segment_warps>(slots, {parts}, shared, turn++);
         if (threadIdx.x == 0) store_result<Op>(problem, source.row, item.segment, value);
     }
     // The last block to end empties the queue: all have read its state.

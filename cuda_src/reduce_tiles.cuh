@@ -1,10 +1,18 @@
-// Strategy `tiles`: one tile a block, clusters of 1 to 16 blocks, and one cluster more that folds their partials.
+// Strategy `tiles`: one tile a block, clusters of 1 to 16 blocks, and one or some clusters more that fold their partials.
 //
-// The cluster that folds is the grid's last, so it starts when the others have started, and is nearly done when the
-// last tile arrives. It waits for the others and nobody waits for anything else: whatever the order in which blocks
-// start, all goes on as long as the device has room for two clusters.
+// Those that fold are the grid's last, so they start when the others have started, and are nearly done when the last tile
+// arrives. They wait for the others, and the last for them; nobody else waits for anything: if blocks started in another
+// order, all would go on as long as the device has room for one cluster more than fold.
 #pragma once
 #include "grid.cuh"
+
+// Clusters that have a tile: fewer than the grid has if the length is known only now.
+template <class Op, uint32 Leaves> __device__ __forceinline__ uint32 clusters_in_use(const Problem& problem)
+{
+    using T = typename Op::Input;
+    if (problem.device_length == nullptr) return uint32(problem.count);
+    return max(1u, uint32((leaves_of<T>(problem.actual_length()) + Leaves - 1) / Leaves));
+}
 
 // A grid larger than the device lets the next kernel's blocks come at once. In one whose blocks have a multiprocessor each,
 // those would take places, and theirs in turn, beside blocks that work: there they come when the elements are loaded.
@@ -15,20 +23,19 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     const bool has_room = gridDim.x <= multiprocessors();
     if (!has_room) launch_dependents();
 
-    auto* slots = grid_slots<Op>(problem.workspace);
+    const uint32 cluster = blockIdx.x / Blocks, most = uint32(problem.count), rank = rank_in_cluster<Blocks>();
     const auto source = whole_array<Op>(problem);
-    const uint32 cluster = blockIdx.x / Blocks, last = gridDim.x / Blocks - 1, rank = rank_in_cluster<Blocks>();
-    // Fewer than the grid has if the length is known only now.
-    const uint32 clusters = problem.device_length == nullptr ? last : tile_count<Op, Warps * Blocks>(source);
-    if (cluster == last && last > 0) {
+    if (cluster >= most) {
         launch_dependents();
         if (rank != 0) return;
         wait_for_prerequisites();
-        const auto root = grid_fold<Op, Warps>(slots, clusters, shared, 0);
+        const uint32 clusters = clusters_in_use<Op, Warps * Blocks>(problem), folders = gridDim.x / Blocks - most;
+        typename Op::Accumulator root;
+        if (!grid_fold_by<Op, Warps>(cluster - most, folders, grid_slots<Op>(problem.workspace), clusters, shared, root)) return;
         if (threadIdx.x == 0) store_result<Op>(problem, source.row, 0, root);
         return;
     }
-    if (cluster >= clusters && last > 0) return;
+    if (problem.device_length != nullptr && gridDim.x > Blocks && cluster >= tile_count<Op, Warps * Blocks>(source)) return;
     prefetch_tile<Op, Warps>(source, blockIdx.x);
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     auto value = leaf_fold<Op>(source, uint64(blockIdx.x) * Warps + warp, lane);
@@ -37,6 +44,6 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     value = cluster_fold<Op, Blocks>(value);
     if (rank != 0 || threadIdx.x != 0) return;
     // The row anew: kept all along it would take registers that the elements need.
-    if (last == 0) store_result<Op>(problem, whole_array<Op>(problem).row, 0, value);
-    else slots[cluster].publish(value);
+    if (gridDim.x == Blocks) store_result<Op>(problem, whole_array<Op>(problem).row, 0, value);
+    else grid_slots<Op>(problem.workspace)[blockIdx.x / Blocks].publish(value);
 }

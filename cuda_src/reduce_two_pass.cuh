@@ -18,6 +18,6 @@ template <class Op, int Warps> __device__ __forceinline__ void reduce_second_pas
     launch_dependents();
     wait_for_prerequisites();
     const auto source = whole_array<Op>(problem);
-    const auto root = grid_fold<Op, Warps>(grid_slots<Op>(problem.workspace), uint32(problem.count), shared, 0);
+    const auto root = grid_fold<Op, Warps>(grid_slots<Op>(problem.workspace), {uint32(problem.count)}, shared, 0);
     if (threadIdx.x == 0) store_result<Op>(problem, source.row, 0, root);
 }

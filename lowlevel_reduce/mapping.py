@@ -142,8 +142,8 @@ def map_whole(
     sources = kernel_sources(text, chosen)
     kernels = tuple(load_kernel(source, context.device.architecture) for source in sources)
     configs = _whole_configs(chosen, kernels, context, context.device)
-    counts = (chosen.tiles_per_block, chosen.partials)  # the second is for a second pass
-    launches = tuple(map(MappedKernel, kernels, configs, counts))
+    first = chosen.partials if chosen.name == "tiles" else chosen.tiles_per_block
+    launches = tuple(map(MappedKernel, kernels, configs, (first, chosen.partials)))  # the second is for a second pass
     return Mapping(chosen, policy.workspace_bytes(leaves, text.accumulator_bytes), launches)
 
 

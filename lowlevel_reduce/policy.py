@@ -7,7 +7,16 @@ from typing import NamedTuple
 
 from lowlevel_reduce.errors import UnsupportedError
 
-__all__ = ["STRATEGIES", "DeviceFacts", "Strategy", "choose", "power_of_two", "slot_bytes", "workspace_bytes"]
+__all__ = [
+    "STRATEGIES",
+    "DeviceFacts",
+    "Strategy",
+    "choose",
+    "folding_blocks",
+    "power_of_two",
+    "slot_bytes",
+    "workspace_bytes",
+]
 
 STRATEGIES = ("block", "cluster", "tiles", "two_pass", "cooperative")
 
@@ -103,6 +112,18 @@ def slot_bytes(accumulator_bytes: int) -> int:
     return SLOT_BYTES * -(-accumulator_bytes // SLOT_PAYLOAD_BYTES)
 
 
+def folding_blocks(partials: int, warps: int) -> int:
+    """Return how many blocks of so many warps fold partials as they come: `grid_fold_by` in cuda_src/grid.cuh.
+
+    They start when all tiles have started, and until the last tile is done one block can fold two runs (`grid_run`
+    there). More runs are shared by as many blocks.
+    """
+    run = warps * WARP * 4
+    if partials == 1:
+        return 0
+    return 1 if partials <= 2 * run else -(-partials // run)
+
+
 def choose(
     leaves: int,
     facts: DeviceFacts,
@@ -157,7 +178,9 @@ def _mapped(name: str, leaves: int, warps: int, cluster: int) -> Strategy:
         tiles_per_block = power_of_two(-(-tiles // cluster))
     else:
         clusters = -(-tiles // cluster)
-        folding = 1 if name == "tiles" and clusters > 1 else 0  # one cluster more, which folds the others' partials
+        folding = (
+            folding_blocks(clusters, warps) if name == "tiles" else 0
+        )  # more clusters, which fold the others' partials
         blocks = (clusters + folding) * cluster if name != "cooperative" else None
         tiles_per_block = 1
     if tiles > MAX_GRID:
@@ -189,8 +212,7 @@ _WITH_CLUSTERS = (
     _Row(8, "block", 8, 1),  # 8,192: 1.30; tiles of 8 warps 1.39
     _Row(16, "cluster", 4, 4),  # 16,384: 1.57; tiles of 8 warps 1.60, a block of 16 1.72
     _Row(1048, "tiles", 8, 1),  # 32,768: 1.67, 2^19: 2.06, 2^20: 2.85; of 16 warps 2.32 and 3.15 for the last two
-    _Row(200_000, "tiles", 16, 1),  # 2,097,152: 4.25, 8,388,608: 9.63, 1e8: 86.8; of 8 warps 4.22, 10.26 and 93.9
-    _Row(float("inf"), "tiles", 32, 1),  # 2^28: 232.8; of 16 warps 233.8
+    _Row(float("inf"), "tiles", 16, 1),  # 2,097,152: 4.25, 8,388,608: 9.63, 1e8: 86.8; of 8 warps 4.22, 10.26 and 93.9
 )
 # Not measured: the rows above without clusters. 1,024 threads with 64 registers each leave no second block in a Turing
 # multiprocessor, nor in most consumer ones, so tiles stop at 16 warps.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
-from lowlevel_reduce.policy import HEADER_BYTES, MAX_GRID, DeviceFacts, choose, power_of_two, slot_bytes
+from lowlevel_reduce.policy import HEADER_BYTES, MAX_GRID, DeviceFacts, choose, folding_blocks, power_of_two, slot_bytes
 
 __all__ = ["ROW_STRATEGIES", "RowStrategy", "choose_rows", "folders"]
 
@@ -191,12 +191,13 @@ def _rows(name: str, problem: Problem, facts: DeviceFacts, vector: int, leaves: 
 
 def _batch(problem: Problem, leaves: int, warps: int) -> RowStrategy:
     tiles = -(-leaves // warps)
+    folders_of_a_row = max(1, folding_blocks(tiles, warps))
     return RowStrategy(
         "batch",
-        problem.rows * (tiles + 1),
+        problem.rows * (tiles + folders_of_a_row),
         (),
         tiles,
-        folders=problem.rows,
+        folders=problem.rows * folders_of_a_row,
         contiguous=problem.kind != "strided",
         warps=warps,
     )

@@ -296,7 +296,7 @@ def test_the_sweep_of_rows_and_columns_covers_every_row():
     chosen = RowStrategy("rows", 1, (8,))
     for name, way in tune.row_strategies(chosen, 1000, 20):
         a_block = 8 // way.template[0] if way.name == "rows" else None
-        assert (way.blocks * a_block >= 1000) if a_block else way.blocks == 1000 * (way.parts + 1), name
+        assert (way.blocks * a_block >= 1000) if a_block else way.blocks == 1000 * way.parts + way.folders, name
     columns = RowStrategy("columns", 1, (8, 4, 32, 8, 4), 2)
     ways = list(tune.column_strategies(columns, 1, 512, 40))
     assert len(ways) > 5

@@ -46,6 +46,13 @@ def test_workspace_holds_the_partials_of_every_strategy(leaves, accumulator_byte
         assert policy.HEADER_BYTES + chosen.partials * (32 if accumulator_bytes == 16 else 16) <= size
 
 
+@pytest.mark.parametrize("warps", [8, 16, 32])
+def test_more_partials_than_two_runs_are_folded_by_a_block_a_run(warps):
+    run = 128 * warps
+    counts = [1, 2, run, 2 * run, 2 * run + 1, 3 * run, 3 * run + 1, 1000 * run]
+    assert [policy.folding_blocks(count, warps) for count in counts] == [0, 1, 1, 1, 3, 3, 4, 1000]
+
+
 def test_workspace_is_monotonic():
     sizes = [policy.workspace_bytes(leaves, 8) for leaves in range(5000)]
     assert sizes == sorted(sizes)
@@ -214,4 +221,4 @@ def test_large_arrays_are_folded_by_full_blocks_unless_a_thread_needs_more(op, d
     reduction = resolve(op, **options)
     found = needs_many_registers(reduction, reduction.types(element_type(dtype)))
     assert found is wide
-    assert policy.choose(1 << 20, HOPPER, wide_accumulator=found).warps == (8 if wide else 32)
+    assert policy.choose(1 << 20, HOPPER, wide_accumulator=found).warps == (8 if wide else 16)

@@ -1,0 +1,44 @@
+"""Partials of whole arrays and long rows that several blocks fold, a run each, and the last of them what all made."""
+
+import pytest
+from placed import assert_same, reduced, values
+
+import lowlevel_reduce as lr
+from lowlevel_reduce import policy, row_policy
+
+DTYPE, LEAF = "complex128", 256  # elements, whose partials take two units of a slot
+WARPS = 8
+RUN = 128 * WARPS
+TILES = {"strategy": "tiles", "block_threads": 32 * WARPS}
+
+
+@pytest.fixture
+def a_block_a_run(monkeypatch):
+    """Let several blocks fold as soon as there are two runs: arrays of three would take long in the simulator."""
+    for module in (policy, row_policy):
+        monkeypatch.setattr(module, "folding_blocks", lambda partials, warps: -(-partials // (128 * warps)))
+
+
+def test_whole_arrays(a_block_a_run, stream):
+    x = values(DTYPE, (RUN + 3) * WARPS * LEAF - 5)
+    with lr.plan("sum", shape=x.shape, dtype=DTYPE, context=stream.context, **TILES) as plan:
+        (_, config), *_ = plan.launches
+        assert config.grid_blocks == RUN + 3 + 2
+    assert_same(reduced(x, stream=stream, repeat=2, **TILES), lr.tree.reduce(x), "twice: slots are left empty")
+
+
+def test_a_length_that_is_read_by_the_kernel(a_block_a_run, stream):
+    """Runs that it leaves empty have nothing to publish."""
+    x = values(DTYPE, (RUN + 1) * WARPS * LEAF)
+    lengths = [leaves * LEAF - 1 for leaves in (1, 3 * WARPS, RUN * WARPS, RUN * WARPS + 1)]
+    found = reduced(x, stream=stream, lengths=lengths, **TILES)
+    for length, value in zip(lengths, found, strict=True):
+        assert_same(value, lr.tree.reduce(x[:length]), str(length))
+
+
+def test_long_rows(a_block_a_run, stream):
+    x = values(DTYPE, (2, (RUN + 1) * WARPS * LEAF))
+    options = {"axis": 1, "strategy": "batch"}
+    with lr.plan("sum", shape=x.shape, dtype=DTYPE, context=stream.context, **options) as plan:
+        assert plan.strategy.folders == 2 * 2
+    assert_same(reduced(x, stream=stream, **options), lr.tree.reduce(x, axis=1))

@@ -26,10 +26,18 @@ _LOADED_BYTES = 128
 """What a thread of columns has in flight."""
 
 _LINE_BYTES = 128
-"""What the threads side by side of a block of columns load of each element, if there are so many columns."""
+"""The least that the threads side by side of a block of columns load of each element, if there are so many columns."""
 
-_BROKEN_LINES_BYTES = 256
-"""The same where elements of a column do not lie whole lines apart: less of what is loaded is neighbours' too."""
+_WIDE_BYTES = 256
+"""What they had better load; no less where elements of a column do not lie whole lines apart, for then less of what is
+loaded is neighbours' too."""
+
+_LANES_OF_BROKEN_LINES = 4
+"""Lanes of the tree that a thread has there at most: neighbours are to load what they share at about the same time."""
+
+_NARROW_ROWS_BYTES, _LANES_OF_NARROW_ROWS = 1024, 16
+"""Where elements of a column are so near each other, a thread takes no whole leaf: blocks would all begin at multiples
+of large powers of two, which the memory serves less well."""
 
 _NARROW_COLUMNS = 128
 """Up to so many columns that each take a load of their own stay in one block, which then shares its lines with none."""
@@ -38,22 +46,25 @@ _FOLDERS, _WARP_FOLDS = 512, 128
 """The most blocks that fold the partials of columns, and up to how many of a row one warp folds: `most_folders` and
 `warp_folds` in cuda_src/reduce_columns.cuh."""
 
-# What a mapping of columns costs, in the time that a full wave of blocks takes to load `_LOADED_BYTES` a thread. None
-# of these was measured by itself.
+# What a mapping of columns costs, in the time that a full wave of blocks takes to load `_LOADED_BYTES` a thread: fitted
+# to what mappings of eleven shapes took (benchmarks/NOTES.md), not measured one by one.
 _ENOUGH_IN_FLIGHT = 0.625
 """The part of a full wave of blocks that still keeps the memory busy."""
 
-_START_ROUNDS = 0.25
+_START_ROUNDS = 0.35
 """What a block takes to start and to end."""
 
 _FOLD_ROUNDS = 0.5
 """What passes from the last partial to the results."""
 
-_SLOT_COST = 0.5
+_SLOT_COST = 1.0
 """What writing and folding partials takes, as a part of loading one lane of the tree for each."""
 
-_UNEVEN = 0.04
+_UNEVEN = 0.01
 """By how much the multiprocessors differ: what is lost where each has one block for all the time."""
+
+_LINE_COST = 0.013
+"""What loading `_LINE_BYTES` of each element costs beside `_WIDE_BYTES`."""
 
 
 @dataclass(frozen=True)
@@ -240,8 +251,11 @@ def _columns(
     if vectors <= LANES and (loaded_bytes(width) <= _LOADED_BYTES or enough):
         template = (block, width, tree_lanes, tree_steps, 0)
         return RowStrategy("columns", -(-threads // block), template, resident_blocks=resident)
-    width = max(_side_by_side(problem, itemsize, accumulator_bytes, 8), 4 // itemsize)
-    return _columns_together(problem, facts, width, (tree_lanes, tree_steps), itemsize, resident)
+    # Elements of two bytes fill the registers: few blocks take them best, with loads as wide as may be.
+    half = itemsize == 2 and all(stride % 8 == 0 for stride in _strides_of_elements(problem))
+    width = max(_side_by_side(problem, itemsize, accumulator_bytes, 16 if half else 8), 4 // itemsize)
+    resident = _RESIDENT_HEAVY if half else resident
+    return _columns_together(problem, facts, width, (tree_lanes, tree_steps), itemsize, accumulator_bytes, resident)
 
 
 def _side_by_side(problem: Problem, itemsize: int, accumulator_bytes: int, held_bytes: int) -> int:
@@ -270,33 +284,41 @@ def _resident_blocks_of_columns(itemsize: int, accumulator_bytes: int, *, heavy:
 
 
 def _columns_together(
-    problem: Problem, facts: DeviceFacts, width: int, tree: tuple[int, int], itemsize: int, resident: int
-) -> RowStrategy:
+    problem: Problem, facts: DeviceFacts, width: int, tree: tuple[int, int], itemsize: int, accumulator_bytes: int,
+    resident: int,
+) -> RowStrategy:  # fmt: skip
     """Return the strategy where the threads of a block divide the lanes of the tree among them."""
     inner = problem.kept[0].size
     lanes, steps = tree
     all_lanes = max(1, -(-problem.length * itemsize // (LANES * STEPS * VECTOR_BYTES))) * lanes
     threads = -(-inner // width)  # side by side, in all
-    beside = _threads_beside(problem, threads, width, itemsize)
-    depth = WARPS * LANES // beside
-    groups = problem.rows // inner * -(-threads // beside)
     rounds_of_a_lane = max(1, width * itemsize // 4) * 4 * (VECTOR_BYTES // itemsize) * steps / _LOADED_BYTES
     places = facts.multiprocessors * resident
 
-    full = inner / (-(-threads // beside) * beside * width)  # the part of the threads that have columns
+    def shape(beside: int, lanes_of_a_thread: int) -> tuple[int, int, int]:
+        """Return the lanes of a tile, the tiles of a row, and blocks that share no row."""
+        tile = WARPS * LANES // beside * lanes_of_a_thread
+        return tile, -(-all_lanes // tile), problem.rows // inner * -(-threads // beside)
 
-    def cost(lanes_of_a_thread: int) -> float:
-        tile = depth * lanes_of_a_thread
-        parts = -(-all_lanes // tile)
+    def cost(beside: int, lanes_of_a_thread: int) -> float:
+        tile, parts, groups = shape(beside, lanes_of_a_thread)
+        full = inner / (-(-threads // beside) * beside * width)  # the part of the threads that have columns
         rounds = lanes_of_a_thread * rounds_of_a_lane + _START_ROUNDS
         waves, rest = divmod(groups * parts, places)
         last = max(rest / places, _ENOUGH_IN_FLIGHT / full) if rest else 0.0
         loads = rounds * (waves + last) * (1 + _UNEVEN / max(1, waves))
+        if beside * width * itemsize < _WIDE_BYTES:
+            loads *= 1 + _LINE_COST
         return loads * (1 + _SLOT_COST / tile) + _FOLD_ROUNDS if parts > 1 else loads
 
-    each = min((32, 16, 8, 4, 2, 1), key=lambda lanes_of_a_thread: cost(min(lanes_of_a_thread, lanes)))
-    each = min(each, lanes)
-    parts = -(-all_lanes // (depth * each))
+    most = min(lanes, _lanes_of_a_thread(problem, threads, width, itemsize, accumulator_bytes))
+    ways = [
+        (beside, min(each, most))
+        for beside in _besides(problem, threads, width, itemsize)
+        for each in (32, 16, 8, 4, 2, 1)
+    ]
+    beside, each = min(ways, key=lambda way: cost(*way))
+    _, parts, groups = shape(beside, each)
     last = folders(problem.rows, parts)
     return RowStrategy(
         "columns",
@@ -308,17 +330,34 @@ def _columns_together(
     )
 
 
+def _is_narrow(threads: int, width: int, itemsize: int) -> bool:
+    return width == 1 and itemsize >= 4 and threads <= _NARROW_COLUMNS
+
+
+def _has_whole_lines(problem: Problem) -> bool:
+    return all(stride % _LINE_BYTES == 0 for stride in _strides_of_elements(problem))
+
+
+def _lanes_of_a_thread(problem: Problem, threads: int, width: int, itemsize: int, accumulator_bytes: int) -> int:
+    """Return how many lanes of the tree a thread has at most."""
+    if not _is_narrow(threads, width, itemsize) and not _has_whole_lines(problem):
+        return _LANES_OF_BROKEN_LINES
+    near = any(abs(axis.stride) <= _NARROW_ROWS_BYTES for axis in problem.reduced)
+    # Wide accumulators: one level more of them takes more registers than there are.
+    return _LANES_OF_NARROW_ROWS if near or accumulator_bytes > 8 else LANES
+
+
+def _besides(problem: Problem, threads: int, width: int, itemsize: int) -> list[int]:
+    """Return how many of a block's threads may stand side by side, powers of two, the best first."""
+    if _is_narrow(threads, width, itemsize):
+        return [power_of_two(threads)]
+    wide = min(2 * LANES, _WIDE_BYTES // (width * itemsize), power_of_two(threads))
+    line = min(wide, _LINE_BYTES // (width * itemsize))
+    return [wide, line] if _has_whole_lines(problem) else [wide]
+
+
 def folders(rows: int, parts: int) -> int:
     """Return how many blocks fold the partials of rows, `parts` each."""
     if parts == 1:
         return 0
     return min(rows if parts > _WARP_FOLDS else -(-rows // WARPS), _FOLDERS)
-
-
-def _threads_beside(problem: Problem, threads: int, width: int, itemsize: int) -> int:
-    """Return how many of a block's threads stand side by side at most, a power of two."""
-    if width == 1 and itemsize >= 4 and threads <= _NARROW_COLUMNS:
-        return power_of_two(threads)
-    whole = all(stride % _LINE_BYTES == 0 for stride in _strides_of_elements(problem))
-    line = _LINE_BYTES if whole else _BROKEN_LINES_BYTES
-    return min(LANES if whole else 2 * LANES, line // (width * itemsize), power_of_two(threads))

@@ -1,62 +1,145 @@
-// The second kernel of segments: cuts the queue's into tiles, which its blocks share out.
+// The second kernel of segments: cuts the queue's into tiles, one a block, and folds their partials as they come.
 #pragma once
 #include "segments.cuh"
 
-// Whether this block is the last of `count` to come here with this ticket, which is then as before the first. All
-// threads call it, with another barrier between two calls. It orders nothing: a partial carries its own flag.
-__device__ __forceinline__ bool is_last_block(uint32* ticket, uint32 count)
+constexpr uint32 warp_partials = 128;  // one warp folds up to so many of a segment, the block more
+constexpr uint32 no_item = ~0u;
+
+// The tile that a block begins with if all segments are long: an array of such ones makes these, about.
+template <class Op> __device__ __forceinline__ void prefetch_likely_tile(const SegmentProblem& problem)
 {
-    __shared__ bool last;
-    if (threadIdx.x == 0) last = atomic_count(ticket, count - 1) == count - 1;
-    __syncthreads();
-    return last;
+    constexpr uint64 tile_bytes = tile_warps<Op> * leaf_bytes;
+    const uint64 bytes = problem.length * sizeof(typename Op::Input), first = blockIdx.x * tile_bytes;
+    if (first < bytes && gridDim.x * tile_bytes >= bytes)
+        prefetch_start<tile_warps<Op>>(problem.elements + first, min(bytes - first, tile_bytes));
 }
 
-// Brings a leaf, if there is one, into the L2: what a warp folds next, while its block meets at barriers and tickets.
-template <class Op> __device__ __forceinline__ void prefetch_leaf(const SegmentSource<Op>& source, uint64 leaf)
+// The last of `count` entries whose first tile is not after this one. All lanes of a warp call it and get it.
+__device__ __forceinline__ uint32 entry_of_tile(const QueueEntry* entries, uint32 count, uint32 tile, uint32 lane)
 {
-    const uint64 first = leaf * leaf_bytes, bytes = source.row.length * sizeof(typename Op::Input);
-    if (first < bytes) prefetch_l2(source.begin + first, uint32(min(bytes - first, uint64(leaf_bytes))));
+    uint32 entry = 0;
+    for (uint32 beyond = count; beyond - entry > 1;) {
+        const uint32 step = (beyond - entry + lanes - 1) / lanes, probe = entry + lane * step;
+        const bool before = probe < beyond && entries[probe].first_tile <= tile;
+        entry += (__popc(__ballot_sync(0xffffffffu, before)) - 1) * step;
+        beyond = min(beyond, entry + step);
+    }
+    return entry;
 }
 
+template <class Op> __device__ __forceinline__ Source<Op> source_of(const SegmentProblem& problem, const QueueEntry& entry)
+{
+    return Source<Op>(problem, problem.elements + entry.begin * sizeof(typename Op::Input), nullptr, entry.length);
+}
+
+// Tiles of an entry; none if there was no room for them.
+template <class Op> __device__ __forceinline__ uint32 tiles_of(const QueueEntry& entry)
+{
+    constexpr uint64 tile_elements = tile_warps<Op> * leaf_elements<typename Op::Input>;
+    return entry.segment == no_segment ? 0 : uint32((entry.length + tile_elements - 1) / tile_elements);
+}
+
+// What a block does one after the other: tiles, then groups of entries whose partials it folds. Between them it keeps
+// nothing: the elements need the registers.
+template <class Op> struct LongSegments {
+    using A = typename Op::Accumulator;
+    static constexpr int Warps = tile_warps<Op>;
+    const SegmentProblem& problem;
+    const SegmentQueue queue;
+    BlockSlots<Op, Warps>& shared;
+    uint32* next;  // two, in shared memory
+    uint32 turn = 0;
+
+    __device__ __forceinline__ LongSegments(const SegmentProblem& p, BlockSlots<Op, Warps>& s, uint32* n)
+        : problem(p), queue(p), shared(s), next(n) {}
+
+    __device__ __forceinline__ Slot<A>* slots() const { return reinterpret_cast<Slot<A>*>(queue.partials); }
+
+    // Claims the next item, if items are claimed; all threads have its number after the next barrier.
+    __device__ __forceinline__ void claim() const
+    {
+        if (threadIdx.x == 0) next[turn & 1u] = QueueContents(problem).has_blocks() ? no_item : atomic_count(queue.claims, ~0u);
+    }
+
+    __device__ __forceinline__ uint32 claimed_after_barrier()
+    {
+        claim();
+        __syncthreads();
+        return next[turn++ & 1u];
+    }
+
+    // Returns the next item, as the other one does.
+    __device__ __forceinline__ uint32 fold_tile(uint32 tile, uint32 count)
+    {
+        const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+        const QueueEntry entry = queue.entries[entry_of_tile(queue.entries, count, tile, lane)];
+        const uint64 own = tile - entry.first_tile;
+        if (own >= tiles_of<Op>(entry)) return claimed_after_barrier();  // of an entry beyond the queue's capacity
+        A value = leaf_fold<Op>(source_of<Op>(problem, entry), own * Warps + warp, lane);
+        claim();
+        value = block_fold<Op, Warps>(value, shared, turn);
+        if (threadIdx.x == 0) slots()[tile].publish(value);
+        return next[turn++ & 1u];
+    }
+
+    __device__ __forceinline__ void store(const QueueEntry& entry, A value) const
+    {
+        store_result<Op>(problem, source_of<Op>(problem, entry).row, entry.segment, value);
+    }
+
+    __device__ __forceinline__ uint32 fold_entries(uint32 first, uint32 end)
+    {
+        const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, following = claimed_after_barrier();
+        if (first + warp < end) {  // a block has at least as many warps
+            const QueueEntry entry = queue.entries[first + warp];
+            const uint32 parts = tiles_of<Op>(entry);
+            if (parts > 0 && parts <= warp_partials) {
+                A a[warp_partials / lanes];
+                grid_take<Op, warp_partials / lanes>(a, slots() + entry.first_tile, lane, {parts});
+                const A value = warp_fold_array<Op, warp_partials / lanes>(a, lane);
+                if (lane == 0) store(entry, value);
+            }
+        }
+#pragma unroll 1
+        for (uint32 i = first; i < end; ++i) {
+            const QueueEntry entry = queue.entries[i];
+            const uint32 parts = tiles_of<Op>(entry);
+            if (parts <= warp_partials) continue;
+            const A value = grid_fold<Op, Warps>(slots() + entry.first_tile, {parts}, shared, turn++);
+            if (threadIdx.x == 0) store(entry, value);
+        }
+        return following;
+    }
+};
+
+// Where the grid has a block for each item, these are taken in the blocks' order; else they are claimed in theirs. Either way
+// those that wait for partials come when all others have started.
 template <class Op, class Offset> __device__ __forceinline__ void reduce_long_segments(const SegmentProblem& problem)
 {
-    __shared__ BlockSlots<Op, segment_warps> shared;
+    __shared__ BlockSlots<Op, tile_warps<Op>> shared;
+    __shared__ uint32 next[2];
     launch_dependents();
+    prefetch_likely_tile<Op>(problem);
+    LongSegments<Op> segments(problem, shared, next);
     wait_for_prerequisites();
-    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
-    const SegmentQueue queue(problem);
-    const uint64 state = *queue.state, count = min(state >> tile_bits, problem.capacity);
-    const uint64 tiles = min(state & ((uint64(1) << tile_bits) - 1), problem.room);
-    const uint64 each = (tiles + gridDim.x - 1) / gridDim.x, from = blockIdx.x * each, to = min(from + each, tiles);
-
-    uint64 entry = 0;  // the one that tile `from` is of: the last whose first tile is not after it
-    for (uint64 beyond = count; from < to && beyond - entry > 1;) {
-        const uint64 middle = (entry + beyond) / 2;
-        if (queue.entries[middle].first_tile <= from) entry = middle;
-        else beyond = middle;
-    }
-    uint32 turn = 0;
+    QueueContents now(problem);
+    if (now.items == 0) return;
+    uint32 item = now.has_blocks() ? blockIdx.x : segments.claimed_after_barrier();
 #pragma unroll 1
-    for (uint64 tile = from; tile < to; ++tile) {
-        while (entry + 1 < count && queue.entries[entry + 1].first_tile <= tile) ++entry;
-        const QueueEntry item = queue.entries[entry];
-        if (item.segment == no_segment) continue;
-        const uint64 begin = SegmentSource<Op>::template offset_at<Offset>(problem, item.segment);
-        const SegmentSource<Op> source(problem, begin, SegmentSource<Op>::template offset_at<Offset>(problem, item.segment + 1));
-        const uint32 parts = tile_count<Op, segment_warps>(source);
-        if (tile - item.first_tile >= parts) continue;  // of an entry beyond the queue's capacity
-        const uint64 leaf = (tile - item.first_tile) * segment_warps + warp;
-        if (lane == 0 && tile + 1 < to) prefetch_leaf(source, leaf + segment_warps);
-        auto value = row_leaf_fold<Op, SegmentRows>(source, leaf, source.is_whole(), lane);
-        value = block_fold<Op, segment_warps>(value, shared, turn++);
-        auto* slots = reinterpret_cast<Slot<typename Op::Accumulator>*>(queue.partials) + item.first_tile;
-        if (threadIdx.x == 0) slots[tile - item.first_tile].publish(value);
-        if (!is_last_block(&queue.tickets[entry], parts)) continue;
-        value = grid_fold<Op, segment_warps>(slots, {parts}, shared, turn++);
-        if (threadIdx.x == 0) store_result<Op>(problem, source.row, item.segment, value);
+    while (item < now.tiles) {
+        item = segments.fold_tile(item, now.count);
+        if (item == no_item) return;
+        now = QueueContents(problem);
     }
-    // The last block to end empties the queue: all have read its state.
+#pragma unroll 1
+    while (item < now.items) {
+        const uint32 first = (item - now.tiles) * now.each;
+        item = segments.fold_entries(first, min(first + now.each, now.count));
+        now = QueueContents(problem);
+    }
+    // The last block to come here empties the queue: all others have read it, or have published a tile after they did.
     __syncthreads();
-    if (threadIdx.x == 0 && atomic_count_ordered(queue.done, gridDim.x - 1) == gridDim.x - 1) *queue.state = 0;
+    const uint32 last = (now.has_blocks() ? gridDim.x - now.tiles : gridDim.x) - 1;
+    if (threadIdx.x == 0 && atomic_count_ordered(segments.queue.done, last) == last)
+        *segments.queue.claims = 0, *segments.queue.state = 0;
 }

@@ -1,4 +1,5 @@
-// A segment of several leaves by one warp, in few registers: its neighbours fold many segments at once.
+// A segment of several leaves by one warp, in few registers: its neighbours fold many segments at once. And how vectors of
+// short ones are loaded.
 #pragma once
 #include "segments.cuh"
 
@@ -17,6 +18,23 @@ template <class Op> __device__ __forceinline__ uint4 load_elements_of(const char
     } else {
         return load_elements<typename Op::Input>(address, bytes, absent_elements<Op>());
     }
+}
+
+// The 16-byte block that a vector of elements of four bytes begins in, or the last block of the segment: of a vector
+// `bytes` bytes before the segment's end. The vector's other elements are in what the next lane loads, and no load is
+// for them alone: four loads of one element each would make the L1 look up each line four times.
+__device__ __forceinline__ uint4 load_block_of(const char* address, int32 bytes)
+{
+    constexpr int32 block_mask = -int32(vector_bytes);
+    const int32 shift = int32(reinterpret_cast<uint64>(address) % vector_bytes);
+    return __ldg(reinterpret_cast<const uint4*>(address + (min(0, (bytes - 1 + shift) & block_mask) - shift)));
+}
+
+// The vector that begins `shift` bytes, whole words, into this lane's block and ends in the next lane's.
+__device__ __forceinline__ uint4 join_next_block(uint4 v, uint32 shift, uint32 lane)
+{
+    const uint4 next = make_uint4(shuffle_from(v.x, lane + 1), shuffle_from(v.y, lane + 1), shuffle_from(v.z, lane + 1), 0);
+    return shift_bytes(v, next, shift & ~3u);
 }
 
 // One leaf of a segment by one warp, half of it in flight at a time; the half that the segment lacks is left out. Every

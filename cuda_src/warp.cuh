@@ -103,7 +103,7 @@ __device__ __forceinline__ typename Op::Accumulator warp_fold_array(typename Op:
 // sequence would make: a binary counter whose digit k holds the fold of 2^k values. Lane k keeps digit k, so the
 // stack is one register a lane. All 32 lanes call with the same value; every lane gets the result.
 template <class Op> struct WarpCounter {
-    typename Op::Accumulator digit;
+    typename Op::Accumulator digit = Op::identity();
     uint32 count = 0;
 
     __device__ __forceinline__ void push(typename Op::Accumulator value, uint32 lane)

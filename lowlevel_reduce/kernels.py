@@ -12,11 +12,11 @@ from lowlevel_reduce.row_policy import RowStrategy
 __all__ = [
     "FIELDS",
     "OPTIONS",
-    "SEGMENT_BLOCKS",
     "KernelSource",
     "OperatorText",
     "kernel_sources",
     "row_kernel_source",
+    "segment_blocks",
     "segment_kernel_sources",
     "shape_values",
     "signature",
@@ -42,8 +42,8 @@ _SHAPE = "qq" + _AXES + _AXES
 _SEGMENTS = "qqQQ"
 """What `SegmentProblem` in cuda_src/segments.cuh adds."""
 
-SEGMENT_BLOCKS = (128, 256)
-"""Threads in a block of either segment kernel: `short_segment_warps` and `segment_warps` in cuda_src."""
+_SHORT_SEGMENTS = 128
+"""Threads in a block of the first segment kernel: `short_segment_warps` in cuda_src."""
 
 _FLAT = {
     "block": ("reduce_cluster.cuh", "reduce_cluster<Op, {warps}, 1>"),
@@ -124,20 +124,27 @@ def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSo
     return _source(operator, strategy.name, header, body, "ShapedProblem", bounds)
 
 
-def segment_kernel_sources(operator: OperatorText, offsets: str) -> tuple[KernelSource, ...]:
-    """Return the two kernels of a segmented reduction, in launch order; `offsets` is the offsets' type."""
+def segment_blocks(accumulator_bytes: int) -> tuple[int, int]:
+    """Return the threads in a block of either segment kernel; `tile_warps` in cuda_src says those of the second."""
+    return _SHORT_SEGMENTS, 512 if accumulator_bytes <= 8 else 256
+
+
+def segment_kernel_sources(operator: OperatorText, offsets: str, groups: int = 1) -> tuple[KernelSource, ...]:
+    """Return the two kernels of a segmented reduction, in launch order.
+
+    `offsets` is the offsets' type; a warp of the first folds `groups` times thirty-two segments.
+    """
+    wide = operator.accumulator_bytes > 8
+    threads = segment_blocks(operator.accumulator_bytes)
     # Short segments compute much between two loads: more warps hide that, long ones have their loads in flight.
-    resident = (4, 1) if operator.heavy or operator.accumulator_bytes > 8 else (8, 2)
+    short = (threads[0], 4 if operator.heavy or wide else 8)
+    long = (threads[1], 1 if operator.heavy and not wide else 2)
     return tuple(
-        _source(
-            operator,
-            name,
-            f"reduce_{name}.cuh",
-            f"reduce_{name}<Op, {offsets}>",
-            "SegmentProblem",
-            (threads, blocks),
+        _source(operator, name, f"reduce_{name}.cuh", f"reduce_{name}<Op, {arguments}>", "SegmentProblem", bounds)
+        for name, arguments, bounds in (
+            ("short_segments", f"{offsets}, {groups}", short),
+            ("long_segments", offsets, long),
         )
-        for name, threads, blocks in zip(("short_segments", "long_segments"), SEGMENT_BLOCKS, resident, strict=True)
     )
 
 

@@ -15,7 +15,7 @@ from lowlevel_reduce.driver.checks import check_launch
 from lowlevel_reduce.dtypes import LANES, element_type, numpy_dtype
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.interop import view_array
-from lowlevel_reduce.kernels import SEGMENT_BLOCKS, segment_kernel_sources
+from lowlevel_reduce.kernels import segment_blocks, segment_kernel_sources
 from lowlevel_reduce.layout import MAX_BYTES
 from lowlevel_reduce.loading import load_kernel
 from lowlevel_reduce.mapping import MappedKernel, operator_text
@@ -26,10 +26,18 @@ from lowlevel_reduce.policy import HEADER_BYTES, slot_bytes
 __all__ = ["SegmentedPlan", "segmented_plan", "segmented_reduce"]
 
 _LONG_LEAVES = 16
-"""`long_leaves` in cuda_src/segments.cuh: a segment of more is cut into tiles of `_TILE_LEAVES`."""
+"""`long_leaves` in cuda_src/segments.cuh: a segment of more is cut into tiles, of `tile_warps` leaves."""
 
-_TILE_LEAVES = SEGMENT_BLOCKS[1] // LANES
+_FEW_SEGMENTS, _ENTRIES_AT_ONCE = 256, 8
+"""`few_segments` and `entries_at_once` there: up to so many long ones have a block each to fold their partials, and of
+more so many have one together."""
+
+_TINY_BYTES, _TINY_GROUPS, _WARPS_A_MULTIPROCESSOR = 64, 4, 32
+"""Of segments of up to so many bytes, each warp folds so many groups; warps that a multiprocessor has room for."""
+
+_ENTRY_BYTES = 32
 _BLOCKS_A_MULTIPROCESSOR = 2
+"""What a multiprocessor has room for: blocks that claim tiles one after the other."""
 
 
 class SegmentedPlan(BasePlan):
@@ -47,8 +55,8 @@ class SegmentedPlan(BasePlan):
         Where it runs.
     workspace_bytes : int
         Device memory that a bound launch needs besides its arguments. With c = length // (16 L) + 1 for leaves of L
-        elements (4 KiB): 256 + 16 c + 4 c up to a multiple of 16 + s * (length // (8 L) + 2 c), s being 16 bytes for
-        every 12 bytes of the accumulator or part of them.
+        elements (4 KiB): 256 + 32 c + s * (length // (t L) + 2 c), s being 16 bytes for every 12 bytes of the
+        accumulator or part of them, and t 16, or 8 for one of more than 8 bytes.
     """
 
     def __init__(
@@ -61,11 +69,10 @@ class SegmentedPlan(BasePlan):
         context: Context,
         kernels: tuple[MappedKernel, ...],
         slot: int,
+        tile: int,
     ) -> None:
-        leaf = types.element.leaf
-        self._capacity = length // (_LONG_LEAVES * leaf) + 1
-        self._room = length // (_TILE_LEAVES * leaf) + 2 * self._capacity
-        tickets = -(-self._capacity // 4) * 16
+        self._capacity = _most_long(length, types.element.leaf)
+        self._room = length // tile + 2 * self._capacity
         size = types.result_dtype.itemsize
         super().__init__(
             reduction=reduction,
@@ -81,7 +88,7 @@ class SegmentedPlan(BasePlan):
             ),
             context=context,
             kernels=kernels,
-            workspace_bytes=HEADER_BYTES + 16 * self._capacity + tickets + slot * self._room,
+            workspace_bytes=HEADER_BYTES + _ENTRY_BYTES * self._capacity + slot * self._room,
             fields="segments",
         )
         self.length = length
@@ -118,6 +125,36 @@ class SegmentedPlan(BasePlan):
 
     def __repr__(self) -> str:
         return f"<SegmentedPlan {self.op} of {self.segments} segments of {self.length} {self.dtype}>"
+
+
+def _most_long(length: int, leaf: int) -> int:
+    """Return how many segments of more than `_LONG_LEAVES` leaves an array has at most, or one more."""
+    return length // (_LONG_LEAVES * leaf) + 1
+
+
+def _groups_of_a_warp(length: int, segments: int, itemsize: int, multiprocessors: int) -> int:
+    """Return how many times thirty-two segments a warp folds: of tiny ones some, if there are enough for all warps.
+
+    It has the offsets of the next ones under way meanwhile, which a warp that has to start first waits for.
+    """
+    if length * itemsize > segments * _TINY_BYTES:
+        return 1
+    fill = LANES * _WARPS_A_MULTIPROCESSOR * multiprocessors
+    return _TINY_GROUPS if segments >= 2 * _TINY_GROUPS * fill else 1
+
+
+def _blocks_of_long(length: int, segments: int, leaf: int, tile: int, multiprocessors: int) -> int:
+    """Return the grid for long segments: a block for each tile if most elements must be theirs, else what has room.
+
+    Blocks in the hardware's order are faster than those that claim tiles one after the other, but where all segments
+    are short each costs time for nothing.
+    """
+    most_long = min(segments, _most_long(length, leaf))
+    folding = max(min(most_long, _FEW_SEGMENTS), -(-most_long // _ENTRIES_AT_ONCE))
+    for_all = length // tile + most_long + folding
+    at_once = _BLOCKS_A_MULTIPROCESSOR * multiprocessors
+    surely_in_long = length - segments * _LONG_LEAVES * leaf
+    return for_all if 2 * surely_in_long >= length else min(for_all, at_once)
 
 
 def segmented_plan(
@@ -174,17 +211,24 @@ def segmented_plan(
     types = reduction.types(element, accumulate, result_dtype)
     context = context or Context.current_or_primary()
     text = operator_text(reduction, types)
-    sources = segment_kernel_sources(text, offsets.name)
+    multiprocessors = context.multiprocessor_count
+    groups = _groups_of_a_warp(int(length), int(segments), element.itemsize, multiprocessors)
+    sources = segment_kernel_sources(text, offsets.name, groups)
     kernels = tuple(load_kernel(source, context.device.architecture) for source in sources) if segments else ()
     programmatic = context.device.compute_capability >= (9, 0)
-    grids = (-(-segments // SEGMENT_BLOCKS[0]), _BLOCKS_A_MULTIPROCESSOR * context.multiprocessor_count)
+    threads = segment_blocks(text.accumulator_bytes)
+    tile = threads[1] // LANES * element.leaf
+    grids = (
+        -(-segments // (threads[0] * groups)),
+        _blocks_of_long(int(length), int(segments), element.leaf, tile, multiprocessors),
+    )
     launches = []
-    for loaded, blocks, threads in zip(kernels, grids, SEGMENT_BLOCKS, strict=False):
-        config = LaunchConfig(blocks, threads, programmatic_stream_serialization=programmatic)
+    for loaded, blocks, size in zip(kernels, grids, threads, strict=False):
+        config = LaunchConfig(blocks, size, programmatic_stream_serialization=programmatic)
         check_launch(loaded.kernel, config, context)
         launches.append(MappedKernel(loaded, config, 0))
     slot = slot_bytes(text.accumulator_bytes)
-    return SegmentedPlan(reduction, types, int(length), int(segments), offsets, context, tuple(launches), slot)
+    return SegmentedPlan(reduction, types, int(length), int(segments), offsets, context, tuple(launches), slot, tile)
 
 
 def segmented_reduce(

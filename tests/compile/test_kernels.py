@@ -170,8 +170,8 @@ def row_programs(case, shape, axis, architecture, *, strided=False):
     return [row_kernel_source(text, chosen)]
 
 
-def segment_programs(case, offsets):
-    return list(segment_kernel_sources(operator_text(case.reduction, case.types), offsets))
+def segment_programs(case, offsets, groups):
+    return list(segment_kernel_sources(operator_text(case.reduction, case.types), offsets, groups))
 
 
 def kernel_kinds():
@@ -184,10 +184,12 @@ def kernel_kinds():
     for shape, axis in ROWS[::3]:
         name = "x".join(map(str, shape))
         yield f"{name}-strided", lambda case, arch, s=shape, a=axis: row_programs(case, s, a, arch, strided=True)
-    for offsets in ("int32", "int64"):
+    for offsets, groups in (("int32", 1), ("int64", 1), ("int64", 4)):
         yield (
-            f"segments-{offsets}",
-            lambda case, arch, o=offsets: segment_programs(case, o) if case.reduction.second is None else [],
+            f"segments-{offsets}-{groups}",
+            lambda case, arch, o=offsets, g=groups: (
+                segment_programs(case, o, g) if case.reduction.second is None else []
+            ),
         )
 
 

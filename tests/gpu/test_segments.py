@@ -5,6 +5,7 @@ import pytest
 from placed import assert_near, assert_same, values
 
 import lowlevel_reduce as lr
+from lowlevel_reduce import segments
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.operators import resolve
 
@@ -83,6 +84,16 @@ def test_very_many_tiny_ones(stream, cut):
     lengths = np.random.default_rng(0).integers(0, 4, count)
     x = np.random.default_rng(1).integers(0, 3, int(lengths.sum())).astype(np.float32)
     check(stream, x, offsets_of(lengths))
+
+
+@pytest.mark.parametrize("op", ["sum", "prod", "argmax", "mean_var"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_about_one_step_at_every_place_of_a_block(stream, op, dtype):
+    """A warp's lanes have what the last lane lacks, but not for all lengths."""
+    lengths = np.random.default_rng(2).integers(100, 132, 128)
+    lengths[40:60] = np.arange(116, 136)
+    lengths[70:74] = [0, 17, 0, 256]
+    check(stream, values(dtype, int(lengths.sum())), offsets_of(lengths), op)
 
 
 def test_a_few_huge_ones(stream, cut):
@@ -177,11 +188,13 @@ class Bound:
         return self.out.copy()
 
     def queue_is_empty(self):
-        """Tell whether the workspace is as it was before the first launch: state, tickets and flags zero."""
-        state = np.empty(16, np.uint8)
-        self.workspace.copy_to(state, stream=self.stream, size_bytes=16)
+        """Tell whether the workspace is as it was before the first launch: state, counts and flags zero."""
+        found = np.empty(self.plan.workspace_bytes, np.uint8)
+        self.workspace.copy_to(found, stream=self.stream)
         self.stream.synchronize()
-        return not state.any()
+        leaf = 4096 // self.x.itemsize
+        entries = slice(256, 256 + 32 * (self.x.size // (16 * leaf) + 1))
+        return not np.delete(found, entries).any()
 
     def close(self):
         for each in (self.memory, self.offsets, self.result, self.workspace):
@@ -200,6 +213,41 @@ def bound(stream):
     stream.synchronize()
     for each in made:
         each.close()
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 5])
+def test_long_ones_by_fewer_blocks_than_tiles(bound, monkeypatch, blocks):
+    """The blocks claim tiles and folds; a grid of one must not wait for itself."""
+    monkeypatch.setattr(segments, "_blocks_of_long", lambda *_: blocks)
+    lengths = [17 * LEAF, 3, 50 * LEAF + 1, 0, 100, 16 * LEAF + 1]
+    x, offsets = values("float32", sum(lengths)), offsets_of(lengths)
+    case = bound(x, offsets, accumulate="float32")
+    for _ in range(2):
+        case()
+        assert_same(case.results(), expected(x, offsets, accumulate="float32")[0])
+        assert case.queue_is_empty()
+
+
+@pytest.mark.parametrize("offsets_dtype", ["int32", "int64"])
+def test_several_groups_a_warp(bound, monkeypatch, offsets_dtype):
+    """Of groups of a warp, the last incomplete, some are of tiny segments and some have long ones."""
+    monkeypatch.setattr(segments, "_groups_of_a_warp", lambda *_: 4)
+    lengths = [*[3, 0, 5, 1] * 40, *SMALL, 17 * LEAF, *[100, 90] * 30, 1500, *[2] * 200]
+    x, offsets = values("float32", sum(lengths)), offsets_of(lengths, offsets_dtype)
+    case = bound(x, offsets, accumulate="float32")
+    case()
+    assert_same(case.results(), expected(x, offsets, accumulate="float32")[0])
+    assert case.queue_is_empty()
+
+
+def test_many_long_ones_and_one_of_many_tiles(bound):
+    """More than have a block each for their partials, and more partials than a warp folds."""
+    lengths = [16 * LEAF + 1] * 260 + [130 * 16 * LEAF]
+    x, offsets = values("float32", sum(lengths)), offsets_of(lengths)
+    case = bound(x, offsets, accumulate="float32")
+    case()
+    assert_same(case.results(), expected(x, offsets, accumulate="float32")[0])
+    assert case.queue_is_empty()
 
 
 @pytest.mark.parametrize("offset", [4, 8, 12])

@@ -82,12 +82,13 @@ fold_present_steps(const S& source, uint4* v, uint64 first, uint32 bytes, uint32
 #pragma unroll
         for (uint32 t = 1; t < steps; ++t) v[t] = select(present(t), v[t], v[0]);
         return select(present(0), fold_steps<Op>(source, v, first, lane), Op::identity());
-    }
-    typename Op::Accumulator a[steps];
+    } else {
+        typename Op::Accumulator a[steps];
 #pragma unroll
-    for (uint32 t = 0; t < steps; ++t)
-        a[t] = fold_if<Op>(present(t), source, v[t], first + (t * lanes + lane) * vector_elements<typename Op::Input>);
-    return fold_array<Op, steps>(a);
+        for (uint32 t = 0; t < steps; ++t)
+            a[t] = fold_if<Op>(present(t), source, v[t], first + (t * lanes + lane) * vector_elements<typename Op::Input>);
+        return fold_array<Op, steps>(a);
+    }
 }
 
 // A leaf at a 16-byte boundary, the lane's part: `bytes` bytes of it exist, whole vectors unless the operator fills_absent.

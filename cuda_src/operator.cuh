@@ -22,6 +22,8 @@
 //                        bits; the first element of the t-th has number index + 32 V t. For vectors past the end stand
 //                        those of absent elements, or copies of the lane's first if the operator has none;
 //   folds_vectors        whether fold_leaf<N> does so with any power of two of them;
+//   folds_numbers        whether fold_numbers<N>(vectors) gives the one element that stands for all in N vectors, if those
+//                        that are NaN are left out; a NaN if all are;
 //   folds_lanes          whether fold_lanes(value) folds the values of a warp's 32 lanes at once, to the same bits.
 #pragma once
 #include "types.cuh"
@@ -54,6 +56,7 @@ template <class In, class Acc, class Out> struct Operator {
     static constexpr bool folds_whole_vectors = false;
     static constexpr bool folds_leaves = false;
     static constexpr bool folds_vectors = false;
+    static constexpr bool folds_numbers = false;
     static constexpr bool folds_lanes = false;
 };
 

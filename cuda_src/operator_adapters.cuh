@@ -24,7 +24,7 @@ template <class Out, class T> __device__ __forceinline__ Out result_of(T x)
 // An operator with a map of its own, which what folds several elements at once would pass by.
 template <class Op> struct Remapped : Op {
     static constexpr bool packed = false, folds_whole_vectors = false, folds_leaves = false, has_absent = false;
-    static constexpr bool folds_vectors = false;
+    static constexpr bool folds_vectors = false, folds_numbers = false;
 };
 
 template <class A> struct Tally {
@@ -55,6 +55,13 @@ template <class Op> struct Counted : Remapped<Op> {
 };
 
 template <class Op> struct IgnoringNaN : Remapped<Op> {
+    static constexpr bool folds_leaves = Op::folds_numbers, folds_vectors = folds_leaves;
+    template <uint32 vectors = 8>
+    static __device__ __forceinline__ typename Op::Accumulator fold_leaf(const uint4* v, uint64 index)
+    {
+        const auto x = Op::template fold_numbers<vectors>(v);
+        return IgnoringNaN::map(Item<typename Op::Input, Unused>{x, {}, index}, Unused{});
+    }
     template <class I, class R> static __device__ __forceinline__ typename Op::Accumulator map(const I& item, const R& row)
     {
         return is_nan(item.x) ? skipped<Op>() : Op::map(item, row);

@@ -7,15 +7,37 @@
 // The elements' maximum, and the sum of exp(x - max) over them. A NaN among them makes one of the two NaN.
 template <class T> struct Exponentials { T max, sum; };
 
-// exp(x) for x <= 0. In float32 by the special function unit: 2 ulp of 2^t, and t = x log2(e) is rounded, which adds
-// |x| 2^-24 relative, at most 0.4 * 2^-24 of the 1 that the result is added to. Results under 2^-126 are zero.
-__device__ __forceinline__ float32 exponential(float32 x)
+// exp(-|d|), and 1 where d is NaN. In float32 by the special function unit: 2 ulp of 2^t, and t = x log2(e) is rounded,
+// which adds |x| 2^-24 relative, at most 0.4 * 2^-24 of the 1 that the result is added to. Results under 2^-126 are zero.
+__device__ __forceinline__ float32 decay(float32 d)
 {
     float32 y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(fminf(-fabsf(d), 0.0f) * 1.4426950408889634f));
     return y;
 }
-__device__ __forceinline__ float64 exponential(float64 x) { return exp(x); }
+
+// In float64 within 1 ulp: 2^n exp(r) with |r| <= log(2) / 2, and exp(r) = 1 + r + r^2 q(r), where the polynomial q
+// interpolates at Chebyshev's points, with an error of 0.15 * 2^-53 relative to exp(r). Past 708 the result stays about that
+// of 708, which like all that it stands for is lost in the 1 that it is added to. It is called, for where it is inlined the
+// compiler computes many at once and lacks registers, and keeps all constants in more of them.
+static __device__ __noinline__ float64 decay(float64 d)
+{
+    constexpr float64 shift = 0x1.8p52;  // a sum with it is rounded to a whole number, in its low bits
+    constexpr uint32 infinite = 0x7ff00000u, high_of_708 = 0x40862000u;
+    const uint32 high = uint32(__double2hiint(d)) & 0x7fffffffu;
+    const float64 y = __hiloint2double(high > infinite ? 0 : min(high, high_of_708), __double2loint(d));
+    const float64 shifted = __fma_rn(y, -0x1.71547652b82fep0, shift), n = shifted - shift;
+    const float64 r = __fma_rn(n, -0x1.abc9e3b39803fp-56, __fma_rn(n, -0x1.62e42fefa39efp-1, -y));
+    constexpr float64 q[10] = {  // that of the highest power first
+        0x1.af389ed28db09p-26, 0x1.28917c8be7ad6p-22, 0x1.71de0db2f585ep-19, 0x1.a019b914985a9p-16, 0x1.a01a01a7c2f03p-13,
+        0x1.6c16c17889ef9p-10, 0x1.11111111109b5p-7, 0x1.5555555553d68p-5, 0x1.5555555555556p-3, 0x1.0000000000001p-1,
+    };
+    float64 e = q[0];
+#pragma unroll
+    for (int i = 1; i < 10; ++i) e = __fma_rn(e, r, q[i]);
+    e = __fma_rn(__fma_rn(e, r, 1.0), r, 1.0);
+    return __hiloint2double(__double2hiint(e) + (__double2loint(shifted) << 20), __double2loint(e));
+}
 __device__ __forceinline__ float32 logarithm(float32 x) { return logf(x); }
 __device__ __forceinline__ float64 logarithm(float64 x) { return log(x); }
 
@@ -28,18 +50,14 @@ template <class In, class T, class Out> struct ExponentialsOf : Operator<In, Exp
         return {widen<T>(item.x), T(1)};
     }
     // The sum of the larger maximum is relative to it already, and only the other one takes an exponential. Two equal
-    // infinities have no difference: the minimum then is its other operand. A NaN is kept by the maximum.
+    // infinities have no difference. A NaN is kept by the maximum.
     static __device__ __forceinline__ E combine(E a, E b)
     {
-        const T ratio = exponential(smaller(-fabs(a.max - b.max), T(0)));
+        const T ratio = decay(a.max - b.max);
         const bool swap = a.max > b.max;
         const T high = swap ? a.sum : b.sum, low = swap ? b.sum : a.sum;
-        return {extreme_or_nan<true>(a.max, b.max), high + low * ratio};
+        return {extreme<true>(a.max, b.max), high + low * ratio};
     }
-
-private:
-    static __device__ __forceinline__ float32 smaller(float32 a, float32 b) { return fminf(a, b); }
-    static __device__ __forceinline__ float64 smaller(float64 a, float64 b) { return fmin(a, b); }
 };
 
 template <class In, class Acc, class Out> struct LogSumExp : ExponentialsOf<In, Acc, Out> {

@@ -12,15 +12,16 @@ template <class In, class Acc, class Out, bool Largest> struct Extreme : Operato
         return key_of<Acc>(item.x, Largest ? highest<Acc> : lowest<Acc>);
     }
     static __device__ __forceinline__ Acc combine(Acc a, Acc b) { return (Largest ? a > b : a < b) ? a : b; }
-    // By the elements themselves, with one instruction each; the key is made of the one that is left.
-    static constexpr bool folds_leaves = orders_zeros && is_same<In, float32>, folds_vectors = folds_leaves;
+    // By the elements themselves, with few instructions each; the key is made of the one that is left.
+    static constexpr bool folds_leaves = orders_zeros<In> || is_same<In, float64>, folds_vectors = folds_leaves;
     template <uint32 vectors = 8> static __device__ __forceinline__ Acc fold_leaf(const uint4* v, uint64 index)
     {
-        constexpr uint32 slots = 4;
-        union { uint4 raw[vectors]; In elements[vectors * slots]; } u;
-#pragma unroll
-        for (uint32 t = 0; t < vectors; ++t) u.raw[t] = v[t];
-        return Extreme::map(Item<In, Unused>{extreme_or_nan<Largest, vectors * slots>(u.elements), {}, index}, Unused{});
+        return Extreme::map(Item<In, Unused>{extreme_element<In, Largest, false, vectors>(v), {}, index}, Unused{});
+    }
+    static constexpr bool folds_numbers = orders_zeros<In>;
+    template <uint32 vectors = 8> static __device__ __forceinline__ In fold_numbers(const uint4* v)
+    {
+        return extreme_element<In, Largest, true, vectors>(v);
     }
     template <class R> static __device__ __forceinline__ Out finish(Acc a, const R&, int) { return finish_key<Out, In>(a); }
     template <class R> static __device__ __forceinline__ Out empty(const R&, int)

@@ -4,6 +4,7 @@
 // comes first, and a NaN gets the key that wins: one NaN in a row is its result, as in NumPy. Keys that no number has
 // decode to NaN: that is what remains where every NaN was left out.
 #pragma once
+#include "extreme_values.cuh"
 #include "operator.cuh"
 
 template <class T> constexpr T lowest = is_unsigned_integer<T> ? T(0) : T(uint64(1) << (8 * sizeof(T) - 1));
@@ -39,33 +40,6 @@ __device__ __forceinline__ int64 signed_bits(float64 x) { return __double_as_lon
 template <class T, class Key> __device__ __forceinline__ Key flip(Key bits)
 {
     return bits ^ ((bits >> (8 * sizeof(Key) - 1)) & Key(magnitude_bits<T>));
-}
-
-// The larger or the smaller of two elements as they are, a NaN if one of them is. Of two zeros it is any on devices that
-// have no instruction for it (`orders_zeros`), elsewhere +0.0 is above -0.0.
-#if __CUDA_ARCH__ >= 800
-constexpr bool orders_zeros = true;
-#else
-constexpr bool orders_zeros = false;
-#endif
-template <bool Largest, class T> __device__ __forceinline__ T extreme_or_nan(T a, T b)
-{
-#if __CUDA_ARCH__ >= 800
-    if constexpr (is_same<T, float32>) {
-        T c;
-        if constexpr (Largest) asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
-        else asm("min.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
-        return c;
-    }
-#endif
-    return ((Largest ? a > b : a < b) | (a != a)) ? a : b;
-}
-
-// The same of N elements, a power of two.
-template <bool Largest, uint32 N, class T> __device__ __forceinline__ T extreme_or_nan(const T* x)
-{
-    if constexpr (N == 1) return x[0];
-    else return extreme_or_nan<Largest>(extreme_or_nan<Largest, N / 2>(x), extreme_or_nan<Largest, N / 2>(x + N / 2));
 }
 
 template <class Key, class T> __device__ __forceinline__ Key key_of(T x, Key of_nan)

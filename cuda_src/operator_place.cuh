@@ -55,17 +55,18 @@ protected:
 
 // Where everything in a comes before everything in b (what is absent comes last) the index need not be compared.
 template <class In, class Key, class Out, bool Largest> struct ArgFirst : ArgExtreme<In, Key, Out, Largest, false> {
-    // Elements that take a register each are folded by their values, with one instruction an element and no index; the
-    // place of the winning value is then found in five steps, each of which keeps the half that has it first.
-    static constexpr bool folds_leaves = sizeof(In) == 4, folds_vectors = folds_leaves;
+    // Elements that take a register or two, or half of one where the device compares two at once, are folded by their
+    // values, with an instruction or so an element and no index; the place of the winning value is then found in five steps
+    // or six, each of which keeps the half that has it first.
+    static constexpr bool folds_leaves = sizeof(In) >= 4 || compares_pairs<In>, folds_vectors = folds_leaves;
     template <uint32 vectors = 8> static __device__ __forceinline__ Place<Key> fold_leaf(const uint4* v, uint64 index)
     {
-        union { uint4 raw[vectors]; In elements[vectors * slots]; } u;
+        union { uint4 raw[vectors]; U units[vectors * slots]; } u;
 #pragma unroll
         for (uint32 t = 0; t < vectors; ++t) u.raw[t] = v[t];
-        const In won = extreme_or_nan<Largest, vectors * slots>(u.elements);
-        const uint32 place = first_place<vectors * slots>(u.elements, won);
-        return ArgFirst::map(Item<In, Unused>{won, {}, index + place}, Unused{});
+        const U won = best_of<vectors * slots>(u.units);
+        const uint32 place = first_place<vectors * slots>(u.units, won);
+        return ArgFirst::map(Item<In, Unused>{element_of(won), {}, index + place}, Unused{});
     }
     // Of equal elements the first wins, and what is absent comes last.
     static constexpr bool has_absent = true;
@@ -76,22 +77,38 @@ template <class In, class Key, class Out, bool Largest> struct ArgFirst : ArgExt
     }
 
 private:
-    static constexpr uint32 slots = 4, apart = 128;  // elements of a vector, and from one of a lane's vectors to the next
+    using U = Unit<In>;
+    // Units of a vector, elements of a unit, and elements from one of a lane's vectors to the next.
+    static constexpr uint32 slots = 16 / sizeof(U), width = sizeof(U) / sizeof(In), apart = 32 * slots * width;
 
-    // How far behind a lane's first element the first of N is that has the winning value. Overwrites x.
-    template <uint32 N> static __device__ __forceinline__ uint32 first_place(In* x, In won)
+    // The one that wins, of a pair in both halves.
+    template <uint32 N> static __device__ __forceinline__ U best_of(const U* x)
     {
-        if constexpr (N == 1) {
-            return 0;
-        } else {
-            constexpr uint32 half = N / 2, skip = half < slots ? half : half / slots * apart;
-            const In front = extreme_or_nan<Largest, half>(x);
-            // Zeros of both signs are equal. `front` does not beat `won`; where that is NaN, only a NaN is as good.
-            const bool behind = !((front == won) | (front != front));
+        return extreme_half<Largest>(extreme_of<Largest, false, N>(x));
+    }
+
+    // How far behind a lane's first element the first of N units is that has the winning value. Overwrites x.
+    template <uint32 N> static __device__ __forceinline__ uint32 first_place(U* x, U won)
+    {
+        if constexpr (N > 1) {
+            constexpr uint32 half = N / 2, skip = half < slots ? half * width : half / slots * apart;
+            const bool behind = !ties(best_of<half>(x), won);
 #pragma unroll
             for (uint32 i = 0; i < half; ++i) x[i] = behind ? x[i + half] : x[i];
             return (behind ? skip : 0) + first_place<half>(x, won);
+        } else if constexpr (width == 2) {
+            const U front = repeat_first(x[0]);
+            return !ties(extreme_half<Largest>(front), won);
+        } else {
+            return 0;
         }
+    }
+
+    // Whether what does not beat `won` is as good. Zeros of both signs are, and where `won` is NaN, only a NaN.
+    static __device__ __forceinline__ bool ties(In x, In won) { return (x == won) | (x != x); }
+    static __device__ __forceinline__ bool ties(Pair<In> x, Pair<In> won)
+    {
+        return x.bits == won.bits || ((x.bits | won.bits) & 0x7fff7fffu) == 0;
     }
 };
 template <class In, class Acc, class Out> using ArgMin = ArgFirst<In, Acc, Out, false>;

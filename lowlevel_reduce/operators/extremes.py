@@ -141,8 +141,9 @@ def _arg(name: str, *, largest: bool, last: bool) -> Reduction:
         empty=None,
         size=lambda types: _key_bytes(types) + 8,
         indexed=True,
-        # Where elements take a register each, the first of several is found without an index for each.
+        # The first of several is found without an index for each: of 4 bytes always, of others in whole leaves.
         is_heavy=lambda types: last or types.element.itemsize != 4,
+        fits_full_block=lambda types: not last and types.element.itemsize >= 2,
     )
 
 
@@ -171,6 +172,7 @@ MINMAX = Reduction(
     size=lambda types: 2 * _key_bytes(types),
     result_names=("min", "max"),
     is_heavy=lambda types: types.element.itemsize <= 2,
+    fits_full_block=lambda types: types.element.itemsize == 2,
 )
 
 

@@ -214,7 +214,13 @@ def test_blocks_that_fold_partials(rows, parts, blocks):
         ("mean", "complex64", {"nan": "ignore"}, True),  # counts too
         ("prod", "complex64", {}, True),
         ("minmax", "float64", {}, False),
-        ("minmax", "float16", {}, True),
+        ("minmax", "float16", {}, False),
+        ("minmax", "int8", {}, True),
+        ("argmax", "bfloat16", {}, False),
+        ("argmax", "float64", {}, False),
+        ("argmax", "float64", {"last": True}, True),
+        ("mean_var", "float16", {}, True),
+        ("logsumexp", "float64", {}, True),
     ],
 )
 def test_large_arrays_are_folded_by_full_blocks_unless_a_thread_needs_more(op, dtype, options, wide):
@@ -222,3 +228,9 @@ def test_large_arrays_are_folded_by_full_blocks_unless_a_thread_needs_more(op, d
     found = needs_many_registers(reduction, reduction.types(element_type(dtype)))
     assert found is wide
     assert policy.choose(1 << 20, HOPPER, wide_accumulator=found).warps == (8 if wide else 16)
+
+
+def test_wide_accumulators_of_small_elements_get_more_warps():
+    chosen = [policy.choose(1 << 20, HOPPER, wide_accumulator=True, small_elements=small) for small in (False, True)]
+    assert [each.resident_blocks for each in chosen] == [2, 3]
+    assert policy.choose(1 << 20, HOPPER, strategy="cooperative", wide_accumulator=True).resident_blocks == 1

@@ -1,0 +1,55 @@
+"""The smallest and the largest of whole leaves, of pairs and of vectors cut by an edge, against the tree."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from one_warp import LEAF, VECTORS, kernel, leaves, run
+
+from lowlevel_reduce import tree
+from lowlevel_reduce.compiler import supported_architectures
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.errors import NoCompilerError
+from lowlevel_reduce.operators import resolve
+
+try:
+    supported_architectures()
+except NoCompilerError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_90")  # the first compares neither pairs nor so that a NaN wins
+VARIANTS = {
+    **{op: (op, {}) for op in ("min", "max", "minmax")},
+    **{f"{op} nan": (op, {"nan": "ignore"}) for op in ("min", "max")},
+}
+
+
+@cache
+def parsed(entry, template, variant, dtype, architecture):
+    op, options = VARIANTS[variant]
+    return kernel(entry, template, resolve(op, **options), dtype, architecture)
+
+
+def check(folded, variant, x, **where):
+    op, options = VARIANTS[variant]
+    expected = tree.reduce(x, op, **options)
+    expected = np.array(expected if isinstance(expected, tuple) else (expected,))
+    got = run(folded, element_type(x.dtype).dtype, expected.size, [x], x.size, 0, **where)
+    assert got.tobytes() == expected.tobytes(), (got, expected, x.size)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int16"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_leaf(variant, dtype, architecture):
+    for x in leaves(dtype):
+        check(parsed("leaf", LEAF, variant, dtype, architecture), variant, x)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_vectors_at_any_address(variant, dtype, architecture):
+    for x in list(leaves(dtype))[::3]:
+        for offset, size in ((0, x.size - 1), (6, x.size)):
+            check(parsed("vectors", VECTORS, variant, dtype, architecture), variant, x[:size], offset=offset)

@@ -154,7 +154,14 @@ class DeviceArray:
         return DeviceArray(part, self.dtype, shape, self.stream)
 
     def numpy(self) -> npt.NDArray[Any]:
-        """Return a copy on the host; waits for the array's stream."""
+        """Return a copy on the host; waits for the array's stream.
+
+        Raises
+        ------
+        CudaError
+            If the driver refuses, or an error of earlier work surfaces. During a capture of any stream, unless it is
+            "relaxed", the wait is refused, and spoils it: see `Graph.capture`.
+        """
         if 0 < self.nbytes <= readback.MAX_BYTES:
             content = readback.read(self._memory.pointer, self.nbytes, self.stream)
             return np.array(np.frombuffer(content, self.dtype).reshape(self.shape))
@@ -172,7 +179,7 @@ class DeviceArray:
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def item(self) -> Any:
-        """Return the only element as a Python number; waits for the array's stream."""
+        """Return the only element as a Python number; waits for the array's stream, and is refused where `numpy` is."""
         if self.shape and self.size != 1:
             raise ValueError(f"an array of shape {self.shape} is not a single value")
         content = readback.read(self._memory.pointer, self.dtype.itemsize, self.stream)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from types import TracebackType
 
-from lowlevel_reduce.driver import binding
+from lowlevel_reduce.driver import binding, captures
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.handle import Handle, within
 from lowlevel_reduce.driver.launch import BoundKernel
@@ -54,8 +54,11 @@ class Graph(Handle):
         stream : Stream
             Any but the legacy default stream, which cannot be captured.
         mode : str
-            Which calls are refused meanwhile because a replay would not repeat them, such as allocating memory:
-            "thread_local" those of this thread, "global" those of every thread, "relaxed" none.
+            Which calls are refused meanwhile because a replay would not repeat them, such as allocating memory, and
+            waits and queries on the host for whatever stream or event (`Stream.synchronize`, `DeviceArray.numpy`,
+            ``float(x)``): "thread_local" those of this thread, "global" those of every thread, "relaxed" none. A
+            refused call raises `CudaError` (``CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED``) and spoils the capture, whose
+            block then raises one as it ends. In no mode can a stream under capture be waited for, or its context.
         """
         if mode not in _MODES:
             raise ValueError(f"mode is one of {', '.join(map(repr, _MODES))}, not {mode!r}")
@@ -228,15 +231,25 @@ class GraphExec(Handle):
 class _Capture:
     """One capture, from its beginning to its end or its failure."""
 
-    __slots__ = ("_context", "_graph", "_mode", "_stream")
+    __slots__ = ("_context", "_graph", "_implementation", "_mode", "_noted", "_stream")
 
     def __init__(self, stream: Stream, mode: str) -> None:
         self._stream = stream
         self._context = stream.context
+        self._implementation, self._noted = binding.selected(), self._context.handle
         self._mode = mode
         self._graph = Graph._pending()
 
     def __enter__(self) -> Graph:
+        captures.begin(self._implementation, self._noted)
+        try:
+            self._begin()
+        except BaseException:
+            captures.end(self._implementation, self._noted)
+            raise
+        return self._graph
+
+    def _begin(self) -> None:
         mode = getattr(binding.native().CUstreamCaptureMode, _MODES[self._mode])
         begun = False
         try:
@@ -247,14 +260,19 @@ class _Capture:
             if begun:
                 self._abandon()
             raise
-        return self._graph
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
-            self._abandon()
-            return
+        try:
+            if kind is None:
+                self._end()
+            else:
+                self._abandon()
+        finally:
+            captures.end(self._implementation, self._noted)
+
+    def _end(self) -> None:
         try:
             with self._context.pushed():
                 handle = int(binding.call("cuStreamEndCapture", self._stream.handle))

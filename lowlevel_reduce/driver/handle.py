@@ -13,7 +13,7 @@ from lowlevel_reduce.closing import Closing
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.errors import CudaError, ReduceError
 
-__all__ = ["Handle", "Life", "Release", "User", "relaxed", "within"]
+__all__ = ["Handle", "Life", "Release", "User", "quietly", "relaxed", "within"]
 
 # What a release may meet after its driver or its context has gone: there is nothing left to release.
 _GONE = frozenset(
@@ -195,7 +195,7 @@ class Handle(Closing):
         self._handle = handle
         self._owner = owner
         self._release = release
-        self._finalizer = None if release is None else weakref.finalize(self, _quietly, binding.selected(), release)
+        self._finalizer = None if release is None else weakref.finalize(self, quietly, binding.selected(), release)
 
     @property
     def handle(self) -> int:
@@ -275,8 +275,8 @@ class Handle(Closing):
         return f"<{type(self).__name__} {state}{' borrowed' if self.is_borrowed and not self.is_closed else ''}>"
 
 
-def _quietly(implementation: binding.Implementation, release: Callable[[], None]) -> None:
-    """Release what was never closed; runs in the garbage collector or at interpreter exit, and so never raises."""
+def quietly(implementation: binding.Implementation, release: Callable[[], None]) -> None:
+    """Release what nobody waits for, in the garbage collector or at interpreter exit, for one: never raises."""
     if implementation.forked:  # what a forked child inherited is its parent's
         return
     try:

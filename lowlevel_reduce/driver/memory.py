@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lowlevel_reduce.driver import binding
+from lowlevel_reduce.driver import binding, captures
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.handle import Handle, Life, within
 from lowlevel_reduce.driver.pointers import PointerInfo, pointer_info
@@ -69,7 +70,8 @@ class Buffer(Handle):
         """Allocate device memory from a pool, in the order of `stream`; returns at once.
 
         The memory may be used by `stream` from here on, and by others that wait for it. It is given back in the order
-        of `stream` too, or of the one that ``close(stream=...)`` names.
+        of `stream` too, or of the one that ``close(stream=...)`` names; during a capture that it was not allocated in,
+        it is kept until that has ended.
 
         Parameters
         ----------
@@ -88,14 +90,17 @@ class Buffer(Handle):
         stream = Stream.of(stream)
         context, pointer = stream.context, 0
         device = context.device.handle
+        implementation, of_graph = binding.selected(), False
+        captures.free_put_off(implementation)
         self = cls.__new__(cls)
         with context.pushed() if _checked_size(size_bytes) else contextlib.nullcontext():
             if size_bytes:
-                context.life.note(binding.selected(), context.handle)
+                context.life.note(implementation, context.handle)
+                of_graph = captures.take(implementation, stream.handle)
                 pointer = _from_pool(size_bytes, stream, pool)
             # The partial holds the stream: a stream that is still owned must not be destroyed before the free.
             release = functools.partial(
-                _free_async, binding.selected(), context.life, context.handle, device, stream, pointer
+                _free_async, implementation, context.life, context.handle, device, of_graph, stream, pointer
             )
             # Inside the block, so that memory has an owner even if the block's end is refused.
             self._fill_in(pointer, size_bytes, context=context, kind="device", release=release if pointer else None)
@@ -317,23 +322,38 @@ def _span(obj: Any, *, writable: bool) -> tuple[int, int, Any]:
 
 
 def _free_async(
-    implementation: binding.Implementation, life: Life, context: int, device: int, stream: Stream, pointer: int
+    implementation: binding.Implementation,
+    life: Life,
+    context: int,
+    device: int,
+    of_graph: bool,
+    stream: Stream,
+    pointer: int,
 ) -> None:
     if life.ended(implementation, context):
         _free_without_context(implementation, device, pointer)
         return
+    later = functools.partial(_free_async, implementation, life, context, device, of_graph, stream, pointer)
     with within(implementation, context):
         if stream.is_closed:
-            _free_at_once(implementation, pointer)
+            _free_without_stream(implementation, context, pointer, later)
             return
         try:
-            implementation.call("cuMemFreeAsync", pointer, stream.handle)
+            if not of_graph and captures.take(implementation, stream.handle):
+                captures.put_off(implementation, later)
+            else:
+                implementation.call("cuMemFreeAsync", pointer, stream.handle)
         except CudaError:  # a borrowed stream may have been destroyed by its owner
-            _free_at_once(implementation, pointer)
+            _free_without_stream(implementation, context, pointer, later)
             raise
 
 
-def _free_at_once(implementation: binding.Implementation, pointer: int) -> None:
+def _free_without_stream(
+    implementation: binding.Implementation, context: int, pointer: int, later: Callable[[], None]
+) -> None:
+    if captures.are_under_way(implementation, context):
+        captures.put_off(implementation, later)
+        return
     # The order is lost with the stream. cuMemFree takes pool memory too, but does not wait for those who still use it.
     try:
         implementation.call("cuCtxSynchronize")

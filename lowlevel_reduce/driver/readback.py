@@ -22,6 +22,7 @@ MAX_BYTES = 256
 _PLACES = 32  # of page-locked memory in a context: so many reads may be under way there at the same time
 _KEPT = "reads"
 _NOTHING_CURRENT = (201, 709)  # CUDA_ERROR_INVALID_CONTEXT and CUDA_ERROR_CONTEXT_IS_DESTROYED
+_CAPTURING = 900  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 
 
 class _Copy:
@@ -52,6 +53,11 @@ class _Copy:
             self._driver.raise_for("cuStreamSynchronize", code)
         content: bytes = self._content.raw[:size_bytes]
         return content
+
+    def is_over(self) -> bool:
+        """Wait for the copy, which a relaxed thread may; tell whether it is done, and nothing writes here any more."""
+        with relaxed(self._driver):
+            return self._wait() == 0
 
 
 class _Reads(Handle):
@@ -118,8 +124,16 @@ class _Reads(Handle):
         """Read by a copy that was taken; the context is current."""
         try:
             content = copy(pointer, size_bytes, stream)
-        except BaseException:
-            self._made.remove(copy)  # nobody has it again: the driver may still write there
+        except BaseException as error:
+            over = False
+            try:
+                # A capture that forbids the caller's wait has not stopped the copy into another stream.
+                over = isinstance(error, CudaError) and error.code == _CAPTURING and copy.is_over()
+            finally:
+                if over:
+                    self.idle.append(copy)
+                else:
+                    self._made.remove(copy)  # nobody has it again: the driver may still write there
             raise
         self.idle.append(copy)
         return content

@@ -56,9 +56,10 @@ def test_extremes_of_leaves(stream, op):
         zeros = np.where(rng.random(length) < 0.5, -0.0, 0.0).astype(np.float32)
         mixed = values("float32", length)
         mixed[rng.integers(0, length, 2)] = np.inf, -np.inf
+        positive = 1 + np.abs(values("float32", length))  # a zero in place of what is absent would be the least
         broken = mixed.copy()
         broken.view(np.uint32)[rng.integers(0, length, 2)] = 0xFFC00001, 0x7F800001
-        for x in (zeros, -np.zeros(length, np.float32), mixed, broken):
+        for x in (zeros, -np.zeros(length, np.float32), positive, -positive, mixed, broken):
             for offset in (0, 4):
                 expected = tree.reduce(x, op)
                 expected = tuple(expected) if isinstance(expected, tuple) else expected

@@ -3,10 +3,10 @@
 # ruff: noqa: PT012 - the block under test is what is tested
 
 import gc
-import threading
 
 import numpy as np
 import pytest
+from in_threads import in_threads
 
 from lowlevel_reduce.driver import Buffer, Context, Device, Event, Graph, Library, Stream, binding, pointer_info
 from lowlevel_reduce.errors import CudaError, ReduceError
@@ -83,18 +83,14 @@ def test_pushing_is_scoped_in_every_thread(device, context):
         with pytest.raises(KeyError), created.pushed():
             raise KeyError
         assert Context.current() == context
-        seen = []
 
         def elsewhere():
-            seen.append(Context.current())
+            before = Context.current()
             with created.pushed():
-                seen.append(Context.current())
-            seen.append(Context.current())
+                inside = Context.current()
+            return before, inside, Context.current()
 
-        thread = threading.Thread(target=elsewhere)
-        thread.start()
-        thread.join()
-        assert seen == [None, created, None]
+        assert in_threads(elsewhere) == [(None, created, None)]
 
 
 def test_an_unbalanced_block_is_put_right(device, context):

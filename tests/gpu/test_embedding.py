@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from in_threads import in_threads
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
@@ -70,22 +71,6 @@ def setup(request, device, context):
         setup = Setup(mine)
         yield setup
         setup.close()
-
-
-def in_a_thread(work):
-    """Run `work` on a thread of its own, which begins with no context; return what it returned or raised."""
-    seen = []
-
-    def run():
-        try:
-            seen.append(work())
-        except BaseException as error:  # noqa: BLE001 - looked at by the test
-            seen.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return seen[0]
 
 
 # contexts
@@ -176,7 +161,7 @@ def test_the_same_on_a_thread_that_has_no_context(setup):
             seen.append(Context.current())
         return seen
 
-    assert in_a_thread(work) == [None] * (1 + len(CALLS) + len(FAILURES))
+    assert in_threads(work) == [[None] * (1 + len(CALLS) + len(FAILURES))]
 
 
 def test_without_a_stream_the_current_context_is_used(context, created):
@@ -193,7 +178,7 @@ def test_without_any_context_the_primary_one_is_used_and_not_left_current(primar
         value = lr.sum(X).numpy()
         return value.tobytes(), Context.current()
 
-    assert in_a_thread(work) == (BITS, None)
+    assert in_threads(work) == [(BITS, None)]
 
 
 def test_contexts_of_one_device_keep_apart(context, created):
@@ -360,33 +345,17 @@ def test_a_plan_is_for_many_threads(setup, cut):
             bound.close()
             return seen, Context.current()
 
-    outcomes = [None] * count
-
-    def run(index):
-        outcomes[index] = work()
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert outcomes == [({BITS}, None)] * count
+    assert in_threads(*[work] * count) == [({BITS}, None)] * count
 
 
 def test_the_one_shot_function_from_many_threads(context, cut):
-    rounds, count, seen = cut(50, 3), 8, []
+    rounds, count = cut(50, 3), 8
 
     def work():
         with Stream.create(context) as stream:
-            for _ in range(rounds):
-                seen.append(lr.sum(X, stream=stream).numpy().tobytes())
+            return [lr.sum(X, stream=stream).numpy().tobytes() for _ in range(rounds)]
 
-    threads = [threading.Thread(target=work) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert seen == [BITS] * (rounds * count)
+    assert in_threads(*[work] * count) == [[BITS] * rounds] * count
 
 
 def _resident_bytes():

@@ -2,12 +2,13 @@
 
 import gc
 import sys
-import threading
 import types
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
+from in_threads import in_threads
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import oneshot, producers, quick, simulator
@@ -86,20 +87,15 @@ def test_every_object_for_the_legacy_stream_is_quick(context, legacy, kind):
 
 
 def test_the_stream_of_a_thread_is_quick(context):
-    seen = []
-
     def work():
         with context.pushed():
             mine = Stream.per_thread(context)
             x = lr.DeviceArray.from_numpy(X, mine)
             warm(x, stream=mine)
-            seen.append(lr.sum(x, stream=Stream.per_thread(context)).numpy().tobytes())
+            return lr.sum(x, stream=Stream.per_thread(context)).numpy().tobytes()
 
     for _ in range(2):
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-    assert seen == [bits(X)] * 2
+        assert in_threads(work) == [bits(X)]
 
 
 @pytest.mark.parametrize("legacy_of", [Stream.legacy, Stream.per_thread])
@@ -195,16 +191,11 @@ def test_nothing_is_current_and_stays_so(context):
     with Stream.create(context) as stream:
         x = lr.DeviceArray.from_numpy(X, stream)
         warm(x, stream=stream)
-        seen = []
 
         def work():
-            for _ in range(3):
-                seen.append((lr.sum(x, stream=stream).numpy().tobytes(), Context.current()))
+            return [(lr.sum(x, stream=stream).numpy().tobytes(), Context.current()) for _ in range(3)]
 
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-        assert seen == [(bits(X), None)] * 3
+        assert in_threads(work) == [[(bits(X), None)] * 3]
 
 
 def test_an_array_of_another_stream_is_waited_for(context, machine):
@@ -274,9 +265,7 @@ def test_what_goes_during_a_capture_does_not_spoil_it(context, stream, monkeypat
             lr.sum(x, stream=stream, strategy="tiles")  # which has a workspace, and is lent to nobody afterwards
 
     lr.sum(y, stream=stream, out=lr.DeviceArray.empty((), "float32", stream))  # loads the kernel
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    in_threads(work)
     shorter = lr.DeviceArray.from_numpy(Y[:99], stream)
     with Graph.capture(stream) as graph:
         lr.sum(shorter, stream=stream, out=out)
@@ -293,7 +282,7 @@ def test_a_thread_keeps_only_so_many(stream, monkeypatch):
 
 
 def test_many_threads_have_each_their_own(context, cut):
-    rounds, seen = cut(200, 4), []
+    rounds = cut(200, 4)
     arrays = [X, Y]
 
     def work(index):
@@ -301,14 +290,9 @@ def test_many_threads_have_each_their_own(context, cut):
             array = arrays[index % 2]
             x = lr.DeviceArray.from_numpy(array, stream)
             held = [lr.sum(x, stream=stream) for _ in range(rounds)]
-            seen.append({result.numpy().tobytes() for result in held} == {bits(array)})
+            return {result.numpy().tobytes() for result in held}
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert seen == [True] * 8
+    assert in_threads(*(partial(work, index) for index in range(8))) == [{bits(array)} for array in arrays * 4]
 
 
 def test_it_is_the_launch_that_was_bound_at_first(legacy, machine):
@@ -342,19 +326,14 @@ def test_a_second_thread_in_the_same_stream_has_a_launch_of_its_own(context, str
     expected = bits(np.tile(X, 5))
     warm(x, stream=stream, strategy="tiles")
     mine = {launch.bound for launch in quick._thread().launches.values()}
-    seen = []
 
     def work():
         with context.pushed():
             results = [lr.sum(x, stream=stream, strategy="tiles") for _ in range(3)]
             theirs = {launch.bound for launch in quick._thread().launches.values()}
-            seen.extend(result.numpy().tobytes() for result in results)
-            seen.extend([is_quick(results[-1]), mine & theirs])
+            return *(result.numpy().tobytes() for result in results), is_quick(results[-1]), mine & theirs
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert seen == [expected] * 3 + [True, set()]
+    assert in_threads(work) == [(*[expected] * 3, True, set())]
 
 
 def test_a_call_inside_of_a_call_has_a_launch_of_its_own(stream):

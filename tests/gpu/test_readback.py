@@ -2,11 +2,13 @@
 
 import gc
 import signal
-import threading
 from collections import Counter
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from in_threads import in_threads
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
@@ -58,11 +60,7 @@ def test_another_context_is_current_before_and_after(context, device, result):
 
 
 def test_nothing_is_current_in_another_thread(result):
-    seen = []
-    thread = threading.Thread(target=lambda: seen.extend([float(result), Context.current()]))
-    thread.start()
-    thread.join()
-    assert seen == [float(lr.tree.reduce(X)), None]
+    assert in_threads(lambda: (float(result), Context.current())) == [(float(lr.tree.reduce(X)), None)]
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3), (64,), (65,), (0,)])
@@ -138,19 +136,14 @@ def test_a_read_inside_of_a_read_does_not_disturb_it(only_simulated, stream, res
 
 
 def test_many_threads_read_at_the_same_time(context, cut):
-    rounds, seen = cut(500, 20), []
+    rounds = cut(500, 20)
 
     def work(value):
         with context.pushed(), Stream.create(context) as stream:
             array = lr.DeviceArray.from_numpy(np.array(value, np.float64), stream)
-            seen.append({float(array) for _ in range(rounds)} == {value})
+            return {float(array) for _ in range(rounds)}
 
-    threads = [threading.Thread(target=work, args=(float(value),)) for value in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert seen == [True] * 8
+    assert in_threads(*(partial(work, value) for value in range(8))) == [{float(value)} for value in range(8)]
 
 
 def test_page_locked_memory_is_asked_for_once_and_goes_with_its_context(only_simulated, device):
@@ -239,20 +232,58 @@ def test_more_reads_at_a_time_than_there_is_page_locked_memory_for(stream, monke
         del array, taken, reads, copy
 
 
-def test_the_first_read_during_a_capture_does_not_spoil_it(device):
+@pytest.fixture
+def capture(device):
+    """A launch in a stream of its own, which can be captured, and in another stream what it reads and writes."""
     with Context.create(device) as context, context.pushed(), Stream.create(context) as stream:
-        array, out = lr.DeviceArray.from_numpy(X, stream), lr.DeviceArray.empty((), "float32", stream)
-        with Stream.create(context) as capturing, lr.plan("sum", shape=X.shape, dtype="float32") as plan:
-            launch = plan.bind(capturing)
-            with Graph.capture(capturing) as graph:
-                launch(array.pointer, out.pointer)
-                assert array.numpy().tobytes() == X.tobytes()
-                assert out.numpy().shape == ()
-            with graph, graph.instantiate() as executable:
-                executable.launch(capturing)
-                capturing.synchronize()
-                assert float(out) == float(lr.tree.reduce(X))
-        del array, out, launch
+        seen = SimpleNamespace(array=lr.DeviceArray.from_numpy(X, stream), out=lr.DeviceArray.from_numpy(X[0], stream))
+        stream.synchronize()
+        with Stream.create(context) as seen.stream, lr.plan("sum", shape=X.shape, dtype="float32") as plan:
+            seen.launch = partial(plan.bind(seen.stream), seen.array.pointer, seen.out.pointer)
+            yield seen
+            vars(seen).clear()
+
+
+def check_replay(capture, graph):
+    with graph, graph.instantiate() as executable:
+        executable.launch(capture.stream)
+        capture.stream.synchronize()
+        assert capture.out.item() == float(lr.tree.reduce(X))
+
+
+def test_the_first_read_during_a_relaxed_capture_does_not_spoil_it(capture):
+    with Graph.capture(capture.stream, mode="relaxed") as graph:
+        capture.launch()
+        assert capture.array.numpy().tobytes() == X.tobytes()
+        assert capture.out.item() == X[0]
+    check_replay(capture, graph)
+
+
+def read_in_a_capture(capture, mode, read):
+    with Graph.capture(capture.stream, mode=mode):
+        capture.launch()
+        with pytest.raises(CudaError) as caught:
+            read()
+        assert caught.value.name == "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
+
+
+@pytest.mark.parametrize("was_read", [False, True], ids=["first", "later"])
+@pytest.mark.parametrize("mode", ["thread_local", "global"])
+def test_a_read_during_a_capture_is_refused_and_spoils_it(capture, mode, was_read):
+    """Whichever stream it waits for."""
+    array, out = capture.array, capture.out
+    if was_read:
+        out.item()
+    for read in (out.item, out.numpy, array.numpy):
+        with pytest.raises(CudaError, match="STREAM_CAPTURE_INVALIDATED"):
+            read_in_a_capture(capture, mode, read)
+        assert array.numpy().tobytes() == X.tobytes()
+        assert out.item() == out.numpy() == X[0], "nothing was launched"
+    (place,) = [reads for reads in binding.selected().kept["reads"].values() if reads.number == out.context.id]
+    assert len(place.idle) + len(place._free) == readback._PLACES, "no page-locked memory is lost"
+    with Graph.capture(capture.stream, mode=mode) as graph:
+        capture.launch()
+    check_replay(capture, graph)
 
 
 def test_a_refused_wait_leaves_its_memory_to_the_copy(only_simulated, device):

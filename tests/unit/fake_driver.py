@@ -211,6 +211,9 @@ class FakeDriver:
         self.capturing = int(handle)
         return (OK,)
 
+    def cuStreamIsCapturing(self, handle):
+        return OK, cu.CUstreamCaptureStatus(int(self.capturing == int(handle)))
+
     def cuStreamEndCapture(self, handle):
         self.capturing = None
         return OK, self._make("graph")

@@ -1,10 +1,10 @@
 """The one-shot functions' store of bound launches: one user at a time, bounded, and careful with contexts that went."""
 
-import threading
 import weakref
 
 import pytest
 from fake_driver import FakeDriver
+from in_threads import in_threads
 
 from lowlevel_reduce import oneshot
 from lowlevel_reduce.driver import Buffer, Context, Stream, binding
@@ -130,9 +130,7 @@ def test_a_signals_handler_may_take_and_give_at_any_moment(fake, monkeypatch):
         monkeypatch.setattr(oneshot.Entry, "borrower", interrupted)
         cache.give(key, first)
         cache.give(key, second)
-        thread = threading.Thread(target=lambda: seen.extend(cache.take(key) for _ in range(3)), daemon=True)
-        thread.start()
-        thread.join(20)
+        in_threads(lambda: seen.extend(cache.take(key) for _ in range(3)), timeout=20)
         assert seen == ["interrupted", first, second, None]
         first.bound.close()
         second.bound.close()

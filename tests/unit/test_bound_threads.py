@@ -5,9 +5,11 @@ import struct
 import sys
 import threading
 import time
+from functools import partial
 
 import pytest
 from fake_driver import OK, FakeDriver
+from in_threads import in_threads
 
 from lowlevel_reduce.bound import BoundReduction, DirectReduction, Extents
 from lowlevel_reduce.driver import BoundKernel, Buffer, Context, LaunchConfig, Library, Stream, binding
@@ -156,7 +158,7 @@ def test_a_handle_that_is_closed_takes_no_user(parts):
 @pytest.mark.parametrize("kind", KINDS)
 def test_unguarded_threads_never_mix_their_arguments(fake, parts, kind):
     call, _ = make(kind, parts)
-    wrong, refused, done = [], [], []
+    refused, done = [], []
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
 
@@ -167,18 +169,11 @@ def test_unguarded_threads_never_mix_their_arguments(fake, parts, kind):
                 done.append(i)
             except ReduceError:
                 refused.append(i)
-            except BaseException as error:  # noqa: BLE001 - looked at below
-                wrong.append(error)
 
-    threads = [threading.Thread(target=work, args=(base,)) for base in (1000, 100_000, 10_000_000)]
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(*(partial(work, base) for base in (1000, 100_000, 10_000_000)))
     finally:
         sys.setswitchinterval(interval)
-    assert not wrong
     assert refused, "at least one call met another"
     assert len(fake.launches) == len(done) * (2 if kind == "two" else 1)
     assert all(result == source + 1 for source, result in fake.launches)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
+from in_threads import in_threads
 
 from lowlevel_reduce.compiler import sources
 from lowlevel_reduce.compiler.sources import SourceTree
@@ -97,16 +97,8 @@ def test_files_are_read_once_a_tree_and_afresh_by_the_next(root: Path) -> None:
 
 
 def test_threads_read_the_same(root: Path) -> None:
-    tree, digests = SourceTree(root), []
-    threads = [
-        threading.Thread(target=lambda: digests.append(tree.closure("k", '#include "ladder/c.cuh"\n').digest))
-        for _ in range(16)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(digests) == 16
+    tree = SourceTree(root)
+    digests = in_threads(*[lambda: tree.closure("k", '#include "ladder/c.cuh"\n').digest] * 16)
     assert len(set(digests)) == 1
 
 

@@ -5,11 +5,11 @@
 import os
 import subprocess
 import sys
-import threading
 
 import pytest
 from cuda.bindings import driver as cu
 from fake_driver import FakeDriver
+from in_threads import in_threads
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.errors import CudaError, NoDriverError, UnsupportedError
@@ -40,11 +40,7 @@ def test_importing_makes_no_driver_call():
 
 
 def test_initialises_once_for_all_threads(fake):
-    threads = [threading.Thread(target=binding.call, args=("cuDeviceGetCount",)) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[lambda: binding.call("cuDeviceGetCount")] * 16)
     assert fake.count("cuInit") == 1
     assert fake.count("cuDeviceGetCount") == 16
     assert fake.calls[0][0] == "cuInit"

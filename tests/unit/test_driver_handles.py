@@ -5,13 +5,13 @@
 import ctypes
 import gc
 import logging
-import threading
 import weakref
 
 import numpy as np
 import pytest
 from cuda.bindings import driver as cu
 from fake_driver import FakeDriver
+from in_threads import in_threads
 
 from lowlevel_reduce.driver import (
     Buffer,
@@ -218,11 +218,8 @@ def test_pushed_does_not_push_what_is_current(fake, context):
 
 
 def test_pushed_belongs_to_one_thread(fake, context):
-    seen = []
     with context.pushed():
-        thread = threading.Thread(target=lambda: seen.append(Context.current()))
-        thread.start()
-        thread.join()
+        seen = in_threads(Context.current)
     assert seen == [None]
 
 
@@ -635,6 +632,19 @@ def test_a_capture_gives_a_graph(fake, context):
     assert fake.stack == []
 
 
+def test_memory_of_a_graph_is_freed_in_its_capture(fake, context):
+    stream = Stream.create(context)
+    before = Buffer.allocate_async(4, stream)
+    with Graph.capture(stream) as graph:
+        Buffer.allocate_async(4, stream).close()
+        assert fake.count("cuMemFreeAsync") == 1, "which makes a node of it"
+        before.close()
+        before.close()
+        assert fake.count("cuMemFreeAsync") == 1
+    assert fake.count("cuMemFreeAsync") == 2
+    graph.close()
+
+
 def test_a_failed_capture_is_ended_and_thrown_away(fake, context):
     stream = Stream.create(context)
     with pytest.raises(KeyError), Graph.capture(stream) as graph:
@@ -672,9 +682,7 @@ def test_the_collector_or_a_signals_handler_may_close_a_handle_at_any_moment(fak
 
     user = User()
     first.serve(user)
-    thread = threading.Thread(target=first.close, daemon=True)
-    thread.start()
-    thread.join(20)
+    in_threads(first.close, timeout=20)
     assert first.is_closed
     assert second.is_closed
 

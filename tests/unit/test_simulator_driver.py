@@ -3,12 +3,12 @@
 import ctypes
 import re
 import struct
-import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
 from cuda.bindings import driver as cu
+from in_threads import in_threads
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.errors import ReduceError, UnsupportedError
@@ -259,11 +259,7 @@ def test_destroying_pops_here_and_is_met_elsewhere():
 
 
 def test_threads_have_stacks_of_their_own(driver):
-    seen = []
-    thread = threading.Thread(target=lambda: seen.append(int(good(driver.cuCtxGetCurrent()))))
-    thread.start()
-    thread.join()
-    assert seen == [0]
+    assert in_threads(lambda: int(good(driver.cuCtxGetCurrent()))) == [0]
 
 
 def test_primary_contexts_count_their_owners():
@@ -478,6 +474,8 @@ def test_a_fault_comes_out_of_the_launch_and_the_context_lives(driver):
 
 # captures and faults on order
 
+RELAXED = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+
 
 def begin(driver, stream, mode="THREAD_LOCAL"):
     good(driver.cuStreamBeginCapture(stream, getattr(cu.CUstreamCaptureMode, f"CU_STREAM_CAPTURE_MODE_{mode}")))
@@ -536,10 +534,68 @@ def test_modes_decide_who_may_allocate(driver):
     assert driver.cuStreamBeginCapture(0, modes.CU_STREAM_CAPTURE_MODE_RELAXED)[0] != OK
 
 
+def wait_in_another_context(driver, stream, event):
+    context = good(driver.cuCtxCreate(0, 0))
+    outcome = driver.cuCtxSynchronize()
+    good(driver.cuCtxDestroy(context))
+    return outcome
+
+
+WAITS = {
+    "cuStreamSynchronize": lambda driver, stream, event: driver.cuStreamSynchronize(stream),
+    "cuStreamSynchronize of a default stream": lambda driver, stream, event: driver.cuStreamSynchronize(0),
+    "cuStreamQuery": lambda driver, stream, event: driver.cuStreamQuery(stream),
+    "cuEventSynchronize": lambda driver, stream, event: driver.cuEventSynchronize(event),
+    "cuEventQuery": lambda driver, stream, event: driver.cuEventQuery(event),
+    "cuCtxSynchronize": wait_in_another_context,
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("mode", ["GLOBAL", "THREAD_LOCAL", "RELAXED"])
+def test_modes_decide_who_may_wait(driver, wait, mode, elsewhere):
+    """For what is no part of the capture, too: a replay would not wait."""
+    stream, other = (good(driver.cuStreamCreateWithPriority(1, 0)) for _ in range(2))
+    event = good(driver.cuEventCreate(2))
+    good(driver.cuEventRecord(event, other))
+    current = good(driver.cuCtxGetCurrent())
+
+    def waited():
+        good(driver.cuCtxSetCurrent(current))
+        return WAITS[wait](driver, other, event)[0]
+
+    begin(driver, stream, mode)
+    before = good(driver.cuThreadExchangeStreamCaptureMode(RELAXED))
+    assert waited() == OK, "a thread may be relaxed"
+    good(driver.cuThreadExchangeStreamCaptureMode(before))
+    refused = mode == "GLOBAL" or (mode == "THREAD_LOCAL" and not elsewhere)
+    (code,) = in_threads(waited) if elsewhere else (waited(),)
+    assert code == (ERROR.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if refused else OK)
+    assert driver.cuStreamEndCapture(stream)[0] == (ERROR.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED if refused else OK)
+    assert waited() == OK
+
+
+@pytest.mark.parametrize("mode", ["GLOBAL", "THREAD_LOCAL", "RELAXED"])
+def test_no_thread_waits_for_a_context_of_which_a_stream_is_captured(driver, mode):
+    stream, context = good(driver.cuStreamCreateWithPriority(1, 0)), good(driver.cuCtxGetCurrent())
+
+    def waited():
+        good(driver.cuCtxSetCurrent(context))
+        good(driver.cuThreadExchangeStreamCaptureMode(RELAXED))
+        return driver.cuCtxSynchronize()[0]
+
+    begin(driver, stream, mode)
+    assert in_threads(waited) == [ERROR.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED]
+    assert driver.cuStreamEndCapture(stream)[0] == ERROR.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+
+
 def test_the_legacy_stream_waits_for_no_capture(driver):
     stream = good(driver.cuStreamCreateWithPriority(0, 0))  # a blocking one
     pointer = int(good(driver.cuMemAlloc(16)))
     begin(driver, stream)
+    assert driver.cuStreamIsCapturing(0)[0] == ERROR.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+    assert int(good(driver.cuStreamIsCapturing(stream))) == 1, "a question spoils nothing"
     assert driver.cuMemsetD8Async(pointer, 0, 16, 0)[0] == ERROR.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
     assert driver.cuStreamEndCapture(stream)[0] == ERROR.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
 
@@ -565,10 +621,6 @@ def test_threads_may_call_at_once(driver):
         for _ in range(50):
             good(driver.cuMemFree(good(driver.cuMemAlloc(64))))
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[work] * 4)
     assert driver.calls["cuMemFree"] == 200
     assert driver.leaks() == {"contexts": 1}

@@ -11,7 +11,7 @@ from cuda.bindings import driver as cu
 from lowlevel_reduce.simulator.driver.records import Capture, Node, Stream
 from lowlevel_reduce.simulator.driver.state import State, number, refuse
 
-__all__ = ["capturing", "check_unsafe", "invalidate", "stream_of", "submit"]
+__all__ = ["capturing", "check_unsafe", "invalidate", "stream_of", "submit", "waiting_for"]
 
 _LEGACY, _PER_THREAD = 1, 2
 _DETACHED = "CUDA_ERROR_STREAM_DETACHED"  # came with bindings 13
@@ -34,18 +34,26 @@ def stream_of(state: State, handle: Any) -> Stream:
     return context.defaults[key]
 
 
+def waiting_for(state: State, stream: Stream) -> list[Capture]:
+    """Return the captures under way that work put into `stream` would wait for, which it cannot.
+
+    The legacy stream waits for every blocking one of its context.
+    """
+    if stream.handle != _LEGACY:
+        return []
+    return [
+        capture
+        for capture in state.captures
+        if any(other.context is stream.context and not other.non_blocking for other in capture.fronts)
+    ]
+
+
 def capturing(state: State, stream: Stream) -> Capture | None:
     """Return the capture that work put into `stream` becomes part of, or refuse if it may not be put there."""
-    if stream.handle == _LEGACY:
-        # Work there waits for every blocking stream of the context, which a stream under capture cannot do.
-        under_way = [
-            capture
-            for capture in state.captures
-            if any(other.context is stream.context and not other.non_blocking for other in capture.fronts)
-        ]
-        if under_way:
-            invalidate(under_way)
-            refuse("STREAM_CAPTURE_IMPLICIT")
+    under_way = waiting_for(state, stream)
+    if under_way:
+        invalidate(under_way)
+        refuse("STREAM_CAPTURE_IMPLICIT")
     if stream.capture is not None and stream.capture.invalid:
         refuse("STREAM_CAPTURE_INVALIDATED")
     return stream.capture
@@ -61,7 +69,7 @@ def submit(state: State, stream: Stream, work: Node) -> None:
 
 
 def check_unsafe(state: State) -> None:
-    """Refuse a call that a replay would not repeat, such as an allocation, while a capture forbids it."""
+    """Refuse a call that a replay would not repeat, an allocation or a wait of the host, while a capture forbids it."""
     mode, thread = state.capture_mode, threading.get_ident()
     if mode == _RELAXED:
         return

@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from cuda.bindings import driver as cu
 
 from lowlevel_reduce.simulator.devices import SimulatedDevice
-from lowlevel_reduce.simulator.driver.captures import invalidate
+from lowlevel_reduce.simulator.driver.captures import check_unsafe, invalidate
 from lowlevel_reduce.simulator.driver.records import Context
 from lowlevel_reduce.simulator.driver.state import State, number, refuse
 
@@ -92,11 +91,12 @@ class Contexts:
         return resource_of(self._state.device_of(record), kind)
 
     def cuCtxSynchronize(self) -> None:
-        context, thread = self._state.current(), threading.get_ident()
+        context = self._state.current()
         under_way = [capture for capture in self._state.captures if capture.origin.context is context]
-        if any(capture.thread == thread for capture in under_way):
+        if under_way:  # in whatever mode and thread: a stream under capture can be waited for by none
             invalidate(under_way)
             refuse("STREAM_CAPTURE_UNSUPPORTED")
+        check_unsafe(self._state)
         self._state.done()
 
     def cuCtxGetStreamPriorityRange(self) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from lowlevel_reduce.simulator.driver.captures import capturing, check_unsafe, invalidate, stream_of
+from lowlevel_reduce.simulator.driver.captures import capturing, check_unsafe, invalidate, stream_of, waiting_for
 from lowlevel_reduce.simulator.driver.records import Context, Event, Stream
 from lowlevel_reduce.simulator.driver.state import State, refuse
 
@@ -73,6 +73,8 @@ class Streams:
 
     def cuStreamIsCapturing(self, stream: Any) -> Any:
         record = stream_of(self._state, stream)
+        if waiting_for(self._state, record):
+            refuse("STREAM_CAPTURE_IMPLICIT")
         status = 0 if record.capture is None else 2 if record.capture.invalid else 1
         return cu.CUstreamCaptureStatus(status)
 
@@ -108,6 +110,7 @@ class Streams:
         if capture is not None:
             invalidate([capture])
             refuse("STREAM_CAPTURE_UNSUPPORTED")
+        check_unsafe(self._state)
         self._state.done()
 
 
@@ -136,6 +139,7 @@ class Events:
 
     def cuEventSynchronize(self, event: Any) -> None:
         self._check_done(event)
+        check_unsafe(self._state)
 
     def cuEventQuery(self, event: Any) -> None:
         check_unsafe(self._state)

@@ -1,0 +1,63 @@
+"""Captures that are under way, and the frees that would spoil one: they are put off until it has ended.
+
+Memory freed in the order of a stream under capture would have to be the graph's. Where the stream has gone, a free
+waits for the context, which cannot be waited for during a capture. One that others began is known by its stream alone,
+and nobody tells of its end: what was put off for it is tried again at the next allocation in a stream's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lowlevel_reduce.driver import binding
+from lowlevel_reduce.driver.handle import quietly
+from lowlevel_reduce.errors import CudaError
+
+__all__ = ["are_under_way", "begin", "end", "free_put_off", "put_off", "take"]
+
+_CONTEXTS, _FREES = "contexts of captures", "frees put off"  # lists, which change by single, atomic operations
+_IMPLICIT = "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
+
+
+def begin(implementation: binding.Implementation, context: int) -> None:
+    """Note that a stream of a context is about to be captured."""
+    implementation.kept.setdefault(_CONTEXTS, []).append(context)
+
+
+def end(implementation: binding.Implementation, context: int) -> None:
+    """Note that a capture has ended, and free what was put off."""
+    noted: list[int] = implementation.kept.get(_CONTEXTS, [])
+    if context in noted:  # not in a forked child
+        noted.remove(context)
+    free_put_off(implementation)
+
+
+def are_under_way(implementation: binding.Implementation, context: int) -> bool:
+    """Tell whether a stream of a context is captured, by `Graph.capture`: nobody may wait for the context then."""
+    return context in implementation.kept.get(_CONTEXTS, ())
+
+
+def take(implementation: binding.Implementation, stream: int) -> bool:
+    """Tell whether a capture would take work that is put into a stream, or be spoilt by it; whoever began it."""
+    try:
+        return bool(int(implementation.call("cuStreamIsCapturing", stream)))
+    except CudaError as error:  # of the legacy stream, which waits for the blocking ones
+        if error.name != _IMPLICIT:
+            raise
+        return True
+
+
+def put_off(implementation: binding.Implementation, free: Callable[[], None]) -> None:
+    """Keep a free for later."""
+    implementation.kept.setdefault(_FREES, []).append(free)
+
+
+def free_put_off(implementation: binding.Implementation) -> None:
+    """Free what was put off, or put it off again; never raises, for it is nothing of the caller's."""
+    frees: list[Callable[[], None]] = implementation.kept.get(_FREES, [])
+    for _ in range(len(frees)):
+        try:
+            free = frees.pop(0)
+        except IndexError:  # another thread was faster
+            return
+        quietly(implementation, free)

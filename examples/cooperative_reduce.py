@@ -11,7 +11,7 @@ from _device import any_device
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.driver import occupancy
-from lowlevel_reduce.driver.launch import check_launch
+from lowlevel_reduce.driver.checks import check_launch
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from lowlevel_reduce import functions
 from lowlevel_reduce.allocator import Allocator
 from lowlevel_reduce.api import reduce
 from lowlevel_reduce.bound import BoundReduction
-from lowlevel_reduce.driver import Buffer, Context, Device, Event, Kernel, LaunchConfig, Library, Stream, binding
+from lowlevel_reduce.driver import Buffer, Context, Device, Event, Stream, binding
 from lowlevel_reduce.errors import (
     CacheError,
     CompileError,
@@ -29,13 +29,13 @@ from lowlevel_reduce.errors import (
 from lowlevel_reduce.functions import *  # noqa: F403 - its __all__ is the one list of these names
 from lowlevel_reduce.interop import DeviceArray
 from lowlevel_reduce.later import imported_later
-from lowlevel_reduce.plan import Plan, plan
-from lowlevel_reduce.segments import SegmentedPlan, segmented_plan, segmented_reduce
 
 if TYPE_CHECKING:
     from lowlevel_reduce import simulator, tree
-    from lowlevel_reduce.driver import Graph
+    from lowlevel_reduce.driver import Graph, Kernel, LaunchConfig, Library
     from lowlevel_reduce.operators import Operator
+    from lowlevel_reduce.plans import Plan, plan
+    from lowlevel_reduce.segments import SegmentedPlan, segmented_plan, segmented_reduce
 
 __version__ = "0.1.0"
 
@@ -72,8 +72,15 @@ __all__ = [
 __all__ += functions.__all__
 
 
-# Who reduces on a GPU with the library's own operators needs none of these.
-_LATER = {"Graph": "driver", "Operator": "operators", "simulator": "simulator", "tree": "tree"}
+# By the module of each: what makes a plan comes with the first plan, the rest with who names it.
+_LATER = {
+    **dict.fromkeys(("Graph", "Kernel", "LaunchConfig", "Library"), "driver"),
+    **dict.fromkeys(("SegmentedPlan", "segmented_plan", "segmented_reduce"), "segments"),
+    **dict.fromkeys(("Plan", "plan"), "plans"),
+    "Operator": "operators",
+    "simulator": "simulator",
+    "tree": "tree",
+}
 
 if not TYPE_CHECKING:  # to a type checker any name would be an attribute
     __getattr__ = imported_later(__name__, _LATER)

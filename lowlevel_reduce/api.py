@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lowlevel_reduce import layout, quick
 from lowlevel_reduce.allocator import Allocator
-from lowlevel_reduce.driver import Stream
 from lowlevel_reduce.interop import ArrayView, view_array
 from lowlevel_reduce.oneshot import initial_key, kept_entry, run, stream_of
-from lowlevel_reduce.plan import Plan, plan
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.driver import Stream
+    from lowlevel_reduce.plans import Plan
 
 __all__ = ["reduce"]
 
@@ -137,6 +138,8 @@ def reduce(
         forced = os.environ.get("LOWLEVEL_REDUCE_STRATEGY")
 
         def make() -> Plan:
+            from lowlevel_reduce.plans import plan  # noqa: PLC0415 - with the first plan
+
             made = plan(op, context=context, **problem)
             _check_second(made, other)
             return made
@@ -162,7 +165,7 @@ def _second_view(second: Any, source: ArrayView, stream: Stream) -> ArrayView | 
     spread = tuple(
         0 if size == 1 else stride for size, stride in zip(sizes, (0,) * missing + tuple(strides), strict=True)
     )
-    return replace(view, shape=source.shape, strides_bytes=spread)
+    return view._replace(shape=source.shape, strides_bytes=spread)
 
 
 def _check_second(made: Plan, other: ArrayView | None) -> None:

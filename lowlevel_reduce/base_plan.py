@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from lowlevel_reduce.closing import Closing
 from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Stream
 from lowlevel_reduce.kernels import signature
 from lowlevel_reduce.mapping import MappedKernel
-from lowlevel_reduce.operators import Reduction, Types
+from lowlevel_reduce.operators import Reduction, Types, result_tuple
 
 __all__ = ["BasePlan"]
 
@@ -57,6 +57,10 @@ class BasePlan(Closing, ABC):
     def results(self) -> int:
         """How many results a row has; they are stored one plane after the other."""
         return self.reduction.results
+
+    def result_tuple(self, results: Iterable[Any]) -> Any:
+        """Return several results as the named tuple in which the operator's come."""
+        return result_tuple(self.op, self.reduction.result_names)(*results)
 
     @abstractmethod
     def bind(
@@ -108,7 +112,7 @@ class BasePlan(Closing, ABC):
                     entry.config,
                     stream,
                     self._letters,
-                    constants=(workspace.pointer, *self._fields(length or 0, entry.count, words)),
+                    constants=(workspace.pointer, *self._fields(length or 0, entry.count_field, words)),
                     as_struct=True,
                 )
                 for entry in kernels

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Stream, binding, pointer_info
+from lowlevel_reduce.driver import Buffer, Context, Stream, binding, pointer_info
 from lowlevel_reduce.errors import ReduceError
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.driver import BoundKernel
 
 __all__ = ["BoundReduction", "DirectReduction", "Extents", "check_pointer"]
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 from lowlevel_reduce.errors import UnsupportedError
 
-__all__ = ["COMPENSATED", "ElementType", "accumulator_bytes", "element_type", "numpy_dtype", "one_of"]
+__all__ = ["COMPENSATED", "ElementType", "accumulator_bytes", "element_type", "finfo", "numpy_dtype", "one_of"]
 
 COMPENSATED = "compensated"
 """The accumulator of two float64, an unevaluated sum: about 106 bits."""
@@ -27,8 +27,6 @@ class ElementType(NamedTuple):
     ----------
     name : str
         NumPy's name of the dtype, e.g. ``"float32"``; ``cuda_src/types.cuh`` has another for ``bool`` and one float8.
-    dtype : numpy.dtype
-        The dtype itself; bfloat16 and the float8 types are those of ml_dtypes.
     accumulators : tuple of str
         What a sum may accumulate in, the default first.
     result : str
@@ -38,10 +36,14 @@ class ElementType(NamedTuple):
     """
 
     name: str
-    dtype: np.dtype[Any]
     accumulators: tuple[str, ...]
     result: str
     results: tuple[str, ...]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype itself; bfloat16 and the float8 types are those of ml_dtypes."""
+        return _dtype_of(self.name)
 
     @property
     def c_name(self) -> str:
@@ -115,11 +117,12 @@ def one_of(names: tuple[str, ...]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
+# Names that NumPy does not have, and those of ml_dtypes.
 _ML_DTYPES = {
-    "bfloat16": ml_dtypes.bfloat16,
-    "float8_e4m3": ml_dtypes.float8_e4m3fn,
-    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
-    "float8_e5m2": ml_dtypes.float8_e5m2,
+    "bfloat16": "bfloat16",
+    "float8_e4m3": "float8_e4m3fn",
+    "float8_e4m3fn": "float8_e4m3fn",
+    "float8_e5m2": "float8_e5m2",
 }
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -127,16 +130,16 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "ui
 
 def _floating(name: str, *accumulators: str) -> ElementType:
     result = "float32" if name.startswith("float8") else name
-    return ElementType(name, numpy_dtype(name), (*accumulators, COMPENSATED), result, _FLOATS)
+    return ElementType(name, (*accumulators, COMPENSATED), result, _FLOATS)
 
 
 def _integer(name: str) -> ElementType:
     wide = "uint64" if name.startswith("u") else "int64"
-    return ElementType(name, np.dtype(name), (wide,), wide, (*_INTEGERS, "float32", "float64"))
+    return ElementType(name, (wide,), wide, (*_INTEGERS, "float32", "float64"))
 
 
 def _complex(name: str) -> ElementType:
-    return ElementType(name, np.dtype(name), ("complex128",), name, ("complex64", "complex128"))
+    return ElementType(name, ("complex128",), name, ("complex64", "complex128"))
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
@@ -147,8 +150,24 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     TypeError
         If it names no dtype.
     """
-    resolved: np.dtype[Any] = np.dtype(_ML_DTYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype)
+    if isinstance(dtype, str) and dtype in _ML_DTYPES:
+        import ml_dtypes  # noqa: PLC0415 - only those who have such numbers pay for it
+
+        dtype = getattr(ml_dtypes, _ML_DTYPES[dtype])
+    resolved: np.dtype[Any] = np.dtype(dtype)
     return resolved
+
+
+@functools.cache  # plans ask often, and of ml_dtypes an import statement would be executed each time
+def _dtype_of(name: str) -> np.dtype[Any]:
+    return numpy_dtype(name)
+
+
+def finfo(dtype: np.dtype[Any]) -> Any:
+    """Return the limits of a floating-point type, NumPy's or one of ml_dtypes."""
+    import ml_dtypes  # noqa: PLC0415 - as above
+
+    return ml_dtypes.finfo(dtype)
 
 
 _TYPES = {
@@ -163,7 +182,7 @@ _TYPES = {
         *map(_integer, _INTEGERS),
         _complex("complex64"),
         _complex("complex128"),
-        ElementType("bool", np.dtype("bool"), ("int64",), "int64", (*_INTEGERS, "float32", "float64")),
+        ElementType("bool", ("int64",), "int64", (*_INTEGERS, "float32", "float64")),
     )
 }
 

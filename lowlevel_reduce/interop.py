@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lowlevel_reduce.allocator import Allocator
 from lowlevel_reduce.driver import Buffer, Context, Event, Stream, readback
 from lowlevel_reduce.dtypes import element_type, numpy_dtype
 from lowlevel_reduce.errors import ReduceError
@@ -20,13 +18,14 @@ from lowlevel_reduce.slots import Slot
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from lowlevel_reduce.allocator import Allocator
+
 __all__ = ["ArrayView", "DeviceArray", "order_after", "view_array", "view_output"]
 
 _NO_SYNCHRONIZATION = -1  # what DLPack and StridedMemoryView take for "do not order the streams"
 
 
-@dataclass(frozen=True)
-class ArrayView:
+class ArrayView(NamedTuple):
     """Somebody's array on the device: what a launch needs to know, and what keeps the memory alive.
 
     `strides_bytes` is None where the array is contiguous in C order.

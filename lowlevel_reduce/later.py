@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,7 +11,10 @@ __all__ = ["imported_later"]
 
 
 def imported_later(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package.
+    """Return the ``__getattr__`` of a package, which is asked once for each name.
+
+    No name may be that of the module that it comes from, unless it stands for that: an import of a module makes it an
+    attribute of its package.
 
     Parameters
     ----------
@@ -24,6 +28,8 @@ def imported_later(package: str, modules: Mapping[str, str]) -> Callable[[str], 
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = importlib.import_module(f"{package}.{modules[name]}")
-        return module if name == modules[name] else getattr(module, name)
+        value = module if name == modules[name] else getattr(module, name)
+        setattr(sys.modules[package], name, value)
+        return value
 
     return find

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from lowlevel_reduce import layout, policy, row_policy
@@ -23,13 +22,12 @@ _VERY_WIDE_BYTES = 16
 this, where elements of one or two bytes are so many that it holds a lot of accumulators at a time."""
 
 
-@dataclass(frozen=True)
-class MappedKernel:
+class MappedKernel(NamedTuple):
     """One launch of a plan: what is launched, how, and the value of its argument's field `count`."""
 
     loaded: LoadedKernel
     config: LaunchConfig
-    count: int
+    count_field: int
 
 
 class Mapping(NamedTuple):

@@ -8,18 +8,19 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lowlevel_reduce import operators
-from lowlevel_reduce.allocator import Allocator
-from lowlevel_reduce.base_plan import BasePlan
-from lowlevel_reduce.bound import BoundReduction
 from lowlevel_reduce.driver import Context, Stream, binding
 from lowlevel_reduce.driver.handle import relaxed
 from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.interop import DeviceArray, order_after, view_output
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.allocator import Allocator
+    from lowlevel_reduce.base_plan import BasePlan
+    from lowlevel_reduce.bound import BoundReduction
 
 __all__ = ["MAX_BOUND", "Entry", "LaunchCache", "initial_key", "kept_entry", "run", "stream_of"]
 
@@ -200,8 +201,7 @@ def run(
         order_after(result, stream)
     if out is not None or made.results == 1:
         return result
-    names = made.reduction.result_names
-    return operators.result_tuple(made.op, names)(*(result.plane(k) for k in range(made.results)))
+    return made.result_tuple(result.plane(k) for k in range(made.results))
 
 
 def initial_key(value: Any) -> _Key | None:

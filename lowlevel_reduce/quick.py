@@ -12,16 +12,18 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lowlevel_reduce.bound import BoundReduction
 from lowlevel_reduce.driver import Context, Stream, binding
 from lowlevel_reduce.interop import DeviceArray
-from lowlevel_reduce.oneshot import Entry
 from lowlevel_reduce.producers import Producer, producer_of
 from lowlevel_reduce.slots import SLOT_BYTES, Slots
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.bound import BoundReduction
+    from lowlevel_reduce.oneshot import Entry
 
 __all__ = ["MAX_QUICK", "call", "offer", "user"]
 

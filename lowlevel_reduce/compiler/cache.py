@@ -17,8 +17,7 @@ import stat
 import struct
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from lowlevel_reduce.errors import CacheError
 
@@ -31,8 +30,8 @@ SCHEMA = 1  # raise it whenever the meaning of an entry or of a key changes
 _MAGIC = b"LLRCACHE"
 _HEADER = struct.Struct("<8sIIQ")  # magic, schema, bytes of metadata, bytes of payload
 _DIGEST_BYTES = 32
-_ENTRY_NAME = re.compile(r"(?:cubin|ptx|toolchain)-[0-9a-f]{64}\.llr")
-_TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{32}\.llr-tmp")
+_ENTRY_NAME = r"(?:cubin|ptx|toolchain)-[0-9a-f]{64}\.llr"
+_TEMPORARY_NAME = r"\.[0-9a-f]{32}\.llr-tmp"
 _ABANDONED_SECONDS = 3600  # a temporary file this old belongs to a process that died while writing
 
 # Flags that an operating system lacks are zero: Windows has no O_NOFOLLOW and O_NONBLOCK, others no O_BINARY.
@@ -42,16 +41,14 @@ _READ = os.O_RDONLY | _NOFOLLOW | _BINARY | getattr(os, "O_NONBLOCK", 0)  # a FI
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _BINARY
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(NamedTuple):
     """What an entry holds: JSON metadata and bytes."""
 
     metadata: Mapping[str, Any]
     payload: bytes
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """An entry as the directory lists it: file name, size, and when it was last used (seconds since the epoch)."""
 
     name: str
@@ -101,7 +98,7 @@ class DiskCache:
         CacheError
             If it cannot be written; the message names the directory and the way out.
         """
-        if not _ENTRY_NAME.fullmatch(name):
+        if not re.fullmatch(_ENTRY_NAME, name):
             raise ValueError(f"not an entry's name: {name!r}")
         with self._explained():
             os.makedirs(self.directory, mode=0o700, exist_ok=True)
@@ -188,13 +185,13 @@ class DiskCache:
         with contextlib.suppress(FileNotFoundError):  # another process was faster
             os.unlink(os.path.join(self.directory, name))
 
-    def _files(self, pattern: re.Pattern[str]) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
+    def _files(self, pattern: str) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
         try:
             items = list(os.scandir(self.directory))
         except (FileNotFoundError, NotADirectoryError):
             return
         for item in items:
-            if pattern.fullmatch(item.name) and not item.is_dir(follow_symlinks=False):
+            if re.fullmatch(pattern, item.name) and not item.is_dir(follow_symlinks=False):
                 with contextlib.suppress(FileNotFoundError):
                     yield item, item.stat(follow_symlinks=False)
 

@@ -9,7 +9,7 @@ from lowlevel_reduce.errors import ReduceError
 
 __all__ = ["cubin_kernels", "ptx_kernels"]
 
-_PTX_ENTRY = re.compile(rb"^\s*(?:\.(?:visible|weak)\s+)?\.entry\s+([\w$.]+)", re.MULTILINE)
+_PTX_ENTRY = rb"(?m)^\s*(?:\.(?:visible|weak)\s+)?\.entry\s+([\w$.]+)"
 
 _SYMTAB = 2  # sh_type of a symbol table
 _FUNCTION = 2  # STT_FUNC, the low four bits of st_info
@@ -34,7 +34,7 @@ def cubin_kernels(cubin: bytes) -> tuple[str, ...]:
 
 def ptx_kernels(ptx: bytes) -> tuple[str, ...]:
     """Return the names of the kernels in PTX text, sorted."""
-    return tuple(sorted(name.decode() for name in _PTX_ENTRY.findall(ptx)))
+    return tuple(sorted(name.decode() for name in re.findall(_PTX_ENTRY, ptx)))
 
 
 def _entries(cubin: bytes) -> list[str]:

@@ -7,8 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from lowlevel_reduce.errors import CompileError, CudaError, NoCompilerError, UnsupportedError, check
 
@@ -32,13 +31,12 @@ _NO_CACHE, _NO_CACHE_SINCE = "--no-cache", (12, 9)
 
 _OLDEST = 75  # what every supported NVRTC can target; CUDA 13 dropped all before it
 _SONAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
-_FIRST_ERROR = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic |internal )?error\b", re.MULTILINE)
+_FIRST_ERROR = r"(?m)^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic |internal )?error\b"
 # The first when NVRTC does not know the number, the second when the number has no such a/f variant (12.9 and later).
-_UNKNOWN_ARCHITECTURE = re.compile(r"invalid value for --gpu-architecture|value specified with --nv_arch")
+_UNKNOWN_ARCHITECTURE = r"invalid value for --gpu-architecture|value specified with --nv_arch"
 
 
-@dataclass(frozen=True)
-class Library:
+class Library(NamedTuple):
     """The NVRTC that a process uses.
 
     Attributes
@@ -160,7 +158,7 @@ def compile_source(
             _checked("nvrtcCompileProgram", nvrtc.nvrtcCompileProgram(handle, len(arguments), arguments))
         except CudaError as error:
             log = _log(nvrtc, handle)
-            if _UNKNOWN_ARCHITECTURE.search(log):
+            if re.search(_UNKNOWN_ARCHITECTURE, log):
                 raise _unknown_architecture(architecture) from error
             raise _compile_error(name, log or str(error), {**headers, name: source}) from error
         image = _fetch("nvrtcGetCUBIN" if output == "cubin" else "nvrtcGetPTX", handle)
@@ -204,7 +202,7 @@ def _log(nvrtc: Any, handle: Any) -> str:
 
 
 def _compile_error(name: str, log: str, texts: Mapping[str, str]) -> CompileError:
-    first = _FIRST_ERROR.search(log)
+    first = re.search(_FIRST_ERROR, log)
     if first is None:  # an option, or the assembler: there is no line of CUDA C++ to show
         return CompileError(name, log, None, None, None)
     file, line = first["file"], int(first["line"])

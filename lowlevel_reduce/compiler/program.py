@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from lowlevel_reduce.compiler import nvrtc, toolchain
 from lowlevel_reduce.compiler.cache import DiskCache, Stored, make_key, open_cache
@@ -90,8 +90,7 @@ class Cubin:
     from_cache: bool
 
 
-@dataclass(frozen=True)
-class _Job:
+class _Job(NamedTuple):
     program: Program
     architecture: str
     output: Output
@@ -259,7 +258,7 @@ def _encode(cubin: Cubin) -> dict[str, Any]:
         "architecture": cubin.architecture,
         "nvrtc_version": list(cubin.nvrtc_version),
         "names": list(cubin.names),
-        "kernels": {name: asdict(resources) for name, resources in cubin.kernels.items()},
+        "kernels": {name: resources._asdict() for name, resources in cubin.kernels.items()},
         "log": cubin.log,
     }
 

@@ -17,24 +17,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from lowlevel_reduce.errors import ReduceError
 
 __all__ = ["Resources", "parse_resources"]
 
-_ENTRY = re.compile(r"Compiling entry function '([^']+)' for '[^']+'")
-_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_USED = re.compile(r"ptxas info\s*:\s*(?:\([^)]*\)\s*)?(Used \d+ registers.*)")
-_REGISTERS = re.compile(r"Used (\d+) registers")
-_BARRIERS = re.compile(r"used (\d+) barriers")
-_SHARED = re.compile(r"(\d+) bytes smem")
-_STACK = re.compile(r"(\d+) bytes cumulative stack size")
-_CONSTANT = re.compile(r"(\d+) bytes cmem\[\d+\]")
+# Text, which `re` compiles at its first use and keeps: a process whose kernels are all in the cache reads no report.
+_ENTRY = r"Compiling entry function '([^']+)' for '[^']+'"
+_FRAME = r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+_USED = r"ptxas info\s*:\s*(?:\([^)]*\)\s*)?(Used \d+ registers.*)"
+_REGISTERS = r"Used (\d+) registers"
+_BARRIERS = r"used (\d+) barriers"
+_SHARED = r"(\d+) bytes smem"
+_STACK = r"(\d+) bytes cumulative stack size"
+_CONSTANT = r"(\d+) bytes cmem\[\d+\]"
 
 
-@dataclass(frozen=True)
-class Resources:
+class Resources(NamedTuple):
     """What one kernel uses, per thread unless said otherwise.
 
     Attributes
@@ -91,7 +91,7 @@ def _entry_blocks(log: str) -> dict[str, list[str]]:
     blocks: dict[str, list[str]] = {}
     current: list[str] | None = None
     for line in log.splitlines():
-        entry = _ENTRY.search(line)
+        entry = re.search(_ENTRY, line)
         if entry:
             current = blocks.setdefault(entry.group(1), [])
         elif current is not None:
@@ -100,11 +100,11 @@ def _entry_blocks(log: str) -> dict[str, list[str]]:
 
 
 def _resources(name: str, block: list[str]) -> Resources:
-    used = next((match.group(1) for match in map(_USED.search, block) if match), None)
-    frames = [tuple(map(int, match.groups())) for match in map(_FRAME.search, block) if match]
+    used = next((match.group(1) for line in block if (match := re.search(_USED, line))), None)
+    frames = [tuple(map(int, match.groups())) for line in block if (match := re.search(_FRAME, line))]
     if used is None or not frames:
         raise ReduceError(f"the compiler's log does not report the resources of kernel {name!r}, which the cubin holds")
-    constant = _CONSTANT.findall(used)
+    constant = re.findall(_CONSTANT, used)
     return Resources(
         registers=_number(_REGISTERS, used),
         shared_bytes=_number(_SHARED, used),
@@ -116,7 +116,7 @@ def _resources(name: str, block: list[str]) -> Resources:
     )
 
 
-def _number(pattern: re.Pattern[str], text: str) -> int:
+def _number(pattern: str, text: str) -> int:
     # ptxas leaves an item out when it is zero.
-    match = pattern.search(text)
+    match = re.search(pattern, text)
     return int(match.group(1)) if match else 0

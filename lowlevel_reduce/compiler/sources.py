@@ -12,9 +12,9 @@ import hashlib
 import re
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
+from typing import NamedTuple
 
 from lowlevel_reduce.errors import CompileError
 
@@ -25,8 +25,7 @@ _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b[ \t]*(.*?)[ \t\r]*$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Headers:
+class Headers(NamedTuple):
     """The include closure of a program.
 
     Attributes
@@ -41,8 +40,7 @@ class Headers:
     digest: str
 
 
-@dataclass(frozen=True)
-class _File:
+class _File(NamedTuple):
     text: str
     includes: tuple[tuple[str, int], ...]
 
@@ -59,6 +57,7 @@ class SourceTree:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._files: dict[str, _File] = {}
+        self._closures: dict[tuple[str, ...], Headers] = {}
         self._lock = threading.Lock()
 
     def closure(self, program: str, source: str) -> Headers:
@@ -89,8 +88,11 @@ class SourceTree:
                 if name not in found:
                     found[name] = self._read(program, name, includer, file.text, line)
                     pending.append((name, found[name]))
-        files = {name: found[name].text for name in sorted(found)}
-        return Headers(MappingProxyType(files), _digest(files))
+        names = tuple(sorted(found))
+        if names not in self._closures:  # the digest is most of it, and kernels of a family include the same
+            files = {name: found[name].text for name in names}
+            self._closures[names] = Headers(MappingProxyType(files), _digest(files))
+        return self._closures[names]
 
     def _read(self, program: str, name: str, includer: str, text: str, line: int) -> _File:
         with self._lock:

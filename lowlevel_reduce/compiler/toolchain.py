@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from lowlevel_reduce.compiler import nvrtc
 from lowlevel_reduce.compiler.cache import DiskCache, make_key
@@ -27,14 +26,14 @@ _DISTRIBUTIONS = (
     "cuda_bindings",
     "cuda_pathfinder",
 )
+_METADATA = (".dist-info", ".egg-info")
 _VARIABLES = ("CUDA_PATH", "CUDA_HOME", "CONDA_PREFIX", "LD_LIBRARY_PATH")
 if sys.platform == "win32":
     _VARIABLES = (*_VARIABLES, "PATH")  # where the loader of DLLs looks
 _LINKER_CACHE = "/etc/ld.so.cache"  # rewritten whenever a system-wide library comes or goes
 
 
-@dataclass(frozen=True)
-class Toolchain:
+class Toolchain(NamedTuple):
     """What a cubin depends on in its compiler.
 
     Attributes
@@ -129,10 +128,7 @@ def _distributions(path: Iterable[str]) -> Iterator[str]:
             names = os.listdir(directory or ".")
         except OSError:
             continue  # sys.path also holds zip files and places that do not exist
-        for name in sorted(names):
-            stem, extension = os.path.splitext(name)
-            if (
-                extension in {".dist-info", ".egg-info"}
-                and stem.partition("-")[0].lower().replace(".", "_") in _DISTRIBUTIONS
-            ):
+        # The ending first: of the hundreds of names few have it, and this is done for each kernel.
+        for name in sorted(name for name in names if name.endswith(_METADATA)):
+            if name.rpartition(".")[0].partition("-")[0].lower().replace(".", "_") in _DISTRIBUTIONS:
                 yield name

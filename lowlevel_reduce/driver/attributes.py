@@ -1,20 +1,19 @@
-"""The launch attributes: their value types, and the table that writes each into the driver's struct."""
+"""The launch attributes: the words that they take, and the table that writes each into the driver's struct."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.driver import binding
-from lowlevel_reduce.driver.event import Event
 from lowlevel_reduce.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from lowlevel_reduce.driver.attribute_values import AccessPolicyWindow, LaunchCompletionEvent, ProgrammaticEvent
     from lowlevel_reduce.driver.config import LaunchConfig
 
-__all__ = ["AccessPolicyWindow", "LaunchCompletionEvent", "ProgrammaticEvent", "native_attributes"]
+__all__ = ["integer", "native_attributes", "word"]
 
 # The words that a LaunchConfig takes, and the driver's names for them.
 ACCESS = {
@@ -56,87 +55,6 @@ def word(name: str, value: Any, words: dict[str, str]) -> None:
     """Refuse a `value` that is none of the `words`."""
     if not isinstance(value, str) or value not in words:
         raise ValueError(f"{name} is one of {', '.join(map(repr, words))}, not {value!r}")
-
-
-@dataclass(frozen=True)
-class AccessPolicyWindow:
-    """How the level-2 cache treats one window of global memory during a launch.
-
-    Parameters
-    ----------
-    pointer : int
-        Where the window begins; the driver may align it.
-    size_bytes : int
-        How far it reaches; limited by the device's MAX_ACCESS_POLICY_WINDOW_SIZE.
-    hit_ratio : float
-        The share of its lines that get `hit`, 0 to 1; the others get `miss`.
-    hit, miss : str
-        "normal", "streaming" (evicted first) or, for `hit` only, "persisting" (evicted last).
-    """
-
-    pointer: int
-    size_bytes: int
-    hit_ratio: float = 1.0
-    hit: str = "persisting"
-    miss: str = "streaming"
-
-    def __post_init__(self) -> None:
-        integer("the window's pointer", self.pointer, 0, 2**64 - 1)
-        integer("the window's size_bytes", self.size_bytes, 0, 2**64 - 1)
-        if not 0.0 <= self.hit_ratio <= 1.0:
-            raise ValueError(f"hit_ratio is 0 to 1, not {self.hit_ratio}")
-        word("hit", self.hit, ACCESS)
-        word("miss", self.miss, {name: value for name, value in ACCESS.items() if name != "persisting"})
-
-
-@dataclass(frozen=True)
-class LaunchCompletionEvent:
-    """An event that is recorded when, as a rule, all blocks of the launch have begun; best effort, says the driver.
-
-    Parameters
-    ----------
-    event : Event
-        One without timing.
-    flags : int
-        0, or ``CU_EVENT_RECORD_EXTERNAL`` (1) for an event node in a capture.
-    """
-
-    event: Event
-    flags: int = 0
-
-    def __post_init__(self) -> None:
-        _untimed("launch_completion_event", self.event)
-        integer("launch_completion_event's flags", self.flags, 0, 1)
-
-
-@dataclass(frozen=True)
-class ProgrammaticEvent:
-    """An event that is recorded when every block of the launch has triggered it (``griddepcontrol.launch_dependents``).
-
-    Parameters
-    ----------
-    event : Event
-        One without timing.
-    flags : int
-        0, or ``CU_EVENT_RECORD_EXTERNAL`` (1) for an event node in a capture.
-    trigger_at_block_start : bool
-        Whether a block triggers it as it begins, with no instruction in the kernel.
-    """
-
-    event: Event
-    flags: int = 0
-    trigger_at_block_start: bool = False
-
-    def __post_init__(self) -> None:
-        _untimed("programmatic_event", self.event)
-        integer("programmatic_event's flags", self.flags, 0, 1)
-
-
-def _untimed(name: str, event: Any) -> None:
-    if not isinstance(event, Event):
-        raise TypeError(f"{name} takes an Event, not {type(event).__name__}")
-    if event.timing:
-        raise ValueError(f"{name} takes an event without timing: Event.create(timing=False)")
 
 
 def native_attributes(config: LaunchConfig) -> list[Any]:

@@ -6,19 +6,13 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.driver import attributes, binding
-from lowlevel_reduce.driver.attributes import (
-    AccessPolicyWindow,
-    LaunchCompletionEvent,
-    ProgrammaticEvent,
-    integer,
-    native_attributes,
-    word,
-)
-from lowlevel_reduce.driver.event import Event
+from lowlevel_reduce.driver.attributes import integer, native_attributes, word
 from lowlevel_reduce.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from lowlevel_reduce.driver.attribute_values import AccessPolicyWindow, LaunchCompletionEvent, ProgrammaticEvent
     from lowlevel_reduce.driver.device import Device
+    from lowlevel_reduce.driver.event import Event
 
 __all__ = ["Dimensions", "LaunchConfig", "native_config"]
 
@@ -30,6 +24,7 @@ _BLOCK_LIMITS = (1024, 1024, 64)
 _MAX_BLOCK_THREADS = 1024
 _MAX_CLUSTER_BLOCKS = 16  # the largest that any device runs, and only if the kernel allows more than the portable 8
 _BOOLEANS = ("cooperative", "programmatic_stream_serialization", "device_updatable", "nvlink_centric_scheduling")
+_STRUCTURED = ("programmatic_event", "launch_completion_event", "access_policy_window")
 
 
 @dataclass(frozen=True)
@@ -124,7 +119,8 @@ class LaunchConfig:
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} is a bool, not {type(getattr(self, name)).__name__}")
         self._check_clusters()
-        self._check_events()
+        if any(getattr(self, name) is not None for name in _STRUCTURED):
+            self._check_structured()
         self._check_values()
 
     def _set(self, name: str, value: Any) -> None:
@@ -152,7 +148,14 @@ class LaunchConfig:
             raise ValueError(f"{name} {extents} is not a multiple of cluster {divisor}")
         return extents
 
-    def _check_events(self) -> None:
+    def _check_structured(self) -> None:
+        from lowlevel_reduce.driver.attribute_values import (  # noqa: PLC0415 - few launches have one
+            AccessPolicyWindow,
+            LaunchCompletionEvent,
+            ProgrammaticEvent,
+        )
+        from lowlevel_reduce.driver.event import Event  # noqa: PLC0415
+
         # A bare event means the attribute's plain form.
         if isinstance(self.programmatic_event, Event):
             self._set("programmatic_event", ProgrammaticEvent(self.programmatic_event))
@@ -164,6 +167,9 @@ class LaunchConfig:
         ):
             if not isinstance(getattr(self, name), (kind, type(None))):
                 raise TypeError(f"{name} is a {kind.__name__} or an Event, not {type(getattr(self, name)).__name__}")
+        if not isinstance(self.access_policy_window, (AccessPolicyWindow, type(None))):
+            kind_given = type(self.access_policy_window).__name__
+            raise TypeError(f"access_policy_window is an AccessPolicyWindow, not {kind_given}")
 
     def _check_values(self) -> None:
         for name, words in (
@@ -180,9 +186,6 @@ class LaunchConfig:
             self._set("shared_memory_carveout", integer("shared_memory_carveout", self.shared_memory_carveout, 0, 100))
         if self.memory_sync_domain_map is not None:
             self._set("memory_sync_domain_map", _domain_map(self.memory_sync_domain_map))
-        if not isinstance(self.access_policy_window, (AccessPolicyWindow, type(None))):
-            kind = type(self.access_policy_window).__name__
-            raise TypeError(f"access_policy_window is an AccessPolicyWindow, not {kind}")
 
     @property
     def grid_blocks(self) -> int:

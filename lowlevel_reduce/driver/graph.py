@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from lowlevel_reduce.driver import binding, captures
+from lowlevel_reduce.driver.bound_kernel import BoundKernel
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.handle import Handle, within
-from lowlevel_reduce.driver.launch import BoundKernel
 from lowlevel_reduce.driver.nodes import KernelNode, add_kernel, check_node, kernel_nodes, set_kernel
 from lowlevel_reduce.driver.stream import Stream
 from lowlevel_reduce.errors import CudaError, ReduceError

@@ -8,9 +8,9 @@ from typing import Any
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.attributes import native_attributes
+from lowlevel_reduce.driver.bound_kernel import BoundKernel
 from lowlevel_reduce.driver.config import LaunchConfig
 from lowlevel_reduce.driver.handle import Handle
-from lowlevel_reduce.driver.launch import BoundKernel
 from lowlevel_reduce.errors import ReduceError
 
 __all__ = ["KernelNode", "add_kernel", "check_node", "kernel_nodes", "set_kernel"]

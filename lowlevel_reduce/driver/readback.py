@@ -51,7 +51,7 @@ class _Copy:
         code = self._wait()
         if code:
             self._driver.raise_for("cuStreamSynchronize", code)
-        content: bytes = self._content.raw[:size_bytes]
+        content: bytes = self._content[:size_bytes]
         return content
 
     def is_over(self) -> bool:
@@ -195,7 +195,12 @@ def read(pointer: int, size_bytes: int, stream: Stream) -> bytes:
     """
     handle, context = stream.handle, stream.context
     driver = binding.selected()
-    reads, copy = _taken(driver, context)
+    try:  # what `_taken` returns where a copy is idle
+        known: dict[int, _Reads] = driver.kept[_KEPT]
+        reads = known[context.handle]
+        copy = reads.idle.pop()
+    except (KeyError, IndexError):
+        reads, copy = _taken(driver, context)
     current = copy.current_id()
     if current == reads.number:
         return reads.run(copy, pointer, size_bytes, handle)

@@ -13,7 +13,7 @@ from lowlevel_reduce.ladder.plans import Pointer, Problem, Production, Step
 from lowlevel_reduce.ladder.program import kernel_source
 from lowlevel_reduce.ladder.registry import Rung
 from lowlevel_reduce.loading import LoadedKernel, load_kernel
-from lowlevel_reduce.plan import plan
+from lowlevel_reduce.plans import plan
 
 __all__ = ["ReadyRung"]
 

@@ -30,5 +30,12 @@ __all__ = [
     "result_tuple",
 ]
 
+# Who reduces with the library's own operators needs none of these.
+_LATER = dict.fromkeys(("ElementMap", "NumpyMeaning", "Operator"), "user")
+
 if not TYPE_CHECKING:  # to a type checker any name would be an attribute
-    __getattr__ = imported_later(__name__, {"ElementMap": "user", "NumpyMeaning": "user", "Operator": "user"})
+    __getattr__ = imported_later(__name__, _LATER)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -40,7 +40,7 @@ def counted(inner: Reduction) -> Reduction:
         return *inner.combine(a[:-1], b[:-1], types), a[-1] + b[-1]
 
     def finish(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
-        return inner.finish(fields[:-1], replace(row, length=fields[-1]), types)
+        return inner.finish(fields[:-1], row._replace(length=fields[-1]), types)
 
     return replace(
         inner,

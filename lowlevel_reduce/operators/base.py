@@ -6,12 +6,11 @@ import functools
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
-from lowlevel_reduce.dtypes import COMPENSATED, ElementType, accumulator_bytes, numpy_dtype, one_of
+from lowlevel_reduce.dtypes import COMPENSATED, ElementType, accumulator_bytes, finfo, numpy_dtype, one_of
 from lowlevel_reduce.errors import UnsupportedError
 
 __all__ = ["Array", "Fields", "Items", "Reduction", "Row", "TypeRule", "Types", "result_tuple"]
@@ -27,8 +26,7 @@ def result_tuple(name: str, fields: tuple[str, ...]) -> Any:
     return namedtuple(name, fields)
 
 
-@dataclass(frozen=True)
-class Types:
+class Types(NamedTuple):
     """The types of one reduction: of its elements, of its accumulator, of its results."""
 
     element: ElementType
@@ -41,8 +39,7 @@ class Types:
         return numpy_dtype(self.result)
 
 
-@dataclass(frozen=True)
-class TypeRule:
+class TypeRule(NamedTuple):
     """What an operator allows for one element type.
 
     Attributes
@@ -63,22 +60,23 @@ class TypeRule:
     wraps: bool = False
 
 
-@dataclass(frozen=True)
 class Items:
     """Elements of one or more rows, the last axis along the rows: what an operator's map is given."""
 
-    x: Array
-    y: Array | None
-    index: Array
-    pivot: Array | None
+    __slots__ = ("index", "pivot", "x", "y")
+
+    def __init__(self, x: Array, y: Array | None, index: Array, pivot: Array | None) -> None:
+        self.x = x
+        self.y = y
+        self.index = index
+        self.pivot = pivot
 
     def where(self, **changes: Any) -> Items:
         """Return a copy with some of it replaced."""
         return Items(**{"x": self.x, "y": self.y, "index": self.index, "pivot": self.pivot, **changes})
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """What all elements of a row share: the length (an array where rows differ in it), pivot, and initial value."""
 
     length: Any
@@ -269,7 +267,7 @@ class Reduction:
         if self.exact:
             return np.zeros_like(size)
         level = (max(length - 1, 1).bit_length() + 1) * float(np.finfo(types.accumulator).eps)
-        last_place = float(ml_dtypes.finfo(types.result_dtype).eps)
+        last_place = float(finfo(types.result_dtype).eps)
         bound: Array = (self.ulps * last_place + self.relative * level) * size + self.absolute * level
         return bound
 

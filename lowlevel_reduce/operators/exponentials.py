@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,7 +54,7 @@ def _rule(name: str) -> Callable[[ElementType], TypeRule]:
         if "float32" not in given.accumulators:
             return given
         others = tuple(each for each in given.accumulators if each != "float32")
-        return replace(given, accumulators=("float32", *others))
+        return given._replace(accumulators=("float32", *others))
 
     return rule
 

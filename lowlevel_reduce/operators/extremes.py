@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from lowlevel_reduce.dtypes import ElementType, numpy_dtype
+from lowlevel_reduce.dtypes import ElementType, finfo, numpy_dtype
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators.arithmetic import magnitude, nonzero, round_to, template
 from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types
@@ -40,7 +39,7 @@ def _key_rule(name: str, result: str | None = None) -> Callable[[ElementType], T
 
 def _layout(dtype: np.dtype[Any]) -> tuple[int, int]:
     """Return all bits but the sign's, and those of the largest magnitude that is not NaN."""
-    info = ml_dtypes.finfo(dtype)
+    info = finfo(dtype)
     largest = info.max if dtype.name == "float8_e4m3fn" else np.inf
     unsigned = np.dtype(f"u{dtype.itemsize}")
     return (1 << (8 * dtype.itemsize - 1)) - 1, int(np.array(largest, dtype).view(unsigned))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from lowlevel_reduce.dtypes import ElementType
@@ -15,7 +13,7 @@ __all__ = ["mean_var", "std", "var"]
 
 
 def _rule(name: str, element: ElementType) -> TypeRule:
-    return replace(float_rule(name)(element), accumulators=("float64",))
+    return float_rule(name)(element)._replace(accumulators=("float64",))
 
 
 def _pivot(first: Array, types: Types) -> Array:

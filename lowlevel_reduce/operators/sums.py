@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ def _sum_rule(element: ElementType) -> TypeRule:
 def _plain_rule(element: ElementType) -> TypeRule:
     """As for a sum, without the compensated accumulator."""
     accumulators = tuple(name for name in element.accumulators if name != COMPENSATED)
-    return replace(_sum_rule(element), accumulators=accumulators)
+    return _sum_rule(element)._replace(accumulators=accumulators)
 
 
 def float_rule(name: str, *, compensated: bool = False, complex_as: str | None = None) -> Callable[..., TypeRule]:
@@ -73,7 +72,7 @@ def _mean_rule(element: ElementType) -> TypeRule:
     """As other float results; integers under 64 bits are summed as integers, which is exact."""
     rule = float_rule("mean", compensated=True, complex_as="complex128")(element)
     if element.dtype.kind in "iub" and element.name not in _LARGE:
-        return replace(rule, accumulators=(element.accumulators[0], "float64"))
+        return rule._replace(accumulators=(element.accumulators[0], "float64"))
     return rule
 
 
@@ -94,7 +93,7 @@ def _count_rule(element: ElementType) -> TypeRule:
 def _dot_rule(element: ElementType) -> TypeRule:
     """As for a sum; integers and bool keep their type, as in numpy.dot."""
     if element.dtype.kind in "iub":
-        return replace(_sum_rule(element), result=element.name, results=(*element.results, element.name))
+        return _sum_rule(element)._replace(result=element.name, results=(*element.results, element.name))
     return _sum_rule(element)
 
 

@@ -272,10 +272,10 @@ def mapped(inner: Reduction, element_map: ElementMap) -> Reduction:
         if element.is_complex:
             raise UnsupportedError(f"a map of {element.name} is not defined here")
         # A value of the map's need not be one of eight bits.
-        return replace(own, result="float32", results=("float32",)) if own.result.startswith("float8") else own
+        return own._replace(result="float32", results=("float32",)) if own.result.startswith("float8") else own
 
     def within(types: Types) -> Types:
-        return replace(types, element=element_type(value(types)))
+        return types._replace(element=element_type(value(types)))
 
     def map_(items: Items, types: Types) -> Fields:
         if element_map.numpy is None:

@@ -21,7 +21,7 @@ from lowlevel_reduce.driver import (
     launch,
     occupancy,
 )
-from lowlevel_reduce.driver.launch import check_launch
+from lowlevel_reduce.driver.checks import check_launch
 from lowlevel_reduce.errors import CudaError, UnsupportedError
 
 SOURCE = r"""

@@ -21,6 +21,15 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_programs_that_include_the_same_share_their_headers(root: Path) -> None:
+    tree = SourceTree(root)
+    headers = tree.closure("k", '#include "a.cuh"\n')
+    assert tree.closure("other", '// a comment\n#include "a.cuh"\n') is headers
+    rest = tree.closure("k", "int x;")
+    assert rest.files != headers.files
+    assert rest.digest != headers.digest
+
+
 def test_closure_is_recursive_and_ends_at_cycles(root: Path) -> None:
     headers = SourceTree(root).closure("k", '#include "ladder/c.cuh"\n')
     assert list(headers.files) == ["a.cuh", "b.cuh", "ladder/c.cuh"]

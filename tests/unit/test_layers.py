@@ -25,7 +25,7 @@ LAYERS = [
     ["api", "segments"],
     ["quick"],
     ["oneshot"],
-    ["plan", "interop"],
+    ["plans", "interop"],
     ["base_plan"],
     ["mapping", "producers", "slots", "allocator"],
     ["bound", "loading", "simulator"],
@@ -87,34 +87,86 @@ def test_arrows_point_down(name, path):
         assert allowed, f"{path.name} imports {module}: an arrow that points up"
 
 
-# What an import of the package leaves to those who use it; the compiler to the first kernel.
+# What an import of the package leaves to those who use it: what makes plans to the first plan, the compiler to the
+# first kernel, types of ml_dtypes to the first array of one.
 LATER = [
-    "simulator",
-    "tree",
-    "ladder",
-    "cli",
-    "compiler",
-    "operators.user",
-    "driver.graph",
-    "driver.nodes",
-    "driver.pool",
+    "lowlevel_reduce.simulator",
+    "lowlevel_reduce.tree",
+    "lowlevel_reduce.ladder",
+    "lowlevel_reduce.cli",
+    "lowlevel_reduce.compiler",
+    "lowlevel_reduce.operators",
+    "lowlevel_reduce.plans",
+    "lowlevel_reduce.segments",
+    "lowlevel_reduce.mapping",
+    "lowlevel_reduce.driver.attribute_values",
+    "lowlevel_reduce.driver.bound_kernel",
+    "lowlevel_reduce.driver.config",
+    "lowlevel_reduce.driver.graph",
+    "lowlevel_reduce.driver.nodes",
+    "lowlevel_reduce.driver.pool",
+    "cuda.bindings",
+    "cuda.core",
+    "ml_dtypes",
+    "platformdirs",
+    "importlib.metadata",
+    "logging",
 ]
+# What making a plan of a built-in operator does not need either.
+SPARED = ["simulator", "tree", "segments", "operators.user", "driver.attribute_values", "driver.graph", "driver.pool"]
 
 
-def test_what_is_not_everybodys_is_an_attribute_that_nobody_pays_for():
+def loaded_by(statements, names):
+    """Return which of the modules a process has that executes the statements, and that NumPy does not bring."""
     script = (
-        "import sys, lowlevel_reduce as lr; "
-        f"print([name for name in {LATER} if f'lowlevel_reduce.{{name}}' in sys.modules], "
-        "lr.simulator.by_name('T4').key, int(lr.tree.reduce([1, 2])), hasattr(lr, 'simulators'))"
+        f"import sys, numpy; names = [name for name in {names} if name not in sys.modules]; {statements}; "
+        "print(*(name for name in names if name in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["[]", "T4", "3", "False"]
+    return done.stdout.split()
+
+
+def test_an_import_leaves_to_its_first_use_what_not_everybody_uses():
+    assert loaded_by("import lowlevel_reduce", LATER) == []
+
+
+def test_making_an_array_of_a_type_of_numpy_needs_no_other_types():
+    names = ["ml_dtypes", *(f"lowlevel_reduce.{name}" for name in SPARED)]
+    statements = (
+        "import lowlevel_reduce.plans; from lowlevel_reduce import dtypes; "
+        "[dtypes.element_type(name).dtype for name in ('float16', 'float32', 'int8', 'bool', 'complex64')]"
+    )
+    assert loaded_by(statements, names) == []
+    assert loaded_by(f"{statements}; dtypes.numpy_dtype('bfloat16')", names) == ["ml_dtypes"]
+
+
+def test_what_is_left_to_its_first_use_is_an_attribute():
+    script = (
+        "import lowlevel_reduce as lr; "
+        "print(lr.simulator.by_name('T4').key, int(lr.tree.reduce([1, 2])), hasattr(lr, 'simulators'))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["T4", "3", "False"]
+
+
+@pytest.mark.parametrize("package", ["lowlevel_reduce", "lowlevel_reduce.driver", "lowlevel_reduce.operators"])
+def test_an_import_of_a_module_hides_no_name_of_its_package(package):
+    folder = PACKAGE.joinpath(*package.split(".")[1:])
+    modules = [f"{package}.{path.stem}" for path in sorted(folder.glob("*.py")) if not path.stem.startswith("__")]
+    script = (
+        f"import importlib, types, {package} as package; unlisted = set(package.__all__) - set(dir(package)); "
+        f"[importlib.import_module(name) for name in {modules}]; "
+        "hidden = [name for name in package.__all__ if isinstance(getattr(package, name), types.ModuleType)]; "
+        "print(*hidden, *unlisted)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {"simulator", "tree", "binding", "occupancy"}
 
 
 @pytest.mark.parametrize("package", [lowlevel_reduce, lowlevel_reduce.driver, lowlevel_reduce.operators])
 def test_a_package_has_every_name_that_it_lists(package):
     assert [name for name in package.__all__ if not hasattr(package, name)] == []
-    assert set(lowlevel_reduce.__all__) <= set(dir(lowlevel_reduce))
+    assert set(package.__all__) <= set(package.__dir__())
     with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'nothing'"):
         _ = package.nothing
 

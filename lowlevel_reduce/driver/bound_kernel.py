@@ -11,27 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from lowlevel_reduce.driver import binding
-from lowlevel_reduce.driver.attributes import AccessPolicyWindow, LaunchCompletionEvent, ProgrammaticEvent
-from lowlevel_reduce.driver.checks import check_cluster, check_cooperative, check_kernel, check_launch
+from lowlevel_reduce.driver.checks import check_launch
 from lowlevel_reduce.driver.config import LaunchConfig, native_config
 from lowlevel_reduce.driver.context import Context, current_handle
 from lowlevel_reduce.driver.library import Kernel
 from lowlevel_reduce.driver.stream import Stream
 from lowlevel_reduce.errors import NoDriverError, ReduceError
 
-__all__ = [
-    "AccessPolicyWindow",
-    "BoundKernel",
-    "LaunchCompletionEvent",
-    "LaunchConfig",
-    "ProgrammaticEvent",
-    "check_cluster",
-    "check_cooperative",
-    "check_kernel",
-    "check_launch",
-    "launch",
-    "native_config",
-]
+__all__ = ["BoundKernel", "launch"]
 
 # One 8-byte slot an argument: the driver reads as many bytes of a slot as the kernel's parameter has, from its start.
 _SLOT = {"Q": "Q", "q": "q", "d": "d", "I": "I4x", "i": "i4x", "f": "f4x"}

@@ -24,9 +24,9 @@ def blocking(context):
 
 
 @pytest.fixture
-def kept(context):
-    with Buffer.allocate(64, context) as kept:
-        yield kept
+def filled(context):
+    with Buffer.allocate(64, context) as filled:
+        yield filled
 
 
 def of_a_closed_stream(pool, context):
@@ -44,13 +44,13 @@ ORDERS = {
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("mode", ["thread_local", "relaxed"])
-def test_the_collector_may_free_in_whatever_order(context, pool, blocking, stream, kept, order, mode):
+def test_the_collector_may_free_in_whatever_order(context, pool, blocking, stream, filled, order, mode):
     lost = [ORDERS[order](pool, blocking, stream)]
     with Graph.capture(blocking, mode=mode) as graph:
-        kept.fill(1, stream=blocking)
+        filled.fill(1, stream=blocking)
         lost.clear()
         gc.collect()
-        kept.fill(2, stream=blocking)
+        filled.fill(2, stream=blocking)
     with graph:
         assert graph.node_count == 2
     context.synchronize()
@@ -66,11 +66,11 @@ def test_a_capture_that_fails_holds_nothing_back(context, pool, stream):
     assert pool.statistics().used_bytes == 0
 
 
-def test_after_a_capture_by_others_the_next_allocation_frees(context, pool, stream, kept):
+def test_after_a_capture_by_others_the_next_allocation_frees(context, pool, stream, filled):
     mode = binding.native().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
     first, second = pool.allocate(SIZE, stream), pool.allocate(SIZE, stream)
     binding.call("cuStreamBeginCapture", stream.handle, mode)
-    kept.fill(1, stream=stream)
+    filled.fill(1, stream=stream)
     first.close()
     del second
     gc.collect()

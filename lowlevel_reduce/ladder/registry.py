@@ -191,7 +191,7 @@ def _system_a() -> tuple[Rung, ...]:
         v4, _tuned(v4, Passes(32), LOADS=8),
         v5, _tuned(v5, Passes(32), LOADS=8),
         v6, _tuned(v6, Atomic(32), LOADS=8),
-        v7, _tuned(v7, Atomic(32, cluster=4), LOADS=8, CLUSTER=4),
+        v7, _tuned(v7, Atomic(48, cluster=2), LOADS=12, CLUSTER=2),
         _rung("A", "v8_one_tree", "the library's own: the same bits from every launch", Production(),
               file="reduce_tiles.cuh", entries=(), after="v7_cluster"),
         *_maxima("v0_atomic", Atomic(initial=_ALL_ONES), "one an element"),

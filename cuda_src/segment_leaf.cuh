@@ -3,7 +3,9 @@
 #pragma once
 #include "segments.cuh"
 
-// The vector of which `bytes` bytes exist, element by element; absent_elements in place of the others.
+// The vector of which `bytes` bytes exist, element by element; absent_elements in place of the others. Unlike load_elements
+// it leaves no load to the compiler's choice of predicate or branch: one instruction each, in the registers of the vector.
+// In the kernels of rows that same code takes more registers than they have.
 template <class Op> __device__ __forceinline__ uint4 load_elements_of(const char* address, int32 bytes)
 {
     constexpr int32 V = vector_elements<typename Op::Input>, size = sizeof(typename Op::Input);

@@ -178,9 +178,8 @@ def _mapped(name: str, leaves: int, warps: int, cluster: int) -> Strategy:
         tiles_per_block = power_of_two(-(-tiles // cluster))
     else:
         clusters = -(-tiles // cluster)
-        folding = (
-            folding_blocks(clusters, warps) if name == "tiles" else 0
-        )  # more clusters, which fold the others' partials
+        # More clusters, which fold the others' partials.
+        folding = folding_blocks(clusters, warps) if name == "tiles" else 0
         blocks = (clusters + folding) * cluster if name != "cooperative" else None
         tiles_per_block = 1
     if tiles > MAX_GRID:
@@ -204,15 +203,16 @@ class _Row(NamedTuple):
     cluster: int
 
 
-# float32 sums on one H200, back to back in a graph, from sweeps like benchmarks/tune.py; NOTES.md has what lost.
+# float32 sums on one H200, back to back in a graph, us: those beside each other are of one run of
+# benchmarks/results/2026-11-21-h200-launches.json (the last row's second: -folding.json). NOTES.md has what lost.
 _WITH_CLUSTERS = (
-    _Row(1, "block", 1, 1),  # 256 elements: 0.87 us, against 1.07 with two warps
+    _Row(1, "block", 1, 1),  # 256 elements: 1.03, with two warps 1.07
     _Row(2, "block", 2, 1),
-    _Row(4, "block", 4, 1),  # 4,096: 1.14
-    _Row(8, "block", 8, 1),  # 8,192: 1.30; tiles of 8 warps 1.39
-    _Row(16, "cluster", 4, 4),  # 16,384: 1.57; tiles of 8 warps 1.60, a block of 16 1.72
-    _Row(1048, "tiles", 8, 1),  # 32,768: 1.67, 2^19: 2.06, 2^20: 2.85; of 16 warps 2.32 and 3.15 for the last two
-    _Row(float("inf"), "tiles", 16, 1),  # 2,097,152: 4.25, 8,388,608: 9.63, 1e8: 86.8; of 8 warps 4.22, 10.26 and 93.9
+    _Row(4, "block", 4, 1),  # 4,096: 1.07, with eight warps 1.08, with two 2.01
+    _Row(8, "block", 8, 1),  # 8,192: 1.19, in a cluster 1.42
+    _Row(16, "cluster", 4, 4),  # 16,384: 1.50, by a block of 16 warps 1.53
+    _Row(1048, "tiles", 8, 1),  # 2^18: 1.82, in tiles of 16 warps 2.30
+    _Row(float("inf"), "tiles", 16, 1),  # 1e8: 86.8, of 8 warps 93.0; 2^28: 234.4, of 8 warps 234.7, of 32 236.7
 )
 # Not measured: the rows above without clusters. 1,024 threads with 64 registers each leave no second block in a Turing
 # multiprocessor, nor in most consumer ones, so tiles stop at 16 warps.

@@ -170,7 +170,7 @@ def test_matrices_are_nearly_square():
 
 def test_stubs_say_what_a_form_is_compiled_with():
     assert stub(RUNGS["v7_cluster_tuned"], "float32", 512) == (
-        '#define BLOCK 512\n#define LOADS 8\n#define CLUSTER 4\n#include "ladder/v7_cluster.cu"\n'
+        '#define BLOCK 512\n#define LOADS 12\n#define CLUSTER 2\n#include "ladder/v7_cluster.cu"\n'
     )
     assert "#define HALF\n" in stub(RUNGS["two_pass"], "float16", 256)
     assert "HALF" not in stub(RUNGS["float16_narrow"], "float16", 256), "it has no other type"

@@ -92,14 +92,14 @@ protected:
     template <Fetch How, int K> __device__ __forceinline__ void fold_fetched(uint32 leaf, uint32 lane, A* a) const
     {
         constexpr int at_once = fetched_together<How, K>(), rounds = K * Steps / at_once;
-        Counter<at_once, log2_of(rounds)> counters[C];
+        LaneCounter<Op, log2_of(rounds)> counters[C];
 #pragma unroll 1
         for (uint32 round = 0; round < rounds; ++round) {
             Loaded v[at_once][V];
             fetch<How>(v, leaf, lane, round * at_once);
 #pragma unroll
             for (int c = 0; c < C; ++c)
-                counters[c].push(fold_vectors<How, 0, at_once>(v, leaf, lane, round * at_once, c), round);
+                push<at_once>(counters[c], fold_vectors<How, 0, at_once>(v, leaf, lane, round * at_once, c), round);
         }
 #pragma unroll
         for (int c = 0; c < C; ++c) a[c] = counters[c].digits[log2_of(rounds)];
@@ -161,22 +161,11 @@ protected:
         return a;
     }
 
-    // A LaneCounter over folds of Count vectors each.
-    template <int Count, int Levels> struct Counter {
-        A digits[Levels + 1];
-
-        __device__ __forceinline__ void push(A value, uint32 before)
-        {
-            bool carry = true;
-#pragma unroll
-            for (int k = 0; k <= Levels; ++k) {
-                const bool occupied = before >> k & 1u;
-                if (carry && occupied) value = joined(digits[k], value, Count << (k + 1));
-                else if (carry) digits[k] = value;
-                carry = carry && occupied;
-            }
-        }
-    };
+    // Pushes the fold of Count vectors into a LaneCounter of such.
+    template <int Count, class Counter> static __device__ __forceinline__ void push(Counter& counter, A value, uint32 before)
+    {
+        counter.push(value, before, [](A a, A b, int k) { return joined(a, b, Count << (k + 1)); });
+    }
 
     // Vectors First to First + Count - 1 of those fetched from `number` on. Depth first, for a thread then holds few
     // accumulators at a time.

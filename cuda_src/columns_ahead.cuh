@@ -79,7 +79,7 @@ private:
     template <Fetch How, Copies By> __device__ __forceinline__ void fold_ahead(uint32 leaf, uint32 lane, A* a) const
     {
         constexpr int rounds = K * Steps / vectors;
-        typename Base::template Counter<in_stage, log2_of(rounds * stages)> counters[C];
+        LaneCounter<Op, log2_of(rounds * stages)> counters[C];
 #pragma unroll
         for (int stage = 0; stage < ahead; ++stage) copy<How, By>(leaf, stage * in_stage, stage * in_stage);
 #pragma unroll 1
@@ -100,8 +100,10 @@ private:
 #pragma unroll
                 for (int t = 0; t < in_stage; ++t) take<By>(v[t], stage * in_stage + t);
 #pragma unroll
-                for (int c = 0; c < C; ++c)
-                    counters[c].push(this->template fold_vectors<How, 0, in_stage>(v, leaf, lane, number, c), round * stages + stage);
+                for (int c = 0; c < C; ++c) {
+                    const A value = this->template fold_vectors<How, 0, in_stage>(v, leaf, lane, number, c);
+                    Base::template push<in_stage>(counters[c], value, round * stages + stage);
+                }
             }
         }
 #pragma unroll

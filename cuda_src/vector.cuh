@@ -17,15 +17,21 @@ template <class Op, uint32 N> __device__ __forceinline__ typename Op::Accumulato
 // A binary counter in a thread's registers over values that come in order; their number is at most 2^Levels. When they
 // are 2^Levels, digits[Levels] is their fold.
 template <class Op, int Levels> struct LaneCounter {
-    typename Op::Accumulator digits[Levels + 1];
+    using A = typename Op::Accumulator;
+    A digits[Levels + 1];
 
-    __device__ __forceinline__ void push(typename Op::Accumulator value, uint32 before)
+    __device__ __forceinline__ void push(A value, uint32 before)
+    {
+        push(value, before, [](A a, A b, int) { return combine_neighbours<Op>(a, b); });
+    }
+    // The same where join(a, b, k) folds 2^k values with the 2^k after them.
+    template <class Join> __device__ __forceinline__ void push(A value, uint32 before, Join join)
     {
         bool carry = true;
 #pragma unroll
         for (int k = 0; k <= Levels; ++k) {
             const bool occupied = before >> k & 1u;
-            if (carry && occupied) value = combine_neighbours<Op>(digits[k], value);
+            if (carry && occupied) value = join(digits[k], value, k);
             else if (carry) digits[k] = value;
             carry = carry && occupied;
         }

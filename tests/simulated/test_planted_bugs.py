@@ -93,7 +93,7 @@ BUGS = {
         caught=None,
     ),
     "the last partial": Bug(
-        edits=(("grid.cuh", "places[k] = first + k * lanes < count", "places[k] = first + k * lanes + 1 < count"),),
+        edits=(("grid.cuh", "places[k] = number < partials.count", "places[k] = number + 1 < partials.count"),),
         mapping={"strategy": "two_pass"},
         caught=None,
     ),

@@ -59,6 +59,14 @@ def test_cluster_reduce_refuses_in_one_line(tmp_path):
 EMBEDDING = {
     "own_context.py": ["the bits of NumPy's tree: True", "refused: the result at", "current before and after: True"],
     "green_context.py": ["the same bits everywhere: True"],
+    "custom_operator.py": [
+        *(
+            f"axis {axis}: {size} weighted means, near np.average: True"
+            for axis, size in ((None, 1), (1, 300), (0, 700))
+        ),
+        "the bits of the tree: True",
+        "refused: map of Operator 'absmax'",
+    ],
     "graph_capture.py": ["another address, by an update:", "the bits of NumPy's tree: True"],
     "launch_attributes.py": [" 1 ACCESS_POLICY_WINDOW", "18 SHARED_MEMORY_MODE"],
     "cooperative_reduce.py": ["bits equal: True", "such blocks at once", "refused: a cooperative grid of"],

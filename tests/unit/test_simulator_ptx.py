@@ -1,5 +1,6 @@
 """The PTX parser, and each family of arithmetic against Python's integers, fractions and NumPy."""
 
+import itertools
 import math
 import struct
 from fractions import Fraction
@@ -226,6 +227,26 @@ def test_floats_are_rounded_once(kind, mode, rows, more):
             truth = exact(*map(Fraction, row))
             if truth:
                 assert value == rounded(truth, kind, mode), (name, row)
+
+
+def test_products_with_a_power_of_two_are_added_up_exactly():
+    """Also where they are subnormal, or reach the smallest or the largest normal number."""
+    rng = np.random.default_rng(0)
+    exponents = [-1074, -1040, -1022, -896, -500, -3, 0, 60, 500, 896, 1000]
+    rows = [
+        (float(x) * 2.0**shift, 2.0**exponent * (-1) ** k, float(c) * 2.0**near)
+        for k, exponent in enumerate(exponents)
+        for shift, near in itertools.product((0, -60, 20), (0, max(exponent, -1000), -1030))
+        for x, c in rng.standard_normal((4, 2))
+    ]
+    rows.append((1.5, 2.0**-1074, 2.0**-1074))  # 2.5 of the smallest: 2, where a product rounded by itself makes it 3
+    encoded = [tuple(bits_of(value, "f64") for value in row) for row in rows]
+    got = compute("fma.rn.f64 %y, %x0, %x1, %x2;", encoded, ["f64"] * 3, "f64")
+    turned = compute("fma.rn.f64 %y, %x1, %x0, %x2;", encoded, ["f64"] * 3, "f64")
+    assert got == turned
+    for value, (a, b, c) in zip(got, rows, strict=True):
+        truth = Fraction(a) * Fraction(b) + Fraction(c)
+        assert value == rounded(truth, "f64", "rn"), (a, b, c)
 
 
 def test_not_a_number_zeros_and_order():

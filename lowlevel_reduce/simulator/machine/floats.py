@@ -203,8 +203,8 @@ def exact64(operation: str, mode: str) -> Callable[..., Array]:
         if operation == "fma" and mode == "rn":
             in_range = _products_keep_their_errors(*flat)
             out[in_range] = _fused(*(column[in_range] for column in flat))
-            # A product with a zero has no error, and what is not finite is so in any case.
-            left = np.flatnonzero(~in_range & (flat[0] != 0) & (flat[1] != 0) & np.isfinite(flat).all(axis=0))
+            # Where the product has no error the sum is all that is rounded, and what is not finite is so in any case.
+            left = np.flatnonzero(~in_range & ~_products_are_exact(*flat[:2]) & np.isfinite(flat).all(axis=0))
         for i, values in zip(left.tolist(), zip(*(column[left].tolist() for column in flat), strict=True), strict=True):
             out[i] = _exact_one(operation, mode, values, float(results[i]))
         found: Array = out
@@ -219,6 +219,14 @@ def _products_keep_their_errors(a: Array, b: Array, c: Array) -> Array:
     for factor in (a, b):
         found &= (np.abs(factor) > 2.0**-450) & (np.abs(factor) < 2.0**450)
     found &= (c == 0) | ((np.abs(c) > 2.0**-900) & (np.abs(c) < 2.0**900))
+    return found
+
+
+def _products_are_exact(a: Array, b: Array) -> Array:
+    """Return where a product is that of a zero, or of a power of two and neither too large nor subnormal."""
+    size = np.abs(a * b)
+    scales = (np.abs(np.frexp(a)[0]) == 0.5) | (np.abs(np.frexp(b)[0]) == 0.5)
+    found: Array = (a == 0) | (b == 0) | (scales & (size >= 2.0**-1022) & np.isfinite(size))
     return found
 
 

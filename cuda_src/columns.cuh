@@ -1,19 +1,6 @@
 // The neighbouring rows of one thread, whose elements lie a stride apart: a load takes one element of each row.
 #pragma once
-#include "shape.cuh"
-
-// The largest power of two that is at most both, or 1.
-__host__ __device__ constexpr int power_within(int a, int b) { return a <= 1 || b <= 1 ? 1 : 2 * power_within(a / 2, b / 2); }
-
-// One element of each of C neighbouring rows.
-template <class T, int C> union ColumnVector {
-    T elements[C];
-    typename Word<sizeof(T) * C>::type whole;
-};
-
-// How elements are fetched: all are there and those of the C rows come in one load; the same, but the row may end among
-// them; each by itself; or byte by byte where that is needed.
-enum class Fetch { whole, part, single, bytes };
+#include "column_loads.cuh"
 
 // C rows of a thread. They have `Lanes` lanes of `Steps` steps, powers of two: where they are shorter than a leaf fewer
 // than 32 and 8. Threads of a warp that have the same rows are `Behind`, a power of two: such have neighbouring lanes, and

@@ -3,11 +3,6 @@
 #pragma once
 #include "columns.cuh"
 
-// Who copies, 16 bytes at a time, whatever rows they belong to: a warp the part of the tile that its threads have, whose
-// elements lie anywhere; or a team the whole tile, whose elements lie one after the other. A team is a warp, or as many
-// warps as stand side by side.
-enum class Copies { warp, team };
-
 // Each thread has K lanes. Of the block's threads X stand side by side, with C neighbouring rows each; those behind have
 // the next lanes.
 template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads>

@@ -23,38 +23,25 @@ template <bool Largest, bool Numbers = false, class T> __device__ __forceinline_
     return ((Largest ? a > b : a < b) | (Numbers ? b != b : a != a)) ? a : b;
 }
 
+// By one instruction: of a number, or of both halves of a pair each, where every NaN comes out as the same. `in` is the
+// register that holds one, `member` the part of it that the instruction takes.
 #if __CUDA_ARCH__ >= 800
-template <bool Largest, bool Numbers = false> __device__ __forceinline__ float32 extreme(float32 a, float32 b)
-{
-    float32 c;
-    if constexpr (Largest && Numbers) asm("max.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
-    else if constexpr (Largest) asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
-    else if constexpr (Numbers) asm("min.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
-    else asm("min.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
-    return c;
-}
-
-// Of both halves each. Every NaN comes out as the same.
-template <bool Largest, bool Numbers = false>
-__device__ __forceinline__ Pair<float16> extreme(Pair<float16> a, Pair<float16> b)
-{
-    Pair<float16> c;
-    if constexpr (Largest && Numbers) asm("max.f16x2 %0, %1, %2;" : "=r"(c.bits) : "r"(a.bits), "r"(b.bits));
-    else if constexpr (Largest) asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(c.bits) : "r"(a.bits), "r"(b.bits));
-    else if constexpr (Numbers) asm("min.f16x2 %0, %1, %2;" : "=r"(c.bits) : "r"(a.bits), "r"(b.bits));
-    else asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(c.bits) : "r"(a.bits), "r"(b.bits));
-    return c;
-}
-template <bool Largest, bool Numbers = false>
-__device__ __forceinline__ Pair<bfloat16> extreme(Pair<bfloat16> a, Pair<bfloat16> b)
-{
-    Pair<bfloat16> c;
-    if constexpr (Largest && Numbers) asm("max.bf16x2 %0, %1, %2;" : "=r"(c.bits) : "r"(a.bits), "r"(b.bits));
-    else if constexpr (Largest) asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(c.bits) : "r"(a.bits), "r"(b.bits));
-    else if constexpr (Numbers) asm("min.bf16x2 %0, %1, %2;" : "=r"(c.bits) : "r"(a.bits), "r"(b.bits));
-    else asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(c.bits) : "r"(a.bits), "r"(b.bits));
-    return c;
-}
+#define ONE_INSTRUCTION(name, in, member) asm(name " %0, %1, %2;" : "=" in(c member) : in(a member), in(b member))
+#define EXTREME_BY_INSTRUCTION(T, type, in, member)                                              \
+    template <bool Largest, bool Numbers = false> __device__ __forceinline__ T extreme(T a, T b) \
+    {                                                                                            \
+        T c;                                                                                     \
+        if constexpr (Largest && Numbers) ONE_INSTRUCTION("max." type, in, member);              \
+        else if constexpr (Largest) ONE_INSTRUCTION("max.NaN." type, in, member);                \
+        else if constexpr (Numbers) ONE_INSTRUCTION("min." type, in, member);                    \
+        else ONE_INSTRUCTION("min.NaN." type, in, member);                                       \
+        return c;                                                                                \
+    }
+EXTREME_BY_INSTRUCTION(float32, "f32", "f", )
+EXTREME_BY_INSTRUCTION(Pair<float16>, "f16x2", "r", .bits)
+EXTREME_BY_INSTRUCTION(Pair<bfloat16>, "bf16x2", "r", .bits)
+#undef EXTREME_BY_INSTRUCTION
+#undef ONE_INSTRUCTION
 #endif
 
 // The same of N units, a power of two.

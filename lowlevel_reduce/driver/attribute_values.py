@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from lowlevel_reduce.driver.attributes import ACCESS, integer, word
 from lowlevel_reduce.driver.event import Event
@@ -43,7 +43,21 @@ class AccessPolicyWindow:
 
 
 @dataclass(frozen=True)
-class LaunchCompletionEvent:
+class _RecordedEvent:
+    """An event that a launch records, and how; `_field` is the attribute's name in errors."""
+
+    _field: ClassVar[str]
+
+    event: Event
+    flags: int = 0
+
+    def __post_init__(self) -> None:
+        _untimed(self._field, self.event)
+        integer(f"{self._field}'s flags", self.flags, 0, 1)
+
+
+@dataclass(frozen=True)
+class LaunchCompletionEvent(_RecordedEvent):
     """An event that is recorded when, as a rule, all blocks of the launch have begun; best effort, says the driver.
 
     Parameters
@@ -54,16 +68,11 @@ class LaunchCompletionEvent:
         0, or ``CU_EVENT_RECORD_EXTERNAL`` (1) for an event node in a capture.
     """
 
-    event: Event
-    flags: int = 0
-
-    def __post_init__(self) -> None:
-        _untimed("launch_completion_event", self.event)
-        integer("launch_completion_event's flags", self.flags, 0, 1)
+    _field = "launch_completion_event"
 
 
 @dataclass(frozen=True)
-class ProgrammaticEvent:
+class ProgrammaticEvent(_RecordedEvent):
     """An event that is recorded when every block of the launch has triggered it (``griddepcontrol.launch_dependents``).
 
     Parameters
@@ -76,13 +85,9 @@ class ProgrammaticEvent:
         Whether a block triggers it as it begins, with no instruction in the kernel.
     """
 
-    event: Event
-    flags: int = 0
-    trigger_at_block_start: bool = False
+    _field = "programmatic_event"
 
-    def __post_init__(self) -> None:
-        _untimed("programmatic_event", self.event)
-        integer("programmatic_event's flags", self.flags, 0, 1)
+    trigger_at_block_start: bool = False
 
 
 def _untimed(name: str, event: Any) -> None:

@@ -62,19 +62,26 @@ def run(parsed, result, count, arrays, *numbers, offset=0):
     size = count * np.dtype(result).itemsize
     out = memory.allocate(size)
     arguments = [*addresses, out, *numbers]
-    launch = machine.Launch(
-        kernel=parsed,
-        grid=(1, 1, 1),
-        block=(32, 1, 1),
-        cluster=None,
-        dynamic_shared_bytes=0,
-        arguments=struct.pack(f"{len(arguments)}Q", *arguments),
-        cooperative=False,
-        resident_blocks=1,
-        seed=None,
-    )
-    machine.run(launch, memory)
+    launch(parsed, memory, struct.pack(f"{len(arguments)}Q", *arguments))
     return np.frombuffer(memory.read(out, size), result)
+
+
+def launch(parsed, memory, arguments, threads=32):
+    """Run a kernel by one block of so many threads, with these bytes as its arguments."""
+    machine.run(
+        machine.Launch(
+            kernel=parsed,
+            grid=(1, 1, 1),
+            block=(threads, 1, 1),
+            cluster=None,
+            dynamic_shared_bytes=0,
+            arguments=arguments,
+            cooperative=False,
+            resident_blocks=1,
+            seed=None,
+        ),
+        memory,
+    )
 
 
 def leaves(dtype):

@@ -4,6 +4,7 @@ import struct
 
 import numpy as np
 import pytest
+from one_warp import launch
 
 from lowlevel_reduce.compiler import Program, compile_program, supported_architectures
 from lowlevel_reduce.errors import NoCompilerError
@@ -35,17 +36,6 @@ def test_offset_along_an_axis_past_32_bits(size):
         memory = machine.GlobalMemory()
         out = memory.allocate(8)
         axes = struct.pack(f"Q{MAX_AXES}Q{MAX_AXES}q{MAX_AXES}q", 2, size, 2, *rest, 1, stride, *rest, *(0,) * MAX_AXES)
-        launch = machine.Launch(
-            kernel=kernel,
-            grid=(1, 1, 1),
-            block=(1, 1, 1),
-            cluster=None,
-            dynamic_shared_bytes=0,
-            arguments=axes + struct.pack("2Q", index, out),
-            cooperative=False,
-            resident_blocks=1,
-            seed=None,
-        )
-        machine.run(launch, memory)
+        launch(kernel, memory, axes + struct.pack("2Q", index, out), threads=1)
         row, place = divmod(index, size)
         assert np.frombuffer(memory.read(out, 8), np.int64)[0] == row * stride + place, index

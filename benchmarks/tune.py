@@ -1,4 +1,4 @@
-"""Sweep the mappings of whole arrays, rows and columns: where the rows of `policy.py` and `row_policy.py` come from.
+"""Sweep the mappings of whole arrays, rows and columns: where the rows of the three policies come from.
 
 python -m benchmarks.tune --json sweep.json [--part flat|rows|columns]
 """
@@ -17,9 +17,9 @@ from unittest import mock
 from benchmarks.harness import Harness, Maker, ours
 from benchmarks.problems import Case
 from benchmarks.timing import conditions, opened
-from lowlevel_reduce import layout, policy, row_policy
+from lowlevel_reduce import column_policy, layout, policy, row_policy, row_strategy
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.row_policy import RowStrategy
+from lowlevel_reduce.row_strategy import RowStrategy
 
 __all__ = ["column_strategies", "flat_mappings", "main", "row_strategies"]
 
@@ -62,17 +62,17 @@ def flat_mappings(length: int) -> Iterator[dict[str, Any]]:
 
 def row_strategies(chosen: RowStrategy, rows: int, leaves: int) -> Iterator[tuple[str, RowStrategy]]:
     """Yield the ways to reduce contiguous rows of more than a leaf, each with its name."""
-    alone = replace(chosen, name="rows", parts=1, folders=0, warps=row_policy.WARPS, resident_blocks=3)
+    alone = replace(chosen, name="rows", parts=1, folders=0, warps=row_strategy.WARPS, resident_blocks=3)
     warps = 1
-    while warps <= min(row_policy.WARPS, policy.power_of_two(leaves)):
-        blocks = -(-rows // (row_policy.WARPS // warps))
+    while warps <= min(row_strategy.WARPS, policy.power_of_two(leaves)):
+        blocks = -(-rows // (row_strategy.WARPS // warps))
         yield f"rows, {warps} warps a row", replace(alone, blocks=blocks, template=(warps,))
         warps *= 2
     for warps in (8, 16, 32):
         tiles = -(-leaves // warps)
         if tiles > 1:
-            resident = 3 if warps == row_policy.WARPS else 32 // warps
-            shared = replace(chosen, name="batch", template=(), warps=warps, resident_blocks=resident)
+            resident = 3 if warps == row_strategy.WARPS else 32 // warps
+            shared = replace(chosen, name="batch", template=(1, 1), warps=warps, resident_blocks=resident)
             folders = rows * policy.folding_blocks(tiles, warps)
             blocks = rows * tiles + folders
             yield f"batch, tiles of {warps} warps", replace(shared, blocks=blocks, parts=tiles, folders=folders)
@@ -92,7 +92,7 @@ def column_strategies(chosen: RowStrategy, outer: int, inner: int, leaves: int) 
             if lanes_of_a_thread > lanes:
                 break
             parts = -(-leaves * lanes // (chosen.block_threads // beside * lanes_of_a_thread))
-            folders = row_policy.folders(outer * inner, parts)
+            folders = column_policy.folders(outer * inner, parts)
             yield (
                 f"{beside} side by side, {lanes_of_a_thread} lanes each",
                 replace(

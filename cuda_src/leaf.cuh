@@ -4,45 +4,7 @@
 // each in its own way; the same step level, and the same lanes after it, fold what was loaded. The few leaves of an edge do
 // so half a leaf at a time.
 #pragma once
-#include "vector.cuh"
-
-// The first N of a lane's vectors of a leaf at a 16-byte boundary, of which `bytes` bytes exist, all loads in flight. The
-// vectors are whole, or the operator fills_absent.
-template <class Op, uint32 N>
-__device__ __forceinline__ void load_part_of_leaf(uint4* v, const char* leaf, uint32 bytes, uint32 lane)
-{
-    const auto* address = reinterpret_cast<const uint4*>(leaf) + lane;
-    const uint32 whole = bytes / vector_bytes, rest = fills_absent<Op> ? bytes % vector_bytes : 0;
-#pragma unroll
-    for (uint32 t = 0; t < N; ++t)
-        v[t] = load_streaming_if(t * lanes + lane < whole, address + lanes * t, absent_elements<Op>());
-    if (rest == 0) return;
-    const uint4 last = load_elements<typename Op::Input>(leaf + whole * vector_bytes, rest, absent_elements<Op>());
-#pragma unroll
-    for (uint32 t = 0; t < N; ++t)
-        if (t * lanes + lane == whole) v[t] = last;
-}
-
-// A whole leaf that starts `shift` bytes past the 16-byte block `base`, and neither in the source's first block nor in
-// its last: the lane's vectors. Each is joined from the two blocks that it lies in, the second of which the next lane
-// loads too: it comes from the L1. So the tree does not see the alignment.
-__device__ __forceinline__ void load_shifted_leaf(uint4* v, const char* base, uint32 shift, uint32 lane)
-{
-    constexpr uint32 at_once = steps / 2;
-    const auto* address = reinterpret_cast<const uint4*>(base) + lane;
-#pragma unroll
-    for (uint32 half = 0; half < steps; half += at_once) {
-        uint4 next[at_once];
-#pragma unroll
-        for (uint32 t = 0; t < at_once; ++t) {
-            v[half + t] = __ldg(address + lanes * (half + t));
-            next[t] = __ldg(address + lanes * (half + t) + 1);
-        }
-#pragma unroll
-        for (uint32 t = 0; t < at_once; ++t) v[half + t] = shift_bytes(v[half + t], next[t], shift);
-        __syncwarp();  // orders nothing: it keeps the compiler from holding all steps in registers at once
-    }
-}
+#include "leaf_loads.cuh"
 
 // The step level over the first N vectors that a lane holds of a leaf whose first element has number `first`.
 template <class Op, uint32 N, class S>
@@ -159,7 +121,9 @@ lane_fold_edge(const S& source, const char* leaf, uint64 first, uint64 rest, uin
 // One leaf of a source whose elements lie one after the other, whatever its place and alignment; identity for a leaf past
 // the end. All 32 lanes of a warp call it with the same leaf; every lane holds the result. It waits for the launch's
 // prerequisites as late as it can: what is computed before the first load is so while the kernel before this one still runs.
-template <class Op, class S> __device__ __forceinline__ typename Op::Accumulator leaf_fold(const S& source, uint64 leaf, uint32 lane)
+// A kernel that has few registers left has shifted leaves joined in halves, whatever the operator.
+template <class Op, bool JoinsWholeLeaves = joins_whole_leaves<Op>, class S>
+__device__ __forceinline__ typename Op::Accumulator leaf_fold(const S& source, uint64 leaf, uint32 lane)
 {
     using T = typename Op::Input;
     const uint64 first = leaf * leaf_elements<T>;
@@ -188,7 +152,8 @@ template <class Op, class S> __device__ __forceinline__ typename Op::Accumulator
     } else {
         uint4 v[steps];
         wait_for_prerequisites();
-        load_shifted_leaf(v, begin - shift, shift, lane);
+        if constexpr (JoinsWholeLeaves) load_shifted_leaf<Op>(v, begin - shift, shift, uint32(rest >> 63), lane);
+        else load_shifted_halves(v, begin - shift, shift, lane);
         value = fold_steps<Op>(source, v, first, lane);
     }
     return warp_fold<Op>(value);

@@ -72,6 +72,10 @@ template <class Op> struct IgnoringNaN : Remapped<Op> {
 template <class Op, class F> struct Mapped : Remapped<Op> {
     using Input = typename F::Input;
     using Second = typename F::Second;
+    static __device__ __forceinline__ typename Op::Pivot pivot(Input first)
+    {
+        return Op::pivot(F::map(Item<Input, Unused>{first, {}, 0}));
+    }
     template <class I, class R> static __device__ __forceinline__ typename Op::Accumulator map(const I& item, const R& row)
     {
         return Op::map(Item<typename Op::Input, Unused>{F::map(item), {}, item.index}, row);

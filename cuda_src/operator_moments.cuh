@@ -10,6 +10,15 @@
 
 struct Moments { float64 sum, squares; };
 
+// Where deviations are counted from: infinity - infinity would hide what the mean is.
+template <class T> __device__ __forceinline__ float64 finite_or_zero(T x) { return x - x == 0 ? float64(x) : 0.0; }
+
+// The variance of n elements whose squared deviations add up to `rest`.
+template <uint64 Ddof> __device__ __forceinline__ float64 divided(float64 rest, uint64 n)
+{
+    return (rest < 0.0 ? 0.0 : rest) / (n > Ddof ? float64(n - Ddof) : 0.0);
+}
+
 template <class In, class Out> struct MomentsOf : Operator<In, Moments, Out> {
     using Pivot = In;  // as it was loaded: to convert it at once would be to wait for it before the other loads
 
@@ -30,26 +39,21 @@ template <class In, class Out> struct MomentsOf : Operator<In, Moments, Out> {
     }
 
 protected:
-    static __device__ __forceinline__ float64 origin(In pivot)
-    {
-        const auto x = number(pivot);
-        return x - x == 0 ? float64(x) : 0.0;  // infinity - infinity would hide what the mean is
-    }
+    static __device__ __forceinline__ float64 origin(In pivot) { return finite_or_zero(number(pivot)); }
     template <class R> static __device__ __forceinline__ float64 mean(Moments a, const R& row)
     {
         return MomentsOf::origin(row.pivot) + a.sum / float64(row.length);
     }
-    template <class R> static __device__ __forceinline__ float64 variance(Moments a, const R& row, uint64 ddof)
+    template <uint64 Ddof, class R> static __device__ __forceinline__ float64 variance(Moments a, const R& row)
     {
-        const float64 n = float64(row.length), rest = a.squares - a.sum * (a.sum / n);
-        return (rest < 0.0 ? 0.0 : rest) / (row.length > ddof ? float64(row.length - ddof) : 0.0);
+        return divided<Ddof>(a.squares - a.sum * (a.sum / float64(row.length)), row.length);
     }
 };
 
 template <class In, class Acc, class Out, uint64 Ddof> struct Variance : MomentsOf<In, Out> {
     template <class R> static __device__ __forceinline__ Out finish(Moments a, const R& row, int)
     {
-        return narrow<Out>(Variance::variance(a, row, Ddof));
+        return narrow<Out>(Variance::template variance<Ddof>(a, row));
     }
     template <class R> static __device__ __forceinline__ Out empty(const R&, int) { return quiet_nan<Out>(); }
 };
@@ -57,7 +61,47 @@ template <class In, class Acc, class Out, uint64 Ddof> struct Variance : Moments
 template <class In, class Acc, class Out, uint64 Ddof> struct Deviation : Variance<In, Acc, Out, Ddof> {
     template <class R> static __device__ __forceinline__ Out finish(Moments a, const R& row, int)
     {
-        return narrow<Out>(square_root(Deviation::variance(a, row, Ddof)));
+        return narrow<Out>(square_root(Deviation::template variance<Ddof>(a, row)));
+    }
+};
+
+// Of complex elements the variance is that of both parts together: real, about each part of the pivot.
+struct ComplexMoments { float64 re, im, squares; };
+
+template <class In, class Acc, class Out, uint64 Ddof> struct ComplexVariance : Operator<In, ComplexMoments, Out> {
+    using Pivot = In;
+
+    static __device__ __forceinline__ In pivot(In first) { return first; }
+    static __device__ __forceinline__ ComplexMoments identity() { return {-0.0, -0.0, -0.0}; }
+    template <class I, class R> static __device__ __forceinline__ ComplexMoments map(const I& item, const R& row)
+    {
+        const auto x = widen<complex128>(item.x), from = widen<complex128>(row.pivot);
+        const float64 re = x.re - finite_or_zero(from.re), im = x.im - finite_or_zero(from.im);
+        return {re, im, re * re + im * im};
+    }
+    static __device__ __forceinline__ ComplexMoments combine(ComplexMoments a, ComplexMoments b)
+    {
+        return {a.re + b.re, a.im + b.im, a.squares + b.squares};
+    }
+    template <class R> static __device__ __forceinline__ Out finish(ComplexMoments a, const R& row, int)
+    {
+        return narrow<Out>(ComplexVariance::variance(a, row));
+    }
+    template <class R> static __device__ __forceinline__ Out empty(const R&, int) { return quiet_nan<Out>(); }
+
+protected:
+    template <class R> static __device__ __forceinline__ float64 variance(ComplexMoments a, const R& row)
+    {
+        const float64 n = float64(row.length);
+        return divided<Ddof>(a.squares - (a.re * (a.re / n) + a.im * (a.im / n)), row.length);
+    }
+};
+
+template <class In, class Acc, class Out, uint64 Ddof>
+struct ComplexDeviation : ComplexVariance<In, Acc, Out, Ddof> {
+    template <class R> static __device__ __forceinline__ Out finish(ComplexMoments a, const R& row, int)
+    {
+        return narrow<Out>(square_root(ComplexDeviation::variance(a, row)));
     }
 };
 
@@ -65,6 +109,6 @@ template <class In, class Acc, class Out, uint64 Ddof> struct MeanVariance : Var
     static constexpr int results = 2;
     template <class R> static __device__ __forceinline__ Out finish(Moments a, const R& row, int k)
     {
-        return narrow<Out>(k == 0 ? MeanVariance::mean(a, row) : MeanVariance::variance(a, row, Ddof));
+        return narrow<Out>(k == 0 ? MeanVariance::mean(a, row) : MeanVariance::template variance<Ddof>(a, row));
     }
 };

@@ -1,4 +1,5 @@
-// Few long rows: each is cut into tiles, one a block, whose partials another block folds as they come.
+// Few long rows: each is cut into tiles, one a block, in clusters of 1 to 16 blocks. A row that one cluster has is folded in
+// its shared memory; the partials of others another block folds as they come.
 #pragma once
 #include "grid.cuh"
 #include "reduce_rows.cuh"
@@ -12,28 +13,47 @@ __device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& sour
     return row_leaf_fold<Op, Rows>(source, leaf, false, lane);
 }
 
-// The grid's last blocks fold, as many for each row. They start when all others have started, and nobody else waits for them.
-template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
+// A tile of a row by each block of a cluster; the fold of them all in warp 0 of the cluster's first block.
+template <class Op, class Rows, int Warps, int Blocks>
+__device__ __forceinline__ typename Op::Accumulator
+batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op, Warps>& shared)
+{
+    prefetch_rows<Op, Rows, Warps>(problem, row, 1, uint64(tile) * Warps * leaf_bytes);
+    if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
+    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const ShapedSource<Op, typename Rows::Kept> source(problem, row);
+    const auto value = late_leaf_fold<Op, Rows>(source, uint64(tile) * Warps + warp, lane);
+    return cluster_fold<Op, Blocks>(block_fold<Op, Warps>(value, shared, 0));
+}
+
+// Where several clusters share a row, the grid's last clusters fold what they publish, as many for each row, by their first
+// blocks. They start when all others have started, and nobody else waits for them.
+template <class Op, class Rows, int Warps, int Blocks, bool IsShared>
+__device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;
+    cluster_enter<Blocks>();
     launch_dependents();
-    const uint32 tiles = uint32(problem.count), folding = uint32(problem.rows) * tiles;
-    auto* slots = grid_slots<Op>(problem.workspace);
-    if (blockIdx.x < folding) {
-        const uint32 row = blockIdx.x / tiles, tile = blockIdx.x - row * tiles;
-        prefetch_rows<Op, Rows, Warps>(problem, row, 1, uint64(tile) * Warps * leaf_bytes);
-        if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
-        const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
-        const ShapedSource<Op, typename Rows::Kept> source(problem, row);
-        auto value = late_leaf_fold<Op, Rows>(source, uint64(tile) * Warps + warp, lane);
-        value = block_fold<Op, Warps>(value, shared, 0);
-        if (threadIdx.x == 0) slots[blockIdx.x].publish(value);
+    const uint32 cluster = blockIdx.x / Blocks, rank = rank_in_cluster<Blocks>();
+    if constexpr (!IsShared) {
+        const auto root = batch_fold<Op, Rows, Warps, Blocks>(problem, cluster, rank, shared);
+        if (rank != 0 || threadIdx.x != 0) return;
+        store_result<Op>(problem, ShapedSource<Op, typename Rows::Kept>(problem, cluster).row, cluster, root);
     } else {
-        wait_for_prerequisites();
-        const uint32 folders = gridDim.x / uint32(problem.rows) - tiles, number = blockIdx.x - folding, row = number / folders;
-        typename Op::Accumulator root;
-        if (!grid_fold_by<Op, Warps>(number - row * folders, folders, slots + uint64(row) * tiles, tiles, shared, root)) return;
-        const ShapedSource<Op, typename Rows::Kept> source(problem, row);
-        if (threadIdx.x == 0) store_result<Op>(problem, source.row, row, root);
+        const uint32 clusters = uint32(problem.count), folding = uint32(problem.rows) * clusters;  // of a row, of all
+        auto* slots = grid_slots<Op>(problem.workspace);
+        if (cluster < folding) {
+            const uint32 row = cluster / clusters, tile = (cluster - row * clusters) * Blocks + rank;
+            const auto value = batch_fold<Op, Rows, Warps, Blocks>(problem, row, tile, shared);
+            if (rank == 0 && threadIdx.x == 0) slots[cluster].publish(value);
+        } else if (rank == 0) {
+            wait_for_prerequisites();
+            const uint32 folders = gridDim.x / Blocks / uint32(problem.rows) - clusters, number = cluster - folding;
+            const uint32 row = number / folders, folder = number - row * folders;
+            typename Op::Accumulator root;
+            if (!grid_fold_by<Op, Warps>(folder, folders, slots + uint64(row) * clusters, clusters, shared, root)) return;
+            const ShapedSource<Op, typename Rows::Kept> source(problem, row);
+            if (threadIdx.x == 0) store_result<Op>(problem, source.row, row, root);
+        }
     }
 }

@@ -49,7 +49,7 @@ __device__ __forceinline__ void reduce_columns_alone(const ShapedProblem& proble
     store_columns<Op, C>(problem, source.rows, row, available, a);
 }
 
-// Blocks that fold partials come after those that make them. As many in row_policy.folders.
+// Blocks that fold partials come after those that make them. As many in column_policy.folders.
 constexpr uint32 most_folders = 512, warp_folds = 4 * lanes;
 
 template <int Warps> __device__ __forceinline__ uint32 folders_of(const ShapedProblem& problem)

@@ -75,7 +75,7 @@ template <class Op> struct LongSegments {
         const QueueEntry entry = queue.entries[entry_of_tile(queue.entries, count, tile, lane)];
         const uint64 own = tile - entry.first_tile;
         if (own >= tiles_of<Op>(entry)) return claimed_after_barrier();  // of an entry beyond the queue's capacity
-        A value = leaf_fold<Op>(source_of<Op>(problem, entry), own * Warps + warp, lane);
+        A value = leaf_fold<Op, false>(source_of<Op>(problem, entry), own * Warps + warp, lane);
         claim();
         value = block_fold<Op, Warps>(value, shared, turn);
         if (threadIdx.x == 0) slots()[tile].publish(value);

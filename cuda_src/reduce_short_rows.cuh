@@ -96,12 +96,13 @@ template <class Rows, int N, class SourceOf> __device__ __forceinline__ bool all
 }
 
 // Rows of at most one leaf: G lanes of a warp fold a row in S steps (S > 1 only with G = 32), and a warp has as many
-// rows as make eight vectors a lane, all in flight at once.
+// rows as make eight vectors a lane, all in flight at once; half as many where each vector is a row and makes a result:
+// more loads between the stores serve the memory less well.
 template <class Op, class Rows, int Warps, int G, int S>
 __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
 {
     using RowSource = ShapedSource<Op, typename Rows::Kept>;
-    constexpr int N = steps / S, groups = lanes / G, H = G < N ? G : N;
+    constexpr int N = G == 1 ? steps / 2 : steps / S, groups = lanes / G, H = G < N ? G : N;
     constexpr int at_once = sizeof(typename Op::Accumulator) > 8 ? steps / 4 : steps / 2;  // where each takes several loads
     launch_dependents();
     constexpr uint64 block_rows = Warps * N * groups;
@@ -130,7 +131,7 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
             };
             fold_whole_rows<Op, G, N, S>(source_of, fetch, a, pivots, lane);
         } else {
-            fold_short_rows<Op, G, N, S, steps>(
+            fold_short_rows<Op, G, N, S, N * S>(
                 source_of,
                 [](const RowSource& source, uint32 index) {
                     const auto* vectors = reinterpret_cast<const uint4*>(source.begin);

@@ -15,6 +15,7 @@ from lowlevel_reduce.oneshot import initial_key, kept_entry, run, stream_of
 
 if TYPE_CHECKING:
     from lowlevel_reduce.driver import Stream
+    from lowlevel_reduce.operators import ElementMap
     from lowlevel_reduce.plans import Plan
 
 __all__ = ["reduce"]
@@ -36,7 +37,7 @@ def reduce(
     second: Any = None,
     ddof: int = 0,
     last: bool = False,
-    map: str | None = None,
+    map: str | ElementMap | None = None,
     strategy: str | None = None,
     allocator: Allocator | None = None,
 ) -> Any:
@@ -75,8 +76,9 @@ def reduce(
         What var and std subtract from the number of elements before dividing by it.
     last : bool
         Whether argmin and argmax return the last of equal values instead of the first.
-    map : str, optional
-        A CUDA C++ expression in ``x`` (and ``y``, of the second array) that each element becomes first.
+    map : str or ElementMap, optional
+        A CUDA C++ expression in ``x`` (and ``y``, of the second array) that each element becomes first; for all
+        operators but dot, for var, std and mean_var of one array.
     strategy : str, optional
         As for `lowlevel_reduce.plan`; all give the same bits.
     allocator : Allocator, optional

@@ -91,7 +91,10 @@ def mean(x: Any, **options: Any) -> Any:
 
 
 def var(x: Any, **options: Any) -> Any:
-    """Return the variance, in one pass, with n - `ddof` as its divisor. The options are those of `reduce`."""
+    """Return the variance, in one pass, with n - `ddof` as its divisor; of complex elements real, as in NumPy.
+
+    The options are those of `reduce`.
+    """
     return reduce(x, "var", **options)
 
 

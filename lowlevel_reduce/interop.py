@@ -199,8 +199,8 @@ class DeviceArray:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The CUDA array interface, version 3; the consumer must order itself after ``stream``."""
-        if self.dtype.name == "bfloat16":
-            raise AttributeError("bfloat16 has no code in __cuda_array_interface__; use __dlpack__")
+        if self.dtype.isbuiltin != 1:  # of ml_dtypes, whose codes mean something else or nothing to others
+            raise AttributeError(f"{self.dtype.name} has no code in __cuda_array_interface__; use __dlpack__")
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
@@ -276,8 +276,8 @@ def view_array(x: Any, stream: Stream) -> ArrayView:
 
     Parameters
     ----------
-    x : DeviceArray, numpy.ndarray, or object with ``__dlpack__`` or ``__cuda_array_interface__``
-        A NumPy array is copied to the device. Work of the producer's stream is waited for by `stream`, by an event.
+    x : DeviceArray, numpy.ndarray or scalar, or object with ``__dlpack__`` or ``__cuda_array_interface__``
+        What is NumPy's is copied to the device. Work of the producer's stream is waited for by `stream`, by an event.
     stream : Stream
         Where the array will be used. Its context must be current.
 
@@ -290,9 +290,9 @@ def view_array(x: Any, stream: Stream) -> ArrayView:
     UnsupportedError
         If its type cannot be reduced.
     """
-    if isinstance(x, np.ndarray):
+    if isinstance(x, (np.ndarray, np.generic)):
         element_type(x.dtype)
-        x = DeviceArray.from_numpy(x, stream)
+        x = DeviceArray.from_numpy(np.asarray(x), stream)
     if isinstance(x, DeviceArray):
         if not _same(x.stream, stream):
             _wait(stream, x.stream)

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from lowlevel_reduce.layout import MAX_AXES, Axis, Problem
 from lowlevel_reduce.policy import Strategy
-from lowlevel_reduce.row_policy import RowStrategy
+from lowlevel_reduce.row_strategy import RowStrategy
 
 __all__ = [
     "FIELDS",

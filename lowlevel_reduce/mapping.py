@@ -13,7 +13,7 @@ from lowlevel_reduce.kernels import OperatorText, kernel_sources, row_kernel_sou
 from lowlevel_reduce.loading import LoadedKernel, load_kernel
 from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.policy import DeviceFacts, Strategy
-from lowlevel_reduce.row_policy import RowStrategy
+from lowlevel_reduce.row_strategy import RowStrategy
 
 __all__ = ["MappedKernel", "Mapping", "extents_of", "map_rows", "map_whole", "needs_many_registers", "operator_text"]
 
@@ -92,9 +92,15 @@ def _facts(context: Context) -> DeviceFacts:
 
 
 def map_rows(
-    problem: layout.Problem, types: Types, text: OperatorText, context: Context, strategy: str | None
+    problem: layout.Problem,
+    types: Types,
+    text: OperatorText,
+    context: Context,
+    *,
+    strategy: str | None,
+    cluster: int | None,
 ) -> Mapping:
-    """Return the mapping of rows or columns; `strategy` forces one."""
+    """Return the mapping of rows or columns; `strategy` and `cluster` force theirs."""
     facts = _facts(context)
     chosen = row_policy.choose_rows(
         problem,
@@ -103,13 +109,19 @@ def map_rows(
         accumulator_bytes=text.accumulator_bytes,
         heavy=text.heavy,
         strategy=strategy,
+        cluster=cluster,
     )
     workspace_bytes = chosen.workspace_bytes(problem.rows, text.accumulator_bytes)
     if problem.rows == 0:
         return Mapping(chosen, workspace_bytes, ())
     loaded = load_kernel(row_kernel_source(text, chosen), context.device.architecture)
+    if chosen.cluster > policy.PORTABLE_CLUSTER:
+        loaded.kernel.allow_non_portable_cluster(context.device)
     config = LaunchConfig(
-        chosen.blocks, chosen.block_threads, programmatic_stream_serialization=facts.compute_capability >= (9, 0)
+        chosen.blocks,
+        chosen.block_threads,
+        cluster=chosen.cluster if chosen.cluster > 1 else None,
+        programmatic_stream_serialization=facts.compute_capability >= (9, 0),
     )
     check_launch(loaded.kernel, config, context)
     return Mapping(chosen, workspace_bytes, (MappedKernel(loaded, config, chosen.parts),))

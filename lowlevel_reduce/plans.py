@@ -18,7 +18,7 @@ from lowlevel_reduce.kernels import shape_values
 from lowlevel_reduce.mapping import Mapping, extents_of, map_rows, map_whole, operator_text
 from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.policy import Strategy
-from lowlevel_reduce.row_policy import RowStrategy
+from lowlevel_reduce.row_strategy import RowStrategy
 
 __all__ = ["Plan", "plan"]
 
@@ -208,7 +208,7 @@ def plan(
         "rows", "batch" or "columns". By default what is fastest, or, for whole arrays, what the environment variable
         LOWLEVEL_REDUCE_STRATEGY names. All give the same bits.
     cluster : int, optional
-        Blocks in a cluster, for "cluster" and "tiles": 1, 2, 4, 8 or 16.
+        Blocks in a cluster, for "cluster", "tiles" and "batch": 1, 2, 4, 8 or 16.
     block_threads : int, optional
         Threads in a block: 256, 512 or 1024 for "tiles" and "two_pass", 256 or 512 for "cooperative", 32 to 512 for
         "block" and "cluster".
@@ -252,9 +252,9 @@ def plan(
             problem, reduction, types, text, context, strategy=strategy, cluster=cluster, block_threads=block_threads
         )
     else:
-        if cluster is not None or block_threads is not None:
-            raise ValueError("cluster and block_threads go with the reduction of a whole contiguous array")
-        mapping = map_rows(problem, types, text, context, strategy)
+        if block_threads is not None:
+            raise ValueError("block_threads goes with the reduction of a whole contiguous array")
+        mapping = map_rows(problem, types, text, context, strategy=strategy, cluster=cluster)
     return Plan(
         reduction=reduction,
         types=types,

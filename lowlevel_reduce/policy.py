@@ -11,6 +11,7 @@ __all__ = [
     "STRATEGIES",
     "DeviceFacts",
     "Strategy",
+    "check_cluster",
     "choose",
     "folding_blocks",
     "power_of_two",
@@ -162,7 +163,7 @@ def choose(
         raise ValueError(f"there is no strategy {name!r}; there is {', '.join(STRATEGIES)}")
     warps = _warps(block_threads, name, facts) or _default_warps(name, leaves, row, facts, wide_accumulator)
     blocks_per_cluster = cluster if cluster is not None else _default_cluster(name, leaves, warps, row)
-    _check_cluster(name, blocks_per_cluster, facts)
+    check_cluster(name, blocks_per_cluster, facts, ("cluster", "tiles"))
     if name == "cooperative" and not facts.cooperative:
         raise UnsupportedError("strategy 'cooperative' needs a device that can launch cooperative grids")
     resident_blocks = _resident_blocks(name, warps, facts, wide_accumulator, small_elements)
@@ -249,11 +250,13 @@ def _default_cluster(name: str, leaves: int, warps: int, row: _Row) -> int:
     return min(PORTABLE_CLUSTER, power_of_two(-(-max(leaves, 1) // warps))) if name == "cluster" else 1
 
 
-def _check_cluster(name: str, cluster: int, facts: DeviceFacts) -> None:
+def check_cluster(name: str, cluster: int, facts: DeviceFacts, takers: tuple[str, ...]) -> None:
+    """Refuse blocks in a cluster that no device takes, that the strategy does not, or that this device lacks."""
     if cluster not in {1, 2, 4, 8, MAX_CLUSTER}:
         raise ValueError(f"a cluster has 1, 2, 4, 8 or {MAX_CLUSTER} blocks, not {cluster!r}")
-    if cluster > 1 and name not in {"cluster", "tiles"}:
-        raise ValueError(f"strategy {name!r} does not use clusters; cluster={cluster} goes with 'cluster' or 'tiles'")
+    if cluster > 1 and name not in takers:
+        words = " or ".join(map(repr, takers))
+        raise ValueError(f"strategy {name!r} does not use clusters; cluster={cluster} goes with {words}")
     if (cluster > 1 or name == "cluster") and not facts.clusters:
         major, minor = facts.compute_capability
         raise UnsupportedError(

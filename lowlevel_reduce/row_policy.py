@@ -1,117 +1,27 @@
-"""How many rows, or columns, are mapped to a device: a pure function of the problem and the device's facts."""
+"""How rows are mapped to a device, by `column_policy` if they are columns: a function of the problem and the facts."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from lowlevel_reduce.column_policy import choose_columns
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
-from lowlevel_reduce.policy import HEADER_BYTES, MAX_GRID, DeviceFacts, choose, folding_blocks, power_of_two, slot_bytes
+from lowlevel_reduce.policy import MAX_GRID, DeviceFacts, check_cluster, choose, folding_blocks, power_of_two
+from lowlevel_reduce.row_strategy import RESIDENT_HEAVY, ROW_STRATEGIES, WARPS, RowStrategy
 
-__all__ = ["ROW_STRATEGIES", "RowStrategy", "choose_rows", "folders"]
+__all__ = ["choose_rows"]
 
-ROW_STRATEGIES = ("short_rows", "rows", "batch", "columns")
-
-WARPS = 8
-"""Warps in a block."""
-
-# Blocks that a multiprocessor shall hold, which bounds a thread's registers to 64, 80 and 128: as few as the compiler
-# needs not to spill (tests/compile watches it). Those of columns: `_resident_blocks_of_columns`.
-_RESIDENT_LIGHTEST, _RESIDENT_LIGHT, _RESIDENT_HEAVY = 4, 3, 2
+# Blocks that a multiprocessor shall hold, which bounds a thread's registers to 64 and 80: as few as the compiler needs
+# not to spill (tests/compile watches it); RESIDENT_HEAVY leaves it 128.
+_RESIDENT_LIGHTEST, _RESIDENT_LIGHT = 4, 3
 
 WARPS_TO_FILL = 16
 """Warps of a multiprocessor that keep its share of the memory busy, each with 4 KiB in flight."""
 
-_LOADED_BYTES = 128
-"""What a thread of columns has in flight."""
-
-_LINE_BYTES = 128
-"""The least that the threads side by side of a block of columns load of each element, if there are so many columns."""
-
-_WIDE_BYTES = 256
-"""What they had better load; no less where elements of a column do not lie whole lines apart, for then less of what is
-loaded is neighbours' too."""
-
-_LANES_OF_BROKEN_LINES = 4
-"""Lanes of the tree that a thread has there at most: neighbours are to load what they share at about the same time."""
-
-_NARROW_ROWS_BYTES, _LANES_OF_NARROW_ROWS = 1024, 16
-"""Where elements of a column are so near each other, a thread takes no whole leaf: blocks would all begin at multiples
-of large powers of two, which the memory serves less well."""
-
-_NARROW_COLUMNS = 128
-"""Up to so many columns that each take a load of their own stay in one block, which then shares its lines with none."""
-
-_FOLDERS, _WARP_FOLDS = 512, 128
-"""The most blocks that fold the partials of columns, and up to how many of a row one warp folds: `most_folders` and
-`warp_folds` in cuda_src/reduce_columns.cuh."""
-
-# What a mapping of columns costs, in the time that a full wave of blocks takes to load `_LOADED_BYTES` a thread: fitted
-# to what mappings of eleven shapes took (benchmarks/NOTES.md), not measured one by one.
-_ENOUGH_IN_FLIGHT = 0.625
-"""The part of a full wave of blocks that still keeps the memory busy."""
-
-_START_ROUNDS = 0.35
-"""What a block takes to start and to end."""
-
-_FOLD_ROUNDS = 0.5
-"""What passes from the last partial to the results."""
-
-_SLOT_COST = 1.0
-"""What writing and folding partials takes, as a part of loading one lane of the tree for each."""
-
-_UNEVEN = 0.01
-"""By how much the multiprocessors differ: what is lost where each has one block for all the time."""
-
-_LINE_COST = 0.013
-"""What loading `_LINE_BYTES` of each element costs beside `_WIDE_BYTES`."""
-
-
-@dataclass(frozen=True)
-class RowStrategy:
-    """One way to launch the reduction of rows.
-
-    Attributes
-    ----------
-    name : str
-        One of `ROW_STRATEGIES`.
-    blocks : int
-        The grid.
-    parts : int
-        Blocks that share a row; their partials meet in the workspace.
-    folders : int
-        Blocks after the others that fold the partials; 0 where no row is shared.
-    template : tuple of int
-        The kernel's template arguments after operator and warps.
-    contiguous : bool
-        Whether each row's elements lie one after the other.
-    one_axis : bool
-        Whether the rows lie along one axis.
-    """
-
-    name: str
-    blocks: int
-    template: tuple[int, ...]
-    parts: int = 1
-    folders: int = 0
-    contiguous: bool = True
-    one_axis: bool = True
-    warps: int = WARPS
-    resident_blocks: int = _RESIDENT_HEAVY
-
-    @property
-    def block_threads(self) -> int:
-        """Threads in a block."""
-        return self.warps * LANES
-
-    @property
-    def partials(self) -> int:
-        """Values of one row that meet in the workspace; 0 where they meet in shared memory."""
-        return self.parts if self.folders else 0
-
-    def workspace_bytes(self, rows: int, accumulator_bytes: int) -> int:
-        """Return the workspace's size: 256 + s * rows * parts; 0 without partials."""
-        return HEADER_BYTES + slot_bytes(accumulator_bytes) * rows * self.parts if self.partials else 0
+_ROWS_FOR_PAIRS = 64
+"""From so many rows of two tiles each on, the two are a cluster: 132 rows of 2^15 floats take 5.95 us instead of 7.15,
+16 of 2^14 2.04 instead of 1.98 (benchmarks/NOTES.md)."""
 
 
 def choose_rows(
@@ -122,6 +32,7 @@ def choose_rows(
     accumulator_bytes: int,
     heavy: bool = False,
     strategy: str | None = None,
+    cluster: int | None = None,
 ) -> RowStrategy:
     """Choose how to reduce the rows of a problem.
 
@@ -137,11 +48,16 @@ def choose_rows(
         Whether the operator needs many registers.
     strategy : str, optional
         What to force: "rows" or "batch" for rows of any length, "short_rows" for those of one leaf, "columns".
+    cluster : int, optional
+        The blocks in a cluster to force, for "batch": 1, 2, 4, 8 or 16.
 
     Raises
     ------
     ValueError
-        If there is no strategy of that name, it does not go with the problem, or the grid becomes too large.
+        If there is no strategy of that name, it does not go with the problem or the cluster, or the grid becomes too
+        large.
+    UnsupportedError
+        If the device has no clusters.
     """
     vector = VECTOR_BYTES // itemsize
     leaf = LANES * STEPS * vector
@@ -151,13 +67,17 @@ def choose_rows(
         raise ValueError(f"there is no strategy {name!r} for rows; there is {', '.join(ROW_STRATEGIES)}")
     if (name == "columns") != (problem.kind == "columns") or (name == "short_rows" and leaves > 1):
         raise ValueError(f"strategy {name!r} does not go with {problem.rows} rows of {problem.length} ({problem.kind})")
+    if cluster is not None:
+        check_cluster(name, cluster, facts, ("batch",))
     if name == "columns":
-        chosen = _columns(problem, facts, itemsize, accumulator_bytes, heavy=heavy)
+        chosen = choose_columns(problem, facts, itemsize, accumulator_bytes, heavy=heavy)
     else:
-        chosen = _rows(name, problem, facts, vector, leaves)
-        if name == "batch" and not heavy and accumulator_bytes <= 8:
-            chosen = _batch(problem, leaves, _warps_of_a_tile(problem.rows * leaves, facts))
-        resident = _RESIDENT_HEAVY if heavy else _resident_blocks_of_rows(chosen, itemsize, accumulator_bytes)
+        if name == "batch":
+            warps, fastest = _tiles_of_a_row(problem.rows, leaves, facts, narrow=not heavy and accumulator_bytes <= 8)
+            chosen = _batch(problem, leaves, warps, fastest if cluster is None else cluster)
+        else:
+            chosen = _rows(name, problem, facts, vector, leaves)
+        resident = RESIDENT_HEAVY if heavy else _resident_blocks_of_rows(chosen, itemsize, accumulator_bytes)
         chosen = replace(chosen, resident_blocks=resident)
     chosen = replace(chosen, one_axis=len(problem.kept) <= 1)
     if chosen.blocks > MAX_GRID:
@@ -167,11 +87,11 @@ def choose_rows(
 
 def _resident_blocks_of_rows(chosen: RowStrategy, itemsize: int, accumulator_bytes: int) -> int:
     if accumulator_bytes > 16:
-        return _RESIDENT_HEAVY
+        return RESIDENT_HEAVY
     if chosen.name == "batch":
         return _RESIDENT_LIGHT if chosen.warps == WARPS else 32 // chosen.warps  # 80 registers a thread, or 64
     if itemsize <= 2 or not (chosen.contiguous or chosen.name == "rows"):
-        return _RESIDENT_HEAVY
+        return RESIDENT_HEAVY
     # Narrower accumulators are keys, which need more registers to be made than numbers.
     one_step = chosen.name == "short_rows" and chosen.template[1] == 1
     return _RESIDENT_LIGHTEST if one_step and accumulator_bytes == 8 else _RESIDENT_LIGHT
@@ -188,35 +108,43 @@ def _fastest(problem: Problem, facts: DeviceFacts, leaves: int) -> str:
 
 def _rows(name: str, problem: Problem, facts: DeviceFacts, vector: int, leaves: int) -> RowStrategy:
     contiguous = problem.kind != "strided"
-    if name == "batch":
-        return _batch(problem, leaves, WARPS)
     if name == "short_rows":
         vectors = max(1, -(-problem.length // vector))
         group = min(LANES, power_of_two(vectors))
         row_steps = power_of_two(-(-vectors // LANES)) if group == LANES else 1
-        a_block = WARPS * (STEPS // row_steps) * (LANES // group)
+        rows_of_a_group = STEPS // 2 if group == 1 else STEPS // row_steps  # as many in cuda_src/reduce_short_rows.cuh
+        a_block = WARPS * rows_of_a_group * (LANES // group)
         return RowStrategy("short_rows", -(-problem.rows // a_block), (group, row_steps), contiguous=contiguous)
     warps = _warps_of_a_row(problem.rows, leaves, facts)
     return RowStrategy("rows", -(-problem.rows // (WARPS // warps)), (warps,), contiguous=contiguous)
 
 
-def _batch(problem: Problem, leaves: int, warps: int) -> RowStrategy:
-    tiles = -(-leaves // warps)
-    folders_of_a_row = max(1, folding_blocks(tiles, warps))
+def _batch(problem: Problem, leaves: int, warps: int, cluster: int) -> RowStrategy:
+    parts = -(-leaves // (warps * cluster))
+    shared = parts > 1  # what a cluster has for itself needs no other
+    folders_of_a_row = max(1, folding_blocks(parts, warps)) if shared else 0
     return RowStrategy(
         "batch",
-        problem.rows * (tiles + folders_of_a_row),
-        (),
-        tiles,
+        problem.rows * (parts + folders_of_a_row) * cluster,
+        (cluster, int(shared)),
+        parts,
         folders=problem.rows * folders_of_a_row,
         contiguous=problem.kind != "strided",
         warps=warps,
+        cluster=cluster,
     )
 
 
-def _warps_of_a_tile(leaves: int, facts: DeviceFacts) -> int:
-    """Return what a whole array of as many leaves takes: `policy.choose` has the measurements."""
-    return max(WARPS, choose(leaves, facts, strategy="tiles").warps)
+def _tiles_of_a_row(rows: int, leaves: int, facts: DeviceFacts, *, narrow: bool) -> tuple[int, int]:
+    """Return the warps of a tile and the tiles of a cluster: one, or both that a row has.
+
+    Of narrow accumulators a tile is what a whole array of as many leaves takes: `policy.choose` has the measurements.
+    """
+    if not narrow:
+        return WARPS, 1
+    warps = max(WARPS, choose(rows * leaves, facts, strategy="tiles").warps)
+    paired = facts.clusters and warps < leaves <= 2 * warps and rows >= _ROWS_FOR_PAIRS
+    return warps, 2 if paired else 1
 
 
 def _warps_of_a_row(rows: int, leaves: int, facts: DeviceFacts) -> int:
@@ -226,138 +154,3 @@ def _warps_of_a_row(rows: int, leaves: int, facts: DeviceFacts) -> int:
         return widest
     sizes = [warps for warps in (8, 4, 2, 1) if warps <= widest]
     return next((warps for warps in sizes if leaves >= 0.8 * warps * -(-leaves // warps)), 1)
-
-
-def _columns(
-    problem: Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, *, heavy: bool
-) -> RowStrategy:
-    inner = problem.kept[0].size
-    vector = VECTOR_BYTES // itemsize
-    vectors = max(1, -(-problem.length // vector))
-    tree_lanes = min(LANES, power_of_two(vectors))
-    tree_steps = min(STEPS, power_of_two(-(-vectors // LANES)))
-    resident = _resident_blocks_of_columns(itemsize, accumulator_bytes, heavy=heavy)
-
-    def loaded_bytes(width: int) -> int:
-        return tree_lanes * tree_steps * vector * max(4, width * itemsize)
-
-    # A thread that has all its elements in flight at once holds no other accumulators than those it makes.
-    wide = _side_by_side(problem, itemsize, accumulator_bytes, 32)
-    narrow = wide if itemsize == 1 else _side_by_side(problem, itemsize, accumulator_bytes, 16)
-    width = wide if loaded_bytes(wide) <= _LOADED_BYTES else narrow
-    threads = problem.rows // inner * -(-inner // width)
-    block = WARPS * LANES
-    enough = threads >= resident * facts.multiprocessors * block
-    if vectors <= LANES and (loaded_bytes(width) <= _LOADED_BYTES or enough):
-        template = (block, width, tree_lanes, tree_steps, 0)
-        return RowStrategy("columns", -(-threads // block), template, resident_blocks=resident)
-    # Elements of two bytes fill the registers: few blocks take them best, with loads as wide as may be.
-    half = itemsize == 2 and all(stride % 8 == 0 for stride in _strides_of_elements(problem))
-    width = max(_side_by_side(problem, itemsize, accumulator_bytes, 16 if half else 8), 4 // itemsize)
-    resident = _RESIDENT_HEAVY if half else resident
-    return _columns_together(problem, facts, width, (tree_lanes, tree_steps), itemsize, accumulator_bytes, resident)
-
-
-def _side_by_side(problem: Problem, itemsize: int, accumulator_bytes: int, held_bytes: int) -> int:
-    """Return how many columns a thread has: at most 16 bytes of elements and `held_bytes` of accumulators.
-
-    Elements of four bytes and more are not loaded together where they do not lie at multiples of what is loaded: as
-    many loads of one column each have neighbours' elements in neighbouring threads.
-    """
-    width = max(1, min(VECTOR_BYTES // itemsize, power_of_two(held_bytes // accumulator_bytes)))
-    strides = _strides_of_elements(problem)
-    while itemsize >= 4 and width > 1 and any(stride % (width * itemsize) for stride in strides):
-        width //= 2
-    return width
-
-
-def _strides_of_elements(problem: Problem) -> list[int]:
-    """Return the bytes between a column's elements, and between the first elements of columns not side by side."""
-    return [axis.stride for axis in (*problem.reduced, *problem.kept[1:])]
-
-
-def _resident_blocks_of_columns(itemsize: int, accumulator_bytes: int, *, heavy: bool) -> int:
-    """Return as many blocks as leave each thread the registers for its elements in flight and its accumulators."""
-    if heavy or itemsize == 1 or accumulator_bytes > 24:
-        return _RESIDENT_HEAVY
-    return 4 if accumulator_bytes <= 12 else 3
-
-
-def _columns_together(
-    problem: Problem, facts: DeviceFacts, width: int, tree: tuple[int, int], itemsize: int, accumulator_bytes: int,
-    resident: int,
-) -> RowStrategy:  # fmt: skip
-    """Return the strategy where the threads of a block divide the lanes of the tree among them."""
-    inner = problem.kept[0].size
-    lanes, steps = tree
-    all_lanes = max(1, -(-problem.length * itemsize // (LANES * STEPS * VECTOR_BYTES))) * lanes
-    threads = -(-inner // width)  # side by side, in all
-    rounds_of_a_lane = max(1, width * itemsize // 4) * 4 * (VECTOR_BYTES // itemsize) * steps / _LOADED_BYTES
-    places = facts.multiprocessors * resident
-
-    def shape(beside: int, lanes_of_a_thread: int) -> tuple[int, int, int]:
-        """Return the lanes of a tile, the tiles of a row, and blocks that share no row."""
-        tile = WARPS * LANES // beside * lanes_of_a_thread
-        return tile, -(-all_lanes // tile), problem.rows // inner * -(-threads // beside)
-
-    def cost(beside: int, lanes_of_a_thread: int) -> float:
-        tile, parts, groups = shape(beside, lanes_of_a_thread)
-        full = inner / (-(-threads // beside) * beside * width)  # the part of the threads that have columns
-        rounds = lanes_of_a_thread * rounds_of_a_lane + _START_ROUNDS
-        waves, rest = divmod(groups * parts, places)
-        last = max(rest / places, _ENOUGH_IN_FLIGHT / full) if rest else 0.0
-        loads = rounds * (waves + last) * (1 + _UNEVEN / max(1, waves))
-        if beside * width * itemsize < _WIDE_BYTES:
-            loads *= 1 + _LINE_COST
-        return loads * (1 + _SLOT_COST / tile) + _FOLD_ROUNDS if parts > 1 else loads
-
-    most = min(lanes, _lanes_of_a_thread(problem, threads, width, itemsize, accumulator_bytes))
-    ways = [
-        (beside, min(each, most))
-        for beside in _besides(problem, threads, width, itemsize)
-        for each in (32, 16, 8, 4, 2, 1)
-    ]
-    beside, each = min(ways, key=lambda way: cost(*way))
-    _, parts, groups = shape(beside, each)
-    last = folders(problem.rows, parts)
-    return RowStrategy(
-        "columns",
-        groups * parts + last,
-        (beside, width, lanes, steps, each),
-        parts,
-        folders=last,
-        resident_blocks=resident,
-    )
-
-
-def _is_narrow(threads: int, width: int, itemsize: int) -> bool:
-    return width == 1 and itemsize >= 4 and threads <= _NARROW_COLUMNS
-
-
-def _has_whole_lines(problem: Problem) -> bool:
-    return all(stride % _LINE_BYTES == 0 for stride in _strides_of_elements(problem))
-
-
-def _lanes_of_a_thread(problem: Problem, threads: int, width: int, itemsize: int, accumulator_bytes: int) -> int:
-    """Return how many lanes of the tree a thread has at most."""
-    if not _is_narrow(threads, width, itemsize) and not _has_whole_lines(problem):
-        return _LANES_OF_BROKEN_LINES
-    near = any(abs(axis.stride) <= _NARROW_ROWS_BYTES for axis in problem.reduced)
-    # Wide accumulators: one level more of them takes more registers than there are.
-    return _LANES_OF_NARROW_ROWS if near or accumulator_bytes > 8 else LANES
-
-
-def _besides(problem: Problem, threads: int, width: int, itemsize: int) -> list[int]:
-    """Return how many of a block's threads may stand side by side, powers of two, the best first."""
-    if _is_narrow(threads, width, itemsize):
-        return [power_of_two(threads)]
-    wide = min(2 * LANES, _WIDE_BYTES // (width * itemsize), power_of_two(threads))
-    line = min(wide, _LINE_BYTES // (width * itemsize))
-    return [wide, line] if _has_whole_lines(problem) else [wide]
-
-
-def folders(rows: int, parts: int) -> int:
-    """Return how many blocks fold the partials of rows, `parts` each."""
-    if parts == 1:
-        return 0
-    return min(rows if parts > _WARP_FOLDS else -(-rows // WARPS), _FOLDERS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from lowlevel_reduce.mapping import MappedKernel, operator_text
 from lowlevel_reduce.oneshot import initial_key, kept_entry, run, stream_of
 from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.policy import HEADER_BYTES, slot_bytes
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.operators import ElementMap
 
 __all__ = ["SegmentedPlan", "segmented_plan", "segmented_reduce"]
 
@@ -241,8 +244,11 @@ def segmented_reduce(
     out: Any = None,
     stream: Any = None,
     initial: Any = None,
+    nan: str = "propagate",
+    ddof: int = 0,
+    last: bool = False,
+    map: str | ElementMap | None = None,
     allocator: Allocator | None = None,
-    **options: Any,
 ) -> Any:
     """Reduce each segment of an array: segment i is ``x[offsets[i]:offsets[i + 1]]`` (CSR).
 
@@ -254,8 +260,8 @@ def segmented_reduce(
         int32 or int64, ascending, one more than there are segments; it stays on the device and is never looked at by
         the host. Segments may be empty: they have the operator's result over nothing, for an operator that has none
         that of its identity (the smallest of nothing is infinity or the type's largest value, its index -1).
-    op, dtype, accumulate, out, stream, initial, allocator, **options
-        As for `lowlevel_reduce.reduce`.
+    op, dtype, accumulate, out, stream, initial, nan, ddof, last, map, allocator
+        As for `lowlevel_reduce.reduce`; there is no second array.
 
     Returns
     -------
@@ -285,7 +291,8 @@ def segmented_reduce(
             "result_dtype": dtype,
             "initial": initial is not None,
         }
-        key = ("segments", op, initial_key(initial), *problem.values(), *sorted(options.items()))
+        options: dict[str, Any] = {"nan": nan, "ddof": ddof, "last": last, "map": map}
+        key = ("segments", op, initial_key(initial), *problem.values(), *options.values())
 
         def make() -> SegmentedPlan:
             return segmented_plan(op, context=stream.context, **problem, **options)

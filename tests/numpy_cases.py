@@ -32,7 +32,11 @@ STARTED = ["sum", "prod", "min", "max"]
 ONE_AXIS = ["argmin", "argmax"]
 
 FLOATS = ["float16", "float32", "float64"]
-DTYPES = [*FLOATS, "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "bool"]
+DTYPES = [*FLOATS, "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
+COMPLEX = ["complex64", "complex128"]
+OF_COMPLEX = ["sum", "prod", "any", "all", "count_nonzero", "mean"]
+NORMS = {"norm1": 1, "norm2": 2, "norm_inf": np.inf}
+PAIRS = {"minmax": ("min", "max"), "mean_var": ("mean", "var")}
 MOMENT_DTYPES = ["float32", "float64", "int16", "bool"]  # NumPy computes those of float16 in float16
 
 
@@ -57,6 +61,10 @@ def arrays(draw, op, dtypes):
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     low = 0 if dtype.kind in "ub" else -3
     x = rng.integers(low, 2 if dtype.kind == "b" else 4, tuple(2 * size for size in shape)).astype(dtype)
+    if dtype.kind == "c":
+        turned = np.array([0, 1, 1j, -1, -1j])  # whose products do not grow
+        x = np.asarray(turned[np.abs(x.real).astype(int)] if op == "prod" else x + 1j * np.flip(x), dtype)
+        x[rng.random(x.shape) < 0.1] = draw(st.sampled_from([2, np.nan, complex(0, np.nan), -0.0]))
     if dtype.kind == "f":
         for _ in range(draw(st.integers(0, 2))):
             x[rng.random(x.shape) < 0.2] = draw(st.sampled_from([np.nan, np.inf, -np.inf, -0.0]))
@@ -99,7 +107,7 @@ def assert_alike(ours, numpys, **tolerances):
 
 def _tolerances(op, x, theirs):
     # NumPy rounds sums of float16 and divides those of float32 in float32; of float64 both are the same division.
-    rounded = op == "mean" and x.dtype != np.float64 and not isinstance(theirs, type)
+    rounded = op in ("mean", *NORMS) and x.dtype != np.float64 and not isinstance(theirs, type)
     return {"rtol": 2 * np.finfo(theirs.dtype).eps} if rounded else {}
 
 
@@ -129,3 +137,54 @@ def compare_moments(data, reduce, op, ddof, dtypes):
     asked = {"axis": data.draw(axes(x.ndim, single=False)), "ddof": ddof}
     theirs = outcome(lambda: NUMPY[op](x, **asked))
     assert_alike(outcome(lambda: reduce(x, op, **asked)), theirs, rtol=1e-5, atol=1e-6)
+
+
+def compare_last(data, reduce, op, dtypes):
+    """Compare the last of several smallest or largest elements with the first of the array back to front."""
+    x = data.draw(arrays(op, dtypes))
+    axis = data.draw(axes(x.ndim, single=True))
+
+    def numpys():
+        length = x.size if axis is None else np.shape(x)[axis] if axis in range(-x.ndim, x.ndim) else 0
+        back = np.flip(x) if axis is None else np.flip(x, axis)
+        return length - 1 - NUMPY[op](back, axis=axis)
+
+    assert_alike(outcome(lambda: reduce(x, op, axis=axis, last=True)), outcome(numpys))
+
+
+def compare_norm(data, reduce, op, dtypes):
+    """Compare a norm along one axis; those of other arrays are matrix norms in NumPy."""
+    x = data.draw(arrays(op, dtypes))
+    if x.ndim == 0:
+        return
+    axis, keepdims = data.draw(st.integers(-x.ndim - 1, x.ndim)), data.draw(st.booleans())
+    order = NORMS[op] if x.size else 1  # of nothing all are zero; NumPy before 2.3 has no largest of nothing
+    theirs = outcome(lambda: np.linalg.norm(x, order, axis=axis, keepdims=keepdims))
+    ours = outcome(lambda: reduce(x, op, axis=axis, keepdims=keepdims))
+    assert_alike(ours, theirs, **_tolerances(op, x, theirs))
+
+
+def compare_pair(data, reduce, op, dtypes):
+    """Compare the two results of an operator, each with NumPy's function for it."""
+    x = data.draw(arrays(op, dtypes))
+    asked = {"axis": data.draw(axes(x.ndim, single=False)), "keepdims": data.draw(st.booleans())}
+    ours = outcome(lambda: np.stack(reduce(x, op, **asked)))
+    theirs = outcome(lambda: np.stack([NUMPY[each](x, **asked) for each in PAIRS[op]]))
+    assert_alike(ours, theirs, **({"rtol": 1e-5, "atol": 1e-6} if op == "mean_var" else {}))
+
+
+def compare_logsumexp(data, reduce, dtypes):
+    """Compare with NumPy's sum of logarithms, made in float64; the type is the elements', of integers float64."""
+    x = data.draw(arrays("logsumexp", dtypes))
+    asked = {"axis": data.draw(axes(x.ndim, single=True)), "keepdims": data.draw(st.booleans())}
+    kind = x.dtype if x.dtype.kind == "f" else np.dtype(np.float64)
+    theirs = outcome(lambda: np.logaddexp.reduce(x.astype(np.float64), **asked).astype(kind))
+    assert_alike(outcome(lambda: reduce(x, "logsumexp", **asked)), theirs, rtol=4 * np.finfo(kind).eps, atol=1e-6)
+
+
+def compare_dot(data, reduce, dtypes):
+    """Compare a product of two arrays of one axis, of any strides, with NumPy's."""
+    x = data.draw(arrays("dot", dtypes))
+    x = x[(0,) * (x.ndim - 1)] if 0 not in x.shape[:-1] and x.ndim else np.zeros(0, x.dtype)
+    y = np.where(np.arange(x.size) % 2, x[::-1], x)
+    assert_alike(outcome(lambda: reduce(x, "dot", second=y)), outcome(lambda: np.dot(x, y)))

@@ -1,6 +1,6 @@
 // v0: every element is a global atomic.
 // Changes: nothing yet; this is the first thing that is right.
-// Costs: n atomics to one address. The L2 does them one after the other, and the memory waits: 1 % of the roof.
+// Costs: n atomics to one address. The L2 does them one after the other, and the memory waits.
 // Next: a block adds up its elements in shared memory first (v1).
 // The plan clears *sum; the order of the additions differs from run to run.
 extern "C" __global__ void v0_atomic(const float* x, float* sum, size_t n)

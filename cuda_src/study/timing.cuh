@@ -43,6 +43,16 @@ extern "C" __global__ void study_read(const uint4* data, uint64 count, uint32* w
     if (mixed == 0xfedcba98u) *word = mixed;
 }
 
+// Writes `count` vectors, such as another GPU's.
+extern "C" __global__ void study_write(uint4* data, uint64 count)
+{
+    const uint64 step = uint64(gridDim.x) * blockDim.x;
+    for (uint64 i = uint64(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+        const uint32 word = uint32(i);
+        data[i] = make_uint4(word, word, word, word);
+    }
+}
+
 // Follows `steps` links, one load after the other: a linked word holds the index of the next. *out is the time of all.
 extern "C" __global__ void study_chase(const uint32* data, uint32 steps, uint64* out)
 {

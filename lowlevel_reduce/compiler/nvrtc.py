@@ -31,6 +31,10 @@ _NO_CACHE, _NO_CACHE_SINCE = "--no-cache", (12, 9)
 
 _OLDEST = 75  # what every supported NVRTC can target; CUDA 13 dropped all before it
 _SONAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
+AFTER = "after "
+"""How the name of a file begins that a ``#line`` directive declares behind a text whose name follows: what the text
+lacks is missed there, in its first line, and was to stand in the text's last."""
+
 _FIRST_ERROR = r"(?m)^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic |internal )?error\b"
 # The first when NVRTC does not know the number, the second when the number has no such a/f variant (12.9 and later).
 _UNKNOWN_ARCHITECTURE = r"invalid value for --gpu-architecture|value specified with --nv_arch"
@@ -206,6 +210,9 @@ def _compile_error(name: str, log: str, texts: Mapping[str, str]) -> CompileErro
     if first is None:  # an option, or the assembler: there is no line of CUDA C++ to show
         return CompileError(name, log, None, None, None)
     file, line = first["file"], int(first["line"])
+    if line == 1 and file.startswith(AFTER):
+        file = file.removeprefix(AFTER)
+        line = len("\n".join(_lines_of(file, "\n".join(texts.values()))).rstrip().split("\n"))
     lines = texts[file].split("\n") if file in texts else _lines_of(file, "\n".join(texts.values()))
     return CompileError(name, log, file, line, lines[line - 1] if line <= len(lines) else None)
 

@@ -13,7 +13,18 @@ import numpy as np
 from lowlevel_reduce.dtypes import COMPENSATED, ElementType, accumulator_bytes, finfo, numpy_dtype, one_of
 from lowlevel_reduce.errors import UnsupportedError
 
-__all__ = ["Array", "Fields", "Items", "Reduction", "Row", "TypeRule", "Types", "result_tuple"]
+__all__ = [
+    "Array",
+    "Fields",
+    "Items",
+    "Reduction",
+    "Row",
+    "TypeRule",
+    "Types",
+    "number_type",
+    "result_tuple",
+    "sum_number_type",
+]
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 Fields = tuple[Array, ...]
@@ -84,6 +95,20 @@ class Row(NamedTuple):
     initial: tuple[Any, ...] | None = None
 
 
+def number_type(types: Types) -> str:
+    """Return the type in which a user's map computes: the accumulator's, of keys that of the floats they stand for."""
+    if types.accumulator == COMPENSATED:
+        return "float64"
+    if types.element.is_float and types.accumulator.startswith(("int", "uint")):
+        return "float64" if types.element.name == "float64" else "float32"
+    return types.accumulator
+
+
+def sum_number_type(types: Types) -> str:
+    """Return the same where no element is held: of integers and bool the type of their sums, which holds them all."""
+    return number_type(types if types.element.is_float else types._replace(accumulator=types.element.accumulators[0]))
+
+
 Finish = Callable[[Fields, Row, Types], tuple[Array, ...]]
 
 
@@ -113,6 +138,8 @@ class Reduction:
         The results over no elements; None where NumPy has none and raises ValueError.
     size : callable
         ``size(types)``: bytes of the CUDA accumulator, padding included.
+    number : callable
+        ``number(types)``: name of the type in which a map of the user's computes, see `number_type`.
     result_names : tuple of str
         One name a result; kernels store the results as planes, in this order.
     second : {None, "mask", "operand"}
@@ -149,6 +176,7 @@ class Reduction:
     finish: Finish
     empty: tuple[Any, ...] | None
     size: Callable[[Types], int] = field(default=lambda types: accumulator_bytes(types.accumulator))
+    number: Callable[[Types], str] = field(default=number_type)
     result_names: tuple[str, ...] = ("result",)
     second: Literal["mask", "operand"] | None = None
     pivot: Callable[[Array, Types], Array] | None = None

@@ -14,7 +14,7 @@ import numpy as np
 from lowlevel_reduce.dtypes import ElementType, finfo, numpy_dtype
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators.arithmetic import magnitude, nonzero, round_to, template
-from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types
+from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types, sum_number_type
 
 __all__ = ["ALL", "ANY", "ARGMAX", "ARGMIN", "LAST_ARGMAX", "LAST_ARGMIN", "MAX", "MIN", "MINMAX", "NORM_INF"]
 
@@ -203,7 +203,7 @@ NORM_INF = Reduction(
     map=_inf_map,
     combine=lambda a, b, types: (np.maximum(a[0], b[0]),),
     finish=lambda fields, row, types: (round_to(from_keys(fields[0], _inf_dtype(types)), types.result_dtype),),
-    empty=None,
+    empty=(0.0,),
 )
 
 
@@ -223,6 +223,7 @@ def _logical(name: str, struct: str, *, neutral: bool) -> Reduction:
         combine=lambda a, b, types: (combine(a[0], b[0]),),
         finish=lambda fields, row, types: (fields[0].astype(bool),),
         empty=(neutral,),
+        number=sum_number_type,
     )
 
 

@@ -20,7 +20,7 @@ from lowlevel_reduce.operators.arithmetic import (
     two_product,
     widen,
 )
-from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types
+from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types, sum_number_type
 
 __all__ = ["COUNT_NONZERO", "DOT", "MEAN", "NORM1", "NORM2", "PROD", "SUM", "SUM_SQUARES", "float_rule"]
 
@@ -204,7 +204,11 @@ MEAN = _additive(
     fits_full_block=SUM.fits_full_block,
 )
 COUNT_NONZERO = _additive(
-    "count_nonzero", "CountNonzero", lambda items, types: (nonzero(items.x).astype(np.int64),), rule=_count_rule
+    "count_nonzero",
+    "CountNonzero",
+    lambda items, types: (nonzero(items.x).astype(np.int64),),
+    rule=_count_rule,
+    number=sum_number_type,
 )
 SUM_SQUARES = _additive("sum_squares", "SumSquares", _squares, rule=_real_sum_rule)
 NORM1 = _additive(

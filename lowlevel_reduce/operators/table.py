@@ -29,11 +29,11 @@ def _plain(reduction: Reduction, *options: str) -> _Entry:
 
 
 def _arg(first: Reduction, last: Reduction) -> _Entry:
-    return _Entry(lambda ddof, is_last: last if is_last else first, frozenset({"last"}))
+    return _Entry(lambda ddof, is_last: last if is_last else first, frozenset({"last", "map"}))
 
 
 def _moment(make: Callable[[int], Reduction]) -> _Entry:
-    return _Entry(lambda ddof, last: make(ddof), frozenset({"ddof"}))
+    return _Entry(lambda ddof, last: make(ddof), frozenset({"ddof", "map"}))
 
 
 _TABLE: dict[str, _Entry] = {
@@ -44,19 +44,19 @@ _TABLE: dict[str, _Entry] = {
     "minmax": _plain(extremes.MINMAX, "map"),
     "argmin": _arg(extremes.ARGMIN, extremes.LAST_ARGMIN),
     "argmax": _arg(extremes.ARGMAX, extremes.LAST_ARGMAX),
-    "any": _plain(extremes.ANY, "where"),
-    "all": _plain(extremes.ALL, "where"),
-    "count_nonzero": _plain(sums.COUNT_NONZERO, "where"),
+    "any": _plain(extremes.ANY, "where", "map"),
+    "all": _plain(extremes.ALL, "where", "map"),
+    "count_nonzero": _plain(sums.COUNT_NONZERO, "where", "map"),
     "mean": _plain(sums.MEAN, "nan", "where", "map"),
     "var": _moment(moments.var),
     "std": _moment(moments.std),
     "mean_var": _moment(moments.mean_var),
-    "norm1": _plain(sums.NORM1),
-    "norm2": _plain(sums.NORM2),
-    "norm_inf": _plain(extremes.NORM_INF),
-    "sum_squares": _plain(sums.SUM_SQUARES),
-    "logsumexp": _plain(exponentials.LOGSUMEXP),
-    "softmax_stats": _plain(exponentials.SOFTMAX_STATS),
+    "norm1": _plain(sums.NORM1, "where", "map"),
+    "norm2": _plain(sums.NORM2, "where", "map"),
+    "norm_inf": _plain(extremes.NORM_INF, "where", "map"),
+    "sum_squares": _plain(sums.SUM_SQUARES, "where", "map"),
+    "logsumexp": _plain(exponentials.LOGSUMEXP, "where", "map"),
+    "softmax_stats": _plain(exponentials.SOFTMAX_STATS, "where", "map"),
     "dot": _plain(sums.DOT),
 }
 
@@ -83,7 +83,8 @@ def resolve(
     nan : {"propagate", "ignore"}
         Whether a NaN is a result like any other, or left out: for sum, mean, min and max.
     where : bool
-        Whether a mask is the second array: for sum, prod, min, max, any, all, count_nonzero and mean.
+        Whether a mask is the second array: for sum, prod, min, max, any, all, count_nonzero, mean, the norms,
+        sum_squares, logsumexp and softmax_stats, and for a user's operator of one array.
     initial : bool
         Whether there is an initial value: for sum, prod, min and max.
     ddof : int
@@ -91,8 +92,8 @@ def resolve(
     last : bool
         Whether of several smallest or largest elements argmin and argmax take the last.
     map : str or ElementMap, optional
-        CUDA C++ of what is reduced in place of the elements, of `x` and, with a second array, `y`: for sum, prod,
-        min, max, minmax and mean.
+        CUDA C++ of what is reduced in place of the elements, of `x` and, with a second array, `y`: for all but dot,
+        for var, std and mean_var of one array.
 
     Returns
     -------
@@ -123,6 +124,11 @@ def resolve(
             takers = ", ".join(each for each, other in _TABLE.items() if option in other.options)
             raise ValueError(f"{name} does not take {option}=; {takers} do")
     reduction = entry.make(int(ddof), last)
+    if isinstance(op, str):  # a user's own may have the name of a built-in one
+        if where and reduction.empty is None and not initial:
+            raise ValueError(f"{name} has no identity, so with where= it needs initial=")
+        if name == "mean" and (where or given["nan"]):
+            reduction = counted(reduction)
     return _adapt(reduction, nan=given["nan"], where=where, initial=initial, map_=map)
 
 
@@ -143,10 +149,6 @@ def _find(op: Any) -> _Entry:
 
 def _adapt(reduction: Reduction, *, nan: bool, where: bool, initial: bool, map_: str | ElementMap | None) -> Reduction:
     """Put the adapters around an operator, in the order that ``operator_adapters.cuh`` gives."""
-    if where and reduction.empty is None and not initial and reduction.name in _TABLE:
-        raise ValueError(f"{reduction.name} has no identity, so with where= it needs initial=")
-    if reduction.name == "mean" and (nan or where):
-        reduction = counted(reduction)
     if nan:
         reduction = ignoring_nan(reduction)
     if map_ is not None:

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from lowlevel_reduce.dtypes import COMPENSATED, ElementType, accumulator_bytes, c_name, element_type
+from lowlevel_reduce.dtypes import ElementType, accumulator_bytes, c_name, element_type
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators.arithmetic import round_to, widen
 from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types
+from lowlevel_reduce.operators.quoting import body_of, quoted, uses
 
 __all__ = ["ElementMap", "NumpyMeaning", "Operator", "mapped"]
 
@@ -70,7 +71,8 @@ class Operator:
         NaN. It stands for what is absent, and how much of that there is the mapping decides: with another value the
         result would depend on it.
     finish : str or tuple of str
-        The accumulator `a` of a row of `n` elements (uint64) to the result; a pair of them for two results.
+        The accumulator `a` of a row of `n` elements (uint64; ``where=`` takes nothing off it) to the result; a pair of
+        them for two results.
     accumulator : str
         ``"float32"``, ``"float64"``, ``"int32"``, ``"int64"``, ``"uint32"`` or ``"uint64"``, or ``"struct { … }"`` of
         members whose sizes make whole 4-byte words; its name in the text is ``Accumulator``.
@@ -166,7 +168,7 @@ class Operator:
             size=lambda types: size,
             result_names=tuple(f"result{k}" for k in range(len(self.finishes))),
             second="operand" if self.second else None,
-            indexed=_uses(self.map, "i"),
+            indexed=uses(self.map, "i"),
             is_heavy=lambda types: size > 8,
             declaration=self._declaration,
         )
@@ -198,15 +200,15 @@ class Operator:
         where = f"of Operator '{self.name}'"
         result = c_name(types.result)
         finishes = "\n".join(
-            f"if (k == {k}) return result_of<{result}>([&] {{ {_body(text, f'finish {where}')} }}());"
+            f"if (k == {k}) return result_of<{result}>([&] {{ {body_of(text, f'finish {where}')} }}());"
             for k, text in enumerate(self.finishes[:-1])
         )
-        last = _body(self.finishes[-1], f"finish {where}")
+        last = body_of(self.finishes[-1], f"finish {where}")
         function = "static __device__ __forceinline__"
         return f"""\
-{_quoted(self.preamble, f"preamble {where}")}
+{quoted(self.preamble, f"preamble {where}")}
 {
-            f"struct {accumulator} {{{_quoted(members['members'], f'accumulator {where}')}}};"
+            f"struct {accumulator} {{{quoted(members['members'], f'accumulator {where}')}}};"
             if members
             else f"using {accumulator} = {self.accumulator};"
         }
@@ -214,10 +216,10 @@ static_assert(sizeof({accumulator}) == {size}, "accumulator_bytes {where} is not
 struct User_{self.name} : Operator<{types.element.c_name}, {accumulator}, {result}> {{
 {f"using Second = {types.element.c_name};" if self.second else ""}
 static constexpr int results = {len(self.finishes)};
-{function} Accumulator identity() {{ {_body(self.identity, f"identity {where}")} }}
+{function} Accumulator identity() {{ {body_of(self.identity, f"identity {where}")} }}
 template <class I, class R> {function} Accumulator map(const I& item, const R&) {{
-{_arguments(self.map, second=self.second)} {_body(self.map, f"map {where}")} }}
-{function} Accumulator combine(Accumulator a, Accumulator b) {{ {_body(self.combine, f"combine {where}")} }}
+{_arguments(self.map, second=self.second)} {body_of(self.map, f"map {where}")} }}
+{function} Accumulator combine(Accumulator a, Accumulator b) {{ {body_of(self.combine, f"combine {where}")} }}
 template <class R> {function} Result finish(Accumulator a, const R& row, int k) {{
 const uint64 n = row.length; (void)n;
 {finishes}
@@ -236,7 +238,8 @@ class ElementMap:
     source : str
         CUDA C++ of `x`, of `i`, the index in the row, and of `y` if there is a second array: an expression, or
         statements that end in a ``return``. Arguments and value have the type in which the operator computes: the
-        accumulator's for sums, for min and max that of the elements (8- and 16-bit floats as float32).
+        accumulator's for sums, moments, norms and exponentials; for smallest and largest, any, all and count_nonzero
+        that of the elements, 8- and 16-bit floats as float32, for the latter three integers and bool as 64-bit ones.
     numpy : callable, optional
         ``numpy(x)``, or ``numpy(x, y)`` if there is a second array: the same over arrays of that type.
     """
@@ -253,19 +256,14 @@ class ElementMap:
     @property
     def second(self) -> bool:
         """Whether it uses a second array."""
-        return _uses(self.source, "y")
+        return uses(self.source, "y")
 
 
 def mapped(inner: Reduction, element_map: ElementMap) -> Reduction:
     """Return the operator over the map's values in place of the elements."""
+    if inner.pivot and element_map.second:
+        raise ValueError(f"a map for {inner.name} is of one array: a row's first value is needed before the others")
     digest = hashlib.sha256(element_map.source.encode()).hexdigest()[:8]
-
-    def value(types: Types) -> str:
-        if types.accumulator == COMPENSATED:
-            return "float64"
-        if types.element.is_float and types.accumulator.startswith(("int", "uint")):  # a key, not a number
-            return "float64" if types.element.name == "float64" else "float32"
-        return types.accumulator
 
     def rule(element: ElementType) -> TypeRule:
         own = inner.rule(element)
@@ -275,20 +273,26 @@ def mapped(inner: Reduction, element_map: ElementMap) -> Reduction:
         return own._replace(result="float32", results=("float32",)) if own.result.startswith("float8") else own
 
     def within(types: Types) -> Types:
-        return types._replace(element=element_type(value(types)))
+        return types._replace(element=element_type(inner.number(types)))
 
     def map_(items: Items, types: Types) -> Fields:
+        return inner.map(items.where(x=values(types, items.x, items.y), y=None), within(types))
+
+    def values(types: Types, *arrays: Array | None) -> Array:
         if element_map.numpy is None:
             raise UnsupportedError(
                 f"the map {element_map.source!r} has no NumPy meaning: give ElementMap(source, numpy=…)"
             )
-        arrays = [widen(x, value(types)) for x in (items.x, items.y) if x is not None]
-        mapped_x = np.asarray(element_map.numpy(*arrays), value(types))
-        return inner.map(items.where(x=mapped_x, y=None), within(types))
+        number = inner.number(types)
+        return np.asarray(element_map.numpy(*(widen(x, number) for x in arrays if x is not None)), number)
+
+    def pivot(first: Array, types: Types) -> Array:
+        assert inner.pivot is not None  # noqa: S101 - there is none of the map where there is none
+        return inner.pivot(values(types, first), within(types))
 
     def declaration(types: Types) -> str:
-        number, element = c_name(value(types)), types.element.c_name
-        body = _body(element_map.source, f"map {element_map.source.splitlines()[0]!r}"[:60])
+        number, element = c_name(inner.number(types)), types.element.c_name
+        body = body_of(element_map.source, f"map {element_map.source.splitlines()[0]!r}"[:60])
         return f"""\
 struct Map_{digest} {{
 using Input = {element};
@@ -310,14 +314,12 @@ template <class I> static __device__ __forceinline__ {number} map(const I& item)
         finish=lambda fields, row, types: inner.finish(fields, row, within(types)),
         initial=None if initial is None else lambda number, types: initial(number, within(types)),
         second="operand" if element_map.second else None,
-        indexed=_uses(element_map.source, "i"),
+        pivot=pivot if inner.pivot else None,
+        indexed=inner.indexed or uses(element_map.source, "i"),
+        is_heavy=lambda types: inner.indexed or inner.pivot is not None or inner.is_heavy(within(types)),
         fits_full_block=lambda types: False,  # what the user's map needs is not known
         declaration=declaration,
     )
-
-
-def _uses(text: str, name: str) -> bool:
-    return re.search(rf"\b{name}\b", text) is not None
 
 
 def _number(x: Array) -> Array:
@@ -334,18 +336,4 @@ def _second(y: Array | None) -> Array | None:
 def _arguments(text: str, *, second: bool, convert: str = "number") -> str:
     """Declare those of x, y and i that the text uses."""
     sources = {"x": f"{convert}(item.x)", "y": f"{convert}(item.y)" if second else None, "i": "item.index"}
-    return " ".join(f"const auto {name} = {value};" for name, value in sources.items() if value and _uses(text, name))
-
-
-def _body(text: str, file: str) -> str:
-    """Return a function's body of the user's statements, or of the one that returns the user's expression."""
-    quoted = _quoted(text, file)
-    return quoted if _uses(text, "return") else f"return {quoted};"
-
-
-def _quoted(text: str, file: str) -> str:
-    """Return the user's text in lines of its own, which the compiler counts from 1 in a file of that name."""
-    if not text:
-        return ""
-    name = file.replace("\\", "\\\\").replace('"', '\\"')
-    return f'\n#line 1 "{name}"\n{text}\n#line 1 "generated"\n'
+    return " ".join(f"const auto {name} = {value};" for name, value in sources.items() if value and uses(text, name))

@@ -26,12 +26,17 @@ VARIANTS = {
     **{name: {"op": name} for name in OPERATORS},
     **{f"{name} nan": {"op": name, "nan": "ignore"} for name in ("sum", "mean", "min", "max")},
     **{f"{name} where": {"op": name, "where": True} for name in ("sum", "prod", "any", "all", "count_nonzero", "mean")},
+    **{f"{name} where": {"op": name, "where": True} for name in ("norm1", "norm2", "norm_inf", "sum_squares")},
+    **{f"{name} where": {"op": name, "where": True} for name in ("logsumexp", "softmax_stats")},
     **{f"{name} initial": {"op": name, "initial": 3} for name in ("sum", "prod", "min", "max")},
     **{f"{name} all": {"op": name, "initial": 2, "where": True, "nan": "ignore"} for name in ("sum", "min", "max")},
     "mean all": {"op": "mean", "where": True, "nan": "ignore"},
     **{f"{name} last": {"op": name, "last": True} for name in ("argmin", "argmax")},
     **{f"{name} ddof": {"op": name, "ddof": 1} for name in ("var", "std", "mean_var")},
-    **{f"{name} map": {"op": name, "map": SQUARE} for name in ("sum", "prod", "min", "max", "minmax", "mean")},
+    **{f"{name} map": {"op": name, "map": SQUARE} for name in OPERATORS if name != "dot"},
+    "last argmin map": {"op": "argmin", "map": SQUARE, "last": True},
+    "var map ddof": {"op": "var", "map": SQUARE, "ddof": 1},
+    "norm2 map where": {"op": "norm2", "map": SQUARE, "where": True},
     "sum map where": {"op": "sum", "map": SQUARE, "where": True},
     "max two": {
         "op": "max",
@@ -241,7 +246,7 @@ def check_nothing(got, operation, types):
     element = types.element
     if operation.indexed:
         assert got == -1
-    elif operation.name != "norm_inf" and "_of_" not in operation.label and element.dtype.kind != "b":
+    elif "_of_" not in operation.label and element.dtype.kind != "b":
         limits = np.iinfo(element.dtype) if element.dtype.kind in "iu" else ml_dtypes.finfo(element.dtype)
         ends = {"min": limits.max, "max": limits.min}
         if element.is_float and element.name != "float8_e4m3fn":
@@ -333,7 +338,11 @@ def test_user_operators_have_the_bits_of_their_numpy_meaning(own, name):
     [
         ({"map": "fabsf(z)"}, "map of Operator 'broken'", 1, "fabsf(z)"),
         ({"map": "const float w = x;\nreturn w +* 2;"}, "map of Operator 'broken'", 2, "return w +* 2;"),
-        ({"combine": "a +"}, "combine of Operator 'broken'", None, None),
+        ({"combine": "a +"}, "combine of Operator 'broken'", 1, "a +"),
+        ({"combine": "return a +\n  b"}, "combine of Operator 'broken'", 2, "  b"),
+        ({"map": "fabsf(x"}, "map of Operator 'broken'", 1, "fabsf(x"),
+        ({"combine": "if (a < b) {\n  return a; // }\nreturn b;"}, "combine of Operator 'broken'", 1, "if (a < b) {"),
+        ({"finish": "float32 s = a;\nreturn s]; "}, "finish of Operator 'broken'", 2, "return s]; "),
         ({"identity": "nothing"}, "identity of Operator 'broken'", 1, "nothing"),
         ({"finish": "\n\na.x"}, "finish of Operator 'broken'", 3, "a.x"),
         ({"preamble": "__device__ int f() {\n  return g();\n}"}, "preamble of Operator 'broken'", 2, "  return g();"),
@@ -344,11 +353,19 @@ def test_a_mistake_is_shown_in_the_users_own_line(changes, file, line, source_li
     own = Operator("broken", **{**right, **changes})
     with pytest.raises(CompileError) as caught:
         compile_program(program_of(own, "float32")[2], "sm_90")
-    if line is None:  # what is missing is missed where the next token stands
-        assert caught.value.line is not None
-        return
     assert (caught.value.file, caught.value.line, caught.value.source_line) == (file, line, source_line)
     assert source_line.strip() in str(caught.value)
+
+
+def test_brackets_that_are_no_code_are_none():
+    own = Operator(
+        "right",
+        map='const char sign = \')\', *text = "[(\\""; // {{\nreturn sign == text[1] /* ( */ ? 0.0f : x;',
+        combine="a + b",
+        identity="0.0f",
+        preamble="#if 0\nint f() {\n#endif",
+    )
+    assert compile_program(program_of(own, "float32")[2], "sm_90").kernels
 
 
 def test_a_mistake_in_a_map_is_shown_in_the_users_own_line():

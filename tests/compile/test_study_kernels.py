@@ -12,7 +12,8 @@ except NoCompilerError as error:
 
 KERNELS = {
     "placement": {"study_where", "study_meet"},
-    "timing": {"study_where", "study_meet", "study_spin", "study_read", "study_chase", "study_flood"},
+    "timing": {"study_where", "study_meet", "study_spin", "study_read", "study_write", "study_chase", "study_flood"},
+    "update": {"study_update"},
 }
 
 

@@ -1,5 +1,7 @@
 """Arrays of other libraries in and out, in stream order; each library's tests are skipped where it is missing."""
 
+import importlib.util
+import os
 import subprocess
 import sys
 
@@ -78,8 +80,9 @@ class TestOwn:
         with pytest.raises(BufferError, match="not on"):
             source.__dlpack__(dl_device=(1, 0))
 
-    def test_interface_of_bfloat16_is_refused(self, stream):
-        array = lr.DeviceArray.empty((3,), "bfloat16", stream)
+    @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3", "float8_e5m2"])
+    def test_the_interface_of_a_type_without_a_code_is_refused(self, stream, dtype):
+        array = lr.DeviceArray.empty((3,), dtype, stream)
         with pytest.raises(AttributeError, match="__dlpack__"):
             _ = array.__cuda_array_interface__
 
@@ -167,6 +170,66 @@ class TestCuPy:
         assert same(result, values())
         assert float(cupy.from_dlpack(result)) == float(result)
         assert float(cupy.asarray(result)) == float(result)
+
+
+# In processes of their own: each has threads, memory and warnings of its own making, as it is imported.
+PROLOGUE = """
+import numpy as np
+import lowlevel_reduce as lr
+x = np.random.default_rng(1).standard_normal(100_003).astype(np.float32)
+def same(result, x):
+    return result.numpy().tobytes() == lr.tree.reduce(x).tobytes()
+"""
+LIBRARIES = {
+    "jax": """
+import os
+os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+import jax
+try:
+    device = jax.devices("gpu")[0]
+except RuntimeError:
+    raise SystemExit("no GPU")
+array = jax.device_put(x, device)
+assert same(lr.sum(array), x)
+with lr.Context.primary() as context, lr.Stream.create(context) as stream:
+    doubled = array * 2  # JAX has only begun with it when this returns
+    result = lr.sum(doubled, stream=stream)
+    assert same(result, x * 2)
+    back = jax.dlpack.from_dlpack(result)
+    assert np.asarray(back).tobytes() == lr.tree.reduce(x * 2).tobytes()
+""",
+    "numba.cuda": """
+from numba import cuda
+if not cuda.is_available():
+    raise SystemExit("no GPU")
+array = cuda.to_device(x)
+assert same(lr.sum(array), x)
+assert same(lr.sum(array[::2]), x[::2])
+theirs = cuda.stream()
+handle = getattr(theirs.handle, "value", theirs.handle)
+result = lr.sum(cuda.to_device(x, stream=theirs), stream=lr.Stream.from_handle(int(handle), owner=theirs))
+assert same(result, x)
+assert cuda.as_cuda_array(result).copy_to_host().tobytes() == lr.tree.reduce(x).tobytes()
+out = cuda.to_device(np.zeros((), np.float32))
+assert lr.sum(array, out=out) is out
+cuda.synchronize()
+assert out.copy_to_host().tobytes() == lr.tree.reduce(x).tobytes()
+""",
+}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_arrays_and_streams_of_another_library(library, machine):
+    if machine == "simulated":
+        pytest.skip(f"not simulated: {library} speaks to NVIDIA's driver")
+    if importlib.util.find_spec(library.split(".")[0]) is None:
+        pytest.skip(f"{library} is not installed")
+    command = [sys.executable, "-c", PROLOGUE + LIBRARIES[library]]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=environment)
+    if done.stderr.strip().endswith("no GPU"):
+        pytest.skip(f"{library} finds no GPU")
+    assert done.returncode == 0, done.stderr
 
 
 def test_second_process_does_not_load_the_compiler(tmp_path, monkeypatch):

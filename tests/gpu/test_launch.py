@@ -237,6 +237,12 @@ def test_what_a_kernel_costs(device, library):
     assert kernel.static_shared_bytes(device) >= 0
 
 
+@pytest.mark.parametrize("priority", [1, -100])
+def test_a_priority_that_the_device_has_not(library, stream, priority):
+    with pytest.raises(ValueError, match=rf"priority {priority} is outside this device's range"):
+        BoundKernel(library.kernel("count"), LaunchConfig(1, 32, priority=priority), stream, "Q")
+
+
 def test_a_block_above_the_launch_bounds(library, words, stream):
     with pytest.raises(ValueError, match="at most 128 threads a block, not 256"):
         launch(library.kernel("narrow"), LaunchConfig(1, 256), stream, "Q", words.pointer)

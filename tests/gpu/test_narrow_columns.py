@@ -6,7 +6,7 @@ from placed import values
 from test_shapes import check
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import row_policy
+from lowlevel_reduce import column_policy
 
 WIDTHS = [1, 2, 3, 4, 5, 8, 16, 24, 31, 33, 64, 99, 127, 128, 129, 255, 260]
 FEW_WIDTHS = [3, 4, 16, 33, 99, 129]
@@ -42,7 +42,7 @@ def test_batches(stream, cut):
 
 def test_many_lanes_of_a_thread(stream, cut, monkeypatch):
     """As where there is much to reduce: there a warp's lanes are those of several leaves."""
-    monkeypatch.setattr(row_policy, "_START_ROUNDS", 10**6)
+    monkeypatch.setattr(column_policy, "_START_ROUNDS", 10**6)
     for width in cut([2, 3, 4, 7, 16, 33, 64], [4, 7]):  # a single column is a whole array
         x = values("float32", (max(21_000, 84_000 // width), width))
         with lr.plan("sum", shape=x.shape, dtype="float32", axis=0, context=stream.context) as plan:

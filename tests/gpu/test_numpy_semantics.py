@@ -9,17 +9,27 @@ import functools
 import numpy as np
 import pytest
 from numpy_cases import (
+    COMPLEX,
     DTYPES,
     FLOATS,
     IGNORING,
     MASKED,
     MOMENT_DTYPES,
     MOMENTS,
+    NORMS,
     NUMPY,
+    OF_COMPLEX,
+    ONE_AXIS,
+    PAIRS,
     PLAIN,
     compare,
+    compare_dot,
+    compare_last,
+    compare_logsumexp,
     compare_masked,
     compare_moments,
+    compare_norm,
+    compare_pair,
     generate,
     outcome,
 )
@@ -30,7 +40,8 @@ EXAMPLES = 4
 
 
 def reduce(x, op, **options):
-    return lr.reduce(x, op, **options).numpy()
+    result = lr.reduce(x, op, **options)
+    return tuple(each.numpy() for each in result) if isinstance(result, tuple) else result.numpy()
 
 
 def in_turn(types, ops, op):
@@ -59,8 +70,38 @@ def test_masks(context, op):
 @pytest.mark.parametrize("op", MOMENTS)
 @pytest.mark.parametrize("ddof", [0, 1])
 def test_moments(context, op, ddof):
-    types = MOMENT_DTYPES[ddof::2][MOMENTS.index(op) :][:1]
+    types = [MOMENT_DTYPES[ddof::2][MOMENTS.index(op)], COMPLEX[ddof]]
     generate(lambda data: compare_moments(data, reduce, op, ddof, types), EXAMPLES)
+
+
+@pytest.mark.parametrize("op", OF_COMPLEX)
+def test_complex_types(context, op):
+    types = in_turn(COMPLEX, OF_COMPLEX, op)
+    generate(lambda data: compare(data, reduce, op, NUMPY[op], types), EXAMPLES)
+
+
+@pytest.mark.parametrize("op", ONE_AXIS)
+def test_the_last_of_several(context, op):
+    generate(lambda data: compare_last(data, reduce, op, in_turn(["float32", "int16"], ONE_AXIS, op)), EXAMPLES)
+
+
+@pytest.mark.parametrize("op", NORMS)
+def test_norms(context, op):
+    types = in_turn(["int8", "complex64", "float32"], NORMS, op)
+    generate(lambda data: compare_norm(data, reduce, op, types), EXAMPLES)
+
+
+@pytest.mark.parametrize("op", PAIRS)
+def test_two_results(context, op):
+    generate(lambda data: compare_pair(data, reduce, op, ["float32"]), EXAMPLES)
+
+
+def test_logsumexp(context):
+    generate(lambda data: compare_logsumexp(data, reduce, ["float32"]), EXAMPLES)
+
+
+def test_dot(context):
+    generate(lambda data: compare_dot(data, reduce, ["int32", "float64"]), EXAMPLES)
 
 
 @functools.cache

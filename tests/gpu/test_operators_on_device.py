@@ -7,8 +7,9 @@ from placed import assert_near, reduced, values
 import lowlevel_reduce as lr
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type
 from lowlevel_reduce.errors import UnsupportedError
-from lowlevel_reduce.operators import OPERATORS, resolve
+from lowlevel_reduce.operators import OPERATORS, ElementMap, resolve
 
+SQUARE = ElementMap("x * x", numpy=lambda x: x * x)
 VARIANTS = {
     **{name: (name, {}) for name in OPERATORS},
     **{f"{name} ignoring nan": (name, {"nan": "ignore"}) for name in ("sum", "mean", "min", "max")},
@@ -16,6 +17,10 @@ VARIANTS = {
     "last argmin": ("argmin", {"last": True}),
     "var ddof 1": ("var", {"ddof": 1}),
     "std ddof 2": ("std", {"ddof": 2}),
+    **{
+        f"{name} of squares": (name, {"map": SQUARE})
+        for name in ("sum", "max", "argmax", "any", "count_nonzero", "mean_var", "norm2", "logsumexp")
+    },
 }
 SHORT = [((6, 9), None), ((6, 9), 1), ((6, 9), 0)]
 LONG = [((2, 20_011), 1), ((20_011, 2), 0), ((5, 5003), None)]

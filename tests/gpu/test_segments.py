@@ -7,7 +7,7 @@ from placed import assert_near, assert_same, values
 import lowlevel_reduce as lr
 from lowlevel_reduce import segments
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.operators import resolve
+from lowlevel_reduce.operators import ElementMap, resolve
 
 LEAF = 1024
 """Elements of a leaf of float32; a segment of more than sixteen leaves is cut into tiles."""
@@ -137,6 +137,18 @@ def test_options(stream):
     assert found.tolist() == [100] * 4
     last = lr.segmented_reduce(np.zeros(12, np.float32), offsets_of([5, 7]), "argmax", last=True, stream=stream)
     assert last.numpy().tolist() == [4, 6]
+
+
+def test_maps(stream):
+    lengths = [5, 0, 100, 20_000]
+    x, offsets = values("float32", sum(lengths)), offsets_of(lengths)
+    square = ElementMap("x * x", numpy=lambda x: x * x)
+    for op in ("sum", "mean_var", "norm2"):
+        check(stream, x, offsets, op, map=square)
+    with pytest.raises(lr.UnsupportedError, match="takes two arrays"):
+        lr.segmented_reduce(x, offsets, map="x * y", stream=stream)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'where'"):
+        lr.segmented_reduce(x, offsets, where=x > 0, stream=stream)
 
 
 def test_no_segments_and_no_elements(stream):

@@ -19,7 +19,8 @@ def check(array, stream, axis=None, op="sum", *, second=None, offset=0, **option
     """
     if array.dtype == np.float32 and op in ("sum", "dot"):
         options = {"accumulate": "float32", **options}
-    meaning = {name: value for name, value in options.items() if name not in ("strategy", "result_dtype", "repeat")}
+    mapping = ("strategy", "cluster", "result_dtype", "repeat")
+    meaning = {name: value for name, value in options.items() if name not in mapping}
     if second is not None:
         meaning["second" if op == "dot" else "where"] = second
     expected = lr.tree.reduce(array, op, axis=axis, **meaning)
@@ -44,6 +45,8 @@ def test_0d(stream):
     for op in ("sum", "max", "argmin", "mean"):
         check(values("float32", ()), stream, op=op)
     check(values("float64", ()), stream, axis=())
+    scalar = values("float32", 3)[1]  # what NumPy makes of a single element
+    assert_same(lr.sum(scalar, stream=stream).numpy(), lr.tree.reduce(scalar))
 
 
 @pytest.mark.parametrize(
@@ -51,9 +54,9 @@ def test_0d(stream):
 )
 def test_no_elements(stream, shape, axis):
     x = np.zeros(shape, np.float32)
-    for op in ("sum", "prod", "mean", "any", "all", "count_nonzero", "logsumexp", "mean_var"):
+    for op in ("sum", "prod", "mean", "any", "all", "count_nonzero", "norm_inf", "logsumexp", "mean_var"):
         check(x, stream, axis, op)
-    for op in ("min", "max", "minmax", "argmin", "argmax", "norm_inf"):
+    for op in ("min", "max", "minmax", "argmin", "argmax"):
         with pytest.raises(ValueError, match="no identity"):
             lr.plan(op, shape=shape, dtype="float32", axis=axis, context=stream.context)
         with pytest.raises(ValueError, match="no identity"):
@@ -168,6 +171,20 @@ def test_every_strategy_has_the_same_bits(stream, shape, axis, names):
         check(x, stream, axis, strategy=strategy, repeat=2)
         if axis == 1:
             check(np.repeat(x, 2, axis=1)[:, ::2], stream, axis, strategy=strategy)
+
+
+@pytest.mark.parametrize("cluster", [2, 4, 8, 16])
+def test_rows_by_clusters(stream, cluster):
+    """A row by one cluster, and by several whose partials meet in the workspace."""
+    if not stream.context.device.supports_clusters:
+        pytest.skip("no clusters before compute capability 9.0")
+    for shape in ((5, 1000), (3, cluster * 8 * 1024), (2, 2 * cluster * 8 * 1024 + 77)):
+        x = values("float32", shape)
+        options = {"strategy": "batch", "cluster": cluster}
+        with lr.plan("sum", shape=shape, dtype="float32", axis=1, context=stream.context, **options) as plan:
+            assert (plan.workspace_bytes > 0) == (shape[0] == 2)
+        check(x, stream, 1, repeat=2, **options)
+        check(np.repeat(x, 2, axis=1)[:, ::2], stream, 1, "minmax", **options)
 
 
 def test_a_row_shared_by_blocks_leaves_a_clean_workspace(stream, cut):

@@ -14,8 +14,9 @@ from benchmarks.harness import Harness, Maker, Ready
 from benchmarks.peers import cub
 from benchmarks.problems import BLOCK, Case, Pattern, check
 from benchmarks.suites import SUITES
-from lowlevel_reduce import ReduceError
-from lowlevel_reduce.row_policy import RowStrategy
+from benchmarks.suites.arrays import OPERATOR_TYPES, operator_costs
+from lowlevel_reduce import ReduceError, tree
+from lowlevel_reduce.row_strategy import RowStrategy
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"])
@@ -59,6 +60,21 @@ def test_results_of_every_operator_are_numpys():
     np.testing.assert_allclose(reduced["logsumexp"], np.log(np.exp(x).sum()))
 
 
+@pytest.mark.parametrize("dtype", OPERATOR_TYPES)
+def test_every_operator_beside_the_sum_is_checked(dtype):
+    """By what the tree says of the pattern, in its own types: whatever overflows those, is right."""
+    n = 3000
+    x = problems.pattern(dtype).values[:n]
+    for op in (cell.case.op for cell in operator_costs() if cell.case.dtype == dtype):
+        found = tree.reduce(x, op)
+        planes = [np.asarray(each).reshape(1) for each in (found if isinstance(found, tuple) else (found,))]
+        check(Case(op, (n,), dtype=dtype), planes, exact=True)
+        if op not in ("prod", "any", "all", "argmin", "argmax"):  # which are the same of much
+            wrong = [np.asarray(plane.astype(np.complex128).real * 1.5 - 1) for plane in planes]
+            with pytest.raises(ReduceError, match="not timed"):
+                check(Case(op, (n,), dtype=dtype), wrong, exact=True)
+
+
 def test_a_wrong_result_is_not_timed():
     case = Case("sum", (1000,))
     right = np.asarray([problems.pattern("float32").at(np.arange(1000)).sum()], np.float32)
@@ -75,10 +91,11 @@ def test_a_wrong_result_is_not_timed():
 
 def test_a_wrong_index_is_not_timed():
     x = problems.pattern("float32").at(np.arange(1000))
-    check(Case("argmax", (1000,)), [np.asarray([x.argmax()])], exact=True)
-    for wrong in (int(x.argmin()), -1, 1000):
-        with pytest.raises(ReduceError, match="not timed"):
-            check(Case("argmax", (1000,)), [np.asarray([wrong])], exact=True)
+    for op, right, other in (("argmax", x.argmax(), x.argmin()), ("argmin", x.argmin(), x.argmax())):
+        check(Case(op, (1000,)), [np.asarray([right])], exact=True)
+        for wrong in (int(other), -1, 1000):
+            with pytest.raises(ReduceError, match="not timed"):
+                check(Case(op, (1000,)), [np.asarray([wrong])], exact=True)
 
 
 class FakeReplay:

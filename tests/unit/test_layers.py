@@ -31,10 +31,12 @@ LAYERS = [
     ["bound", "loading", "simulator"],
     ["kernels"],
     ["row_policy"],
+    ["column_policy"],
+    ["row_strategy"],
     ["policy", "layout", "tree", "operators", "dtypes", "compiler", "driver"],
     ["errors", "closing", "later"],
 ]
-PURE = ["kernels", "row_policy", "policy", "layout", "tree", "operators", "dtypes"]
+PURE = ["kernels", "row_policy", "column_policy", "row_strategy", "policy", "layout", "tree", "operators", "dtypes"]
 PEERS = {
     ("tree", "operators"),
     ("tree", "dtypes"),

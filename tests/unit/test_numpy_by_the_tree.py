@@ -2,16 +2,26 @@
 
 import pytest
 from numpy_cases import (
+    COMPLEX,
     DTYPES,
     IGNORING,
     MASKED,
     MOMENT_DTYPES,
     MOMENTS,
+    NORMS,
     NUMPY,
+    OF_COMPLEX,
+    ONE_AXIS,
+    PAIRS,
     PLAIN,
     compare,
+    compare_dot,
+    compare_last,
+    compare_logsumexp,
     compare_masked,
     compare_moments,
+    compare_norm,
+    compare_pair,
     generate,
 )
 
@@ -27,16 +37,46 @@ def test_types_shapes_errors_and_nan(op):
 
 @pytest.mark.parametrize("op", IGNORING)
 def test_what_ignores_nan(op):
-    types = ["float16", "float32", "float64", "int8"]
+    types = ["float16", "float32", "float64", "int8", *(COMPLEX if op in OF_COMPLEX else [])]
     generate(lambda data: compare(data, reduce, op, IGNORING[op], types, nan="ignore"), EXAMPLES)
 
 
 @pytest.mark.parametrize("op", MASKED)
 def test_masks(op):
-    generate(lambda data: compare_masked(data, reduce, op, DTYPES), EXAMPLES)
+    types = [*DTYPES, *(COMPLEX if op in OF_COMPLEX else [])]
+    generate(lambda data: compare_masked(data, reduce, op, types), EXAMPLES)
 
 
 @pytest.mark.parametrize("op", MOMENTS)
 @pytest.mark.parametrize("ddof", [0, 1])
 def test_moments(op, ddof):
-    generate(lambda data: compare_moments(data, reduce, op, ddof, MOMENT_DTYPES), EXAMPLES)
+    generate(lambda data: compare_moments(data, reduce, op, ddof, [*MOMENT_DTYPES, *COMPLEX]), EXAMPLES)
+
+
+@pytest.mark.parametrize("op", OF_COMPLEX)
+def test_complex_types(op):
+    generate(lambda data: compare(data, reduce, op, NUMPY[op], COMPLEX), EXAMPLES)
+
+
+@pytest.mark.parametrize("op", ONE_AXIS)
+def test_the_last_of_several(op):
+    generate(lambda data: compare_last(data, reduce, op, DTYPES), EXAMPLES)
+
+
+@pytest.mark.parametrize("op", NORMS)
+def test_norms(op):
+    generate(lambda data: compare_norm(data, reduce, op, [*DTYPES, *COMPLEX]), EXAMPLES)
+
+
+@pytest.mark.parametrize("op", PAIRS)
+def test_two_results(op):
+    types = DTYPES if op == "minmax" else MOMENT_DTYPES
+    generate(lambda data: compare_pair(data, reduce, op, types), EXAMPLES)
+
+
+def test_logsumexp():
+    generate(lambda data: compare_logsumexp(data, reduce, DTYPES), EXAMPLES)
+
+
+def test_dot():
+    generate(lambda data: compare_dot(data, reduce, [*DTYPES, *COMPLEX]), EXAMPLES)

@@ -234,7 +234,7 @@ def test_initial_values_follow_numpy(name):
 def test_empty_rows(name):
     x = np.zeros((3, 0), np.float32)
     y = x if name == "dot" else None
-    if name in ("min", "max", "minmax", "argmin", "argmax", "norm_inf"):
+    if name in ("min", "max", "minmax", "argmin", "argmax"):
         with pytest.raises(ValueError, match="has no identity"):
             tree.reduce(x, name, axis=1)
     else:
@@ -415,6 +415,8 @@ def test_a_user_operator_is_checked(arguments, error, message):
         (lambda x: tree.reduce(x, "sum", where=[1, 0, 1]), TypeError, "is of bool"),
         (lambda x: tree.reduce(x, "sum", axis=1), ValueError, "out of bounds"),
         (lambda x: tree.reduce(x, "sum", axis=(0, -1)), ValueError, "twice"),
+        (lambda x: tree.reduce(x, "var", second=x, map="x - y"), ValueError, "a map for var is of one array"),
+        (lambda x: tree.reduce(x, "dot", second=x, map="x * y"), ValueError, "dot does not take map="),
         (lambda x: tree.reduce(x, 3), TypeError, "a name or an Operator"),
         (lambda x: tree.reduce(x, "median"), UnsupportedError, "no operator 'median'"),
         (lambda x: tree.reduce(x, "argmax", "float32"), UnsupportedError, "accumulates in int32"),
@@ -427,6 +429,32 @@ def test_a_user_operator_is_checked(arguments, error, message):
 def test_refuses_with_a_clear_error(call, error, message):
     with pytest.raises(error, match=message):
         call(np.array([1, 2, 3], np.float32))
+
+
+@pytest.mark.parametrize("name", ["mean", "max", "prod"])
+def test_an_operator_of_ones_own_may_have_the_name_of_a_built_in_one(name):
+    meaning = NumpyMeaning((np.float32(0),), lambda x, y, i: (x,), lambda a, b: (a[0] + b[0],), lambda a, n: a[0] / n)
+    own = Operator(name, combine="a + b", identity="0.0f", finish="a / n", numpy=meaning)
+    x = np.array([1, 2, 4, 8], np.float32)
+    assert tree.reduce(x, own, where=x > 3) == 3  # of all that the row has, as it says itself
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_maps_have_all_bits_of_integers(dtype):
+    same = ElementMap("x", numpy=lambda x: x)
+    large = np.array([0, 2**32, 2**63 - 1], dtype)
+    assert tree.reduce(large[1:2], "any", map=same)
+    assert tree.reduce(large[1:], "all", map=same)
+    assert tree.reduce(large, "argmax", map=same) == 2
+    high = ElementMap("x > 1u << 31", numpy=lambda x: x > 2**31)
+    assert tree.reduce(large, "count_nonzero", map=high) == 2
+
+
+def test_the_variance_of_a_map_is_about_the_maps_first_value():
+    x = (1e-3 + 1e-9 * np.random.default_rng(0).standard_normal(5000)).astype(np.float64)
+    inverse = ElementMap("1 / x", numpy=lambda x: 1 / x)
+    mean, var = tree.reduce(x, "mean_var", map=inverse)
+    np.testing.assert_allclose([mean, var], [(1 / x).mean(), (1 / x).var()], rtol=1e-12)
 
 
 def test_the_table_says_what_kernels_need():

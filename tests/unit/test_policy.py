@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from lowlevel_reduce import UnsupportedError, layout, policy, row_policy
+from lowlevel_reduce import UnsupportedError, column_policy, layout, policy, row_policy
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.mapping import needs_many_registers
 from lowlevel_reduce.operators import resolve
@@ -142,14 +142,36 @@ def test_a_forced_strategy_is_the_one_chosen():
                 continue
             chosen = choose_rows(problem, HOPPER, 4, 8, strategy=name)
             assert chosen.name == name
-            # The partials of the batch kernel always meet in the workspace, also where a row has one.
-            assert (chosen.workspace_bytes(rows, 8) > 0) == (name == "batch")
+            assert (chosen.workspace_bytes(rows, 8) > 0) == (name == "batch" and length == 10**6)
 
 
 @pytest.mark.parametrize(("axis", "name"), [(1, "columns"), (0, "rows"), (1, "magic")])
 def test_a_strategy_that_does_not_go_with_the_rows(axis, name):
     with pytest.raises(ValueError, match="does not go with|no strategy 'magic' for rows"):
         choose_rows(rows_of(100, 100, 4, axis), HOPPER, 4, 8, strategy=name)
+
+
+@pytest.mark.parametrize("cluster", [1, 2, 4, 8, 16])
+def test_a_cluster_that_has_a_row_for_itself_leaves_no_partials(cluster):
+    for length, parts in ((100, 1), (cluster * 8 * 1024, 1), (cluster * 8 * 1024 + 1, 2)):
+        chosen = choose_rows(rows_of(5, length, 4, 1), HOPPER, 4, 8, strategy="batch", cluster=cluster)
+        assert (chosen.warps, chosen.cluster, chosen.parts) == (8, cluster, parts)
+        assert chosen.folders == (0 if parts == 1 else 5)
+        assert chosen.blocks == cluster * (5 * parts + chosen.folders)
+        assert (chosen.workspace_bytes(5, 8) > 0) == (parts > 1)
+
+
+def test_clusters_that_rows_do_not_take():
+    for options, message in (
+        ({"strategy": "batch", "cluster": 3}, "1, 2, 4, 8 or 16 blocks, not 3"),
+        ({"strategy": "batch", "cluster": 0}, "1, 2, 4, 8 or 16 blocks, not 0"),
+        ({"strategy": "rows", "cluster": 2}, "cluster=2 goes with 'batch'"),
+        ({"cluster": 2}, "cluster=2 goes with 'batch'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            choose_rows(rows_of(100, 100, 4, 1), HOPPER, 4, 8, **options)
+    with pytest.raises(UnsupportedError, match=r"9\.0 or newer; this device has 7\.5"):
+        choose_rows(rows_of(100, 100, 4, 1), TURING, 4, 8, strategy="batch", cluster=2)
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
@@ -200,7 +222,7 @@ def test_columns_are_loaded_together_where_every_row_allows_it(columns, itemsize
 
 @pytest.mark.parametrize(("rows", "parts", "blocks"), [(99, 1, 0), (99, 128, 13), (99, 129, 99), (10**6, 2, 512)])
 def test_blocks_that_fold_partials(rows, parts, blocks):
-    assert row_policy.folders(rows, parts) == blocks
+    assert column_policy.folders(rows, parts) == blocks
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,68 @@
+// How a lane comes by its vectors of a leaf that is cut by no edge within a 16-byte block.
+#pragma once
+#include "vector.cuh"
+
+// The first N of a lane's vectors of a leaf at a 16-byte boundary, of which `bytes` bytes exist, all loads in flight. The
+// vectors are whole, or the operator fills_absent.
+template <class Op, uint32 N>
+__device__ __forceinline__ void load_part_of_leaf(uint4* v, const char* leaf, uint32 bytes, uint32 lane)
+{
+    const auto* address = reinterpret_cast<const uint4*>(leaf) + lane;
+    const uint32 whole = bytes / vector_bytes, rest = fills_absent<Op> ? bytes % vector_bytes : 0;
+#pragma unroll
+    for (uint32 t = 0; t < N; ++t)
+        v[t] = load_streaming_if(t * lanes + lane < whole, address + lanes * t, absent_elements<Op>());
+    if (rest == 0) return;
+    const uint4 last = load_elements<typename Op::Input>(leaf + whole * vector_bytes, rest, absent_elements<Op>());
+#pragma unroll
+    for (uint32 t = 0; t < N; ++t)
+        if (t * lanes + lane == whole) v[t] = last;
+}
+
+// Whether a lane has registers for a whole leaf that is still to be joined: not where results are numbers of another
+// kind than elements, or a vector holds many. By what NVRTC 13.0 makes of all operators and types.
+template <class Op>
+constexpr bool joins_whole_leaves = Op::packed || Op::folds_leaves || Op::folds_whole_vectors ||
+    (sizeof(typename Op::Input) >= 4 && is_integer<typename Op::Input> == is_integer<typename Op::Result>);
+
+// A whole leaf that starts `shift` bytes past the 16-byte block `base`, and neither in the source's first block nor in
+// its last: the lane's vectors, all loads in flight. Each vector lies in two blocks, of which the next lane loads the
+// second; the last lane's is the first lane's of the next step. So the tree does not see the alignment, and the memory
+// hardly does: a leaf takes one block more. `zero` is 0 and the compiler must not know it: each few shuffles wait for the
+// joins before them, because all of them at once would take more registers than there are.
+template <class Op>
+__device__ __forceinline__ void load_shifted_leaf(uint4* v, const char* base, uint32 shift, uint32 zero, uint32 lane)
+{
+    constexpr uint32 shuffled = is_same<typename Op::Second, Unused> ? 2 : 4;
+    const auto* address = reinterpret_cast<const uint4*>(base) + lane;
+#pragma unroll
+    for (uint32 t = 0; t < steps; ++t) v[t] = load_streaming(address + lanes * t);
+    const uint4 beyond = load_streaming_if(lane == 0, address + leaf_vectors);
+    uint32 next_lane = lane + 1;
+#pragma unroll
+    for (uint32 t = 0; t < steps; ++t) {
+        const uint4 given = select(lane == 0, t + 1 < steps ? v[t + 1] : beyond, v[t]);
+        v[t] = shift_bytes(v[t], shuffle_from(given, next_lane), shift);
+        if (t % shuffled == 1) next_lane += v[t].x & zero;
+    }
+}
+
+// The same in halves, for operators that have not the registers: each vector's second block comes from the L1, where the
+// next lane's load has it brought.
+__device__ __forceinline__ void load_shifted_halves(uint4* v, const char* base, uint32 shift, uint32 lane)
+{
+    constexpr uint32 at_once = steps / 2;
+    const auto* address = reinterpret_cast<const uint4*>(base) + lane;
+#pragma unroll
+    for (uint32 half = 0; half < steps; half += at_once) {
+        uint4 next[at_once];
+#pragma unroll
+        for (uint32 t = 0; t < at_once; ++t) {
+            v[half + t] = __ldg(address + lanes * (half + t));
+            next[t] = __ldg(address + lanes * (half + t) + 1);
+        }
+#pragma unroll
+        for (uint32 t = 0; t < at_once; ++t) v[half + t] = shift_bytes(v[half + t], next[t], shift);
+        __syncwarp();  // orders nothing: it keeps the compiler from holding all steps in registers at once
+    }
+}

@@ -1,0 +1,202 @@
+"""How columns are mapped to a device: a pure function of the problem and the device's facts."""
+
+from __future__ import annotations
+
+from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
+from lowlevel_reduce.layout import Problem
+from lowlevel_reduce.policy import DeviceFacts, power_of_two
+from lowlevel_reduce.row_strategy import RESIDENT_HEAVY, WARPS, RowStrategy
+
+__all__ = ["choose_columns", "folders"]
+
+_LOADED_BYTES = 128
+"""What a thread of columns has in flight."""
+
+_LINE_BYTES = 128
+"""The least that the threads side by side of a block of columns load of each element, if there are so many columns."""
+
+_WIDE_BYTES = 256
+"""What they had better load; no less where elements of a column do not lie whole lines apart, for then less of what is
+loaded is neighbours' too."""
+
+_LANES_OF_BROKEN_LINES = 4
+"""Lanes of the tree that a thread has there at most: neighbours are to load what they share at about the same time."""
+
+_NARROW_ROWS_BYTES, _LANES_OF_NARROW_ROWS = 1024, 16
+"""Where elements of a column are so near each other, a thread takes no whole leaf: blocks would all begin at multiples
+of large powers of two, which the memory serves less well."""
+
+_NARROW_COLUMNS = 128
+"""Up to so many columns that each take a load of their own stay in one block, which then shares its lines with none."""
+
+_FOLDERS, _WARP_FOLDS = 512, 128
+"""The most blocks that fold the partials of columns, and up to how many of a row one warp folds: `most_folders` and
+`warp_folds` in cuda_src/reduce_columns.cuh."""
+
+# What a mapping of columns costs, in the time that a full wave of blocks takes to load `_LOADED_BYTES` a thread: fitted
+# to what mappings of eleven shapes took (benchmarks/NOTES.md), not measured one by one.
+_ENOUGH_IN_FLIGHT = 0.625
+"""The part of a full wave of blocks that still keeps the memory busy."""
+
+_START_ROUNDS = 0.35
+"""What a block takes to start and to end."""
+
+_FOLD_ROUNDS = 0.5
+"""What passes from the last partial to the results."""
+
+_SLOT_COST = 1.0
+"""What writing and folding partials takes, as a part of loading one lane of the tree for each."""
+
+_UNEVEN = 0.01
+"""By how much the multiprocessors differ: what is lost where each has one block for all the time."""
+
+_LINE_COST = 0.013
+"""What loading `_LINE_BYTES` of each element costs beside `_WIDE_BYTES`."""
+
+
+def choose_columns(
+    problem: Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, *, heavy: bool
+) -> RowStrategy:
+    """Choose how to reduce the columns of a problem: a thread takes whole ones, or those of a block share theirs.
+
+    Parameters
+    ----------
+    problem : Problem
+        What `layout.problem_of` returned, of the kind "columns".
+    facts : DeviceFacts
+        The device, as the context shows it.
+    itemsize, accumulator_bytes : int
+        Bytes of an element and of an accumulator.
+    heavy : bool
+        Whether the operator needs many registers.
+    """
+    inner = problem.kept[0].size
+    vector = VECTOR_BYTES // itemsize
+    vectors = max(1, -(-problem.length // vector))
+    tree_lanes = min(LANES, power_of_two(vectors))
+    tree_steps = min(STEPS, power_of_two(-(-vectors // LANES)))
+    resident = _resident_blocks_of_columns(itemsize, accumulator_bytes, heavy=heavy)
+
+    def loaded_bytes(width: int) -> int:
+        return tree_lanes * tree_steps * vector * max(4, width * itemsize)
+
+    # A thread that has all its elements in flight at once holds no other accumulators than those it makes.
+    wide = _side_by_side(problem, itemsize, accumulator_bytes, 32)
+    narrow = wide if itemsize == 1 else _side_by_side(problem, itemsize, accumulator_bytes, 16)
+    width = wide if loaded_bytes(wide) <= _LOADED_BYTES else narrow
+    threads = problem.rows // inner * -(-inner // width)
+    block = WARPS * LANES
+    enough = threads >= resident * facts.multiprocessors * block
+    if vectors <= LANES and (loaded_bytes(width) <= _LOADED_BYTES or enough):
+        template = (block, width, tree_lanes, tree_steps, 0)
+        return RowStrategy("columns", -(-threads // block), template, resident_blocks=resident)
+    # Elements of two bytes fill the registers: few blocks take them best, with loads as wide as may be.
+    half = itemsize == 2 and all(stride % 8 == 0 for stride in _strides_of_elements(problem))
+    width = max(_side_by_side(problem, itemsize, accumulator_bytes, 16 if half else 8), 4 // itemsize)
+    resident = RESIDENT_HEAVY if half else resident
+    return _columns_together(problem, facts, width, (tree_lanes, tree_steps), itemsize, accumulator_bytes, resident)
+
+
+def _side_by_side(problem: Problem, itemsize: int, accumulator_bytes: int, held_bytes: int) -> int:
+    """Return how many columns a thread has: at most 16 bytes of elements and `held_bytes` of accumulators.
+
+    Elements of four bytes and more are not loaded together where they do not lie at multiples of what is loaded: as
+    many loads of one column each have neighbours' elements in neighbouring threads.
+    """
+    width = max(1, min(VECTOR_BYTES // itemsize, power_of_two(held_bytes // accumulator_bytes)))
+    strides = _strides_of_elements(problem)
+    while itemsize >= 4 and width > 1 and any(stride % (width * itemsize) for stride in strides):
+        width //= 2
+    return width
+
+
+def _strides_of_elements(problem: Problem) -> list[int]:
+    """Return the bytes between a column's elements, and between the first elements of columns not side by side."""
+    return [axis.stride for axis in (*problem.reduced, *problem.kept[1:])]
+
+
+def _resident_blocks_of_columns(itemsize: int, accumulator_bytes: int, *, heavy: bool) -> int:
+    """Return as many blocks as leave each thread the registers for its elements in flight and its accumulators."""
+    if heavy or itemsize == 1 or accumulator_bytes > 24:
+        return RESIDENT_HEAVY
+    return 4 if accumulator_bytes <= 12 else 3
+
+
+def _columns_together(
+    problem: Problem, facts: DeviceFacts, width: int, tree: tuple[int, int], itemsize: int, accumulator_bytes: int,
+    resident: int,
+) -> RowStrategy:  # fmt: skip
+    """Return the strategy where the threads of a block divide the lanes of the tree among them."""
+    inner = problem.kept[0].size
+    lanes, steps = tree
+    all_lanes = max(1, -(-problem.length * itemsize // (LANES * STEPS * VECTOR_BYTES))) * lanes
+    threads = -(-inner // width)  # side by side, in all
+    rounds_of_a_lane = max(1, width * itemsize // 4) * 4 * (VECTOR_BYTES // itemsize) * steps / _LOADED_BYTES
+    places = facts.multiprocessors * resident
+
+    def shape(beside: int, lanes_of_a_thread: int) -> tuple[int, int, int]:
+        """Return the lanes of a tile, the tiles of a row, and blocks that share no row."""
+        tile = WARPS * LANES // beside * lanes_of_a_thread
+        return tile, -(-all_lanes // tile), problem.rows // inner * -(-threads // beside)
+
+    def cost(beside: int, lanes_of_a_thread: int) -> float:
+        tile, parts, groups = shape(beside, lanes_of_a_thread)
+        full = inner / (-(-threads // beside) * beside * width)  # the part of the threads that have columns
+        rounds = lanes_of_a_thread * rounds_of_a_lane + _START_ROUNDS
+        waves, rest = divmod(groups * parts, places)
+        last = max(rest / places, _ENOUGH_IN_FLIGHT / full) if rest else 0.0
+        loads = rounds * (waves + last) * (1 + _UNEVEN / max(1, waves))
+        if beside * width * itemsize < _WIDE_BYTES:
+            loads *= 1 + _LINE_COST
+        return loads * (1 + _SLOT_COST / tile) + _FOLD_ROUNDS if parts > 1 else loads
+
+    most = min(lanes, _lanes_of_a_thread(problem, threads, width, itemsize, accumulator_bytes))
+    ways = [
+        (beside, min(each, most))
+        for beside in _besides(problem, threads, width, itemsize)
+        for each in (32, 16, 8, 4, 2, 1)
+    ]
+    beside, each = min(ways, key=lambda way: cost(*way))
+    _, parts, groups = shape(beside, each)
+    last = folders(problem.rows, parts)
+    return RowStrategy(
+        "columns",
+        groups * parts + last,
+        (beside, width, lanes, steps, each),
+        parts,
+        folders=last,
+        resident_blocks=resident,
+    )
+
+
+def _is_narrow(threads: int, width: int, itemsize: int) -> bool:
+    return width == 1 and itemsize >= 4 and threads <= _NARROW_COLUMNS
+
+
+def _has_whole_lines(problem: Problem) -> bool:
+    return all(stride % _LINE_BYTES == 0 for stride in _strides_of_elements(problem))
+
+
+def _lanes_of_a_thread(problem: Problem, threads: int, width: int, itemsize: int, accumulator_bytes: int) -> int:
+    """Return how many lanes of the tree a thread has at most."""
+    if not _is_narrow(threads, width, itemsize) and not _has_whole_lines(problem):
+        return _LANES_OF_BROKEN_LINES
+    near = any(abs(axis.stride) <= _NARROW_ROWS_BYTES for axis in problem.reduced)
+    # Wide accumulators: one level more of them takes more registers than there are.
+    return _LANES_OF_NARROW_ROWS if near or accumulator_bytes > 8 else LANES
+
+
+def _besides(problem: Problem, threads: int, width: int, itemsize: int) -> list[int]:
+    """Return how many of a block's threads may stand side by side, powers of two, the best first."""
+    if _is_narrow(threads, width, itemsize):
+        return [power_of_two(threads)]
+    wide = min(2 * LANES, _WIDE_BYTES // (width * itemsize), power_of_two(threads))
+    line = min(wide, _LINE_BYTES // (width * itemsize))
+    return [wide, line] if _has_whole_lines(problem) else [wide]
+
+
+def folders(rows: int, parts: int) -> int:
+    """Return how many blocks fold the partials of rows, `parts` each."""
+    if parts == 1:
+        return 0
+    return min(rows if parts > _WARP_FOLDS else -(-rows // WARPS), _FOLDERS)

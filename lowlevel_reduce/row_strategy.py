@@ -1,0 +1,72 @@
+"""One way to launch the reduction of rows, or of columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lowlevel_reduce.dtypes import LANES
+from lowlevel_reduce.policy import HEADER_BYTES, slot_bytes
+
+__all__ = ["RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "RowStrategy"]
+
+ROW_STRATEGIES = ("short_rows", "rows", "batch", "columns")
+
+WARPS = 8
+"""Warps in a block, where nothing speaks for others."""
+
+RESIDENT_HEAVY = 2
+"""Blocks of as many warps that a multiprocessor holds where a thread may need 128 registers."""
+
+
+@dataclass(frozen=True)
+class RowStrategy:
+    """One way to launch the reduction of rows.
+
+    Attributes
+    ----------
+    name : str
+        One of `ROW_STRATEGIES`.
+    blocks : int
+        The grid.
+    parts : int
+        Clusters that share a row; their partials meet in the workspace.
+    folders : int
+        Clusters after the others that fold the partials; 0 where no row is shared.
+    template : tuple of int
+        The kernel's template arguments after operator and warps.
+    contiguous : bool
+        Whether each row's elements lie one after the other.
+    one_axis : bool
+        Whether the rows lie along one axis.
+    warps : int
+        Warps in a block.
+    cluster : int
+        Blocks in a cluster.
+    resident_blocks : int
+        Blocks that a multiprocessor shall hold.
+    """
+
+    name: str
+    blocks: int
+    template: tuple[int, ...]
+    parts: int = 1
+    folders: int = 0
+    contiguous: bool = True
+    one_axis: bool = True
+    warps: int = WARPS
+    cluster: int = 1
+    resident_blocks: int = RESIDENT_HEAVY
+
+    @property
+    def block_threads(self) -> int:
+        """Threads in a block."""
+        return self.warps * LANES
+
+    @property
+    def partials(self) -> int:
+        """Values of one row that meet in the workspace; 0 where they meet in shared memory."""
+        return self.parts if self.folders else 0
+
+    def workspace_bytes(self, rows: int, accumulator_bytes: int) -> int:
+        """Return the workspace's size: 256 + s * rows * parts; 0 without partials."""
+        return HEADER_BYTES + slot_bytes(accumulator_bytes) * rows * self.parts if self.partials else 0

@@ -44,16 +44,14 @@ class AccessPolicyWindow:
 
 @dataclass(frozen=True)
 class _RecordedEvent:
-    """An event that a launch records, and how; `_field` is the attribute's name in errors."""
+    """An event that a launch records; `_field` is the attribute's name in errors."""
 
     _field: ClassVar[str]
 
     event: Event
-    flags: int = 0
 
     def __post_init__(self) -> None:
         _untimed(self._field, self.event)
-        integer(f"{self._field}'s flags", self.flags, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -64,8 +62,6 @@ class LaunchCompletionEvent(_RecordedEvent):
     ----------
     event : Event
         One without timing.
-    flags : int
-        0, or ``CU_EVENT_RECORD_EXTERNAL`` (1) for an event node in a capture.
     """
 
     _field = "launch_completion_event"
@@ -79,8 +75,6 @@ class ProgrammaticEvent(_RecordedEvent):
     ----------
     event : Event
         One without timing.
-    flags : int
-        0, or ``CU_EVENT_RECORD_EXTERNAL`` (1) for an event node in a capture.
     trigger_at_block_start : bool
         Whether a block triggers it as it begins, with no instruction in the kernel.
     """

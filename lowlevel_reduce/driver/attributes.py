@@ -63,7 +63,7 @@ def native_attributes(config: LaunchConfig) -> list[Any]:
     Raises
     ------
     UnsupportedError
-        If the installed bindings do not know one of them.
+        If the installed bindings do not know one of them, or the value that it is to have.
     """
     return [
         _native_attribute(name, attribute, since, write, value)
@@ -85,7 +85,11 @@ def _native_attribute(name: str, attribute: str, since: str, write: Callable[[An
 
 
 def _enumerated(enumeration: str, name: str) -> Any:
-    return getattr(getattr(binding.native(), enumeration), name)
+    """Return a value of one of the driver's enumerations, which may be younger than the attribute that takes it."""
+    value = getattr(getattr(binding.native(), enumeration), name, None)
+    if value is None:
+        raise UnsupportedError(f"{name} needs newer bindings; installed is {binding.bindings_version()}")
+    return value
 
 
 # A nested write reaches the parent struct: value.clusterDim is a view, not a copy.
@@ -112,13 +116,13 @@ def _write_scheduling(value: Any, policy: str) -> None:
 
 def _write_programmatic_event(value: Any, wanted: ProgrammaticEvent) -> None:
     native = value.programmaticEvent
+    # Its flags stay 0: the one that cuEventRecordWithFlags knows besides, the driver does not take here.
     native.event = binding.native().CUevent(wanted.event.handle)
-    native.flags, native.triggerAtBlockStart = wanted.flags, int(wanted.trigger_at_block_start)
+    native.triggerAtBlockStart = int(wanted.trigger_at_block_start)
 
 
 def _write_completion_event(value: Any, wanted: LaunchCompletionEvent) -> None:
     value.launchCompletionEvent.event = binding.native().CUevent(wanted.event.handle)
-    value.launchCompletionEvent.flags = wanted.flags
 
 
 def _write_domain_map(value: Any, domains: tuple[int, int]) -> None:

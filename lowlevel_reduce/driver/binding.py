@@ -33,6 +33,7 @@ __all__ = [
     "use",
     "version",
     "why_unavailable",
+    "written_int",
 ]
 
 VARIABLE = "LOWLEVEL_REDUCE_DRIVER"
@@ -168,6 +169,17 @@ class Implementation:
         call = self.prebuilt(name, *args, ctypes.addressof(number))
         return lambda: -code if (code := call()) else number.value
 
+    def written_int(self, name: str, *args: Any) -> int:
+        """Return the 32-bit integer that `name` writes where its first argument points; `args` are the others.
+
+        For what some bindings answer wrongly: NVIDIA's function writes to memory of ours.
+        """
+        if self._offers is not _cuda():
+            return int(self.call(name, *args))
+        number = ctypes.c_int(0)
+        self.raise_for(name, self.prebuilt(name, ctypes.addressof(number), *args)())
+        return number.value
+
     def raise_for(self, name: str, code: int) -> None:
         """Raise `CudaError` for the result `code` of the function `name`; return if it is success."""
         check(name, (native().CUresult(code),), self._offers.cuGetErrorString)
@@ -302,6 +314,11 @@ def function(name: str) -> Callable[..., Any]:
 def prebuilt(name: str, *args: Any) -> Callable[[], int]:
     """Return the call of `name` with these arguments, for the hottest paths; see `Implementation.prebuilt`."""
     return selected().prebuilt(name, *args)
+
+
+def written_int(name: str, *args: Any) -> int:
+    """Return the integer that the driver's function writes to its first argument; see `Implementation.written_int`."""
+    return selected().written_int(name, *args)
 
 
 def raise_for(name: str, code: int) -> None:

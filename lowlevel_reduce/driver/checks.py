@@ -24,6 +24,8 @@ def check_launch(kernel: Kernel, config: LaunchConfig, context: Context) -> None
         check_cluster(kernel, config, context)
     if config.cooperative:
         check_cooperative(kernel, config, context)
+    if config.priority is not None:
+        context.check_priority(config.priority)
 
 
 def check_kernel(kernel: Kernel, config: LaunchConfig, device: Device) -> None:

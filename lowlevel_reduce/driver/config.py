@@ -44,7 +44,8 @@ class LaunchConfig:
         Extents of a cluster in blocks; each divides the grid's. Above 8 blocks see
         ``Kernel.allow_non_portable_cluster``.
     preferred_cluster : int or tuple of int, optional
-        A larger cluster, a multiple of `cluster` in each extent, that the device forms where it has room.
+        A larger cluster, a multiple of `cluster` in x and y and equal to it in z, that the device forms where it has
+        room.
     cluster_scheduling : str, optional
         "spread", "load_balancing" or "default": how the blocks of a cluster are laid on multiprocessors.
     cooperative : bool
@@ -57,7 +58,7 @@ class LaunchConfig:
     launch_completion_event : LaunchCompletionEvent or Event, optional
         Recorded when all blocks have begun.
     priority : int, optional
-        Of this launch instead of its stream's; negative is greater.
+        Of this launch instead of its stream's, in the device's range; negative is greater.
     memory_sync_domain : str, optional
         "default" or "remote": the kernel's logical domain. What its end makes visible waits for outstanding writes of
         other kernels in the same domain, not for those in another.
@@ -68,7 +69,7 @@ class LaunchConfig:
     shared_memory_carveout : int, optional
         Percent of the level-1 storage preferred as shared memory, 0 to 100; None leaves it to the driver.
     device_updatable : bool
-        The captured kernel node can be updated from the device. Only for launches into a capture.
+        The kernel node can be updated by device code, see ``KernelNode.device_handle``. Only for captures and nodes.
     nvlink_centric_scheduling : bool
         A hint to spread NVLink traffic evenly; bindings 13.0.
     portable_cluster_size_mode : str, optional
@@ -132,9 +133,10 @@ class LaunchConfig:
         if self.preferred_cluster is not None:
             if self.cluster is None:
                 raise ValueError("preferred_cluster takes effect only beside a cluster")
-            self._set(
-                "preferred_cluster", self._checked_cluster("preferred_cluster", self.preferred_cluster, self.cluster)
-            )
+            preferred = self._checked_cluster("preferred_cluster", self.preferred_cluster, self.cluster)
+            if preferred[2] != _three(self.cluster)[2]:
+                raise ValueError(f"preferred_cluster {preferred} and cluster {self.cluster} differ in z, and may not")
+            self._set("preferred_cluster", preferred)
 
     def _checked_cluster(self, name: str, value: Dimensions, divisor: Dimensions) -> tuple[int, int, int]:
         extents = _extents(name, value, (_MAX_CLUSTER_BLOCKS,) * 3)

@@ -221,6 +221,19 @@ class Context(Handle):
             binding.call("cuDevicePrimaryCtxRelease", device)
         return self._primary
 
+    def check_priority(self, priority: int) -> None:
+        """Refuse a priority that no stream and no launch of this context has.
+
+        Raises
+        ------
+        ValueError
+            With the device's range, into which a driver would move it unasked.
+        """
+        with self.pushed():
+            least, greatest = binding.call("cuCtxGetStreamPriorityRange")
+        if not greatest <= priority <= least:
+            raise ValueError(f"priority {priority} is outside this device's range, {greatest} (greatest) to {least}")
+
     def synchronize(self) -> None:
         """Block until all work of this context is done."""
         with self.pushed():

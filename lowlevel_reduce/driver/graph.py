@@ -182,6 +182,16 @@ class GraphExec(Handle):
         with stream.context.pushed():
             binding.call("cuGraphLaunch", self.handle, stream.handle)
 
+    def upload(self, stream: Stream) -> None:
+        """Put the graph onto the device in the order of `stream`, without running it; returns at once.
+
+        Its first launch is the quicker for it. Due before the first launch of a graph of which device code updates a
+        node (see ``LaunchConfig.device_updatable``), and again after each ``set_kernel`` of such a node.
+        """
+        stream = Stream.of(stream)
+        with stream.context.pushed():
+            binding.call("cuGraphUpload", self.handle, stream.handle)
+
     def set_kernel(self, node: KernelNode, bound: BoundKernel, *values: float) -> None:
         """Let one kernel node launch `bound` with these arguments from the next launch on; those under way go on.
 

@@ -18,6 +18,7 @@ __all__ = ["KernelNode", "add_kernel", "check_node", "kernel_nodes", "set_kernel
 _ATTRIBUTE_VALUE_BYTES = 64  # the driver's union of attribute values
 _PROGRAMMATIC = 1  # both the type of such an edge and the port of the kernel that triggers it
 _SERIALIZATION = "PROGRAMMATIC_STREAM_SERIALIZATION"  # of streams: among nodes an edge says it
+_UPDATABLE = "DEVICE_UPDATABLE_KERNEL_NODE"
 
 
 class KernelNode:
@@ -37,6 +38,17 @@ class KernelNode:
         self.handle = handle
         self.graph = graph
 
+    @property
+    def device_handle(self) -> int:
+        """What device code calls this node by to update it: a ``cudaGraphDeviceNode_t``; 0 if nothing may.
+
+        See ``LaunchConfig.device_updatable``.
+        """
+        check_node(self, self.graph.handle)
+        attribute = getattr(binding.native().CUkernelNodeAttrID, f"CU_LAUNCH_ATTRIBUTE_{_UPDATABLE}")
+        value = binding.call("cuGraphKernelNodeGetAttribute", self.handle, attribute)
+        return int(value.deviceUpdatableKernelNode.devNode)
+
     def __eq__(self, other: object) -> bool:
         return self.handle == other.handle if isinstance(other, KernelNode) else NotImplemented
 
@@ -52,17 +64,18 @@ def add_kernel(graph: Handle, bound: BoundKernel, values: Sequence[float], after
     for node in after:
         check_node(node, graph.handle)
     _check_config(bound.config)
-    structs = native_attributes(bound.config)
+    # An updatable node cannot be destroyed any more, so it becomes one when nothing else can be refused.
+    structs = sorted(native_attributes(bound.config), key=lambda struct: _name_of(struct) == _UPDATABLE)
     # Plain edges are given with the node; programmatic ones carry data, and are added to it.
     programmatic = bound.config.programmatic_stream_serialization
     before = [] if programmatic else [_node(node) for node in after]
     handle = int(binding.call("cuGraphAddKernelNode", graph.handle, before, len(before), _parameters(bound, values)))
     node = KernelNode(handle, graph)
     try:
-        for struct in structs:
-            _set_attribute(handle, struct)
         if programmatic and after:
             _add_programmatic_edges(node, after)
+        for struct in structs:
+            _set_attribute(handle, struct)
     except ReduceError:  # half a node would run with half its attributes
         binding.call("cuGraphDestroyNode", handle)
         raise
@@ -118,13 +131,18 @@ def _parameters(bound: BoundKernel, values: Sequence[float]) -> Any:
 
 def _set_attribute(node: int, struct: Any) -> None:
     native = binding.native()
-    name = struct.id.name.removeprefix("CU_LAUNCH_ATTRIBUTE_")
+    name = _name_of(struct)
     if name == _SERIALIZATION:
         return
     value = native.CUkernelNodeAttrValue()
     ctypes.memmove(int(value.getPtr()), int(struct.value.getPtr()), _ATTRIBUTE_VALUE_BYTES)
     identity = getattr(native.CUkernelNodeAttrID, f"CU_LAUNCH_ATTRIBUTE_{name}")
     binding.call("cuGraphKernelNodeSetAttribute", node, identity, value)
+
+
+def _name_of(struct: Any) -> str:
+    name: str = struct.id.name
+    return name.removeprefix("CU_LAUNCH_ATTRIBUTE_")
 
 
 def _check_config(config: LaunchConfig) -> None:

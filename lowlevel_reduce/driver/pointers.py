@@ -9,7 +9,7 @@ from lowlevel_reduce.errors import CudaError
 
 __all__ = ["PointerInfo", "pointer_info"]
 
-_ASKED = ("MEMORY_TYPE", "CONTEXT", "DEVICE_ORDINAL", "RANGE_START_ADDR", "RANGE_SIZE", "IS_MANAGED")
+_ASKED = ("MEMORY_TYPE", "CONTEXT", "RANGE_START_ADDR", "RANGE_SIZE", "IS_MANAGED")
 _HOST, _DEVICE, _UNIFIED = 1, 2, 4  # CUmemorytype
 
 
@@ -57,10 +57,12 @@ def pointer_info(pointer: int) -> PointerInfo:
         if error.name not in ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_CONTEXT"):
             raise
         return _UNREGISTERED
-    memory_type, context, ordinal, base, size_bytes, is_managed = (int(value or 0) for value in values)
+    memory_type, context, base, size_bytes, is_managed = (int(value or 0) for value in values)
     kind = _kind(memory_type, bool(is_managed))
     if kind == "unregistered":
         return _UNREGISTERED
+    # The bindings 13.3 answer device 0 for every address: they keep the driver's answer and return another field.
+    ordinal = binding.written_int("cuPointerGetAttribute", enumeration.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer)
     return PointerInfo(kind, context or None, ordinal if ordinal >= 0 else None, base, size_bytes)
 
 

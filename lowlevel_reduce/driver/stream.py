@@ -53,13 +53,9 @@ class Stream(Handle):
             has none.
         """
         context = context or Context.current_or_primary()
+        context.check_priority(priority)
         with contextlib.ExitStack() as undo:  # if the inner block's end is refused: a green context ends no stream
             with context.pushed():
-                least, greatest = binding.call("cuCtxGetStreamPriorityRange")
-                if not greatest <= priority <= least:
-                    raise ValueError(
-                        f"priority {priority} is outside this device's range, {greatest} (greatest) to {least}"
-                    )
                 holder = context.holder
                 handle = _create(context, priority, non_blocking=non_blocking)
                 release = holder.releasing("cuStreamDestroy", handle)

@@ -39,13 +39,16 @@ _drivers: dict[str, SimulatedDriver] = {}  # by the name under which the driver 
 
 
 @contextmanager
-def use(name: str = "H200", *, seed: int | None = None) -> Iterator[SimulatedDriver]:
+def use(name: str = "H200", *, devices: int = 1, seed: int | None = None) -> Iterator[SimulatedDriver]:
     """Select a fresh simulated driver inside the block, for the whole process; yields it.
 
     Parameters
     ----------
     name : str
         One of `device_names`.
+    devices : int, optional
+        How many of these there are, each with its contexts, pools and memory. Kernels are not kept from the memory of
+        a device whose peer access was not enabled.
     seed : int, optional
         What orders the blocks and warps of a launch; without one they run in their natural order.
 
@@ -54,7 +57,7 @@ def use(name: str = "H200", *, seed: int | None = None) -> Iterator[SimulatedDri
     ValueError
         If no such device can be simulated.
     """
-    driver = SimulatedDriver(by_name(name), seed=seed)
+    driver = SimulatedDriver(by_name(name), devices=devices, seed=seed)
     # A name of its own: what others keep by the driver's name, such as loaded kernels, is not this one's.
     own = f"{_NAME} {driver.device.key} #{next(_numbers)}"
     _drivers[own] = driver

@@ -84,6 +84,45 @@ def _replay(setup):
         setup.stream.synchronize()
 
 
+def _contexts(setup):
+    device = setup.context.device
+    for mine in (Context.create(device), Context.primary(device), Context.from_handle(setup.context.handle)):
+        mine.check_priority(0)
+        mine.close()
+
+
+def _nodes(setup):
+    with Graph.create(setup.context) as graph:
+        for kernel in setup.bound.kernels:
+            node = graph.add_kernel(kernel, setup.source.pointer, setup.result.pointer, 0)
+        with graph.instantiate() as executable:
+            executable.upload(setup.stream)
+            executable.set_kernel(node, kernel, setup.source.pointer, setup.result.pointer, 0)
+            executable.update(graph)
+            executable.launch(setup.stream)
+            setup.stream.synchronize()
+
+
+def _segments(setup):
+    values = lr.DeviceArray.from_numpy(X, setup.stream)
+    offsets = lr.DeviceArray.from_numpy(np.array([0, 100, N]), setup.stream)
+    lr.segmented_reduce(values, offsets, "sum", stream=setup.stream).numpy()
+
+
+def _pool(setup):
+    with MemoryPool.create(setup.context.device) as pool, pool.allocate(64, setup.stream):
+        pool.statistics()
+    pool = MemoryPool.current(setup.context.device)
+    pool.trim(0)
+
+
+def _again(setup):
+    array = lr.DeviceArray.from_numpy(X, setup.stream)
+    for _ in range(3):
+        lr.minmax(array, stream=setup.stream)
+        lr.sum(array, stream=setup.stream, out=lr.DeviceArray.empty((), "float32", setup.stream))
+
+
 def _failing_capture(setup):
     with Graph.capture(setup.stream):
         setup.launch()
@@ -111,6 +150,12 @@ CALLS = {
     "graph": _replay,
     "describe": lambda s: s.plan.describe(),
     "multiprocessors": lambda s: s.context.multiprocessor_count,
+    "contexts": _contexts,
+    "nodes": _nodes,
+    "segments": _segments,
+    "pool": _pool,
+    "called again": _again,
+    "the stream's facts": lambda s: (s.stream.id, s.stream.priority, s.stream.query(), s.stream.is_capturing),
 }
 FAILURES = {
     "plan": (lambda s: lr.plan("sum", shape=-1, dtype="float32", context=s.context), ValueError),
@@ -121,6 +166,8 @@ FAILURES = {
     "sum into the host": (lambda s: lr.sum(X, out=np.empty(()), stream=s.stream), TypeError),
     "memory": (lambda s: Buffer.allocate(1 << 60, s.context), lr.CudaError),
     "priority": (lambda s: Stream.create(s.context, priority=1000), ValueError),
+    "green": (lambda s: Context.green(s.context.device, 1 << 20), lr.UnsupportedError),
+    "node": (lambda s: Graph.create(s.context).add_kernel(s.bound.kernels[0]), struct.error),
     "capture": (_failing_capture, KeyError),
     "block": (_failing_block, KeyError),
 }
@@ -285,6 +332,30 @@ def test_workspace_bytes_grow_with_the_length_and_depend_on_nothing_else(context
     sizes = [size(n) for n in (0, 1, 1000, 50_000, 10**6, 10**8)]
     assert sizes == sorted(sizes)
     assert len({size(N, strategy=strategy) for strategy in ("block", "tiles", "two_pass", "cooperative")}) == 1
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "accumulator_bytes"),
+    [("max", "float16", 4), ("sum", "float32", 8), ("argmax", "float32", 12), ("mean_var", "int32", 16)],
+)
+def test_workspace_bytes_are_as_documented(context, op, dtype, accumulator_bytes):
+    slot, leaf = 16 * -(-accumulator_bytes // 12), 4096 // np.dtype(dtype).itemsize
+
+    def plan_of(shape, axis=None):
+        return lr.plan(op, shape=shape, axis=axis, dtype=dtype, context=context)
+
+    for n in (1, 8 * leaf, 8 * leaf + 1, 100 * leaf):
+        with plan_of(n) as plan:
+            assert plan.workspace_bytes == 256 + slot * -(-max(-(-n // leaf), 1) // 8)
+    with plan_of((2, 100 * leaf), 1) as plan:
+        assert plan.strategy.parts > 1
+        assert plan.workspace_bytes == 256 + slot * 2 * plan.strategy.parts
+    with plan_of((500, 100), 1) as plan:
+        assert plan.workspace_bytes == 0
+    for n in (1, 1000 * leaf):
+        many, tile = n // (16 * leaf) + 1, 16 if accumulator_bytes <= 8 else 8
+        with lr.segmented_plan(op, length=n, segments=3, dtype=dtype, context=context) as plan:
+            assert plan.workspace_bytes == 256 + 32 * many + slot * (n // (tile * leaf) + 2 * many)
 
 
 def test_memory_of_a_pool_of_the_callers(setup, device):

@@ -117,7 +117,9 @@ def graph_nodes(context, stream):
                 for kernel in bound.kernels:
                     nodes.append(graph.add_kernel(kernel, x.pointer, result.pointer, 0, after=nodes[-1:]))
                 assert len(graph.kernel_nodes) == graph.node_count == 2
+                assert not nodes[0].device_handle
                 with graph.instantiate() as executable:
+                    executable.upload(stream)
                     executable.launch(stream)
                     found.append(_bytes(result))
                     for node, kernel in zip(nodes, bound.kernels, strict=True):

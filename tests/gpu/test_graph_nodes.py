@@ -1,11 +1,14 @@
 """Graphs node by node: kernel nodes with their attributes, new arguments, and updates of executables."""
 
+import ctypes
+
 import numpy as np
 import pytest
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.compiler import Program, compile_program
 from lowlevel_reduce.driver import (
+    AccessPolicyWindow,
     BoundKernel,
     Buffer,
     Context,
@@ -17,6 +20,7 @@ from lowlevel_reduce.driver import (
     Stream,
     binding,
 )
+from lowlevel_reduce.driver.attributes import native_attributes
 from lowlevel_reduce.errors import CudaError
 
 SOURCE = r"""
@@ -105,12 +109,25 @@ def test_nodes_run_in_the_order_of_their_edges(graph, bind, words, stream):
     assert (read(words, stream) == 1234).all(), "each node has the arguments that it was given"
 
 
-def test_programmatic_edges_keep_the_order(graph, bind, words, stream):
+def test_programmatic_edges_keep_the_order(graph, bind, words, stream, monkeypatch):
+    from lowlevel_reduce.driver import nodes
+
+    call, edges = binding.call, []
+
+    def noting(name, *args):
+        if name.startswith("cuGraphAddDependencies"):
+            edges.extend((edge.type, edge.from_port, edge.to_port) for edge in args[3])
+        return call(name, *args)
+
+    monkeypatch.setattr(nodes.binding, "call", noting)
     append = bind("append", programmatic_stream_serialization=True)
     node = graph.add_kernel(bind("append"), words.pointer, 1)
     for digit in (2, 3, 4):
         node = graph.add_kernel(append, words.pointer, digit, after=[node])
+    monkeypatch.undo()
     run(graph, stream)
+    programmatic = binding.native().CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
+    assert edges == [(programmatic, 1, 0)] * 3, "from the port of the trigger"
     assert (read(words, stream) == 1234).all()
 
 
@@ -131,6 +148,38 @@ def test_a_cooperative_grid_is_a_nodes_too(graph, bind, words, stream, context):
     graph.add_kernel(bind("meet", "Q", grid=blocks, cooperative=True), words.pointer)
     run(graph, stream)
     assert read(words, stream)[0] == blocks
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"priority": -1},
+        {"cluster_scheduling": "spread"},
+        {"memory_sync_domain": "remote"},
+        {"memory_sync_domain_map": (0, 1)},
+        {"shared_memory_carveout": 100},
+        {"access_policy_window": AccessPolicyWindow(0, 0, 0.5, "streaming", "normal")},
+    ],
+    ids=lambda options: list(options)[-1],
+)
+def test_an_attribute_of_a_launch_is_its_nodes(graph, bind, words, stream, monkeypatch, options):
+    from lowlevel_reduce.driver import nodes
+
+    call, given = binding.call, {}
+
+    def noting(name, *args):
+        if name == "cuGraphKernelNodeSetAttribute":
+            given[int(args[1])] = ctypes.string_at(int(args[2].getPtr()), 64)
+        return call(name, *args)
+
+    bound = bind("ranks", "Q", grid=2, cluster=2, **options)
+    monkeypatch.setattr(nodes.binding, "call", noting)
+    graph.add_kernel(bound, words.pointer)
+    monkeypatch.undo()
+    wanted = {int(one.id): ctypes.string_at(int(one.value.getPtr()), 64) for one in native_attributes(bound.config)}
+    assert given == wanted
+    run(graph, stream)
+    assert list(read(words, stream)[:2]) == [0, 1]
 
 
 def test_new_arguments_for_a_captured_node(bind, words, stream, context):
@@ -246,6 +295,40 @@ def test_a_refused_attribute_leaves_the_graph_as_it_was(graph, bind, words, monk
     monkeypatch.setattr(nodes.binding, "call", refusing)
     with pytest.raises(CudaError, match="cuGraphKernelNodeSetAttribute"):
         graph.add_kernel(bound, words.pointer)
+    monkeypatch.undo()
+    assert graph.node_count == 0
+
+
+def test_a_node_that_device_code_may_update(graph, bind, words, stream):
+    plain = graph.add_kernel(bind("put"), words.pointer, 1)
+    node = graph.add_kernel(bind("put", device_updatable=True), words.pointer, 2, after=[plain])
+    assert plain.device_handle == 0
+    assert node.device_handle
+    with graph.instantiate() as executable:
+        executable.upload(stream)
+        stream.synchronize()
+        executable.launch(stream)
+        assert (read(words, stream) == 2).all()
+    graph.close()
+    with pytest.raises(ValueError, match="graph is closed"):
+        _ = node.device_handle
+
+
+def test_a_refused_updatable_node_leaves_the_graph_as_it_was(graph, bind, words, monkeypatch):
+    """Once it is updatable a node stays, so nothing may be left to be refused then."""
+    from lowlevel_reduce.driver import nodes
+
+    call = binding.call
+
+    def refusing(name, *args):
+        if name == "cuGraphKernelNodeSetAttribute" and args[1].name.endswith("CARVEOUT"):
+            binding.raise_for(name, int(binding.native().CUresult.CUDA_ERROR_INVALID_VALUE))
+        return call(name, *args)
+
+    bound = bind("put", device_updatable=True, shared_memory_carveout=50)
+    monkeypatch.setattr(nodes.binding, "call", refusing)
+    with pytest.raises(CudaError, match="cuGraphKernelNodeSetAttribute"):
+        graph.add_kernel(bound, words.pointer, 1)
     monkeypatch.undo()
     assert graph.node_count == 0
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import sysconfig
 
 import pytest
 
@@ -131,6 +132,32 @@ if __name__ == "__main__":
         assert pool.map(work, [1, 2]) == [SUM, 2 * SUM]
 """
 
+FREE_THREADED = """
+import threading
+assert not sys._is_gil_enabled(), "a module that was imported switched the GIL on"
+with lr.Context.primary() as context:
+    plan = lr.plan("sum", shape=X.shape, dtype="float32", context=context)
+    ready, found = threading.Barrier(8), []
+
+    def work():
+        with lr.Stream.create(context) as stream:
+            array = lr.DeviceArray.from_numpy(X, stream)
+            result = lr.DeviceArray.empty((), "float32", stream)
+            bound = plan.bind(stream)
+            ready.wait()
+            for _ in range(5):
+                bound(array.pointer, result.pointer)
+                found.append(float(result))
+                found.append(float(lr.sum(array, stream=stream)))
+            bound.close()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    assert found == [SUM] * 80, found
+assert not sys._is_gil_enabled()
+"""
+
 
 @pytest.fixture
 def run(machine, device, tmp_path, monkeypatch):
@@ -173,3 +200,8 @@ def test_a_child_forked_before_the_first_use_works(run):
 
 def test_a_spawned_process_works(run):
     run(SPAWN)
+
+
+@pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python has a GIL")
+def test_a_free_threaded_python_stays_one(run):
+    run(FREE_THREADED)

@@ -272,9 +272,13 @@ class FakeDriver:
     def cuPointerGetAttributes(self, count, attributes, pointer):
         assert count == len(attributes)
         if pointer not in self.memory:
-            return OK, [0, cu.CUcontext(0), -2, cu.CUdeviceptr(0), 0, False]
+            return OK, [0, cu.CUcontext(0), cu.CUdeviceptr(0), 0, False]
         base = cu.CUdeviceptr(pointer)
-        return OK, [2, cu.CUcontext(0), 0, base, len(self.memory[pointer]), False]
+        return OK, [2, cu.CUcontext(0), base, len(self.memory[pointer]), False]
+
+    def cuPointerGetAttribute(self, attribute, pointer):
+        assert attribute.name == "CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL"
+        return OK, 1
 
     # libraries
     def cuLibraryLoadData(self, code, *options):

@@ -548,14 +548,15 @@ def test_stream_ordered_memory_outlives_its_stream(fake, context):
 def test_pointer_info(fake, context):
     buffer = Buffer.allocate(16, context)
     info = pointer_info(buffer.pointer)
-    assert (info.kind, info.context_handle, info.device_ordinal) == ("device", None, 0)
+    assert (info.kind, info.context_handle, info.device_ordinal) == ("device", None, 1)
     assert (info.base, info.size_bytes) == (buffer.pointer, 16)
     unknown = pointer_info(0x10)
     assert (unknown.kind, unknown.device_ordinal, unknown.size_bytes) == ("unregistered", None, 0)
     # Host memory that was mapped through the driver's virtual memory belongs to device -1, the CPU.
-    fake.cuPointerGetAttributes = lambda *asked: (0, [1, cu.CUcontext(0x99), -1, 0x7000, 64, False])
+    fake.cuPointerGetAttributes = lambda *asked: (0, [1, cu.CUcontext(0x99), 0x7000, 64, False])
+    fake.cuPointerGetAttribute = lambda *asked: (0, -1)
     assert pointer_info(0x7000) == PointerInfo("host", 0x99, None, 0x7000, 64)
-    del fake.cuPointerGetAttributes
+    del fake.cuPointerGetAttributes, fake.cuPointerGetAttribute
     fake.fails["cuPointerGetAttributes"] = cu.CUresult.CUDA_ERROR_INVALID_VALUE
     assert pointer_info(0x10) == unknown
     fake.fails["cuPointerGetAttributes"] = cu.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS

@@ -22,6 +22,7 @@ from lowlevel_reduce.simulator.driver.libraries import Libraries
 from lowlevel_reduce.simulator.driver.memory import Memories
 from lowlevel_reduce.simulator.driver.nodes import Nodes
 from lowlevel_reduce.simulator.driver.occupancy import Occupancies
+from lowlevel_reduce.simulator.driver.peers import Peers
 from lowlevel_reduce.simulator.driver.pools import Pools
 from lowlevel_reduce.simulator.driver.records import LaunchRecord
 from lowlevel_reduce.simulator.driver.state import Refusal, State
@@ -31,7 +32,7 @@ __all__ = ["Engine", "FunctionNotFoundError", "LaunchRecord", "SimulatedDriver"]
 
 _NOUNS = (
     *(Devices, Contexts, GreenContexts, Streams, Events, Memories, Pools),
-    *(Libraries, Occupancies, Launches, Graphs, Nodes),
+    *(Libraries, Occupancies, Launches, Graphs, Nodes, Peers),
 )
 _SUCCESS = cu.CUresult.CUDA_SUCCESS
 _BEFORE_INIT = frozenset({"cuInit", "cuDriverGetVersion", "cuGetErrorString", "cuGetErrorName"})
@@ -43,7 +44,7 @@ class FunctionNotFoundError(RuntimeError):
 
 
 class SimulatedDriver:
-    """A driver with one simulated device: every function takes and returns what the one of the bindings does.
+    """A driver with simulated devices: every function takes and returns what the one of the bindings does.
 
     Work runs when it is put into a stream, in the order of the program. Kernels that go wrong raise the machine's fault
     out of the launch, and the context stays usable. Threads may call at once: one call runs at a time.
@@ -52,6 +53,8 @@ class SimulatedDriver:
     ----------
     device : SimulatedDevice or str
         Which GPU.
+    devices : int, optional
+        How many of these there are.
     seed : int, optional
         What orders the blocks and warps of a launch; without one they run in their natural order.
     engine : Engine, optional
@@ -72,11 +75,16 @@ class SimulatedDriver:
     IMAGE = "ptx"
 
     def __init__(
-        self, device: SimulatedDevice | str = H200, *, seed: int | None = None, engine: Engine | None = None
+        self,
+        device: SimulatedDevice | str = H200,
+        *,
+        devices: int = 1,
+        seed: int | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self.device = by_name(device) if isinstance(device, str) else device
         self.calls: Counter[str] = Counter()
-        self._state = State(self.device, engine or default_engine(), seed)
+        self._state = State(self.device, engine or default_engine(), seed, devices)
         self._faults = Faults()
         self._lock = threading.RLock()
         self._functions = {name: self._function(name, routine) for name, routine in _routines(self._state)}

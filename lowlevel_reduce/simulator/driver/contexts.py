@@ -1,4 +1,4 @@
-"""Contexts: the primary one and created ones, and each thread's stack of them."""
+"""Contexts: primary ones and created ones, and each thread's stack of them."""
 
 # ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
 
@@ -25,25 +25,22 @@ class Contexts:
         self._state = state
 
     def cuDevicePrimaryCtxRetain(self, device: Any) -> Any:
-        self._state.check_device(device)
-        return cu.CUcontext(retain_primary(self._state).handle)
+        return cu.CUcontext(retain_primary(self._state, self._state.check_device(device)).handle)
 
     def cuDevicePrimaryCtxRelease(self, device: Any) -> None:
-        self._state.check_device(device)
-        release_primary(self._state)
+        release_primary(self._state, self._state.check_device(device))
 
     def cuDevicePrimaryCtxGetState(self, device: Any) -> tuple[int, int]:
-        self._state.check_device(device)
-        return 0, int(self._state.primary is not None)
+        return 0, int(self._state.check_device(device) in self._state.primaries)
 
     def cuCtxCreate(self, *arguments: Any) -> Any:
         *parameters, flags, device = arguments  # bindings 13 put creation parameters first
-        self._state.check_device(device)
+        ordinal = self._state.check_device(device)
         if any(parameter is not None for parameter in parameters):
             refuse("NOT_SUPPORTED")
         if int(flags) & ~_KNOWN_FLAGS:
             refuse("INVALID_VALUE")
-        context = Context(self._state.new_handle(), self._state.new_id(), int(flags))
+        context = Context(self._state.new_handle(), self._state.new_id(), int(flags), ordinal)
         self._state.keep(context, context.handle)
         self._state.stack.append(context.handle)
         return cu.CUcontext(context.handle)
@@ -77,8 +74,7 @@ class Contexts:
         return cu.CUcontext(stack.pop()) if stack else refuse("INVALID_CONTEXT")
 
     def cuCtxGetDevice(self) -> Any:
-        self._state.current()
-        return cu.CUdevice(0)
+        return cu.CUdevice(self._state.current().ordinal)
 
     def cuCtxGetFlags(self) -> int:
         return self._state.current().flags
@@ -104,23 +100,23 @@ class Contexts:
         return 0, -5
 
 
-def retain_primary(state: State) -> Context:
-    """Count one more owner of the primary context, and make it for the first."""
-    if state.primary is None:
-        context = Context(state.primary_handle, state.new_id(), retained=0)
-        state.primary = state.keep(context, context.handle)
-    state.primary.retained = (state.primary.retained or 0) + 1
-    return state.primary
+def retain_primary(state: State, ordinal: int) -> Context:
+    """Count one more owner of a device's primary context, and make it for the first."""
+    if ordinal not in state.primaries:
+        context = Context(state.primary_handles[ordinal], state.new_id(), ordinal=ordinal, retained=0)
+        state.primaries[ordinal] = state.keep(context, context.handle)
+    primary = state.primaries[ordinal]
+    primary.retained = (primary.retained or 0) + 1
+    return primary
 
 
-def release_primary(state: State) -> None:
+def release_primary(state: State, ordinal: int) -> None:
     """Count one owner less, and end the primary context with the last."""
-    if state.primary is None:
-        refuse("INVALID_CONTEXT")
-    state.primary.retained = (state.primary.retained or 0) - 1
-    if not state.primary.retained:
-        state.end_context(state.primary)
-        state.primary = None
+    primary = state.primaries.get(ordinal) or refuse("INVALID_CONTEXT")
+    primary.retained = (primary.retained or 0) - 1
+    if not primary.retained:
+        state.end_context(primary)
+        del state.primaries[ordinal]
 
 
 def resource_of(device: SimulatedDevice, kind: Any) -> Any:

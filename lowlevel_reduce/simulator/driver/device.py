@@ -1,4 +1,4 @@
-"""The driver itself and its one device: version, attributes, error texts."""
+"""The driver itself and its devices: version, attributes, error texts."""
 
 # ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
 
@@ -41,7 +41,7 @@ _TEXTS = {
 
 
 class Devices:
-    """Functions of the driver and of its device."""
+    """Functions of the driver and of its devices, which are all of one kind."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -63,7 +63,7 @@ class Devices:
         return bytes(cu.CUresult(int(code)).name, "ascii")
 
     def cuDeviceGetCount(self) -> int:
-        return 1
+        return len(self._state.ordinals)
 
     def cuDeviceGet(self, ordinal: int) -> Any:
         self._state.check_device(ordinal)
@@ -80,9 +80,9 @@ class Devices:
         return refuse("NOT_SUPPORTED") if value is None else value
 
     def cuDeviceGetUuid(self, device: Any) -> Any:
-        self._state.check_device(device)
-        identity = cu.CUuuid()
-        ctypes.memmove(identity.getPtr(), uuid.uuid5(_SPACE, self._state.device.key).bytes, 16)
+        ordinal, identity = self._state.check_device(device), cu.CUuuid()
+        name = f"{self._state.device.key} {ordinal}" if ordinal else self._state.device.key
+        ctypes.memmove(identity.getPtr(), uuid.uuid5(_SPACE, name).bytes, 16)
         return identity
 
     cuDeviceGetUuid_v2 = cuDeviceGetUuid  # noqa: N815
@@ -92,9 +92,8 @@ class Devices:
         return self._state.device.memory_bytes
 
     def cuMemGetInfo(self) -> tuple[int, int]:
-        self._state.current()
         total = self._state.device.memory_bytes
-        return total - self._state.allocated_bytes, total
+        return total - self._state.allocated_bytes[self._state.current().ordinal], total
 
     def cuThreadExchangeStreamCaptureMode(self, mode: Any) -> Any:
         before, self._state.capture_mode = self._state.capture_mode, number(mode)

@@ -10,7 +10,7 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from lowlevel_reduce.simulator.driver.captures import invalidate, stream_of, submit
+from lowlevel_reduce.simulator.driver.captures import capturing, invalidate, stream_of, submit
 from lowlevel_reduce.simulator.driver.records import Capture, Executable, Graph, Node
 from lowlevel_reduce.simulator.driver.state import State, number, refuse
 
@@ -98,6 +98,13 @@ class Graphs:
     def cuGraphLaunch(self, executable: Any, stream: Any) -> None:
         nodes = tuple(self._executable(executable).nodes.values())
         submit(self._state, stream_of(self._state, stream), Node("graph", lambda: _replay(nodes)))
+
+    def cuGraphUpload(self, executable: Any, stream: Any) -> None:
+        self._executable(executable)
+        capture = capturing(self._state, stream_of(self._state, stream))
+        if capture is not None:
+            invalidate([capture])
+            refuse("STREAM_CAPTURE_UNSUPPORTED")
 
     def cuGraphDestroy(self, graph: Any) -> None:
         record = self._graph(graph)

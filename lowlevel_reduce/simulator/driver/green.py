@@ -65,13 +65,13 @@ class GreenContexts:
 
     def cuGreenCtxCreate(self, description: Any, device: Any, flags: int) -> Any:
         state = self._state
-        state.check_device(device)
+        ordinal = state.check_device(device)
         total = state.get(ResourceDescription, description, "INVALID_VALUE").multiprocessors
         if flags != _DEFAULT_STREAM:
             refuse("INVALID_VALUE")
-        retain_primary(state)
+        retain_primary(state, ordinal)
         handle, green = state.new_handle(), state.new_handle()
-        context = Context(handle, state.new_id(), device=_share(state.device, total), green=green)
+        context = Context(handle, state.new_id(), ordinal=ordinal, device=_share(state.device, total), green=green)
         state.keep(context, handle)
         state.keep(GreenContext(green, context), green)
         return cu.CUgreenCtx(green)
@@ -83,7 +83,7 @@ class GreenContexts:
                 stream.detached = True
         self._state.end_context(record.context)
         self._state.drop(record.handle)
-        release_primary(self._state)
+        release_primary(self._state, record.context.ordinal)
 
     def cuCtxFromGreenCtx(self, green: Any) -> Any:
         return cu.CUcontext(self._green(green).context.handle)

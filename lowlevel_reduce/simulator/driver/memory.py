@@ -37,7 +37,8 @@ class Memories:
 
     def cuMemAllocAsync(self, size_bytes: int, stream: Any) -> Any:
         self._refuse_capture(stream)
-        return self._allocate(size_bytes, "pool", None, self._state.current_pool)
+        ordinal = stream_of(self._state, stream).context.ordinal
+        return self._allocate(size_bytes, "pool", None, self._state.current_pools[ordinal])
 
     def cuMemAllocFromPoolAsync(self, size_bytes: int, pool: Any, stream: Any) -> Any:
         record = self._state.get(Pool, pool, "INVALID_VALUE")
@@ -51,7 +52,9 @@ class Memories:
             refuse("INVALID_VALUE")
         storage = (ctypes.c_uint8 * (size_bytes + _PAGE))()
         pointer = -(-ctypes.addressof(storage) // _PAGE) * _PAGE
-        self._state.allocations[pointer] = MemoryRecord(pointer, size_bytes, "pinned", context, storage)
+        self._state.allocations[pointer] = MemoryRecord(
+            pointer, size_bytes, "pinned", context, context.ordinal, storage
+        )
         return pointer
 
     def cuMemFree(self, pointer: Any) -> None:
@@ -89,6 +92,11 @@ class Memories:
 
     # to ask about
 
+    def cuPointerGetAttribute(self, attribute: Any, pointer: Any) -> Any:
+        if self._holding(number(pointer)) is None:  # about which the other one knows zeros
+            refuse("INVALID_VALUE")
+        return self.cuPointerGetAttributes(1, [attribute], pointer)[0]
+
     def cuPointerGetAttributes(self, count: int, attributes: Any, pointer: Any) -> list[Any]:
         if count != len(attributes):
             refuse("INVALID_VALUE")
@@ -103,11 +111,12 @@ class Memories:
 
     def _allocate(self, size_bytes: int, kind: str, context: Context | None, pool: Pool | None = None) -> Any:
         state = self._state
+        ordinal = pool.ordinal if pool is not None else context.ordinal if context is not None else 0
         if context is not None and context.green:
-            context = state.primary  # whose memory a green context shares
+            context = state.primaries[ordinal]  # whose memory a green context shares
         if size_bytes <= 0:
             refuse("INVALID_VALUE")
-        if state.allocated_bytes + size_bytes > state.device.memory_bytes:
+        if state.allocated_bytes[ordinal] + size_bytes > state.device.memory_bytes:
             refuse("OUT_OF_MEMORY")
         if pool is not None and not pool.take(size_bytes):
             refuse("OUT_OF_MEMORY")
@@ -117,8 +126,8 @@ class Memories:
             if pool is not None:
                 pool.used -= size_bytes
             refuse("OUT_OF_MEMORY")
-        state.allocated_bytes += size_bytes
-        state.allocations[pointer] = MemoryRecord(pointer, size_bytes, kind, context, pool=pool)
+        state.allocated_bytes[ordinal] += size_bytes
+        state.allocations[pointer] = MemoryRecord(pointer, size_bytes, kind, context, ordinal, pool=pool)
         self._lowest = min(self._lowest or pointer, pointer)
         self._end = max(self._end, pointer + size_bytes)
         return cu.CUdeviceptr(pointer)
@@ -206,7 +215,7 @@ def _facts(record: MemoryRecord | None, address: int) -> dict[str, Any]:
     return {
         "MEMORY_TYPE": _HOST if pinned else _DEVICE,
         "CONTEXT": cu.CUcontext(record.context.handle if record.context else 0),
-        "DEVICE_ORDINAL": 0,
+        "DEVICE_ORDINAL": record.ordinal,
         "RANGE_START_ADDR": cu.CUdeviceptr(record.pointer),
         "RANGE_SIZE": record.size_bytes,
         "IS_MANAGED": False,

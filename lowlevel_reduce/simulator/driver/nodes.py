@@ -22,9 +22,10 @@ _TYPES = {
     "memset": "CU_GRAPH_NODE_TYPE_MEMSET",
     "graph": "CU_GRAPH_NODE_TYPE_GRAPH",
 }
+_UPDATABLE = "DEVICE_UPDATABLE_KERNEL_NODE"
 _ATTRIBUTES = frozenset(
     {"ACCESS_POLICY_WINDOW", "COOPERATIVE", "CLUSTER_DIMENSION", "CLUSTER_SCHEDULING_POLICY_PREFERENCE", "PRIORITY"}
-    | {"MEM_SYNC_DOMAIN_MAP", "MEM_SYNC_DOMAIN", "PREFERRED_CLUSTER_DIMENSION", "DEVICE_UPDATABLE_KERNEL_NODE"}
+    | {"MEM_SYNC_DOMAIN_MAP", "MEM_SYNC_DOMAIN", "PREFERRED_CLUSTER_DIMENSION", _UPDATABLE}
     | {"PREFERRED_SHARED_MEMORY_CARVEOUT", "NVLINK_UTIL_CENTRIC_SCHEDULING", "PORTABLE_CLUSTER_SIZE_MODE"}
     | {"SHARED_MEMORY_MODE"}
 )
@@ -67,11 +68,23 @@ class Nodes:
         read_attribute(request, name, value, self._state.device)
         record.node = self._launches.node(dataclasses.replace(work, request=request), record.node.behind)
 
+    def cuGraphKernelNodeGetAttribute(self, node: Any, attribute: Any) -> Any:
+        if attribute.name.removeprefix("CU_LAUNCH_ATTRIBUTE_") != _UPDATABLE:
+            refuse("NOT_SUPPORTED")
+        record = self._kernel(node)
+        value = cu.CUkernelNodeAttrValue()
+        if record.node.work.request.captured_only:
+            value.deviceUpdatableKernelNode.deviceUpdatable = 1
+            value.deviceUpdatableKernelNode.devNode = cu.CUgraphDeviceNode(record.handle)
+        return value
+
     def cuGraphNodeGetType(self, node: Any) -> Any:
         return getattr(cu.CUgraphNodeType, _TYPES[self._record(node).node.kind])
 
     def cuGraphDestroyNode(self, node: Any) -> None:
         record = self._record(node)
+        if record.node.work is not None and record.node.work.request.captured_only:
+            refuse("INVALID_VALUE")  # one that device code may update stays
         del record.graph.nodes[record.handle]
         self._state.drop(record.handle)
         for left in record.graph.nodes.values():

@@ -40,10 +40,10 @@ class Pools:
             or location.type != cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         ):
             refuse("INVALID_VALUE")
-        self._state.check_device(location.id)
+        ordinal = self._state.check_device(location.id)
         if properties.handleTypes != cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE:
             refuse("NOT_SUPPORTED")
-        pool = Pool(self._state.new_handle(), max_size=int(properties.maxSize))
+        pool = Pool(self._state.new_handle(), ordinal, max_size=int(properties.maxSize))
         self._state.keep(pool, pool.handle)
         return cu.CUmemoryPool(pool.handle)
 
@@ -52,8 +52,8 @@ class Pools:
         if record.default:
             refuse("INVALID_VALUE")
         self._state.drop(record.handle)  # memory of it lives on until it is freed
-        if self._state.current_pool is record:
-            self._state.current_pool = self._state.default_pool
+        if self._state.current_pools[record.ordinal] is record:
+            self._state.current_pools[record.ordinal] = self._state.default_pools[record.ordinal]
 
     def cuMemPoolGetAttribute(self, pool: Any, attribute: Any) -> Any:
         field = _FIELDS.get(attribute.name.removeprefix(_ATTRIBUTE)) or refuse("NOT_SUPPORTED")
@@ -74,16 +74,16 @@ class Pools:
         self._pool(pool).give_back(keep_bytes)
 
     def cuDeviceGetDefaultMemPool(self, device: Any) -> Any:
-        self._state.check_device(device)
-        return cu.CUmemoryPool(self._state.default_pool.handle)
+        return cu.CUmemoryPool(self._state.default_pools[self._state.check_device(device)].handle)
 
     def cuDeviceGetMemPool(self, device: Any) -> Any:
-        self._state.check_device(device)
-        return cu.CUmemoryPool(self._state.current_pool.handle)
+        return cu.CUmemoryPool(self._state.current_pools[self._state.check_device(device)].handle)
 
     def cuDeviceSetMemPool(self, device: Any, pool: Any) -> None:
-        self._state.check_device(device)
-        self._state.current_pool = self._pool(pool)
+        ordinal, record = self._state.check_device(device), self._pool(pool)
+        if record.ordinal != ordinal:
+            refuse("INVALID_VALUE")
+        self._state.current_pools[ordinal] = record
 
     def _pool(self, pool: Any) -> Pool:
         return self._state.get(Pool, pool, "INVALID_VALUE")

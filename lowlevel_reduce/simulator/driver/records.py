@@ -39,6 +39,7 @@ class Context:
     handle: int
     id: int
     flags: int = 0
+    ordinal: int = 0
     retained: int | None = None
     device: SimulatedDevice | None = None
     green: int = 0
@@ -79,6 +80,7 @@ class Pool:
     """A pool of device memory, in bytes; the steps in which it reserves are taken as 2 MiB."""
 
     handle: int
+    ordinal: int = 0
     max_size: int = 0
     default: bool = False
     threshold: int = 0
@@ -130,6 +132,7 @@ class MemoryRecord:
     size_bytes: int
     kind: str
     context: Context | None
+    ordinal: int
     storage: Any = None
     pool: Pool | None = None
 

@@ -69,28 +69,33 @@ class State:
     Parameters
     ----------
     device : SimulatedDevice
-        Its only device, number 0.
+        What each of its devices is.
     engine : Engine
         The machine.
     seed : int or None
         What every launch is given, to order what has no order.
+    devices : int
+        How many devices there are.
     """
 
-    def __init__(self, device: SimulatedDevice, engine: Engine, seed: int | None) -> None:
+    def __init__(self, device: SimulatedDevice, engine: Engine, seed: int | None, devices: int = 1) -> None:
         self.device = device
+        self.ordinals = range(devices)
         self.engine = engine
         self.seed = seed
         self.memory = engine.memory()
         self.initialised = False
         self.records: dict[int, Any] = {}
         self.allocations: dict[int, MemoryRecord] = {}
-        self.allocated_bytes = 0
+        self.allocated_bytes = [0] * devices
         self.captures: list[Capture] = []
         self.launches: list[LaunchRecord] = []
-        self.default_pool = self.current_pool = Pool(next(_handles), default=True)
-        self.records[self.default_pool.handle] = self.default_pool
-        self.primary: Context | None = None
-        self.primary_handle = next(_handles)
+        self.default_pools = [Pool(next(_handles), ordinal, default=True) for ordinal in self.ordinals]
+        self.current_pools = list(self.default_pools)
+        self.records.update((pool.handle, pool) for pool in self.default_pools)
+        self.primaries: dict[int, Context] = {}  # those that somebody retains, by device
+        self.primary_handles = [next(_handles) for _ in self.ordinals]
+        self.peers: set[tuple[int, int]] = set()  # handles of contexts: the first reaches the memory of the second
         self._gone: set[int] = set()
         self._threads = threading.local()
 
@@ -129,10 +134,9 @@ class State:
         gone = number(handle) in self._gone
         return self.get(Context, handle, "CONTEXT_IS_DESTROYED" if gone else "INVALID_CONTEXT")
 
-    def check_device(self, device: Any) -> None:
-        """Refuse any device but number 0."""
-        if int(device) != 0:
-            refuse("INVALID_DEVICE")
+    def check_device(self, device: Any) -> int:
+        """Return the number of a device, or refuse it if there is none of that number."""
+        return int(device) if int(device) in self.ordinals else refuse("INVALID_DEVICE")
 
     # the calling thread
 
@@ -162,7 +166,7 @@ class State:
 
     def done(self) -> None:
         """Let the pools give back what they do not keep, as they do when somebody waits for work."""
-        for pool in {self.default_pool, *(record for record in self.records.values() if isinstance(record, Pool))}:
+        for pool in {*self.default_pools, *(record for record in self.records.values() if isinstance(record, Pool))}:
             pool.give_back(pool.threshold)
 
     # what dies with a context, and what is still there
@@ -179,12 +183,13 @@ class State:
             if record.context is context:
                 self.release(record)
         self.drop(context.handle)
+        self.peers = {pair for pair in self.peers if context.handle not in pair}
 
     def release(self, record: MemoryRecord) -> None:
         """Give memory back."""
         del self.allocations[record.pointer]
         if record.kind != "pinned":
-            self.allocated_bytes -= record.size_bytes
+            self.allocated_bytes[record.ordinal] -= record.size_bytes
             if record.pool is not None:
                 record.pool.used -= record.size_bytes
             self.memory.free(record.pointer)
@@ -199,7 +204,7 @@ class State:
         """Return how much of each kind is alive, without the kinds of which nothing is."""
         counts = dict.fromkeys((*_NOUNS.values(), "allocations"), 0)
         for record in self.records.values():
-            if type(record) in _NOUNS and record is not self.default_pool:
+            if type(record) in _NOUNS and not getattr(record, "default", False):
                 counts[_NOUNS[type(record)]] += 1
         counts["allocations"] = len(self.allocations)
         return {noun: count for noun, count in counts.items() if count}

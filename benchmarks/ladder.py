@@ -38,11 +38,12 @@ RUNS = (
     Run("c-2p24", "C", 1 << 24),
     Run("c-2p28", "C", 1 << 28),
     Run("d-2p24", "D", 1 << 24),
+    Run("e-2p16", "E", 1 << 16),
     Run("e-2p24", "E", 1 << 24),
     Run("e-2p28", "E", 1 << 28),
     Run("e-2p24-float16", "E", 1 << 24, "float16"),
 )
-"""What is run: A as its source prints it and tuned, and the others at their sources' sizes."""
+"""What is run: A as its source prints it and tuned, the others at their sources' sizes, and E where launches weigh."""
 
 
 def line_of(record: Record) -> str:

@@ -8,8 +8,9 @@ of ``benchmarks/ladder_counters.json``, as `benchmarks.ladder_counters` writes i
 
 A figure in a sentence stands between one of these and ``<!-- . -->``: ``<!-- us RUN RUNG -->`` a time in microseconds,
 ``<!-- percent RUN RUNG -->`` its share of the peak, ``<!-- ratio RUN SLOW FAST -->`` a time by another, ``<!-- ns RUN
-RUNG N -->`` a time by N in nanoseconds, ``<!-- row NAME ROW -->`` that of a row of ``*-NAME.json``. What a sentence
-says of an order is ``<!-- claim RUN A < B < C -->``: by rising times.
+RUNG N -->`` a time by N in nanoseconds, ``<!-- row NAME ROW -->`` that of a row of ``*-NAME.json``, ``<!-- counted RUNG
+COUNTER -->`` a counter, ``<!-- counted RUNG COUNTER RUNG COUNTER -->`` one by another. What a sentence says of an order
+is ``<!-- claim RUN A < B < C -->``: by rising times.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from typing import Any
 from benchmarks.figures import FileError
 from benchmarks.ladder_counters import COUNTERS
 from benchmarks.pages import ROOT, fill
-from lowlevel_reduce.ladder.registry import RUNGS
+from lowlevel_reduce.ladder.registry import RUNGS, published_text
 
 __all__ = ["filled", "main"]
 
 PAGE = ROOT / "docs" / "ladder.md"
 NOT_MEASURED = "Not measured yet."
 
-_FIGURE = re.compile(r"(<!-- (us|percent|ratio|ns|row) ([^>]+?) -->)(.*?)(<!-- \. -->)", re.DOTALL)
+_FIGURE = re.compile(r"(<!-- (us|percent|ratio|ns|row|counted) ([^>]+?) -->)(.*?)(<!-- \. -->)", re.DOTALL)
 _CLAIM = re.compile(r"<!-- claim (\S+) (.+?) -->")
 _TABLE = re.compile(r"(<!-- (times|counters) ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -65,7 +66,9 @@ def filled(text: str, results: Path, counters: Path) -> str:
         return f"{match[1]}\n{made}\n\n{match[5]}"
 
     def figure(match: re.Match[str]) -> str:
-        return f"{match[1]}{_figure(match[2], match[3].split(), results)}{match[5]}"
+        kind, words = match[2], match[3].split()
+        made = _counted(words, counters) if kind == "counted" else _figure(kind, words, results)
+        return f"{match[1]}{made}{match[5]}"
 
     return _FIGURE.sub(figure, _TABLE.sub(table, text))
 
@@ -101,9 +104,23 @@ def _figure(kind: str, words: Sequence[str], results: Path) -> str:
     if kind == "ns":
         return f"{1e3 * us / int(words[2]):.2f}"
     if kind == "ratio":
-        ratio = us / float(_timed(file, words[2])["microseconds"])
-        return f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
+        return _ratio(us / float(_timed(file, words[2])["microseconds"]))
     return _number(us)
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
+
+
+def _counted(words: Sequence[str], file: Path) -> str:
+    """Return the counter that ``RUNG COUNTER`` names, or by the one that two more words name."""
+    found = []
+    for name, counter in zip(words[::2], words[1::2], strict=True):
+        (record,) = _chosen(_records(file)[0], [name], file)
+        if not (record["counters"] or {}).get(counter):
+            raise FileError(f"{file.name}: {name} has no {counter}")
+        found.append(int(record["counters"][counter]))
+    return f"{found[0]:,}" if len(found) == 1 else _ratio(found[0] / found[1])
 
 
 def _number(us: float) -> str:
@@ -143,27 +160,28 @@ def _times(run: str, names: Sequence[str], results: Path) -> str:
     if not files:
         return NOT_MEASURED
     records, conditions = _records(files[-1])
-    first = next((record["microseconds"] for record in records if record["microseconds"]), None)
+    # As the command line does: a rung that is wrong on purpose is nobody's measure.
+    first = next((record["microseconds"] for record in records if record["expected_correct"]), None)
     lines = [
         "| rung | µs | GB/s | % of the peak | the source's % | × the first rung | relative error |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for record in _chosen(records, names, files[-1]):
+    shown = _chosen(records, names, files[-1])
+    for record in shown:
         us = record["microseconds"]
         rung = RUNGS.get(record["rung"])
-        published = dict(rung.published or {}) if rung is not None else {}
         cells = [
             f"`{record['rung']}`",
             _shown(us, "{:,.2f}"),
             _shown(record["gb_per_s"], "{:,.1f}"),
             _shown(record["percent_of_peak"], "{:.1f}"),
-            _shown(published.get("percent"), "{:g}"),
+            published_text(rung.published if rung else None) or "-",
             "-" if us is None or first is None else f"{first / us:,.1f}",
             _verdict(record),
         ]
         lines.append("| " + " | ".join(cells) + " |")
-    n, dtype = records[0]["n"], records[0]["dtype"]
-    where = f"N = {n:,} {dtype}, {conditions.get('device', 'a GPU')}, commit {conditions.get('commit')}"
+    n, dtypes = records[0]["n"], " and ".join(dict.fromkeys(record["dtype"] for record in shown))
+    where = f"N = {n:,} {dtypes}, {conditions.get('device', 'a GPU')}, commit {conditions.get('commit')}"
     return "\n".join([*lines, "", f"{where}: `{files[-1].name}`."])
 
 

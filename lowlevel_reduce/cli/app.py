@@ -87,7 +87,9 @@ def ladder(
     repeat: Annotated[int, typer.Option(min=1, help="Launches to time.")] = 5,
     dtype: Annotated[ElementName, typer.Option(help="Type of the elements.")] = ElementName.float32,
     device: Device = None,
-    as_json: Json = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON alone on stdout; null where there is no number.")
+    ] = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.png|svg", help="Draw the pictures.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a page with everything.")] = None,
 ) -> None:

@@ -101,7 +101,14 @@ def timed_picture(results: Sequence[Result], roof: Roof, part: str = "both") -> 
 
 
 def counters_picture(results: Sequence[Result]) -> Figure:
-    """Draw what a simulated device counted for each rung: the reasons, where there are no times."""
+    """Draw what a simulated device counted for each rung: the reasons, where there are no times.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        Those without counters, whose kernels were stopped, are left out.
+    """
+    results = [result for result in results if result.record.counters]
     panels: tuple[tuple[str, list[float]], ...] = (
         (
             "sectors per load request",
@@ -118,7 +125,7 @@ def counters_picture(results: Sequence[Result]) -> Figure:
         axes.set_title(title, fontsize="medium")
         if title != panels[0][0]:
             axes.set_xscale("symlog", linthresh=1)
-            axes.set_xlim(0, max(10.0, 30 * max(values)))
+            axes.set_xlim(0, max(10.0, 30 * max(values, default=0.0)))
             axes.set_xlabel("count (logarithmic above 1)")
         else:
             axes.set_xlim(0, 1.3 * max([1.0, *values]))
@@ -194,7 +201,7 @@ def _bandwidth(axes: Axes, results: Sequence[Result], roof: Roof) -> None:
     axes.annotate(f"peak {roof.gb_per_s:,.0f}", (roof.gb_per_s, 1), xycoords=("data", "axes fraction"), xytext=(-4, -4),
                   textcoords="offset points", ha="right", va="top", fontsize="small", color=_ROOF)  # fmt: skip
     axes.set_xlim(0, 1.12 * max([roof.gb_per_s, *(float(result.record.gb_per_s or 0) for result in results)]))
-    axes.set_xlabel("bandwidth, GB/s (10⁹ bytes of input a second)")
+    axes.set_xlabel("bandwidth, GB/s (10⁹ bytes a second)")
     axes.set_title(f"Bandwidth of each rung on {roof.name}")
 
 

@@ -75,10 +75,13 @@ def _counted(results: Sequence[Result], options: Options, session: Session) -> C
 
 def _pictures(results: Sequence[Result], session: Session) -> list[dict[str, str]]:
     if session.simulated:
-        caption = "What the simulated device counted for each rung. It tells no time."
+        caption = "What the simulated device counted for each rung that it did not stop. It tells no time."
         return [_picture("counters", pictures.counters_picture(results), caption)]
     roof = pictures.Roof.of(session.context)
-    bandwidth = "Input bytes by time, for each rung; the line is the peak of the memory, by its clock and width."
+    bandwidth = (
+        "Bytes of the input (of a transpose's output too) by time, for each rung; the line is the peak of the memory, "
+        "by its clock and width."
+    )
     roofline = (
         "Every rung adds or compares once an element, so all of one element type stand on one vertical, far left of "
         "the ridge: the memory, not the arithmetic, is the roof."
@@ -131,12 +134,8 @@ def _kernels(result: Result, options: Options, context: Context) -> list[dict[st
         try:
             lines = sass.disassemble(facts.cubin, name)
         except ReduceError as error:  # the times are there: the page is written, and says this too
-            heading, shown = f"Machine code of {name}: not shown", [str(error)]
+            what, shown = "not shown", [str(error)]
         else:
-            loop = sass.hot_loop(lines)
-            what = "all of it, since it has no loop"
-            if loop:
-                what = "the loop that reads the input" if sass.reads_input(loop) else "its loop"
-            heading, shown = f"Machine code of {name}: {what}", loop or lines
-        found.append({"name": name, "facts": facts, "sass_heading": heading, "sass": shown})
+            what, shown = sass.hot_part(lines)
+        found.append({"name": name, "facts": facts, "sass_heading": f"Machine code of {name}: {what}", "sass": shown})
     return found

@@ -1,4 +1,4 @@
-"""A kernel's machine code, through nvdisasm, and its loop."""
+"""A kernel's machine code, through nvdisasm, and the part of it that says most."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from lowlevel_reduce.cli.control_flow import loops, straight_parts
 from lowlevel_reduce.errors import ReduceError
 
-__all__ = ["NoToolError", "disassemble", "hot_loop", "reads_input"]
+__all__ = ["NoToolError", "disassemble", "hot_part"]
 
 _LABEL = re.compile(r"^\s*(\.L_x_\d+):")
-_BRANCH = re.compile(r"\bBRA\b.*`\((\.L_x_\d+)\)")
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(.*?;)")
 _GLOBAL, _SHARED = re.compile(r"\bLDG\b"), re.compile(r"\bLDS\b")
 _SECONDS = 60
@@ -51,25 +51,28 @@ def disassemble(cubin: bytes, kernel: str) -> list[str]:
     return lines
 
 
-def hot_loop(lines: list[str]) -> list[str]:
-    """Return a kernel's loop, label and branch included: no lines if it has none.
+def hot_part(lines: list[str]) -> tuple[str, list[str]]:
+    """Return the part of a kernel that says most of it, and what it is, in words.
 
-    Of several, the one that loads most from global memory; else the one that loads most from shared memory, such as a
-    tree's; of equals the shortest, which is the innermost.
+    The loop that loads most from global memory; else the one that loads most from shared memory, such as a tree's; of
+    equals the first to end, which is the innermost. Where that reads the input, but a part in no loop reads as much at
+    once, as in kernels whose loads are unrolled, that part: of equals the shortest, which has the least besides. All
+    lines if there is no loop.
     """
-    starts: dict[str, int] = {}
-    loops: list[list[str]] = []
-    for place, line in enumerate(lines):
-        label, branch = _LABEL.match(line), _BRANCH.search(line)
-        if label:
-            starts[label[1]] = place
-        elif branch and branch[1] in starts and place > starts[branch[1]] + 1:  # backwards, and not to itself: a trap
-            loops.append(lines[starts[branch[1]] : place + 1])
-    return max(loops, key=lambda loop: (reads_input(loop), _count(_SHARED, loop), -len(loop)), default=[])
+    loop = max(_loops(lines), key=lambda loop: (_reads(loop), _count(_SHARED, loop)), default=[])
+    if not loop:
+        return "all of it, since it has no loop", lines
+    straight = max(straight_parts(lines), key=lambda part: (_reads(part), -len(part)), default=[])
+    if 0 < _reads(loop) <= _reads(straight):
+        return "what reads the input, which is in no loop", straight
+    return "the loop that reads the input" if _reads(loop) else "its loop", loop
 
 
-def reads_input(lines: list[str]) -> int:
-    """Return how many loads from global memory there are."""
+def _loops(lines: list[str]) -> list[list[str]]:
+    return [loop for loop in loops(lines) if len(loop) > 2]  # a label and a branch to it: a trap
+
+
+def _reads(lines: list[str]) -> int:
     return _count(_GLOBAL, lines)
 
 

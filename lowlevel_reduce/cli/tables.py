@@ -10,6 +10,7 @@ from rich.table import Table
 
 from lowlevel_reduce.cli.output import NONE, number
 from lowlevel_reduce.cli.rungs import Options, Result
+from lowlevel_reduce.ladder.registry import published_text
 
 __all__ = ["COUNTED", "TIMED", "Column", "columns", "faults", "rows", "source_b", "speed_up", "system_table"]
 
@@ -30,10 +31,6 @@ def _outcome(result: Result) -> str:
     if result.as_expected:
         return "right" if record.correct else "wrong, on purpose"
     return "RIGHT, but meant to be wrong" if record.correct else "WRONG"
-
-
-def _published(result: Result) -> str:
-    return number((result.rung.published or {}).get("percent"), ".1f")
 
 
 def speed_up(result: Result, among: Sequence[Result]) -> float | None:
@@ -60,7 +57,7 @@ def _counter(name: str) -> Cell:
 
 _RUNG = Column("rung", lambda result, _: result.rung.id, left=True)
 _TIME = Column("time, µs", lambda result, _: number(result.record.microseconds, ",.1f"))
-_SOURCE = Column("the\nsource's %", lambda result, _: _published(result))
+_SOURCE = Column("the\nsource's %", lambda result, _: published_text(result.rung.published) or NONE)
 _ERROR = Column("relative\nerror", lambda result, _: number(result.record.relative_error, ".1e"))
 _OUTCOME = Column("result", lambda result, _: _outcome(result), left=True)
 

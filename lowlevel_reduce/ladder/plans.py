@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 __all__ = [
@@ -100,8 +100,6 @@ class Shape:
         What has to be set before each run.
     scale : float
         What the result is multiplied with by the reader.
-    chain : int
-        Additions that a thread makes one after the other, at most.
     levels : int
         Additions between an element and the result, at most.
     """
@@ -112,8 +110,7 @@ class Shape:
     workspace_bytes: int = 0
     clear: Clear | None = None
     scale: float = 1.0
-    chain: int = 1
-    levels: int = field(default=64)
+    levels: int = 64
 
     @property
     def elements(self) -> int:
@@ -210,7 +207,6 @@ class Passes(Plan):
             (problem.n,),
             workspace_bytes=first_bytes + second_bytes,
             scale=float(math.prod(blocks)) if self.mean else 1.0,
-            chain=chain,
             levels=sum(chain + int(math.log2(block)) for block in blocks),
         )
 

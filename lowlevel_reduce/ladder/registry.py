@@ -12,7 +12,7 @@ from lowlevel_reduce.compiler import source_root
 from lowlevel_reduce.driver import Device
 from lowlevel_reduce.ladder.plans import Atomic, Axis, Cooperative, Passes, Plan, Production, Transpose, TwoKernels
 
-__all__ = ["BLOCKS", "RUNGS", "VERSION_VARIABLE", "Rung", "as_switched", "rung_before"]
+__all__ = ["BLOCKS", "RUNGS", "VERSION_VARIABLE", "Rung", "as_switched", "published_text", "rung_before"]
 
 BLOCKS = (32, 64, 128, 256, 512, 1024)
 """Threads that a block may have."""
@@ -127,6 +127,13 @@ def as_switched(rung: Rung) -> Rung:
     if version not in _VERSIONS:
         raise ValueError(f"{VERSION_VARIABLE} is one of {', '.join(_VERSIONS)}, not {version!r}")
     return replace(rung, constants=(("VERSION", int(version[1:])),), plan=_VERSIONS[version])
+
+
+def published_text(published: Mapping[str, float] | None) -> str | None:
+    """Return a source's own figure as tables show it: its % of the peak, or the time if it gives that; else None."""
+    if not published:
+        return None
+    return f"{published['percent']:g}" if "percent" in published else f"{published['milliseconds']:.2f} ms"
 
 
 def _published(gb_per_s: float, percent: float) -> Mapping[str, float]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lowlevel_reduce.driver import AccessPolicyWindow, Context, LaunchConfig
 from lowlevel_reduce.errors import CudaError, UnsupportedError
-from lowlevel_reduce.study import memory, placement, timing
+from lowlevel_reduce.study import links, memory, placement, timing
 from lowlevel_reduce.study.bench import NO_CLOCK, Bench
 
 __all__ = ["ATTRIBUTES", "Attribute", "rows"]
@@ -158,7 +158,7 @@ ATTRIBUTES = (
         timing.carveout,
         _options(shared_memory_carveout=100),
     ),
-    Attribute(16, "NVLINK_UTIL_CENTRIC_SCHEDULING", "nvlink_centric_scheduling", "13.0", placement.nvlink_centric),
+    Attribute(16, "NVLINK_UTIL_CENTRIC_SCHEDULING", "nvlink_centric_scheduling", "13.0", links.nvlink_centric),
     Attribute(17, "PORTABLE_CLUSTER_SIZE_MODE", "portable_cluster_size_mode", "13.2", placement.portable_cluster),
     Attribute(18, "SHARED_MEMORY_MODE", "shared_memory_mode", "13.2", placement.shared_memory_mode),
 )

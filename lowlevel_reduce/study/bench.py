@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowlevel_reduce.compiler import Output, Program, compile_program
-from lowlevel_reduce.driver import Buffer, Context, Event, Kernel, LaunchConfig, Library, Stream, binding, launch
+from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Event, Kernel, LaunchConfig, Library, Stream, binding
 
 __all__ = ["NO_CLOCK", "STAMP", "WHERE", "Bench"]
 
@@ -27,9 +27,12 @@ _SIGNATURES = {
     "study_meet": "QQ",
     "study_spin": "QQII",
     "study_read": "QQQ",
+    "study_write": "QQ",
     "study_chase": "QIQ",
     "study_flood": "QIQQ",
+    "study_update": "QQQ",
 }
+_HEADERS = {"study_where": "placement", "study_meet": "placement", "study_update": "update"}  # of others: timing
 
 
 class Bench:
@@ -84,7 +87,7 @@ class Bench:
 
     def kernel(self, name: str) -> Kernel:
         """Return a kernel of ``cuda_src/study``; those that read the clock are compiled only for who asks for one."""
-        header = "placement" if name in ("study_where", "study_meet") else "timing"
+        header = _HEADERS.get(name, "timing")
         if header not in self._libraries:
             output: Output = "cubin" if self.has_clock else "ptx"
             program = Program(f"study_{header}", f'#include "study/{header}.cuh"\n')
@@ -92,9 +95,13 @@ class Bench:
             self._libraries[header] = self._stack.enter_context(Library.load(image.data, name=program.name))
         return self._libraries[header].kernel(name)
 
+    def bind(self, name: str, config: LaunchConfig, stream: Stream | None = None) -> BoundKernel:
+        """Return a launch of a kernel of ``cuda_src/study`` into the bench's stream or another."""
+        return BoundKernel(self.kernel(name), config, stream or self.stream, _SIGNATURES[name])
+
     def run(self, name: str, config: LaunchConfig, *values: int, stream: Stream | None = None) -> None:
         """Launch a kernel of ``cuda_src/study`` once, in the bench's stream or another; does not wait."""
-        launch(self.kernel(name), config, stream or self.stream, _SIGNATURES[name], *values)
+        self.bind(name, config, stream)(*values)
 
     def where(self, config: LaunchConfig) -> npt.NDArray[Any]:
         """Launch ``study_where`` and return its rows, one a block."""

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lowlevel_reduce.driver import BoundKernel, Graph, LaunchConfig, Stream, binding, occupancy
+from lowlevel_reduce.driver import BoundKernel, Graph, LaunchConfig, occupancy
 from lowlevel_reduce.errors import CudaError, UnsupportedError
-from lowlevel_reduce.study.bench import STAMP, Bench
+from lowlevel_reduce.study.bench import STAMP, WHERE, Bench
 
 __all__ = [
     "NO_LAYOUT",
     "cluster",
     "cooperative",
     "device_updatable",
-    "nvlink_centric",
     "portable_cluster",
     "preferred_cluster",
     "scheduling",
@@ -137,35 +136,45 @@ def _unmet(bench: Bench, sizes: list[int]) -> str:
 
 
 def device_updatable(bench: Bench) -> str:
-    """Show that a captured node gets a handle for the device, and that a launch into a plain stream is refused."""
-    out = bench.memory(16)
-    bound = BoundKernel(bench.kernel("study_where"), LaunchConfig(1, 32, device_updatable=True), bench.stream, "Q")
+    """Show that a launch into a plain stream is refused, and that device code gives a node another address."""
+    bound = bench.bind("study_where", LaunchConfig(1, 32, device_updatable=True))
     try:
-        bound(out.pointer)
+        bound(bench.memory(WHERE.itemsize).pointer)
         refused = "ran"
     except CudaError as error:
         refused = f"is refused ({error.name})"
-    return f"a launch into a plain stream {refused}; {_device_node(bench.stream, bound, out.pointer)}"
+    updated = _updated if bench.has_clock else _device_node  # a simulated device has no code that updates nodes
+    return f"a launch into a plain stream {refused}; {updated(bench, bound)}"
 
 
-def _device_node(stream: Stream, bound: BoundKernel, pointer: int) -> str:
-    with Graph.capture(stream) as graph:
-        bound(pointer)
+def _device_node(bench: Bench, bound: BoundKernel) -> str:
+    out = bench.memory(WHERE.itemsize)
+    with Graph.capture(bench.stream) as graph:
+        bound(out.pointer)
     with graph:
         (node,) = graph.kernel_nodes
-        attribute = binding.native().CUkernelNodeAttrID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
-        try:
-            value = binding.call("cuGraphKernelNodeGetAttribute", node.handle, attribute)
-        except UnsupportedError:
-            return "a captured one is taken"
-        handle = int(value.deviceUpdatableKernelNode.devNode)
-        return f"a captured one has {'a' if handle else 'no'} handle for device code to update it by"
+        return f"a captured one has {'a' if node.device_handle else 'no'} handle for device code to update it by"
 
 
-def nvlink_centric(bench: Bench) -> str:
-    """Show that the launch is taken: there is no more to see of this hint on one GPU."""
-    bench.where(LaunchConfig(bench.context.multiprocessor_count, 32, nvlink_centric_scheduling=True))
-    return "the launch is taken; what the hint does takes NVLink traffic between several GPUs to see"
+def _updated(bench: Bench, bound: BoundKernel) -> str:
+    """Let a graph's first kernel give its second one another address to write to."""
+    given, other = bench.memory(WHERE.itemsize), bench.memory(WHERE.itemsize)
+    handle, code = bench.memory(8), bench.memory(4)
+    update = bench.bind("study_update", LaunchConfig(1, 1))
+    with Graph.create(bench.context) as graph:
+        first = graph.add_kernel(update, handle.pointer, other.pointer, code.pointer)
+        node = graph.add_kernel(bound, given.pointer, after=[first])
+        # Its handle is known when the node is, so the kernel before it, which is to have it, finds it in memory.
+        handle.copy_from(np.array([node.device_handle], np.uint64))
+        with graph.instantiate() as executable:
+            executable.upload(bench.stream)
+            executable.launch(bench.stream)
+            refusal = int(bench.read(code, np.int32)[0])
+    if refusal:
+        return f"device code is refused the update of a node (error {refusal})"
+    there, here = (bool(bench.read(memory, WHERE)["size"][0]) for memory in (other, given))
+    effect = "wrote there and not to its own" if there and not here else "WROTE TO ITS OWN ALL THE SAME"
+    return f"device code gave the next node of its graph another address, and it {effect}"
 
 
 def portable_cluster(bench: Bench) -> str:

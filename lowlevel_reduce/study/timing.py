@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowlevel_reduce.driver import Event, LaunchConfig, ProgrammaticEvent, binding
+from lowlevel_reduce.driver import Graph, LaunchConfig, ProgrammaticEvent, binding
+from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.study.bench import STAMP, Bench
 
 __all__ = [
@@ -60,20 +61,59 @@ def _lead(bench: Bench, *, allowed: bool) -> float:
 
 
 def programmatic_event(bench: Bench) -> str:
-    """Measure when a stream goes on that waits for the event of a kernel which triggers it as it begins."""
-    event = bench.new_event()
-    config = LaunchConfig(1, 32, programmatic_event=ProgrammaticEvent(event, trigger_at_block_start=True))
-    return _behind_event(bench, config, event)
+    """Measure when a kernel of another stream begins behind the event of one that triggers it at once.
+
+    The event makes a dependency between kernels: how early it lets the next one begin is a matter of how that is
+    launched, so by each way to do that.
+    """
+    seen = {
+        name: ", ".join(_behind_trigger(bench, way, at_block_start=at_block_start) for way in _WAYS)
+        for name, at_block_start in (("which triggers it at once", False), ("whose blocks do as they start", True))
+    }
+    ways = ", ".join(_WAYS)
+    return f"a kernel behind the event of one {'; '.join(f'{name}, {ways}: {text}' for name, text in seen.items())}"
+
+
+# How the kernel behind an event is launched: as it is, with programmatic serialization, or as it is into a capture.
+_WAYS = {"plain": (False, False), "programmatic": (True, False), "in a graph": (False, True)}
+
+
+def _behind_trigger(bench: Bench, way: str, *, at_block_start: bool) -> str:
+    programmatic, captured = _WAYS[way]
+    event, joined, other = bench.new_event(), bench.new_event(), bench.new_stream()
+    first, second = bench.memory(STAMP.itemsize), bench.memory(STAMP.itemsize)
+    recorded = ProgrammaticEvent(event, trigger_at_block_start=at_block_start)
+    before = bench.bind("study_spin", LaunchConfig(1, 32, programmatic_event=recorded))
+    config = LaunchConfig(1, 32, programmatic_stream_serialization=programmatic)
+    behind = bench.bind("study_spin", config, other)
+
+    def run() -> None:
+        before(first.pointer, 500 * _US, 0, int(not at_block_start))
+        other.wait(event)
+        behind(second.pointer, 0, 1, 0)
+
+    try:
+        if captured:
+            with Graph.capture(bench.stream) as graph:
+                run()
+                bench.stream.wait(other.record(joined))
+            with graph, graph.instantiate() as executable:
+                executable.launch(bench.stream)
+                bench.context.synchronize()
+        else:
+            run()
+    except CudaError as error:
+        return f"is refused ({error.name})"
+    one, next_ = bench.read(first, STAMP)[0], bench.read(second, STAMP)[0]
+    if next_["begin"] < one["begin"]:
+        return "BEFORE IT BEGAN"
+    return _relative(_us(one["end"], next_["begin"]))
 
 
 def completion_event(bench: Bench) -> str:
     """Measure when a stream goes on that waits for the event of a kernel whose blocks have all begun."""
     event = bench.new_event()
     config = LaunchConfig(bench.context.multiprocessor_count, 32, launch_completion_event=event)
-    return _behind_event(bench, config, event)
-
-
-def _behind_event(bench: Bench, config: LaunchConfig, event: Event) -> str:
     first, second = bench.memory(config.grid_blocks * STAMP.itemsize), bench.memory(STAMP.itemsize)
     other = bench.new_stream()
     bench.run("study_spin", config, first.pointer, 500 * _US, 0, 0)

@@ -98,6 +98,22 @@ def test_a_rung_that_is_wrong_on_purpose_is_no_failure():
     assert "wrong, on purpose" in done.stdout
 
 
+@pytest.mark.parametrize("rungs", ["race", "race,block_serial"])
+def test_a_picture_of_what_the_simulator_stopped(tmp_path, rungs):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    for name, starts in (("x.png", b"\x89PNG\r\n\x1a\n"), ("x.svg", b"<?xml")):
+        done = run("ladder", "--device", "simulator", "--rungs", rungs, "--n", "1000", "--plot", tmp_path / name)
+        assert done.exit_code == 0, done.stderr
+        assert (tmp_path / name).read_bytes().startswith(starts)
+    assert ("block_serial" in (tmp_path / "x.svg").read_text()) == ("," in rungs)
+
+
+def test_a_maximum_of_nothing_is_null():
+    done = run("ladder", "--device", "simulator", "--rungs", "v0_atomic_max_cas", "--n", "0", "--json")
+    (record,) = json.loads(done.stdout, parse_constant=pytest.fail)
+    assert (record["value"], record["reference"], record["correct"]) == (None, None, True)
+
+
 def test_a_type_that_a_rung_does_not_take():
     done = run("ladder", "--device", "simulator", "--rungs", "v0_atomic", "--dtype", "float16")
     assert done.exit_code == 2

@@ -6,15 +6,19 @@ import numpy as np
 import pytest
 
 import lowlevel_reduce as lr
+from lowlevel_reduce.driver import occupancy
 from lowlevel_reduce.ladder import RUNGS, iterate, run, rung_resources
 from lowlevel_reduce.ladder.data import elements
 from lowlevel_reduce.ladder.launches import ReadyRung
+from lowlevel_reduce.ladder.program import kernel_source
 from lowlevel_reduce.ladder.registry import VERSION_VARIABLE
+from lowlevel_reduce.loading import load_kernel
 
 N = 2**16 + 3
 WHOLE = 2**16
 RIGHT = [rung for rung in RUNGS.values() if rung.expected_correct]
 right_rungs = pytest.mark.parametrize("rung", RIGHT, ids=lambda rung: rung.id)
+lengths = pytest.mark.parametrize("n", [WHOLE, N])
 
 
 def one(context, name, n, **options):
@@ -22,7 +26,7 @@ def one(context, name, n, **options):
     return record
 
 
-def counters(context, name, n=WHOLE, **options):
+def counters(context, name, n=N, **options):
     record = one(context, name, n, **options)
     assert record.correct
     return record.counters
@@ -45,11 +49,18 @@ def test_right_at_small_lengths(context, rung, n):
         assert record.correct, (block, record)
 
 
+@pytest.mark.parametrize("n", [5003, N])
 @pytest.mark.parametrize("rung", [rung for rung in RIGHT if len(rung.dtypes) > 1], ids=lambda rung: rung.id)
-def test_right_in_float16(context, rung):
-    (record,) = run([rung], n=5003, dtype="float16", context=context)
+def test_right_in_float16(context, rung, n):
+    (record,) = run([rung], n=n, dtype="float16", context=context)
     assert record.correct
     assert record.dtype == "float16"
+
+
+@pytest.mark.parametrize("rung", ["shared", "shuffle"])
+def test_the_buffers_of_three_passes_take_turns(driver, context, rung):
+    assert one(context, rung, N, block=32).correct
+    assert [launch.grid for launch in driver.launches] == [(1025, 1, 1), (17, 1, 1), (1, 1, 1)]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -72,53 +83,98 @@ def test_the_switch(context, version, monkeypatch):
     assert (found["barriers"] > 40) == (version == "v1"), "one barrier a step"
 
 
-def test_v1_diverges_in_every_warp_and_v2_in_the_last(context):
-    interleaved, sequential = (counters(context, f"v{i}_shared_{how}") for i, how in
+@lengths
+def test_v1_diverges_in_every_warp_and_v2_in_the_last(context, n):
+    interleaved, sequential = (counters(context, f"v{i}_shared_{how}", n) for i, how in
                                ((1, "interleaved"), (2, "sequential")))  # fmt: skip
     assert interleaved["divergent_branches"] > 5 * sequential["divergent_branches"]
     assert interleaved["global_load_sectors"] == sequential["global_load_sectors"], "they read the same"
 
 
-def test_strided_indices_meet_in_banks(context):
-    assert counters(context, "reduce1")["bank_conflicts"] > 10_000
-    assert counters(context, "reduce2")["bank_conflicts"] == 0
-    assert counters(context, "shared_tree_conflicting")["bank_conflicts"] > 10_000
-    assert counters(context, "shared_tree")["bank_conflicts"] == 0
+@lengths
+def test_strided_indices_meet_in_banks(context, n):
+    assert counters(context, "reduce1", n)["bank_conflicts"] > 10_000
+    assert counters(context, "reduce2", n)["bank_conflicts"] == 0
+    assert counters(context, "shared_tree_conflicting", n)["bank_conflicts"] > 10_000
+    assert counters(context, "shared_tree", n)["bank_conflicts"] == 0
 
 
-def test_v4_has_a_quarter_of_the_requests_of_v3_for_the_same_sectors(context):
-    scalar, vector = counters(context, "v3_four_loads"), counters(context, "v4_float4")
-    # 64 blocks of 256 threads leave 64 partials, and a second pass.
-    assert scalar["global_loads"] == WHOLE // 32 + 2
-    assert vector["global_loads"] == WHOLE // 128 + 1
-    assert scalar["global_load_sectors"] == vector["global_load_sectors"] == WHOLE // 8 + 8
+# Blocks of 1024 elements leave a partial each, and a second pass: 64 of them, or 65 and three elements of a tail.
+@pytest.mark.parametrize(
+    ("n", "scalar_requests", "vector_requests", "sectors"),
+    [(WHOLE, 2048 + 2, 512 + 1, 8192 + 8), (N, 2049 + 3, 513 + 2, 8193 + 9)],
+)
+def test_v4_has_a_quarter_of_the_requests_of_v3_for_the_same_sectors(
+    context, n, scalar_requests, vector_requests, sectors
+):
+    scalar, vector = counters(context, "v3_four_loads", n), counters(context, "v4_float4", n)
+    assert (scalar["global_loads"], vector["global_loads"]) == (scalar_requests, vector_requests)
+    assert scalar["global_load_sectors"] == vector["global_load_sectors"] == sectors
 
 
-def test_one_atomic_an_element_a_block_a_cluster(context):
-    assert counters(context, "v0_atomic", n=4096)["atomics"] == 4096
-    assert counters(context, "v6_block_atomic")["atomics"] == WHOLE // 1024
-    assert counters(context, "v7_cluster")["atomics"] == WHOLE // 16384
-    assert counters(context, "warp_serial")["atomics"] == WHOLE // 32
-    assert counters(context, "block_serial")["atomics"] == WHOLE // 256
+@lengths
+@pytest.mark.parametrize(
+    ("rung", "each", "times"),
+    [
+        ("v0_atomic", 1, 1), ("v6_block_atomic", 1024, 1), ("v7_cluster", 16384, 1),
+        ("v6_block_atomic_tuned", 16384, 1), ("v7_cluster_tuned", 49152, 1),
+        ("warp_serial", 256, 8), ("block_serial", 256, 1),
+    ],
+)  # fmt: skip
+def test_one_atomic_an_element_a_block_a_cluster(context, rung, n, each, times):
+    assert counters(context, rung, n)["atomics"] == -(-n // each) * times
 
 
-def test_a_maximum_by_compare_and_swap_a_block_needs_few_swaps(context):
-    ordered = counters(context, "v6_block_atomic_max_ordered")
-    swapped = counters(context, "v6_block_atomic_max_cas")
-    assert ordered["atomics"] == WHOLE // 1024
-    assert swapped["atomics"] <= 2 * WHOLE // 1024
-    assert swapped["global_loads"] > ordered["global_loads"], "it looks before it swaps"
+@lengths
+def test_the_maxima_have_the_atomics_of_the_sums_or_look_before_they_swap(context, n):
+    for name, atomics in (("v0_atomic", n), ("v6_block_atomic", -(-n // 1024)), ("v7_cluster", -(-n // 16384))):
+        ordered, swapped = (counters(context, f"{name}_max_{way}", n) for way in ("ordered", "cas"))
+        assert ordered["atomics"] == atomics
+        assert swapped["atomics"] <= 2 * atomics
+        assert swapped["global_loads"] > ordered["global_loads"], "it looks before it swaps"
 
 
-def test_shuffles_need_one_barrier_a_block(context):
-    steps, shuffles = counters(context, "shared_tree"), counters(context, "shared_shuffle")
-    assert shuffles["barriers"] == WHOLE // 256 * 8, "one, counted by each of 8 warps"
+@lengths
+def test_shuffles_need_one_barrier_a_block(context, n):
+    steps, shuffles = counters(context, "shared_tree", n), counters(context, "shared_shuffle", n)
+    assert shuffles["barriers"] == -(-n // 256) * 8, "one, counted by each of 8 warps"
     assert steps["barriers"] == 9 * shuffles["barriers"]
 
 
-def test_a_tile_is_read_without_conflicts_once_it_is_padded_or_swizzled(context):
-    conflicting = counters(context, "transpose_conflicting")
-    padded, swizzled = counters(context, "transpose_padded"), counters(context, "transpose_swizzled")
+@pytest.mark.parametrize("name", ["T4"])
+def test_a_cooperative_grid_is_what_the_device_holds_and_strides_over_the_rest(context, stream, name):
+    held = load_kernel(kernel_source(RUNGS["grid_sync"], "grid_sync", "float32", 32), context.device.architecture)
+    resident = occupancy.max_cooperative_blocks(held.kernel, 32, context=context)
+    assert resident < N // 32, "or nothing is shown"
+    ready = ReadyRung(RUNGS["grid_sync"], N, "float32", 32, stream)
+    assert [step.grid for step in ready.shape.steps] == [(resident,)]
+    ready.close()
+    assert counters(context, "grid_sync", block=32)["atomics"] == resident, "an arrival a block"
+
+
+@pytest.mark.parametrize(
+    "rung",
+    [
+        "warp_serial",
+        "block_serial",
+        "shared_tree_conflicting",
+        "shared_tree",
+        "shared_shuffle",
+        "two_pass",
+        "grid_sync",
+    ],
+)
+def test_half_the_bytes_are_half_the_sectors_of_as_many_requests(context, rung):
+    single, half = (counters(context, rung, WHOLE, dtype=dtype) for dtype in ("float32", "float16"))
+    assert half["global_loads"] == single["global_loads"]
+    assert half["atomics"] == single["atomics"]
+    assert single["global_load_sectors"] - half["global_load_sectors"] == WHOLE // 16
+
+
+@lengths
+def test_a_tile_is_read_without_conflicts_once_it_is_padded_or_swizzled(context, n):
+    conflicting = counters(context, "transpose_conflicting", n)
+    padded, swizzled = counters(context, "transpose_padded", n), counters(context, "transpose_swizzled", n)
     assert conflicting["bank_conflicts"] == WHOLE // 32 * 31, "every column of 32 in one bank"
     assert padded["bank_conflicts"] == swizzled["bank_conflicts"] == 0
     assert padded["global_store_sectors"] == conflicting["global_store_sectors"] == WHOLE // 8

@@ -1,12 +1,14 @@
 """The ladder's page: tables, figures and claims as the records say, and counters that are not stale. Nothing is run."""
 
 import json
+import re
 
 import pytest
 
-from benchmarks import ladder_counters, ladder_doc
+from benchmarks import ladder, ladder_counters, ladder_doc
 from benchmarks.figures import FileError
 from lowlevel_reduce.compiler.sources import SourceTree
+from lowlevel_reduce.ladder import RUNGS
 
 COUNTERS = ladder_counters.COUNTERS
 
@@ -33,6 +35,40 @@ def test_the_ladder_page_takes_its_times_from_the_newest_file(tmp_path):
     assert made.index("`v6_block_atomic`") < made.index("`v0_atomic`")
     assert "stale" not in made
     assert ladder_doc.filled(made, tmp_path, COUNTERS) == made
+
+
+def test_a_speed_up_is_over_the_first_rung_that_is_meant_to_be_right_and_every_type_is_named(tmp_path):
+    records = [
+        record("race", 5.0, correct=False, expected_correct=False),
+        record("atomic", 40.0),
+        record("tcu_reduce16", 10.0, dtype="float16"),
+    ]
+    text = json.dumps({"conditions": {"device": "D", "commit": "c"}, "records": records})
+    (tmp_path / "2026-01-01-h200-ladder-e-2p24.json").write_text(text)
+    made = ladder_doc.filled("<!-- times e-2p24 -->\n<!-- end -->\n", tmp_path, COUNTERS)
+    cells = {line.split(" | ")[0]: line.split(" | ") for line in made.splitlines() if line.startswith("| `")}
+    assert [cells[f"| `{rung}`"][5] for rung in ("race", "atomic", "tcu_reduce16")] == ["8.0", "1.0", "4.0"]
+    assert cells["| `atomic`"][4] == "133.74 ms", "a source that gives no %, but a time"
+    assert "N = 1,000 float32 and float16, D, commit c" in made
+    some = ladder_doc.filled("<!-- times e-2p24 atomic -->\n<!-- end -->\n", tmp_path, COUNTERS)
+    assert "N = 1,000 float32, D" in some
+
+
+@pytest.mark.parametrize("run", ladder.RUNS, ids=lambda run: run.name)
+def test_every_run_has_its_table_and_a_file_fills_it(tmp_path, run):
+    rungs = [rung.id for rung in RUNGS.values() if rung.system == run.system]
+    records = [record(rung, 7.0, n=run.n, dtype=run.dtype) for rung in rungs]
+    text = json.dumps({"conditions": {"device": "D", "commit": "c"}, "records": records})
+    name = f"2030-01-01-h200-ladder-{run.name}.json"
+    (tmp_path / name).write_text(text)
+    tables = re.findall(
+        rf"<!-- times {run.name}(?: [^>]*)? -->\n.*?<!-- end -->\n", ladder_doc.PAGE.read_text(), re.DOTALL
+    )
+    assert tables, "the page has a place for it"
+    for table in tables:
+        made = ladder_doc.filled(table, tmp_path, COUNTERS)
+        assert f"N = {run.n:,} {run.dtype}, D, commit c: `{name}`." in made
+        assert "| 7.00 |" in made
 
 
 def test_a_changed_ladder_page_is_noticed(tmp_path, capsys):
@@ -78,6 +114,28 @@ def test_a_figure_in_a_sentence_is_that_of_the_records(measured, figure, shown):
     assert measured(made) == made
 
 
+def test_a_counter_in_a_sentence_is_that_of_the_simulator(tmp_path):
+    counted = {"v0_atomic": {"atomics": 65539, "barriers": 0}, "v6_block_atomic": {"atomics": 65}, "race": None}
+    records = [record(rung, None, counters=counters) for rung, counters in counted.items()]
+    file = tmp_path / "counters.json"
+    file.write_text(json.dumps({"nvrtc": "12.9", "records": records}))
+
+    def shown(words):
+        return ladder_doc.filled(f"<!-- counted {words} -->stale<!-- . -->", tmp_path, file)
+
+    assert shown("v0_atomic atomics") == "<!-- counted v0_atomic atomics -->65,539<!-- . -->"
+    assert ">1,008<" in shown("v0_atomic atomics v6_block_atomic atomics")
+    assert ">0.00<" in shown("v6_block_atomic atomics v0_atomic atomics")
+    for words, message in (
+        ("v9 atomics", "has no rung v9"),
+        ("race atomics", "race has no atomics"),
+        ("v0_atomic atomics v0_atomic barriers", "v0_atomic has no barriers"),
+        ("v0_atomic sectors", "v0_atomic has no sectors"),
+    ):
+        with pytest.raises(FileError, match=message):
+            shown(words)
+
+
 @pytest.mark.parametrize(
     ("figure", "message"),
     [
@@ -103,8 +161,8 @@ def test_a_claim_is_held_against_the_times(measured):
 
 def test_the_page_claims_what_its_sentences_need():
     text = ladder_doc.PAGE.read_text()
-    assert len(ladder_doc._CLAIM.findall(text)) >= 15
-    assert len(ladder_doc._FIGURE.findall(text)) >= 40
+    assert len(ladder_doc._CLAIM.findall(text)) >= 20
+    assert len(ladder_doc._FIGURE.findall(text)) >= 65
 
 
 def test_the_committed_counters_are_those_of_the_sources(capsys):

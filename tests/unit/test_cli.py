@@ -277,7 +277,7 @@ def test_a_run_without_loads_has_no_ratio(ladder):
 def test_a_run_on_a_gpu_shows_times():
     shown = run("ladder").stdout
     assert row(shown, "slow") == ["slow", "8,000.0", "50", "1.0", "1.5", "1.00", "5.0e-04", "right"]
-    assert row(shown, "fast") == ["fast", "100.0", "4,000", "83.1", "97.0", "80.00", "5.0e-04", "right"]
+    assert row(shown, "fast") == ["fast", "100.0", "4,000", "83.1", "97", "80.00", "5.0e-04", "right"]
 
 
 @pytest.mark.usefixtures("on_a_gpu")
@@ -307,6 +307,7 @@ def test_system_b_prints_what_its_source_prints():
     assert "  atomic   133.7400 ms\n  shared   4.2200 ms\n  shuffle  3.8700 ms\n" in printed
     assert "  shared/atomic: 31.69x\n  shuffle/atomic: 34.56x\n  shuffle/shared: 1.09x\n" in printed
     assert "  atomic   500.250000  0.25\n" in printed
+    assert row(shown[: shown.index("N = 16777216, ")], "atomic")[4:6] == ["133.74", "ms"], "the source gives no %"
     assert "block size" not in run("ladder", "--system", "A").stdout
 
 
@@ -384,6 +385,33 @@ def test_files_reach_the_device_in_c_order_chunk_by_chunk(stream, tmp_path, monk
     copied = reduce_command.upload(mapped, stream)
     assert (copied.shape, copied.dtype) == (array.shape, array.dtype)
     np.testing.assert_array_equal(copied.numpy(), array)
+
+
+def test_the_progress_of_a_copy_is_shown_chunk_by_chunk(stream, monkeypatch):
+    terminal = Console(force_terminal=True, width=120, file=io.StringIO())
+    monkeypatch.setattr(output, "console", lambda stderr=False: terminal)
+    monkeypatch.setattr(reduce_command, "CHUNK_BYTES", 400)
+    seen = []
+
+    def watched():
+        bar = output.progress()
+        update = bar.update
+
+        def told(task, completed):
+            update(task, completed=completed)
+            with terminal.capture() as captured:
+                bar.refresh()
+            seen.append((completed, captured.get()))
+
+        bar.update = told
+        return bar
+
+    monkeypatch.setattr(reduce_command, "progress", watched)
+    reduce_command.upload(np.arange(250, dtype=np.float32), stream)
+    assert [completed for completed, _ in seen] == [400, 800, 1000], "no chunk is larger than asked"
+    for (_, shown), percentage in zip(seen, (40, 80, 100), strict=True):
+        assert "copying to the device" in shown
+        assert f"{percentage} %" in shown
 
 
 @pytest.mark.parametrize(("text", "axes"), [(None, None), ("0", 0), ("-1", -1), ("0,2", (0, 2))])

@@ -120,6 +120,15 @@ def test_labels_keep_their_order_and_do_not_overlap(heights):
     assert all(0.029 < height < 0.971 for height in spread)
 
 
+def test_a_kernel_that_was_stopped_is_not_drawn_as_one_that_counted_nothing():
+    found = [Result(rung, fake.counted(rung, counters=None if name == "race" else fake.COUNTERS))
+             for name, rung in fake.RUNGS.items()]  # fmt: skip
+    for axes in pictures.counters_picture(found).axes:
+        assert len(axes.patches) == len(fake.RUNGS) - 1
+    labels = [label.get_text() for label in pictures.counters_picture(found).axes[0].get_yticklabels()]
+    assert labels == [name for name in fake.RUNGS if name != "race"]
+
+
 def test_a_simulated_run_is_drawn_by_its_counters(context):
     figure = pictures.of_session(results(fake.counted), Session(context, simulated=True, note=None))
     titles = [axes.get_title() for axes in figure.axes]
@@ -167,21 +176,50 @@ SASS = [
 ]
 
 
+READS = "the loop that reads the input"
+NONE = "all of it, since it has no loop"
+
+
 def test_the_loop_that_reads_most():
-    assert sass.hot_loop(SASS) == SASS[4:8]
+    assert sass.hot_part(SASS) == (READS, SASS[4:8])
     outer = [*SASS[:-1], "    @P3 BRA `(.L_x_1) ;"]
-    assert sass.hot_loop(outer) == outer[1:]
+    assert sass.hot_part(outer) == (READS, outer[1:])
     around = [".L_x_0:", *SASS[4:8], "    @P4 BRA `(.L_x_0) ;"]
-    assert sass.hot_loop(around) == SASS[4:8], "of equals the inner one"
+    assert sass.hot_part(around) == (READS, SASS[4:8]), "of equals the inner one"
+    twice = [*SASS[:-1], *(line.replace("_2", "_9") for line in SASS[4:8]), "    EXIT ;"]
+    assert sass.hot_part(twice) == (READS, SASS[4:8]), "the input's, and not that of the partials"
 
 
 def test_a_kernel_whose_loop_reads_only_shared_memory():
-    assert sass.hot_loop([line for line in SASS if "LDG" not in line])[1:] == SASS[9:11]
+    what, shown = sass.hot_part([line for line in SASS if "LDG" not in line])
+    assert (what, shown[1:]) == ("its loop", SASS[9:11])
 
 
 def test_a_kernel_without_a_loop():
-    assert sass.hot_loop(SASS[:4]) == []
-    assert sass.hot_loop([".L_x_0:", "    BRA `(.L_x_0);"]) == [], "the trap behind the end"
+    assert sass.hot_part(SASS[:4]) == (NONE, SASS[:4])
+    trap = ["    EXIT ;", ".L_x_0:", "    BRA `(.L_x_0);"]
+    assert sass.hot_part(trap) == (NONE, trap)
+    assert sass.hot_part(trap[1:]) == (NONE, trap[1:])
+
+
+def test_what_stands_behind_the_end_and_comes_back_is_no_loop():
+    shuffle = [
+        "    BRA.DIV UR4, `(.L_x_7) ;", "    LDS R1, [R2] ;", ".L_x_8:", *SASS, ".L_x_7:",
+        "    WARPSYNC.COLLECTIVE R8, `(.L_x_9) ;", ".L_x_9:", "    LDS R1, [R2] ;", "    BRA `(.L_x_8) ;",
+    ]  # fmt: skip
+    assert sass.hot_part(shuffle) == (READS, SASS[4:8])
+    without = [line for line in shuffle if line not in (SASS[7], SASS[10])]
+    assert sass.hot_part(without) == (NONE, without)
+
+
+def test_loads_that_are_unrolled_are_shown_and_not_the_loop_of_what_is_left_over():
+    loads = [".L_x_5:", *(f"    LDG.E.128 R{4 * i}, desc[UR4][R2.64] ;" for i in range(4)), "    FADD R0, R0, R4 ;"]
+    more = [".L_x_6:", *loads[1:5], *loads[5:] * 9]
+    for first, second in ((loads, more), (more, loads)):
+        kernel = [*SASS[:-1], *first, *second, ".L_x_7:", "    EXIT ;"]
+        assert sass.hot_part(kernel) == ("what reads the input, which is in no loop", loads)
+    inside = [*SASS[:-1], ".L_x_6:", *loads[1:], "    @P1 BRA `(.L_x_6) ;", "    EXIT ;"]
+    assert sass.hot_part(inside)[0] == READS, "these are in a loop"
 
 
 def test_what_is_no_cubin_is_refused():
@@ -347,7 +385,7 @@ def test_files_of_a_real_run_with_all_that_a_record_may_lack(page, context, monk
     text = page(simulated=False)
     parsed = Page(text)
     shown = {rung.id: parsed.cells[8 * i : 8 * i + 8] for i, rung in enumerate(fake.RUNGS.values()) if i < 2}
-    assert shown["fast"] == ["fast", "–", "–", "–", "97.0", "–", "5.0e-04", "right"]
+    assert shown["fast"] == ["fast", "–", "–", "–", "97", "–", "5.0e-04", "right"]
     assert "nan" in parsed.cells
     assert not [cell for cell in parsed.cells if "None" in cell]
     bandwidth, roofline = (ET.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL))

@@ -79,13 +79,18 @@ def _sums(suite: Suite) -> str:
 
 
 def _costs(suite: Suite) -> str:
-    lines = ["| operator | " + " | ".join(OPERATOR_TYPES) + " |", "| --- |" + " ---: |" * len(OPERATOR_TYPES)]
+    measured = {row["cell"]: us for row in suite.rows if (us := median_us(row, OURS)) is not None}
+    dtypes = [dtype for dtype in OPERATOR_TYPES if f"{OPERATORS[0]} {dtype} 2^28" in measured]
+    lines = ["| operator | " + " | ".join(dtypes) + " |", "| --- |" + " ---: |" * len(dtypes)]
     for op in OPERATORS:
-        cells = []
-        for dtype in OPERATOR_TYPES:
-            us, base = _us(suite, f"{op} {dtype} 2^28"), _us(suite, f"{OPERATORS[0]} {dtype} 2^28")
-            cells.append(f"{us:.1f} µs" if op == OPERATORS[0] else f"× {us / base:.2f}")
-        lines.append(f"| `{op}` | " + " | ".join(cells) + " |")
+        times = [measured.get(f"{op} {dtype} 2^28") for dtype in dtypes]
+        bases = [measured[f"{OPERATORS[0]} {dtype} 2^28"] for dtype in dtypes]
+        cells = [
+            "–" if us is None else f"{us:.1f} µs" if op == OPERATORS[0] else f"× {us / base:.2f}"
+            for us, base in zip(times, bases, strict=True)
+        ]
+        if any(us is not None for us in times):
+            lines.append(f"| `{op}` | " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", _conditions(suite)])
 
 

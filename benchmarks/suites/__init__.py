@@ -24,7 +24,7 @@ SUITES: Mapping[str, Suite] = {
     "types": arrays.types,
     "axes": arrays.axes,
     "stats": arrays.stats,
-    "operators": arrays.operators,
+    "operators": arrays.operator_costs,
     "segments": arrays.segments,
     "small": host.small,
     "host": host.host,

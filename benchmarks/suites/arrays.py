@@ -11,9 +11,10 @@ from benchmarks.figures import Row, name_of
 from benchmarks.problems import Case
 from benchmarks.suites.cell import Cell, array_cell, some
 from benchmarks.suites.setting import Setting
-from lowlevel_reduce.dtypes import ELEMENT_TYPES
+from lowlevel_reduce import UnsupportedError, operators
+from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type
 
-__all__ = ["OPERATORS", "OPERATOR_TYPES", "axes", "flat", "operators", "segments", "stats", "types"]
+__all__ = ["OPERATORS", "OPERATOR_TYPES", "axes", "flat", "operator_costs", "segments", "stats", "types"]
 
 ODD_LENGTHS = (1000, 99_999, 1_000_003, 12_345_678, 100_000_000, 999_999_999)
 COMPILED_LENGTHS = (1 << 20, 1 << 28)
@@ -28,9 +29,19 @@ COLUMNS = (2, 3, 5, 8, 10, 12, 14, 16, 18, 20, 23, 26)
 
 GOAL_COLUMNS = (2, 8, 14, 26)
 
-OPERATORS = ("sum", "mean", "max", "minmax", "argmax", "any", "count_nonzero", "norm2", "mean_var", "logsumexp")
-OPERATOR_TYPES = ("float16", "float32", "float64", "int32")
-"""What is timed of the library alone, the sum first, to say what an operator costs beside it."""
+OPERATORS = tuple(name for name, operator in operators.OPERATORS.items() if operator.second is None)
+OPERATOR_TYPES = (
+    "float8_e4m3fn",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "int8",
+    "int32",
+    "int64",
+    "complex64",
+)
+"""What is timed of the library alone, the sum first, to say what an operator of one array costs beside it."""
 
 SEGMENTS: Mapping[str, Callable[[np.random.Generator], npt.NDArray[np.int64]]] = {
     "1,000,000 of about 100": lambda rng: rng.poisson(100, 1_000_000),
@@ -104,10 +115,19 @@ def stats(*, quick: bool = False) -> list[Cell]:
     return _compared([*some(cases, (2, 5, 8), quick=quick), *sums], compiled, goals)
 
 
-def operators(*, quick: bool = False) -> list[Cell]:
+def operator_costs(*, quick: bool = False) -> list[Cell]:
     """Return the operators over whole arrays of several types, without competitors."""
     names, dtypes = (OPERATORS[:2], OPERATOR_TYPES[:1]) if quick else (OPERATORS, OPERATOR_TYPES)
-    return [array_cell(f"{op} {dtype} 2^28", Case(op, (1 << 28,), dtype=dtype), ()) for dtype in dtypes for op in names]
+    cases = [Case(op, (1 << 28,), dtype=dtype) for dtype in dtypes for op in names if _takes(op, dtype)]
+    return [array_cell(f"{case.op} {case.dtype} 2^28", case, ()) for case in cases]
+
+
+def _takes(op: str, dtype: str) -> bool:
+    try:
+        operators.OPERATORS[op].types(element_type(dtype))
+    except UnsupportedError:
+        return False
+    return True
 
 
 def segments(*, quick: bool = False) -> list[Cell]:

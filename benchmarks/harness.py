@@ -262,7 +262,10 @@ def ours(case: Case, inputs: Inputs, stream: Stream, **options: Any) -> Ready:
     made: Any
     borders: tuple[int, ...] = ()
     if inputs.offsets is not None:
-        made = segmented_plan(case.op, length=case.size, segments=case.rows, dtype=case.dtype, context=stream.context)
+        length, rows = case.size, case.rows
+        made = segmented_plan(
+            case.op, length=length, segments=rows, dtype=case.dtype, context=stream.context, **options
+        )
         borders = (inputs.offsets.pointer,)
     else:
         made = plan(case.op, shape=case.shape, axis=case.axis, dtype=case.dtype, context=stream.context, **options)

@@ -14,7 +14,18 @@ from benchmarks.suites.setting import Setting
 from lowlevel_reduce import UnsupportedError, operators
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type
 
-__all__ = ["OPERATORS", "OPERATOR_TYPES", "axes", "flat", "operator_costs", "segments", "stats", "types"]
+__all__ = [
+    "OPERATORS",
+    "OPERATOR_TYPES",
+    "SEGMENTS",
+    "axes",
+    "flat",
+    "operator_costs",
+    "segment_case",
+    "segments",
+    "stats",
+    "types",
+]
 
 ODD_LENGTHS = (1000, 99_999, 1_000_003, 12_345_678, 100_000_000, 999_999_999)
 COMPILED_LENGTHS = (1 << 20, 1 << 28)
@@ -136,12 +147,16 @@ def segments(*, quick: bool = False) -> list[Cell]:
     return cells if quick else [*cells, *_compared([Case("sum", (1 << 28,))], [], [Case("sum", (1 << 28,))])]
 
 
+def segment_case(name: str) -> Case:
+    """Return the case of one of `SEGMENTS`, its borders made."""
+    lengths = SEGMENTS[name](np.random.default_rng(3))
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Case("sum", (int(offsets[-1]),), offsets=offsets)
+
+
 def _segments(name: str, *, goal: bool) -> Cell:
     def measure(setting: Setting) -> Sequence[Row]:
-        lengths = SEGMENTS[name](np.random.default_rng(3))
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        case = Case("sum", (int(offsets[-1]),), offsets=offsets)
-        return [setting.harness.compare(name, case, setting.peers("CUB", "torch"))]
+        return [setting.harness.compare(name, segment_case(name), setting.peers("CUB", "torch"))]
 
     # For those that prepare: segments of float32, whatever their borders.
     return Cell(name, measure, SEGMENTS_SECONDS, goal, Case("sum", (1,), offsets=np.asarray([0, 1])))

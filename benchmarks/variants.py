@@ -1,0 +1,257 @@
+"""Time variants of the library in one run, beside competitors: where figures of NOTES.md come from.
+
+python -m benchmarks.variants --case "OP TYPE SHAPE" ... [--variant "NAME KEY=VALUE ..."] ... [--peer NAME] --json FILE
+
+A shape is sizes with x between them, such as 8x2^20; axis=N may follow, and shift=N, elements before the first.
+Segments go by their names in the suite. A variant differs from the library as it is by any of
+
+    sources=DIR             another cuda_src, such as that of a checkout with a change
+    MODULE.NAME=VALUE       another constant of a module, such as column_policy._START_ROUNDS=0.5
+    launch.FIELD=VALUE      an attribute of every launch, such as launch.shared_memory_carveout=0
+    plan.OPTION=VALUE       an option of lowlevel_reduce.plan, such as plan.strategy='rows'
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import functools
+import importlib
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from benchmarks.figures import OURS, name_of
+from benchmarks.harness import Harness, Inputs, Maker, ours
+from benchmarks.peers import PEERS
+from benchmarks.problems import Case
+from benchmarks.suites import Setting, arrays
+from benchmarks.timing import conditions, opened
+from lowlevel_reduce import ReduceError, Stream, loading, mapping, segments
+from lowlevel_reduce.compiler import program
+from lowlevel_reduce.compiler.sources import SourceTree
+from lowlevel_reduce.driver import LaunchConfig
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.operators import OPERATORS
+
+__all__ = ["Variant", "case_of", "main", "variant_of"]
+
+ROUNDS = 9
+"""As many as tell one percent apart; a run has few cells."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The library with something changed.
+
+    Attributes
+    ----------
+    name : str
+        What the table calls it.
+    sources : Path, optional
+        Its cuda_src.
+    constants, launch, plan : dict
+        Constants of modules by ``"module.NAME"``, fields of `LaunchConfig`, and options of a plan.
+    """
+
+    name: str
+    sources: Path | None = None
+    constants: dict[str, Any] = field(default_factory=dict)
+    launch: dict[str, Any] = field(default_factory=dict)
+    plan: dict[str, Any] = field(default_factory=dict)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Make plans so within this block; they stay so after it."""
+        with ExitStack() as stack:
+            # Kernels of its own: loaded ones are told apart by the text that includes the headers.
+            stack.enter_context(mock.patch.object(loading, "_KEPT", f"kernels of {self.name}"))
+            if self.sources is not None:
+                tree = SourceTree(self.sources)
+                stack.enter_context(mock.patch.object(program, "source_tree", return_value=tree))
+            for place, value in self.constants.items():
+                module, name = place.rsplit(".", 1)
+                found = importlib.import_module(f"lowlevel_reduce.{module}")
+                stack.enter_context(mock.patch.object(found, name, value))
+            if self.launch:
+                config = functools.partial(LaunchConfig, **self.launch)
+                for module_of_launches in (mapping, segments):
+                    stack.enter_context(mock.patch.object(module_of_launches, "LaunchConfig", config))
+            yield
+
+    def maker(self, case: Case, inputs: Inputs, stream: Stream) -> Maker:
+        """Return what makes it ready for a case."""
+
+        def make() -> Any:
+            with self.applied():
+                return replace(ours(case, inputs, stream, **self.plan), name=self.name)
+
+        return Maker(self.name, make)
+
+
+def variant_of(text: str) -> Variant:
+    """Return the variant that the command line spells so.
+
+    Raises
+    ------
+    ValueError
+        If it is not spelled like that, or names a constant or an attribute that is not there.
+    """
+    words = text.split()
+    settings = [word for word in words if "=" in word]
+    name = " ".join(word for word in words if "=" not in word)
+    if not name or words[len(words) - len(settings) :] != settings:
+        raise ValueError(f"a variant is a name and then KEY=VALUE words, not {text!r}")
+    sources, found = None, dict[str, dict[str, Any]](constants={}, launch={}, plan={})
+    for setting in settings:
+        key, value = setting.split("=", 1)
+        kind, _, rest = key.rpartition(".")
+        if key == "sources":
+            sources = Path(value)
+            if not (sources / "operators.cuh").is_file():
+                raise ValueError(f"{value} is no cuda_src: it lacks operators.cuh")
+        elif kind in ("launch", "plan"):
+            found[kind][rest] = ast.literal_eval(value)
+        else:
+            found["constants"][_constant(key)] = ast.literal_eval(value)
+    unknown = set(found["launch"]) - set(LaunchConfig.__dataclass_fields__)
+    if unknown:
+        raise ValueError(f"a launch has no {', '.join(sorted(unknown))}")
+    return Variant(name, sources, **found)
+
+
+def _constant(key: str) -> str:
+    module, _, name = key.rpartition(".")
+    try:
+        there = module and hasattr(importlib.import_module(f"lowlevel_reduce.{module}"), name)
+    except ImportError:
+        there = False
+    if not there:
+        raise ValueError(f"lowlevel_reduce has no {key}")
+    return key
+
+
+def case_of(text: str) -> Case:
+    """Return the case that the command line spells so.
+
+    Raises
+    ------
+    ValueError
+        If it is not spelled like that.
+    """
+    if text in arrays.SEGMENTS:
+        return arrays.segment_case(text)
+    form = re.fullmatch(r"(\w+) (\w+) ([\d^x]+)(?: axis=(\d+))?(?: shift=(\d+))?", text)
+    if form is None or form[1] not in OPERATORS:
+        raise ValueError(
+            f"a case is 'OP TYPE SHAPE [axis=N] [shift=N]', or one of {list(arrays.SEGMENTS)}, not {text!r}"
+        )
+    shape = tuple(_size(size) for size in form[3].split("x"))
+    axis = None if form[4] is None else int(form[4])
+    if axis is not None and axis >= len(shape):
+        raise ValueError(f"{text!r}: {len(shape)} axes have no number {axis}")
+    return Case(form[1], shape, axis, element_type(form[2]).name, shift=int(form[5] or 0))
+
+
+def _size(text: str) -> int:
+    base, power, exponent = text.partition("^")
+    return int(base) ** int(exponent) if power else int(base)
+
+
+def line_of(cell: str, entries: Mapping[str, Any]) -> str:
+    """Return a cell's times in one line, each beside that of the library as it is."""
+    base = entries.get(OURS, {}).get("us")
+    parts = []
+    for name, entry in entries.items():
+        if "us" not in entry:
+            parts.append(f"{name} FAILED {entry['error'][:60]}")
+        else:
+            beside = f" ({entry['us'] / base:.3f})" if base and name != OURS else ""
+            parts.append(f"{name} {entry['us']:.2f}{beside}")
+    return f"{cell[:34]:34} {', '.join(parts)}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for, and write its JSON after each cell; 1 if a result of ours failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--case",
+        action="append",
+        required=True,
+        type=_spelled(case_of),
+        metavar="TEXT",
+        help="may be given several times",
+    )
+    parser.add_argument("--variant", action="append", default=[], type=_spelled(variant_of), metavar="TEXT")
+    parser.add_argument("--peer", action="append", default=[], choices=PEERS)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--json", metavar="FILE", required=True, type=Path)
+    parser.add_argument("--commit", help="for a copy of the tree without its history")
+    arguments = parser.parse_args(argv)
+    if not arguments.json.parent.is_dir():
+        parser.error(f"there is no directory {arguments.json.parent}")
+    names = [variant.name for variant in arguments.variant]
+    if len({OURS, *names}) <= len(names):
+        parser.error("variants need names of their own")
+    rows: list[dict[str, Any]] = []
+    with opened() as stream:
+        harness = Harness(stream, arguments.rounds)
+        setting = Setting(harness)
+        document: dict[str, Any] = {
+            "conditions": conditions(stream.context.device, arguments.commit),
+            "variants": [asdict(variant) for variant in arguments.variant],
+            "missing": setting.missing,
+            "rows": rows,
+        }
+        for case in arguments.case:
+            entries = _measured(harness, case, arguments.variant, setting.peers(*arguments.peer))
+            rows.append({"cell": name_of_case(case), "entries": entries})
+            arguments.json.write_text(json.dumps(document, indent=1, default=str) + "\n", encoding="utf-8")
+            print(line_of(name_of_case(case), entries), flush=True)
+        harness.release()
+    for name, why in setting.missing.items():
+        print(f"missing: {name}: {why}")
+    return int(any("us" not in row["entries"][name] for row in rows for name in (OURS, *names)))
+
+
+def name_of_case(case: Case) -> str:
+    """Return what a row of a case is called."""
+    if case.offsets is not None:
+        return f"{case.rows} segments of {case.size} {case.dtype}"
+    axis = "" if case.axis is None else f", axis {case.axis}"
+    shift = f", from element {case.shift} on" if case.shift else ""
+    return f"{case.op} {case.dtype} {' x '.join(map(name_of, case.shape))}{axis}{shift}"
+
+
+def _measured(harness: Harness, case: Case, variants: Sequence[Variant], peers: Sequence[Any]) -> dict[str, Any]:
+    inputs = harness.inputs(case, "rotated")
+    makers = [Maker(OURS, lambda: ours(case, inputs, harness.stream))]
+    makers += [variant.maker(case, inputs, harness.stream) for variant in variants]
+    makers += [maker for peer in peers for maker in peer.ready(case, inputs, harness.stream)]
+    try:
+        return harness.measure(case, makers)
+    finally:
+        if inputs.offsets is not None:
+            inputs.offsets.close()
+
+
+def _spelled(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a reader whose complaints the command line shows."""
+
+    def argument(text: str) -> Any:
+        try:
+            return read(text)
+        except (ValueError, TypeError, SyntaxError, ReduceError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return argument
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Variants of the library: how the command line spells them, and what they change while they are made."""
+
+import json
+
+import pytest
+
+from benchmarks import variants
+from benchmarks.figures import OURS
+from benchmarks.problems import Case
+from benchmarks.variants import Variant, case_of, variant_of
+from lowlevel_reduce import column_policy
+from lowlevel_reduce.compiler import program
+from lowlevel_reduce.compiler.sources import source_root
+
+
+@pytest.mark.parametrize(
+    ("text", "case", "name"),
+    [
+        ("sum float32 2^10", Case("sum", (1024,)), "sum float32 2^10"),
+        ("max float16 8x2^20 axis=1", Case("max", (8, 1 << 20), 1, "float16"), "max float16 8 x 2^20, axis 1"),
+        ("sum int8 99 shift=3", Case("sum", (99,), None, "int8", shift=3), "sum int8 99, from element 3 on"),
+    ],
+)
+def test_a_case_in_words(text, case, name):
+    assert case_of(text) == case
+    assert variants.name_of_case(case) == name
+
+
+def test_segments_are_those_of_the_suite():
+    case = case_of("8 of 2^25")
+    assert (case.rows, case.size) == (8, 1 << 28)
+    assert variants.name_of_case(case) == "8 segments of 268435456 float32"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "sum", "sum float32", "nothing float32 8", "sum float32 8x", "sum float32 8 axis=1", "sum float32 8,9"]
+)
+def test_no_case(text):
+    with pytest.raises(ValueError):  # noqa: PT011 - whichever part is wrong
+        case_of(text)
+
+
+def test_a_variant_in_words(tmp_path):
+    (tmp_path / "operators.cuh").touch()
+    text = f"more L1 sources={tmp_path} launch.shared_memory_carveout=0 column_policy._START_ROUNDS=0.5 plan.cluster=2"
+    expected = Variant(
+        "more L1", tmp_path, {"column_policy._START_ROUNDS": 0.5}, {"shared_memory_carveout": 0}, {"cluster": 2}
+    )
+    assert variant_of(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "is a name and then"),
+        ("launch.priority=1", "is a name and then"),
+        ("a plan.cluster=2 b", "is a name and then"),
+        ("a sources=/nowhere", "lacks operators.cuh"),
+        ("a launch.colour=3", "a launch has no colour"),
+        ("a policy.COLOUR=3", "has no policy.COLOUR"),
+        ("a nothing.COLOUR=3", "has no nothing.COLOUR"),
+        ("a COLOUR=3", "has no COLOUR"),
+        ("a plan.cluster=os.abort()", "malformed"),
+    ],
+)
+def test_no_variant(text, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        variant_of(text)
+
+
+def test_what_a_variant_changes_is_as_before_afterwards(tmp_path):
+    (tmp_path / "operators.cuh").write_text("// none")
+    before = column_policy._START_ROUNDS
+    with Variant("other", tmp_path, {"column_policy._START_ROUNDS": before + 1}).applied():
+        assert before + 1 == column_policy._START_ROUNDS
+        assert program.source_tree().root == tmp_path
+    assert before == column_policy._START_ROUNDS
+    assert program.source_tree().root == source_root()
+
+
+def test_a_line_says_each_ratio_and_each_failure():
+    entries = {OURS: {"us": 2.0}, "x": {"us": 2.5}, "y": {"error": "CompileError: no"}}
+    assert variants.line_of("sum", entries) == f"{'sum':34} one tree 2.00, x 2.50 (1.250), y FAILED CompileError: no"
+    assert "x 2.50" in variants.line_of("sum", {OURS: {"error": "no"}, "x": {"us": 2.5}})
+
+
+class Stub:
+    """The harness, without a device: every contender is applied, not made ready, and takes a microsecond."""
+
+    def __init__(self, stream, rounds):
+        self.rounds = rounds
+
+    def inputs(self, case, mode):
+        return variants.Inputs(case, [0])
+
+    def measure(self, case, makers):
+        return {maker.name: {"us": float(i + 1)} for i, maker in enumerate(makers)}
+
+    def release(self):
+        pass
+
+    stream = None
+
+
+@pytest.fixture
+def without_a_device(monkeypatch):
+    import contextlib
+    from types import SimpleNamespace
+
+    monkeypatch.setattr(variants, "Harness", Stub)
+    stream = SimpleNamespace(context=SimpleNamespace(device=None))
+    monkeypatch.setattr(variants, "opened", lambda: contextlib.nullcontext(stream))
+    monkeypatch.setattr(variants, "conditions", lambda device, commit: {"commit": commit})
+
+
+def test_the_file_says_what_was_varied(without_a_device, tmp_path, capsys):
+    file = tmp_path / "out.json"
+    argv = ["--case", "sum float32 2^10", "--variant", "x launch.priority=1", "--json", str(file), "--commit", "abc"]
+    assert variants.main(argv) == 0
+    found = json.loads(file.read_text())
+    assert found["conditions"] == {"commit": "abc"}
+    (variant,) = found["variants"]
+    assert (variant["name"], variant["launch"]) == ("x", {"priority": 1})
+    assert found["rows"] == [{"cell": "sum float32 2^10", "entries": {OURS: {"us": 1.0}, "x": {"us": 2.0}}}]
+    assert "x 2.00 (2.000)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("names", [["x", "x"], [OURS]])
+def test_names_are_told_apart(without_a_device, tmp_path, names, capsys):
+    argv = ["--case", "sum float32 2^10", "--json", str(tmp_path / "out.json")]
+    for name in names:
+        argv += ["--variant", name]
+    with pytest.raises(SystemExit):
+        variants.main(argv)
+    assert "names of their own" in capsys.readouterr().err

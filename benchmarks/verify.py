@@ -1,0 +1,128 @@
+"""Run the tests that need a GPU and the sanitizers over every kernel, and add what they said to a page of results.
+
+python -m benchmarks.verify --page benchmarks/results/DATE-DEVICE-tests.md [--part tests] [--part memcheck] ...
+                            [--jobs 16] [--limit-seconds S] [--commit C] [-- PYTEST-ARGUMENTS]
+
+The tests run first, alone on the device; then the sanitizers all beside each other. What is not done in its time is
+stopped, and the page says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.timing import conditions, opened
+
+__all__ = ["Outcome", "main", "section_of", "told"]
+
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+TESTS = "tests"
+ROOT = Path(__file__).resolve().parent.parent
+
+# What pytest, the sanitizers and tests/gpu/sanitize.py end with.
+_SUMMARY = re.compile(
+    r"\d+ (?:passed|failed|error)[^\n]* in [\d.]+s|(?:ERROR|RACECHECK) SUMMARY: [^\n]+"
+    r"|\d+ [^\n]*checked[^\n]*|wrong: [^\n]+"
+)
+
+
+class Outcome(NamedTuple):
+    """What became of one part: its exit status, None if it was stopped; its seconds; and its last words."""
+
+    status: int | None
+    seconds: float
+    words: str
+
+
+def told(output: str) -> str:
+    """Return the lines of a part's output that say how it went, or its last line."""
+    found = [match.group().strip("= ") for match in _SUMMARY.finditer(output)]
+    return "; ".join(found) or (output.strip().splitlines() or ["no output"])[-1][:120]
+
+
+def section_of(facts: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> str:
+    """Return what a page gets: the conditions, and a row for each part."""
+    packages = facts["packages"]
+    compiler = packages.get("nvidia-cuda-nvrtc") or packages.get("nvidia-cuda-nvrtc-cu12", "of the machine")
+    lines = [
+        f"## {facts['measured']}, commit {facts['commit']}",
+        "",
+        f"One {facts['device']} ({facts['multiprocessors']} multiprocessors; driver and clocks {facts['nvidia_smi']}), "
+        f"Python {facts['python']}, cuda-bindings {packages.get('cuda-bindings')}, NVRTC {compiler}, "
+        f"NumPy {packages.get('numpy')}, PyTorch {packages.get('torch', 'none')}, "
+        f"CuPy {packages.get('cupy-cuda13x') or packages.get('cupy-cuda12x', 'none')}.",
+        "",
+        "| part | result | seconds |",
+        "| --- | --- | --- |",
+    ]
+    for part, outcome in outcomes.items():
+        verdict = "stopped" if outcome.status is None else "passed" if outcome.status == 0 else "**FAILED**"
+        lines.append(f"| {part} | {verdict}: {outcome.words.replace('|', '/')} | {outcome.seconds:.0f} |")
+    return "\n".join([*lines, ""])
+
+
+def _commands(arguments: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
+    for part in arguments.part or (TESTS, *TOOLS):
+        if part == TESTS:
+            beside = ["--numprocesses", str(arguments.jobs)] if arguments.jobs > 1 else []
+            yield part, [sys.executable, "-m", "pytest", "-q", *beside, *(arguments.rest or ["tests/gpu"])]
+        else:
+            script = [sys.executable, "tests/gpu/sanitize.py"]
+            yield part, ["compute-sanitizer", "--tool", part, "--error-exitcode", "9", *script]
+
+
+def run(command: Sequence[str], limit_seconds: float) -> Outcome:
+    """Run a command from the checkout's root, and stop it when its time is up; its output is printed if it fails."""
+    begin = time.perf_counter()
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit_seconds, check=False)
+    except FileNotFoundError as error:
+        return Outcome(127, 0.0, str(error))
+    except subprocess.TimeoutExpired as late:
+        output = late.stdout or b""
+        text = output.decode(errors="replace") if isinstance(output, bytes) else output
+        return Outcome(None, time.perf_counter() - begin, f"after {limit_seconds:.0f} s; until then: {told(text)}")
+    if done.returncode:
+        print(done.stdout[-6000:], done.stderr[-2000:], flush=True)
+    return Outcome(done.returncode, time.perf_counter() - begin, told(done.stdout))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for; 1 if a part failed or was stopped."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--page", metavar="FILE", required=True, type=Path, help="Markdown; begun if it is not there")
+    parser.add_argument("--part", action="append", choices=(TESTS, *TOOLS), help="by default all")
+    parser.add_argument("--jobs", type=int, default=1, help="processes of the tests, which needs pytest-xdist")
+    parser.add_argument("--limit-seconds", type=float, default=600.0, metavar="S", help="of each part")
+    parser.add_argument("--commit", help="for a copy of the tree without its history")
+    parser.add_argument("rest", nargs="*", metavar="PYTEST-ARGUMENTS", help="by default tests/gpu")
+    arguments = parser.parse_args(argv)
+    if not arguments.page.parent.is_dir():
+        parser.error(f"there is no directory {arguments.page.parent}")
+    with opened() as stream:
+        facts = conditions(stream.context.device, arguments.commit)
+    commands = dict(_commands(arguments))
+    outcomes = {}
+    if TESTS in commands:
+        outcomes[TESTS] = run(commands.pop(TESTS), arguments.limit_seconds)
+    if commands:
+        with ThreadPoolExecutor(len(commands)) as pool:
+            found = pool.map(lambda command: run(command, arguments.limit_seconds), commands.values())
+            outcomes.update(zip(commands, found, strict=True))
+    section = section_of(facts, outcomes)
+    begun = arguments.page.read_text(encoding="utf-8") if arguments.page.exists() else "# GPU tests and sanitizers\n"
+    arguments.page.write_text(f"{begun}\n{section}", encoding="utf-8")
+    print(section)
+    return int(any(outcome.status != 0 for outcome in outcomes.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

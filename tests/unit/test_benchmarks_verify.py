@@ -1,0 +1,82 @@
+"""The run of GPU tests and sanitizers: what a page says of parts that passed, failed, or were stopped."""
+
+import contextlib
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import verify
+from benchmarks.verify import Outcome, told
+
+FACTS = {
+    "measured": "2026-01-01T00:00:00+00:00",
+    "commit": "abc",
+    "device": "GPU",
+    "multiprocessors": 7,
+    "nvidia_smi": "1.2",
+    "python": "3.12",
+    "packages": {"cuda-bindings": "13.3", "nvidia-cuda-nvrtc": "13.0", "numpy": "2.5"},
+}
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("....\n1280 passed, 90 skipped in 480.12s (0:08:00)\n", "1280 passed, 90 skipped in 480.12s"),
+        ("== 1 failed, 3 passed in 2.00s ==", "1 failed, 3 passed in 2.00s"),
+        ("1 error in 0.30s", "1 error in 0.30s"),
+        ("========= ERROR SUMMARY: 0 errors\n", "ERROR SUMMARY: 0 errors"),
+        ("x\nwrong: argmax of (3, 5) axis 0\n", "wrong: argmax of (3, 5) axis 0"),
+        ("Traceback\nNoDriverError: none\n", "NoDriverError: none"),
+        ("", "no output"),
+    ],
+)
+def test_the_words_that_say_how_it_went(output, words):
+    assert told(output) == words
+
+
+def test_a_command_that_passes_fails_is_stopped_or_is_not_there():
+    def of(code, limit=30.0):
+        return verify.run([sys.executable, "-c", code], limit)
+
+    assert of("print('3 passed in 0.10s')")[::2] == (0, "3 passed in 0.10s")
+    assert of("print('1 failed in 0.10s'); raise SystemExit(1)")[::2] == (1, "1 failed in 0.10s")
+    late = of("import time; print('1 launch checked', flush=True); time.sleep(60)", limit=1.0)
+    assert late.status is None
+    assert late.words.endswith("until then: 1 launch checked")
+    assert verify.run(["there-is-no-such-command"], 1.0).status == 127
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """The commands that were run, by stand-ins for device and processes."""
+    commands = []
+
+    def run(command, limit_seconds):
+        commands.append(command)
+        return Outcome(9 if "racecheck" in command else 0, 1.0, "fine | well")
+
+    stream = SimpleNamespace(context=SimpleNamespace(device=None))
+    monkeypatch.setattr(verify, "opened", lambda: contextlib.nullcontext(stream))
+    monkeypatch.setattr(verify, "conditions", lambda device, commit: FACTS)
+    monkeypatch.setattr(verify, "run", run)
+    return commands
+
+
+def test_a_page_is_begun_and_then_added_to(ran, tmp_path):
+    page = tmp_path / "tests.md"
+    assert verify.main(["--page", str(page), "--part", "tests", "--part", "memcheck", "--jobs", "3"]) == 0
+    assert ran[0][1:] == ["-m", "pytest", "-q", "--numprocesses", "3", "tests/gpu"]
+    assert ran[1][:3] == ["compute-sanitizer", "--tool", "memcheck"]
+    assert verify.main(["--page", str(page), "--part", "racecheck"]) == 1
+    text = page.read_text()
+    assert text.count("# GPU tests and sanitizers") == 1
+    assert text.count("commit abc") == 2
+    assert "| tests | passed: fine / well | 1 |" in text
+    assert "| racecheck | **FAILED**: fine / well | 1 |" in text
+
+
+def test_arguments_for_pytest(ran, tmp_path):
+    assert verify.main(["--page", str(tmp_path / "x.md"), "--part", "tests", "--", "tests/gpu/test_sum.py", "-x"]) == 0
+    assert ran[0][1:] == ["-m", "pytest", "-q", "tests/gpu/test_sum.py", "-x"]

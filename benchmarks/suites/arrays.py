@@ -24,6 +24,7 @@ __all__ = [
     "segment_case",
     "segments",
     "stats",
+    "takes",
     "types",
 ]
 
@@ -129,11 +130,12 @@ def stats(*, quick: bool = False) -> list[Cell]:
 def operator_costs(*, quick: bool = False) -> list[Cell]:
     """Return the operators over whole arrays of several types, without competitors."""
     names, dtypes = (OPERATORS[:2], OPERATOR_TYPES[:1]) if quick else (OPERATORS, OPERATOR_TYPES)
-    cases = [Case(op, (1 << 28,), dtype=dtype) for dtype in dtypes for op in names if _takes(op, dtype)]
+    cases = [Case(op, (1 << 28,), dtype=dtype) for dtype in dtypes for op in names if takes(op, dtype)]
     return [array_cell(f"{case.op} {case.dtype} 2^28", case, ()) for case in cases]
 
 
-def _takes(op: str, dtype: str) -> bool:
+def takes(op: str, dtype: str) -> bool:
+    """Say whether an operator reduces elements of a type."""
     try:
         operators.OPERATORS[op].types(element_type(dtype))
     except UnsupportedError:

@@ -1,0 +1,193 @@
+"""List what the compiler makes of every kernel, or how that differs from an earlier list; it needs no GPU.
+
+python -m benchmarks.resources --json FILE [--against FILE] [--kind PATTERN] [--op OP ...] [--type TYPE ...]
+
+Of each kernel: registers, the blocks that a multiprocessor is to hold, bytes spilled by texts with more blocks that
+were given up, instructions, and a digest of the machine code. A change to a header that all kernels share shows here
+what it did to each; code that is the same to the bit needs no new measurement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import digest
+from benchmarks.suites.arrays import OPERATOR_TYPES, takes
+from lowlevel_reduce import layout, policy, row_policy
+from lowlevel_reduce.cli.sass import disassemble
+from lowlevel_reduce.compiler import Program, compile_program, version
+from lowlevel_reduce.dtypes import ElementType, element_type
+from lowlevel_reduce.kernels import (
+    OPTIONS,
+    KernelSource,
+    OperatorText,
+    kernel_sources,
+    row_kernel_source,
+    segment_kernel_sources,
+)
+from lowlevel_reduce.mapping import needs_many_registers, operator_text
+from lowlevel_reduce.operators import OPERATORS, resolve
+
+__all__ = ["H200", "compared", "listed", "main", "sources"]
+
+H200 = policy.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
+
+WHOLE: Mapping[str, tuple[int, Mapping[str, Any]]] = {
+    "block": (1, {}),
+    "block of 8 warps": (8, {}),
+    "cluster": (16, {}),
+    "tiles": (1 << 16, {}),
+    "two_pass": (1 << 16, {"strategy": "two_pass"}),
+    "cooperative": (1 << 16, {"strategy": "cooperative"}),
+}
+"""Leaves and options of `policy.choose`, by what the kernel is called."""
+
+MATRICES: Mapping[str, tuple[tuple[int, int], int]] = {
+    "rows of 16 bytes": ((1 << 24, 4), 1),
+    "rows of 128 bytes": ((1 << 22, 32), 1),
+    "rows of a leaf": ((1 << 18, 1024), 1),
+    "rows of 4 leaves": ((1 << 16, 4096), 1),
+    "rows of 16 leaves": ((1 << 14, 1 << 14), 1),
+    "batch": ((8, 1 << 20), 1),
+    "batch in pairs": ((132, 1 << 15), 1),
+    "columns alone": ((32, 1 << 20), 0),
+    "columns of 1 KiB rows": ((1 << 20, 256), 0),
+    "columns": ((1 << 12, 1 << 12), 0),
+}
+"""Shape of 4-byte elements, scaled for others so that rows have as many bytes, and the axis."""
+
+
+def sources(op: str, dtype: str) -> Iterator[tuple[str, KernelSource]]:
+    """Yield the kernels of an operator over a type on an H200, each with the kind that it is of."""
+    reduction, element = resolve(op), element_type(dtype)
+    types = reduction.types(element)
+    text = operator_text(reduction, types)
+    wide, small = needs_many_registers(reduction, types), element.itemsize <= 2
+    for kind, (leaves, options) in WHOLE.items():
+        chosen = policy.choose(leaves, H200, wide_accumulator=wide, small_elements=small, **options)
+        for source in kernel_sources(text, chosen):
+            part = source.entry.removeprefix(f"{text.label}_")
+            yield kind if part == chosen.name else f"{kind}, {part}", source
+    for kind, (shape, axis) in MATRICES.items():
+        yield kind, _matrix(text, element, shape, axis)
+    if reduction.second is None:
+        for source in segment_kernel_sources(text, "int64"):
+            yield source.entry.removeprefix(f"{text.label}_").replace("_", " "), source
+
+
+def _matrix(text: OperatorText, element: ElementType, shape: tuple[int, int], axis: int) -> KernelSource:
+    rows, columns = shape
+    shape = (rows, max(1, columns * 4 // element.itemsize))
+    chosen = row_policy.choose_rows(
+        layout.problem_of(shape, element.itemsize, axis=axis),
+        H200,
+        itemsize=element.itemsize,
+        accumulator_bytes=text.accumulator_bytes,
+        heavy=text.heavy,
+    )
+    return row_kernel_source(text, chosen)
+
+
+def listed(source: KernelSource, architecture: str) -> dict[str, Any]:
+    """Return what the compiler makes of a kernel, as `loading.compile_kernel` would take it."""
+    spilled = []
+    for text in (source.text, *source.spare):
+        cubin = compile_program(Program(source.entry, text, options=OPTIONS), architecture)
+        use = cubin.kernels[source.entry]
+        if not use.spill_store_bytes:
+            break
+        spilled.append(use.spill_store_bytes)
+    bounds = re.search(r"__launch_bounds__\((\d+), (\d+)\)", text)
+    lines = [line for line in disassemble(cubin.data, source.entry) if not line.startswith(".")]
+    return {
+        "registers": use.registers,
+        "blocks": int(bounds[2]) if bounds else None,
+        "spilled": spilled,
+        "instructions": len(lines),
+        "code": digest(lines),
+    }
+
+
+def compared(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
+    """Return how kernels differ from those of an earlier list, a line each, and a line on those that do not."""
+    both = [name for name in now if name in then]
+    same = [name for name in both if now[name]["code"] == then[name]["code"]]
+    lines = []
+    for name in both:
+        if name in same:
+            continue
+        fields = ("registers", "blocks", "spilled", "instructions")
+        changes = [f"{f} {then[name][f]} -> {now[name][f]}" for f in fields if then[name][f] != now[name][f]]
+        lines.append(f"{name}: {', '.join(changes) or 'other instructions, as many'}")
+    lines += [f"{name}: new" for name in now if name not in then]
+    missing = len(then) - len(both)
+    return [
+        *lines,
+        f"the same code: {len(same)} of {len(both)} kernels of both lists; {missing} are not listed now",
+    ]
+
+
+def table(rows: Mapping[str, Any]) -> list[str]:
+    """Return the list as lines of text."""
+    head = f"{'kernel':56} {'registers':>9} {'blocks':>6} {'instructions':>12}  spilled before"
+    return [
+        head,
+        *(
+            f"{name:56} {row['registers']:9} {row['blocks'] or '-':>6} {row['instructions']:12}  "
+            f"{', '.join(map(str, row['spilled']))}"
+            for name, row in rows.items()
+        ),
+    ]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """List what the command line asks for, or how it differs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", metavar="FILE", type=Path, help="keep the list")
+    parser.add_argument("--against", metavar="FILE", type=Path, help="print only what differs from this list")
+    parser.add_argument("--kind", type=re.compile, default=re.compile(""), metavar="PATTERN", help="of kernels")
+    parser.add_argument("--op", action="append", choices=OPERATORS, help="by default all")
+    parser.add_argument("--type", action="append", choices=OPERATOR_TYPES, help="by default all of these")
+    parser.add_argument("--architecture", default="sm_90")
+    arguments = parser.parse_args(argv)
+    compiler = ".".join(map(str, version()))
+    then = _read(arguments.against, compiler, arguments.architecture) if arguments.against else {}
+    wanted = {
+        f"{op} {dtype}, {kind}": source
+        for op in arguments.op or OPERATORS
+        for dtype in arguments.type or OPERATOR_TYPES
+        if takes(op, dtype)
+        for kind, source in sources(op, dtype)
+        if arguments.kind.search(kind)
+    }
+    if not wanted:
+        parser.error("there is no such kernel")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = pool.map(lambda source: listed(source, arguments.architecture), wanted.values())
+        rows = dict(zip(wanted, found, strict=True))
+    if arguments.json:
+        document = {"nvrtc": compiler, "architecture": arguments.architecture, "kernels": rows}
+        arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(compared(rows, then) if arguments.against else table(rows)))
+    return 0
+
+
+def _read(file: Path, compiler: str, architecture: str) -> dict[str, Any]:
+    document = json.loads(file.read_text(encoding="utf-8"))
+    if (document["nvrtc"], document["architecture"]) != (compiler, architecture):
+        sys.exit(f"{file} is of NVRTC {document['nvrtc']} for {document['architecture']}, this is {compiler} for "
+                 f"{architecture}: nothing to compare")  # fmt: skip
+    kernels: dict[str, Any] = document["kernels"]
+    return kernels
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,13 +3,14 @@
 python -m benchmarks.resources --json FILE [--against FILE] [--kind PATTERN] [--op OP ...] [--type TYPE ...]
 
 Of each kernel: registers, the blocks that a multiprocessor is to hold, bytes spilled by texts with more blocks that
-were given up, instructions, and a digest of the machine code. A change to a header that all kernels share shows here
-what it did to each; code that is the same to the bit needs no new measurement.
+were given up, instructions with the padding behind them, and a digest of the machine code. A change to a header that
+all kernels share shows here what it did to each; code that is the same to the bit needs no new measurement.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -19,11 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import digest
 from benchmarks.suites.arrays import OPERATOR_TYPES, takes
 from lowlevel_reduce import layout, policy, row_policy
-from lowlevel_reduce.cli.sass import disassemble
 from lowlevel_reduce.compiler import Program, compile_program, version
+from lowlevel_reduce.compiler.images import kernel_code
 from lowlevel_reduce.dtypes import ElementType, element_type
 from lowlevel_reduce.kernels import (
     OPTIONS,
@@ -39,6 +39,9 @@ from lowlevel_reduce.operators import OPERATORS, resolve
 __all__ = ["H200", "compared", "listed", "main", "sources"]
 
 H200 = policy.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
+
+INSTRUCTION_BYTES = 16
+"""Of compute capability 7.0 and newer."""
 
 WHOLE: Mapping[str, tuple[int, Mapping[str, Any]]] = {
     "block": (1, {}),
@@ -106,13 +109,13 @@ def listed(source: KernelSource, architecture: str) -> dict[str, Any]:
             break
         spilled.append(use.spill_store_bytes)
     bounds = re.search(r"__launch_bounds__\((\d+), (\d+)\)", text)
-    lines = [line for line in disassemble(cubin.data, source.entry) if not line.startswith(".")]
+    code = kernel_code(cubin.data, source.entry)
     return {
         "registers": use.registers,
         "blocks": int(bounds[2]) if bounds else None,
         "spilled": spilled,
-        "instructions": len(lines),
-        "code": digest(lines),
+        "instructions": len(code) // INSTRUCTION_BYTES,
+        "code": hashlib.sha256(code).hexdigest()[:12],
     }
 
 

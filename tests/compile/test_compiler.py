@@ -25,7 +25,7 @@ from lowlevel_reduce.compiler import (
     supported_architectures,
     toolchain,
 )
-from lowlevel_reduce.compiler.images import cubin_kernels
+from lowlevel_reduce.compiler.images import cubin_kernels, kernel_code
 from lowlevel_reduce.errors import CacheError, CompileError, CudaError, NoCompilerError, UnsupportedError
 
 ONE = Program("one", 'extern "C" __global__ void one(int* x) { *x = 1; }\n')
@@ -131,6 +131,17 @@ def test_the_symbol_table_tells_kernels_from_functions() -> None:
         'extern "C" __global__ void a(int* x) { extern __shared__ int s[]; s[0] = *x; __syncthreads(); *x = s[0]; }\n'
     )
     assert cubin_kernels(compile_program(Program("names", source), "sm_90").data) == ("a", "b")
+
+
+def test_the_code_of_each_kernel() -> None:
+    """The same where the kernel is the same, and other code where it is not, whatever stands beside it."""
+    one = 'extern "C" __global__ void a(int* x) { *x = 1; }\n'
+    two = one.replace("a(int", "b(int").replace("= 1", "= 2")
+    alone, both = (compile_program(Program("code", text), "sm_90").data for text in (one, one + two))
+    assert kernel_code(alone, "a") == kernel_code(both, "a") != kernel_code(both, "b")
+    assert len(kernel_code(alone, "a")) % 16 == 0
+    with pytest.raises(Exception, match="the cubin has no code of b"):
+        kernel_code(alone, "b")
 
 
 def test_ptx() -> None:

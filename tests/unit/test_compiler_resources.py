@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lowlevel_reduce.compiler.images import cubin_kernels, ptx_kernels
+from lowlevel_reduce.compiler.images import cubin_kernels, kernel_code, ptx_kernels
 from lowlevel_reduce.compiler.resources import Resources, parse_resources
 from lowlevel_reduce.errors import ReduceError
 
@@ -120,3 +120,5 @@ def test_ptx_kernels() -> None:
 def test_what_is_no_cubin_is_refused(data: bytes) -> None:
     with pytest.raises(ReduceError, match="not a cubin"):
         cubin_kernels(data)
+    with pytest.raises(ReduceError, match="not a cubin"):
+        kernel_code(data, "k")

@@ -30,6 +30,14 @@ _lock = threading.RLock()  # reentrant: a signal's handler may come to need a ke
 _KEPT = "loaded kernels"
 
 
+def _in_child() -> None:
+    global _lock  # noqa: PLW0603 - another thread of the parent may have held it at the fork
+    _lock = threading.RLock()
+
+
+binding.after_fork(_in_child)
+
+
 def load_kernel(source: KernelSource, architecture: str) -> LoadedKernel:
     """Return the kernel, compiling or loading it if this process has not done so. Threads may call this at once.
 

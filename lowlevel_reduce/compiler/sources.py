@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-import threading
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -46,7 +45,7 @@ class _File(NamedTuple):
 
 
 class SourceTree:
-    """The files below one directory, each read at most once and kept for the life of the process.
+    """The files below one directory, read when they are first needed and kept for the life of the process.
 
     Parameters
     ----------
@@ -58,7 +57,6 @@ class SourceTree:
         self.root = root
         self._files: dict[str, _File] = {}
         self._closures: dict[tuple[str, ...], Headers] = {}
-        self._lock = threading.Lock()
 
     def closure(self, program: str, source: str) -> Headers:
         """Read every header that a source includes, directly or through another one.
@@ -95,16 +93,17 @@ class SourceTree:
         return self._closures[names]
 
     def _read(self, program: str, name: str, includer: str, text: str, line: int) -> _File:
-        with self._lock:
-            if name not in self._files:
-                try:
-                    content = self._path(name).read_text(encoding="utf-8")
-                except (OSError, ValueError) as error:
-                    raise _include_error(
-                        program, f"{name!r} is not a header of {self.root}: {error}", includer, text, line
-                    ) from error
-                self._files[name] = _parse(program, name, content)
-            return self._files[name]
+        found = self._files.get(name)
+        if found is None:
+            try:
+                content = self._path(name).read_text(encoding="utf-8")
+            except (OSError, ValueError) as error:
+                raise _include_error(
+                    program, f"{name!r} is not a header of {self.root}: {error}", includer, text, line
+                ) from error
+            # No lock, which a signal's handler might come to wait for: of threads that read the same, one is kept.
+            found = self._files.setdefault(name, _parse(program, name, content))
+        return found
 
     def _path(self, name: str) -> Path:
         # A name that leaves the root could pull in a file that differs between machines, and NVRTC knows one header by

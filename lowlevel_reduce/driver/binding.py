@@ -56,6 +56,8 @@ _FORKED = (
     "this process was forked after its parent had initialised the CUDA driver, which cannot be used in such a child: "
     'start processes by the method "spawn" (multiprocessing.get_context("spawn")), or fork before the first use'
 )
+# So says cuInit in such a child where it was not through this package that the parent initialised the driver.
+_NO_DRIVER["CUDA_ERROR_NOT_INITIALIZED"] = _FORKED
 _NO_LIBRARY = "no NVIDIA driver was found (libcuda could not be loaded): install the NVIDIA display driver"
 
 
@@ -84,13 +86,13 @@ class Implementation:
         self.name = name
         self._offers = offers
         self._ready = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant: a signal's handler may need the driver during cuInit
         self.forked = False
         self.kept: dict[Any, Any] = {}
 
     def note_fork(self) -> None:
         """Refuse every later call if the driver was initialised; for a child that was just forked."""
-        self._lock = threading.Lock()  # another thread of the parent may have held it
+        self._lock = threading.RLock()  # another thread of the parent may have held it
         self.forked, self._ready = self.forked or self._ready, False
         if self.forked:
             self.kept = {}  # its locks and handles are the parent's
@@ -195,9 +197,10 @@ class Implementation:
             except RuntimeError as error:  # the bindings look for libcuda at their first call
                 raise NoDriverError(f"{_NO_LIBRARY} ({error})") from error
             except CudaError as error:
-                if error.name in _NO_DRIVER:
-                    raise NoDriverError(f"{_NO_DRIVER[error.name]} ({error})") from error
-                raise
+                reason = _NO_DRIVER.get(error.name)
+                if reason is None:
+                    raise
+                raise NoDriverError(f"{reason} ({error})") from error
             self._ready = True
 
     def _lacks(self, name: str) -> UnsupportedError:

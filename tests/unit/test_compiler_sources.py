@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from in_threads import in_threads
@@ -55,6 +57,26 @@ def test_comments_and_system_headers_are_not_ours(root: Path, text: str) -> None
 
 def test_a_comment_opener_in_a_string_hides_nothing(root: Path) -> None:
     assert "a.cuh" in SourceTree(root).closure("k", 'const char* s = "/*";\n#include "a.cuh"\n').files
+
+
+def test_a_signals_handler_may_read_while_a_header_is_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs in the thread that reads: a lock that it had to wait for would never be free."""
+    tree, read, due = SourceTree(root), Path.read_text, [signal.SIGUSR1]
+    found = []
+
+    def interrupted(path: Path, *args: Any, **options: Any) -> str:
+        text = read(path, *args, **options)
+        if due:
+            signal.raise_signal(due.pop())
+        return text
+
+    monkeypatch.setattr(Path, "read_text", interrupted)
+    before = signal.signal(signal.SIGUSR1, lambda *_: found.append(tree.closure("handler", '#include "a.cuh"\n')))
+    try:
+        found.append(tree.closure("k", '#include "a.cuh"\n'))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert found[0].files == found[1].files
 
 
 def test_a_missing_header_names_who_asked_for_it(root: Path) -> None:

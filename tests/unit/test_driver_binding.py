@@ -3,6 +3,7 @@
 # ruff: noqa: PT012 - the block under test is what is tested
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -93,6 +94,36 @@ def test_unusable_drivers_are_no_driver(fake, name):
     assert not binding.available()
     fake.fails.clear()
     assert binding.available(), "a failed initialisation is tried again"
+
+
+def test_what_others_initialised_before_a_fork_is_told_of(fake):
+    """So cuInit answers where the parent's driver was initialised by somebody else, whom nobody here has noticed."""
+    fake.fails["cuInit"] = cu.CUresult.CUDA_ERROR_NOT_INITIALIZED
+    with pytest.raises(NoDriverError, match='forked after .* "spawn"'):
+        binding.call("cuDeviceGetCount")
+
+
+def test_a_signals_handler_may_need_the_driver_while_it_is_initialised(fake, monkeypatch):
+    """It runs in the thread that has the lock: one that it had to wait for would never be free."""
+    answers = []
+
+    def handler(number, frame):
+        answers.append(binding.call("cuDeviceGetCount"))
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        initialise, due = fake.cuInit, [signal.SIGUSR1]
+
+        def interrupted(flags):
+            if due:
+                signal.raise_signal(due.pop())
+            return initialise(flags)
+
+        monkeypatch.setattr(fake, "cuInit", interrupted, raising=False)
+        answers.append(binding.call("cuDeviceGetCount"))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(answers) == 2
 
 
 def test_another_error_of_cuinit_stays_a_cuda_error(fake):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from lowlevel_reduce.allocator import Allocator
 from lowlevel_reduce.bound import BoundReduction, DirectReduction, Extents, check_pointer
 from lowlevel_reduce.closing import Closing
-from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Stream
+from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Stream, binding
 from lowlevel_reduce.kernels import signature
 from lowlevel_reduce.mapping import MappedKernel
 from lowlevel_reduce.operators import Reduction, Types, result_tuple
@@ -48,6 +48,7 @@ class BasePlan(Closing, ABC):
         self.result_dtype = types.result_dtype
         self.result_shape = result_shape
         self.context = context
+        context.life.note(binding.selected(), context.handle)  # the owner of a borrowed one may end it
         self.workspace_bytes = workspace_bytes
         self._extents = extents
         self._letters = signature(fields)
@@ -95,6 +96,8 @@ class BasePlan(Closing, ABC):
         self, stream: Any, workspace: Buffer | None, length: int | None, initial: Any, allocator: Allocator | None
     ) -> BoundReduction:
         kernels = self._open_kernels()
+        if self.context.life.ended(binding.selected(), self.context.handle):
+            raise ValueError("the context that the plan was made for has ended: make it anew")
         stream = Stream.of(stream)
         if stream.context != self.context:
             raise ValueError(

@@ -336,11 +336,13 @@ def _end(implementation: binding.Implementation, life: Life, name: str, handle: 
 
 
 def _release_primary(implementation: binding.Implementation, life: Life, device: int, context: int) -> None:
-    life.over = True
-    implementation.call("cuDevicePrimaryCtxRelease", device)
     # Others may retain it too, as the CUDA runtime does; then it lives on, and what was made in it is still to release,
-    # unless they have ended it by then: from now on it is as if it were borrowed.
-    _, active = implementation.call("cuDevicePrimaryCtxGetState", device)
-    life.over, life.borrowed = not active, True
-    if active:
+    # unless they have ended it by then: from now on it is as if it were borrowed. So it is where the driver refuses to
+    # say, or to let go of it. Its number is asked for while it surely lives.
+    life.borrowed = True
+    try:
         life.note(implementation, context)
+    finally:
+        implementation.call("cuDevicePrimaryCtxRelease", device)
+    _, active = implementation.call("cuDevicePrimaryCtxGetState", device)
+    life.over = not active

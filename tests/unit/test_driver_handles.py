@@ -712,3 +712,18 @@ def test_what_was_made_in_a_borrowed_context_is_not_touched_when_its_owner_has_e
     fake.calls.clear()
     made.close()
     assert not [name for name, _ in fake.calls if name.endswith("Destroy")]
+
+
+@pytest.mark.parametrize("refused", ["cuCtxGetId", "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxGetState"])
+def test_what_was_made_in_a_primary_context_is_freed_even_if_its_release_was_refused(fake, refused):
+    """Others may keep that context: what is not freed then would be lost to all."""
+    others, ours = Context.primary(0), Context.primary(0)
+    kept = Buffer.allocate(16, ours)
+    fake.fails[refused] = cu.CUresult.CUDA_ERROR_UNKNOWN
+    with pytest.raises(CudaError, match=refused):
+        ours.close()
+    fake.fails.clear()
+    assert fake.count("cuDevicePrimaryCtxRelease") == 1
+    kept.close()
+    assert fake.count("cuMemFree") == 1
+    others.close()

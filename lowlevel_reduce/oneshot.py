@@ -75,7 +75,7 @@ class Entry:
     def is_over(self) -> bool:
         """Tell whether its launch refuses every call, as its stream or context was closed."""
         bound = self.bound
-        return bound is not None and (bound.stream.is_closed or bound.context.is_closed)
+        return bound is not None and (bound.stream.is_closed or bound.context.is_closed or bound.context.life.over)
 
 
 class LaunchCache:
@@ -124,7 +124,7 @@ def _discard(entry: Entry, key: _Key) -> None:
     bound = entry.bound
     if bound is None:
         return
-    if not bound.context.is_closed and _is_gone(bound.context, *key[:2]):
+    if not (bound.context.is_closed or bound.context.life.over) and _is_gone(bound.context, *key[:2]):
         bound.context.life.over = True  # its handle may be another context's by now: nothing of it may be freed
     with relaxed(key[0]):  # what is new may be captured
         bound.close()

@@ -153,7 +153,7 @@ class BoundKernel:
         # and cost a third of taking and giving back a lock.
         self._idle = [memoryview(self._slots).cast("B").cast("Q")]
         self._halted: str | None = None
-        for handle in (stream, self._library, *(() if context.is_borrowed else (context,))):
+        for handle in (stream, self._library, context):
             handle.serve(self)
         _remember(self)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import weakref
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.device import Device
 from lowlevel_reduce.driver.green import create_green, green_of_current
-from lowlevel_reduce.driver.handle import Handle, Life, Release
+from lowlevel_reduce.driver.handle import Handle, Life, Release, User
 from lowlevel_reduce.errors import CudaError, ReduceError, UnsupportedError
 
 __all__ = ["Context", "current_handle"]
@@ -25,7 +27,7 @@ class Context(Handle):
     graphs, with a primary one that nobody else retains.
     """
 
-    __slots__ = ("_device", "_ends_here", "_green", "_identity", "_life", "_primary")
+    __slots__ = ("_device", "_ends_here", "_green", "_identity", "_lender", "_life", "_primary")
 
     _noun = "context"
 
@@ -33,6 +35,7 @@ class Context(Handle):
     _ends_here: bool
     _green: int | None
     _identity: int
+    _lender: Callable[[], Context | None]
     _life: Life
     _primary: int | None
 
@@ -108,10 +111,19 @@ class Context(Handle):
 
     @classmethod
     def from_handle(cls, handle: int, owner: Any = None) -> Context:
-        """Borrow somebody's ``CUcontext``; `owner` is kept alive, and the context is never destroyed here."""
+        """Borrow somebody's ``CUcontext``; `owner` is kept alive, and the context is never destroyed here.
+
+        If it was made by `create` or `green`, closing the object that these returned ends what is made through this one
+        as if it were made through that.
+        """
         if not int(handle):
             raise ValueError("a null handle is no context")
-        return cls._of(int(handle), None, owner, Life(borrowed=True), None)
+        lender = _contexts_of_ours().get(int(handle))
+        if lender is None or lender._handle != int(handle):
+            return cls._of(int(handle), None, owner, Life(borrowed=True), None)
+        self = cls._of(int(handle), None, owner, lender._life, lender._device)
+        self._ends_here, self._green, self._lender = True, lender._green, weakref.ref(lender)
+        return self
 
     @classmethod
     def _ending(cls, handle: int, name: str, ended: int, device: Device) -> Context:
@@ -119,6 +131,7 @@ class Context(Handle):
         life = Life()
         self = cls._of(handle, functools.partial(_end, binding.selected(), life, name, ended), None, life, device)
         self._ends_here = True
+        _contexts_of_ours()[handle] = self
         return self
 
     @classmethod
@@ -130,6 +143,7 @@ class Context(Handle):
         self._device = device
         self._green = None if release is None else 0  # of a borrowed one the driver is asked, when it matters
         self._primary = None
+        self._lender = _nobody
         self._adopt(handle, release, owner)
         return self
 
@@ -145,9 +159,16 @@ class Context(Handle):
         It is to be asked for before anything is made: its number is noted, by which its end is seen later.
         """
         # The driver ends neither streams nor memory with a green context. One that we own ends them itself.
-        holder = Context.from_handle(self._primary_handle()) if self.is_borrowed and self.is_green else self
+        holder = self if self._ends_here or not self.is_green else Context.from_handle(self._primary_handle())
         holder._life.note(binding.selected(), holder.handle)
         return holder
+
+    def serve(self, user: User) -> None:
+        """Tell whoever ends this context of a user, as `Handle.serve` does: nobody, if that is not this process."""
+        if not self.is_borrowed:
+            super().serve(user)
+        elif (lender := self._lender()) is not None:
+            lender.serve(user)
 
     def releasing(self, name: str, handle: int, *, outlives: bool = False, inside: bool = False) -> Release:
         """Return the release of what was just made in this context, a `holder`.
@@ -312,6 +333,18 @@ class _Pushed:
                 binding.call("cuCtxPushCurrent", self._before)
         if current_handle() != self._before:
             binding.call("cuCtxSetCurrent", self._before or None)
+
+
+def _nobody() -> None:
+    """Return nobody, who lent a context that is not ours."""
+
+
+def _contexts_of_ours() -> weakref.WeakValueDictionary[int, Context]:
+    """Return the open contexts that end with an object of this process, by their handles."""
+    found: weakref.WeakValueDictionary[int, Context] = binding.selected().kept.setdefault(
+        "contexts of ours", weakref.WeakValueDictionary()
+    )
+    return found
 
 
 def current_handle() -> int:

@@ -81,8 +81,7 @@ class _Reads(Handle):
         self._made: list[_Copy] = []
         self._halted = False
         self._free: list[int] = []
-        if not context.is_borrowed:
-            context.serve(self)
+        context.serve(self)
         with relaxed(driver), context.pushed():
             holder = context.holder
             try:

@@ -1,5 +1,6 @@
 """What was made in a context, and who ends that: addresses that are used again, and captures that outlive a cache."""
 
+import numpy as np
 import pytest
 
 import lowlevel_reduce as lr
@@ -27,3 +28,40 @@ def test_a_plan_is_not_bound_in_another_context_at_the_address_of_its_own(driver
         with pytest.raises(ValueError, match="has ended: make it anew"):
             plan.bind(stream)
         assert driver.leaks() == before
+
+
+@pytest.mark.parametrize("make", [Context.create, lambda: Context.green(0, 8)], ids=["created", "green"])
+def test_closing_a_context_ends_what_was_made_in_it_while_it_was_current(driver, make):
+    """Through `Context.current`, as all functions do that are given no context."""
+    context = make()
+    with context.pushed():
+        stream = Stream.create()
+        x = lr.DeviceArray.from_numpy(np.ones(100, np.float32), stream)
+        out = lr.DeviceArray.empty((), np.float32, stream)
+        launch = lr.plan("sum", shape=100, dtype="float32").bind(stream)
+        launch(x.pointer, out.pointer)
+        assert float(out) == 100
+    addresses = x.pointer, out.pointer
+    idle, _ = launch.kernels[0].prebuilt()
+    words = idle.pop()  # as another thread's call does
+    with pytest.raises(lr.ReduceError, match="another thread is in a launch"):
+        context.close()
+    idle.append(words)
+    del x, out
+    context.close()
+    launches = driver.calls["cuLaunchKernelEx"]
+    with pytest.raises(ValueError, match="context is closed"):
+        launch(*addresses)
+    assert driver.calls["cuLaunchKernelEx"] == launches
+    del launch, stream
+    assert not {"contexts", "streams", "allocations"} & set(driver.leaks())
+
+
+def test_a_context_at_the_address_of_one_of_ours_that_has_ended_is_its_owners(driver, monkeypatch):
+    ours = Context.create()
+    address = ours.handle
+    with at_the_address_of(driver, ours, monkeypatch) as other:
+        borrowed = Context.from_handle(address)
+        assert borrowed.life is other.life
+        assert borrowed.life is not ours.life
+    assert Context.from_handle(address).life.borrowed

@@ -183,7 +183,17 @@ class Context(Handle):
             Whether the call needs this context to be current.
         """
         leaves = self._ends_here and (outlives or bool(self._green))
-        return Release(self._life, self.handle, name, handle, leaves=leaves, asks=not outlives, inside=inside)
+        within = self.home if inside else None
+        return Release(self._life, self.handle, name, handle, leaves=leaves, asks=not outlives, within=within)
+
+    @property
+    def home(self) -> int:
+        """The context whose memory this one's is: itself, but of a green one of ours the primary one.
+
+        To be current where memory is released, in whatever thread the collector runs: a green context may be current to
+        one thread at a time.
+        """
+        return self._primary_handle() if self._green else self.handle
 
     @property
     def id(self) -> int:

@@ -122,19 +122,19 @@ class Release:
         Whether the context is ended here and leaves this behind, so that it is to be released before.
     asks : bool
         Whether the driver may be asked if a borrowed context is gone, as this would be with it.
-    inside : bool
-        Whether the call needs the context to be current.
+    within : int or None
+        The context that must be current for the call, if one must.
     """
 
-    __slots__ = ("_asks", "_context", "_handle", "_implementation", "_inside", "_leaves", "_life", "_name")
+    __slots__ = ("_asks", "_context", "_handle", "_implementation", "_leaves", "_life", "_name", "_within")
 
     def __init__(
-        self, life: Life, context: int, name: str, handle: int, *, leaves: bool, asks: bool, inside: bool
+        self, life: Life, context: int, name: str, handle: int, *, leaves: bool, asks: bool, within: int | None
     ) -> None:
         self._implementation = binding.selected()
         self._life, self._context = life, context
         self._name, self._handle = name, handle
-        self._leaves, self._asks, self._inside = leaves, asks, inside
+        self._leaves, self._asks, self._within = leaves, asks, within
         if leaves:
             life.left[self] = None
 
@@ -149,7 +149,8 @@ class Release:
 
     def run(self) -> None:
         """Release it."""
-        with within(self._implementation, self._context) if self._inside else contextlib.nullcontext():
+        current = self._within
+        with within(self._implementation, current) if current is not None else contextlib.nullcontext():
             self._implementation.call(self._name, self._handle)
 
 

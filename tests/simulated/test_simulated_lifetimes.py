@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from in_threads import in_threads
 
 import lowlevel_reduce as lr
-from lowlevel_reduce.driver import Context, Stream
+from lowlevel_reduce.driver import Buffer, Context, Stream
 
 
 def at_the_address_of(driver, context, monkeypatch):
@@ -65,3 +66,17 @@ def test_a_context_at_the_address_of_one_of_ours_that_has_ended_is_its_owners(dr
         assert borrowed.life is other.life
         assert borrowed.life is not ours.life
     assert Context.from_handle(address).life.borrowed
+
+
+def test_memory_of_a_green_context_is_freed_without_having_that_current(driver, monkeypatch):
+    """The collector runs in any thread, and such a context may be current to one at a time."""
+    pushed, push = [], driver.cuCtxPushCurrent
+    with Context.green(0, 8) as share, share.pushed():
+        memory = [Buffer.allocate(100, share)]
+        monkeypatch.setattr(
+            driver, "cuCtxPushCurrent", lambda handle: pushed.append(int(handle)) or push(handle), False
+        )
+        in_threads(memory.clear)
+        assert pushed
+        assert share.handle not in pushed
+    assert "allocations" not in driver.leaks()

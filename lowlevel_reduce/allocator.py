@@ -9,7 +9,7 @@ from collections.abc import Callable
 from lowlevel_reduce.bound import check_pointer
 from lowlevel_reduce.driver import Buffer, Stream
 
-__all__ = ["Allocator"]
+__all__ = ["Allocator", "StreamOrdered"]
 
 
 class Allocator:
@@ -72,6 +72,23 @@ class Allocator:
 
     def __repr__(self) -> str:
         return f"<Allocator {self.alloc!r} {self.free!r}>"
+
+
+class StreamOrdered(Allocator):
+    """The driver's own: memory of the device's current pool, taken and given back in the order of a stream."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        """Take none of the caller's functions."""
+
+    def allocate(self, size_bytes: int, stream: Stream, *, what: str = "the memory") -> Buffer:
+        """Return memory in a stream's order; during a capture of that it is the graph's, from here to its close."""
+        del what  # the driver's memory is what it should be
+        return Buffer.allocate_async(size_bytes, stream)
+
+    def __repr__(self) -> str:
+        return "<StreamOrdered>"
 
 
 class _Lent(Buffer):

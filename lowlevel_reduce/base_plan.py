@@ -63,6 +63,11 @@ class BasePlan(Closing, ABC):
         """Return several results as the named tuple in which the operator's come."""
         return result_tuple(self.op, self.reduction.result_names)(*results)
 
+    @property
+    def has_workspace(self) -> bool:
+        """Whether a bound launch needs memory besides its arguments: `workspace_bytes` of it."""
+        return bool(self._kernels and self._partials)
+
     @abstractmethod
     def bind(
         self,
@@ -106,7 +111,7 @@ class BasePlan(Closing, ABC):
         if length is not None:
             check_pointer(length, 8, self.context, what="the length", alignment=8)
         words = self._initial_words(initial)
-        unused = workspace is None and not (kernels and self._partials)
+        unused = workspace is None and not self.has_workspace
         workspace = _cleared(workspace, 0 if unused else self.workspace_bytes, self.context, stream, allocator)
         with _closed_on_error(workspace):
             bound = [

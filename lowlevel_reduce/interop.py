@@ -111,7 +111,17 @@ class DeviceArray:
         """Copy a NumPy array of any strides to the device in a stream's order.
 
         The driver has read `array` when the call returns, unless it is page-locked and C-contiguous.
+
+        Raises
+        ------
+        ValueError
+            If the stream is captured: a replay would read memory of the host that may be gone by then.
         """
+        if stream.is_capturing:
+            raise ValueError(
+                "a NumPy array cannot be copied to the device in a capture, whose replays would read it again: "
+                "copy it before, with DeviceArray.from_numpy"
+            )
         array = np.ascontiguousarray(array).reshape(array.shape)  # a host copy where it lies otherwise
         copy = cls.empty(array.shape, array.dtype, stream)
         if array.nbytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import weakref
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lowlevel_reduce.driver import Context, Stream, binding
-from lowlevel_reduce.driver.handle import relaxed
+from lowlevel_reduce.driver.handle import quietly
 from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.interop import DeviceArray, order_after, view_output
 
@@ -53,7 +54,7 @@ class Entry:
     def bind(self, stream: Stream, initial: Any) -> BoundReduction:
         """Return the launch that is kept, bound now if there is none."""
         if self.bound is None:
-            self.bound = self.plan.bind(stream, initial=initial)
+            self.bound = self.plan.bind(stream, initial=initial, allocator=_in_order())
         return self.bound
 
     @contextmanager
@@ -94,9 +95,8 @@ class LaunchCache:
         Not one whose launch is in use all the same: by its borrower, of whom this is a signal's handler.
         """
         with self._lock:
+            over = self._take_over(key)
             idle = self._idle.get(key, [])
-            over = [entry for entry in idle if entry.is_over()]
-            idle[:] = [entry for entry in idle if entry not in over]
             usable = (
                 entry
                 for entry in idle
@@ -105,8 +105,20 @@ class LaunchCache:
             taken = next(usable, None)
             if taken is not None:
                 idle.remove(taken)
+            else:  # a plan will be made: time enough to let go of all that streams have left which were closed
+                over += self._take_over(*self._idle)
         del over  # frees their workspaces, by finalizers: outside of the lock, and allowed during a capture
         return taken
+
+    def _take_over(self, *keys: _Key) -> list[Entry]:
+        over = []
+        for key in keys:
+            idle = self._idle.get(key, [])
+            over += [entry for entry in idle if entry.is_over()]
+            idle[:] = [entry for entry in idle if not entry.is_over()]
+            if not idle:
+                self._idle.pop(key, None)
+        return over
 
     def give(self, key: _Key, entry: Entry) -> None:
         """Keep an entry for a later call."""
@@ -120,14 +132,13 @@ class LaunchCache:
 
 
 def _discard(entry: Entry, key: _Key) -> None:
-    """Free a workspace, which waits for the device; one whose context is gone went with it."""
+    """Free a workspace in its stream's order; one whose context is gone went with it. It is nothing of the caller's."""
     bound = entry.bound
     if bound is None:
         return
     if not (bound.context.is_closed or bound.context.life.over) and _is_gone(bound.context, *key[:2]):
         bound.context.life.over = True  # its handle may be another context's by now: nothing of it may be freed
-    with relaxed(key[0]):  # what is new may be captured
-        bound.close()
+    quietly(key[0], bound.close)
 
 
 def _is_gone(context: Context, driver: binding.Implementation, number: int) -> bool:
@@ -154,6 +165,9 @@ def kept_entry(
     user : object, optional
         Who asks, as for `LaunchCache.take`.
     """
+    if not stream.has_number and stream.is_capturing:  # nor can it be asked for, to find what was kept
+        yield Entry(make())
+        return
     driver = binding.selected()
     key = (driver, stream.context.id, stream.id, *problem)
     # Kept for as long as the driver is registered.
@@ -189,19 +203,33 @@ def run(
     made = entry.plan
     shape = made.result_shape if made.results == 1 else (made.results, *made.result_shape)
     some = math.prod(made.result_shape) > 0
-    if allocator is None or not some:  # what is bound for no results has no workspace
+    captured = allocator is None and made.has_workspace and stream.is_capturing
+    workspaces = _in_order() if captured else allocator
+    if workspaces is None or not some:  # what is bound for no results has no workspace
         entry.bind(stream, initial)
     result = DeviceArray.empty(shape, made.result_dtype, stream, allocator) if out is None else out
     target = view_output(result, made.result_dtype, shape, stream)
     if some:
         addresses = (inputs[0], target.pointer, *inputs[1:])
-        with entry.launch(stream, initial, allocator) as launch:
+        with entry.launch(stream, initial, workspaces) as launch:
             launch.check(*addresses)
             launch(*addresses)
         order_after(result, stream)
     if out is not None or made.results == 1:
         return result
     return made.result_tuple(result.plane(k) for k in range(made.results))
+
+
+@functools.cache
+def _in_order() -> Allocator:
+    """Return what takes workspaces in the order of their stream.
+
+    So one that is dropped is not waited for, and one of a captured call is the graph's own: nobody else uses it
+    meanwhile, and it is there as long as the graph is.
+    """
+    from lowlevel_reduce.allocator import StreamOrdered  # noqa: PLC0415 - the first plan has imported it
+
+    return StreamOrdered()
 
 
 def initial_key(value: Any) -> _Key | None:

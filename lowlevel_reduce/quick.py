@@ -75,8 +75,8 @@ class _Launch:
         self.dtype, self.shape = result
         self.slots = slots  # for results where there is no target
         self.handle = slots.stream.handle  # who closes the stream takes the slots of `idle` away
-        # The legacy stream cannot be captured.
-        ask = may_capture and self.target is None
+        # The legacy stream cannot be captured. A graph keeps neither a slot nor a workspace that is used again.
+        ask = may_capture and (self.target is None or bound.workspace.size_bytes > 0)
         prebuilt = binding.selected().prebuilt_number
         self.capturing = prebuilt("cuStreamIsCapturing", self.handle) if ask else None
 
@@ -85,7 +85,6 @@ class _Launch:
         producer = self.producer
         if producer is not None and (producer.stream(self.ordinal) != self.handle or not producer.plain(x)):
             return False
-        # The memory of a slot is not a graph's to keep.
         return self.capturing is None or self.capturing() == 0
 
     def place(self, out: Any, source: int) -> int:
@@ -247,6 +246,10 @@ def _keep(
     bound = _lent(entry, thread, stream)
     if bound is None:
         return
+    for old in [old for old, launch in thread.launches.items() if launch.bound.stream.is_closed]:
+        del thread.launches[old]
+    for where in [where for where, slots in thread.slots.items() if slots.stream.is_closed]:
+        del thread.slots[where]
     if len(thread.launches) >= MAX_QUICK:
         thread.launches.clear()
         thread.slots.clear()

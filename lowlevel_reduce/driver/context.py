@@ -11,7 +11,7 @@ from typing import Any
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.device import Device
 from lowlevel_reduce.driver.green import create_green, green_of_current
-from lowlevel_reduce.driver.handle import Handle, Life, Release, User
+from lowlevel_reduce.driver.handle import Handle, Life, Release, User, insisting
 from lowlevel_reduce.errors import CudaError, ReduceError, UnsupportedError
 
 __all__ = ["Context", "current_handle"]
@@ -161,6 +161,7 @@ class Context(Handle):
         # The driver ends neither streams nor memory with a green context. One that we own ends them itself.
         holder = self if self._ends_here or not self.is_green else Context.from_handle(self._primary_handle())
         holder._life.note(binding.selected(), holder.handle)
+        _ = holder.home  # which is asked for once
         return holder
 
     def serve(self, user: User) -> None:
@@ -249,7 +250,8 @@ class Context(Handle):
             # A green context keeps the primary one alive, so retaining it for a moment creates and ends nothing.
             device = self.device.handle
             self._primary = int(binding.call("cuDevicePrimaryCtxRetain", device))
-            binding.call("cuDevicePrimaryCtxRelease", device)
+            with insisting(binding.selected()) as call:
+                call("cuDevicePrimaryCtxRelease", device)
         return self._primary
 
     def check_priority(self, priority: int) -> None:

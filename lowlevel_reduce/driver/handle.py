@@ -13,7 +13,7 @@ from lowlevel_reduce.closing import Closing
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.errors import CudaError, ReduceError
 
-__all__ = ["Handle", "Life", "Release", "User", "quietly", "relaxed", "within"]
+__all__ = ["Handle", "Life", "Release", "User", "insisting", "quietly", "relaxed", "within"]
 
 # What a release may meet after its driver or its context has gone: there is nothing left to release.
 _GONE = frozenset(
@@ -29,28 +29,38 @@ _NO_CONTEXT = frozenset({"CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_CONTEXT_IS_DE
 
 
 @contextmanager
+def insisting(implementation: binding.Implementation) -> Iterator[Callable[..., Any]]:
+    """Give what calls the driver, twice if need be: for what would be lost, or left as it is, by one refusal.
+
+    The first refusal is raised all the same, when the block is done.
+    """
+    refusals: list[CudaError] = []
+
+    def call(name: str, *args: Any) -> Any:
+        try:
+            return implementation.call(name, *args)
+        except CudaError as error:
+            refusals.append(error)
+            return implementation.call(name, *args)
+
+    yield call
+    if refusals:
+        raise refusals[0]
+
+
+@contextmanager
 def within(implementation: binding.Implementation, context: int) -> Iterator[None]:
     """Have `context` current for the length of a release.
 
     A push or a pop that is refused is tried once more: without the push nothing would be released, and without the pop
     the context would stay on the caller's stack. The refusal is raised all the same, when everything is done.
     """
-    refusals: list[CudaError] = []
-    _twice(implementation, refusals, "cuCtxPushCurrent", context)
-    try:
-        yield
-    finally:
-        _twice(implementation, refusals, "cuCtxPopCurrent")
-    if refusals:
-        raise refusals[0]
-
-
-def _twice(implementation: binding.Implementation, refusals: list[CudaError], name: str, *args: Any) -> Any:
-    try:
-        return implementation.call(name, *args)
-    except CudaError as error:
-        refusals.append(error)
-        return implementation.call(name, *args)
+    with insisting(implementation) as call:
+        call("cuCtxPushCurrent", context)
+        try:
+            yield
+        finally:
+            call("cuCtxPopCurrent")
 
 
 class Life:
@@ -294,14 +304,12 @@ def relaxed(implementation: binding.Implementation) -> Iterator[None]:
     That is where the collector runs, or old things are let go of.
     """
     mode = binding.native().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    refusals: list[CudaError] = []
-    before = _twice(implementation, refusals, "cuThreadExchangeStreamCaptureMode", mode)
-    try:
-        yield
-    finally:
-        _twice(implementation, refusals, "cuThreadExchangeStreamCaptureMode", before)
-    if refusals:
-        raise refusals[0]
+    with insisting(implementation) as call:
+        before = call("cuThreadExchangeStreamCaptureMode", mode)
+        try:
+            yield
+        finally:
+            call("cuThreadExchangeStreamCaptureMode", before)
 
 
 def _report(error: Exception) -> None:

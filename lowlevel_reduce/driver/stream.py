@@ -150,9 +150,9 @@ class Stream(Handle):
     @property
     def id(self) -> int:
         """The driver's number of this stream, unique in this process. The driver tells it only outside of a capture."""
-        if self._number is None or self.is_default:  # a default stream is another one in another context
+        if not self.has_number:  # a default stream is another one in another context
             self._number = int(self._ask("cuStreamGetId"))
-        return self._number
+        return self._number  # type: ignore[return-value]  # it was just asked for
 
     @property
     def priority(self) -> int:
@@ -161,8 +161,16 @@ class Stream(Handle):
 
     @property
     def is_capturing(self) -> bool:
-        """Whether work put into it is captured into a graph rather than run; true of an invalidated capture too."""
-        return bool(int(self._ask("cuStreamIsCapturing")))
+        """Whether work put into it is captured into a graph rather than run; true of an invalidated capture too.
+
+        Never of the legacy stream, which cannot be captured.
+        """
+        return self.handle not in (_NULL, _LEGACY) and bool(int(self._ask("cuStreamIsCapturing")))
+
+    @property
+    def has_number(self) -> bool:
+        """Whether `id` is known without asking the driver, which does not tell it during a capture."""
+        return self._number is not None and not self.is_default
 
     @property
     def synchronization_policy(self) -> str:

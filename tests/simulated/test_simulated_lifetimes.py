@@ -1,11 +1,14 @@
 """What was made in a context, and who ends that: addresses that are used again, and captures that outlive a cache."""
 
+import gc
+
 import numpy as np
 import pytest
 from in_threads import in_threads
 
 import lowlevel_reduce as lr
-from lowlevel_reduce.driver import Buffer, Context, Stream
+from lowlevel_reduce import oneshot, quick
+from lowlevel_reduce.driver import Buffer, Context, Graph, Stream, binding
 
 
 def at_the_address_of(driver, context, monkeypatch):
@@ -80,3 +83,71 @@ def test_memory_of_a_green_context_is_freed_without_having_that_current(driver, 
         assert pushed
         assert share.handle not in pushed
     assert "allocations" not in driver.leaks()
+
+
+def test_the_workspace_of_a_captured_call_is_the_graphs(stream, monkeypatch):
+    """Nobody else uses it between replays, and it is there when the launch that was kept for later calls has gone."""
+    monkeypatch.setattr(oneshot, "MAX_BOUND", 1)
+    monkeypatch.setitem(binding.selected().kept, "bound reductions", oneshot.LaunchCache())
+    values = np.ones(70_000, np.float32)
+    x, out = lr.DeviceArray.from_numpy(values, stream), lr.DeviceArray.empty((), np.float32, stream)
+    options = {"out": out, "stream": stream, "strategy": "tiles"}
+    for _ in range(2):
+        lr.sum(x, **options)  # keeps a launch, and the thread knows it
+    with Graph.capture(stream) as graph:
+        lr.sum(x, **options)
+    with graph, graph.instantiate() as executable:
+        binding.selected().kept["bound reductions"] = oneshot.LaunchCache()
+        quick._thread().launches.clear()
+        gc.collect()
+        for _ in range(2):
+            out._buffer.fill(0, stream=stream)
+            executable.launch(stream)
+            assert float(out) == 70_000
+
+
+def test_a_captured_call_without_anything_kept(stream):
+    """The driver does not tell a stream's number during a capture, by which what is kept is found."""
+
+    class Foreign:
+        def __cuda_stream__(self):
+            return 0, stream.handle
+
+    x = lr.DeviceArray.from_numpy(np.ones(70_000, np.float32), stream)
+    lr.sum(x, stream=stream, strategy="tiles")  # its kernel is loaded
+    with Graph.capture(stream) as graph:
+        result = lr.sum(x, stream=Foreign(), strategy="tiles")
+    with graph, graph.instantiate() as executable:
+        executable.launch(stream)
+        assert float(result) == 70_000
+    with Graph.capture(stream) as graph, pytest.raises(ValueError, match="NumPy array cannot be copied"):
+        lr.sum(np.ones(3), stream=stream)
+    graph.close()
+
+
+def test_what_closed_streams_have_left_is_freed_by_later_calls(context, driver):
+    def use():
+        with Stream.create(context) as stream:
+            x = lr.DeviceArray.from_numpy(np.ones(70_000, np.float32), stream)
+            results = [lr.sum(x, stream=stream, strategy="tiles") for _ in range(2)]
+            assert [float(result) for result in results] == [70_000] * 2
+
+    use()
+    gc.collect()
+    before = driver.leaks()["allocations"]
+    for _ in range(4):
+        use()
+    gc.collect()
+    assert driver.leaks()["allocations"] <= before
+
+
+def test_a_kept_launch_that_cannot_be_freed_is_no_error_of_a_later_call(stream, driver, caplog, monkeypatch):
+    monkeypatch.setattr(oneshot, "MAX_BOUND", 1)
+    monkeypatch.setitem(binding.selected().kept, "bound reductions", oneshot.LaunchCache())
+    x = lr.DeviceArray.from_numpy(np.ones(70_000, np.float32), stream)
+    y, out = lr.DeviceArray.from_numpy(np.ones(10, np.float32), stream), lr.DeviceArray.empty((), np.float32, stream)
+    in_threads(lambda: lr.sum(x, stream=stream, out=out, strategy="tiles"))
+    driver.fail_call("cuMemFreeAsync", 1, "UNKNOWN")
+    assert lr.sum(y, stream=stream, out=out) is out
+    assert float(out) == 10
+    assert "cuMemFreeAsync failed" in caplog.text

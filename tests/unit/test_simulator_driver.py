@@ -76,6 +76,9 @@ class Memory:
     def free(self, address):
         self.find(address).freed = True
 
+    def revive(self, address):
+        self.find(address).freed = False
+
     def read(self, address, size):
         found = self.find(address)
         return bytes(found.data[address - found.base :][:size])
@@ -506,7 +509,6 @@ def test_a_capture_forks_and_joins(driver):
     "call",
     [
         lambda driver, stream: driver.cuMemAlloc(16),
-        lambda driver, stream: driver.cuMemAllocAsync(16, stream),
         lambda driver, stream: driver.cuStreamSynchronize(stream),
         lambda driver, stream: driver.cuCtxSynchronize(),
     ],
@@ -517,6 +519,51 @@ def test_what_a_capture_cannot_hold_spoils_it(driver, call):
     assert call(driver, stream)[0] == ERROR.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
     assert driver.cuStreamEndCapture(stream) == (ERROR.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, None)
     good(driver.cuStreamSynchronize(stream))
+
+
+def test_memory_that_a_graph_allocates_is_there_from_one_node_to_another(driver):
+    stream = good(driver.cuStreamCreateWithPriority(1, 0))
+    source = good(driver.cuMemAlloc(16))
+    begin(driver, stream)
+    pointer = good(driver.cuMemAllocAsync(16, stream))
+    good(driver.cuMemsetD8Async(pointer, 7, 16, stream))
+    good(driver.cuMemcpyAsync(source, pointer, 16, stream))
+    good((*driver.cuMemFreeAsync(pointer, stream), None))
+    graph = good(driver.cuStreamEndCapture(stream))
+    nodes, _ = good(driver.cuGraphGetNodes(graph, 9))
+    kinds = [good(driver.cuGraphNodeGetType(node)).name.rpartition("TYPE_")[2] for node in nodes]
+    assert kinds == ["MEM_ALLOC", "MEMSET", "MEMCPY", "MEM_FREE"]
+    assert driver.leaks()["allocations"] == 1, "nothing ran"
+    executable = good(driver.cuGraphInstantiate(graph, 0))
+    for _ in range(2):
+        good(driver.cuGraphLaunch(executable, stream))
+        assert driver.leaks()["allocations"] == 1
+    found = (ctypes.c_uint8 * 16)()
+    good(driver.cuMemcpyDtoHAsync(ctypes.addressof(found), source, 16, stream))
+    assert bytes(found) == bytes([7]) * 16
+
+
+def test_memory_that_a_graph_leaves_must_be_freed_before_it_runs_again(driver):
+    stream = good(driver.cuStreamCreateWithPriority(1, 0))
+    begin(driver, stream)
+    pointer = good(driver.cuMemAllocAsync(16, stream))
+    executable = good(driver.cuGraphInstantiate(good(driver.cuStreamEndCapture(stream)), 0))
+    good((*driver.cuGraphLaunch(executable, stream), None))
+    assert driver.leaks()["allocations"] == 1
+    assert driver.cuGraphLaunch(executable, stream)[0] == ERROR.CUDA_ERROR_INVALID_VALUE
+    good((*driver.cuMemFreeAsync(pointer, stream), None))
+    good((*driver.cuGraphLaunch(executable, stream), None))
+    good((*driver.cuMemFree(pointer), None))
+    assert "allocations" not in driver.leaks()
+
+
+def test_a_graph_frees_only_what_a_graph_allocates(driver):
+    stream = good(driver.cuStreamCreateWithPriority(1, 0))
+    pointer = good(driver.cuMemAllocAsync(16, stream))
+    begin(driver, stream)
+    assert driver.cuMemFreeAsync(pointer, stream)[0] == ERROR.CUDA_ERROR_INVALID_VALUE
+    assert driver.cuStreamEndCapture(stream) == (ERROR.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, None)
+    good((*driver.cuMemFreeAsync(pointer, stream), None))
 
 
 def test_modes_decide_who_may_allocate(driver):

@@ -78,6 +78,9 @@ class Memory(Protocol):
     def free(self, address: int) -> None:
         """Give an allocation back."""
 
+    def revive(self, address: int) -> None:
+        """Have an allocation again that was given back, its content undefined."""
+
     def read(self, address: int, size: int) -> bytes:
         """Return bytes."""
 

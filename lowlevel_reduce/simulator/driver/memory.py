@@ -10,7 +10,7 @@ from typing import Any
 from cuda.bindings import driver as cu
 
 from lowlevel_reduce.simulator.driver.captures import capturing, check_unsafe, invalidate, stream_of, submit
-from lowlevel_reduce.simulator.driver.records import Context, MemoryRecord, Node, Pool
+from lowlevel_reduce.simulator.driver.records import Context, MemoryRecord, Node, Pool, Stream
 from lowlevel_reduce.simulator.driver.state import State, number, refuse
 
 __all__ = ["Memories"]
@@ -36,14 +36,12 @@ class Memories:
         return self._allocate(size_bytes, "device", context)
 
     def cuMemAllocAsync(self, size_bytes: int, stream: Any) -> Any:
-        self._refuse_capture(stream)
-        ordinal = stream_of(self._state, stream).context.ordinal
-        return self._allocate(size_bytes, "pool", None, self._state.current_pools[ordinal])
+        where = stream_of(self._state, stream)
+        return self._allocate_in_order(size_bytes, where, self._state.current_pools[where.context.ordinal])
 
     def cuMemAllocFromPoolAsync(self, size_bytes: int, pool: Any, stream: Any) -> Any:
         record = self._state.get(Pool, pool, "INVALID_VALUE")
-        self._refuse_capture(stream)
-        return self._allocate(size_bytes, "pool", None, record)
+        return self._allocate_in_order(size_bytes, stream_of(self._state, stream), record)
 
     def cuMemHostAlloc(self, size_bytes: int, flags: int) -> int:
         context = self._state.current()
@@ -61,7 +59,7 @@ class Memories:
         self._state.current()
         if number(pointer):
             check_unsafe(self._state)
-            self._state.release(self._owned(pointer, "device", "pool"))
+            self._state.release(self._owned(pointer, "device", "pool", "graph"))
 
     def cuMemFreeHost(self, pointer: Any) -> None:
         self._state.current()
@@ -69,15 +67,23 @@ class Memories:
         self._state.release(self._owned(pointer, "pinned"))
 
     def cuMemFreeAsync(self, pointer: Any, stream: Any) -> None:
-        self._refuse_capture(stream)
-        self._state.release(self._owned(pointer, "pool"))
+        where = stream_of(self._state, stream)
+        capture = capturing(self._state, where)
+        if capture is None:
+            self._state.release(self._owned(pointer, "pool", "graph"))
+            return
+        record = self._state.reserved.get(number(pointer))
+        if record is None:  # a graph frees what a graph allocates
+            invalidate([capture])
+            refuse("INVALID_VALUE")
+        capture.add(where, Node("free", lambda: self._state.release(self._owned(record.pointer, "graph"))))
 
     # to fill
 
     def cuMemcpyAsync(self, destination: Any, source: Any, size_bytes: int, stream: Any) -> None:
         where, target, origin = stream_of(self._state, stream), number(destination), number(source)
         if size_bytes:
-            self._check_copy(target, origin, size_bytes)
+            self._check_copy(target, origin, size_bytes, later=True)
             submit(self._state, where, Node("memcpy", lambda: self._copy(target, origin, size_bytes)))
 
     def cuMemcpyDtoHAsync(self, destination: Any, source: Any, size_bytes: int, stream: Any) -> None:
@@ -87,7 +93,7 @@ class Memories:
         where, target = stream_of(self._state, stream), number(pointer)
         if not size_bytes:
             return
-        self._check_fill(target, size_bytes)
+        self._check_fill(target, size_bytes, later=True)
         submit(self._state, where, Node("memset", lambda: self._fill(target, byte & 0xFF, size_bytes)))
 
     # to ask about
@@ -132,24 +138,46 @@ class Memories:
         self._end = max(self._end, pointer + size_bytes)
         return cu.CUdeviceptr(pointer)
 
+    def _allocate_in_order(self, size_bytes: int, stream: Stream, pool: Pool) -> Any:
+        capture = capturing(self._state, stream)
+        if capture is None:
+            return self._allocate(size_bytes, "pool", None, pool)
+        if size_bytes <= 0:
+            refuse("INVALID_VALUE")
+        # The address is the graph's at once; there is memory at it when the graph runs.
+        pointer = self._state.memory.allocate(size_bytes, alignment=256)
+        self._state.memory.free(pointer)
+        record = MemoryRecord(pointer, size_bytes, "graph", None, stream.context.ordinal)
+        self._state.reserved[pointer] = record
+        capture.add(stream, Node("allocation", lambda: self._revive(record)))
+        return cu.CUdeviceptr(pointer)
+
+    def _revive(self, record: MemoryRecord) -> None:
+        if record.pointer in self._state.allocations:  # the graph is launched again before it was freed
+            refuse("INVALID_VALUE")
+        self._state.memory.revive(record.pointer)
+        self._state.allocated_bytes[record.ordinal] += record.size_bytes
+        self._state.allocations[record.pointer] = record
+
     def _owned(self, pointer: Any, *kinds: str) -> MemoryRecord:
         record = self._state.allocations.get(number(pointer))
         return record if record is not None and record.kind in kinds else refuse("INVALID_VALUE")
 
     def _holding(self, address: int) -> MemoryRecord | None:
-        for record in self._state.allocations.values():
+        for record in (*self._state.allocations.values(), *self._state.reserved.values()):
             if record.pointer <= address < record.pointer + record.size_bytes:
                 return record
         return None
 
-    def _on_device(self, address: int, size_bytes: int) -> bool:
-        """Tell whether an address is the device's; refuse one that is, but not for so many bytes."""
+    def _on_device(self, address: int, size_bytes: int, *, later: bool = False) -> bool:
+        """Tell whether an address is the device's; refuse one that is, but not for so many bytes, or not yet."""
         found = self._state.memory.find(address)
         if found is None:
             if self._lowest - _GAP <= address < self._end + _GAP:
                 refuse("INVALID_VALUE")
             return False
-        if found.freed or address + size_bytes > found.base + found.size_bytes:
+        is_there = not found.freed or (later and found.base in self._state.reserved)
+        if not is_there or address + size_bytes > found.base + found.size_bytes:
             refuse("INVALID_VALUE")
         return True
 
@@ -158,13 +186,13 @@ class Memories:
         if not address or (record is not None and address + size_bytes > record.pointer + record.size_bytes):
             refuse("INVALID_VALUE")
 
-    def _check_copy(self, destination: int, source: int, size_bytes: int) -> tuple[bool, bool]:
+    def _check_copy(self, destination: int, source: int, size_bytes: int, *, later: bool = False) -> tuple[bool, bool]:
         """Return which of the two is the device's."""
-        sides = self._on_device(destination, size_bytes), self._on_device(source, size_bytes)
-        for address, on_device in zip((destination, source), sides, strict=True):
+        to, of = (self._on_device(address, size_bytes, later=later) for address in (destination, source))
+        for address, on_device in ((destination, to), (source, of)):
             if not on_device:
                 self._check_host(address, size_bytes)
-        return sides
+        return to, of
 
     def _copy(self, destination: int, source: int, size_bytes: int) -> None:
         memory = self._state.memory
@@ -184,18 +212,12 @@ class Memories:
         else:
             ctypes.memset(pointer, byte, size_bytes)
 
-    def _check_fill(self, pointer: int, size_bytes: int) -> bool:
+    def _check_fill(self, pointer: int, size_bytes: int, *, later: bool = False) -> bool:
         """Tell whether memory is the device's; refuse what is neither that nor pinned."""
-        if self._on_device(pointer, size_bytes):
+        if self._on_device(pointer, size_bytes, later=later):
             return True
         self._check_host(pointer, size_bytes)
         return False if self._holding(pointer) else refuse("INVALID_VALUE")
-
-    def _refuse_capture(self, stream: Any) -> None:
-        capture = capturing(self._state, stream_of(self._state, stream))
-        if capture is not None:  # a graph's own memory is not simulated
-            invalidate([capture])
-            refuse("STREAM_CAPTURE_UNSUPPORTED")
 
 
 def _facts(record: MemoryRecord | None, address: int) -> dict[str, Any]:

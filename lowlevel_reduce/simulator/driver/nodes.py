@@ -21,6 +21,8 @@ _TYPES = {
     "memcpy": "CU_GRAPH_NODE_TYPE_MEMCPY",
     "memset": "CU_GRAPH_NODE_TYPE_MEMSET",
     "graph": "CU_GRAPH_NODE_TYPE_GRAPH",
+    "allocation": "CU_GRAPH_NODE_TYPE_MEM_ALLOC",
+    "free": "CU_GRAPH_NODE_TYPE_MEM_FREE",
 }
 _UPDATABLE = "DEVICE_UPDATABLE_KERNEL_NODE"
 _ATTRIBUTES = frozenset(

@@ -126,7 +126,7 @@ class Event:
 
 @dataclass(eq=False)
 class MemoryRecord:
-    """An allocation: "device", "pool" (of no context) or "pinned", whose storage keeps the host memory alive."""
+    """An allocation: "device", "pool" or "graph" (of no context), or "pinned", whose storage keeps the host's alive."""
 
     pointer: int
     size_bytes: int

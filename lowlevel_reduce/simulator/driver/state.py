@@ -87,6 +87,7 @@ class State:
         self.initialised = False
         self.records: dict[int, Any] = {}
         self.allocations: dict[int, MemoryRecord] = {}
+        self.reserved: dict[int, MemoryRecord] = {}  # graphs' own memory, which is there from one node to another
         self.allocated_bytes = [0] * devices
         self.captures: list[Capture] = []
         self.launches: list[LaunchRecord] = []

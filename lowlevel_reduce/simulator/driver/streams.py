@@ -50,7 +50,8 @@ class Streams:
         return cu.CUcontext(stream_of(self._state, stream).context.handle)
 
     def cuStreamGetId(self, stream: Any) -> int:
-        return stream_of(self._state, stream).id
+        record = stream_of(self._state, stream)
+        return record.id if record.capture is None else refuse("STREAM_CAPTURE_UNSUPPORTED")
 
     def cuStreamGetPriority(self, stream: Any) -> int:
         return stream_of(self._state, stream).priority

@@ -72,6 +72,15 @@ class GlobalMemory:
         allocation.freed = True
         self._storages[number] = None
 
+    def revive(self, address: int) -> None:
+        """Have the freed allocation that starts at `address` again, as new memory: a graph's at each launch."""
+        number = self._number(address)
+        allocation = self._allocations[number] if number >= 0 else None
+        if allocation is None or allocation.base != address or not allocation.freed:
+            raise ValueError(f"no freed allocation starts at {address:#x}")
+        allocation.freed = False
+        self._storages[number] = Storage(allocation.size_bytes)
+
     def find(self, address: int) -> Allocation | None:
         """Return the allocation that holds the byte at `address`, freed or not."""
         number = self._number(address)

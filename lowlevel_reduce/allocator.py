@@ -7,7 +7,9 @@ import operator
 from collections.abc import Callable
 
 from lowlevel_reduce.bound import check_pointer
-from lowlevel_reduce.driver import Buffer, Stream
+from lowlevel_reduce.driver import Buffer, Context, Stream, binding, captures
+from lowlevel_reduce.driver.handle import Life, within
+from lowlevel_reduce.driver.stream import ThreadStream
 
 __all__ = ["Allocator", "StreamOrdered"]
 
@@ -54,6 +56,7 @@ class Allocator:
             If it returns null, or what is not `size_bytes` of device memory of the stream's context, aligned to 16
             bytes; this is given back to `free`.
         """
+        stream = stream.fixed()
         context = stream.context
         if not size_bytes:
             return Buffer.from_pointer(0, 0, context=context)
@@ -99,6 +102,33 @@ class _Lent(Buffer):
     @classmethod
     def of(cls, pointer: int, size_bytes: int, stream: Stream, release: Callable[[], object]) -> _Lent:
         self = cls.__new__(cls)
+        if isinstance(stream, ThreadStream):
+            implementation, context = binding.selected(), stream.context
+            context.life.note(implementation, context.handle)
+            release = functools.partial(_free_in_thread, implementation, context.life, context.handle, stream, release)
         # The stream is kept: the caller's function is given its handle.
         self._fill_in(pointer, size_bytes, context=stream.context, kind="device", release=release, owner=stream)
         return self
+
+
+def _free_in_thread(
+    implementation: binding.Implementation,
+    life: Life,
+    context: int,
+    stream: ThreadStream,
+    free: Callable[[], object],
+) -> None:
+    """Free in the order of the calling thread's default stream, which the handle that `free` gets means by now."""
+    if not stream.is_here and not life.ended(implementation, context):
+        legacy = Stream.legacy(Context.from_handle(context))
+        with within(implementation, context):
+            if captures.take(implementation, legacy.handle):
+                later = functools.partial(_free_in_thread, implementation, life, context, stream, free)
+                captures.put_off(implementation, later)
+                return
+        try:
+            Stream.per_thread(legacy.context).follow(legacy)
+        finally:
+            free()
+    else:
+        free()

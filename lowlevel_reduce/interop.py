@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lowlevel_reduce.driver import Buffer, Context, Event, Stream, readback
+from lowlevel_reduce.driver import Buffer, Context, Stream, readback
 from lowlevel_reduce.dtypes import element_type, numpy_dtype
 from lowlevel_reduce.errors import ReduceError
 from lowlevel_reduce.layout import contiguous_strides
@@ -52,7 +52,8 @@ class DeviceArray:
     dtype : numpy.dtype
         Type of the elements; bfloat16 is that of ml_dtypes.
     stream : Stream
-        The stream in whose order the content is there.
+        The stream in whose order the content is there, whatever is current and on whichever thread: a default stream
+        is that of the context, and a per-thread one that of the thread, which it was when the array was made.
     """
 
     __slots__ = ("__weakref__", "_home", "_memory", "dtype", "shape", "stream")
@@ -66,7 +67,7 @@ class DeviceArray:
     def __init__(self, buffer: Buffer, dtype: npt.DTypeLike, shape: tuple[int, ...], stream: Stream) -> None:
         self.dtype = numpy_dtype(dtype)
         self.shape = tuple(shape)
-        self.stream = stream
+        self.stream = stream.fixed()
         self._home = None
         self._memory = buffer
         if buffer.size_bytes < self.nbytes:
@@ -79,7 +80,7 @@ class DeviceArray:
         cls, shape: tuple[int, ...], dtype: npt.DTypeLike, stream: Stream, allocator: Allocator | None = None
     ) -> DeviceArray:
         """Allocate an array in a stream's order, by the driver or an allocator; its content is undefined."""
-        resolved = numpy_dtype(dtype)
+        resolved, stream = numpy_dtype(dtype), stream.fixed()
         size_bytes = math.prod(shape) * resolved.itemsize
         if allocator is not None:
             return cls(allocator.allocate(size_bytes, stream, what="the result"), resolved, shape, stream)
@@ -89,7 +90,7 @@ class DeviceArray:
 
     @classmethod
     def of_slot(cls, slot: Slot, dtype: np.dtype[Any], shape: tuple[int, ...], stream: Stream) -> DeviceArray:
-        """Return an array in a slot, which it fits; nothing is checked: this is a hot path."""
+        """Return an array in a slot, which it fits, in a fixed stream; nothing is checked: this is a hot path."""
         self = cls.__new__(cls)
         self._home = slot.slots.context_id
         self._memory = slot
@@ -264,21 +265,10 @@ class DeviceArray:
     def _order_before(self, consumer: int) -> None:
         if consumer != self.stream.handle:
             with self.context.pushed():
-                _wait(Stream.from_handle(consumer, context=self.context), self.stream)
+                Stream.from_handle(consumer, context=self.context).follow(self.stream)
 
     def __repr__(self) -> str:
         return f"<DeviceArray {self.shape} {self.dtype} on {self.stream!r}>"
-
-
-def _same(a: Stream, b: Stream) -> bool:
-    return (a.handle or 1) == (b.handle or 1) and a.context == b.context  # the null stream is the legacy one
-
-
-def _wait(consumer: Stream, producer: Stream) -> None:
-    """Order what `consumer` does from now on after what `producer` has been given; the host does not wait."""
-    with Event.create(producer.context, timing=False) as event:
-        producer.record(event)
-        consumer.wait(event)
 
 
 def view_array(x: Any, stream: Stream) -> ArrayView:
@@ -304,8 +294,8 @@ def view_array(x: Any, stream: Stream) -> ArrayView:
         element_type(x.dtype)
         x = DeviceArray.from_numpy(np.asarray(x), stream)
     if isinstance(x, DeviceArray):
-        if not _same(x.stream, stream):
-            _wait(stream, x.stream)
+        if not stream.is_same(x.stream):
+            stream.follow(x.stream)
         return ArrayView(x.pointer, x.shape, None, x.dtype, readonly=False, owner=x)
     producer = producer_of(type(x))
     if producer is not None and producer.plain(x):
@@ -319,8 +309,8 @@ def view_array(x: Any, stream: Stream) -> ArrayView:
 
 def order_after(out: Any, stream: Stream) -> None:
     """Let the stream of a `DeviceArray`, in whose order its content is said to be there, wait for work in `stream`."""
-    if isinstance(out, DeviceArray) and not _same(out.stream, stream):
-        _wait(out.stream, stream)
+    if isinstance(out, DeviceArray) and not stream.is_same(out.stream):
+        out.stream.follow(stream)
 
 
 def view_output(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], stream: Stream) -> ArrayView:
@@ -357,8 +347,8 @@ def _produced_view(x: Any, producer: Producer, stream: Stream) -> ArrayView:
     working = Stream.from_handle(handle)
     if working.is_default:  # of the primary context, in which these libraries work
         working = Stream.from_handle(handle, context=Context.primary(ordinal))
-    if handle != (stream.handle or 1) or working.context != stream.context:
-        _wait(stream, working)
+    if not stream.is_same(working):
+        stream.follow(working)
     contiguous = strides_bytes == contiguous_strides(shape, dtype.itemsize)
     return ArrayView(producer.pointer(x), shape, None if contiguous else strides_bytes, dtype, readonly=False, owner=x)
 

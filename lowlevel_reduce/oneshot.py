@@ -243,5 +243,5 @@ def initial_key(value: Any) -> _Key | None:
 
 
 def stream_of(stream: Any) -> Stream:
-    """Return the stream of a one-shot call: by default the legacy one of the current context, else of device 0's."""
-    return Stream.legacy(Context.current_or_primary()) if stream is None else Stream.of(stream)
+    """Return the fixed stream of a one-shot call: by default the legacy one of the current context, or of device 0."""
+    return Stream.legacy(Context.current_or_primary()) if stream is None else Stream.of(stream).fixed()

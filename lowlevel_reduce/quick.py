@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lowlevel_reduce.driver import Context, Stream, binding
+from lowlevel_reduce.driver.stream import ThreadStream
 from lowlevel_reduce.interop import DeviceArray
 from lowlevel_reduce.producers import Producer, producer_of
 from lowlevel_reduce.slots import SLOT_BYTES, Slots
@@ -173,7 +174,9 @@ def call(x: Any, op: Any, stream: Any, options: tuple[Any, ...], out: Any) -> An
         place, context = stream, 0
         if stream is None:
             place, context = _LEGACY, thread.context_id()
-        elif type(stream) is Stream and (default := _DEFAULT.get(stream._handle)) is not None:
+        elif (type(stream) is Stream and (default := _DEFAULT.get(stream._handle)) is not None) or (
+            type(stream) is ThreadStream and (default := _DEFAULT.get(stream.handle)) is not None
+        ):
             own = stream._context
             is_current = own is None or own._handle == thread.context()
             place, context = default, thread.context_id() if is_current else _ELSEWHERE
@@ -202,7 +205,7 @@ def call(x: Any, op: Any, stream: Any, options: tuple[Any, ...], out: Any) -> An
         launch.idle.append(words)
     if code:
         binding.raise_for("cuLaunchKernelEx", code)
-    where = launch.slots.stream if stream is None else stream
+    where = stream if place is stream else launch.slots.stream  # which is fixed, as a given default one need not be
     return DeviceArray.of_slot(slot, launch.dtype, launch.shape, where) if out is None else out
 
 
@@ -269,7 +272,7 @@ def _keep(
 def _default_slots(stream: Stream) -> Slots:
     """Return slots of a default stream, whichever object for it is closed."""
     context = Context.from_handle(stream.context.handle)
-    return Slots(Stream.from_handle(stream.handle or 1, context=context), context)
+    return Slots(Stream.from_handle(stream.handle or 1, context=context).fixed(), context)
 
 
 def _lent(entry: Entry, thread: _Thread, stream: Stream) -> BoundReduction | None:

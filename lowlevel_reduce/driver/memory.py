@@ -87,7 +87,7 @@ class Buffer(Handle):
         ValueError
             If the pool is closed, or of another device than the stream.
         """
-        stream = Stream.of(stream)
+        stream = Stream.of(stream).fixed()  # the free comes later, whatever is current then, on whichever thread
         context, pointer = stream.context, 0
         device = context.device.handle
         implementation, of_graph = binding.selected(), False
@@ -172,15 +172,25 @@ class Buffer(Handle):
         Parameters
         ----------
         stream : Stream, optional
-            For memory of `allocate_async` only: free it in the order of this stream instead of its own.
+            For memory of `allocate_async` only: free it in the order of this stream instead of its own. A default one
+            without a context is that of the memory's.
         """
         if stream is not None:
             if self._stream is None:
                 raise ValueError("only memory allocated in stream order can be freed in a stream's order")
             if isinstance(self._release, functools.partial):
-                *rest, _, pointer = self._release.args
-                self._release = functools.partial(self._release.func, *rest, Stream.of(stream), pointer)
+                self._release = self._freed_in(Stream.of(stream), self._release)
         super().close()
+
+    def _freed_in(self, stream: Stream, release: functools.partial[None]) -> functools.partial[None]:
+        """Return a release of `allocate_async` in the order of another stream."""
+        implementation, life, context, device, of_graph, _, pointer = release.args
+        if not stream.is_closed and stream.is_default:
+            own = stream._context or self.context  # what must be current, for the handle to mean this stream
+            stream = Stream.from_handle(stream.handle, context=own).fixed()
+            own.life.note(implementation, own.handle)
+            life, context = own.life, own.handle
+        return functools.partial(release.func, implementation, life, context, device, of_graph, stream, pointer)
 
     @property
     def pointer(self) -> int:

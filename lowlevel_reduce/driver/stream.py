@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import threading
 from typing import Any
 
 from lowlevel_reduce.driver import binding
@@ -13,11 +14,14 @@ from lowlevel_reduce.driver.green import context_of, create_stream
 from lowlevel_reduce.driver.handle import Handle
 from lowlevel_reduce.errors import ReduceError
 
-__all__ = ["Stream"]
+__all__ = ["Stream", "ThreadStream"]
 
 _NULL, _LEGACY, _PER_THREAD = 0, 1, 2  # the driver's special handles, valid in every context
 _NON_BLOCKING = 1
 _SYNCHRONIZATION = {"auto": 1, "spin": 2, "yield": 3, "blocking_sync": 4}
+
+# What tells one thread from another: an object that ends with it, where a thread's number is soon another one's.
+_threads = threading.local()
 
 
 class Stream(Handle):
@@ -87,7 +91,7 @@ class Stream(Handle):
 
     @classmethod
     def per_thread(cls, context: Context | None = None) -> Stream:
-        """Return the calling thread's default stream of `context`, or of whatever is current at each use."""
+        """Return the default stream of whichever thread uses it, in `context`, or in what is current at each use."""
         return cls._of(_PER_THREAD, None, None, context)
 
     @classmethod
@@ -146,6 +150,36 @@ class Stream(Handle):
         if current is None:
             raise ReduceError("a default stream belongs to the current context, and none is current: give it a context")
         return current
+
+    def fixed(self) -> Stream:
+        """Return what this stream is here and now: the same stream whatever is current later, and on whichever thread.
+
+        That is this object, save for a default stream that has no context, which is that of the current one, and for a
+        per-thread one, which is the calling thread's: see `ThreadStream`.
+
+        Raises
+        ------
+        ValueError
+            If it is closed.
+        ReduceError
+            If it is a default stream without a context, and none is current.
+        """
+        handle = self.handle
+        if handle == _PER_THREAD:
+            return ThreadStream.here(self.context)
+        return self if handle > _PER_THREAD or self._context is not None else self._of(handle, None, None, self.context)
+
+    def is_same(self, other: Stream) -> bool:
+        """Tell whether work put into this one here and now is in the order of `other`: the null stream is legacy."""
+        handle = self.handle or _LEGACY
+        # The handle of a default stream means another one in each context.
+        return handle == (other.handle or _LEGACY) and (handle > _PER_THREAD or self.context == other.context)
+
+    def follow(self, other: Stream) -> None:
+        """Let work put into this stream from now on wait for all that `other` has, by an event; returns at once."""
+        with Event.create(other.context, timing=False) as event:
+            other.record(event)
+            self.wait(event)
 
     @property
     def id(self) -> int:
@@ -213,6 +247,52 @@ class Stream(Handle):
         handle = self.handle
         with self.context.pushed():
             return binding.call(name, handle, *args)
+
+
+class ThreadStream(Stream):
+    """One thread's default stream, which no other thread can name: on others it is the context's legacy stream.
+
+    To that the driver gives the same order. The legacy stream waits for all that any thread's default stream was given
+    before, since these are blocking streams, and each of them waits for what the legacy stream is given. So what is
+    recorded, waited for, copied or freed here by another thread is behind all work of the one thread, and before all
+    that it is given later, without an event of each result's.
+    """
+
+    __slots__ = ("_thread",)
+
+    _thread: object
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is the calling thread's own."""
+        return getattr(_threads, "mark", None) is self._thread
+
+    @classmethod
+    def here(cls, context: Context) -> ThreadStream:
+        """Return the calling thread's default stream of a context."""
+        self = cls.__new__(cls)
+        self._context = context
+        self._number = None
+        try:
+            self._thread = _threads.mark
+        except AttributeError:
+            self._thread = _threads.mark = object()
+        self._adopt(_PER_THREAD, None)
+        return self
+
+    @property
+    def handle(self) -> int:
+        """The driver's handle: 2 on the stream's thread, 1 on every other."""
+        if self._handle is None:
+            raise ValueError(f"{self._noun} is closed")
+        try:
+            return _PER_THREAD if _threads.mark is self._thread else _LEGACY
+        except AttributeError:  # a thread that has never used its own
+            return _LEGACY
+
+    def fixed(self) -> Stream:
+        """Return this object."""
+        return self
 
 
 def _create(context: Context, priority: int, *, non_blocking: bool) -> int:

@@ -83,7 +83,8 @@ def test_every_object_for_the_legacy_stream_is_quick(context, legacy, kind):
         result = lr.sum(array, stream=stream)
         assert is_quick(result)
         assert result.numpy().tobytes() == bits(expected)
-        assert not isinstance(stream, Stream) or result.stream is stream
+        assert result.stream.is_same(legacy)
+        assert result.stream._context == context, "whatever is current later"
 
 
 def test_the_stream_of_a_thread_is_quick(context):

@@ -1,0 +1,231 @@
+"""Results and arrays of one stream in another: what reads is behind what writes, and what frees behind both."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+from in_threads import in_threads
+from stream_order import Order
+
+import lowlevel_reduce as lr
+from lowlevel_reduce import simulator
+from lowlevel_reduce.driver import Buffer, Context, Stream
+from lowlevel_reduce.driver.stream import ThreadStream
+from lowlevel_reduce.slots import Slot
+
+N = 4096
+X = np.random.default_rng(5).standard_normal(N).astype(np.float32)
+BITS = lr.tree.reduce(X).tobytes()
+
+
+@pytest.fixture
+def order(machine):
+    """The order of everything on a simulated device of its own, so that nothing was bound before."""
+    if machine != "simulated":
+        pytest.skip("calls are looked at in the simulated driver")
+    with simulator.use("H200") as driver:
+        yield Order(driver)
+        gc.collect()
+
+
+@pytest.fixture
+def mine(order):
+    with Context.primary(0) as context, context.pushed():
+        yield context
+
+
+# A thread's default stream, and another thread
+
+READERS = {"its own": Stream.per_thread, "legacy": Stream.legacy, "created": Stream.create}
+
+
+def of_a_thread(context, work):
+    """Return what `work` returns for the default stream of a thread, which has ended by then."""
+
+    def run():
+        with context.pushed():
+            return work(Stream.per_thread(context))
+
+    (result,) = in_threads(run)
+    return result
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_an_array_of_a_threads_stream_is_waited_for_by_another_thread(order, mine, reader):
+    x = of_a_thread(mine, lambda stream: lr.DeviceArray.from_numpy(X, stream))
+    written = order.last("cuMemcpyAsync")
+    stream = READERS[reader](mine)
+    for _ in range(3):  # also by the quick way, where the legacy stream needs no event
+        assert lr.sum(x, stream=stream).numpy().tobytes() == BITS
+        assert order.before(written, order.last())
+    stream.close()
+
+
+@pytest.mark.parametrize("rows", [1, 128], ids=["a few bytes", "many"])
+def test_a_result_of_a_threads_stream_is_read_behind_it_by_another_thread(order, mine, rows):
+    def work(stream):
+        x = lr.DeviceArray.from_numpy(X.reshape(rows, -1), stream)
+        lr.sum(x, axis=1, stream=stream)
+        return lr.sum(x, axis=1, stream=stream), order.last()
+
+    result, launch = of_a_thread(mine, work)
+    result.numpy()
+    (copy,) = (i for i, (name, _) in enumerate(order.works) if i > launch and name.startswith("cuMemcpy"))
+    assert order.before(launch, copy)
+
+
+def test_memory_in_the_order_of_a_threads_stream_is_freed_behind_it_by_another_thread(order, mine):
+    def work(stream):
+        x = lr.DeviceArray.from_numpy(X, stream)
+        memory = Buffer.allocate_async(64, stream)
+        named = Buffer.allocate_async(64, Stream.legacy(mine))
+        lr.sum(x, stream=stream)
+        return x, memory, named, stream, order.last()
+
+    x, memory, named, stream, launch = of_a_thread(mine, work)
+    free = lambda: order.last("cuMemFreeAsync")  # noqa: E731
+    del x
+    gc.collect()
+    assert order.before(launch, free())
+    before = free()
+    memory.close()
+    assert free() > before
+    assert order.before(launch, free())
+    named.close(stream=lr.DeviceArray.empty((), "float32", stream).stream)  # this thread's, as the object is used here
+    assert order.works[free()][1] == order.key(2)
+
+
+def test_a_thread_of_the_same_number_is_another_thread(mine):
+    seen = []
+
+    def work():
+        own = Stream.per_thread(mine).fixed()
+        seen.append((threading.get_ident(), own))
+        return [stream.handle for _, stream in seen]
+
+    for count in range(1, 6):
+        (handles,) = in_threads(work)
+        assert handles == [1] * (count - 1) + [2]
+    assert [stream.handle for _, stream in seen] == [1] * 5
+
+
+def test_a_fixed_stream_is_the_same_one_elsewhere(mine):
+    own, legacy = Stream.per_thread(mine), Stream.legacy(mine)
+    fixed = own.fixed()
+    assert isinstance(fixed, ThreadStream)
+    assert fixed.fixed() is fixed
+    assert legacy.fixed() is legacy
+    assert (fixed.handle, fixed.context, fixed.__cuda_stream__()) == (2, mine, (0, 2))
+    assert fixed.is_same(own)
+    assert not fixed.is_same(legacy)
+    assert in_threads(lambda: (fixed.is_here, fixed.is_same(own), fixed.is_same(legacy))) == [(False, False, True)]
+    assert Stream.from_handle(0, context=mine).is_same(legacy)
+    with Stream.create(mine) as made:
+        assert made.fixed() is made
+        assert made.is_same(Stream.from_handle(made.handle))
+        assert not made.is_same(legacy)
+    fixed.close()
+    for closed in (fixed, made):
+        with pytest.raises(ValueError, match="stream is closed"):
+            closed.handle  # noqa: B018
+    with pytest.raises(ValueError, match="stream is closed"):
+        made.fixed()
+
+
+def test_the_stream_of_a_threads_result_is_as_quick_as_the_threads(order, mine):
+    x = lr.DeviceArray.from_numpy(X, Stream.per_thread(mine))
+    for _ in range(2):
+        result = lr.sum(x, stream=x.stream)
+    assert isinstance(result._memory, Slot)
+    assert order.works[order.last()][1] == order.key(2)
+    assert not order.waits
+
+
+def test_the_callers_allocator_frees_in_a_stream_that_is_behind(order, mine):
+    freed = []
+    arena = Buffer.allocate(1 << 20, mine)
+    free = iter(range(arena.pointer, arena.pointer + (1 << 20), 1 << 12))
+
+    def give_back(pointer, size_bytes, handle):
+        key = order.key(handle)
+        freed.append((pointer, handle, set(order._all(key))))
+
+    allocator = lr.Allocator(lambda size_bytes, handle: next(free), give_back)
+
+    def work(stream):
+        result = lr.sum(lr.DeviceArray.from_numpy(X, stream), stream=stream, allocator=allocator)
+        return result, order.last()
+
+    result, launch = of_a_thread(mine, work)
+    pointer = result.pointer
+    del result
+    gc.collect()
+    ((_, handle, behind),) = [each for each in freed if each[0] == pointer]
+    assert handle == 2
+    assert launch in behind
+
+
+def test_a_thread_that_has_ended_leaves_its_results(context, cut):
+    """On a device with something to do when the thread is gone."""
+    n = cut(1 << 26, 1 << 14)
+    x = np.random.default_rng(6).standard_normal(n).astype(np.float32)
+    expected = lr.tree.reduce(x).tobytes()
+
+    def work(stream):
+        source = lr.DeviceArray.from_numpy(x, stream)
+        copy = lr.DeviceArray.empty(x.shape, x.dtype, stream)
+        for _ in range(cut(50, 1)):
+            lr.sum(source, stream=stream)
+        copy._buffer.copy_from(source._buffer, stream=stream)
+        return copy, lr.sum(copy, stream=stream)
+
+    for read in (
+        lambda copy, result: result.numpy(),
+        lambda copy, result: lr.sum(copy).numpy(),
+        lambda copy, result: lr.sum(copy, stream=Stream.per_thread(context)).numpy(),
+        lambda copy, result: lr.sum(copy, stream=Stream.create(context)).numpy(),
+    ):
+        assert read(*of_a_thread(context, work)).tobytes() == expected
+
+
+# A default stream without a context
+
+
+@pytest.mark.parametrize("unbound", [Stream.legacy, lambda: Stream.from_handle(0), Stream.per_thread], ids=range(3))
+def test_a_result_stays_in_the_context_that_it_was_computed_in(order, unbound):
+    with Context.create(0) as one, Context.create(0) as other:
+        with one.pushed():
+            x = lr.DeviceArray.from_numpy(X, unbound())
+            results = [lr.sum(x, stream=unbound()) for _ in range(3)]  # the last of them by the quick way
+            keys = order.key(unbound().handle)
+            launch = order.last()
+        assert [result.stream.context for result in results] == [one] * 3
+        with other.pushed():
+            assert results[2].numpy().tobytes() == BITS
+            assert order.works[order.last("cuMemcpyDtoHAsync")][1] == keys
+            del results[0]
+            again = lr.sum(x, stream=unbound())
+            assert order.works[order.last()][1][0] == other.handle
+            assert order.before(launch, order.last()), "what computed in the other context is waited for"
+            assert again.stream.context == other
+        assert float(results[1]) == float(results[0]), "and without any that is current"
+        del x, results, again
+        gc.collect()
+
+
+def test_an_array_made_by_hand_is_of_the_stream_that_was_meant(order, mine):
+    with Context.create(0) as other:
+        memory = Buffer.allocate(4, mine)
+        array = lr.DeviceArray(memory, "float32", (), Stream.legacy())
+        with other.pushed():
+            assert array.stream.context == mine
+
+
+def test_memory_is_freed_in_the_default_stream_that_is_named(order, mine):
+    with Context.create(0) as other:
+        for stream, where in ((Stream.legacy(other), other), (Stream.legacy(), mine), (Stream.legacy(mine), mine)):
+            memory = Buffer.allocate_async(64, Stream.legacy(mine))
+            with other.pushed():
+                memory.close(stream=stream)
+            assert order.works[order.last("cuMemFreeAsync")][1] == (where.handle, 1, None)

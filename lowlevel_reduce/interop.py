@@ -1,18 +1,17 @@
-"""Arrays in and out: DLPack, __cuda_array_interface__ and NumPy in; `DeviceArray`, which speaks all three, out."""
+"""Arrays in and out: any array's memory in; `DeviceArray`, which speaks the protocols, out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lowlevel_reduce.driver import Buffer, Context, Stream, readback
 from lowlevel_reduce.dtypes import element_type, numpy_dtype
-from lowlevel_reduce.errors import ReduceError
+from lowlevel_reduce.exchange import ArrayView, foreign_view, produced_view, strided_memory_view
 from lowlevel_reduce.layout import contiguous_strides
-from lowlevel_reduce.producers import Producer, producer_of
+from lowlevel_reduce.producers import producer_of
 from lowlevel_reduce.slots import Slot
 
 if TYPE_CHECKING:
@@ -23,20 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["ArrayView", "DeviceArray", "order_after", "view_array", "view_output"]
 
 _NO_SYNCHRONIZATION = -1  # what DLPack and StridedMemoryView take for "do not order the streams"
-
-
-class ArrayView(NamedTuple):
-    """Somebody's array on the device: what a launch needs to know, and what keeps the memory alive.
-
-    `strides_bytes` is None where the array is contiguous in C order.
-    """
-
-    pointer: int
-    shape: tuple[int, ...]
-    strides_bytes: tuple[int, ...] | None
-    dtype: np.dtype[Any]
-    readonly: bool
-    owner: Any
 
 
 class DeviceArray:
@@ -254,7 +239,7 @@ class DeviceArray:
             raise BufferError(f"the array is on device {self.__dlpack_device__()}, not on {tuple(dl_device)}")
         if stream is None or stream != _NO_SYNCHRONIZATION:
             self._order_before(1 if stream is None else stream)
-        views = _strided_memory_view()
+        views = strided_memory_view()
         with self.context.pushed():
             from cuda.core import Buffer as CoreBuffer  # noqa: PLC0415
 
@@ -299,12 +284,12 @@ def view_array(x: Any, stream: Stream) -> ArrayView:
         return ArrayView(x.pointer, x.shape, None, x.dtype, readonly=False, owner=x)
     producer = producer_of(type(x))
     if producer is not None and producer.plain(x):
-        return _produced_view(x, producer, stream)
+        return produced_view(x, producer, stream)
     if not hasattr(x, "__dlpack__") and not hasattr(x, "__cuda_array_interface__"):
         raise TypeError(
             f"{type(x).__name__} is no array: neither NumPy's, nor with __dlpack__ or __cuda_array_interface__"
         )
-    return _foreign_view(x, stream)
+    return foreign_view(x, stream)
 
 
 def order_after(out: Any, stream: Stream) -> None:
@@ -336,53 +321,3 @@ def view_output(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], stream: 
     if view.readonly:
         raise ValueError("out is read-only")
     return view
-
-
-def _produced_view(x: Any, producer: Producer, stream: Stream) -> ArrayView:
-    """Return the memory of a known library's array, ordered after the stream that the library works in."""
-    ordinal = producer.key(x)[0]
-    shape, strides_bytes, dtype = producer.facts(x)
-    element_type(dtype)
-    handle = producer.stream(ordinal)
-    working = Stream.from_handle(handle)
-    if working.is_default:  # of the primary context, in which these libraries work
-        working = Stream.from_handle(handle, context=Context.primary(ordinal))
-    if not stream.is_same(working):
-        stream.follow(working)
-    contiguous = strides_bytes == contiguous_strides(shape, dtype.itemsize)
-    return ArrayView(producer.pointer(x), shape, None if contiguous else strides_bytes, dtype, readonly=False, owner=x)
-
-
-def _foreign_view(x: Any, stream: Stream) -> ArrayView:
-    if getattr(x, "is_neg", bool)():
-        raise ValueError("the tensor is negated lazily, and its memory holds other values: call resolve_neg()")
-    view = _strided_memory_view().from_any_interface(x, stream_ptr=stream.handle or 1)
-    if not view.is_device_accessible:
-        raise ValueError(f"{type(x).__name__} is in host memory; move it to the device, or pass it as a NumPy array")
-    dtype = view.dtype
-    strides = view.strides  # in elements
-    return ArrayView(
-        pointer=view.ptr,
-        shape=tuple(view.shape),
-        strides_bytes=None if strides is None else tuple(stride * dtype.itemsize for stride in strides),
-        dtype=dtype,
-        readonly=view.readonly,
-        owner=(x, view),
-    )
-
-
-_strided: Callable[..., Any] | None = None
-
-
-def _strided_memory_view() -> Any:
-    """Return cuda.core's StridedMemoryView, imported at the first need: it costs 85 ms."""
-    global _strided  # noqa: PLW0603
-    if _strided is None:
-        try:
-            from cuda.core.utils import StridedMemoryView  # noqa: PLC0415
-        except ImportError as error:
-            raise ReduceError(
-                'DLPack and __cuda_array_interface__ need cuda-core: pip install "lowlevel-reduce[cu12]" or "[cu13]"'
-            ) from error
-        _strided = StridedMemoryView
-    return _strided

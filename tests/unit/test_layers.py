@@ -26,7 +26,7 @@ LAYERS = [
     ["quick"],
     ["oneshot"],
     ["plans", "interop"],
-    ["base_plan"],
+    ["base_plan", "exchange"],
     ["mapping", "producers", "slots", "allocator"],
     ["bound", "loading", "simulator"],
     ["kernels"],

@@ -1,19 +1,35 @@
-"""Arrays of other libraries: their memory, by attributes or a protocol, and the order of their streams and ours."""
+"""Arrays of other libraries: their memory, by attributes or a protocol, and the order of their streams and ours.
+
+The protocols name a stream by its handle alone. 1 and 2 mean other streams in every context: of the consumer or the
+producer they mean those of the primary context, in which these libraries work, and not those of what is current here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowlevel_reduce.driver import Context, Stream
+from lowlevel_reduce.driver import Context, Stream, binding
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.errors import ReduceError
 from lowlevel_reduce.layout import contiguous_strides
 from lowlevel_reduce.producers import Producer
 
-__all__ = ["ArrayView", "foreign_view", "produced_view", "strided_memory_view"]
+__all__ = [
+    "ArrayView",
+    "exported_stream",
+    "foreign_view",
+    "order_consumer",
+    "produced_view",
+    "strided_memory_view",
+]
+
+_LEGACY = 1
+_NO_SYNCHRONIZATION = -1  # what DLPack and StridedMemoryView take for "do not order the streams"
 
 
 class ArrayView(NamedTuple):
@@ -49,7 +65,9 @@ def foreign_view(x: Any, stream: Stream) -> ArrayView:
     """Return the memory of an array by one of its protocols, ordered after its producer's work."""
     if getattr(x, "is_neg", bool)():
         raise ValueError("the tensor is negated lazily, and its memory holds other values: call resolve_neg()")
-    view = strided_memory_view().from_any_interface(x, stream_ptr=stream.handle or 1)
+    # DLPack goes first, as StridedMemoryView has it.
+    by_dlpack = hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")
+    view = _view_by_dlpack(x, stream) if by_dlpack else _view_by_interface(x, stream)
     if not view.is_device_accessible:
         raise ValueError(f"{type(x).__name__} is in host memory; move it to the device, or pass it as a NumPy array")
     dtype = view.dtype
@@ -62,6 +80,81 @@ def foreign_view(x: Any, stream: Stream) -> ArrayView:
         readonly=view.readonly,
         owner=(x, view),
     )
+
+
+def _view_by_dlpack(x: Any, stream: Stream) -> Any:
+    """Have the producer order its work before a stream that it can name: ours, or its legacy one, and follow that."""
+    with _their_context(stream.context) as theirs:
+        ours = not stream.is_default or stream.context == theirs
+        told = stream if ours else Stream.legacy(theirs)
+        with theirs.pushed():  # a producer that goes by what is current means its own streams, too
+            view = strided_memory_view().from_any_interface(x, stream_ptr=told.handle or _LEGACY)
+        if not ours:
+            stream.follow(told)
+    return view
+
+
+def _view_by_interface(x: Any, stream: Stream) -> Any:
+    """Let our stream follow the one that the interface names, each in its own context."""
+    view = strided_memory_view().from_any_interface(x, stream_ptr=_NO_SYNCHRONIZATION)
+    handle = x.__cuda_array_interface__.get("stream")
+    if handle is not None:  # else there is nothing to wait for
+        with _theirs(_named(handle), stream.context) as producer:
+            if not stream.is_same(producer):
+                stream.follow(producer)
+    return view
+
+
+def order_consumer(handle: int, stream: Stream) -> None:
+    """Let a consumer's stream, by its handle, wait for what `stream` has; the host does not wait."""
+    with _theirs(handle, stream.context) as consumer:
+        if not consumer.is_same(stream):
+            consumer.follow(stream)
+
+
+def exported_stream(stream: Stream) -> int:
+    """Return a handle that a consumer understands, of a stream that is behind all that `stream` has."""
+    if not stream.is_default:
+        return stream.handle
+    with _their_context(stream.context) as theirs:
+        if stream.context != theirs:
+            stand_in = Stream.legacy(theirs)
+            stand_in.follow(stream)
+            stream = stand_in
+    return stream.handle or _LEGACY  # 0 is not allowed there
+
+
+def _named(handle: Any) -> int:
+    number = operator.index(handle)
+    if number < _LEGACY:
+        raise ValueError(f"__cuda_array_interface__ names the stream {number}; 1 is the legacy one, None is no stream")
+    return number
+
+
+@contextmanager
+def _theirs(handle: int, ours: Context) -> Iterator[Stream]:
+    """Give the stream that another library means by a handle, for the length of the block."""
+    stream = Stream.from_handle(handle)
+    if not stream.is_default:
+        yield stream
+        return
+    with _their_context(ours) as context:
+        yield Stream.from_handle(handle, context=context)
+
+
+@contextmanager
+def _their_context(ours: Context) -> Iterator[Context]:
+    """Give the context in which other libraries work on our device, for the length of the block.
+
+    That is the primary one. Where nobody has it nobody works there, and it is not made: then it is ours.
+    """
+    device = ours.device
+    _, active = binding.call("cuDevicePrimaryCtxGetState", device.handle)
+    if not active:
+        yield ours
+        return
+    with Context.primary(device) as primary:
+        yield primary
 
 
 _strided: Callable[..., Any] | None = None

@@ -9,7 +9,14 @@ import numpy as np
 
 from lowlevel_reduce.driver import Buffer, Context, Stream, readback
 from lowlevel_reduce.dtypes import element_type, numpy_dtype
-from lowlevel_reduce.exchange import ArrayView, foreign_view, produced_view, strided_memory_view
+from lowlevel_reduce.exchange import (
+    ArrayView,
+    exported_stream,
+    foreign_view,
+    order_consumer,
+    produced_view,
+    strided_memory_view,
+)
 from lowlevel_reduce.layout import contiguous_strides
 from lowlevel_reduce.producers import producer_of
 from lowlevel_reduce.slots import Slot
@@ -194,7 +201,11 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The CUDA array interface, version 3; the consumer must order itself after ``stream``."""
+        """The CUDA array interface, version 3; the consumer must order itself after ``stream``.
+
+        A default stream is named where it is one of the primary context, in which consumers look for it. For one of
+        another context the primary one's legacy stream is, which is made to wait for it by an event.
+        """
         if self.dtype.isbuiltin != 1:  # of ml_dtypes, whose codes mean something else or nothing to others
             raise AttributeError(f"{self.dtype.name} has no code in __cuda_array_interface__; use __dlpack__")
         return {
@@ -203,7 +214,7 @@ class DeviceArray:
             "data": (self.pointer, False),
             "strides": None,
             "version": 3,
-            "stream": self.stream.handle or 1,  # 0 is not allowed there: 1 is the legacy stream
+            "stream": exported_stream(self.stream),
         }
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -224,7 +235,8 @@ class DeviceArray:
         ----------
         stream : int, optional
             The consumer's stream, which is made to wait, by an event, for this array's: None or 1 for the legacy
-            default stream, 2 for the per-thread one, -1 for no ordering.
+            default stream of the device's primary context, 2 for the calling thread's there, -1 for no ordering. Where
+            nobody has the primary context, the default streams are those of the array's.
         max_version, dl_device, copy : optional
             As the array API standard defines them. Copies and other devices are refused.
 
@@ -238,7 +250,7 @@ class DeviceArray:
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"the array is on device {self.__dlpack_device__()}, not on {tuple(dl_device)}")
         if stream is None or stream != _NO_SYNCHRONIZATION:
-            self._order_before(1 if stream is None else stream)
+            order_consumer(stream or 1, self.stream)
         views = strided_memory_view()
         with self.context.pushed():
             from cuda.core import Buffer as CoreBuffer  # noqa: PLC0415
@@ -246,11 +258,6 @@ class DeviceArray:
             memory = CoreBuffer.from_handle(self.pointer, self.nbytes, owner=self)
             view = views.from_buffer(memory, self.shape, dtype=self.dtype)
             return view.__dlpack__(stream=_NO_SYNCHRONIZATION, max_version=max_version)
-
-    def _order_before(self, consumer: int) -> None:
-        if consumer != self.stream.handle:
-            with self.context.pushed():
-                Stream.from_handle(consumer, context=self.context).follow(self.stream)
 
     def __repr__(self) -> str:
         return f"<DeviceArray {self.shape} {self.dtype} on {self.stream!r}>"

@@ -1,7 +1,9 @@
 """Results and arrays of one stream in another: what reads is behind what writes, and what frees behind both."""
 
+import contextlib
 import gc
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from in_threads import in_threads
 from stream_order import Order
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import simulator
+from lowlevel_reduce import exchange, simulator
 from lowlevel_reduce.driver import Buffer, Context, Stream
 from lowlevel_reduce.driver.stream import ThreadStream
 from lowlevel_reduce.slots import Slot
@@ -229,3 +231,151 @@ def test_memory_is_freed_in_the_default_stream_that_is_named(order, mine):
             with other.pushed():
                 memory.close(stream=stream)
             assert order.works[order.last("cuMemFreeAsync")][1] == (where.handle, 1, None)
+
+
+# Other libraries, which work in the primary context and name streams by their handles
+
+
+class Views:
+    """What of cuda.core's StridedMemoryView is used, which speaks to NVIDIA's driver."""
+
+    @staticmethod
+    def from_buffer(memory, shape, dtype):
+        return types.SimpleNamespace(__dlpack__=lambda stream, max_version: (memory, shape, dtype, stream))
+
+    @staticmethod
+    def from_any_interface(x, stream_ptr):
+        if hasattr(x, "__dlpack__"):
+            x.__dlpack__(stream=stream_ptr)
+        else:
+            assert stream_ptr == -1, "it would take our streams and theirs for those of one context"
+        return types.SimpleNamespace(
+            **{"ptr": x.array.pointer, "shape": x.array.shape, "dtype": x.array.dtype, "strides": None},
+            **{"is_device_accessible": True, "readonly": False},
+        )
+
+
+@pytest.fixture
+def views(monkeypatch):
+    monkeypatch.setattr(exchange, "_strided", Views)
+
+
+@pytest.fixture
+def green(mine):
+    with Context.green(0, 16) as green:
+        yield green
+        gc.collect()
+
+
+def our_streams(mine, green):
+    """Return every kind of stream of ours."""
+    kinds = (Stream.legacy, Stream.create)
+    return [*(make(context) for context in (mine, green) for make in kinds), Stream.per_thread(mine)]
+
+
+def put(order, into):
+    """Put work into a stream, and return its place."""
+    memory = Buffer.allocate(4)
+    memory.copy_from(Buffer.allocate(4), stream=into)
+    return order.last("cuMemcpyAsync")
+
+
+@pytest.mark.parametrize("handle", [None, 1, 2, "theirs"])
+@pytest.mark.parametrize("kind", range(5))
+def test_a_consumer_of_dlpack_waits_for_our_stream(order, views, mine, green, handle, kind):
+    ours = our_streams(mine, green)[kind]
+    with Stream.create(mine) as made:
+        handle = made.handle if handle == "theirs" else handle
+        x = lr.DeviceArray.from_numpy(X, ours)
+        for current in (mine, green):
+            result, launch = lr.sum(x, stream=ours), order.last()
+            with current.pushed():
+                result.__dlpack__(stream=handle)
+            assert order.before(launch, put(order, Stream.from_handle(handle or 1, context=mine)))
+        waited = len(order.waits)
+        result.__dlpack__(stream=-1)
+        assert len(order.waits) == waited
+        del x, result
+
+
+@pytest.mark.parametrize("kind", range(5))
+def test_a_consumer_of_the_interface_waits_for_the_stream_that_it_names(order, mine, green, kind):
+    ours = our_streams(mine, green)[kind]
+    x = lr.DeviceArray.from_numpy(X, ours)
+    for current in (mine, green):
+        result, launch = lr.sum(x, stream=ours), order.last()
+        with current.pushed():
+            named = result.__cuda_array_interface__["stream"]
+        consumer = Stream.create(mine)
+        consumer.follow(Stream.from_handle(named, context=mine) if named <= 2 else Stream.from_handle(named))
+        assert order.before(launch, put(order, consumer))
+    if not (ours.is_default and ours.context == green):
+        assert named == ours.handle
+    del x, result
+
+
+class ByDLPack:
+    def __init__(self, order, array, working, context):
+        self.order, self.array, self.working, self.context = order, array, working, context
+
+    def __dlpack__(self, *, stream):
+        assert Context.current() == self.context, "in which PyTorch, for one, would make its event"
+        consumer = Stream.from_handle(stream, context=self.context if stream <= 2 else None)
+        if not consumer.is_same(self.working):
+            consumer.follow(self.working)
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+
+class ByInterface:
+    def __init__(self, order, array, working, context):
+        self.array = array
+        self.__cuda_array_interface__ = {"stream": working.handle}
+
+
+@pytest.mark.parametrize("protocol", [ByDLPack, ByInterface])
+@pytest.mark.parametrize("working", [Stream.legacy, Stream.per_thread, Stream.create])
+@pytest.mark.parametrize("kind", range(5))
+def test_a_producers_work_is_waited_for(order, views, mine, green, protocol, working, kind):
+    ours, theirs = our_streams(mine, green)[kind], working(mine)
+    x = lr.DeviceArray.from_numpy(X, Stream.legacy(mine))
+    for current in (mine, green):
+        foreign, written = protocol(order, x, theirs, mine), put(order, theirs)
+        with current.pushed():
+            result = lr.sum(foreign, stream=ours)
+            assert Context.current() == current
+        assert order.before(written, order.last())
+        assert result.numpy().tobytes() == BITS
+    del x, result, foreign
+
+
+def test_an_interface_without_a_stream_has_nothing_to_wait_for(order, views, mine):
+    x = lr.DeviceArray.from_numpy(X, Stream.legacy(mine))
+    foreign = ByInterface(order, x, Stream.legacy(mine), mine)
+    with Stream.create(mine) as stream:
+        foreign.__cuda_array_interface__["stream"] = None
+        assert lr.sum(foreign, stream=stream).numpy().tobytes() == BITS
+        assert not order.waits
+        foreign.__cuda_array_interface__["stream"] = 0
+        with pytest.raises(ValueError, match="names the stream 0; 1 is the legacy one"):
+            lr.sum(foreign, stream=stream)
+
+
+def test_a_primary_context_that_nobody_has_is_not_made(order, views):
+    with Context.create(0) as created, created.pushed():
+        ours = Stream.legacy(created)
+        x = lr.DeviceArray.from_numpy(X, ours)
+        result = lr.sum(x)
+        assert result.__cuda_array_interface__["stream"] == 1
+        result.__dlpack__(stream=1)
+        assert not order.waits, "that is where the consumer must be"
+        with contextlib.closing(Stream.create(created)) as made:
+            result.__dlpack__(stream=made.handle)
+            assert order.waits == [(made.handle, order.key(1))]
+            foreign = ByDLPack(order, x, made, created)
+            assert lr.sum(foreign, stream=ours).numpy().tobytes() == BITS
+            assert order.waits[1:] == [(order.key(1), made.handle)]
+        del x, result, foreign
+        gc.collect()
+    assert not simulator.selected().calls["cuDevicePrimaryCtxRetain"]

@@ -146,9 +146,9 @@ def reduce(
             _check_second(made, other)
             return made
 
-        addresses = (source.pointer, *(() if other is None else (other.pointer,)))
+        inputs = (source,) if other is None else (source, other)
         with kept_entry(stream, (op, start, forced, *problem.values()), make, quick.user()) as entry:
-            result = run(entry, addresses, out, stream, initial, allocator)
+            result = run(entry, inputs, out, stream, initial, allocator)
             if simple:
                 quick.offer(x, op, given, options, out, entry, stream)
         return result

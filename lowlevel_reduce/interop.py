@@ -299,10 +299,20 @@ def view_array(x: Any, stream: Stream) -> ArrayView:
     return foreign_view(x, stream)
 
 
-def order_after(out: Any, stream: Stream) -> None:
-    """Let the stream of a `DeviceArray`, in whose order its content is said to be there, wait for work in `stream`."""
-    if isinstance(out, DeviceArray) and not stream.is_same(out.stream):
-        out.stream.follow(stream)
+def order_after(stream: Stream, *used: Any) -> None:
+    """Let the streams of those that are a `DeviceArray` wait for what `stream` has done with them by now.
+
+    In its own stream's order an output's content is said to be there, and an input is overwritten, or its memory freed
+    and used again. A stream that is not captured does not wait for a captured one: it would become part of the graph.
+    """
+    waiting: list[Stream] = []
+    for array in used:
+        if isinstance(array, DeviceArray) and not any(array.stream.is_same(each) for each in (stream, *waiting)):
+            waiting.append(array.stream)
+    if waiting and stream.is_capturing:
+        waiting = [each for each in waiting if each.is_capturing]
+    for each in waiting:
+        each.follow(stream)
 
 
 def view_output(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], stream: Stream) -> ArrayView:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.allocator import Allocator
     from lowlevel_reduce.base_plan import BasePlan
     from lowlevel_reduce.bound import BoundReduction
+    from lowlevel_reduce.interop import ArrayView
 
 __all__ = ["MAX_BOUND", "Entry", "LaunchCache", "initial_key", "kept_entry", "run", "stream_of"]
 
@@ -181,7 +182,7 @@ def kept_entry(
 
 def run(
     entry: Entry,
-    inputs: tuple[int, ...],
+    inputs: tuple[ArrayView, ...],
     out: Any,
     stream: Stream,
     initial: Any,
@@ -193,8 +194,8 @@ def run(
     ----------
     entry : Entry
         What to launch.
-    inputs : tuple of int
-        Address of the array, and of the second one if there is one.
+    inputs : tuple of ArrayView
+        The array, and the second one if there is one.
     out, initial, allocator
         As for `lowlevel_reduce.reduce`.
     stream : Stream
@@ -210,11 +211,12 @@ def run(
     result = DeviceArray.empty(shape, made.result_dtype, stream, allocator) if out is None else out
     target = view_output(result, made.result_dtype, shape, stream)
     if some:
-        addresses = (inputs[0], target.pointer, *inputs[1:])
+        pointers = [view.pointer for view in inputs]
+        addresses = (pointers[0], target.pointer, *pointers[1:])
         with entry.launch(stream, initial, workspaces) as launch:
             launch.check(*addresses)
             launch(*addresses)
-        order_after(result, stream)
+        order_after(stream, result, *(view.owner for view in inputs))
     if out is not None or made.results == 1:
         return result
     return made.result_tuple(result.plane(k) for k in range(made.results))

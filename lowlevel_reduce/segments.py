@@ -298,4 +298,4 @@ def segmented_reduce(
             return segmented_plan(op, context=stream.context, **problem, **options)
 
         with kept_entry(stream, key, make) as entry:
-            return run(entry, (source.pointer, borders.pointer), out, stream, initial, allocator)
+            return run(entry, (source, borders), out, stream, initial, allocator)

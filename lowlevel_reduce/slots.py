@@ -18,7 +18,7 @@ class Slot:
 
     Whoever takes it next uses it in the same stream, and so after all that the stream was given before: what a free in
     stream order promises, without a driver call. Work of other streams must have been waited for by this one, or be
-    done, before the reference goes; that is no different for ``cuMemFreeAsync``.
+    done, before the reference goes, as the one-shot functions see to; that is no different for ``cuMemFreeAsync``.
 
     Attributes
     ----------

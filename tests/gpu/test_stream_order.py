@@ -12,7 +12,7 @@ from stream_order import Order
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import exchange, simulator
-from lowlevel_reduce.driver import Buffer, Context, Stream
+from lowlevel_reduce.driver import Buffer, Context, Graph, Stream
 from lowlevel_reduce.driver.stream import ThreadStream
 from lowlevel_reduce.slots import Slot
 
@@ -189,6 +189,119 @@ def test_a_thread_that_has_ended_leaves_its_results(context, cut):
         lambda copy, result: lr.sum(copy, stream=Stream.create(context)).numpy(),
     ):
         assert read(*of_a_thread(context, work)).tobytes() == expected
+
+
+# What reads in another stream, and what comes next in the array's own
+
+
+@pytest.mark.parametrize("reader", ["its own thread's", *READERS, "of a green context"])
+def test_what_comes_next_in_a_threads_stream_is_behind_another_threads_readers(order, mine, reader):
+    """A slot goes back to the stream of the thread whose result it was, without a driver call."""
+    ready, read = threading.Event(), threading.Event()
+    results, launches = [], []
+
+    def work():
+        with mine.pushed():
+            stream = Stream.per_thread(mine)
+            x = lr.DeviceArray.from_numpy(X.reshape(4, -1), stream)
+            results.extend(lr.sum(x, axis=1, stream=stream) for _ in range(3))
+            pointer = results[-1].pointer
+            if reader == "its own thread's":
+                use()
+            ready.set()
+            assert read.wait(60)
+            again = lr.sum(x, axis=1, stream=stream)
+            assert again.pointer == pointer, "in the slot of the one that was let go"
+            launches.append(order.last())
+
+    def use():
+        with contextlib.ExitStack() as stack:
+            if reader == "of a green context":
+                stream = Stream.create(stack.enter_context(Context.green(0, 16)))
+            else:
+                stream = READERS.get(reader, Stream.create)(mine)
+            lr.sum(results.pop(), stream=stream)
+            launches.append(order.last())
+            gc.collect()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert ready.wait(60)
+    if not launches:
+        use()
+    read.set()
+    thread.join()
+    assert order.before(*launches)
+
+
+def kinds_of_use(x, y, offsets, mask):
+    return {
+        "the array": lambda stream: lr.sum(y, stream=stream),
+        "a mask": lambda stream: lr.sum(x, where=mask, stream=stream),
+        "the second array": lambda stream: lr.dot(x, y, stream=stream),
+        "segments": lambda stream: lr.segmented_reduce(x, offsets, stream=stream),
+        "of an allocator": lambda stream: lr.sum(y, stream=stream, initial=1),
+    }
+
+
+@pytest.mark.parametrize("use", kinds_of_use(*[None] * 4))
+def test_what_comes_next_in_an_arrays_stream_is_behind_its_readers(order, mine, use):
+    with Stream.create(mine) as reading, Stream.create(mine) as writing:
+        x = lr.DeviceArray.from_numpy(X, reading)
+        y, offsets, mask = (
+            lr.DeviceArray.from_numpy(each, writing) for each in (X, np.array([0, 100, N]), np.ones(N, bool))
+        )
+        for _ in range(3):
+            kinds_of_use(x, y, offsets, mask)[use](reading)
+            launch = order.last()
+            assert order.before(launch, put(order, writing))
+        waited = len(order.waits)
+        lr.sum(x, stream=reading)
+        lr.dot(x, x, stream=reading)
+        assert len(order.waits) == waited, "none where it is one stream"
+        lr.dot(y, y, stream=reading, out=lr.DeviceArray.empty((), "float32", writing))
+        assert order.waits[waited:].count((writing.handle, reading.handle)) == 1, "one for all that is of that stream"
+        del x, y, offsets, mask
+
+
+def test_a_slot_is_used_again_behind_readers_in_another_stream(order, mine):
+    with Stream.create(mine) as one, Stream.create(mine) as other:
+        x = lr.DeviceArray.from_numpy(X.reshape(4, -1), one)
+        for _ in range(2):
+            result = lr.sum(x, axis=1, stream=one)
+        pointer = result.pointer
+        lr.sum(result, stream=other)
+        reader = order.last()
+        del result
+        again = lr.sum(x, axis=1, stream=one)
+        assert again.pointer == pointer
+        assert order.before(reader, order.last())
+        del x, again
+
+
+def test_a_stream_does_not_become_part_of_a_capture_that_reads_its_array(order, mine):
+    with Stream.create(mine) as captured, Stream.create(mine) as forked, Stream.create(mine) as outside:
+        x, y, z = (lr.DeviceArray.from_numpy(X, each) for each in (outside, forked, Stream.legacy(mine)))
+        outs = [lr.DeviceArray.empty((), "float32", captured) for _ in range(3)]
+        for out, array in zip(outs, (x, y, z), strict=True):
+            lr.sum(array, stream=captured, out=out)  # loads and binds
+        memory = Buffer.allocate(4), Buffer.allocate(4)
+        with Graph.capture(captured) as graph:
+            forked.follow(captured)
+            launches = []
+            for out, array in zip(outs, (x, y, z), strict=True):
+                lr.sum(array, stream=captured, out=out)
+                launches.append(order.last())
+            assert forked.is_capturing
+            assert not outside.is_capturing
+            memory[0].copy_from(memory[1], stream=forked)
+            assert order.before(launches[1], order.last("cuMemcpyAsync")), "one that is part of it waits"
+            captured.follow(forked)
+        with graph, graph.instantiate() as executable:
+            executable.launch(captured)
+            captured.synchronize()
+            assert [out.numpy().tobytes() for out in outs] == [BITS] * 3
+        del x, y, z, outs
 
 
 # A default stream without a context

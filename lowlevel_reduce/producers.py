@@ -111,8 +111,8 @@ def _cupy(cupy: Any) -> Producer:
     def pointer(x: Any) -> int:
         return int(x.data.ptr)
 
-    def stream(_: int) -> int:
-        return int(current().ptr) or 1
+    def stream(ordinal: int) -> int:
+        return int(current(ordinal).ptr) or 1  # without a device: of the current one
 
     def facts(x: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
         return tuple(x.shape), tuple(x.strides), numpy_dtype(x.dtype)

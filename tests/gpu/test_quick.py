@@ -638,13 +638,17 @@ class Array:
 def libraries(machine, monkeypatch):
     if machine != "simulated":
         pytest.skip("stands in for libraries that a simulated device has not")
-    working = types.SimpleNamespace(handle=0)
+    working = types.SimpleNamespace(handle=0, elsewhere=0)
     torch = types.ModuleType("torch")
     torch.Tensor, torch.strided = Tensor, "strided"
     torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: working.handle)
     cupy = types.ModuleType("cupy")
     cupy.ndarray = Array
-    cupy.cuda = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=working.handle))
+    cupy.cuda = types.SimpleNamespace(  # -1 is the current device
+        get_current_stream=lambda device_id=-1: types.SimpleNamespace(
+            ptr=working.handle if device_id in (-1, 0) else working.elsewhere
+        )
+    )
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(producers, "_known", {})
@@ -660,6 +664,23 @@ def test_arrays_of_known_libraries(libraries, legacy, kind):
     result = lr.sum(y)
     assert simulator.selected().calls - before == {"cuCtxGetId": 1, "cuLaunchKernelEx": 1}
     assert result.numpy().tobytes() == bits(Y)
+
+
+def test_the_stream_that_cupy_works_in_is_that_of_the_arrays_device(libraries):
+    with simulator.use("H200", devices=2), Context.primary(0) as current, Context.primary(1) as other, current.pushed():
+        with Stream.create(other) as mine, Stream.create(other) as theirs:
+            keep = lr.DeviceArray.from_numpy(X, mine)
+            x = Array(keep)
+            x.device.id = 1
+            for handle, waits, quickly in ((mine.handle, 0, False), (mine.handle, 0, True), (theirs.handle, 1, False)):
+                libraries.elsewhere = handle
+                before = Counter(simulator.selected().calls)
+                result = lr.sum(x, stream=mine)
+                assert (simulator.selected().calls - before)["cuStreamWaitEvent"] == waits
+                assert result.numpy().tobytes() == bits(X)
+                assert is_quick(result) == quickly
+            del keep, x, result
+            gc.collect()
 
 
 @pytest.mark.parametrize("of_x", [Tensor, Array])

@@ -7,9 +7,10 @@ python -m benchmarks.run [--suite flat|types|axes|stats|segments|small|host|cold
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +77,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name, runner in suites.SUITES.items()
         if name in (arguments.suite or suites.SUITES)
     }
-    if arguments.cell:
-        cells = _matching(cells, arguments.cell)
-        if not cells:
-            parser.error("no cell has such a name")
+    wanted = functools.partial(_wanted, patterns=arguments.cell)
+    # Whole suites, of which a part is measured: what nobody asked for is left out, and the file says so.
+    cells = {name: some for name, some in cells.items() if any(map(wanted, some))}
+    if not cells:
+        parser.error("no cell has such a name")
     if arguments.list:
-        print("\n".join(plan_lines(cells)))
+        print("\n".join(plan_lines({name: list(filter(wanted, some)) for name, some in cells.items()})))
         return 0
     if arguments.json is None or not arguments.json.parent.is_dir():
         parser.error("--json FILE is needed, in a directory that is there")
@@ -90,7 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         document |= {"quick": arguments.quick, "suites": {}}
         harness = Harness(stream, QUICK_ROUNDS if arguments.quick else ROUNDS)
         setting = suites.Setting(harness, arguments.quick)
-        session = Session(cells, document, arguments.json, setting, budget_seconds=arguments.budget_seconds, show=_show)
+        session = Session(
+            cells, document, arguments.json, setting,
+            wanted=wanted, budget_seconds=arguments.budget_seconds, show=_show,
+        )  # fmt: skip
         session.run(line_of)
         harness.release()
     for suite in cells:
@@ -108,10 +113,9 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from error
 
 
-def _matching(cells: Mapping[str, Sequence[Cell]], patterns: Sequence[re.Pattern[str]]) -> dict[str, list[Cell]]:
-    """Return the cells in whose names a pattern is found, without suites that have none."""
-    kept = {name: [cell for cell in some if any(p.search(cell.name) for p in patterns)] for name, some in cells.items()}
-    return {name: some for name, some in kept.items() if some}
+def _wanted(cell: Cell, patterns: Sequence[re.Pattern[str]] | None) -> bool:
+    """Say whether a pattern is found in a cell's name, or none was given."""
+    return not patterns or any(pattern.search(cell.name) for pattern in patterns)
 
 
 def _show(line: str) -> None:

@@ -45,13 +45,15 @@ class Session:
     Parameters
     ----------
     cells : mapping
-        The cells of each suite, all that are to be measured.
+        The cells of each suite, all that it has: what is not measured of them is said to be left out.
     document : dict
         What the file holds besides the suites.
     file : Path
         Where the results go, whole at any time: after each cell they replace those before it.
     setting : Setting
         What cells are measured in.
+    wanted : callable, optional
+        Whether a cell is to be measured; without it every one is.
     budget_seconds : float, optional
         No cell is begun that would not end within this time from the session's beginning, as far as is known.
     show : callable
@@ -67,6 +69,7 @@ class Session:
         file: Path,
         setting: Setting,
         *,
+        wanted: Callable[[Cell], bool] = lambda cell: True,
         budget_seconds: float | None = None,
         show: Callable[[str], object] = print,
         clock: Callable[[], float] = time.perf_counter,
@@ -75,6 +78,7 @@ class Session:
         self._document = document
         self._file = file
         self._setting = setting
+        self._wanted = wanted
         self._budget = budget_seconds
         self._show, self._clock = show, clock
         self._begin = clock()
@@ -102,6 +106,7 @@ class Session:
         order = ordered(self._cells) if self._budget is not None else [
             (suite, cell) for suite, found in self._cells.items() for cell in found
         ]  # fmt: skip
+        order = [(suite, cell) for suite, cell in order if self._wanted(cell)]
         self._setting.prepare([cell for _, cell in order])
         current, in_a_row = "", 0
         for suite, cell in order:

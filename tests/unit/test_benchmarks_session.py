@@ -1,10 +1,12 @@
 """A measuring session with made-up cells and a clock that only they move: order, budget, files, failures."""
 
+import contextlib
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import figures, run
+from benchmarks import figures, run, runs
 from benchmarks.figures import OURS, row_of
 from benchmarks.session import MOST_BROKEN, Session, ordered
 from benchmarks.suites import SUITES, Cell
@@ -52,7 +54,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path):
-    return World(tmp_path / "x.json")
+    return World(tmp_path / "x-suites.json")
 
 
 def two_suites(world, **changes):
@@ -143,3 +145,19 @@ def test_patterns_choose_cells_and_mistakes_are_told(capsys):
         with pytest.raises(SystemExit):
             run.main(["--list", "--cell", wrong])
         assert why in capsys.readouterr().err
+
+
+def test_cells_that_were_not_asked_for_are_left_out_and_the_suite_is_not_complete(world, monkeypatch):
+    stream = SimpleNamespace(context=SimpleNamespace(device=None))
+    monkeypatch.setattr(run, "opened", lambda: contextlib.nullcontext(stream))
+    monkeypatch.setattr(run, "conditions", lambda device, commit: {"device": "D"})
+    monkeypatch.setattr(run, "Harness", lambda stream, rounds: SimpleNamespace(release=lambda: None))
+    monkeypatch.setattr(run.suites, "Setting", lambda harness, quick: world)
+    made = {name: lambda *, quick, some=some: some for name, some in two_suites(world).items()}
+    monkeypatch.setattr(run.suites, "SUITES", made)
+    assert run.main(["--cell", "^b$", "--json", str(world.file)]) == 0
+    assert world.measured == world.prepared == ["b"]
+    assert list(world.suites) == ["flat"]  # no cell of the other was asked for
+    assert (world.suites["flat"]["complete"], world.suites["flat"]["left_out"]) == (False, ["a"])
+    (suite,) = runs.load(world.file.parent)["flat"]
+    assert suite.partial

@@ -1,15 +1,16 @@
-"""Fill the tables of figures in README.md from the measured suites, or check that they are what those say.
+"""Fill the figures of README.md from the measured suites, or check that they are what those say.
 
 python -m benchmarks.readme_doc [--check]
 
-Of each suite the newest complete run counts. Between ``<!-- measured sums -->``, or ``<!-- measured operators -->``,
-and ``<!-- end -->`` stand a table and what it was measured under.
+Of each suite the newest complete run counts. What is measured stands between ``<!-- measured NAME -->`` and ``<!-- end
+-->``: of ``headline`` a paragraph, of ``sums`` and ``operators`` a table and what it was measured under.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +24,21 @@ __all__ = ["PAGE", "filled", "main"]
 PAGE = ROOT / "README.md"
 
 _LENGTHS = ("2^8", "2^12", "2^16", "2^18", "2^20", "2^22", "2^24", "2^26", "100,000,000", "2^28", "2^30")
+_SUM, _LOGSUMEXP, _CALL = "100,000,000", "logsumexp 2^14 x 2^14, axis 1", "one-shot"
+"""The cells of the headline: of the suites of whole arrays, of other operators, and of the host's time."""
+
+_SPOKEN = {
+    "torch": "eager PyTorch",
+    "torch.compile": "`torch.compile`",
+    "cuda.compute": "`cuda.compute`",
+    "CUB not_guaranteed": "CUB with `not_guaranteed` determinism",
+    "CUB gpu_to_gpu": "CUB with `gpu_to_gpu` determinism",
+}
+_CALLS = {"torch": "one of `torch.sum`", "CuPy": "one of `cupy.sum`"}
+"""Competitors, and calls of theirs, as a sentence names them; others by their name."""
+
+_WIDTH = 120
+
 _TABLE = re.compile(r"(<!-- measured (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -35,7 +51,11 @@ def filled(text: str, results: Path) -> str:
         If a file is malformed, there is no complete run of a suite, or it lacks a cell.
     """
     suites = load(results)
-    tables = {"sums": lambda: _sums(_newest(suites, "flat")), "operators": lambda: _costs(_newest(suites, "operators"))}
+    tables = {
+        "headline": lambda: _headline(*(_newest(suites, name) for name in ("flat", "stats", "host"))),
+        "sums": lambda: _sums(_newest(suites, "flat")),
+        "operators": lambda: _costs(_newest(suites, "operators")),
+    }
 
     def table(match: re.Match[str]) -> str:
         if match[2] not in tables:
@@ -68,6 +88,30 @@ def _us(suite: Suite, cell: str, name: str = OURS) -> float:
 
 def _shown(us: float) -> str:
     return f"{us:.2f}" if us < 100 else f"{us:.1f}"
+
+
+def _headline(flat: Suite, stats: Suite, host: Suite) -> str:
+    """Return the figures that the page begins with, each beside the fastest of the others in its row."""
+    rate = 1e-6 * _row(flat, _SUM)["size_bytes"] / _us(flat, _SUM)
+    text = (
+        f"On one {flat.conditions['device']}, each beside the fastest of the others in the same run: the sum of 1e8 "
+        f"float32 takes {_spoken_us(flat, _SUM)} µs ({rate:.2f} TB/s), {_beside(flat, _SUM)}; `logsumexp` along the "
+        f"rows of 16384 x 16384 takes {_spoken_us(stats, _LOGSUMEXP)} µs, {_beside(stats, _LOGSUMEXP, 'torch')}; a "
+        f"call of `lr.sum` costs the host {_spoken_us(host, _CALL)} µs, {_beside(host, _CALL)}."
+    )
+    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _beside(suite: Suite, cell: str, *others: str) -> str:
+    """Return who is fastest of the others in a row and in what time, and the same of whoever else is to be named."""
+    names = dict.fromkeys([_row(suite, cell)["best_peer"], *others])
+    spoken = _CALLS if cell == _CALL else _SPOKEN
+    return " and ".join(f"{spoken.get(name, name)} {_spoken_us(suite, cell, name)}" for name in names)
+
+
+def _spoken_us(suite: Suite, cell: str, name: str = OURS) -> str:
+    us = _us(suite, cell, name)
+    return f"{us:.1f}" if us < 1000 else f"{us:.0f}"
 
 
 def _sums(suite: Suite) -> str:

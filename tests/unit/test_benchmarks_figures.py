@@ -288,5 +288,36 @@ def test_the_readme_quotes_the_newest_complete_run(tmp_path, capsys):
         readme_doc.filled(text, tmp_path)
 
 
+def headline(folder, logsumexp, call):
+    """Return the headline over rows with these competitors, of which the first cell's fastest is CUB's variant."""
+    suites = {
+        "flat": [row("100,000,000", (88.9,), (10**8,), 4 * 10**8, CUB=(92.5,), **{"CUB not_guaranteed": (91.6,)})],
+        "stats": [row("logsumexp 2^14 x 2^14, axis 1", (233.0,), (1 << 14, 1 << 14), 1 << 30, **logsumexp)],
+        "host": [row("one-shot", (8.9,), **call)],
+    }
+    content = {suite: {"seconds": 1.0, "missing": {}, "rows": rows} for suite, rows in suites.items()}
+    (folder / "1-suites.json").write_text(json.dumps(document([], suites=content)))
+    filled = readme_doc.filled("<!-- measured headline -->\n<!-- end -->", folder)
+    return " ".join(filled.split("\n")[2:-2])
+
+
+def test_the_headline_names_the_fastest_of_the_others_in_each_row(tmp_path):
+    beside = {"torch": (1901.0,), "torch.compile": (237.2,)}
+    assert headline(tmp_path, beside, {"torch": (10.9,), "CuPy": (15.3,)}) == (
+        "On one NVIDIA H200, each beside the fastest of the others in the same run: the sum of 1e8 float32 takes 88.9 "
+        "µs (4.50 TB/s), CUB with `not_guaranteed` determinism 91.6; `logsumexp` along the rows of 16384 x 16384 takes "
+        "233.0 µs, `torch.compile` 237.2 and eager PyTorch 1901; a call of `lr.sum` costs the host 8.9 µs, one of "
+        "`torch.sum` 10.9."
+    )
+    other = headline(tmp_path, {"torch": (999.0,)}, {"CuPy": (5.0,)})
+    assert "233.0 µs, eager PyTorch 999.0; a call of `lr.sum` costs the host 8.9 µs, one of `cupy.sum` 5.0." in other
+    with pytest.raises(FileError, match="has no figure of torch"):
+        headline(tmp_path, {"torch.compile": (237.2,)}, {"CuPy": (5.0,)})
+
+
+def test_the_committed_readme_has_its_headline_from_the_results():
+    assert "\n<!-- measured headline -->\n" in readme_doc.PAGE.read_text(encoding="utf-8")
+
+
 def test_the_committed_readme_is_what_the_results_say(capsys):
     assert readme_doc.main(["--check"]) == 0, capsys.readouterr().err

@@ -37,6 +37,7 @@ _SPOKEN = {
 _CALLS = {"torch": "one of `torch.sum`", "CuPy": "one of `cupy.sum`"}
 """Competitors, and calls of theirs, as a sentence names them; others by their name."""
 
+_LIBRARIES = {"torch": "PyTorch", "torch.compile": "`torch.compile`", "cuda.compute": "`cuda.compute`"}
 _WIDTH = 120
 
 _TABLE = re.compile(r"(<!-- measured (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -115,11 +116,18 @@ def _spoken_us(suite: Suite, cell: str, name: str = OURS) -> str:
 
 
 def _sums(suite: Suite) -> str:
-    lines = ["| float32 sum of | one tree, µs | CUB, µs | fastest peer, µs | |", "| --- | ---: | ---: | ---: | --- |"]
+    # CUB is in it in several ways, and those that failed are not.
+    names = [_LIBRARIES.get(name, name) for name in dict.fromkeys(peer.partition(" ")[0] for peer in suite.peers)]
+    lines = [f"How fast that is, beside the fastest of {_listed(names)}:", ""]
+    lines += ["| float32 sum of | one tree, µs | CUB, µs | fastest peer, µs | |", "| --- | ---: | ---: | ---: | --- |"]
     for cell in _LENGTHS:
         ours, cub, best = _us(suite, cell), _us(suite, cell, "CUB"), _row(suite, cell)["best_peer"]
         lines.append(f"| {cell} | {_shown(ours)} | {_shown(cub)} | {_shown(_us(suite, cell, best))} | {best} |")
     return "\n".join([*lines, "", _conditions(suite)])
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
 def _costs(suite: Suite) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.figures import BARE, OURS, SUITES, FileError, Row, geometric_mean, median_us
@@ -150,14 +150,19 @@ def _suite(name: str, number: int, suite: Suite) -> list[str]:
 def _source_line(suite: Suite) -> str:
     text = f"`{suite.file}`, measured {suite.measured}, commit {_told(suite.conditions.get('commit'))}"
     text += ", a part of the suite's cells." if suite.partial else "."
-    rivals = [peer for peer in suite.peers if peer != BARE]
-    text += f" Competitors: {', '.join(rivals)}." if rivals else " No competitor."
+    rivals = {peer: many for peer, many in suite.peers.items() if peer != BARE}
+    listed = ", ".join(f"{peer} ({many})" for peer, many in rivals.items())
+    text += f" Competitors, and in how many of {len(suite.rows)} cells each was timed: {listed}." if rivals else ""
+    text += "" if rivals or suite.failures else " No competitor."
+    if suite.failures:
+        told = (f"{peer} ({len(errors)}: {_cell(errors[0])})" for peer, errors in suite.failures.items())
+        text += f" Failed wherever they were tried: {'; '.join(told)}."
     if suite.content["missing"]:
         text += " Missing: " + "; ".join(f"{key} ({why})" for key, why in suite.content["missing"].items()) + "."
     return text
 
 
-def _line(row: Row, peers: Sequence[str]) -> str:
+def _line(row: Row, peers: Iterable[str]) -> str:
     ours = median_us(row, OURS)
     cells = [
         row["cell"],

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import early
-from benchmarks.figures import OURS, FileError, Row, checked_document
+from benchmarks.figures import OURS, FileError, Row, checked_document, median_us
 
 __all__ = ["PATTERN", "Suite", "load"]
 
@@ -43,8 +43,23 @@ class Suite:
         return list(self.content["rows"])
 
     @property
-    def peers(self) -> list[str]:
-        """Whoever has an entry besides the library, in the order of the rows."""
+    def peers(self) -> dict[str, int]:
+        """Whoever has a figure besides the library, in the order of the rows, and in how many of them."""
+        return {
+            name: many for name in self._others if (many := sum(median_us(row, name) is not None for row in self.rows))
+        }
+
+    @property
+    def failures(self) -> dict[str, list[str]]:
+        """Whoever has no figure in any row, and so is no competitor: what went wrong in each row it was in."""
+        return {
+            name: [row["entries"][name]["error"] for row in self.rows if name in row["entries"]]
+            for name in self._others
+            if name not in self.peers
+        }
+
+    @property
+    def _others(self) -> list[str]:
         return list(dict.fromkeys(key for row in self.rows for key in row["entries"] if key != OURS))
 
     @property

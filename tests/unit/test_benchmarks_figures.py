@@ -125,6 +125,31 @@ def test_the_report_quotes_the_newest_full_run(tmp_path, capsys):
     assert "no full run of the suite types" in capsys.readouterr().err
 
 
+def test_who_failed_in_every_cell_is_no_competitor_and_is_said_to_have_failed(tmp_path):
+    both = [row("a", CUB=(4.0,), Numba="AttributeError: row_stack"), row("b", Numba="no", **{"cuda.compute": (3.0,)})]
+    (tmp_path / "1-suites.json").write_text(json.dumps(document(both)))
+    page = report_of(tmp_path)[1]
+    assert "Competitors, and in how many of 2 cells each was timed: CUB (1), cuda.compute (1)." in page
+    assert "Failed wherever they were tried: Numba (2: AttributeError: row_stack)." in page
+    assert "| | one tree, µs | GB/s | best peer | ratio | CUB | cuda.compute |\n" in page
+    assert "- a, Numba: AttributeError: row_stack" in page
+    (tmp_path / "1-suites.json").write_text(json.dumps(document([row("a", Numba="no")])))
+    page = report_of(tmp_path)[1]
+    assert "Competitor" not in page
+    assert "commit abc. Failed wherever they were tried: Numba (1: no)." in page
+
+
+def test_the_readme_lists_whoever_was_timed(tmp_path):
+    made = [
+        row(cell, CUB=(4.0,), Numba="no", **{"CUB gpu_to_gpu": (9.0,), "torch": (5.0,)}) for cell in readme_doc._LENGTHS
+    ]
+    whole = document(made)
+    whole["conditions"]["nvidia_smi"] = "1.2, 3"
+    (tmp_path / "1-suites.json").write_text(json.dumps(whole))
+    filled = readme_doc.filled("<!-- measured sums -->\n<!-- end -->", tmp_path)
+    assert "How fast that is, beside the fastest of CUB and PyTorch:\n" in filled
+
+
 def test_a_figure_of_one_run_is_never_put_over_that_of_another(tmp_path):
     ours_only = [row("100,000,000", (80.0,), (10**8,), 4 * 10**8)]
     (tmp_path / "1-suites.json").write_text(json.dumps(document(ours_only, quick=True)))

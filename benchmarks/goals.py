@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from benchmarks.figures import BARE, OURS, FileError, Row, geometric_mean, median_us
@@ -84,14 +85,51 @@ def _us(rows: Rows, cell: str, name: str = OURS) -> float:
     return value
 
 
-def at_least(value: float, limit: float, unit: str) -> Outcome:
-    """Return the outcome of a goal that something reach a limit."""
-    return Outcome(value >= limit, f"{value:.4g} {unit}".strip(), f"{100 * (value / limit - 1):+.1f} %")
+def at_least(value: float, limit: float, unit: str, spread: float = 0.0) -> Outcome:
+    """Return the outcome of a goal that something reach a limit, in figures that vary by a spread, in percent."""
+    return _outcome(value >= limit, value, limit, unit, 100 * (value / limit - 1), spread)
 
 
-def at_most(value: float, limit: float, unit: str) -> Outcome:
+def at_most(value: float, limit: float, unit: str, spread: float = 0.0) -> Outcome:
     """Return the outcome of a goal that something stay below a limit; a positive margin is what is to spare."""
-    return Outcome(value <= limit, f"{value:.4g} {unit}".strip(), f"{100 * (1 - value / limit):+.1f} %")
+    return _outcome(value <= limit, value, limit, unit, 100 * (1 - value / limit), spread)
+
+
+def _outcome(met: bool, value: float, limit: float, unit: str, percent: float, spread: float) -> Outcome:
+    """Return an outcome in as many digits as tell the value from its limit, and the margin from nothing."""
+    reached = _telling([f"{value:.{digits}g}" for digits in range(4, 10)], limit)
+    margin = _telling([f"{percent:+.{digits}f}" for digits in range(1, 7)], 0.0)
+    within = f", within a spread of {spread:.1f} %" if spread > abs(percent) else ""
+    return Outcome(met, f"{reached} {unit}".strip(), f"{margin} %{within}")
+
+
+def _telling(texts: Sequence[str], other: float) -> str:
+    """Return the first text of a number that is not read as another one; the first of all if none is."""
+    return next((text for text in texts if float(text) != other), texts[0])
+
+
+def _spread(rows: Rows, cell: str, *names: str) -> float:
+    """Return the largest spread of entries of a row, by default of ours, in percent of their medians."""
+    entries = row_at(rows, cell)["entries"]
+    return max(float(entries[name].get("spread_percent", 0.0)) for name in names or (OURS,))
+
+
+def _need_ours(rows: Rows) -> None:
+    """Refuse rows in one of which we failed."""
+    failed = [row["cell"] for row in rows if median_us(row, OURS) is None]
+    if failed:
+        raise FailedError(f"failed: {', '.join(failed)}")
+
+
+def _lacking(rows: Rows) -> str:
+    """Return in how many cells who of the others failed, and in how many there is nobody to compare with."""
+    failed = Counter(name for row in rows for name, entry in row["entries"].items() if "error" in entry)
+    alone = sum(row["best_peer"] is None for row in rows)
+    return "".join(_without(many, name) for name, many in {**failed, "any peer": alone}.items())
+
+
+def _without(cells: int, name: str) -> str:
+    return f"; {cells} cell{'s' if cells > 1 else ''} without {name}" if cells else ""
 
 
 def _speed(rows: Rows, cell: str) -> float:
@@ -100,15 +138,17 @@ def _speed(rows: Rows, cell: str) -> float:
 
 
 def _tera(cell: str, limit: float) -> Callable[[Rows], Outcome]:
-    return lambda rows: at_least(_speed(rows, cell) / 1e6, limit, "TB/s")
+    return lambda rows: at_least(_speed(rows, cell) / 1e6, limit, "TB/s", _spread(rows, cell))
 
 
 def _against(cell: str, peer: str, limit: float) -> Callable[[Rows], Outcome]:
-    return lambda rows: at_least(_us(rows, cell, peer) / _us(rows, cell), limit, f"times {peer}'s speed")
+    return lambda rows: at_least(
+        _us(rows, cell, peer) / _us(rows, cell), limit, f"times {peer}'s speed", _spread(rows, cell, OURS, peer)
+    )
 
 
 def _us_below(cell: str, limit: float) -> Callable[[Rows], Outcome]:
-    return lambda rows: at_most(_us(rows, cell), limit, "µs")
+    return lambda rows: at_most(_us(rows, cell), limit, "µs", _spread(rows, cell))
 
 
 def _never_behind(limit: float = 1.0, largest: int | None = None) -> Callable[[Rows], Outcome]:
@@ -116,16 +156,16 @@ def _never_behind(limit: float = 1.0, largest: int | None = None) -> Callable[[R
 
     def judge(rows: Rows) -> Outcome:
         small = [row for row in rows if largest is None or _size(row) <= largest]
+        _need_ours(small)
         ratios = {row["cell"]: row["ratio"] for row in small if row["ratio"] is not None}
-        failed = [row["cell"] for row in small if median_us(row, OURS) is None]
-        if failed:
-            return Outcome(False, f"failed: {', '.join(failed)}", "")
         if not ratios:
             raise FileError("no peer was there")
         behind = [cell for cell, ratio in ratios.items() if ratio < limit]
         worst = min(ratios, key=lambda cell: ratios[cell])
-        outcome = at_least(ratios[worst], limit, f"times at worst ({worst})")
-        return Outcome(outcome.met, f"{outcome.reached}; {len(behind)} of {len(ratios)} cells below", outcome.margin)
+        spread = _spread(rows, worst, OURS, row_at(rows, worst)["best_peer"])
+        outcome = at_least(ratios[worst], limit, f"times at worst ({worst})", spread)
+        below = f"; {len(behind)} of {len(ratios)} cells below"
+        return replace(outcome, reached=f"{outcome.reached}{below}{_lacking(small)}")
 
     return judge
 
@@ -139,10 +179,12 @@ def _size(row: Mapping[str, Any]) -> int:
 
 def _mean_ratio(limit: float) -> Callable[[Rows], Outcome]:
     def judge(rows: Rows) -> Outcome:
+        _need_ours(rows)
         ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
         if not ratios:
             raise FileError("no peer was there")
-        return at_least(geometric_mean(ratios), limit, f"times the best peer over {len(ratios)} cells")
+        over = f"times the best peer over {len(ratios)} cells{_lacking(rows)}"
+        return at_least(geometric_mean(ratios), limit, over)
 
     return judge
 
@@ -152,28 +194,29 @@ def _of_float32(rows: Rows) -> Outcome:
     base = _speed(rows, "float32 2^30")
     shares = {name: 100 * _speed(rows, f"{name} 2^30") / base for name in narrow}
     worst = min(shares, key=lambda name: shares[name])
-    return at_least(shares[worst], 93, f"% at worst ({worst})")
+    spread = max(_spread(rows, f"{name} 2^30") for name in (worst, "float32"))
+    return at_least(shares[worst], 93, f"% at worst ({worst})", spread)
 
 
 def _reproducible(rows: Rows) -> Outcome:
+    peer = "CUB gpu_to_gpu"
+    large = [row for row in rows if _size(row) >= 1 << 16]
+    _need_ours(large)
     ratios = {
-        row["cell"]: theirs / ours
-        for row in rows
-        if _size(row) >= 1 << 16
-        and (theirs := median_us(row, "CUB gpu_to_gpu")) is not None
-        and (ours := median_us(row, OURS)) is not None
+        row["cell"]: theirs / _us(rows, row["cell"]) for row in large if (theirs := median_us(row, peer)) is not None
     }
     if not ratios:
-        raise FileError("CUB gpu_to_gpu was not there")
+        raise FileError(f"{peer} was not there")
     worst = min(ratios, key=lambda cell: ratios[cell])
-    return at_least(ratios[worst], 1.5, f"times at worst ({worst})")
+    unit = f"times at worst ({worst}){_without(len(large) - len(ratios), peer)}"
+    return at_least(ratios[worst], 1.5, unit, _spread(rows, worst, OURS, peer))
 
 
 def _worst_against(cells: Sequence[str], peer: str, limit: float) -> Callable[[Rows], Outcome]:
     def judge(rows: Rows) -> Outcome:
         ratios = {cell: _us(rows, cell, peer) / _us(rows, cell) for cell in cells}
         worst = min(ratios, key=lambda cell: ratios[cell])
-        return at_least(ratios[worst], limit, f"times {peer} at worst ({worst})")
+        return at_least(ratios[worst], limit, f"times {peer} at worst ({worst})", _spread(rows, worst, OURS, peer))
 
     return judge
 
@@ -186,7 +229,7 @@ def _share(
     def judge(rows: Rows) -> Outcome:
         shares = {cell: 100 * _speed(rows, cell) / base(rows, cell) for cell in cells}
         worst = min(shares, key=lambda cell: shares[cell])
-        return at_least(shares[worst], percent, f"% of {of} at worst ({worst})")
+        return at_least(shares[worst], percent, f"% of {of} at worst ({worst})", _spread(rows, worst))
 
     return judge
 
@@ -204,11 +247,15 @@ def _of_sum(rows: Rows, cell: str) -> float:
 
 def _bound(rows: Rows) -> Outcome:
     cell = "bound launch, block"
-    return at_most(_us(rows, cell) / _us(rows, cell, BARE), 1.1, "times the bare driver call")
+    times = _us(rows, cell) / _us(rows, cell, BARE)
+    return at_most(times, 1.1, "times the bare driver call", _spread(rows, cell, OURS, BARE))
 
 
 def _one_shot(rows: Rows) -> Outcome:
-    return at_most(_us(rows, "one-shot") / _us(rows, "one-shot", "torch"), 1.0, "times torch's call")
+    cell = "one-shot"
+    return at_most(
+        _us(rows, cell) / _us(rows, cell, "torch"), 1.0, "times torch's call", _spread(rows, cell, OURS, "torch")
+    )
 
 
 def _compiles(rows: Rows) -> Outcome:
@@ -216,11 +263,12 @@ def _compiles(rows: Rows) -> Outcome:
     if not times:
         raise FileError("no kernel's compile time was measured")
     worst = max(times, key=lambda cell: times[cell])
-    return at_most(times[worst], 60, f"ms at most ({worst.removeprefix('plan compiled: ')})")
+    unit = f"ms at most ({worst.removeprefix('plan compiled: ')})"
+    return at_most(times[worst], 60, unit, _spread(rows, worst))
 
 
 def _ms_below(cell: str, limit: float) -> Callable[[Rows], Outcome]:
-    return lambda rows: at_most(_us(rows, cell) / 1e3, limit, "ms")
+    return lambda rows: at_most(_us(rows, cell) / 1e3, limit, "ms", _spread(rows, cell))
 
 
 GOALS: tuple[Goal, ...] = (

@@ -59,7 +59,8 @@ def page(suites: Suites) -> str:
         "## Goals",
         "",
         '"So far" says that the run did not cover every cell of the suite. A margin is by how much a goal is '
-        "exceeded, or missed where it is negative.",
+        "exceeded, or missed where it is negative; it is within a spread where the samples of the row, from the least "
+        "to the largest, differ by more than that. A cell in which this library failed fails the goal.",
         "",
         *_goals(suites),
     ]

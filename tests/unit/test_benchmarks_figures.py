@@ -77,13 +77,63 @@ def test_goals_are_judged_by_their_limits():
     assert (slow.met, slow.margin) == (False, "-25.0 %")
 
 
+@pytest.mark.parametrize(
+    ("outcome", "reached", "margin"),
+    [
+        (goals.at_least(4.5007, 4.5, "TB/s"), "4.501 TB/s", "+0.02 %"),
+        (goals.at_least(4.50007, 4.5, "TB/s", 0.33), "4.5001 TB/s", "+0.002 %, within a spread of 0.3 %"),
+        (goals.at_least(4.499999, 4.5, "TB/s"), "4.499999 TB/s", "-0.00002 %"),
+        (goals.at_most(1.0, 1.0, "times"), "1 times", "+0.0 %"),
+        (goals.at_least(4.59, 4.5, "TB/s", 1.9), "4.59 TB/s", "+2.0 %"),
+        (goals.at_most(0.856, 0.85, "µs", 0.8), "0.856 µs", "-0.7 %, within a spread of 0.8 %"),
+    ],
+)
+def test_a_narrow_verdict_has_the_digits_that_tell_it_and_the_spread_that_is_larger(outcome, reached, margin):
+    assert (outcome.reached, outcome.margin) == (reached, margin)
+
+
+def goal_of(text):
+    (found,) = (goal for goal in goals.GOALS if goal.text.startswith(text))
+    return found
+
+
+GPU_TO_GPU = "CUB gpu_to_gpu"
+"""The goals over many cells, and a row in which each is met."""
+OVER_CELLS = [
+    ("every N: not slower", row("fine", CUB=(4.0,))),
+    ("up to 4 M: 1.2 times", row("fine", CUB=(4.0,))),
+    ("geometric mean", row("fine", CUB=(4.0,))),
+    ("reproducible", row("fine", **{GPU_TO_GPU: (4.0,)})),
+]
+
+
+@pytest.mark.parametrize(("text", "fine"), OVER_CELLS)
+def test_a_cell_in_which_we_failed_fails_the_goals_over_many_cells(text, fine):
+    assert goal_of(text).outcome([fine]).met
+    outcome = goal_of(text).outcome([fine, row("broken", ours=None, CUB=(4.0,), **{GPU_TO_GPU: (4.0,)})])
+    assert (outcome.met, outcome.reached) == (False, "failed: broken")
+
+
+@pytest.mark.parametrize(("text", "fine"), OVER_CELLS)
+def test_goals_say_how_many_cells_lack_whom(text, fine):
+    lacking = [row(cell, CUB=(8.0,), **{GPU_TO_GPU: "ReduceError: wrong"}) for cell in ("b", "c")]
+    assert "; 2 cells without CUB gpu_to_gpu" in goal_of(text).outcome([fine, *lacking]).reached
+    if text != "reproducible":
+        assert "; 1 cell without any peer" in goal_of(text).outcome([fine, row("alone")]).reached
+
+
+def test_the_spread_is_that_of_the_figures_that_are_compared():
+    rows = [row("100,000,000", (2.0, 2.0, 2.1), (10**8,), 4 * 10**8, CUB=(2.05, 2.0, 2.05))]
+    assert goal_of("N = 1e8: 1.02").outcome(rows).margin == "+0.5 %, within a spread of 5.0 %"
+
+
 def test_a_goal_over_all_cells_is_judged_by_the_worst():
     goal = next(goal for goal in goals.GOALS if goal.text == "every N: not slower than the fastest peer")
     outcome = goal.judge([row("a", CUB=(4.0,)), row("b", CUB=(1.9,))])
     assert not outcome.met
     assert "(b); 1 of 2 cells below" in outcome.reached
     assert goal.judge([row("a", CUB=(4.0,))]).met
-    assert "failed: c" in goal.judge([row("a", CUB=(4.0,)), row("c", ours=None)]).reached
+    assert "failed: c" in goal.outcome([row("a", CUB=(4.0,)), row("c", ours=None)]).reached
 
 
 def test_small_lengths_have_a_goal_of_their_own():

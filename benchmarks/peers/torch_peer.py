@@ -14,8 +14,9 @@ from benchmarks.peers.common import gpu_module, raw_arrays
 from benchmarks.problems import Case
 from benchmarks.timing import Replay
 from lowlevel_reduce import Stream
+from lowlevel_reduce.dtypes import numpy_dtype
 
-__all__ = ["TorchPeer", "open_peer", "open_torch"]
+__all__ = ["TorchPeer", "host_array", "open_peer", "open_torch"]
 
 Function = Callable[[Any], Any]
 
@@ -84,8 +85,7 @@ class TorchPeer:
         def results() -> list[npt.NDArray[Any]]:
             external.synchronize()
             found = last[0] if isinstance(last[0], tuple) else (last[0],)
-            # To a type that NumPy has: torch's bfloat16 and float8 are exact in float32.
-            return [np.asarray(_plain(torch, plane).cpu().numpy()).reshape(-1) for plane in found]
+            return [host_array(torch, plane) for plane in found]
 
         def close() -> None:
             last[0] = None
@@ -119,8 +119,14 @@ class _TorchReplay:
         self._graph.reset()
 
 
-def _plain(torch: Any, plane: Any) -> Any:
-    return plane.float() if plane.dtype.is_floating_point and plane.dtype != torch.float64 else plane
+def host_array(torch: Any, plane: Any) -> npt.NDArray[Any]:
+    """Return a tensor on the host, 1-d and of its own type: results are checked by how that rounds."""
+    dtype = numpy_dtype(str(plane.dtype).removeprefix("torch."))
+    if dtype.kind in "biufc":
+        return np.asarray(plane.cpu().numpy()).reshape(-1)
+    # Of those that NumPy lacks PyTorch gives the bits alone.
+    bits = torch.int16 if dtype.itemsize == np.dtype(np.int16).itemsize else torch.uint8
+    return np.asarray(plane.view(bits).cpu().numpy()).reshape(-1).view(dtype)
 
 
 def open_torch(stream: Stream) -> Any:

@@ -16,6 +16,7 @@ from benchmarks.problems import BLOCK, Case, Pattern, check
 from benchmarks.suites import SUITES
 from benchmarks.suites.arrays import OPERATOR_TYPES, operator_costs
 from lowlevel_reduce import ReduceError, tree
+from lowlevel_reduce.dtypes import numpy_dtype
 from lowlevel_reduce.row_strategy import RowStrategy
 
 
@@ -87,6 +88,23 @@ def test_a_wrong_result_is_not_timed():
         check(case, [right + 1000], exact=False)
     with pytest.raises(ReduceError, match="1 results are due"):
         check(case, [np.zeros(2, np.float32)], exact=False)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "length", "right", "wrong"),
+    [
+        ("bfloat16", 1 << 20, (608.0, 612.0), (604.0, 616.0)),  # 610.355, and there nothing between 608 and 612
+        ("float16", 1 << 24, (256.0, 256.25), (251.5, 4.5 + 256)),  # what CuPy made of it in float16
+        ("float32", 1 << 20, (610.35546875, 610.5), (612.0, 608.0)),
+    ],
+)
+def test_a_competitors_result_is_compared_in_the_type_it_is_in(dtype, length, right, wrong):
+    case = Case("sum", (length,), dtype=dtype if dtype != "float32" else "bfloat16")
+    for value in right:
+        check(case, [np.asarray([value]).astype(numpy_dtype(dtype))], exact=False)
+    for value in (*wrong, float("nan")):
+        with pytest.raises(ReduceError, match="not timed"):
+            check(case, [np.asarray([value]).astype(numpy_dtype(dtype))], exact=False)
 
 
 def test_a_wrong_index_is_not_timed():

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks.peers.common import Missing, closer, gpu_module, reader
+from benchmarks.peers.torch_peer import host_array
+from lowlevel_reduce.dtypes import numpy_dtype
 
 
 def test_a_module_that_is_missing_or_sees_no_gpu_says_so(monkeypatch):
@@ -39,3 +41,29 @@ def test_results_are_read_and_memory_is_freed_after_the_stream():
     assert (found.tolist(), found.dtype) == ([0, 1, 2], np.int64)
     closer(stream, workspace, out)()
     assert log == ["wait", "copy 24", "wait", "close workspace", "close out"]
+
+
+class Tensor:
+    """As much of PyTorch's as is asked for its values: one of a type that NumPy lacks gives them as integers alone."""
+
+    def __init__(self, array, name):
+        self.array, self.dtype = array, f"torch.{name}"
+
+    def view(self, dtype):
+        return Tensor(self.array.view(dtype), np.dtype(dtype).name)
+
+    def cpu(self):
+        return self
+
+    def numpy(self):
+        assert self.array.dtype.kind in "biufc"
+        return self.array
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float16", "float64", "int64", "bool"])
+def test_a_tensor_comes_to_the_host_in_its_own_type(name):
+    values = np.asarray([[0, 1], [1, 0]]).astype(numpy_dtype(name))
+    torch = SimpleNamespace(int16=np.int16, uint8=np.uint8)
+    found = host_array(torch, Tensor(values, name))
+    assert found.dtype == values.dtype
+    assert found.tolist() == values.reshape(-1).tolist()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from benchmarks.figures import OURS, Row, figure, row_of
 from benchmarks.problems import BLOCK, Case, check, pattern
 from benchmarks.timing import Replay, captured, events_us, launches_for, rotation, timed_us
+from benchmarks.turns import in_turn, telling
 from lowlevel_reduce import Buffer, Stream, plan, segmented_plan
 from lowlevel_reduce.dtypes import numpy_dtype
 
@@ -23,7 +25,7 @@ ROTATE_FROM_BYTES = 8 << 20
 """Smaller inputs stay in the L2 between launches, as they would in use."""
 
 TRIAL_US = 1500.0
-"""Launches that take longer are not tried out in a graph first, nor led in by a replay: the host is far ahead."""
+"""Launches that take longer are not tried out in a graph first: the host is far ahead."""
 
 SLOW_US = 20_000.0
 """Contenders whose launch takes longer have their turn in the first round alone: no ratio depends on them."""
@@ -44,7 +46,8 @@ class Ready:
     name : str
         What the table calls it.
     enqueue : callable
-        ``enqueue(i)`` puts one reduction of the i-th copy of the input into the stream, and allocates nothing new.
+        ``enqueue(i)`` puts one reduction of the i-th copy of the input into the stream, counted around and around from
+        any number, and allocates nothing new.
     results : callable
         Waits, and returns the last result: 1-d arrays on the host, one for each result of a row.
     record : callable, optional
@@ -110,13 +113,14 @@ class Harness:
     rounds: int = 5
     _memory: Buffer | None = None
     _dtype: str = ""
+    _copies: int = 1
 
     def inputs(self, case: Case, mode: Mode) -> Inputs:
         """Return the elements of a case on the device; memory of the same type is used again."""
         shift_bytes = case.shift * numpy_dtype(case.dtype).itemsize
         stride = -(-(case.nbytes + shift_bytes) // self._block_bytes(case.dtype)) * self._block_bytes(case.dtype)
         cold = mode != "hot" and case.nbytes >= ROTATE_FROM_BYTES
-        copies = rotation(case.nbytes, self.stream.context.device) if cold else 1
+        self._copies = copies = rotation(case.nbytes, self.stream.context.device) if cold else 1
         first = self._filled(case.dtype, stride * copies)
         offsets = None
         if case.offsets is not None:
@@ -158,6 +162,7 @@ class Harness:
         begin = time.perf_counter()
         try:
             entries = self.measure(case, makers, mode=mode)
+            self.stream.synchronize()  # after a contender has lost the device no cell can be measured: that is told
         finally:
             if inputs.offsets is not None:
                 inputs.offsets.close()
@@ -166,82 +171,90 @@ class Harness:
         return row_of(cell, entries, size_bytes=case.moved_bytes, mode=mode, seconds=seconds, **shape, **facts)
 
     def measure(self, case: Case, makers: Sequence[Maker], *, mode: Mode = "rotated") -> dict[str, dict[str, Any]]:
-        """Return an entry for each contender: made ready, checked, captured, and then timed in turn."""
+        """Return an entry for each contender: made ready, checked, captured, timed in turn, and checked once more.
+
+        The inputs are those that were asked for last. What fails at any of this is an entry that says so.
+        """
         failed: dict[str, dict[str, Any]] = {}
         lanes: list[_Lane] = []
         known: dict[int, tuple[float, ...]] = {}
         try:
             for make in makers:
                 self._admit(make, case, lanes, failed, mode, known)
-            for number in range(self.rounds):
-                for lane in lanes:
-                    if number == 0 or not lane.slow:
-                        lane.samples.append(lane.once_us(self.stream))
-            return {**{lane.ready.name: lane.figure() for lane in lanes}, **failed}
+            takers = {lane.ready.name: functools.partial(lane.once_us, self.stream) for lane in lanes}
+            slow = [lane.ready.name for lane in lanes if lane.slow]
+            samples = in_turn(takers, self.rounds, failed, once=slow)
+            for lane in lanes:
+                if lane.ready.name in samples:
+                    with telling(lane.ready.name, failed):  # what the last replay left
+                        check(case, lane.ready.results(), exact=lane.ready.exact, known=known)
+            right = [lane for lane in lanes if lane.ready.name not in failed]
+            return {lane.ready.name: lane.figure(samples[lane.ready.name]) for lane in right} | failed
         finally:
             for lane in lanes:
-                lane.close()
+                with suppress(Exception) if lane.ready.name in failed else nullcontext():
+                    lane.close()
 
     def _admit(
         self,
         make: Maker,
         case: Case,
         lanes: list[_Lane],
-        entries: dict[str, dict[str, Any]],
+        failed: dict[str, dict[str, Any]],
         mode: Mode,
         known: dict[int, tuple[float, ...]],
     ) -> None:
-        """Make a contender ready, check its result, capture it; what fails is an entry that says so."""
+        """Make a contender ready, check its result, capture it."""
         ready: Ready | None = None
-        try:
+        with telling(make.name, failed):
             ready = make()
             ready.enqueue(0)
             check(case, ready.results(), exact=ready.exact, known=known)
-            lanes.append(_Lane.of(ready, self.stream, mode))
-        except Exception as error:  # noqa: BLE001  a competitor may raise anything, and the others shall be measured
-            entries[make.name] = {"error": f"{type(error).__name__}: {error}"[:200]}
-            if ready is not None:
+            lanes.append(_Lane.of(ready, self.stream, mode, self._copies))
+        if ready is not None and make.name in failed:
+            with suppress(Exception):
                 ready.close()
 
 
 @dataclass
 class _Lane:
-    """A contender with its graph and samples."""
+    """A contender with its graph."""
 
     ready: Ready
     launches: int
     replay: Replay | None
-    lead: bool = True
     slow: bool = False
-    samples: list[float] = field(default_factory=list)
 
     @classmethod
-    def of(cls, ready: Ready, stream: Stream, mode: Mode) -> _Lane:
+    def of(cls, ready: Ready, stream: Stream, mode: Mode, copies: int) -> _Lane:
         once = events_us(ready.enqueue, stream, launches=1)
         slow = once > SLOW_US and ready.name != OURS
+        copies = 1 if slow else copies  # one launch is enough of those
         once = once if slow else min(once, events_us(ready.enqueue, stream, launches=1))
         if mode == "events" or not ready.graph:
-            return cls(ready, launches_for(once), None, slow=slow)
+            return cls(ready, launches_for(once, copies), None, slow)
         record = ready.record or (lambda launches: captured(ready.enqueue, stream, launches))
         if once < TRIAL_US:  # too short for an event: the host's time is in it
             with _closing(record(8)) as trial:
                 once = min(timed_us(trial.launch, trial.launch, stream) for _ in range(2)) / 8
-        launches = launches_for(once)
+        launches = launches_for(once, copies)
         replay = record(launches)
         timed_us(_nothing, replay.launch, stream)  # the first one uploads it
-        return cls(ready, launches, replay, lead=once < TRIAL_US, slow=slow)
+        return cls(ready, launches, replay, slow)
 
     def once_us(self, stream: Stream) -> float:
-        """Return the time of one launch, in a graph or between events."""
+        """Return the time of one launch, in a graph or between events.
+
+        A replay leads the one that is timed: however long it takes, the graph's own launch is then in no figure.
+        """
         if self.replay is None:
             return events_us(self.ready.enqueue, stream, launches=self.launches)
-        before = self.replay.launch if self.lead else _nothing
-        return timed_us(before, self.replay.launch, stream) / self.launches
+        return timed_us(self.replay.launch, self.replay.launch, stream) / self.launches
 
-    def figure(self) -> dict[str, Any]:
+    def figure(self, samples: Sequence[float]) -> dict[str, Any]:
         """Return the entry of a row."""
         how = {} if self.replay is not None else {"timed": "between events, without a graph"}
-        return {**figure(self.samples), **how}
+        return {**figure(samples), **how}
 
     def close(self) -> None:
         if self.replay is not None:

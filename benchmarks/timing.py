@@ -77,9 +77,13 @@ def rotation(size_bytes: int, device: Device) -> int:
     return max(2, -(-L2_FACTOR * device.l2_bytes // max(size_bytes, 1)))
 
 
-def launches_for(once_us: float) -> int:
-    """Return how many launches of that duration one timed graph holds."""
-    return int(min(MAX_LAUNCHES, max(1.0, GRAPH_US / max(once_us, 1e-3))))
+def launches_for(once_us: float, copies: int = 1) -> int:
+    """Return how many launches of that duration one timed graph holds, each copy of the input as often as the others.
+
+    So a graph after another one begins with the copy that was read longest ago.
+    """
+    wanted = int(min(MAX_LAUNCHES, max(1.0, GRAPH_US / max(once_us, 1e-3))))
+    return -(-wanted // copies) * copies
 
 
 def timed_us(before: Callable[[], object], measured: Callable[[], object], stream: Stream) -> float:
@@ -110,14 +114,15 @@ def replay_us(launch: Enqueue, stream: Stream, *, launches: int, rounds: int = 9
 def events_us(launch: Enqueue, stream: Stream, *, launches: int) -> float:
     """Return the time of one launch in microseconds between two events around `launches` of them, without a graph.
 
-    Where the host is slower than the device this is the host's time.
+    Where the host is slower than the device this is the host's time. One launch leads, with the last copy of the input
+    (``launch(-1)``), so that the first one that is timed does not find its own in the L2.
     """
 
     def run() -> None:
         for i in range(launches):
             launch(i)
 
-    return timed_us(lambda: launch(0), run, stream) / launches
+    return timed_us(lambda: launch(-1), run, stream) / launches
 
 
 def host_us(call: Callable[[], object], context: Context, *, calls: int = 200, rounds: int = 31) -> float:

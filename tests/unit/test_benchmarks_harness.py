@@ -117,11 +117,13 @@ def test_a_wrong_index_is_not_timed():
 
 
 class FakeReplay:
-    def __init__(self, log, name):
-        self.log, self.name = log, name
+    def __init__(self, log, name, fails_at=None):
+        self.log, self.name, self.fails_at = log, name, fails_at
 
     def launch(self):
         self.log.append(self.name)
+        if self.log.count(self.name) == self.fails_at:
+            raise RuntimeError("an illegal address")
 
     def close(self):
         self.log.append(f"close {self.name}")
@@ -134,6 +136,7 @@ def log(monkeypatch):
     times = {OURS: 20.0, "CUB": 40.0}
 
     def timed(before, measured, stream):
+        before()
         measured()
         return times[calls[-1]]
 
@@ -142,9 +145,11 @@ def log(monkeypatch):
     return calls
 
 
-def maker(name, log, value, **options):
-    ready = Ready(name, lambda i: None, lambda: [np.asarray([value], np.float32)],
-                  record=lambda launches: FakeReplay(log, name), **options)  # fmt: skip
+def maker(name, log, value, fails_at=None, **options):
+    """Return what makes a contender; a value may be what returns one."""
+    results = value if callable(value) else lambda: value
+    ready = Ready(name, lambda i: None, lambda: [np.asarray([results()], np.float32)],
+                  record=lambda launches: FakeReplay(log, name, fails_at), **options)  # fmt: skip
     return Maker(name, lambda: ready)
 
 
@@ -162,13 +167,61 @@ def test_contenders_take_turns_and_what_fails_is_told(log):
         Maker("CuPy", broken),
     ]
     entries = Harness(SimpleNamespace(), rounds=3).measure(case, makers)
-    rounds = [name for name in log if "close" not in name][-6:]
-    assert rounds == [OURS, "CUB"] * 3
+    rounds = [name for name in log if "close" not in name][-12:]
+    # Each timed replay is led by another one, and another contender begins each round.
+    assert rounds == [name for name in (OURS, "CUB", "CUB", OURS, OURS, "CUB") for _ in range(2)]
     assert entries[OURS]["us"] == 20.0
     assert len(entries["CUB"]["samples_us"]) == 3
     assert entries["CuPy"] == {"error": "RuntimeError: no kernel image"}
     assert "not timed" in entries["wrong"]["error"]
     assert closed == ["wrong", "CUB"]
+
+
+def test_who_raises_while_timed_fails_and_the_others_are_measured(log):
+    right = problems.pattern("float32").at(np.arange(1000)).sum()
+
+    def close():
+        raise RuntimeError("an illegal address")
+
+    makers = [maker(OURS, log, right, exact=True), maker("CUB", log, right, fails_at=4, close=close)]
+    entries = Harness(SimpleNamespace(), rounds=3).measure(Case("sum", (1000,)), makers)
+    assert entries["CUB"] == {"error": "RuntimeError: an illegal address"}
+    assert len(entries[OURS]["samples_us"]) == 3
+
+
+def test_results_are_checked_once_more_after_the_replays(log):
+    """A kernel that is right alone and wrong behind another one has no time."""
+    right = problems.pattern("float32").at(np.arange(1000)).sum()
+    makers = [maker(OURS, log, lambda: right + 1000 * bool(log), exact=True), maker("CUB", log, right)]
+    entries = Harness(SimpleNamespace(), rounds=1).measure(Case("sum", (1000,)), makers)
+    assert "not timed" in entries[OURS]["error"]
+    assert entries["CUB"]["us"] == 40.0
+
+
+def test_a_lost_device_is_told_of_the_cell(log, monkeypatch):
+    def lost():
+        raise ReduceError("the device is lost")
+
+    made = Harness(SimpleNamespace(synchronize=lost, context=None), rounds=1)
+    monkeypatch.setattr(made, "inputs", lambda case, mode: SimpleNamespace(offsets=None))
+    with pytest.raises(ReduceError, match="the device is lost"):
+        made.compare("a", Case("sum", (1000,)), [])
+
+
+def test_copies_are_timed_equally_often_so_that_none_is_read_twice_in_a_row():
+    assert [timing.launches_for(us, 3) for us in (1e9, timing.GRAPH_US / 4, timing.GRAPH_US / 6)] == [3, 6, 6]
+
+
+def test_between_events_another_copy_leads(monkeypatch):
+    def timed(before, measured, stream):
+        before()
+        measured()
+        return 6.0
+
+    monkeypatch.setattr(timing, "timed_us", timed)
+    taken = []
+    assert timing.events_us(lambda i: taken.append(i % 4), SimpleNamespace(), launches=3) == 2.0
+    assert taken == [3, 0, 1, 2]
 
 
 def test_our_sums_must_be_right_to_the_bit_and_a_competitors_need_not(log):

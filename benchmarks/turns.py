@@ -38,7 +38,7 @@ def in_turn(
     once : collection of str
         Those who have a turn in the first round alone.
     """
-    names = list(takers)
+    names = [name for name in takers if name not in failed]
     samples: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
         first = number % max(len(names), 1)

@@ -157,11 +157,13 @@ def segment_case(name: str) -> Case:
 
 
 def _segments(name: str, *, goal: bool) -> Cell:
+    peers = ("CUB", "torch")
+
     def measure(setting: Setting) -> Sequence[Row]:
-        return [setting.harness.compare(name, segment_case(name), setting.peers("CUB", "torch"))]
+        return [setting.harness.compare(name, segment_case(name), setting.peers(*peers))]
 
     # For those that prepare: segments of float32, whatever their borders.
-    return Cell(name, measure, SEGMENTS_SECONDS, goal, Case("sum", (1,), offsets=np.asarray([0, 1])))
+    return Cell(name, measure, SEGMENTS_SECONDS, goal, Case("sum", (1,), offsets=np.asarray([0, 1])), peers)
 
 
 def _compared(cases: Sequence[Case], compiled: Sequence[Case], goals: Sequence[Case]) -> list[Cell]:

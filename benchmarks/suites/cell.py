@@ -50,6 +50,8 @@ class Cell:
         Whether a goal names it, so that it is measured before others.
     case : Case, optional
         What is reduced, for competitors that can prepare for it.
+    peers : tuple of str
+        Those competitors.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Cell:
     seconds: float
     goal: bool = False
     case: Case | None = None
+    peers: tuple[str, ...] = ()
 
 
 def array_cell(name: str, case: Case, peers: Sequence[str], *, goal: bool = False, mode: Mode = "rotated") -> Cell:
@@ -70,7 +73,7 @@ def array_cell(name: str, case: Case, peers: Sequence[str], *, goal: bool = Fals
     seconds += sum(COMPILER_SECONDS.get(peer, 0.0) for peer in peers)
     if "CuPy" in peers and case.axis is not None and case.axis < len(case.shape) - 1:
         seconds += COLUMNS_SECONDS
-    return Cell(name, measure, seconds, goal, case)
+    return Cell(name, measure, seconds, goal, case, tuple(peers))
 
 
 def some(cells: Sequence[Any], places: Sequence[int], *, quick: bool) -> list[Any]:

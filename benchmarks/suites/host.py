@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ import numpy as np
 import lowlevel_reduce as lr
 from benchmarks.figures import BARE, OURS, Row, figure, name_of, row_of
 from benchmarks.peers.common import RawArray
-from benchmarks.problems import Case, pattern
+from benchmarks.problems import Case, check, pattern
 from benchmarks.suites.cell import Cell, array_cell, some
 from benchmarks.suites.setting import Setting
 from benchmarks.timing import host_us
+from benchmarks.turns import in_turn, telling
 from lowlevel_reduce.driver import binding, native_config
 
 __all__ = ["host", "small"]
@@ -25,7 +27,23 @@ CALL_LENGTH = 4096
 CALLS_SECONDS = 0.8
 """About, for 5 rounds of 11 times 200 calls of 3 libraries, of 5 to 20 µs."""
 
-Call = Callable[[], object]
+Function = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a library.
+
+    Attributes
+    ----------
+    function : callable
+        The call, which is timed.
+    value : callable, optional
+        The sum, of what the call returned; None where there is none, as of a plan.
+    """
+
+    function: Function
+    value: Callable[[Any], float] | None = float
 
 
 def small(*, quick: bool = False) -> list[Cell]:
@@ -82,67 +100,82 @@ class Calls:
         self._stream = setting.stream
         self._length = length
         self._x = lr.DeviceArray.from_numpy(pattern("float32").values[:length], self._stream)
-        self._out = lr.DeviceArray.empty((), "float32", self._stream)
         self._raw = RawArray(self._x.pointer, (length,), np.dtype(np.float32))
         self._keep: list[Any] = []
 
     def row(self, cell: str, entries: Mapping[str, Call], *, calls: int = 200) -> Row:
-        """Return a row of host times, the calls in turn, so that what drifts drifts for all."""
+        """Return a row of host times, the calls in turn; who is wrong or raises has failed."""
         context, rounds = self._stream.context, 3 if self._setting.quick else 5
-        samples: dict[str, list[float]] = {name: [] for name in entries}
-        for _ in range(rounds):
-            for name, call in entries.items():
-                samples[name].append(host_us(call, context, calls=calls, rounds=11))
-        figures = {name: figure(times) for name, times in samples.items()}
+        figures: dict[str, dict[str, Any]] = {}
+        for name, each in entries.items():
+            with telling(name, figures):
+                self._check(each, exact=name in (OURS, BARE))
+        takers = {
+            name: functools.partial(host_us, each.function, context, calls=calls, rounds=11)
+            for name, each in entries.items()
+        }
+        samples = in_turn(takers, rounds, figures)
+        figures = {name: figure(times) for name, times in samples.items()} | figures
         return row_of(cell, figures, mode="host", op="sum", shape=[self._length], axis=None, dtype="float32")
+
+    def _check(self, call: Call, *, exact: bool) -> None:
+        """Refuse a call whose sum is wrong."""
+        if call.value is not None:
+            value = np.asarray([call.value(call.function())], np.float32)
+            check(Case("sum", (self._length,)), [value], exact=exact)
+
+    def _target(self) -> lr.DeviceArray:
+        """Return memory for one result, in which there is none yet."""
+        return lr.DeviceArray.from_numpy(np.full((), np.nan, np.float32), self._stream)
 
     def planning(self) -> Call:
         """Return what makes a plan of a kernel that is loaded."""
         context = self._stream.context
-        return functools.partial(lr.plan, "sum", shape=self._length, dtype="float32", context=context)
+        return Call(functools.partial(lr.plan, "sum", shape=self._length, dtype="float32", context=context), None)
 
     def bound(self, strategy: str) -> Call:
         """Return a bound launch."""
         made = lr.plan("sum", shape=self._length, dtype="float32", context=self._stream.context, strategy=strategy)
-        launch, source, target = made.bind(self._stream), self._x.pointer, self._out.pointer
+        launch, out = made.bind(self._stream), self._target()
+        source, target = self._x.pointer, out.pointer
         self._keep += [made, launch]
-        return lambda: launch(source, target)
+        return Call(lambda: launch(source, target), lambda _: float(out))
 
     def bare(self) -> Call:
         """Return the launch of `block` as a driver call of which nothing is left to be built."""
         context = self._stream.context
         made = lr.plan("sum", shape=self._length, dtype="float32", context=context, strategy="block")
-        launch = made.bind(self._stream)
+        launch, out = made.bind(self._stream), self._target()
         (kernel,) = launch.kernels
-        pointers = kernel.pack(self._x.pointer, self._out.pointer, 0)
+        pointers = kernel.pack(self._x.pointer, out.pointer, 0)
         call = binding.function("cuLaunchKernelEx")
         arguments = (native_config(kernel.config, self._stream.handle), kernel.kernel.function, pointers, 0)
         self._keep += [made, launch]
-        return lambda: call(*arguments)
+        return Call(lambda: call(*arguments), lambda _: float(out))
 
     def one_shot(self, *, out: bool) -> dict[str, Call]:
         """Return ``sum(x)`` of every library, into memory that is there or into new memory."""
-        x, stream, target = self._x, self._stream, self._out
-        ours: Call = (lambda: lr.sum(x, out=target, stream=stream)) if out else (lambda: lr.sum(x, stream=stream))
-        calls = {OURS: ours}
+        x, stream, target = self._x, self._stream, self._target()
+        ours: Function = (lambda: lr.sum(x, out=target, stream=stream)) if out else (lambda: lr.sum(x, stream=stream))
+        calls = {OURS: Call(ours)}
         torch, cupy = self._setting.peer("torch"), self._setting.peer("CuPy")
         if torch is not None:
-            calls["torch"] = _torch_call(torch, self._raw, out=out)
+            calls["torch"] = Call(_torch_call(torch, self._raw, out=out))
         if cupy is not None:
-            calls["CuPy"] = _cupy_call(cupy, self._raw, out=out)
+            calls["CuPy"] = Call(_cupy_call(cupy, self._raw, out=out))
         return calls
 
     def values(self) -> dict[str, Call]:
         """Return the calls that end with a number on the host."""
         x, stream = self._x, self._stream
-        calls: dict[str, Call] = {OURS: lambda: float(lr.sum(x, stream=stream))}
+        calls = {OURS: Call(lambda: float(lr.sum(x, stream=stream)))}
         torch, cupy = self._setting.peer("torch"), self._setting.peer("CuPy")
         if torch is not None:
             one = _torch_call(torch, self._raw, out=False)
-            calls["torch"] = lambda: one().item()
+            calls["torch"] = Call(lambda: one().item())
         if cupy is not None:
             other = _cupy_call(cupy, self._raw, out=False)
-            calls["CuPy"] = lambda: float(other())
+            calls["CuPy"] = Call(lambda: float(other()))
         return calls
 
     def prepared(self) -> dict[str, Call]:
@@ -154,10 +187,10 @@ class Calls:
         inputs = self._setting.harness.inputs(case, "hot")
         ready = compute.ready(case, inputs, self._stream)[0]()
         self._keep.append(ready)
-        return {"cuda.compute": lambda: ready.enqueue(0)}
+        return {"cuda.compute": Call(lambda: ready.enqueue(0), lambda _: float(ready.results()[0][0]))}
 
 
-def _torch_call(peer: Any, raw: RawArray, *, out: bool) -> Callable[[], Any]:
+def _torch_call(peer: Any, raw: RawArray, *, out: bool) -> Function:
     """Return ``torch.sum`` as its users call it, in torch's current stream."""
     torch = peer.torch
     x = torch.as_tensor(raw, device="cuda")
@@ -167,7 +200,7 @@ def _torch_call(peer: Any, raw: RawArray, *, out: bool) -> Callable[[], Any]:
     return lambda: torch.sum(x, dim=0, keepdim=True, out=target)
 
 
-def _cupy_call(peer: Any, raw: RawArray, *, out: bool) -> Callable[[], Any]:
+def _cupy_call(peer: Any, raw: RawArray, *, out: bool) -> Function:
     """Return ``cupy.sum`` as its users call it, in CuPy's current stream."""
     cupy = peer.cupy
     x = cupy.asarray(raw)

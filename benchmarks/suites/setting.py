@@ -55,11 +55,16 @@ class Setting:
         return self._found.get(name)
 
     def prepare(self, cells: Sequence[Cell]) -> None:
-        """Let CUB begin to compile what the cells will need, in their order."""
-        cases = [cell.case for cell in cells if cell.case is not None]
+        """Let CUB compile what the cells will need, open their other competitors meanwhile, and wait for both.
+
+        While cells are measured nothing is compiled beside them: their calls are put into the stream by the same host.
+        """
+        cases = [cell.case for cell in cells if cell.case is not None and "CUB" in cell.peers]
         cub = self.peer("CUB") if cases else None
         if cub is not None:
             cub.prefetch(cases)
+        self.peers(*dict.fromkeys(name for cell in cells for name in cell.peers))
+        self.settle()
 
     def settle(self) -> None:
         """Wait until nothing is being compiled, so that the host is idle but for what is measured."""

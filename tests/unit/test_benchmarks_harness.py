@@ -14,7 +14,9 @@ from benchmarks.harness import Harness, Maker, Ready
 from benchmarks.peers import cub
 from benchmarks.problems import BLOCK, Case, Pattern, check
 from benchmarks.suites import SUITES
+from benchmarks.suites import setting as setting_module
 from benchmarks.suites.arrays import OPERATOR_TYPES, operator_costs
+from benchmarks.suites.cell import array_cell
 from lowlevel_reduce import ReduceError, tree
 from lowlevel_reduce.dtypes import numpy_dtype
 from lowlevel_reduce.row_strategy import RowStrategy
@@ -261,6 +263,32 @@ def test_cub_does_what_it_has_a_call_for():
     assert cub.kinds(Case("argmax", (9,))) == ["ARGMAX"]
     assert cub.kinds(Case("sum", (9,), offsets=np.asarray([0, 9]))) == ["SEGMENTS"]
     assert cub.kinds(Case("sum", (9,), dtype="float8_e5m2")) == []
+
+
+def test_all_is_compiled_and_opened_before_anything_is_measured(monkeypatch):
+    log = []
+
+    def find(names, stream):
+        log.extend(f"open {name}" for name in names)
+        cub_peer = SimpleNamespace(
+            prefetch=lambda cases: log.extend(f"compile {case.op}" for case in cases),
+            settle=lambda: log.append("compiled"),
+        )
+        return {name: cub_peer for name in names if name != "Numba"}, {n: "none" for n in names if n == "Numba"}
+
+    monkeypatch.setattr(setting_module.peers, "find", find)
+    cells = [
+        array_cell("a", Case("sum", (9,)), ("CUB", "torch")),
+        array_cell("b", Case("prod", (9,)), ()),  # of us alone
+        array_cell("c", Case("argmax", (9,)), ("CUB", "Numba")),
+    ]
+    made = setting_module.Setting(SimpleNamespace(stream=None))
+    made.prepare(cells)
+    assert log == ["open CUB", "compile sum", "compile argmax", "open torch", "open Numba", "compiled"]
+    assert made.missing == {"Numba": "none"}
+    log.clear()
+    setting_module.Setting(SimpleNamespace(stream=None)).prepare(cells[1:2])
+    assert log == []
 
 
 def test_expected_results_are_found_once_for_all_contenders():

@@ -1,7 +1,7 @@
 """Run suites beside every competitor, print their tables, and write the JSON after each cell.
 
-python -m benchmarks.run [--suite flat|types|axes|stats|segments|small|host|cold ...] [--cell PATTERN ...]
-                         [--budget-seconds S] --json FILE
+python -m benchmarks.run [--suite flat|types|axes|stats|operators|segments|small|host|cold ...] [--cell PATTERN ...]
+                         [--mode rotated|hot|events] [--budget-seconds S] --json FILE
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from benchmarks import suites
 from benchmarks.figures import FORMAT, OURS, SUITES, Row, geometric_mean, median_us
-from benchmarks.harness import Harness
+from benchmarks.harness import Harness, Mode
 from benchmarks.session import Session, plan_lines
 from benchmarks.suites.cell import Cell
 from benchmarks.timing import conditions, opened
@@ -63,6 +63,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--cell", action="append", metavar="PATTERN", type=_pattern,
         help="only the cells in whose name this regular expression is found; may be given several times",
     )  # fmt: skip
+    parser.add_argument(
+        "--mode", choices=get_args(Mode), default="rotated",
+        help="of whole arrays to segments: over inputs that were not in the L2 (rotated), that were (hot), or between "
+        "events without a graph; the pages quote the first alone",
+    )  # fmt: skip
     parser.add_argument("--json", metavar="FILE", type=Path)
     parser.add_argument("--quick", action="store_true", help="a few cells of each suite, and fewer rounds")
     parser.add_argument(
@@ -91,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         document: dict[str, Any] = {"format": FORMAT, "conditions": conditions(stream.context.device, arguments.commit)}
         document |= {"quick": arguments.quick, "suites": {}}
         harness = Harness(stream, QUICK_ROUNDS if arguments.quick else ROUNDS)
-        setting = suites.Setting(harness, arguments.quick)
+        setting = suites.Setting(harness, arguments.quick, arguments.mode)
         session = Session(
             cells, document, arguments.json, setting,
             wanted=wanted, budget_seconds=arguments.budget_seconds, show=_show,

@@ -15,6 +15,9 @@ __all__ = ["PATTERN", "Suite", "load"]
 
 PATTERN = "*-suites*.json"
 
+_OTHER_MODES = ("hot", "events")
+"""Rows of arrays in these modes are not what goals and pages speak of, except small arrays, which are hot."""
+
 
 @dataclass(frozen=True)
 class Suite:
@@ -93,8 +96,12 @@ def _all(directory: Path) -> Iterator[tuple[str, Suite]]:
     for file in sorted(directory.glob(PATTERN)):
         document = checked_document(_read(file), file.name)
         for name, content in document["suites"].items():
+            rows = [row for row in content["rows"] if name == "small" or row.get("mode") not in _OTHER_MODES]
+            if content["rows"] and not rows:
+                continue
             partial = bool(document.get("quick")) or not content.get("complete", True)
-            yield name, Suite(content, file.name, document["conditions"], partial)
+            partial = partial or len(rows) < len(content["rows"])
+            yield name, Suite({**content, "rows": rows}, file.name, document["conditions"], partial)
     for pattern in early.EARLY:
         for file in sorted(directory.glob(pattern)):
             document = _read(file)

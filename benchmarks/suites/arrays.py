@@ -160,7 +160,7 @@ def _segments(name: str, *, goal: bool) -> Cell:
     peers = ("CUB", "torch")
 
     def measure(setting: Setting) -> Sequence[Row]:
-        return [setting.harness.compare(name, segment_case(name), setting.peers(*peers))]
+        return [setting.harness.compare(name, segment_case(name), setting.peers(*peers), mode=setting.mode)]
 
     # For those that prepare: segments of float32, whatever their borders.
     return Cell(name, measure, SEGMENTS_SECONDS, goal, Case("sum", (1,), offsets=np.asarray([0, 1])), peers)

@@ -62,11 +62,11 @@ class Cell:
     peers: tuple[str, ...] = ()
 
 
-def array_cell(name: str, case: Case, peers: Sequence[str], *, goal: bool = False, mode: Mode = "rotated") -> Cell:
-    """Return the cell in which the harness compares a case with competitors by name."""
+def array_cell(name: str, case: Case, peers: Sequence[str], *, goal: bool = False, mode: Mode | None = None) -> Cell:
+    """Return the cell in which the harness compares a case with competitors by name, in a mode or the setting's."""
 
     def measure(setting: Setting) -> Sequence[Row]:
-        return [setting.harness.compare(name, case, setting.peers(*peers), mode=mode)]
+        return [setting.harness.compare(name, case, setting.peers(*peers), mode=mode or setting.mode)]
 
     contenders = 1 + sum(VARIANTS.get(peer, 1) for peer in peers)
     seconds = CELL_SECONDS + CONTENDER_SECONDS * contenders + case.nbytes / BYTES_A_SECOND

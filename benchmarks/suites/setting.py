@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks import peers
-from benchmarks.harness import Harness
+from benchmarks.harness import Harness, Mode
 from benchmarks.suites.cell import Cell
 from lowlevel_reduce import Stream
 
@@ -24,12 +24,15 @@ class Setting:
         Compares contenders.
     quick : bool
         Whether fewer rounds will do.
+    mode : {"rotated", "hot", "events"}
+        How the harness times the cells that do not say it themselves.
     missing : dict
         Competitors that were asked for and are not there, with the reason.
     """
 
     harness: Harness
     quick: bool = False
+    mode: Mode = "rotated"
     missing: dict[str, str] = field(default_factory=dict)
     _found: dict[str, Any] = field(default_factory=dict)
 

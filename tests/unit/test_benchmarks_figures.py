@@ -214,6 +214,21 @@ def test_a_figure_of_one_run_is_never_put_over_that_of_another(tmp_path):
     assert "| every N: not slower than the fastest peer | met so far | 1.1 times" in page
 
 
+def test_rows_of_another_mode_are_on_no_page(tmp_path):
+    rotated, hot, plain = (row("a", CUB=(4.0,)) | {"mode": mode} for mode in ("rotated", "hot", "host"))
+    (tmp_path / "1-suites.json").write_text(json.dumps(document([rotated])))
+    newer = document([hot])
+    newer["conditions"]["measured"] = "2026-02-01"
+    (tmp_path / "2-suites.json").write_text(json.dumps(newer))
+    assert [suite.file for suite in load(tmp_path)["flat"]] == ["1-suites.json"]
+    both = document([], suites={"small": document([hot, plain], "small")["suites"]["small"],
+                                "flat": document([rotated, hot])["suites"]["flat"]})  # fmt: skip
+    (tmp_path / "1-suites.json").write_text(json.dumps(both))
+    suites = load(tmp_path)
+    assert [(suite.partial, len(suite.rows)) for suite in suites["small"]] == [(False, 2)]
+    assert [(suite.partial, suite.rows) for suite in suites["flat"]] == [(True, [rotated])]
+
+
 def test_a_partial_run_refutes_and_does_not_confirm(tmp_path):
     fine = document([row("a", CUB=(4.0,))])
     fine["suites"]["flat"]["complete"] = False

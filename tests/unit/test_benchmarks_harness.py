@@ -306,7 +306,7 @@ class FakeSetting:
     """A setting in which every competitor is there and every cell takes the same times."""
 
     def __init__(self):
-        self.harness = self
+        self.harness, self.mode = self, "rotated"
 
     def peers(self, *names):
         return list(names)
@@ -370,6 +370,18 @@ def test_a_quick_suite_is_a_choice_of_the_full_ones_cells(suite):
     )
     assert len(quick) < len(full)
     assert quick.items() <= full.items()
+
+
+def test_arrays_are_timed_in_the_mode_of_the_run_and_small_ones_hot():
+    named = Named()
+    named.mode = "events"
+    for suite in ("flat", "types", "axes", "stats", "operators"):
+        assert {cell.measure(named)[0][-1] for cell in SUITES[suite](quick=True)} == {"events"}
+    segments = SUITES["segments"]()[-2]
+    assert segments.name == "mixed"
+    assert segments.measure(named)[0][-1] == "events"
+    small = [cell for cell in SUITES["small"]() if cell.name.endswith(", device")]
+    assert {cell.measure(named)[0][-1] for cell in small} == {"hot"}
 
 
 def test_the_quick_forms_of_the_others_too():

@@ -3,11 +3,13 @@
 import contextlib
 import json
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 
 from benchmarks import figures, run, runs
 from benchmarks.figures import OURS, row_of
+from benchmarks.harness import Mode
 from benchmarks.session import MOST_BROKEN, Session, ordered
 from benchmarks.suites import SUITES, Cell
 
@@ -152,12 +154,17 @@ def test_cells_that_were_not_asked_for_are_left_out_and_the_suite_is_not_complet
     monkeypatch.setattr(run, "opened", lambda: contextlib.nullcontext(stream))
     monkeypatch.setattr(run, "conditions", lambda device, commit: {"device": "D"})
     monkeypatch.setattr(run, "Harness", lambda stream, rounds: SimpleNamespace(release=lambda: None))
-    monkeypatch.setattr(run.suites, "Setting", lambda harness, quick: world)
+    monkeypatch.setattr(run.suites, "Setting", lambda harness, quick, mode: world if mode == "hot" else None)
     made = {name: lambda *, quick, some=some: some for name, some in two_suites(world).items()}
     monkeypatch.setattr(run.suites, "SUITES", made)
-    assert run.main(["--cell", "^b$", "--json", str(world.file)]) == 0
+    assert run.main(["--cell", "^b$", "--mode", "hot", "--json", str(world.file)]) == 0
     assert world.measured == world.prepared == ["b"]
     assert list(world.suites) == ["flat"]  # no cell of the other was asked for
     assert (world.suites["flat"]["complete"], world.suites["flat"]["left_out"]) == (False, ["a"])
     (suite,) = runs.load(world.file.parent)["flat"]
     assert suite.partial
+
+
+def test_the_usage_names_every_suite_and_mode():
+    assert f"--suite {'|'.join(SUITES)} ..." in run.__doc__
+    assert f"--mode {'|'.join(get_args(Mode))}]" in run.__doc__

@@ -90,6 +90,13 @@ extern "C" int peer_call(void* w, size_t* b, const void* in, void* out, long lon
     return cub::DeviceReduce::ArgMax(w, *b, static_cast<const In*>(in), reinterpret_cast<In*>(index + 1), index, n, s);
 }
 
+#elif defined(KIND_MAX)
+
+extern "C" int peer_call(void* w, size_t* b, const void* in, void* out, long long n, cudaStream_t s)
+{
+    return cub::DeviceReduce::Max(w, *b, static_cast<const In*>(in), static_cast<In*>(out), n, s);
+}
+
 #elif defined(KIND_ROWS)
 #if CUB_VERSION < 300100
 #error these headers of CUB have no segments of one length

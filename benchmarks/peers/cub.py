@@ -48,6 +48,7 @@ VARIANTS = {
     "NOT_GUARANTEED": "CUB not_guaranteed",
     "GPU_TO_GPU": "CUB gpu_to_gpu",
     "ARGMAX": "CUB ArgMax",
+    "MAX": "CUB Max",
     "ROWS": "CUB segmented",
     "SEGMENTS": "CUB segmented",
 }
@@ -88,7 +89,8 @@ class CubPeer:
 
     def _ready(self, kind: str, case: Case, inputs: Inputs, stream: Stream) -> Ready:
         library = self._library(kind, case.dtype).result()
-        result = np.dtype(np.int64) if kind == "ARGMAX" else numpy_dtype(TYPES[case.dtype][2])
+        accumulator = numpy_dtype(TYPES[case.dtype][2])
+        result = {"ARGMAX": np.dtype(np.int64), "MAX": numpy_dtype(case.dtype)}.get(kind, accumulator)
         out = Buffer.allocate(max(16, case.rows * result.itemsize), stream.context)
         call = _call(library, kind, case, inputs, out, stream)
         size = ctypes.c_size_t(0)
@@ -128,15 +130,15 @@ class CubPeer:
 
 def kinds(case: Case) -> list[str]:
     """Return the kinds of call that do a case; none for what CUB has no single call for."""
-    if case.dtype not in TYPES or case.op not in ("sum", "argmax"):
+    if case.dtype not in TYPES or case.op not in ("sum", "argmax", "max"):
         return []
     if case.offsets is not None:
         return ["SEGMENTS"] if case.op == "sum" else []
     if case.axis is not None:
         last = case.axis == len(case.shape) - 1
         return ["ROWS"] if last and case.op == "sum" and case.shape[-1] < 2**31 else []
-    if case.op == "argmax":
-        return ["ARGMAX"]
+    if case.op in ("argmax", "max"):
+        return [case.op.upper()]
     return ["SUM", "NOT_GUARANTEED", "GPU_TO_GPU"] if case.dtype in ("float32", "float64") else ["SUM"]
 
 

@@ -29,8 +29,11 @@ __all__ = [
 ]
 
 ODD_LENGTHS = (1000, 99_999, 1_000_003, 12_345_678, 100_000_000, 999_999_999)
-COMPILED_LENGTHS = (1 << 20, 1 << 28)
-"""Where torch.compile and Numba are timed too: a compile takes seconds."""
+NUMBA_LENGTHS = (1 << 20, 1 << 28)
+"""Where Numba is timed too, between events."""
+
+COMPILED_TYPES = ("float32", "float16", "bfloat16")
+"""Of the types, where torch.compile is timed too."""
 
 GOAL_LENGTHS = (1 << 16, 1 << 20, 1 << 24, 100_000_000, 1 << 28, 1 << 30)
 """Of whole arrays, those that are measured first."""
@@ -71,13 +74,13 @@ def flat(*, quick: bool = False) -> list[Cell]:
     """Return the sums of float32 arrays from 2^8 to 2^31 elements."""
     lengths = sorted([*(1 << power for power in range(8, 32)), *ODD_LENGTHS])
     lengths = [256, 1 << 16, 1 << 20, 100_000_000] if quick else lengths
-    peers = ("CUB", "cuda.compute", "CuPy", "torch", "Triton")
+    peers = ("CUB", "cuda.compute", "CuPy", "torch", "Triton", "torch.compile")
     slices = [] if quick else [Case("sum", (100_000_000,), shift=1)]
     return [array_cell(f"{name_of(case.size)}, from element 1 on", case, peers, goal=True) for case in slices] + [
         array_cell(
             name_of(n),
             Case("sum", (n,)),
-            (*peers, "torch.compile", "Numba") if n in COMPILED_LENGTHS else peers,
+            (*peers, "Numba") if n in NUMBA_LENGTHS else peers,
             goal=n in GOAL_LENGTHS,
         )
         for n in lengths
@@ -88,9 +91,15 @@ def types(*, quick: bool = False) -> list[Cell]:
     """Return the sums of every type."""
     names = [entry.name for entry in ELEMENT_TYPES]
     names = ["float32", "float16", "uint8"] if quick else names
+    peers = ("CUB", "CuPy", "torch")
     # Type by type: the elements on the device are made anew for each.
     return [
-        array_cell(f"{name} {name_of(n)}", Case("sum", (n,), dtype=name), ("CUB", "CuPy", "torch"), goal=n == 1 << 30)
+        array_cell(
+            f"{name} {name_of(n)}",
+            Case("sum", (n,), dtype=name),
+            (*peers, "torch.compile") if name in COMPILED_TYPES else peers,
+            goal=n == 1 << 30,
+        )
         for name in names
         for n in some(TYPE_LENGTHS, (0, 2), quick=quick)
     ]
@@ -105,9 +114,8 @@ def axes(*, quick: bool = False) -> list[Cell]:
     cases = [Case("sum", shape, axis) for axis in (1, 0) for shape in matrices]
     cases += [] if quick else [Case("sum", (8, 1 << 20), 1)]
     middle = [Case("sum", shape, 1) for shape in ((64, 4096, 512), (4096, 64, 512), (4, 1 << 20, 16))]
-    compiled = [Case("sum", (1 << 20, 256), 1), Case("sum", (1 << 20, 256), 0)]
     goals = [case for case in cases if case.shape in (*first, (8, 1 << 20))] + middle
-    return _compared([*cases, *middle], compiled, goals)
+    return _compared([*cases, *middle], goals)
 
 
 def stats(*, quick: bool = False) -> list[Cell]:
@@ -123,8 +131,7 @@ def stats(*, quick: bool = False) -> list[Cell]:
     # What the others are compared with: the sum reads as much.
     sums = [] if quick else [Case("sum", (1 << 28,)), Case("sum", square, 1), Case("sum", wide, 1)]
     goals = [*(cases[i] for i in (2, 5, 6, 8, 9)), *sums]
-    compiled = [Case("logsumexp", square, 1), Case("mean_var", wide, 1)]
-    return _compared([*some(cases, (2, 5, 8), quick=quick), *sums], compiled, goals)
+    return _compared([*some(cases, (2, 5, 8), quick=quick), *sums], goals)
 
 
 def operator_costs(*, quick: bool = False) -> list[Cell]:
@@ -146,7 +153,7 @@ def takes(op: str, dtype: str) -> bool:
 def segments(*, quick: bool = False) -> list[Cell]:
     """Return the sums of segments by their borders: many, few, tiny, and mixed ones; and of one array beside them."""
     cells = [_segments(name, goal=i < 2) for i, name in enumerate(some(list(SEGMENTS), (0,), quick=quick))]
-    return cells if quick else [*cells, *_compared([Case("sum", (1 << 28,))], [], [Case("sum", (1 << 28,))])]
+    return cells if quick else [*cells, *_compared([Case("sum", (1 << 28,))], [Case("sum", (1 << 28,))])]
 
 
 def segment_case(name: str) -> Case:
@@ -157,7 +164,7 @@ def segment_case(name: str) -> Case:
 
 
 def _segments(name: str, *, goal: bool) -> Cell:
-    peers = ("CUB", "torch")
+    peers = ("CUB", "cuda.compute", "torch")
 
     def measure(setting: Setting) -> Sequence[Row]:
         return [setting.harness.compare(name, segment_case(name), setting.peers(*peers), mode=setting.mode)]
@@ -166,12 +173,11 @@ def _segments(name: str, *, goal: bool) -> Cell:
     return Cell(name, measure, SEGMENTS_SECONDS, goal, Case("sum", (1,), offsets=np.asarray([0, 1])), peers)
 
 
-def _compared(cases: Sequence[Case], compiled: Sequence[Case], goals: Sequence[Case]) -> list[Cell]:
-    peers = ("CUB", "CuPy", "torch")
+def _compared(cases: Sequence[Case], goals: Sequence[Case]) -> list[Cell]:
+    peers = ("CUB", "cuda.compute", "CuPy", "torch", "torch.compile")
     found = []
     for case in cases:
         shape = " x ".join(name_of(size) for size in case.shape)
         where = "" if case.axis is None else f", axis {case.axis}"
-        there = (*peers, "torch.compile") if case in compiled else peers
-        found.append(array_cell(f"{case.op} {shape}{where}", case, there, goal=case in goals))
+        found.append(array_cell(f"{case.op} {shape}{where}", case, peers, goal=case in goals))
     return found

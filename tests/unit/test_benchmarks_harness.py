@@ -261,6 +261,10 @@ def test_cub_does_what_it_has_a_call_for():
     assert cub.kinds(Case("sum", (3, 3), 1)) == ["ROWS"]
     assert cub.kinds(Case("sum", (3, 3), 0)) == []
     assert cub.kinds(Case("argmax", (9,))) == ["ARGMAX"]
+    assert cub.kinds(Case("max", (9,))) == ["MAX"]
+    assert cub.kinds(Case("max", (3, 3), 1)) == []
+    assert cub.kinds(Case("min", (9,))) == []
+    assert all(f"defined(KIND_{kind})" in cub.SOURCE.read_text() for kind in cub.VARIANTS)
     assert cub.kinds(Case("sum", (9,), offsets=np.asarray([0, 9]))) == ["SEGMENTS"]
     assert cub.kinds(Case("sum", (9,), dtype="float8_e5m2")) == []
 
@@ -361,6 +365,13 @@ class Named(FakeSetting):
 
     def compare(self, cell, case, contenders, *, mode="rotated"):
         return cell, case.op, case.axis, tuple(contenders), mode
+
+
+def test_torch_compile_is_in_every_cell_that_pytorch_is_in_but_for_types_it_is_not_used_for():
+    for suite in ("flat", "axes", "stats"):
+        assert all({"torch", "torch.compile"} <= set(cell.peers) for cell in SUITES[suite]())
+    compiled = {cell.case.dtype for cell in SUITES["types"]() if "torch.compile" in cell.peers}
+    assert compiled == {"float32", "float16", "bfloat16"}
 
 
 @pytest.mark.parametrize("suite", ["flat", "types", "axes", "stats"])

@@ -2,12 +2,16 @@
 
 import sys
 from types import ModuleType, SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
+from benchmarks.harness import Inputs
+from benchmarks.peers import compute
 from benchmarks.peers.common import Missing, closer, gpu_module, reader
 from benchmarks.peers.torch_peer import host_array
+from benchmarks.problems import Case
 from lowlevel_reduce.dtypes import numpy_dtype
 
 
@@ -67,3 +71,95 @@ def test_a_tensor_comes_to_the_host_in_its_own_type(name):
     found = host_array(torch, Tensor(values, name))
     assert found.dtype == values.dtype
     assert found.tolist() == values.reshape(-1).tolist()
+
+
+class Compute:
+    """``cuda.compute`` by the names of its arguments: it wants 100 bytes, and tells what it was called with."""
+
+    class OpKind:
+        PLUS = "plus"
+
+    def __init__(self):
+        self.calls = []
+
+    def make_reduce_into(self, *, d_in, d_out, op, h_init):
+        def call(*, temp_storage, d_in, d_out, num_items, op, h_init, stream):
+            self.calls.append((temp_storage, d_in, d_out, num_items, None))
+            return 100
+
+        return call
+
+    def make_segmented_reduce(self, *, d_in, d_out, start_offsets_in, end_offsets_in, op, h_init):
+        def call(*, temp_storage, d_in, d_out, num_segments, start_offsets_in, end_offsets_in, op, h_init, stream):
+            self.calls.append((temp_storage, d_in, d_out, num_segments, (start_offsets_in, end_offsets_in)))
+            return 100
+
+        return call
+
+
+class Allocated:
+    """Memory at made-up addresses, and what was copied there."""
+
+    made: ClassVar = []
+
+    def __init__(self, size_bytes):
+        self.pointer, self.size_bytes, self.content, self.closed = 1000 * (len(self.made) + 1), size_bytes, None, False
+        self.made.append(self)
+
+    @classmethod
+    def allocate(cls, size_bytes, context):
+        return cls(size_bytes)
+
+    def copy_from(self, array):
+        self.content = array.tolist()
+
+    def close(self):
+        self.closed = True
+
+
+def place(array):
+    return array.__cuda_array_interface__["data"][0], array.__cuda_array_interface__["shape"]
+
+
+CSR = SimpleNamespace(pointer=7000)
+
+
+@pytest.mark.parametrize(
+    ("case", "offsets", "name", "count", "size_bytes"),
+    [
+        (Case("sum", (4096,)), None, "cuda.compute", 4096, 64),
+        (Case("sum", (300, 1024), 1), None, "cuda.compute segmented", 300, 1200),
+        (Case("sum", (4096,), offsets=np.asarray([0, 9, 4096])), CSR, "cuda.compute segmented", 2, 64),
+    ],
+)
+def test_cuda_compute_is_called_by_its_own_names(monkeypatch, case, offsets, name, count, size_bytes):
+    monkeypatch.setattr(compute, "Buffer", Allocated)
+    monkeypatch.setattr(Allocated, "made", [])
+    library, stream = Compute(), SimpleNamespace(context=None, synchronize=lambda: None)
+    (make,) = compute.ComputePeer(library).ready(case, Inputs(case, [64, 128], offsets), stream)
+    assert make.name == name
+    ready = make()
+    ready.enqueue(3)
+    (asked, *_), (storage, source, target, many, borders) = library.calls
+    assert asked is None
+    assert (storage.nbytes, place(source), many) == (100, (128, (case.size,)), count)
+    memory = {buffer.pointer: buffer for buffer in Allocated.made}
+    pointer, shape = place(target)
+    assert (memory[pointer].size_bytes, shape) == (size_bytes, (case.rows,))
+    if borders is not None:
+        start, end = map(place, borders)
+        assert (end[0] - start[0], start[1], end[1]) == (8, (count,), (count,))
+        if offsets is None:
+            assert memory[start[0]].content == list(range(0, 301 * 1024, 1024))
+        else:
+            assert start[0] == CSR.pointer
+    ready.close()
+    assert all(buffer.closed for buffer in Allocated.made)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [Case("sum", (9, 9), 1), Case("sum", (2048, 2048), 0), Case("max", (9,)), Case("sum", (9,), dtype="bfloat16")],
+)
+def test_cuda_compute_leaves_out_what_it_has_no_good_call_for(case):
+    assert compute.ComputePeer(Compute()).ready(case, Inputs(case, [0]), None) == []

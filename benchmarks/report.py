@@ -85,7 +85,7 @@ def _runs(suites: Suites) -> list[str]:
         packages = [f"{name} {version}" for name, version in facts.get("packages", {}).items()]
         packages += [f"CUB {facts['cub']}"] if facts.get("cub") else []
         cells = [
-            f"`{file}`", ", ".join(names), suite.measured, _told(facts.get("commit")), _told(facts.get("device")),
+            f"`{file}`", ", ".join(names), suite.measured, _commit(facts), _told(facts.get("device")),
             _told(facts.get("nvidia_smi")), _told(facts.get("cuda_driver")),
             ", ".join([_told(facts.get("python")), *packages]),
         ]  # fmt: skip
@@ -95,6 +95,11 @@ def _runs(suites: Suites) -> list[str]:
 
 def _told(value: object) -> str:
     return "not told" if value is None else str(value)
+
+
+def _commit(facts: Mapping[str, object]) -> str:
+    sources = f", sources {facts['sources']}" if facts.get("sources") else ""
+    return _told(facts.get("commit")) + sources
 
 
 def _goals(suites: Suites) -> list[str]:

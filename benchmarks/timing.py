@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import importlib.metadata
+import os
 import platform
+import re
 import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 from lowlevel_reduce import Context, Device, Event, Graph, Stream, driver
@@ -24,8 +28,13 @@ __all__ = [
     "opened",
     "replay_us",
     "rotation",
+    "sources_digest",
     "timed_us",
 ]
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ("lowlevel_reduce/**/*.py", "cuda_src/**/*", "benchmarks/**/*.py")
+"""What a figure is measured of."""
 
 L2_FACTOR = 4
 """Buffers rotated hold this many times the L2, so that no launch finds its input there."""
@@ -153,7 +162,7 @@ _PACKAGES = (
 
 
 def conditions(device: Device, commit: str | None) -> dict[str, Any]:
-    """Return what a figure was measured under: device, clocks, driver, versions, commit (by default git's answer)."""
+    """Return what a figure was measured under: device, clocks, driver, host, versions, sources, commit (by git)."""
     return {
         "measured": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "device": device.name,
@@ -168,10 +177,39 @@ def conditions(device: Device, commit: str | None) -> dict[str, Any]:
             ]
         ),
         "cuda_driver": ".".join(map(str, driver.version())),
+        "cpu": _cpu(),
+        "logical_cpus": os.cpu_count(),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
         "python": platform.python_version(),
         "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
         "commit": commit or _first_line(["git", "describe", "--always", "--dirty", "--abbrev=12"]),
+        "sources": sources_digest(),
     }
+
+
+def sources_digest(root: Path = ROOT) -> str:
+    """Return what tells the library, its kernels and the benchmarks from others, in 12 digits.
+
+    A commit may be joined with others before it reaches a branch, and then cannot be looked up; its files can be found
+    again by this.
+    """
+    found = [file for pattern in SOURCES for file in root.glob(pattern) if file.is_file()]
+    digest = hashlib.sha256()
+    for file in sorted(found, key=lambda file: file.relative_to(root).as_posix()):
+        content = file.read_bytes()
+        digest.update(f"{file.relative_to(root).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()[:12]
+
+
+def _cpu() -> str | None:
+    """Return the processor's model, by Linux."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    named = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return named[1].strip() if named else None
 
 
 def _version(package: str) -> str | None:

@@ -1,5 +1,8 @@
 """The harness with fakes: cases and expected results, missing and failing competitors, turns, command lines."""
 
+import fnmatch
+import os
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -7,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import figures, goals, peers, problems, session, timing, tune
+from benchmarks import figures, goals, peers, problems, report, session, timing, tune
 from benchmarks import harness as harness_module
 from benchmarks.figures import OURS
 from benchmarks.harness import Harness, Maker, Ready
@@ -17,7 +20,7 @@ from benchmarks.suites import SUITES
 from benchmarks.suites import setting as setting_module
 from benchmarks.suites.arrays import OPERATOR_TYPES, operator_costs
 from benchmarks.suites.cell import array_cell
-from lowlevel_reduce import ReduceError, tree
+from lowlevel_reduce import ReduceError, simulator, tree
 from lowlevel_reduce.dtypes import numpy_dtype
 from lowlevel_reduce.row_strategy import RowStrategy
 
@@ -415,6 +418,41 @@ def test_a_very_slow_contender_has_one_turn(log, monkeypatch):
     makers = [maker(OURS, log, right, exact=True), maker("CUB", log, right)]
     entries = Harness(SimpleNamespace(), rounds=3).measure(Case("sum", (1000,)), makers)
     assert [len(entries[name]["samples_us"]) for name in (OURS, "CUB")] == [3, 1]
+
+
+def test_the_digest_of_the_sources_tells_of_every_change(tmp_path):
+    for name in ("lowlevel_reduce/a.py", "cuda_src/deep/b.cuh", "benchmarks/suites/c.py", "docs/d.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    found = [timing.sources_digest(tmp_path)]
+    (tmp_path / "docs/d.py").write_text("2")  # which nothing is measured of
+    assert timing.sources_digest(tmp_path) == found[0]
+    for name in ("lowlevel_reduce/a.py", "cuda_src/deep/b.cuh", "benchmarks/suites/c.py"):
+        (tmp_path / name).write_text("2")
+        found.append(timing.sources_digest(tmp_path))
+    (tmp_path / "cuda_src/deep/b.cuh").rename(tmp_path / "cuda_src/b.cuh")
+    found.append(timing.sources_digest(tmp_path))
+    assert len(set(found)) == 5
+    assert all(re.fullmatch("[0-9a-f]{12}", each) for each in found)
+
+
+def test_conditions_tell_of_the_sources_and_of_the_host():
+    device = SimpleNamespace(name="D", compute_capability=(9, 0), multiprocessor_count=132, peak_bandwidth=1e12)
+    with simulator.use("H200"):
+        found = timing.conditions(device, "abc")
+    assert found["sources"] == timing.sources_digest()
+    assert found["logical_cpus"] == os.cpu_count()
+    assert len(found["load_average"]) == 3
+    assert found["cpu"] is None or found["cpu"].strip()
+    assert found["commit"] == "abc"
+
+
+def test_the_page_of_the_results_tells_of_every_kind_of_file():
+    folder = report.RESULTS
+    kinds = re.findall(r"`(\*-[^`]+)`", (folder / "README.md").read_text(encoding="utf-8"))
+    files = [file.name for file in folder.iterdir() if file.name != "README.md"]
+    assert [name for name in files if not any(fnmatch.fnmatch(name, kind) for kind in kinds)] == []
+    assert [kind for kind in kinds if not fnmatch.filter(files, kind)] == []
 
 
 def test_rotation_leaves_the_l2():

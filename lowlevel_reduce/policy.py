@@ -204,33 +204,42 @@ class _Row(NamedTuple):
     cluster: int
 
 
+_ONE_EACH_WARPS = 8
+"""Of tiles that are so few that each has a multiprocessor for itself, and their fold another one."""
+
 # float32 sums on one H200, back to back in a graph, us: those beside each other are of one run of
 # benchmarks/results/2026-11-21-h200-launches.json (the last row's second: -folding.json). NOTES.md has what lost.
-_WITH_CLUSTERS = (
+_BLOCKS = (
     _Row(1, "block", 1, 1),  # 256 elements: 1.03, with two warps 1.07
     _Row(2, "block", 2, 1),
     _Row(4, "block", 4, 1),  # 4,096: 1.07, with eight warps 1.08, with two 2.01
     _Row(8, "block", 8, 1),  # 8,192: 1.19, in a cluster 1.42
-    _Row(16, "cluster", 4, 4),  # 16,384: 1.50, by a block of 16 warps 1.53
-    _Row(1048, "tiles", 8, 1),  # 2^18: 1.82, in tiles of 16 warps 2.30
-    _Row(float("inf"), "tiles", 16, 1),  # 1e8: 86.8, of 8 warps 93.0; 2^28: 234.4, of 8 warps 234.7, of 32 236.7
 )
-# Not measured: the rows above without clusters. 1,024 threads with 64 registers each leave no second block in a Turing
-# multiprocessor, nor in most consumer ones, so tiles stop at 16 warps.
-_WITHOUT_CLUSTERS = (
-    *_WITH_CLUSTERS[:4],
-    _Row(1048, "tiles", 8, 1),
-    _Row(float("inf"), "tiles", 16, 1),
-)
-# Not measured: compute capability 10.0 and newer, where a thread is given more registers and so tiles have 8 warps.
-_NEWER = (*_WITH_CLUSTERS[:5], _Row(float("inf"), "tiles", 8, 1))
+_CLUSTER = _Row(16, "cluster", 4, 4)  # 16,384: 1.50, by a block of 16 warps 1.53
+_TILES_WARPS = 16  # 1e8: 86.8, of 8 warps 93.0; 2^28: 234.4, of 8 warps 234.7, of 32 236.7
+
+# Not measured: everything else. Without clusters the same rows. 1,024 threads with 64 registers each leave no second
+# block in a Turing multiprocessor, nor in most consumer ones, so tiles stop at 16 warps. From compute capability 10.0
+# on a thread is given more registers, and so tiles have 8.
+_NEWER_TILES_WARPS = 8
+# Devices of compute capability 7.5, 8.6, 8.9 and 12.x add or convert two float64 a clock and multiprocessor, where an
+# H200 adds 64: a leaf of float32, 1,024 elements, takes one of their multiprocessors about 1,000 clocks, 0.4 us. A
+# block of eight leaves takes eight times that, two leaves on each of four multiprocessors twice, and a cluster costs
+# 0.2 us on an H200. Two leaves would gain no more than that. Other accumulators gain nothing, and lose the 0.2.
+_SLOW_FLOAT64 = (*_BLOCKS[:2], _Row(4, "cluster", 1, 4), _Row(8, "cluster", 2, 4))
+# Where there are no clusters nothing spreads less than a tile of 8 leaves, the smallest that a workspace has room for;
+# and of larger arrays every multiprocessor has as much to add whatever the tile. So the rows of 7.5, 8.6 and 8.9 are
+# those of all devices without clusters.
 _WIDE_WARPS = 8  # wide accumulators take 128 registers a thread and more: no room for more threads in a block
 
 
 def _fastest(leaves: int, facts: DeviceFacts) -> _Row:
-    rows = (
-        _WITHOUT_CLUSTERS if not facts.clusters else _NEWER if facts.compute_capability >= (10, 0) else _WITH_CLUSTERS
-    )
+    newer = facts.compute_capability >= (10, 0)
+    few = _SLOW_FLOAT64 if facts.clusters and facts.compute_capability[0] == 12 else _BLOCKS
+    # 2^18 on an H200: 1.82, in tiles of 16 warps 2.30.
+    one_each = _Row(_ONE_EACH_WARPS * (facts.multiprocessors - 1), "tiles", _ONE_EACH_WARPS, 1)
+    rest = _Row(float("inf"), "tiles", _NEWER_TILES_WARPS if newer else _TILES_WARPS, 1)
+    rows = (*few, *([_CLUSTER] if facts.clusters else []), one_each, rest)
     return next(row for row in rows if leaves <= row.leaves)
 
 

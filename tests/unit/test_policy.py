@@ -13,6 +13,7 @@ from lowlevel_reduce.operators import resolve
 BLACKWELL = policy.DeviceFacts((12, 0), 170, clusters=True, cooperative=True)
 HOPPER = policy.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
 TURING = policy.DeviceFacts((7, 5), 40, clusters=False, cooperative=True)
+AMPERE = policy.DeviceFacts((8, 0), 108, clusters=False, cooperative=True)
 LEAVES = sorted({0, 1, 2, 3, 7, 8, 9, *(2**i + d for i in range(4, 30, 2) for d in (-1, 0, 1))})
 
 
@@ -35,6 +36,48 @@ def test_every_leaf_has_a_place(facts, leaves, name):
         assert chosen.blocks * chosen.tiles_per_block >= chosen.tiles
     assert chosen.tiles_per_block & (chosen.tiles_per_block - 1) == 0
     assert chosen.block_threads <= 1024
+
+
+@pytest.mark.parametrize(
+    ("leaves", "mapping"),
+    [
+        (0, ("block", 1, 1, 1)),
+        (1, ("block", 1, 1, 1)),
+        (2, ("block", 2, 1, 1)),
+        (3, ("block", 4, 1, 1)),
+        (4, ("block", 4, 1, 1)),
+        (5, ("block", 8, 1, 1)),
+        (8, ("block", 8, 1, 1)),
+        (9, ("cluster", 4, 4, 4)),
+        (16, ("cluster", 4, 4, 4)),
+        (17, ("tiles", 8, 1, 4)),
+        (1048, ("tiles", 8, 1, 132)),
+        (1049, ("tiles", 16, 1, 67)),
+        (97_657, ("tiles", 16, 1, 6107)),
+        (1 << 20, ("tiles", 16, 1, 65_568)),
+    ],
+)
+def test_what_was_measured_on_an_h200_is_what_is_chosen_there(leaves, mapping):
+    chosen = policy.choose(leaves, HOPPER)
+    assert (chosen.name, chosen.warps, chosen.cluster, chosen.blocks) == mapping
+
+
+@pytest.mark.parametrize("facts", [HOPPER, HOPPER._replace(multiprocessors=16), TURING, AMPERE])
+def test_small_tiles_are_for_arrays_whose_tiles_have_a_multiprocessor_each(facts):
+    most = 8 * (facts.multiprocessors - 1)
+    few, more = policy.choose(most, facts), policy.choose(most + 1, facts)
+    assert (few.warps, few.blocks) == (8, facts.multiprocessors)  # of which one folds
+    assert (more.warps, more.blocks) == (16, most // 16 + 2)
+
+
+def test_where_float64_is_slow_few_leaves_are_spread_over_a_cluster():
+    for leaves, mapping in ((1, ("block", 1, 1)), (2, ("block", 2, 1)), (3, ("cluster", 1, 4)),
+                            (4, ("cluster", 1, 4)), (8, ("cluster", 2, 4)), (9, ("cluster", 4, 4))):  # fmt: skip
+        chosen = policy.choose(leaves, BLACKWELL)
+        assert (chosen.name, chosen.warps, chosen.cluster) == mapping
+    fast = policy.DeviceFacts((10, 0), 148, clusters=True, cooperative=True)
+    assert [policy.choose(leaves, fast).name for leaves in (4, 8)] == ["block", "block"]
+    assert [policy.choose(leaves, TURING).name for leaves in (4, 8)] == ["block", "block"]  # which has no clusters
 
 
 @pytest.mark.parametrize("accumulator_bytes", [4, 8, 16])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import dataclasses
+import functools
 import gc
 import importlib
 import json
@@ -19,7 +20,9 @@ from typing import Any
 import numpy as np
 
 import lowlevel_reduce as lr
+from benchmarks.suites.host import bare_launch
 from benchmarks.timing import conditions, host_us, replay_us
+from benchmarks.turns import in_turn
 from lowlevel_reduce.driver import BoundKernel, binding, native_config
 from lowlevel_reduce.kernels import signature
 from lowlevel_reduce.study.attributes import rows as attribute_rows
@@ -92,7 +95,7 @@ def host(context: lr.Context, stream: lr.Stream) -> Rows:
     bound = plan.bind(stream)
     source, result = x.pointer, out.pointer
     calls: dict[str, Callable[[], object]] = {
-        "bare cuLaunchKernelEx": _bare(bound, stream, source, result),
+        "bare cuLaunchKernelEx": bare_launch(bound, stream, source, result),
         "bare cuLaunchKernelEx by address": _bare_by_address(bound, stream, source, result),
         "bound launch": lambda: bound(source, result),
         "lr.sum(device_array)": lambda: lr.sum(x, stream=stream),
@@ -103,15 +106,6 @@ def host(context: lr.Context, stream: lr.Stream) -> Rows:
         {**_row("host", name, us), "times_bare_launch": round(statistics.median(us) / base, 3)}
         for name, us in samples.items()
     ]
-
-
-def _bare(bound: lr.BoundReduction, stream: lr.Stream, source: int, result: int) -> Callable[[], object]:
-    """Return the driver call of the bindings, of which nothing is left to be built."""
-    (kernel,) = bound.kernels
-    pointers = kernel.pack(source, result, 0)
-    call = binding.function("cuLaunchKernelEx")
-    arguments = (native_config(kernel.config, stream.handle), kernel.kernel.function, pointers, 0)
-    return lambda: call(*arguments)
 
 
 def _bare_by_address(bound: lr.BoundReduction, stream: lr.Stream, source: int, result: int) -> Callable[[], object]:
@@ -202,10 +196,11 @@ def _memory(context: lr.Context) -> dict[str, int]:
 
 
 def _in_turn(calls: dict[str, Callable[[], object]], context: lr.Context) -> dict[str, list[float]]:
-    samples: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(ROUNDS):  # in turn, so that what drifts drifts for all
-        for name, call in calls.items():
-            samples[name].append(host_us(call, context))
+    failed: dict[str, dict[str, Any]] = {}
+    takers = {name: functools.partial(host_us, call, context) for name, call in calls.items()}
+    samples = in_turn(takers, ROUNDS, failed)
+    if failed:
+        raise lr.ReduceError("; ".join(f"{name}: {entry['error']}" for name, entry in failed.items()))
     return samples
 
 

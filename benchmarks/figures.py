@@ -19,7 +19,9 @@ __all__ = [
     "geometric_mean",
     "median_us",
     "name_of",
+    "row_at",
     "row_of",
+    "us_at",
 ]
 
 OURS = "one tree"
@@ -58,6 +60,34 @@ def best_peer(row: Mapping[str, Any]) -> str | None:
     """Return the name of the fastest entry that is a competitor's, None where no other has a figure."""
     peers = {name: entry["us"] for name, entry in row["entries"].items() if name not in (OURS, BARE) and "us" in entry}
     return min(peers, key=lambda name: peers[name]) if peers else None
+
+
+def row_at(rows: Iterable[Mapping[str, Any]], cell: str) -> Row:
+    """Return the row of a cell.
+
+    Raises
+    ------
+    FileError
+        If there is none.
+    """
+    for row in rows:
+        if row["cell"] == cell:
+            return dict(row)
+    raise FileError(f"no row has the cell {cell!r}")
+
+
+def us_at(rows: Iterable[Mapping[str, Any]], cell: str, name: str = OURS) -> float:
+    """Return an entry's median in the row of a cell.
+
+    Raises
+    ------
+    FileError
+        If there is no such row, or it has no figure of that name.
+    """
+    value = median_us(row_at(rows, cell), name)
+    if value is None:
+        raise FileError(f"{cell!r} has no figure of {name}")
+    return float(value)
 
 
 def row_of(cell: str, entries: Mapping[str, dict[str, Any]], *, size_bytes: int | None = None, **facts: Any) -> Row:

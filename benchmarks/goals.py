@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from benchmarks.figures import BARE, OURS, FileError, Row, geometric_mean, median_us
+from benchmarks.figures import BARE, OURS, FileError, geometric_mean, median_us, row_at, us_at
 
-__all__ = ["GOALS", "Goal", "Outcome", "row_at"]
+__all__ = ["GOALS", "Goal", "Outcome"]
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -61,28 +61,11 @@ class Goal:
         return word if final else f"{word} so far"
 
 
-def row_at(rows: Rows, cell: str) -> Row:
-    """Return the row of a cell.
-
-    Raises
-    ------
-    FileError
-        If there is none.
-    """
-    for row in rows:
-        if row["cell"] == cell:
-            return dict(row)
-    raise FileError(f"no row has the cell {cell!r}")
-
-
 def _us(rows: Rows, cell: str, name: str = OURS) -> float:
     row = row_at(rows, cell)
-    value = median_us(row, name)
-    if value is None and name == OURS and OURS in row["entries"]:
+    if name == OURS and OURS in row["entries"] and median_us(row, OURS) is None:
         raise FailedError(f"failed: {cell}")
-    if value is None:
-        raise FileError(f"{cell!r} has no figure of {name}")
-    return value
+    return us_at(rows, cell, name)
 
 
 def at_least(value: float, limit: float, unit: str, spread: float = 0.0) -> Outcome:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.figures import FileError
 
-__all__ = ["RESULTS", "ROOT", "fill"]
+__all__ = ["RESULTS", "ROOT", "fill", "put"]
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -47,10 +47,15 @@ def fill(
     except FileError as error:
         print(f"benchmarks.{module}: {error}", file=sys.stderr)
         return 2
-    if wanted == text:
+    return put(module, arguments.page, wanted, check=arguments.check)
+
+
+def put(module: str, page: Path, wanted: str, *, check: bool) -> int:
+    """Write a page where it is not as wanted, or, to check it, say so and return 1."""
+    if page.is_file() and page.read_text(encoding="utf-8") == wanted:
         return 0
-    if arguments.check:
-        print(f"{arguments.page} is not what the records say: run python -m benchmarks.{module}", file=sys.stderr)
+    if check:
+        print(f"{page} is not what the results say: run python -m benchmarks.{module}", file=sys.stderr)
         return 1
-    arguments.page.write_text(wanted, encoding="utf-8")
+    page.write_text(wanted, encoding="utf-8")
     return 0

@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.figures import OURS, FileError, Row, median_us
+from benchmarks.figures import OURS, FileError, median_us, row_at, us_at
 from benchmarks.pages import ROOT, fill
 from benchmarks.runs import Suite, load
 from benchmarks.suites.arrays import OPERATOR_TYPES, OPERATORS
@@ -73,27 +73,13 @@ def _newest(suites: dict[str, list[Suite]], name: str) -> Suite:
     raise FileError(f"there is no complete run of the suite {name!r}")
 
 
-def _row(suite: Suite, cell: str) -> Row:
-    for row in suite.rows:
-        if row["cell"] == cell:
-            return row
-    raise FileError(f"{suite.file}: there is no cell {cell!r}")
-
-
-def _us(suite: Suite, cell: str, name: str = OURS) -> float:
-    us = median_us(_row(suite, cell), name)
-    if us is None:
-        raise FileError(f"{suite.file}: {cell!r} has no figure of {name}")
-    return us
-
-
 def _shown(us: float) -> str:
     return f"{us:.2f}" if us < 100 else f"{us:.1f}"
 
 
 def _headline(flat: Suite, stats: Suite, host: Suite) -> str:
     """Return the figures that the page begins with, each beside the fastest of the others in its row."""
-    rate = 1e-6 * _row(flat, _SUM)["size_bytes"] / _us(flat, _SUM)
+    rate = 1e-6 * row_at(flat.rows, _SUM)["size_bytes"] / us_at(flat.rows, _SUM)
     text = (
         f"On one {flat.conditions['device']}, each beside the fastest of the others in the same run: the sum of 1e8 "
         f"float32 takes {_spoken_us(flat, _SUM)} µs ({rate:.2f} TB/s), {_beside(flat, _SUM)}; `logsumexp` along the "
@@ -105,13 +91,13 @@ def _headline(flat: Suite, stats: Suite, host: Suite) -> str:
 
 def _beside(suite: Suite, cell: str, *others: str) -> str:
     """Return who is fastest of the others in a row and in what time, and the same of whoever else is to be named."""
-    names = dict.fromkeys([_row(suite, cell)["best_peer"], *others])
+    names = dict.fromkeys([row_at(suite.rows, cell)["best_peer"], *others])
     spoken = _CALLS if cell == _CALL else _SPOKEN
     return " and ".join(f"{spoken.get(name, name)} {_spoken_us(suite, cell, name)}" for name in names)
 
 
 def _spoken_us(suite: Suite, cell: str, name: str = OURS) -> str:
-    us = _us(suite, cell, name)
+    us = us_at(suite.rows, cell, name)
     return f"{us:.1f}" if us < 1000 else f"{us:.0f}"
 
 
@@ -121,8 +107,8 @@ def _sums(suite: Suite) -> str:
     lines = [f"How fast that is, beside the fastest of {_listed(names)}:", ""]
     lines += ["| float32 sum of | one tree, µs | CUB, µs | fastest peer, µs | |", "| --- | ---: | ---: | ---: | --- |"]
     for cell in _LENGTHS:
-        ours, cub, best = _us(suite, cell), _us(suite, cell, "CUB"), _row(suite, cell)["best_peer"]
-        lines.append(f"| {cell} | {_shown(ours)} | {_shown(cub)} | {_shown(_us(suite, cell, best))} | {best} |")
+        ours, cub, best = us_at(suite.rows, cell), us_at(suite.rows, cell, "CUB"), row_at(suite.rows, cell)["best_peer"]
+        lines.append(f"| {cell} | {_shown(ours)} | {_shown(cub)} | {_shown(us_at(suite.rows, cell, best))} | {best} |")
     return "\n".join([*lines, "", _conditions(suite)])
 
 

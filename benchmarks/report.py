@@ -12,12 +12,12 @@ from pathlib import Path
 
 from benchmarks.figures import BARE, OURS, SUITES, FileError, Row, geometric_mean, median_us
 from benchmarks.goals import GOALS, Goal, Outcome
+from benchmarks.pages import RESULTS, ROOT, put
 from benchmarks.runs import Suite, load
 
 __all__ = ["main", "page", "pictures"]
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS, DOCS = ROOT / "benchmarks" / "results", ROOT / "docs"
+DOCS = ROOT / "docs"
 
 TITLES = {
     "flat": "Whole arrays of float32",
@@ -227,15 +227,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FileError as error:
         print(f"benchmarks.report: {error}", file=sys.stderr)
         return 2
-    file = arguments.docs / "performance.md"
-    if arguments.check:
-        same = file.is_file() and file.read_text(encoding="utf-8") == text
-        if not same:
-            print(f"{file} is not what the results say: run python -m benchmarks.report", file=sys.stderr)
-        return int(not same)
-    _draw(suites, arguments.docs / "plots")
-    file.write_text(text, encoding="utf-8")
-    return 0
+    if not arguments.check:
+        _draw(suites, arguments.docs / "plots")
+    return put("report", arguments.docs / "performance.md", text, check=arguments.check)
 
 
 def _need_all(suites: Suites) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import early
 from benchmarks.figures import OURS, FileError, Row, checked_document, median_us
 
 __all__ = ["PATTERN", "Suite", "load"]
@@ -32,7 +31,7 @@ class Suite:
     conditions : mapping
         What it was measured under.
     partial : bool
-        Whether cells of the suite are not in it: of a quick run, of one that was cut short, or of an early one.
+        Whether cells of the suite are not in it: of a quick run, or of one that was cut short.
     """
 
     content: Mapping[str, Any]
@@ -102,11 +101,6 @@ def _all(directory: Path) -> Iterator[tuple[str, Suite]]:
             partial = bool(document.get("quick")) or not content.get("complete", True)
             partial = partial or len(rows) < len(content["rows"])
             yield name, Suite({**content, "rows": rows}, file.name, document["conditions"], partial)
-    for pattern in early.EARLY:
-        for file in sorted(directory.glob(pattern)):
-            document = _read(file)
-            for name, content in early.suites_of(document, file.name).items():
-                yield name, Suite(content, file.name, document["conditions"], partial=True)
 
 
 def _read(file: Path) -> Any:

@@ -19,7 +19,7 @@ from benchmarks.timing import host_us
 from benchmarks.turns import in_turn, telling
 from lowlevel_reduce.driver import binding, native_config
 
-__all__ = ["host", "small"]
+__all__ = ["bare_launch", "host", "small"]
 
 SMALL_POWERS = (8, 10, 12, 14, 16, 18, 20)
 GOAL_POWERS = (8, 16, 20)
@@ -146,12 +146,8 @@ class Calls:
         context = self._stream.context
         made = lr.plan("sum", shape=self._length, dtype="float32", context=context, strategy="block")
         launch, out = made.bind(self._stream), self._target()
-        (kernel,) = launch.kernels
-        pointers = kernel.pack(self._x.pointer, out.pointer, 0)
-        call = binding.function("cuLaunchKernelEx")
-        arguments = (native_config(kernel.config, self._stream.handle), kernel.kernel.function, pointers, 0)
         self._keep += [made, launch]
-        return Call(lambda: call(*arguments), lambda _: float(out))
+        return Call(bare_launch(launch, self._stream, self._x.pointer, out.pointer), lambda _: float(out))
 
     def one_shot(self, *, out: bool) -> dict[str, Call]:
         """Return ``sum(x)`` of every library, into memory that is there or into new memory."""
@@ -188,6 +184,15 @@ class Calls:
         ready = compute.ready(case, inputs, self._stream)[0]()
         self._keep.append(ready)
         return {"cuda.compute": Call(lambda: ready.enqueue(0), lambda _: float(ready.results()[0][0]))}
+
+
+def bare_launch(bound: lr.BoundReduction, stream: lr.Stream, source: int, target: int) -> Function:
+    """Return a bound launch of one kernel as the bindings' driver call, of which nothing is left to be built."""
+    (kernel,) = bound.kernels
+    pointers = kernel.pack(source, target, 0)
+    call = binding.function("cuLaunchKernelEx")
+    arguments = (native_config(kernel.config, stream.handle), kernel.kernel.function, pointers, 0)
+    return lambda: call(*arguments)
 
 
 def _torch_call(peer: Any, raw: RawArray, *, out: bool) -> Function:

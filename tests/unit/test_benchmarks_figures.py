@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import early, figures, goals, readme_doc, report, run
+from benchmarks import figures, goals, readme_doc, report, run
 from benchmarks.figures import OURS, FileError
 from benchmarks.runs import load
 
@@ -292,68 +292,6 @@ def test_a_page_that_is_not_what_the_results_say_is_noticed(tmp_path, capsys):
     assert "is not what the results say" in capsys.readouterr().err
 
 
-SAMPLES = {"samples_us": [2.0, 1.0, 3.0], "us": 2.0}
-FOUNDATION = [
-    {"suite": "flat float32 1e8", "name": "CUB DeviceReduce::Sum", **SAMPLES},
-    {"suite": "flat float32 1e8", "name": "tiles-1", "samples_us": [9.0]},
-    {"suite": "flat float32 1e8", "name": "chosen", "samples_us": [4.0]},
-    {"suite": "flat float32 2^8", "name": "block", "samples_us": [1.0]},
-    {"suite": "flat float32 2^8", "name": "CUB DeviceReduce::Sum", **SAMPLES},
-    {"suite": "types 256 MiB", "name": "bool in int64", **SAMPLES},
-    {"suite": "host", "name": "bound launch, block", "us": 3.0},
-    {"suite": "host", "name": "bare cuLaunchKernelEx, block", "us": 2.0},
-    {"suite": "host", "name": "lr.sum(x)", "us": 70.0},
-    *(
-        {
-            "suite": "first result",
-            "name": name,
-            "ms": {"import lowlevel_reduce": ms, "first result": ms, "context": 1.0},
-        }
-        for name, ms in (("empty cache", 300.0), ("warm cache", 10.0), ("warm cache", 12.0))
-    ),
-]
-SHAPES = [
-    {"name": "sum 2^28, 4 bytes off", "us": 2.0, "torch_us": 4.0, "gb_per_s": 1.0, "samples_us": [2.0]},
-    {"name": "sum columns 100000 x 1000", "us": 2.0, "torch_us": 1.0, "gb_per_s": 1.0, "samples_us": [2.0]},
-    {"name": "max 16384 x 16384", "us": 2.0, "torch_us": 1.0, "gb_per_s": 1.0, "samples_us": [2.0]},
-    {"name": "segments 1000000 of ~100", "us": 2.0, "torch_us": None, "gb_per_s": 1.0},
-]
-
-
-def told(suites):
-    return {
-        f"{name}: {row['cell']}": {key: entry["us"] for key, entry in row["entries"].items()}
-        for name, content in suites.items()
-        for row in content["rows"]
-    }
-
-
-def test_the_early_files_are_read_as_suites():
-    assert told(early.suites_of({"conditions": {}, "rows": FOUNDATION}, "x")) == {
-        "flat: 2^8": {OURS: 1.0, "CUB": 2.0},
-        "flat: 100,000,000": {OURS: 4.0, "CUB": 2.0},
-        "types: bool, 256 MiB": {OURS: 2.0},
-        "host: bound launch, block": {OURS: 3.0, figures.BARE: 2.0},
-        "host: one-shot": {OURS: 70.0},
-        "cold: context": {OURS: 1000.0},
-        "cold: first result, empty cache": {OURS: 300_000.0},
-        "cold: first result, warm cache": {OURS: 11_000.0},
-        "cold: import": {OURS: 11_000.0},
-    }
-    assert told(early.suites_of({"conditions": {}, "rows": SHAPES}, "x")) == {
-        "flat: 2^28, 4 bytes off": {OURS: 2.0, "torch": 4.0},
-        "axes: sum 100,000 x 1,000, axis 0": {OURS: 2.0, "torch": 1.0},
-        "stats: max 2^14 x 2^14, axis 1": {OURS: 2.0, "torch": 1.0},
-        "segments: 1,000,000 of about 100": {OURS: 2.0},
-    }
-
-
-@pytest.mark.parametrize("file", [[], {"conditions": {}}, {"conditions": {}, "rows": [{"name": "sum 2^8"}]}])
-def test_an_early_file_of_another_format_is_refused(file):
-    with pytest.raises(FileError, match="old.json"):
-        early.suites_of(file, "old.json")
-
-
 def test_the_readme_quotes_the_newest_complete_run(tmp_path, capsys):
     def document(date, us, cells):
         rows = [figures.row_of(cell, {OURS: figures.figure([us]), "CUB": figures.figure([2 * us])}) for cell in cells]
@@ -374,7 +312,7 @@ def test_the_readme_quotes_the_newest_complete_run(tmp_path, capsys):
     with pytest.raises(figures.FileError, match="no table 'x'"):
         readme_doc.filled("<!-- measured x -->\n<!-- end -->", tmp_path)
     (tmp_path / "2026-01-03-suites.json").write_text(json.dumps(document("2026-01-03", 3.0, ["2^8"])))
-    with pytest.raises(figures.FileError, match="no cell"):
+    with pytest.raises(figures.FileError, match="no row has the cell"):
         readme_doc.filled(text, tmp_path)
 
 

@@ -1,6 +1,7 @@
 """The benchmarks' arithmetic and reports, with made-up figures: medians, ratios, goals, files, tables. No times."""
 
 import json
+import re
 
 import pytest
 
@@ -349,3 +350,15 @@ def test_the_committed_readme_has_its_headline_from_the_results():
 
 def test_the_committed_readme_is_what_the_results_say(capsys):
     assert readme_doc.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_the_notes_tell_of_every_goal_that_is_not_met():
+    """With the figure that the page has: who measures anew says there what has changed."""
+    suites = load(report.RESULTS)
+    told = (report.RESULTS.parent / "NOTES.md").read_text(encoding="utf-8").partition("\n## Open\n")[2]
+    for goal in goals.GOALS:
+        _, reached, _, file = report._judged(goal, suites[goal.suite])
+        if not goal.outcome(suites[goal.suite][0].rows).met:
+            assert file.strip("`") in told
+            figure, shown = reached.split()[0], f"{goal.suite}, {goal.text}: {reached}"
+            assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d])", told), shown

@@ -1,21 +1,46 @@
 // The larger and the smaller of elements as they are, without keys: an instruction or two for each, or for a pair.
 #pragma once
-#include "types.cuh"
+#include "vector_float8.cuh"
 
-// Two neighbours of 16 bits in a word, the first in its low half, and what elements are compared as.
+// Two neighbours of 16 bits in a word, the first in its low half.
 template <class T> struct Pair { uint32 bits; };
-template <class T, bool InPairs> struct UnitOf { using type = T; };
-template <class T> struct UnitOf<T, true> { using type = Pair<T>; };
 
 // Whether the device compares two of them at once. Then, and where `orders_zeros`, +0.0 is above -0.0.
-#if __CUDA_ARCH__ >= 800
-template <class T> constexpr bool compares_pairs = is_same<T, float16> || is_same<T, bfloat16>;
-template <class T> constexpr bool orders_zeros = is_same<T, float32> || compares_pairs<T>;
+#if __CUDA_ARCH__ >= 900
+template <class T> constexpr bool compares_integer_pairs = is_same<T, int16> || is_same<T, uint16>;
 #else
-template <class T> constexpr bool compares_pairs = false;
+template <class T> constexpr bool compares_integer_pairs = false;
+#endif
+#if __CUDA_ARCH__ >= 800
+template <class T> constexpr bool compares_float_pairs = is_same<T, float16> || is_same<T, bfloat16>;
+template <class T> constexpr bool orders_zeros = is_same<T, float32> || compares_float_pairs<T>;
+#else
+template <class T> constexpr bool compares_float_pairs = false;
 template <class T> constexpr bool orders_zeros = false;
 #endif
-template <class T> using Unit = typename UnitOf<T, compares_pairs<T>>::type;
+template <class T> constexpr bool compares_pairs = compares_integer_pairs<T> || compares_float_pairs<T>;
+
+// What elements are compared as: those of 8 bits as 16 bits of the same value and order, if those go in pairs. Where those
+// of integers do not, subnormal float16 whose fraction is the byte, with the sign bit of int8 flipped, are in its order.
+#if __CUDA_ARCH__ >= 900
+using WidenedByte = int16;
+#else
+using WidenedByte = float16;
+#endif
+template <class T> struct WidenedOf { using type = T; };
+template <> struct WidenedOf<float8_e4m3> { using type = float16; };
+template <> struct WidenedOf<float8_e5m2> { using type = float16; };
+template <> struct WidenedOf<int8> { using type = WidenedByte; };
+template <> struct WidenedOf<uint8> { using type = WidenedByte; };
+template <class T> using Widened = typename WidenedOf<T>::type;
+template <class T> constexpr bool widens_to_pairs =
+    sizeof(T) == 1 && compares_pairs<Widened<T>> && (is_integer<T> || converts_in_pairs<T>);
+
+template <class T> constexpr bool flips_sign = is_same<T, int8> && is_same<Widened<T>, float16>;
+
+template <class T, bool InPairs> struct UnitOf { using type = T; };
+template <class T> struct UnitOf<T, true> { using type = Pair<Widened<T>>; };
+template <class T> using Unit = typename UnitOf<T, compares_pairs<T> || widens_to_pairs<T>>::type;
 
 // The larger or the smaller of two; of two zeros any, unless `orders_zeros`. A NaN wins, or with `Numbers` loses.
 template <bool Largest, bool Numbers = false, class T> __device__ __forceinline__ T extreme(T a, T b)
@@ -41,6 +66,19 @@ EXTREME_BY_INSTRUCTION(float32, "f32", "f", )
 EXTREME_BY_INSTRUCTION(Pair<float16>, "f16x2", "r", .bits)
 EXTREME_BY_INSTRUCTION(Pair<bfloat16>, "bf16x2", "r", .bits)
 #undef EXTREME_BY_INSTRUCTION
+#if __CUDA_ARCH__ >= 900
+#define EXTREME_OF_INTEGERS(T, type)                                                             \
+    template <bool Largest, bool Numbers = false> __device__ __forceinline__ T extreme(T a, T b) \
+    {                                                                                            \
+        T c;                                                                                     \
+        if constexpr (Largest) ONE_INSTRUCTION("max." type, "r", .bits);                         \
+        else ONE_INSTRUCTION("min." type, "r", .bits);                                           \
+        return c;                                                                                \
+    }
+EXTREME_OF_INTEGERS(Pair<int16>, "s16x2")
+EXTREME_OF_INTEGERS(Pair<uint16>, "u16x2")
+#undef EXTREME_OF_INTEGERS
+#endif
 #undef ONE_INSTRUCTION
 #endif
 
@@ -63,8 +101,50 @@ template <bool Largest, bool Numbers = false, class T> __device__ __forceinline_
 }
 template <bool Largest, bool Numbers = false, class T> __device__ __forceinline__ T extreme_half(T x) { return x; }
 
-template <class T> __device__ __forceinline__ T element_of(Pair<T> x) { return T{uint16(x.bits)}; }
-template <class T> __device__ __forceinline__ T element_of(T x) { return x; }
+// The first of a unit as an element.
+template <class T> __device__ __forceinline__ T element_of(Unit<T> x)
+{
+    if constexpr (is_same<Unit<T>, T>) return x;
+    else if constexpr (is_integer<T>) return T(x.bits ^ (flips_sign<T> ? 0x80 : 0));
+    else if constexpr (is_float8<T>) return float8_of<T>(uint16(x.bits));
+    else return T{uint16(x.bits)};
+}
+
+// Four elements that are widened, as two units.
+template <class T> __device__ __forceinline__ uint2 widened_pairs(uint32 word)
+{
+    if constexpr (is_float8<T>) {
+        return float16_pairs<T>(word);
+    } else if constexpr (is_same<T, uint8> || flips_sign<T>) {
+        if (flips_sign<T>) word ^= 0x80808080u;
+        return make_uint2(__byte_perm(word, 0, 0x4140), __byte_perm(word, 0, 0x4342));
+    } else {
+        uint2 pairs;  // bytes 0 and 1, 2 and 3, each after as many copies of its sign: __byte_perm has no such selectors
+        asm("prmt.b32 %0, %1, 0, 0x9180;" : "=r"(pairs.x) : "r"(word));
+        asm("prmt.b32 %0, %1, 0, 0xb3a2;" : "=r"(pairs.y) : "r"(word));
+        return pairs;
+    }
+}
+
+// A vector of such elements as eight units.
+template <class T> __device__ __forceinline__ void widened_units(uint4 v, Unit<T>* units)
+{
+    const uint32 words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const uint2 pairs = widened_pairs<T>(words[i]);
+        units[2 * i].bits = pairs.x;
+        units[2 * i + 1].bits = pairs.y;
+    }
+}
+
+// The extreme units of such a vector's even and odd places.
+template <class T, bool Largest, bool Numbers = false> __device__ __forceinline__ Unit<T> extreme_unit(uint4 v)
+{
+    Unit<T> units[8];
+    widened_units<T>(v, units);
+    return extreme_of<Largest, Numbers, 8>(units);
+}
 
 // An extreme that is zero, with its sign: -0.0 is below +0.0, and no other element lies between them and it.
 template <bool Largest, uint32 N> __device__ __forceinline__ float64 with_sign_of_zero(float64 won, const float64* x)
@@ -78,11 +158,34 @@ template <bool Largest, uint32 N> __device__ __forceinline__ float64 with_sign_o
 // The extreme element of whole vectors: a NaN if one is, or with `Numbers` only if all are.
 template <class T, bool Largest, bool Numbers, uint32 Vectors> __device__ __forceinline__ T extreme_element(const uint4* v)
 {
-    constexpr uint32 units = Vectors * 16 / sizeof(Unit<T>);
-    union { uint4 raw[Vectors]; Unit<T> units[units]; } u;
+    if constexpr (widens_to_pairs<T>) {
+        auto won = extreme_unit<T, Largest, Numbers>(v[0]);
 #pragma unroll
-    for (uint32 t = 0; t < Vectors; ++t) u.raw[t] = v[t];
-    const auto won = extreme_of<Largest, Numbers, units>(u.units);
-    if constexpr (is_same<T, float64>) return with_sign_of_zero<Largest, units>(won, u.units);
-    else return element_of(extreme_half<Largest, Numbers>(won));
+        for (uint32 t = 1; t < Vectors; ++t) won = extreme<Largest, Numbers>(won, extreme_unit<T, Largest, Numbers>(v[t]));
+        return element_of<T>(extreme_half<Largest, Numbers>(won));
+    } else {
+        constexpr uint32 units = Vectors * 16 / sizeof(Unit<T>);
+        union { uint4 raw[Vectors]; Unit<T> units[units]; } u;
+#pragma unroll
+        for (uint32 t = 0; t < Vectors; ++t) u.raw[t] = v[t];
+        const auto won = extreme_of<Largest, Numbers, units>(u.units);
+        if constexpr (is_same<T, float64>) return with_sign_of_zero<Largest, units>(won, u.units);
+        else return element_of<T>(extreme_half<Largest, Numbers>(won));
+    }
+}
+
+// The smallest and the largest element of whole vectors that are widened, which is done once for both.
+template <class T> struct Extremes { T low, high; };
+template <class T, uint32 Vectors> __device__ __forceinline__ Extremes<T> extreme_elements(const uint4* v)
+{
+    Unit<T> low, high;
+#pragma unroll
+    for (uint32 t = 0; t < Vectors; ++t) {
+        Unit<T> units[8];
+        widened_units<T>(v[t], units);
+        const auto least = extreme_of<false, false, 8>(units), most = extreme_of<true, false, 8>(units);
+        low = t == 0 ? least : extreme<false>(low, least);
+        high = t == 0 ? most : extreme<true>(high, most);
+    }
+    return {element_of<T>(extreme_half<false>(low)), element_of<T>(extreme_half<true>(high))};
 }

@@ -17,6 +17,8 @@
 //                        zero must be elements that change nothing;
 //   has_absent           whether absent(row) is an element that changes no result, not even a zero's sign, where it comes
 //                        after the elements of a row that has some; without a pivot it is the same for every row;
+//   repeats_first        whether copies of a vector's first element, if that is there, can stand for those that are absent
+//                        after it, where no element could for all;
 //   folds_whole_vectors  whether fold_packed(vector) does so where all 16 bytes are elements, if not otherwise;
 //   folds_leaves         whether fold_leaf(vectors, index) folds a lane's eight vectors of a leaf at once, to the same
 //                        bits; the first element of the t-th has number index + 32 V t. For vectors past the end stand
@@ -53,6 +55,7 @@ template <class In, class Acc, class Out> struct Operator {
     static constexpr int results = 1;
     static constexpr bool packed = false;
     static constexpr bool has_absent = false;
+    static constexpr bool repeats_first = false;
     static constexpr bool folds_whole_vectors = false;
     static constexpr bool folds_leaves = false;
     static constexpr bool folds_vectors = false;

@@ -13,12 +13,13 @@ template <class In, class Acc, class Out, bool Largest> struct Extreme : Operato
     }
     static __device__ __forceinline__ Acc combine(Acc a, Acc b) { return (Largest ? a > b : a < b) ? a : b; }
     // By the elements themselves, with few instructions each; the key is made of the one that is left.
-    static constexpr bool folds_leaves = orders_zeros<In> || is_same<In, float64>, folds_vectors = folds_leaves;
+    static constexpr bool folds_numbers = orders_zeros<In> || (is_float8<In> && widens_to_pairs<In>);
+    static constexpr bool folds_leaves = folds_numbers || is_same<In, float64> || compares_pairs<In> || widens_to_pairs<In>;
+    static constexpr bool folds_vectors = folds_leaves;
     template <uint32 vectors = 8> static __device__ __forceinline__ Acc fold_leaf(const uint4* v, uint64 index)
     {
         return Extreme::map(Item<In, Unused>{extreme_element<In, Largest, false, vectors>(v), {}, index}, Unused{});
     }
-    static constexpr bool folds_numbers = orders_zeros<In>;
     template <uint32 vectors = 8> static __device__ __forceinline__ In fold_numbers(const uint4* v)
     {
         return extreme_element<In, Largest, true, vectors>(v);
@@ -52,9 +53,16 @@ template <class In, class Key, class Out> struct MinMax : Operator<In, Range<Key
         return {Low::combine(a.low, b.low), High::combine(a.high, b.high)};
     }
     static constexpr bool folds_leaves = Low::folds_leaves, folds_vectors = Low::folds_vectors;
+    static constexpr bool repeats_first = widens_to_pairs<In> || compares_integer_pairs<In>;
     template <uint32 vectors = 8> static __device__ __forceinline__ Range<Key> fold_leaf(const uint4* v, uint64 index)
     {
-        return {Low::template fold_leaf<vectors>(v, index), High::template fold_leaf<vectors>(v, index)};
+        if constexpr (widens_to_pairs<In>) {
+            const auto both = extreme_elements<In, vectors>(v);
+            return {Low::map(Item<In, Unused>{both.low, {}, index}, Unused{}),
+                    High::map(Item<In, Unused>{both.high, {}, index}, Unused{})};
+        } else {
+            return {Low::template fold_leaf<vectors>(v, index), High::template fold_leaf<vectors>(v, index)};
+        }
     }
     template <class R> static __device__ __forceinline__ Out finish(Range<Key> a, const R& row, int k)
     {

@@ -58,15 +58,31 @@ template <class In, class Key, class Out, bool Largest> struct ArgFirst : ArgExt
     // Elements that take a register or two, or half of one where the device compares two at once, are folded by their
     // values, with an instruction or so an element and no index; the place of the winning value is then found in five steps
     // or six, each of which keeps the half that has it first.
-    static constexpr bool folds_leaves = sizeof(In) >= 4 || compares_pairs<In>, folds_vectors = folds_leaves;
+    static constexpr bool folds_leaves = sizeof(In) >= 4 || compares_pairs<In> || widens_to_pairs<In>;
+    static constexpr bool folds_vectors = folds_leaves;
     template <uint32 vectors = 8> static __device__ __forceinline__ Place<Key> fold_leaf(const uint4* v, uint64 index)
     {
-        union { uint4 raw[vectors]; U units[vectors * slots]; } u;
+        U won;
+        uint32 place;
+        if constexpr (widens_to_pairs<In>) {
+            // Units take twice the registers that elements do: they are made a vector at a time, and once more of the
+            // first vector that has the winning value.
+            uint4 raw[vectors];
+            U best[vectors], units[slots];
 #pragma unroll
-        for (uint32 t = 0; t < vectors; ++t) u.raw[t] = v[t];
-        const U won = best_of<vectors * slots>(u.units);
-        const uint32 place = first_place<vectors * slots>(u.units, won);
-        return ArgFirst::map(Item<In, Unused>{element_of(won), {}, index + place}, Unused{});
+            for (uint32 t = 0; t < vectors; ++t) best[t] = extreme_unit<In, Largest>(raw[t] = v[t]);
+            won = best_of<vectors>(best);
+            place = first_vector<vectors>(raw, best, won);
+            widened_units<In>(raw[0], units);
+            place += first_place<slots>(units, won);
+        } else {
+            union { uint4 raw[vectors]; U units[vectors * slots]; } u;
+#pragma unroll
+            for (uint32 t = 0; t < vectors; ++t) u.raw[t] = v[t];
+            won = best_of<vectors * slots>(u.units);
+            place = first_place<vectors * slots>(u.units, won);
+        }
+        return ArgFirst::map(Item<In, Unused>{element_of<In>(won), {}, index + place}, Unused{});
     }
     // Of equal elements the first wins, and what is absent comes last.
     static constexpr bool has_absent = true;
@@ -79,12 +95,33 @@ template <class In, class Key, class Out, bool Largest> struct ArgFirst : ArgExt
 private:
     using U = Unit<In>;
     // Units of a vector, elements of a unit, and elements from one of a lane's vectors to the next.
-    static constexpr uint32 slots = 16 / sizeof(U), width = sizeof(U) / sizeof(In), apart = 32 * slots * width;
+    static constexpr uint32 width = compares_pairs<In> || widens_to_pairs<In> ? 2 : 1, slots = 16 / sizeof(In) / width;
+    static constexpr uint32 apart = 32 * slots * width;
 
     // The one that wins, of a pair in both halves.
     template <uint32 N> static __device__ __forceinline__ U best_of(const U* x)
     {
         return extreme_half<Largest>(extreme_of<Largest, false, N>(x));
+    }
+
+    // How far behind a lane's first vector the first of N is that has the winning value, which becomes v[0]. `best` are the
+    // extreme units of each.
+    template <uint32 N> static __device__ __forceinline__ uint32 first_vector(uint4* v, U* best, U won)
+    {
+        if constexpr (N > 1) {
+            constexpr uint32 half = N / 2;
+            const bool behind = !ties(best_of<half>(best), won);
+#pragma unroll
+            for (uint32 i = 0; i < half; ++i) {
+                const uint4 front = v[i], back = v[i + half];
+                v[i] = make_uint4(behind ? back.x : front.x, behind ? back.y : front.y, behind ? back.z : front.z,
+                                  behind ? back.w : front.w);
+                best[i] = behind ? best[i + half] : best[i];
+            }
+            return (behind ? half * apart : 0) + first_vector<half>(v, best, won);
+        } else {
+            return 0;
+        }
     }
 
     // How far behind a lane's first element the first of N units is that has the winning value. Overwrites x.
@@ -106,9 +143,9 @@ private:
 
     // Whether what does not beat `won` is as good. Zeros of both signs are, and where `won` is NaN, only a NaN.
     static __device__ __forceinline__ bool ties(In x, In won) { return (x == won) | (x != x); }
-    static __device__ __forceinline__ bool ties(Pair<In> x, Pair<In> won)
+    template <class T> static __device__ __forceinline__ bool ties(Pair<T> x, Pair<T> won)
     {
-        return x.bits == won.bits || ((x.bits | won.bits) & 0x7fff7fffu) == 0;
+        return x.bits == won.bits || (is_float<T> && ((x.bits | won.bits) & 0x7fff7fffu) == 0);
     }
 };
 template <class In, class Acc, class Out> using ArgMin = ArgFirst<In, Acc, Out, false>;

@@ -88,6 +88,10 @@ fold_vector_part(const S& source, uint4 raw, uint64 index, int32 bytes)
         for (uint32 i = 0; i < V; ++i)
             if (int32(i * sizeof(T)) >= bytes) u.elements[i] = absent;
         return fold_vector<Op>(source, u.raw, index);
+    } else if constexpr (Op::repeats_first) {
+#pragma unroll
+        for (uint32 i = 1; i < V; ++i) u.elements[i] = u.elements[0];
+        return select(bytes > 0, fold_vector<Op>(source, join_bytes(raw, u.raw, bytes), index), Op::identity());
     } else {
         return fold_elements<Op, 0, V, false>(source, u.elements, index, bytes);
     }

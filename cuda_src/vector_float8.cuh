@@ -23,6 +23,19 @@ template <class T> __device__ __forceinline__ uint2 float16_pairs(uint32 word)
     }
 }
 
+// The element whose value a float16 has, by its bits; of a NaN any NaN.
+template <class T> __device__ __forceinline__ T float8_of(uint16 bits)
+{
+    if constexpr (is_same<T, float8_e5m2>) {
+        return T{uint8(bits >> 8)};
+    } else {
+        // A float32's exponent and fraction are the element's at 2^-120 times the value, subnormal where the element is.
+        const float32 scaled = number(float16{bits}) * 0x1p-120f;
+        const uint32 whole = __float_as_uint(scaled);
+        return T{uint8(scaled != scaled ? 0x7f : (whole >> 24 & 0x80) | (whole >> 20 & 0x7f))};
+    }
+}
+
 template <class T> __device__ __forceinline__ float32 sum_of_four(uint32 word)
 {
     const uint2 pairs = float16_pairs<T>(word);

@@ -142,7 +142,7 @@ def _arg(name: str, *, largest: bool, last: bool) -> Reduction:
         indexed=True,
         # The first of several is found without an index for each: of 4 bytes always, of others in whole leaves.
         is_heavy=lambda types: last or types.element.itemsize != 4,
-        fits_full_block=lambda types: not last and types.element.itemsize >= 2,
+        fits_full_block=lambda types: not last and types.element.dtype.kind != "b",
     )
 
 
@@ -171,7 +171,7 @@ MINMAX = Reduction(
     size=lambda types: 2 * _key_bytes(types),
     result_names=("min", "max"),
     is_heavy=lambda types: types.element.itemsize <= 2,
-    fits_full_block=lambda types: types.element.itemsize == 2,
+    fits_full_block=lambda types: types.element.dtype.kind != "b",
 )
 
 

@@ -1,5 +1,6 @@
 """The smallest and the largest of whole leaves, of pairs and of vectors cut by an edge, against the tree."""
 
+import itertools
 from functools import cache
 
 import numpy as np
@@ -18,6 +19,10 @@ except NoCompilerError as error:
     pytest.skip(str(error), allow_module_level=True)
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90")  # the first compares neither pairs nor so that a NaN wins
+BYTES = ["float8_e4m3fn", "float8_e5m2", "int8", "uint8"]
+# Bytes are compared as 16 bits, e4m3 from sm_89 on; integers as float16 before sm_90, then as integers.
+WIDENED = [*itertools.product(BYTES, ["sm_90"]), *itertools.product(BYTES[1:], ["sm_80"])]
+WIDENED += [("float8_e4m3fn", "sm_89"), ("float8_e4m3fn", "sm_120"), ("int8", "sm_120"), ("uint16", "sm_90")]
 VARIANTS = {
     **{op: (op, {}) for op in ("min", "max", "minmax")},
     **{f"{op} nan": (op, {"nan": "ignore"}) for op in ("min", "max")},
@@ -46,10 +51,28 @@ def test_a_leaf(variant, dtype, architecture):
         check(parsed("leaf", LEAF, variant, dtype, architecture), variant, x)
 
 
+@pytest.mark.parametrize(("dtype", "architecture"), WIDENED)
+@pytest.mark.parametrize("variant", ["min", "max nan", "minmax"])
+def test_a_leaf_of_bytes(variant, dtype, architecture):
+    for x in leaves(dtype):
+        check(parsed("leaf", LEAF, variant, dtype, architecture), variant, x)
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_vectors_at_any_address(variant, dtype, architecture):
     for x in list(leaves(dtype))[::3]:
         for offset, size in ((0, x.size - 1), (6, x.size)):
+            check(parsed("vectors", VECTORS, variant, dtype, architecture), variant, x[:size], offset=offset)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "architecture"), [("float8_e4m3fn", "sm_90"), ("int8", "sm_80"), ("uint16", "sm_90")]
+)
+@pytest.mark.parametrize("variant", ["max", "minmax"])
+def test_vectors_of_bytes_at_any_address(variant, dtype, architecture):
+    vector = 16 // element_type(dtype).itemsize
+    for x in list(leaves(dtype))[-6:]:
+        for offset, size in ((0, x.size - 1), (6, x.size), (0, x.size - vector + 1)):
             check(parsed("vectors", VECTORS, variant, dtype, architecture), variant, x[:size], offset=offset)

@@ -1,5 +1,6 @@
 """Where an extreme is: a lane's part of a leaf, and the 32 lanes at once, against the combination that defines them."""
 
+import itertools
 from functools import cache
 
 import numpy as np
@@ -20,6 +21,9 @@ except NoCompilerError as error:
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90")  # the first has no max.NaN, no pairs and no redux
 VARIANTS = {"argmin": ("argmin", False), "argmax": ("argmax", False), "last argmax": ("argmax", True)}
 TYPES = ["float32", "int32", "uint32", "float16", "bfloat16", "float64", "int64", "uint64", "int16", "float8_e5m2"]
+# Bytes are compared as 16 bits, e4m3 from sm_89 on; integers as float16 before sm_90, then as integers.
+WIDENED = [*itertools.product(["int8", "uint8"], ["sm_80", "sm_90"]), ("uint16", "sm_90"), ("int8", "sm_120")]
+WIDENED += [("float8_e4m3fn", architecture) for architecture in ("sm_89", "sm_90", "sm_120")]
 
 LANES = """\
 #include "operators.cuh"
@@ -48,6 +52,12 @@ def test_a_leaf(variant, dtype, architecture):
     for x in leaves(dtype):
         first = 1 << 33
         assert run(leaf, np.int64, 1, [x], x.size, first)[0] - first == tree.reduce(x, op, last=last), x.size
+
+
+@pytest.mark.parametrize(("dtype", "architecture"), WIDENED)
+@pytest.mark.parametrize("variant", ["argmin", "argmax"])
+def test_a_leaf_of_bytes(variant, dtype, architecture):
+    test_a_leaf(variant, dtype, architecture)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

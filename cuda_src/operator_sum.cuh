@@ -20,7 +20,15 @@ template <class In, class Acc, class Out> struct Additive : Operator<In, Acc, Ou
     template <class R> static __device__ __forceinline__ Out empty(const R&, int) { return narrow<Out>(skipped()); }
 };
 
-// Integers narrower than a word, 16 bytes of them at once, as dot products with ones; in bytes, `Truth` makes each
+// The upper bits of a word's bytes, set where the element is nonzero; what their other bits are is left open. A byte that
+// is a float is nonzero where its magnitude is, as NaN's is.
+template <class In> __device__ __forceinline__ uint32 nonzero_bytes(uint32 word)
+{
+    const uint32 magnitudes = (word & 0x7f7f7f7fu) + 0x7f7f7f7fu;
+    return is_float<In> ? magnitudes : magnitudes | word;
+}
+
+// Elements narrower than a word, 16 bytes of them at once, as dot products with ones; in bytes, `Truth` makes each
 // nonzero one 1 first. Exact, so the order inside the vector does not show.
 template <class In, bool Truth> __device__ __forceinline__ int64 sum_packed(uint4 v)
 {
@@ -36,7 +44,7 @@ template <class In, bool Truth> __device__ __forceinline__ int64 sum_packed(uint
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             uint32 word = words[i];
-            if constexpr (Truth) word = ((((word & 0x7f7f7f7fu) + 0x7f7f7f7fu) | word) & 0x80808080u) >> 7;
+            if constexpr (Truth) word = (nonzero_bytes<In>(word) & 0x80808080u) >> 7;
             sum = sizeof(In) == 1 ? __dp4a(word, 0x01010101u, sum) : __dp2a_lo(word, 0x0101u, sum);
         }
         return sum;
@@ -84,7 +92,7 @@ template <class In, class Acc, class Out> struct CountNonzero : AdditiveOfMagnit
     {
         return Acc(is_nonzero(item.x));
     }
-    static constexpr bool packed = sizeof(In) == 1 && (is_integer<In> || is_same<In, boolean>);
+    static constexpr bool packed = sizeof(In) == 1;
     static __device__ __forceinline__ Acc fold_packed(uint4 v) { return Acc(sum_packed<In, true>(v)); }
 };
 
@@ -164,6 +172,11 @@ template <class In, class Acc, class Out> struct Any : Operator<In, Acc, Out> {
         return Acc(is_nonzero(item.x));
     }
     static __device__ __forceinline__ Acc combine(Acc a, Acc b) { return a | b; }
+    static constexpr bool packed = sizeof(In) == 1;
+    static __device__ __forceinline__ Acc fold_packed(uint4 v)
+    {
+        return ((v.x | v.y | v.z | v.w) & (is_float<In> ? 0x7f7f7f7fu : ~0u)) != 0;
+    }
     template <class R> static __device__ __forceinline__ Out finish(Acc a, const R&, int) { return narrow<Out>(a); }
     template <class R> static __device__ __forceinline__ Out empty(const R&, int) { return narrow<Out>(identity()); }
 };
@@ -172,5 +185,12 @@ template <class In, class Acc, class Out> struct All : Any<In, Acc, Out> {
     template <class R> static __device__ __forceinline__ In absent(const R&) { return element_of_bits<In>(~uint64(0)); }
     static __device__ __forceinline__ Acc identity() { return 1; }
     static __device__ __forceinline__ Acc combine(Acc a, Acc b) { return a & b; }
+    static constexpr bool packed = false, folds_whole_vectors = sizeof(In) == 1;
+    static __device__ __forceinline__ Acc fold_packed(uint4 v)
+    {
+        const uint32 front = nonzero_bytes<In>(v.x) & nonzero_bytes<In>(v.y);
+        const uint32 all = front & nonzero_bytes<In>(v.z) & nonzero_bytes<In>(v.w);
+        return (all & 0x80808080u) == 0x80808080u;
+    }
     template <class R> static __device__ __forceinline__ Out empty(const R&, int) { return narrow<Out>(identity()); }
 };

@@ -12,8 +12,14 @@ from lowlevel_reduce.dtypes import element_type
 
 LEAF, VECTOR = 4096, 16
 FLOATS, INTEGERS = ["float8_e4m3fn", "float8_e5m2"], ["int8", "uint8"]
-CASES = [*itertools.product(["min", "minmax", "argmax"], FLOATS + INTEGERS)]
-SIMULATED = [("minmax", "float8_e4m3fn"), ("argmax", "float8_e5m2"), ("min", "int8"), ("argmax", "uint8")]
+CASES = [
+    *itertools.product(["min", "minmax", "argmax"], FLOATS + INTEGERS),
+    *itertools.product(["any", "all", "count_nonzero"], [*FLOATS, "int8", "bool"]),
+]
+SIMULATED = [
+    *[("minmax", "float8_e4m3fn"), ("argmax", "float8_e5m2"), ("min", "int8"), ("argmax", "uint8")],
+    *[("any", "float8_e4m3fn"), ("all", "float8_e5m2"), ("count_nonzero", "float8_e5m2"), ("all", "bool")],
+]
 
 
 def elements(dtype, kind, shape):
@@ -22,7 +28,7 @@ def elements(dtype, kind, shape):
     rng = np.random.default_rng(len(kind))
     if kind == "any bits":
         return rng.integers(0, 256, shape, np.uint8).view(dtype)
-    if kind == "few":
+    if kind == "few" and dtype.kind != "b":
         x = rng.integers(-2 if dtype.kind != "u" else 0, 3, shape).astype(dtype)
         return x if dtype.kind in "iu" else np.where(rng.integers(0, 2, shape) == 0, -x, x)
     return values(dtype, shape)
@@ -77,6 +83,18 @@ def test_segments(stream, cut, op, dtype):
         expected = tree.reduce(x[first:end], op)
         for each, wanted in zip(found, expected if isinstance(expected, tuple) else (expected,), strict=True):
             assert_same(each[i], wanted, f"{op} {dtype}, segment {i}")
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, "bool"])
+@pytest.mark.parametrize("op", ["any", "all", "count_nonzero"])
+def test_truth_of_every_element_in_every_slot(stream, op, dtype):
+    """Of zeros of both signs one that is any byte, in each place of a vector; and of others than zero the same."""
+    bits = np.full((2, VECTOR, 256, VECTOR), 0, np.uint8)
+    bits[0] = 0x80 if dtype in FLOATS else 0
+    bits[1] = 0x81
+    for slot in range(VECTOR):
+        bits[:, slot, :, slot] = np.arange(256)
+    check(bits.reshape(-1, VECTOR).view(element_type(dtype).dtype), op, stream, axis=1)
 
 
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS)

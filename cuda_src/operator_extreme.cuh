@@ -85,6 +85,15 @@ template <class In, class Acc, class Out> struct NormInf : Operator<In, Acc, Out
         else return signed_bits(absolute<float64>(item.x)) & Acc(magnitude_bits<float64>);
     }
     static __device__ __forceinline__ Acc combine(Acc a, Acc b) { return a > b ? a : b; }
+    // The largest magnitude of bytes that are floats is the largest byte but for signs.
+    static constexpr bool folds_leaves = is_float8<In> && widens_to_pairs<uint8>, folds_vectors = folds_leaves;
+    template <uint32 vectors = 8> static __device__ __forceinline__ Acc fold_leaf(const uint4* v, uint64)
+    {
+        uint4 magnitudes[vectors];
+#pragma unroll
+        for (uint32 t = 0; t < vectors; ++t) magnitudes[t] = magnitudes_float8(v[t]);
+        return extreme_element<uint8, true, false, vectors>(magnitudes);
+    }
     template <class R> static __device__ __forceinline__ Out finish(Acc a, const R&, int)
     {
         if constexpr (is_float<In>) return finish_key<Out, In>(a);

@@ -101,6 +101,8 @@ template <class In, class Acc, class Out> struct SumSquares : AdditiveOfMagnitud
     {
         return square(widen<Acc>(item.x));
     }
+    static constexpr bool folds_whole_vectors = is_same<Acc, float32> && converts_in_pairs<In>;
+    static __device__ __forceinline__ Acc fold_packed(uint4 v) { return sum_squares_float8<In>(v); }
 };
 
 template <class In, class Acc, class Out> struct Norm1 : AdditiveOfMagnitudes<In, Acc, Out> {
@@ -108,6 +110,8 @@ template <class In, class Acc, class Out> struct Norm1 : AdditiveOfMagnitudes<In
     {
         return absolute<Acc>(item.x);
     }
+    static constexpr bool folds_whole_vectors = is_same<Acc, float32> && converts_in_pairs<In>;
+    static __device__ __forceinline__ Acc fold_packed(uint4 v) { return sum_float8<In>(magnitudes_float8(v)); }
 };
 
 template <class In, class Acc, class Out> struct Norm2 : AdditiveOfMagnitudes<In, Acc, Out> {
@@ -116,6 +120,8 @@ template <class In, class Acc, class Out> struct Norm2 : AdditiveOfMagnitudes<In
         if constexpr (is_complex<In>) return square(Acc(item.x.re)) + square(Acc(item.x.im));
         else return square(widen<Acc>(item.x));
     }
+    static constexpr bool folds_whole_vectors = is_same<Acc, float32> && converts_in_pairs<In>;
+    static __device__ __forceinline__ Acc fold_packed(uint4 v) { return sum_squares_float8<In>(v); }
     template <class R> static __device__ __forceinline__ Out finish(Acc a, const R&, int)
     {
         return narrow<Out>(square_root(a));
@@ -145,6 +151,8 @@ template <class In, class Acc, class Out> struct Product : Operator<In, Acc, Out
         }
         return product(a, b);
     }
+    static constexpr bool folds_whole_vectors = is_same<Acc, float32> && converts_in_pairs<In>;
+    static __device__ __forceinline__ Acc fold_packed(uint4 v) { return product_float8<In>(v); }
     template <class R> static __device__ __forceinline__ Out finish(Acc a, const R&, int) { return narrow<Out>(a); }
     template <class R> static __device__ __forceinline__ Out empty(const R&, int)
     {

@@ -36,15 +36,42 @@ template <class T> __device__ __forceinline__ T float8_of(uint16 bits)
     }
 }
 
-template <class T> __device__ __forceinline__ float32 sum_of_four(uint32 word)
+// The sixteen elements of a vector as float32, joined in the tree's order: join(a, b) of two elements, then rest(a, b).
+template <class T, class Join, class Rest>
+__device__ __forceinline__ float32 fold_float8(uint4 v, Join join, Rest rest)
 {
-    const uint2 pairs = float16_pairs<T>(word);
-    const auto sum = [](uint32 pair) { return number(float16{uint16(pair)}) + number(float16{uint16(pair >> 16)}); };
-    return sum(pairs.x) + sum(pairs.y);
+    const auto four = [=](uint32 word) {
+        const uint2 pairs = float16_pairs<T>(word);
+        const auto two = [=](uint32 pair) {
+            return join(number(float16{uint16(pair)}), number(float16{uint16(pair >> 16)}));
+        };
+        return rest(two(pairs.x), two(pairs.y));
+    };
+    return rest(rest(four(v.x), four(v.y)), rest(four(v.z), four(v.w)));
 }
 
-// The sum of the sixteen elements of a vector, in the tree's order.
 template <class T> __device__ __forceinline__ float32 sum_float8(uint4 v)
 {
-    return (sum_of_four<T>(v.x) + sum_of_four<T>(v.y)) + (sum_of_four<T>(v.z) + sum_of_four<T>(v.w));
+    const auto sum = [](float32 a, float32 b) { return a + b; };
+    return fold_float8<T>(v, sum, sum);
+}
+
+// The sum of their squares. These are exact, so that to add one by a fused operation rounds as to add it does.
+template <class T> __device__ __forceinline__ float32 sum_squares_float8(uint4 v)
+{
+    const auto sum = [](float32 a, float32 b) { return a + b; };
+    return fold_float8<T>(v, [](float32 a, float32 b) { return __fmaf_rn(a, a, b * b); }, sum);
+}
+
+template <class T> __device__ __forceinline__ float32 product_float8(uint4 v)
+{
+    const auto product = [](float32 a, float32 b) { return a * b; };
+    return fold_float8<T>(v, product, product);
+}
+
+// The magnitudes of sixteen elements, which are elements as well.
+__device__ __forceinline__ uint4 magnitudes_float8(uint4 v)
+{
+    constexpr uint32 all_but_signs = 0x7f7f7f7fu;
+    return make_uint4(v.x & all_but_signs, v.y & all_but_signs, v.z & all_but_signs, v.w & all_but_signs);
 }

@@ -15,10 +15,12 @@ FLOATS, INTEGERS = ["float8_e4m3fn", "float8_e5m2"], ["int8", "uint8"]
 CASES = [
     *itertools.product(["min", "minmax", "argmax"], FLOATS + INTEGERS),
     *itertools.product(["any", "all", "count_nonzero"], [*FLOATS, "int8", "bool"]),
+    *itertools.product(["norm1", "norm2", "sum_squares", "norm_inf", "prod"], FLOATS),
 ]
 SIMULATED = [
     *[("minmax", "float8_e4m3fn"), ("argmax", "float8_e5m2"), ("min", "int8"), ("argmax", "uint8")],
     *[("any", "float8_e4m3fn"), ("all", "float8_e5m2"), ("count_nonzero", "float8_e5m2"), ("all", "bool")],
+    *[("norm1", "float8_e5m2"), ("norm2", "float8_e4m3fn"), ("norm_inf", "float8_e4m3fn"), ("prod", "float8_e5m2")],
 ]
 
 

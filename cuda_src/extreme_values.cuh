@@ -174,18 +174,22 @@ template <class T, bool Largest, bool Numbers, uint32 Vectors> __device__ __forc
     }
 }
 
-// The smallest and the largest element of whole vectors that are widened, which is done once for both.
+// The smallest and the largest element of whole vectors; those that are widened are so once for both.
 template <class T> struct Extremes { T low, high; };
 template <class T, uint32 Vectors> __device__ __forceinline__ Extremes<T> extreme_elements(const uint4* v)
 {
-    Unit<T> low, high;
+    if constexpr (widens_to_pairs<T>) {
+        Unit<T> low, high;
 #pragma unroll
-    for (uint32 t = 0; t < Vectors; ++t) {
-        Unit<T> units[8];
-        widened_units<T>(v[t], units);
-        const auto least = extreme_of<false, false, 8>(units), most = extreme_of<true, false, 8>(units);
-        low = t == 0 ? least : extreme<false>(low, least);
-        high = t == 0 ? most : extreme<true>(high, most);
+        for (uint32 t = 0; t < Vectors; ++t) {
+            Unit<T> units[8];
+            widened_units<T>(v[t], units);
+            const auto least = extreme_of<false, false, 8>(units), most = extreme_of<true, false, 8>(units);
+            low = t == 0 ? least : extreme<false>(low, least);
+            high = t == 0 ? most : extreme<true>(high, most);
+        }
+        return {element_of<T>(extreme_half<false>(low)), element_of<T>(extreme_half<true>(high))};
+    } else {
+        return {extreme_element<T, false, false, Vectors>(v), extreme_element<T, true, false, Vectors>(v)};
     }
-    return {element_of<T>(extreme_half<false>(low)), element_of<T>(extreme_half<true>(high))};
 }

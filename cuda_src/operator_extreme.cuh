@@ -85,14 +85,24 @@ template <class In, class Acc, class Out> struct NormInf : Operator<In, Acc, Out
         else return signed_bits(absolute<float64>(item.x)) & Acc(magnitude_bits<float64>);
     }
     static __device__ __forceinline__ Acc combine(Acc a, Acc b) { return a > b ? a : b; }
-    // The largest magnitude of bytes that are floats is the largest byte but for signs.
-    static constexpr bool folds_leaves = is_float8<In> && widens_to_pairs<uint8>, folds_vectors = folds_leaves;
+    // The largest magnitude of bytes that are floats is the largest byte but for signs; that of integers is the smallest's
+    // or the largest's, and its key is made once.
+    static constexpr bool folds_leaves = (is_float8<In> && widens_to_pairs<uint8>) ||
+        (is_integer<In> && (sizeof(In) == 4 || compares_pairs<In> || widens_to_pairs<In>));
+    static constexpr bool folds_vectors = folds_leaves;
     template <uint32 vectors = 8> static __device__ __forceinline__ Acc fold_leaf(const uint4* v, uint64)
     {
-        uint4 magnitudes[vectors];
+        if constexpr (is_float8<In>) {
+            uint4 magnitudes[vectors];
 #pragma unroll
-        for (uint32 t = 0; t < vectors; ++t) magnitudes[t] = magnitudes_float8(v[t]);
-        return extreme_element<uint8, true, false, vectors>(magnitudes);
+            for (uint32 t = 0; t < vectors; ++t) magnitudes[t] = magnitudes_float8(v[t]);
+            return extreme_element<uint8, true, false, vectors>(magnitudes);
+        } else if constexpr (is_unsigned_integer<In>) {
+            return signed_bits(float64(extreme_element<In, true, false, vectors>(v)));
+        } else {
+            const auto both = extreme_elements<In, vectors>(v);
+            return signed_bits(float64(max(int64(both.high), -int64(both.low))));
+        }
     }
     template <class R> static __device__ __forceinline__ Out finish(Acc a, const R&, int)
     {

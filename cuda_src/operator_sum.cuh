@@ -4,6 +4,7 @@
 #include "leaf_float32.cuh"
 #include "operator.cuh"
 #include "vector_float8.cuh"
+#include "vector_integer.cuh"
 
 // Sums are built on this: how accumulators add up, and a finish that only rounds.
 template <class In, class Acc, class Out> struct Additive : Operator<In, Acc, Out> {
@@ -111,7 +112,13 @@ template <class In, class Acc, class Out> struct Norm1 : AdditiveOfMagnitudes<In
         return absolute<Acc>(item.x);
     }
     static constexpr bool folds_whole_vectors = is_same<Acc, float32> && converts_in_pairs<In>;
-    static __device__ __forceinline__ Acc fold_packed(uint4 v) { return sum_float8<In>(magnitudes_float8(v)); }
+    static constexpr bool packed = is_small_integer<In>;
+    static __device__ __forceinline__ Acc fold_packed(uint4 v)
+    {
+        if constexpr (is_float8<In>) return sum_float8<In>(magnitudes_float8(v));
+        else if constexpr (is_signed_integer<In>) return Acc(sum_of_magnitudes<In>(v));
+        else return Acc(int32(sum_packed<In, false>(v)));
+    }
 };
 
 template <class In, class Acc, class Out> struct Norm2 : AdditiveOfMagnitudes<In, Acc, Out> {
@@ -121,7 +128,12 @@ template <class In, class Acc, class Out> struct Norm2 : AdditiveOfMagnitudes<In
         else return square(widen<Acc>(item.x));
     }
     static constexpr bool folds_whole_vectors = is_same<Acc, float32> && converts_in_pairs<In>;
-    static __device__ __forceinline__ Acc fold_packed(uint4 v) { return sum_squares_float8<In>(v); }
+    static constexpr bool packed = is_byte_integer<In>;
+    static __device__ __forceinline__ Acc fold_packed(uint4 v)
+    {
+        if constexpr (is_float8<In>) return sum_squares_float8<In>(v);
+        else return Acc(sum_of_squares<In>(v));
+    }
     template <class R> static __device__ __forceinline__ Out finish(Acc a, const R&, int)
     {
         return narrow<Out>(square_root(a));
@@ -151,8 +163,18 @@ template <class In, class Acc, class Out> struct Product : Operator<In, Acc, Out
         }
         return product(a, b);
     }
-    static constexpr bool folds_whole_vectors = is_same<Acc, float32> && converts_in_pairs<In>;
-    static __device__ __forceinline__ Acc fold_packed(uint4 v) { return product_float8<In>(v); }
+    static constexpr bool folds_whole_vectors =
+        (is_same<Acc, float32> && converts_in_pairs<In>) || (is_integer<Acc> && is_byte_integer<In>);
+    static constexpr bool has_absent = folds_whole_vectors;
+    template <class R> static __device__ __forceinline__ In absent(const R&)
+    {
+        return element_of_bits<In>(is_integer<In> ? 1 : is_same<In, float8_e4m3> ? 0x38 : 0x3c);  // one
+    }
+    static __device__ __forceinline__ Acc fold_packed(uint4 v)
+    {
+        if constexpr (is_float8<In>) return product_float8<In>(v);
+        else return product_of_bytes<Acc, In>(v);
+    }
     template <class R> static __device__ __forceinline__ Out finish(Acc a, const R&, int) { return narrow<Out>(a); }
     template <class R> static __device__ __forceinline__ Out empty(const R&, int)
     {

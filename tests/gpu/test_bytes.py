@@ -1,4 +1,4 @@
-"""Elements of a byte, which operators fold sixteen at a time, by every kind of kernel: the tree's bits."""
+"""Small elements, which operators fold a vector at a time, by every kind of kernel: the tree's bits."""
 
 import itertools
 
@@ -16,10 +16,14 @@ CASES = [
     *itertools.product(["min", "minmax", "argmax"], FLOATS + INTEGERS),
     *itertools.product(["any", "all", "count_nonzero"], [*FLOATS, "int8", "bool"]),
     *itertools.product(["norm1", "norm2", "sum_squares", "norm_inf", "prod"], FLOATS),
+    *itertools.product(["norm1", "norm_inf"], [*INTEGERS, "int16", "uint16"]),
+    *itertools.product(["norm2", "prod"], INTEGERS),
+    *itertools.product(["norm_inf"], ["int32", "uint32"]),
 ]
 SIMULATED = [
     *[("minmax", "float8_e4m3fn"), ("argmax", "float8_e5m2"), ("min", "int8"), ("argmax", "uint8")],
     *[("any", "float8_e4m3fn"), ("all", "float8_e5m2"), ("count_nonzero", "float8_e5m2"), ("all", "bool")],
+    *[("norm1", "int16"), ("norm1", "int8"), ("norm2", "uint8"), ("norm_inf", "int8"), ("prod", "uint8")],
     *[("norm1", "float8_e5m2"), ("norm2", "float8_e4m3fn"), ("norm_inf", "float8_e4m3fn"), ("prod", "float8_e5m2")],
 ]
 
@@ -29,7 +33,8 @@ def elements(dtype, kind, shape):
     dtype = element_type(dtype).dtype
     rng = np.random.default_rng(len(kind))
     if kind == "any bits":
-        return rng.integers(0, 256, shape, np.uint8).view(dtype)
+        unsigned = np.dtype(f"u{dtype.itemsize}")
+        return rng.integers(0, np.iinfo(unsigned).max, shape, unsigned, endpoint=True).view(dtype)
     if kind == "few" and dtype.kind != "b":
         x = rng.integers(-2 if dtype.kind != "u" else 0, 3, shape).astype(dtype)
         return x if dtype.kind in "iu" else np.where(rng.integers(0, 2, shape) == 0, -x, x)

@@ -1,0 +1,52 @@
+// Vectors of small integers, folded in integers that hold the exact value: the order inside the vector does not show, nor
+// does it in a float64 that is made of the result, for every one of the tree's sums in the vector is exact too.
+#pragma once
+#include "types.cuh"
+
+template <class T> constexpr bool is_byte_integer = is_integer<T> && sizeof(T) == 1;
+template <class T> constexpr bool is_small_integer = is_integer<T> && sizeof(T) <= 2;
+
+// The sum of the magnitudes of signed elements: dot products with their signs, -1 made of sign bits by one instruction.
+template <class In> __device__ __forceinline__ int32 sum_of_magnitudes(uint4 v)
+{
+    const uint32 words[4] = {v.x, v.y, v.z, v.w};
+    int32 sum = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        uint32 negative;  // bytes of ones, in the two lower ones for elements of 16 bits
+        if constexpr (sizeof(In) == 1) {
+            asm("prmt.b32 %0, %1, 0, 0xba98;" : "=r"(negative) : "r"(words[i]));
+            sum = __dp4a(int32(words[i]), int32(negative | 0x01010101u), sum);
+        } else {
+            asm("prmt.b32 %0, %1, 0, 0x00b9;" : "=r"(negative) : "r"(words[i]));
+            sum = __dp2a_lo(int32(words[i]), int32(negative | 0x0101u), sum);
+        }
+    }
+    return sum;
+}
+
+// The sum of the squares of bytes.
+template <class In> __device__ __forceinline__ int32 sum_of_squares(uint4 v)
+{
+    const uint32 words[4] = {v.x, v.y, v.z, v.w};
+    int32 sum = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        if constexpr (is_signed_integer<In>) sum = __dp4a(int32(words[i]), int32(words[i]), sum);
+        else sum = int32(__dp4a(words[i], words[i], uint32(sum)));
+    }
+    return sum;
+}
+
+// The product of bytes, modulo what Acc wraps at: of four it needs no more than 32 bits.
+template <class Acc, class In> __device__ __forceinline__ Acc product_of_bytes(uint4 v)
+{
+    const auto four = [](uint32 word) {
+        union { uint32 word; In elements[4]; } u;
+        u.word = word;
+        if constexpr (is_signed_integer<In>)
+            return Acc((int32(u.elements[0]) * u.elements[1]) * (int32(u.elements[2]) * u.elements[3]));
+        else return Acc((uint32(u.elements[0]) * u.elements[1]) * (uint32(u.elements[2]) * u.elements[3]));
+    };
+    return (four(v.x) * four(v.y)) * (four(v.z) * four(v.w));
+}

@@ -20,6 +20,7 @@
 //   repeats_first        whether copies of a vector's first element, if that is there, can stand for those that are absent
 //                        after it, where no element could for all;
 //   folds_whole_vectors  whether fold_packed(vector) does so where all 16 bytes are elements, if not otherwise;
+//   folds_with_row       whether fold_with_row(vector, row) does so;
 //   folds_leaves         whether fold_leaf(vectors, index) folds a lane's eight vectors of a leaf at once, to the same
 //                        bits; the first element of the t-th has number index + 32 V t. For vectors past the end stand
 //                        those of absent elements, or copies of the lane's first if the operator has none;
@@ -57,6 +58,7 @@ template <class In, class Acc, class Out> struct Operator {
     static constexpr bool has_absent = false;
     static constexpr bool repeats_first = false;
     static constexpr bool folds_whole_vectors = false;
+    static constexpr bool folds_with_row = false;
     static constexpr bool folds_leaves = false;
     static constexpr bool folds_vectors = false;
     static constexpr bool folds_numbers = false;

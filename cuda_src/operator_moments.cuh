@@ -33,6 +33,14 @@ template <class In, class Out> struct MomentsOf : Operator<In, Moments, Out> {
         const float64 d = widen<float64>(item.x) - origin(row.pivot);
         return {d, d * d};
     }
+    // Of bytes, from the sums of elements and of squares, in integers: what the tree's sums in a vector are, exactly.
+    static constexpr bool folds_with_row = is_byte_integer<In>;
+    template <class R> static __device__ __forceinline__ Moments fold_with_row(uint4 v, const R& row)
+    {
+        constexpr int32 n = 16;
+        const int32 from = int32(number(row.pivot)), sum = int32(sum_packed<In, false>(v));
+        return {float64(sum - n * from), float64(sum_of_squares<In>(v) - from * (2 * sum - n * from))};
+    }
     static __device__ __forceinline__ Moments combine(Moments a, Moments b)
     {
         return {a.sum + b.sum, a.squares + b.squares};

@@ -61,6 +61,8 @@ __device__ __forceinline__ typename Op::Accumulator fold_vector(const S& source,
     constexpr uint32 V = vector_elements<T>;
     if constexpr (Op::packed || Op::folds_whole_vectors) {
         return Op::fold_packed(raw);
+    } else if constexpr (Op::folds_with_row) {
+        return Op::fold_with_row(raw, source.row);
     } else if constexpr (Op::folds_vectors && sizeof(T) <= 2) {
         return Op::template fold_leaf<1>(&raw, index);
     } else {

@@ -84,6 +84,8 @@ def _moments(name: str, struct: str, ddof: int, *, names: tuple[str, ...], root:
         empty=(np.nan,) * len(names),
         size=lambda types: 8 * _fields(types),
         is_heavy=lambda types: types.element.is_complex,
+        # Of a vector of bytes one accumulator is made, not sixteen.
+        fits_full_block=lambda types: types.element.dtype.kind in "iu" and types.element.itemsize == 1,
         result_names=names,
         pivot=_pivot,
     )

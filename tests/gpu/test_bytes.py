@@ -17,12 +17,13 @@ CASES = [
     *itertools.product(["any", "all", "count_nonzero"], [*FLOATS, "int8", "bool"]),
     *itertools.product(["norm1", "norm2", "sum_squares", "norm_inf", "prod"], FLOATS),
     *itertools.product(["norm1", "norm_inf"], [*INTEGERS, "int16", "uint16"]),
-    *itertools.product(["norm2", "prod"], INTEGERS),
+    *itertools.product(["norm2", "prod", "var", "mean_var"], INTEGERS),
     *itertools.product(["norm_inf"], ["int32", "uint32"]),
 ]
 SIMULATED = [
     *[("minmax", "float8_e4m3fn"), ("argmax", "float8_e5m2"), ("min", "int8"), ("argmax", "uint8")],
     *[("any", "float8_e4m3fn"), ("all", "float8_e5m2"), ("count_nonzero", "float8_e5m2"), ("all", "bool")],
+    *[("var", "uint8"), ("mean_var", "int8")],
     *[("norm1", "int16"), ("norm1", "int8"), ("norm2", "uint8"), ("norm_inf", "int8"), ("prod", "uint8")],
     *[("norm1", "float8_e5m2"), ("norm2", "float8_e4m3fn"), ("norm_inf", "float8_e4m3fn"), ("prod", "float8_e5m2")],
 ]

@@ -147,7 +147,9 @@ def reduce(
             return made
 
         inputs = (source,) if other is None else (source, other)
-        with kept_entry(stream, (op, start, forced, *problem.values()), make, quick.user()) as entry:
+        # The second array's type is looked at only where a plan is made, so an entry is for this one alone.
+        key = (op, start, forced, None if other is None else other.dtype, *problem.values())
+        with kept_entry(stream, key, make, quick.user()) as entry:
             result = run(entry, inputs, out, stream, initial, allocator)
             if simple:
                 quick.offer(x, op, given, options, out, entry, stream)

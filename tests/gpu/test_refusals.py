@@ -147,6 +147,17 @@ class TestRefusals:
         with pytest.raises(ValueError, match="not both"):
             lr.dot(x, x, where=x > 0)
 
+    def test_a_second_array_of_another_type_after_a_call_that_was_good(self):
+        x = np.arange(1, 7, dtype=np.float32)
+        for _ in range(2):
+            assert float(lr.dot(x, x)) == 91
+            assert float(lr.sum(x, where=x > 3)) == 15
+            for other in (x.view(np.int32), x.astype(np.float64)):
+                with pytest.raises(TypeError, match="the second array of dot is of float32, not of "):
+                    lr.dot(x, other)
+            with pytest.raises(TypeError, match="a mask of sum is of bool, not of uint8"):
+                lr.sum(x, where=np.ones(6, np.uint8))
+
     def test_initial(self, stream):
         with pytest.raises(ValueError, match="does not take initial="):
             lr.mean(np.ones(3), initial=1)

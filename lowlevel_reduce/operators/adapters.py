@@ -10,6 +10,7 @@ import numpy as np
 
 from lowlevel_reduce.operators.arithmetic import widen
 from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, Types
+from lowlevel_reduce.operators.scalars import is_nan, number_of
 
 __all__ = ["counted", "ignoring_nan", "masked", "with_initial"]
 
@@ -57,14 +58,31 @@ def counted(inner: Reduction) -> Reduction:
 
 
 def ignoring_nan(inner: Reduction) -> Reduction:
-    """Leave out the elements that are NaN, a complex one where either part is. Integers have none."""
+    """Leave out the elements that are NaN, a complex one where either part is. Integers have none.
+
+    A smallest or largest value leaves out an initial value that is NaN too, as numpy.fmin and fmax; a sum starts from
+    it, as numpy.nansum.
+    """
 
     def map_(items: Items, types: Types) -> Fields:
         with np.errstate(invalid="ignore"):
             left_out = np.asarray(items.x != items.x)
         return _leave_out(inner.map(items, types), left_out, inner, types)
 
-    return replace(inner, label=f"{inner.label}_ignoring_nan", struct=_around("IgnoringNaN", inner), map=map_)
+    def initial(value: Any, types: Types) -> tuple[Any, ...]:
+        assert inner.initial is not None  # noqa: S101 - sum, min and max, the only ones with a NaN to ignore, take one
+        fields = inner.initial(value, types)
+        if inner.name == "sum" or not is_nan(number_of(value, "the initial value")):
+            return fields
+        return tuple(field.dtype.type(none) for field, none in zip(fields, inner.identity(types), strict=True))
+
+    return replace(
+        inner,
+        label=f"{inner.label}_ignoring_nan",
+        struct=_around("IgnoringNaN", inner),
+        map=map_,
+        initial=None if inner.initial is None else initial,
+    )
 
 
 def masked(inner: Reduction) -> Reduction:

@@ -15,6 +15,7 @@ from lowlevel_reduce.dtypes import ElementType, finfo, numpy_dtype
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators.arithmetic import magnitude, nonzero, round_to, template
 from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types, sum_number_type
+from lowlevel_reduce.operators.scalars import is_nan, number_of, scalar_of
 
 __all__ = ["ALL", "ANY", "ARGMAX", "ARGMIN", "LAST_ARGMAX", "LAST_ARGMIN", "MAX", "MIN", "MINMAX", "NORM_INF"]
 
@@ -84,14 +85,13 @@ def _finish_keys(keys: Array, types: Types) -> Array:
 
 
 def _initial(value: Any, types: Types, *, largest: bool) -> tuple[Any, ...]:
-    scalar = np.asarray(value)
-    if scalar.shape or scalar.dtype.kind not in "iufb":
-        raise ValueError(f"an initial value is a real number, not {value!r}")
     dtype = types.element.dtype
-    converted = scalar.reshape(1).astype(dtype)
-    if not _is_float(dtype) and converted[0] != scalar:
+    converted = scalar_of(value, dtype, "the initial value")
+    number = number_of(value, "the initial value")
+    # A float is rounded to the elements' type; but a type without infinity has a NaN in place of what is too large.
+    if is_nan(converted) != is_nan(number) if _is_float(dtype) else converted != number:
         raise ValueError(f"the initial value {value!r} is not a value of {dtype}")
-    return (to_keys(converted, types.accumulator, largest=largest)[0],)
+    return (to_keys(np.asarray(converted).reshape(1), types.accumulator, largest=largest)[0],)
 
 
 def _extreme(name: str, *, largest: bool) -> Reduction:

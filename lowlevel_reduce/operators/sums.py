@@ -21,6 +21,7 @@ from lowlevel_reduce.operators.arithmetic import (
     widen,
 )
 from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types, sum_number_type
+from lowlevel_reduce.operators.scalars import scalar_of
 
 __all__ = ["COUNT_NONZERO", "DOT", "MEAN", "NORM1", "NORM2", "PROD", "SUM", "SUM_SQUARES", "float_rule"]
 
@@ -118,14 +119,10 @@ def _combine(a: Fields, b: Fields, types: Types) -> Fields:
 
 
 def _initial(value: Any, types: Types) -> tuple[Any, ...]:
-    """Return the fields of one value, which must be a scalar."""
-    scalar = np.asarray(value)
-    if scalar.shape or scalar.dtype.kind not in "iufcb":
-        raise ValueError(f"an initial value is a number, not {value!r}")
-    if scalar.dtype.kind == "c" and types.accumulator != "complex128":
-        raise ValueError(f"a complex initial value, {value!r}, has no place in {types.accumulator}")
-    fields = parts(scalar.reshape(1), types.accumulator)
-    return tuple(field[0] for field in fields)
+    """Return the fields of one value, which must be a scalar that the accumulator holds."""
+    accumulator = np.dtype(np.float64) if types.accumulator == COMPENSATED else numpy_dtype(types.accumulator)
+    scalar = np.asarray(scalar_of(value, accumulator, "the initial value"))
+    return tuple(field[0] for field in parts(scalar.reshape(1), types.accumulator))
 
 
 def _additive(name: str, struct: str, map_: Callable[[Items, Types], Fields], **changes: Any) -> Reduction:

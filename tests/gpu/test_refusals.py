@@ -161,7 +161,7 @@ class TestRefusals:
     def test_initial(self, stream):
         with pytest.raises(ValueError, match="does not take initial="):
             lr.mean(np.ones(3), initial=1)
-        with pytest.raises(ValueError, match="an initial value is a number"):
+        with pytest.raises(ValueError, match="the initial value is a number"):
             lr.sum(np.ones(3), initial=[1, 2])
         with lr.plan("sum", shape=10, dtype="float32", initial=True, context=stream.context) as plan:
             with pytest.raises(ValueError, match="with an initial value"):

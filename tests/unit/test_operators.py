@@ -3,6 +3,7 @@
 import math
 from fractions import Fraction
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -230,6 +231,67 @@ def test_initial_values_follow_numpy(name):
     assert np.isnan(tree.reduce(x, "min", initial=np.nan))
 
 
+@pytest.mark.parametrize("name", ["sum", "prod"])
+@pytest.mark.parametrize(
+    ("dtype", "values"), [("int8", (2**63, -(2**63) - 1)), ("uint16", (-1, 2**64)), ("bool", (1e19,))]
+)
+def test_an_initial_value_that_an_integer_sum_does_not_hold(name, dtype, values):
+    x = np.ones(3, dtype)
+    for value in (*values, np.nan, -np.inf, np.float32(np.inf), 10**400):
+        with pytest.raises(ValueError, match="initial value .* is not a value of u?int64"):
+            tree.reduce(x, name, initial=value)
+    assert tree.reduce(x, name, initial=2.5) == getattr(np, name)(x, initial=2)
+    assert tree.reduce(x, name, initial=ml_dtypes.bfloat16(2.5)) == getattr(np, name)(x, initial=2)
+    with pytest.raises(ValueError, match="is complex, and u?int64 is not"):
+        tree.reduce(x, name, initial=1j)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "value", [2**70, -(2**65), *map(ml_dtypes.bfloat16, (1.5, -0.0)), ml_dtypes.float8_e4m3fn(3), ml_dtypes.int4(-3)]
+)
+def test_an_initial_value_is_any_number(dtype, value):
+    x = np.array([3, -2, 7]).astype(element_type(dtype).dtype)
+    for name in ("sum", "prod", "min", "max"):
+        for accumulate in (None, "compensated") if name == "sum" else (None,):
+            with np.errstate(all="ignore"):
+                expected = tree.reduce(x, name, accumulate, initial=float(value))
+            assert bits(tree.reduce(x, name, accumulate, initial=value)) == bits(expected)
+    with pytest.raises(ValueError, match="is not a value of float64"):
+        tree.reduce(x.astype(np.float64), initial=10**400)
+
+
+def test_complex_sums_start_from_any_number():
+    x = np.array([1 + 2j, 3])
+    assert tree.reduce(x, initial=2**70) == 2.0**70 + 2j
+    assert tree.reduce(x, initial=ml_dtypes.bfloat16(1)) == 5 + 2j
+
+
+@pytest.mark.parametrize("value", [1000, np.inf, -1000.0, 2**70])
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_an_initial_value_that_becomes_nan_is_refused(name, value):
+    x = np.ones(3, element_type("float8_e4m3fn").dtype)
+    with pytest.raises(ValueError, match="is not a value of float8_e4m3fn"):
+        tree.reduce(x, name, initial=value)
+    assert np.isnan(tree.reduce(x, name, initial=np.nan))
+    assert tree.reduce(x, name, initial=448) == (448 if name == "max" else 1)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float16", "bfloat16", "float64"])
+def test_an_initial_nan_is_ignored_with_the_others(dtype):
+    x = np.array([3, np.nan, -2]).astype(element_type(dtype).dtype)
+    ones = ElementMap("x", numpy=lambda x: x)
+    for initial in (np.nan, np.float32(np.nan), ml_dtypes.bfloat16(np.nan)):
+        assert tree.reduce(x, "max", nan="ignore", initial=initial) == 3
+        assert tree.reduce(x, "min", nan="ignore", initial=initial) == -2
+        assert tree.reduce(x, "min", nan="ignore", initial=initial, map=ones, where=x == 3) == 3
+        assert np.isnan(tree.reduce(x[1:2], "min", nan="ignore", initial=initial))
+        assert np.isnan(tree.reduce(x[:0], "max", nan="ignore", initial=initial))
+        if dtype != "float8_e4m3fn":  # a sum starts from it, as numpy.nansum
+            assert np.isnan(tree.reduce(x, nan="ignore", initial=initial))
+    assert tree.reduce(np.array([3, 5]), "max", nan="ignore", initial=4) == 5
+
+
 @pytest.mark.parametrize("name", list(OPERATORS))
 def test_empty_rows(name):
     x = np.zeros((3, 0), np.float32)
@@ -421,7 +483,7 @@ def test_a_user_operator_is_checked(arguments, error, message):
         (lambda x: tree.reduce(x, "median"), UnsupportedError, "no operator 'median'"),
         (lambda x: tree.reduce(x, "argmax", "float32"), UnsupportedError, "accumulates in int32"),
         (lambda x: tree.reduce(x, "max", dtype="float64"), UnsupportedError, "gives float32, not float64"),
-        (lambda x: tree.reduce(x, "sum", initial=[1, 2]), ValueError, "an initial value is a number"),
+        (lambda x: tree.reduce(x, "sum", initial=[1, 2]), ValueError, "the initial value is a number"),
         (lambda x: tree.reduce(x.astype("i1"), "max", initial=300), ValueError, "initial value 300"),
         (lambda x: tree.reduce(x.astype("c8"), "logsumexp"), UnsupportedError, "complex64 is not defined"),
     ],

@@ -9,19 +9,36 @@ from lowlevel_reduce.errors import CompileError
 __all__ = ["body_of", "quoted", "uses"]
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
-_NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
+# Numbers, which stay, are here for the quotes between their digits, which begin no character.
+_NO_CODE = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^()\\\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"'
+    r"|(?P<number>\b\d(?:'?[\w.])*)|'(?:\\.|[^'\\\n])*'",
+    re.DOTALL,
+)
 _DIRECTIVE = re.compile(r"^\s*#", re.MULTILINE)
+_BEFORE_BODY = re.compile(r"(?:\s*\b(?:mutable|constexpr|noexcept))*(?:\s*->[^()\[\]{};]*)?\s*\Z")
 
 
 def uses(text: str, name: str) -> bool:
-    """Tell whether a name stands in the text."""
-    return re.search(rf"\b{name}\b", text) is not None
+    """Tell whether the text uses a name, not one of its own: a member, or a parameter of a lambda expression's."""
+    code = _code(text)
+    named = rf"\b{name}\b"
+    for parameters, begin, end in reversed(_lambdas(code)):
+        if re.search(named, parameters):
+            code = code[:begin] + code[end:]
+    return re.search(rf"(?<!\.)(?<!->)(?<!::)\s*{named}", code) is not None
 
 
 def body_of(text: str, file: str) -> str:
-    """Return a function's body of the user's statements, or of the one that returns the user's expression."""
+    """Return a function's body of the user's statements, or of the one that returns the user's expression.
+
+    Statements are what returns something; a lambda expression that does so may be a part of an expression.
+    """
+    code = _code(text)
+    for _, begin, end in reversed(_lambdas(code)):
+        code = code[:begin] + code[end:]
     lines = quoted(text, file)
-    return lines if uses(text, "return") else f"return {lines};"
+    return lines if re.search(r"\breturn\b", code) else f"return {lines};"
 
 
 def quoted(text: str, file: str) -> str:
@@ -41,12 +58,44 @@ def quoted(text: str, file: str) -> str:
     return f'\n#line 1 "{name}"\n{text}\n#line 1 "after {name}"\n'
 
 
+def _code(text: str) -> str:
+    """Return the text without comments, strings and characters, in as many lines."""
+    return _NO_CODE.sub(lambda match: match["number"] or " " + "\n" * match[0].count("\n"), text)
+
+
+def _lambdas(code: str) -> list[tuple[str, int, int]]:
+    """Return each outermost lambda expression: its parameters, and where they begin and its body ends."""
+    found: list[tuple[str, int, int]] = []
+    opened: list[int] = []
+    pairs: dict[int, int] = {}  # where a bracket that was closed opens, by where it closes
+    for place, sign in enumerate(code):
+        if sign in _CLOSING:
+            opened.append(place)
+        elif sign in _CLOSING.values() and opened:
+            pairs[place] = begin = opened.pop()
+            head = _head(code, begin, pairs) if sign == "}" else None
+            if head is not None:
+                found = [each for each in found if each[1] < head]  # those inside are a part of this one
+                found.append((code[head:begin], head, place + 1))
+    return found
+
+
+def _head(code: str, brace: int, pairs: dict[int, int]) -> int | None:
+    """Return where a lambda expression's parameters begin, if that brace opens its body."""
+    end = _BEFORE_BODY.search(code, 0, brace)
+    assert end is not None  # noqa: S101 - it matches nothing at all, too
+    last = end.start()
+    if code[last - 1 : last] == ")":
+        last = pairs.get(last - 1, 0)
+    captures = code[:last].rstrip()
+    return last if captures.endswith("]") and not captures.endswith("]]") else None
+
+
 def _check_brackets(text: str, file: str) -> None:
     if _DIRECTIVE.search(text):
         return  # which of the lines are compiled is not known here
-    code = _NO_CODE.sub(lambda match: "\n" * match[0].count("\n"), text)
     unclosed: list[tuple[str, int]] = []
-    for number, line in enumerate(code.split("\n"), start=1):
+    for number, line in enumerate(_code(text).split("\n"), start=1):
         for sign in line:
             if sign in _CLOSING:
                 unclosed.append((sign, number))

@@ -14,10 +14,22 @@ template <class T> __device__ __forceinline__ bool is_nan(T x)
     else return number(x) != number(x);
 }
 
+// What a user's float becomes as an integer: its whole part, the smallest or largest where that is out of range, and 0
+// for NaN. The language leaves these open, and the instructions wrap in 8 and 16 bits.
+template <class To> __device__ __forceinline__ To whole_part(float64 x)
+{
+    constexpr uint32 bits = 8 * sizeof(To) - is_signed_integer<To>;
+    constexpr float64 above = float64(1ull << (bits - 1)) * 2.0, least = is_signed_integer<To> ? -above : 0.0;
+    if (x != x) return To(0);
+    if (x >= above) return To(~0ull >> (64 - bits));
+    return To(x <= least ? least : x);
+}
+
 // What a user's finish returns -> result; a value of the result's own type that is no number of C++ stays as it is.
 template <class Out, class T> __device__ __forceinline__ Out result_of(T x)
 {
-    if constexpr (is_same<T, Out> && !is_integer<T> && !is_same<T, float32> && !is_same<T, float64>) return x;
+    if constexpr (is_integer<Out> && (is_same<T, float32> || is_same<T, float64>)) return whole_part<Out>(x);
+    else if constexpr (is_same<T, Out> && !is_integer<T> && !is_same<T, float32> && !is_same<T, float64>) return x;
     else return narrow<Out>(x);
 }
 

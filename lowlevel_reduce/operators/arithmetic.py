@@ -52,13 +52,26 @@ def parts(x: Array, accumulator: str) -> Fields:
 
 
 def round_to(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Convert to a result type: floats to nearest, integers modulo 2**bits; every NaN becomes numpy.nan."""
+    """Convert to a result type: floats to nearest, integers modulo 2**bits; every NaN becomes numpy.nan.
+
+    A float becomes the integer that is its whole part, the type's smallest or largest where that is out of range, and
+    0 for NaN, as on a GPU; what NumPy makes of these depends on the processor.
+    """
+    if dtype.kind in "iu" and x.dtype.kind not in "iubc":
+        return _whole_part(x.astype(np.float64), dtype)
     if x.dtype.kind == "f" and dtype.name == "bfloat16":
         x = x.astype(np.float32)  # ml_dtypes rounds float64 in these two steps; said here since the kernels do the same
     y = x.astype(dtype)
     if x.dtype.kind == "f" and dtype.kind not in "iub":
         y = np.where(np.isnan(x), np.array(np.nan, dtype), y)
     return y
+
+
+def _whole_part(x: Array, dtype: np.dtype[Any]) -> Array:
+    limits = np.iinfo(dtype)
+    low, high = x <= float(limits.min), x >= float(limits.max + 1)  # powers of two, so exact
+    inside = np.where(low | high | np.isnan(x), 0.0, x).astype(dtype)
+    return np.where(low, dtype.type(limits.min), np.where(high, dtype.type(limits.max), inside))
 
 
 def round_parts(fields: Fields, types: Types) -> Array:

@@ -12,6 +12,7 @@ import numpy as np
 
 from lowlevel_reduce.dtypes import COMPENSATED, ElementType, accumulator_bytes, finfo, numpy_dtype, one_of
 from lowlevel_reduce.errors import UnsupportedError
+from lowlevel_reduce.operators.scalars import scalar_of
 
 __all__ = [
     "Array",
@@ -268,7 +269,7 @@ class Reduction:
         Raises
         ------
         ValueError
-            If there is none, as NumPy does.
+            If there is none, as NumPy does, or the results' type does not hold it.
         """
         if self.has_initial:
             nothing = tuple(np.asarray(value) for value in self.identity(types))
@@ -277,7 +278,10 @@ class Reduction:
             return self.finish(fields, Row(0, None, start), types)
         if self.empty is None:
             raise ValueError(f"zero-size array to reduction operation {self.name} which has no identity")
-        results = tuple(np.array(value, types.result_dtype) for value in self.empty)
+        results = tuple(
+            np.array(scalar_of(value, types.result_dtype, f"{self.name} of nothing,"), types.result_dtype)
+            for value in self.empty
+        )
         if types.result_dtype.kind == "c":  # of a NaN both parts are
             results = tuple(
                 np.where(np.isnan(each), each.dtype.type(complex(np.nan, np.nan)), each) for each in results

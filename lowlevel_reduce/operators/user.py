@@ -7,9 +7,8 @@ line: ``map of Operator 'absmax'(1): error: …``.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,13 +19,24 @@ from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators.arithmetic import round_to, widen
 from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types
 from lowlevel_reduce.operators.quoting import body_of, quoted, uses
+from lowlevel_reduce.operators.scalars import number_of
+from lowlevel_reduce.operators.validation import (
+    SCALARS,
+    STRUCT,
+    check_accumulator,
+    check_name,
+    check_texts,
+    element_names,
+    empty_key,
+)
 
 __all__ = ["ElementMap", "NumpyMeaning", "Operator", "mapped"]
 
-_SCALARS = ("float32", "float64", "int32", "int64", "uint32", "uint64")
+_NO_RETURN = 940
+"""NVRTC's number of the warning that a function's end is reached without a ``return``: then anything is its value, and
+so it is an error in a user's text."""
+
 _REALS = ("float16", "bfloat16", "float32", "float64")
-_STRUCT = re.compile(r"\s*struct\s*\{(?P<members>.*)\}\s*;?\s*", re.DOTALL)
-_MOST_ACCUMULATOR_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,15 @@ class NumpyMeaning:
     map: Callable[[Array, Array | None, Array], Fields]
     combine: Callable[[Fields, Fields], Fields]
     finish: Callable[[Fields, Any], Any] = lambda a, n: a[0]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.identity, tuple):
+            raise TypeError(f"a NumpyMeaning's identity is a tuple, one value a field, not {self.identity!r}")
+        for what in ("map", "combine", "finish"):
+            if not callable(getattr(self, what)):
+                raise TypeError(f"a NumpyMeaning's {what} is a function, not {getattr(self, what)!r}")
+        numbers = tuple(number_of(value, "what a NumpyMeaning's identity holds") for value in self.identity)
+        object.__setattr__(self, "identity", numbers)  # hashable, whatever it was; the dataclass is frozen
 
 
 @dataclass(frozen=True)
@@ -87,7 +106,8 @@ class Operator:
     elements : tuple of str, optional
         The element types that it takes; by default all but complex ones.
     empty : number, optional
-        The result over no elements; by default there is none, and an empty row raises ValueError.
+        The result, or each of both, over no elements; by default there is none, and an empty row raises ValueError, an
+        empty segment has what `finish` makes of the identity.
     numpy : NumpyMeaning, optional
         What it means in NumPy; without it `lowlevel_reduce.tree.reduce` cannot compute it.
 
@@ -114,37 +134,28 @@ class Operator:
     elements: tuple[str, ...] | None = None
     empty: float | None = None
     numpy: NumpyMeaning | None = None
+    _empty_key: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
         texts = {"name": self.name, "map": self.map, "combine": self.combine, "identity": self.identity}
-        texts |= {f"finish {k}": text for k, text in enumerate(self.finishes)}
-        for what, text in texts.items():
-            if not isinstance(text, str):
-                raise TypeError(f"{what} is CUDA C++ text, not {text!r}")
-            if not text.strip():
-                raise ValueError(f"an Operator needs {what}=")
-        if not self.name.isidentifier() or not self.name.isascii():
-            raise ValueError(f"an Operator's name is an identifier, not {self.name!r}")
+        check_texts({**texts, **{f"finish {k}": text for k, text in enumerate(self.finishes)}})
+        check_name(self.name)
         if len(self.finishes) not in (1, 2):
             raise ValueError(f"an Operator gives one or two results, not {len(self.finishes)}")
-        self._check_accumulator()
-        for name in self.elements or ():
-            element_type(name)
-
-    def _check_accumulator(self) -> None:
-        if self.accumulator in _SCALARS:
-            if self.accumulator_bytes not in (None, accumulator_bytes(self.accumulator)):
-                raise ValueError(f"{self.accumulator} has not {self.accumulator_bytes} bytes")
-            return
-        if not _STRUCT.fullmatch(self.accumulator):
-            names = ", ".join(_SCALARS)
-            raise ValueError(f'an accumulator is one of {names} or "struct {{ … }}", not {self.accumulator!r}')
-        size = self.accumulator_bytes
-        if not isinstance(size, int) or size <= 0 or size % 4 or size > _MOST_ACCUMULATOR_BYTES:
-            raise ValueError(
-                "a struct accumulator needs accumulator_bytes=: its size, whole 4-byte words, "
-                f"at most {_MOST_ACCUMULATOR_BYTES} bytes; not {size!r}"
-            )
+        check_accumulator(self.accumulator, self.accumulator_bytes)
+        if not isinstance(self.preamble, str):
+            raise TypeError(f"preamble is CUDA C++ text, not {self.preamble!r}")
+        if not isinstance(self.second, bool):
+            raise TypeError(f"second is True or False, not {self.second!r}")
+        if self.numpy is not None and not isinstance(self.numpy, NumpyMeaning):
+            raise TypeError(f"numpy is a NumpyMeaning, not {self.numpy!r}")
+        own = {
+            "result": None if self.result is None else element_type(self.result).name,
+            "elements": None if self.elements is None else element_names(self.elements),
+            "_empty_key": empty_key(self.empty),
+        }
+        for name, value in own.items():
+            object.__setattr__(self, name, value)  # the dataclass is frozen
 
     @property
     def finishes(self) -> tuple[str, ...]:
@@ -161,7 +172,7 @@ class Operator:
             struct=lambda types: f"User_{self.name}",
             rule=self._rule,
             identity=lambda types: self._meaning.identity,
-            map=lambda items, types: self._meaning.map(_number(items.x), _second(items.y), items.index),
+            map=self._map,
             combine=lambda a, b, types: self._meaning.combine(a, b),
             finish=self._finish,
             empty=None if self.empty is None else (self.empty,) * len(self.finishes),
@@ -185,16 +196,31 @@ class Operator:
             raise UnsupportedError(f"the operator {self.name!r} does not take {element.name}")
         own = "float32" if element.result == "float32" else element.name
         result = self.result or own
-        name = self.accumulator if self.accumulator in _SCALARS else "struct"
-        return TypeRule((name,), result, tuple(dict.fromkeys((result, *_REALS, *_SCALARS[2:]))))
+        name = self.accumulator if self.accumulator in SCALARS else "struct"
+        return TypeRule((name,), result, tuple(dict.fromkeys((result, *_REALS, *SCALARS[2:]))))
+
+    def _map(self, items: Items, types: Types) -> Fields:
+        fields = self._meaning.map(_number(items.x), _second(items.y), items.index)
+        return tuple(np.broadcast_to(field, items.x.shape) for field in fields)
 
     def _finish(self, fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
         results = self._meaning.finish(fields, row.length)
         each = results if isinstance(results, tuple) else (results,)
-        return tuple(round_to(np.asarray(result), types.result_dtype) for result in each)
+        return tuple(round_to(np.broadcast_to(result, np.shape(fields[0])), types.result_dtype) for result in each)
+
+    def _empty(self, types: Types) -> str:
+        """Return the body of `empty`: the result over no elements, bit for bit, or what is made of the identity."""
+        if self.empty is None:
+            return "return finish(identity(), row, k);"
+        result = np.atleast_1d(self.reduction.empty_results(types)[0])
+        size = types.result_dtype.itemsize
+        parts = result.view(f"u{size // 2}") if types.result_dtype.kind == "c" else result.view(f"u{size}")
+        number = f"float{size * 4}" if types.result_dtype.kind == "c" else "Result"
+        texts = [f"element_of_bits<{number}>({int(part):#x}ull)" for part in parts]
+        return f"return {texts[0]};" if len(texts) == 1 else f"return Result{{{', '.join(texts)}}};"
 
     def _declaration(self, types: Types) -> str:
-        members = _STRUCT.fullmatch(self.accumulator)
+        members = STRUCT.fullmatch(self.accumulator)
         accumulator = f"User_{self.name}_accumulator"
         size = self.accumulator_bytes or accumulator_bytes(self.accumulator)
         where = f"of Operator '{self.name}'"
@@ -206,6 +232,7 @@ class Operator:
         last = body_of(self.finishes[-1], f"finish {where}")
         function = "static __device__ __forceinline__"
         return f"""\
+#pragma nv_diag_error {_NO_RETURN}
 {quoted(self.preamble, f"preamble {where}")}
 {
             f"struct {accumulator} {{{quoted(members['members'], f'accumulator {where}')}}};"
@@ -224,8 +251,9 @@ template <class R> {function} Result finish(Accumulator a, const R& row, int k) 
 const uint64 n = row.length; (void)n;
 {finishes}
 return result_of<{result}>([&] {{ {last} }}()); }}
-template <class R> {function} Result empty(const R& row, int k) {{ return finish(identity(), row, k); }}
+template <class R> {function} Result empty(const R& row, int k) {{ {self._empty(types)} }}
 }};
+#pragma nv_diag_default {_NO_RETURN}
 """
 
 
@@ -252,6 +280,8 @@ class ElementMap:
             raise TypeError(f"a map is CUDA C++ text, not {self.source!r}")
         if not self.source.strip():
             raise ValueError("a map is an expression, not an empty text")
+        if self.numpy is not None and not callable(self.numpy):
+            raise TypeError(f"a map's meaning in NumPy is a function, not {self.numpy!r}")
 
     @property
     def second(self) -> bool:
@@ -278,13 +308,14 @@ def mapped(inner: Reduction, element_map: ElementMap) -> Reduction:
     def map_(items: Items, types: Types) -> Fields:
         return inner.map(items.where(x=values(types, items.x, items.y), y=None), within(types))
 
-    def values(types: Types, *arrays: Array | None) -> Array:
+    def values(types: Types, x: Array, y: Array | None = None) -> Array:
         if element_map.numpy is None:
             raise UnsupportedError(
                 f"the map {element_map.source!r} has no NumPy meaning: give ElementMap(source, numpy=…)"
             )
         number = inner.number(types)
-        return np.asarray(element_map.numpy(*(widen(x, number) for x in arrays if x is not None)), number)
+        values = element_map.numpy(*(widen(each, number) for each in (x, y) if each is not None))
+        return np.broadcast_to(np.asarray(values, number), x.shape)
 
     def pivot(first: Array, types: Types) -> Array:
         assert inner.pivot is not None  # noqa: S101 - there is none of the map where there is none
@@ -294,12 +325,14 @@ def mapped(inner: Reduction, element_map: ElementMap) -> Reduction:
         number, element = c_name(inner.number(types)), types.element.c_name
         body = body_of(element_map.source, f"map {element_map.source.splitlines()[0]!r}"[:60])
         return f"""\
+#pragma nv_diag_error {_NO_RETURN}
 struct Map_{digest} {{
 using Input = {element};
 using Second = {element if element_map.second else "Unused"};
 template <class I> static __device__ __forceinline__ {number} map(const I& item) {{
 {_arguments(element_map.source, second=element_map.second, convert=f"widen<{number}>")} {body} }}
 }};
+#pragma nv_diag_default {_NO_RETURN}
 """
 
     initial = inner.initial

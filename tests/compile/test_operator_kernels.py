@@ -346,6 +346,11 @@ def test_user_operators_have_the_bits_of_their_numpy_meaning(own, name):
         ({"identity": "nothing"}, "identity of Operator 'broken'", 1, "nothing"),
         ({"finish": "\n\na.x"}, "finish of Operator 'broken'", 3, "a.x"),
         ({"preamble": "__device__ int f() {\n  return g();\n}"}, "preamble of Operator 'broken'", 2, "  return g();"),
+        ({"map": "if (x > 0) return x;"}, "map of Operator 'broken'", 1, "if (x > 0) return x;"),
+        ({"combine": "while (a < b) {\n  return a;\n}"}, "combine of Operator 'broken'", 3, "}"),
+        ({"identity": "if (0) return 0;"}, "identity of Operator 'broken'", 1, "if (0) return 0;"),
+        ({"finish": "if (n) return a;"}, "finish of Operator 'broken'", 1, "if (n) return a;"),
+        ({"preamble": "__device__ int f(int k) {\n  if (k) return 1;\n}"}, "preamble of Operator 'broken'", 3, "}"),
     ],
 )
 def test_a_mistake_is_shown_in_the_users_own_line(changes, file, line, source_line):

@@ -10,8 +10,9 @@ import numpy as np
 
 from lowlevel_reduce import layout, quick
 from lowlevel_reduce.allocator import Allocator
+from lowlevel_reduce.arguments import instance, integer, plain_axes
 from lowlevel_reduce.interop import ArrayView, view_array
-from lowlevel_reduce.oneshot import initial_key, kept_entry, run, stream_of
+from lowlevel_reduce.oneshot import initial_key, kept_entry, key_options, run, stream_of
 
 if TYPE_CHECKING:
     from lowlevel_reduce.driver import Stream
@@ -103,12 +104,22 @@ def reduce(
     """
     if where is not None and second is not None:
         raise ValueError("a reduction takes a mask or a second array, not both")
+    # Keys take True, 1 and 1.0 for the same. What most write is seen to be plain at once: this is a hot path.
+    if axis is not None and type(axis) is not int:
+        axis = plain_axes(axis)
+    if type(ddof) is not int:
+        ddof = integer(ddof, "ddof is an integer")
     simple = where is None and second is None and initial is None and allocator is None
     options = (axis, keepdims, dtype, accumulate, nan, ddof, last, map, strategy)
     if simple:
         result = quick.call(x, op, stream, options, out)
         if result is not None:
             return result
+    if allocator is not None:
+        instance(allocator, Allocator, "the allocator")
+    if strategy is not None and not isinstance(strategy, str):
+        raise TypeError(f"a strategy is a name, not {strategy!r}")
+    plain = key_options(op, dtype=dtype, accumulate=accumulate, nan=nan, last=last, map=map)
     given = stream
     stream = stream_of(stream)
     context = stream.context
@@ -122,19 +133,15 @@ def reduce(
         problem = {
             "shape": source.shape,
             "dtype": source.dtype,
-            "axis": tuple(axis) if isinstance(axis, Sequence) else axis,
+            "axis": axis,
             "keepdims": bool(keepdims),
             "strides_bytes": source.strides_bytes,
             "second_strides_bytes": None if other is None else other.strides_bytes,
-            "accumulate": accumulate,
-            "result_dtype": dtype,
             "where": where is not None,
             "initial": initial is not None,
             "strategy": strategy,
-            "nan": nan,
             "ddof": ddof,
-            "last": last,
-            "map": map,
+            **plain,
         }
         start = initial_key(initial)
         forced = os.environ.get("LOWLEVEL_REDUCE_STRATEGY")

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from lowlevel_reduce.allocator import Allocator
+from lowlevel_reduce.arguments import instance, integer
 from lowlevel_reduce.bound import BoundReduction, DirectReduction, Extents, check_pointer
 from lowlevel_reduce.closing import Closing
 from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Stream, binding
@@ -108,7 +109,12 @@ class BasePlan(Closing, ABC):
             raise ValueError(
                 f"the stream is of context {stream.context.handle:#x}, the plan of {self.context.handle:#x}"
             )
+        if allocator is not None:
+            instance(allocator, Allocator, "the allocator")
+        if workspace is not None:
+            instance(workspace, Buffer, "the workspace")
         if length is not None:
+            length = integer(length, "the length is a device address, an integer")
             check_pointer(length, 8, self.context, what="the length", alignment=8)
         words = self._initial_words(initial)
         unused = workspace is None and not self.has_workspace

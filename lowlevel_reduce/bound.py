@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.driver import Buffer, Context, Stream, binding, pointer_info
 from lowlevel_reduce.errors import ReduceError
 
@@ -125,11 +126,17 @@ class BoundReduction:
 
         Raises
         ------
+        TypeError
+            If one is no integer, or the second one lacks or is too much.
         ValueError
             If one is no device memory, or of another device or context, if the allocation ends too early, if the
             result is not aligned, or if it overlaps the elements.
         """
         extents = self.extents
+        if (second is None) == extents.has_second:
+            raise TypeError(f"this reduction takes {'two arrays' if extents.has_second else 'one array'}")
+        for address in (source, result, 0 if second is None else second):
+            integer(address, "a device address is an integer")
         low, high = source + extents.low, source + extents.high
         if high > low:
             check_pointer(low, high - low, self.context, what="the input")

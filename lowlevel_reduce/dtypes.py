@@ -9,7 +9,16 @@ import numpy as np
 
 from lowlevel_reduce.errors import UnsupportedError
 
-__all__ = ["COMPENSATED", "ElementType", "accumulator_bytes", "element_type", "finfo", "numpy_dtype", "one_of"]
+__all__ = [
+    "COMPENSATED",
+    "ElementType",
+    "accumulator_bytes",
+    "accumulator_name",
+    "element_type",
+    "finfo",
+    "numpy_dtype",
+    "one_of",
+]
 
 COMPENSATED = "compensated"
 """The accumulator of two float64, an unevaluated sum: about 106 bits."""
@@ -86,9 +95,9 @@ class ElementType(NamedTuple):
         UnsupportedError
             If this type does not accumulate in that one.
         """
-        if accumulate is None:
+        name = accumulator_name(accumulate)
+        if name is None:
             return self.accumulators[0]
-        name: str = accumulate if accumulate == COMPENSATED else numpy_dtype(accumulate).name
         if name == self.name and self.dtype.kind in "iu":
             return self.accumulators[0]
         if name not in self.accumulators:
@@ -104,7 +113,7 @@ class ElementType(NamedTuple):
             If a result of this type cannot become `dtype`.
         """
         if dtype is None:
-            own_width = accumulate is not None and self.dtype.kind in "iu" and accumulate == self.name
+            own_width = self.dtype.kind in "iu" and accumulator_name(accumulate) == self.name
             return self.name if own_width else self.result
         name: str = numpy_dtype(dtype).name
         if name not in self.results:
@@ -148,14 +157,28 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     Raises
     ------
     TypeError
-        If it names no dtype.
+        If it names no dtype. None does not, though NumPy takes it for float64.
+    UnsupportedError
+        If the dtype is not in native byte order.
     """
+    if dtype is None:
+        raise TypeError("a dtype is due, not None")
     if isinstance(dtype, str) and dtype in _ML_DTYPES:
         import ml_dtypes  # noqa: PLC0415 - only those who have such numbers pay for it
 
         dtype = getattr(ml_dtypes, _ML_DTYPES[dtype])
     resolved: np.dtype[Any] = np.dtype(dtype)
+    if not resolved.isnative:
+        raise UnsupportedError(f"{resolved} is not in this machine's byte order; convert it with .astype first")
     return resolved
+
+
+def accumulator_name(accumulate: Any) -> str | None:
+    """Return the name of what was asked for as accumulator, by a name or another form of a dtype; None for None."""
+    if accumulate is None or (isinstance(accumulate, str) and accumulate == COMPENSATED):
+        return accumulate
+    name: str = numpy_dtype(accumulate).name
+    return name
 
 
 @functools.cache  # plans ask often, and of ml_dtypes an import statement would be executed each time
@@ -204,8 +227,6 @@ def element_type(dtype: Any) -> ElementType:
     entry = _TYPES.get(resolved.name)
     if entry is None:
         raise UnsupportedError(f"{resolved} cannot be reduced; the types are {', '.join(_TYPES)}")
-    if not resolved.isnative:
-        raise UnsupportedError(f"{resolved} is not in this machine's byte order; convert it with .astype first")
     return entry
 
 

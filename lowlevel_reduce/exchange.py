@@ -7,7 +7,7 @@ producer they mean those of the primary context, in which these libraries work, 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from lowlevel_reduce.driver import Context, Stream, binding
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.errors import ReduceError
+from lowlevel_reduce.foreign import nvidias_memory, strided_memory_view
 from lowlevel_reduce.layout import contiguous_strides
 from lowlevel_reduce.producers import Producer
 
@@ -25,7 +25,6 @@ __all__ = [
     "foreign_view",
     "order_consumer",
     "produced_view",
-    "strided_memory_view",
 ]
 
 _LEGACY = 1
@@ -67,7 +66,8 @@ def foreign_view(x: Any, stream: Stream) -> ArrayView:
         raise ValueError("the tensor is negated lazily, and its memory holds other values: call resolve_neg()")
     # DLPack goes first, as StridedMemoryView has it.
     by_dlpack = hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")
-    view = _view_by_dlpack(x, stream) if by_dlpack else _view_by_interface(x, stream)
+    with nvidias_memory():
+        view = _view_by_dlpack(x, stream) if by_dlpack else _view_by_interface(x, stream)
     if not view.is_device_accessible:
         raise ValueError(f"{type(x).__name__} is in host memory; move it to the device, or pass it as a NumPy array")
     dtype = view.dtype
@@ -155,20 +155,3 @@ def _their_context(ours: Context) -> Iterator[Context]:
         return
     with Context.primary(device) as primary:
         yield primary
-
-
-_strided: Callable[..., Any] | None = None
-
-
-def strided_memory_view() -> Any:
-    """Return cuda.core's StridedMemoryView, imported at the first need: it costs 85 ms."""
-    global _strided  # noqa: PLW0603
-    if _strided is None:
-        try:
-            from cuda.core.utils import StridedMemoryView  # noqa: PLC0415
-        except ImportError as error:
-            raise ReduceError(
-                'DLPack and __cuda_array_interface__ need cuda-core: pip install "lowlevel-reduce[cu12]" or "[cu13]"'
-            ) from error
-        _strided = StridedMemoryView
-    return _strided

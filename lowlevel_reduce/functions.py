@@ -117,9 +117,13 @@ def norm(x: Any, ord: float = 2, **options: Any) -> Any:
         For another order.
     """
     names = {1: "norm1", 2: "norm2", float("inf"): "norm_inf"}
-    if ord not in names:
+    try:
+        name = None if isinstance(ord, bool) else names.get(ord)
+    except TypeError:  # not hashable
+        name = None
+    if name is None:
         raise ValueError(f"a norm is of order 1, 2 or inf, not {ord!r}")
-    return reduce(x, names[ord], **options)
+    return reduce(x, name, **options)
 
 
 def sum_squares(x: Any, **options: Any) -> Any:

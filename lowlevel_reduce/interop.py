@@ -7,16 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lowlevel_reduce.arguments import instance, integer, not_masked
 from lowlevel_reduce.driver import Buffer, Context, Stream, readback
 from lowlevel_reduce.dtypes import element_type, numpy_dtype
-from lowlevel_reduce.exchange import (
-    ArrayView,
-    exported_stream,
-    foreign_view,
-    order_consumer,
-    produced_view,
-    strided_memory_view,
-)
+from lowlevel_reduce.exchange import ArrayView, exported_stream, foreign_view, order_consumer, produced_view
+from lowlevel_reduce.foreign import nvidias_memory, strided_memory_view
 from lowlevel_reduce.layout import contiguous_strides
 from lowlevel_reduce.producers import producer_of
 from lowlevel_reduce.slots import Slot
@@ -57,6 +52,8 @@ class DeviceArray:
     stream: Stream
 
     def __init__(self, buffer: Buffer, dtype: npt.DTypeLike, shape: tuple[int, ...], stream: Stream) -> None:
+        instance(buffer, Buffer, "a DeviceArray's memory")
+        instance(stream, Stream, "a DeviceArray's stream")
         self.dtype = numpy_dtype(dtype)
         self.shape = tuple(shape)
         self.stream = stream.fixed()
@@ -123,8 +120,19 @@ class DeviceArray:
 
     @property
     def pointer(self) -> int:
-        """Device address of the first element; 0 for an array of no elements."""
-        return self._memory.pointer
+        """Device address of the first element; 0 for an array of no elements.
+
+        Raises
+        ------
+        ValueError
+            If the memory was closed, or its context has ended, with which it went.
+        """
+        memory = self._memory
+        pointer = memory.pointer
+        context = memory.slots.context if isinstance(memory, Slot) else memory._context
+        if pointer and context is not None and context.has_ended:
+            raise ValueError("the context of the array's memory has ended")
+        return pointer
 
     @property
     def size(self) -> int:
@@ -149,7 +157,7 @@ class DeviceArray:
     def plane(self, index: int) -> DeviceArray:
         """Return the part of an array at one index of its first axis, without a copy; it keeps the whole alive."""
         shape = self.shape[1:]
-        if not 0 <= index < self.shape[0]:
+        if not self.shape or not 0 <= integer(index, "a plane's index is an integer") < self.shape[0]:
             raise IndexError(f"an array of shape {self.shape} has no plane {index}")
         size = math.prod(shape) * self.dtype.itemsize
         part = Buffer.from_pointer(self.pointer + index * size, size, context=self.context, owner=self._buffer)
@@ -252,7 +260,7 @@ class DeviceArray:
         if stream is None or stream != _NO_SYNCHRONIZATION:
             order_consumer(stream or 1, self.stream)
         views = strided_memory_view()
-        with self.context.pushed():
+        with self.context.pushed(), nvidias_memory():
             from cuda.core import Buffer as CoreBuffer  # noqa: PLC0415
 
             memory = CoreBuffer.from_handle(self.pointer, self.nbytes, owner=self)
@@ -283,6 +291,7 @@ def view_array(x: Any, stream: Stream) -> ArrayView:
         If its type cannot be reduced.
     """
     if isinstance(x, (np.ndarray, np.generic)):
+        not_masked(x)
         element_type(x.dtype)
         x = DeviceArray.from_numpy(np.asarray(x), stream)
     if isinstance(x, DeviceArray):

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
+from lowlevel_reduce.arguments import chosen_axes, integer
 from lowlevel_reduce.errors import UnsupportedError
 
-__all__ = ["MAX_AXES", "MAX_BYTES", "Axis", "Kind", "Problem", "contiguous_strides", "problem_of"]
+__all__ = ["MAX_AXES", "MAX_BYTES", "Axis", "Kind", "Problem", "contiguous_strides", "lengths_of", "problem_of"]
 
 MAX_BYTES = 1 << 40
 """Largest array that the kernels and their workspace are made for."""
 
 MAX_AXES = 8
 """Axes that rows, and elements of a row, may have after neighbours were joined: `max_axes` in cuda_src/shape.cuh."""
+
+MAX_STRIDE = (1 << 63) - 1
+"""Most bytes that strides may go either way."""
 
 Kind = Literal["whole", "rows", "columns", "strided"]
 
@@ -90,27 +92,32 @@ def problem_of(
     Raises
     ------
     TypeError
-        If a length or an axis is not an integer.
+        If a length, a stride or an axis is not an integer.
     ValueError
-        If a length is negative, an axis does not exist or is named twice, or the array is larger than `MAX_BYTES`.
+        If a length is negative, an axis does not exist or is named twice, the array is larger than `MAX_BYTES`, or
+        strides are not one an axis or reach further than `MAX_STRIDE`.
     UnsupportedError
         If more than `MAX_AXES` axes of either sort remain.
     """
-    lengths = _lengths(shape)
+    lengths = lengths_of(shape)
     if math.prod(lengths) * itemsize > MAX_BYTES:
         raise ValueError(
             f"shape {lengths} needs {math.prod(lengths) * itemsize} bytes; at most {MAX_BYTES} can be reduced"
         )
-    chosen = _chosen_axes(axis, len(lengths))
-    strides = tuple(strides_bytes) if strides_bytes is not None else contiguous_strides(lengths, itemsize)
-    seconds = tuple(second_strides_bytes) if second_strides_bytes is not None else (0,) * len(lengths)
+    chosen = chosen_axes(axis, len(lengths))
+    strides, seconds = contiguous_strides(lengths, itemsize), (0,) * len(lengths)
+    if strides_bytes is not None:
+        strides = _strides(strides_bytes, lengths, "strides_bytes")
+    if second_strides_bytes is not None:
+        seconds = _strides(second_strides_bytes, lengths, "second_strides_bytes")
     axes = [Axis(*entry) for entry in zip(lengths, strides, seconds, strict=True)]
     kept = _joined([axes[i] for i in range(len(axes)) if i not in chosen])
     reduced = _joined([axes[i] for i in chosen])
     if max(len(kept), len(reduced)) > MAX_AXES:
         raise UnsupportedError(
             f"shape {lengths} with strides of {strides} bytes has {len(kept)} axes of rows and {len(reduced)} of "
-            f"elements that cannot be joined; at most {MAX_AXES} of each are supported: copy the array first"
+            f"elements that cannot be joined; at most {MAX_AXES} of each are supported: copy the array first, with the "
+            "reduced axes last"
         )
     is_empty = math.prod(lengths) == 0
     spans = [] if is_empty else [entry.stride * (entry.size - 1) for entry in axes]
@@ -138,32 +145,38 @@ def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _lengths(shape: Sequence[int]) -> tuple[int, ...]:
-    for length in shape:
-        if isinstance(length, bool) or not hasattr(length, "__index__"):
-            raise TypeError(f"a shape holds integers, not {length!r}")
-        if length < 0:
-            raise ValueError(f"shape {tuple(shape)} has a negative length")
-    return tuple(int(length) for length in shape)
+def lengths_of(shape: Any) -> tuple[int, ...]:
+    """Return a shape, or the length of its only axis, as a tuple of Python's integers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a length is no integer, or negative.
+    """
+    try:
+        given = tuple(shape)
+    except TypeError:
+        given = (shape,)
+    lengths = tuple(integer(length, "a shape holds integers") for length in given)
+    if any(length < 0 for length in lengths):
+        raise ValueError(f"shape {lengths} has a negative length")
+    return lengths
 
 
-def _chosen_axes(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
-    """Return the reduced axes in ascending order."""
-    if axis is None:
-        return tuple(range(ndim))
-    asked = axis if isinstance(axis, Sequence) else (axis,)
-    chosen = []
-    for entry in asked:
-        if isinstance(entry, bool) or not hasattr(entry, "__index__"):
-            raise TypeError(f"an axis is an integer, not {entry!r}")
-        if ndim == 0 and entry in (0, -1):
-            continue  # as NumPy does, for a single element
-        if not -ndim <= entry < ndim:
-            raise np.exceptions.AxisError(int(entry), ndim)
-        chosen.append(int(entry) % ndim)
-    if len(set(chosen)) != len(chosen):
-        raise ValueError(f"axis {tuple(asked)} names an axis twice")
-    return tuple(sorted(chosen))
+def _strides(given: Any, lengths: tuple[int, ...], what: str) -> tuple[int, ...]:
+    """Return strides, checked: one an axis, and all that they reach within the kernels' 64 bits."""
+    try:
+        strides = tuple(integer(stride, f"{what} holds integers") for stride in given)
+    except TypeError:
+        if isinstance(given, Iterable):
+            raise
+        raise TypeError(f"{what} is a sequence of integers, one an axis, not {given!r}") from None
+    if len(strides) != len(lengths):
+        raise ValueError(f"{what} has {len(strides)} strides; the shape has {len(lengths)} axes")
+    reach = sum(abs(stride) * max(size - 1, 0) for stride, size in zip(strides, lengths, strict=True))
+    if max((reach, *map(abs, strides))) > MAX_STRIDE:
+        raise ValueError(f"{what} {strides} of shape {lengths} does not fit into 64 bits")
+    return strides
 
 
 def _joined(axes: Sequence[Axis]) -> tuple[Axis, ...]:

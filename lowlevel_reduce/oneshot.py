@@ -15,6 +15,7 @@ import numpy as np
 
 from lowlevel_reduce.driver import Context, Stream, binding
 from lowlevel_reduce.driver.handle import quietly
+from lowlevel_reduce.dtypes import COMPENSATED, numpy_dtype
 from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.interop import DeviceArray, order_after, view_output
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.bound import BoundReduction
     from lowlevel_reduce.interop import ArrayView
 
-__all__ = ["MAX_BOUND", "Entry", "LaunchCache", "initial_key", "kept_entry", "run", "stream_of"]
+__all__ = ["MAX_BOUND", "Entry", "LaunchCache", "initial_key", "kept_entry", "key_options", "run", "stream_of"]
 
 MAX_BOUND = 128
 """Problems of which bound launches are kept, with their workspaces; the least recently used goes first."""
@@ -232,6 +233,26 @@ def _in_order() -> Allocator:
     from lowlevel_reduce.allocator import StreamOrdered  # noqa: PLC0415 - the first plan has imported it
 
     return StreamOrdered()
+
+
+def key_options(op: Any, *, dtype: Any, accumulate: Any, nan: Any, last: Any, map: Any) -> dict[str, Any]:
+    """Return options of a plan as they may stand in a key, where those that are equal mean the same; the others' are.
+
+    Raises
+    ------
+    TypeError, ValueError, UnsupportedError
+        In the words of who takes them, and not only because one cannot be hashed.
+    """
+    from lowlevel_reduce.operators import check_options  # noqa: PLC0415 - with the first plan
+
+    check_options(op, nan=nan, map=map)
+    return {
+        "result_dtype": None if dtype is None else numpy_dtype(dtype),
+        "accumulate": accumulate if accumulate in (None, COMPENSATED) else numpy_dtype(accumulate),
+        "nan": nan,
+        "last": bool(last),
+        "map": map,
+    }
 
 
 def initial_key(value: Any) -> _Key | None:

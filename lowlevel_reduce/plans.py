@@ -6,10 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from lowlevel_reduce import layout, operators
 from lowlevel_reduce.allocator import Allocator
+from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.base_plan import BasePlan
 from lowlevel_reduce.bound import BoundReduction, Extents
 from lowlevel_reduce.driver import Buffer, Context, Kernel, LaunchConfig
@@ -225,12 +224,18 @@ def plan(
     CompileError, NoCompilerError, NoDriverError, CacheError
         If the kernel cannot be compiled, run or cached.
     """
-    shape = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    shape = layout.lengths_of(shape)
+    cluster = None if cluster is None else integer(cluster, "cluster is an integer")
+    block_threads = None if block_threads is None else integer(block_threads, "block_threads is an integer")
+    if strategy is not None and not isinstance(strategy, str):
+        raise TypeError(f"a strategy is a name, not {strategy!r}")
     element = element_type(dtype)
     reduction = operators.resolve(op, where=where, initial=initial, **options)
     types = reduction.types(element, accumulate, result_dtype)
     second = reduction.second_dtype(element)
     second_itemsize = second.itemsize if second is not None else 0
+    if second is None and second_strides_bytes is not None:
+        raise TypeError(f"{reduction.name} takes one array, so there are no second_strides_bytes")
     if second is not None and second_strides_bytes is None:
         second_strides_bytes = layout.contiguous_strides(shape, second_itemsize)
     problem = layout.problem_of(
@@ -239,12 +244,12 @@ def plan(
         axis=axis,
         keepdims=keepdims,
         strides_bytes=strides_bytes,
-        second_strides_bytes=second_strides_bytes if second is not None else None,
+        second_strides_bytes=second_strides_bytes,
         second_itemsize=second_itemsize,
     )
     if problem.length == 0 and not reduction.has_initial:
         reduction.empty_results(types)  # raises where there is none
-    context = context or Context.current_or_primary()
+    context = Context.of(context)
     text = operator_text(reduction, types)
     if problem.kind == "whole":
         strategy = strategy or os.environ.get("LOWLEVEL_REDUCE_STRATEGY") or None

@@ -8,6 +8,7 @@ import numpy as np
 
 from lowlevel_reduce import operators
 from lowlevel_reduce.allocator import Allocator
+from lowlevel_reduce.arguments import instance, integer
 from lowlevel_reduce.base_plan import BasePlan
 from lowlevel_reduce.bound import BoundReduction, Extents
 from lowlevel_reduce.driver import Buffer, Context, LaunchConfig
@@ -19,7 +20,7 @@ from lowlevel_reduce.kernels import segment_blocks, segment_kernel_sources
 from lowlevel_reduce.layout import MAX_BYTES
 from lowlevel_reduce.loading import load_kernel
 from lowlevel_reduce.mapping import MappedKernel, operator_text
-from lowlevel_reduce.oneshot import initial_key, kept_entry, run, stream_of
+from lowlevel_reduce.oneshot import initial_key, kept_entry, key_options, run, stream_of
 from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.policy import HEADER_BYTES, slot_bytes
 
@@ -197,9 +198,7 @@ def segmented_plan(
     """
     element = element_type(dtype)
     for what, number in (("length", length), ("segments", segments)):
-        if isinstance(number, bool) or not hasattr(number, "__index__"):
-            raise TypeError(f"{what} is an integer, not {number!r}")
-        if number < 0:
+        if integer(number, f"{what} is an integer") < 0:
             raise ValueError(f"{what} is 0 or more, not {number}")
     if length * element.itemsize > MAX_BYTES:
         raise ValueError(
@@ -212,7 +211,7 @@ def segmented_plan(
     if reduction.second is not None:
         raise UnsupportedError(f"{reduction.name} takes two arrays; segments are of one")
     types = reduction.types(element, accumulate, result_dtype)
-    context = context or Context.current_or_primary()
+    context = Context.of(context)
     text = operator_text(reduction, types)
     multiprocessors = context.multiprocessor_count
     groups = _groups_of_a_warp(int(length), int(segments), element.itemsize, multiprocessors)
@@ -273,6 +272,9 @@ def segmented_reduce(
     TypeError, ValueError, UnsupportedError, and errors from below
         As `lowlevel_reduce.reduce`.
     """
+    if allocator is not None:
+        instance(allocator, Allocator, "the allocator")
+    plain = key_options(op, dtype=dtype, accumulate=accumulate, nan=nan, last=last, map=map)
     stream = stream_of(stream)
     with stream.context.pushed():
         source, borders = view_array(x, stream), view_array(offsets, stream)
@@ -282,20 +284,19 @@ def segmented_reduce(
                 raise ValueError(f"{what} has shape {view.shape}; one contiguous axis is due")
         if borders.shape[0] == 0:
             raise ValueError("offsets are one more than there are segments; there are none")
-        problem = {
+        problem: dict[str, Any] = {
             "length": source.shape[0],
             "segments": borders.shape[0] - 1,
             "dtype": source.dtype,
             "offsets_dtype": borders.dtype,
-            "accumulate": accumulate,
-            "result_dtype": dtype,
             "initial": initial is not None,
+            "ddof": integer(ddof, "ddof is an integer"),
+            **plain,
         }
-        options: dict[str, Any] = {"nan": nan, "ddof": ddof, "last": last, "map": map}
-        key = ("segments", op, initial_key(initial), *problem.values(), *options.values())
+        key = ("segments", op, initial_key(initial), *problem.values())
 
         def make() -> SegmentedPlan:
-            return segmented_plan(op, context=stream.context, **problem, **options)
+            return segmented_plan(op, context=stream.context, **problem)
 
         with kept_entry(stream, key, make) as entry:
             return run(entry, (source, borders), out, stream, initial, allocator)

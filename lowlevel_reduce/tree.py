@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lowlevel_reduce.arguments import chosen_axes, not_masked
 from lowlevel_reduce.dtypes import LANES, STEPS, element_type
 from lowlevel_reduce.operators import (
     Array,
@@ -100,13 +101,13 @@ def reduce(
         If an option makes no sense for the operator, an axis or shape does not fit, or a row without elements has no
         result.
     """
-    array = np.asarray(array)
+    array = np.asarray(not_masked(array))
     operation = resolve(
         op, nan=nan, where=where is not None, initial=initial is not None, ddof=ddof, last=last, map=map
     )
     types = operation.types(element_type(array.dtype), accumulate, dtype)
     other = _second_array(operation, array, second if where is None else where, given=second is not None)
-    axes = _normalize(axis, array.ndim)
+    axes = list(chosen_axes(axis, array.ndim))
     kept = [each for each in range(array.ndim) if each not in axes]
     shape = tuple(1 if each in axes else n for each, n in enumerate(array.shape) if keepdims or each not in axes)
     rows = _rows(array, kept, axes)
@@ -114,21 +115,6 @@ def reduce(
         results = _reduce_rows(rows, None if other is None else _rows(other, kept, axes), operation, types, initial)
     shaped = tuple(result.reshape(shape) for result in results)
     return shaped[0] if operation.results == 1 else result_tuple(operation.name, operation.result_names)(*shaped)
-
-
-def _normalize(axis: int | Sequence[int] | None, dimensions: int) -> list[int]:
-    """Return the reduced axes in ascending order."""
-    if axis is None:
-        return list(range(dimensions))
-    axes = list(axis) if isinstance(axis, Sequence) else [axis]
-    if dimensions == 0 and set(axes) <= {0, -1}:
-        return []  # as NumPy does, for a single element
-    if any(not -dimensions <= each < dimensions for each in axes):
-        raise ValueError(f"axis {axis} is out of bounds for an array of {dimensions} dimensions")
-    axes = sorted(each % dimensions for each in axes)
-    if len(set(axes)) < len(axes):
-        raise ValueError(f"axis {axis} names an axis twice")
-    return axes
 
 
 def _second_array(operation: Reduction, array: Array, second: Any, *, given: bool) -> Array | None:
@@ -141,7 +127,7 @@ def _second_array(operation: Reduction, array: Array, second: Any, *, given: boo
         raise ValueError(f"with where= {operation.name} has no place for a second array")
     if second is None:
         raise ValueError(f"{operation.name} needs a second array")
-    other = np.asarray(second)
+    other = np.asarray(not_masked(second))
     wanted = operation.second_dtype(element_type(array.dtype))
     if other.dtype != wanted:
         raise TypeError(f"the second array is of {wanted}, not {other.dtype}")

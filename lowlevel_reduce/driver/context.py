@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from lowlevel_reduce.arguments import instance
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.device import Device
 from lowlevel_reduce.driver.green import create_green, green_of_current
@@ -49,6 +50,14 @@ class Context(Handle):
     def current_or_primary(cls, device: Device | int = 0) -> Context:
         """Return the current context, borrowed; without one, the primary context of `device`, retained until closed."""
         return cls.current() or cls.primary(device)
+
+    @classmethod
+    def of(cls, context: Context | None) -> Context:
+        """Return the context that was given, else what `current_or_primary` does; raises TypeError if it is none."""
+        if context is None:
+            return cls.current_or_primary()
+        instance(context, cls, "the context")
+        return context
 
     @classmethod
     def primary(cls, device: Device | int = 0) -> Context:
@@ -151,6 +160,11 @@ class Context(Handle):
     def life(self) -> Life:
         """What the releases of everything made in this context look at first."""
         return self._life
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is gone, whoever ended it: of another's the driver is asked, once something was made in it."""
+        return self._life.ended(binding.selected(), self._identity)
 
     @property
     def holder(self) -> Context:

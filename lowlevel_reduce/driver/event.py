@@ -40,7 +40,7 @@ class Event(Handle):
         blocking_sync : bool
             Whether ``synchronize()`` puts the thread to sleep rather than spin.
         """
-        context = context or Context.current_or_primary()
+        context = Context.of(context)
         flags = (0 if timing else _DISABLE_TIMING) | (_BLOCKING_SYNC if blocking_sync else 0)
         with context.pushed():
             holder = context.holder

@@ -76,7 +76,7 @@ class Graph(Handle):
         context : Context, optional
             Where it will run; without one the current context, else the primary one of device 0.
         """
-        context = context or Context.current_or_primary()
+        context = Context.of(context)
         with contextlib.ExitStack() as undo:  # if the inner block's end is refused: no context ends a graph
             with context.pushed():
                 handle = int(binding.call("cuGraphCreate", 0))

@@ -54,13 +54,13 @@ class Buffer(Handle):
         context : Context, optional
             Where; without one the current context, else the primary one of device 0.
         """
-        context = context or Context.current_or_primary()
+        context = Context.of(context)
         return cls._allocate(size_bytes, context, kind="device", allocate="cuMemAlloc", options=(), free="cuMemFree")
 
     @classmethod
     def pinned(cls, size_bytes: int, context: Context | None = None) -> Buffer:
         """Allocate page-locked host memory, which every context can copy to and from without staging."""
-        context = context or Context.current_or_primary()
+        context = Context.of(context)
         return cls._allocate(
             size_bytes, context, kind="pinned", allocate="cuMemHostAlloc", options=(_PORTABLE,), free="cuMemFreeHost"
         )

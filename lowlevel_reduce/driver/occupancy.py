@@ -23,7 +23,7 @@ def max_cooperative_blocks(
 
     A green context has fewer multiprocessors than its device, so this asks the context.
     """
-    context = context or Context.current_or_primary()
+    context = Context.of(context)
     with context.pushed():
         blocks = blocks_per_multiprocessor(kernel, block_threads, dynamic_shared_bytes)
         return blocks * context.multiprocessor_count

@@ -56,7 +56,7 @@ class Stream(Handle):
             If the priority lies outside the device's range, or a blocking stream is asked of a green context, which
             has none.
         """
-        context = context or Context.current_or_primary()
+        context = Context.of(context)
         context.check_priority(priority)
         with contextlib.ExitStack() as undo:  # if the inner block's end is refused: a green context ends no stream
             with context.pushed():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lowlevel_reduce.later import imported_later
 from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, Types, result_tuple
-from lowlevel_reduce.operators.table import OPERATORS, resolve
+from lowlevel_reduce.operators.table import OPERATORS, check_options, resolve
 
 if TYPE_CHECKING:
     from lowlevel_reduce.operators.user import ElementMap, NumpyMeaning, Operator
@@ -26,6 +26,7 @@ __all__ = [
     "Reduction",
     "Row",
     "Types",
+    "check_options",
     "resolve",
     "result_tuple",
 ]

@@ -10,7 +10,15 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from lowlevel_reduce.dtypes import COMPENSATED, ElementType, accumulator_bytes, finfo, numpy_dtype, one_of
+from lowlevel_reduce.dtypes import (
+    COMPENSATED,
+    ElementType,
+    accumulator_bytes,
+    accumulator_name,
+    finfo,
+    numpy_dtype,
+    one_of,
+)
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators.scalars import scalar_of
 
@@ -210,9 +218,9 @@ class Reduction:
             If the operator does not take this type, or does not accumulate it in that one.
         """
         rule = self.rule(element)
-        if accumulate is None:
+        name = accumulator_name(accumulate)
+        if name is None:
             return rule.accumulators[0]
-        name: str = accumulate if accumulate == COMPENSATED else numpy_dtype(accumulate).name
         if rule.wraps and name == element.name and element.dtype.kind in "iu":
             return rule.accumulators[0]
         if name not in rule.accumulators:
@@ -231,7 +239,7 @@ class Reduction:
         """
         rule = self.rule(element)
         if dtype is None:
-            own_width = rule.wraps and element.dtype.kind in "iu" and accumulate == element.name
+            own_width = rule.wraps and element.dtype.kind in "iu" and accumulator_name(accumulate) == element.name
             return element.name if own_width else rule.result
         name: str = numpy_dtype(dtype).name
         if name not in rule.results:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from lowlevel_reduce.arguments import not_masked
+
 __all__ = ["is_nan", "number_of", "scalar_of"]
 
 _USERS_OWN = 2  # `dtype.isbuiltin` of a type that is no part of NumPy: those of ml_dtypes
@@ -19,7 +21,7 @@ def number_of(value: Any, what: str) -> Any:
     ValueError
         If it is no number, or not a single one; `what` names it.
     """
-    scalar = np.asarray(value)
+    scalar = np.asarray(not_masked(value))
     if scalar.dtype.isbuiltin == _USERS_OWN:
         scalar = scalar.astype(np.float64)  # exact
     if type(value) is int and scalar.dtype.hasobject:

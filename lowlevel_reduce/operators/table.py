@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators import exponentials, extremes, moments, sums
 from lowlevel_reduce.operators.adapters import counted, ignoring_nan, masked, with_initial
@@ -14,7 +15,10 @@ from lowlevel_reduce.operators.base import Reduction
 if TYPE_CHECKING:
     from lowlevel_reduce.operators.user import ElementMap, Operator
 
-__all__ = ["OPERATORS", "resolve"]
+__all__ = ["MAX_DDOF", "OPERATORS", "check_options", "resolve"]
+
+MAX_DDOF = (1 << 63) - 1
+"""What the kernels take for `ddof`."""
 
 
 class _Entry(NamedTuple):
@@ -109,12 +113,10 @@ def resolve(
     ValueError
         If an option makes no sense for the operator.
     """
-    if nan not in ("propagate", "ignore"):
-        raise ValueError(f'nan is "propagate" or "ignore", not {nan!r}')
-    if isinstance(ddof, bool) or not hasattr(ddof, "__index__"):
-        raise TypeError(f"ddof is an integer, not {ddof!r}")
-    if ddof < 0:
-        raise ValueError(f"ddof is 0 or more, not {ddof}")
+    check_options(op, nan=nan, map=map)
+    ddof = integer(ddof, "ddof is an integer")
+    if not 0 <= ddof <= MAX_DDOF:
+        raise ValueError(f"ddof is 0 or more, and at most {MAX_DDOF}, not {ddof}")
     given = {"nan": nan == "ignore", "where": where, "initial": initial, "ddof": ddof != 0, "last": last}
     given["map"] = map is not None
     entry = _find(op)
@@ -123,13 +125,25 @@ def resolve(
         if is_given and option not in entry.options:
             takers = ", ".join(each for each, other in _TABLE.items() if option in other.options)
             raise ValueError(f"{name} does not take {option}=; {takers} do")
-    reduction = entry.make(int(ddof), last)
+    reduction = entry.make(ddof, bool(last))
     if isinstance(op, str):  # a user's own may have the name of a built-in one
         if where and reduction.empty is None and not initial:
             raise ValueError(f"{name} has no identity, so with where= it needs initial=")
         if name == "mean" and (where or given["nan"]):
             reduction = counted(reduction)
     return _adapt(reduction, nan=given["nan"], where=where, initial=initial, map_=map)
+
+
+def check_options(op: Any, *, nan: Any, map: Any) -> None:
+    """Refuse what is no operator, map or option for NaN, and so perhaps not even hashable; raises as `resolve`."""
+    _find(op)
+    if not isinstance(nan, str) or nan not in ("propagate", "ignore"):
+        raise ValueError(f'nan is "propagate" or "ignore", not {nan!r}')
+    if map is not None and not isinstance(map, str):
+        from lowlevel_reduce.operators.user import ElementMap  # noqa: PLC0415 - as in _find
+
+        if not isinstance(map, ElementMap):
+            raise TypeError(f"a map is CUDA C++ text or an ElementMap, not {map!r}")
 
 
 def _find(op: Any) -> _Entry:

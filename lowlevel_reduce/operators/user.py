@@ -133,7 +133,7 @@ class Operator:
     result: str | None = None
     elements: tuple[str, ...] | None = None
     empty: float | None = None
-    numpy: NumpyMeaning | None = None
+    numpy: NumpyMeaning | None = field(default=None, hash=False)
     _empty_key: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -273,7 +273,7 @@ class ElementMap:
     """
 
     source: str
-    numpy: Callable[..., Array] | None = None
+    numpy: Callable[..., Array] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.source, str):

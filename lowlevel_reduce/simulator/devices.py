@@ -236,6 +236,8 @@ def by_name(name: str) -> SimulatedDevice:
     ValueError
         If there is none; the message lists those there are.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"a device to simulate is named by a text, not by {name!r}")
     for device in DEVICES:
         if _plain(name) in (_plain(device.key), _plain(device.name)):
             return device

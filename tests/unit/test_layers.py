@@ -27,14 +27,14 @@ LAYERS = [
     ["oneshot"],
     ["plans", "interop"],
     ["base_plan", "exchange"],
-    ["mapping", "producers", "slots", "allocator"],
+    ["mapping", "producers", "slots", "allocator", "foreign"],
     ["bound", "loading", "simulator"],
     ["kernels"],
     ["row_policy"],
     ["column_policy"],
     ["row_strategy"],
     ["policy", "layout", "tree", "operators", "dtypes", "compiler", "driver"],
-    ["errors", "closing", "later"],
+    ["errors", "arguments", "closing", "later"],
 ]
 PURE = ["kernels", "row_policy", "column_policy", "row_strategy", "policy", "layout", "tree", "operators", "dtypes"]
 PEERS = {

@@ -48,7 +48,8 @@ def reduce(
     ----------
     x : array
         A `DeviceArray`, anything with ``__dlpack__`` or ``__cuda_array_interface__`` on the device, or a NumPy array,
-        which is copied there. Any shape, strides and byte alignment; nothing on the device is copied.
+        which is copied there. Any shape, strides and byte alignment; nothing on the device is copied. A masked array
+        is refused, since its mask would be lost: pass ``x.data`` and ``where=~x.mask``.
     op : str or Operator
         The operator, or its name.
     axis : int, sequence of int or None
@@ -70,7 +71,8 @@ def reduce(
     where : array of bool, optional
         Which elements take part; broadcast to `x`.
     initial : scalar, optional
-        What the reduction starts from; it is combined at the tree's root.
+        What the reduction starts from; it is combined at the tree's root. Of integers a sum's accumulator must hold
+        its whole part, of min and max the elements' type its value; with ``nan="ignore"`` these leave a NaN out.
     second : array, optional
         The second array of an operator that has one; broadcast to `x`.
     ddof : int

@@ -74,12 +74,13 @@ class NumpyMeaning:
 class Operator:
     """A reduction of the user's own, in CUDA C++.
 
-    Each of `map`, `combine`, `identity` and `finish` is an expression, or statements that end in a ``return``.
+    Each of `map`, `combine`, `identity` and `finish` is an expression, or statements that end in a ``return`` whichever
+    way they take: the compiler refuses others.
 
     Attributes
     ----------
     name : str
-        An identifier.
+        An identifier, no keyword of Python's.
     map : str
         An element to an accumulator: of `x`, the element as a number (8- and 16-bit floats as float32, bool as int32),
         of `i`, its index in the row as uint64, and of `y`, the second array's element, if there is one.
@@ -102,7 +103,8 @@ class Operator:
     second : bool
         Whether there is a second array, of the same type and shape.
     result : str, optional
-        Type of the results; by default the elements' own, float32 for float8.
+        Type of the results; by default the elements' own, float32 for float8. A float becomes an integer by leaving
+        off its fraction, and where that is out of range the nearest one; NaN becomes 0.
     elements : tuple of str, optional
         The element types that it takes; by default all but complex ones.
     empty : number, optional

@@ -66,8 +66,8 @@ class NumpyMeaning:
         for what in ("map", "combine", "finish"):
             if not callable(getattr(self, what)):
                 raise TypeError(f"a NumpyMeaning's {what} is a function, not {getattr(self, what)!r}")
-        numbers = tuple(number_of(value, "what a NumpyMeaning's identity holds") for value in self.identity)
-        object.__setattr__(self, "identity", numbers)  # hashable, whatever it was; the dataclass is frozen
+        for value in self.identity:
+            number_of(value, "what a NumpyMeaning's identity holds")
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Operator:
     second: bool = False
     result: str | None = None
     elements: tuple[str, ...] | None = None
-    empty: float | None = None
+    empty: float | None = field(default=None, compare=False)  # but by the key that is made of it
     numpy: NumpyMeaning | None = field(default=None, hash=False)
     _empty_key: str = field(default="", init=False, repr=False)
 

@@ -71,4 +71,4 @@ def empty_key(empty: Any) -> str:
         number_of(empty, "empty")
     except ValueError as error:
         raise TypeError(str(error)) from None
-    return repr(empty)
+    return f"{type(empty).__name__} {empty!r}"  # the type, since some write their numbers alike

@@ -108,4 +108,5 @@ def test_an_initial_nan_is_ignored_with_the_others(name):
     for y in (x, x[:, :0]):
         got = lr.reduce(y, name, axis=1, nan="ignore", initial=np.nan).numpy()
         assert_same(got, lr.tree.reduce(y, name, axis=1, nan="ignore", initial=np.nan))
-    assert_same(got, np.array([np.nan] * 2, np.float32))
+        some = getattr(np, f"f{name}").reduce(y, axis=1, initial=np.nan)
+        assert_same(got, some)

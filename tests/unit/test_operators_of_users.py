@@ -129,13 +129,16 @@ def test_types_have_many_names():
     own = Operator("f", **SUM, elements=["f4", float, "bfloat16"])
     assert own.elements == ("float32", "float64", "bfloat16")
     assert hash(own) == hash(Operator("f", **SUM, elements=("float32", "float64", "bfloat16")))
-    assert hash(NumpyMeaning((np.array(0.0),), abs, abs))
+    with_arrays = Operator("f", **SUM, numpy=NumpyMeaning((np.array(0.0),), np.poly1d([1, 0]), abs))
+    assert hash(with_arrays) == hash(Operator("f", **SUM)), "what a key holds is hashable, whatever it means in NumPy"
+    assert hash(ElementMap("x", numpy=np.poly1d([1, 0]))) == hash(ElementMap("x"))
 
 
 def test_operators_that_differ_in_the_sign_of_zero_differ():
     none, plus, minus = (Operator("f", **SUM, empty=value) for value in (None, 0.0, -0.0))
     assert len({none, plus, minus}) == 3
     assert plus == Operator("f", **SUM, empty=0.0)
+    assert Operator("f", **SUM, empty=float("nan")) == Operator("f", **SUM, empty=float("nan"))
     assert hash(plus) == hash(Operator("f", **SUM, empty=0.0))
 
 

@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.checks import check_launch
 from lowlevel_reduce.driver.config import LaunchConfig, native_config
-from lowlevel_reduce.driver.context import Context, current_handle
+from lowlevel_reduce.driver.context import Context
+from lowlevel_reduce.driver.current import current_handle
 from lowlevel_reduce.driver.library import Kernel
 from lowlevel_reduce.driver.stream import Stream
 from lowlevel_reduce.errors import NoDriverError, ReduceError

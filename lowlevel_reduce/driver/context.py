@@ -5,17 +5,17 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from lowlevel_reduce.arguments import instance
 from lowlevel_reduce.driver import binding
+from lowlevel_reduce.driver.current import Pushed, current_handle
 from lowlevel_reduce.driver.device import Device
 from lowlevel_reduce.driver.green import create_green, green_of_current
 from lowlevel_reduce.driver.handle import Handle, Life, Release, User, insisting
 from lowlevel_reduce.errors import CudaError, ReduceError, UnsupportedError
 
-__all__ = ["Context", "current_handle"]
+__all__ = ["Context"]
 
 
 class Context(Handle):
@@ -286,7 +286,7 @@ class Context(Handle):
         with self.pushed():
             binding.call("cuCtxSynchronize")
 
-    def pushed(self) -> _Pushed:
+    def pushed(self) -> Pushed:
         """Make this context the calling thread's current one for the length of a ``with`` block.
 
         What was current before is current afterwards, also when the block raises.
@@ -296,7 +296,7 @@ class Context(Handle):
         ReduceError
             At the end, if the block left another context on the stack or took one off it; the stack is put right first.
         """
-        return _Pushed(self.handle)
+        return Pushed(self.handle)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Context):
@@ -305,60 +305,6 @@ class Context(Handle):
 
     def __hash__(self) -> int:
         return hash((Context, self._identity))  # not the handle: a hash must outlive close()
-
-
-class _Pushed:
-    """One push and its pop, on one thread."""
-
-    __slots__ = ("_before", "_ours")
-
-    def __init__(self, ours: int) -> None:
-        self._ours = ours
-        self._before = 0
-
-    def __enter__(self) -> None:
-        # Already current is the common case in a runtime: then one query replaces the push and the pop.
-        self._before = current_handle()
-        if self._before != self._ours:
-            binding.call("cuCtxPushCurrent", self._ours)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            left = current_handle()
-            balanced = left == self._ours
-            if balanced and self._before != self._ours:
-                binding.call("cuCtxPopCurrent")
-                balanced = current_handle() == self._before
-        except CudaError:  # one refused call must not leave our context on the caller's stack
-            self._restore()
-            raise
-        if not balanced:
-            self._restore()
-            if kind is None:  # an error under way says more than this one
-                raise ReduceError(
-                    f"the block that had context {self._ours:#x} current ended with {left:#x} current: "
-                    f"a push and its pop did not match; {self._before:#x} is current again"
-                )
-
-    def _restore(self) -> None:
-        # The driver does not tell how deep its stack is, only what lies on top: take off what the block left until
-        # our own context or the bottom appears.
-        taken: list[int] = []
-        while (top := current_handle()) not in (0, self._ours, self._before):
-            taken.append(top)
-            binding.call("cuCtxPopCurrent")
-        if self._ours != self._before and top == self._ours:
-            while current_handle() == self._ours:
-                binding.call("cuCtxPopCurrent")
-        elif not top:  # what was current before is not there any more: the block took it off too
-            for handle in reversed(taken):
-                binding.call("cuCtxPushCurrent", handle)
-            if self._before:
-                binding.call("cuCtxPushCurrent", self._before)
-        if current_handle() != self._before:
-            binding.call("cuCtxSetCurrent", self._before or None)
 
 
 def _nobody() -> None:
@@ -371,11 +317,6 @@ def _contexts_of_ours() -> weakref.WeakValueDictionary[int, Context]:
         "contexts of ours", weakref.WeakValueDictionary()
     )
     return found
-
-
-def current_handle() -> int:
-    """Return the handle of the calling thread's current context, 0 if there is none."""
-    return int(binding.call("cuCtxGetCurrent"))
 
 
 def _create(flags: int, device: int) -> Any:

@@ -1,0 +1,69 @@
+"""The context that the calling thread has current: asked for, and another one pushed for the length of a block."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from lowlevel_reduce.driver import binding
+from lowlevel_reduce.errors import CudaError, ReduceError
+
+__all__ = ["Pushed", "current_handle"]
+
+
+class Pushed:
+    """One push and its pop, on one thread."""
+
+    __slots__ = ("_before", "_ours")
+
+    def __init__(self, ours: int) -> None:
+        self._ours = ours
+        self._before = 0
+
+    def __enter__(self) -> None:
+        # Already current is the common case in a runtime: then one query replaces the push and the pop.
+        self._before = current_handle()
+        if self._before != self._ours:
+            binding.call("cuCtxPushCurrent", self._ours)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            left = current_handle()
+            balanced = left == self._ours
+            if balanced and self._before != self._ours:
+                binding.call("cuCtxPopCurrent")
+                balanced = current_handle() == self._before
+        except CudaError:  # one refused call must not leave our context on the caller's stack
+            self._restore()
+            raise
+        if not balanced:
+            self._restore()
+            if kind is None:  # an error under way says more than this one
+                raise ReduceError(
+                    f"the block that had context {self._ours:#x} current ended with {left:#x} current: "
+                    f"a push and its pop did not match; {self._before:#x} is current again"
+                )
+
+    def _restore(self) -> None:
+        # The driver does not tell how deep its stack is, only what lies on top: take off what the block left until
+        # our own context or the bottom appears.
+        taken: list[int] = []
+        while (top := current_handle()) not in (0, self._ours, self._before):
+            taken.append(top)
+            binding.call("cuCtxPopCurrent")
+        if self._ours != self._before and top == self._ours:
+            while current_handle() == self._ours:
+                binding.call("cuCtxPopCurrent")
+        elif not top:  # what was current before is not there any more: the block took it off too
+            for handle in reversed(taken):
+                binding.call("cuCtxPushCurrent", handle)
+            if self._before:
+                binding.call("cuCtxPushCurrent", self._before)
+        if current_handle() != self._before:
+            binding.call("cuCtxSetCurrent", self._before or None)
+
+
+def current_handle() -> int:
+    """Return the handle of the calling thread's current context, 0 if there is none."""
+    return int(binding.call("cuCtxGetCurrent"))

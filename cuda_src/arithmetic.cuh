@@ -50,10 +50,22 @@ __device__ __forceinline__ complex128 product(complex128 x, complex128 y)
     return complex128(x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re);
 }
 
+// |z| squared, rounded once, for float64 holds the squares of float32 exactly, without overflow too. NaN if a part is.
+__device__ __forceinline__ float64 squared_magnitude(complex64 z)
+{
+    const float64 re = z.re, im = z.im;
+    return __fma_rn(re, re, im * im);
+}
+
+// Whether a part is infinite: then |z| is, whatever the other part is.
+__device__ __forceinline__ bool is_infinite(complex64 z) { return fmaxf(fabsf(z.re), fabsf(z.im)) == float32(1.0 / 0.0); }
+
 // |x|, of a complex number without overflow on the way.
 template <class Acc, class In> __device__ __forceinline__ Acc absolute(In x)
 {
-    if constexpr (is_complex<In>) {
+    if constexpr (is_same<In, complex64>) {
+        return __dsqrt_rn(is_infinite(x) ? 1.0 / 0.0 : squared_magnitude(x));
+    } else if constexpr (is_complex<In>) {
         const float64 re = fabs(float64(x.re)), im = fabs(float64(x.im));
         const float64 large = re > im ? re : im, small = re > im ? im : re;
         if (!is_finite(large) || !is_finite(small)) return large == 1.0 / 0.0 || small == 1.0 / 0.0 ? 1.0 / 0.0 : large + small;

@@ -82,13 +82,13 @@ template <class In, class Acc, class Out> struct NormInf : Operator<In, Acc, Out
     template <class I, class R> static __device__ __forceinline__ Acc map(const I& item, const R&)
     {
         if constexpr (is_float<In>) return signed_bits(item.x) & Acc(magnitude_bits<In>);
-        else return signed_bits(absolute<float64>(item.x)) & Acc(magnitude_bits<float64>);
+        else return key_of_magnitude(absolute<float64>(item.x));
     }
     static __device__ __forceinline__ Acc combine(Acc a, Acc b) { return a > b ? a : b; }
     // The largest magnitude of bytes that are floats is the largest byte but for signs; that of integers is the smallest's
     // or the largest's, and its key is made once.
     static constexpr bool folds_leaves = (is_float8<In> && widens_to_pairs<uint8>) ||
-        (is_integer<In> && (sizeof(In) == 4 || compares_pairs<In> || widens_to_pairs<In>));
+        (is_integer<In> && (sizeof(In) == 4 || compares_pairs<In> || widens_to_pairs<In>)) || is_same<In, complex64>;
     static constexpr bool folds_vectors = folds_leaves;
     template <uint32 vectors = 8> static __device__ __forceinline__ Acc fold_leaf(const uint4* v, uint64)
     {
@@ -97,6 +97,8 @@ template <class In, class Acc, class Out> struct NormInf : Operator<In, Acc, Out
 #pragma unroll
             for (uint32 t = 0; t < vectors; ++t) magnitudes[t] = magnitudes_float8(v[t]);
             return extreme_element<uint8, true, false, vectors>(magnitudes);
+        } else if constexpr (is_same<In, complex64>) {
+            return root_of_largest<vectors>(v);
         } else if constexpr (is_unsigned_integer<In>) {
             return signed_bits(float64(extreme_element<In, true, false, vectors>(v)));
         } else {
@@ -110,4 +112,23 @@ template <class In, class Acc, class Out> struct NormInf : Operator<In, Acc, Out
         else return finish_key<Out, float64>(a);
     }
     template <class R> static __device__ __forceinline__ Out empty(const R& row, int) { return finish(identity(), row, 0); }
+
+private:
+    // The largest magnitude of complex elements: the root of the largest square, for rounding keeps the order.
+    template <uint32 vectors> static __device__ __forceinline__ Acc root_of_largest(const uint4* v)
+    {
+        Acc most = 0;
+#pragma unroll
+        for (uint32 t = 0; t < vectors; ++t) {
+            union { uint4 raw; In elements[2]; } u;
+            u.raw = v[t];
+#pragma unroll
+            for (uint32 i = 0; i < 2; ++i) {
+                const In x = u.elements[i];
+                most = combine(most, key_of_magnitude(is_infinite(x) ? 1.0 / 0.0 : squared_magnitude(x)));
+            }
+        }
+        return key_of_magnitude(__dsqrt_rn(__longlong_as_double(most)));
+    }
+    static __device__ __forceinline__ Acc key_of_magnitude(float64 x) { return signed_bits(x) & Acc(magnitude_bits<float64>); }
 };

@@ -146,8 +146,11 @@ def magnitude(x: Array, accumulator: str) -> Array:
         y: Array = np.abs(widen(x, accumulator))
         return y
     re, im = np.abs(x.real.astype(np.float64)), np.abs(x.imag.astype(np.float64))
-    large, small = np.maximum(re, im), np.minimum(re, im)
-    ratio = small / large
-    y = np.where(large == 0.0, 0.0, large * np.sqrt(1.0 + ratio * ratio))
-    y = np.where(np.isfinite(re) & np.isfinite(im), y, re + im)
+    if x.dtype == np.complex64:
+        y = np.sqrt(re * re + im * im)  # of float32 parts, whose squares float64 holds exactly
+    else:
+        large, small = np.maximum(re, im), np.minimum(re, im)
+        ratio = small / large
+        y = np.where(large == 0.0, 0.0, large * np.sqrt(1.0 + ratio * ratio))
+        y = np.where(np.isfinite(re) & np.isfinite(im), y, re + im)
     return np.where(np.isinf(re) | np.isinf(im), np.inf, y)

@@ -403,6 +403,19 @@ def test_norms_follow_numpy():
     assert float(tree.reduce(huge, "norm1")) == pytest.approx(5e300)
 
 
+def test_magnitudes_of_complex64_are_within_a_unit_in_the_last_place_of_float64():
+    rng = np.random.default_rng(9)
+    tiny, large = np.finfo(np.float32).smallest_subnormal, np.finfo(np.float32).max
+    parts = (rng.standard_normal((2, 1000)) * 2.0 ** rng.integers(-149, 126, (2, 1000))).astype(np.float32)
+    parts[:, :4] = [[tiny, large, 0.0, -large], [tiny, large, -0.0, tiny]]
+    x = np.empty(1000, np.complex64)
+    x.real, x.imag = parts
+    # Each by itself, so that nothing but the root and the sum under it is rounded; longdouble has 11 bits more.
+    found = tree.reduce(x.reshape(-1, 1), "norm1", axis=1, dtype="float64")
+    exact = np.hypot(x.real.astype(np.longdouble), x.imag.astype(np.longdouble))
+    assert (np.abs(found - exact) <= np.spacing(found)).all()
+
+
 def test_dot_and_products_of_complex_numbers():
     x, y = data("complex64", 50, 1), data("complex64", 50, 2)
     np.testing.assert_allclose(tree.reduce(x, "dot", second=y), np.dot(x, y), rtol=1e-5)

@@ -81,7 +81,7 @@ def _launches(
 
 def _packed(kernel: BoundKernel) -> tuple[int, ...]:
     """Return the words of a launch's argument, of which a call sets the first three."""
-    table = ctypes.c_void_p.from_address(kernel.pack(0, 0, 0))
+    table = ctypes.c_void_p.from_address(kernel.packed_for(int, 0, 0, 0))
     count = len(kernel.signature)
     if kernel.signature != signature("whole") or table.value is None:
         raise lr.ReduceError("a launch of a whole array was expected")
@@ -111,7 +111,7 @@ def host(context: lr.Context, stream: lr.Stream) -> Rows:
 def _bare_by_address(bound: lr.BoundReduction, stream: lr.Stream, source: int, result: int) -> Callable[[], object]:
     """Return the driver's own function with its arguments converted once: the least that Python can do."""
     (kernel,) = bound.kernels
-    pointers = kernel.pack(source, result, 0)
+    pointers = kernel.packed_for(int, source, result, 0)
     config = native_config(kernel.config, stream.handle)
     call = binding.prebuilt("cuLaunchKernelEx", config, kernel.kernel.function, pointers, 0)
     keep = (config, bound)

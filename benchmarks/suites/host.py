@@ -189,7 +189,7 @@ class Calls:
 def bare_launch(bound: lr.BoundReduction, stream: lr.Stream, source: int, target: int) -> Function:
     """Return a bound launch of one kernel as the bindings' driver call, of which nothing is left to be built."""
     (kernel,) = bound.kernels
-    pointers = kernel.pack(source, target, 0)
+    pointers = kernel.packed_for(int, source, target, 0)
     call = binding.function("cuLaunchKernelEx")
     arguments = (native_config(kernel.config, stream.handle), kernel.kernel.function, pointers, 0)
     return lambda: call(*arguments)

@@ -8,7 +8,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.checks import check_launch
@@ -20,6 +20,8 @@ from lowlevel_reduce.driver.stream import Stream
 from lowlevel_reduce.errors import NoDriverError, ReduceError
 
 __all__ = ["BoundKernel", "launch"]
+
+_T = TypeVar("_T")
 
 # One 8-byte slot an argument: the driver reads as many bytes of a slot as the kernel's parameter has, from its start.
 _SLOT = {"Q": "Q", "q": "q", "d": "d", "I": "I4x", "i": "i4x", "f": "f4x"}
@@ -220,26 +222,28 @@ class BoundKernel:
             raise NoDriverError(_IN_CHILD)
         raise ValueError(self._halted)
 
-    def pack(self, *values: float) -> int:
-        """Write these arguments, as a call does, and return the address of the table that holds their addresses.
+    def packed_for(self, use: Callable[[int], _T], *values: float) -> _T:
+        """Return what `use` does of the address of a table of these arguments' addresses, which are in place meanwhile.
 
-        It is what the driver takes as ``kernelParams``, e.g. of a graph node, which copies the arguments at once: they
-        are there until the next call of this object.
+        It is what the driver takes as ``kernelParams``, e.g. of a graph node, which copies the arguments at once. No
+        call can begin before `use` ends; after that the arguments are there until the next one.
 
         Raises
         ------
         ValueError, ReduceError, struct.error
             As a call.
         """
+        # No context manager: its end is code, to which an interrupt can come first.
         try:
             slots = self._idle.pop()
         except IndexError:
             self.refuse()
         try:
             self._pack(slots, 0, *values)
+            used = use(self._pointers_address)
         finally:
             self._idle.append(slots)
-        return self._pointers_address
+        return used
 
     def prebuilt(self, *, in_context: bool = False) -> tuple[list[memoryview], Callable[[], int]]:
         """Return what a call is made of, for a caller to whom a Python method call more is too much.

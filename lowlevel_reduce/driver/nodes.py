@@ -69,7 +69,11 @@ def add_kernel(graph: Handle, bound: BoundKernel, values: Sequence[float], after
     # Plain edges are given with the node; programmatic ones carry data, and are added to it.
     programmatic = bound.config.programmatic_stream_serialization
     before = [] if programmatic else [_node(node) for node in after]
-    handle = int(binding.call("cuGraphAddKernelNode", graph.handle, before, len(before), _parameters(bound, values)))
+
+    def add(pointers: int) -> Any:
+        return binding.call("cuGraphAddKernelNode", graph.handle, before, len(before), _parameters(bound, pointers))
+
+    handle = int(bound.packed_for(add, *values))
     node = KernelNode(handle, graph)
     try:
         if programmatic and after:
@@ -84,7 +88,11 @@ def add_kernel(graph: Handle, bound: BoundKernel, values: Sequence[float], after
 
 def set_kernel(executable: int, node: KernelNode, bound: BoundKernel, values: Sequence[float]) -> None:
     """Give the node of an executable graph the kernel, the grid and the arguments of a bound launch."""
-    binding.call("cuGraphExecKernelNodeSetParams", executable, node.handle, _parameters(bound, values))
+
+    def put(pointers: int) -> None:
+        binding.call("cuGraphExecKernelNodeSetParams", executable, node.handle, _parameters(bound, pointers))
+
+    bound.packed_for(put, *values)
 
 
 def kernel_nodes(graph: Handle) -> tuple[KernelNode, ...]:
@@ -116,8 +124,8 @@ def _add_programmatic_edges(node: KernelNode, after: Sequence[KernelNode]) -> No
     binding.call(name, node.graph.handle, begins, ends, [edge] * count, count)
 
 
-def _parameters(bound: BoundKernel, values: Sequence[float]) -> Any:
-    """Return the driver's struct of a kernel node; the driver copies the arguments when it is given it."""
+def _parameters(bound: BoundKernel, pointers: int) -> Any:
+    """Return the driver's struct of a kernel node, whose arguments the driver copies when it is given it."""
     config = bound.config
     native = binding.native().CUDA_KERNEL_NODE_PARAMS()
     native.func = bound.kernel.function_in(bound.stream.context)
@@ -125,7 +133,7 @@ def _parameters(bound: BoundKernel, values: Sequence[float]) -> Any:
     native.gridDimX, native.gridDimY, native.gridDimZ = config.grid  # type: ignore[misc]
     native.blockDimX, native.blockDimY, native.blockDimZ = config.block  # type: ignore[misc]
     native.sharedMemBytes = config.dynamic_shared_bytes
-    native.kernelParams = bound.pack(*values)
+    native.kernelParams = pointers
     return native
 
 

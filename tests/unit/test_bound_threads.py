@@ -12,7 +12,7 @@ from fake_driver import OK, FakeDriver
 from in_threads import in_threads
 
 from lowlevel_reduce.bound import BoundReduction, DirectReduction, Extents
-from lowlevel_reduce.driver import BoundKernel, Buffer, Context, LaunchConfig, Library, Stream, binding
+from lowlevel_reduce.driver import BoundKernel, Buffer, Context, LaunchConfig, Library, Stream, binding, nodes
 from lowlevel_reduce.errors import ReduceError
 
 EXTENTS = Extents(low=0, high=4000, result_bytes=4, result_alignment=4)
@@ -149,6 +149,31 @@ def test_a_refused_close_of_a_stream_leaves_all_that_use_it(fake, parts, held):
     assert len(fake.launches) == 17
 
 
+def test_the_arguments_of_a_graphs_node_stay_until_the_driver_has_copied_them(fake, parts):
+    bound, copied, refused = kernel_of(parts), [], []
+
+    def other():
+        try:
+            bound(0xC000, 0xD000, 0)
+        except ReduceError as error:
+            refused.append(str(error))
+
+    def copies(*arguments):
+        in_threads(other)
+        table = (ctypes.c_void_p * 2).from_address(int(arguments[-1].kernelParams))
+        copied.append(tuple(ctypes.c_uint64.from_address(one).value for one in table))
+        return (OK, 0x77)
+
+    fake.cuGraphAddKernelNode = copies
+    fake.cuGraphExecKernelNodeSetParams = lambda *arguments: copies(*arguments)[:1]
+    node = nodes.add_kernel(parts[1], bound, (0xA000, 0xB000, 0), [])  # of a graph it is asked for the handle alone
+    nodes.set_kernel(0x88, node, bound, (0xA008, 0xB008, 0))
+    assert copied == [(0xA000, 0xB000), (0xA008, 0xB008)]
+    assert len(refused) == 2
+    assert not fake.launches
+    bound(0xC000, 0xD000, 0)
+
+
 def test_a_handle_that_is_closed_takes_no_user(parts):
     parts[1].close()
     with pytest.raises(ValueError, match="stream is closed"):
@@ -179,13 +204,13 @@ def test_unguarded_threads_never_mix_their_arguments(fake, parts, kind):
     assert all(result == source + 1 for source, result in fake.launches)
 
 
-def test_pack_is_what_a_call_passes(parts):
+def test_what_is_packed_is_what_a_call_passes(parts):
     bound = BoundKernel(parts[0], LaunchConfig(1, 32), parts[1], "QI", constants=(7,))
-    table = (ctypes.c_void_p * 2).from_address(bound.pack(0xA000))
+    table = (ctypes.c_void_p * 2).from_address(bound.packed_for(int, 0xA000))
     assert ctypes.c_uint64.from_address(table[0]).value == 0xA000
     assert ctypes.c_uint32.from_address(table[1]).value == 7
     with pytest.raises(struct.error):
-        bound.pack(1, 2)
+        bound.packed_for(int, 1, 2)
     parts[1].close()
     with pytest.raises(ValueError, match="stream is closed"):
-        bound.pack(1)
+        bound.packed_for(int, 1)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple
 
 from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.driver import Buffer, Context, Stream, binding, pointer_info
+from lowlevel_reduce.driver.turns import Reason, Turn
 from lowlevel_reduce.errors import ReduceError
 
 if TYPE_CHECKING:
     from lowlevel_reduce.driver import BoundKernel
 
 __all__ = ["BoundReduction", "DirectReduction", "Extents", "check_pointer"]
-
-_CLOSED = "the bound launch is closed"
 
 
 class Extents(NamedTuple):
@@ -67,7 +66,7 @@ class BoundReduction:
         What the addresses of a call must offer.
     """
 
-    __slots__ = ("_turn", "context", "extents", "kernels", "stream", "workspace")
+    __slots__ = ("_closed", "_turn", "context", "extents", "kernels", "stream", "workspace")
 
     def __init__(
         self,
@@ -77,7 +76,10 @@ class BoundReduction:
         extents: Extents,
     ) -> None:
         self.kernels = tuple(kernels)
-        self._turn = [True]  # taken by a call, for all kernels together
+        # One for all kernels: a call of several is under way from before the first to after the last.
+        self._turn = self.kernels[0].turn if kernels else Turn(set)
+        for kernel in self.kernels[1:]:
+            kernel.share(self._turn)
         self.stream = stream
         self.context = stream.context
         self.workspace = workspace
@@ -112,14 +114,14 @@ class BoundReduction:
         if (second is None) == self.extents.has_second:
             raise TypeError(f"this reduction takes {'two arrays' if self.extents.has_second else 'one array'}")
         try:
-            turn = self._turn.pop()
+            item = self._turn.idle.pop()
         except IndexError:
-            self._refuse()
+            item = self._turn.retake(self)
         try:
             for kernel in self.kernels:
-                kernel(source, result, second or 0)
+                kernel.put(source, result, second or 0)
         finally:
-            self._turn.append(turn)
+            self._turn.idle.append(item)
 
     def check(self, source: int, result: int, second: int | None = None) -> None:
         """Refuse addresses that a launch must not be given; launches nothing.
@@ -157,7 +159,7 @@ class BoundReduction:
     @property
     def is_free(self) -> bool:
         """Whether a call would be taken now: none is under way, and nothing that it needs was closed."""
-        return bool(self._turn) and all(kernel.prebuilt(in_context=True)[0] for kernel in self.kernels)
+        return self._turn.is_free
 
     def close(self) -> None:
         """Free the workspace, if the bound launch allocated it; what was launched must have run. Twice is once.
@@ -169,20 +171,12 @@ class BoundReduction:
         """
         if self.workspace.is_closed:
             return
-        halted: list[BoundKernel] = []
-        for kernel in self.kernels:
-            if not kernel.halt(_CLOSED):
-                for other in halted:
-                    other.resume()
-                raise ReduceError("the bound launch cannot be closed: another thread is in a call of it")
-            halted.append(kernel)
+        reason = Reason("the bound launch is closed")
+        if not self._turn.halt(reason):
+            raise ReduceError("the bound launch cannot be closed: another thread is in a call of it")
+        self._closed = reason
+        # An interrupt here leaves a launch that refuses, and is to be closed once more.
         self.workspace.close()
-        self._turn.clear()  # where there is no kernel nothing else would refuse a call
-
-    def _refuse(self) -> NoReturn:
-        if self.workspace.is_closed:
-            raise ValueError(_CLOSED)
-        raise ReduceError(f"{self!r} is in use: another thread is in a call of it; bind one for each thread")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {' '.join(kernel.kernel.name for kernel in self.kernels)} on {self.stream!r}>"
@@ -191,27 +185,28 @@ class BoundReduction:
 class DirectReduction(BoundReduction):
     """One kernel, one array, a real stream: `BoundKernel`'s call, written out, for a tenth of the launch's time."""
 
-    __slots__ = ("_idle", "_launch")
+    __slots__ = ("_launch",)
 
     def _prepare(self) -> None:
-        self._idle, self._launch = self.kernels[0].prebuilt()
+        _, self._launch = self.kernels[0].prebuilt()
 
     def __call__(self, source: int, result: int, second: int | None = None) -> None:
         """Put the reduction into the stream, as `BoundReduction` does."""
         # The hot path. No property, no method of ours: each would cost as much as all of this. Who closes the stream,
-        # its context or the launch takes the slots away, so that finding them says that all of these are open.
+        # its context or the launch takes the slots away, so that finding them says that all of these are open. Whatever
+        # an interrupt leaves undone of this, `Turn` finds out and mends.
         if second is not None:
             raise TypeError("this reduction takes one array")
         try:
-            slots = self._idle.pop()
+            slots = self._turn.idle.pop()
         except IndexError:
-            self.kernels[0].refuse()
+            slots = self._turn.retake(self)
         try:
             slots[0] = source
             slots[1] = result
             code = self._launch()
         finally:
-            self._idle.append(slots)
+            self._turn.idle.append(slots)
         if code:
             binding.raise_for("cuLaunchKernelEx", code)
 

@@ -54,8 +54,8 @@ class _Launch:
     """A bound launch, and what else a call of it takes."""
 
     __slots__ = (
-        *("bound", "capturing", "dtype", "extents", "handle", "idle", "launch", "ordinal", "pointer", "producer"),
-        *("shape", "slots", "target"),
+        *("bound", "capturing", "dtype", "extents", "handle", "launch", "ordinal", "pointer", "producer"),
+        *("shape", "slots", "target", "turn"),
     )
 
     def __init__(
@@ -68,14 +68,14 @@ class _Launch:
         may_capture: bool,
     ) -> None:
         self.bound = bound  # alive as long as this
-        self.idle, self.launch = bound.kernels[0].prebuilt(in_context=True)
+        self.turn, self.launch = bound.kernels[0].prebuilt(in_context=True)
         self.extents = bound.extents
         source, self.target = arrays
         self.pointer: Callable[[Any], int] = source.pointer
         self.producer, self.ordinal = source.producer, source.key[0]
         self.dtype, self.shape = result
         self.slots = slots  # for results where there is no target
-        self.handle = slots.stream.handle  # who closes the stream takes the slots of `idle` away
+        self.handle = slots.stream.handle  # who closes the stream takes the turn away
         # The legacy stream cannot be captured. A graph keeps neither a slot nor a workspace that is used again.
         ask = may_capture and (self.target is None or bound.workspace.size_bytes > 0)
         prebuilt = binding.selected().prebuilt_number
@@ -188,7 +188,7 @@ def call(x: Any, op: Any, stream: Any, options: tuple[Any, ...], out: Any) -> An
     if launch is None or not launch.fits(x) or not (source := launch.pointer(x)):
         return None
     try:
-        words = launch.idle.pop()
+        words = launch.turn.idle.pop()
     except IndexError:  # closed; or this is a signal's handler, inside of a call
         return None
     try:
@@ -202,7 +202,7 @@ def call(x: Any, op: Any, stream: Any, options: tuple[Any, ...], out: Any) -> An
                 return None
         code = launch.launch()
     finally:
-        launch.idle.append(words)
+        launch.turn.idle.append(words)
     if code:
         binding.raise_for("cuLaunchKernelEx", code)
     where = stream if place is stream else launch.slots.stream  # which is fixed, as a given default one need not be
@@ -239,7 +239,7 @@ def offer(x: Any, op: Any, given: Any, options: tuple[Any, ...], out: Any, entry
         kept = thread.launches.get(key)
     except (TypeError, RuntimeError, ValueError):
         return
-    if kept is None or not kept.idle:
+    if kept is None or not kept.turn.is_free:
         _keep(thread, key, entry, source, target, stream)
 
 

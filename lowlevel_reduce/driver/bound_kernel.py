@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
+import functools
 import struct
-import threading
-import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.checks import check_launch
@@ -17,7 +15,7 @@ from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.current import current_handle
 from lowlevel_reduce.driver.library import Kernel
 from lowlevel_reduce.driver.stream import Stream
-from lowlevel_reduce.errors import NoDriverError, ReduceError
+from lowlevel_reduce.driver.turns import Turn
 
 __all__ = ["BoundKernel", "launch"]
 
@@ -25,41 +23,6 @@ _T = TypeVar("_T")
 
 # One 8-byte slot an argument: the driver reads as many bytes of a slot as the kernel's parameter has, from its start.
 _SLOT = {"Q": "Q", "q": "q", "d": "d", "I": "I4x", "i": "i4x", "f": "f4x"}
-
-_IN_CHILD = "this bound launch was made before a fork: the CUDA driver cannot be used in the child"
-_AT_EXIT = "the interpreter is exiting"
-
-# Every bound launch, to be halted before handles are released at exit, and in a forked child.
-_bound: weakref.WeakSet[BoundKernel] = weakref.WeakSet()
-_bound_lock = threading.RLock()  # reentrant: a signal's handler may bind, too
-_at_exit = False
-
-
-def _remember(bound: BoundKernel) -> None:
-    global _at_exit  # noqa: PLW0603 - registered once
-    with _bound_lock:
-        _bound.add(bound)
-        if not _at_exit:
-            # Now, not at import: handles exist, so their release at exit is registered, and what comes later runs
-            # first.
-            _at_exit = True
-            atexit.register(_halt_all, _AT_EXIT)
-
-
-def _halt_all(reason: str) -> None:
-    for bound in tuple(_bound):
-        bound.halt(reason)
-
-
-def _in_child() -> None:
-    global _bound_lock  # noqa: PLW0603 - another thread of the parent may have held it
-    _bound_lock = threading.RLock()
-    for bound in tuple(_bound):
-        bound.halt(_IN_CHILD)
-        bound._halted = _IN_CHILD  # also one that a thread of the parent was in a call of
-
-
-binding.after_fork(_in_child)
 
 
 class BoundKernel:
@@ -104,16 +67,16 @@ class BoundKernel:
         "__weakref__",
         "_context",
         "_function",
-        "_halted",
-        "_idle",
         "_launch",
         "_library",
         "_native",
         "_pack",
         "_pointers",
         "_pointers_address",
+        "_shares",
         "_slots",
         "_stream",
+        "_turn",
         "config",
         "kernel",
         "signature",
@@ -152,18 +115,35 @@ class BoundKernel:
         self._pointers = (ctypes.c_void_p * arguments)(*(first + 8 * i for i in range(arguments)))
         self._pointers_address = ctypes.addressof(self._pointers) if count else 0
         self._launch = binding.prebuilt("cuLaunchKernelEx", self._native, self._function, self._pointers_address, 0)
-        # The slots are here while no call is under way. list.pop and list.append are atomic, with and without the GIL,
-        # and cost a third of taking and giving back a lock.
-        self._idle = [memoryview(self._slots).cast("B").cast("Q")]
-        self._halted: str | None = None
-        for handle in (stream, self._library, context):
-            handle.serve(self)
-        _remember(self)
+        self._shares = False
+        self._join(Turn(functools.partial(_view, self._slots)))
+
+    def _join(self, turn: Turn) -> None:
+        self._turn = turn
+        for handle in (self._stream, self._library, self._context or self._stream.context):
+            handle.serve(turn)
 
     @property
     def stream(self) -> Stream:
         """The stream that it launches into."""
         return self._stream
+
+    @property
+    def turn(self) -> Turn:
+        """What a call takes, and who closes something that it needs."""
+        return self._turn
+
+    def share(self, turn: Turn) -> None:
+        """Take another one's turn from now on, of a launch of several kernels; no call may be under way.
+
+        Raises
+        ------
+        ValueError
+            If the library, the stream or its context was closed.
+        """
+        if turn is not self._turn:
+            self._shares = True
+            self._join(turn)
 
     def __call__(self, *values: float) -> None:
         """Launch with these arguments, one for each letter of the signature that has no constant, pointers as integers.
@@ -180,14 +160,21 @@ class BoundKernel:
             If the driver refuses the launch, or a sticky error of an earlier one surfaces.
         """
         try:
-            slots = self._idle.pop()
+            item = self._turn.idle.pop()
         except IndexError:
-            self.refuse()
+            item = self._turn.retake(self)
         try:
-            self._pack(slots, 0, *values)
+            self._pack(self._slots, 0, *values)
             code = self._launch() if self._context is None else self._launch_in(self._context)
         finally:
-            self._idle.append(slots)
+            self._turn.idle.append(item)
+        if code:
+            binding.raise_for("cuLaunchKernelEx", code)
+
+    def put(self, *values: float) -> None:
+        """Launch as a call does, for who has the turn."""
+        self._pack(self._slots, 0, *values)
+        code = self._launch() if self._context is None else self._launch_in(self._context)
         if code:
             binding.raise_for("cuLaunchKernelEx", code)
 
@@ -196,31 +183,6 @@ class BoundKernel:
             return self._launch()
         with context.pushed():
             return self._launch()
-
-    def halt(self, reason: str) -> bool:
-        """Refuse every later call with `reason`; False, and nothing has changed, if a call is under way."""
-        if self._halted is not None:
-            return True
-        try:
-            self._idle.pop()
-        except IndexError:
-            return False
-        self._halted = reason
-        return True
-
-    def resume(self) -> None:
-        """Take back `halt`."""
-        if self._halted is not None:
-            self._halted = None
-            self._idle.append(memoryview(self._slots).cast("B").cast("Q"))
-
-    def refuse(self) -> NoReturn:
-        """Raise what a call raises that finds no slots to put its arguments into."""
-        if self._halted is None:
-            raise ReduceError(f"{self!r} is in use: another thread is in a call of it; bind one for each thread")
-        if self._halted is _IN_CHILD:
-            raise NoDriverError(_IN_CHILD)
-        raise ValueError(self._halted)
 
     def packed_for(self, use: Callable[[int], _T], *values: float) -> _T:
         """Return what `use` does of the address of a table of these arguments' addresses, which are in place meanwhile.
@@ -235,17 +197,17 @@ class BoundKernel:
         """
         # No context manager: its end is code, to which an interrupt can come first.
         try:
-            slots = self._idle.pop()
+            item = self._turn.idle.pop()
         except IndexError:
-            self.refuse()
+            item = self._turn.retake(self)
         try:
-            self._pack(slots, 0, *values)
+            self._pack(self._slots, 0, *values)
             used = use(self._pointers_address)
         finally:
-            self._idle.append(slots)
+            self._turn.idle.append(item)
         return used
 
-    def prebuilt(self, *, in_context: bool = False) -> tuple[list[memoryview], Callable[[], int]]:
+    def prebuilt(self, *, in_context: bool = False) -> tuple[Turn, Callable[[], int]]:
         """Return what a call is made of, for a caller to whom a Python method call more is too much.
 
         Parameters
@@ -255,20 +217,21 @@ class BoundKernel:
 
         Returns
         -------
-        (list of memoryview, callable)
-            The list has one item while no call is under way, the argument slots, one 64-bit unsigned integer each:
-            pop it, and append it when the call is over; if there is none, `refuse` raises. The callable is the driver
-            call, which returns its result code: 0, or one for `binding.raise_for`. Both are this object's own: keep
-            it alive.
+        (Turn, callable)
+            The item of the turn is the argument slots, one 64-bit unsigned integer each: how it is taken and given
+            back, the class says. The callable is the driver call, which returns its result code: 0, or one for
+            `binding.raise_for`. Both are this object's own: keep it alive.
 
         Raises
         ------
         ValueError
-            On a default stream, unless `in_context`.
+            On a default stream, unless `in_context`; of a kernel that shares another one's turn.
         """
+        if self._shares:
+            raise ValueError("a kernel among several cannot be taken apart: the turn, and its slots, are another one's")
         if self._context is not None and not in_context:
             raise ValueError("a launch on a default stream cannot be taken apart: its context must be current")
-        return self._idle, self._launch
+        return self._turn, self._launch
 
     def __repr__(self) -> str:
         return f"<BoundKernel {self.kernel.name!r} grid={self.config.grid} block={self.config.block}>"
@@ -277,6 +240,10 @@ class BoundKernel:
 def launch(kernel: Kernel, config: LaunchConfig, stream: Stream, signature: str, *values: Any) -> None:
     """Launch once: bind, then call. For more than one keep the `BoundKernel`, whose call is ten times cheaper."""
     BoundKernel(kernel, config, stream, signature)(*values)
+
+
+def _view(slots: ctypes.Array[ctypes.c_uint64]) -> memoryview:
+    return memoryview(slots).cast("B").cast("Q")
 
 
 def _layout(signature: str) -> str:

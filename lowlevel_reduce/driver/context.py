@@ -13,6 +13,7 @@ from lowlevel_reduce.driver.current import Pushed, current_handle
 from lowlevel_reduce.driver.device import Device
 from lowlevel_reduce.driver.green import create_green, green_of_current
 from lowlevel_reduce.driver.handle import Handle, Life, Release, User, insisting
+from lowlevel_reduce.driver.turns import Reason
 from lowlevel_reduce.errors import CudaError, ReduceError, UnsupportedError
 
 __all__ = ["Context"]
@@ -184,6 +185,10 @@ class Context(Handle):
             super().serve(user)
         elif (lender := self._lender()) is not None:
             lender.serve(user)
+
+    def _keep(self, reason: Reason) -> None:
+        if not self.is_borrowed:  # else nobody is served here
+            self._life.closed = reason  # users may keep an object that borrows from this one, and not this one
 
     def releasing(self, name: str, handle: int, *, outlives: bool = False, inside: bool = False) -> Release:
         """Return the release of what was just made in this context, a `holder`.

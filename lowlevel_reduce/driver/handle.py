@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol
 
 from lowlevel_reduce.closing import Closing
-from lowlevel_reduce.driver import binding
+from lowlevel_reduce.driver import binding, turns
+from lowlevel_reduce.driver.turns import Known, Reason, exclusively
 from lowlevel_reduce.errors import CudaError, ReduceError
 
 __all__ = ["Handle", "Life", "Release", "User", "insisting", "quietly", "relaxed", "within"]
@@ -80,9 +80,13 @@ class Life:
     left : dict
         Of what the driver does not end with the context, the releases that were not called yet, the newest last: `end`
         calls them.
+    closed : Reason
+        Why users are halted, once it was closed by any of its objects: users keep one of these, and so this.
     """
 
-    __slots__ = ("borrowed", "left", "number", "over")
+    __slots__ = ("borrowed", "closed", "left", "number", "over")
+
+    closed: Reason
 
     def __init__(self, *, borrowed: bool = False) -> None:
         self.over = False
@@ -167,23 +171,8 @@ class Release:
 class User(Protocol):
     """What makes driver calls with a handle that it does not ask for each time: a bound launch."""
 
-    def halt(self, reason: str) -> bool:
-        """Refuse every later call with `reason`; False, and nothing has changed, if a call is under way."""
-
-    def resume(self) -> None:
-        """Take back `halt`."""
-
-
-# Reentrant: a signal's handler or the collector may close a handle while this thread is at it.
-_users_lock = threading.RLock()
-
-
-def _new_lock() -> None:
-    global _users_lock  # noqa: PLW0603 - another thread of the parent may have held it at the fork
-    _users_lock = threading.RLock()
-
-
-binding.after_fork(_new_lock)
+    def halt(self, reason: Reason) -> bool:
+        """Refuse every later call as long as `reason` lives; False, and nothing has changed, if a call is under way."""
 
 
 class Handle(Closing):
@@ -192,21 +181,26 @@ class Handle(Closing):
     A borrowed handle is the same class without a release. It keeps `owner`, whatever holds the driver object, alive.
     """
 
-    __slots__ = ("__weakref__", "_finalizer", "_handle", "_owner", "_release", "_users")
+    __slots__ = ("__weakref__", "_closed", "_finalizer", "_handle", "_owner", "_release", "_users")
 
     _noun: ClassVar[str] = "handle"
 
+    _closed: Reason
     _handle: int | None
+    _finalizer: weakref.finalize[..., Handle] | None
     _owner: Any
     _release: Callable[[], None] | None
-    _users: weakref.WeakSet[Any]
+    _users: Known[User]
 
     def _adopt(self, handle: int, release: Callable[[], None] | None, owner: Any = None) -> None:
         # `release` must not refer to self, or the finalizer would keep its own object alive.
         self._handle = handle
         self._owner = owner
         self._release = release
-        self._finalizer = None if release is None else weakref.finalize(self, quietly, binding.selected(), release)
+        self._finalizer = None
+        if release is not None:
+            self._finalizer = weakref.finalize(self, quietly, binding.selected(), release)
+            turns.refuse_at_exit()  # what was registered last runs first: before the finalizers
 
     @property
     def handle(self) -> int:
@@ -215,10 +209,12 @@ class Handle(Closing):
         Raises
         ------
         ValueError
-            If it is closed.
+            If it is closed, or the interpreter is exiting.
         """
         if self._handle is None:
             raise ValueError(f"{self._noun} is closed")
+        if turns.exiting and not turns.is_releasing():  # it is released, or about to be
+            raise ValueError(f"{self._noun} cannot be used: the interpreter is exiting")
         return self._handle
 
     @property
@@ -248,13 +244,16 @@ class Handle(Closing):
         CudaError
             If the driver refuses; the handle is closed all the same.
         """
-        with self._users_halted():
+        with exclusively():
+            if self._handle is not None:
+                self._keep(self._halt_users())
+            # An interrupt here leaves users that refuse, and the handle to be closed once more.
             self._handle = None
             self._owner = None
         # detach() answers once, so two threads cannot both release.
         detached = None if self._finalizer is None else self._finalizer.detach()
         if detached is not None and self._release is not None and not detached[2][0].forked:
-            self._release()
+            turns.releasing(self._release)
 
     def serve(self, user: User) -> None:
         """Tell of a user, which is halted when this is closed, and not kept alive.
@@ -264,22 +263,24 @@ class Handle(Closing):
         ValueError
             If it is closed.
         """
-        with _users_lock:
+        with exclusively():
             _ = self.handle
             if not hasattr(self, "_users"):
-                self._users = weakref.WeakSet()
+                self._users = Known()
             self._users.add(user)
 
-    @contextmanager
-    def _users_halted(self) -> Iterator[None]:
-        """Halt all users for what the block does; none, if one of them is in a call."""
-        with _users_lock, contextlib.ExitStack() as undo:
-            for user in tuple(getattr(self, "_users", ())):
-                if not user.halt(f"{self._noun} is closed"):
-                    raise ReduceError(f"{self._noun} cannot be closed: another thread is in a launch that uses it")
-                undo.callback(user.resume)
-            yield
-            undo.pop_all()
+    def _keep(self, reason: Reason) -> None:
+        """Keep why users are halted, as long as any of them lives, who keep this handle."""
+        self._closed = reason
+
+    def _halt_users(self) -> Reason:
+        """Halt all users for as long as what this returns lives; none, if one of them is in a call."""
+        reason = Reason(f"{self._noun} is closed")
+        for user in self._users.all() if hasattr(self, "_users") else ():
+            if not user.halt(reason):
+                del reason  # now, not when the traceback has gone: it ends, and with it what it did to the others
+                raise ReduceError(f"{self._noun} cannot be closed: another thread is in a launch that uses it")
+        return reason
 
     def __repr__(self) -> str:
         state = "closed" if self._handle is None else f"{self._handle:#x}"
@@ -292,7 +293,7 @@ def quietly(implementation: binding.Implementation, release: Callable[[], None])
         return
     try:
         with relaxed(implementation):
-            release()
+            turns.releasing(release)
     except Exception as error:  # noqa: BLE001 - nobody is there to catch it; what matters is reported
         _report(error)
 

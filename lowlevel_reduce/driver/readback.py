@@ -12,6 +12,7 @@ from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.handle import Handle, Life, relaxed
 from lowlevel_reduce.driver.stream import Stream
+from lowlevel_reduce.driver.turns import Reason
 from lowlevel_reduce.errors import CudaError
 
 __all__ = ["MAX_BYTES", "read"]
@@ -137,8 +138,11 @@ class _Reads(Handle):
         self.idle.append(copy)
         return content
 
-    def halt(self, reason: str) -> bool:
-        """Lend no copy any more; False, and nothing has changed, if a read is under way."""
+    def halt(self, reason: Reason) -> bool:
+        """Lend no copy any more; False, and nothing has changed, if a read is under way.
+
+        The next read makes another one of these then, if the context is open after all, and this one goes.
+        """
         self._halted = True
         taken = []
         while self.idle:
@@ -149,9 +153,6 @@ class _Reads(Handle):
         self.idle.extend(taken)
         self._halted = False
         return False
-
-    def resume(self) -> None:
-        """Do nothing: the next read makes another one of these, and this one goes."""
 
 
 def _warn(error: CudaError) -> None:

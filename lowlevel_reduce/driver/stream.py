@@ -283,8 +283,7 @@ class ThreadStream(Stream):
     @property
     def handle(self) -> int:
         """The driver's handle: 2 on the stream's thread, 1 on every other."""
-        if self._handle is None:
-            raise ValueError(f"{self._noun} is closed")
+        _ = super().handle  # raises if it is closed
         try:
             return _PER_THREAD if _threads.mark is self._thread else _LEGACY
         except AttributeError:  # a thread that has never used its own

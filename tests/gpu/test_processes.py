@@ -71,6 +71,71 @@ def work():
 threading.Thread(target=work, daemon=True).start()
 assert begun.wait(60)
 """,
+    "a daemon thread that sums": """
+import atexit, threading
+def late():  # registered first, so it runs when all else is gone
+    thread.join(60)
+    assert not thread.is_alive()
+atexit.register(late)
+kept = everything(lr.Context.primary())
+begun = threading.Event()
+def work():
+    while True:
+        try:
+            lr.sum(kept[4], stream=kept[1])
+        except ValueError as error:
+            assert "the interpreter is exiting" in str(error), error
+            return
+        begun.set()
+thread = threading.Thread(target=work, daemon=True)
+thread.start()
+assert begun.wait(60)
+""",
+    "daemon threads that bind": """
+import atexit, threading
+def late():
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+atexit.register(late)
+kept = everything(lr.Context.primary())
+begun = threading.Barrier(4)
+sys.setswitchinterval(1e-5)
+def work():
+    bound = []
+    while True:
+        try:
+            bound.append(kept[2].bind(kept[1]))
+        except lr.CudaError:  # this one had begun, which the exit does not wait for: the next is refused
+            continue
+        except ValueError as error:
+            assert "the interpreter is exiting" in str(error), error
+            return
+        if len(bound) == 100:
+            begun.wait(60)
+threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+for thread in threads: thread.start()
+begun.wait(60)
+""",
+    "handles used at exit": """
+import atexit
+def late():  # registered first, so it runs when all else is gone
+    for use in (kept[1].synchronize, lambda: kept[2].bind(kept[1]), lambda: float(kept[5]), lambda: lr.sum(kept[4])):
+        try:
+            use()
+        except ValueError as error:
+            assert "the interpreter is exiting" in str(error), error
+        else:
+            raise AssertionError("it was used")
+    kept[3].close()
+    kept[1].close()
+atexit.register(late)
+kept = everything(lr.Context.primary())
+def early():  # registered after the first handle was made, so it runs before any goes
+    kept[3](kept[4].pointer, kept[5].pointer)
+    assert float(kept[5]) == SUM
+atexit.register(early)
+""",
 }
 
 FORK = """

@@ -342,9 +342,9 @@ def test_a_call_inside_of_a_call_has_a_launch_of_its_own(stream):
     x = lr.DeviceArray.from_numpy(X, stream)
     warm(x, stream=stream)
     (launch,) = (launch for launch in quick._thread().launches.values() if launch.slots.stream is stream)
-    words = launch.idle.pop()
+    words = launch.turn.idle.pop()
     inner = lr.sum(x, stream=stream)
-    launch.idle.append(words)
+    launch.turn.idle.append(words)
     assert inner.numpy().tobytes() == bits(X)
     assert lr.sum(x, stream=stream).numpy().tobytes() == bits(X)
 

@@ -1,6 +1,7 @@
 """Bound launches and threads: a call during a call is refused, and what a call uses is not closed under it."""
 
 import ctypes
+import gc
 import struct
 import sys
 import threading
@@ -12,7 +13,7 @@ from fake_driver import OK, FakeDriver
 from in_threads import in_threads
 
 from lowlevel_reduce.bound import BoundReduction, DirectReduction, Extents
-from lowlevel_reduce.driver import BoundKernel, Buffer, Context, LaunchConfig, Library, Stream, binding, nodes
+from lowlevel_reduce.driver import BoundKernel, Buffer, Context, LaunchConfig, Library, Stream, binding, nodes, turns
 from lowlevel_reduce.errors import ReduceError
 
 EXTENTS = Extents(low=0, high=4000, result_bytes=4, result_alignment=4)
@@ -149,6 +150,64 @@ def test_a_refused_close_of_a_stream_leaves_all_that_use_it(fake, parts, held):
     assert len(fake.launches) == 17
 
 
+@pytest.mark.parametrize("kind", [DirectReduction, BoundReduction])
+def test_a_refused_close_of_a_stream_opens_nothing_that_was_closed(fake, parts, held, kind):
+    bound = [kind([kernel_of(parts)], parts[1], Buffer.allocate(256, parts[1].context), EXTENTS) for _ in range(25)]
+    closed, busy, others = bound[::2], bound[13], [*bound[1:13:2], *bound[15::2]]
+    for launch in closed:
+        launch.close()
+    for _ in range(2):
+        with held(busy), pytest.raises(ReduceError, match="cannot be closed"):
+            parts[1].close()
+        for launch in closed:
+            with pytest.raises(ValueError, match="the bound launch is closed"):
+                launch(0xA000, 0xB000)
+            assert not launch.is_free
+        assert all(launch.is_free for launch in others)
+        for launch in others:
+            launch(0xA000, 0xB000)
+    assert len(fake.launches) == 2 * (1 + len(others))
+    parts[1].close()
+    for launch in (busy, *others):
+        with pytest.raises(ValueError, match="stream is closed"):
+            launch(0xA000, 0xB000)
+
+
+def test_what_is_closed_stays_closed_when_its_object_has_gone(fake):
+    lender = Context.create(0)
+    context = Context.from_handle(lender.handle)
+    stream, library = Stream.create(context), Library.load(b"\x7fELF")
+    bound = kernel_of((library.kernel("probe"), stream))
+    lender.close()
+    del lender
+    for gone in (None, context, stream):
+        if gone is not None:
+            gone.close()
+        gc.collect()
+        with pytest.raises(ValueError, match="context is closed"):
+            bound(0xA000, 0xB000, 0)
+    assert not fake.launches
+    library.close()
+
+
+def test_a_kernel_among_several_is_of_their_one_turn(fake, parts, held):
+    """Also where it is called alone, or packed for a graph."""
+    kernels = [kernel_of(parts), kernel_of(parts)]
+    bound = BoundReduction(kernels, parts[1], parts[2], EXTENTS)
+    with held(lambda source, result: kernels[1](source, result, 0)):
+        for refused in (
+            bound,
+            lambda *values: kernels[0](*values, 0),
+            lambda *values: kernels[0].packed_for(int, *values),
+        ):
+            with pytest.raises(ReduceError, match="in use"):
+                refused(0xC000, 0xD000)
+    with pytest.raises(ValueError, match="among several"):
+        kernels[1].prebuilt()
+    bound(0xC000, 0xD000)
+    assert fake.launches == [(0xA000, 0xB000)] + [(0xC000, 0xD000)] * 2
+
+
 def test_the_arguments_of_a_graphs_node_stay_until_the_driver_has_copied_them(fake, parts):
     bound, copied, refused = kernel_of(parts), [], []
 
@@ -172,6 +231,60 @@ def test_the_arguments_of_a_graphs_node_stay_until_the_driver_has_copied_them(fa
     assert len(refused) == 2
     assert not fake.launches
     bound(0xC000, 0xD000, 0)
+
+
+@pytest.fixture
+def exiting(monkeypatch):
+    """Return the hook of the interpreter's exit, which has to do with what is made here alone."""
+    monkeypatch.setattr(turns, "_turns", turns.Known())
+    monkeypatch.setattr(turns, "exiting", False)
+    return turns._exit
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_interpreters_exit_waits_for_a_call_and_lets_no_other_begin(fake, exiting, parts, held, kind):
+    call, _ = make(kind, parts)
+    with held(call):
+        ending = threading.Thread(target=exiting)
+        ending.start()
+        while not turns.exiting:
+            time.sleep(0)
+        ending.join(0.05)
+        assert ending.is_alive(), "a call is under way"
+    ending.join(20)
+    assert not ending.is_alive()
+    del fake.launches[:]
+    with pytest.raises(ValueError, match="the interpreter is exiting"):
+        call(0xC000, 0xD000)
+    assert not fake.launches
+
+
+def test_the_interpreters_exit_does_not_wait_for_ever(fake, exiting, parts, held, monkeypatch):
+    monkeypatch.setattr(turns, "_PATIENCE_S", 0.01)
+    call, _ = make("direct", parts)
+    with held(call):
+        exiting()
+    with pytest.raises(ValueError, match="the interpreter is exiting"):
+        call(0xC000, 0xD000)
+
+
+def test_at_the_interpreters_exit_nothing_is_bound_or_used_and_all_can_be_closed(fake, exiting, parts):
+    buffer = Buffer.allocate_async(512, parts[1])
+    pointer, stream = buffer.pointer, parts[1].handle
+    exiting()
+    for use in (
+        lambda: kernel_of(parts),
+        lambda: turns.Turn(set),
+        lambda: Stream.create(parts[1].context),
+        lambda: parts[1].handle,
+        lambda: buffer.pointer,
+    ):
+        with pytest.raises(ValueError, match="the interpreter is exiting"):
+            use()
+    buffer.close()
+    assert ("cuMemFreeAsync", (pointer, stream)) in fake.calls
+    parts[1].close()
+    assert not fake.living("stream")
 
 
 def test_a_handle_that_is_closed_takes_no_user(parts):

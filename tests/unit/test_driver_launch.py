@@ -67,7 +67,8 @@ def test_one_call_is_one_driver_call(fake, kernel, stream):
 def test_prebuilt_is_the_same_launch(fake, kernel, stream):
     fake.arguments = 3
     bound = BoundKernel(kernel, LaunchConfig(1, 32), stream, "QQI", constants=(9,))
-    (slots,), call = bound.prebuilt()
+    turn, call = bound.prebuilt()
+    (slots,) = turn.idle
     slots[0], slots[1] = 2**64 - 1, 7
     assert call() == 0
     assert [struct.unpack_from("<Q", slot)[0] for slot in fake.launches[0][2][:2]] == [2**64 - 1, 7]

@@ -190,8 +190,8 @@ def test_launches(driver, context, kernel):
             )
             bound = BoundKernel(kernel, config, stream, SIGNATURE, constants=(5,))
             bound(buffer.pointer, 3)
-            (slots,), call = bound.prebuilt()
-            slots[1] = 2
+            turn, call = bound.prebuilt()
+            turn.idle[0][1] = 2
             assert call() == 0
             assert event.query()
         launch(kernel, LaunchConfig(1, 32), Stream.legacy(context), SIGNATURE, buffer.pointer, 1, 100)

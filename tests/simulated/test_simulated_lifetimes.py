@@ -46,12 +46,12 @@ def test_closing_a_context_ends_what_was_made_in_it_while_it_was_current(driver,
         launch(x.pointer, out.pointer)
         assert float(out) == 100
     addresses = x.pointer, out.pointer
-    idle, _ = launch.kernels[0].prebuilt()
-    words = idle.pop()  # as another thread's call does
+    turn, _ = launch.kernels[0].prebuilt()
+    words = turn.idle.pop()  # as another thread's call does
     with pytest.raises(lr.ReduceError, match="another thread is in a launch"):
         context.close()
-    idle.append(words)
-    del x, out
+    turn.idle.append(words)
+    del words, x, out
     context.close()
     launches = driver.calls["cuLaunchKernelEx"]
     with pytest.raises(ValueError, match="context is closed"):

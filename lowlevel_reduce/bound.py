@@ -66,7 +66,7 @@ class BoundReduction:
         What the addresses of a call must offer.
     """
 
-    __slots__ = ("_closed", "_turn", "context", "extents", "kernels", "stream", "workspace")
+    __slots__ = ("_closed", "_turn", "_unfinished", "context", "extents", "kernels", "stream", "workspace")
 
     def __init__(
         self,
@@ -80,6 +80,7 @@ class BoundReduction:
         self._turn = self.kernels[0].turn if kernels else Turn(set)
         for kernel in self.kernels[1:]:
             kernel.share(self._turn)
+        self._unfinished = False  # whether a call of several kernels ended before the last, by an error or an interrupt
         self.stream = stream
         self.context = stream.context
         self.workspace = workspace
@@ -118,8 +119,12 @@ class BoundReduction:
         except IndexError:
             item = self._turn.retake(self)
         try:
+            if self._unfinished:  # the first kernel may have left in the workspace what the last one takes out of it
+                self.workspace.fill(0, stream=self.stream)
+            self._unfinished = len(self.kernels) > 1
             for kernel in self.kernels:
                 kernel.put(source, result, second or 0)
+            self._unfinished = False
         finally:
             self._turn.idle.append(item)
 

@@ -288,6 +288,30 @@ def test_replays_of_a_graph_meet_a_clean_workspace(bound, stream):
             assert case.queue_is_empty()
 
 
+def test_a_call_that_was_interrupted_between_its_kernels_leaves_nothing_to_the_next(bound, stream):
+    first = [17 * LEAF, 0, 20 * LEAF + 1, 5]
+    x = values("float32", sum(first))
+    case = bound(x, offsets_of(first))
+    kernels = case.launch.kernels
+
+    class Interrupted:
+        def put(self, *values):
+            raise KeyboardInterrupt
+
+    case.launch.kernels = (kernels[0], Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        case()
+    stream.synchronize()
+    assert not case.queue_is_empty()
+    case.launch.kernels = kernels
+    offsets = offsets_of([1, sum(first) - 4, 2, 1])
+    case.offsets.copy_from(offsets, stream=stream)
+    for _ in range(2):
+        case()
+        assert_same(case.results(), expected(x, offsets)[0])
+        assert case.queue_is_empty()
+
+
 WRONG = {
     "descending": [60_000, 20_000, 40_000, 0, 50_000],
     "outside": [0, 2**62, -5, 70_000, 2**40],

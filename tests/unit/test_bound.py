@@ -82,6 +82,27 @@ def test_a_refused_launch_is_a_typed_error(fake, parts, kind):
     assert seen(fake) == [(0xA000, 0xB000, 0, 1000)]
 
 
+def test_what_a_call_of_two_kernels_left_half_done_is_cleared_by_the_next(fake, parts):
+    """By an error or an interrupt between them: the first leaves in the workspace what the second takes out of it."""
+    kernel, stream, _ = parts
+    launch = bind(BoundReduction, (kernel, stream, Buffer.allocate(512, stream.context)), kernels=2)
+    kernels = launch.kernels
+
+    class Fails:
+        def put(self, *values):
+            raise KeyboardInterrupt
+
+    launch.kernels = (kernels[0], Fails())
+    with pytest.raises(KeyboardInterrupt):
+        launch(0xA000, 0xB000)
+    launch.kernels = kernels
+    for cleared in (["cuMemsetD8Async"], []):
+        fake.calls.clear()
+        launch(0xA000, 0xB000)
+        names = [name for name, _ in fake.calls if name.startswith(("cuMemset", "cuLaunch"))]
+        assert names == [*cleared, "cuLaunchKernelEx", "cuLaunchKernelEx"]
+
+
 def test_a_default_stream_has_its_context_current_for_the_launch(fake, parts):
     kernel, stream, workspace = parts
     default = Stream.legacy(stream.context)

@@ -11,7 +11,7 @@ from in_threads import in_threads
 from stream_order import Order
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import exchange, simulator
+from lowlevel_reduce import foreign, simulator
 from lowlevel_reduce.driver import Buffer, Context, Graph, Stream
 from lowlevel_reduce.driver.stream import ThreadStream
 from lowlevel_reduce.slots import Slot
@@ -370,7 +370,7 @@ class Views:
 
 @pytest.fixture
 def views(monkeypatch):
-    monkeypatch.setattr(exchange, "_strided", Views)
+    monkeypatch.setattr(foreign, "_strided", Views)
 
 
 @pytest.fixture

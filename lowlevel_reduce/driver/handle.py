@@ -40,12 +40,14 @@ def insisting(implementation: binding.Implementation) -> Iterator[Callable[..., 
         try:
             return implementation.call(name, *args)
         except CudaError as error:
-            refusals.append(error)
+            # Neither here nor where it is raised does it hold a frame that holds it: such a circle would keep what the
+            # callers have until the collector runs.
+            refusals.append(error.with_traceback(None))
             return implementation.call(name, *args)
 
     yield call
     if refusals:
-        raise refusals[0]
+        raise refusals.pop(0)
 
 
 @contextmanager

@@ -46,3 +46,11 @@ def test_a_gpu_that_was_asked_for_and_is_not_there():
     (line,) = done.stderr.splitlines()
     assert line.startswith("NoDriverError: ")
     assert "install" in line
+
+
+def test_the_readme_shows_what_the_demonstration_prints():
+    done = run("--device", "simulator")
+    assert done.returncode == 0, done.stderr
+    _, *printed = done.stdout.rstrip().splitlines()  # the first line says why it is simulated
+    readme = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+    assert "\n".join(printed) in readme

@@ -21,37 +21,6 @@ template <class In, class Acc, class Out> struct Additive : Operator<In, Acc, Ou
     template <class R> static __device__ __forceinline__ Out empty(const R&, int) { return narrow<Out>(skipped()); }
 };
 
-// The upper bits of a word's bytes, set where the element is nonzero; what their other bits are is left open. A byte that
-// is a float is nonzero where its magnitude is, as NaN's is.
-template <class In> __device__ __forceinline__ uint32 nonzero_bytes(uint32 word)
-{
-    const uint32 magnitudes = (word & 0x7f7f7f7fu) + 0x7f7f7f7fu;
-    return is_float<In> ? magnitudes : magnitudes | word;
-}
-
-// Elements narrower than a word, 16 bytes of them at once, as dot products with ones; in bytes, `Truth` makes each
-// nonzero one 1 first. Exact, so the order inside the vector does not show.
-template <class In, bool Truth> __device__ __forceinline__ int64 sum_packed(uint4 v)
-{
-    const uint32 words[4] = {v.x, v.y, v.z, v.w};
-    if constexpr (is_signed_integer<In> && !Truth) {
-        int32 sum = 0;
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            sum = sizeof(In) == 1 ? __dp4a(int32(words[i]), 0x01010101, sum) : __dp2a_lo(int32(words[i]), 0x0101, sum);
-        return sum;
-    } else {
-        uint32 sum = 0;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            uint32 word = words[i];
-            if constexpr (Truth) word = (nonzero_bytes<In>(word) & 0x80808080u) >> 7;
-            sum = sizeof(In) == 1 ? __dp4a(word, 0x01010101u, sum) : __dp2a_lo(word, 0x0101u, sum);
-        }
-        return sum;
-    }
-}
-
 // Operators to which an element of zero is like none.
 template <class In, class Acc, class Out> struct AdditiveOfMagnitudes : Additive<In, Acc, Out> {
     static constexpr bool has_absent = true;

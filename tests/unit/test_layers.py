@@ -12,6 +12,7 @@ import lowlevel_reduce
 import lowlevel_reduce.driver
 import lowlevel_reduce.operators
 from lowlevel_reduce import functions
+from lowlevel_reduce.compiler import source_root
 
 PACKAGE = Path(lowlevel_reduce.__file__).parent
 
@@ -221,4 +222,9 @@ def test_only_errors_looks_at_result_codes():
 
 def test_modules_stay_short():
     long = {path.name: n for _, path in sources() if (n := len(path.read_text(encoding="utf-8").splitlines())) > 400}
+    assert not long
+
+
+def test_cuda_sources_stay_shorter():
+    long = {path.name: n for path in source_root().rglob("*.cu*") if (n := len(path.read_text().splitlines())) > 200}
     assert not long

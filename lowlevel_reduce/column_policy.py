@@ -59,16 +59,7 @@ def choose_columns(
 ) -> RowStrategy:
     """Choose how to reduce the columns of a problem: a thread takes whole ones, or those of a block share theirs.
 
-    Parameters
-    ----------
-    problem : Problem
-        What `layout.problem_of` returned, of the kind "columns".
-    facts : DeviceFacts
-        The device, as the context shows it.
-    itemsize, accumulator_bytes : int
-        Bytes of an element and of an accumulator.
-    heavy : bool
-        Whether the operator needs many registers.
+    Its parameters are those of `row_policy.choose_rows`, which calls it for problems of the kind "columns".
     """
     inner = problem.kept[0].size
     vector = VECTOR_BYTES // itemsize

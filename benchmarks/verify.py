@@ -1,7 +1,7 @@
 """Run the tests that need a GPU and the sanitizers over every kernel, and add what they said to a page of results.
 
 python -m benchmarks.verify --page benchmarks/results/DATE-DEVICE-tests.md [--part tests] [--part memcheck] ...
-                            [--jobs 16] [--limit-seconds S] [--commit C] [-- PYTEST-ARGUMENTS]
+                            [--jobs 16] [--limit-seconds S] [--logs DIRECTORY] [--commit C] [-- PYTEST-ARGUMENTS]
 
 The tests run first, alone on the device; then the sanitizers all beside each other. What is not done in its time is
 stopped, and the page says so.
@@ -13,6 +13,7 @@ import argparse
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -79,20 +80,28 @@ def _commands(arguments: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
             yield part, ["compute-sanitizer", "--tool", part, "--error-exitcode", "9", *script]
 
 
-def run(command: Sequence[str], limit_seconds: float) -> Outcome:
-    """Run a command from the checkout's root, and stop it when its time is up; its output is printed if it fails."""
+def run(command: Sequence[str], limit_seconds: float, log: Path | None = None) -> Outcome:
+    """Run a command from the checkout's root, and stop it when its time is up.
+
+    All that it writes goes to ``log``, if one is named, while it runs; the end is printed if it fails or is stopped.
+    """
     begin = time.perf_counter()
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit_seconds, check=False)
-    except FileNotFoundError as error:
-        return Outcome(127, 0.0, str(error))
-    except subprocess.TimeoutExpired as late:
-        output = late.stdout or b""
-        text = output.decode(errors="replace") if isinstance(output, bytes) else output
-        return Outcome(None, time.perf_counter() - begin, f"after {limit_seconds:.0f} s; until then: {told(text)}")
-    if done.returncode:
-        print(done.stdout[-6000:], done.stderr[-2000:], flush=True)
-    return Outcome(done.returncode, time.perf_counter() - begin, told(done.stdout))
+    with log.open("w+b") if log else tempfile.TemporaryFile("w+b") as written:
+        try:
+            status: int | None = subprocess.run(
+                command, cwd=ROOT, stdout=written, stderr=subprocess.STDOUT, timeout=limit_seconds, check=False
+            ).returncode
+        except FileNotFoundError as error:
+            return Outcome(127, 0.0, str(error))
+        except subprocess.TimeoutExpired:
+            status = None
+        seconds = time.perf_counter() - begin
+        written.seek(0)
+        output = written.read().decode(errors="replace")
+    if status != 0:
+        print(output[-8000:], flush=True)
+    stopped = "" if status is not None else f"after {limit_seconds:.0f} s; until then: "
+    return Outcome(status, seconds, stopped + told(output))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,21 +111,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--part", action="append", choices=(TESTS, *TOOLS), help="by default all")
     parser.add_argument("--jobs", type=int, default=1, help="processes of the tests, which needs pytest-xdist")
     parser.add_argument("--limit-seconds", type=float, default=600.0, metavar="S", help="of each part")
+    parser.add_argument("--logs", type=Path, metavar="DIRECTORY", help="there must be one; gets all that a part writes")
     parser.add_argument("--commit", help="for a copy of the tree without its history")
     parser.add_argument("rest", nargs="*", metavar="PYTEST-ARGUMENTS", help="by default tests/gpu")
     arguments = parser.parse_args(argv)
     if not arguments.page.parent.is_dir():
         parser.error(f"there is no directory {arguments.page.parent}")
+    if arguments.logs is not None and not arguments.logs.is_dir():
+        parser.error(f"there is no directory {arguments.logs}")
     with opened() as stream:
         facts = conditions(stream.context.device, arguments.commit)
     commands = dict(_commands(arguments))
+
+    def outcome(part: str) -> Outcome:
+        log = arguments.logs / f"{part}.log" if arguments.logs else None
+        return run(commands[part], arguments.limit_seconds, log)
+
     outcomes = {}
     if TESTS in commands:
-        outcomes[TESTS] = run(commands.pop(TESTS), arguments.limit_seconds)
-    if commands:
-        with ThreadPoolExecutor(len(commands)) as pool:
-            found = pool.map(lambda command: run(command, arguments.limit_seconds), commands.values())
-            outcomes.update(zip(commands, found, strict=True))
+        outcomes[TESTS] = outcome(TESTS)
+    sanitizers = [part for part in commands if part != TESTS]
+    if sanitizers:
+        with ThreadPoolExecutor(len(sanitizers)) as pool:
+            outcomes.update(zip(sanitizers, pool.map(outcome, sanitizers), strict=True))
     section = section_of(facts, outcomes)
     begun = arguments.page.read_text(encoding="utf-8") if arguments.page.exists() else "# GPU tests and sanitizers\n"
     arguments.page.write_text(f"{begun}\n{section}", encoding="utf-8")

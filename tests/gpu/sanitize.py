@@ -26,6 +26,10 @@ ROWS = [((40, 3), 1), ((9, 100), 1), ((5, 1025), 1), ((3, 20_000), 1), ((66, 900
 OPERATORS = ["sum", "argmax", "mean_var", "logsumexp", "dot"]
 SEGMENTS = [3, 0, 1, 100, 40_000, 0, 1025, 17 * 1024, 5]
 TYPES = [("float32", None), ("float16", None), ("float64", "compensated"), ("int8", None)]
+# Operators that fold vectors of small elements, and magnitudes: whole, short and long rows, columns, segments.
+SMALL = [("minmax", "float8_e4m3fn"), ("argmax", "uint8"), ("any", "float8_e5m2"), ("norm2", "int8"),
+         ("norm1", "complex64")]  # fmt: skip
+SMALL_ROWS = [((1, 30_001), 1), ((40, 16), 1), ((5, 1025), 1), ((3, 12_289), 1), ((500, 30), 0)]
 LENGTHS = [0, 1, 1023, 4097, 300_001]
 OFFSETS = [0, 1, 12]
 
@@ -49,6 +53,36 @@ def check_shapes(rng, stream):
         expected = [lr.tree.reduce(x[a:b]) for a, b in itertools.pairwise(offsets)]
         if found.tobytes() != np.array(expected, np.float32).tobytes():
             sys.exit("wrong: segments")
+        done += 1
+    return done
+
+
+def same(found, expected):
+    """Whether results, one or several, have the bits of those expected."""
+    pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
+    return all(mine.numpy().tobytes() == np.asarray(theirs).tobytes() for mine, theirs in pairs)
+
+
+def check_small_elements(rng, stream):
+    """Run the folds of vectors of small elements by each kind of kernel; return how many launches were checked."""
+    done = 0
+    for op, dtype in SMALL:
+        for shape, axis in SMALL_ROWS:
+            x = (rng.standard_normal(shape) * 50).astype(numpy_dtype(dtype))
+            expected = lr.tree.reduce(x, op, axis=axis)
+            if not same(lr.reduce(x, op, axis=axis, stream=stream), expected):
+                sys.exit(f"wrong: {op} of {shape} {dtype} axis {axis}")
+            done += 1
+        offsets = np.concatenate([[0], np.cumsum(SEGMENTS)])
+        x = (rng.standard_normal(offsets[-1]) * 50).astype(numpy_dtype(dtype))
+        filled = [i for i, count in enumerate(SEGMENTS) if count]
+        offsets = np.concatenate([[0], offsets[1:][filled]])  # an extreme of nothing is refused
+        found = lr.segmented_reduce(x, offsets, op, stream=stream)
+        rows = [lr.tree.reduce(x[a:b], op) for a, b in itertools.pairwise(offsets)]
+        parts = zip(*rows, strict=True) if isinstance(found, tuple) else [rows]
+        found = found if isinstance(found, tuple) else (found,)
+        if not same(found, tuple(np.stack(part) for part in parts)):
+            sys.exit(f"wrong: {op} of segments of {dtype}")
         done += 1
     return done
 
@@ -79,6 +113,7 @@ def main():
                         sys.exit(f"wrong: {dtype} {kernel} n={n} offset={offset}: {value}")
                     done += 1
         done += check_shapes(rng, stream)
+        done += check_small_elements(rng, stream)
     print(f"{done} launches checked")
 
 

@@ -36,6 +36,13 @@ def test_the_words_that_say_how_it_went(output, words):
     assert told(output) == words
 
 
+def test_all_that_a_part_writes_is_kept_if_it_is_stopped_too(tmp_path):
+    log = tmp_path / "tests.log"
+    code = "import sys, time; print('7 launches checked', file=sys.stderr, flush=True); time.sleep(60)"
+    assert verify.run([sys.executable, "-c", code], 1.0, log).status is None
+    assert log.read_text() == "7 launches checked\n"
+
+
 def test_a_command_that_passes_fails_is_stopped_or_is_not_there():
     def of(code, limit=30.0):
         return verify.run([sys.executable, "-c", code], limit)
@@ -53,8 +60,8 @@ def ran(monkeypatch):
     """The commands that were run, by stand-ins for device and processes."""
     commands = []
 
-    def run(command, limit_seconds):
-        commands.append(command)
+    def run(command, limit_seconds, log):
+        commands.append(command if log is None else [*command, log])
         return Outcome(9 if "racecheck" in command else 0, 1.0, "fine | well")
 
     stream = SimpleNamespace(context=SimpleNamespace(device=None))
@@ -80,3 +87,11 @@ def test_a_page_is_begun_and_then_added_to(ran, tmp_path):
 def test_arguments_for_pytest(ran, tmp_path):
     assert verify.main(["--page", str(tmp_path / "x.md"), "--part", "tests", "--", "tests/gpu/test_sum.py", "-x"]) == 0
     assert ran[0][1:] == ["-m", "pytest", "-q", "tests/gpu/test_sum.py", "-x"]
+
+
+def test_logs_are_named_for_their_parts(ran, tmp_path):
+    page = ["--page", str(tmp_path / "x.md")]
+    assert verify.main([*page, "--part", "memcheck", "--logs", str(tmp_path)]) == 0
+    assert ran[0][-1] == tmp_path / "memcheck.log"
+    with pytest.raises(SystemExit):
+        verify.main([*page, "--logs", str(tmp_path / "none")])

@@ -19,3 +19,14 @@ enum class Fetch { whole, part, single, bytes };
 // elements lie anywhere; or a team the whole tile, whose elements lie one after the other. A team is a warp, or as many
 // warps as stand side by side.
 enum class Copies { warp, team };
+
+#if __CUDA_ARCH__ >= 800
+// Copies the first `bytes` of 16 bytes, and zeros for the others. A few are the end of a team's elements, which lie one after
+// the other: they go one by one, for a copy of 16 bytes of which fewer are wanted is one of all 16 to memcheck.
+template <Copies By> __device__ __forceinline__ void copy_present(char* shared, const char* from, int32 bytes)
+{
+    if (By == Copies::warp || uint32(bytes) % vector_bytes == 0) return copy_async_if(bytes > 0, shared, from);
+#pragma unroll 1
+    for (int32 i = 0; i < int32(vector_bytes); ++i) shared[i] = i < bytes ? from[i] : 0;
+}
+#endif

@@ -157,7 +157,7 @@ private:
         const uint32 before = threadIdx.x % X / beside * (beside * sizeof(Loaded));  // of the warp in the tile
         const char* start = tile + min(int(before + bytes), tile_bytes - int(vector_bytes));
         const uint64 index = this->index_of(leaf, uint32(first % Lanes) + after, number) + s;
-        copy_stage<How>(start, index, 0, [&](int t) {
+        copy_stage<How, Copies::warp>(start, index, 0, [&](int t) {
             return reinterpret_cast<char*>(&places.of[to + t][threadIdx.x / lanes][place(after, s, 0)]) + bytes;
         });
     }
@@ -169,14 +169,14 @@ private:
     {
         if (block >= behind * tile_bytes / sizeof(T)) return;
         const uint64 index = this->index_of(leaf, uint32(first % Lanes), number);
-        copy_stage<How>(tile, index, block * vector_bytes, [&](int t) {
+        copy_stage<How, Copies::team>(tile, index, block * vector_bytes, [&](int t) {
             return reinterpret_cast<char*>(run(to + t)) + block * vector_bytes;
         });
     }
 
     // 16 bytes of each vector of a stage, `past` bytes after element `index` of the row at `start` for the first. What is
     // absent is not read.
-    template <Fetch How, class PlaceOf>
+    template <Fetch How, Copies By, class PlaceOf>
     __device__ __forceinline__ void copy_stage(const char* start, uint64 index, uint32 past, PlaceOf place_of_vector) const
     {
         const int64 stride = this->problem.reduced.stride[0];
@@ -187,7 +187,7 @@ private:
                 copy_async(place_of_vector(t), address);
             } else {
                 const int64 left = int64(this->length - index) * stride - past;
-                copy_async_part(place_of_vector(t), address, uint32(min(max(left, int64(0)), int64(vector_bytes))));
+                copy_present<By>(place_of_vector(t), address, int32(min(max(left, int64(0)), int64(vector_bytes))));
             }
             address += this->next_vector(t) * stride;
             index += this->next_vector(t);

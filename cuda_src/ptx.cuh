@@ -92,10 +92,10 @@ __device__ __forceinline__ void copy_async(void* shared, const void* global)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(global) : "memory");
 }
 
-// The same where only the first `bytes` are read: the others become zeros.
-__device__ __forceinline__ void copy_async_part(void* shared, const void* global, uint32 bytes)
+// The same, or 16 zeros, and nothing is read.
+__device__ __forceinline__ void copy_async_if(bool wanted, void* shared, const void* global)
 {
-    const uint32 to = uint32(__cvta_generic_to_shared(shared));
+    const uint32 to = uint32(__cvta_generic_to_shared(shared)), bytes = wanted ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(global), "r"(bytes) : "memory");
 }
 

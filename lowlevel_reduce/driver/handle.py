@@ -289,15 +289,21 @@ class Handle(Closing):
         return f"<{type(self).__name__} {state}{' borrowed' if self.is_borrowed and not self.is_closed else ''}>"
 
 
-def quietly(implementation: binding.Implementation, release: Callable[[], None]) -> None:
-    """Release what nobody waits for, in the garbage collector or at interpreter exit, for one: never raises."""
+_UNRELEASED = "a handle that was never closed could not be released"
+
+
+def quietly(implementation: binding.Implementation, release: Callable[[], None], failure: str = _UNRELEASED) -> None:
+    """Release what nobody waits for, in the garbage collector or at interpreter exit, for one.
+
+    Never raises: what the driver refuses is logged as a `failure`.
+    """
     if implementation.forked:  # what a forked child inherited is its parent's
         return
     try:
         with relaxed(implementation):
             turns.releasing(release)
     except Exception as error:  # noqa: BLE001 - nobody is there to catch it; what matters is reported
-        _report(error)
+        _report(error, failure)
 
 
 @contextmanager
@@ -315,11 +321,10 @@ def relaxed(implementation: binding.Implementation) -> Iterator[None]:
             call("cuThreadExchangeStreamCaptureMode", before)
 
 
-def _report(error: Exception) -> None:
+def _report(error: Exception, failure: str = _UNRELEASED) -> None:
     if isinstance(error, CudaError) and error.name in _GONE:
         return
     import logging  # noqa: PLC0415 - only a failure pays for it
 
     # The text alone: a log that kept the error would keep, through its traceback, all that the callers hold.
-    text = str(error)
-    logging.getLogger("lowlevel_reduce").warning("a handle that was never closed could not be released: %s", text)
+    logging.getLogger("lowlevel_reduce").warning("%s: %s", failure, str(error))

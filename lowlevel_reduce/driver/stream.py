@@ -12,6 +12,7 @@ from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.event import Event, ready
 from lowlevel_reduce.driver.green import context_of, create_stream
 from lowlevel_reduce.driver.handle import Handle
+from lowlevel_reduce.driver.thread_end import wait_at_end
 from lowlevel_reduce.errors import ReduceError
 
 __all__ = ["Stream", "ThreadStream"]
@@ -255,7 +256,7 @@ class ThreadStream(Stream):
     To that the driver gives the same order. The legacy stream waits for all that any thread's default stream was given
     before, since these are blocking streams, and each of them waits for what the legacy stream is given. So what is
     recorded, waited for, copied or freed here by another thread is behind all work of the one thread, and before all
-    that it is given later, without an event of each result's.
+    that it is given later, without an event of each result's. A thread that ends waits for what is left in it.
     """
 
     __slots__ = ("_thread",)
@@ -278,6 +279,7 @@ class ThreadStream(Stream):
         except AttributeError:
             self._thread = _threads.mark = object()
         self._adopt(_PER_THREAD, None)
+        wait_at_end(context)
         return self
 
     @property

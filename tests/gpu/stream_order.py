@@ -20,6 +20,8 @@ class Order:
         What was put into which stream, by the function's name; a piece of work is its place in this list.
     waits : list of (key, key)
         Which stream was made to wait for which, by an event.
+    on_wait : callable
+        Called with the key of each stream that a thread waits for, on that thread.
     """
 
     def __init__(self, driver):
@@ -27,6 +29,7 @@ class Order:
         self._has, self._events, self._synchronized = {}, {}, set()
         self._before = []
         self.works, self.waits = [], []
+        self.on_wait = lambda key: None
         for name, stream_at in (
             ("cuLaunchKernelEx", lambda config, *_: config.hStream),
             ("cuMemcpyAsync", lambda *each: each[3]),
@@ -36,7 +39,7 @@ class Order:
             self._wrap(name, lambda *each, name=name, stream_at=stream_at: self._work(name, stream_at(*each)))
         self._wrap("cuEventRecord", lambda event, stream: self._record(int(event), self.key(stream)))
         self._wrap("cuStreamWaitEvent", lambda stream, event, _: self._wait(self.key(stream), int(event)))
-        self._wrap("cuStreamSynchronize", lambda stream: self._synchronized.update(self._all(self.key(stream))))
+        self._wrap("cuStreamSynchronize", lambda stream: self._synchronize(self.key(stream)))
 
     def key(self, handle):
         """Return what tells the stream that a handle means here and now from others."""
@@ -89,6 +92,10 @@ class Order:
         has.add(len(self.works))
         self.works.append((name, key))
         self._spread(key)
+
+    def _synchronize(self, key):
+        self._synchronized.update(self._all(key))
+        self.on_wait(key)
 
     def _record(self, event, key):
         self._events[event] = key, frozenset(self._all(key))

@@ -42,19 +42,36 @@ def mine(order):
 READERS = {"its own": Stream.per_thread, "legacy": Stream.legacy, "created": Stream.create}
 
 
-def of_a_thread(context, work):
-    """Return what `work` returns for the default stream of a thread, which has ended by then."""
+@pytest.fixture
+def of_a_thread():
+    """``of_a_thread(context, work)``: what `work` returns for the default stream of a thread, which is there until the
+    test is over, for one that ends waits for its stream."""
+    over, threads = threading.Event(), []
 
-    def run():
-        with context.pushed():
-            return work(Stream.per_thread(context))
+    def of_a_thread(context, work):
+        done, outcome = threading.Event(), []
 
-    (result,) = in_threads(run)
-    return result
+        def run():
+            with context.pushed():
+                try:
+                    outcome.append(work(Stream.per_thread(context)))
+                finally:
+                    done.set()
+            assert over.wait(60)
+
+        threads.append(threading.Thread(target=run, daemon=True))
+        threads[-1].start()
+        assert done.wait(60)
+        return outcome.pop()
+
+    yield of_a_thread
+    over.set()
+    for thread in threads:
+        thread.join()
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_an_array_of_a_threads_stream_is_waited_for_by_another_thread(order, mine, reader):
+def test_an_array_of_a_threads_stream_is_waited_for_by_another_thread(order, of_a_thread, mine, reader):
     x = of_a_thread(mine, lambda stream: lr.DeviceArray.from_numpy(X, stream))
     written = order.last("cuMemcpyAsync")
     stream = READERS[reader](mine)
@@ -65,7 +82,7 @@ def test_an_array_of_a_threads_stream_is_waited_for_by_another_thread(order, min
 
 
 @pytest.mark.parametrize("rows", [1, 128], ids=["a few bytes", "many"])
-def test_a_result_of_a_threads_stream_is_read_behind_it_by_another_thread(order, mine, rows):
+def test_a_result_of_a_threads_stream_is_read_behind_it_by_another_thread(order, of_a_thread, mine, rows):
     def work(stream):
         x = lr.DeviceArray.from_numpy(X.reshape(rows, -1), stream)
         lr.sum(x, axis=1, stream=stream)
@@ -77,7 +94,7 @@ def test_a_result_of_a_threads_stream_is_read_behind_it_by_another_thread(order,
     assert order.before(launch, copy)
 
 
-def test_memory_in_the_order_of_a_threads_stream_is_freed_behind_it_by_another_thread(order, mine):
+def test_memory_in_the_order_of_a_threads_stream_is_freed_behind_it_by_another_thread(order, of_a_thread, mine):
     def work(stream):
         x = lr.DeviceArray.from_numpy(X, stream)
         memory = Buffer.allocate_async(64, stream)
@@ -144,7 +161,7 @@ def test_the_stream_of_a_threads_result_is_as_quick_as_the_threads(order, mine):
     assert not order.waits
 
 
-def test_the_callers_allocator_frees_in_a_stream_that_is_behind(order, mine):
+def test_the_callers_allocator_frees_in_a_stream_that_is_behind(order, of_a_thread, mine):
     freed = []
     arena = Buffer.allocate(1 << 20, mine)
     free = iter(range(arena.pointer, arena.pointer + (1 << 20), 1 << 12))
@@ -168,19 +185,84 @@ def test_the_callers_allocator_frees_in_a_stream_that_is_behind(order, mine):
     assert launch in behind
 
 
+# A thread that ends
+
+
+def test_a_thread_that_ends_waits_for_its_default_stream(order, mine):
+    waited = []
+
+    def work():
+        with mine.pushed():
+            key = order.key(2)
+            order.on_wait = lambda waited_for: waited.append((waited_for, threading.get_ident()))
+            x = lr.DeviceArray.from_numpy(X, Stream.per_thread(mine))
+            return key, order.last("cuMemcpyAsync"), x
+
+    ((key, copy, x),) = in_threads(work)
+    assert waited == [(key, key[2])]
+    lr.sum(x, stream=Stream.create(mine))
+    assert order.before(copy, order.last())
+
+
+def test_a_thread_that_ends_waits_in_every_context_that_is_still_there(order, mine):
+    waited = []
+
+    def work():
+        order.on_wait = lambda key: waited.append(key[0])
+        kept = Context.create(0)
+        for context in (mine, kept, Context.create(0)):
+            with context.pushed():
+                lr.DeviceArray.from_numpy(X, Stream.per_thread(context))
+        context.close()
+        return kept
+
+    (kept,) = in_threads(work)
+    assert waited == [mine.handle, kept.handle]
+    kept.close()
+
+
+def test_a_thread_that_ends_in_a_capture_of_its_stream_does_not_wait_for_it(mine, caplog):
+    """Which would be refused, and spoil the capture."""
+
+    def work():
+        with mine.pushed():
+            stream = Stream.per_thread(mine)
+            x = lr.DeviceArray.from_numpy(X, stream)
+            capture = Graph.capture(stream, mode="relaxed")
+            capture.__enter__()
+            return x, capture
+
+    (kept,) = in_threads(work)
+    assert len(kept) == 2
+    assert not caplog.text
+
+
+def test_a_wait_that_is_refused_is_logged(order, mine, caplog):
+    def work():
+        with mine.pushed():
+            x = lr.DeviceArray.from_numpy(X, Stream.per_thread(mine))
+        simulator.selected().fail_call("cuStreamSynchronize", 1, "CUDA_ERROR_UNKNOWN")
+        return x
+
+    assert len(in_threads(work)) == 1
+    assert "the default stream of a thread that ends could not be waited for" in caplog.text
+
+
 def test_a_thread_that_has_ended_leaves_its_results(context, cut):
-    """On a device with something to do when the thread is gone."""
+    """On a device with something to do when the thread's last line has run."""
     n = cut(1 << 26, 1 << 14)
     x = np.random.default_rng(6).standard_normal(n).astype(np.float32)
     expected = lr.tree.reduce(x).tobytes()
 
-    def work(stream):
-        source = lr.DeviceArray.from_numpy(x, stream)
-        copy = lr.DeviceArray.empty(x.shape, x.dtype, stream)
-        for _ in range(cut(50, 1)):
-            lr.sum(source, stream=stream)
-        copy._buffer.copy_from(source._buffer, stream=stream)
-        return copy, lr.sum(copy, stream=stream)
+    def work():
+        with context.pushed():
+            stream = Stream.per_thread(context)
+            source = lr.DeviceArray.from_numpy(x, stream)
+            copy = lr.DeviceArray.empty(x.shape, x.dtype, stream)
+            for _ in range(cut(50, 1)):
+                lr.sum(source, stream=stream)
+            copy._buffer.copy_from(source._buffer, stream=stream)
+            return copy, lr.sum(copy, stream=stream)
 
     for read in (
         lambda copy, result: result.numpy(),
@@ -188,7 +270,8 @@ def test_a_thread_that_has_ended_leaves_its_results(context, cut):
         lambda copy, result: lr.sum(copy, stream=Stream.per_thread(context)).numpy(),
         lambda copy, result: lr.sum(copy, stream=Stream.create(context)).numpy(),
     ):
-        assert read(*of_a_thread(context, work)).tobytes() == expected
+        ((copy, result),) = in_threads(work, timeout=60)
+        assert read(copy, result).tobytes() == expected
 
 
 # What reads in another stream, and what comes next in the array's own

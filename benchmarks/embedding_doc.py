@@ -2,7 +2,7 @@
 
 python -m benchmarks.embedding_doc [--check]
 
-The file is ``benchmarks/results/*-embedding.json``, the last by name, as `benchmarks.embedding` writes it. Between
+The file is the newest ``benchmarks/results/*-embedding*.json``, as `benchmarks.embedding` writes it. Between
 ``<!-- table SUITE -->`` and ``<!-- end -->`` stands a table of one of its suites, after ``<!-- conditions -->`` what it
 was measured under. A figure in a sentence stands between ``<!-- figure KEY: SUITE: NAME -->`` and ``<!-- . -->``.
 """
@@ -59,17 +59,21 @@ def filled(text: str, results: Path) -> str:
 
 
 def _newest(results: Path) -> tuple[Path, Row, list[Row]]:
-    files = sorted(results.glob("*-embedding.json"))
-    if not files:
+    read = [_read(file) for file in sorted(results.glob("*-embedding*.json"))]
+    if not read:
         raise FileError(f"there is no *-embedding.json in {results}")
+    return max(read, key=lambda each: str(each[1].get("measured", "")))
+
+
+def _read(file: Path) -> tuple[Path, Row, list[Row]]:
     try:
-        document = json.loads(files[-1].read_text(encoding="utf-8"))
-        conditions, rows = document["conditions"], document["rows"]
+        document = json.loads(file.read_text(encoding="utf-8"))
+        conditions, rows = dict(document["conditions"]), document["rows"]
         if not all("suite" in row and "name" in row for row in rows):
-            raise FileError(f"{files[-1].name}: a row has no suite or no name")
+            raise FileError(f"{file.name}: a row has no suite or no name")
     except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
-        raise FileError(f"{files[-1].name} holds no figures of embedding: {error!r}") from error
-    return files[-1], conditions, rows
+        raise FileError(f"{file.name} holds no figures of embedding: {error!r}") from error
+    return file, conditions, rows
 
 
 def _rows(file: Path, rows: Sequence[Row], suite: str, name: str | None = None) -> list[Row]:

@@ -1,7 +1,8 @@
 """What a thread leaves in its default streams is waited for as the thread ends.
 
-Otherwise NVIDIA's driver stands still: a thread that ends before its default stream is idle never gives back a lock,
-and most calls of other threads wait for that for ever (seen with driver 580.159.04).
+Otherwise NVIDIA's driver stands still: a thread that ends before its default stream is idle, in whose order it has
+allocated memory, never gives back a lock, and most calls of other threads wait for that for ever (seen with driver
+580.159.04, by the bindings alone).
 """
 
 from __future__ import annotations

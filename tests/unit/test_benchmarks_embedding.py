@@ -31,14 +31,15 @@ def measured(tmp_path):
     """Return what writes a file of a date and rows, and what fills a page from all files."""
 
     def write(date, rows, **conditions):
-        document = {"conditions": CONDITIONS | conditions, "rows": rows}
+        measured = {"measured": f"{date}T03:04:05+00:00"}
+        document = {"conditions": CONDITIONS | measured | conditions, "rows": rows}
         (tmp_path / f"{date}-h200-embedding.json").write_text(json.dumps(document))
 
     def fill(page):
         return embedding_doc.filled(page, tmp_path)
 
     rows = [{"suite": suite, "name": name, "us": us} for suite, name, us in TIMES]
-    write("2026-01-01", [{**row, "us": 99.0} for row in rows])
+    write("2026-01-09", [{**row, "us": 99.0} for row in rows], measured="2026-01-01T00:00:00+00:00")
     write("2026-01-02", [*rows, {"suite": "a million launches", "name": "bound launch", "grew_bytes": 4096}])
     return write, fill
 

@@ -19,6 +19,9 @@ _WIDE_BYTES = 256
 """What they had better load; no less where elements of a column do not lie whole lines apart, for then less of what is
 loaded is neighbours' too."""
 
+_MOST_BESIDE = 2 * LANES
+"""The most threads of a block that stand side by side."""
+
 _LANES_OF_BROKEN_LINES = 4
 """Lanes of the tree that a thread has there at most: neighbours are to load what they share at about the same time."""
 
@@ -181,7 +184,7 @@ def _besides(problem: Problem, threads: int, width: int, itemsize: int) -> list[
     """Return how many of a block's threads may stand side by side, powers of two, the best first."""
     if _is_narrow(threads, width, itemsize):
         return [power_of_two(threads)]
-    wide = min(2 * LANES, _WIDE_BYTES // (width * itemsize), power_of_two(threads))
+    wide = min(_MOST_BESIDE, _WIDE_BYTES // (width * itemsize), power_of_two(threads))
     line = min(wide, _LINE_BYTES // (width * itemsize))
     return [wide, line] if _has_whole_lines(problem) else [wide]
 

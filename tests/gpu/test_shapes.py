@@ -7,6 +7,7 @@ import pytest
 from placed import Strided, assert_same, placed, reduced, span, values
 
 import lowlevel_reduce as lr
+from lowlevel_reduce import row_policy
 
 SIZES = [1, 2, 3, 4, 5, 8, 31, 32, 33, 100, 127, 128, 129, 256, 1000, 1023, 1024, 1025, 4097, 40_000]
 FEW_SIZES = [1, 3, 33, 100, 1025, 4097]
@@ -171,6 +172,18 @@ def test_every_strategy_has_the_same_bits(stream, shape, axis, names):
         check(x, stream, axis, strategy=strategy, repeat=2)
         if axis == 1:
             check(np.repeat(x, 2, axis=1)[:, ::2], stream, axis, strategy=strategy)
+
+
+@pytest.mark.parametrize(("shape", "axis", "names"), STRATEGIES[:3], ids=str)
+def test_rows_by_blocks_of_eight_warps(stream, monkeypatch, shape, axis, names):
+    """As many rows have, of which a block's last are not there."""
+    monkeypatch.setattr(row_policy, "_warps_of_a_block", lambda needed, least, facts: row_policy.WARPS)
+    x = values("float32", shape)
+    for strategy in set(names) - {"batch"}:
+        with lr.plan("sum", shape=shape, dtype="float32", axis=axis, context=stream.context, strategy=strategy) as plan:
+            assert plan.strategy.warps == 8
+        check(x, stream, axis, strategy=strategy)
+        check(np.repeat(x, 2, axis=1)[:, ::2], stream, axis, "minmax", strategy=strategy)
 
 
 @pytest.mark.parametrize("cluster", [2, 4, 8, 16])

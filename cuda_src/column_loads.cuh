@@ -25,8 +25,13 @@ enum class Copies { warp, team };
 // the other: they go one by one, for a copy of 16 bytes of which fewer are wanted is one of all 16 to memcheck.
 template <Copies By> __device__ __forceinline__ void copy_present(char* shared, const char* from, int32 bytes)
 {
-    if (By == Copies::warp || uint32(bytes) % vector_bytes == 0) return copy_async_if(bytes > 0, shared, from);
+    if constexpr (By == Copies::team) {
+        if (uint32(bytes) % vector_bytes != 0) {
 #pragma unroll 1
-    for (int32 i = 0; i < int32(vector_bytes); ++i) shared[i] = i < bytes ? from[i] : 0;
+            for (int32 i = 0; i < int32(vector_bytes); ++i) shared[i] = i < bytes ? from[i] : 0;
+            return;
+        }
+    }
+    copy_async_if(bytes > 0, shared, from);
 }
 #endif

@@ -15,7 +15,6 @@ __all__ = ["choose_rows"]
 # Blocks that a multiprocessor shall hold, which bounds a thread's registers to 64 and 80: as few as the compiler needs
 # not to spill (tests/compile watches it); RESIDENT_HEAVY leaves it 128.
 _RESIDENT_LIGHTEST, _RESIDENT_LIGHT = 4, 3
-_MOST_RESIDENT = 16  # of any device: that is what compute capabilities 7.5 and 8.6 hold
 
 WARPS_TO_FILL = 16
 """Warps of a multiprocessor that keep its share of the memory busy, each with 4 KiB in flight."""
@@ -80,7 +79,7 @@ def choose_rows(
             chosen = _rows(name, problem, facts, vector, leaves)
         resident = RESIDENT_HEAVY if heavy else _resident_blocks_of_rows(chosen, itemsize, accumulator_bytes)
         if chosen.warps < WARPS:
-            resident = min(resident * (WARPS // chosen.warps), _MOST_RESIDENT)  # as many registers a thread, or more
+            resident = WARPS // chosen.warps  # all there are: as many registers a thread as it may want
         chosen = replace(chosen, resident_blocks=resident)
     chosen = replace(chosen, one_axis=len(problem.kept) <= 1)
     if chosen.blocks > MAX_GRID:

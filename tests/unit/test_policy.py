@@ -197,17 +197,17 @@ def test_a_strategy_that_does_not_go_with_the_rows(axis, name):
 @pytest.mark.parametrize(
     ("rows", "length", "mapping"),
     [
-        (256, 256, (1, 64, 16)),  # four rows a warp
-        (4 * (132 * 8 - 1), 256, (1, 132 * 8 - 1, 16)),
+        (256, 256, (1, 64, 8)),  # four rows a warp
+        (4 * (132 * 8 - 1), 256, (1, 132 * 8 - 1, 8)),
         (4 * (132 * 8 - 1) + 1, 256, (8, 132, 3)),
-        (40, 4, (1, 1, 16)),
+        (40, 4, (1, 1, 8)),
         (131, 8000, (8, 131, 3)),  # a row takes eight warps
-        (33, 4096, (4, 33, 6)),
+        (33, 4096, (4, 33, 2)),
         (100_000, 2048, (8, 25_000, 3)),
     ],
 )
 def test_few_rows_are_spread_over_the_multiprocessors(rows, length, mapping):
-    """With as many registers a thread as in larger blocks, or more."""
+    """Where as many registers as a thread wants leave room for all."""
     chosen = choose_rows(rows_of(rows, length, 4, 1, strides=(4 * length, 4)), HOPPER, 4, 8)
     assert (chosen.warps, chosen.blocks, chosen.resident_blocks) == mapping
 

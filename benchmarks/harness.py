@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.figures import OURS, Row, figure, row_of
-from benchmarks.problems import BLOCK, Case, check, pattern
+from benchmarks.problems import BLOCK, LAG, Case, check, pattern
 from benchmarks.timing import Replay, captured, events_us, launches_for, rotation, timed_us
 from benchmarks.turns import in_turn, telling
 from lowlevel_reduce import Buffer, Stream, plan, segmented_plan
@@ -90,11 +90,15 @@ class Peer(Protocol):
 
 @dataclass
 class Inputs:
-    """Copies of a case's elements on the device, and of its borders; views of one memory that is filled once."""
+    """Copies of a case's elements on the device, and of its borders; views of one memory that is filled once.
+
+    `seconds` are those of the second array, beside `pointers`, if the case has two.
+    """
 
     case: Case
     pointers: list[int]
     offsets: Buffer | None = None
+    seconds: Sequence[int] = ()
 
 
 @dataclass
@@ -117,8 +121,9 @@ class Harness:
 
     def inputs(self, case: Case, mode: Mode) -> Inputs:
         """Return the elements of a case on the device; memory of the same type is used again."""
-        shift_bytes = case.shift * numpy_dtype(case.dtype).itemsize
-        stride = -(-(case.nbytes + shift_bytes) // self._block_bytes(case.dtype)) * self._block_bytes(case.dtype)
+        itemsize, block = numpy_dtype(case.dtype).itemsize, self._block_bytes(case.dtype)
+        of_array = -(-(case.array_bytes + (case.shift + LAG * (case.arrays - 1)) * itemsize) // block) * block
+        stride = of_array * case.arrays
         cold = mode != "hot" and case.nbytes >= ROTATE_FROM_BYTES
         self._copies = copies = rotation(case.nbytes, self.stream.context.device) if cold else 1
         first = self._filled(case.dtype, stride * copies)
@@ -126,7 +131,9 @@ class Harness:
         if case.offsets is not None:
             offsets = Buffer.allocate(case.offsets.nbytes, self.stream.context)
             offsets.copy_from(case.offsets)
-        return Inputs(case, [first + i * stride + shift_bytes for i in range(copies)], offsets)
+        pointers = [first + i * stride + case.shift * itemsize for i in range(copies)]
+        seconds = [pointer + of_array + LAG * itemsize for pointer in pointers] if case.arrays == 2 else []
+        return Inputs(case, pointers, offsets, seconds)
 
     def _block_bytes(self, dtype: str) -> int:
         return BLOCK * numpy_dtype(dtype).itemsize
@@ -273,13 +280,13 @@ def _closing(replay: Replay) -> Iterator[Replay]:
 def ours(case: Case, inputs: Inputs, stream: Stream, **options: Any) -> Ready:
     """Return the library's own contender for a case; `options` go to its plan."""
     made: Any
-    borders: tuple[int, ...] = ()
+    more: list[tuple[int, ...]] = [(second,) for second in inputs.seconds] or [()]  # what a launch takes besides
     if inputs.offsets is not None:
         length, rows = case.size, case.rows
         made = segmented_plan(
             case.op, length=length, segments=rows, dtype=case.dtype, context=stream.context, **options
         )
-        borders = (inputs.offsets.pointer,)
+        more = [(inputs.offsets.pointer,)]
     else:
         made = plan(case.op, shape=case.shape, axis=case.axis, dtype=case.dtype, context=stream.context, **options)
     planes, size = made.reduction.results, case.rows * made.result_dtype.itemsize
@@ -298,6 +305,7 @@ def ours(case: Case, inputs: Inputs, stream: Stream, **options: Any) -> Ready:
         for handle in (launch, out, made):
             handle.close()
 
-    return Ready(
-        OURS, lambda i: launch(pointers[i % len(pointers)], target, *borders), results, exact=True, close=close
-    )
+    def enqueue(i: int) -> None:
+        launch(pointers[i % len(pointers)], target, *more[i % len(more)])
+
+    return Ready(OURS, enqueue, results, exact=True, close=close)

@@ -18,9 +18,12 @@ import numpy.typing as npt
 from lowlevel_reduce import ReduceError
 from lowlevel_reduce.dtypes import numpy_dtype
 
-__all__ = ["BLOCK", "Case", "Pattern", "check"]
+__all__ = ["BLOCK", "LAG", "Case", "Pattern", "check"]
 
 BLOCK = 1 << 22
+LAG = 1 << 10
+"""Elements by which the second array of a dot product is ahead of the first in the pattern, so that they differ."""
+
 SAMPLED = 48
 """Results of a case of many rows that are checked."""
 
@@ -34,6 +37,8 @@ _PAIRS = ("mean_var", "minmax", "softmax_stats")
 @dataclass(frozen=True)
 class Case:
     """One reduction: operator, shape, axis (None: all of them), element type; or a sum of segments by their borders.
+
+    "dot" is of two arrays of that shape and type.
 
     `shift` elements of the memory come before the first, so that it lies at no multiple of 16 bytes.
     """
@@ -51,9 +56,19 @@ class Case:
         return math.prod(self.shape)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the elements."""
+    def arrays(self) -> int:
+        """How many arrays are read."""
+        return 2 if self.op == "dot" else 1
+
+    @property
+    def array_bytes(self) -> int:
+        """Bytes of the elements of one array."""
         return self.size * numpy_dtype(self.dtype).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements of all arrays."""
+        return self.array_bytes * self.arrays
 
     @property
     def rows(self) -> int:
@@ -125,6 +140,12 @@ class Pattern:
     def _distinct(self) -> tuple[Array, Array]:
         values, inverse = np.unique(self.k, return_inverse=True)
         return values.astype(np.float64), inverse
+
+    def dot(self, size: int, first: int = 0) -> float:
+        """Return the dot product of `size` elements from one on with those `LAG` further on."""
+        products = self.k.astype(np.int64) * np.roll(self.k, -LAG)
+        repeats, rest = divmod(first + size, BLOCK)
+        return int(repeats * products.sum() + products[:rest].sum() - products[:first].sum()) / self.divisor**2
 
     def at(self, numbers: Array) -> Array:
         """Return the elements of these numbers as float64."""
@@ -222,7 +243,7 @@ def check(case: Case, planes: list[Array], *, exact: bool, known: dict[int, tupl
             with np.errstate(over="ignore"):  # of 2^28 elements of float16 some results are infinite
                 same = bool(np.asarray(right).astype(plane.dtype) == got)
             if not (exact and case.op == "sum"):
-                near = 1e-3 * max(abs(right), size if case.op == "sum" else 1e-3)
+                near = 1e-3 * max(abs(right), size if case.op in ("sum", "dot") else 1e-3)
                 same = same or _near(got, right, near)
             if not same:
                 raise ReduceError(f"result {index} of {case.op} is {got}, not {right}: not timed")
@@ -242,6 +263,9 @@ def _near(got: Any, right: float, near: float) -> bool:
 
 
 def _expected(case: Case, index: int, chosen: Pattern) -> tuple[float, ...]:
+    if case.op == "dot":
+        row = None if case.rows == 1 else case.row(index)
+        return (chosen.dot(case.size, case.shift) if row is None else float(chosen.at(row) @ chosen.at(row + LAG)),)
     if case.rows == 1:
         return reduced(case.op, *chosen.counts(case.size, case.shift))
     values = chosen.at(case.row(index))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ class RawArray:
         }
 
 
-def raw_arrays(pointers: list[int], shape: tuple[int, ...], dtype: str) -> list[RawArray]:
+def raw_arrays(pointers: Sequence[int], shape: tuple[int, ...], dtype: str) -> list[RawArray]:
     """Return the copies of an input as arrays."""
     return [RawArray(pointer, shape, numpy_dtype(dtype)) for pointer in pointers]
 

@@ -39,6 +39,7 @@ class CupyPeer:
             "sum": lambda x: cupy.sum(x, axis=axis),
             "max": lambda x: cupy.max(x, axis=axis),
             "argmax": lambda x: cupy.argmax(x, axis=axis),
+            "dot": cupy.dot if axis is None else (lambda x, y: cupy.sum(x * y, axis=axis)),
             "norm2": lambda x: cupy.linalg.norm(x, axis=axis),
         }
         return table.get(case.op)
@@ -49,12 +50,13 @@ class CupyPeer:
         return [] if function is None else [Maker("CuPy", lambda: self._made(function, case, inputs))]
 
     def _made(self, function: Callable[..., Any], case: Case, inputs: Inputs) -> Ready:
-        arrays = [self.array(raw) for raw in raw_arrays(inputs.pointers, case.shape, case.dtype)]
+        of_all = [raw_arrays(pointers, case.shape, case.dtype) for pointers in (inputs.pointers, inputs.seconds)]
+        arrays = [tuple(map(self.array, raw)) for raw in zip(*filter(None, of_all), strict=True)]
         external, last = self.external, [None]
 
         def enqueue(i: int) -> None:
             with external:
-                last[0] = function(arrays[i % len(arrays)])
+                last[0] = function(*arrays[i % len(arrays)])
 
         def results() -> list[npt.NDArray[Any]]:
             external.synchronize()

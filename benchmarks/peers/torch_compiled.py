@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.harness import Inputs, Maker, Ready
 from benchmarks.peers.common import Missing
-from benchmarks.peers.torch_peer import TorchPeer, open_torch
+from benchmarks.peers.torch_peer import Function, TorchPeer, open_torch
 from benchmarks.problems import Case
 from lowlevel_reduce import Stream
 
@@ -15,6 +15,13 @@ class TorchCompiledPeer(TorchPeer):
     """PyTorch's reductions, compiled for the case's shape."""
 
     name = "torch.compile"
+
+    def function(self, case: Case) -> Function | None:
+        """Return the call to compile: of a dot product one that is not a library's."""
+        if case.op != "dot":
+            return super().function(case)
+        axes = tuple(range(len(case.shape))) if case.axis is None else case.axis
+        return lambda pair: (pair[0] * pair[1]).sum(axes)
 
     def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
         """Return the compiled call of the case, if there is one."""

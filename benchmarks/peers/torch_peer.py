@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from benchmarks.timing import Replay
 from lowlevel_reduce import Stream
 from lowlevel_reduce.dtypes import numpy_dtype
 
-__all__ = ["TorchPeer", "host_array", "open_peer", "open_torch"]
+__all__ = ["Function", "TorchPeer", "host_array", "open_peer", "open_torch"]
 
 Function = Callable[[Any], Any]
 
@@ -31,10 +31,15 @@ class TorchPeer:
         self.external = torch.cuda.ExternalStream(stream.handle)
 
     def tensors(self, case: Case, inputs: Inputs) -> list[Any]:
-        """Return the copies of the input as tensors, in the case's type and shape; nothing is copied."""
+        """Return the copies of the input as tensors, in the case's type and shape, or as pairs; nothing is copied."""
         wanted = getattr(self.torch, case.dtype)
-        arrays = raw_arrays(inputs.pointers, case.shape, case.dtype)
-        return [self.torch.as_tensor(array, device="cuda").view(wanted) for array in arrays]
+
+        def made(pointers: Sequence[int]) -> list[Any]:
+            arrays = raw_arrays(pointers, case.shape, case.dtype)
+            return [self.torch.as_tensor(array, device="cuda").view(wanted) for array in arrays]
+
+        first = made(inputs.pointers)
+        return list(zip(first, made(inputs.seconds), strict=True)) if inputs.seconds else first
 
     def function(self, case: Case) -> Function | None:
         """Return the call that does a case, None if there is none."""
@@ -49,6 +54,7 @@ class TorchPeer:
             "minmax": torch.aminmax if whole else (lambda x: torch.aminmax(x, dim=axis)),
             "mean_var": lambda x: tuple(reversed(torch.var_mean(x, axis, correction=0))),
             "norm2": lambda x: torch.linalg.vector_norm(x, dim=axis),
+            "dot": lambda pair: torch.dot(*pair) if whole else torch.linalg.vecdot(*pair, dim=axis),
             "logsumexp": lambda x: torch.logsumexp(x, tuple(range(x.ndim)) if whole else axis),
         }
         return table.get(case.op)
@@ -74,7 +80,7 @@ class TorchPeer:
         )
 
     def made(self, name: str, function: Function, tensors: list[Any]) -> Ready:
-        """Return a function of one tensor as a contender."""
+        """Return a function of one tensor, or pair, as a contender."""
         torch, external = self.torch, self.external
         last: list[Any] = [None]
 

@@ -119,7 +119,7 @@ def axes(*, quick: bool = False) -> list[Cell]:
 
 
 def stats(*, quick: bool = False) -> list[Cell]:
-    """Return argmax, mean_var, logsumexp, norm and minmax."""
+    """Return argmax, mean_var, logsumexp, norm, minmax and dot."""
     square, wide, narrow = (16384, 16384), (1 << 20, 256), (1 << 22, 32)
     cases = [Case("argmax", (n,)) for n in (1 << 20, 100_000_000, 1 << 28)]
     cases += [Case("argmax", wide, 1)]
@@ -128,6 +128,7 @@ def stats(*, quick: bool = False) -> list[Cell]:
     cases += [Case("logsumexp", shape, 1) for shape in (square, narrow)]
     cases += [Case("logsumexp", (1 << 28,)), Case("norm2", (1 << 28,)), Case("minmax", (1 << 28,))]
     cases += [Case("max", square, 1), Case("max", (1 << 28,))]
+    cases += [Case("dot", (1 << 27,)), Case("dot", (1 << 28,), dtype="float16"), Case("dot", (1 << 19, 256), 1)]
     # What the others are compared with: the sum reads as much.
     sums = [] if quick else [Case("sum", (1 << 28,)), Case("sum", square, 1), Case("sum", wide, 1)]
     goals = [*(cases[i] for i in (2, 5, 6, 8, 9)), *sums]
@@ -179,5 +180,6 @@ def _compared(cases: Sequence[Case], goals: Sequence[Case]) -> list[Cell]:
     for case in cases:
         shape = " x ".join(name_of(size) for size in case.shape)
         where = "" if case.axis is None else f", axis {case.axis}"
-        found.append(array_cell(f"{case.op} {shape}{where}", case, peers, goal=case in goals))
+        name = case.op if case.dtype == "float32" else f"{case.op} {case.dtype}"
+        found.append(array_cell(f"{name} {shape}{where}", case, peers, goal=case in goals))
     return found

@@ -1,10 +1,12 @@
 """The harness with fakes: cases and expected results, missing and failing competitors, turns, command lines."""
 
+import contextlib
 import fnmatch
 import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,9 +15,9 @@ import pytest
 from benchmarks import figures, goals, peers, problems, report, session, timing, tune
 from benchmarks import harness as harness_module
 from benchmarks.figures import OURS
-from benchmarks.harness import Harness, Maker, Ready
+from benchmarks.harness import Harness, Maker, Ready, ours
 from benchmarks.peers import cub
-from benchmarks.problems import BLOCK, Case, Pattern, check
+from benchmarks.problems import BLOCK, LAG, Case, Pattern, check
 from benchmarks.suites import SUITES
 from benchmarks.suites import setting as setting_module
 from benchmarks.suites.arrays import OPERATOR_TYPES, operator_costs
@@ -41,6 +43,30 @@ def test_counts_are_those_of_the_repeated_block(size):
     assert counts.sum() == size
     assert values @ counts == whole.sum()
     assert (values.min(), values.max()) == (whole.min(), whole.max())
+
+
+@pytest.mark.parametrize(("size", "first"), [(1, 0), (5000, 0), (5000, 3), (BLOCK - 1, 2), (2 * BLOCK + 77, 5)])
+def test_dot_products_are_those_of_the_repeated_block(size, first):
+    pattern = problems.pattern("float32")
+    numbers = np.arange(first, first + size)
+    assert pattern.dot(size, first) == pattern.at(numbers) @ pattern.at(numbers + LAG)
+
+
+@pytest.mark.parametrize("shape", [(5000,), (7, 300)])
+def test_dot_products_of_ours_are_checked(shape):
+    """Of two arrays on the device; those of the first with itself would not pass."""
+    case = Case("dot", shape, None if len(shape) == 1 else 1)
+    with simulator.use("H200"), timing.opened() as stream:
+        harness = Harness(stream)
+        inputs = harness.inputs(case, "rotated")
+        assert inputs.seconds
+        for seconds, right in ((inputs.seconds, True), (inputs.pointers, False)):
+            ready = ours(case, replace(inputs, seconds=seconds), stream)
+            ready.enqueue(0)
+            with contextlib.nullcontext() if right else pytest.raises(ReduceError, match="not timed"):
+                check(case, ready.results(), exact=True)
+            ready.close()
+        harness.release()
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((3, 4), 0), ((3, 4), 1), ((2, 3, 4), 1), ((5,), None)])

@@ -6,10 +6,18 @@
 #pragma once
 #include "leaf_loads.cuh"
 
-// The step level over the first N vectors that a lane holds of a leaf whose first element has number `first`.
+// What goes with the first N vectors that a lane holds of a leaf whose first element has number `first`: all in flight.
+template <class Op, uint32 N, class S>
+__device__ __forceinline__ void load_seconds(Seconds<Op>* y, const S& source, uint64 first, uint32 lane)
+{
+#pragma unroll
+    for (uint32 t = 0; t < N; ++t) y[t] = seconds_of<Op>(source, first + (t * lanes + lane) * Seconds<Op>::V);
+}
+
+// The step level over these vectors.
 template <class Op, uint32 N, class S>
 __device__ __forceinline__ typename Op::Accumulator
-fold_vectors(const S& source, const uint4* v, uint64 first, uint32 lane)
+fold_vectors(const S& source, const uint4* v, const Seconds<Op>* y, uint64 first, uint32 lane)
 {
     constexpr uint32 V = vector_elements<typename Op::Input>;
     if constexpr (Op::folds_vectors) {
@@ -18,12 +26,20 @@ fold_vectors(const S& source, const uint4* v, uint64 first, uint32 lane)
         typename Op::Accumulator a[N];
 #pragma unroll
         for (uint32 t = 0; t < N; ++t) {
-            a[t] = fold_vector<Op>(source, v[t], first + (t * lanes + lane) * V);
+            a[t] = fold_vector<Op>(source, v[t], y[t], first + (t * lanes + lane) * V);
             // Orders nothing: it keeps the compiler from folding all vectors of many wide accumulators at once.
             if (sizeof(typename Op::Accumulator) > 8 && V > 8) __syncwarp();
         }
         return fold_array<Op, N>(a);
     }
+}
+template <class Op, uint32 N, class S>
+__device__ __forceinline__ typename Op::Accumulator
+fold_vectors(const S& source, const uint4* v, uint64 first, uint32 lane)
+{
+    Seconds<Op> y[N];
+    load_seconds<Op, N>(y, source, first, lane);
+    return fold_vectors<Op, N>(source, v, y, first, lane);
 }
 
 // The same over all of them.
@@ -137,9 +153,12 @@ __device__ __forceinline__ typename Op::Accumulator leaf_fold(const S& source, u
     const uint32 shift = uint32(reinterpret_cast<uint64>(begin)) % vector_bytes;
 
     typename Op::Accumulator value;
-    if (shift == 0 ? !fills_absent<Op> && bytes % vector_bytes != 0 : leaf == 0 || rest < leaf_bytes + vector_bytes) {
+    if (has_second<Op> && !source.seconds_are_placed()) {
         wait_for_prerequisites();
-        value = lane_fold_edge<Op>(source, begin, first, rest, lane);
+        value = lane_fold_edge<Op>(with_seconds_anyhow<Op>(source), begin, first, rest, lane);
+    } else if (shift == 0 ? !fills_absent<Op> && bytes % vector_bytes != 0 : leaf == 0 || rest < leaf_bytes + vector_bytes) {
+        wait_for_prerequisites();
+        value = lane_fold_edge<Op>(with_seconds_anyhow<Op>(source), begin, first, rest, lane);
     } else if (fills_absent<Op> && shift == 0 && bytes <= leaf_bytes / 4) {
         // The other steps would cost what they do in a whole leaf.
         uint4 v[steps / 4];

@@ -33,7 +33,7 @@ constexpr bool joins_whole_leaves = Op::packed || Op::folds_leaves || Op::folds_
 template <class Op>
 __device__ __forceinline__ void load_shifted_leaf(uint4* v, const char* base, uint32 shift, uint32 zero, uint32 lane)
 {
-    constexpr uint32 shuffled = is_same<typename Op::Second, Unused> ? 2 : 4;
+    constexpr uint32 shuffled = has_second<Op> ? 4 : 2;
     const auto* address = reinterpret_cast<const uint4*>(base) + lane;
 #pragma unroll
     for (uint32 t = 0; t < steps; ++t) v[t] = load_streaming(address + lanes * t);

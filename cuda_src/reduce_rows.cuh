@@ -13,11 +13,12 @@ __device__ __forceinline__ typename Op::Accumulator row_leaf_fold(const S& sourc
     if (first >= source.row.length) return Op::identity();
     const auto index_of = [&](uint32 t) { return first + (t * lanes + lane) * V; };
     typename Op::Accumulator a[steps];
-    if (Rows::can_be_whole && whole) {
+    const bool placed = source.seconds_are_placed();
+    if (Rows::can_be_whole && whole && placed) {
         const uint32 bytes = uint32(min((source.row.length - first) * sizeof(T), uint64(leaf_bytes)));
         return warp_fold<Op>(lane_fold_aligned<Op>(source, source.begin + first * sizeof(T), first, bytes, lane));
     }
-    if (Rows::inside(source, first, min(source.row.length - first, uint64(leaf_elements<T>)))) {
+    if (placed && Rows::inside(source, first, min(source.row.length - first, uint64(leaf_elements<T>)))) {
         constexpr uint32 at_once = steps / 4;
 #pragma unroll
         for (uint32 base = 0; base < steps; base += at_once) {
@@ -35,12 +36,13 @@ __device__ __forceinline__ typename Op::Accumulator row_leaf_fold(const S& sourc
         }
         return warp_fold<Op>(fold_array<Op, steps>(a));
     }
-    if constexpr (Rows::can_be_whole) {
+    if constexpr (Rows::can_be_whole || has_second<Op>) {
+        const auto anyhow = with_seconds_anyhow<Op>(source);
         LaneCounter<Op, log2_of(steps)> counter;
 #pragma unroll 1
         for (uint32 t = 0; t < steps; ++t) {
             const int32 bytes = present_bytes<Op>(source, index_of(t));
-            counter.push(fold_present<Op>(source, Rows::fetch_edge(source, index_of(t), bytes), index_of(t), bytes), t);
+            counter.push(fold_present<Op>(anyhow, Rows::fetch_edge(anyhow, index_of(t), bytes), index_of(t), bytes), t);
         }
         a[0] = counter.digits[log2_of(steps)];
     }

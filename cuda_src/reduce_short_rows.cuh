@@ -58,13 +58,16 @@ fold_whole_rows(SourceOf source_of, Fetch fetch, typename Op::Accumulator* a, ty
         const uint32 vector = k % S * lanes + lane % G;
         v[k] = fetch(source, vector * vector_elements<typename Op::Input>, reinterpret_cast<const uint4*>(source.begin) + vector);
     }
+    Seconds<Op> y[N * S];
+#pragma unroll
+    for (int i = 0; i < N; ++i) load_seconds<Op, S>(y + i * S, source_of(i), 0, lane % G);
 #pragma unroll
     for (int i = 0; i < N; ++i) pivots[i] = pivot_of<Op, G>(v[i * S], lane);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
         auto source = source_of(i);
         source.row.pivot = pivots[i];
-        a[i] = fold_vectors<Op, S>(source, v + i * S, 0, lane % G);
+        a[i] = fold_vectors<Op, S>(source, v + i * S, y + i * S, 0, lane % G);
     }
 }
 
@@ -120,7 +123,8 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
 
     typename Op::Accumulator a[N];
     typename Op::Pivot pivots[N];
-    if (Rows::can_be_whole && Rows::whole(problem, uint64(length) * sizeof(typename Op::Input))) {
+    const bool placed = seconds_are_placed<Op>(problem);
+    if (Rows::can_be_whole && placed && Rows::whole(problem, uint64(length) * sizeof(typename Op::Input))) {
         constexpr uint32 V = vector_elements<typename Op::Input>;
         if (length == G * S * V) {  // no vector is absent: half as many instructions
             const auto fetch = [](const RowSource&, uint32, const uint4* vector) { return load_streaming(vector); };
@@ -142,7 +146,7 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
                 },
                 a, pivots, lane);
         }
-    } else if (Rows::template by_element<typename Op::Input>(problem)) {
+    } else if (placed && Rows::template by_element<typename Op::Input>(problem)) {
         const auto fetch = [](const RowSource& source, uint32 index) {
             return Rows::fetch_elements(source, index, present_bytes<Op>(source, index));
         };
@@ -150,7 +154,7 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
             return fold_filled<Op>(source, raw, index, present_bytes<Op>(source, index));
         };
         fold_short_rows<Op, G, N, S, at_once>(source_of, fetch, fold, a, pivots, lane);
-    } else if (all_inside<Rows, N>(source_of)) {
+    } else if (placed && all_inside<Rows, N>(source_of)) {
         const auto fetch = [](const RowSource& source, uint32 index) {
             return Rows::fetch_inside(source, index, present_bytes<Op>(source, index));
         };
@@ -162,7 +166,7 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
 #pragma unroll 1
         for (int i = 0; i < N; ++i) {
             const uint32 past = i * groups + lane / G;
-            const auto source = source_of(i, true);
+            const auto source = with_seconds_anyhow<Op>(source_of(i, true));
             const auto value = fold_edge_row<Op, Rows, G, S>(source, lane);
             if (lane % G == 0 && past <= last) store_result<Op>(problem, source.row, first_row + past, value);
         }

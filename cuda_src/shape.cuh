@@ -49,6 +49,15 @@ struct ShapedProblem : Problem {
     Axes kept, reduced;
 };
 
+// Whether in every row the second array's elements lie a step apart, at multiples of their alignment; so if there is none.
+template <class Op> __device__ __forceinline__ bool seconds_are_placed(const ShapedProblem& problem)
+{
+    if constexpr (is_same<typename Op::Second, Unused>) return true;
+    uint64 bits = reinterpret_cast<uint64>(problem.second) | uint64(problem.reduced.second_stride[0]);
+    for (uint32 i = 0; i < problem.kept.count; ++i) bits |= uint64(problem.kept.second_stride[i]);
+    return problem.reduced.count <= 1 && bits % alignof(typename Op::Second) == 0;
+}
+
 // One row of a shaped problem: a Source whose elements, and whose second array, may lie anyhow.
 template <class Op, class Kept> struct ShapedSource : Source<Op> {
     const ShapedProblem& problem;
@@ -67,15 +76,12 @@ template <class Op, class Kept> struct ShapedSource : Source<Op> {
     {
         if constexpr (!is_same<typename Op::Second, Unused>) other = p.second + Kept::offset(p.kept, first, past, true);
     }
-    __device__ __forceinline__ typename Op::Accumulator map(typename Op::Input x, uint64 index) const
+    __device__ __forceinline__ const char* second_at(uint64 index) const
     {
-        if constexpr (is_same<typename Op::Second, Unused>) {
-            return Op::map(ItemOf<Op>{x, {}, index}, this->row);
-        } else {
-            const char* y = other + problem.reduced.offset(index, true);
-            return Op::map(ItemOf<Op>{x, load_element<typename Op::Second>(y), index}, this->row);
-        }
+        return other + problem.reduced.offset(index, true);
     }
+    __device__ __forceinline__ int64 second_step() const { return problem.reduced.second_stride[0]; }
+    __device__ __forceinline__ bool seconds_are_placed() const { return ::seconds_are_placed<Op>(problem); }
 };
 
 // A kernel treats the rows of a warp in the fastest way that is allowed: "whole", each vector at a multiple of 16 bytes
@@ -188,7 +194,7 @@ template <class Op> __device__ __forceinline__ int32 present_bytes(const Source<
 template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator fold_present(const S& source, uint4 raw, uint64 index, int32 bytes)
 {
-    if (bytes == int32(vector_bytes)) return fold_vector<Op>(source, raw, index);
+    if (!S::seconds_lie_anyhow && bytes == int32(vector_bytes)) return fold_vector<Op>(source, raw, index);
     if (bytes <= 0) return Op::identity();
     return fold_vector_part<Op>(source, raw, index, bytes);
 }

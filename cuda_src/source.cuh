@@ -68,10 +68,19 @@ template <class Op> struct Source {
 
     __device__ __forceinline__ uint64 leaf_count() const { return leaves_of<T>(row.length); }
 
-    __device__ __forceinline__ typename Op::Accumulator map(T x, uint64 index) const
+    // Where the second array's element of number `index` lies, how many bytes from one to the next, and whether that is the
+    // same everywhere and keeps to their alignment.
+    static constexpr bool seconds_lie_anyhow = false;
+    __device__ __forceinline__ const char* second_at(uint64 index) const { return second + index * sizeof(Second); }
+    __device__ __forceinline__ int64 second_step() const { return sizeof(Second); }
+    __device__ __forceinline__ bool seconds_are_placed() const
     {
-        if constexpr (is_same<Second, Unused>) return Op::map(ItemOf<Op>{x, {}, index}, row);
-        else return Op::map(ItemOf<Op>{x, load_element<Second>(second + index * sizeof(Second)), index}, row);
+        return reinterpret_cast<uint64>(second) % alignof(Second) == 0;
+    }
+
+    __device__ __forceinline__ typename Op::Accumulator map(T x, Second y, uint64 index) const
+    {
+        return Op::map(ItemOf<Op>{x, y, index}, row);
     }
 };
 

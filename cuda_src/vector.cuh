@@ -1,6 +1,6 @@
 // One 16-byte vector in registers: the slot level of the tree, and what folds the vectors of one thread.
 #pragma once
-#include "fetch.cuh"
+#include "seconds.cuh"
 
 __host__ __device__ constexpr int log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
 
@@ -42,20 +42,22 @@ template <class Op, int Levels> struct LaneCounter {
 // Depth first, for a thread then holds few accumulators at a time.
 template <class Op, uint32 First, uint32 Count, bool Whole, class S>
 __device__ __forceinline__ typename Op::Accumulator
-fold_elements(const S& source, const typename Op::Input* elements, uint64 index, int32 bytes)
+fold_elements(const S& source, const typename Op::Input* x, const typename Op::Second* y, uint64 index, int32 bytes)
 {
     if constexpr (Count == 1) {
-        if (Whole || int32(First * sizeof(typename Op::Input)) < bytes) return source.map(elements[First], index + First);
+        if (Whole || int32(First * sizeof(typename Op::Input)) < bytes) return source.map(x[First], y[First], index + First);
         return Op::identity();
     } else {
-        const auto a = fold_elements<Op, First, Count / 2, Whole>(source, elements, index, bytes);
-        return combine_neighbours<Op>(a, fold_elements<Op, First + Count / 2, Count / 2, Whole>(source, elements, index, bytes));
+        const auto a = fold_elements<Op, First, Count / 2, Whole>(source, x, y, index, bytes);
+        return combine_neighbours<Op>(a, fold_elements<Op, First + Count / 2, Count / 2, Whole>(source, x, y, index, bytes));
     }
 }
 
-// The slot level: one whole vector, whose first element has number `index` in its row; the source maps.
+// The slot level: one whole vector, whose first element has number `index` in its row, and what goes with it; the source
+// maps.
 template <class Op, class S>
-__device__ __forceinline__ typename Op::Accumulator fold_vector(const S& source, uint4 raw, uint64 index)
+__device__ __forceinline__ typename Op::Accumulator
+fold_vector(const S& source, uint4 raw, const Seconds<Op>& seconds, uint64 index)
 {
     using T = typename Op::Input;
     constexpr uint32 V = vector_elements<T>;
@@ -68,8 +70,13 @@ __device__ __forceinline__ typename Op::Accumulator fold_vector(const S& source,
     } else {
         union { uint4 raw; T elements[V]; } u;
         u.raw = raw;
-        return fold_elements<Op, 0, V, true>(source, u.elements, index, vector_bytes);
+        return fold_elements<Op, 0, V, true>(source, u.elements, seconds.elements, index, vector_bytes);
     }
+}
+template <class Op, class S>
+__device__ __forceinline__ typename Op::Accumulator fold_vector(const S& source, uint4 raw, uint64 index)
+{
+    return fold_vector<Op>(source, raw, seconds_of<Op>(source, index), index);
 }
 
 // The same for a vector of which only the first `bytes` bytes exist: all from 16 on, none from 0 down. An element that
@@ -95,7 +102,8 @@ fold_vector_part(const S& source, uint4 raw, uint64 index, int32 bytes)
         for (uint32 i = 1; i < V; ++i) u.elements[i] = u.elements[0];
         return select(bytes > 0, fold_vector<Op>(source, join_bytes(raw, u.raw, bytes), index), Op::identity());
     } else {
-        return fold_elements<Op, 0, V, false>(source, u.elements, index, bytes);
+        const auto seconds = seconds_of<Op>(source, index, bytes);
+        return fold_elements<Op, 0, V, false>(source, u.elements, seconds.elements, index, bytes);
     }
 }
 
@@ -130,7 +138,7 @@ __device__ __forceinline__ typename Op::Accumulator fold_if(bool present, const 
 {
     if constexpr (Op::packed) {
         return Op::fold_packed(raw);
-    } else if constexpr (is_same<typename Op::Second, Unused>) {
+    } else if constexpr (!has_second<Op>) {
         return select(present, fold_vector<Op>(source, raw, index), Op::identity());
     } else {
         if (!present) return Op::identity();

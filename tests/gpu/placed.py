@@ -71,11 +71,14 @@ def placed(array, stream, *, offset=0):
         stream.synchronize()
 
 
-def reduced(array, op="sum", *, stream, offset=0, second=None, initial=None, lengths=None, repeat=1, **options):
+def reduced(
+    array, op="sum", *, stream, offset=0, second=None, second_offset=0, initial=None, lengths=None, repeat=1, **options
+):
     """Reduce an array as it lies, by a plan; return its results as one array each, two for two of them.
 
-    `second` is broadcast to the array. With `lengths`, the results for each of these lengths, which the device reads
-    from its memory, are returned in a list: all from one graph, which is replayed.
+    `second` is broadcast to the array, and `second_offset` what `offset` is to that. With `lengths`, the results for
+    each of these lengths, which the device reads from its memory, are returned in a list: all from one graph, which is
+    replayed.
     """
     if second is not None:
         second = np.broadcast_to(second, array.shape)
@@ -94,7 +97,7 @@ def reduced(array, op="sum", *, stream, offset=0, second=None, initial=None, len
             )
         )
         source = stack.enter_context(placed(array, stream, offset=offset))
-        other = () if second is None else (stack.enter_context(placed(second, stream)),)
+        other = () if second is None else (stack.enter_context(placed(second, stream, offset=second_offset)),)
         shape = (plan.results, *plan.result_shape)
         out = np.empty(shape, plan.result_dtype)
         memory = stack.enter_context(lr.Buffer.allocate(max(out.nbytes, 1), stream.context))

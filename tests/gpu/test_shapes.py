@@ -20,7 +20,7 @@ def check(array, stream, axis=None, op="sum", *, second=None, offset=0, **option
     """
     if array.dtype == np.float32 and op in ("sum", "dot"):
         options = {"accumulate": "float32", **options}
-    mapping = ("strategy", "cluster", "result_dtype", "repeat")
+    mapping = ("strategy", "cluster", "result_dtype", "repeat", "second_offset")
     meaning = {name: value for name, value in options.items() if name not in mapping}
     if second is not None:
         meaning["second" if op == "dot" else "where"] = second
@@ -218,6 +218,29 @@ class TestTwoArrays:
             check(x, stream, axis, "dot", second=y)
         check(x, stream, -1, "dot", second=y[..., ::-1])
         check(x, stream, -1, "dot", second=y[..., :1])
+
+    @pytest.mark.parametrize("dtype", ["float32", "int8", "float64", "complex128"])
+    def test_the_second_lies_anyhow(self, stream, cut, dtype):
+        """By vectors, by elements, the same one for all, and where it may be loaded byte by byte alone."""
+        if cut(False, dtype == "float64"):
+            pytest.skip("not simulated: others are like it")
+        for shape in cut([(9, 4), (9, 100), (3, 1000), (3, 5000), (2, 70_000)], [(9, 36), (2, 5000)]):
+            x, y = values(dtype, shape), values(dtype, (*shape[:-1], 2 * shape[-1]), seed=1)
+            some, every_other = y[..., : shape[-1]].copy(), y[..., ::2]
+            for offset in sorted({0, 1, x.itemsize}):
+                check(x, stream, 1, "dot", second=some, second_offset=offset)
+                check(x, stream, None, "dot", second=some, second_offset=offset)
+                check(x, stream, 1, "dot", second=every_other, second_offset=offset)
+            check(x, stream, 1, "dot", second=some[:, ::-1])
+            check(x, stream, 1, "dot", second=some[:, :1], second_offset=1)
+            check(x, stream, 1, "dot", second=some, offset=x.itemsize, second_offset=x.itemsize)
+            check(x, stream, 1, "sum", second=some[:1] != 0)
+
+    def test_axes_of_the_second_that_cannot_be_joined(self, stream, cut):
+        x = values("float32", (5, 7, 45))  # vectors lie across the ends of axes
+        for second in (x[:, :1], x[:1], x.transpose(1, 0, 2).copy().transpose(1, 0, 2), x[..., :1]):
+            for axis in cut([(1, 2), (0, 2), (0, 1), 2, None], [(1, 2), None]):
+                check(x, stream, axis, "dot", second=second)
 
     def test_masks_are_broadcast(self, stream):
         x = values("float32", (9, 100))

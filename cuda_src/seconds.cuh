@@ -1,0 +1,56 @@
+// The elements of a second array that go with a vector of the first: a mask's, or the other factors of a dot product.
+#pragma once
+#include "fetch.cuh"
+
+template <class Op> constexpr bool has_second = !is_same<typename Op::Second, Unused>;
+
+// As many as a vector has elements, and the words by which they are loaded at once.
+template <class Op> union Seconds {
+    static constexpr uint32 V = vector_elements<typename Op::Input>, bytes = V * sizeof(typename Op::Second);
+    static constexpr uint32 word_bytes = bytes < vector_bytes ? bytes : vector_bytes;
+    typename Op::Second elements[V];
+    typename Word<word_bytes>::type words[bytes / word_bytes];
+};
+
+// A source whose second array's elements may lie anywhere, at any address: they take more instructions and fewer are in
+// flight, so kernels use it in the paths of little code alone. Of other sources elements lie a step apart, at multiples of
+// their alignment.
+template <class S> struct SecondsAnyhow : S {
+    static constexpr bool seconds_lie_anyhow = true;
+    __device__ __forceinline__ explicit SecondsAnyhow(const S& source) : S(source) {}
+};
+template <class Op, class S> __device__ __forceinline__ auto with_seconds_anyhow(const S& source)
+{
+    if constexpr (has_second<Op>) return SecondsAnyhow<S>(source);
+    else return source;
+}
+
+// Those from number `index` on, of a vector of which `bytes` bytes exist: what goes with absent elements is not read.
+template <class Op, class S>
+__device__ __forceinline__ Seconds<Op> seconds_of(const S& source, uint64 index, int32 bytes = vector_bytes)
+{
+    Seconds<Op> y;
+    if constexpr (has_second<Op>) {
+        using Second = typename Op::Second;
+        constexpr int32 size = sizeof(typename Op::Input), V = Seconds<Op>::V, word_bytes = Seconds<Op>::word_bytes;
+        const char* address = source.second_at(index);
+        if constexpr (S::seconds_lie_anyhow) {
+#pragma unroll
+            for (int32 i = 0; i < V; ++i)
+                if (i * size < bytes) y.elements[i] = load_element<Second>(source.second_at(index + i));
+        } else {
+            const int64 step = source.second_step();
+            const bool words = step == sizeof(Second) && reinterpret_cast<uint64>(address) % word_bytes == 0;
+            if (words && bytes >= int32(vector_bytes)) {
+                const auto* from = reinterpret_cast<const typename Word<word_bytes>::type*>(address);
+#pragma unroll
+                for (int32 i = 0; i < int32(Seconds<Op>::bytes) / word_bytes; ++i) y.words[i] = __ldg(from + i);
+            } else {
+#pragma unroll
+                for (int32 i = 0; i < V; ++i)
+                    if (i * size < bytes) y.elements[i] = *reinterpret_cast<const Second*>(address + i * step);
+            }
+        }
+    }
+    return y;
+}

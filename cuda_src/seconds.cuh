@@ -29,11 +29,13 @@ template <class Op, class S> __device__ __forceinline__ auto with_seconds_anyhow
 template <class Op, class S>
 __device__ __forceinline__ Seconds<Op> seconds_of(const S& source, uint64 index, int32 bytes = vector_bytes)
 {
-    Seconds<Op> y;
-    if constexpr (has_second<Op>) {
+    if constexpr (!has_second<Op>) {
+        return {};
+    } else {
         using Second = typename Op::Second;
         constexpr int32 size = sizeof(typename Op::Input), V = Seconds<Op>::V, word_bytes = Seconds<Op>::word_bytes;
         const char* address = source.second_at(index);
+        Seconds<Op> y;
         if constexpr (S::seconds_lie_anyhow) {
 #pragma unroll
             for (int32 i = 0; i < V; ++i)
@@ -51,6 +53,6 @@ __device__ __forceinline__ Seconds<Op> seconds_of(const S& source, uint64 index,
                     if (i * size < bytes) y.elements[i] = *reinterpret_cast<const Second*>(address + i * step);
             }
         }
+        return y;
     }
-    return y;
 }

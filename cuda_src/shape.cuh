@@ -52,10 +52,13 @@ struct ShapedProblem : Problem {
 // Whether in every row the second array's elements lie a step apart, at multiples of their alignment; so if there is none.
 template <class Op> __device__ __forceinline__ bool seconds_are_placed(const ShapedProblem& problem)
 {
-    if constexpr (is_same<typename Op::Second, Unused>) return true;
-    uint64 bits = reinterpret_cast<uint64>(problem.second) | uint64(problem.reduced.second_stride[0]);
-    for (uint32 i = 0; i < problem.kept.count; ++i) bits |= uint64(problem.kept.second_stride[i]);
-    return problem.reduced.count <= 1 && bits % alignof(typename Op::Second) == 0;
+    if constexpr (is_same<typename Op::Second, Unused>) {
+        return true;
+    } else {
+        uint64 bits = reinterpret_cast<uint64>(problem.second) | uint64(problem.reduced.second_stride[0]);
+        for (uint32 i = 0; i < problem.kept.count; ++i) bits |= uint64(problem.kept.second_stride[i]);
+        return problem.reduced.count <= 1 && bits % alignof(typename Op::Second) == 0;
+    }
 }
 
 // One row of a shaped problem: a Source whose elements, and whose second array, may lie anyhow.
@@ -180,21 +183,4 @@ __device__ __forceinline__ void prefetch_rows(const ShapedProblem& problem, uint
     const uint64 bytes = (adjacent ? min(count, problem.rows - row) : 1) * row_bytes;
     if (skip < bytes)
         prefetch_start<Warps>(problem.elements + Rows::Kept::offset(problem.kept, row, 0, false) + skip, bytes - skip);
-}
-
-// How many bytes of the vector at element `index` are a row's; 0 past its end.
-template <class Op> __device__ __forceinline__ int32 present_bytes(const Source<Op>& source, uint64 index)
-{
-    constexpr uint32 V = vector_elements<typename Op::Input>;
-    if (index >= source.row.length) return 0;
-    return int32(min(source.row.length - index, uint64(V))) * int32(sizeof(typename Op::Input));
-}
-
-// The slot level of a vector of which `bytes` bytes exist, all of them most often.
-template <class Op, class S>
-__device__ __forceinline__ typename Op::Accumulator fold_present(const S& source, uint4 raw, uint64 index, int32 bytes)
-{
-    if (!S::seconds_lie_anyhow && bytes == int32(vector_bytes)) return fold_vector<Op>(source, raw, index);
-    if (bytes <= 0) return Op::identity();
-    return fold_vector_part<Op>(source, raw, index, bytes);
 }

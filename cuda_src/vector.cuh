@@ -145,3 +145,20 @@ __device__ __forceinline__ typename Op::Accumulator fold_if(bool present, const 
         return fold_vector<Op>(source, raw, index);
     }
 }
+
+// How many bytes of the vector at element `index` are a row's; 0 past its end.
+template <class Op> __device__ __forceinline__ int32 present_bytes(const Source<Op>& source, uint64 index)
+{
+    constexpr uint32 V = vector_elements<typename Op::Input>;
+    if (index >= source.row.length) return 0;
+    return int32(min(source.row.length - index, uint64(V))) * int32(sizeof(typename Op::Input));
+}
+
+// The slot level of a vector of which `bytes` bytes exist, all of them most often.
+template <class Op, class S>
+__device__ __forceinline__ typename Op::Accumulator fold_present(const S& source, uint4 raw, uint64 index, int32 bytes)
+{
+    if (!S::seconds_lie_anyhow && bytes == int32(vector_bytes)) return fold_vector<Op>(source, raw, index);
+    if (bytes <= 0) return Op::identity();
+    return fold_vector_part<Op>(source, raw, index, bytes);
+}

@@ -4,12 +4,11 @@
 
 template <class Op> constexpr bool has_second = !is_same<typename Op::Second, Unused>;
 
-// As many as a vector has elements, and the words by which they are loaded at once.
+// As many as a vector has elements: 16 bytes of the same type, or a mask's one byte each.
 template <class Op> union Seconds {
     static constexpr uint32 V = vector_elements<typename Op::Input>, bytes = V * sizeof(typename Op::Second);
-    static constexpr uint32 word_bytes = bytes < vector_bytes ? bytes : vector_bytes;
     typename Op::Second elements[V];
-    typename Word<word_bytes>::type words[bytes / word_bytes];
+    typename Word<bytes>::type whole;
 };
 
 // A source whose second array's elements may lie anywhere, at any address: they take more instructions and fewer are in
@@ -33,7 +32,7 @@ __device__ __forceinline__ Seconds<Op> seconds_of(const S& source, uint64 index,
         return {};
     } else {
         using Second = typename Op::Second;
-        constexpr int32 size = sizeof(typename Op::Input), V = Seconds<Op>::V, word_bytes = Seconds<Op>::word_bytes;
+        constexpr int32 size = sizeof(typename Op::Input), V = Seconds<Op>::V;
         const char* address = source.second_at(index);
         Seconds<Op> y;
         if constexpr (S::seconds_lie_anyhow) {
@@ -42,11 +41,9 @@ __device__ __forceinline__ Seconds<Op> seconds_of(const S& source, uint64 index,
                 if (i * size < bytes) y.elements[i] = load_element<Second>(source.second_at(index + i));
         } else {
             const int64 step = source.second_step();
-            const bool words = step == sizeof(Second) && reinterpret_cast<uint64>(address) % word_bytes == 0;
-            if (words && bytes >= int32(vector_bytes)) {
-                const auto* from = reinterpret_cast<const typename Word<word_bytes>::type*>(address);
-#pragma unroll
-                for (int32 i = 0; i < int32(Seconds<Op>::bytes) / word_bytes; ++i) y.words[i] = __ldg(from + i);
+            const bool whole = step == sizeof(Second) && reinterpret_cast<uint64>(address) % Seconds<Op>::bytes == 0;
+            if (whole && bytes >= int32(vector_bytes)) {
+                y.whole = __ldg(reinterpret_cast<const decltype(y.whole)*>(address));
             } else {
 #pragma unroll
                 for (int32 i = 0; i < V; ++i)

@@ -8,7 +8,9 @@ allocated memory, never gives back a lock, and most calls of other threads wait 
 from __future__ import annotations
 
 import functools
+import sys
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lowlevel_reduce.driver import binding, captures, turns
@@ -49,9 +51,12 @@ class _End:
             life.note(driver, handle)
             self._lives[driver, handle] = life
 
-    def __del__(self) -> None:
-        # Not of another thread, whose stream this one cannot name: in a forked child, or at the interpreter's end.
-        if threading.get_ident() == self._thread and not turns.exiting:
+    def __del__(
+        self, ending: Callable[[], bool] = sys.is_finalizing, thread: Callable[[], int] = threading.get_ident
+    ) -> None:
+        # Not at the interpreter's end, where names may be gone; nor of another thread, whose stream this one cannot
+        # name, as in a forked child.
+        if not ending() and thread() == self._thread and not turns.exiting:
             for (driver, handle), life in self._lives.items():
                 wait = functools.partial(_wait, driver, handle, life)
                 quietly(driver, wait, "the default stream of a thread that ends could not be waited for")

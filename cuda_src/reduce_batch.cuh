@@ -10,7 +10,7 @@ __device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& sour
 {
     if constexpr (Rows::can_be_whole) return leaf_fold<Op>(source, leaf, lane);
     wait_for_prerequisites();
-    return row_leaf_fold<Op, Rows>(source, leaf, false, lane);
+    return row_leaf_fold<Op, Rows>(source, leaf, false, source.seconds_are_placed(), lane);
 }
 
 // A tile of a row by each block of a cluster; the fold of them all in warp 0 of the cluster's first block.

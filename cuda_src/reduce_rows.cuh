@@ -3,9 +3,11 @@
 #include "block.cuh"
 #include "shape.cuh"
 
-// One leaf of a row by one warp; every lane holds the result. `whole` says that its vectors are, if it is.
+// One leaf of a row by one warp; every lane holds the result. `whole` says that its vectors are, if it is, and `placed` that
+// its seconds are.
 template <class Op, class Rows, class S>
-__device__ __forceinline__ typename Op::Accumulator row_leaf_fold(const S& source, uint64 leaf, bool whole, uint32 lane)
+__device__ __forceinline__ typename Op::Accumulator
+row_leaf_fold(const S& source, uint64 leaf, bool whole, bool placed, uint32 lane)
 {
     using T = typename Op::Input;
     constexpr uint32 V = vector_elements<T>;
@@ -13,7 +15,6 @@ __device__ __forceinline__ typename Op::Accumulator row_leaf_fold(const S& sourc
     if (first >= source.row.length) return Op::identity();
     const auto index_of = [&](uint32 t) { return first + (t * lanes + lane) * V; };
     typename Op::Accumulator a[steps];
-    const bool placed = source.seconds_are_placed();
     if (Rows::can_be_whole && whole && placed) {
         const uint32 bytes = uint32(min((source.row.length - first) * sizeof(T), uint64(leaf_bytes)));
         return warp_fold<Op>(lane_fold_aligned<Op>(source, source.begin + first * sizeof(T), first, bytes, lane));
@@ -62,11 +63,12 @@ __device__ __forceinline__ void reduce_rows(const ShapedProblem& problem)
     const uint64 row = uint64(blockIdx.x) * groups + group;
     const ShapedSource<Op, typename Rows::Kept> source(problem, min(row, problem.rows - 1));
     const bool whole = Rows::whole(problem, source.row.length * sizeof(typename Op::Input));
+    const bool placed = source.seconds_are_placed();
     const uint32 tiles = tile_count<Op, W>(source);  // the same for every row of the block: barriers may be inside
     WarpCounter<Op> counter;
 #pragma unroll 1
     for (uint32 i = 0; i < tiles; ++i) {
-        auto value = row_leaf_fold<Op, Rows>(source, uint64(i) * W + member, whole, lane);
+        auto value = row_leaf_fold<Op, Rows>(source, uint64(i) * W + member, whole, placed, lane);
         if constexpr (W > 1) {
             if (lane == 0) slots[i & 1u][warp] = value;
             __syncthreads();

@@ -77,9 +77,7 @@ def choose_rows(
             chosen = _batch(problem, leaves, warps, fastest if cluster is None else cluster)
         else:
             chosen = _rows(name, problem, facts, vector, leaves)
-        resident = RESIDENT_HEAVY if heavy else _resident_blocks_of_rows(chosen, itemsize, accumulator_bytes)
-        if chosen.warps < WARPS:
-            resident = WARPS // chosen.warps  # all there are: as many registers a thread as it may want
+        resident = _resident_blocks_of_rows(chosen, itemsize, accumulator_bytes, heavy=heavy)
         chosen = replace(chosen, resident_blocks=resident)
     chosen = replace(chosen, one_axis=len(problem.kept) <= 1)
     if chosen.blocks > MAX_GRID:
@@ -87,8 +85,10 @@ def choose_rows(
     return chosen
 
 
-def _resident_blocks_of_rows(chosen: RowStrategy, itemsize: int, accumulator_bytes: int) -> int:
-    if accumulator_bytes > 16:
+def _resident_blocks_of_rows(chosen: RowStrategy, itemsize: int, accumulator_bytes: int, *, heavy: bool) -> int:
+    if chosen.warps < WARPS:
+        return WARPS // chosen.warps  # all there are: as many registers a thread as it may want
+    if heavy or accumulator_bytes > 16:
         return RESIDENT_HEAVY
     if chosen.name == "batch":
         return _RESIDENT_LIGHT if chosen.warps == WARPS else 32 // chosen.warps  # 80 registers a thread, or 64
@@ -128,7 +128,7 @@ def _rows(name: str, problem: Problem, facts: DeviceFacts, vector: int, leaves: 
 def _warps_of_a_block(needed: int, least: int, facts: DeviceFacts) -> int:
     """Return as few as can be where there would be fewer blocks than multiprocessors otherwise.
 
-    Not measured yet: 2^8 x 2^8 takes 1.48 us by eight blocks of eight warps, torch.compile's kernel 1.39 by more.
+    Not measured yet: 2^8 x 2^8 takes 1.48 us by eight blocks of eight warps, and torch.compile 1.39.
     """
     return WARPS if needed >= facts.multiprocessors * WARPS else least
 

@@ -7,6 +7,7 @@ import itertools
 import sys
 
 import numpy as np
+from placed import reduced
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.dtypes import numpy_dtype
@@ -30,6 +31,9 @@ TYPES = [("float32", None), ("float16", None), ("float64", "compensated"), ("int
 SMALL = [("minmax", "float8_e4m3fn"), ("argmax", "uint8"), ("any", "float8_e5m2"), ("norm2", "int8"),
          ("norm1", "complex64")]  # fmt: skip
 SMALL_ROWS = [((1, 30_001), 1), ((40, 16), 1), ((5, 1025), 1), ((3, 12_289), 1), ((500, 30), 0)]
+# Second arrays: by vectors, by elements, byte by byte, in rows of every kind of kernel.
+PAIRS = [("float32", "dot"), ("int8", "dot"), ("float16", "sum")]
+PAIR_ROWS = [((40, 4), 1), ((9, 100), 1), ((3, 5000), 1), ((2, 70_000), 1), ((500, 30), 0)]
 LENGTHS = [0, 1, 1023, 4097, 300_001]
 OFFSETS = [0, 1, 12]
 
@@ -87,6 +91,23 @@ def check_small_elements(rng, stream):
     return done
 
 
+def check_two_arrays(rng, stream):
+    """Run dot products and masked sums whose second array lies anyhow; return how many launches were checked."""
+    done = 0
+    for (dtype, op), (shape, axis) in itertools.product(PAIRS, PAIR_ROWS):
+        x = (rng.standard_normal(shape) * 50).astype(numpy_dtype(dtype))
+        wide = (rng.standard_normal((shape[0], 2 * shape[1])) * 50).astype(x.dtype)
+        wide = wide > 0 if op == "sum" else wide
+        for second in (wide[:, : shape[1]].copy(), wide[:, ::2], wide[:, shape[1] - 1 :: -1]):
+            expected = lr.tree.reduce(x, op, axis=axis, **{"second" if op == "dot" else "where": second})
+            for offset in sorted({0, 1, x.itemsize}):
+                found = reduced(x, op, stream=stream, axis=axis, second=second, second_offset=offset)
+                if found.tobytes() != expected.tobytes():
+                    sys.exit(f"wrong: {op} of {shape} {dtype} axis {axis}, second {second.strides} from byte {offset}")
+                done += 1
+    return done
+
+
 def main():
     rng = np.random.default_rng(0)
     done = 0
@@ -114,6 +135,7 @@ def main():
                     done += 1
         done += check_shapes(rng, stream)
         done += check_small_elements(rng, stream)
+        done += check_two_arrays(rng, stream)
     print(f"{done} launches checked")
 
 

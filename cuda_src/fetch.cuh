@@ -67,7 +67,7 @@ template <class Load> __device__ __forceinline__ uint4 load_shifted(const char* 
 // The same where both blocks lie inside of the array, which leaves them in the L1.
 __device__ __forceinline__ uint4 load_inside(const char* address, int32 bytes)
 {
-    return load_shifted(address, bytes, load_cached_if);
+    return load_shifted(address, bytes, [](bool wanted, const uint4* block) { return load_cached_if(wanted, block); });
 }
 
 // The lane's byte of 32 at any address, of which the first `bytes` exist: none from 0 down, all from 32 on. None that does

@@ -60,10 +60,10 @@ __device__ __forceinline__ uint4 load_streaming_if(bool wanted, const uint4* add
     return v;
 }
 
-// 16 bytes that neighbours want too, where `wanted`, else zeros, without a branch.
-__device__ __forceinline__ uint4 load_cached_if(bool wanted, const uint4* address)
+// 16 bytes that go through the L1, because neighbours want them too or for another reason, where `wanted`, else `v`, without a
+// branch.
+__device__ __forceinline__ uint4 load_cached_if(bool wanted, const uint4* address, uint4 v = make_uint4(0, 0, 0, 0))
 {
-    uint4 v = make_uint4(0, 0, 0, 0);
     asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]; }"
                  : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w) : "l"(address), "r"(uint32(wanted)));
     return v;

@@ -19,6 +19,18 @@ template <class Op, int G> __device__ __forceinline__ typename Op::Pivot pivot_o
     }
 }
 
+// Rows of up to so many vectors go through the L1. Each byte is read once all the same; but where so many results are written
+// between the loads the memory takes both better so, by 8 percent for rows of one vector and by 2 for rows of eight. Rows of
+// 64 vectors lose 4 percent by it (benchmarks/NOTES.md).
+constexpr int cached_row_vectors = 8;
+
+template <int G>
+__device__ __forceinline__ uint4 load_of_row(bool wanted, const uint4* vector, uint4 v = make_uint4(0, 0, 0, 0))
+{
+    if constexpr (G <= cached_row_vectors) return load_cached_if(wanted, vector, v);
+    else return load_streaming_if(wanted, vector, v);
+}
+
 // N rows at once, each by G lanes in S steps, `AtOnce` vectors of a lane in flight: `fetch` loads the vector at an element of
 // a source and `fold` folds it. Leaves the rows' pivots in `pivots`.
 template <class Op, int G, int N, int S, int AtOnce, class SourceOf, class Fetch, class Fold>
@@ -127,11 +139,11 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
     if (Rows::can_be_whole && placed && Rows::whole(problem, uint64(length) * sizeof(typename Op::Input))) {
         constexpr uint32 V = vector_elements<typename Op::Input>;
         if (length == G * S * V) {  // no vector is absent: half as many instructions
-            const auto fetch = [](const RowSource&, uint32, const uint4* vector) { return load_streaming(vector); };
+            const auto fetch = [](const RowSource&, uint32, const uint4* vector) { return load_of_row<G>(true, vector); };
             fold_whole_rows<Op, G, N, S>(source_of, fetch, a, pivots, lane);
         } else if constexpr (fills_absent<Op>) {
             const auto fetch = [](const RowSource& source, uint32 index, const uint4* vector) {
-                return load_streaming_if(index < source.row.length, vector, absent_elements<Op>());
+                return load_of_row<G>(index < source.row.length, vector, absent_elements<Op>());
             };
             fold_whole_rows<Op, G, N, S>(source_of, fetch, a, pivots, lane);
         } else {
@@ -139,7 +151,7 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
                 source_of,
                 [](const RowSource& source, uint32 index) {
                     const auto* vectors = reinterpret_cast<const uint4*>(source.begin);
-                    return load_streaming_if(index < source.row.length, vectors + index / V);
+                    return load_of_row<G>(index < source.row.length, vectors + index / V);
                 },
                 [](const RowSource& source, uint4 raw, uint32 index) {
                     return fold_if<Op>(index < source.row.length, source, raw, index);

@@ -12,6 +12,9 @@ __all__ = ["choose_columns", "folders"]
 _LOADED_BYTES = 128
 """What a thread of columns has in flight."""
 
+_RESIDENT_NARROW, _RESIDENT_WIDE = 4, 3
+"""Blocks that a multiprocessor shall hold, of accumulators of up to 12 bytes and up to 24: 64 and 80 registers a thread."""
+
 _LINE_BYTES = 128
 """The least that the threads side by side of a block of columns load of each element, if there are so many columns."""
 
@@ -113,7 +116,7 @@ def _resident_blocks_of_columns(itemsize: int, accumulator_bytes: int, *, heavy:
     """Return as many blocks as leave each thread the registers for its elements in flight and its accumulators."""
     if heavy or itemsize == 1 or accumulator_bytes > 24:
         return RESIDENT_HEAVY
-    return 4 if accumulator_bytes <= 12 else 3
+    return _RESIDENT_NARROW if accumulator_bytes <= 12 else _RESIDENT_WIDE
 
 
 def _columns_together(

@@ -103,6 +103,7 @@ __device__ __forceinline__ void fold_column_partials(const ShapedProblem& proble
     for (uint64 row = folder; row < problem.rows; row += folders) {
         auto* slots = grid_slots<Op>(problem.workspace) + row * count;
         grid_await<Op>(slots + count - 1);
+        __syncthreads();  // all have seen the last partial before a warp takes it, which leaves its slot empty
         const auto root = grid_fold<Op, Warps>(slots, {count}, shared, turn++);
         if (threadIdx.x == 0) store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, row).row, row, root);
     }

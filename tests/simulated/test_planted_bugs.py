@@ -23,13 +23,14 @@ class Bug:
     """Edits (file, old, new) of the sources, and the mapping whose kernel has the bug then.
 
     `sound` are edits that the copy without the bug has too; `caught` is a pattern of the fault's reason, None for a
-    result that is not the tree's.
+    result that is not the tree's; `columns` is whether columns are summed.
     """
 
     edits: tuple
     mapping: dict
     caught: str | None
     sound: tuple = ()
+    columns: bool = False
 
 
 BUGS = {
@@ -129,6 +130,21 @@ BUGS = {
         mapping={"strategy": "cluster", "cluster": 4},
         caught="arrives again at the barrier of its cluster|has exited|data race: ",
     ),
+    # One warp is held up: the others must not take away what it still waits for.
+    "the last partial of a column is taken before all warps have seen it": Bug(
+        edits=(("reduce_columns.cuh", "        __syncthreads();  // all have seen the last partial", "        //"),),
+        mapping={"axis": 0},
+        caught="deadlock: it waits at a barrier",
+        sound=(
+            (
+                "reduce_columns.cuh",
+                "grid_await<Op>(slots + count - 1);\n",
+                "for (int i = 0; i < 400 && warp == 0; ++i) __nanosleep(1000);\n"
+                "        grid_await<Op>(slots + count - 1);\n",
+            ),
+        ),
+        columns=True,
+    ),
 }
 
 
@@ -151,18 +167,20 @@ def edited(tmp_path, monkeypatch):
 
 
 X = np.random.default_rng(5).standard_normal(150_003).astype(np.float32)
+COLUMNS = np.random.default_rng(6).standard_normal((8400, 128)).astype(np.float32)
+"""Each has more partials than a warp folds."""
 
 
-def total(mapping):
+def total(array, mapping):
     """Sum with a plan of this mapping, on a GPU of its own: a driver keeps what it has loaded."""
     with (
         lr.simulator.use("H200"),
         lr.Context.primary(lr.Device(0)) as context,
         context.pushed(),
         lr.Stream.create(context) as stream,
-        lr.plan("sum", shape=X.shape, dtype=X.dtype, context=context, **mapping) as plan,
+        lr.plan("sum", shape=array.shape, dtype=array.dtype, context=context, **mapping) as plan,
     ):
-        source, result = lr.DeviceArray.from_numpy(X, stream), lr.DeviceArray.empty((), plan.result_dtype, stream)
+        source, result = lr.DeviceArray.from_numpy(array, stream), lr.DeviceArray.empty(plan.result_shape, plan.result_dtype, stream)
         launch = plan.bind(stream)
         launch(source.pointer, result.pointer)
         value = result.numpy()
@@ -172,13 +190,14 @@ def total(mapping):
 
 @pytest.mark.parametrize("bug", BUGS.values(), ids=BUGS)
 def test_planted_bug(edited, bug):
-    expected = lr.tree.reduce(X).tobytes()
+    array = COLUMNS if bug.columns else X
+    expected = lr.tree.reduce(array, axis=bug.mapping.get("axis")).tobytes()
     edited(bug.sound)
-    assert total(bug.mapping) == expected, "the copy without the bug is wrong"
+    assert total(array, bug.mapping) == expected, "the copy without the bug is wrong"
     edited(bug.sound + bug.edits)
     if bug.caught is None:
-        assert total(bug.mapping) != expected
+        assert total(array, bug.mapping) != expected
         return
     with pytest.raises(machine.KernelFault, match=bug.caught) as caught:
-        total(bug.mapping)
+        total(array, bug.mapping)
     assert "PTX line" in str(caught.value)

@@ -180,7 +180,10 @@ def total(array, mapping):
         lr.Stream.create(context) as stream,
         lr.plan("sum", shape=array.shape, dtype=array.dtype, context=context, **mapping) as plan,
     ):
-        source, result = lr.DeviceArray.from_numpy(array, stream), lr.DeviceArray.empty(plan.result_shape, plan.result_dtype, stream)
+        source, result = (
+            lr.DeviceArray.from_numpy(array, stream),
+            lr.DeviceArray.empty(plan.result_shape, plan.result_dtype, stream),
+        )
         launch = plan.bind(stream)
         launch(source.pointer, result.pointer)
         value = result.numpy()

@@ -13,7 +13,7 @@ _LOADED_BYTES = 128
 """What a thread of columns has in flight."""
 
 _RESIDENT_NARROW, _RESIDENT_WIDE = 4, 3
-"""Blocks that a multiprocessor shall hold: 64 registers a thread for accumulators of up to 12 bytes, 80 for up to 24."""
+"""Blocks that a multiprocessor shall hold: 64 registers a thread for accumulators of up to 12 bytes, 80 up to 24."""
 
 _LINE_BYTES = 128
 """The least that the threads side by side of a block of columns load of each element, if there are so many columns."""

@@ -97,6 +97,7 @@ def _matrix(text: OperatorText, element: ElementType, shape: tuple[int, int], ax
         itemsize=element.itemsize,
         accumulator_bytes=text.accumulator_bytes,
         heavy=text.heavy,
+        two_arrays=text.two_arrays,
     )
     return row_kernel_source(text, chosen)
 

@@ -11,6 +11,34 @@ template <class T, int C> union ColumnVector {
     typename Word<sizeof(T) * C>::type whole;
 };
 
+// The elements of a second array that go with a vector across C rows.
+template <class Op, int C> struct ColumnSeconds {
+    using Second = typename Op::Second;
+    static constexpr int V = vector_elements<typename Op::Input>;
+    ColumnVector<Second, C> of[V];
+
+    // Those from `from` on, in the first `there` elements of the first `available` rows; of further rows copies of the last.
+    // Where `placed` they lie at multiples of their alignment.
+    __device__ __forceinline__ void load(const ShapedProblem& problem, const char* from, int there, int available, bool placed)
+    {
+        const int64 step = problem.reduced.second_stride[0], across = problem.kept.second_stride[0];
+        const uint64 addresses = reinterpret_cast<uint64>(from) | uint64(step);
+        if (C > 1 && available == C && across == sizeof(Second) && addresses % (C * sizeof(Second)) == 0) {
+#pragma unroll
+            for (int s = 0; s < V; ++s)
+                if (s < there) of[s].whole = *reinterpret_cast<const decltype(of[s].whole)*>(from + s * step);
+            return;
+        }
+#pragma unroll
+        for (int s = 0; s < V; ++s)
+#pragma unroll
+            for (int c = 0; c < C; ++c) {
+                const char* at = from + s * step + min(c, available - 1) * across;
+                if (s < there) of[s].elements[c] = placed ? *reinterpret_cast<const Second*>(at) : load_element<Second>(at);
+            }
+    }
+};
+
 // How elements are fetched: all are there and those of the C rows come in one load; the same, but the row may end among
 // them; each by itself; or byte by byte where that is needed.
 enum class Fetch { whole, part, single, bytes };

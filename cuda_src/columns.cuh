@@ -3,12 +3,13 @@
 #include "column_loads.cuh"
 
 // C rows of a thread. They have `Lanes` lanes of `Steps` steps, powers of two: where they are shorter than a leaf fewer
-// than 32 and 8. Threads of a warp that have the same rows are `Behind`, a power of two: such have neighbouring lanes, and
-// each thread's next lane is that many further on.
-template <class Op, int C, int Lanes, int Steps, int Behind = 1> struct Columns {
+// than 32 and 8. Threads of a warp that have the same rows are `Behind`, a power of two: such have neighbouring lanes. Each
+// thread's next lane is `Apart` further on.
+template <class Op, int C, int Lanes, int Steps, int Behind = 1, int Apart = Behind> struct Columns {
     using T = typename Op::Input;
     using A = typename Op::Accumulator;
     using Loaded = ColumnVector<T, C>;
+    using Seconds = ColumnSeconds<Op, C>;
     static constexpr int V = vector_elements<T>;
     static constexpr int words = (sizeof(T) * C + 3) / 4;  // registers of a load
     const char* begin;
@@ -34,8 +35,7 @@ template <class Op, int C, int Lanes, int Steps, int Behind = 1> struct Columns 
         for (int c = 0; c < C; ++c) rows[c] = Source<Op>(p, begin + min(c, available - 1) * sizeof(T), nullptr, length).row;
     }
 
-    // K lanes of all the thread's rows from one on, K a power of two. All threads of the warp call it if they exchange
-    // values.
+    // K lanes of all the thread's rows from one on, a power of two. All threads of the warp call it if they exchange values.
     template <int K> __device__ __forceinline__ void fold_lanes(uint32 leaf, uint32 lane, A* a) const
     {
         if (misplaced) fold_fetched<Fetch::bytes, K>(leaf, lane, a);
@@ -45,14 +45,15 @@ template <class Op, int C, int Lanes, int Steps, int Behind = 1> struct Columns 
     }
 
 protected:
-    // Vectors are numbered step by step, lane by lane. So many are fetched together: 64 bytes of a thread's, or twice as
-    // many where it holds little else.
+    // Vectors are numbered step by step, lane by lane. So many are fetched together: 64 bytes of a thread's, twice as many where
+    // it holds little else, half as many with lanes in turn and accumulators of three words, by what NVRTC 13.0 makes of all.
     template <Fetch How, int K> static __device__ __forceinline__ constexpr int fetched_together()
     {
-        constexpr int vectors = K * Steps, vector = V * words * 4, twice = 128;
+        constexpr int vectors = K * Steps, vector = V * words * 4;
         constexpr bool alone = K == Lanes && is_same<typename Op::Second, Unused>;
-        constexpr bool more = alone && (How == Fetch::whole || (How == Fetch::part && vectors * vector <= twice));
-        return How == Fetch::bytes ? 1 : power_within((more ? twice : twice / 2) / vector, vectors);
+        constexpr bool more = alone && (How == Fetch::whole || (How == Fetch::part && vectors * vector <= 128));
+        constexpr int bytes = more ? 128 : K < Lanes && sizeof(A) == 12 ? 32 : 64;
+        return How == Fetch::bytes ? 1 : power_within(bytes / vector, vectors);
     }
 
     // Leaves that K lanes of each thread of a warp lie in.
@@ -63,7 +64,7 @@ protected:
 
     static __device__ __forceinline__ constexpr uint32 place_of(uint32 lane, uint32 number)
     {
-        const uint32 further = number / Steps * Behind;
+        const uint32 further = number / Steps * Apart;
         return further / Lanes * leaf_elements<T> + (lane + further % Lanes) * V + number % Steps * (lanes * V);
     }
     // Elements from vector `t` to the next.
@@ -83,10 +84,12 @@ protected:
 #pragma unroll 1
         for (uint32 round = 0; round < rounds; ++round) {
             Loaded v[at_once][V];
-            fetch<How>(v, leaf, lane, round * at_once);
+            Seconds y[at_once];
+            const uint32 number = round * at_once;
+            fetch<How>(v, leaf, lane, number);
+            load_seconds<How>(y, leaf, lane, number);
 #pragma unroll
-            for (int c = 0; c < C; ++c)
-                push<at_once>(counters[c], fold_vectors<How, 0, at_once>(v, leaf, lane, round * at_once, c), round);
+            for (int c = 0; c < C; ++c) push<at_once>(counters[c], fold_vectors<How, 0, at_once>(v, y, leaf, lane, number, c), round);
         }
 #pragma unroll
         for (int c = 0; c < C; ++c) a[c] = counters[c].digits[log2_of(rounds)];
@@ -154,41 +157,44 @@ protected:
         counter.push(value, before, [](A a, A b, int k) { return joined(a, b, Count << (k + 1)); });
     }
 
+    // What goes with N vectors from `number` on.
+    template <Fetch How, int N>
+    __device__ __forceinline__ void load_seconds(Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number) const
+    {
+        if constexpr (has_second<Op>) {
+            const bool placed = seconds_are_placed<Op>(problem);
+#pragma unroll
+            for (int t = 0; t < N; ++t) {
+                const char* from = other + int64(index_of(leaf, lane, number + t)) * problem.reduced.second_stride[0];
+                y[t].load(problem, from, How == Fetch::whole ? V : present(leaf, lane, number + t), available, placed);
+            }
+        }
+    }
+
     // Vectors First to First + Count - 1 of those fetched from `number` on. Depth first, for a thread then holds few
     // accumulators at a time.
     template <Fetch How, int First, int Count, int N>
-    __device__ __forceinline__ A fold_vectors(const Loaded (&v)[N][V], uint32 leaf, uint32 lane, uint32 number, int c) const
+    __device__ __forceinline__ A
+    fold_vectors(const Loaded (&v)[N][V], const Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number, int c) const
     {
         if constexpr (Count == 1) {
-            const uint64 index = index_of(leaf, lane, number + First);
-            const A a = fold_slots<0, V>(v[First], index, How == Fetch::whole ? V : present(leaf, lane, number + First), c);
-            return with_lanes_behind(a, 1);
+            const int there = How == Fetch::whole ? V : present(leaf, lane, number + First);
+            return with_lanes_behind(fold_slots<0, V>(v[First], y[First], index_of(leaf, lane, number + First), there, c), 1);
         } else {
-            const A a = fold_vectors<How, First, Count / 2>(v, leaf, lane, number, c);
-            const A b = fold_vectors<How, First + Count / 2, Count / 2>(v, leaf, lane, number, c);
-            return joined(a, b, Count);
+            const A a = fold_vectors<How, First, Count / 2>(v, y, leaf, lane, number, c);
+            return joined(a, fold_vectors<How, First + Count / 2, Count / 2>(v, y, leaf, lane, number, c), Count);
         }
     }
 
     template <int First, int Count>
-    __device__ __forceinline__ A fold_slots(const Loaded* v, uint64 index, int there, int c) const
+    __device__ __forceinline__ A fold_slots(const Loaded* v, const Seconds& y, uint64 index, int there, int c) const
     {
         if constexpr (Count == 1) {
-            return First < there ? map(v[First].elements[c], index + First, c) : Op::identity();
+            const ItemOf<Op> item{v[First].elements[c], y.of[First].elements[c], index + First};
+            return First < there ? Op::map(item, rows[c]) : Op::identity();
         } else {
-            const A a = fold_slots<First, Count / 2>(v, index, there, c);
-            return combine_neighbours<Op>(a, fold_slots<First + Count / 2, Count / 2>(v, index, there, c));
-        }
-    }
-
-    __device__ __forceinline__ A map(T x, uint64 index, int c) const
-    {
-        if constexpr (is_same<typename Op::Second, Unused>) {
-            return Op::map(ItemOf<Op>{x, {}, index}, rows[c]);
-        } else {
-            const char* y =
-                other + int64(index) * problem.reduced.second_stride[0] + min(c, available - 1) * problem.kept.second_stride[0];
-            return Op::map(ItemOf<Op>{x, load_element<typename Op::Second>(y), index}, rows[c]);
+            const A a = fold_slots<First, Count / 2>(v, y, index, there, c);
+            return combine_neighbours<Op>(a, fold_slots<First + Count / 2, Count / 2>(v, y, index, there, c));
         }
     }
 };

@@ -7,11 +7,11 @@
 #include "leaf_loads.cuh"
 
 // What goes with the first N vectors that a lane holds of a leaf whose first element has number `first`: all in flight.
-template <class Op, uint32 N, class S>
+template <class Op, uint32 N, bool ThroughL1 = false, class S>
 __device__ __forceinline__ void load_seconds(Seconds<Op>* y, const S& source, uint64 first, uint32 lane)
 {
 #pragma unroll
-    for (uint32 t = 0; t < N; ++t) y[t] = seconds_of<Op>(source, first + (t * lanes + lane) * Seconds<Op>::V);
+    for (uint32 t = 0; t < N; ++t) y[t] = seconds_of<Op, ThroughL1>(source, first + (t * lanes + lane) * Seconds<Op>::V);
 }
 
 // The step level over these vectors.

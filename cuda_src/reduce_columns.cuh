@@ -1,6 +1,7 @@
 // Columns: the elements of a row lie a stride apart and neighbouring rows beside each other, so that a thread loads a
 // vector across C rows and folds each of them in the order of the tree.
 #pragma once
+#include "column_meeting.cuh"
 #include "columns_ahead.cuh"
 #include "reduce_batch.cuh"
 
@@ -109,16 +110,6 @@ __device__ __forceinline__ void fold_column_partials(const ShapedProblem& proble
     }
 }
 
-// An operator whose neighbours come in the order of their elements, or else may have elements that interleave.
-template <class Op, bool InOrder> struct Neighbours : Op {};
-template <class Op> struct Neighbours<Op, false> : Op {
-    static __device__ __forceinline__ typename Op::Accumulator
-    ordered(typename Op::Accumulator a, typename Op::Accumulator b)
-    {
-        return Op::combine(a, b);
-    }
-};
-
 // Of a block's threads X stand side by side, with C rows each, and those behind each other divide the lanes of the tree
 // among them, K lanes each, a power of two. `count` blocks share the lanes of all leaves of a row, and those of
 // neighbouring rows are neighbours, for these lie side by side.
@@ -128,11 +119,9 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
     using A = typename Op::Accumulator;
     constexpr int threads = Warps * lanes, depth = threads / X;  // threads behind each other
     using Ahead = ColumnsAhead<Op, C, Lanes, Steps, K, X, threads>;
-    constexpr int folded = X >= int(lanes) ? depth : Warps;      // parts of a row that meet in shared memory
-    __shared__ union {
-        typename Ahead::Places ahead;
-        A slots[folded][X * C];
-    } shared;
+    using Meeting = ColumnMeeting<Op, Warps, X, C, K, Steps == 1>;
+    __shared__ typename Ahead::Places places;
+    __shared__ typename Meeting::Shared met;
     launch_dependents();
     wait_for_prerequisites();
     const uint32 folders = folders_of<Warps>(problem), tiles = gridDim.x - folders;
@@ -146,26 +135,16 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
     const uint64 first_column = uint64(blockIdx.x % column_tiles) * width;
     const uint64 first_row = group / parts * inner + first_column;
     const int block_rows = int(min(inner - first_column, uint64(width)));
-    const int beside = threadIdx.x % X, behind = threadIdx.x / X;
     const int first_behind = threadIdx.x / lanes * lanes / X;  // the warp's
-    const int mine = min(beside * C, (block_rows - 1) / C * C);
-    const Ahead source(problem, shared.ahead, first_row, block_rows, mine, (uint64(part) * depth + first_behind) * K);
-    A a[C];
-    if (source.length > 0) source.fold(a);
-    __syncthreads();  // the slots take the place of what was fetched
-#pragma unroll
-    for (int c = 0; c < C; ++c) shared.slots[X >= int(lanes) ? behind : threadIdx.x / lanes][beside * C + c] = a[c];
-    __syncthreads();
-#pragma unroll 1
-    for (int column = threadIdx.x; column < block_rows; column += threads) {
-        A fold[folded];
-#pragma unroll
-        for (int i = 0; i < folded; ++i) fold[i] = shared.slots[i][column];
-        const A value = fold_array<Neighbours<Op, Steps == 1>, folded>(fold);
-        const uint64 row = first_row + column;
-        if (parts > 1) grid_slots<Op>(problem.workspace)[row * parts + part].publish(value);
-        else store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, row, source.length).row, row, value);
-    }
+    const int mine = min(int(threadIdx.x % X) * C, (block_rows - 1) / C * C);
+    const Ahead source(problem, places, first_row, block_rows, mine, uint64(part) * depth * K + first_behind);
+    Meeting meeting{met};
+    if (source.length > 0) source.fold([&](const A* a, uint32 j) { meeting.add(a, j); });
+    if (!meeting.has_column() || meeting.column() >= block_rows) return;
+    const uint64 row = first_row + meeting.column();
+    const A value = source.length > 0 ? meeting.result() : Op::identity();
+    if (parts > 1) grid_slots<Op>(problem.workspace)[row * parts + part].publish(value);
+    else store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, row, source.length).row, row, value);
 }
 
 // Without lanes for each thread each works alone.

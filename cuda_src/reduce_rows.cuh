@@ -3,6 +3,38 @@
 #include "block.cuh"
 #include "shape.cuh"
 
+// A leaf at a 16-byte boundary, the lane's part, of which `bytes` bytes exist, whole vectors: half of it at a time, for the
+// vectors of two arrays take the registers of a whole one's.
+template <class Op, class S>
+__device__ __forceinline__ typename Op::Accumulator
+lane_fold_in_halves(const S& source, const char* leaf, uint64 first, uint32 bytes, uint32 lane)
+{
+    constexpr uint32 at_once = steps / 2, V = vector_elements<typename Op::Input>;
+    typename Op::Accumulator half, value;
+#pragma unroll 1
+    for (uint32 round = 0;; ++round) {
+        const uint32 before = round * at_once * lanes + lane;  // vectors
+        const auto* address = reinterpret_cast<const uint4*>(leaf) + before;
+        uint4 v[at_once];
+        if (bytes == leaf_bytes) {
+#pragma unroll
+            for (uint32 t = 0; t < at_once; ++t) v[t] = load_streaming(address + lanes * t);
+            value = fold_vectors<Op, at_once>(source, v, first + round * at_once * lanes * V, lane);
+        } else {
+            const auto present = [=](uint32 t) { return (before + t * lanes) * vector_bytes < bytes; };
+            typename Op::Accumulator a[at_once];
+#pragma unroll
+            for (uint32 t = 0; t < at_once; ++t) v[t] = load_streaming_if(present(t), address + lanes * t);
+#pragma unroll
+            for (uint32 t = 0; t < at_once; ++t)
+                a[t] = fold_if<Op>(present(t), source, v[t], first + (before + t * lanes) * V);
+            value = fold_array<Op, at_once>(a);
+        }
+        if (round == 1) return combine_neighbours<Op>(half, value);
+        half = value;
+    }
+}
+
 // One leaf of a row by one warp; every lane holds the result. `whole` says that its vectors are, if it is, and `placed` that
 // its seconds are.
 template <class Op, class Rows, class S>
@@ -17,7 +49,9 @@ row_leaf_fold(const S& source, uint64 leaf, bool whole, bool placed, uint32 lane
     typename Op::Accumulator a[steps];
     if (Rows::can_be_whole && whole && placed) {
         const uint32 bytes = uint32(min((source.row.length - first) * sizeof(T), uint64(leaf_bytes)));
-        return warp_fold<Op>(lane_fold_aligned<Op>(source, source.begin + first * sizeof(T), first, bytes, lane));
+        const char* begin = source.begin + first * sizeof(T);
+        if constexpr (has_second<Op>) return warp_fold<Op>(lane_fold_in_halves<Op>(source, begin, first, bytes, lane));
+        else return warp_fold<Op>(lane_fold_aligned<Op>(source, begin, first, bytes, lane));
     }
     if (placed && Rows::inside(source, first, min(source.row.length - first, uint64(leaf_elements<T>)))) {
         constexpr uint32 at_once = steps / 4;

@@ -72,7 +72,7 @@ fold_whole_rows(SourceOf source_of, Fetch fetch, typename Op::Accumulator* a, ty
     }
     Seconds<Op> y[N * S];
 #pragma unroll
-    for (int i = 0; i < N; ++i) load_seconds<Op, S>(y + i * S, source_of(i), 0, lane % G);
+    for (int i = 0; i < N; ++i) load_seconds<Op, S, (G <= cached_row_vectors)>(y + i * S, source_of(i), 0, lane % G);
 #pragma unroll
     for (int i = 0; i < N; ++i) pivots[i] = pivot_of<Op, G>(v[i * S], lane);
 #pragma unroll
@@ -111,14 +111,15 @@ template <class Rows, int N, class SourceOf> __device__ __forceinline__ bool all
 }
 
 // Rows of at most one leaf: G lanes of a warp fold a row in S steps (S > 1 only with G = 32), and a warp has as many
-// rows as make eight vectors a lane, all in flight at once; half as many where each vector is a row and makes a result:
-// more loads between the stores serve the memory less well.
+// rows as make eight vectors a lane, of both arrays, all in flight at once; half as many where each vector is a row and makes
+// a result: more loads between the stores serve the memory less well.
 template <class Op, class Rows, int Warps, int G, int S>
 __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
 {
     using RowSource = ShapedSource<Op, typename Rows::Kept>;
-    constexpr int N = G == 1 ? steps / 2 : steps / S, groups = lanes / G, H = G < N ? G : N;
-    constexpr int at_once = sizeof(typename Op::Accumulator) > 8 ? steps / 4 : steps / 2;  // where each takes several loads
+    constexpr int most = has_second<Op> ? steps / 2 : steps;
+    constexpr int N = G == 1 ? most / 2 : S < most ? most / S : 1, groups = lanes / G, H = G < N ? G : N;
+    constexpr int few = sizeof(typename Op::Accumulator) > 8 ? 2 : 4, at_once = N * S < few ? N * S : few;  // of several loads
     launch_dependents();
     constexpr uint64 block_rows = Warps * N * groups;
     prefetch_rows<Op, Rows, Warps>(problem, blockIdx.x * block_rows, block_rows);

@@ -24,8 +24,9 @@ template <class Op, class S> __device__ __forceinline__ auto with_seconds_anyhow
     else return source;
 }
 
-// Those from number `index` on, of a vector of which `bytes` bytes exist: what goes with absent elements is not read.
-template <class Op, class S>
+// Those from number `index` on, of a vector of which `bytes` bytes exist: what goes with absent elements is not read. Sixteen
+// bytes pass the L1 by unless `ThroughL1`.
+template <class Op, bool ThroughL1 = false, class S>
 __device__ __forceinline__ Seconds<Op> seconds_of(const S& source, uint64 index, int32 bytes = vector_bytes)
 {
     if constexpr (!has_second<Op>) {
@@ -43,7 +44,9 @@ __device__ __forceinline__ Seconds<Op> seconds_of(const S& source, uint64 index,
             const int64 step = source.second_step();
             const bool whole = step == sizeof(Second) && reinterpret_cast<uint64>(address) % Seconds<Op>::bytes == 0;
             if (whole && bytes >= int32(vector_bytes)) {
-                y.whole = __ldg(reinterpret_cast<const decltype(y.whole)*>(address));
+                if constexpr (Seconds<Op>::bytes == vector_bytes && !ThroughL1)
+                    y.whole = load_streaming(reinterpret_cast<const uint4*>(address));
+                else y.whole = __ldg(reinterpret_cast<const decltype(y.whole)*>(address));
             } else {
 #pragma unroll
                 for (int32 i = 0; i < V; ++i)

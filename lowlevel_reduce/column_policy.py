@@ -7,7 +7,7 @@ from lowlevel_reduce.layout import Problem
 from lowlevel_reduce.policy import DeviceFacts, power_of_two
 from lowlevel_reduce.row_strategy import RESIDENT_HEAVY, WARPS, RowStrategy
 
-__all__ = ["choose_columns", "folders"]
+__all__ = ["choose_columns", "folders", "shared_bytes"]
 
 _LOADED_BYTES = 128
 """What a thread of columns has in flight."""
@@ -28,9 +28,9 @@ _MOST_BESIDE = 2 * LANES
 _LANES_OF_BROKEN_LINES = 4
 """Lanes of the tree that a thread has there at most: neighbours are to load what they share at about the same time."""
 
-_NARROW_ROWS_BYTES, _LANES_OF_NARROW_ROWS = 1024, 16
-"""Where elements of a column are so near each other, a thread takes no whole leaf: blocks would all begin at multiples
-of large powers of two, which the memory serves less well."""
+_LANES_OF_WIDE_ACCUMULATORS = 16
+"""Lanes of the tree that a thread has at most where accumulators have more than 8 bytes: the lanes of a block's columns
+meet in shared memory, a level for each power of two."""
 
 _NARROW_COLUMNS = 128
 """Up to so many columns that each take a load of their own stay in one block, which then shares its lines with none."""
@@ -38,6 +38,9 @@ _NARROW_COLUMNS = 128
 _FOLDERS, _WARP_FOLDS = 512, 128
 """The most blocks that fold the partials of columns, and up to how many of a row one warp folds: `most_folders` and
 `warp_folds` in cuda_src/reduce_columns.cuh."""
+
+_SHARED_BYTES = 48 << 10
+"""Of a block, without asking for more."""
 
 # What a mapping of columns costs, in the time that a full wave of blocks takes to load `_LOADED_BYTES` a thread: fitted
 # to what mappings of eleven shapes took (benchmarks/NOTES.md), not measured one by one.
@@ -153,7 +156,8 @@ def _columns_together(
         for beside in _besides(problem, threads, width, itemsize)
         for each in (32, 16, 8, 4, 2, 1)
     ]
-    beside, each = min(ways, key=lambda way: cost(*way))
+    fitting = [way for way in ways if shared_bytes(*way, width, accumulator_bytes) <= _SHARED_BYTES]
+    beside, each = min(fitting or [(LANES, 1)], key=lambda way: cost(*way))
     _, parts, groups = shape(beside, each)
     last = folders(problem.rows, parts)
     return RowStrategy(
@@ -164,6 +168,18 @@ def _columns_together(
         folders=last,
         resident_blocks=resident,
     )
+
+
+def shared_bytes(beside: int, lanes_of_a_thread: int, width: int, accumulator_bytes: int) -> int:
+    """Return what a block takes of shared memory at most.
+
+    It is `ColumnCopies::Places`, `ColumnMeeting::Shared` and `BlockSlots` in cuda_src.
+    """
+    threads, held = WARPS * LANES, width * accumulator_bytes
+    places = threads * (_LOADED_BYTES // 2 if held > 32 else _LOADED_BYTES)
+    brought = (threads if beside >= LANES else WARPS * beside) * (held if held <= 32 else accumulator_bytes)
+    counters = lanes_of_a_thread.bit_length() * beside * held
+    return places + brought + counters + 2 * WARPS * accumulator_bytes
 
 
 def _is_narrow(threads: int, width: int, itemsize: int) -> bool:
@@ -178,9 +194,7 @@ def _lanes_of_a_thread(problem: Problem, threads: int, width: int, itemsize: int
     """Return how many lanes of the tree a thread has at most."""
     if not _is_narrow(threads, width, itemsize) and not _has_whole_lines(problem):
         return _LANES_OF_BROKEN_LINES
-    near = any(abs(axis.stride) <= _NARROW_ROWS_BYTES for axis in problem.reduced)
-    # Wide accumulators: one level more of them takes more registers than there are.
-    return _LANES_OF_NARROW_ROWS if near or accumulator_bytes > 8 else LANES
+    return _LANES_OF_WIDE_ACCUMULATORS if accumulator_bytes > 8 else LANES
 
 
 def _besides(problem: Problem, threads: int, width: int, itemsize: int) -> list[int]:

@@ -93,6 +93,8 @@ class OperatorText(NamedTuple):
         What must stand before the struct is named.
     heavy : bool
         Whether a thread needs more than 64 registers or so.
+    two_arrays : bool
+        Whether elements of a second array go with those of the first.
     """
 
     label: str
@@ -100,6 +102,7 @@ class OperatorText(NamedTuple):
     accumulator_bytes: int
     declaration: str = ""
     heavy: bool = False
+    two_arrays: bool = False
 
 
 def kernel_sources(operator: OperatorText, strategy: Strategy) -> tuple[KernelSource, ...]:

@@ -53,6 +53,7 @@ def operator_text(reduction: Reduction, types: Types) -> OperatorText:
         accumulator_bytes=reduction.size(types),
         declaration=reduction.declaration(types),
         heavy=reduction.is_heavy(types) or reduction.second is not None,
+        two_arrays=reduction.second is not None,
     )
 
 
@@ -108,6 +109,7 @@ def map_rows(
         itemsize=types.element.itemsize,
         accumulator_bytes=text.accumulator_bytes,
         heavy=text.heavy,
+        two_arrays=text.two_arrays,
         strategy=strategy,
         cluster=cluster,
     )

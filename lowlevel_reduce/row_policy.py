@@ -31,6 +31,7 @@ def choose_rows(
     itemsize: int,
     accumulator_bytes: int,
     heavy: bool = False,
+    two_arrays: bool = False,
     strategy: str | None = None,
     cluster: int | None = None,
 ) -> RowStrategy:
@@ -46,6 +47,8 @@ def choose_rows(
         Bytes of an element and of an accumulator.
     heavy : bool
         Whether the operator needs many registers.
+    two_arrays : bool
+        Whether elements of a second array go with them.
     strategy : str, optional
         What to force: "rows" or "batch" for rows of any length, "short_rows" for those of one leaf, "columns".
     cluster : int, optional
@@ -76,8 +79,8 @@ def choose_rows(
             warps, fastest = _tiles_of_a_row(problem.rows, leaves, facts, narrow=not heavy and accumulator_bytes <= 8)
             chosen = _batch(problem, leaves, warps, fastest if cluster is None else cluster)
         else:
-            chosen = _rows(name, problem, facts, vector, leaves)
-        resident = _resident_blocks_of_rows(chosen, itemsize, accumulator_bytes, heavy=heavy)
+            chosen = _rows(name, problem, facts, vector, leaves, two_arrays=two_arrays)
+        resident = _resident_blocks_of_rows(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
         chosen = replace(chosen, resident_blocks=resident)
     chosen = replace(chosen, one_axis=len(problem.kept) <= 1)
     if chosen.blocks > MAX_GRID:
@@ -85,9 +88,13 @@ def choose_rows(
     return chosen
 
 
-def _resident_blocks_of_rows(chosen: RowStrategy, itemsize: int, accumulator_bytes: int, *, heavy: bool) -> int:
+def _resident_blocks_of_rows(
+    chosen: RowStrategy, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool
+) -> int:
     if chosen.warps < WARPS:
         return WARPS // chosen.warps  # all there are: as many registers a thread as it may want
+    if two_arrays and chosen.name != "batch" and chosen.contiguous and itemsize >= 4 and accumulator_bytes == 8:
+        return _RESIDENT_LIGHTEST  # half as many vectors of each are in flight
     if heavy or accumulator_bytes > 16:
         return RESIDENT_HEAVY
     if chosen.name == "batch":
@@ -108,13 +115,16 @@ def _fastest(problem: Problem, facts: DeviceFacts, leaves: int) -> str:
     return "batch" if leaves > WARPS and problem.rows * WARPS < enough else "rows"
 
 
-def _rows(name: str, problem: Problem, facts: DeviceFacts, vector: int, leaves: int) -> RowStrategy:
+def _rows(
+    name: str, problem: Problem, facts: DeviceFacts, vector: int, leaves: int, *, two_arrays: bool
+) -> RowStrategy:
     contiguous = problem.kind != "strided"
     if name == "short_rows":
         vectors = max(1, -(-problem.length // vector))
         group = min(LANES, power_of_two(vectors))
         row_steps = power_of_two(-(-vectors // LANES)) if group == LANES else 1
-        rows_of_a_group = STEPS // 2 if group == 1 else STEPS // row_steps  # as many in cuda_src/reduce_short_rows.cuh
+        most = STEPS // 2 if two_arrays else STEPS
+        rows_of_a_group = most // 2 if group == 1 else max(1, most // row_steps)  # N in cuda_src/reduce_short_rows.cuh
         least, needed = 1, -(-problem.rows // (rows_of_a_group * (LANES // group)))
         template: tuple[int, ...] = (group, row_steps)
     else:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from lowlevel_reduce import layout, policy, row_policy
+from lowlevel_reduce import Operator, column_policy, layout, policy, row_policy
 from lowlevel_reduce.compiler import supported_architectures
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type
 from lowlevel_reduce.errors import NoCompilerError
@@ -172,6 +172,7 @@ def row_programs(case, shape, axis, architecture, *, strided=False):
         itemsize=element.itemsize,
         accumulator_bytes=text.accumulator_bytes,
         heavy=text.heavy,
+        two_arrays=text.two_arrays,
     )
     return [row_kernel_source(text, chosen)]
 
@@ -303,4 +304,37 @@ def test_columns_are_copied_ahead_across_rows(op, width, architecture, tmp_path)
         assert all(".128" in copy for copy in copies), set(copies)
         # Of 128 bytes a quarter is folded while the others are copied; for part of a tile, and for all of it.
         assert len(copies) >= 2 * 2 * (128 // 16), cubin.program.name
-        assert cubin.kernels[cubin.program.name].shared_bytes <= 48 * 1024
+
+
+@pytest.mark.parametrize(("op", "dtype"), [("sum", "float32"), ("argmax", "float16"), ("mean_var", "int8")])
+def test_columns_take_the_shared_memory_that_is_reckoned_with(op, dtype):
+    case = Case(op, dtype)
+    size = operator_text(case.reduction, case.types).accumulator_bytes
+    for shape in ((4096, 4096), (1 << 20, 16)):
+        programs = row_programs(case, shape, 0, "sm_90")
+        for cubin in compiled([(program, "sm_90") for program in programs]):
+            found = re.search(r"reduce_columns<Op, 8, (\d+), (\d+), \d+, \d+, (\d+)>", cubin.program.source)
+            beside, width, each = map(int, found.groups())
+            reckoned = column_policy.shared_bytes(beside, each, width, size)
+            assert cubin.kernels[cubin.program.name].shared_bytes <= reckoned <= 48 << 10
+
+
+def test_columns_of_the_widest_accumulator_compile():
+    wide = Operator(
+        "wide",
+        map="{x, 0, 0, 0, 0, 0, 0, 0}",
+        combine="{a.p + b.p, a.q + b.q, 0, 0, 0, 0, 0, 0}",
+        identity="{0, 0, 0, 0, 0, 0, 0, 0}",
+        finish="a.p",
+        accumulator="struct { int64 p, q, r, s, t, u, v, w; }",
+        accumulator_bytes=64,
+        result="int64",
+    )
+    reduction = resolve(wide)
+    types = reduction.types(element_type("int8"))
+    text = operator_text(reduction, types)
+    problem = layout.problem_of((1 << 20, 4096), 1, axis=0)
+    chosen = row_policy.choose_rows(problem, facts_of("sm_90"), itemsize=1, accumulator_bytes=64, heavy=True)
+    assert chosen.name == "columns"
+    for cubin in compiled([(row_kernel_source(text, chosen), "sm_90")]):
+        assert cubin.kernels[cubin.program.name].shared_bytes <= 48 << 10

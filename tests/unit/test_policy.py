@@ -281,6 +281,14 @@ def test_columns_are_loaded_together_where_every_row_allows_it(columns, itemsize
     assert chosen.template[1] * itemsize == bytes_together
 
 
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
+def test_blocks_of_columns_find_room_in_shared_memory(itemsize):
+    for columns, length, size in itertools.product((3, 99, 128, 4096), (70_000, 1 << 24), range(4, 68, 4)):
+        chosen = choose_rows(rows_of(columns, length, itemsize, 0), HOPPER, itemsize, size, heavy=size > 24)
+        beside, width, _, _, each = chosen.template
+        assert each == 0 or column_policy.shared_bytes(beside, each, width, size) <= 48 << 10, (columns, length, size)
+
+
 @pytest.mark.parametrize(("rows", "parts", "blocks"), [(99, 1, 0), (99, 128, 13), (99, 129, 99), (10**6, 2, 512)])
 def test_blocks_that_fold_partials(rows, parts, blocks):
     assert column_policy.folders(rows, parts) == blocks

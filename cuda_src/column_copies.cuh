@@ -1,0 +1,144 @@
+// What a block copies of neighbouring rows to shared memory: four stages of 128 bytes in all for each thread, which registers
+// would not hold for as many threads as a multiprocessor has.
+#pragma once
+#include "columns.cuh"
+
+// Each thread has K lanes. Of the block's threads X stand side by side, with C neighbouring rows each; those behind have
+// the next lanes, and all of them together the next after these: so the block reads neighbouring elements at about the same
+// time.
+template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads>
+struct ColumnCopies : Columns<Op, C, Lanes, Steps, (X < int(lanes) ? int(lanes) / X : 1), Threads / X> {
+    static constexpr int beside = X < int(lanes) ? X : int(lanes);  // lanes of a warp side by side
+    static constexpr int behind = lanes / beside;                   // and behind each other
+    static constexpr int depth = Threads / X;                       // threads of the block behind each other
+    using Base = Columns<Op, C, Lanes, Steps, behind, depth>;
+    using typename Base::A;
+    using typename Base::Loaded;
+    using typename Base::T;
+    static constexpr int V = Base::V;
+    static constexpr int bytes_ahead = C * sizeof(A) > 32 ? 64 : 128;  // the others' lanes take shared memory too
+    static constexpr int wanted = power_within(bytes_ahead / (V * int(sizeof(Loaded))), K * Steps);
+    static constexpr int stages = wanted < 4 ? wanted : 4, in_stage = wanted / stages < Steps ? wanted / stages : Steps;
+    static constexpr int vectors = stages * in_stage;  // of a thread, in all stages
+    static constexpr int ahead = stages - 1;  // stages that are copied while one is folded
+    static constexpr int team = X > int(lanes) ? X : int(lanes);
+    static_assert(sizeof(Loaded) >= 4, "no fewer bytes are copied");
+
+    // One vector of a warp's threads after the other: V elements of each.
+    struct Places {
+        Loaded of[vectors][Threads / lanes][V * lanes];
+    };
+    Places& places;
+    const char* tile;  // the first row of the block's
+    int tile_bytes;    // what neighbouring rows of the block take
+    uint64 first;      // the warp's first lane, of those of all leaves
+
+    // The block has `rows` rows from number `first_row` on, and the thread those from the `beside_rows`-th on.
+    __device__ __forceinline__
+    ColumnCopies(const ShapedProblem& p, Places& shared, uint64 first_row, int rows, int beside_rows, uint64 first_lane)
+        : Base(p, first_row + beside_rows, min(rows - beside_rows, C), behind > 1 ? rows % C == 0 : rows - beside_rows >= C),
+          places(shared), first(first_lane)
+    {
+        tile = this->begin - beside_rows * int(sizeof(T));
+        tile_bytes = rows * int(sizeof(T));
+    }
+
+protected:
+#if __CUDA_ARCH__ >= 800
+    // Waits for those that copy together.
+    template <Copies By> static __device__ __forceinline__ void meet()
+    {
+        if constexpr (By == Copies::team && team > int(lanes)) __syncthreads();
+        else __syncwarp();
+    }
+
+    // Where slot `s` of the thread `after` others and with `x` beside it in its warp is, in a vector's places. Slots trade
+    // places so that threads of a warp find their s-th in different banks.
+    static __device__ __forceinline__ uint32 place(uint32 after, uint32 s, uint32 x)
+    {
+        constexpr uint32 words = V * beside * sizeof(Loaded) / 4, in_a_wave = words < 32 ? 32 / words : 1;
+        return (after * V + (s ^ after / in_a_wave % V)) * beside + x;
+    }
+
+    // The thread's slots of one vector.
+    template <Copies By> __device__ __forceinline__ void take(Loaded* v, int from) const
+    {
+        const uint32 me = threadIdx.x % lanes;
+        if constexpr (By == Copies::team) {
+            const uint32 columns = tile_bytes / sizeof(T), mine = uint32(this->begin - tile) / sizeof(T);
+            const T* elements = run(from) + me / beside * V * columns + mine;
+#pragma unroll
+            for (int s = 0; s < V; ++s)
+#pragma unroll
+                for (int c = 0; c < C; ++c) v[s].elements[c] = elements[s * columns + min(c, this->available - 1)];
+        } else {
+#pragma unroll
+            for (int s = 0; s < V; ++s) v[s] = places.of[from][threadIdx.x / lanes][place(me / beside, s, me % beside)];
+        }
+    }
+
+    // The places of a team's vector.
+    __device__ __forceinline__ T* run(int number) const
+    {
+        return reinterpret_cast<T*>(places.of[number][threadIdx.x / team * (team / lanes)]);
+    }
+
+    // Copies a stage's vectors from `number` on to their places.
+    template <Fetch How, Copies By> __device__ __forceinline__ void copy(uint32 leaf, uint32 number, int to) const
+    {
+#pragma unroll
+        for (int i = 0; i < C; ++i) {
+            if constexpr (By == Copies::warp) copy_block<How>(leaf, number, to, i * lanes + threadIdx.x % lanes);
+            else copy_of_run<How>(leaf, number, to, i * team + threadIdx.x % team);
+        }
+        commit_copies();
+    }
+
+    // The 16-byte block of number `block` in each vector of the warp's threads. Past the block's rows the last is copied
+    // again.
+    template <Fetch How>
+    __device__ __forceinline__ void copy_block(uint32 leaf, uint32 number, int to, uint32 block) const
+    {
+        constexpr uint32 in_a_row = beside * sizeof(Loaded) / vector_bytes;
+        const uint32 bytes = block % in_a_row * vector_bytes, s = block / in_a_row % V, after = block / in_a_row / V;
+        const uint32 before = threadIdx.x % X / beside * (beside * sizeof(Loaded));  // of the warp in the tile
+        const char* start = tile + min(int(before + bytes), tile_bytes - int(vector_bytes));
+        const uint64 index = this->index_of(leaf, uint32(first % Lanes) + after, number) + s;
+        copy_stage<How, Copies::warp>(start, index, 0, [&](int t) {
+            return reinterpret_cast<char*>(&places.of[to + t][threadIdx.x / lanes][place(after, s, 0)]) + bytes;
+        });
+    }
+
+    // The 16-byte block of number `block` in each vector of the team's threads: V elements of a tile of any width have as
+    // many as it has rows.
+    template <Fetch How>
+    __device__ __forceinline__ void copy_of_run(uint32 leaf, uint32 number, int to, uint32 block) const
+    {
+        if (block >= behind * tile_bytes / sizeof(T)) return;
+        const uint64 index = this->index_of(leaf, uint32(first % Lanes), number);
+        copy_stage<How, Copies::team>(tile, index, block * vector_bytes, [&](int t) {
+            return reinterpret_cast<char*>(run(to + t)) + block * vector_bytes;
+        });
+    }
+
+    // 16 bytes of each vector of a stage, `past` bytes after element `index` of the row at `start` for the first. What is
+    // absent is not read.
+    template <Fetch How, Copies By, class PlaceOf>
+    __device__ __forceinline__ void copy_stage(const char* start, uint64 index, uint32 past, PlaceOf place_of_vector) const
+    {
+        const int64 stride = this->problem.reduced.stride[0];
+        const char* address = start + int64(index) * stride + past;
+#pragma unroll
+        for (int t = 0; t < in_stage; ++t) {
+            if constexpr (How == Fetch::whole) {
+                copy_async(place_of_vector(t), address);
+            } else {
+                const int64 left = int64(this->length - index) * stride - past;
+                copy_present<By>(place_of_vector(t), address, int32(min(max(left, int64(0)), int64(vector_bytes))));
+            }
+            address += this->next_vector(t) * stride;
+            index += this->next_vector(t);
+        }
+    }
+#endif
+};

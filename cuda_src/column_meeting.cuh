@@ -1,0 +1,75 @@
+// Where the threads of a block that stand behind each other bring the lanes of their columns together, one each at a time.
+#pragma once
+#include "vector.cuh"
+
+// An operator whose neighbours come in the order of their elements, or else may have elements that interleave.
+template <class Op, bool InOrder> struct Neighbours : Op {};
+template <class Op> struct Neighbours<Op, false> : Op {
+    static __device__ __forceinline__ typename Op::Accumulator
+    ordered(typename Op::Accumulator a, typename Op::Accumulator b)
+    {
+        return Op::combine(a, b);
+    }
+};
+
+// A binary counter like LaneCounter, in shared memory: a thread has registers for its elements alone.
+template <class Op, int Levels, int Threads> struct SharedCounter {
+    typename Op::Accumulator digits[Levels + 1][Threads];
+
+    __device__ __forceinline__ void push(typename Op::Accumulator value, uint32 before)
+    {
+        uint32 k = 0;
+#pragma unroll 1
+        for (; before >> k & 1u; ++k) value = combine_neighbours<Op>(digits[k][threadIdx.x], value);
+        digits[k][threadIdx.x] = value;
+    }
+};
+
+// Of the block's threads X stand side by side, with C columns each. Those of a warp that stand behind each other hold the same
+// values. One thread for each column folds what all bring of it, K times.
+template <class Op, int Warps, int X, int C, int K, bool InOrder> struct ColumnMeeting {
+    using A = typename Op::Accumulator;
+    using Near = Neighbours<Op, InOrder>;
+    static constexpr int columns = X * C, parts = X >= int(lanes) ? Warps * int(lanes) / X : Warps;  // of a column at a time
+    static constexpr int at_once = C * sizeof(A) <= 32 ? C : 1;  // columns of a thread for which there is room
+    static_assert(columns <= Warps * int(lanes), "a column has a thread that folds it");
+    struct Shared {
+        A brought[parts][at_once][X];
+        SharedCounter<Near, log2_of(K), columns> counter;
+    };
+    Shared& shared;
+
+    // The thread's column, of those of the block, if it has one.
+    static __device__ __forceinline__ bool has_column() { return threadIdx.x < columns; }
+    static __device__ __forceinline__ int column() { return threadIdx.x % X * C + threadIdx.x / X; }
+
+    // Takes the thread's j-th lane of each of its columns. All threads of the block call it.
+    __device__ __forceinline__ void add(const A* a, uint32 j)
+    {
+        const uint32 beside = threadIdx.x % X, part = X >= int(lanes) ? threadIdx.x / X : threadIdx.x / lanes;
+#pragma unroll
+        for (int first = 0; first < C; first += at_once) {
+            __syncthreads();  // what came before has been folded
+#pragma unroll
+            for (int c = 0; c < at_once; ++c) shared.brought[part][c][beside] = a[first + c];
+            __syncthreads();
+            const uint32 c = threadIdx.x / X - first;
+            if (c < at_once) shared.counter.push(fold_parts<0, parts>(&shared.brought[0][c][beside]), j);
+        }
+    }
+
+    // What the thread has folded of its column when K lanes have come.
+    __device__ __forceinline__ A result() const { return shared.counter.digits[log2_of(K)][threadIdx.x]; }
+
+private:
+    // Depth first, for few registers.
+    template <int First, int Count> static __device__ __forceinline__ A fold_parts(const A* brought)
+    {
+        if constexpr (Count == 1) {
+            return brought[First * at_once * X];
+        } else {
+            const A a = fold_parts<First, Count / 2>(brought);
+            return combine_neighbours<Near>(a, fold_parts<First + Count / 2, Count / 2>(brought));
+        }
+    }
+};

@@ -11,11 +11,14 @@ template <class T, int C> union ColumnVector {
     typename Word<sizeof(T) * C>::type whole;
 };
 
-// The elements of a second array that go with a vector across C rows.
-template <class Op, int C> struct ColumnSeconds {
+// The elements of a second array that go with a vector across C rows: element `s` of row `c` is at(s, c). Of small elements
+// there are more than a thread has registers for, and each is loaded where it is wanted.
+template <class Op, int C, bool Early = vector_elements<typename Op::Input> * C <= 32> struct ColumnSeconds {
     using Second = typename Op::Second;
     static constexpr int V = vector_elements<typename Op::Input>;
     ColumnVector<Second, C> of[V];
+
+    __device__ __forceinline__ Second at(int s, int c) const { return of[s].elements[c]; }
 
     // Those from `from` on, in the first `there` elements of the first `available` rows; of further rows copies of the last.
     // Where `placed` they lie at multiples of their alignment.
@@ -33,9 +36,23 @@ template <class Op, int C> struct ColumnSeconds {
         for (int s = 0; s < V; ++s)
 #pragma unroll
             for (int c = 0; c < C; ++c) {
-                const char* at = from + s * step + min(c, available - 1) * across;
-                if (s < there) of[s].elements[c] = placed ? *reinterpret_cast<const Second*>(at) : load_element<Second>(at);
+                const char* place = from + s * step + min(c, available - 1) * across;
+                if (s < there) of[s].elements[c] = placed ? *reinterpret_cast<const Second*>(place) : load_element<Second>(place);
             }
+    }
+};
+template <class Op, int C> struct ColumnSeconds<Op, C, false> {
+    const char* first;
+    int64 step, across;
+    int last;
+
+    __device__ __forceinline__ void load(const ShapedProblem& problem, const char* from, int, int available, bool)
+    {
+        first = from, step = problem.reduced.second_stride[0], across = problem.kept.second_stride[0], last = available - 1;
+    }
+    __device__ __forceinline__ typename Op::Second at(int s, int c) const
+    {
+        return load_element<typename Op::Second>(first + s * step + min(c, last) * across);
     }
 };
 

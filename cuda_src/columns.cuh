@@ -190,8 +190,8 @@ protected:
     __device__ __forceinline__ A fold_slots(const Loaded* v, const Seconds& y, uint64 index, int there, int c) const
     {
         if constexpr (Count == 1) {
-            const ItemOf<Op> item{v[First].elements[c], y.of[First].elements[c], index + First};
-            return First < there ? Op::map(item, rows[c]) : Op::identity();
+            return First < there ? Op::map(ItemOf<Op>{v[First].elements[c], y.at(First, c), index + First}, rows[c])
+                                 : Op::identity();
         } else {
             const A a = fold_slots<First, Count / 2>(v, y, index, there, c);
             return combine_neighbours<Op>(a, fold_slots<First + Count / 2, Count / 2>(v, y, index, there, c));

@@ -252,10 +252,14 @@ class _Lane:
     def once_us(self, stream: Stream) -> float:
         """Return the time of one launch, in a graph or between events.
 
-        A replay leads the one that is timed: however long it takes, the graph's own launch is then in no figure.
+        A replay leads the one that is timed: however long it takes, the graph's own launch is then in no figure. A
+        launch without a graph comes before both: graphs go on in the state that the last of these left the device in,
+        whoever's it was, and it is up to a tenth of the time (NOTES, "What the contender before leaves").
         """
         if self.replay is None:
             return events_us(self.ready.enqueue, stream, launches=self.launches)
+        self.ready.enqueue(0)
+        stream.synchronize()
         return timed_us(self.replay.launch, self.replay.launch, stream) / self.launches
 
     def figure(self, samples: Sequence[float]) -> dict[str, Any]:

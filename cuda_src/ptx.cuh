@@ -38,9 +38,15 @@ __device__ __forceinline__ uint32 multiprocessors()
     return n;
 }
 
-// Whether this block is one of those that the device has room for at once, about: of a grid whose blocks have so many
-// warps and start in their order.
-template <int Warps> __device__ __forceinline__ bool starts_first() { return blockIdx.x < 32 / Warps * multiprocessors(); }
+// Blocks of so many warps that the device has room for at once, about.
+template <int Warps> __device__ __forceinline__ uint32 places() { return 32 / Warps * multiprocessors(); }
+
+// Whether this block is one of those that start first, for blocks start in their order.
+template <int Warps> __device__ __forceinline__ bool starts_first() { return blockIdx.x < places<Warps>(); }
+
+// Whether the device goes through a grid in three turns or fewer. Blocks of the next kernel that come early have places
+// beside blocks that work, and what they prefetch takes the memory's time from them: that pays at the end of a long grid.
+template <int Warps> __device__ __forceinline__ bool is_short_grid() { return gridDim.x <= 3 * places<Warps>(); }
 
 // 16 bytes of memory that nobody writes during the kernel, passing the L1 by, for each byte is read once.
 __device__ __forceinline__ uint4 load_streaming(const uint4* address)

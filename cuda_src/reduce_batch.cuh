@@ -13,16 +13,19 @@ __device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& sour
     return row_leaf_fold<Op, Rows>(source, leaf, false, source.seconds_are_placed(), lane);
 }
 
-// A tile of a row by each block of a cluster; the fold of them all in warp 0 of the cluster's first block.
+// A tile of a row by each block of a cluster; the fold of them all in warp 0 of the cluster's first block. The next kernel's
+// blocks come when this one's elements are loaded; those of a long grid's have come already, and prefetch.
 template <class Op, class Rows, int Warps, int Blocks>
 __device__ __forceinline__ typename Op::Accumulator
 batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op, Warps>& shared)
 {
-    prefetch_rows<Op, Rows, Warps>(problem, row, 1, uint64(tile) * Warps * leaf_bytes);
+    const bool is_short = is_short_grid<Warps>();
+    if (!is_short) prefetch_rows<Op, Rows, Warps>(problem, row, 1, uint64(tile) * Warps * leaf_bytes);
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     const ShapedSource<Op, typename Rows::Kept> source(problem, row);
     const auto value = late_leaf_fold<Op, Rows>(source, uint64(tile) * Warps + warp, lane);
+    if (is_short) launch_dependents();
     return cluster_fold<Op, Blocks>(block_fold<Op, Warps>(value, shared, 0));
 }
 
@@ -33,7 +36,7 @@ __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;
     cluster_enter<Blocks>();
-    launch_dependents();
+    if (!is_short_grid<Warps>()) launch_dependents();
     const uint32 cluster = blockIdx.x / Blocks, rank = rank_in_cluster<Blocks>();
     if constexpr (!IsShared) {
         const auto root = batch_fold<Op, Rows, Warps, Blocks>(problem, cluster, rank, shared);
@@ -47,6 +50,7 @@ __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
             const auto value = batch_fold<Op, Rows, Warps, Blocks>(problem, row, tile, shared);
             if (rank == 0 && threadIdx.x == 0) slots[cluster].publish(value);
         } else if (rank == 0) {
+            launch_dependents();
             wait_for_prerequisites();
             const uint32 folders = gridDim.x / Blocks / uint32(problem.rows) - clusters, number = cluster - folding;
             const uint32 row = number / folders, folder = number - row * folders;

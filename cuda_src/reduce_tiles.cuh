@@ -14,14 +14,14 @@ template <class Op, uint32 Leaves> __device__ __forceinline__ uint32 clusters_in
     return max(1u, uint32((leaves_of<T>(problem.actual_length()) + Leaves - 1) / Leaves));
 }
 
-// A grid larger than the device lets the next kernel's blocks come at once. In one whose blocks have a multiprocessor each,
-// those would take places, and theirs in turn, beside blocks that work: there they come when the elements are loaded.
+// The next kernel's blocks come when this one's elements are loaded, those of a long grid's at once. Only where each block has
+// a multiprocessor for itself, and in long grids, is it worth while to prefetch.
 template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduce_tiles(const Problem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;
     cluster_enter<Blocks>();
-    const bool has_room = gridDim.x <= multiprocessors();
-    if (!has_room) launch_dependents();
+    const bool is_short = is_short_grid<Warps>(), has_room = gridDim.x <= multiprocessors();
+    if (!is_short) launch_dependents();
 
     const uint32 cluster = blockIdx.x / Blocks, most = uint32(problem.count), rank = rank_in_cluster<Blocks>();
     const auto source = whole_array<Op>(problem);
@@ -36,10 +36,10 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
         return;
     }
     if (problem.device_length != nullptr && gridDim.x > Blocks && cluster >= tile_count<Op, Warps * Blocks>(source)) return;
-    prefetch_tile<Op, Warps>(source, blockIdx.x);
+    if (has_room || !is_short) prefetch_tile<Op, Warps>(source, blockIdx.x);
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     auto value = leaf_fold<Op>(source, uint64(blockIdx.x) * Warps + warp, lane);
-    if (has_room) launch_dependents();
+    if (is_short) launch_dependents();
     value = block_fold<Op, Warps>(value, shared, 0);
     value = cluster_fold<Op, Blocks>(value);
     if (rank != 0 || threadIdx.x != 0) return;

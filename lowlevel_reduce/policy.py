@@ -204,8 +204,8 @@ class _Row(NamedTuple):
     cluster: int
 
 
-_ONE_EACH_WARPS = 8
-"""Of tiles that are so few that each has a multiprocessor for itself, and their fold another one."""
+_FEW_TILES_WARPS = 8
+"""Of tiles that are at most three for two multiprocessors, of those that their fold leaves."""
 
 # float32 sums on one H200, back to back in a graph, us: those beside each other are of one run of
 # benchmarks/results/2026-11-21-h200-launches.json (the last row's second: -folding.json). NOTES.md has what lost.
@@ -237,9 +237,9 @@ def _fastest(leaves: int, facts: DeviceFacts) -> _Row:
     newer = facts.compute_capability >= (10, 0)
     few = _SLOW_FLOAT64 if facts.clusters and facts.compute_capability[0] == 12 else _BLOCKS
     # 2^18 on an H200: 1.82, in tiles of 16 warps 2.30.
-    one_each = _Row(_ONE_EACH_WARPS * (facts.multiprocessors - 1), "tiles", _ONE_EACH_WARPS, 1)
+    few_tiles = _Row(_FEW_TILES_WARPS * (facts.multiprocessors - 1) * 3 // 2, "tiles", _FEW_TILES_WARPS, 1)
     rest = _Row(float("inf"), "tiles", _NEWER_TILES_WARPS if newer else _TILES_WARPS, 1)
-    rows = (*few, *([_CLUSTER] if facts.clusters else []), one_each, rest)
+    rows = (*few, *([_CLUSTER] if facts.clusters else []), few_tiles, rest)
     return next(row for row in rows if leaves <= row.leaves)
 
 

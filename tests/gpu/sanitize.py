@@ -1,6 +1,8 @@
 """Runs every kernel on small, awkward inputs and checks the bits; made to be run under compute-sanitizer.
 
-compute-sanitizer --tool memcheck|racecheck|synccheck|initcheck --error-exitcode 9 python tests/gpu/sanitize.py
+compute-sanitizer --tool TOOL --error-exitcode 9 python tests/gpu/sanitize.py [whole|long|shapes|small|pairs ...]
+
+A tool is memcheck, racecheck, synccheck or initcheck.
 """
 
 import itertools
@@ -34,6 +36,7 @@ SMALL_ROWS = [((1, 30_001), 1), ((40, 16), 1), ((5, 1025), 1), ((3, 12_289), 1),
 # Second arrays: by vectors, by elements, byte by byte, in rows of every kind of kernel.
 PAIRS = [("float32", "dot"), ("int8", "dot"), ("float16", "sum")]
 PAIR_ROWS = [((40, 4), 1), ((9, 100), 1), ((3, 5000), 1), ((2, 70_000), 1), ((500, 30), 0)]
+LONG = [((16_000_000,), None), ((2, 8_000_000), 1)]
 LENGTHS = [0, 1, 1023, 4097, 300_001]
 OFFSETS = [0, 1, 12]
 
@@ -108,36 +111,57 @@ def check_two_arrays(rng, stream):
     return done
 
 
-def main():
+def check_long_grids(rng, stream):
+    """Run a whole array and rows that take many blocks: these prefetch, and let the next kernel in at once."""
+    for shape, axis in LONG:
+        x = rng.standard_normal(shape, np.float32)
+        if not same(lr.sum(x, axis=axis, stream=stream), lr.tree.reduce(x, axis=axis)):
+            sys.exit(f"wrong: {shape} axis {axis}")
+    return len(LONG)
+
+
+def check_whole_arrays(rng, stream):
+    """Run whole arrays by each strategy, at every alignment, of exactly the memory they have."""
+    done, context = 0, stream.context
+    for (dtype, accumulate), kernel in itertools.product(TYPES, KERNELS):
+        for n, offset in itertools.product(LENGTHS, OFFSETS):
+            x = (rng.standard_normal(n) * 50).astype(numpy_dtype(dtype))
+            size = max(x.nbytes + offset, 1)  # exactly: a byte too far is out of bounds
+            with (
+                lr.plan("sum", shape=n, dtype=dtype, accumulate=accumulate, context=context, **kernel) as plan,
+                lr.Buffer.allocate(size, context) as memory,
+                lr.Buffer.allocate(plan.result_dtype.itemsize, context) as result,
+            ):
+                place = lr.Buffer.from_pointer(memory.pointer + offset, x.nbytes, context=context)
+                place.copy_from(x)
+                launch = plan.bind(stream)
+                for _ in range(2):
+                    launch(place.pointer, result.pointer)
+                value = np.empty((), plan.result_dtype)
+                stream.synchronize()
+                result.copy_to(value)
+                launch.close()
+                if value.tobytes() != lr.tree.reduce(x, accumulate=accumulate).tobytes():
+                    sys.exit(f"wrong: {dtype} {kernel} n={n} offset={offset}: {value}")
+                done += 1
+    return done
+
+
+PARTS = {
+    "whole": check_whole_arrays,
+    "long": check_long_grids,
+    "shapes": check_shapes,
+    "small": check_small_elements,
+    "pairs": check_two_arrays,
+}
+
+
+def main(names):
     rng = np.random.default_rng(0)
-    done = 0
     with lr.Context.primary() as context, context.pushed(), lr.Stream.create(context) as stream:
-        for (dtype, accumulate), kernel in itertools.product(TYPES, KERNELS):
-            for n, offset in itertools.product(LENGTHS, OFFSETS):
-                x = (rng.standard_normal(n) * 50).astype(numpy_dtype(dtype))
-                size = max(x.nbytes + offset, 1)  # exactly: a byte too far is out of bounds
-                with (
-                    lr.plan("sum", shape=n, dtype=dtype, accumulate=accumulate, context=context, **kernel) as plan,
-                    lr.Buffer.allocate(size, context) as memory,
-                    lr.Buffer.allocate(plan.result_dtype.itemsize, context) as result,
-                ):
-                    place = lr.Buffer.from_pointer(memory.pointer + offset, x.nbytes, context=context)
-                    place.copy_from(x)
-                    launch = plan.bind(stream)
-                    for _ in range(2):
-                        launch(place.pointer, result.pointer)
-                    value = np.empty((), plan.result_dtype)
-                    stream.synchronize()
-                    result.copy_to(value)
-                    launch.close()
-                    if value.tobytes() != lr.tree.reduce(x, accumulate=accumulate).tobytes():
-                        sys.exit(f"wrong: {dtype} {kernel} n={n} offset={offset}: {value}")
-                    done += 1
-        done += check_shapes(rng, stream)
-        done += check_small_elements(rng, stream)
-        done += check_two_arrays(rng, stream)
+        done = sum(PARTS[name](rng, stream) for name in names or PARTS)
     print(f"{done} launches checked")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -144,12 +144,14 @@ def test_closing_one_device_leaves_the_other(devices):
         lr.sum(X, stream=ending)
 
 
-def test_a_driver_counts_what_each_device_has_left(contexts):
+def test_a_driver_counts_what_each_device_has_left(machine, contexts):
     def free(context):
         with context.pushed():
             return int(binding.call("cuMemGetInfo")[0])
 
+    # What other processes take and give back meanwhile is far less than half of this.
+    size = 256 << 20 if machine == "simulated" else 16 << 30
     before = [free(context) for context in contexts]
-    with Buffer.allocate(256 << 20, contexts[1]):
-        assert before[1] - free(contexts[1]) >= 256 << 20
-        assert before[0] - free(contexts[0]) < 256 << 20
+    with Buffer.allocate(size, contexts[1]):
+        assert before[1] - free(contexts[1]) >= size // 2
+        assert before[0] - free(contexts[0]) < size // 2

@@ -147,6 +147,9 @@ def test_a_wrong_index_is_not_timed():
                 check(Case(op, (1000,)), [np.asarray([wrong])], exact=True)
 
 
+STREAM = SimpleNamespace(synchronize=lambda: None)
+
+
 class FakeReplay:
     def __init__(self, log, name, fails_at=None):
         self.log, self.name, self.fails_at = log, name, fails_at
@@ -179,7 +182,7 @@ def log(monkeypatch):
 def maker(name, log, value, fails_at=None, **options):
     """Return what makes a contender; a value may be what returns one."""
     results = value if callable(value) else lambda: value
-    ready = Ready(name, lambda i: None, lambda: [np.asarray([results()], np.float32)],
+    ready = Ready(name, lambda i: log.append(f"{name} alone"), lambda: [np.asarray([results()], np.float32)],
                   record=lambda launches: FakeReplay(log, name, fails_at), **options)  # fmt: skip
     return Maker(name, lambda: ready)
 
@@ -197,10 +200,11 @@ def test_contenders_take_turns_and_what_fails_is_told(log):
         maker("wrong", log, right + 1000, close=lambda: closed.append("wrong")),
         Maker("CuPy", broken),
     ]
-    entries = Harness(SimpleNamespace(), rounds=3).measure(case, makers)
-    rounds = [name for name in log if "close" not in name][-12:]
-    # Each timed replay is led by another one, and another contender begins each round.
-    assert rounds == [name for name in (OURS, "CUB", "CUB", OURS, OURS, "CUB") for _ in range(2)]
+    entries = Harness(STREAM, rounds=3).measure(case, makers)
+    rounds = [name for name in log if "close" not in name][-18:]
+    # Each timed replay is led by another one and by a launch without a graph, and another contender begins each round.
+    turns = (OURS, "CUB", "CUB", OURS, OURS, "CUB")
+    assert rounds == [call for name in turns for call in (f"{name} alone", name, name)]
     assert entries[OURS]["us"] == 20.0
     assert len(entries["CUB"]["samples_us"]) == 3
     assert entries["CuPy"] == {"error": "RuntimeError: no kernel image"}
@@ -215,7 +219,7 @@ def test_who_raises_while_timed_fails_and_the_others_are_measured(log):
         raise RuntimeError("an illegal address")
 
     makers = [maker(OURS, log, right, exact=True), maker("CUB", log, right, fails_at=4, close=close)]
-    entries = Harness(SimpleNamespace(), rounds=3).measure(Case("sum", (1000,)), makers)
+    entries = Harness(STREAM, rounds=3).measure(Case("sum", (1000,)), makers)
     assert entries["CUB"] == {"error": "RuntimeError: an illegal address"}
     assert len(entries[OURS]["samples_us"]) == 3
 
@@ -224,7 +228,7 @@ def test_results_are_checked_once_more_after_the_replays(log):
     """A kernel that is right alone and wrong behind another one has no time."""
     right = problems.pattern("float32").at(np.arange(1000)).sum()
     makers = [maker(OURS, log, lambda: right + 1000 * bool(log), exact=True), maker("CUB", log, right)]
-    entries = Harness(SimpleNamespace(), rounds=1).measure(Case("sum", (1000,)), makers)
+    entries = Harness(STREAM, rounds=1).measure(Case("sum", (1000,)), makers)
     assert "not timed" in entries[OURS]["error"]
     assert entries["CUB"]["us"] == 40.0
 
@@ -259,14 +263,14 @@ def test_our_sums_must_be_right_to_the_bit_and_a_competitors_need_not(log):
     right = np.float32(problems.pattern("float32").at(np.arange(1000)).sum())
     off = np.nextafter(right, np.float32(np.inf))
     makers = [maker(OURS, log, off, exact=True), maker("CUB", log, off)]
-    entries = Harness(SimpleNamespace(), 1).measure(Case("sum", (1000,)), makers)
+    entries = Harness(STREAM, 1).measure(Case("sum", (1000,)), makers)
     assert "not timed" in entries[OURS]["error"]
     assert entries["CUB"]["us"] == 40.0
 
 
 def test_what_cannot_be_captured_is_timed_between_events(log):
     right = problems.pattern("float32").at(np.arange(1000)).sum()
-    entries = Harness(SimpleNamespace(), 2).measure(Case("sum", (1000,)), [maker("Numba", log, right, graph=False)])
+    entries = Harness(STREAM, 2).measure(Case("sum", (1000,)), [maker("Numba", log, right, graph=False)])
     assert entries["Numba"]["timed"] == "between events, without a graph"
     assert entries["Numba"]["us"] == 2000.0
 
@@ -442,7 +446,7 @@ def test_a_very_slow_contender_has_one_turn(log, monkeypatch):
     monkeypatch.setattr(harness_module, "events_us", lambda enqueue, stream, launches: harness_module.SLOW_US + 1)
     right = problems.pattern("float32").at(np.arange(1000)).sum()
     makers = [maker(OURS, log, right, exact=True), maker("CUB", log, right)]
-    entries = Harness(SimpleNamespace(), rounds=3).measure(Case("sum", (1000,)), makers)
+    entries = Harness(STREAM, rounds=3).measure(Case("sum", (1000,)), makers)
     assert [len(entries[name]["samples_us"]) for name in (OURS, "CUB")] == [3, 1]
 
 

@@ -52,7 +52,8 @@ def test_every_leaf_has_a_place(facts, leaves, name):
         (16, ("cluster", 4, 4, 4)),
         (17, ("tiles", 8, 1, 4)),
         (1048, ("tiles", 8, 1, 132)),
-        (1049, ("tiles", 16, 1, 67)),
+        (1572, ("tiles", 8, 1, 198)),
+        (1573, ("tiles", 16, 1, 100)),
         (97_657, ("tiles", 16, 1, 6107)),
         (1 << 20, ("tiles", 16, 1, 65_568)),
     ],
@@ -63,10 +64,10 @@ def test_what_was_measured_on_an_h200_is_what_is_chosen_there(leaves, mapping):
 
 
 @pytest.mark.parametrize("facts", [HOPPER, HOPPER._replace(multiprocessors=16), TURING, AMPERE])
-def test_small_tiles_are_for_arrays_whose_tiles_have_a_multiprocessor_each(facts):
-    most = 8 * (facts.multiprocessors - 1)
+def test_small_tiles_are_for_arrays_that_have_few(facts):
+    most = 8 * (facts.multiprocessors - 1) * 3 // 2
     few, more = policy.choose(most, facts), policy.choose(most + 1, facts)
-    assert (few.warps, few.blocks) == (8, facts.multiprocessors)  # of which one folds
+    assert (few.warps, few.blocks) == (8, -(-most // 8) + 1)  # of which one folds
     assert (more.warps, more.blocks) == (16, most // 16 + 2)
 
 

@@ -236,7 +236,8 @@ _WIDE_WARPS = 8  # wide accumulators take 128 registers a thread and more: no ro
 def _fastest(leaves: int, facts: DeviceFacts) -> _Row:
     newer = facts.compute_capability >= (10, 0)
     few = _SLOW_FLOAT64 if facts.clusters and facts.compute_capability[0] == 12 else _BLOCKS
-    # 2^18 on an H200: 1.82, in tiles of 16 warps 2.30.
+    # 2^18 on an H200: 1.82, in tiles of 16 warps 2.30. In 2026-11-23-h200-variants-5.json, 1.5 million: 2.66 and 2.98,
+    # but 2^21: 4.67 and 4.25.
     few_tiles = _Row(_FEW_TILES_WARPS * (facts.multiprocessors - 1) * 3 // 2, "tiles", _FEW_TILES_WARPS, 1)
     rest = _Row(float("inf"), "tiles", _NEWER_TILES_WARPS if newer else _TILES_WARPS, 1)
     rows = (*few, *([_CLUSTER] if facts.clusters else []), few_tiles, rest)

@@ -50,8 +50,8 @@ def page(suites: Suites) -> str:
         "fails when it is not what they say. Each ratio is of figures of one run, in one process: competitors "
         "take turns, each result is checked before it is timed, and a figure is the median of the rounds. "
         "Device time is that of CUDA-graph replays, back to back, over inputs that were not in the L2 unless they are "
-        "below 8 MiB, and since 2026-11-23 each turn begins with a launch of its own without a graph; a ratio above 1 "
-        "says that this library is faster than the fastest of the others in that run.",
+        "below 8 MiB; since 2026-11-23 a contender's turn begins with a launch of its own, without a graph. A ratio "
+        "above 1 says that this library is faster than the fastest of the others in that run.",
         "",
         "## Runs",
         "",

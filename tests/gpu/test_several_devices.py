@@ -149,9 +149,9 @@ def test_a_driver_counts_what_each_device_has_left(machine, contexts):
         with context.pushed():
             return int(binding.call("cuMemGetInfo")[0])
 
-    # What other processes take and give back meanwhile is far less than half of this.
-    size = 256 << 20 if machine == "simulated" else 16 << 30
+    # Other processes take and give back memory of a real device meanwhile, far less than half of this.
+    size, others = (256 << 20, 0) if machine == "simulated" else (16 << 30, 8 << 30)
     before = [free(context) for context in contexts]
     with Buffer.allocate(size, contexts[1]):
-        assert before[1] - free(contexts[1]) >= size // 2
-        assert before[0] - free(contexts[0]) < size // 2
+        assert before[1] - free(contexts[1]) >= size - others
+        assert before[0] - free(contexts[0]) < size - others

@@ -36,8 +36,11 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("lowlevel_reduce/**/*.py", "cuda_src/**/*", "benchmarks/**/*.py")
 """What a figure is measured of."""
 
-L2_FACTOR = 4
-"""Buffers rotated hold this many times the L2, so that no launch finds its input there."""
+L2_FACTOR, MEMORY_PART = 160, 4
+"""Buffers rotated hold so many times the L2, so that no launch finds its input there, but at most a part of the memory.
+
+The L2 keeps some of what a ring of a few times its size has, whenever it was read (benchmarks/NOTES.md, "Past the L2").
+"""
 
 GRAPH_US = 2500.0
 """Device time that one timed graph holds, against the resolution of events."""
@@ -83,7 +86,8 @@ def captured(enqueue: Enqueue, stream: Stream, launches: int) -> Replay:
 
 def rotation(size_bytes: int, device: Device) -> int:
     """Return how many buffers of a size to rotate among so that each is out of the L2 when its turn comes."""
-    return max(2, -(-L2_FACTOR * device.l2_bytes // max(size_bytes, 1)))
+    ring = min(L2_FACTOR * device.l2_bytes, device.total_memory_bytes // MEMORY_PART)
+    return max(2, -(-ring // max(size_bytes, 1)))
 
 
 def launches_for(once_us: float, copies: int = 1) -> int:

@@ -28,7 +28,9 @@ __all__ = [
     "types",
 ]
 
-ODD_LENGTHS = (1000, 99_999, 1_000_003, 2_500_000, 5_000_000, 12_345_678, 100_000_000, 999_999_999)
+ODD_LENGTHS = (
+    1000, 99_999, 1_000_003, 2_500_000, 3_000_000, 5_000_000, 12_345_678, 20_000_000, 100_000_000, 999_999_999,
+)  # fmt: skip
 NUMBA_LENGTHS = (1 << 20, 1 << 28)
 """Where Numba is timed too, between events."""
 
@@ -110,7 +112,7 @@ def axes(*, quick: bool = False) -> list[Cell]:
     matrices = [(1 << 28 - power, 1 << power) for power in some(COLUMNS, (0, 3), quick=quick)]
     first = [(1 << 28 - power, 1 << power) for power in GOAL_COLUMNS]
     if not quick:
-        matrices += [(1343693, 99), (100_000, 1000), (4096, 4096), (256, 256)]
+        matrices += [(1343693, 99), (100_000, 1000), (4096, 4096), (2048, 2048), (16384, 256), (256, 256)]
     cases = [Case("sum", shape, axis) for axis in (1, 0) for shape in matrices]
     cases += [] if quick else [Case("sum", (8, 1 << 20), 1)]
     middle = [Case("sum", shape, 1) for shape in ((64, 4096, 512), (4096, 64, 512), (4, 1 << 20, 16))]
@@ -119,7 +121,7 @@ def axes(*, quick: bool = False) -> list[Cell]:
 
 
 def stats(*, quick: bool = False) -> list[Cell]:
-    """Return argmax, mean_var, logsumexp, norm, minmax and dot."""
+    """Return argmax, mean_var, logsumexp, norm, minmax, dot, and extremes and moments along the first axis."""
     square, wide, narrow = (16384, 16384), (1 << 20, 256), (1 << 22, 32)
     cases = [Case("argmax", (n,)) for n in (1 << 20, 100_000_000, 1 << 28)]
     cases += [Case("argmax", wide, 1)]
@@ -130,6 +132,8 @@ def stats(*, quick: bool = False) -> list[Cell]:
     cases += [Case("max", square, 1), Case("max", (1 << 28,))]
     cases += [Case("dot", (1 << 27,)), Case("dot", (1 << 28,), dtype="float16")]
     cases += [Case("dot", (1 << 19, 256), axis) for axis in (1, 0)]
+    cases += [Case("max", square, 0), Case("max", square, 0, dtype="float16"), Case("any", square, 0)]
+    cases += [Case(op, wide, 0) for op in ("argmax", "mean_var")]
     # What the others are compared with: the sum reads as much.
     sums = [] if quick else [Case("sum", (1 << 28,)), Case("sum", square, 1), Case("sum", wide, 1)]
     goals = [*(cases[i] for i in (2, 5, 6, 8, 9)), *sums]

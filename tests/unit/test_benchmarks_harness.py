@@ -486,11 +486,11 @@ def test_the_page_of_the_results_tells_of_every_kind_of_file():
 
 
 def test_rotation_leaves_the_l2():
-    device = SimpleNamespace(l2_bytes=60 << 20)
+    large, small = (SimpleNamespace(l2_bytes=60 << 20, total_memory_bytes=memory << 30) for memory in (139, 16))
     for size in (8 << 20, 100 << 20, 8 << 30):
-        copies = timing.rotation(size, device)
-        assert copies >= 2
-        assert copies * size >= 4 * device.l2_bytes
+        assert timing.rotation(size, large) >= 2
+        assert timing.rotation(size, large) * size >= 100 * large.l2_bytes
+    assert [timing.rotation(size, small) for size in (8 << 20, 8 << 30)] == [512, 2]
 
 
 def test_a_graph_holds_enough_launches_and_not_too_many():

@@ -16,7 +16,8 @@ struct ColumnCopies : Columns<Op, C, Lanes, Steps, (X < int(lanes) ? int(lanes) 
     using typename Base::Loaded;
     using typename Base::T;
     static constexpr int V = Base::V;
-    static constexpr int bytes_ahead = C * sizeof(A) > 32 ? 64 : 128;  // the others' lanes take shared memory too
+    // Accumulators of others take shared memory too; and two rows of four bytes each are read more slowly with more in flight.
+    static constexpr int bytes_ahead = C * sizeof(A) > 32 || (C == 2 && sizeof(T) == 4) ? 64 : 128;
     static constexpr int wanted = power_within(bytes_ahead / (V * int(sizeof(Loaded))), K * Steps);
     static constexpr int stages = wanted < 4 ? wanted : 4, in_stage = wanted / stages < Steps ? wanted / stages : Steps;
     static constexpr int vectors = stages * in_stage;  // of a thread, in all stages

@@ -44,9 +44,12 @@ template <int Warps> __device__ __forceinline__ uint32 places() { return 32 / Wa
 // Whether this block is one of those that start first, for blocks start in their order.
 template <int Warps> __device__ __forceinline__ bool starts_first() { return blockIdx.x < places<Warps>(); }
 
-// Whether the device goes through a grid in three turns or fewer. Blocks of the next kernel that come early have places
+// Whether the device goes through a grid in so many turns or fewer. Blocks of the next kernel that come early have places
 // beside blocks that work, and what they prefetch takes the memory's time from them: that pays at the end of a long grid.
-template <int Warps> __device__ __forceinline__ bool is_short_grid() { return gridDim.x <= 3 * places<Warps>(); }
+template <int Warps> __device__ __forceinline__ bool is_short_grid(uint32 turns) { return gridDim.x <= turns * places<Warps>(); }
+
+constexpr uint32 few_turns_of_tiles = 12, few_turns_of_short_rows = 2;  // up to which it costs more (benchmarks/NOTES.md)
+__device__ __forceinline__ bool has_room() { return gridDim.x <= multiprocessors(); }  // for each block to have its own
 
 // 16 bytes of memory that nobody writes during the kernel, passing the L1 by, for each byte is read once.
 __device__ __forceinline__ uint4 load_streaming(const uint4* address)

@@ -19,7 +19,7 @@ template <class Op, class Rows, int Warps, int Blocks>
 __device__ __forceinline__ typename Op::Accumulator
 batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op, Warps>& shared)
 {
-    const bool is_short = is_short_grid<Warps>();
+    const bool is_short = is_short_grid<Warps>(few_turns_of_tiles);
     if (!is_short) prefetch_rows<Op, Rows, Warps>(problem, row, 1, uint64(tile) * Warps * leaf_bytes);
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
@@ -36,7 +36,7 @@ __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;
     cluster_enter<Blocks>();
-    if (!is_short_grid<Warps>()) launch_dependents();
+    if (!is_short_grid<Warps>(few_turns_of_tiles)) launch_dependents();
     const uint32 cluster = blockIdx.x / Blocks, rank = rank_in_cluster<Blocks>();
     if constexpr (!IsShared) {
         const auto root = batch_fold<Op, Rows, Warps, Blocks>(problem, cluster, rank, shared);

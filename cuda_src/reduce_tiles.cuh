@@ -20,7 +20,7 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
 {
     __shared__ BlockSlots<Op, Warps> shared;
     cluster_enter<Blocks>();
-    const bool is_short = is_short_grid<Warps>(), has_room = gridDim.x <= multiprocessors();
+    const bool is_short = is_short_grid<Warps>(few_turns_of_tiles);
     if (!is_short) launch_dependents();
 
     const uint32 cluster = blockIdx.x / Blocks, most = uint32(problem.count), rank = rank_in_cluster<Blocks>();
@@ -36,7 +36,7 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
         return;
     }
     if (problem.device_length != nullptr && gridDim.x > Blocks && cluster >= tile_count<Op, Warps * Blocks>(source)) return;
-    if (has_room || !is_short) prefetch_tile<Op, Warps>(source, blockIdx.x);
+    if (has_room() || !is_short) prefetch_tile<Op, Warps>(source, blockIdx.x);
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     auto value = leaf_fold<Op>(source, uint64(blockIdx.x) * Warps + warp, lane);
     if (is_short) launch_dependents();

@@ -36,8 +36,8 @@ SMALL_ROWS = [((1, 30_001), 1), ((40, 16), 1), ((5, 1025), 1), ((3, 12_289), 1),
 # Second arrays: by vectors, by elements, byte by byte, in rows of every kind of kernel.
 PAIRS = [("float32", "dot"), ("int8", "dot"), ("float16", "sum")]
 PAIR_ROWS = [((40, 4), 1), ((9, 100), 1), ((3, 5000), 1), ((2, 70_000), 1), ((500, 30), 0)]
-# Grids that even the largest devices go through in more than three turns: `is_short_grid` in cuda_src.
-LONG = [((16_000_000,), None), ((2, 8_000_000), 1)]
+# Grids of more turns of the largest devices than `few_turns_of_tiles` and `few_turns_of_short_rows` in cuda_src.
+LONG = [((60_000_000,), None), ((2, 30_000_000), 1), ((500_000, 33), 1)]
 LENGTHS = [0, 1, 1023, 4097, 300_001]
 OFFSETS = [0, 1, 12]
 

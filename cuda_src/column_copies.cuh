@@ -16,8 +16,7 @@ struct ColumnCopies : Columns<Op, C, Lanes, Steps, (X < int(lanes) ? int(lanes) 
     using typename Base::Loaded;
     using typename Base::T;
     static constexpr int V = Base::V;
-    // Accumulators of others take shared memory too; and two rows of four bytes each are read more slowly with more in flight.
-    static constexpr int bytes_ahead = C * sizeof(A) > 32 || (C == 2 && sizeof(T) == 4) ? 64 : 128;
+    static constexpr int bytes_ahead = C * sizeof(A) > 32 ? 64 : 128;  // the others' lanes take shared memory too
     static constexpr int wanted = power_within(bytes_ahead / (V * int(sizeof(Loaded))), K * Steps);
     static constexpr int stages = wanted < 4 ? wanted : 4, in_stage = wanted / stages < Steps ? wanted / stages : Steps;
     static constexpr int vectors = stages * in_stage;  // of a thread, in all stages
@@ -25,8 +24,8 @@ struct ColumnCopies : Columns<Op, C, Lanes, Steps, (X < int(lanes) ? int(lanes) 
     static constexpr int team = X > int(lanes) ? X : int(lanes);
     static_assert(sizeof(Loaded) >= 4, "no fewer bytes are copied");
 
-    // One vector of a warp's threads after the other: V elements of each.
-    struct Places {
+    // One vector of a warp's threads after the other: V elements of each. Copies are of 16 bytes, wherever an element may lie.
+    struct alignas(vector_bytes) Places {
         Loaded of[vectors][Threads / lanes][V * lanes];
     };
     Places& places;

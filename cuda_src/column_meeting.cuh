@@ -39,23 +39,37 @@ template <class Op, int Warps, int X, int C, int K, bool InOrder> struct ColumnM
     };
     Shared& shared;
 
-    // The thread's column, of those of the block, if it has one.
+    // The thread's column, of those of the block, if it has one. A thread that brings some has neighbouring ones or, if not so,
+    // those that lie X apart.
     static __device__ __forceinline__ bool has_column() { return threadIdx.x < columns; }
-    static __device__ __forceinline__ int column() { return threadIdx.x % X * C + threadIdx.x / X; }
+    static __device__ __forceinline__ int column(bool neighbouring)
+    {
+        return neighbouring ? threadIdx.x % X * C + threadIdx.x / X : threadIdx.x;
+    }
 
     // Takes the thread's j-th lane of each of its columns. All threads of the block call it.
     __device__ __forceinline__ void add(const A* a, uint32 j)
     {
-        const uint32 beside = threadIdx.x % X, part = X >= int(lanes) ? threadIdx.x / X : threadIdx.x / lanes;
 #pragma unroll
         for (int first = 0; first < C; first += at_once) {
-            __syncthreads();  // what came before has been folded
+            begin();
 #pragma unroll
-            for (int c = 0; c < at_once; ++c) shared.brought[part][c][beside] = a[first + c];
-            __syncthreads();
-            const uint32 c = threadIdx.x / X - first;
-            if (c < at_once) shared.counter.push(fold_parts<0, parts>(&shared.brought[0][c][beside]), j);
+            for (int c = 0; c < at_once; ++c) bring(a[first + c], c);
+            fold(first, j);
         }
+    }
+
+    // The same by hand, for `at_once` columns: all threads begin, bring theirs, and fold.
+    __device__ __forceinline__ void begin() const { __syncthreads(); }  // what came before has been folded
+    __device__ __forceinline__ void bring(A value, int c)
+    {
+        shared.brought[X >= int(lanes) ? threadIdx.x / X : threadIdx.x / lanes][c][threadIdx.x % X] = value;
+    }
+    __device__ __forceinline__ void fold(int first, uint32 j)
+    {
+        __syncthreads();
+        const uint32 c = threadIdx.x / X - first;
+        if (c < at_once) shared.counter.push(fold_parts<0, parts>(&shared.brought[0][c][threadIdx.x % X]), j);
     }
 
     // What the thread has folded of its column when K lanes have come.

@@ -3,6 +3,7 @@
 #pragma once
 #include "column_meeting.cuh"
 #include "columns_ahead.cuh"
+#include "columns_wide.cuh"
 #include "reduce_batch.cuh"
 
 // Writes the results of C neighbouring rows from number `row` on, or of the first of them, by the one thread that calls it.
@@ -110,6 +111,37 @@ __device__ __forceinline__ void fold_column_partials(const ShapedProblem& proble
     }
 }
 
+// The rows of a block: some that lie side by side, and one of the parts of their lanes.
+struct ColumnTile {
+    uint64 first_row;
+    int rows;
+    uint32 part;
+};
+
+// The tile of this block, whose threads side by side are X with C rows each; so many in each block, but for the last, for no
+// block shall have few. Tiles of neighbouring rows are neighbours.
+template <int X, int C> __device__ __forceinline__ ColumnTile column_tile(const ShapedProblem& problem)
+{
+    const uint64 inner = problem.kept.size[0], side_by_side = (inner + C - 1) / C;
+    const uint32 column_tiles = uint32((side_by_side + X - 1) / X);  // at most a grid's blocks
+    const uint32 width = (uint32((side_by_side + column_tiles - 1) / column_tiles) + 3) / 4 * 4 * C;
+    const uint32 parts = uint32(problem.count), group = blockIdx.x / column_tiles;
+    const uint64 first_column = uint64(blockIdx.x % column_tiles) * width;
+    return {group / parts * inner + first_column, int(min(inner - first_column, uint64(width))), group % parts};
+}
+
+// Publishes or stores what the thread has of its column, if it has one, of rows of such a length.
+template <class Op, class Meeting>
+__device__ __forceinline__ void
+end_columns(const ShapedProblem& problem, const ColumnTile& tile, const Meeting& meeting, int column, uint64 length)
+{
+    if (!meeting.has_column() || column >= tile.rows) return;
+    const uint64 row = tile.first_row + column, parts = problem.count;
+    const auto value = length > 0 ? meeting.result() : Op::identity();
+    if (parts > 1) grid_slots<Op>(problem.workspace)[row * parts + tile.part].publish(value);
+    else store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, row, length).row, row, value);
+}
+
 // Of a block's threads X stand side by side, with C rows each, and those behind each other divide the lanes of the tree
 // among them, K lanes each, a power of two. `count` blocks share the lanes of all leaves of a row, and those of
 // neighbouring rows are neighbours, for these lie side by side.
@@ -118,33 +150,31 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
 {
     using A = typename Op::Accumulator;
     constexpr int threads = Warps * lanes, depth = threads / X;  // threads behind each other
-    using Ahead = ColumnsAhead<Op, C, Lanes, Steps, K, X, threads>;
     using Meeting = ColumnMeeting<Op, Warps, X, C, K, Steps == 1>;
-    __shared__ typename Ahead::Places places;
     __shared__ typename Meeting::Shared met;
     launch_dependents();
     wait_for_prerequisites();
     const uint32 folders = folders_of<Warps>(problem), tiles = gridDim.x - folders;
     if (blockIdx.x >= tiles) return fold_column_partials<Op, Warps>(problem, blockIdx.x - tiles, folders);
 
-    // Threads side by side are as many in each block, but for the last, for no block shall have few.
-    const uint64 inner = problem.kept.size[0], side_by_side = (inner + C - 1) / C;
-    const uint32 column_tiles = uint32((side_by_side + X - 1) / X);  // at most a grid's blocks
-    const uint32 width = (uint32((side_by_side + column_tiles - 1) / column_tiles) + 3) / 4 * 4 * C;
-    const uint32 parts = uint32(problem.count), group = blockIdx.x / column_tiles, part = group % parts;
-    const uint64 first_column = uint64(blockIdx.x % column_tiles) * width;
-    const uint64 first_row = group / parts * inner + first_column;
-    const int block_rows = int(min(inner - first_column, uint64(width)));
-    const int first_behind = threadIdx.x / lanes * lanes / X;  // the warp's
-    const int mine = min(int(threadIdx.x % X) * C, (block_rows - 1) / C * C);
-    const Ahead source(problem, places, first_row, block_rows, mine, uint64(part) * depth * K + first_behind);
     Meeting meeting{met};
-    if (source.length > 0) source.fold([&](const A* a, uint32 j) { meeting.add(a, j); });
-    if (!meeting.has_column() || meeting.column() >= block_rows) return;
-    const uint64 row = first_row + meeting.column();
-    const A value = source.length > 0 ? meeting.result() : Op::identity();
-    if (parts > 1) grid_slots<Op>(problem.workspace)[row * parts + part].publish(value);
-    else store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, row, source.length).row, row, value);
+    const ColumnTile tile = column_tile<X, C>(problem);
+    if constexpr (are_wide<Op, C>) {
+        const WideColumns<Op, C, Lanes, Steps, K, X, threads> source(
+            problem, tile.first_row, tile.rows, uint64(tile.part) * depth * K);
+        const bool neighbouring = source.together();
+        if (source.length > 0) source.fold(meeting);
+        // The tile anew: kept all along it would take registers that the elements need.
+        end_columns<Op>(problem, column_tile<X, C>(problem), meeting, meeting.column(neighbouring), problem.actual_length());
+    } else {
+        using Ahead = ColumnsAhead<Op, C, Lanes, Steps, K, X, threads>;
+        __shared__ typename Ahead::Places places;
+        const int first_behind = threadIdx.x / lanes * lanes / X;  // the warp's
+        const int mine = min(int(threadIdx.x % X) * C, (tile.rows - 1) / C * C);
+        const Ahead source(problem, places, tile.first_row, tile.rows, mine, uint64(tile.part) * depth * K + first_behind);
+        if (source.length > 0) source.fold([&](const A* a, uint32 j) { meeting.add(a, j); });
+        end_columns<Op>(problem, tile, meeting, meeting.column(true), source.length);
+    }
 }
 
 // Without lanes for each thread each works alone.

@@ -26,7 +26,8 @@ _MOST_BESIDE = 2 * LANES
 """The most threads of a block that stand side by side."""
 
 _LANES_OF_BROKEN_LINES = 4
-"""Lanes of the tree that a thread has there at most: neighbours are to load what they share at about the same time."""
+"""Lanes of the tree that a thread has there at most, fewer if it has several columns: neighbours are to load what they share
+at about the same time."""
 
 _LANES_OF_WIDE_ACCUMULATORS = 16
 """Lanes of the tree that a thread has at most where accumulators have more than 8 bytes: the lanes of a block's columns
@@ -64,7 +65,7 @@ _LINE_COST = 0.013
 
 
 def choose_columns(
-    problem: Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, *, heavy: bool
+    problem: Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool = False
 ) -> RowStrategy:
     """Choose how to reduce the columns of a problem: a thread takes whole ones, or those of a block share theirs.
 
@@ -93,6 +94,8 @@ def choose_columns(
     # Elements of two bytes fill the registers: few blocks take them best, with loads as wide as may be.
     half = itemsize == 2 and all(stride % 8 == 0 for stride in _strides_of_elements(problem))
     width = max(_side_by_side(problem, itemsize, accumulator_bytes, 16 if half else 8), 4 // itemsize)
+    if itemsize == 4 and accumulator_bytes <= 4:
+        width = 1 if two_arrays else _four_or_one(problem, accumulator_bytes)
     resident = RESIDENT_HEAVY if half else resident
     return _columns_together(problem, facts, width, (tree_lanes, tree_steps), itemsize, accumulator_bytes, resident)
 
@@ -108,6 +111,16 @@ def _side_by_side(problem: Problem, itemsize: int, accumulator_bytes: int, held_
     while itemsize >= 4 and width > 1 and any(stride % (width * itemsize) for stride in strides):
         width //= 2
     return width
+
+
+def _four_or_one(problem: Problem, accumulator_bytes: int) -> int:
+    """Return how many columns of elements of four bytes a thread has whose accumulators have no more.
+
+    Sixteen bytes go to registers at once (cuda_src/columns_wide.cuh); two columns a thread take longer than one. Of few columns
+    neighbouring threads would not have a line's.
+    """
+    width = _side_by_side(problem, 4, accumulator_bytes, VECTOR_BYTES)
+    return width if width * 4 == VECTOR_BYTES and problem.kept[0].size * 4 >= _LINE_BYTES else 1
 
 
 def _strides_of_elements(problem: Problem) -> list[int]:
@@ -193,7 +206,7 @@ def _has_whole_lines(problem: Problem) -> bool:
 def _lanes_of_a_thread(problem: Problem, threads: int, width: int, itemsize: int, accumulator_bytes: int) -> int:
     """Return how many lanes of the tree a thread has at most."""
     if not _is_narrow(threads, width, itemsize) and not _has_whole_lines(problem):
-        return _LANES_OF_BROKEN_LINES
+        return max(1, _LANES_OF_BROKEN_LINES * 4 // max(4, width * itemsize))
     return _LANES_OF_WIDE_ACCUMULATORS if accumulator_bytes > 8 else LANES
 
 

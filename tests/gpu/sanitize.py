@@ -25,8 +25,8 @@ KERNELS = [
     {"strategy": "cooperative"},
 ]
 ROWS = [((40, 3), 1), ((9, 100), 1), ((5, 1025), 1), ((3, 20_000), 1), ((66, 9000), 1), ((1, 300_001), 1), ((3, 5), 0),
-        ((500, 30), 0), ((70_000, 3), 0)]  # fmt: skip
-OPERATORS = ["sum", "argmax", "mean_var", "logsumexp", "dot"]
+        ((500, 30), 0), ((70_000, 3), 0), ((3000, 64), 0)]  # fmt: skip
+OPERATORS = ["sum", "max", "argmax", "mean_var", "logsumexp", "dot"]
 SEGMENTS = [3, 0, 1, 100, 40_000, 0, 1025, 17 * 1024, 5]
 TYPES = [("float32", None), ("float16", None), ("float64", "compensated"), ("int8", None)]
 # Operators that fold vectors of small elements, and magnitudes: whole, short and long rows, columns, segments.

@@ -71,4 +71,4 @@ def test_partials_of_a_row_folded_by_a_block(stream, cut):
         with lr.plan("sum", shape=shape, dtype="float32", axis=0, context=stream.context) as plan:
             assert plan.strategy.parts > column_policy._WARP_FOLDS
             assert -(-shape[1] // plan.strategy.folders) == rows_of_a_block
-        check(x, stream, 0, repeat=repeat)
+        check(x, stream, 0, repeat=repeat, accumulate="float64")

@@ -1,0 +1,77 @@
+"""Columns of which a thread loads sixteen bytes, four or two side by side, and has accumulators of no more each."""
+
+import numpy as np
+import pytest
+from placed import values
+from test_shapes import check
+
+import lowlevel_reduce as lr
+from lowlevel_reduce import column_policy
+
+WIDTHS = [32, 36, 60, 64, 100, 132, 256, 516]
+LENGTHS = [129, 257, 1000, 1024, 2048, 4099]
+
+
+def few_are_true(dtype, shape):
+    """Return elements of which about one in two columns has one that is not zero."""
+    return (np.random.default_rng(shape).random(shape) < 0.7 / shape[-2]).astype(dtype)
+
+
+def template_of(stream, shape, op, dtype, axis=0):
+    with lr.plan(op, shape=shape, dtype=dtype, axis=axis, context=stream.context) as plan:
+        return plan.strategy.template
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_extremes(stream, cut, length):
+    for width in cut(WIDTHS, [36, 132]):
+        x = values("float32", (length, width))
+        assert template_of(stream, x.shape, "max", "float32")[1] == 4
+        check(x, stream, 0, "max")
+        check(x, stream, 0, "max", offset=4)  # no four columns can be loaded together
+        check(x[:, : width - 3], stream, 0, "min")  # nor can the last block's
+    check(values("int32", (length, 64)), stream, 0, "min")
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float64"])
+def test_logic(stream, cut, dtype):
+    for length in cut(LENGTHS, [1100]):
+        x = few_are_true(dtype, (length, 64))
+        assert template_of(stream, x.shape, "any", dtype)[1] * x.itemsize == 16
+        check(x, stream, 0, "any")
+        check(1 - x, stream, 0, "all", offset=x.itemsize)
+
+
+def test_many_lanes_of_a_thread(stream, cut, monkeypatch):
+    """As where there is much to reduce: there a thread's lanes are those of several leaves."""
+    monkeypatch.setattr(column_policy, "_START_ROUNDS", 10**6)
+    for shape in cut([(21_000, 64), (40_000, 32), (8192, 256)], [(5000, 32)]):
+        x = values("float32", shape)
+        assert template_of(stream, shape, "max", "float32")[-1] >= 4
+        check(x, stream, 0, "max")
+        check(x, stream, 0, "max", offset=4)
+        check(x[: shape[0] - 700], stream, 0, "min")
+
+
+def test_lines_that_rows_break(stream):
+    x = values("float32", (3000, 1000))
+    beside, width, *_, lanes_of_a_thread = template_of(stream, x.shape, "max", "float32")
+    assert (beside, width, lanes_of_a_thread) == (16, 4, 1)
+    check(x, stream, 0, "max")
+
+
+def test_batches(stream):
+    x = values("float32", (3, 1100, 64))
+    check(x, stream, 1, "max")
+    check(x, stream, 1, "max", offset=4)
+
+
+def test_what_goes_another_way(stream, cut):
+    """Second arrays, and accumulators of eight bytes: their elements are copied to shared memory."""
+    x = few_are_true("int32", (2500, 64))
+    check(x, stream, 0, "any", second=x > 0)
+    for shape in cut([(2500, 64), (4099, 132), (8192, 516)], [(1100, 132)]):
+        x = values("float32", shape)
+        check(x, stream, 0, accumulate="float64")
+        check(x, stream, 0, accumulate="float64", offset=4)
+        check(x[:, : shape[1] - 3], stream, 0, accumulate="float64")

@@ -26,8 +26,10 @@ _MOST_BESIDE = 2 * LANES
 """The most threads of a block that stand side by side."""
 
 _LANES_OF_BROKEN_LINES = 4
-"""Lanes of the tree that a thread has there at most, fewer if it has several columns: neighbours are to load what they share
-at about the same time."""
+"""Lanes of the tree that a thread has there at most, fewer if it has several columns.
+
+Neighbours are to load what they share at about the same time.
+"""
 
 _LANES_OF_WIDE_ACCUMULATORS = 16
 """Lanes of the tree that a thread has at most where accumulators have more than 8 bytes: the lanes of a block's columns
@@ -65,7 +67,13 @@ _LINE_COST = 0.013
 
 
 def choose_columns(
-    problem: Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool = False
+    problem: Problem,
+    facts: DeviceFacts,
+    itemsize: int,
+    accumulator_bytes: int,
+    *,
+    heavy: bool,
+    two_arrays: bool = False,
 ) -> RowStrategy:
     """Choose how to reduce the columns of a problem: a thread takes whole ones, or those of a block share theirs.
 
@@ -116,8 +124,8 @@ def _side_by_side(problem: Problem, itemsize: int, accumulator_bytes: int, held_
 def _four_or_one(problem: Problem, accumulator_bytes: int) -> int:
     """Return how many columns of elements of four bytes a thread has whose accumulators have no more.
 
-    Sixteen bytes go to registers at once (cuda_src/columns_wide.cuh); two columns a thread take longer than one. Of few columns
-    neighbouring threads would not have a line's.
+    Sixteen bytes go to registers at once (cuda_src/columns_wide.cuh); two columns a thread take longer than one. Where
+    there are few columns, neighbouring threads would have less than a line.
     """
     width = _side_by_side(problem, 4, accumulator_bytes, VECTOR_BYTES)
     return width if width * 4 == VECTOR_BYTES and problem.kept[0].size * 4 >= _LINE_BYTES else 1

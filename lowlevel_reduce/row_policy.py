@@ -73,9 +73,7 @@ def choose_rows(
     if cluster is not None:
         check_cluster(name, cluster, facts, ("batch",))
     if name == "columns":
-        chosen = choose_columns(
-            problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays
-        )
+        chosen = choose_columns(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
     else:
         if name == "batch":
             warps, fastest = _tiles_of_a_row(problem.rows, leaves, facts, narrow=not heavy and accumulator_bytes <= 8)

@@ -65,6 +65,9 @@ _UNEVEN = 0.01
 _LINE_COST = 0.013
 """What loading `_LINE_BYTES` of each element costs beside `_WIDE_BYTES`."""
 
+_COPIES_COST = 1.2
+"""How much longer copies of one column a thread take than four go to registers, for accumulators of four bytes."""
+
 
 def choose_columns(
     problem: Problem,
@@ -102,10 +105,16 @@ def choose_columns(
     # Elements of two bytes fill the registers: few blocks take them best, with loads as wide as may be.
     half = itemsize == 2 and all(stride % 8 == 0 for stride in _strides_of_elements(problem))
     width = max(_side_by_side(problem, itemsize, accumulator_bytes, 16 if half else 8), 4 // itemsize)
-    if itemsize == 4 and accumulator_bytes <= 4:
-        width = 1 if two_arrays else _four_or_one(problem, accumulator_bytes)
     resident = RESIDENT_HEAVY if half else resident
-    return _columns_together(problem, facts, width, (tree_lanes, tree_steps), itemsize, accumulator_bytes, resident)
+    widths = {width: 1.0}
+    if itemsize == 4 and accumulator_bytes <= 4:
+        widths = _four_or_one(problem, accumulator_bytes, two_arrays=two_arrays)
+    tree = tree_lanes, tree_steps
+    ways = [
+        _columns_together(problem, facts, width, tree, itemsize, accumulator_bytes, resident, slower)
+        for width, slower in widths.items()
+    ]
+    return min(ways, key=lambda way: way[0])[1]
 
 
 def _side_by_side(problem: Problem, itemsize: int, accumulator_bytes: int, held_bytes: int) -> int:
@@ -121,14 +130,16 @@ def _side_by_side(problem: Problem, itemsize: int, accumulator_bytes: int, held_
     return width
 
 
-def _four_or_one(problem: Problem, accumulator_bytes: int) -> int:
-    """Return how many columns of elements of four bytes a thread has whose accumulators have no more.
+def _four_or_one(problem: Problem, accumulator_bytes: int, *, two_arrays: bool) -> dict[int, float]:
+    """Return how many columns of elements of four bytes a thread may have, and how slowly it loads them.
 
-    Sixteen bytes go to registers at once (cuda_src/columns_wide.cuh); two columns a thread take longer than one. Where
-    there are few columns, neighbouring threads would have less than a line.
+    Its accumulators have no more bytes. Of four columns sixteen bytes go to registers at once
+    (cuda_src/columns_wide.cuh), but a quarter of a lane at a time; two take longer than one. Where there are few
+    columns, neighbouring threads would have less than a line.
     """
     width = _side_by_side(problem, 4, accumulator_bytes, VECTOR_BYTES)
-    return width if width * 4 == VECTOR_BYTES and problem.kept[0].size * 4 >= _LINE_BYTES else 1
+    four = width * 4 == VECTOR_BYTES and problem.kept[0].size * 4 >= _LINE_BYTES and not two_arrays
+    return {4: 1.0, 1: _COPIES_COST} if four else {1: 1.0}
 
 
 def _strides_of_elements(problem: Problem) -> list[int]:
@@ -145,9 +156,9 @@ def _resident_blocks_of_columns(itemsize: int, accumulator_bytes: int, *, heavy:
 
 def _columns_together(
     problem: Problem, facts: DeviceFacts, width: int, tree: tuple[int, int], itemsize: int, accumulator_bytes: int,
-    resident: int,
-) -> RowStrategy:  # fmt: skip
-    """Return the strategy where the threads of a block divide the lanes of the tree among them."""
+    resident: int, slower: float,
+) -> tuple[float, RowStrategy]:  # fmt: skip
+    """Return the strategy where the threads of a block divide the lanes of the tree among them, and what it costs."""
     inner = problem.kept[0].size
     lanes, steps = tree
     all_lanes = max(1, -(-problem.length * itemsize // (LANES * STEPS * VECTOR_BYTES))) * lanes
@@ -167,8 +178,7 @@ def _columns_together(
         waves, rest = divmod(groups * parts, places)
         last = max(rest / places, _ENOUGH_IN_FLIGHT / full) if rest else 0.0
         loads = rounds * (waves + last) * (1 + _UNEVEN / max(1, waves))
-        if beside * width * itemsize < _WIDE_BYTES:
-            loads *= 1 + _LINE_COST
+        loads *= slower * (1 + _LINE_COST if beside * width * itemsize < _WIDE_BYTES else 1)
         return loads * (1 + _SLOT_COST / tile) + _FOLD_ROUNDS if parts > 1 else loads
 
     most = min(lanes, _lanes_of_a_thread(problem, threads, width, itemsize, accumulator_bytes))
@@ -181,13 +191,9 @@ def _columns_together(
     beside, each = min(fitting or [(LANES, 1)], key=lambda way: cost(*way))
     _, parts, groups = shape(beside, each)
     last = folders(problem.rows, parts)
-    return RowStrategy(
-        "columns",
-        groups * parts + last,
-        (beside, width, lanes, steps, each),
-        parts,
-        folders=last,
-        resident_blocks=resident,
+    template = (beside, width, lanes, steps, each)
+    return cost(beside, each), RowStrategy(
+        "columns", groups * parts + last, template, parts, folders=last, resident_blocks=resident
     )
 
 

@@ -12,6 +12,12 @@ WIDTHS = [32, 36, 60, 64, 100, 132, 256, 516]
 LENGTHS = [129, 257, 1000, 1024, 2048, 4099]
 
 
+@pytest.fixture(autouse=True)
+def never_copied(monkeypatch):
+    """As where there is much to reduce: few columns are copied, for their elements are in flight at once then."""
+    monkeypatch.setattr(column_policy, "_COPIES_COST", 10**9)
+
+
 def few_are_true(dtype, shape):
     """Return elements of which about one in two columns has one that is not zero."""
     return (np.random.default_rng(shape).random(shape) < 0.7 / shape[-2]).astype(dtype)

@@ -279,9 +279,10 @@ def test_blocks_of_columns_have_every_lane_once():
     ("columns", "itemsize", "bytes_together"), [(99, 4, 4), (98, 4, 4), (100, 4, 16), (28, 4, 4), (99, 2, 4)]
 )
 def test_columns_are_loaded_together_where_every_row_allows_it(columns, itemsize, bytes_together):
-    """An accumulator of 4 bytes leaves registers for four columns of a thread, where there are as many as fill a line."""
-    chosen = choose_rows(rows_of(columns, 70_000, itemsize, 0), HOPPER, itemsize, 4)
+    """An accumulator of 4 bytes leaves registers for four columns of a thread, if as many as fill a line are there."""
+    chosen = choose_rows(rows_of(columns, 10_000_000, itemsize, 0), HOPPER, itemsize, 4)
     assert chosen.template[1] * itemsize == bytes_together
+    assert choose_rows(rows_of(columns, 1000, itemsize, 0), HOPPER, itemsize, 4).template[1] * itemsize <= 4
 
 
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])

@@ -50,7 +50,9 @@ def page(suites: Suites) -> str:
         "fails when it is not what they say. Each ratio is of figures of one run, in one process: competitors "
         "take turns, each result is checked before it is timed, and a figure is the median of the rounds. "
         "Device time is that of CUDA-graph replays, back to back, over inputs that were not in the L2 unless they are "
-        "below 8 MiB; since 2026-11-23 a contender's turn begins with a launch of its own, without a graph. A ratio "
+        "below 8 MiB. Since 2026-11-23 a contender's turn begins with a launch of its own, without a graph; files "
+        "before `2026-11-23-h200-suites-5.json` rotated inputs of which the L2 still had a part, mostly where they are "
+        "of 50 to 300 MB. A ratio "
         "above 1 says that this library is faster than the fastest of the others in that run.",
         "",
         "## Runs",

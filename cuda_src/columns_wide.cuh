@@ -93,7 +93,8 @@ private:
         }
     }
 
-    // So many steps of a lane, which are behind the place then. In loops, for those of a whole leaf would be loaded at once.
+    // So many steps of a lane, which are behind the place then; one at a time where elements may be absent. In loops, for the
+    // compiler would load those of a whole lane at once.
     template <Fetch How, int Count> __device__ __forceinline__ Folds fold_steps(Place& place) const
     {
         constexpr int together = How == Fetch::whole ? at_once : 1;
@@ -106,6 +107,7 @@ private:
                 for (int c = 0; c < C; ++c) folds.of[c] = half == 0 ? b.of[c] : combine_neighbours<Op>(folds.of[c], b.of[c]);
             }
         } else {
+            static_assert(How == Fetch::whole || Count == 1, "what is left is counted from the first step on");
             const int64 stride = problem.reduced.stride[0], left = place.left;
             const uint64 index = length - left;
             uint4 v[Count * V];

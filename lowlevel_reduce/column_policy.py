@@ -26,7 +26,7 @@ _MOST_BESIDE = 2 * LANES
 """The most threads of a block that stand side by side."""
 
 _LANES_OF_BROKEN_LINES = 4
-"""Lanes of the tree that a thread has there at most, fewer if it has several columns.
+"""Lanes of the tree that a thread has there at most, of four columns of four bytes each one.
 
 Neighbours are to load what they share at about the same time.
 """
@@ -220,7 +220,7 @@ def _has_whole_lines(problem: Problem) -> bool:
 def _lanes_of_a_thread(problem: Problem, threads: int, width: int, itemsize: int, accumulator_bytes: int) -> int:
     """Return how many lanes of the tree a thread has at most."""
     if not _is_narrow(threads, width, itemsize) and not _has_whole_lines(problem):
-        return max(1, _LANES_OF_BROKEN_LINES * 4 // max(4, width * itemsize))
+        return _LANES_OF_BROKEN_LINES // width if itemsize == 4 else _LANES_OF_BROKEN_LINES
     return _LANES_OF_WIDE_ACCUMULATORS if accumulator_bytes > 8 else LANES
 
 

@@ -86,10 +86,54 @@ private:
         uint32 lane = uint32(first % Lanes);
 #pragma unroll 1
         for (uint32 j = 0; j < K; ++j) {
-            meet(meeting, fold_steps<How, Steps>(place), j);  // now it is at the lane's place in the next leaf
+            meet(meeting, fold_lane<How>(place), j);  // now it is at the lane's place in the next leaf
             lane = (lane + depth) % Lanes;
             if (depth >= Lanes) place.move((depth / Lanes - 1) * Steps * apart, stride);
             else place.move(lane < depth ? (depth - Lanes) * V : depth * V - Steps * apart, stride);
+        }
+    }
+
+    template <Fetch How> __device__ __forceinline__ Folds fold_lane(Place& place) const
+    {
+        if constexpr (Op::folds_elements && (How == Fetch::whole || fills_absent<Op>)) return fold_elements<How>(place);
+        else return fold_steps<How, Steps>(place);
+    }
+
+    // A lane by the elements that stand for all others, which take fewer registers and instructions than accumulators.
+    template <Fetch How> __device__ __forceinline__ Folds fold_elements(Place& place) const
+    {
+        const uint64 index = length - place.left;
+        uint4 all;
+#pragma unroll 1
+        for (int t = 0; t < Steps; t += at_once) {
+            uint4 v[at_once * V];
+            load<How>(v, place, absent_elements<Op>());
+            const uint4 these = combined<at_once * V>(v);
+            all = t == 0 ? these : Op::combine_elements(all, these);
+        }
+        Folds folds;
+#pragma unroll
+        for (int c = 0; c < C; ++c) folds.of[c] = fold_slots<Fetch::whole, 0, 1>(&all, index, 0, c);
+        return folds;
+    }
+
+    // The elements that stand for those of N vectors.
+    template <int N> static __device__ __forceinline__ uint4 combined(const uint4* v)
+    {
+        if constexpr (N == 1) return v[0];
+        else return Op::combine_elements(combined<N / 2>(v), combined<N / 2>(v + N / 2));
+    }
+
+    // N vectors of a lane, which are behind the place then, and `absent` for those that are.
+    template <Fetch How, int N> __device__ __forceinline__ void load(uint4 (&v)[N], Place& place, uint4 absent = {}) const
+    {
+        const int64 stride = problem.reduced.stride[0], left = place.left;
+#pragma unroll
+        for (int t = 0; t < N; ++t) {
+            const auto* address = reinterpret_cast<const uint4*>(place.at);
+            const bool present = t / V * apart + t % V < left;
+            v[t] = How == Fetch::whole ? load_streaming(address) : load_streaming_if(present, address, absent);
+            place.move(t % V < V - 1 ? 1 : apart - V + 1, stride);
         }
     }
 
@@ -108,17 +152,11 @@ private:
             }
         } else {
             static_assert(How == Fetch::whole || Count == 1, "what is left is counted from the first step on");
-            const int64 stride = problem.reduced.stride[0], left = place.left;
-            const uint64 index = length - left;
+            const int64 left = place.left;
             uint4 v[Count * V];
+            load<How>(v, place);
 #pragma unroll
-            for (int t = 0; t < Count * V; ++t) {
-                const auto* address = reinterpret_cast<const uint4*>(place.at);
-                v[t] = How == Fetch::whole ? load_streaming(address) : load_streaming_if(t < left, address);
-                place.move(t % V < V - 1 ? 1 : apart - V + 1, stride);
-            }
-#pragma unroll
-            for (int c = 0; c < C; ++c) folds.of[c] = fold_slots<How, 0, Count * V>(v, index, left, c);
+            for (int c = 0; c < C; ++c) folds.of[c] = fold_slots<How, 0, Count * V>(v, length - left, left, c);
         }
         return folds;
     }

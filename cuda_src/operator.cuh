@@ -27,6 +27,8 @@
 //   folds_vectors        whether fold_leaf<N> does so with any power of two of them;
 //   folds_numbers        whether fold_numbers<N>(vectors) gives the one element that stands for all in N vectors, if those
 //                        that are NaN are left out; a NaN if all are;
+//   folds_elements       whether combine_elements(a, b) gives, of 16 bytes of elements each, those that stand for both in
+//                        their places, to the same bits in whatever order;
 //   folds_lanes          whether fold_lanes(value) folds the values of a warp's 32 lanes at once, to the same bits.
 #pragma once
 #include "types.cuh"
@@ -62,6 +64,7 @@ template <class In, class Acc, class Out> struct Operator {
     static constexpr bool folds_leaves = false;
     static constexpr bool folds_vectors = false;
     static constexpr bool folds_numbers = false;
+    static constexpr bool folds_elements = false;
     static constexpr bool folds_lanes = false;
 };
 

@@ -36,7 +36,7 @@ template <class Out, class T> __device__ __forceinline__ Out result_of(T x)
 // An operator with a map of its own, which what folds several elements at once would pass by.
 template <class Op> struct Remapped : Op {
     static constexpr bool packed = false, folds_whole_vectors = false, folds_leaves = false, has_absent = false;
-    static constexpr bool folds_vectors = false, folds_numbers = false, repeats_first = false;
+    static constexpr bool folds_vectors = false, folds_numbers = false, folds_elements = false, repeats_first = false;
     static constexpr bool folds_with_row = false;
 };
 
@@ -74,6 +74,11 @@ template <class Op> struct IgnoringNaN : Remapped<Op> {
     {
         const auto x = Op::template fold_numbers<vectors>(v);
         return IgnoringNaN::map(Item<typename Op::Input, Unused>{x, {}, index}, Unused{});
+    }
+    static constexpr bool folds_elements = Op::folds_numbers && Op::folds_elements;
+    static __device__ __forceinline__ uint4 combine_elements(uint4 a, uint4 b)
+    {
+        return Op::template combine_elements<true>(a, b);
     }
     template <class I, class R> static __device__ __forceinline__ typename Op::Accumulator map(const I& item, const R& row)
     {

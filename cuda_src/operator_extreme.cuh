@@ -3,6 +3,17 @@
 #include "operator_place.cuh"
 #include "operator_sum.cuh"
 
+// Of 16 bytes of elements each, those that win in their places.
+template <class T, bool Largest, bool Numbers> __device__ __forceinline__ uint4 extreme_in_place(uint4 a, uint4 b)
+{
+    constexpr uint32 units = 16 / sizeof(Unit<T>);
+    union { uint4 raw; Unit<T> units[units]; } x, y;
+    x.raw = a, y.raw = b;
+#pragma unroll
+    for (uint32 i = 0; i < units; ++i) x.units[i] = extreme<Largest, Numbers>(x.units[i], y.units[i]);
+    return x.raw;
+}
+
 template <class In, class Acc, class Out, bool Largest> struct Extreme : Operator<In, Acc, Out> {
     static constexpr bool has_absent = true;
     template <class R> static __device__ __forceinline__ In absent(const R&) { return losing_element<In, Largest>(); }
@@ -23,6 +34,11 @@ template <class In, class Acc, class Out, bool Largest> struct Extreme : Operato
     template <uint32 vectors = 8> static __device__ __forceinline__ In fold_numbers(const uint4* v)
     {
         return extreme_element<In, Largest, true, vectors>(v);
+    }
+    static constexpr bool folds_elements = orders_zeros<In> || compares_pairs<In> || (is_integer<In> && sizeof(In) == 4);
+    template <bool Numbers = false> static __device__ __forceinline__ uint4 combine_elements(uint4 a, uint4 b)
+    {
+        return extreme_in_place<In, Largest, Numbers>(a, b);
     }
     template <class R> static __device__ __forceinline__ Out finish(Acc a, const R&, int) { return finish_key<Out, In>(a); }
     template <class R> static __device__ __forceinline__ Out empty(const R&, int)

@@ -144,7 +144,8 @@ end_columns(const ShapedProblem& problem, const ColumnTile& tile, const Meeting&
 
 // Of a block's threads X stand side by side, with C rows each, and those behind each other divide the lanes of the tree
 // among them, K lanes each, a power of two. `count` blocks share the lanes of all leaves of a row, and those of
-// neighbouring rows are neighbours, for these lie side by side.
+// neighbouring rows are neighbours, for these lie side by side. The next kernel's blocks come when a block's elements are
+// loaded: before, they would crowd on those multiprocessors that have room (benchmarks/NOTES.md, "How columns are cut").
 template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K>
 __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& problem)
 {
@@ -152,10 +153,12 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
     constexpr int threads = Warps * lanes, depth = threads / X;  // threads behind each other
     using Meeting = ColumnMeeting<Op, Warps, X, C, K, Steps == 1>;
     __shared__ typename Meeting::Shared met;
-    launch_dependents();
     wait_for_prerequisites();
     const uint32 folders = folders_of<Warps>(problem), tiles = gridDim.x - folders;
-    if (blockIdx.x >= tiles) return fold_column_partials<Op, Warps>(problem, blockIdx.x - tiles, folders);
+    if (blockIdx.x >= tiles) {
+        launch_dependents();
+        return fold_column_partials<Op, Warps>(problem, blockIdx.x - tiles, folders);
+    }
 
     Meeting meeting{met};
     const ColumnTile tile = column_tile<X, C>(problem);
@@ -164,6 +167,7 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
             problem, tile.first_row, tile.rows, uint64(tile.part) * depth * K);
         const bool neighbouring = source.together();
         if (source.length > 0) source.fold(meeting);
+        launch_dependents();
         // The tile anew: kept all along it would take registers that the elements need.
         end_columns<Op>(problem, column_tile<X, C>(problem), meeting, meeting.column(neighbouring), problem.actual_length());
     } else {
@@ -173,6 +177,7 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         const int mine = min(int(threadIdx.x % X) * C, (tile.rows - 1) / C * C);
         const Ahead source(problem, places, tile.first_row, tile.rows, mine, uint64(tile.part) * depth * K + first_behind);
         if (source.length > 0) source.fold([&](const A* a, uint32 j) { meeting.add(a, j); });
+        launch_dependents();
         end_columns<Op>(problem, tile, meeting, meeting.column(true), source.length);
     }
 }

@@ -16,14 +16,16 @@ _RESIDENT_NARROW, _RESIDENT_WIDE = 4, 3
 """Blocks that a multiprocessor shall hold: 64 registers a thread for accumulators of up to 12 bytes, 80 up to 24."""
 
 _LINE_BYTES = 128
-"""The least that the threads side by side of a block of columns load of each element, if there are so many columns."""
+"""The least that the threads side by side of an array of columns load of each element, if there are so many columns."""
 
 _WIDE_BYTES = 256
-"""What they had better load; no less where elements of a column do not lie whole lines apart, for then less of what is
-loaded is neighbours' too."""
+"""The most that the threads of a block side by side load of each element."""
 
-_MOST_BESIDE = 2 * LANES
-"""The most threads of a block that stand side by side."""
+_LEAST_BESIDE, _MOST_BESIDE = 4, 2 * LANES
+"""The fewest threads of a block that stand side by side where several blocks do, and the most.
+
+`column_tile` in cuda_src/reduce_columns.cuh gives every block a multiple of four.
+"""
 
 _LANES_OF_BROKEN_LINES = 4
 """Lanes of the tree that a thread has there at most, of four columns of four bytes each one.
@@ -46,14 +48,14 @@ _SHARED_BYTES = 48 << 10
 """Of a block, without asking for more."""
 
 # What a mapping of columns costs, in the time that a full wave of blocks takes to load `_LOADED_BYTES` a thread: fitted
-# to what mappings of eleven shapes took (benchmarks/NOTES.md), not measured one by one.
-_ENOUGH_IN_FLIGHT = 0.625
-"""The part of a full wave of blocks that still keeps the memory busy."""
+# to what 57 shapes took (benchmarks/NOTES.md, "How columns are cut"), not measured one by one.
+_ENOUGH_BLOCKS = 1.15
+"""Blocks of a multiprocessor that keep its share of the memory busy."""
 
 _START_ROUNDS = 0.35
 """What a block takes to start and to end."""
 
-_FOLD_ROUNDS = 0.5
+_FOLD_ROUNDS = 0.7
 """What passes from the last partial to the results."""
 
 _SLOT_COST = 1.0
@@ -62,11 +64,14 @@ _SLOT_COST = 1.0
 _UNEVEN = 0.01
 """By how much the multiprocessors differ: what is lost where each has one block for all the time."""
 
-_LINE_COST = 0.013
-"""What loading `_LINE_BYTES` of each element costs beside `_WIDE_BYTES`."""
+_LINE_COSTS = {256: 0.0, 128: 0.013, 64: 0.06, 32: 0.25}
+"""What it costs to load so many bytes of each element side by side, beside `_WIDE_BYTES`."""
 
-_COPIES_COST = 1.2
-"""How much longer copies of one column a thread take than four go to registers, for accumulators of four bytes."""
+_COPIES_COSTS = {4: 1.2, 2: 1.8}
+"""By the bytes of an element: how much longer copies take than sixteen bytes of neighbouring columns to registers.
+
+Of elements of four bytes these are a quarter of a lane at a time (cuda_src/columns_wide.cuh). For accumulators of four.
+"""
 
 
 def choose_columns(
@@ -107,8 +112,10 @@ def choose_columns(
     width = max(_side_by_side(problem, itemsize, accumulator_bytes, 16 if half else 8), 4 // itemsize)
     resident = RESIDENT_HEAVY if half else resident
     widths = {width: 1.0}
-    if itemsize == 4 and accumulator_bytes <= 4:
-        widths = _four_or_one(problem, accumulator_bytes, two_arrays=two_arrays)
+    if itemsize in _COPIES_COSTS and accumulator_bytes <= 4 and not two_arrays and _fills_vectors(problem, itemsize):
+        widths = {width if half else 1: _COPIES_COSTS[itemsize], VECTOR_BYTES // itemsize: 1.0}
+    elif itemsize == 4 and accumulator_bytes <= 4:
+        widths = {1: 1.0}  # two of them take longer
     tree = tree_lanes, tree_steps
     ways = [
         _columns_together(problem, facts, width, tree, itemsize, accumulator_bytes, resident, slower)
@@ -130,16 +137,10 @@ def _side_by_side(problem: Problem, itemsize: int, accumulator_bytes: int, held_
     return width
 
 
-def _four_or_one(problem: Problem, accumulator_bytes: int, *, two_arrays: bool) -> dict[int, float]:
-    """Return how many columns of elements of four bytes a thread may have, and how slowly it loads them.
-
-    Its accumulators have no more bytes. Of four columns sixteen bytes go to registers at once
-    (cuda_src/columns_wide.cuh), but a quarter of a lane at a time; two take longer than one. Where there are few
-    columns, neighbouring threads would have less than a line.
-    """
-    width = _side_by_side(problem, 4, accumulator_bytes, VECTOR_BYTES)
-    four = width * 4 == VECTOR_BYTES and problem.kept[0].size * 4 >= _LINE_BYTES and not two_arrays
-    return {4: 1.0, 1: _COPIES_COST} if four else {1: 1.0}
+def _fills_vectors(problem: Problem, itemsize: int) -> bool:
+    """Return whether neighbouring columns may be loaded sixteen bytes at a time, neighbouring threads a line."""
+    few = problem.kept[0].size * itemsize < _LINE_BYTES
+    return not few and all(stride % VECTOR_BYTES == 0 for stride in _strides_of_elements(problem))
 
 
 def _strides_of_elements(problem: Problem) -> list[int]:
@@ -176,9 +177,9 @@ def _columns_together(
         full = inner / (-(-threads // beside) * beside * width)  # the part of the threads that have columns
         rounds = lanes_of_a_thread * rounds_of_a_lane + _START_ROUNDS
         waves, rest = divmod(groups * parts, places)
-        last = max(rest / places, _ENOUGH_IN_FLIGHT / full) if rest else 0.0
+        last = max(rest / places, min(1.0, _ENOUGH_BLOCKS / resident) / full) if rest else 0.0
         loads = rounds * (waves + last) * (1 + _UNEVEN / max(1, waves))
-        loads *= slower * (1 + _LINE_COST if beside * width * itemsize < _WIDE_BYTES else 1)
+        loads *= slower * (1 + _LINE_COSTS.get(beside * width * itemsize, 0.0))
         return loads * (1 + _SLOT_COST / tile) + _FOLD_ROUNDS if parts > 1 else loads
 
     most = min(lanes, _lanes_of_a_thread(problem, threads, width, itemsize, accumulator_bytes))
@@ -226,11 +227,11 @@ def _lanes_of_a_thread(problem: Problem, threads: int, width: int, itemsize: int
 
 def _besides(problem: Problem, threads: int, width: int, itemsize: int) -> list[int]:
     """Return how many of a block's threads may stand side by side, powers of two, the best first."""
-    if _is_narrow(threads, width, itemsize):
+    if _is_narrow(threads, width, itemsize) and not _has_whole_lines(problem):
         return [power_of_two(threads)]
-    wide = min(_MOST_BESIDE, _WIDE_BYTES // (width * itemsize), power_of_two(threads))
-    line = min(wide, _LINE_BYTES // (width * itemsize))
-    return [wide, line] if _has_whole_lines(problem) else [wide]
+    most = min(_MOST_BESIDE, power_of_two(threads))
+    besides = [loaded // (width * itemsize) for loaded in _LINE_COSTS]
+    return [beside for beside in besides if _LEAST_BESIDE <= beside <= most] or [most]
 
 
 def folders(rows: int, parts: int) -> int:

@@ -282,7 +282,7 @@ def test_columns_are_loaded_together_where_every_row_allows_it(columns, itemsize
     """An accumulator of 4 bytes leaves registers for four columns of a thread, if as many as fill a line are there."""
     chosen = choose_rows(rows_of(columns, 10_000_000, itemsize, 0), HOPPER, itemsize, 4)
     assert chosen.template[1] * itemsize == bytes_together
-    assert choose_rows(rows_of(columns, 1000, itemsize, 0), HOPPER, itemsize, 4).template[1] * itemsize <= 4
+    assert choose_rows(rows_of(columns, 5000, itemsize, 0), HOPPER, itemsize, 4).template[1] * itemsize <= 4
 
 
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from lowlevel_reduce.column_policy import choose_columns
@@ -18,6 +19,13 @@ _RESIDENT_LIGHTEST, _RESIDENT_LIGHT = 4, 3
 
 WARPS_TO_FILL = 16
 """Warps of a multiprocessor that keep its share of the memory busy, each with 4 KiB in flight."""
+
+# What rows take by a model, fitted to what 60 shapes took (benchmarks/NOTES.md, "Warps of a row").
+_BUSY, _IDLE = 0.94, 2.2
+"""The part of its warps that keeps a multiprocessor's share of the memory busy; what it costs, squared, if fewer do."""
+
+_SECOND_TURN, _LATER_TURN = 30.0, 4.0
+"""What a second turn of a row's warps costs, and each further one."""
 
 _ROWS_FOR_PAIRS = 64
 """From so many rows of two tiles each on, the two are a cluster: 132 rows of 2^15 floats take 5.95 us instead of 7.15,
@@ -65,7 +73,8 @@ def choose_rows(
     vector = VECTOR_BYTES // itemsize
     leaf = LANES * STEPS * vector
     leaves = max(1, -(-problem.length // leaf))
-    name = strategy or _fastest(problem, facts, leaves)
+    narrow = not heavy and accumulator_bytes <= 8
+    name = strategy or _fastest(problem, facts, problem.length / leaf, narrow=narrow)
     if name not in ROW_STRATEGIES:
         raise ValueError(f"there is no strategy {name!r} for rows; there is {', '.join(ROW_STRATEGIES)}")
     if (name == "columns") != (problem.kind == "columns") or (name == "short_rows" and leaves > 1):
@@ -76,10 +85,10 @@ def choose_rows(
         chosen = choose_columns(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
     else:
         if name == "batch":
-            warps, fastest = _tiles_of_a_row(problem.rows, leaves, facts, narrow=not heavy and accumulator_bytes <= 8)
+            warps, fastest = _tiles_of_a_row(problem.rows, leaves, facts, narrow=narrow)
             chosen = _batch(problem, leaves, warps, fastest if cluster is None else cluster)
         else:
-            chosen = _rows(name, problem, facts, vector, leaves, two_arrays=two_arrays)
+            chosen = _rows(name, problem, facts, vector, problem.length / leaf, two_arrays=two_arrays)
         resident = _resident_blocks_of_rows(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
         chosen = replace(chosen, resident_blocks=resident)
     chosen = replace(chosen, one_axis=len(problem.kept) <= 1)
@@ -106,17 +115,25 @@ def _resident_blocks_of_rows(
     return _RESIDENT_LIGHTEST if one_step and accumulator_bytes == 8 else _RESIDENT_LIGHT
 
 
-def _fastest(problem: Problem, facts: DeviceFacts, leaves: int) -> str:
+def _fastest(problem: Problem, facts: DeviceFacts, leaves: float, *, narrow: bool) -> str:
     if problem.kind == "columns":
         return "columns"
-    if leaves == 1:
+    if leaves <= 1:
         return "short_rows"
-    enough = facts.multiprocessors * WARPS_TO_FILL
-    return "batch" if leaves > WARPS and problem.rows * WARPS < enough else "rows"
+    rows, whole = problem.rows, math.ceil(leaves)
+    if whole > WARPS and rows * WARPS < facts.multiprocessors * WARPS_TO_FILL:
+        return "batch"
+    if not narrow or problem.kind == "strided" or whole > 2 * WARPS:
+        return "rows"
+    if whole <= WARPS:  # a block for each, where there are few
+        few = rows <= 4 * facts.multiprocessors and rows * whole <= facts.multiprocessors * WARPS_TO_FILL
+        return "batch" if few else "rows"
+    by_tiles = _time(rows, leaves, 2 * WARPS, facts)
+    return "batch" if by_tiles <= _time(rows, leaves, _warps_of_a_row(rows, leaves, facts), facts) else "rows"
 
 
 def _rows(
-    name: str, problem: Problem, facts: DeviceFacts, vector: int, leaves: int, *, two_arrays: bool
+    name: str, problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, two_arrays: bool
 ) -> RowStrategy:
     contiguous = problem.kind != "strided"
     if name == "short_rows":
@@ -172,10 +189,21 @@ def _tiles_of_a_row(rows: int, leaves: int, facts: DeviceFacts, *, narrow: bool)
     return warps, 2 if paired else 1
 
 
-def _warps_of_a_row(rows: int, leaves: int, facts: DeviceFacts) -> int:
-    """Return as many warps as leave few of them idle in the last turn, more where there are few rows."""
-    widest = min(WARPS, power_of_two(leaves))
-    if rows * widest <= facts.multiprocessors * WARPS_TO_FILL:
-        return widest
+def _warps_of_a_row(rows: int, leaves: float, facts: DeviceFacts) -> int:
+    """Return the warps that take the least time for a row of so many leaves, of which the last may be a part of one."""
+    widest = min(WARPS, power_of_two(math.ceil(leaves)))
     sizes = [warps for warps in (8, 4, 2, 1) if warps <= widest]
-    return next((warps for warps in sizes if leaves >= 0.8 * warps * -(-leaves // warps)), 1)
+    return min(sizes, key=lambda warps: _time(rows, leaves, warps, facts))
+
+
+def _time(rows: int, leaves: float, warps: int, facts: DeviceFacts) -> float:
+    """Return what rows take by so many warps each, in the time that a multiprocessor takes to load a leaf.
+
+    A warp takes its leaves in turns. In the last one some warps of a row may have none, or all have but a part of one:
+    that is less in flight. More than one turn is more of the time in which a block has little in flight.
+    """
+    turns, rest = divmod(leaves, warps)
+    busy = leaves / (warps * (turns + min(1.0, rest)))
+    all_turns = turns + (rest > 0)
+    more = _SECOND_TURN + _LATER_TURN * (all_turns - 2) if all_turns > 1 else 0.0
+    return rows * leaves / facts.multiprocessors * (1 + _IDLE * max(0.0, _BUSY - busy) ** 2) + more

@@ -1,0 +1,162 @@
+// One leaf of a row by one warp, wherever the row's elements lie.
+#pragma once
+#include "leaf.cuh"
+#include "shape.cuh"
+
+// How elements lie in all rows that a launch has.
+struct Placed {
+    bool whole;       // the vectors of a leaf at multiples of 16 bytes, present or absent as a whole
+    bool by_element;  // elements of four bytes or more at multiples of their size
+    bool seconds;     // those of a second array as `seconds_are_placed` says, or there are none
+};
+
+template <class Op, class Rows> __device__ __forceinline__ Placed placed_in(const ShapedProblem& problem, uint64 length)
+{
+    using T = typename Op::Input;
+    return {Rows::whole(problem, length * sizeof(T)), Rows::can_be_whole && Rows::template by_element<T>(problem),
+            seconds_are_placed<Op>(problem)};
+}
+
+// A leaf at a 16-byte boundary, the lane's part, of which `bytes` bytes exist, whole vectors: half of it at a time, for the
+// vectors of two arrays take the registers of a whole one's.
+template <class Op, class S>
+__device__ __forceinline__ typename Op::Accumulator
+lane_fold_in_halves(const S& source, const char* leaf, uint64 first, uint32 bytes, uint32 lane)
+{
+    constexpr uint32 at_once = steps / 2, V = vector_elements<typename Op::Input>;
+    typename Op::Accumulator half, value;
+#pragma unroll 1
+    for (uint32 round = 0;; ++round) {
+        const uint32 before = round * at_once * lanes + lane;  // vectors
+        const auto* address = reinterpret_cast<const uint4*>(leaf) + before;
+        uint4 v[at_once];
+        if (bytes == leaf_bytes) {
+#pragma unroll
+            for (uint32 t = 0; t < at_once; ++t) v[t] = load_streaming(address + lanes * t);
+            value = fold_vectors<Op, at_once>(source, v, first + round * at_once * lanes * V, lane);
+        } else {
+            const auto present = [=](uint32 t) { return (before + t * lanes) * vector_bytes < bytes; };
+            typename Op::Accumulator a[at_once];
+#pragma unroll
+            for (uint32 t = 0; t < at_once; ++t) v[t] = load_streaming_if(present(t), address + lanes * t);
+#pragma unroll
+            for (uint32 t = 0; t < at_once; ++t)
+                a[t] = fold_if<Op>(present(t), source, v[t], first + (before + t * lanes) * V);
+            value = fold_array<Op, at_once>(a);
+        }
+        if (round == 1) return combine_neighbours<Op>(half, value);
+        half = value;
+    }
+}
+
+// A leaf of elements of four bytes or more, the lane's part: a load for each of them, all in flight, costs less than to shift
+// what neighbours loaded, and no edge is in the way (benchmarks/NOTES.md, "Rows at any address").
+template <class Op, class Rows, bool IsFull, class S>
+__device__ __forceinline__ typename Op::Accumulator lane_fold_elements(const S& source, uint64 first, uint32 lane)
+{
+    const auto index_of = [=](uint32 t) { return first + (t * lanes + lane) * vector_elements<typename Op::Input>; };
+    const auto bytes_of = [&](uint32 t) { return IsFull ? int32(vector_bytes) : present_bytes<Op>(source, index_of(t)); };
+    uint4 v[steps];
+#pragma unroll
+    for (uint32 t = 0; t < steps; ++t) v[t] = Rows::fetch_elements(source, index_of(t), bytes_of(t));
+    const auto ready = with_pivot_from_here(source);
+    if constexpr (IsFull || fills_absent<Op>) {
+        return fold_steps<Op>(ready, v, first, lane);
+    } else {
+        typename Op::Accumulator a[steps];
+#pragma unroll
+        for (uint32 t = 0; t < steps; ++t) a[t] = fold_filled<Op>(ready, v[t], index_of(t), bytes_of(t));
+        return fold_array<Op, steps>(a);
+    }
+}
+
+// A whole leaf at any address, the lane's part; the 16-byte blocks that it begins and ends in lie in the array.
+template <class Op, class S>
+__device__ __forceinline__ typename Op::Accumulator
+lane_fold_shifted(const S& source, const char* leaf, uint64 first, uint32 lane)
+{
+    const uint32 shift = uint32(reinterpret_cast<uint64>(leaf)) % vector_bytes;
+    uint4 v[steps];
+    load_shifted_halves(v, leaf - shift, shift, lane);
+    return fold_steps<Op>(with_pivot_from_here(source), v, first, lane);
+}
+
+// Any leaf whose vectors can all be fetched, the lane's part, half of it at a time, or a quarter of it and its seconds.
+template <class Op, class Rows, class S>
+__device__ __forceinline__ typename Op::Accumulator lane_fold_inside(const S& source, uint64 first, uint32 lane)
+{
+    constexpr uint32 at_once = has_second<Op> ? steps / 4 : steps / 2;
+    const auto index_of = [=](uint32 t) { return first + (t * lanes + lane) * vector_elements<typename Op::Input>; };
+    typename Op::Accumulator a[steps];
+#pragma unroll
+    for (uint32 base = 0; base < steps; base += at_once) {
+        uint4 v[at_once];
+#pragma unroll
+        for (uint32 t = 0; t < at_once; ++t)
+            v[t] = Rows::fetch_inside(source, index_of(base + t), present_bytes<Op>(source, index_of(base + t)));
+        const auto ready = with_pivot_from_here(source);
+#pragma unroll
+        for (uint32 t = 0; t < at_once; ++t) {
+            const uint64 index = index_of(base + t);
+            a[base + t] = fold_present<Op>(ready, v[t], index, present_bytes<Op>(source, index));
+        }
+        __syncwarp();  // orders nothing: it keeps the compiler from holding all steps in registers at once
+    }
+    return fold_array<Op, steps>(a);
+}
+
+// Any leaf at all, the lane's part, in little code: where a second array lies anyhow, or at the array's edge beside one.
+template <class Op, class Rows, class S>
+__device__ __forceinline__ typename Op::Accumulator lane_fold_anyhow(const S& source, uint64 first, uint32 lane)
+{
+    const auto anyhow = with_seconds_anyhow<Op>(source);
+    LaneCounter<Op, log2_of(steps)> counter;
+#pragma unroll 1
+    for (uint32 t = 0; t < steps; ++t) {
+        const uint64 index = first + (t * lanes + lane) * vector_elements<typename Op::Input>;
+        const int32 bytes = present_bytes<Op>(source, index);
+        counter.push(fold_present<Op>(anyhow, Rows::fetch_edge(anyhow, index, bytes), index, bytes), t);
+    }
+    return counter.digits[log2_of(steps)];
+}
+
+// The leaf of a row whose elements lie one after the other, the lane's part.
+template <class Op, class Rows, class S>
+__device__ __forceinline__ typename Op::Accumulator
+lane_fold_of_row(const S& source, uint64 first, Placed placed, uint32 lane)
+{
+    using T = typename Op::Input;
+    const char* begin = source.begin + first * sizeof(T);
+    const uint64 rest = (source.row.length - first) * sizeof(T);
+    const bool is_full = rest >= leaf_bytes;
+    if (placed.whole)
+        return lane_fold_aligned<Op>(source, begin, first, uint32(min(rest, uint64(leaf_bytes))), lane);
+    if constexpr (sizeof(T) >= 4) {
+        if (placed.by_element)
+            return is_full ? lane_fold_elements<Op, Rows, true>(source, first, lane)
+                           : lane_fold_elements<Op, Rows, false>(source, first, lane);
+    }
+    if (!Rows::inside(source, first, min(source.row.length - first, uint64(leaf_elements<T>))))
+        return lane_fold_edge<Op>(source, begin, first, rest, lane);
+    return is_full ? lane_fold_shifted<Op>(source, begin, first, lane) : lane_fold_inside<Op, Rows>(source, first, lane);
+}
+
+// One leaf of a row by one warp; every lane holds the result.
+template <class Op, class Rows, class S>
+__device__ __forceinline__ typename Op::Accumulator
+row_leaf_fold(const S& source, uint64 leaf, Placed placed, uint32 lane)
+{
+    using T = typename Op::Input;
+    const uint64 first = leaf * leaf_elements<T>;
+    if (first >= source.row.length) return Op::identity();
+    if constexpr (Rows::can_be_whole && !has_second<Op>)
+        return warp_fold<Op>(lane_fold_of_row<Op, Rows>(source, first, placed, lane));
+    const uint64 count = min(source.row.length - first, uint64(leaf_elements<T>));
+    if constexpr (Rows::can_be_whole)
+        if (placed.whole && placed.seconds)
+            return warp_fold<Op>(
+                lane_fold_in_halves<Op>(source, source.begin + first * sizeof(T), first, uint32(count * sizeof(T)), lane));
+    if ((!Rows::can_be_whole && !has_second<Op>) || (placed.seconds && Rows::inside(source, first, count)))
+        return warp_fold<Op>(lane_fold_inside<Op, Rows>(source, first, lane));
+    return warp_fold<Op>(lane_fold_anyhow<Op, Rows>(source, first, lane));
+}

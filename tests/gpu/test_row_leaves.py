@@ -1,0 +1,57 @@
+"""Rows of several leaves at any address: by vectors, element by element, shifted, and at the edges of the array."""
+
+import numpy as np
+import pytest
+from placed import values
+from test_shapes import check
+
+from lowlevel_reduce import row_policy
+
+WAYS = [{"strategy": "rows"}, {"strategy": "batch"}, {"strategy": "batch", "cluster": 2}]
+LENGTHS = {
+    1: [4097, 9001, 12_289, 16_384 - 3],
+    2: [2049, 5001, 6143, 8195],
+    4: [1025, 2050, 3001, 4997],
+    8: [513, 1501, 2499],
+    16: [257, 1023],
+}
+"""By the bytes of an element: from little more than a leaf to nearly five, few of them whole vectors."""
+
+TYPES = ["int8", "float8_e4m3fn", "float16", "uint16", "float32", "int32", "float64", "complex64", "complex128"]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_types(stream, cut, dtype, way):
+    size = values(dtype, 1).itemsize
+    for length in cut(LENGTHS[size], LENGTHS[size][:1]):
+        for rows, offset in cut([(1, 0), (5, 0), (5, size), (9, 3 * size)], [(3, size)]):
+            check(values(dtype, (rows, length)), stream, 1, "sum", offset=offset, **way)
+
+
+@pytest.mark.parametrize("op", ["max", "argmin", "mean_var", "logsumexp", "minmax", "norm2", "any"])
+def test_operators(stream, cut, op):
+    for way in cut(WAYS, WAYS[:1]):
+        for length in cut([1025, 3001, 4997, 9000], [1025]):
+            x = values("float32", (4, length))
+            check(x, stream, 1, op, offset=4, **way)
+            check(x[:, : length - 1], stream, 1, op, **way)  # rows with something between them
+
+
+@pytest.mark.parametrize("warps", [1, 2, 4, 8])
+def test_as_many_warps_as_a_row_may_have(stream, cut, monkeypatch, warps):
+    monkeypatch.setattr(row_policy, "_warps_of_a_row", lambda *_: warps)
+    for dtype in cut(["float32", "float16", "float64"], ["float32"]):
+        size = values(dtype, 1).itemsize
+        for length in cut([2000, 9000, 40_001], [2501]):
+            check(values(dtype, (11, length)), stream, 1, "sum", offset=size, strategy="rows")
+            check(values(dtype, (11, length)), stream, 1, "sum", strategy="rows")
+
+
+def test_all_elements_of_the_array_and_no_other(stream, cut):
+    """Nothing beside an array is read as if it belonged to it: a sum of ones between others is a count."""
+    for dtype, length in cut([("float16", 6001), ("float32", 3001), ("int8", 9001)], [("float32", 1500)]):
+        x = np.ones((7, length + 5), values(dtype, 1).dtype)
+        x[:, :3], x[:, -2:] = 50, 50
+        check(x[1:6, 3:-2], stream, 1, "sum", strategy="rows")
+        check(x[1:6, 3:-2], stream, 1, "sum", strategy="batch")

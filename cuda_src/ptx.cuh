@@ -41,9 +41,6 @@ __device__ __forceinline__ uint32 multiprocessors()
 // Blocks of so many warps that the device has room for at once, about.
 template <int Warps> __device__ __forceinline__ uint32 places() { return 32 / Warps * multiprocessors(); }
 
-// Whether this block is one of those that start first, for blocks start in their order.
-template <int Warps> __device__ __forceinline__ bool starts_first() { return blockIdx.x < places<Warps>(); }
-
 // Whether the device goes through a grid in so many turns or fewer. Blocks of the next kernel that come early have places
 // beside blocks that work, and what they prefetch takes the memory's time from them: that pays at the end of a long grid.
 template <int Warps> __device__ __forceinline__ bool is_short_grid(uint32 turns) { return gridDim.x <= turns * places<Warps>(); }

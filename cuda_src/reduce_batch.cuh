@@ -2,37 +2,15 @@
 // its shared memory; the partials of others another block folds as they come.
 #pragma once
 #include "grid.cuh"
-#include "row_leaf.cuh"
-
-// Whether a leaf is the first or the last of a row at any address, so that its edge may cut a 16-byte block, and may be loaded
-// element by element. The others are shifted, which takes the memory no longer.
-template <class Op, class Rows, class S>
-__device__ __forceinline__ bool is_edge_of_elements(const S& source, uint64 leaf)
-{
-    using T = typename Op::Input;
-    const uint64 length = source.row.length, first = leaf * leaf_elements<T>;
-    if (first >= length || (leaf > 0 && length - first > leaf_elements<T> + vector_elements<T>)) return false;
-    return !Rows::whole(source.problem, length * sizeof(T)) && Rows::template by_element<T>(source.problem);
-}
+#include "reduce_rows.cuh"
 
 // One leaf of a row, by one warp that waits for the launch's prerequisites as late as it can.
 template <class Op, class Rows, class S>
 __device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& source, uint64 leaf, uint32 lane)
 {
-    using T = typename Op::Input;
-    if constexpr (!Rows::can_be_whole) {
-        wait_for_prerequisites();
-        const Placed placed = placed_in<Op, Rows>(source.problem, source.row.length);
-        return row_leaf_fold<Op, Rows>(source, leaf, placed, lane);
-    } else {
-        if constexpr (!has_second<Op> && sizeof(T) >= 4) {
-            if (is_edge_of_elements<Op, Rows>(source, leaf)) {
-                wait_for_prerequisites();
-                return warp_fold<Op>(lane_fold_elements<Op, Rows, false>(source, leaf * leaf_elements<T>, lane));
-            }
-        }
-        return leaf_fold<Op>(source, leaf, lane);
-    }
+    if constexpr (Rows::can_be_whole) return leaf_fold<Op>(source, leaf, lane);
+    wait_for_prerequisites();
+    return row_leaf_fold<Op, Rows>(source, leaf, false, source.seconds_are_placed(), lane);
 }
 
 // A tile of a row by each block of a cluster; the fold of them all in warp 0 of the cluster's first block. The next kernel's

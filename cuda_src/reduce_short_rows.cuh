@@ -122,8 +122,8 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
     constexpr int few = sizeof(typename Op::Accumulator) > 8 ? 2 : 4, at_once = N * S < few ? N * S : few;  // of several loads
     launch_dependents();
     constexpr uint64 block_rows = Warps * N * groups;
-    if (has_room() || !is_short_grid<Warps>(few_turns_of_short_rows))
-        prefetch_rows<Op, Rows, Warps>(problem, blockIdx.x * block_rows, block_rows);
+    const bool prefetches = has_room() || !is_short_grid<Warps>(few_turns_of_short_rows);
+    prefetch_rows<Op, Rows, Warps>(problem, blockIdx.x * block_rows, block_rows, 0, prefetches);
     wait_for_prerequisites();
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     const uint64 first_row = (uint64(blockIdx.x) * Warps + warp) * (N * groups);

@@ -36,7 +36,7 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
         return;
     }
     if (problem.device_length != nullptr && gridDim.x > Blocks && cluster >= tile_count<Op, Warps * Blocks>(source)) return;
-    if (has_room() || !is_short) prefetch_tile<Op, Warps>(source, blockIdx.x);
+    prefetch_tile<Op, Warps>(source, blockIdx.x, has_room() || !is_short);
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     auto value = leaf_fold<Op>(source, uint64(blockIdx.x) * Warps + warp, lane);
     if (is_short) launch_dependents();

@@ -7,7 +7,7 @@ template <class Op, int Warps> __device__ __forceinline__ void reduce_first_pass
     __shared__ BlockSlots<Op, Warps> shared;
     launch_dependents();
     const auto source = whole_array<Op>(problem);
-    prefetch_tile<Op, Warps>(source, blockIdx.x);
+    prefetch_tile<Op, Warps>(source, blockIdx.x, true);
     const auto value = block_fold_tile<Op, Warps>(source, blockIdx.x, shared, 0);
     if (threadIdx.x == 0) grid_slots<Op>(problem.workspace)[blockIdx.x].publish(value);
 }

@@ -174,7 +174,7 @@ template <class KeptAxes> struct StridedRows {
 // Brings the bytes from number `skip` on of `count` rows from `first` on, which lie one after the other, into the L2, as
 // prefetch_start does: of the first row if the others do not follow it, of none if the elements do not.
 template <class Op, class Rows, int Warps>
-__device__ __forceinline__ void prefetch_rows(const ShapedProblem& problem, uint64 first, uint64 count, uint64 skip = 0)
+__device__ __forceinline__ void prefetch_rows(const ShapedProblem& problem, uint64 first, uint64 count, uint64 skip, bool wanted)
 {
     if constexpr (!is_same<typename Op::Pivot, Unused>) return;  // the compiler has no register to spare there
     if (!Rows::can_be_whole || problem.device_length != nullptr || first >= problem.rows) return;
@@ -182,5 +182,5 @@ __device__ __forceinline__ void prefetch_rows(const ShapedProblem& problem, uint
     const bool adjacent = problem.kept.count == 1 && uint64(problem.kept.stride[0]) == row_bytes;
     const uint64 bytes = (adjacent ? min(count, problem.rows - row) : 1) * row_bytes;
     if (skip < bytes)
-        prefetch_start<Warps>(problem.elements + Rows::Kept::offset(problem.kept, row, 0, false) + skip, bytes - skip);
+        prefetch_start<Warps>(problem.elements + Rows::Kept::offset(problem.kept, row, 0, false) + skip, bytes - skip, wanted);
 }

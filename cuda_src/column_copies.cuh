@@ -24,8 +24,9 @@ struct ColumnCopies : Columns<Op, C, Lanes, Steps, (X < int(lanes) ? int(lanes) 
     static constexpr int team = X > int(lanes) ? X : int(lanes);
     static_assert(sizeof(Loaded) >= 4, "no fewer bytes are copied");
 
-    // One vector of a warp's threads after the other: V elements of each. Copies are of 16 bytes, wherever an element may lie.
-    struct alignas(vector_bytes) Places {
+    // One vector of a warp's threads after the other: V elements of each. Copies are of 16 bytes, those of a warp of 512, which
+    // take a fifth longer where they do not begin at a line of all banks (benchmarks/NOTES.md, "How columns are cut").
+    struct alignas(128) Places {
         Loaded of[vectors][Threads / lanes][V * lanes];
     };
     Places& places;

@@ -2,7 +2,7 @@
 // its shared memory; the partials of others another block folds as they come.
 #pragma once
 #include "grid.cuh"
-#include "reduce_rows.cuh"
+#include "row_leaf.cuh"
 
 // One leaf of a row, by one warp that waits for the launch's prerequisites as late as it can.
 template <class Op, class Rows, class S>
@@ -10,7 +10,8 @@ __device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& sour
 {
     if constexpr (Rows::can_be_whole) return leaf_fold<Op>(source, leaf, lane);
     wait_for_prerequisites();
-    return row_leaf_fold<Op, Rows>(source, leaf, false, source.seconds_are_placed(), lane);
+    const Placed placed = placed_in<Op, Rows>(source.problem, source.row.length);
+    return row_leaf_fold<Op, Rows>(source, leaf, placed, lane);
 }
 
 // A tile of a row by each block of a cluster; the fold of them all in warp 0 of the cluster's first block. The next kernel's
@@ -20,7 +21,7 @@ __device__ __forceinline__ typename Op::Accumulator
 batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op, Warps>& shared)
 {
     const bool is_short = is_short_grid<Warps>(few_turns_of_tiles);
-    if (!is_short) prefetch_rows<Op, Rows, Warps>(problem, row, 1, uint64(tile) * Warps * leaf_bytes);
+    if (!is_short) prefetch_rows<Op, Rows, Warps>(problem, row, 1, uint64(tile) * Warps * leaf_bytes, true);
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     const ShapedSource<Op, typename Rows::Kept> source(problem, row);

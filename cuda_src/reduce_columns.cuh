@@ -144,8 +144,9 @@ end_columns(const ShapedProblem& problem, const ColumnTile& tile, const Meeting&
 
 // Of a block's threads X stand side by side, with C rows each, and those behind each other divide the lanes of the tree
 // among them, K lanes each, a power of two. `count` blocks share the lanes of all leaves of a row, and those of
-// neighbouring rows are neighbours, for these lie side by side. The next kernel's blocks come when a block's elements are
-// loaded: before, they would crowd on those multiprocessors that have room (benchmarks/NOTES.md, "How columns are cut").
+// neighbouring rows are neighbours, for these lie side by side. A block waits for what comes before the launch when it knows
+// what to load. Where all blocks have places the next kernel's come when elements are loaded: before, they would crowd on
+// those multiprocessors that have more places (benchmarks/NOTES.md, "How columns are cut").
 template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K>
 __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& problem)
 {
@@ -153,10 +154,13 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
     constexpr int threads = Warps * lanes, depth = threads / X;  // threads behind each other
     using Meeting = ColumnMeeting<Op, Warps, X, C, K, Steps == 1>;
     __shared__ typename Meeting::Shared met;
-    wait_for_prerequisites();
+    const bool is_short = is_short_grid<Warps>(1);
+    if (!is_short) launch_dependents();
+    if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
     const uint32 folders = folders_of<Warps>(problem), tiles = gridDim.x - folders;
     if (blockIdx.x >= tiles) {
         launch_dependents();
+        wait_for_prerequisites();
         return fold_column_partials<Op, Warps>(problem, blockIdx.x - tiles, folders);
     }
 
@@ -166,8 +170,9 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         const WideColumns<Op, C, Lanes, Steps, K, X, threads> source(
             problem, tile.first_row, tile.rows, uint64(tile.part) * depth * K);
         const bool neighbouring = source.together();
+        wait_for_prerequisites();
         if (source.length > 0) source.fold(meeting);
-        launch_dependents();
+        if (is_short) launch_dependents();
         // The tile anew: kept all along it would take registers that the elements need.
         end_columns<Op>(problem, column_tile<X, C>(problem), meeting, meeting.column(neighbouring), problem.actual_length());
     } else {
@@ -176,8 +181,9 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         const int first_behind = threadIdx.x / lanes * lanes / X;  // the warp's
         const int mine = min(int(threadIdx.x % X) * C, (tile.rows - 1) / C * C);
         const Ahead source(problem, places, tile.first_row, tile.rows, mine, uint64(tile.part) * depth * K + first_behind);
+        wait_for_prerequisites();
         if (source.length > 0) source.fold([&](const A* a, uint32 j) { meeting.add(a, j); });
-        launch_dependents();
+        if (is_short) launch_dependents();
         end_columns<Op>(problem, tile, meeting, meeting.column(true), source.length);
     }
 }

@@ -44,8 +44,8 @@ _FOLDERS, _WARP_FOLDS = 512, 128
 """The most blocks that fold the partials of columns, and up to how many of a row one warp folds: `most_folders` and
 `warp_folds` in cuda_src/reduce_columns.cuh."""
 
-_SHARED_BYTES = 48 << 10
-"""Of a block, without asking for more."""
+_SHARED_BYTES, _PLACES_ALIGNMENT = 48 << 10, 128
+"""Of a block, without asking for more; and to what the places of copies are aligned."""
 
 # What a mapping of columns costs, in the time that a full wave of blocks takes to load `_LOADED_BYTES` a thread: fitted
 # to what 57 shapes took (benchmarks/NOTES.md, "How columns are cut"), not measured one by one.
@@ -201,13 +201,13 @@ def _columns_together(
 def shared_bytes(beside: int, lanes_of_a_thread: int, width: int, accumulator_bytes: int) -> int:
     """Return what a block takes of shared memory at most.
 
-    It is `ColumnCopies::Places`, `ColumnMeeting::Shared` and `BlockSlots` in cuda_src.
+    It is `ColumnCopies::Places`, at a multiple of its alignment, `ColumnMeeting::Shared` and `BlockSlots` in cuda_src.
     """
     threads, held = WARPS * LANES, width * accumulator_bytes
     places = threads * (_LOADED_BYTES // 2 if held > 32 else _LOADED_BYTES)
     brought = (threads if beside >= LANES else WARPS * beside) * (held if held <= 32 else accumulator_bytes)
     counters = lanes_of_a_thread.bit_length() * beside * held
-    return places + brought + counters + 2 * WARPS * accumulator_bytes
+    return places + brought + counters + 2 * WARPS * accumulator_bytes + _PLACES_ALIGNMENT
 
 
 def _is_narrow(threads: int, width: int, itemsize: int) -> bool:

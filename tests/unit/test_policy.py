@@ -236,6 +236,26 @@ def test_clusters_that_rows_do_not_take():
         choose_rows(rows_of(100, 100, 4, 1), TURING, 4, 8, strategy="batch", cluster=2)
 
 
+@pytest.mark.parametrize(
+    ("rows", "length", "way"),
+    [
+        (1000, 5000, ("rows", 8)),  # five leaves, the last of them in part: at once, for there is little to load
+        (20_000, 5000, ("rows", 1)),  # nobody idle, for there is much
+        (2000, 3000, ("rows", 4)),
+        (100_000, 1100, ("rows", 1)),
+        (4096, 4096, ("rows", 4)),
+        (512, 2048, ("batch", 8)),  # few rows
+        (300, 10_000, ("batch", 16)),
+        (10_000, 8200, ("rows", 8)),  # a second turn for hardly anything, where a block of 16 warps would load half
+        (20_000, 2**17, ("rows", 8)),
+    ],
+)
+def test_warps_of_a_row(rows, length, way):
+    chosen = choose_rows(rows_of(rows, length, 4, 1), HOPPER, 4, 8)
+    warps = chosen.template[0] if chosen.name == "rows" else chosen.warps
+    assert (chosen.name, warps) == way
+
+
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_no_rows_or_no_elements(shape, axis):

@@ -36,7 +36,9 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
         return;
     }
     if (problem.device_length != nullptr && gridDim.x > Blocks && cluster >= tile_count<Op, Warps * Blocks>(source)) return;
-    prefetch_tile<Op, Warps>(source, blockIdx.x, has_room() || !is_short);
+    const bool prefetches = has_room() || !is_short;
+    if constexpr (is_same<typename Op::Pivot, Unused>) prefetch_tile<Op, Warps>(source, blockIdx.x, prefetches);
+    else if (prefetches) prefetch_tile<Op, Warps>(source, blockIdx.x, true);  // moments of small elements are faster so
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     auto value = leaf_fold<Op>(source, uint64(blockIdx.x) * Warps + warp, lane);
     if (is_short) launch_dependents();

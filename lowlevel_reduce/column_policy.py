@@ -16,10 +16,7 @@ _RESIDENT_NARROW, _RESIDENT_WIDE = 4, 3
 """Blocks that a multiprocessor shall hold: 64 registers a thread for accumulators of up to 12 bytes, 80 up to 24."""
 
 _LINE_BYTES = 128
-"""The least that the threads side by side of an array of columns load of each element, if there are so many columns."""
-
-_WIDE_BYTES = 256
-"""The most that the threads of a block side by side load of each element."""
+"""Of the memory. Fewer columns than fill one are not loaded sixteen bytes a thread."""
 
 _LEAST_BESIDE, _MOST_BESIDE = 4, 2 * LANES
 """The fewest threads of a block that stand side by side where several blocks do, and the most.
@@ -48,7 +45,7 @@ _SHARED_BYTES, _PLACES_ALIGNMENT = 48 << 10, 128
 """Of a block, without asking for more; and to what the places of copies are aligned."""
 
 # What a mapping of columns costs, in the time that a full wave of blocks takes to load `_LOADED_BYTES` a thread: fitted
-# to what 57 shapes took (benchmarks/NOTES.md, "How columns are cut"), not measured one by one.
+# to what 46 shapes took (benchmarks/NOTES.md, "How columns are cut"), not measured one by one.
 _ENOUGH_BLOCKS = 1.15
 """Blocks of a multiprocessor that keep its share of the memory busy."""
 
@@ -65,7 +62,7 @@ _UNEVEN = 0.01
 """By how much the multiprocessors differ: what is lost where each has one block for all the time."""
 
 _LINE_COSTS = {256: 0.0, 128: 0.013, 64: 0.06, 32: 0.25}
-"""What it costs to load so many bytes of each element side by side, beside `_WIDE_BYTES`."""
+"""How many bytes of each element the threads of a block side by side may load, and what that costs beside the most."""
 
 _COPIES_COSTS = {4: 1.2, 2: 1.8}
 """By the bytes of an element: how much longer copies take than sixteen bytes of neighbouring columns to registers.
@@ -111,17 +108,24 @@ def choose_columns(
     half = itemsize == 2 and all(stride % 8 == 0 for stride in _strides_of_elements(problem))
     width = max(_side_by_side(problem, itemsize, accumulator_bytes, 16 if half else 8), 4 // itemsize)
     resident = RESIDENT_HEAVY if half else resident
-    widths = {width: 1.0}
-    if itemsize in _COPIES_COSTS and accumulator_bytes <= 4 and not two_arrays and _fills_vectors(problem, itemsize):
-        widths = {width if half else 1: _COPIES_COSTS[itemsize], VECTOR_BYTES // itemsize: 1.0}
-    elif itemsize == 4 and accumulator_bytes <= 4:
-        widths = {1: 1.0}  # two of them take longer
     tree = tree_lanes, tree_steps
     ways = [
         _columns_together(problem, facts, width, tree, itemsize, accumulator_bytes, resident, slower)
-        for width, slower in widths.items()
+        for width, slower in _widths(problem, width, itemsize, accumulator_bytes, two_arrays=two_arrays).items()
     ]
     return min(ways, key=lambda way: way[0])[1]
+
+
+def _widths(
+    problem: Problem, width: int, itemsize: int, accumulator_bytes: int, *, two_arrays: bool
+) -> dict[int, float]:
+    """Return how many columns a thread may have besides `width`, or instead of it, and how much longer each takes."""
+    if accumulator_bytes > 4 or itemsize not in _COPIES_COSTS:
+        return {width: 1.0}
+    copied = 1 if itemsize == 4 else width  # two columns of four bytes each take longer than one
+    if two_arrays or not _fills_vectors(problem, itemsize):
+        return {copied: 1.0}
+    return {copied: _COPIES_COSTS[itemsize], VECTOR_BYTES // itemsize: 1.0}
 
 
 def _side_by_side(problem: Problem, itemsize: int, accumulator_bytes: int, held_bytes: int) -> int:

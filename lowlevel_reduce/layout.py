@@ -197,7 +197,9 @@ def _joined(axes: Sequence[Axis]) -> tuple[Axis, ...]:
 
 def _kind(kept: tuple[Axis, ...], reduced: tuple[Axis, ...], rows: int, itemsize: int, second_itemsize: int) -> Kind:
     in_order = _in_order(reduced, itemsize)
-    if rows == 1 and in_order and all(entry.second_stride == second_itemsize for entry in reduced):
+    # Where two axes stayed apart though the first array's elements follow each other, the second one's do not, whatever
+    # its strides are: both may be an element's, of a window that slides over an array.
+    if rows == 1 and in_order and len(reduced) <= 1 and all(each.second_stride == second_itemsize for each in reduced):
         return "whole"
     if rows and len(reduced) <= 1 and kept and kept[0].stride == itemsize:
         return "columns"

@@ -242,6 +242,14 @@ class TestTwoArrays:
             for axis in cut([(1, 2), (0, 2), (0, 1), 2, None], [(1, 2), None]):
                 check(x, stream, axis, "dot", second=second)
 
+    def test_the_second_is_a_window_that_slides(self, stream):
+        """Along each of its axes elements lie one after the other, and yet not all of them do."""
+        for shape in ((3, 5), (40, 129)):
+            x, y = values("float32", shape), values("float32", sum(shape) - 1, seed=1)
+            window = np.lib.stride_tricks.sliding_window_view(y, shape[1])
+            check(x, stream, op="dot", second=window)
+            check(x, stream, second=np.lib.stride_tricks.sliding_window_view(y > 0, shape[1]))
+
     def test_masks_are_broadcast(self, stream):
         x = values("float32", (9, 100))
         for mask in (x > 0, x[0] > 0, x[:, :1] > 0, np.array(True), np.array(False)):

@@ -123,6 +123,9 @@ def test_a_second_array_that_lies_otherwise_makes_no_whole():
     assert layout.problem_of((3, 5), 4, second_strides_bytes=(0, 4), **alike).kind != "whole"
     mask = {"strides_bytes": (20, 4), "second_itemsize": 1}
     assert layout.problem_of((3, 5), 4, second_strides_bytes=(5, 1), **mask).kind == "whole"
+    window = layout.problem_of((3, 5), 4, second_strides_bytes=(4, 4), **alike)  # as of sliding_window_view
+    assert window.kind == "rows"
+    assert places(window, second=True).tolist() == [[4 * (i + j) for i in range(3) for j in range(5)]]
 
 
 @given(SHAPES, st.sampled_from([1, 2, 4, 8]))

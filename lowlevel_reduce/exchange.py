@@ -62,8 +62,10 @@ def produced_view(x: Any, producer: Producer, stream: Stream) -> ArrayView:
 
 def foreign_view(x: Any, stream: Stream) -> ArrayView:
     """Return the memory of an array by one of its protocols, ordered after its producer's work."""
-    if getattr(x, "is_neg", bool)():
-        raise ValueError("the tensor is negated lazily, and its memory holds other values: call resolve_neg()")
+    # PyTorch's own export refuses the second; cuda.core reads some versions' tensors without it, and takes both.
+    for asked, done in (("neg", "negated"), ("conj", "conjugated")):
+        if getattr(x, f"is_{asked}", bool)():
+            raise ValueError(f"the tensor is {done} lazily, and its memory holds other values: call resolve_{asked}()")
     # DLPack goes first, as StridedMemoryView has it.
     by_dlpack = hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")
     with nvidias_memory():

@@ -100,6 +100,17 @@ class TestOwn:
         with pytest.raises((ValueError, BufferError)):
             lr.sum(OnHost(values()))
 
+    @pytest.mark.parametrize("way", ["neg", "conj"])
+    def test_what_is_computed_lazily_is_refused(self, stream, way):
+        """As by ``tensor.conj()``, of which cuda.core 1.2 gives the memory as it is, for PyTorch up to 2.12."""
+
+        class Lazy:
+            __cuda_array_interface__ = lr.DeviceArray.from_numpy(values(n=4), stream).__cuda_array_interface__
+
+        setattr(Lazy, f"is_{way}", lambda self: True)
+        with pytest.raises(ValueError, match=rf"call resolve_{way}\(\)"):
+            lr.sum(Lazy(), stream=stream)
+
 
 class TestTorch:
     @pytest.fixture(autouse=True)
@@ -139,6 +150,13 @@ class TestTorch:
     def test_not_contiguous(self):
         x = self.torch.randn(10, 14, device="cuda").t()[:, ::2]
         assert same(lr.sum(x), x.cpu().numpy())
+
+    def test_a_lazily_conjugated_tensor_is_refused(self):
+        x = self.torch.ones(5, device="cuda", dtype=self.torch.complex64) * 1j
+        for lazy in (x.conj(), x.conj().imag):
+            with pytest.raises(ValueError, match="call resolve_"):
+                lr.sum(lazy)
+            assert lr.sum(lazy.resolve_conj().resolve_neg()).item() in (-5j, -5)
 
     def test_tensor_on_the_host(self):
         with pytest.raises((ValueError, BufferError)):

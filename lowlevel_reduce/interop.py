@@ -335,8 +335,9 @@ def view_output(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], stream: 
         If it is of another shape (a single result may go into any array of one element), not contiguous, read-only,
         or on the host.
     """
-    if isinstance(out, np.ndarray):
-        raise TypeError("out is a NumPy array; the result is written on the device: pass a device array, or none")
+    if isinstance(out, (np.ndarray, np.generic)):  # which `view_array` would copy there
+        kind = "array" if isinstance(out, np.ndarray) else "scalar"
+        raise TypeError(f"out is a NumPy {kind}; the result is written on the device: pass a device array, or none")
     view = view_array(out, stream)
     if view.dtype != dtype:
         raise TypeError(f"out is of {view.dtype}; the result is {dtype}")

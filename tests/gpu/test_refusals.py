@@ -126,6 +126,8 @@ class TestRefusals:
             lr.sum(x, out=lr.DeviceArray.empty((2,), "float32", stream), stream=stream)
         with pytest.raises(TypeError, match="out is a NumPy array"):
             lr.sum(x, out=np.empty((), np.float32), stream=stream)
+        with pytest.raises(TypeError, match="out is a NumPy scalar"):
+            lr.sum(x, out=np.float32(0), stream=stream)
         source = lr.DeviceArray.from_numpy(x, stream)
         inside = lr.DeviceArray(lr.Buffer.from_pointer(source.pointer + 8, 4), "float32", (), stream)
         with pytest.raises(ValueError, match="overlaps"):

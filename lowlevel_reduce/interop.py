@@ -12,7 +12,7 @@ from lowlevel_reduce.driver import Buffer, Context, Stream, readback
 from lowlevel_reduce.dtypes import element_type, numpy_dtype
 from lowlevel_reduce.exchange import ArrayView, exported_stream, foreign_view, order_consumer, produced_view
 from lowlevel_reduce.foreign import nvidias_memory, strided_memory_view
-from lowlevel_reduce.layout import contiguous_strides
+from lowlevel_reduce.layout import is_contiguous
 from lowlevel_reduce.producers import producer_of
 from lowlevel_reduce.slots import Slot
 
@@ -343,7 +343,7 @@ def view_output(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], stream: 
         raise TypeError(f"out is of {view.dtype}; the result is {dtype}")
     if tuple(view.shape) != shape and not math.prod(shape) == math.prod(view.shape) == 1:
         raise ValueError(f"out has shape {tuple(view.shape)}; the result's is {shape}")
-    if math.prod(shape) > 1 and view.strides_bytes not in (None, contiguous_strides(shape, dtype.itemsize)):
+    if math.prod(shape) > 1 and not is_contiguous(shape, view.strides_bytes, dtype.itemsize):
         raise ValueError("out is not contiguous in C order")
     if view.readonly:
         raise ValueError("out is read-only")

@@ -9,7 +9,17 @@ from typing import Any, Literal, NamedTuple
 from lowlevel_reduce.arguments import chosen_axes, integer
 from lowlevel_reduce.errors import UnsupportedError
 
-__all__ = ["MAX_AXES", "MAX_BYTES", "Axis", "Kind", "Problem", "contiguous_strides", "lengths_of", "problem_of"]
+__all__ = [
+    "MAX_AXES",
+    "MAX_BYTES",
+    "Axis",
+    "Kind",
+    "Problem",
+    "contiguous_strides",
+    "is_contiguous",
+    "lengths_of",
+    "problem_of",
+]
 
 MAX_BYTES = 1 << 40
 """Largest array that the kernels and their workspace are made for."""
@@ -143,6 +153,14 @@ def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
         strides.append(step)
         step *= max(length, 1)
     return tuple(reversed(strides))
+
+
+def is_contiguous(shape: Sequence[int], strides_bytes: Sequence[int] | None, itemsize: int) -> bool:
+    """Tell whether an array is contiguous in C order; the strides of axes of one element say nothing."""
+    if strides_bytes is None or 0 in shape:
+        return True
+    wanted = contiguous_strides(shape, itemsize)
+    return all(size == 1 or a == b for size, a, b in zip(shape, strides_bytes, wanted, strict=True))
 
 
 def lengths_of(shape: Any) -> tuple[int, ...]:

@@ -724,6 +724,19 @@ def test_an_output_that_is_negated_strided_or_misaligned_is_refused(libraries, l
         lr.sum(x, out=Tensor(shifted))
 
 
+@pytest.mark.parametrize(
+    ("shape", "strides"), [((1, 200), (1, 1)), ((1, 200), (7000, 1)), ((200, 1), (1, 1)), ((200, 1), (1, 9))]
+)
+def test_an_output_whose_axes_of_one_element_have_other_strides_is_contiguous(libraries, legacy, shape, strides):
+    x = X[:2000].reshape(10, 200).T if shape[1] == 1 else X[:2000].reshape(10, 200)
+    keep = lr.DeviceArray.from_numpy(x, legacy)
+    memory = lr.DeviceArray.empty((200,), "float32", legacy)
+    axis = shape.index(1)
+    for _ in range(3):
+        lr.sum(keep, axis=axis, keepdims=True, out=Tensor(memory, shape, strides))
+        assert memory.numpy().tobytes() == lr.tree.reduce(x, axis=axis).tobytes()
+
+
 def test_strides_of_a_tensor(libraries, legacy):
     keep = lr.DeviceArray.from_numpy(X, legacy)
     every_other = Tensor(keep, (N // 2,), (2,))

@@ -134,6 +134,14 @@ def test_contiguous_strides_are_numpys(shape, itemsize):
         assert layout.contiguous_strides(shape, itemsize) == np.empty(shape, f"V{itemsize}").strides
 
 
+@given(problems())
+def test_what_is_contiguous_is_so_to_numpy(case):
+    shape, itemsize, strides, _, _ = case
+    array = np.lib.stride_tricks.as_strided(np.empty(1, f"V{itemsize}"), shape, strides)
+    assert layout.is_contiguous(shape, strides, itemsize) == array.flags.c_contiguous
+    assert layout.is_contiguous(shape, None, itemsize)
+
+
 @pytest.mark.parametrize(
     ("shape", "axis", "error", "message"),
     [

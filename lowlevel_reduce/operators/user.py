@@ -269,7 +269,9 @@ class ElementMap:
         CUDA C++ of `x`, of `i`, the index in the row, and of `y` if there is a second array: an expression, or
         statements that end in a ``return``. Arguments and value have the type in which the operator computes: the
         accumulator's for sums, moments, norms and exponentials; for smallest and largest, any, all and count_nonzero
-        that of the elements, 8- and 16-bit floats as float32, for the latter three integers and bool as 64-bit ones.
+        that of the elements, 8- and 16-bit ones as 32-bit ones, for the latter three integers and bool as 64-bit ones.
+        The smallest and the largest of 8- and 16-bit integers are of the 32-bit type, too, unless ``dtype=`` says that
+        they are to wrap to the elements'.
     numpy : callable, optional
         ``numpy(x)``, or ``numpy(x, y)`` if there is a second array: the same over arrays of that type.
     """
@@ -301,8 +303,13 @@ def mapped(inner: Reduction, element_map: ElementMap) -> Reduction:
         own = inner.rule(element)
         if element.is_complex:
             raise UnsupportedError(f"a map of {element.name} is not defined here")
-        # A value of the map's need not be one of eight bits.
-        return own._replace(result="float32", results=("float32",)) if own.result.startswith("float8") else own
+        # A value of the map's need not be one of eight bits, nor an integer of it be in a narrow type's range.
+        if own.result.startswith("float8"):
+            return own._replace(result="float32", results=("float32",))
+        if element.dtype.kind in "iu" and own.result == element.name:
+            number = inner.number(Types(element, own.accumulators[0], own.result))
+            return own._replace(result=number, results=tuple(dict.fromkeys((number, element.name))))
+        return own
 
     def within(types: Types) -> Types:
         return types._replace(element=element_type(inner.number(types)))

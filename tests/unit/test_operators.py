@@ -525,6 +525,17 @@ def test_maps_have_all_bits_of_integers(dtype):
     assert tree.reduce(large, "count_nonzero", map=high) == 2
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+def test_extremes_of_maps_are_not_cut_to_narrow_elements(dtype):
+    x = np.array([np.iinfo(dtype).max, 1], dtype)
+    twice, most = ElementMap("2 * x", numpy=lambda x: 2 * x), 2 * int(x[0])
+    largest = tree.reduce(x, "max", map=twice)
+    assert (largest, largest.dtype.itemsize) == (most, 4)
+    assert tree.reduce(x, "max", map=twice, initial=most + 1) == most + 1
+    assert tree.reduce(x, "minmax", map=twice) == (2, most)
+    assert tree.reduce(x, "max", map=twice, dtype=dtype) == np.array(most).astype(dtype)
+
+
 def test_the_variance_of_a_map_is_about_the_maps_first_value():
     x = (1e-3 + 1e-9 * np.random.default_rng(0).standard_normal(5000)).astype(np.float64)
     inverse = ElementMap("1 / x", numpy=lambda x: 1 / x)

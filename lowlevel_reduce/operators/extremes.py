@@ -14,7 +14,17 @@ import numpy as np
 from lowlevel_reduce.dtypes import ElementType, finfo, numpy_dtype
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators.arithmetic import magnitude, nonzero, round_to, template
-from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types, sum_number_type
+from lowlevel_reduce.operators.base import (
+    Array,
+    Fields,
+    Items,
+    Reduction,
+    Row,
+    TypeRule,
+    Types,
+    number_type,
+    sum_number_type,
+)
 from lowlevel_reduce.operators.scalars import is_nan, number_of, scalar_of
 
 __all__ = ["ALL", "ANY", "ARGMAX", "ARGMIN", "LAST_ARGMAX", "LAST_ARGMIN", "MAX", "MIN", "MINMAX", "NORM_INF"]
@@ -187,6 +197,10 @@ def _inf_dtype(types: Types) -> np.dtype[Any]:
     return types.element.dtype if types.element.is_float else np.dtype(np.float64)
 
 
+def _inf_number(types: Types) -> str:
+    return number_type(types) if types.element.is_float else "float64"
+
+
 def _inf_map(items: Items, types: Types) -> Fields:
     dtype = _inf_dtype(types)
     x = items.x if types.element.is_float else magnitude(items.x, "float64")
@@ -204,6 +218,7 @@ NORM_INF = Reduction(
     combine=lambda a, b, types: (np.maximum(a[0], b[0]),),
     finish=lambda fields, row, types: (round_to(from_keys(fields[0], _inf_dtype(types)), types.result_dtype),),
     empty=(0.0,),
+    number=_inf_number,
 )
 
 

@@ -521,6 +521,9 @@ def test_maps_have_all_bits_of_integers(dtype):
     assert tree.reduce(large[1:2], "any", map=same)
     assert tree.reduce(large[1:], "all", map=same)
     assert tree.reduce(large, "argmax", map=same) == 2
+    most = np.array([np.iinfo(dtype).max], dtype)
+    for norm in ("norm1", "norm2", "norm_inf"):
+        assert tree.reduce(most, norm, map=same) == tree.reduce(most, norm) == float(most[0])
     high = ElementMap("x > 1u << 31", numpy=lambda x: x > 2**31)
     assert tree.reduce(large, "count_nonzero", map=high) == 2
 

@@ -104,6 +104,8 @@ class DeviceArray:
 
         Raises
         ------
+        TypeError
+            If the array is masked: its mask would be lost.
         ValueError
             If the stream is captured: a replay would read memory of the host that may be gone by then.
         """
@@ -112,7 +114,7 @@ class DeviceArray:
                 "a NumPy array cannot be copied to the device in a capture, whose replays would read it again: "
                 "copy it before, with DeviceArray.from_numpy"
             )
-        array = np.ascontiguousarray(array).reshape(array.shape)  # a host copy where it lies otherwise
+        array = np.ascontiguousarray(not_masked(array)).reshape(array.shape)  # a host copy where it lies otherwise
         copy = cls.empty(array.shape, array.dtype, stream)
         if array.nbytes:
             copy._buffer.copy_from(array, stream=stream)

@@ -88,6 +88,7 @@ def test_masked_arrays(x):
         lambda: lr.sum(x, where=np.ma.masked_array(X > 3)),
         lambda: lr.segmented_reduce(masked[0], np.array([0, 3])),
         lambda: lr.segmented_reduce(X[0], np.ma.masked_array([0, 3])),
+        lambda: lr.DeviceArray.from_numpy(masked, x.stream),
     ):
         with pytest.raises(TypeError, match=r"where=~x\.mask"):
             call()

@@ -197,8 +197,9 @@ def segmented_plan(
         If the kernels cannot be compiled, run or cached.
     """
     element = element_type(dtype)
+    length, segments = integer(length, "length is an integer"), integer(segments, "segments is an integer")
     for what, number in (("length", length), ("segments", segments)):
-        if integer(number, f"{what} is an integer") < 0:
+        if number < 0:
             raise ValueError(f"{what} is 0 or more, not {number}")
     if length * element.itemsize > MAX_BYTES:
         raise ValueError(
@@ -214,7 +215,7 @@ def segmented_plan(
     context = Context.of(context)
     text = operator_text(reduction, types)
     multiprocessors = context.multiprocessor_count
-    groups = _groups_of_a_warp(int(length), int(segments), element.itemsize, multiprocessors)
+    groups = _groups_of_a_warp(length, segments, element.itemsize, multiprocessors)
     sources = segment_kernel_sources(text, offsets.name, groups)
     kernels = tuple(load_kernel(source, context.device.architecture) for source in sources) if segments else ()
     programmatic = context.device.compute_capability >= (9, 0)
@@ -222,7 +223,7 @@ def segmented_plan(
     tile = threads[1] // LANES * element.leaf
     grids = (
         -(-segments // (threads[0] * groups)),
-        _blocks_of_long(int(length), int(segments), element.leaf, tile, multiprocessors),
+        _blocks_of_long(length, segments, element.leaf, tile, multiprocessors),
     )
     launches = []
     for loaded, blocks, size in zip(kernels, grids, threads, strict=False):
@@ -230,7 +231,7 @@ def segmented_plan(
         check_launch(loaded.kernel, config, context)
         launches.append(MappedKernel(loaded, config, 0))
     slot = slot_bytes(text.accumulator_bytes)
-    return SegmentedPlan(reduction, types, int(length), int(segments), offsets, context, tuple(launches), slot, tile)
+    return SegmentedPlan(reduction, types, length, segments, offsets, context, tuple(launches), slot, tile)
 
 
 def segmented_reduce(

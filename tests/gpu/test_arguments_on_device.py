@@ -146,6 +146,15 @@ def test_segmented_plans(context, options, error, message):
         lr.segmented_plan(**{"length": 10, "segments": 2, "dtype": "float32", "context": context, **options})
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.uint32, np.int64, np.array])
+def test_sizes_of_segmented_plans_are_of_any_integers(context, kind):
+    def made(length, segments):
+        with lr.segmented_plan("sum", length=length, segments=segments, dtype="float32", context=context) as plan:
+            return plan.length, plan.segments, plan.workspace_bytes, [entry.config for entry in plan._kernels]
+
+    assert made(kind(200), kind(5)) == made(200, 5)
+
+
 def test_binding(stream):
     with lr.Buffer.allocate(64, stream.context) as memory:
         with lr.plan("sum", shape=10, dtype="float32", context=stream.context) as plan:

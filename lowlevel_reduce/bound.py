@@ -142,8 +142,9 @@ class BoundReduction:
         extents = self.extents
         if (second is None) == extents.has_second:
             raise TypeError(f"this reduction takes {'two arrays' if extents.has_second else 'one array'}")
-        for address in (source, result, 0 if second is None else second):
-            integer(address, "a device address is an integer")
+        rule = "a device address is an integer"  # of Python's from here on: NumPy's would not add to a negative one
+        source, result = integer(source, rule), integer(result, rule)
+        second = None if second is None else integer(second, rule)
         low, high = source + extents.low, source + extents.high
         if high > low:
             check_pointer(low, high - low, self.context, what="the input")

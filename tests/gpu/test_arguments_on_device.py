@@ -194,6 +194,9 @@ def test_what_a_call_refuses_a_check_refuses(stream):
                 sums.check(address, b.pointer)
         sums.check(a.pointer, b.pointer)
         dots.check(a.pointer, b.pointer, a.pointer)
+        with lr.plan("dot", shape=10, dtype="float32", strides_bytes=(-4,), context=context) as backwards:
+            for kind in (np.uint64, np.int64, np.array):
+                backwards.bind(stream).check(kind(a.pointer + 36), kind(b.pointer), kind(a.pointer))
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,11 @@ def count_nonzero(x: Any, **options: Any) -> Any:
 
 
 def mean(x: Any, **options: Any) -> Any:
-    """Return the arithmetic mean; of integers as float64. The options are those of `reduce`."""
+    """Return the arithmetic mean; of integers as float64. The options are those of `reduce`.
+
+    Integers under 64 bits are summed in 64, exactly. Rows of more than 2**32 elements of 32 bits may leave that range,
+    and the sum wraps: say ``accumulate="float64"`` for them.
+    """
     return reduce(x, "mean", **options)
 
 

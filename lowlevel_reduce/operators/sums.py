@@ -70,7 +70,7 @@ _REALS = ("float32", "float64")
 
 
 def _mean_rule(element: ElementType) -> TypeRule:
-    """As other float results; integers under 64 bits are summed as integers, which is exact."""
+    """As other float results; integers under 64 bits are summed as integers, exactly: of 32 bits up to 2**32."""
     rule = float_rule("mean", compensated=True, complex_as="complex128")(element)
     if element.dtype.kind in "iub" and element.name not in _LARGE:
         return rule._replace(accumulators=(element.accumulators[0], "float64"))

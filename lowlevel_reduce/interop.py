@@ -12,7 +12,7 @@ from lowlevel_reduce.driver import Buffer, Context, Stream, readback
 from lowlevel_reduce.dtypes import element_type, numpy_dtype
 from lowlevel_reduce.exchange import ArrayView, exported_stream, foreign_view, order_consumer, produced_view
 from lowlevel_reduce.foreign import nvidias_memory, strided_memory_view
-from lowlevel_reduce.layout import is_contiguous
+from lowlevel_reduce.layout import is_contiguous, lengths_of
 from lowlevel_reduce.producers import producer_of
 from lowlevel_reduce.slots import Slot
 
@@ -55,7 +55,7 @@ class DeviceArray:
         instance(buffer, Buffer, "a DeviceArray's memory")
         instance(stream, Stream, "a DeviceArray's stream")
         self.dtype = numpy_dtype(dtype)
-        self.shape = tuple(shape)
+        self.shape = lengths_of(shape)
         self.stream = stream.fixed()
         self._home = None
         self._memory = buffer
@@ -69,7 +69,7 @@ class DeviceArray:
         cls, shape: tuple[int, ...], dtype: npt.DTypeLike, stream: Stream, allocator: Allocator | None = None
     ) -> DeviceArray:
         """Allocate an array in a stream's order, by the driver or an allocator; its content is undefined."""
-        resolved, stream = numpy_dtype(dtype), stream.fixed()
+        resolved, shape, stream = numpy_dtype(dtype), lengths_of(shape), stream.fixed()
         size_bytes = math.prod(shape) * resolved.itemsize
         if allocator is not None:
             return cls(allocator.allocate(size_bytes, stream, what="the result"), resolved, shape, stream)
@@ -158,8 +158,8 @@ class DeviceArray:
 
     def plane(self, index: int) -> DeviceArray:
         """Return the part of an array at one index of its first axis, without a copy; it keeps the whole alive."""
-        shape = self.shape[1:]
-        if not self.shape or not 0 <= integer(index, "a plane's index is an integer") < self.shape[0]:
+        shape, index = self.shape[1:], integer(index, "a plane's index is an integer")
+        if not self.shape or not 0 <= index < self.shape[0]:
             raise IndexError(f"an array of shape {self.shape} has no plane {index}")
         size = math.prod(shape) * self.dtype.itemsize
         part = Buffer.from_pointer(self.pointer + index * size, size, context=self.context, owner=self._buffer)

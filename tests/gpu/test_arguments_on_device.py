@@ -226,7 +226,26 @@ def test_device_arrays(stream, x):
     for index in (True, 0.0, "0"):
         with pytest.raises(TypeError, match="a plane's index is an integer"):
             x.plane(index)
-    assert x.plane(np.int64(1)).numpy().tolist() == [4, 5, 6]
+    for index in (1, np.int64(1), np.int32(1), np.uint8(1), np.array(1)):
+        assert x.plane(index).numpy().tolist() == [4, 5, 6]
+
+
+def test_shapes_of_device_arrays(stream):
+    for shape in ((np.int32(2), np.uint8(3)), [2, 3], np.array([2, 3])):
+        array = lr.DeviceArray.empty(shape, "float32", stream)
+        assert (array.shape, array.nbytes) == ((2, 3), 24)
+    with lr.Buffer.allocate(64, stream.context) as memory:
+        assert lr.DeviceArray(memory, "float32", 16, stream).shape == (16,)
+        for make in (
+            lambda shape: lr.DeviceArray(memory, "float32", shape, stream),
+            lambda shape: lr.DeviceArray.empty(shape, "float32", stream),
+        ):
+            for shape in ((-1,), (-2, -3)):
+                with pytest.raises(ValueError, match="has a negative length"):
+                    make(shape)
+            for shape in ((2.5,), (True,), "ab"):
+                with pytest.raises(TypeError, match="a shape holds integers"):
+                    make(shape)
 
 
 @pytest.mark.parametrize("borrowed", [False, True])

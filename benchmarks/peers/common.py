@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.timing import Replay
 from lowlevel_reduce import Buffer, Stream
 from lowlevel_reduce.dtypes import numpy_dtype
 
-__all__ = ["Missing", "RawArray", "closer", "gpu_module", "raw_arrays", "reader"]
+__all__ = ["Leaving", "Missing", "RawArray", "closer", "gpu_module", "raw_arrays", "reader"]
 
 
 class Missing(Exception):  # noqa: N818  it is no error
@@ -31,6 +32,26 @@ class RawArray:
             "version": 3,
             "strides": None,
         }
+
+
+class Leaving:
+    """A graph of a library that makes new results at each call: after a replay they are what its capture made.
+
+    Without it the last results would be those of a call that came since the capture, and a graph's never be looked at.
+    """
+
+    def __init__(self, replay: Replay, last: list[Any]) -> None:
+        self._replay, self._last, self._left = replay, last, last[0]
+
+    def launch(self) -> None:
+        """Put one replay into the stream."""
+        self._last[0] = self._left
+        self._replay.launch()
+
+    def close(self) -> None:
+        """Destroy it."""
+        self._left = None
+        self._replay.close()
 
 
 def raw_arrays(pointers: Sequence[int], shape: tuple[int, ...], dtype: str) -> list[RawArray]:

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.harness import Inputs, Maker, Ready
-from benchmarks.peers.common import RawArray, gpu_module, raw_arrays
+from benchmarks.peers.common import Leaving, RawArray, gpu_module, raw_arrays
 from benchmarks.problems import Case
+from benchmarks.timing import Replay, captured
 from lowlevel_reduce import Stream
 from lowlevel_reduce.dtypes import numpy_dtype
 
@@ -47,12 +48,12 @@ class CupyPeer:
     def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
         """Return the call of CuPy that does the case, if there is one."""
         function = self.function(case)
-        return [] if function is None else [Maker("CuPy", lambda: self._made(function, case, inputs))]
+        return [] if function is None else [Maker("CuPy", lambda: self._made(function, case, inputs, stream))]
 
-    def _made(self, function: Callable[..., Any], case: Case, inputs: Inputs) -> Ready:
+    def _made(self, function: Callable[..., Any], case: Case, inputs: Inputs, stream: Stream) -> Ready:
         of_all = [raw_arrays(pointers, case.shape, case.dtype) for pointers in (inputs.pointers, inputs.seconds)]
         arrays = [tuple(map(self.array, raw)) for raw in zip(*filter(None, of_all), strict=True)]
-        external, last = self.external, [None]
+        external, last = self.external, list[Any]([None])
 
         def enqueue(i: int) -> None:
             with external:
@@ -66,7 +67,10 @@ class CupyPeer:
             external.synchronize()
             last[0] = None
 
-        return Ready("CuPy", enqueue, results, close=close)
+        def record(launches: int) -> Replay:
+            return Leaving(captured(enqueue, stream, launches), last)
+
+        return Ready("CuPy", enqueue, results, record=record, close=close)
 
 
 def open_peer(stream: Stream) -> CupyPeer:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.harness import Inputs, Maker, Ready
-from benchmarks.peers.common import gpu_module, raw_arrays
+from benchmarks.peers.common import Leaving, gpu_module, raw_arrays
 from benchmarks.problems import Case
 from benchmarks.timing import Replay
 from lowlevel_reduce import Stream
@@ -97,7 +97,10 @@ class TorchPeer:
             last[0] = None
             external.synchronize()
 
-        return Ready(name, enqueue, results, record=lambda n: _TorchReplay(torch, external, enqueue, n), close=close)
+        def record(launches: int) -> Replay:
+            return Leaving(_TorchReplay(torch, external, enqueue, launches), last)
+
+        return Ready(name, enqueue, results, record=record, close=close)
 
 
 class _TorchReplay:

@@ -1,5 +1,6 @@
 """What the competitors share, with stand-ins: a missing module, one without a GPU, results and memory."""
 
+import contextlib
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import ClassVar
@@ -7,10 +8,13 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from benchmarks.harness import Inputs
-from benchmarks.peers import compute
+from benchmarks import harness as harness_module
+from benchmarks import problems
+from benchmarks.harness import Harness, Inputs, Maker
+from benchmarks.peers import compute, cupy_peer
 from benchmarks.peers.common import Missing, closer, gpu_module, reader
-from benchmarks.peers.torch_peer import host_array
+from benchmarks.peers.cupy_peer import CupyPeer
+from benchmarks.peers.torch_peer import TorchPeer, host_array
 from benchmarks.problems import Case
 from lowlevel_reduce.dtypes import numpy_dtype
 
@@ -163,3 +167,76 @@ def test_cuda_compute_is_called_by_its_own_names(monkeypatch, case, offsets, nam
 )
 def test_cuda_compute_leaves_out_what_it_has_no_good_call_for(case):
     assert compute.ComputePeer(Compute()).ready(case, Inputs(case, [0]), None) == []
+
+
+class Recorder:
+    """A library that makes new results at each call, and its graph, whose replays write into those of the capture."""
+
+    def __init__(self, right, replayed):
+        self.right, self.replayed, self.made = right, replayed, []
+        self.cuda = SimpleNamespace(stream=lambda external: contextlib.nullcontext(), CUDAGraph=lambda: self)
+        self.asarray = self.asnumpy = self.dot = lambda array: array
+
+    def sum(self, x, axis=None):
+        self.made.append(np.asarray([self.right], np.float32))
+        return self.made[-1]
+
+    def capture_begin(self, *, capture_error_mode):
+        pass
+
+    def capture_end(self):
+        self.captured = self.made[-1]
+
+    def replay(self):
+        self.captured[:] = self.replayed
+
+    launch = replay
+
+    def reset(self):
+        pass
+
+    close = reset
+
+
+class Waiting(contextlib.nullcontext):
+    def synchronize(self):
+        pass
+
+
+def makers_of_torch(library, case, stream):
+    peer = TorchPeer.__new__(TorchPeer)
+    peer.torch, peer.external = library, stream
+    return [Maker("torch", lambda: peer.made("torch", library.sum, [None]))]
+
+
+def makers_of_cupy(library, case, stream):
+    peer = CupyPeer.__new__(CupyPeer)
+    peer.cupy, peer.external = library, stream
+    return peer.ready(case, Inputs(case, [0]), stream)
+
+
+@pytest.mark.parametrize("makers", [makers_of_torch, makers_of_cupy])
+@pytest.mark.parametrize("off", [0, 1000])
+def test_what_a_graph_of_new_results_left_is_what_is_checked(monkeypatch, makers, off):
+    """And not what the launch without a graph left that each turn begins with."""
+    case, stream = Case("sum", (1000,)), Waiting()
+    right = problems.pattern("float32").at(np.arange(1000)).sum()
+    library = Recorder(right, right + off)
+
+    def captured(enqueue, stream, launches):
+        enqueue(0)
+        library.capture_end()
+        return library
+
+    def timed(before, measured, stream):
+        before()
+        measured()
+        return 5.0
+
+    for module in (harness_module, cupy_peer):
+        monkeypatch.setattr(module, "captured", captured, raising=False)
+    monkeypatch.setattr("benchmarks.peers.torch_peer.host_array", lambda torch, plane: plane)
+    monkeypatch.setattr(harness_module, "timed_us", timed)
+    monkeypatch.setattr(harness_module, "events_us", lambda enqueue, stream, launches: 2000.0)
+    (entry,) = Harness(stream, rounds=2).measure(case, makers(library, case, stream)).values()
+    assert ("not timed" in entry["error"]) if off else "us" in entry

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness import Inputs, Maker, Ready
+from benchmarks.harness import SPOILT, Inputs, Maker, Ready
 from benchmarks.peers.common import Leaving, RawArray, gpu_module, raw_arrays
 from benchmarks.problems import Case
 from benchmarks.timing import Replay, captured
@@ -63,6 +63,10 @@ class CupyPeer:
             external.synchronize()
             return [np.asarray(self.cupy.asnumpy(last[0])).reshape(-1)]
 
+        def spoil() -> None:
+            with external:
+                last[0].reshape(-1).view("uint8").fill(SPOILT)
+
         def close() -> None:
             external.synchronize()
             last[0] = None
@@ -70,7 +74,7 @@ class CupyPeer:
         def record(launches: int) -> Replay:
             return Leaving(captured(enqueue, stream, launches), last)
 
-        return Ready("CuPy", enqueue, results, record=record, close=close)
+        return Ready("CuPy", enqueue, results, record=record, spoil=spoil, close=close)
 
 
 def open_peer(stream: Stream) -> CupyPeer:

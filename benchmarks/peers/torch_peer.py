@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness import Inputs, Maker, Ready
+from benchmarks.harness import SPOILT, Inputs, Maker, Ready
 from benchmarks.peers.common import Leaving, gpu_module, raw_arrays
 from benchmarks.problems import Case
 from benchmarks.timing import Replay
@@ -88,10 +88,17 @@ class TorchPeer:
             with torch.cuda.stream(external):
                 last[0] = function(tensors[i % len(tensors)])
 
+        def planes() -> tuple[Any, ...]:
+            return last[0] if isinstance(last[0], tuple) else (last[0],)
+
         def results() -> list[npt.NDArray[Any]]:
             external.synchronize()
-            found = last[0] if isinstance(last[0], tuple) else (last[0],)
-            return [host_array(torch, plane) for plane in found]
+            return [host_array(torch, plane) for plane in planes()]
+
+        def spoil() -> None:
+            with torch.cuda.stream(external):
+                for plane in planes():
+                    plane.reshape(-1).view(torch.uint8).fill_(SPOILT)
 
         def close() -> None:
             last[0] = None
@@ -100,7 +107,7 @@ class TorchPeer:
         def record(launches: int) -> Replay:
             return Leaving(_TorchReplay(torch, external, enqueue, launches), last)
 
-        return Ready(name, enqueue, results, record=record, close=close)
+        return Ready(name, enqueue, results, record=record, spoil=spoil, close=close)
 
 
 class _TorchReplay:

@@ -233,6 +233,20 @@ def test_results_are_checked_once_more_after_the_replays(log):
     assert entries["CUB"]["us"] == 40.0
 
 
+@pytest.mark.parametrize("op", ["sum", "argmax"])
+def test_a_graph_that_has_lost_its_work_is_not_timed(log, monkeypatch, op):
+    """Though each of its results is there, from the launches without a graph."""
+    case = Case(op, (1000,))
+    with simulator.use("H200"), timing.opened() as stream:
+        harness = Harness(stream, rounds=1)
+        inputs = harness.inputs(case, "hot")
+        monkeypatch.setattr(harness_module, "captured", lambda enqueue, stream, launches: FakeReplay(log, OURS))
+        entries = harness.measure(case, [Maker(OURS, lambda: ours(case, inputs, stream))])
+        harness.release()
+    assert "not timed" in entries[OURS]["error"]
+    assert log.count(f"close {OURS}") == 1
+
+
 def test_a_lost_device_is_told_of_the_cell(log, monkeypatch):
     def lost():
         raise ReduceError("the device is lost")

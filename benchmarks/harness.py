@@ -131,7 +131,7 @@ class Harness:
         of_array = -(-(case.array_bytes + (case.shift + LAG * (case.arrays - 1)) * itemsize) // block) * block
         stride = of_array * case.arrays
         cold = mode != "hot" and case.nbytes >= ROTATE_FROM_BYTES
-        self._copies = copies = rotation(case.nbytes, self.stream.context.device) if cold else 1
+        self._copies = copies = rotation(case.nbytes, self.stream.context.device, stride) if cold else 1
         first = self._filled(case.dtype, stride * copies)
         offsets = None
         if case.offsets is not None:

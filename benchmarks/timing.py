@@ -84,10 +84,13 @@ def captured(enqueue: Enqueue, stream: Stream, launches: int) -> Replay:
     return _Captured(enqueue, stream, launches)
 
 
-def rotation(size_bytes: int, device: Device) -> int:
-    """Return how many buffers of a size to rotate among so that each is out of the L2 when its turn comes."""
-    ring = min(L2_FACTOR * device.l2_bytes, device.total_memory_bytes // MEMORY_PART)
-    return max(2, -(-ring // max(size_bytes, 1)))
+def rotation(size_bytes: int, device: Device, stride_bytes: int = 0) -> int:
+    """Return how many buffers of a size to rotate among so that each is out of the L2 when its turn comes.
+
+    They begin `stride_bytes` apart, if that is more than their size: it is what they take of the memory.
+    """
+    ring, part = L2_FACTOR * device.l2_bytes, device.total_memory_bytes // MEMORY_PART
+    return max(2, min(-(-ring // max(size_bytes, 1)), -(-part // max(stride_bytes, size_bytes, 1))))
 
 
 def launches_for(once_us: float, copies: int = 1) -> int:

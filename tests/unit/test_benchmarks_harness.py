@@ -507,6 +507,21 @@ def test_rotation_leaves_the_l2():
     assert [timing.rotation(size, small) for size in (8 << 20, 8 << 30)] == [512, 2]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("length", [1 << 20, 1 << 21, 1 << 28])
+def test_the_copies_take_no_more_than_their_part_of_the_memory(monkeypatch, dtype, length):
+    """Of a device with a large L2 and little memory too: copies shorter than the pattern lie as far apart as it is."""
+    case, sizes = Case("sum", (length,), dtype=dtype), []
+    device = SimpleNamespace(l2_bytes=72 << 20, total_memory_bytes=24 << 30)
+    made = Harness(SimpleNamespace(context=SimpleNamespace(device=device)))
+    monkeypatch.setattr(made, "_filled", lambda dtype, size_bytes: sizes.append(size_bytes) or 0)
+    copies = len(made.inputs(case, "rotated").pointers)
+    stride = -(-length // BLOCK) * BLOCK * numpy_dtype(dtype).itemsize
+    assert sizes == [copies * stride]
+    part = device.total_memory_bytes // timing.MEMORY_PART
+    assert sizes[0] <= max(part + stride, 2 * stride)
+
+
 def test_a_graph_holds_enough_launches_and_not_too_many():
     assert timing.launches_for(1e-9) == timing.MAX_LAUNCHES
     assert timing.launches_for(1e9) == 1

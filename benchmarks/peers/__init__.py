@@ -43,4 +43,6 @@ def find(
             found[name] = load(f"benchmarks.peers.{PEERS[name]}").open_peer(stream)
         except (Missing, ImportError) as error:
             missing[name] = str(error)
+        except Exception as error:  # noqa: BLE001  one that is there and does not start, and the others shall be measured
+            missing[name] = f"{type(error).__name__}: {error}"[:200]
     return found, missing

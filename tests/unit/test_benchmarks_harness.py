@@ -302,6 +302,26 @@ def test_a_missing_competitor_is_named_and_is_no_error():
     assert missing == {"CuPy": "No module named 'cupy'", "torch": "sees no GPU"}
 
 
+def test_a_competitor_that_does_not_start_is_named_and_loses_no_run():
+    """Such as one that was built for other GPUs, or whose libraries cannot be loaded."""
+
+    def load(name):
+        if name.endswith("torch_peer"):
+            raise OSError("libcudart.so.12: cannot open shared object file")
+
+        def open_peer(stream):
+            raise RuntimeError("no kernel image is available for execution on the device")
+
+        return SimpleNamespace(open_peer=open_peer)
+
+    found, missing = peers.find(["torch", "CuPy"], SimpleNamespace(), load)
+    assert found == {}
+    assert missing == {
+        "torch": "OSError: libcudart.so.12: cannot open shared object file",
+        "CuPy": "RuntimeError: no kernel image is available for execution on the device",
+    }
+
+
 def test_cub_does_what_it_has_a_call_for():
     assert cub.kinds(Case("sum", (9,))) == ["SUM", "NOT_GUARANTEED", "GPU_TO_GPU"]
     assert cub.kinds(Case("sum", (9,), dtype="int32")) == ["SUM"]

@@ -102,11 +102,12 @@ class Calls:
         self._x = lr.DeviceArray.from_numpy(pattern("float32").values[:length], self._stream)
         self._raw = RawArray(self._x.pointer, (length,), np.dtype(np.float32))
         self._keep: list[Any] = []
+        self._failed: dict[str, dict[str, Any]] = {}
 
     def row(self, cell: str, entries: Mapping[str, Call], *, calls: int = 200) -> Row:
         """Return a row of host times, the calls in turn; who is wrong or raises has failed."""
         context, rounds = self._stream.context, 3 if self._setting.quick else 5
-        figures: dict[str, dict[str, Any]] = {}
+        figures = dict(self._failed)
         for name, each in entries.items():
             with telling(name, figures):
                 self._check(each, exact=name in (OURS, BARE))
@@ -153,37 +154,47 @@ class Calls:
         """Return ``sum(x)`` of every library, into memory that is there or into new memory."""
         x, stream, target = self._x, self._stream, self._target()
         ours: Function = (lambda: lr.sum(x, out=target, stream=stream)) if out else (lambda: lr.sum(x, stream=stream))
-        calls = {OURS: Call(ours)}
-        torch, cupy = self._setting.peer("torch"), self._setting.peer("CuPy")
-        if torch is not None:
-            calls["torch"] = Call(_torch_call(torch, self._raw, out=out))
-        if cupy is not None:
-            calls["CuPy"] = Call(_cupy_call(cupy, self._raw, out=out))
-        return calls
+        return {OURS: Call(ours), **self._others({
+            "torch": lambda torch: Call(_torch_call(torch, self._raw, out=out)),
+            "CuPy": lambda cupy: Call(_cupy_call(cupy, self._raw, out=out)),
+        })}  # fmt: skip
 
     def values(self) -> dict[str, Call]:
         """Return the calls that end with a number on the host."""
         x, stream = self._x, self._stream
-        calls = {OURS: Call(lambda: float(lr.sum(x, stream=stream)))}
-        torch, cupy = self._setting.peer("torch"), self._setting.peer("CuPy")
-        if torch is not None:
+
+        def of_torch(torch: Any) -> Call:
             one = _torch_call(torch, self._raw, out=False)
-            calls["torch"] = Call(lambda: one().item())
-        if cupy is not None:
-            other = _cupy_call(cupy, self._raw, out=False)
-            calls["CuPy"] = Call(lambda: float(other()))
-        return calls
+            return Call(lambda: one().item())
+
+        def of_cupy(cupy: Any) -> Call:
+            one = _cupy_call(cupy, self._raw, out=False)
+            return Call(lambda: float(one()))
+
+        others = self._others({"torch": of_torch, "CuPy": of_cupy})
+        return {OURS: Call(lambda: float(lr.sum(x, stream=stream))), **others}
 
     def prepared(self) -> dict[str, Call]:
         """Return the prepared call of ``cuda.compute``, if that is there."""
-        compute = self._setting.peer("cuda.compute")
-        if compute is None:
-            return {}
-        case = Case("sum", (self._length,))
-        inputs = self._setting.harness.inputs(case, "hot")
-        ready = compute.ready(case, inputs, self._stream)[0]()
-        self._keep.append(ready)
-        return {"cuda.compute": Call(lambda: ready.enqueue(0), lambda _: float(ready.results()[0][0]))}
+
+        def prepared(compute: Any) -> Call:
+            case = Case("sum", (self._length,))
+            inputs = self._setting.harness.inputs(case, "hot")
+            ready = compute.ready(case, inputs, self._stream)[0]()
+            self._keep.append(ready)
+            return Call(lambda: ready.enqueue(0), lambda _: float(ready.results()[0][0]))
+
+        return self._others({"cuda.compute": prepared})
+
+    def _others(self, makers: Mapping[str, Callable[[Any], Call]]) -> dict[str, Call]:
+        """Return the calls of the competitors that are there; one whose call cannot be made fails alone."""
+        calls = {}
+        for name, make in makers.items():
+            peer = self._setting.peer(name)
+            if peer is not None:
+                with telling(name, self._failed):
+                    calls[name] = make(peer)
+        return calls
 
 
 def bare_launch(bound: lr.BoundReduction, stream: lr.Stream, source: int, target: int) -> Function:

@@ -5,10 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import problems
+from benchmarks import problems, timing
 from benchmarks.figures import BARE, OURS
-from benchmarks.suites import host
+from benchmarks.harness import Harness
+from benchmarks.suites import Setting, host
 from benchmarks.suites.host import Call, Calls
+from lowlevel_reduce import simulator
 
 LENGTH = 1000
 RIGHT = float(problems.pattern("float32").at(np.arange(LENGTH)).sum())
@@ -26,6 +28,7 @@ def calls(monkeypatch):
     monkeypatch.setattr(host, "host_us", host_us)
     made = Calls.__new__(Calls)
     made._setting, made._stream, made._length = SimpleNamespace(quick=True), SimpleNamespace(context=None), LENGTH
+    made._failed = {}
     return made, timed
 
 
@@ -54,3 +57,28 @@ def test_a_call_that_raises_while_it_is_timed_fails_alone(calls):
     entries = made.row("one-shot", {OURS: Call(lambda: RIGHT), "torch": Call(tired)})["entries"]
     assert entries["torch"] == {"error": "RuntimeError: no memory is left"}
     assert len(entries[OURS]["samples_us"]) == 3
+
+
+class Broken:
+    """A competitor that is there, and of which nothing can be made."""
+
+    def __getattr__(self, name):
+        raise RuntimeError("an unsupported toolchain")
+
+
+@pytest.mark.parametrize(
+    ("cell", "names"),
+    [("one-shot", ("torch", "CuPy")), ("one-shot, out=", ("torch", "CuPy")), ("prepared call", ("cuda.compute",)),
+     ("2^8, call to value", ("torch", "CuPy"))],
+)  # fmt: skip
+def test_a_competitor_whose_call_cannot_be_made_fails_alone(monkeypatch, cell, names):
+    monkeypatch.setattr(host, "host_us", lambda function, context, *, calls, rounds: 5.0)
+    (wanted,) = (each for suite in (host.small, host.host) for each in suite() if each.name == cell)
+    with simulator.use("H200"), timing.opened() as stream:
+        made = Setting(Harness(stream), quick=True)
+        made._found = {"torch": Broken(), "CuPy": Broken(), "cuda.compute": Broken()}
+        (row,) = wanted.measure(made)
+        made.harness.release()
+    assert row["entries"][OURS]["us"] == 5.0
+    for name in names:
+        assert row["entries"][name] == {"error": "RuntimeError: an unsupported toolchain"}

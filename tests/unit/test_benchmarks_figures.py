@@ -34,6 +34,17 @@ def test_a_ratio_is_the_fastest_peers_time_by_ours():
     assert figures.median_us(made, "CuPy") is None
 
 
+@pytest.mark.parametrize("ours", [1.0001, 2.0001, 917.55, 20_000.0001])
+def test_a_peer_that_is_faster_by_the_last_digit_is_faster(ours):
+    """Everywhere: where goals are judged, where cells are counted, and in the table."""
+    made = row("a", (ours,), CUB=(ours - 0.0001,))
+    assert not goal_of("every N: not slower").outcome([made]).met
+    assert "behind in 1 of 1" in run.summary_of([made])
+    assert "| **1.000** |" in report._line(made, [])
+    close = row("a", (1000.0,), CUB=(1199.96,))
+    assert not goal_of("up to 4 M: 1.2 times").outcome([close]).met
+
+
 def test_a_cell_without_a_peer_or_without_us_has_no_ratio():
     assert row()["ratio"] is None
     failed = row(ours=None, CUB=(1.0,))

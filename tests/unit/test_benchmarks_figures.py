@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import figures, goals, readme_doc, report, run
 from benchmarks.figures import OURS, FileError
+from benchmarks.peers import PEERS
 from benchmarks.runs import load
 
 
@@ -277,6 +278,16 @@ def test_the_pictures_are_the_same_for_the_same_rows(tmp_path):
     assert svg.endswith(f"<!-- rows {figures.digest(rows)} -->\n")
     report_of(tmp_path)
     assert file.read_text() == svg
+
+
+def test_every_contender_of_whole_arrays_is_in_their_picture(tmp_path):
+    """CUB in its three ways, and the last of them too, Numba, which two cells have."""
+    names = ["CUB", "CUB not_guaranteed", "CUB gpu_to_gpu", *(name for name in PEERS if name != "CUB"), "another"]
+    rows = [row(str(n), shape=(n,), size_bytes=4 * n, **dict.fromkeys(names, (4.0,))) for n in (256, 512, 1024)]
+    (tmp_path / "1-suites.json").write_text(json.dumps(document(rows)))
+    report_of(tmp_path)
+    svg = (tmp_path / "plots" / "performance-flat.svg").read_text()
+    assert [name for name in [OURS, *names] if f">{name}</text>" not in svg] == []
 
 
 @pytest.mark.parametrize(("text", "message"), [(None, "holds no"), ("{", "is no JSON"), ("[]", "no result")])

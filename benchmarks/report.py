@@ -147,6 +147,12 @@ def _suite(name: str, number: int, suite: Suite) -> list[str]:
         "| --- | --- | --- | --- | --- |" + " --- |" * len(peers),
         *(_line(row, peers) for row in rows),
     ]
+    timed = [
+        (row["cell"], key, entry["timed"]) for row in rows for key, entry in row["entries"].items() if "timed" in entry
+    ]
+    if timed:
+        lines += ["", "Timed in another way, with the host's time where that is longer:", ""]
+        lines += [f"- {cell}, {key}: {how}" for cell, key, how in timed]
     failed = [
         (row["cell"], key, entry["error"]) for row in rows for key, entry in row["entries"].items() if "error" in entry
     ]

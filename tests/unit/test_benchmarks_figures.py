@@ -202,6 +202,16 @@ def test_who_failed_in_every_cell_is_no_competitor_and_is_said_to_have_failed(tm
     assert "commit abc. Failed wherever they were tried: Numba (1: no)." in page
 
 
+def test_who_was_timed_without_a_graph_is_named(tmp_path):
+    """For the page says of all device times that they are those of replays."""
+    made = row("a", CUB=(4.0,), Numba=(90.0,))
+    made["entries"]["Numba"]["timed"] = "between events, without a graph"
+    (tmp_path / "1-suites.json").write_text(json.dumps(document([made, row("b", CUB=(4.0,))])))
+    page = report_of(tmp_path)[1]
+    assert "\n- a, Numba: between events, without a graph\n" in page
+    assert "a, CUB:" not in page
+
+
 def test_the_readme_lists_whoever_was_timed(tmp_path):
     made = [
         row(cell, CUB=(4.0,), Numba="no", **{"CUB gpu_to_gpu": (9.0,), "torch": (5.0,)}) for cell in readme_doc._LENGTHS

@@ -103,7 +103,8 @@ def _process(cache: str, *, environment: Mapping[str, str], plans: Sequence[Any]
     script = SCRIPT.replace("PLANS", repr(plans))
     run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     if run.returncode:
-        raise RuntimeError(f"a fresh process failed: {run.stderr.strip().splitlines()[-1]}")
+        said = (run.stderr.strip() or "it said nothing").splitlines()[-1]  # as one that a signal ended
+        raise RuntimeError(f"a fresh process failed with {run.returncode}: {said}")
     times: dict[str, Any] = json.loads(run.stdout)
     return times
 

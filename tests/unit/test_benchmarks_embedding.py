@@ -1,10 +1,11 @@
-"""The figures of docs/embedding.md: tables, conditions and sentences as the newest file says. Nothing is run."""
+"""The figures of embedding: what is timed is right; and docs/embedding.md is as the newest file says. No times."""
 
 import json
 
 import pytest
 
-from benchmarks import embedding_doc
+import lowlevel_reduce as lr
+from benchmarks import embedding, embedding_doc, timing
 from benchmarks.figures import FileError
 
 CONDITIONS = {
@@ -135,3 +136,36 @@ def test_a_file_of_something_else_is_refused(tmp_path, capsys):
     (tmp_path / "2026-01-01-h200-embedding.json").write_text("[]")
     assert embedding_doc.main(["--check", "--results", str(tmp_path)]) == 2
     assert "holds no figures of embedding" in capsys.readouterr().err
+
+
+@pytest.fixture
+def untimed(monkeypatch):
+    """Yield a simulated stream, on which calls are made and checked and every time is the same."""
+    monkeypatch.setattr(embedding, "ROUNDS", 1)
+    monkeypatch.setattr(embedding, "replay_us", lambda launch, stream, *, launches: 1.0)
+    monkeypatch.setattr(embedding, "host_us", lambda call, context: 1.0)
+    monkeypatch.setattr(embedding, "_bare_by_address", embedding.bare_launch)  # of which the simulator has none
+    with lr.simulator.use("H200"), timing.opened() as stream:
+        yield stream
+
+
+def test_a_launch_that_leaves_nothing_is_not_timed(untimed, monkeypatch):
+    """Though it finds what the launch before it left."""
+    usual, stream = embedding._launches, untimed
+    assert len(embedding.back_to_back(stream.context, stream)) == 6
+
+    def launches(context, stream, strategy, *, programmatic):
+        if (strategy, programmatic) == ("tiles", False):
+            return lambda source, result: None
+        return usual(context, stream, strategy, programmatic=programmatic)
+
+    monkeypatch.setattr(embedding, "_launches", launches)
+    with pytest.raises(lr.ReduceError, match="tiles, serial: .* not timed"):
+        embedding.back_to_back(stream.context, stream)
+
+
+def test_a_call_that_leaves_nothing_is_not_timed(untimed, monkeypatch):
+    assert len(embedding.host(untimed.context, untimed)) == 4
+    monkeypatch.setattr(embedding, "bare_launch", lambda *arguments: lambda: None)
+    with pytest.raises(lr.ReduceError, match="bare cuLaunchKernelEx: .* not timed"):
+        embedding.host(untimed.context, untimed)

@@ -394,3 +394,13 @@ def test_the_notes_tell_of_every_goal_that_is_not_met():
             assert file.strip("`") in told
             figure, shown = reached.split()[0], f"{goal.suite}, {goal.text}: {reached}"
             assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d])", told), shown
+
+
+def test_the_notes_tell_of_every_cell_of_the_axes_that_is_more_than_a_little_behind():
+    """And what they say of all others is so."""
+    told = (report.RESULTS.parent / "NOTES.md").read_text(encoding="utf-8").partition("\n## Open\n")[2]
+    (suite,) = load(report.RESULTS)["axes"]
+    (section,) = re.findall(rf"\nOf `{re.escape(suite.file)}`, axes:\n(.*?)\nOf `", told, re.DOTALL)
+    least = float(re.search(r"all others (\d\.\d+) or more", section)[1])
+    behind = {row["cell"]: f"{row['ratio']:.3f}" for row in suite.rows if row["ratio"] < least}
+    assert {cell: ratio for cell, ratio in behind.items() if ratio not in section} == {}

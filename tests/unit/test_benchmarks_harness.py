@@ -138,6 +138,15 @@ def test_a_competitors_result_is_compared_in_the_type_it_is_in(dtype, length, ri
             check(case, [np.asarray([value]).astype(numpy_dtype(dtype))], exact=False)
 
 
+@pytest.mark.parametrize("wrong", [1000j, complex(0, np.nan)])
+def test_a_competitors_complex_sum_is_wrong_by_its_imaginary_part_too(wrong):
+    case = Case("sum", (1000,), dtype="complex64")
+    right = problems.pattern("complex64").at(np.arange(1000)).sum()
+    check(case, [np.asarray([right + 1e-4j], np.complex64)], exact=False)
+    with pytest.raises(ReduceError, match="not timed"):
+        check(case, [np.asarray([right + wrong], np.complex64)], exact=False)
+
+
 def test_a_wrong_index_is_not_timed():
     x = problems.pattern("float32").at(np.arange(1000))
     for op, right, other in (("argmax", x.argmax(), x.argmin()), ("argmin", x.argmin(), x.argmax())):

@@ -159,6 +159,9 @@ def _suite(name: str, number: int, suite: Suite) -> list[str]:
     if failed:
         lines += ["", "Failed, and so not timed:", ""]
         lines += [f"- {cell}, {key}: {_cell(error)}" for cell, key, error in failed]
+    if suite.content.get("broke_off"):
+        lines += ["", "Broke off, and so have no row:", ""]
+        lines += [f"- {cell}: {_cell(error)}" for cell, error in suite.content["broke_off"].items()]
     return lines
 
 

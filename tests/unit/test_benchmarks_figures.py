@@ -316,6 +316,13 @@ def test_the_committed_page_is_what_the_results_say(capsys):
     assert there == {name: f"<!-- rows {figures.digest(suite.rows)} -->" for name, (_, suite) in wanted.items()}
 
 
+def test_a_cell_that_broke_off_is_named(tmp_path):
+    whole = document([row("a", CUB=(4.0,))])
+    whole["suites"]["flat"] |= {"complete": False, "left_out": ["b", "c"], "broke_off": {"b": "CudaError: no memory"}}
+    (tmp_path / "1-suites.json").write_text(json.dumps(whole))
+    assert "Broke off, and so have no row:\n\n- b: CudaError: no memory\n" in report_of(tmp_path)[1]
+
+
 def test_a_page_that_is_not_what_the_results_say_is_noticed(tmp_path, capsys):
     (tmp_path / "1-suites.json").write_text(json.dumps(document(ROWS)))
     report_of(tmp_path)

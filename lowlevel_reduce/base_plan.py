@@ -94,9 +94,10 @@ class BasePlan(Closing, ABC):
         """Return the fields after the workspace of a kernel's argument: `count` is the kernel's own."""
 
     def _open_kernels(self) -> tuple[MappedKernel, ...]:
-        if self._kernels is None:
+        kernels = self._kernels  # looked at once: another thread may close the plan
+        if kernels is None:
             raise ValueError("the plan is closed")
-        return self._kernels
+        return kernels
 
     def _bind(
         self, stream: Any, workspace: Buffer | None, length: int | None, initial: Any, allocator: Allocator | None
@@ -117,7 +118,8 @@ class BasePlan(Closing, ABC):
             length = integer(length, "the length is a device address, an integer")
             check_pointer(length, 8, self.context, what="the length", alignment=8)
         words = self._initial_words(initial)
-        unused = workspace is None and not self.has_workspace
+        # Of these kernels, not of the plan, which another thread may have closed by now.
+        unused = workspace is None and not (kernels and self._partials)
         workspace = _cleared(workspace, 0 if unused else self.workspace_bytes, self.context, stream, allocator)
         with _closed_on_error(workspace):
             bound = [

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["LoadedKernel", "compile_kernel", "load_kernel"]
 
 MAX_LOADED = 256
-"""Kernels kept when no plan uses them any more; the least recently used is unloaded first."""
+"""Kernels kept when nothing here uses them any more; the least recently used is unloaded first."""
 
 
 class LoadedKernel(NamedTuple):

@@ -71,6 +71,14 @@ class Entry:
         finally:
             bound.close()
 
+    def keep_loaded(self, bound: BoundReduction) -> None:
+        """Keep the kernels of a launch of it for good: a graph may have them, whose end nobody tells of.
+
+        The caller, who keeps alive what is captured, has no object for them.
+        """
+        kept = binding.selected().kept.setdefault("kernels of graphs", {})
+        kept.update(dict.fromkeys(each.kernel for each in bound.kernels))
+
     def borrower(self) -> Any:
         """Return who it is lent to, or None."""
         return None if self.lent_to is None else self.lent_to()
@@ -205,8 +213,8 @@ def run(
     made = entry.plan
     shape = made.result_shape if made.results == 1 else (made.results, *made.result_shape)
     some = math.prod(made.result_shape) > 0
-    captured = allocator is None and made.has_workspace and stream.is_capturing
-    workspaces = _in_order() if captured else allocator
+    captured = some and stream.is_capturing
+    workspaces = _in_order() if captured and allocator is None and made.has_workspace else allocator
     if workspaces is None or not some:  # what is bound for no results has no workspace
         entry.bind(stream, initial)
     result = DeviceArray.empty(shape, made.result_dtype, stream, allocator) if out is None else out
@@ -216,6 +224,8 @@ def run(
         addresses = (pointers[0], target.pointer, *pointers[1:])
         with entry.launch(stream, initial, workspaces) as launch:
             launch.check(*addresses)
+            if captured:
+                entry.keep_loaded(launch)
             launch(*addresses)
         order_after(stream, result, *(view.owner for view in inputs))
     if out is not None or made.results == 1:

@@ -260,13 +260,12 @@ def _keep(
     where = (stream.context.id, place)
     if where not in thread.slots:
         thread.slots[where] = Slots(stream, stream.context) if place is stream else _default_slots(stream)
-    thread.launches[key] = _Launch(
-        bound,
-        (source, target),
-        (made.result_dtype, made.result_shape),
-        thread.slots[where],
-        may_capture=place is not _LEGACY,
+    may_capture = place is not _LEGACY
+    thread.launches[key] = kept = _Launch(
+        bound, (source, target), (made.result_dtype, made.result_shape), thread.slots[where], may_capture=may_capture
     )
+    if may_capture and kept.capturing is None:  # then a graph may get it from here, and nobody will know
+        entry.keep_loaded(bound)
 
 
 def _default_slots(stream: Stream) -> Slots:

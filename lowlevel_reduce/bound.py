@@ -27,6 +27,8 @@ class Extents(NamedTuple):
         Of the second array's; both 0 if there is none.
     has_second : bool
         Whether the operator takes a second array.
+    second_alignment : int
+        What the second array's address must be a multiple of: of offsets, which are read as they are, their size.
     result_bytes, result_alignment : int
         Of all results together, and what their address must be a multiple of.
     """
@@ -38,6 +40,7 @@ class Extents(NamedTuple):
     has_second: bool = False
     second_low: int = 0
     second_high: int = 0
+    second_alignment: int = 1
 
     def overlap(self, begin: int, end: int, result: int) -> bool:
         """Tell whether results at the address `result` overlap the bytes from address `begin` to `end`."""
@@ -99,7 +102,8 @@ class BoundReduction:
             Device addresses of the first element, at any alignment, and of the first result, aligned to its size. They
             are taken as they are: `check` looks at them, and costs driver calls.
         second : int, optional
-            The same for a second array: for operators that have one, and only for these.
+            The same for a second array: for operators that have one, and only for these. Of segments the offsets'
+            address, aligned to their size.
 
         Raises
         ------
@@ -137,7 +141,7 @@ class BoundReduction:
             If one is no integer, or the second one lacks or is too much.
         ValueError
             If one is no device memory, or of another device or context, if the allocation ends too early, if the
-            result is not aligned, or if it overlaps the elements.
+            result or offsets are not aligned, or if it overlaps the elements.
         """
         extents = self.extents
         if (second is None) == extents.has_second:
@@ -150,7 +154,13 @@ class BoundReduction:
             check_pointer(low, high - low, self.context, what="the input")
         if second is not None and extents.second_high > extents.second_low:
             size = extents.second_high - extents.second_low
-            check_pointer(second + extents.second_low, size, self.context, what="the second input")
+            check_pointer(
+                second + extents.second_low,
+                size,
+                self.context,
+                what="the second input",
+                alignment=extents.second_alignment,
+            )
         if extents.result_bytes:
             check_pointer(
                 result, extents.result_bytes, self.context, what="the result", alignment=extents.result_alignment

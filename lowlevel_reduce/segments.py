@@ -89,6 +89,7 @@ class SegmentedPlan(BasePlan):
                 result_alignment=size,
                 has_second=True,
                 second_high=(segments + 1) * offsets_dtype.itemsize,
+                second_alignment=offsets_dtype.itemsize,
             ),
             context=context,
             kernels=kernels,
@@ -109,8 +110,9 @@ class SegmentedPlan(BasePlan):
     ) -> BoundReduction:
         """Bind the plan to a stream, as `Plan.bind` does; a call is then ``launch(source, result, offsets)``.
 
-        The offsets are read when the launch runs: `segments` + 1 of them, ascending, each from 0 to `length`. Others
-        give undefined results, though nothing outside of the arrays is read or written.
+        The offsets are read when the launch runs: `segments` + 1 of them, at an address aligned to their size,
+        ascending, each from 0 to `length`. Others give undefined results, though nothing outside of the arrays is read
+        or written.
 
         Raises
         ------

@@ -359,3 +359,17 @@ def test_refusals(stream, x, offsets, op, error, message):
     given = offsets if isinstance(offsets, np.ndarray) else np.array(offsets, np.int64)
     with pytest.raises(error, match=message):
         lr.segmented_reduce(x, given, op, stream=stream)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_misaligned_offsets_are_refused_before_a_launch(stream, dtype):
+    """A kernel reads them as they are: it would end with an error of which a context does not recover."""
+    x, offsets = values("float32", 100), offsets_of([40, 60], dtype)
+    with lr.Buffer.allocate(offsets.nbytes + offsets.itemsize, stream.context) as memory:
+        shifted = lr.Buffer.from_pointer(
+            memory.pointer + offsets.itemsize // 2, offsets.nbytes, context=stream.context, owner=memory
+        )
+        shifted.copy_from(offsets)
+        there = lr.DeviceArray(shifted, offsets.dtype, offsets.shape, stream)
+        with pytest.raises(ValueError, match=f"second input at .* is not aligned to {offsets.itemsize} bytes"):
+            lr.segmented_reduce(x, there, stream=stream)

@@ -12,7 +12,7 @@ from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.handle import Handle, Life, relaxed
 from lowlevel_reduce.driver.stream import Stream
-from lowlevel_reduce.driver.turns import Reason
+from lowlevel_reduce.driver.turns import Known, Reason
 from lowlevel_reduce.errors import CudaError
 
 __all__ = ["MAX_BYTES", "read"]
@@ -29,7 +29,10 @@ _CAPTURING = 900  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 class _Copy:
     """The driver calls of a read, of which only three numbers are open; for one call at a time."""
 
-    __slots__ = ("_content", "_driver", "_enqueue", "_size_bytes", "_source", "_stream", "_wait", "current_id")
+    __slots__ = (
+        *("__weakref__", "_content", "_driver", "_enqueue", "_size_bytes", "_source", "_stream", "_wait"),
+        "current_id",
+    )
 
     def __init__(self, driver: binding.Implementation, content: Any) -> None:
         self._driver = driver
@@ -79,7 +82,8 @@ class _Reads(Handle):
         self._life.note(driver, context.handle)
         self.number = self._life.number
         self.idle: list[_Copy] = []
-        self._made: list[_Copy] = []
+        # Not kept alive: one that an interrupt takes from a read is no read under way, and nobody will tell of it.
+        self._made: Known[_Copy] = Known()
         self._halted = False
         self._free: list[int] = []
         context.serve(self)
@@ -114,9 +118,9 @@ class _Reads(Handle):
         except IndexError:
             content = ctypes.create_string_buffer(MAX_BYTES)
         copy = _Copy(self._driver, content)
-        self._made.append(copy)
+        self._made.add(copy)
         if self._halted:  # looked at after the copy is there to be counted by `halt`
-            self._made.remove(copy)
+            self._made.discard(copy)
             return None
         return copy
 
@@ -133,7 +137,7 @@ class _Reads(Handle):
                 if over:
                     self.idle.append(copy)
                 else:
-                    self._made.remove(copy)  # nobody has it again: the driver may still write there
+                    self._made.discard(copy)  # nobody has it again: the driver may still write there
             raise
         self.idle.append(copy)
         return content
@@ -147,8 +151,7 @@ class _Reads(Handle):
         taken = []
         while self.idle:
             taken.append(self.idle.pop())
-        if len(taken) == len(self._made):
-            self._made.clear()
+        if len(taken) == len(self._made.all()):
             return True
         self.idle.extend(taken)
         self._halted = False

@@ -59,6 +59,16 @@ class Entry:
             self.bound = self.plan.bind(stream, initial=initial, allocator=_in_order())
         return self.bound
 
+    def another(self, stream: Stream) -> BoundReduction | None:
+        """Return one more launch, in another object for the same stream; None if the driver has no memory for it.
+
+        The call for whose successors it is has been made: it lacks nothing.
+        """
+        try:
+            return self.plan.bind(stream, allocator=_in_order())
+        except CudaError:
+            return None
+
     @contextmanager
     def launch(self, stream: Stream, initial: Any, allocator: Allocator | None) -> Iterator[BoundReduction]:
         """Give the launch that is kept; for an allocator one of its own, with a workspace for this call alone."""

@@ -281,7 +281,7 @@ def _lent(entry: Entry, thread: _Thread, stream: Stream) -> BoundReduction | Non
         return None
     if bound.stream is not stream and not stream.is_default:
         # Another object for the same stream, which may be closed while this one is not.
-        return None if stream.is_capturing else entry.plan.bind(stream)
+        return None if stream.is_capturing else entry.another(stream)
     entry.lent_to = weakref.ref(thread)
     return bound
 

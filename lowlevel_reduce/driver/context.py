@@ -294,14 +294,14 @@ class Context(Handle):
     def pushed(self) -> Pushed:
         """Make this context the calling thread's current one for the length of a ``with`` block.
 
-        What was current before is current afterwards, also when the block raises.
+        What was current before is current afterwards, also when the block raises. The block keeps this object alive.
 
         Raises
         ------
         ReduceError
             At the end, if the block left another context on the stack or took one off it; the stack is put right first.
         """
-        return Pushed(self.handle)
+        return Pushed(self.handle, self)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Context):

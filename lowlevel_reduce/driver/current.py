@@ -11,12 +11,13 @@ __all__ = ["Pushed", "current_handle"]
 
 
 class Pushed:
-    """One push and its pop, on one thread."""
+    """One push and its pop, on one thread; it keeps `owner`, whose context it is, alive that long."""
 
-    __slots__ = ("_before", "_ours")
+    __slots__ = ("_before", "_ours", "_owner")
 
-    def __init__(self, ours: int) -> None:
+    def __init__(self, ours: int, owner: object) -> None:
         self._ours = ours
+        self._owner = owner
         self._before = 0
 
     def __enter__(self) -> None:

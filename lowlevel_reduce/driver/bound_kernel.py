@@ -120,13 +120,18 @@ class BoundKernel:
 
     def _join(self, turn: Turn) -> None:
         self._turn = turn
-        for handle in (self._stream, self._library, self._context or self._stream.context):
+        for handle in (self._stream, self._library, self.context):
             handle.serve(turn)
 
     @property
     def stream(self) -> Stream:
         """The stream that it launches into."""
         return self._stream
+
+    @property
+    def context(self) -> Context:
+        """The context that it launches in; of a default stream what was current when it was bound, if it has none."""
+        return self._context or self._stream.context
 
     @property
     def turn(self) -> Turn:

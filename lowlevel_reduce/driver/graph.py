@@ -109,8 +109,8 @@ class Graph(Handle):
         UnsupportedError, CudaError
             If bindings, driver or device lack an attribute; the graph is then as it was.
         """
-        if bound.stream.context != self._context:
-            raise ValueError(f"the launch is of {bound.stream.context!r}, the graph of {self._context!r}")
+        if bound.context != self._context:
+            raise ValueError(f"the launch is of {bound.context!r}, the graph of {self._context!r}")
         with self._context.pushed():
             return add_kernel(self, bound, values, after)
 
@@ -214,8 +214,8 @@ class GraphExec(Handle):
             If the driver does not take the change.
         """
         check_node(node, self._graph_handle)
-        if bound.stream.context != self._context:
-            raise ValueError(f"the launch is of {bound.stream.context!r}, the graph of {self._context!r}")
+        if bound.context != self._context:
+            raise ValueError(f"the launch is of {bound.context!r}, the graph of {self._context!r}")
         with self._context.pushed():
             set_kernel(self.handle, node, bound, values)
 

@@ -128,7 +128,7 @@ def _parameters(bound: BoundKernel, pointers: int) -> Any:
     """Return the driver's struct of a kernel node, whose arguments the driver copies when it is given it."""
     config = bound.config
     native = binding.native().CUDA_KERNEL_NODE_PARAMS()
-    native.func = bound.kernel.function_in(bound.stream.context)
+    native.func = bound.kernel.function_in(bound.context)
     # After its construction a configuration's extents are triples.
     native.gridDimX, native.gridDimY, native.gridDimZ = config.grid  # type: ignore[misc]
     native.blockDimX, native.blockDimY, native.blockDimZ = config.block  # type: ignore[misc]

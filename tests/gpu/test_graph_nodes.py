@@ -342,3 +342,17 @@ def test_closed_graphs_and_wrong_arguments(context, bind, words):
     with pytest.raises(ValueError, match="closed"):
         graph.add_kernel(bind("put"), words.pointer, 1)
     assert KernelNode(1, graph) == KernelNode(1, graph)
+
+
+def test_a_launch_in_a_default_stream_is_of_the_context_in_which_it_was_bound(device, graph, library, words, stream):
+    """Whatever is current when a node is made of it."""
+    bound = BoundKernel(library.kernel("put"), LaunchConfig(1, 32), Stream.legacy(), "QI")
+    with Context.create(device) as other, other.pushed(), Graph.create(other) as elsewhere:
+        node = graph.add_kernel(bound, words.pointer, 7)
+        with graph.instantiate() as executable:
+            executable.set_kernel(node, bound, words.pointer, 8)
+            executable.launch(stream)
+            assert (read(words, stream) == 8).all()
+        with pytest.raises(ValueError, match="the graph of"):
+            elsewhere.add_kernel(bound, words.pointer, 7)
+        assert elsewhere.node_count == 0

@@ -124,7 +124,8 @@ class BoundReduction:
             item = self._turn.retake(self)
         try:
             if self._unfinished:  # the first kernel may have left in the workspace what the last one takes out of it
-                self.workspace.fill(0, stream=self.stream)
+                with self.context.pushed():  # which a default stream without a context stands for
+                    self.workspace.fill(0, stream=self.stream)
             self._unfinished = len(self.kernels) > 1
             for kernel in self.kernels:
                 kernel.put(source, result, second or 0)

@@ -1,5 +1,6 @@
 """Bound reductions on a driver that only records: what is launched with what, and what is refused."""
 
+import contextlib
 import struct
 
 import pytest
@@ -101,6 +102,24 @@ def test_what_a_call_of_two_kernels_left_half_done_is_cleared_by_the_next(fake, 
         launch(0xA000, 0xB000)
         names = [name for name, _ in fake.calls if name.startswith(("cuMemset", "cuLaunch"))]
         assert names == [*cleared, "cuLaunchKernelEx", "cuLaunchKernelEx"]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["nothing", "another context"])
+def test_a_default_stream_is_cleared_in_where_it_was_bound(fake, parts, monkeypatch, elsewhere):
+    kernel, stream, _ = parts
+    memset, seen = fake.cuMemsetD8Async, []
+    monkeypatch.setattr(
+        fake, "cuMemsetD8Async", lambda *args: seen.append(fake.cuCtxGetCurrent()[1]) or memset(*args), raising=False
+    )
+    with stream.context.pushed():
+        launch = bind(BoundReduction, (kernel, Stream.legacy(), Buffer.allocate(512)), kernels=2)
+    fake.fails["cuLaunchKernelEx"] = binding.native().CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+    with pytest.raises(CudaError):
+        launch(0xA000, 0xB000)
+    fake.fails.clear()
+    with Context.create(1) as other, other.pushed() if elsewhere else contextlib.nullcontext():
+        launch(0xA000, 0xB000)
+    assert seen == [stream.context.handle]
 
 
 def test_a_default_stream_has_its_context_current_for_the_launch(fake, parts):

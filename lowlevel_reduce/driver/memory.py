@@ -88,7 +88,7 @@ class Buffer(Handle):
             If the pool is closed, or of another device than the stream.
         """
         stream = Stream.of(stream).fixed()  # the free comes later, whatever is current then, on whichever thread
-        context, pointer = stream.context, 0
+        context, pointer, home = stream.context, 0, 0
         device = context.device.handle
         implementation, of_graph = binding.selected(), False
         captures.free_put_off(implementation)
@@ -96,11 +96,14 @@ class Buffer(Handle):
         with context.pushed() if _checked_size(size_bytes) else contextlib.nullcontext():
             if size_bytes:
                 context.life.note(implementation, context.handle)
+                # A default stream is that of what is current; for any other a green context need not be, which may be
+                # so in one thread alone, while the collector runs in any.
+                home = context.handle if stream.is_default else context.home
                 of_graph = captures.take(implementation, stream.handle)
                 pointer = _from_pool(size_bytes, stream, pool)
             # The partial holds the stream: a stream that is still owned must not be destroyed before the free.
             release = functools.partial(
-                _free_async, implementation, context.life, context.handle, device, of_graph, stream, pointer
+                _free_async, implementation, context.life, context.handle, home, device, of_graph, stream, pointer
             )
             # Inside the block, so that memory has an owner even if the block's end is refused.
             self._fill_in(pointer, size_bytes, context=context, kind="device", release=release if pointer else None)
@@ -184,13 +187,13 @@ class Buffer(Handle):
 
     def _freed_in(self, stream: Stream, release: functools.partial[None]) -> functools.partial[None]:
         """Return a release of `allocate_async` in the order of another stream."""
-        implementation, life, context, device, of_graph, _, pointer = release.args
+        implementation, life, context, home, device, of_graph, _, pointer = release.args
         if not stream.is_closed and stream.is_default:
             own = stream._context or self.context  # what must be current, for the handle to mean this stream
             stream = Stream.from_handle(stream.handle, context=own).fixed()
             own.life.note(implementation, own.handle)
-            life, context = own.life, own.handle
-        return functools.partial(release.func, implementation, life, context, device, of_graph, stream, pointer)
+            life, context, home = own.life, own.handle, own.handle
+        return functools.partial(release.func, implementation, life, context, home, device, of_graph, stream, pointer)
 
     @property
     def pointer(self) -> int:
@@ -335,6 +338,7 @@ def _free_async(
     implementation: binding.Implementation,
     life: Life,
     context: int,
+    home: int,
     device: int,
     of_graph: bool,
     stream: Stream,
@@ -343,8 +347,8 @@ def _free_async(
     if life.ended(implementation, context):
         _free_without_context(implementation, device, pointer)
         return
-    later = functools.partial(_free_async, implementation, life, context, device, of_graph, stream, pointer)
-    with within(implementation, context):
+    later = functools.partial(_free_async, implementation, life, context, home, device, of_graph, stream, pointer)
+    with within(implementation, home):
         if stream.is_closed:
             _free_without_stream(implementation, context, pointer, later)
             return

@@ -61,6 +61,8 @@ class Allocator:
         if not size_bytes:
             return Buffer.from_pointer(0, 0, context=context)
         handle = stream.handle
+        if isinstance(stream, ThreadStream):  # by which its release finds the end; now, while there is nothing to lose
+            context.life.note(binding.selected(), context.handle)
         pointer = operator.index(self.alloc(size_bytes, handle))
         if not pointer:
             raise ValueError(f"{what}: alloc returned a null pointer for {size_bytes} bytes")
@@ -104,7 +106,6 @@ class _Lent(Buffer):
         self = cls.__new__(cls)
         if isinstance(stream, ThreadStream):
             implementation, context = binding.selected(), stream.context
-            context.life.note(implementation, context.handle)
             release = functools.partial(_free_in_thread, implementation, context.life, context.handle, stream, release)
         # The stream is kept: the caller's function is given its handle.
         self._fill_in(pointer, size_bytes, context=stream.context, kind="device", release=release, owner=stream)

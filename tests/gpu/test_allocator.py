@@ -1,12 +1,15 @@
 """A caller's allocator: what is taken from it, and that everything goes back to it once, whatever happens."""
 
+import contextlib
 import gc
 
 import numpy as np
 import pytest
 
 import lowlevel_reduce as lr
-from lowlevel_reduce.driver import Buffer, Context
+from lowlevel_reduce import simulator
+from lowlevel_reduce.driver import Buffer, Context, Stream
+from lowlevel_reduce.errors import CudaError
 
 N = 20_000
 X = np.random.default_rng(3).standard_normal(N).astype(np.float32)
@@ -181,6 +184,22 @@ def test_everything_goes_back_if_something_raises(arena, allocator, plan, stream
             del caught
         assert len(arena.given) == count
         assert arena.settled()
+
+
+def test_memory_of_a_threads_stream_goes_back_though_the_driver_refuses_what_comes_next(machine, arena, context):
+    if machine != "simulated":
+        pytest.skip("a real driver's calls do not fail to order")
+
+    def alloc(size_bytes, stream_handle):
+        simulator.selected().fail_call("cuCtxGetId", 1, "CUDA_ERROR_UNKNOWN")
+        return arena.alloc(size_bytes, stream_handle)
+
+    stream = Stream.per_thread(Context.from_handle(context.handle)).fixed()
+    with contextlib.suppress(CudaError):
+        lr.Allocator(alloc, arena.free).allocate(64, stream)
+        context.id  # noqa: B018 - is refused, if nothing has been
+    assert arena.settled()
+    assert len(arena.back) == 1
 
 
 def test_an_alloc_that_raises_is_heard(arena, plan, stream, context):

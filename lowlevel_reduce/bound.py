@@ -170,7 +170,7 @@ class BoundReduction:
         if second is not None:
             spans.append((second + extents.second_low, second + extents.second_high, "second input", second))
         for begin, end, what, address in spans:
-            if extents.overlap(begin, end, result):
+            if begin < end and extents.overlap(begin, end, result):
                 raise ValueError(f"the result at {result:#x} overlaps the {what} at {address:#x}")
 
     @property

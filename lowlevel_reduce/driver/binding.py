@@ -265,11 +265,13 @@ def register(name: str, factory: Callable[[], Any]) -> None:
 def selected() -> Implementation:
     """Return the implementation that calls go to; a handle keeps it, to be released by whoever made it."""
     global _selected  # noqa: PLW0603 - one process, one driver
-    if _selected is None:
+    chosen = _selected  # looked at once: another thread's `use` may end, and nothing be selected again
+    if chosen is None:
         with _registry_lock:
-            if _selected is None:
-                _selected = _implementation(os.environ.get(VARIABLE) or "cuda")
-    return _selected
+            chosen = _selected
+            if chosen is None:
+                chosen = _selected = _implementation(os.environ.get(VARIABLE) or "cuda")
+    return chosen
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 # ruff: noqa: PT012 - the block under test is what is tested
 
+import itertools
 import os
 import signal
 import subprocess
@@ -179,3 +180,31 @@ for name in ('cuStreamDestroy', 'cuMemFree', 'cuCtxDestroy', 'cuThreadExchangeSt
 print('end')
 """
     assert in_a_new_process(code) == "end"
+
+
+def test_a_use_that_ends_in_another_thread_is_seen_before_or_after(monkeypatch):
+    """A trace function stands for the other thread: it comes between any two steps."""
+
+    def trace(frame, event, argument):
+        if frame.f_code is not binding.selected.__code__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left[0] -= 1
+            if left[0] == 0:
+                binding._selected = None
+        return trace
+
+    binding.register("of another thread", FakeDriver)
+    binding.register("else", FakeDriver)
+    monkeypatch.setenv(binding.VARIABLE, "else")
+    for step in itertools.count(1):
+        left, before = [step], sys.gettrace()
+        with binding.use("of another thread"):
+            sys.settrace(trace)
+            found = binding.selected()
+            sys.settrace(before)
+        assert found.name in ("of another thread", "else")
+        if left[0] > 0:
+            break
+    assert step > 5

@@ -181,7 +181,7 @@ class Buffer(Handle):
         if stream is not None:
             if self._stream is None:
                 raise ValueError("only memory allocated in stream order can be freed in a stream's order")
-            if isinstance(self._release, functools.partial):
+            if isinstance(self._release, functools.partial) and not self.is_closed:
                 self._release = self._freed_in(Stream.of(stream), self._release)
         super().close()
 

@@ -532,6 +532,16 @@ def test_stream_ordered_memory_is_freed_in_order(fake, context):
         Buffer.allocate(4, context).close(stream=first)
 
 
+def test_memory_that_was_freed_is_freed_in_no_other_order(fake):
+    """Whatever has been closed since."""
+    with Context.create(0) as context, Stream.create(context) as stream:
+        buffer = Buffer.allocate_async(4, stream)
+        buffer.close()
+    fake.calls.clear()
+    buffer.close(stream=Stream.legacy())
+    assert not fake.calls
+
+
 def test_stream_ordered_memory_outlives_its_stream(fake, context):
     stream = Stream.create(context)
     buffer = Buffer.allocate_async(4, stream)

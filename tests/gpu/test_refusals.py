@@ -55,6 +55,12 @@ class TestRefusals:
         with pytest.raises(ValueError, match="overlaps"):
             bound.check(memory.pointer, memory.pointer + 400)
 
+    def test_what_has_no_elements_overlaps_nothing(self, stream, memory):
+        out = lr.DeviceArray(memory, np.float32, (4,), stream)
+        empty = lr.Buffer.from_pointer(memory.pointer + 4, 0, context=stream.context, owner=memory)
+        x = lr.DeviceArray(empty, np.float32, (0, 4), stream)
+        assert lr.sum(x, axis=0, out=out, stream=stream).numpy().tolist() == [0] * 4
+
     def test_closed_stream(self, context, memory):
         stream = lr.Stream.create(context)
         with lr.plan("sum", shape=10, dtype="float32", context=context) as plan:

@@ -1,14 +1,17 @@
 """What was made in a context, and who ends that: addresses that are used again, and captures that outlive a cache."""
 
+import contextlib
 import gc
+import itertools
+import sys
 
 import numpy as np
 import pytest
 from in_threads import in_threads
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import oneshot, quick
-from lowlevel_reduce.driver import Buffer, Context, Graph, Stream, binding
+from lowlevel_reduce import loading, oneshot, quick
+from lowlevel_reduce.driver import Buffer, Context, Event, Graph, Stream, binding, readback
 
 
 def at_the_address_of(driver, context, monkeypatch):
@@ -85,6 +88,23 @@ def test_memory_of_a_green_context_is_freed_without_having_that_current(driver, 
     assert "allocations" not in driver.leaks()
 
 
+@pytest.mark.parametrize("closed", [False, True], ids=["in the order of the stream", "without the stream"])
+def test_memory_of_a_pool_is_freed_without_having_its_green_context_current(driver, monkeypatch, closed):
+    """As a driver has it that refuses such a context to a second thread."""
+    push = driver.cuCtxPushCurrent
+    with Context.green(0, 8) as share, Stream.create(share) as stream, share.pushed():
+        memory = [Buffer.allocate_async(100, stream)]
+        if closed:
+            stream.close()
+        invalid = (binding.native().CUresult.CUDA_ERROR_INVALID_CONTEXT,)
+        monkeypatch.setattr(
+            driver, "cuCtxPushCurrent", lambda handle: invalid if int(handle) == share.handle else push(handle), False
+        )
+        in_threads(memory.clear)
+        monkeypatch.undo()
+        assert "allocations" not in driver.leaks()
+
+
 def test_the_workspace_of_a_captured_call_is_the_graphs(stream, monkeypatch):
     """Nobody else uses it between replays, and it is there when the launch that was kept for later calls has gone."""
     monkeypatch.setattr(oneshot, "MAX_BOUND", 1)
@@ -106,6 +126,29 @@ def test_the_workspace_of_a_captured_call_is_the_graphs(stream, monkeypatch):
             assert float(out) == 70_000
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["first", "known to the thread"])
+@pytest.mark.parametrize("strategy", ["block", "tiles"])
+def test_the_kernel_of_a_captured_call_is_loaded_as_long_as_the_graph(stream, monkeypatch, strategy, known):
+    """However many others are loaded, and whatever is let go of, before the next replay."""
+    monkeypatch.setattr(loading, "MAX_LOADED", 1)
+    monkeypatch.setitem(binding.selected().kept, "bound reductions", oneshot.LaunchCache())
+    x = lr.DeviceArray.from_numpy(np.ones(7_000, np.float32), stream)
+    out = lr.DeviceArray.empty((), np.float32, stream)
+    options = {"out": out, "stream": stream, "strategy": strategy}
+    for _ in range(2 * known):
+        lr.sum(x, **options)
+    with Graph.capture(stream) as graph:
+        lr.sum(x, **options)
+    with graph, graph.instantiate() as executable:
+        binding.selected().kept["bound reductions"] = oneshot.LaunchCache()
+        quick._thread().launches.clear()
+        lr.max(x, stream=stream)
+        gc.collect()
+        out._buffer.fill(0, stream=stream)
+        executable.launch(stream)
+        assert float(out) == 7_000
+
+
 def test_a_captured_call_without_anything_kept(stream):
     """The driver does not tell a stream's number during a capture, by which what is kept is found."""
 
@@ -123,6 +166,22 @@ def test_a_captured_call_without_anything_kept(stream):
     with Graph.capture(stream) as graph, pytest.raises(ValueError, match="NumPy array cannot be copied"):
         lr.sum(np.ones(3), stream=stream)
     graph.close()
+
+
+def test_what_is_kept_for_later_calls_spoils_no_capture_and_no_call(stream, context, driver):
+    """Another object for a stream has a launch of its own, bound when the call is done."""
+    x = lr.DeviceArray.from_numpy(np.ones(70_000, np.float32), stream)
+    sums = [lr.sum(x, stream=stream, strategy="tiles") for _ in range(2)]
+    with Stream.create(context) as captured, Buffer.allocate(64, context) as filled:
+        with Graph.capture(captured) as graph:
+            filled.fill(1, stream=captured)
+            sums.append(lr.sum(x, stream=Stream.from_handle(stream.handle), strategy="tiles"))
+        with graph:
+            assert graph.node_count == 1
+    driver.fail_call("cuMemAllocAsync", 2, "OUT_OF_MEMORY")  # the first is the result
+    driver.fail_call("cuMemAlloc", 1, "OUT_OF_MEMORY")
+    sums.append(lr.sum(x, stream=Stream.from_handle(stream.handle), strategy="tiles"))
+    assert [float(each) for each in sums] == [70_000] * 4
 
 
 def test_what_closed_streams_have_left_is_freed_by_later_calls(context, driver):
@@ -151,3 +210,65 @@ def test_a_kept_launch_that_cannot_be_freed_is_no_error_of_a_later_call(stream, 
     assert lr.sum(y, stream=stream, out=out) is out
     assert float(out) == 10
     assert "cuMemFreeAsync failed" in caplog.text
+
+
+def test_a_plan_that_is_closed_while_it_is_bound_is_bound_all_the_same(stream):
+    """As by another thread: the launch has the kernels, and the workspace that they need."""
+
+    class Closing:
+        def __cuda_stream__(self):
+            plan.close()
+            return 0, stream.handle
+
+    x = lr.DeviceArray.from_numpy(np.ones(70_000, np.float32), stream)
+    out = lr.DeviceArray.empty((), np.float32, stream)
+    plan = lr.plan("sum", shape=x.shape, dtype=x.dtype, strategy="tiles")
+    launch = plan.bind(Closing())
+    assert launch.workspace.size_bytes == plan.workspace_bytes
+    launch(x.pointer, out.pointer)
+    assert float(out) == 70_000
+    with pytest.raises(ValueError, match="the plan is closed"):
+        plan.bind(stream)
+
+
+def test_an_interrupt_between_any_two_steps_of_a_read_does_not_keep_the_context_open(driver):
+    """A trace function stands for it, before each bytecode in turn."""
+
+    def trace(frame, event, argument):
+        if frame.f_code.co_filename != readback.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    for step in itertools.count(1):
+        left, before = [step], sys.gettrace()
+        with Context.create(0) as context, Stream.create(context) as stream, context.pushed():
+            array = lr.DeviceArray.from_numpy(np.arange(4.0), stream)
+            array.numpy()
+            with contextlib.suppress(KeyboardInterrupt):
+                sys.settrace(trace)
+                array.numpy()
+            sys.settrace(before)
+            assert array.numpy().tolist() == [0, 1, 2, 3]
+        if left[0] > 0:
+            break
+    assert step > 30
+
+
+def test_a_context_lives_as_long_as_it_is_pushed(driver):
+    """Though no other reference keeps it, and nobody else the primary one."""
+    with Context.primary().pushed():
+        gc.collect()
+        assert Context.current() is not None
+        with Buffer.allocate(100) as buffer:
+            assert buffer.context == Context.current()
+    assert Context.current() is None
+    with Context.create(0) as context, Event.create(context) as event, Stream.create(context) as stream:
+        stream.record(event)
+        borrowed = Event.from_handle(event.handle)  # used in the primary context, where nothing is current
+        assert borrowed.query()
+    assert not driver.leaks()

@@ -94,6 +94,17 @@ class TestConversions:
             0, 0x40400000, 0x7FFFFFFF,
         ]  # fmt: skip
 
+    @pytest.mark.parametrize(
+        ("form", "highest"),
+        [("s32.f32", 0), ("u32.f32", 0), ("u16.f32", 0), ("s64.f32", 1 << 63), ("u64.f32", 1 << 63),
+         ("s32.f64", 1 << 31), ("u32.f64", 1 << 31), ("s16.f64", 1 << 15), ("s64.f64", 1 << 63), ("u64.f64", 1 << 63)],
+    )  # fmt: skip
+    def test_not_a_number_to_an_integer(self, form, highest):
+        """Zero, but where one of the two has 64 bits the highest bit: (long long)x and (int)y of a kernel's NaN."""
+        values = np.array([np.nan, -np.nan, 1], f"f{int(form[-2:]) // 8}")
+        got = elementwise(f"cvt.rzi.{form} %d, %0;", values, result=f"u{int(form[1:3]) // 8}")
+        assert got.tolist() == [highest, highest, 1]
+
 
 class TestExtremes:
     @pytest.mark.parametrize("operation", ["min", "max"])

@@ -199,6 +199,27 @@ class TestPacked:
         got = elementwise("copysign.f32 %d, %0, %1;", a, b, result="f4")
         assert got.tolist() == np.copysign(b, a).tolist()
 
+    @pytest.mark.parametrize(
+        ("form", "expected"),
+        [("abs.ftz.f32 %d, %0;", [0, 0, 1, 0]), ("neg.ftz.f32 %d, %0;", [-0.0, 0, -1, -0.0]),
+         ("slct.ftz.f32.f32 %d, 0f3F800000, 0f40000000, %0;", [1, 1, 1, 1]),
+         ("setp.gt.ftz.f32 %p1, %0, 0f00000000; selp.f32 %d, 0f3F800000, 0f00000000, %p1;", [0, 0, 1, 0]),
+         ("setp.eq.and.ftz.f32 %p1, %0, 0f00000000, 1; selp.f32 %d, 0f3F800000, 0f00000000, %p1;", [1, 1, 0, 1]),
+         ("cvt.rpi.ftz.s32.f32 %r1, %0; cvt.rn.f32.s32 %d, %r1;", [0, 0, 1, 0]),
+         ("cvt.rmi.ftz.s32.f32 %r1, %0; cvt.rn.f32.s32 %d, %r1;", [0, 0, 1, 0])],
+    )  # fmt: skip
+    def test_subnormals_are_flushed_before_they_are_looked_at(self, form, expected):
+        """What --ftz=true makes of fabsf, of comparisons, and of conversions to integers."""
+        subnormal = np.array([1e-40, -1e-40, 1, 0], np.float32)
+        got = elementwise(form, subnormal, result="f4")
+        assert got.view("u4").tolist() == np.array(expected, np.float32).view("u4").tolist()
+
+    def test_subnormal_halves_are_flushed_too(self):
+        halves = np.array([0x0001, 0x8001, 0x3C00], "u2")
+        assert elementwise("neg.ftz.f16 %d, %0;", halves, result="u2").tolist() == [0x8000, 0, 0xBC00]
+        form = "setp.ne.ftz.f16 %p1, %0, 0; selp.b16 %d, 1, 0, %p1;"
+        assert elementwise(form, halves, result="u2").tolist() == [0, 0, 1]
+
 
 class TestIntegers:
     def test_carries_through_128_bits(self):

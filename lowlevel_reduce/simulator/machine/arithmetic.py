@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lowlevel_reduce.simulator.machine import integers
+from lowlevel_reduce.simulator.machine import floats, integers
 from lowlevel_reduce.simulator.machine.flight import NUMPY_TYPES, Flight, Source, Step, float_kind, unknown
 from lowlevel_reduce.simulator.machine.float_operations import FLOAT_OPERATIONS, float_operation
 from lowlevel_reduce.simulator.machine.storage import Array
@@ -187,11 +187,15 @@ def _comparison(instruction: Instruction, kind: str) -> Callable[[Array, Array],
     function = _float_comparison(name) if float_kind(kind) else _ORDERED.get(name)
     if function is None or kind in {"f16x2", "bf16x2"}:
         raise unknown(instruction)
-    if kind in {"f16", "bf16"}:
-        from_bits = FLOAT_OPERATIONS["widen"]
-        compared = function
-        return lambda a, b: compared(from_bits(a, kind), from_bits(b, kind))
-    return function
+    compared, ftz = function, "ftz" in instruction.modifiers
+    if kind not in {"f16", "bf16"} and not ftz:
+        return function
+
+    def widened(x: Array) -> Array:
+        wide = floats.widen(x, kind)
+        return floats.flush(wide, kind) if ftz else wide
+
+    return lambda a, b: compared(widened(a), widened(b))
 
 
 def _set_predicate(instruction: Instruction, flight: Flight) -> Step:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lowlevel_reduce.simulator.machine import integers, packed
+from lowlevel_reduce.simulator.machine import floats, integers, packed
 from lowlevel_reduce.simulator.machine.arithmetic import DECODERS as PLAIN
 from lowlevel_reduce.simulator.machine.arithmetic import Decoder, elementwise
 from lowlevel_reduce.simulator.machine.flight import NUMPY_TYPES, Flight, Index, Step, unknown
@@ -114,7 +114,8 @@ def _select_by_sign(instruction: Instruction, flight: Flight) -> Step:
 
     def step(idx: Index) -> None:
         first, second = (source(idx).view(target.dtype) for source in (a, b))
-        target[idx] = np.where(sign(idx) >= 0, first, second)
+        third = floats.flush(sign(idx), "f32") if ftz else sign(idx)
+        target[idx] = np.where(third >= 0, first, second)
 
     return step
 

@@ -102,13 +102,15 @@ def _conversion_error(x: Array, rounded: Array) -> Array:
 
 def _float_to_integer(kind: str, to: str, modifiers: list[str]) -> Callable[[Array], Array]:
     integral = next((_INTEGRAL[m] for m in modifiers if m in _INTEGRAL), np.trunc)
+    ftz = "ftz" in modifiers and kind == "f32"
     dtype = np.dtype(NUMPY_TYPES[to])
     limits = np.iinfo(dtype)
     # A NaN becomes the highest bit alone where 64 bits are on either side, and zero else.
     unordered = dtype.type(limits.min or limits.max // 2 + 1) if kind == "f64" or bits_of(to) == 64 else dtype.type(0)
 
     def apply(x: Array) -> Array:
-        wide = integral(floats.widen(x, kind) if kind != "f64" else x)
+        wide = floats.widen(x, kind) if kind != "f64" else x
+        wide = integral(floats.flush(wide, kind) if ftz else wide)
         nan = np.isnan(wide)
         above, below = wide >= 2.0 ** (bits_of(to) - (dtype.kind == "i")), wide < float(limits.min)
         inside = np.where(nan, unordered, np.where(nan | above | below, 0.0, wide).astype(dtype))

@@ -61,6 +61,7 @@ FLOAT_OPERATIONS: dict[str, Function] = {
 """Opcodes that have a floating-point form; `float_operation` returns it."""
 
 _WIDTHS = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
+_EXPONENTS = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F80_0000, "f64": 0x7FF0_0000_0000_0000}
 
 
 def float_operation(opcode: str, kind: str, modifiers: Iterable[str]) -> Function | None:
@@ -83,7 +84,7 @@ def float_operation(opcode: str, kind: str, modifiers: Iterable[str]) -> Functio
     if mode != "rn" and opcode in _NEAREST_ONLY:
         return None
     if opcode in {"neg", "abs", "copysign"}:
-        return _sign_operation(opcode, _WIDTHS[kind])
+        return _sign_operation(opcode, _WIDTHS[kind], _EXPONENTS[kind] if "ftz" in rest else 0)
     return _arithmetic(opcode, kind, mode, rest)
 
 
@@ -156,13 +157,15 @@ def _widened(opcode: str, kind: str, mode: str, modifiers: set[str]) -> Function
     return apply
 
 
-def _sign_operation(opcode: str, width: int) -> Function:
-    """Return an operation on the sign bit alone."""
+def _sign_operation(opcode: str, width: int, flushed: int) -> Function:
+    """Return an operation on the sign bit alone, or on nothing but it where none of the bits `flushed` is set."""
     sign = 1 << (8 * width - 1)
     dtype: Any = np.dtype(f"u{width}").type
 
     def apply(*arguments: Array) -> Array:
         bits = [np.ascontiguousarray(argument).view(dtype) for argument in arguments]
+        if flushed:
+            bits = [np.where(entry & dtype(flushed), entry, entry & dtype(sign)) for entry in bits]
         if opcode == "neg":
             result = bits[0] ^ dtype(sign)
         elif opcode == "abs":

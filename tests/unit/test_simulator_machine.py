@@ -386,6 +386,24 @@ class TestAtomics:
             expected += np.float32(i) + np.float32(0.1)
         assert run(body, bytes(4))[0][0] == expected.view(np.uint32)
 
+    @pytest.mark.parametrize(
+        ("form", "start", "value", "total"),
+        [("red.global.add.f32 [%rd0], %f1", 1, 1, 0), ("red.add.f32 [%rd0], %f1", 1, 1, 0),
+         ("red.global.add.v2.f32 [%rd0], {%f1, %f1}", 1, 1, 0), ("red.shared.add.f32 [s], %f1", 1, 1, 2),
+         ("cvta.shared.u64 %rd5, %rd4; red.add.f32 [%rd5], %f1", 1, 1, 2),
+         ("red.global.add.f32 [%rd0], %f1", 0x80000001, 0x80000001, 0x80000000),
+         ("red.global.add.f32 [%rd0], %f1", 0x80800001, 0x00800000, 0x80000000)],
+    )  # fmt: skip
+    def test_global_memory_adds_no_subnormal_floats(self, form, start, value, total):
+        """As RED.E.ADD.F32.FTZ does; in shared memory the threads add."""
+        place = "shared.b32 %r4, [s]" if "shared" in form else "global.b32 %r4, [%rd0]"
+        body = (
+            f"mov.u32 %r5, s; cvt.u64.u32 %rd4, %r5; st.shared.b32 [s], {start:#x}; mov.b32 %f1, {value:#x}; {form}; "
+            f"ld.{place}; st.global.u32 [%rd9], %r4; ret;"
+        )
+        output, _ = run(body, struct.pack("2I", start, start), threads=1, declarations=".shared .align 8 .b8 s[8];")
+        assert int(output[0]) == total
+
 
 class TestCounters:
     def test_sectors_and_conflicts(self):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from lowlevel_reduce.simulator.machine import floats
 from lowlevel_reduce.simulator.machine.access import RANK_SHIFT, SPACES, Space, address_source, space_of
 from lowlevel_reduce.simulator.machine.arithmetic import Decoder, elementwise
 from lowlevel_reduce.simulator.machine.flight import (
@@ -87,14 +88,28 @@ def _atomic(instruction: Instruction, flight: Flight) -> Step:
     sources = [[flight.read(instruction, element, kind) for element in parts_of(operand)] for operand in given]
     results = parts_of(instruction.operands[0]) if returns else ()
     targets = [flight.write(instruction, element, kind) for element in results]
+    adds = (operations, kind) == (["add"], "f32") and space in {"global", "generic"}
     return _updating(
         SPACES[space](flight).at(instruction),
         address_source(instruction, flight, operands[0]),
         kind,
-        update,
+        _added_by_memory(update) if adds else lambda places, *values: update(*values),
         sources,
         targets,
     )
+
+
+def _added_by_memory(update: Update) -> Update:
+    """Return an addition of float32 that flushes subnormal numbers in global memory, whose own adder knows none.
+
+    That of shared memory is a loop of the threads, with their addition: `ATOM.ADD.F32.FTZ` and `FADD` in machine code.
+    """
+
+    def added(places: Array, old: Array, value: Array) -> Array:
+        flushed = floats.flush(update(floats.flush(old, "f32"), floats.flush(value, "f32")), "f32")
+        return np.where(places < np.uint64(SHARED_WINDOW), flushed, update(old, value))
+
+    return added
 
 
 def _updating(
@@ -105,7 +120,10 @@ def _updating(
     sources: list[list[Source]],
     targets: list[Array],
 ) -> Step:
-    """Bind an update, given for each operand the sources of its elements, and where the old elements go."""
+    """Bind an update, given for each operand the sources of its elements, and where the old elements go.
+
+    The update is given the addresses before the values.
+    """
     flight, count = memory.flight, len(sources[0])
     size, dtype = TYPE_BYTES[kind] * count, NUMPY_TYPES[kind]
     word = f"u{word_bytes(size)}"
@@ -118,9 +136,9 @@ def _updating(
 
         def changed(turn: Array, words: Array) -> Array:
             if kind == "b128":
-                return update(words, *[column[0][turn] for column in values])
+                return update(places[turn], words, *[column[0][turn] for column in values])
             old = words.view(dtype)
-            new = [update(old[:, i], *[column[i][turn] for column in values]) for i in range(count)]
+            new = [update(places[turn], old[:, i], *[column[i][turn] for column in values]) for i in range(count)]
             return np.stack(new, axis=1).astype(dtype, copy=False).view(word)
 
         before = one_at_a_time(memory, threads, places, size, changed)

@@ -249,6 +249,20 @@ def test_products_with_a_power_of_two_are_added_up_exactly():
         assert value == rounded(truth, "f64", "rn"), (a, b, c)
 
 
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+@pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
+def test_sums_that_cancel_are_zeros_of_the_right_sign(mode, kind):
+    zero, negative, one, minus = (bits_of(x, kind) for x in (0.0, -0.0, 1.0, -1.0))
+    cancelled = negative if mode == "rm" else zero
+    rows = [(one, minus), (minus, one), (zero, negative), (zero, zero), (negative, negative)]
+    expected = [cancelled, cancelled, cancelled, zero, negative]
+    assert compute(f"add.{mode}.{kind} %y, %x0, %x1;", rows, [kind] * 2, kind) == expected
+    opposite = [(a, b ^ negative) for a, b in rows]
+    assert compute(f"sub.{mode}.{kind} %y, %x0, %x1;", opposite, [kind] * 2, kind) == expected
+    fused = [(a, one, b) for a, b in rows]
+    assert compute(f"fma.{mode}.{kind} %y, %x0, %x1, %x2;", fused, [kind] * 3, kind) == expected
+
+
 def test_not_a_number_zeros_and_order():
     nan, one = 0x7FC01234, bits_of(1.0, "f32")
     negative_zero = 0x80000000

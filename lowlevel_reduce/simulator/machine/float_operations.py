@@ -49,6 +49,14 @@ _ODD: dict[str, Function] = {
 }
 """The same, and more, on operands widened to float64."""
 
+_DOWNWARD: dict[str, Function] = {
+    "add": lambda a, b: -floats.sum_odd(-a, -b),
+    "sub": lambda a, b: -floats.sum_odd(-a, b),
+    "fma": lambda a, b, c: -floats.fused_odd(-a, b, -c),
+    "mad": lambda a, b, c: -floats.fused_odd(-a, b, -c),
+}
+"""Sums that are to be rounded downwards: those that cancel are -0 then, where `_ODD` has +0."""
+
 _NEAREST_ONLY = {"sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"}
 
 FLOAT_OPERATIONS: dict[str, Function] = {
@@ -140,6 +148,8 @@ def _double(opcode: str, mode: str) -> Function | None:
 
 def _widened(opcode: str, kind: str, mode: str, modifiers: set[str]) -> Function:
     function, ftz = _ODD[opcode], "ftz" in modifiers
+    if mode == "rm":
+        function = _DOWNWARD.get(opcode, function)
     propagates = "NaN" in modifiers
 
     def apply(*arguments: Array) -> Array:

@@ -277,6 +277,8 @@ def test_not_a_number_zeros_and_order():
     assert run("add.ftz.f32 %y, %x0, %x1;", [(1, 1)]) == [0]
     assert run("add.f32 %y, %x0, %x1;", [(1, 1)]) == [2]
     assert run("add.sat.f32 %y, %x0, %x1;", [(one, one), (nan, one)]) == [one, 0]
+    for text in ("add.sat.f32 %y, %x0, %x1;", "cvt.sat.f32.f32 %y, %x0;"):
+        assert run(text, [(negative_zero, negative_zero)]) == [0], text
     assert run("neg.f32 %y, %x0;", [(0, 0)]) == [negative_zero]
     halves = 0x3C003C00
     assert compute("fma.rn.f16x2 %y, %x0, %x0, %x0;", [(halves,)], ["b32"], "b32") == [0x40004000]

@@ -123,7 +123,7 @@ def narrow(x: Array, kind: str, mode: str = "rn", *, saturate: bool = False) -> 
         Whether to clamp to [0, 1], NaN to 0.
     """
     if saturate:
-        x = np.where(np.isnan(x), 0.0, np.clip(x, 0.0, 1.0))
+        x = np.where(np.isnan(x), 0.0, np.clip(x, 0.0, 1.0)) + 0.0  # which turns -0 into +0
     if kind == "f64":
         return np.ascontiguousarray(x).view(np.uint64)
     if mode == "rn" and kind != "bf16":

@@ -180,6 +180,12 @@ class TestPacked:
         exact = 1 / np.sqrt(x.astype("f8")) if function is None else function(x.astype("f8"))
         assert got.tobytes() == exact.astype("f4").tobytes()
 
+    @pytest.mark.parametrize(("kind", "one"), [("f16", 0x3C00), ("bf16", 0x3F80), ("f32", 0x3F800000), ("u32", -1)])
+    def test_set_gives_one_or_all_bits(self, kind, one):
+        width = {"f16": 2, "bf16": 2}.get(kind, 4)
+        got = elementwise(f"set.gt.{kind}.f32 %d, %0, 0f3F800000;", np.array([2, 1, np.nan], "f4"), result=f"u{width}")
+        assert got.tolist() == [one & (1 << 8 * width) - 1, 0, 0]
+
     def test_tests_and_selections(self):
         x = np.r_[SPECIAL, np.float32([1e-40, -1e-40])]
         tiny = np.finfo(np.float32).tiny

@@ -236,7 +236,8 @@ def _set(instruction: Instruction, flight: Flight) -> Step:
         raise unknown(instruction)
     _, result, kind = instruction.modifiers
     function = _comparison(instruction, kind)
-    true = np.float32(1) if result == "f32" else np.array(-1, "i4").astype(NUMPY_TYPES[result])
+    one = {"f32": np.float32(1), "f16": np.uint16(0x3C00), "bf16": np.uint16(0x3F80)}
+    true = one[result] if result in one else np.array(-1, "i4").astype(NUMPY_TYPES[result])
     return _bound(
         instruction, flight, lambda a, b: np.where(function(a, b), true, true.dtype.type(0)), [kind, kind], result
     )

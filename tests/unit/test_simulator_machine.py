@@ -405,6 +405,13 @@ class TestAtomics:
         assert int(output[0]) == total
 
 
+class TestClusters:
+    @pytest.mark.parametrize(("cluster", "explicit"), [(None, 0), (1, 1), (2, 1)])
+    def test_a_launch_without_clusters_says_so(self, cluster, explicit):
+        body = "mov.pred %p1, %is_explicit_cluster; selp.u32 %r4, 1, 0, %p1; st.global.u32 [%rd9], %r4; ret;"
+        assert set(run(body, blocks=2, cluster=cluster)[0].tolist()) == {explicit}
+
+
 class TestCounters:
     def test_sectors_and_conflicts(self):
         body = """

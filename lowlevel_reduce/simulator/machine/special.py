@@ -34,6 +34,7 @@ class Geometry:
 
     def __init__(self, grid: Extent, block: Extent, cluster: Extent | None, resident_blocks: int) -> None:
         self.grid, self.block, self.cluster = grid, block, cluster or (1, 1, 1)
+        self._explicit = cluster is not None
         for size, blocks in zip(self.cluster, grid, strict=True):
             if size < 1 or blocks < 1 or blocks % size:
                 raise ValueError(f"clusters of {self.cluster} blocks do not divide a grid of {grid}")
@@ -86,7 +87,7 @@ class Geometry:
             "gridid": lambda: self._constant(1),
             "cluster_ctarank": lambda: self.rank_of_slot[self._slot],
             "cluster_nctarank": lambda: self._constant(self.cluster_blocks),
-            "is_explicit_cluster": lambda: self._constant(1),
+            "is_explicit_cluster": lambda: self._constant(int(self._explicit)),
             "lanemask_eq": lambda: np.left_shift(1, self._within % WARP),
             "lanemask_lt": lambda: np.left_shift(1, self._within % WARP) - 1,
             "lanemask_le": lambda: np.left_shift(2, self._within % WARP) - 1,

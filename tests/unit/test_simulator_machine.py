@@ -67,6 +67,14 @@ def fault(body, source=b"", **options):
 
 
 class TestMemory:
+    @pytest.mark.parametrize("access", ["ld.global.u32 %r4, [%rd2]", "st.global.u32 [%rd2], %r4",
+                                        "atom.global.add.u32 %r4, [%rd2], 1"])  # fmt: skip
+    @pytest.mark.parametrize("address", ["-4", "0x8000700000001000"])
+    def test_addresses_of_the_upper_half(self, address, access):
+        error = fault(f"mov.u64 %rd2, {address}; {access}; ret;", bytes(4))
+        assert f"{int(address, 0) % 2**64:#x}, " in error.reason
+        assert "past the end of the allocation" in error.reason
+
     def test_allocations_are_apart_aligned_and_not_reused(self):
         memory = machine.GlobalMemory()
         first, second = memory.allocate(5), memory.allocate(7, alignment=1024)

@@ -179,7 +179,8 @@ class GlobalMemory:
             raise ThreadFault(place, f"{size} bytes are {what} at {int(addresses[place]):#x}, outside all allocations")
         allocation, storage = self._allocations[number], self._storages[number]
         offsets = addresses[chosen].astype(np.int64) - allocation.base
-        outside = offsets + size > allocation.size_bytes
+        # Addresses from 2**63 on are negative numbers here, such as that of a null pointer with an index of -1.
+        outside = (offsets < 0) | (offsets + size > allocation.size_bytes)
         if outside.any() or storage is None:
             place = int(places[np.argmax(outside)])
             raise ThreadFault(place, self._outside(allocation, int(addresses[place]), size, what))

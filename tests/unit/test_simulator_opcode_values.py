@@ -186,6 +186,15 @@ class TestPacked:
         got = elementwise(f"set.gt.{kind}.f32 %d, %0, 0f3F800000;", np.array([2, 1, np.nan], "f4"), result=f"u{width}")
         assert got.tolist() == [one & (1 << 8 * width) - 1, 0, 0]
 
+    @pytest.mark.parametrize("flush", ["", ".ftz"])
+    def test_approximate_division_by_the_largest_numbers_is_zero(self, flush):
+        """As the manual has it, of x / y with --use_fast_math and of __fdividef."""
+        a = np.array([1e38, -1e38, np.inf, np.nan, 1e38, 6], np.float32)
+        b = np.array([2e38, 2e38, 2e38, 2e38, 2.0**126, 3], np.float32)
+        got = elementwise(f"div.approx{flush}.f32 %d, %0, %1;", a, b, result="f4")
+        np.testing.assert_array_equal(got, np.array([0, -0.0, np.nan, np.nan, a[4] / b[4], 2], np.float32))
+        assert np.signbit(got[1])
+
     def test_tests_and_selections(self):
         x = np.r_[SPECIAL, np.float32([1e-40, -1e-40])]
         tiny = np.finfo(np.float32).tiny

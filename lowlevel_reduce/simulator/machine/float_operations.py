@@ -77,7 +77,8 @@ def float_operation(opcode: str, kind: str, modifiers: Iterable[str]) -> Functio
 
     The functions that a GPU only approximates (``ex2``, ``lg2``, ``sin``, ``cos``, ``tanh``, ``rsqrt``, and division
     and root with ``approx`` or ``full``) are NumPy's in float64, rounded once: the float32 nearest to the true value
-    but for rare ties of the float64. A GPU's differ by what the PTX manual allows, a few units in the last place.
+    but for rare ties of the float64. A GPU's differ by what the PTX manual allows, a few units in the last place; that
+    ``div.approx`` by more than 2**126 is zero is its word too.
     """
     rest = set(modifiers)
     modes = rest & _MODES
@@ -118,6 +119,8 @@ def _clamped(opcode: str, kind: str, modifiers: set[str]) -> Function | None:
 def _arithmetic(opcode: str, kind: str, mode: str, rest: set[str]) -> Function | None:
     if kind == "f64":
         return _double(opcode, mode)
+    if opcode == "div" and "approx" in rest:
+        return _by_reciprocal(_widened(opcode, kind, mode, rest))
     if kind == "f32" and mode == "rn" and opcode in _NATIVE and not rest & {"sat", "ftz", "NaN"}:
         return _single(opcode)
     return _widened(opcode, kind, mode, rest)
@@ -130,6 +133,16 @@ def _single(opcode: str) -> Function:
         result = function(*arguments)
         nan = np.isnan(result)
         return floats.canonical(result.view(np.uint32), nan, "f32").view(np.float32) if nan.any() else result
+
+    return apply
+
+
+def _by_reciprocal(divide: Function) -> Function:
+    """Return a division whose divisor's reciprocal is flushed where it is subnormal: zero, NaN for an infinity."""
+
+    def apply(a: Array, b: Array) -> Array:
+        large = (np.abs(b) > 2.0**126) & np.isfinite(b)
+        return np.where(large, divide(a, np.copysign(np.float32(np.inf), b)), divide(a, b))
 
     return apply
 

@@ -71,10 +71,11 @@ def reduce(
         with open_session(device) as session:
             _say_where(session, as_json=as_json)
             with lr.Stream.create(session.context) as stream:
-                value = command.reduce_on(stream, array, op, options)
+                values = command.reduce_on(stream, array, op, options)
     if as_json:
-        write_json(command.describe(file, array, op, options, value))
-    else:
+        write_json(command.describe(file, array, op, options, values))
+        return
+    for value in values:
         typer.echo(str(value if value.ndim else value[()]))
 
 

@@ -81,8 +81,10 @@ def upload(array: npt.NDArray[Any], stream: lr.Stream) -> lr.DeviceArray:
     return lr.DeviceArray(buffer, array.dtype, array.shape, stream)
 
 
-def reduce_on(stream: lr.Stream, array: npt.NDArray[Any], op: str, options: Mapping[str, Any]) -> npt.NDArray[Any]:
-    """Copy an array to the device and return its reduction, on the host.
+def reduce_on(
+    stream: lr.Stream, array: npt.NDArray[Any], op: str, options: Mapping[str, Any]
+) -> tuple[npt.NDArray[Any], ...]:
+    """Copy an array to the device and return its reductions, on the host: one, or those that the operator has.
 
     Parameters
     ----------
@@ -95,22 +97,25 @@ def reduce_on(stream: lr.Stream, array: npt.NDArray[Any], op: str, options: Mapp
     options : mapping
         Keyword arguments of `lowlevel_reduce.reduce`, those that were asked for.
     """
-    result = lr.reduce(upload(array, stream), op, stream=stream, **options)
-    value: npt.NDArray[Any] = result.numpy()
-    return value
+    results = lr.reduce(upload(array, stream), op, stream=stream, **options)
+    return tuple(result.numpy() for result in (results if isinstance(results, tuple) else (results,)))
 
 
 def describe(
-    file: Path, array: npt.NDArray[Any], op: str, options: Mapping[str, Any], value: npt.NDArray[Any]
+    file: Path, array: npt.NDArray[Any], op: str, options: Mapping[str, Any], values: tuple[npt.NDArray[Any], ...]
 ) -> dict[str, Any]:
-    """Return what ``--json`` prints: what was reduced how, and the values as nested lists."""
+    """Return what ``--json`` prints: what was reduced how, and the values as nested lists.
+
+    Of an operator with several results, whose shape is the same, types and values are a list with an item for each.
+    """
+    types, items = [value.dtype.name for value in values], [value.tolist() for value in values]
     return {
         "file": str(file),
         "shape": list(array.shape),
         "dtype": array.dtype.name,
         "op": op,
         "axis": options.get("axis"),
-        "result_shape": list(value.shape),
-        "result_dtype": value.dtype.name,
-        "value": value.tolist(),
+        "result_shape": list(values[0].shape),
+        "result_dtype": types if len(values) > 1 else types[0],
+        "value": items if len(values) > 1 else items[0],
     }

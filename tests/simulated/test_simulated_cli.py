@@ -56,6 +56,20 @@ def test_options_reach_the_reduction(tmp_path):
     assert float(done.stdout.splitlines()[-1]) == tree.reduce(values, dtype="float64", accumulate="compensated")
 
 
+@pytest.mark.parametrize("op", ["minmax", "mean_var"])
+def test_operators_with_two_results_print_both(tmp_path, op):
+    values = np.random.default_rng(5).random((3, 500), np.float32)
+    np.save(tmp_path / "x.npy", values)
+    whole, rows = (run("reduce", tmp_path / "x.npy", "--device", "simulator", "--op", op, *more)
+                   for more in ([], ["--json", "--axis", "1"]))  # fmt: skip
+    assert (whole.exit_code, rows.exit_code) == (0, 0), whole.stderr + rows.stderr
+    assert whole.stdout.splitlines()[1:] == [str(each[()]) for each in tree.reduce(values, op)]
+    found, expected = json.loads(rows.stdout), tree.reduce(values, op, axis=1)
+    assert found["value"] == [each.tolist() for each in expected]
+    assert found["result_dtype"] == [each.dtype.name for each in expected]
+    assert found["result_shape"] == [3]
+
+
 @pytest.mark.parametrize(
     "wrong", [["--op", "nosuch"], ["--axis", "7"], ["--dtype", "float7"], ["--accumulate", "int8"]], ids=lambda v: v[0]
 )

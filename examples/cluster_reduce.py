@@ -115,18 +115,28 @@ def run(x: npt.NDArray[Any], context: lr.Context, clusters: list[int], *, simula
     return all_equal
 
 
+def select(stack: contextlib.ExitStack, asked: str | None) -> bool:
+    """Select the driver that was asked for, else the environment's or a simulated one; return whether it simulates."""
+    if asked == "cuda":
+        stack.enter_context(driver.binding.use("cuda"))
+        return False
+    why = "as asked" if asked else driver.why_unavailable()
+    if why is not None:
+        stack.enter_context(simulator.use(os.environ.get(simulator.DEVICE_VARIABLE) or "H200"))
+    elif driver.binding.selected().image == "ptx":
+        why = f"{driver.binding.VARIABLE} says so"
+    else:
+        return False
+    print(f"simulated {driver.Device(0).name}: {why}")
+    return True
+
+
 def main() -> int:
     """Run the command line; return its exit status."""
     arguments = parse()
-    simulated = arguments.device == "simulator" or (arguments.device is None and not driver.available())
     try:
         with contextlib.ExitStack() as stack:
-            if simulated:
-                why = "as asked" if arguments.device else driver.why_unavailable()
-                simulated_driver = stack.enter_context(
-                    simulator.use(os.environ.get("LOWLEVEL_REDUCE_SIMULATED_DEVICE", "H200"))
-                )
-                print(f"simulated {simulated_driver.device.name}: {why}")
+            simulated = select(stack, arguments.device)
             context = stack.enter_context(lr.Context.primary())
             stack.enter_context(context.pushed())
             n = arguments.n if arguments.n is not None else 1_000_000 if simulated else 100_000_000

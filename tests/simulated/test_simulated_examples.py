@@ -30,6 +30,24 @@ def test_asked_for_the_simulator():
     assert all(row[4:] == ["-", "-", "-", "equal"] for row in rows(done.stdout)), "the simulator tells no time"
 
 
+def test_the_environment_selects_the_simulator(monkeypatch):
+    monkeypatch.setenv("LOWLEVEL_REDUCE_DRIVER", "simulator")
+    monkeypatch.setenv("LOWLEVEL_REDUCE_SIMULATED_DEVICE", "")
+    done = run("--n", "5000", "--cluster", "1", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "simulated NVIDIA H200: LOWLEVEL_REDUCE_DRIVER says so"
+    assert all(row[4:] == ["-", "-", "-", "equal"] for row in rows(done.stdout))
+    done = run("--device", "simulator", "--n", "5000", "--cluster", "1")
+    assert done.stdout.splitlines()[0] == "simulated NVIDIA H200: as asked"
+
+
+def test_a_driver_that_does_not_exist_is_one_line(monkeypatch):
+    monkeypatch.setenv("LOWLEVEL_REDUCE_DRIVER", "nosuch")
+    done = run("--n", "5000")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == ["ValueError: no driver is registered as 'nosuch'; registered: cuda, simulator"]
+
+
 @pytest.mark.skipif(driver.available(), reason="there is a driver: tests/gpu runs the examples on it")
 def test_falls_back_and_says_so():
     done = run("--n", "5000", "--cluster", "1", "2")

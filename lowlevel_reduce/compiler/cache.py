@@ -201,6 +201,11 @@ def open_cache() -> DiskCache | None:
 
     ``LOWLEVEL_REDUCE_CACHE_DIR`` names the directory. ``off`` or ``0`` mean no cache; unset or empty, the user's cache
     directory is taken.
+
+    Raises
+    ------
+    CacheError
+        If that is to be taken, and this user has none.
     """
     value = os.environ.get(VARIABLE, "")
     if value.lower() in {"off", "0"}:
@@ -222,7 +227,16 @@ def make_key(*ingredients: str | bytes) -> str:
 def _default_directory() -> str:
     import platformdirs  # noqa: PLC0415 - 2 ms, and not needed where the variable is set
 
-    return platformdirs.user_cache_dir("lowlevel_reduce", appauthor=False)
+    try:
+        directory = platformdirs.user_cache_dir("lowlevel_reduce", appauthor=False)
+    except RuntimeError:
+        directory = ""
+    if not os.path.isabs(directory):  # what older platformdirs return: ~/.cache as it stands, below whatever is current
+        raise CacheError(
+            "this user has no home directory for the cache of compiled code: HOME is not set. "
+            f'Set {VARIABLE} to a directory that you can write, or to "off".'
+        )
+    return directory
 
 
 def _read_own_file(path: str) -> bytes | None:

@@ -269,6 +269,28 @@ def test_clear_and_eviction_touch_only_our_files(cache: DiskCache) -> None:
     assert set(os.listdir(cache.directory)) == {"thesis.txt", young.name}
 
 
+@posix
+@pytest.mark.parametrize("old", [False, True])
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch, old: bool) -> None:
+    """As in a container that runs as a number without an account."""
+    pwd = pytest.importorskip("pwd")
+
+    def no_account(_: int) -> None:
+        raise KeyError
+
+    for variable in ("HOME", "XDG_CACHE_HOME", cache_module.VARIABLE):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", no_account)
+    if old:  # what platformdirs 4.2 returns then
+        monkeypatch.setattr("platformdirs.user_cache_dir", lambda *_, **__: "~/.cache/lowlevel_reduce")
+    cache_module._default_directory.cache_clear()
+    try:
+        with pytest.raises(CacheError, match=f'HOME is not set.*{cache_module.VARIABLE}.*"off"'):
+            open_cache()
+    finally:
+        cache_module._default_directory.cache_clear()
+
+
 def test_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for value in ("off", "OFF", "0"):
         monkeypatch.setenv("LOWLEVEL_REDUCE_CACHE_DIR", value)

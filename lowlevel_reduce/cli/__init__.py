@@ -20,7 +20,8 @@ def main(arguments: list[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit status: 0 fine, 1 a wrong result, 2 wrong usage, bad input, or the extra ``cli`` not installed.
+        The exit status: 0 fine, 1 a wrong result or nobody left to read it, 2 wrong usage, bad input, output that
+        cannot be written, or the extra ``cli`` not installed.
     """
     try:
         from lowlevel_reduce.cli.app import app  # noqa: PLC0415 - the extra may not be installed

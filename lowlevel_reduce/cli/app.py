@@ -41,11 +41,11 @@ def info(as_json: Json = False) -> None:
 
     with clean_errors():
         facts = command.gather()
-    if as_json:
-        write_json(facts)
-        return
-    for part in command.render(facts):
-        show(part)
+        if as_json:
+            write_json(facts)
+            return
+        for part in command.render(facts):
+            show(part)
 
 
 @app.command()
@@ -72,11 +72,11 @@ def reduce(
             _say_where(session, as_json=as_json)
             with lr.Stream.create(session.context) as stream:
                 values = command.reduce_on(stream, array, op, options)
-    if as_json:
-        write_json(command.describe(file, array, op, options, values))
-        return
-    for value in values:
-        typer.echo(str(value if value.ndim else value[()]))
+        if as_json:
+            write_json(command.describe(file, array, op, options, values))
+            return
+        for value in values:
+            typer.echo(str(value if value.ndim else value[()]))
 
 
 @app.command()
@@ -119,12 +119,13 @@ def operators(
     """Show every operator, the types that it takes, and what they accumulate in, with its bytes."""
     from lowlevel_reduce.cli import operators as command  # noqa: PLC0415
 
-    if as_json:
-        write_json(command.as_objects())
-    elif markdown:
-        typer.echo(command.markdown())
-    else:
-        show(command.render())
+    with clean_errors():
+        if as_json:
+            write_json(command.as_objects())
+        elif markdown:
+            typer.echo(command.markdown())
+        else:
+            show(command.render())
 
 
 @app.command()
@@ -133,13 +134,14 @@ def attributes(device: Device = None, as_json: Json = False) -> None:
     from lowlevel_reduce.cli import attributes as command  # noqa: PLC0415
     from lowlevel_reduce.study.attributes import rows  # noqa: PLC0415
 
-    with clean_errors(), open_session(device) as session:
-        _say_where(session, as_json=as_json)
-        seen = rows(session.context)
-    if as_json:
-        write_json(command.as_objects(seen))
-    else:
-        show(command.render(seen))
+    with clean_errors():
+        with open_session(device) as session:
+            _say_where(session, as_json=as_json)
+            seen = rows(session.context)
+        if as_json:
+            write_json(command.as_objects(seen))
+        else:
+            show(command.render(seen))
 
 
 def _say_where(session: Session, *, as_json: bool) -> None:

@@ -78,9 +78,11 @@ def progress(*, counted: bool = False) -> Progress:
 
 @contextlib.contextmanager
 def clean_errors() -> Iterator[None]:
-    """Turn what the library raises inside the block into one line on stderr and exit status 2."""
+    """Turn what the library raises inside the block, and output that cannot be written, into one line and status 2."""
     try:
         yield
+    except BrokenPipeError:  # whoever read the output has seen enough, as head does: Typer ends without a word
+        raise
     except (ReduceError, OSError, TypeError, ValueError) as error:
         typer.echo(f"{type(error).__name__}: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(BAD_INPUT) from error
@@ -105,6 +107,7 @@ def write_json(value: Any) -> None:
     """Print a value as JSON on stdout; a float that is not finite becomes the string that ``float`` reads back."""
     json.dump(_plain(value), sys.stdout, indent=2, allow_nan=False)
     sys.stdout.write("\n")
+    sys.stdout.flush()  # here an error is still told, at the interpreter's end it is not
 
 
 def number(value: float | None, spec: str) -> str:

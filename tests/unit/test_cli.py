@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -495,3 +496,40 @@ def test_rows_of_attributes():
     assert "rank 3" in shown
     with pytest.raises(KeyError):
         attributes.as_objects([{"id": 1}])
+
+
+# -- output that nobody takes -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["operators", "operators --json", "operators --markdown", "reduce --json --device simulator x"])
+def command(request, tmp_path):
+    """Return a command that is run in a process of its own, without its standard output."""
+    np.save(tmp_path / "x.npy", np.ones(10, np.float32))
+    words = [str(tmp_path / "x.npy") if word == "x" else word for word in request.param.split()]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+    def execute(stdout):
+        return subprocess.run(
+            [sys.executable, "-m", "lowlevel_reduce", *words],
+            check=False, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=300, env=environment,
+        )  # fmt: skip
+
+    return execute
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a closed pipe is another error there")
+def test_a_closed_pipe_ends_a_command_without_a_word(command):
+    read, write = os.pipe()
+    os.close(read)
+    done = command(write)
+    os.close(write)
+    assert [line for line in done.stderr.splitlines() if not line.startswith("simulated")] == []
+    assert done.returncode == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no file that is always full")
+def test_a_full_disk_is_one_line_and_exit_code_2(command):
+    with open("/dev/full", "w") as full:
+        done = command(full)
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("simulated")]
+    assert (done.returncode, lines) == (2, ["OSError: [Errno 28] No space left on device"])

@@ -413,6 +413,14 @@ class TestAtomics:
         assert int(output[0]) == total
 
 
+class TestCountedBarriers:
+    @pytest.mark.parametrize(("threads", "awaited"), [(96, 64), (128, 64), (64, 48)])
+    def test_more_threads_than_a_barrier_awaits(self, threads, awaited):
+        """A GPU lets those go that come first, and the rest waits for others: of 96 threads 32 for ever."""
+        error = fault(f"bar.sync 1, {awaited}; ret;", threads=threads)
+        assert error.reason == f"more threads come to barrier 1 than {awaited}"
+
+
 class TestClusters:
     @pytest.mark.parametrize(("cluster", "explicit"), [(None, 0), (1, 1), (2, 1)])
     def test_a_launch_without_clusters_says_so(self, cluster, explicit):

@@ -131,12 +131,20 @@ class Barriers:
         there = self._arrived.copy()
         np.add.at(there, (slots, barriers), 1)
         full = (there >= self._expected) & (there > 0)
+        self._check_count(waiting, slots, barriers, full & (there > self._expected))
         self._arrived[full] = 0
         released = waiting[full[slots, barriers]]
         self.state[released] = RUNNING
         self._flight.races.meetings.leave_in_block(released, self._barrier[released], full)
         if self._owed[released].any():
             self._tell(released, slots[full[slots, barriers]] * BARRIERS_OF_A_BLOCK + barriers[full[slots, barriers]])
+
+    def _check_count(self, threads: Array, slots: Array, barriers: Array, crowded: Array) -> None:
+        """Raise where more threads come than a barrier awaits: whom it lets go, and for whom the others then wait."""
+        if crowded.any() and (wrong := crowded[slots, barriers]).any():
+            place = int(np.argmax(wrong))
+            awaited = int(self._expected[slots[place], barriers[place]])
+            raise ThreadFault(int(threads[place]), f"more threads come to barrier {barriers[place]} than {awaited}")
 
     def _tell(self, threads: Array, barrier: Array) -> None:
         """Write the results of votes to the destinations of the threads that a barrier lets go."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from lowlevel_reduce.arguments import instance, integer
 from lowlevel_reduce.driver import Buffer, Context, Stream, binding
 from lowlevel_reduce.errors import ReduceError, UnsupportedError
 from lowlevel_reduce.ladder.data import Values, elements, judge
@@ -70,20 +70,32 @@ def iterate(
         From below, as the rungs run.
     """
     simulated = binding.selected().image == "ptx"
+    rungs = tuple(rungs)
+    for rung in rungs:
+        instance(rung, Rung, "what is run")
     chosen = [as_switched(rung) for rung in rungs]
-    _check(chosen, n, dtype, block, repeat, context)
+    n, block, repeat = _check(chosen, n, dtype, block, repeat, context)
+    stream = None if stream is None else _stream_of(stream, context)
     if timed and simulated:
         raise UnsupportedError("a simulated device tells no time")
     return _records(chosen, n, dtype, block, 0 if simulated or timed is False else repeat, context, stream)
 
 
-def _check(rungs: Sequence[Rung], n: int, dtype: str, block: int, repeat: int, context: Context) -> None:
-    if operator.index(n) < 0:
+def _check(
+    rungs: Sequence[Rung], n: int, dtype: str, block: int, repeat: int, context: Context
+) -> tuple[int, int, int]:
+    """Refuse what makes no sense; return `n`, `block` and `repeat` as integers of Python's."""
+    instance(context, Context, "the context")
+    n, repeat = integer(n, "n is a number of elements"), integer(repeat, "repeat is an integer")
+    block = integer(block, "a block's threads are an integer")
+    if n < 0:
         raise ValueError(f"n is a number of elements, not {n}")
     if block not in BLOCKS:
         raise ValueError(f"a block has {', '.join(map(str, BLOCKS))} threads, not {block}")
-    if operator.index(repeat) < 1:
+    if repeat < 1:
         raise ValueError(f"repeat is 1 or more, not {repeat}")
+    if not isinstance(dtype, str):
+        raise TypeError(f"the type of the ladder's elements is named by a text, not by {dtype!r}")
     if dtype not in ("float32", "float16"):
         raise ValueError(f"the ladder's elements are float32 or float16, not {dtype}")
     for rung in rungs:
@@ -91,6 +103,17 @@ def _check(rungs: Sequence[Rung], n: int, dtype: str, block: int, repeat: int, c
         lacking = rung.lacking(context.device)
         if lacking is not None:
             raise UnsupportedError(f"rung {rung.id} cannot run: {lacking}")
+    return n, block, repeat
+
+
+def _stream_of(stream: Any, context: Context) -> Stream:
+    """Return the caller's stream, if it is one of `context` that can be captured."""
+    taken: Stream = Stream.of(stream)
+    if taken.is_default:
+        raise ValueError("the ladder's stream is one of your own, not a default one")
+    if taken.context != context:
+        raise ValueError(f"the stream is of context {taken.context.handle:#x}, the ladder of {context.handle:#x}")
+    return taken
 
 
 def _records(

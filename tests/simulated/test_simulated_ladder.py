@@ -204,8 +204,32 @@ def test_bad_input_is_refused_by_the_call_and_not_by_the_first_record(driver, co
     ):
         with pytest.raises(ValueError, match=message):
             iterate(rungs, context=context, **options)
+    for options, message in (
+        ({"n": 1.5}, "n is a number of elements, not 1.5"),
+        ({"n": True}, "n is a number of elements, not True"),
+        ({"n": 1, "block": 256.0}, "a block's threads are an integer, not 256.0"),
+        ({"n": 1, "repeat": 1.5}, "repeat is an integer, not 1.5"),
+        ({"n": 1, "dtype": np.dtype("float32")}, "named by a text"),
+        ({"n": 1, "stream": 0}, "a bare integer is not taken for a stream"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            iterate(rungs, context=context, **options)
+    with pytest.raises(TypeError, match="what is run is a Rung, not str"):
+        iterate(["v0_atomic"], n=1, context=context)
+    with pytest.raises(TypeError, match="the context is a Context, not NoneType"):
+        iterate(rungs, n=1, context=None)
     with pytest.raises(lr.UnsupportedError, match="tells no time"):
         iterate(rungs, n=1, context=context, timed=True)
+    assert not driver.launches
+
+
+def test_a_stream_of_another_context_or_a_default_one_is_refused_by_the_call(driver, context):
+    rungs = [RUNGS["v0_atomic"]]
+    with pytest.raises(ValueError, match="not a default one"):
+        iterate(rungs, n=1, context=context, stream=lr.Stream.legacy(context))
+    with lr.Context.create(0) as other, lr.Stream.create(other) as foreign:
+        with pytest.raises(ValueError, match=f"the stream is of context {other.handle:#x}"):
+            iterate(rungs, n=1, context=context, stream=foreign)
     assert not driver.launches
 
 

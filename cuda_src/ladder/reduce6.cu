@@ -1,6 +1,6 @@
 // reduce6: many elements a thread: a grid of limited size strides over the input.
 // Changes: the tree is paid for once a thread and not once two elements, and few partials are left.
-// Costs: log2(block / 32) barriers at the end of each block.
+// Costs: 1 + log2(block / 32) barriers at the end of each block.
 // Next: the warps first (reduce7).
 #ifndef BLOCK
 #define BLOCK 256

@@ -5,6 +5,7 @@ import gc
 
 import numpy as np
 import pytest
+from in_threads import in_threads
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
@@ -198,6 +199,21 @@ def test_memory_of_a_threads_stream_goes_back_though_the_driver_refuses_what_com
     with contextlib.suppress(CudaError):
         lr.Allocator(alloc, arena.free).allocate(64, stream)
         context.id  # noqa: B018 - is refused, if nothing has been
+    assert arena.settled()
+    assert len(arena.back) == 1
+
+
+def test_memory_of_a_thread_goes_back_on_another_whose_wait_is_refused(machine, arena, context):
+    if machine != "simulated":
+        pytest.skip("a real driver's calls do not fail to order")
+    memory = lr.Allocator(arena.alloc, arena.free).allocate(64, Stream.per_thread(context))
+
+    def close():
+        simulator.selected().fail_call("cuStreamWaitEvent", 1, "CUDA_ERROR_UNKNOWN")
+        with pytest.raises(CudaError, match="cuStreamWaitEvent failed with CUDA_ERROR_UNKNOWN"):
+            memory.close()
+
+    in_threads(close)
     assert arena.settled()
     assert len(arena.back) == 1
 

@@ -221,6 +221,9 @@ def test_device_arrays(stream, x):
             lr.DeviceArray(memory, "float32", (), None)
         with pytest.raises(TypeError, match="a dtype is due"):
             lr.DeviceArray(memory, None, (), stream)
+        with pytest.raises(ValueError, match=r"\(17,\) of float32 needs 68 bytes; the buffer has 64"):
+            lr.DeviceArray(memory, "float32", 17, stream)
+        assert lr.DeviceArray(memory, "float32", 16, stream).nbytes == 64
     with pytest.raises(IndexError, match=r"shape \(\) has no plane 0"):
         lr.sum(x).plane(0)
     for index in (True, 0.0, "0"):
@@ -228,6 +231,9 @@ def test_device_arrays(stream, x):
             x.plane(index)
     for index in (1, np.int64(1), np.int32(1), np.uint8(1), np.array(1)):
         assert x.plane(index).numpy().tolist() == [4, 5, 6]
+    for index in (-1, 2):
+        with pytest.raises(IndexError, match=rf"shape \(2, 3\) has no plane {index}"):
+            x.plane(index)
 
 
 def test_shapes_of_device_arrays(stream):

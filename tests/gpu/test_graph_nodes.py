@@ -270,15 +270,21 @@ def test_a_node_of_a_closed_graph(bind, words, stream):
         executable.set_kernel(node, put, words.pointer, 2)
 
 
-def test_a_launch_that_is_no_nodes(graph, bind, words, context, device, library):
+def test_a_launch_that_is_no_nodes(graph, bind, words, stream, context, device, library):
     with Event.create(context, timing=False) as event, pytest.raises(ValueError, match="records no event"):
         graph.add_kernel(bind("put", launch_completion_event=event), words.pointer, 1)
     with Context.create(device) as created, Stream.create(created) as elsewhere:
         foreign = BoundKernel(library.kernel("put"), LaunchConfig(1, 32), elsewhere, "QI")
         with pytest.raises(ValueError, match="the graph of"):
             graph.add_kernel(foreign, words.pointer, 1)
-    assert graph.node_count == 0
-    assert graph.kernel_nodes == ()
+        assert graph.node_count == 0
+        assert graph.kernel_nodes == ()
+        node = graph.add_kernel(bind("put"), words.pointer, 7)
+        with graph.instantiate() as executable:
+            with pytest.raises(ValueError, match="the graph of"):
+                executable.set_kernel(node, foreign, words.pointer, 8)
+            executable.launch(stream)
+            assert (read(words, stream) == 7).all()
 
 
 def test_a_refused_attribute_leaves_the_graph_as_it_was(graph, bind, words, monkeypatch):

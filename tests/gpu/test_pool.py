@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lowlevel_reduce.driver import Buffer, Device, MemoryPool
+from lowlevel_reduce.driver import Buffer, MemoryPool
 
 SIZE = 4 << 20
 
@@ -69,13 +69,6 @@ def test_the_devices_own_pools_are_borrowed(device, context, stream):
         assert default.statistics().used_bytes >= before + SIZE
     default.close()
     assert MemoryPool.default(device).handle, "closing a borrowed pool leaves it as it is"
-
-
-def test_a_pool_of_another_device(context, stream):
-    if Device.count() < 2:
-        pytest.skip("needs two devices")
-    with MemoryPool.create(1) as pool, pytest.raises(ValueError, match=r"of Device\(1\), the stream of Device\(0\)"):
-        pool.allocate(16, stream)
 
 
 @pytest.mark.parametrize("name", ["release_threshold_bytes", "max_size_bytes"])

@@ -372,6 +372,7 @@ def test_each_object_for_a_stream_is_closed_by_itself(context):
     [
         (np.array(0.1234567890123), np.array(0.1234567890999), "float64"),  # the same by repr
         (np.array(0.1), np.array(0.1, np.float32), "float64"),
+        (np.array(1), np.array(1).view(np.float64), "float64"),  # the same bytes, by another type
         (-0.0, 0.0, "float64"),
         (2**64 - 1, 2**64 - 2, "uint64"),
     ],

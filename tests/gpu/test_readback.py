@@ -196,15 +196,18 @@ def test_a_context_is_not_closed_while_it_is_read_from(only_simulated, device, m
             seen.append(name)
             with pytest.raises(ReduceError, match="cannot be closed"):
                 context.close()
+            assert float(array) == X[0], "as a signal's handler would read"
         return usual(name, *rest)
 
     with Context.create(device) as context, Stream.create(context) as stream:
         array = lr.DeviceArray.from_numpy(X[:1], stream)
         float(array)
+        asked = driver.calls["cuMemHostAlloc"]
         monkeypatch.setattr(driver, "_call", closing)
         assert float(array) == X[0]
         assert float(array) == X[0]
-        del array
+        assert driver.calls["cuMemHostAlloc"] == asked, "the page-locked memory that there was serves on"
+        array = None
     assert seen
     assert context.is_closed
 

@@ -54,6 +54,13 @@ class TestRefusals:
     def test_overlapping_result(self, bound, memory):
         with pytest.raises(ValueError, match="overlaps"):
             bound.check(memory.pointer, memory.pointer + 400)
+        for result in (400, 4396):  # the first element's bytes, the last one's
+            with pytest.raises(ValueError, match="overlaps the input"):
+                bound.check(memory.pointer + 400, memory.pointer + result)
+
+    @pytest.mark.parametrize("result", [396, 4400], ids=["before", "behind"])
+    def test_a_result_beside_the_elements(self, bound, memory, result):
+        bound.check(memory.pointer + 400, memory.pointer + result)
 
     def test_what_has_no_elements_overlaps_nothing(self, stream, memory):
         out = lr.DeviceArray(memory, np.float32, (4,), stream)

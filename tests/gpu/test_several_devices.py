@@ -126,6 +126,11 @@ def test_pools_lie_on_the_device_of_their_stream(devices, streams):
             assert lr.driver.pointer_info(buffer.pointer).device_ordinal == device.ordinal
 
 
+def test_a_pool_of_another_device_is_refused(streams):
+    with MemoryPool.create(1) as pool, pytest.raises(ValueError, match=r"of Device\(1\), the stream of Device\(0\)"):
+        pool.allocate(16, streams[0])
+
+
 def test_a_thread_for_each_device(contexts):
     def work(context):
         with Stream.create(context) as stream:

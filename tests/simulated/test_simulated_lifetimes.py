@@ -11,7 +11,10 @@ from in_threads import in_threads
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import loading, oneshot, quick
-from lowlevel_reduce.driver import Buffer, Context, Event, Graph, Stream, binding, readback
+from lowlevel_reduce.driver import Buffer, Context, Event, Graph, MemoryPool, Stream, binding, readback
+from lowlevel_reduce.errors import CudaError
+from lowlevel_reduce.ladder import RUNGS
+from lowlevel_reduce.ladder.program import kernel_source
 
 
 def at_the_address_of(driver, context, monkeypatch):
@@ -272,3 +275,31 @@ def test_a_context_lives_as_long_as_it_is_pushed(driver):
         borrowed = Event.from_handle(event.handle)  # used in the primary context, where nothing is current
         assert borrowed.query()
     assert not driver.leaks()
+
+
+def test_a_kernel_is_loaded_for_each_architecture(driver):
+    """Devices of one driver may differ in theirs, and none takes the code of another."""
+    source = kernel_source(RUNGS["v0_atomic"], "v0_atomic", "float32", 256)
+    newer, older = (loading.load_kernel(source, name).kernel for name in ("sm_90", "sm_80"))
+    assert newer.library is not older.library
+    assert loading.load_kernel(source, "sm_90").kernel is newer
+
+
+def test_memory_whose_stream_has_gone_is_freed_though_its_context_cannot_be_waited_for(driver, context):
+    stream = Stream.create(context)
+    buffer = Buffer.allocate_async(64, stream)
+    stream.close()
+    before = driver.leaks()["allocations"]
+    driver.fail_call("cuCtxSynchronize", 1, "CUDA_ERROR_ILLEGAL_ADDRESS")
+    with pytest.raises(CudaError, match="cuCtxSynchronize failed with CUDA_ERROR_ILLEGAL_ADDRESS"):
+        buffer.close()
+    assert driver.leaks().get("allocations", 0) == before - 1
+
+
+def test_a_pool_that_is_refused_its_threshold_is_gone_before_its_error(driver, context):
+    before = driver.leaks()
+    driver.fail_call("cuMemPoolSetAttribute", 1, "CUDA_ERROR_INVALID_VALUE")
+    with pytest.raises(CudaError, match="cuMemPoolSetAttribute") as refused:
+        MemoryPool.create(context.device, release_threshold_bytes=1)
+    assert driver.leaks() == before
+    del refused

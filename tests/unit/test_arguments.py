@@ -62,6 +62,13 @@ def test_strides_that_are_none(strides, error, message):
             layout.problem_of((3, 5), 4, **{name: strides})
 
 
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_stride_that_no_element_takes_fits_into_64_bits_too(size):
+    for stride in (2**63, -(2**63)):
+        with pytest.raises(ValueError, match="does not fit into 64 bits"):
+            layout.problem_of((size, 5), 4, strides_bytes=(stride, 4))
+
+
 def test_too_many_axes_are_joined_where_the_reduced_ones_are_last():
     shape, axis = (2,) * 18, tuple(range(0, 18, 2))
     with pytest.raises(lr.UnsupportedError, match="copy the array first, with the reduced axes last"):

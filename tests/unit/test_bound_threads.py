@@ -132,6 +132,19 @@ def test_a_closed_bound_launch_says_so(fake, parts, kind):
     assert not fake.launches
 
 
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_a_refused_close_has_closed_nothing_while_its_error_is_kept(parts, held, kind):
+    """Whose traceback keeps all that the refused call held."""
+    call, bound = make(kind, parts)
+    with held(call):
+        with pytest.raises(ReduceError, match="cannot be closed") as refused:
+            bound.close()
+        with pytest.raises(ReduceError, match="in use: another thread is in a call"):
+            call(0xC000, 0xD000)
+        assert refused.tb is not None
+    call(0xC000, 0xD000)
+
+
 def test_a_refused_close_of_two_kernels_leaves_both(fake, parts, held):
     kernels = [kernel_of(parts), kernel_of(parts)]
     bound = BoundReduction(kernels, parts[1], parts[2], EXTENTS)

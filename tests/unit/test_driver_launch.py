@@ -227,6 +227,13 @@ def test_a_cluster_that_cannot_be_resident(fake, kernel, stream):
     assert fake.stack == []
 
 
+def test_static_shared_memory_is_a_part_of_what_needs_no_permission(fake, kernel, stream):
+    fake.kernel_attributes |= {"SHARED_SIZE_BYTES": 1024, "MAX_DYNAMIC_SHARED_SIZE_BYTES": 48128}
+    bind(kernel, stream, dynamic_shared_bytes=48128)
+    with pytest.raises(ValueError, match=r"at most 48128 bytes of dynamic shared memory, not 48129: call set_max"):
+        bind(kernel, stream, dynamic_shared_bytes=48129)
+
+
 def test_a_cooperative_grid_asks_the_context(fake, kernel, stream, context):
     # The fake's context has 66 of the device's 132 multiprocessors, with two blocks each.
     assert occupancy.max_cooperative_blocks(kernel, 32, 0, context) == 132

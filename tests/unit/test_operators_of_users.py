@@ -168,10 +168,12 @@ def test_floats_become_the_nearest_integer_that_there_is_towards_zero(dtype):
     own = Operator("f", **SUM, result=dtype, numpy=MEANING)
     dtype = np.dtype(dtype)
     x = np.array([[0], [-0.9], [2.9], [-2.9], [127.5], [-129], [300], [-70000], [3e9], [-1e30], [math.inf], [math.nan]])
+    limits = [[sign * 2.0**bits] for bits in (7, 8, 15, 16, 31, 32, 63, 64) for sign in (1, -1)]  # and one past them
+    x = np.concatenate([x, limits])
     got = tree.reduce(x.astype(np.float32), own, axis=1)
     assert got.dtype == dtype
     if dtype.kind == "b":
-        assert got.tolist() == [False] + [True] * 11
+        assert got.tolist() == [False] + [True] * (len(x) - 1)
         return
     limits = np.iinfo(dtype)
     for value, result in zip(x[:, 0].astype(np.float32).tolist(), got.tolist(), strict=True):

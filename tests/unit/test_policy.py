@@ -176,6 +176,13 @@ def test_every_row_has_a_place(axis, itemsize, accumulator_bytes, facts):
             assert chosen.workspace_bytes(rows, accumulator_bytes) == 0
 
 
+def test_rows_take_as_many_blocks_as_a_grid_has_and_no_more():
+    by_blocks = {"strategy": "batch", "cluster": 1}  # a block a row
+    assert choose_rows(rows_of(policy.MAX_GRID, 4, 1, 1), HOPPER, 1, 8, **by_blocks).blocks == policy.MAX_GRID
+    with pytest.raises(ValueError, match=f"need {policy.MAX_GRID + 1} blocks; a grid has at most {policy.MAX_GRID}"):
+        choose_rows(rows_of(policy.MAX_GRID + 1, 4, 1, 1), HOPPER, 1, 8, **by_blocks)
+
+
 def test_a_forced_strategy_is_the_one_chosen():
     for rows, length in ((5, 100), (5, 3000), (1, 10**6)):
         for name in ("short_rows", "rows", "batch"):

@@ -2,13 +2,15 @@
 #pragma once
 #include "types.cuh"
 
-// The exact sum of two doubles as a rounded value and its error (Knuth's TwoSum).
+// The exact sum of two doubles as a rounded value and its error (Dekker's FastTwoSum, the larger one first). Knuth's TwoSum,
+// which asks for no order, overflows on the way where the sum does not: beside the largest double, for one order of the two.
 __device__ __forceinline__ compensated two_sum(float64 a, float64 b)
 {
+    const bool is_first = fabs(a) >= fabs(b);
+    const float64 large = is_first ? a : b, small = is_first ? b : a;
     compensated r;
-    r.high = a + b;
-    const float64 t = r.high - a;
-    r.low = (a - (r.high - t)) + (b - t);
+    r.high = large + small;
+    r.low = small - (r.high - large);
     return r;
 }
 
@@ -25,7 +27,7 @@ __device__ __forceinline__ compensated add(compensated x, compensated y)
     r.high = v + w;
     r.low = w - (r.high - v);
     if (r.high == 0.0) r.high = s.high;
-    if (!is_finite(s.high)) { r.high = s.high; r.low = 0.0; }
+    if (!is_finite(v)) { r.high = is_finite(s.high) ? v : s.high; r.low = 0.0; }
     return r;
 }
 __device__ __forceinline__ complex128 add(complex128 x, complex128 y) { return complex128(x.re + y.re, x.im + y.im); }

@@ -93,16 +93,22 @@ def nonzero(x: Array) -> Array:
 
 
 def two_sum(a: Array, b: Array) -> Fields:
-    """Return a + b rounded, and its error (Knuth, The Art of Computer Programming 2, 4.2.2, theorem B)."""
-    high = a + b
-    t = high - a
-    return high, (a - (high - t)) + (b - t)
+    """Return a + b rounded, and its error: Dekker's FastTwoSum, the larger one first.
+
+    Knuth's TwoSum, which asks for no order, overflows on the way where the sum does not: beside the largest double, for
+    one order of the two.
+    """
+    first = np.abs(a) >= np.abs(b)
+    large, small = np.where(first, a, b), np.where(first, b, a)
+    high = large + small
+    return high, small - (high - large)
 
 
 def add_compensated(x: Fields, y: Fields) -> Fields:
     """Add pairs of float64: AccurateDWPlusDW of Joldes, Muller and Popescu (ACM TOMS 44, 2, 2017), error < 3 * 2**-106.
 
-    Where the sum of the high parts is zero, infinite or NaN, it is the result: signs and overflow stay float64's.
+    Where the sum of the high parts is zero, infinite or NaN, it is the result: signs and overflow stay float64's. Where
+    only the low parts make it overflow, it is infinite.
     """
     s_high, s_low = two_sum(x[0], y[0])
     t_high, t_low = two_sum(x[1], y[1])
@@ -112,8 +118,8 @@ def add_compensated(x: Fields, y: Fields) -> Fields:
     high = v + w
     low = w - (high - v)
     high = np.where(high == 0.0, s_high, high)
-    finite = np.isfinite(s_high)
-    return np.where(finite, high, s_high), np.where(finite, low, 0.0)
+    finite = np.isfinite(v)
+    return np.where(finite, high, np.where(np.isfinite(s_high), v, s_high)), np.where(finite, low, 0.0)
 
 
 def two_product(x: Array, y: Array) -> Fields:

@@ -1,5 +1,6 @@
 """Compensated float64 sums on the device: the tree's bits, within an ulp of the exact sum where most of it cancels."""
 
+import numpy as np
 import pytest
 from ill_conditioned import cancelling, condition_of, ulps
 from placed import assert_same, reduced
@@ -25,3 +26,32 @@ def test_rows_that_cancel(stream):
         found = reduced(x, stream=stream, axis=axis, accumulate="compensated")
         assert_same(found, lr.tree.reduce(x, axis=axis, accumulate="compensated"), f"axis {axis}")
     assert ulps(found[1], x[1]) <= 1
+
+
+LARGEST = np.finfo(np.float64).max
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_sums_beside_the_largest_double(stream, first):
+    """A sum that does not overflow is the same whichever operand is the larger: so it is in every row of a batch."""
+    small = float.fromhex("-0x1.57e83dbc03d83p+1022")
+    for sign in (1.0, -1.0):
+        x = np.zeros((8, 64))
+        x[:, 0], x[:, 3] = (small, LARGEST) if first else (LARGEST, small)
+        x *= sign
+        expected = np.full(8, sign * (LARGEST + small))
+        assert_same(lr.tree.reduce(x, axis=1, accumulate="compensated"), expected)
+        for rows in (1, 2, 8):
+            assert_same(
+                reduced(x[:rows], stream=stream, axis=1, accumulate="compensated"), expected[:rows], f"{rows} rows"
+            )
+        columns = np.ascontiguousarray(x.T)
+        assert_same(reduced(columns, stream=stream, axis=0, accumulate="compensated"), expected, "columns")
+
+
+def test_sums_that_overflow_by_their_low_parts(stream):
+    x = np.array([LARGEST, 0.6 * 2.0**970, 0.6 * 2.0**970, 0.0])
+    for sign in (1.0, -1.0):
+        expected = np.array(sign * np.inf)
+        assert_same(lr.tree.reduce(sign * x, accumulate="compensated"), expected)
+        assert_same(reduced(sign * x, stream=stream, accumulate="compensated"), expected)

@@ -76,7 +76,7 @@ template <class In, class Acc, class Out> struct SoftmaxStats : ExponentialsOf<I
     template <class R> static __device__ __forceinline__ Out finish(Exponentials<Acc> a, const R&, int k)
     {
         if (a.max != a.max || a.sum != a.sum) return quiet_nan<Out>();
-        return narrow<Out>(k == 0 ? a.max : a.sum);
+        return narrow<Out>(k == 0 ? a.max + Acc(0) : a.sum);  // +0.0: which of two zeros the maximum is depends on the order
     }
     template <class R> static __device__ __forceinline__ Out empty(const R& row, int k)
     {

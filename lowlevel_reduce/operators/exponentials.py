@@ -42,6 +42,7 @@ def _logsumexp(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
 def _softmax_stats(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
     nan = np.isnan(fields[0]) | np.isnan(fields[1])  # one of the two, where an element is
     largest, total = (np.where(nan, field.dtype.type(np.nan), field) for field in fields)
+    largest = largest + largest.dtype.type(0.0)  # +0.0: which of two zeros the maximum is depends on the order
     return round_to(largest, types.result_dtype), round_to(total, types.result_dtype)
 
 

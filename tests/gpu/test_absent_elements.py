@@ -81,3 +81,17 @@ def test_exponentials_have_the_same_bits_by_every_strategy(stream, cut, op):
             assert_same(other, found[0])
         exact = tree.reduce(each, op)
         np.testing.assert_allclose(np.asarray(found[0], np.float64), np.asarray(exact, np.float64), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_largest_of_zeros_is_positive_wherever_it_lies(stream, cut, dtype):
+    for length in cut([1, 2, 64, 100, 1000, 3000], [1, 64, 1000]):
+        for each in (-1, 3):
+            row = np.where(np.arange(length) % each, 0.0, -0.0).astype(dtype)
+            for rows in cut([1, 2, 8, 300], [1, 8]):
+                x = np.tile(row, (rows, 1))
+                expected = np.zeros(rows, dtype)
+                assert_same(tree.reduce(x, "softmax_stats", axis=1).max, expected)
+                assert_same(reduced(x, "softmax_stats", stream=stream, axis=1)[0], expected, f"{rows} rows of {length}")
+                columns = np.ascontiguousarray(x.T)
+                assert_same(reduced(columns, "softmax_stats", stream=stream, axis=0)[0], expected, f"{rows} columns")

@@ -3,7 +3,7 @@
 #include "arithmetic.cuh"
 #include "leaf_float32.cuh"
 #include "operator.cuh"
-#include "vector_float8.cuh"
+#include "vector_exact.cuh"
 #include "vector_integer.cuh"
 
 // Sums are built on this: how accumulators add up, and a finish that only rounds.
@@ -39,10 +39,12 @@ template <class In, class Acc, class Out> struct Sum : Additive<In, Acc, Out> {
         return element_of_bits<In>(is_integer<In> || is_same<In, boolean> ? 0 : uint64(1) << (part_bits - 1));  // or -0.0
     }
     static constexpr bool packed = is_integer<Acc> && sizeof(In) < 4;
-    static constexpr bool folds_whole_vectors = is_same<Acc, float32> && converts_in_pairs<In>;
+    static constexpr bool folds_whole_vectors =
+        (is_same<Acc, float32> && converts_in_pairs<In>) || (is_same<Acc, compensated> && sums_exactly<In>);
     static __device__ __forceinline__ Acc fold_packed(uint4 v)
     {
-        if constexpr (folds_whole_vectors) return sum_float8<In>(v);
+        if constexpr (is_same<Acc, compensated>) return Acc(sum_exactly<In>(v));
+        else if constexpr (folds_whole_vectors) return sum_float8<In>(v);
         else return Acc(sum_packed<In, is_same<In, boolean>>(v));
     }
     static constexpr bool folds_leaves = is_same<In, float32> && is_same<Acc, float64>;
@@ -160,41 +162,4 @@ private:
     {
         return a.re == 1.0 && __double_as_longlong(a.im) == __double_as_longlong(-0.0);
     }
-};
-
-template <class In, class Acc, class Out> struct Any : Operator<In, Acc, Out> {
-    static constexpr bool has_absent = true;
-    template <class R> static __device__ __forceinline__ In absent(const R&) { return element_of_bits<In>(0); }
-    static __device__ __forceinline__ Acc identity() { return 0; }
-    template <class I, class R> static __device__ __forceinline__ Acc map(const I& item, const R&)
-    {
-        return Acc(is_nonzero(item.x));
-    }
-    static __device__ __forceinline__ Acc combine(Acc a, Acc b) { return a | b; }
-    static constexpr bool packed = sizeof(In) == 1;
-    static __device__ __forceinline__ Acc fold_packed(uint4 v)
-    {
-        return ((v.x | v.y | v.z | v.w) & (is_float<In> ? 0x7f7f7f7fu : ~0u)) != 0;
-    }
-    static constexpr bool folds_elements = true;  // zeros have no bits set but, some, the sign's
-    static __device__ __forceinline__ uint4 combine_elements(uint4 a, uint4 b)
-    {
-        return make_uint4(a.x | b.x, a.y | b.y, a.z | b.z, a.w | b.w);
-    }
-    template <class R> static __device__ __forceinline__ Out finish(Acc a, const R&, int) { return narrow<Out>(a); }
-    template <class R> static __device__ __forceinline__ Out empty(const R&, int) { return narrow<Out>(identity()); }
-};
-
-template <class In, class Acc, class Out> struct All : Any<In, Acc, Out> {
-    template <class R> static __device__ __forceinline__ In absent(const R&) { return element_of_bits<In>(~uint64(0)); }
-    static __device__ __forceinline__ Acc identity() { return 1; }
-    static __device__ __forceinline__ Acc combine(Acc a, Acc b) { return a & b; }
-    static constexpr bool packed = false, folds_elements = false, folds_whole_vectors = sizeof(In) == 1;
-    static __device__ __forceinline__ Acc fold_packed(uint4 v)
-    {
-        const uint32 front = nonzero_bytes<In>(v.x) & nonzero_bytes<In>(v.y);
-        const uint32 all = front & nonzero_bytes<In>(v.z) & nonzero_bytes<In>(v.w);
-        return (all & 0x80808080u) == 0x80808080u;
-    }
-    template <class R> static __device__ __forceinline__ Out empty(const R&, int) { return narrow<Out>(identity()); }
 };

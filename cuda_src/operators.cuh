@@ -5,3 +5,4 @@
 #include "operator_extreme.cuh"
 #include "operator_moments.cuh"
 #include "operator_sum.cuh"
+#include "operator_truth.cuh"

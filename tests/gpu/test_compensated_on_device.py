@@ -1,4 +1,6 @@
-"""Compensated float64 sums on the device: the tree's bits, within an ulp of the exact sum where most of it cancels."""
+"""Compensated sums on the device: the tree's bits, within an ulp of the exact sum where most of it cancels."""
+
+import math
 
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ from ill_conditioned import cancelling, condition_of, ulps
 from placed import assert_same, reduced
 
 import lowlevel_reduce as lr
+from lowlevel_reduce.dtypes import element_type
 
 
 @pytest.mark.parametrize("condition", [1e6, 1e13])
@@ -55,3 +58,37 @@ def test_sums_that_overflow_by_their_low_parts(stream):
         expected = np.array(sign * np.inf)
         assert_same(lr.tree.reduce(sign * x, accumulate="compensated"), expected)
         assert_same(reduced(sign * x, stream=stream, accumulate="compensated"), expected)
+
+
+def small_floats(dtype, length, seed):
+    """Return finite elements of every magnitude, nearly all of which cancel pairwise, in random order."""
+    rng = np.random.default_rng(seed)
+    dtype = element_type(dtype).dtype
+    every = np.arange(256**dtype.itemsize).astype(f"u{dtype.itemsize}").view(dtype)
+    with np.errstate(invalid="ignore"):  # NaN are among them
+        finite = np.isfinite(every.astype(np.float64))
+    half = rng.choice(every[finite], length // 2)
+    return rng.permutation(np.concatenate([half, -half, half[: length % 2]]))
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "float16", "bfloat16"])
+def test_small_floats_of_every_magnitude(stream, cut, dtype):
+    """Vectors of the first three add up exactly in float64, as all their sums do; those of bfloat16 do not."""
+
+    def check(x, axis=None):
+        found = reduced(x, stream=stream, axis=axis, accumulate="compensated", result_dtype="float64")
+        expected = lr.tree.reduce(x, axis=axis, accumulate="compensated", dtype="float64")
+        assert_same(found, expected, f"{x.shape} over {axis}")
+        return found
+
+    for length in cut([5, 257, 5003, 20_011], [257, 5003]):
+        x = small_floats(dtype, length, length)
+        found = check(x)
+        assert dtype == "bfloat16" or found == math.fsum(x.astype(np.float64))
+    x = small_floats(dtype, 7 * 640, 1).reshape(7, 640)
+    check(x, 0)
+    check(x, 1)
+    x.ravel()[[0, 641, 1282, 1283]] = np.array([np.inf, np.nan, np.inf, -np.inf]).astype(x.dtype)
+    check(x, 1)
+    x.fill(-0.0)
+    check(x, 1)

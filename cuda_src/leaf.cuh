@@ -14,6 +14,11 @@ __device__ __forceinline__ void load_seconds(Seconds<Op>* y, const S& source, ui
     for (uint32 t = 0; t < N; ++t) y[t] = seconds_of<Op, ThroughL1>(source, first + (t * lanes + lane) * Seconds<Op>::V);
 }
 
+// Whether a lane has not the registers to fold several vectors of a leaf at once: they hold many wide accumulators.
+template <class Op>
+constexpr bool folds_one_vector_at_once = sizeof(typename Op::Accumulator) > 8 &&
+    vector_elements<typename Op::Input> > (is_same<typename Op::Accumulator, compensated> ? 4 : 8);
+
 // The step level over these vectors.
 template <class Op, uint32 N, class S>
 __device__ __forceinline__ typename Op::Accumulator
@@ -27,8 +32,7 @@ fold_vectors(const S& source, const uint4* v, const Seconds<Op>* y, uint64 first
 #pragma unroll
         for (uint32 t = 0; t < N; ++t) {
             a[t] = fold_vector<Op>(source, v[t], y[t], first + (t * lanes + lane) * V);
-            // Orders nothing: it keeps the compiler from folding all vectors of many wide accumulators at once.
-            if (sizeof(typename Op::Accumulator) > 8 && V > 8) __syncwarp();
+            if (folds_one_vector_at_once<Op>) __syncwarp();  // orders nothing: it keeps the compiler to it
         }
         return fold_array<Op, N>(a);
     }

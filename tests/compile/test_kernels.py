@@ -253,6 +253,14 @@ def test_sums_of_every_type_and_accumulator(mapping):
     check(pairs)
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_compensated_sums_of_rows(architecture):
+    cases = [case for case in SUMS if case.accumulate == "compensated"]
+    check(
+        [(program, architecture) for case in cases for program in row_programs(case, (10_000, 4096), 1, architecture)]
+    )
+
+
 def disassembler():
     pathfinder = pytest.importorskip("cuda.pathfinder")
     found = pathfinder.find_nvidia_binary_utility("nvdisasm")

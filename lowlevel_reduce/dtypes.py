@@ -84,42 +84,6 @@ class ElementType(NamedTuple):
         """Elements in a leaf, the tree's L = 256 V."""
         return LEAF_BYTES // self.itemsize
 
-    def accumulator(self, accumulate: str | None) -> str:
-        """Return the accumulator's name, checked.
-
-        An integer's own type stands for arithmetic modulo 2**bits. That is what a wider accumulator gives when its
-        result is cut to the type, so it is computed in the wide one.
-
-        Raises
-        ------
-        UnsupportedError
-            If this type does not accumulate in that one.
-        """
-        name = accumulator_name(accumulate)
-        if name is None:
-            return self.accumulators[0]
-        if name == self.name and self.dtype.kind in "iu":
-            return self.accumulators[0]
-        if name not in self.accumulators:
-            raise UnsupportedError(f"{self.name} accumulates in {one_of(self.accumulators)}, not in {name}")
-        return name
-
-    def result_type(self, dtype: Any = None, accumulate: str | None = None) -> str:
-        """Return the result's name, checked: `dtype`, else what `accumulate` and this type imply.
-
-        Raises
-        ------
-        UnsupportedError
-            If a result of this type cannot become `dtype`.
-        """
-        if dtype is None:
-            own_width = self.dtype.kind in "iu" and accumulator_name(accumulate) == self.name
-            return self.name if own_width else self.result
-        name: str = numpy_dtype(dtype).name
-        if name not in self.results:
-            raise UnsupportedError(f"a reduction of {self.name} gives {one_of(self.results)}, not {name}")
-        return name
-
 
 def one_of(names: tuple[str, ...]) -> str:
     """Return names as a list in English: "a, b or c"."""
@@ -174,10 +138,21 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def accumulator_name(accumulate: Any) -> str | None:
-    """Return the name of what was asked for as accumulator, by a name or another form of a dtype; None for None."""
+    """Return the name of what was asked for as accumulator, by a name or another form of a dtype; None for None.
+
+    Raises
+    ------
+    TypeError
+        If it names neither a dtype nor the compensated accumulator.
+    UnsupportedError
+        If the dtype is not in native byte order.
+    """
     if accumulate is None or (isinstance(accumulate, str) and accumulate == COMPENSATED):
         return accumulate
-    name: str = numpy_dtype(accumulate).name
+    try:
+        name: str = numpy_dtype(accumulate).name
+    except TypeError as error:
+        raise TypeError(f"accumulate is a dtype or {COMPENSATED!r}, not {accumulate!r}") from error
     return name
 
 

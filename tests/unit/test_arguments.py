@@ -7,6 +7,7 @@ import lowlevel_reduce as lr
 from lowlevel_reduce import layout, simulator, tree
 from lowlevel_reduce.arguments import chosen_axes, integer, not_masked, plain_axes
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type, numpy_dtype
+from lowlevel_reduce.operators import resolve
 
 X = np.arange(1, 7, dtype=np.float32)
 
@@ -97,8 +98,7 @@ def test_an_accumulator_has_many_names(entry):
         for got in (tree.reduce(x, accumulate=name), tree.reduce(x, "prod", accumulate=name)):
             assert got.dtype == entry.dtype
         assert tree.reduce(x, accumulate=name) == expected
-        assert entry.result_type(None, name) == entry.name
-        assert entry.accumulator(name) == entry.accumulator(entry.name)
+        assert resolve("sum").types(entry, name) == resolve("sum").types(entry, entry.name)
 
 
 def test_a_masked_array_is_not_taken_for_its_data():

@@ -9,6 +9,9 @@ import pytest
 from lowlevel_reduce import UnsupportedError
 from lowlevel_reduce.compiler import source_root
 from lowlevel_reduce.dtypes import COMPENSATED, ELEMENT_TYPES, accumulator_bytes, element_type
+from lowlevel_reduce.operators import resolve
+
+SUM = resolve("sum")
 
 
 @pytest.mark.parametrize("entry", ELEMENT_TYPES, ids=lambda entry: entry.name)
@@ -66,8 +69,8 @@ def test_16_byte_elements_fill_a_vector_each():
 )
 def test_accumulators(dtype, accumulate, accumulator, result):
     entry = element_type(dtype)
-    assert entry.accumulator(accumulate) == accumulator
-    assert entry.result_type(None, accumulate) == result
+    assert SUM.accumulator(entry, accumulate) == accumulator
+    assert SUM.result_type(entry, None, accumulate) == result
 
 
 @pytest.mark.parametrize("dtype", ["clongdouble", "datetime64[s]", "object", "S3", "longdouble"])
@@ -80,9 +83,12 @@ def test_refuses_nonsense():
     with pytest.raises(TypeError):
         element_type("flaot32")
     with pytest.raises(UnsupportedError, match="accumulates in"):
-        element_type("int8").accumulator("int16")
+        SUM.accumulator(element_type("int8"), "int16")
     with pytest.raises(UnsupportedError, match="not int32"):
-        element_type("float32").result_type("int32")
+        SUM.result_type(element_type("float32"), "int32")
+    for accumulate in ("kahan", "", 3):
+        with pytest.raises(TypeError, match=f"accumulate is a dtype or 'compensated', not {accumulate!r}"):
+            SUM.accumulator(element_type("float32"), accumulate)
 
 
 def test_accumulator_sizes():

@@ -13,6 +13,7 @@ __all__ = [
     "COMPENSATED",
     "ElementType",
     "accumulator_bytes",
+    "accumulator_dtype",
     "accumulator_name",
     "element_type",
     "finfo",
@@ -137,8 +138,10 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     return resolved
 
 
-def accumulator_name(accumulate: Any) -> str | None:
-    """Return the name of what was asked for as accumulator, by a name or another form of a dtype; None for None.
+def accumulator_dtype(accumulate: Any) -> np.dtype[Any] | str | None:
+    """Return what was asked for as accumulator, by a name or another form of a dtype, as a dtype.
+
+    The compensated one, which is none, is returned by its name, and None for None.
 
     Raises
     ------
@@ -150,10 +153,15 @@ def accumulator_name(accumulate: Any) -> str | None:
     if accumulate is None or (isinstance(accumulate, str) and accumulate == COMPENSATED):
         return accumulate
     try:
-        name: str = numpy_dtype(accumulate).name
+        return numpy_dtype(accumulate)
     except TypeError as error:
         raise TypeError(f"accumulate is a dtype or {COMPENSATED!r}, not {accumulate!r}") from error
-    return name
+
+
+def accumulator_name(accumulate: Any) -> str | None:
+    """Return the name of that accumulator; raises as `accumulator_dtype` does."""
+    found = accumulator_dtype(accumulate)
+    return found.name if isinstance(found, np.dtype) else found
 
 
 @functools.cache  # plans ask often, and of ml_dtypes an import statement would be executed each time

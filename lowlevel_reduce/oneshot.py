@@ -15,7 +15,7 @@ import numpy as np
 
 from lowlevel_reduce.driver import Context, Stream, binding
 from lowlevel_reduce.driver.handle import quietly
-from lowlevel_reduce.dtypes import numpy_dtype
+from lowlevel_reduce.dtypes import accumulator_dtype, numpy_dtype
 from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.interop import DeviceArray, order_after, view_output
 
@@ -266,9 +266,9 @@ def key_options(op: Any, *, dtype: Any, accumulate: Any, nan: Any, last: Any, ma
     from lowlevel_reduce.operators import check_options  # noqa: PLC0415 - with the first plan
 
     check_options(op, nan=nan, map=map)
-    by_name = {"result_dtype": dtype, "accumulate": accumulate}
     return {
-        **{key: name if name is None or isinstance(name, str) else numpy_dtype(name) for key, name in by_name.items()},
+        "result_dtype": dtype if dtype is None or isinstance(dtype, str) else numpy_dtype(dtype),
+        "accumulate": accumulate if isinstance(accumulate, str) else accumulator_dtype(accumulate),
         "nan": nan,
         "last": bool(last),
         "map": map,

@@ -55,6 +55,8 @@ def test_integers_of_numpy_are_integers(x):
         ({"dtype": [("a", "f4")]}, lr.UnsupportedError, "gives .*, not void"),
         ({"dtype": ">f4"}, lr.UnsupportedError, "byte order"),
         ({"accumulate": [("a", "f4")]}, lr.UnsupportedError, "accumulates in .*, not in void"),
+        ({"accumulate": 3}, TypeError, "accumulate is a dtype or 'compensated', not 3"),
+        ({"accumulate": "kahan"}, TypeError, "accumulate is a dtype or 'compensated', not 'kahan'"),
         ({"strategy": ["tiles"]}, TypeError, "a strategy is a name"),
         ({"allocator": "mine"}, TypeError, "the allocator is an Allocator, not str"),
         ({"initial": {1}}, ValueError, "the initial value is a number"),

@@ -167,8 +167,9 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
     Meeting meeting{met};
     const ColumnTile tile = column_tile<X, C>(problem);
     if constexpr (are_wide<Op, C>) {
-        const WideColumns<Op, C, Lanes, Steps, K, X, threads> source(
-            problem, tile.first_row, tile.rows, uint64(tile.part) * depth * K);
+        using Wide = WideColumns<Op, C, Lanes, Steps, K, X, threads>;
+        __shared__ typename Wide::Shared shared;
+        const Wide source(problem, shared, tile.first_row, tile.rows, uint64(tile.part) * depth * K);
         const bool neighbouring = source.together();
         wait_for_prerequisites();
         if (source.length > 0) source.fold(meeting);

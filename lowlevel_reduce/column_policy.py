@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
 from lowlevel_reduce.policy import DeviceFacts, power_of_two
@@ -24,8 +28,9 @@ _LEAST_BESIDE, _MOST_BESIDE = 4, 2 * LANES
 `column_tile` in cuda_src/reduce_columns.cuh gives every block a multiple of four.
 """
 
-_LANES_OF_BROKEN_LINES = 4
-"""Lanes of the tree that a thread has there at most, of four columns of four bytes each one.
+_LANES_OF_BROKEN_LINES, _WIDE_LANES_OF_BROKEN_LINES = 4, 2
+"""Lanes of the tree that a thread has at most where neighbours share lines; and if it loads sixteen bytes of elements
+of four bytes and more.
 
 Neighbours are to load what they share at about the same time.
 """
@@ -45,30 +50,60 @@ _SHARED_BYTES, _PLACES_ALIGNMENT = 48 << 10, 128
 """Of a block, without asking for more; and to what the places of copies are aligned."""
 
 # What a mapping of columns costs, in the time that a full wave of blocks takes to load `_LOADED_BYTES` a thread: fitted
-# to what 46 shapes took (benchmarks/NOTES.md, "How columns are cut"), not measured one by one.
+# to what 46 shapes took by copies and 33 by sixteen bytes a thread (benchmarks/NOTES.md, "How columns are cut"), not
+# measured one by one.
 _ENOUGH_BLOCKS = 1.15
 """Blocks of a multiprocessor that keep its share of the memory busy."""
-
-_START_ROUNDS = 0.35
-"""What a block takes to start and to end."""
 
 _FOLD_ROUNDS = 0.7
 """What passes from the last partial to the results."""
 
-_SLOT_COST = 1.0
-"""What writing and folding partials takes, as a part of loading one lane of the tree for each."""
-
 _UNEVEN = 0.01
 """By how much the multiprocessors differ: what is lost where each has one block for all the time."""
 
-_LINE_COSTS = {256: 0.0, 128: 0.013, 64: 0.06, 32: 0.25}
-"""How many bytes of each element the threads of a block side by side may load, and what that costs beside the most."""
+_CROWD_COST = 0.2
+"""What it costs where more than a block of a multiprocessor waits for partials beside those that make them."""
 
-_COPIES_COSTS = {4: 1.2, 2: 1.8}
-"""By the bytes of an element: how much longer copies take than sixteen bytes of neighbouring columns to registers.
 
-Of elements of four bytes these are a quarter of a lane at a time (cuda_src/columns_wide.cuh). For accumulators of four.
-"""
+class _Costs(NamedTuple):
+    """What depends on how elements are loaded.
+
+    Attributes
+    ----------
+    start_rounds : float
+        What a block takes to start and to end.
+    slot : float
+        What writing and folding partials takes, as a part of loading one lane of the tree for each.
+    lines : Mapping[int, float]
+        How many bytes of each element the threads of a block side by side may load, and what that costs beside the
+        most; the best first.
+    doubled_lanes : float
+        What each doubling of a thread's lanes costs.
+    uneven : float
+        How much of what multiprocessors lack that have a block less than others in the last wave.
+    """
+
+    start_rounds: float
+    slot: float
+    lines: Mapping[int, float]
+    doubled_lanes: float = 0.0
+    uneven: float = 0.0
+
+
+_COPIES = _Costs(0.35, 1.0, {256: 0.0, 128: 0.013, 64: 0.06, 32: 0.25})
+_WIDE = _Costs(0.35, 1.0, {256: 0.0, 128: 0.013, 64: 0.15, 32: 0.3}, uneven=0.12)
+_WIDE_BROKEN = _Costs(0.25, 0.5, {512: 0.0, 256: 0.03, 128: 0.08, 64: 0.25, 32: 0.4}, doubled_lanes=0.03, uneven=0.12)
+"""Copies, and sixteen bytes a thread of elements of two bytes; of others; and of such where neighbours share lines."""
+
+_SLOWER_COPIES = {(2, 4): 1.8, (4, 4): 1.2, (4, 8): 1.03, (8, 8): 1.0}
+"""By the bytes of an element and of an accumulator, four at least: how much longer copies take than sixteen bytes of
+neighbouring columns to registers (cuda_src/columns_wide.cuh)."""
+
+_SLOWER_COPIES_OF_BROKEN_LINES = 1.2
+"""The least of it where neighbours share lines."""
+
+_FEW_BYTES = 256
+"""Up to so many of all columns, in whole lines, copies take less, for accumulators of more than four bytes."""
 
 
 def choose_columns(
@@ -120,12 +155,29 @@ def _widths(
     problem: Problem, width: int, itemsize: int, accumulator_bytes: int, *, two_arrays: bool
 ) -> dict[int, float]:
     """Return how many columns a thread may have besides `width`, or instead of it, and how much longer each takes."""
-    if accumulator_bytes > 4 or itemsize not in _COPIES_COSTS:
+    slower = _SLOWER_COPIES.get((itemsize, max(4, accumulator_bytes)))
+    if slower is None:
         return {width: 1.0}
-    copied = 1 if itemsize == 4 else width  # two columns of four bytes each take longer than one
+    copied = 1 if itemsize >= 4 else width  # two columns of four bytes each take longer than one
     if two_arrays or not _fills_vectors(problem, itemsize):
         return {copied: 1.0}
-    return {copied: _COPIES_COSTS[itemsize], VECTOR_BYTES // itemsize: 1.0}
+    if accumulator_bytes > 4:
+        if not _has_whole_lines(problem):
+            slower = max(slower, _SLOWER_COPIES_OF_BROKEN_LINES)
+        elif problem.kept[0].size * itemsize <= _FEW_BYTES:
+            return {copied: 1.0}
+    return {copied: slower, VECTOR_BYTES // itemsize: 1.0}
+
+
+def _is_wide(width: int, itemsize: int) -> bool:
+    """Return whether a thread loads sixteen bytes of several columns, of elements of four bytes and more."""
+    return itemsize >= 4 and width > 1 and width * itemsize == VECTOR_BYTES
+
+
+def _costs(problem: Problem, width: int, itemsize: int) -> _Costs:
+    if not _is_wide(width, itemsize):
+        return _COPIES
+    return _WIDE if _has_whole_lines(problem) else _WIDE_BROKEN
 
 
 def _side_by_side(problem: Problem, itemsize: int, accumulator_bytes: int, held_bytes: int) -> int:
@@ -168,6 +220,7 @@ def _columns_together(
     lanes, steps = tree
     all_lanes = max(1, -(-problem.length * itemsize // (LANES * STEPS * VECTOR_BYTES))) * lanes
     threads = -(-inner // width)  # side by side, in all
+    costs = _costs(problem, width, itemsize)
     rounds_of_a_lane = max(1, width * itemsize // 4) * 4 * (VECTOR_BYTES // itemsize) * steps / _LOADED_BYTES
     places = facts.multiprocessors * resident
 
@@ -179,12 +232,16 @@ def _columns_together(
     def cost(beside: int, lanes_of_a_thread: int) -> float:
         tile, parts, groups = shape(beside, lanes_of_a_thread)
         full = inner / (-(-threads // beside) * beside * width)  # the part of the threads that have columns
-        rounds = lanes_of_a_thread * rounds_of_a_lane + _START_ROUNDS
+        rounds = lanes_of_a_thread * rounds_of_a_lane + costs.start_rounds
         waves, rest = divmod(groups * parts, places)
-        last = max(rest / places, min(1.0, _ENOUGH_BLOCKS / resident) / full) if rest else 0.0
+        filled = (rest + costs.uneven * (-rest % facts.multiprocessors)) / places
+        last = max(filled, min(1.0, _ENOUGH_BLOCKS / resident) / full) if rest else 0.0
         loads = rounds * (waves + last) * (1 + _UNEVEN / max(1, waves))
-        loads *= slower * (1 + _LINE_COSTS.get(beside * width * itemsize, 0.0))
-        return loads * (1 + _SLOT_COST / tile) + _FOLD_ROUNDS if parts > 1 else loads
+        loads *= slower * (1 + costs.lines.get(beside * width * itemsize, 0.0))
+        loads *= 1 + costs.doubled_lanes * math.log2(lanes_of_a_thread)
+        if min(folders(problem.rows, parts), places - groups * parts) > facts.multiprocessors:
+            loads *= 1 + _CROWD_COST
+        return loads * (1 + costs.slot / tile) + _FOLD_ROUNDS if parts > 1 else loads
 
     most = min(lanes, _lanes_of_a_thread(problem, threads, width, itemsize, accumulator_bytes))
     ways = [
@@ -206,6 +263,7 @@ def shared_bytes(beside: int, lanes_of_a_thread: int, width: int, accumulator_by
     """Return what a block takes of shared memory at most.
 
     It is `ColumnCopies::Places`, at a multiple of its alignment, `ColumnMeeting::Shared` and `BlockSlots` in cuda_src.
+    `WideColumns::Shared` in place of the first is half of it.
     """
     threads, held = WARPS * LANES, width * accumulator_bytes
     places = threads * (_LOADED_BYTES // 2 if held > 32 else _LOADED_BYTES)
@@ -225,7 +283,7 @@ def _has_whole_lines(problem: Problem) -> bool:
 def _lanes_of_a_thread(problem: Problem, threads: int, width: int, itemsize: int, accumulator_bytes: int) -> int:
     """Return how many lanes of the tree a thread has at most."""
     if not _is_narrow(threads, width, itemsize) and not _has_whole_lines(problem):
-        return _LANES_OF_BROKEN_LINES // width if itemsize == 4 else _LANES_OF_BROKEN_LINES
+        return _WIDE_LANES_OF_BROKEN_LINES if _is_wide(width, itemsize) else _LANES_OF_BROKEN_LINES
     return _LANES_OF_WIDE_ACCUMULATORS if accumulator_bytes > 8 else LANES
 
 
@@ -234,7 +292,7 @@ def _besides(problem: Problem, threads: int, width: int, itemsize: int) -> list[
     if _is_narrow(threads, width, itemsize) and not _has_whole_lines(problem):
         return [power_of_two(threads)]
     most = min(_MOST_BESIDE, power_of_two(threads))
-    besides = [loaded // (width * itemsize) for loaded in _LINE_COSTS]
+    besides = [loaded // (width * itemsize) for loaded in _costs(problem, width, itemsize).lines]
     return [beside for beside in besides if _LEAST_BESIDE <= beside <= most] or [most]
 
 

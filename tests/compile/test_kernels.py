@@ -298,10 +298,11 @@ def test_aligned_rows_are_loaded_16_bytes_at_a_time(shape, axis, architecture, t
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_columns_of_small_accumulators_go_to_registers(architecture, tmp_path):
+def test_neighbouring_columns_go_to_registers(architecture, tmp_path):
     """Four neighbouring rows of a thread at a time, 128 bytes of them in flight."""
     tool = disassembler()
-    pairs = [(program, architecture) for program in row_programs(Case("max", "float32"), (4096, 4096), 0, architecture)]
+    cases = [(Case("max", "float32"), (4096, 4096)), (Case("sum", "float32"), (1 << 14, 1 << 14))]
+    pairs = [(program, architecture) for case, shape in cases for program in row_programs(case, shape, 0, architecture)]
     for cubin in compiled(pairs):
         assert ", 4, 32, 8, " in cubin.program.source, "the rows of a thread"
         assert wide_loads(cubin, tool, tmp_path) >= 8, cubin.program.name
@@ -311,7 +312,9 @@ def test_columns_of_small_accumulators_go_to_registers(architecture, tmp_path):
 def test_columns_are_copied_ahead_across_rows(architecture, tmp_path):
     """A thread has as many neighbouring rows as its accumulators leave registers for, and 128 bytes of them ahead."""
     tool = disassembler()
-    pairs = [(program, architecture) for program in row_programs(Case("sum", "float32"), (4096, 4096), 0, architecture)]
+    pairs = [
+        (program, architecture) for program in row_programs(Case("sum", "float32"), (1 << 20, 64), 0, architecture)
+    ]
     for cubin in compiled(pairs):
         assert ", 1, 32, 8, " in cubin.program.source, "the rows of a thread"
         image = tmp_path / f"{cubin.program.name}.cubin"

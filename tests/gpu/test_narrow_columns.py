@@ -42,7 +42,7 @@ def test_batches(stream, cut):
 
 def test_many_lanes_of_a_thread(stream, cut, monkeypatch):
     """As where there is much to reduce: there a warp's lanes are those of several leaves."""
-    monkeypatch.setattr(column_policy, "_START_ROUNDS", 10**6)
+    monkeypatch.setattr(column_policy, "_COPIES", column_policy._COPIES._replace(start_rounds=10**6))
     for width in cut([2, 3, 4, 7, 16, 33, 64], [4, 7]):  # a single column is a whole array
         x = values("float32", (max(21_000, 84_000 // width), width))
         with lr.plan("sum", shape=x.shape, dtype="float32", axis=0, context=stream.context) as plan:
@@ -67,7 +67,7 @@ def test_masks(stream):
 def test_partials_of_a_row_folded_by_a_block(stream, cut, monkeypatch):
     """Whose warps wait for the last of them: none may leave that slot empty before the others have looked."""
     monkeypatch.setattr(column_policy, "_LANES_OF_BROKEN_LINES", 1)  # as many partials as there may be
-    monkeypatch.setattr(column_policy, "_LINE_COSTS", {256: 0.0})
+    monkeypatch.setattr(column_policy, "_COPIES", column_policy._COPIES._replace(lines={256: 0.0}))
     for shape, rows_of_a_block, repeat in cut([((8400, 127), 1, 3), ((35_000, 600), 2, 20)], [((8400, 127), 1, 3)]):
         x = values("float32", shape)
         with lr.plan("sum", shape=shape, dtype="float32", axis=0, context=stream.context) as plan:

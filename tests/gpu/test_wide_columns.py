@@ -7,15 +7,17 @@ from test_shapes import check
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import column_policy
+from lowlevel_reduce.operators import ElementMap
 
 WIDTHS = [32, 36, 60, 64, 100, 132, 256, 516]
 LENGTHS = [129, 257, 1000, 1024, 2048, 4099]
+SQUARE = ElementMap("x * x", numpy=np.square)
 
 
 @pytest.fixture(autouse=True)
 def never_copied(monkeypatch):
     """As where there is much to reduce: few columns are copied, for their elements are in flight at once then."""
-    monkeypatch.setattr(column_policy, "_COPIES_COSTS", {2: 10**9, 4: 10**9})
+    monkeypatch.setattr(column_policy, "_SLOWER_COPIES", dict.fromkeys(column_policy._SLOWER_COPIES, 10**9))
 
 
 def few_are_true(dtype, shape):
@@ -82,7 +84,7 @@ def test_logic(stream, cut, dtype):
 
 def test_many_lanes_of_a_thread(stream, cut, monkeypatch):
     """As where there is much to reduce: there a thread's lanes are those of several leaves."""
-    monkeypatch.setattr(column_policy, "_START_ROUNDS", 10**6)
+    monkeypatch.setattr(column_policy, "_WIDE", column_policy._WIDE._replace(start_rounds=10**6))
     for shape in cut([(21_000, 64), (40_000, 32), (8192, 256)], [(5000, 32)]):
         x = values("float32", shape)
         assert template_of(stream, shape, "max", "float32")[-1] >= 4
@@ -105,12 +107,52 @@ def test_batches(stream):
     check(x, stream, 1, "max", offset=4)
 
 
-def test_what_goes_another_way(stream, cut):
-    """Second arrays, and accumulators of eight bytes: their elements are copied to shared memory."""
+def check_accumulators(x, stream, op, *, offset=0, **options):
+    """Compare accumulators of eight bytes bit for bit: results of fewer would hide the order."""
+    result = "float64" if x.dtype.kind == "f" else "int64"
+    mine = reduced(x, op, stream=stream, axis=0, offset=offset, result_dtype=result, **options)
+    assert_same(mine, lr.tree.reduce(x, op, axis=0, dtype=result, **options))
+
+
+def far_apart(dtype, shape):
+    """Return values whose sums in float64 depend on the order of the additions."""
+    x = values(dtype, shape)
+    return x * 2.0 ** np.random.default_rng(1).integers(-30, 30, shape).astype(x.dtype) if x.dtype.kind == "f" else x
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("sum", "float32"), ("sum", "float64"), ("sum", "int32"), ("norm1", "float32"), ("prod", "int32")]
+)
+def test_accumulators_of_eight_bytes(stream, cut, op, dtype, length):
+    """Folds that wait for the next elements' do so in shared memory."""
+    for width in cut([64, 132, 516], [132]):
+        x = far_apart(dtype, (length, width))
+        assert template_of(stream, x.shape, op, dtype)[1] * x.itemsize == 16
+        check_accumulators(x, stream, op)
+        check_accumulators(x, stream, op, offset=x.itemsize)
+        check_accumulators(x[:, : width - 3], stream, op)
+
+
+def test_many_lanes_of_accumulators_of_eight_bytes(stream, cut, monkeypatch):
+    monkeypatch.setattr(column_policy, "_WIDE", column_policy._WIDE._replace(start_rounds=10**6))
+    for shape in cut([(21_000, 96), (40_000, 128), (8192, 256)], [(5000, 96)]):
+        x = far_apart("float32", shape)
+        assert template_of(stream, shape, "sum", "float32")[-1] >= 4
+        check_accumulators(x, stream, "sum")
+        check_accumulators(x, stream, "sum", offset=4)
+        check_accumulators(x[: shape[0] - 700], stream, "sum")
+
+
+def test_elements_that_nothing_stands_for(stream, cut):
+    """Where a map makes something of every element each that may be absent is looked at."""
+    for shape in cut([(2500, 64), (4099, 132), (8192, 516)], [(1100, 132)]):
+        x = far_apart("float32", shape)
+        for offset in (0, 4):
+            check_accumulators(x, stream, "sum", offset=offset, map=SQUARE)
+
+
+def test_second_arrays_are_copied(stream):
     x = few_are_true("int32", (2500, 64))
     check(x, stream, 0, "any", second=x > 0)
-    for shape in cut([(2500, 64), (4099, 132), (8192, 516)], [(1100, 132)]):
-        x = values("float32", shape)
-        check(x, stream, 0, accumulate="float64")
-        check(x, stream, 0, accumulate="float64", offset=4)
-        check(x[:, : shape[1] - 3], stream, 0, accumulate="float64")
+    check(x, stream, 0, "sum", second=x > 0)

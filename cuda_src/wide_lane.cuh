@@ -1,0 +1,141 @@
+// One lane of the tree of a thread's C neighbouring rows, of which a load takes 16 bytes across them.
+#pragma once
+#include "columns.cuh"
+
+// Where the folds of a thread's rows wait for those of the next elements: registers hold none of more than four bytes each
+// beside as many elements in flight.
+template <class Op, int C, int Levels, int Threads> struct WaitingFolds {
+    static constexpr bool are_shared = sizeof(typename Op::Accumulator) > 4 && Levels > 0;
+    typename Op::Accumulator of[are_shared ? Levels : 1][are_shared ? C : 1][are_shared ? Threads : 1];
+};
+
+template <class Op, int C, int Steps, int Threads> struct WideLane {
+    using T = typename Op::Input;
+    using A = typename Op::Accumulator;
+    static constexpr int V = vector_elements<T>;
+    static constexpr int apart = int(lanes) * V;                // elements from a step to the next
+    static constexpr int at_once = power_within(8 / V, Steps);  // steps, 128 bytes in flight
+    using Waiting = WaitingFolds<Op, C, log2_of(Steps / at_once), Threads>;
+
+    struct Folds {
+        A of[C];
+    };
+
+    // Where the thread is in its rows, and how many of their elements are still to come from there on.
+    struct Place {
+        const char* at;
+        int64 left;
+
+        __device__ __forceinline__ void move(int elements, int64 stride) { at += elements * stride, left -= elements; }
+    };
+
+    const ShapedProblem& problem;
+    Waiting& waiting;
+    uint64 length;
+
+    // Folds a lane of each row from its first element on.
+    template <Fetch How> __device__ __forceinline__ Folds fold(Place place) const
+    {
+        if constexpr (Op::folds_elements && (How == Fetch::whole || fills_absent<Op>)) return fold_elements<How>(place);
+        else return fold_steps<How, Steps>(place);
+    }
+
+private:
+    // By the elements that stand for all others, which take fewer registers and instructions than accumulators.
+    template <Fetch How> __device__ __forceinline__ Folds fold_elements(Place& place) const
+    {
+        const uint64 index = length - place.left;
+        uint4 all;
+#pragma unroll 1
+        for (int t = 0; t < Steps; t += at_once) {
+            uint4 v[at_once * V];
+            load<How>(v, place, absent_elements<Op>());
+            const uint4 these = combined<at_once * V>(v);
+            all = t == 0 ? these : Op::combine_elements(all, these);
+        }
+        Folds folds;
+#pragma unroll
+        for (int c = 0; c < C; ++c) folds.of[c] = fold_slots<Fetch::whole, 0, 1>(&all, index, 0, c);
+        return folds;
+    }
+
+    // The elements that stand for those of N vectors.
+    template <int N> static __device__ __forceinline__ uint4 combined(const uint4* v)
+    {
+        if constexpr (N == 1) return v[0];
+        else return Op::combine_elements(combined<N / 2>(v), combined<N / 2>(v + N / 2));
+    }
+
+    // So many steps; one at a time where elements may be absent and nothing stands for them. In loops, for the compiler would
+    // load those of a whole lane at once.
+    template <Fetch How, int Count> __device__ __forceinline__ Folds fold_steps(Place& place) const
+    {
+        constexpr bool filled = Waiting::are_shared && fills_absent<Op>;
+        constexpr int together = How == Fetch::whole || Waiting::are_shared ? at_once : 1;
+        Folds folds;
+        if constexpr (Count > together) {
+#pragma unroll 1
+            for (int half = 0; half < 2; ++half) {
+                const Folds b = fold_steps<How, Count / 2>(place);
+                join<log2_of(Count / 2 / together)>(folds, b, half > 0);
+            }
+        } else {
+            const int64 left = place.left;
+            uint4 v[Count * V];
+            load<How>(v, place, absent_elements<Op>());
+            constexpr Fetch by = filled ? Fetch::whole : How;
+#pragma unroll
+            for (int c = 0; c < C; ++c) folds.of[c] = fold_slots<by, 0, Count * V>(v, length - left, left, c);
+        }
+        return folds;
+    }
+
+    // Of two halves of some steps the first one waits, and the second one is joined with it.
+    template <int Level> __device__ __forceinline__ void join(Folds& folds, const Folds& half, bool is_second) const
+    {
+        if constexpr (!Waiting::are_shared) {
+#pragma unroll
+            for (int c = 0; c < C; ++c) folds.of[c] = is_second ? combine_neighbours<Op>(folds.of[c], half.of[c]) : half.of[c];
+        } else {
+            auto* const waiting_for = waiting.of[Level];
+            folds = half;
+            if (is_second) {
+#pragma unroll
+                for (int c = 0; c < C; ++c) folds.of[c] = combine_neighbours<Op>(waiting_for[c][threadIdx.x], half.of[c]);
+            } else {
+#pragma unroll
+                for (int c = 0; c < C; ++c) waiting_for[c][threadIdx.x] = half.of[c];
+            }
+        }
+    }
+
+    // N vectors of a lane, which are behind the place then, and `absent` for those that are.
+    template <Fetch How, int N> __device__ __forceinline__ void load(uint4 (&v)[N], Place& place, uint4 absent = {}) const
+    {
+        const int64 stride = problem.reduced.stride[0], left = place.left;
+#pragma unroll
+        for (int t = 0; t < N; ++t) {
+            const auto* address = reinterpret_cast<const uint4*>(place.at);
+            const bool present = t / V * apart + t % V < left;
+            v[t] = How == Fetch::whole ? load_streaming(address) : load_streaming_if(present, address, absent);
+            place.move(t % V < V - 1 ? 1 : apart - V + 1, stride);
+        }
+    }
+
+    // Elements First to First + Count - 1 of those loaded, of the thread's c-th row.
+    template <Fetch How, int First, int Count>
+    __device__ __forceinline__ A fold_slots(const uint4* v, uint64 index, int64 left, int c) const
+    {
+        if constexpr (Count == 1) {
+            constexpr int further = First / V * apart + First % V;
+            if (How != Fetch::whole && further >= left) return Op::identity();
+            ColumnVector<T, C> elements;
+            elements.whole = v[First];
+            const auto row = Source<Op>(problem, nullptr, nullptr, length, false).row;
+            return Op::map(ItemOf<Op>{elements.elements[c], Unused{}, index + further}, row);
+        } else {
+            const A a = fold_slots<How, First, Count / 2>(v, index, left, c);
+            return combine_neighbours<Op>(a, fold_slots<How, First + Count / 2, Count / 2>(v, index, left, c));
+        }
+    }
+};

@@ -7,6 +7,19 @@ template <class Op, int Warps> struct BlockSlots {
     typename Op::Accumulator slots[2][Warps];
 };
 
+// The smallest power of two that is not below n.
+__host__ __device__ constexpr int power_of_two_from(int n) { return n <= 1 ? 1 : 2 * power_of_two_from((n + 1) / 2); }
+
+// What N warps put into as many slots, folded by each warp that calls it, balanced over their numbers; as if those from N to
+// the next power of two had nothing.
+template <class Op, int N>
+__device__ __forceinline__ typename Op::Accumulator fold_warps(const typename Op::Accumulator* slots, uint32 lane)
+{
+    constexpr int all = power_of_two_from(N);
+    const uint32 slot = lane % all;
+    return warp_fold<Op, all>(N == all || slot < N ? slots[slot] : Op::identity());
+}
+
 // The next level up: one value a warp, balanced over the warp index. Every thread calls it, `turn` counting the calls;
 // all lanes of warp 0 hold the result, other warps nothing of use. The slots may be used again after the next call.
 template <class Op, int Warps>
@@ -18,7 +31,7 @@ block_fold(typename Op::Accumulator value, BlockSlots<Op, Warps>& shared, uint32
     auto& slots = shared.slots[turn & 1u];
     if (lane == 0) slots[warp] = value;
     __syncthreads();
-    if (warp == 0) value = warp_fold<Op, Warps>(slots[lane % Warps]);
+    if (warp == 0) value = fold_warps<Op, Warps>(slots, lane);
     return value;
 }
 

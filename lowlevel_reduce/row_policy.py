@@ -27,6 +27,16 @@ _BUSY, _IDLE = 0.94, 2.2
 _SECOND_TURN, _LATER_TURN = 30.0, 4.0
 """What a second turn of a row's warps costs, and each further one."""
 
+# Rows of which each warp has one leaf and no more (benchmarks/NOTES.md, "A warp a leaf").
+_MOST_LEAVES = 10
+"""Up to so many leaves a row has a block of as many warps, of which a multiprocessor holds three or more."""
+
+_ROWS_OF_A_BLOCK = 2
+"""Rows of two leaves that a block has."""
+
+_LITTLE_OF_A_LEAF = 0.5
+"""Up to so much of a second leaf is worth a warp of its own where elements are loaded one by one, too."""
+
 _ROWS_FOR_PAIRS = 64
 """From so many rows of two tiles each on, the two are a cluster: 132 rows of 2^15 floats take 5.95 us instead of 7.15,
 16 of 2^14 2.04 instead of 1.98 (benchmarks/NOTES.md)."""
@@ -74,7 +84,7 @@ def choose_rows(
     leaf = LANES * STEPS * vector
     leaves = max(1, -(-problem.length // leaf))
     narrow = not heavy and accumulator_bytes <= 8
-    name = strategy or _fastest(problem, facts, problem.length / leaf, narrow=narrow)
+    name = strategy or _fastest(problem, facts, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
     if name not in ROW_STRATEGIES:
         raise ValueError(f"there is no strategy {name!r} for rows; there is {', '.join(ROW_STRATEGIES)}")
     if (name == "columns") != (problem.kind == "columns") or (name == "short_rows" and leaves > 1):
@@ -100,8 +110,13 @@ def choose_rows(
 def _resident_blocks_of_rows(
     chosen: RowStrategy, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool
 ) -> int:
-    if chosen.warps < WARPS:
-        return WARPS // chosen.warps  # all there are: as many registers a thread as it may want
+    in_one_turn = chosen.template[1] if chosen.name == "rows" else chosen.warps <= _MOST_LEAVES
+    if chosen.name == "short_rows" or not in_one_turn:
+        most = WARPS  # all there are, where they are fewer: as many registers a thread as it may want
+    else:
+        most = 16 if heavy or accumulator_bytes > 16 else 32 if accumulator_bytes <= 8 else 24
+    if chosen.warps < most or most > WARPS:
+        return most // chosen.warps
     if two_arrays and chosen.name != "batch" and chosen.contiguous and itemsize >= 4 and accumulator_bytes == 8:
         return _RESIDENT_LIGHTEST  # half as many vectors of each are in flight
     if heavy or accumulator_bytes > 16:
@@ -115,19 +130,29 @@ def _resident_blocks_of_rows(
     return _RESIDENT_LIGHTEST if one_step and accumulator_bytes == 8 else _RESIDENT_LIGHT
 
 
-def _fastest(problem: Problem, facts: DeviceFacts, leaves: float, *, narrow: bool) -> str:
-    if problem.kind == "columns":
-        return "columns"
-    if leaves <= 1:
-        return "short_rows"
+def _are_aligned(problem: Problem) -> bool:
+    """Return whether vectors of sixteen bytes lie alike in all rows."""
+    return problem.kind != "strided" and all(axis.stride % VECTOR_BYTES == 0 for axis in problem.kept)
+
+
+def _are_few(rows: int, leaves: int, facts: DeviceFacts) -> bool:
+    """Return whether rows of a few leaves leave multiprocessors idle."""
+    return rows <= 4 * facts.multiprocessors and rows * leaves <= facts.multiprocessors * WARPS_TO_FILL
+
+
+def _fastest(problem: Problem, facts: DeviceFacts, leaves: float, *, narrow: bool, two_arrays: bool) -> str:
+    if problem.kind == "columns" or leaves <= 1:
+        return "columns" if problem.kind == "columns" else "short_rows"
     rows, whole = problem.rows, math.ceil(leaves)
     if whole > WARPS and rows * WARPS < facts.multiprocessors * WARPS_TO_FILL:
         return "batch"
+    by_leaves = whole <= _MOST_LEAVES and _are_aligned(problem) and not two_arrays
+    if by_leaves and not (narrow and _are_few(rows, whole, facts)):
+        return "rows" if whole == 2 else "batch"
     if not narrow or problem.kind == "strided" or whole > 2 * WARPS:
         return "rows"
-    if whole <= WARPS:  # a block for each, where there are few
-        few = rows <= 4 * facts.multiprocessors and rows * whole <= facts.multiprocessors * WARPS_TO_FILL
-        return "batch" if few else "rows"
+    if whole <= WARPS:
+        return "batch" if _are_few(rows, whole, facts) else "rows"
     by_tiles = _time(rows, leaves, 2 * WARPS, facts)
     return "batch" if by_tiles <= _time(rows, leaves, _warps_of_a_row(rows, leaves, facts), facts) else "rows"
 
@@ -145,9 +170,13 @@ def _rows(
         least, needed = 1, -(-problem.rows // (rows_of_a_group * (LANES // group)))
         template: tuple[int, ...] = (group, row_steps)
     else:
+        worth = 1.0 if _are_aligned(problem) else _LITTLE_OF_A_LEAF
+        if contiguous and not two_arrays and 0 < leaves - 1 <= worth:
+            blocks = -(-problem.rows // _ROWS_OF_A_BLOCK)
+            return RowStrategy(name, blocks, (2, 1), contiguous=contiguous, warps=2 * _ROWS_OF_A_BLOCK)
         least = _warps_of_a_row(problem.rows, leaves, facts)
         needed = problem.rows * least
-        template = (least,)
+        template = (least, 0)
     warps = _warps_of_a_block(needed, least, facts)
     return RowStrategy(name, -(-needed // warps), template, contiguous=contiguous, warps=warps)
 
@@ -182,6 +211,8 @@ def _tiles_of_a_row(rows: int, leaves: int, facts: DeviceFacts, *, narrow: bool)
 
     Of narrow accumulators a tile is what a whole array of as many leaves takes: `policy.choose` has the measurements.
     """
+    if leaves <= _MOST_LEAVES and not _are_few(rows, leaves, facts):
+        return leaves, 1
     if not narrow:
         return WARPS, 1
     warps = max(WARPS, choose(rows * leaves, facts, strategy="tiles").warps)

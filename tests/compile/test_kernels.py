@@ -204,14 +204,14 @@ KINDS = dict(kernel_kinds())
 
 
 # A thread has 255 registers at most. Four columns of 8-bit elements, whose moments take 16 bytes each, fill them: NVRTC
-# 13.5 spills up to 68 bytes of variances of bool for sm_100, none of float8. Nobody else may.
-ALL_REGISTERS, SPILLED_WITH_ALL = 255, 68
+# 13.5 spills up to 68 bytes of variances of bool for sm_100, none of float8, and 13.0 fills but one. Nobody else may.
+ALL_REGISTERS, SPILLED_WITH_ALL = 254, 68
 
 
 def overflows(program, use):
     moments = program.name.startswith(("var_", "std_", "mean_var_")) and program.name.endswith("_columns")
     small = any(f"_{name}_" in program.name for name in ("int8", "uint8", "bool"))
-    return moments and small and use.registers == ALL_REGISTERS and use.spill_store_bytes <= SPILLED_WITH_ALL
+    return moments and small and use.registers >= ALL_REGISTERS and use.spill_store_bytes <= SPILLED_WITH_ALL
 
 
 def check(pairs):

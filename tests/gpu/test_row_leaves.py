@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from placed import values
+from placed import assert_same, reduced, values
 from test_shapes import check
 
+import lowlevel_reduce as lr
 from lowlevel_reduce import row_policy
 
 WAYS = [{"strategy": "rows"}, {"strategy": "batch"}, {"strategy": "batch", "cluster": 2}]
@@ -46,6 +47,26 @@ def test_as_many_warps_as_a_row_may_have(stream, cut, monkeypatch, warps):
         for length in cut([2000, 9000, 40_001], [2501]):
             check(values(dtype, (11, length)), stream, 1, "sum", offset=size, strategy="rows")
             check(values(dtype, (11, length)), stream, 1, "sum", strategy="rows")
+
+
+@pytest.mark.parametrize("leaves", range(2, 11))
+def test_a_warp_for_each_leaf(stream, cut, monkeypatch, leaves):
+    """Any number of them, as where there are many rows."""
+    monkeypatch.setattr(row_policy, "_are_few", lambda *_: False)
+    for dtype in cut(["float32", "float16", "float64"], ["float32"]):
+        a_leaf = 4096 // values(dtype, 1).itemsize
+        for missing in cut([0, 8, a_leaf - 8], [8]):
+            x = values(dtype, (5, leaves * a_leaf - missing))
+            with lr.plan("sum", shape=x.shape, dtype=dtype, axis=1, context=stream.context) as plan:
+                assert plan.strategy.template == ((2, 1) if leaves == 2 else (1, 0))
+                assert plan.strategy.warps == (4 if leaves == 2 else leaves)
+            for op in cut(["sum", "argmax", "mean_var"], ["sum"]):
+                check(x, stream, 1, op)
+                check(x, stream, 1, op, offset=x.itemsize)
+            lengths = cut([x.shape[1], x.shape[1] - 1, a_leaf + 1, 0], [a_leaf + 3])
+            found = reduced(x, "max", stream=stream, axis=1, initial=-1, lengths=lengths)
+            for length, result in zip(lengths, found, strict=True):
+                assert_same(result, lr.tree.reduce(x[:, :length], "max", axis=1, initial=-1))
 
 
 def test_all_elements_of_the_array_and_no_other(stream, cut):

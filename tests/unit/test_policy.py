@@ -209,9 +209,11 @@ def test_a_strategy_that_does_not_go_with_the_rows(axis, name):
         (4 * (132 * 8 - 1), 256, (1, 132 * 8 - 1, 8)),
         (4 * (132 * 8 - 1) + 1, 256, (8, 132, 3)),
         (40, 4, (1, 1, 8)),
-        (131, 8000, (8, 131, 3)),  # a row takes eight warps
-        (33, 4096, (8, 33, 3)),
-        (100_000, 2048, (8, 25_000, 3)),
+        (131, 8000, (8, 131, 4)),  # a row takes eight warps
+        (33, 4096, (8, 33, 4)),
+        (100_000, 2048, (4, 50_000, 8)),
+        (100_000, 3000, (3, 100_000, 10)),
+        (100_000, 20_000, (8, 50_000, 3)),
     ],
 )
 def test_few_rows_are_spread_over_the_multiprocessors(rows, length, mapping):
@@ -246,14 +248,17 @@ def test_clusters_that_rows_do_not_take():
 @pytest.mark.parametrize(
     ("rows", "length", "way"),
     [
-        (1000, 5000, ("rows", 8)),  # five leaves, the last of them in part: at once, for there is little to load
-        (20_000, 5000, ("rows", 1)),  # nobody idle, for there is much
-        (2000, 3000, ("rows", 4)),
-        (100_000, 1100, ("rows", 1)),
-        (4096, 4096, ("rows", 4)),
+        (1000, 5000, ("batch", 5)),  # a warp for each leaf
+        (20_000, 5000, ("batch", 5)),
+        (300, 10_000, ("batch", 10)),
+        (100_000, 1100, ("rows", 2)),
         (512, 2048, ("batch", 8)),  # few rows
-        (300, 10_000, ("batch", 16)),
-        (10_000, 8200, ("rows", 8)),  # a second turn for hardly anything, where a block of 16 warps would load half
+        (100_000, 1101, ("rows", 2)),  # not at vectors each: hardly anything of a second leaf
+        (1000, 5001, ("rows", 8)),  # five leaves, the last of them in part: at once, for there is little to load
+        (20_000, 5001, ("rows", 1)),  # nobody idle, for there is much
+        (2000, 3001, ("rows", 4)),
+        (10_000, 11_000, ("rows", 4)),
+        (300, 12_000, ("batch", 16)),
         (20_000, 2**17, ("rows", 8)),
     ],
 )

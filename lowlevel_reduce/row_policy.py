@@ -114,7 +114,7 @@ def _resident_blocks_of_rows(
     if chosen.name == "short_rows" or not in_one_turn:
         most = WARPS  # all there are, where they are fewer: as many registers a thread as it may want
     else:
-        most = 16 if heavy or accumulator_bytes > 16 else 32 if accumulator_bytes <= 8 else 24
+        most = 16 if heavy or accumulator_bytes > 16 else 24 if accumulator_bytes > 8 or two_arrays else 32
     if chosen.warps < most or most > WARPS:
         return most // chosen.warps
     if two_arrays and chosen.name != "batch" and chosen.contiguous and itemsize >= 4 and accumulator_bytes == 8:
@@ -146,9 +146,9 @@ def _fastest(problem: Problem, facts: DeviceFacts, leaves: float, *, narrow: boo
     rows, whole = problem.rows, math.ceil(leaves)
     if whole > WARPS and rows * WARPS < facts.multiprocessors * WARPS_TO_FILL:
         return "batch"
-    by_leaves = whole <= _MOST_LEAVES and _are_aligned(problem) and not two_arrays
+    by_leaves = whole <= _MOST_LEAVES and _are_aligned(problem)
     if by_leaves and not (narrow and _are_few(rows, whole, facts)):
-        return "rows" if whole == 2 else "batch"
+        return "rows" if whole == 2 and not two_arrays else "batch"
     if not narrow or problem.kind == "strided" or whole > 2 * WARPS:
         return "rows"
     if whole <= WARPS:
@@ -170,11 +170,13 @@ def _rows(
         least, needed = 1, -(-problem.rows // (rows_of_a_group * (LANES // group)))
         template: tuple[int, ...] = (group, row_steps)
     else:
-        worth = 1.0 if _are_aligned(problem) else _LITTLE_OF_A_LEAF
-        if contiguous and not two_arrays and 0 < leaves - 1 <= worth:
+        aligned = _are_aligned(problem)
+        if contiguous and not two_arrays and 0 < leaves - 1 <= (1.0 if aligned else _LITTLE_OF_A_LEAF):
             blocks = -(-problem.rows // _ROWS_OF_A_BLOCK)
             return RowStrategy(name, blocks, (2, 1), contiguous=contiguous, warps=2 * _ROWS_OF_A_BLOCK)
-        least = _warps_of_a_row(problem.rows, leaves, facts)
+        by_element = contiguous and not aligned and vector <= VECTOR_BYTES // 4 and leaves <= WARPS
+        fills = problem.rows >= facts.multiprocessors * WARPS_TO_FILL
+        least = 1 if by_element and fills else _warps_of_a_row(problem.rows, leaves, facts)
         needed = problem.rows * least
         template = (least, 0)
     warps = _warps_of_a_block(needed, least, facts)

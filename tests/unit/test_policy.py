@@ -257,6 +257,7 @@ def test_clusters_that_rows_do_not_take():
         (1000, 5001, ("rows", 8)),  # five leaves, the last of them in part: at once, for there is little to load
         (20_000, 5001, ("rows", 1)),  # nobody idle, for there is much
         (2000, 3001, ("rows", 4)),
+        (3000, 3001, ("rows", 1)),  # as many rows as fill the device, of elements that are loaded one by one
         (10_000, 11_000, ("rows", 4)),
         (300, 12_000, ("batch", 16)),
         (20_000, 2**17, ("rows", 8)),

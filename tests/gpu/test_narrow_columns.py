@@ -66,6 +66,7 @@ def test_masks(stream):
 
 def test_partials_of_a_row_folded_by_a_block(stream, cut, monkeypatch):
     """Whose warps wait for the last of them: none may leave that slot empty before the others have looked."""
+    monkeypatch.setattr(column_policy, "_SLOWER_COPIES", {})  # one column a thread
     monkeypatch.setattr(column_policy, "_LANES_OF_BROKEN_LINES", 1)  # as many partials as there may be
     monkeypatch.setattr(column_policy, "_COPIES", column_policy._COPIES._replace(lines={256: 0.0}))
     for shape, rows_of_a_block, repeat in cut([((8400, 127), 1, 3), ((35_000, 600), 2, 20)], [((8400, 127), 1, 3)]):

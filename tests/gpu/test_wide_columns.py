@@ -126,7 +126,7 @@ def far_apart(dtype, shape):
 )
 def test_accumulators_of_eight_bytes(stream, cut, op, dtype, length):
     """Folds that wait for the next elements' do so in shared memory."""
-    for width in cut([64, 132, 516], [132]):
+    for width in cut([96, 132, 516], [132]):
         x = far_apart(dtype, (length, width))
         assert template_of(stream, x.shape, op, dtype)[1] * x.itemsize == 16
         check_accumulators(x, stream, op)

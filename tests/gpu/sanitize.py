@@ -1,6 +1,6 @@
 """Runs every kernel on small, awkward inputs and checks the bits; made to be run under compute-sanitizer.
 
-compute-sanitizer --tool TOOL --error-exitcode 9 python tests/gpu/sanitize.py [whole|long|shapes|small|pairs ...]
+compute-sanitizer --tool TOOL --error-exitcode 9 python tests/gpu/sanitize.py [whole|long|shapes|many|small|pairs ...]
 
 A tool is memcheck, racecheck, synccheck or initcheck.
 """
@@ -38,6 +38,8 @@ PAIRS = [("float32", "dot"), ("int8", "dot"), ("float16", "sum")]
 PAIR_ROWS = [((40, 4), 1), ((9, 100), 1), ((3, 5000), 1), ((2, 70_000), 1), ((500, 30), 0)]
 # Grids of more turns of the largest devices than `few_turns_of_tiles` and `few_turns_of_short_rows` in cuda_src.
 LONG = [((60_000_000,), None), ((2, 30_000_000), 1), ((500_000, 33), 1)]
+# As many rows as take a warp for each leaf, and columns of which a thread loads sixteen bytes side by side.
+MANY = [((600, 5000), 1), ((1100, 1100), 1), ((16_384, 260), 0)]
 LENGTHS = [0, 1, 1023, 4097, 300_001]
 OFFSETS = [0, 1, 12]
 
@@ -121,6 +123,15 @@ def check_long_grids(rng, stream):
     return len(LONG)
 
 
+def check_many_rows(rng, stream):
+    """Run many rows and columns; return how many launches were checked."""
+    for (shape, axis), op in itertools.product(MANY, ["sum", "max", "mean_var"]):
+        x = rng.standard_normal(shape, np.float32)
+        if not same(lr.reduce(x, op, axis=axis, stream=stream), lr.tree.reduce(x, op, axis=axis)):
+            sys.exit(f"wrong: {op} of {shape} axis {axis}")
+    return 3 * len(MANY)
+
+
 def check_whole_arrays(rng, stream):
     """Run whole arrays by each strategy, at every alignment, of exactly the memory they have."""
     done, context = 0, stream.context
@@ -152,6 +163,7 @@ PARTS = {
     "whole": check_whole_arrays,
     "long": check_long_grids,
     "shapes": check_shapes,
+    "many": check_many_rows,
     "small": check_small_elements,
     "pairs": check_two_arrays,
 }

@@ -35,7 +35,10 @@ _ROWS_OF_A_BLOCK = 2
 """Rows of two leaves that a block has."""
 
 _LITTLE_OF_A_LEAF = 0.5
-"""Up to so much of a second leaf is worth a warp of its own where elements are loaded one by one, too."""
+"""Up to so much of a second leaf is worth a warp of its own in rows at any address, too.
+
+Others of these whose elements are loaded one by one have one warp each, where they are enough to fill the device.
+"""
 
 _ROWS_FOR_PAIRS = 64
 """From so many rows of two tiles each on, the two are a cluster: 132 rows of 2^15 floats take 5.95 us instead of 7.15,
@@ -94,11 +97,13 @@ def choose_rows(
     if name == "columns":
         chosen = choose_columns(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
     else:
-        if name == "batch":
+        if name == "short_rows":
+            chosen = _short_rows(problem, facts, vector, two_arrays=two_arrays)
+        elif name == "batch":
             warps, fastest = _tiles_of_a_row(problem.rows, leaves, facts, narrow=narrow)
             chosen = _batch(problem, leaves, warps, fastest if cluster is None else cluster)
         else:
-            chosen = _rows(name, problem, facts, vector, problem.length / leaf, two_arrays=two_arrays)
+            chosen = _rows(problem, facts, vector, problem.length / leaf, two_arrays=two_arrays)
         resident = _resident_blocks_of_rows(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
         chosen = replace(chosen, resident_blocks=resident)
     chosen = replace(chosen, one_axis=len(problem.kept) <= 1)
@@ -110,20 +115,15 @@ def choose_rows(
 def _resident_blocks_of_rows(
     chosen: RowStrategy, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool
 ) -> int:
-    in_one_turn = chosen.template[1] if chosen.name == "rows" else chosen.warps <= _MOST_LEAVES
-    if chosen.name == "short_rows" or not in_one_turn:
-        most = WARPS  # all there are, where they are fewer: as many registers a thread as it may want
-    else:
-        most = 16 if heavy or accumulator_bytes > 16 else 24 if accumulator_bytes > 8 or two_arrays else 32
-    if chosen.warps < most or most > WARPS:
-        return most // chosen.warps
-    if two_arrays and chosen.name != "batch" and chosen.contiguous and itemsize >= 4 and accumulator_bytes == 8:
+    if chosen.name == "batch" or (chosen.name == "rows" and chosen.template[1]):  # as many warps as registers allow
+        some = accumulator_bytes > 8 or (two_arrays and chosen.warps <= _MOST_LEAVES)
+        warps = 16 if heavy or accumulator_bytes > 16 else 24 if some else 32
+        return warps // chosen.warps
+    if chosen.warps < WARPS:
+        return WARPS // chosen.warps  # all there are: as many registers a thread as it may want
+    if two_arrays and chosen.contiguous and itemsize >= 4 and accumulator_bytes == 8:
         return _RESIDENT_LIGHTEST  # half as many vectors of each are in flight
-    if heavy or accumulator_bytes > 16:
-        return RESIDENT_HEAVY
-    if chosen.name == "batch":
-        return _RESIDENT_LIGHT if chosen.warps == WARPS else 32 // chosen.warps  # 80 registers a thread, or 64
-    if itemsize <= 2 or not (chosen.contiguous or chosen.name == "rows"):
+    if heavy or accumulator_bytes > 16 or itemsize <= 2 or not (chosen.contiguous or chosen.name == "rows"):
         return RESIDENT_HEAVY
     # Narrower accumulators are keys, which need more registers to be made than numbers.
     one_step = chosen.name == "short_rows" and chosen.template[1] == 1
@@ -157,30 +157,29 @@ def _fastest(problem: Problem, facts: DeviceFacts, leaves: float, *, narrow: boo
     return "batch" if by_tiles <= _time(rows, leaves, _warps_of_a_row(rows, leaves, facts), facts) else "rows"
 
 
-def _rows(
-    name: str, problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, two_arrays: bool
-) -> RowStrategy:
+def _short_rows(problem: Problem, facts: DeviceFacts, vector: int, *, two_arrays: bool) -> RowStrategy:
+    vectors = max(1, -(-problem.length // vector))
+    group = min(LANES, power_of_two(vectors))
+    row_steps = power_of_two(-(-vectors // LANES)) if group == LANES else 1
+    most = STEPS // 2 if two_arrays else STEPS
+    rows_of_a_group = most // 2 if group == 1 else max(1, most // row_steps)  # N in cuda_src/reduce_short_rows.cuh
+    needed = -(-problem.rows // (rows_of_a_group * (LANES // group)))
+    warps = _warps_of_a_block(needed, 1, facts)
     contiguous = problem.kind != "strided"
-    if name == "short_rows":
-        vectors = max(1, -(-problem.length // vector))
-        group = min(LANES, power_of_two(vectors))
-        row_steps = power_of_two(-(-vectors // LANES)) if group == LANES else 1
-        most = STEPS // 2 if two_arrays else STEPS
-        rows_of_a_group = most // 2 if group == 1 else max(1, most // row_steps)  # N in cuda_src/reduce_short_rows.cuh
-        least, needed = 1, -(-problem.rows // (rows_of_a_group * (LANES // group)))
-        template: tuple[int, ...] = (group, row_steps)
-    else:
-        aligned = _are_aligned(problem)
-        if contiguous and not two_arrays and 0 < leaves - 1 <= (1.0 if aligned else _LITTLE_OF_A_LEAF):
-            blocks = -(-problem.rows // _ROWS_OF_A_BLOCK)
-            return RowStrategy(name, blocks, (2, 1), contiguous=contiguous, warps=2 * _ROWS_OF_A_BLOCK)
-        by_element = contiguous and not aligned and vector <= VECTOR_BYTES // 4 and leaves <= WARPS
-        fills = problem.rows >= facts.multiprocessors * WARPS_TO_FILL
-        least = 1 if by_element and fills else _warps_of_a_row(problem.rows, leaves, facts)
-        needed = problem.rows * least
-        template = (least, 0)
-    warps = _warps_of_a_block(needed, least, facts)
-    return RowStrategy(name, -(-needed // warps), template, contiguous=contiguous, warps=warps)
+    return RowStrategy("short_rows", -(-needed // warps), (group, row_steps), contiguous=contiguous, warps=warps)
+
+
+def _rows(problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, two_arrays: bool) -> RowStrategy:
+    contiguous, aligned = problem.kind != "strided", _are_aligned(problem)
+    if contiguous and not two_arrays and 0 < leaves - 1 <= (1.0 if aligned else _LITTLE_OF_A_LEAF):
+        blocks = -(-problem.rows // _ROWS_OF_A_BLOCK)
+        return RowStrategy("rows", blocks, (2, 1), contiguous=contiguous, warps=2 * _ROWS_OF_A_BLOCK)
+    by_element = contiguous and not aligned and vector <= VECTOR_BYTES // 4 and leaves <= WARPS
+    fills = problem.rows >= facts.multiprocessors * WARPS_TO_FILL
+    warps_of_a_row = 1 if by_element and fills else _warps_of_a_row(problem.rows, leaves, facts)
+    needed = problem.rows * warps_of_a_row
+    warps = _warps_of_a_block(needed, warps_of_a_row, facts)
+    return RowStrategy("rows", -(-needed // warps), (warps_of_a_row, 0), contiguous=contiguous, warps=warps)
 
 
 def _warps_of_a_block(needed: int, least: int, facts: DeviceFacts) -> int:

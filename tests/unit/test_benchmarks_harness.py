@@ -2,10 +2,12 @@
 
 import contextlib
 import fnmatch
+import gc
 import os
 import re
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -67,6 +69,27 @@ def test_dot_products_of_ours_are_checked(shape):
                 check(case, ready.results(), exact=True)
             ready.close()
         harness.release()
+
+
+def test_garbage_is_let_go_of_before_elements_are_put_on_the_device():
+    """A competitor's memory may hang on what refers to itself."""
+
+    class Held:
+        pass
+
+    garbage = Held()
+    garbage.itself, seen = garbage, weakref.ref(garbage)
+    gc.disable()
+    try:
+        del garbage
+        assert seen() is not None
+        with simulator.use("H200"), timing.opened() as stream:
+            harness = Harness(stream)
+            harness.inputs(Case("sum", (1000,)), "hot")
+            harness.release()
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((3, 4), 0), ((3, 4), 1), ((2, 3, 4), 1), ((5,), None)])

@@ -44,23 +44,6 @@ block_fold_tile(const Source<Op>& source, uint64 tile, BlockSlots<Op, Warps>& sh
     return block_fold<Op, Warps>(leaf_fold<Op>(source, tile * Warps + warp, lane), shared, turn);
 }
 
-// Brings what a block begins with into the L2, if that is wanted and it is one of those that start first, as blocks do in their
-// order: the memory has time for it while the kernel before this one ends. Blocks that start later find nothing to wait for.
-// Who would ask in a branch of its own spilled: operators that just fit had eight registers too few then.
-template <int Warps> __device__ __forceinline__ void prefetch_start(const char* begin, uint64 bytes, bool wanted)
-{
-    constexpr uint64 most = Warps * leaf_bytes;
-    if (threadIdx.x == 0 && blockIdx.x < (wanted ? places<Warps>() : 0)) prefetch_l2(begin, uint32(min(bytes, most)));
-}
-
-template <class Op, int Warps>
-__device__ __forceinline__ void prefetch_tile(const Source<Op>& source, uint64 tile, bool wanted)
-{
-    constexpr uint64 tile_bytes = Warps * leaf_bytes;
-    const uint64 bytes = source.row.length * sizeof(typename Op::Input), first = tile * tile_bytes;
-    if (first < bytes) prefetch_start<Warps>(source.begin + first, min(bytes - first, tile_bytes), wanted);
-}
-
 // `count` consecutive tiles from `first` on, one after the other. The result is in all lanes of warp 0.
 template <class Op, int Warps>
 __device__ __forceinline__ typename Op::Accumulator

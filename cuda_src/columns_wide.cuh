@@ -1,5 +1,6 @@
 // The neighbouring rows of one thread of a block where a load takes 16 bytes across them: elements go to registers at once.
 #pragma once
+#include "overlap.cuh"
 #include "wide_lane.cuh"
 
 // Whether a thread's elements go to registers at once: where it loads 16 bytes across its rows and nothing else.
@@ -39,6 +40,17 @@ template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads> stru
         return (addresses | uint64(rows * sizeof(T))) % vector_bytes == 0;
     }
 
+    // Brings what the thread loads first into the L2, where elements can be loaded together: as touch_start does, of blocks
+    // that the device has room for at once.
+    __device__ __forceinline__ void touch() const
+    {
+        if (problem.device_length != nullptr || blockIdx.x >= places<Threads / lanes>()) return;
+        const uint64 index = index_of(first_lane + threadIdx.x / X);
+        const char* at = begin(0) + across() + int64(index) * problem.reduced.stride[0];
+#pragma unroll
+        for (uint32 s = 0; s < V; ++s) touch_if(index + s < length, at + int64(s) * problem.reduced.stride[0]);
+    }
+
     // Folds the thread's lanes one after the other; all threads of the block call it. Where elements cannot be loaded together,
     // the thread's c-th row is as far from its first as X threads have of one row each: neighbours are loaded by neighbours.
     template <class Meeting> __device__ __forceinline__ void fold(Meeting& meeting) const
@@ -52,6 +64,17 @@ template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads> stru
     }
 
 private:
+    // The first element of a lane of the tree, of a row's.
+    static __device__ __forceinline__ uint64 index_of(uint64 lane)
+    {
+        return lane / Lanes * leaf_elements<T> + lane % Lanes * V;
+    }
+    // Bytes from the block's first row to the thread's.
+    __device__ __forceinline__ uint32 across() const
+    {
+        return uint32(min(int(threadIdx.x % X) * C, rows - C)) * sizeof(T);
+    }
+
     __device__ __forceinline__ const char* begin(int row) const
     {
         return problem.elements + problem.kept.offset(first_row + row, false);
@@ -77,12 +100,12 @@ private:
 
     template <Fetch How, class Meeting> __device__ __forceinline__ void fold_lanes(Meeting& meeting) const
     {
-        const uint32 across = uint32(min(int(threadIdx.x % X) * C, rows - C)) * sizeof(T);
+        const uint32 past = across();
 #pragma unroll 1
         for (uint32 j = 0; j < K; ++j) {
             const uint64 lane = shared.first_lane + threadIdx.x / X + j * depth;
-            const uint64 index = lane / Lanes * leaf_elements<T> + lane % Lanes * V;
-            const char* at = shared.begin + across + int64(index) * problem.reduced.stride[0];
+            const uint64 index = index_of(lane);
+            const char* at = shared.begin + past + int64(index) * problem.reduced.stride[0];
             meet(meeting, Lane{problem, shared.waiting, length}.template fold<How>({at, int64(length - index)}), j);
         }
     }

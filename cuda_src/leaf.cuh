@@ -4,73 +4,38 @@
 // each in its own way; the same step level, and the same lanes after it, fold what was loaded. The few leaves of an edge do
 // so half a leaf at a time.
 #pragma once
-#include "leaf_loads.cuh"
+#include "leaf_steps.cuh"
 
-// What goes with the first N vectors that a lane holds of a leaf whose first element has number `first`: all in flight.
-template <class Op, uint32 N, bool ThroughL1 = false, class S>
-__device__ __forceinline__ void load_seconds(Seconds<Op>* y, const S& source, uint64 first, uint32 lane)
-{
-#pragma unroll
-    for (uint32 t = 0; t < N; ++t) y[t] = seconds_of<Op, ThroughL1>(source, first + (t * lanes + lane) * Seconds<Op>::V);
-}
-
-// Whether a lane has not the registers to fold several vectors of a leaf at once: they hold many wide accumulators.
-template <class Op>
-constexpr bool folds_one_vector_at_once = sizeof(typename Op::Accumulator) > 8 &&
-    vector_elements<typename Op::Input> > (is_same<typename Op::Accumulator, compensated> ? 4 : 8);
-
-// The step level over these vectors.
-template <class Op, uint32 N, class S>
+// A leaf of two arrays, of the first at a 16-byte boundary, the lane's part: `bytes` bytes of it exist, whole vectors. Half of
+// it at a time if the vectors of both take the registers of a whole one's.
+template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator
-fold_vectors(const S& source, const uint4* v, const Seconds<Op>* y, uint64 first, uint32 lane)
+lane_fold_beside(const S& source, const char* leaf, uint64 first, uint32 bytes, uint32 lane)
 {
-    constexpr uint32 V = vector_elements<typename Op::Input>;
-    if constexpr (Op::folds_vectors) {
-        return Op::template fold_leaf<N>(v, first + lane * V);
-    } else {
-        typename Op::Accumulator a[N];
+    constexpr uint32 at_once = Seconds<Op>::bytes > 4 ? steps / 2 : steps, rounds = steps / at_once;
+    typename Op::Accumulator half, value;
+#pragma unroll 1
+    for (uint32 round = 0; round < rounds; ++round) {
+        const uint32 before = round * at_once * lanes;  // vectors
+        const uint64 begin = first + before * vector_elements<typename Op::Input>;
+        const auto* address = reinterpret_cast<const uint4*>(leaf) + before + lane;
+        uint4 v[at_once];
+        Seconds<Op> y[at_once];
+        if (bytes == leaf_bytes) {
 #pragma unroll
-        for (uint32 t = 0; t < N; ++t) {
-            a[t] = fold_vector<Op>(source, v[t], y[t], first + (t * lanes + lane) * V);
-            if (folds_one_vector_at_once<Op>) __syncwarp();  // orders nothing: it keeps the compiler to it
+            for (uint32 t = 0; t < at_once; ++t) v[t] = load_streaming(address + lanes * t);
+            load_seconds<Op, at_once>(y, source, begin, lane);
+            value = fold_vectors<Op, at_once>(with_pivot_from_here(source), v, y, begin, lane);
+        } else {
+            const auto present = [=](uint32 t) { return (before + t * lanes + lane) * vector_bytes < bytes; };
+#pragma unroll
+            for (uint32 t = 0; t < at_once; ++t) v[t] = load_streaming_if(present(t), address + lanes * t);
+            load_present_seconds<Op, at_once>(y, source, begin, lane, present);
+            value = fold_present_vectors<Op, at_once>(with_pivot_from_here(source), v, y, begin, lane, present);
         }
-        return fold_array<Op, N>(a);
+        if (round + 1 < rounds) half = value;
     }
-}
-template <class Op, uint32 N, class S>
-__device__ __forceinline__ typename Op::Accumulator
-fold_vectors(const S& source, const uint4* v, uint64 first, uint32 lane)
-{
-    Seconds<Op> y[N];
-    load_seconds<Op, N>(y, source, first, lane);
-    return fold_vectors<Op, N>(source, v, y, first, lane);
-}
-
-// The same over all of them.
-template <class Op, class S>
-__device__ __forceinline__ typename Op::Accumulator fold_steps(const S& source, const uint4* v, uint64 first, uint32 lane)
-{
-    if constexpr (Op::folds_leaves) return Op::fold_leaf(v, first + lane * vector_elements<typename Op::Input>);
-    else return fold_vectors<Op, steps>(source, v, first, lane);
-}
-
-// The same where only the first `bytes` bytes of the leaf exist, whole vectors.
-template <class Op, class S>
-__device__ __forceinline__ typename Op::Accumulator
-fold_present_steps(const S& source, uint4* v, uint64 first, uint32 bytes, uint32 lane)
-{
-    const auto present = [=](uint32 t) { return (t * lanes + lane) * vector_bytes < bytes; };
-    if constexpr (Op::folds_leaves) {
-#pragma unroll
-        for (uint32 t = 1; t < steps; ++t) v[t] = select(present(t), v[t], v[0]);
-        return select(present(0), fold_steps<Op>(source, v, first, lane), Op::identity());
-    } else {
-        typename Op::Accumulator a[steps];
-#pragma unroll
-        for (uint32 t = 0; t < steps; ++t)
-            a[t] = fold_if<Op>(present(t), source, v[t], first + (t * lanes + lane) * vector_elements<typename Op::Input>);
-        return fold_array<Op, steps>(a);
-    }
+    return rounds == 1 ? value : combine_neighbours<Op>(half, value);
 }
 
 // A leaf at a 16-byte boundary, the lane's part: `bytes` bytes of it exist, whole vectors unless the operator fills_absent.
@@ -78,16 +43,21 @@ template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator
 lane_fold_aligned(const S& source, const char* leaf, uint64 first, uint32 bytes, uint32 lane)
 {
-    uint4 v[steps];
-    if (bytes == leaf_bytes) {
-#pragma unroll
-        for (uint32 t = 0; t < steps; ++t) v[t] = load_streaming(reinterpret_cast<const uint4*>(leaf) + lane + lanes * t);
+    if constexpr (has_second<Op>) {
+        return source.seconds_are_vectors() ? lane_fold_beside<Op>(SecondsInVectors<S>(source), leaf, first, bytes, lane)
+                                            : lane_fold_beside<Op>(source, leaf, first, bytes, lane);
     } else {
-        load_part_of_leaf<Op, steps>(v, leaf, bytes, lane);
-        if constexpr (!fills_absent<Op>)
-            return fold_present_steps<Op>(with_pivot_from_here(source), v, first, bytes, lane);
+        uint4 v[steps];
+        if (bytes == leaf_bytes) {
+#pragma unroll
+            for (uint32 t = 0; t < steps; ++t) v[t] = load_streaming(reinterpret_cast<const uint4*>(leaf) + lane + lanes * t);
+        } else {
+            load_part_of_leaf<Op, steps>(v, leaf, bytes, lane);
+            if constexpr (!fills_absent<Op>)
+                return fold_present_steps<Op>(with_pivot_from_here(source), v, first, bytes, lane);
+        }
+        return fold_steps<Op>(with_pivot_from_here(source), v, first, lane);
     }
-    return fold_steps<Op>(with_pivot_from_here(source), v, first, lane);
 }
 
 // Any other leaf, the lane's part: the source's first or last, where its edge cuts a 16-byte block. `rest` bytes of the

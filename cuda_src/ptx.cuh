@@ -30,6 +30,17 @@ __device__ __forceinline__ void prefetch_l2(const char* address, uint32 bytes)
 #endif
 }
 
+// Reads 16 bytes, if that is wanted, and nobody sees what they are: they come into the L2, and later writes change them there.
+// So it may come before wait_for_prerequisites, too, of memory that is there when the kernel before this one runs. Volatile,
+// or ptxas would leave it out.
+__device__ __forceinline__ void touch_if(bool wanted, const char* address)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{ .reg .pred p; .reg .u32 x, y, z, w; setp.ne.u32 p, %1, 0;"
+                 "@p ld.volatile.global.v4.u32 {x, y, z, w}, [%0]; }" :: "l"(address), "r"(uint32(wanted)));
+#endif
+}
+
 // Multiprocessors of the device, or somewhat more.
 __device__ __forceinline__ uint32 multiprocessors()
 {
@@ -38,17 +49,6 @@ __device__ __forceinline__ uint32 multiprocessors()
     return n;
 }
 
-// Blocks of so many warps that the device has room for at once, about.
-template <int Warps> __device__ __forceinline__ uint32 places() { return 32 / Warps * multiprocessors(); }
-
-// Whether the device goes through a grid in so many turns or fewer. Blocks of the next kernel that come early have places
-// beside blocks that work, and what they prefetch takes the memory's time from them: that pays at the end of a long grid.
-template <int Warps> __device__ __forceinline__ bool is_short_grid(uint32 turns) { return gridDim.x <= turns * places<Warps>(); }
-
-constexpr uint32 few_turns_of_tiles = 12, few_turns_of_short_rows = 2;  // up to which it costs more (benchmarks/NOTES.md)
-__device__ __forceinline__ bool has_room() { return gridDim.x <= multiprocessors(); }  // for each block to have its own
-
-// 16 bytes of memory that nobody writes during the kernel, passing the L1 by, for each byte is read once.
 __device__ __forceinline__ uint4 load_streaming(const uint4* address)
 {
     uint4 v;

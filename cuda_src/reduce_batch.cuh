@@ -3,30 +3,31 @@
 #pragma once
 #include "grid.cuh"
 #include "row_leaf.cuh"
+#include "rows_ahead.cuh"
 
 // One leaf of a row, by one warp that waits for the launch's prerequisites as late as it can.
 template <class Op, class Rows, class S>
 __device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& source, uint64 leaf, uint32 lane)
 {
-    if constexpr (Rows::can_be_whole) return leaf_fold<Op>(source, leaf, lane);
+    if constexpr (Rows::can_be_whole && !has_second<Op>) return leaf_fold<Op>(source, leaf, lane);
     wait_for_prerequisites();
     const Placed placed = placed_in<Op, Rows>(source.problem, source.row.length);
     return row_leaf_fold<Op, Rows>(source, leaf, placed, lane);
 }
 
 // A tile of a row by each block of a cluster; the fold of them all in warp 0 of the cluster's first block. The next kernel's
-// blocks come when this one's elements are loaded; those of a long grid's have come already, and prefetch.
+// blocks have come already, or do when a small grid's elements are loaded.
 template <class Op, class Rows, int Warps, int Blocks>
 __device__ __forceinline__ typename Op::Accumulator
 batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op, Warps>& shared)
 {
-    const bool is_short = is_short_grid<Warps>(few_turns_of_tiles);
-    if (!is_short) prefetch_rows<Op, Rows, Warps>(problem, row, 1, uint64(tile) * Warps * leaf_bytes, true);
-    if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
+    const bool is_small = is_small_grid<Warps>();
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    if (!is_small) touch_leaf_of_row<Op, Rows, Warps>(problem, row, uint64(tile) * Warps + warp);
+    if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
     const ShapedSource<Op, typename Rows::Kept> source(problem, row);
     const auto value = late_leaf_fold<Op, Rows>(source, uint64(tile) * Warps + warp, lane);
-    if (is_short) launch_dependents();
+    if (is_small) launch_dependents();
     return cluster_fold<Op, Blocks>(block_fold<Op, Warps>(value, shared, 0));
 }
 
@@ -37,7 +38,7 @@ __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;
     cluster_enter<Blocks>();
-    if (!is_short_grid<Warps>(few_turns_of_tiles)) launch_dependents();
+    if (!is_small_grid<Warps>()) launch_dependents();
     const uint32 cluster = blockIdx.x / Blocks, rank = rank_in_cluster<Blocks>();
     if constexpr (!IsShared) {
         const auto root = batch_fold<Op, Rows, Warps, Blocks>(problem, cluster, rank, shared);

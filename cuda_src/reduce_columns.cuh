@@ -4,6 +4,7 @@
 #include "column_meeting.cuh"
 #include "columns_ahead.cuh"
 #include "columns_wide.cuh"
+#include "overlap.cuh"
 #include "reduce_batch.cuh"
 
 // Writes the results of C neighbouring rows from number `row` on, or of the first of them, by the one thread that calls it.
@@ -154,7 +155,7 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
     constexpr int threads = Warps * lanes, depth = threads / X;  // threads behind each other
     using Meeting = ColumnMeeting<Op, Warps, X, C, K, Steps == 1>;
     __shared__ typename Meeting::Shared met;
-    const bool is_short = is_short_grid<Warps>(1);
+    const bool is_short = gridDim.x <= places<Warps>();
     if (!is_short) launch_dependents();
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
     const uint32 folders = folders_of<Warps>(problem), tiles = gridDim.x - folders;
@@ -171,6 +172,7 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         __shared__ typename Wide::Shared shared;
         const Wide source(problem, shared, tile.first_row, tile.rows, uint64(tile.part) * depth * K);
         const bool neighbouring = source.together();
+        if (neighbouring && !is_short) source.touch();
         wait_for_prerequisites();
         if (source.length > 0) source.fold(meeting);
         if (is_short) launch_dependents();

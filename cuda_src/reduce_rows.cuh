@@ -2,6 +2,49 @@
 #pragma once
 #include "block.cuh"
 #include "row_leaf.cuh"
+#include "rows_ahead.cuh"
+
+// What W warps of a row have of their leaves, one after the other, until they are as many as a warp folds at once.
+template <class Op, int Warps, int W> struct RowSlots {
+    static constexpr uint32 turns = W > 1 ? lanes / W : 1;
+    typename Op::Accumulator of[2][Warps / W][turns * W];  // two sets, so that folds that follow each other need one barrier each
+};
+
+// A row in turns, a leaf a warp in each. Warps meet when they have all of a subtree: would they meet in each turn, nothing
+// were loaded the while. All threads of the block call it; the result is in the warp that is the first of the row's.
+template <class Op, class Rows, int Warps, int W, class S>
+__device__ __forceinline__ typename Op::Accumulator
+fold_in_turns(const S& source, Placed placed, RowSlots<Op, Warps, W>& shared, uint32 group, uint32 member, uint32 lane)
+{
+    constexpr uint32 turns = RowSlots<Op, Warps, W>::turns;
+    const uint32 tiles = tile_count<Op, W>(source);  // of every row of the block: barriers are inside
+    WarpCounter<Op> counter;
+#pragma unroll 1
+    for (uint32 i = 0; i < tiles; ++i) {
+        auto value = row_leaf_fold<Op, Rows>(source, uint64(i) * W + member, placed, lane);
+        if constexpr (W > 1) {
+            auto& slots = shared.of[i / turns % 2][group];
+            if (lane == 0) slots[i % turns * W + member] = value;
+            if ((i + 1) % turns != 0 && i + 1 < tiles) continue;
+            __syncthreads();
+            if (member == 0) value = warp_fold<Op>(lane < (i % turns + 1) * W ? slots[lane] : Op::identity());
+        }
+        if (member == 0) counter.push(value, lane);
+    }
+    return counter.result();
+}
+
+// A leaf for each warp. The result is where fold_in_turns leaves it.
+template <class Op, class Rows, int Warps, int W, class S>
+__device__ __forceinline__ typename Op::Accumulator
+fold_at_once(const S& source, Placed placed, typename Op::Accumulator* slots, uint32 group, uint32 member, uint32 lane)
+{
+    auto value = row_leaf_fold<Op, Rows>(source, member, placed, lane);
+    if (lane == 0) slots[group * W + member] = value;
+    __syncthreads();
+    if (member == 0) value = fold_warps<Op, W>(slots + group * W, lane);
+    return value;
+}
 
 // Rows of any length, W warps each, several rows a block, which waits for what comes before the launch when it knows what to
 // load. W is a power of two or, where a row has no more leaves than warps, any number.
@@ -10,31 +53,23 @@ __device__ __forceinline__ void reduce_rows(const ShapedProblem& problem)
 {
     static_assert(InOneTurn || (W & (W - 1)) == 0, "each turn folds a subtree");
     constexpr int groups = Warps / W;
-    __shared__ typename Op::Accumulator slots[InOneTurn ? 1 : 2][Warps];
-    const bool is_late = InOneTurn && is_short_grid<Warps>(few_turns_of_tiles);
+    const bool is_late = InOneTurn && is_small_grid<Warps>();
     if (!is_late) launch_dependents();
-    prefetch_rows<Op, Rows, Warps>(problem, uint64(blockIdx.x) * groups, groups, 0, !is_late);
-    if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, group = warp / W, member = warp % W;
     const uint64 row = uint64(blockIdx.x) * groups + group;
+    if (!is_late) touch_leaf_of_row<Op, Rows, Warps>(problem, row, member);
+    if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
     const ShapedSource<Op, typename Rows::Kept> source(problem, min(row, problem.rows - 1));
     const Placed placed = placed_in<Op, Rows>(problem, source.row.length);
-    const uint32 tiles = InOneTurn ? 1 : tile_count<Op, W>(source);  // of every row of the block: barriers may be inside
-    typename Op::Accumulator root;
-    WarpCounter<Op> counter;
     wait_for_prerequisites();
-#pragma unroll 1
-    for (uint32 i = 0; i < tiles; ++i) {
-        root = row_leaf_fold<Op, Rows>(source, uint64(i) * W + member, placed, lane);
+    typename Op::Accumulator root;
+    if constexpr (InOneTurn) {
+        __shared__ typename Op::Accumulator slots[Warps];
+        root = fold_at_once<Op, Rows, Warps, W>(source, placed, slots, group, member, lane);
         if (is_late) launch_dependents();
-        if constexpr (W > 1) {
-            if (lane == 0) slots[i % (InOneTurn ? 1 : 2)][warp] = root;
-            __syncthreads();
-            if (member == 0) root = fold_warps<Op, W>(&slots[i % (InOneTurn ? 1 : 2)][group * W], lane);
-        }
-        if (!InOneTurn && member == 0) counter.push(root, lane);
+    } else {
+        __shared__ RowSlots<Op, Warps, W> shared;
+        root = fold_in_turns<Op, Rows, Warps, W>(source, placed, shared, group, member, lane);
     }
-    if (member != 0 || row >= problem.rows) return;
-    if constexpr (!InOneTurn) root = counter.result();
-    if (lane == 0) store_result<Op>(problem, source.row, row, root);
+    if (member == 0 && row < problem.rows && lane == 0) store_result<Op>(problem, source.row, row, root);
 }

@@ -1,7 +1,7 @@
 // Many rows of at most one leaf, each by a part of a warp: one launch, no workspace.
 #pragma once
 #include "block.cuh"
-#include "shape.cuh"
+#include "rows_ahead.cuh"
 
 // The pivot of the row that a lane's group of G lanes folds: its first element is where lane 0 of the group has its first
 // vector. Without a load of its own, which would take the way to the L2 again.
@@ -58,28 +58,34 @@ fold_short_rows(SourceOf source_of, Fetch fetch, Fold fold, typename Op::Accumul
     }
 }
 
-// The same with all vectors in flight, where a vector is whole or absent elements are in its place.
-template <class Op, int G, int N, int S, class SourceOf, class Fetch>
+// The same of rows of whole vectors, with all of them in flight. `All` of a lane's are present, or those that are not are
+// absent elements that the operator has.
+template <class Op, int G, int N, int S, bool All, class SourceOf>
 __device__ __forceinline__ void
-fold_whole_rows(SourceOf source_of, Fetch fetch, typename Op::Accumulator* a, typename Op::Pivot* pivots, uint32 lane)
+fold_whole_rows(SourceOf source_of, typename Op::Accumulator* a, typename Op::Pivot* pivots, uint32 lane)
 {
+    constexpr uint32 V = vector_elements<typename Op::Input>;
+    constexpr bool through_l1 = G <= cached_row_vectors;
+    const uint64 length = source_of(0).row.length;  // every row's
+    const auto present = [=](uint32 t) { return All || (t * lanes + lane % G) * V < length; };
     uint4 v[N * S];
 #pragma unroll
     for (int k = 0; k < N * S; ++k) {
         const auto source = source_of(k / S);
-        const uint32 vector = k % S * lanes + lane % G;
-        v[k] = fetch(source, vector * vector_elements<typename Op::Input>, reinterpret_cast<const uint4*>(source.begin) + vector);
+        const auto* address = reinterpret_cast<const uint4*>(source.begin) + k % S * lanes + lane % G;
+        v[k] = load_of_row<G>(present(k % S), address, absent_elements<Op>());
     }
     Seconds<Op> y[N * S];
 #pragma unroll
-    for (int i = 0; i < N; ++i) load_seconds<Op, S, (G <= cached_row_vectors)>(y + i * S, source_of(i), 0, lane % G);
+    for (int i = 0; i < N; ++i) load_present_seconds<Op, S, through_l1>(y + i * S, source_of(i), 0, lane % G, present);
 #pragma unroll
     for (int i = 0; i < N; ++i) pivots[i] = pivot_of<Op, G>(v[i * S], lane);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
         auto source = source_of(i);
         source.row.pivot = pivots[i];
-        a[i] = fold_vectors<Op, S>(source, v + i * S, y + i * S, 0, lane % G);
+        if constexpr (All || fills_absent<Op>) a[i] = fold_vectors<Op, S>(source, v + i * S, y + i * S, 0, lane % G);
+        else a[i] = fold_present_vectors<Op, S>(source, v + i * S, y + i * S, 0, lane % G, present);
     }
 }
 
@@ -121,9 +127,10 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
     constexpr int N = G == 1 ? most / 2 : S < most ? most / S : 1, groups = lanes / G, H = G < N ? G : N;
     constexpr int few = sizeof(typename Op::Accumulator) > 8 ? 2 : 4, at_once = N * S < few ? N * S : few;  // of several loads
     launch_dependents();
-    constexpr uint64 block_rows = Warps * N * groups;
-    const bool prefetches = has_room() || !is_short_grid<Warps>(few_turns_of_short_rows);
-    prefetch_rows<Op, Rows, Warps>(problem, blockIdx.x * block_rows, block_rows, 0, prefetches);
+    // Grids that registers make two turns where warps alone would make one lose by it (benchmarks/NOTES.md).
+    const uint32 all = places<Warps>();
+    const bool touches = G < int(lanes) || gridDim.x <= all / 4 * 3 || gridDim.x > all;
+    start_on_short_rows<Op, Rows, Warps>(problem, N * groups, touches);
     wait_for_prerequisites();
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     const uint64 first_row = (uint64(blockIdx.x) * Warps + warp) * (N * groups);
@@ -139,26 +146,14 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
     typename Op::Pivot pivots[N];
     const bool placed = seconds_are_placed<Op>(problem);
     if (Rows::can_be_whole && placed && Rows::whole(problem, uint64(length) * sizeof(typename Op::Input))) {
-        constexpr uint32 V = vector_elements<typename Op::Input>;
-        if (length == G * S * V) {  // no vector is absent: half as many instructions
-            const auto fetch = [](const RowSource&, uint32, const uint4* vector) { return load_of_row<G>(true, vector); };
-            fold_whole_rows<Op, G, N, S>(source_of, fetch, a, pivots, lane);
-        } else if constexpr (fills_absent<Op>) {
-            const auto fetch = [](const RowSource& source, uint32 index, const uint4* vector) {
-                return load_of_row<G>(index < source.row.length, vector, absent_elements<Op>());
-            };
-            fold_whole_rows<Op, G, N, S>(source_of, fetch, a, pivots, lane);
-        } else {
-            fold_short_rows<Op, G, N, S, N * S>(
-                source_of,
-                [](const RowSource& source, uint32 index) {
-                    const auto* vectors = reinterpret_cast<const uint4*>(source.begin);
-                    return load_of_row<G>(index < source.row.length, vectors + index / V);
-                },
-                [](const RowSource& source, uint4 raw, uint32 index) {
-                    return fold_if<Op>(index < source.row.length, source, raw, index);
-                },
-                a, pivots, lane);
+        const bool all = length == G * S * vector_elements<typename Op::Input>;  // half as many instructions
+        if (!has_second<Op> || !seconds_are_vectors<Op>(problem)) {
+            if (all) fold_whole_rows<Op, G, N, S, true>(source_of, a, pivots, lane);
+            else fold_whole_rows<Op, G, N, S, false>(source_of, a, pivots, lane);
+        } else if constexpr (has_second<Op>) {
+            const auto in_vectors = [&](int i) { return SecondsInVectors<RowSource>(source_of(i)); };
+            if (all) fold_whole_rows<Op, G, N, S, true>(in_vectors, a, pivots, lane);
+            else fold_whole_rows<Op, G, N, S, false>(in_vectors, a, pivots, lane);
         }
     } else if (placed && Rows::template by_element<typename Op::Input>(problem)) {
         const auto fetch = [](const RowSource& source, uint32 index) {

@@ -5,6 +5,7 @@
 // order, all would go on as long as the device has room for one cluster more than fold.
 #pragma once
 #include "grid.cuh"
+#include "overlap.cuh"
 
 // Clusters that have a tile: fewer than the grid has if the length is known only now.
 template <class Op, uint32 Leaves> __device__ __forceinline__ uint32 clusters_in_use(const Problem& problem)
@@ -14,16 +15,16 @@ template <class Op, uint32 Leaves> __device__ __forceinline__ uint32 clusters_in
     return max(1u, uint32((leaves_of<T>(problem.actual_length()) + Leaves - 1) / Leaves));
 }
 
-// The next kernel's blocks come when this one's elements are loaded, those of a long grid's at once. Only where each block has
-// a multiprocessor for itself, and in long grids, is it worth while to prefetch.
+// The next kernel's blocks come at once, or when a small grid's elements are loaded.
 template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduce_tiles(const Problem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;
     cluster_enter<Blocks>();
-    const bool is_short = is_short_grid<Warps>(few_turns_of_tiles);
-    if (!is_short) launch_dependents();
+    const bool is_small = is_small_grid<Warps>();
+    if (!is_small) launch_dependents();
 
     const uint32 cluster = blockIdx.x / Blocks, most = uint32(problem.count), rank = rank_in_cluster<Blocks>();
+    if (cluster < most) start_on_tile<Op, Warps>(problem, blockIdx.x, is_small);
     const auto source = whole_array<Op>(problem);
     if (cluster >= most) {
         launch_dependents();
@@ -36,12 +37,9 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
         return;
     }
     if (problem.device_length != nullptr && gridDim.x > Blocks && cluster >= tile_count<Op, Warps * Blocks>(source)) return;
-    const bool prefetches = has_room() || !is_short;
-    if constexpr (is_same<typename Op::Pivot, Unused>) prefetch_tile<Op, Warps>(source, blockIdx.x, prefetches);
-    else if (prefetches) prefetch_tile<Op, Warps>(source, blockIdx.x, true);  // moments of small elements are faster so
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     auto value = leaf_fold<Op>(source, uint64(blockIdx.x) * Warps + warp, lane);
-    if (is_short) launch_dependents();
+    if (is_small) launch_dependents();
     value = block_fold<Op, Warps>(value, shared, 0);
     value = cluster_fold<Op, Blocks>(value);
     if (rank != 0 || threadIdx.x != 0) return;

@@ -1,13 +1,14 @@
 // Strategy `two_pass`: one kernel writes a partial a tile, a second one of a single block folds them.
 #pragma once
 #include "grid.cuh"
+#include "overlap.cuh"
 
 template <class Op, int Warps> __device__ __forceinline__ void reduce_first_pass(const Problem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;
     launch_dependents();
+    start_on_tile<Op, Warps>(problem, blockIdx.x, false);
     const auto source = whole_array<Op>(problem);
-    prefetch_tile<Op, Warps>(source, blockIdx.x, true);
     const auto value = block_fold_tile<Op, Warps>(source, blockIdx.x, shared, 0);
     if (threadIdx.x == 0) grid_slots<Op>(problem.workspace)[blockIdx.x].publish(value);
 }

@@ -17,38 +17,6 @@ template <class Op, class Rows> __device__ __forceinline__ Placed placed_in(cons
             seconds_are_placed<Op>(problem)};
 }
 
-// A leaf at a 16-byte boundary, the lane's part, of which `bytes` bytes exist, whole vectors: half of it at a time, for the
-// vectors of two arrays take the registers of a whole one's.
-template <class Op, class S>
-__device__ __forceinline__ typename Op::Accumulator
-lane_fold_in_halves(const S& source, const char* leaf, uint64 first, uint32 bytes, uint32 lane)
-{
-    constexpr uint32 at_once = steps / 2, V = vector_elements<typename Op::Input>;
-    typename Op::Accumulator half, value;
-#pragma unroll 1
-    for (uint32 round = 0;; ++round) {
-        const uint32 before = round * at_once * lanes + lane;  // vectors
-        const auto* address = reinterpret_cast<const uint4*>(leaf) + before;
-        uint4 v[at_once];
-        if (bytes == leaf_bytes) {
-#pragma unroll
-            for (uint32 t = 0; t < at_once; ++t) v[t] = load_streaming(address + lanes * t);
-            value = fold_vectors<Op, at_once>(source, v, first + round * at_once * lanes * V, lane);
-        } else {
-            const auto present = [=](uint32 t) { return (before + t * lanes) * vector_bytes < bytes; };
-            typename Op::Accumulator a[at_once];
-#pragma unroll
-            for (uint32 t = 0; t < at_once; ++t) v[t] = load_streaming_if(present(t), address + lanes * t);
-#pragma unroll
-            for (uint32 t = 0; t < at_once; ++t)
-                a[t] = fold_if<Op>(present(t), source, v[t], first + (before + t * lanes) * V);
-            value = fold_array<Op, at_once>(a);
-        }
-        if (round == 1) return combine_neighbours<Op>(half, value);
-        half = value;
-    }
-}
-
 // A leaf of elements of four bytes or more, the lane's part: a load for each of them, all in flight, costs less than to shift
 // what neighbours loaded, and no edge is in the way (benchmarks/NOTES.md, "Rows at any address").
 template <class Op, class Rows, bool IsFull, class S>
@@ -155,7 +123,7 @@ row_leaf_fold(const S& source, uint64 leaf, Placed placed, uint32 lane)
     if constexpr (Rows::can_be_whole)
         if (placed.whole && placed.seconds)
             return warp_fold<Op>(
-                lane_fold_in_halves<Op>(source, source.begin + first * sizeof(T), first, uint32(count * sizeof(T)), lane));
+                lane_fold_aligned<Op>(source, source.begin + first * sizeof(T), first, uint32(count * sizeof(T)), lane));
     if ((!Rows::can_be_whole && !has_second<Op>) || (placed.seconds && Rows::inside(source, first, count)))
         return warp_fold<Op>(lane_fold_inside<Op, Rows>(source, first, lane));
     return warp_fold<Op>(lane_fold_anyhow<Op, Rows>(source, first, lane));

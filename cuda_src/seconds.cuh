@@ -15,7 +15,7 @@ template <class Op> union Seconds {
 // flight, so kernels use it in the paths of little code alone. Of other sources elements lie a step apart, at multiples of
 // their alignment.
 template <class S> struct SecondsAnyhow : S {
-    static constexpr bool seconds_lie_anyhow = true;
+    static constexpr SecondsLie seconds_lie = SecondsLie::anyhow;
     __device__ __forceinline__ explicit SecondsAnyhow(const S& source) : S(source) {}
 };
 template <class Op, class S> __device__ __forceinline__ auto with_seconds_anyhow(const S& source)
@@ -23,6 +23,13 @@ template <class Op, class S> __device__ __forceinline__ auto with_seconds_anyhow
     if constexpr (has_second<Op>) return SecondsAnyhow<S>(source);
     else return source;
 }
+
+// A source whose second array's elements lie one after the other, so that those of a vector are one too. Nothing is asked
+// of a vector then, and no branch keeps loads apart.
+template <class S> struct SecondsInVectors : S {
+    static constexpr SecondsLie seconds_lie = SecondsLie::in_vectors;
+    __device__ __forceinline__ explicit SecondsInVectors(const S& source) : S(source) {}
+};
 
 // Those from number `index` on, of a vector of which `bytes` bytes exist: what goes with absent elements is not read. Sixteen
 // bytes pass the L1 by unless `ThroughL1`.
@@ -36,13 +43,14 @@ __device__ __forceinline__ Seconds<Op> seconds_of(const S& source, uint64 index,
         constexpr int32 size = sizeof(typename Op::Input), V = Seconds<Op>::V;
         const char* address = source.second_at(index);
         Seconds<Op> y;
-        if constexpr (S::seconds_lie_anyhow) {
+        if constexpr (S::seconds_lie == SecondsLie::anyhow) {
 #pragma unroll
             for (int32 i = 0; i < V; ++i)
                 if (i * size < bytes) y.elements[i] = load_element<Second>(source.second_at(index + i));
         } else {
             const int64 step = source.second_step();
-            const bool whole = step == sizeof(Second) && reinterpret_cast<uint64>(address) % Seconds<Op>::bytes == 0;
+            const bool whole = S::seconds_lie == SecondsLie::in_vectors ||
+                (step == sizeof(Second) && reinterpret_cast<uint64>(address) % Seconds<Op>::bytes == 0);
             if (whole && bytes >= int32(vector_bytes)) {
                 if constexpr (Seconds<Op>::bytes == vector_bytes && !ThroughL1)
                     y.whole = load_streaming(reinterpret_cast<const uint4*>(address));
@@ -55,4 +63,19 @@ __device__ __forceinline__ Seconds<Op> seconds_of(const S& source, uint64 index,
         }
         return y;
     }
+}
+
+// Those of a vector that is present as a whole, or absent: nothing of use then.
+template <class Op, bool ThroughL1 = false, class S>
+__device__ __forceinline__ Seconds<Op> seconds_if(bool present, const S& source, uint64 index)
+{
+    Seconds<Op> y = {};
+    if constexpr (has_second<Op>) {
+        constexpr bool whole = S::seconds_lie == SecondsLie::in_vectors && Seconds<Op>::bytes == vector_bytes;
+        const auto* address = reinterpret_cast<const uint4*>(whole ? source.second_at(index) : nullptr);
+        if constexpr (whole && ThroughL1) y.whole = load_cached_if(present, address);
+        else if constexpr (whole) y.whole = load_streaming_if(present, address);
+        else if (present) y = seconds_of<Op, ThroughL1>(source, index);
+    }
+    return y;
 }

@@ -61,6 +61,15 @@ template <class Op> __device__ __forceinline__ bool seconds_are_placed(const Sha
     }
 }
 
+// Whether they lie in vectors in every row, too.
+template <class Op> __device__ __forceinline__ bool seconds_are_vectors(const ShapedProblem& problem)
+{
+    using Second = typename Op::Second;
+    uint64 bits = reinterpret_cast<uint64>(problem.second);
+    for (uint32 i = 0; i < problem.kept.count; ++i) bits |= uint64(problem.kept.second_stride[i]);
+    return problem.reduced.second_stride[0] == sizeof(Second) && bits % Seconds<Op>::bytes == 0;
+}
+
 // One row of a shaped problem: a Source whose elements, and whose second array, may lie anyhow.
 template <class Op, class Kept> struct ShapedSource : Source<Op> {
     const ShapedProblem& problem;
@@ -85,6 +94,7 @@ template <class Op, class Kept> struct ShapedSource : Source<Op> {
     }
     __device__ __forceinline__ int64 second_step() const { return problem.reduced.second_stride[0]; }
     __device__ __forceinline__ bool seconds_are_placed() const { return ::seconds_are_placed<Op>(problem); }
+    __device__ __forceinline__ bool seconds_are_vectors() const { return ::seconds_are_vectors<Op>(problem); }
 };
 
 // A kernel treats the rows of a warp in the fastest way that is allowed: "whole", each vector at a multiple of 16 bytes
@@ -170,17 +180,3 @@ template <class KeptAxes> struct StridedRows {
         return fetch_elements(source, index, bytes);
     }
 };
-
-// Brings the bytes from number `skip` on of `count` rows from `first` on, which lie one after the other, into the L2, as
-// prefetch_start does: of the first row if the others do not follow it, of none if the elements do not.
-template <class Op, class Rows, int Warps>
-__device__ __forceinline__ void prefetch_rows(const ShapedProblem& problem, uint64 first, uint64 count, uint64 skip, bool wanted)
-{
-    if constexpr (!is_same<typename Op::Pivot, Unused>) return;  // the compiler has no register to spare there
-    if (!Rows::can_be_whole || problem.device_length != nullptr || first >= problem.rows) return;
-    const uint64 row = first, row_bytes = problem.length * sizeof(typename Op::Input);
-    const bool adjacent = problem.kept.count == 1 && uint64(problem.kept.stride[0]) == row_bytes;
-    const uint64 bytes = (adjacent ? min(count, problem.rows - row) : 1) * row_bytes;
-    if (skip < bytes)
-        prefetch_start<Warps>(problem.elements + Rows::Kept::offset(problem.kept, row, 0, false) + skip, bytes - skip, wanted);
-}

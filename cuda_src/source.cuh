@@ -45,6 +45,10 @@ template <class T> __device__ __forceinline__ T load_element(const char* address
     return u.whole;
 }
 
+// How the elements of a second array lie: at any addresses; each a step after the one before, at multiples of their
+// alignment; or as those of the first do whose vectors are whole, so that what goes with such a vector is one load.
+enum class SecondsLie { anyhow, a_step_apart, in_vectors };
+
 // One row, or a whole array seen as one: elements one after the other from `begin` on, at any address.
 template <class Op> struct Source {
     using Operator = Op;
@@ -70,12 +74,17 @@ template <class Op> struct Source {
 
     // Where the second array's element of number `index` lies, how many bytes from one to the next, and whether that is the
     // same everywhere and keeps to their alignment.
-    static constexpr bool seconds_lie_anyhow = false;
+    static constexpr SecondsLie seconds_lie = SecondsLie::a_step_apart;
     __device__ __forceinline__ const char* second_at(uint64 index) const { return second + index * sizeof(Second); }
     __device__ __forceinline__ int64 second_step() const { return sizeof(Second); }
     __device__ __forceinline__ bool seconds_are_placed() const
     {
         return reinterpret_cast<uint64>(second) % alignof(Second) == 0;
+    }
+    // Whether they lie in vectors, too.
+    __device__ __forceinline__ bool seconds_are_vectors() const
+    {
+        return reinterpret_cast<uint64>(second) % (vector_elements<T> * sizeof(Second)) == 0;
     }
 
     __device__ __forceinline__ typename Op::Accumulator map(T x, Second y, uint64 index) const

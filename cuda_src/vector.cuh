@@ -132,18 +132,13 @@ __device__ __forceinline__ typename Op::Accumulator fold_filled(const S& source,
     else return fold_vector_part<Op>(source, raw, index, bytes);
 }
 
-// A whole vector that is present, or an absent one of zeros. Without a branch, unless a second array would be read.
+// A whole vector and what goes with it, both present, or absent and of no meaning.
 template <class Op, class S>
-__device__ __forceinline__ typename Op::Accumulator fold_if(bool present, const S& source, uint4 raw, uint64 index)
+__device__ __forceinline__ typename Op::Accumulator
+fold_if(bool present, const S& source, uint4 raw, const Seconds<Op>& seconds, uint64 index)
 {
-    if constexpr (Op::packed) {
-        return Op::fold_packed(raw);
-    } else if constexpr (!has_second<Op>) {
-        return select(present, fold_vector<Op>(source, raw, index), Op::identity());
-    } else {
-        if (!present) return Op::identity();
-        return fold_vector<Op>(source, raw, index);
-    }
+    if constexpr (Op::packed) return Op::fold_packed(raw);
+    else return select(present, fold_vector<Op>(source, raw, seconds, index), Op::identity());
 }
 
 // How many bytes of the vector at element `index` are a row's; 0 past its end.
@@ -158,7 +153,7 @@ template <class Op> __device__ __forceinline__ int32 present_bytes(const Source<
 template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator fold_present(const S& source, uint4 raw, uint64 index, int32 bytes)
 {
-    if (!S::seconds_lie_anyhow && bytes == int32(vector_bytes)) return fold_vector<Op>(source, raw, index);
+    if (S::seconds_lie != SecondsLie::anyhow && bytes == int32(vector_bytes)) return fold_vector<Op>(source, raw, index);
     if (bytes <= 0) return Op::identity();
     return fold_vector_part<Op>(source, raw, index, bytes);
 }

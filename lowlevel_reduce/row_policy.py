@@ -116,8 +116,8 @@ def _resident_blocks_of_rows(
     chosen: RowStrategy, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool
 ) -> int:
     if chosen.name == "batch" or (chosen.name == "rows" and chosen.template[1]):  # as many warps as registers allow
-        some = accumulator_bytes > 8 or (two_arrays and chosen.warps <= _MOST_LEAVES)
-        warps = 16 if heavy or accumulator_bytes > 16 else 24 if some else 32
+        wide = accumulator_bytes > 8
+        warps = 16 if (heavy and (wide or not two_arrays)) or accumulator_bytes > 16 else 24 if wide else 32
         return warps // chosen.warps
     if chosen.warps < WARPS:
         return WARPS // chosen.warps  # all there are: as many registers a thread as it may want
@@ -126,8 +126,8 @@ def _resident_blocks_of_rows(
     if heavy or accumulator_bytes > 16 or itemsize <= 2 or not (chosen.contiguous or chosen.name == "rows"):
         return RESIDENT_HEAVY
     # Narrower accumulators are keys, which need more registers to be made than numbers.
-    one_step = chosen.name == "short_rows" and chosen.template[1] == 1
-    return _RESIDENT_LIGHTEST if one_step and accumulator_bytes == 8 else _RESIDENT_LIGHT
+    plain = chosen.name == "short_rows" and chosen.template[1] in (1, STEPS)  # all lanes' vectors are of one row
+    return _RESIDENT_LIGHTEST if plain and accumulator_bytes == 8 else _RESIDENT_LIGHT
 
 
 def _are_aligned(problem: Problem) -> bool:

@@ -35,8 +35,8 @@ SMALL = [("minmax", "float8_e4m3fn"), ("argmax", "uint8"), ("any", "float8_e5m2"
 SMALL_ROWS = [((1, 30_001), 1), ((40, 16), 1), ((5, 1025), 1), ((3, 12_289), 1), ((500, 30), 0)]
 # Second arrays: by vectors, by elements, byte by byte, in rows of every kind of kernel.
 PAIRS = [("float32", "dot"), ("int8", "dot"), ("float16", "sum")]
-PAIR_ROWS = [((40, 4), 1), ((9, 100), 1), ((3, 5000), 1), ((2, 70_000), 1), ((500, 30), 0)]
-# Grids of more turns of the largest devices than `few_turns_of_tiles` and `few_turns_of_short_rows` in cuda_src.
+PAIR_ROWS = [((40, 4), 1), ((9, 100), 1), ((3, 5000), 1), ((1200, 2050), 1), ((2, 70_000), 1), ((500, 30), 0)]
+# Grids of many turns of the largest devices.
 LONG = [((60_000_000,), None), ((2, 30_000_000), 1), ((500_000, 33), 1)]
 # As many rows as take a warp for each leaf, and columns of which a thread loads sixteen bytes side by side.
 MANY = [((600, 5000), 1), ((1100, 1100), 1), ((16_384, 260), 0)]

@@ -1,4 +1,7 @@
-"""Kernels that may begin before their predecessor ends: in the PTX a wait stands before the first use of memory."""
+"""Kernels that may begin before their predecessor ends: in the PTX a wait stands before the first use of memory.
+
+What is read earlier goes nowhere: the registers it is read to are the instruction's own.
+"""
 
 import re
 
@@ -10,8 +13,10 @@ from lowlevel_reduce import loading
 N = 300_000
 # Loads, stores, atomics and asynchronous copies, of global memory by name or by a generic address. What is fetched into
 # the level-2 cache alone nobody reads there before it is written: writes go through that cache.
-MEMORY = re.compile(r"^(@!?%p\d+ )?(ld|ldu|st|atom|red|cp\.async|cp\.reduce)\b")
+MEMORY = re.compile(r"(?:^|[;{}]\s*)(?:@!?%?p\d*\s+)?((?:ld|ldu|st|atom|red|cp\.async|cp\.reduce)\b[.\w:]*)")
 ELSEWHERE = re.compile(r"\.(param|shared(::\w+)?|local|const)\b|cp\.async\.(commit|wait|bulk\.prefetch)")
+UNSEEN = re.compile(r"^\{ \.reg \.pred p; \.reg \.u32 x, y, z, w; setp\.ne\.u32 p, %r\d+, 0;"
+                    r"\s*@p ld\.volatile\.global\.v4\.u32 \{x, y, z, w\}, \[%rd\d+\]; \}$")  # fmt: skip
 
 PLANS = {
     **{name: {"shape": N, "strategy": name} for name in ("tiles", "two_pass", "cooperative")},
@@ -19,10 +24,12 @@ PLANS = {
     "cluster": {"shape": N // 20, "strategy": "cluster"},
     "small rows": {"shape": (5000, 40), "axis": 1},
     "rows": {"shape": (400, 5000), "axis": 1},
+    "rows in turns": {"shape": (400, 5000), "axis": 1, "strategy": "rows"},
     "batch": {"shape": (2, N), "axis": 1},
     "columns": {"shape": (500, 100), "axis": 0},
     "shared columns": {"shape": (N, 3), "axis": 0},
     "wide columns": {"shape": (3000, 3000), "axis": 0},
+    "two arrays": {"shape": (400, 5000), "axis": 1},
 }
 
 
@@ -39,27 +46,42 @@ def texts(monkeypatch):
     return texts
 
 
+def uses_memory(line):
+    return any(not ELSEWHERE.search(opcode) for opcode in MEMORY.findall(line)) and not UNSEEN.match(line)
+
+
 def check(texts, plan):
     kernels = plan._open_kernels()
     assert kernels
     for loaded, config, *_ in kernels:
         kernel = loaded.kernel
         lines = [line.strip() for line in texts[kernel.name].partition(".entry")[2].splitlines()]
-        touches = [i for i, line in enumerate(lines) if MEMORY.match(line) and not ELSEWHERE.search(line)]
+        uses = [i for i, line in enumerate(lines) if uses_memory(line)]
         waits = [i for i, line in enumerate(lines) if line.startswith("griddepcontrol.wait")]
-        assert touches
+        assert uses
         if config.programmatic_stream_serialization:
             assert waits, f"{kernel.name} does not wait"
-            assert waits[0] < touches[0], f"{kernel.name}: {lines[touches[0]]}"
+            assert waits[0] < uses[0], f"{kernel.name}: {lines[uses[0]]}"
 
 
 @pytest.mark.parametrize("op", ["sum", "argmax", "mean_var"])
 @pytest.mark.parametrize("case", PLANS)
 def test_a_plans_kernels_wait_first(context, texts, case, op):
+    op = "dot" if case == "two arrays" else op
     with lr.plan(op, dtype="float32", context=context, **PLANS[case]) as plan:
         check(texts, plan)
         programmatic = [config.programmatic_stream_serialization for _, config in plan.launches]
         assert all(programmatic) == (case != "cooperative")
+
+
+def test_what_is_read_before_the_wait_is_told_from_what_is_used():
+    block = "{ .reg .pred p; .reg .u32 x, y, z, w; setp.ne.u32 p, %r5, 0;@p ld.volatile.global.v4.u32 {x, y, z, w}, [%rd3]; }"
+    assert not uses_memory(block)
+    assert uses_memory(block.replace("{x, y", "{%r1, y"))
+    assert uses_memory("{ .reg .pred p; setp.ne.u32 p, %r5, 0;@p ld.global.nc.v4.u32 {%r1, %r2, %r3, %r4}, [%rd3]; }")
+    assert uses_memory("@%p3 st.global.u32 [%rd1], %r2;")
+    assert not uses_memory("cp.async.bulk.prefetch.L2.global [%rd1], %r2;")
+    assert not uses_memory("ld.param.u64 %rd1, [problem];")
 
 
 @pytest.mark.parametrize("op", ["sum", "argmax"])

@@ -1,0 +1,88 @@
+// The step level inside a lane: the vectors that it holds of a leaf, and what goes with them.
+#pragma once
+#include "leaf_loads.cuh"
+
+// What goes with the first N vectors that a lane holds of a leaf whose first element has number `first`, all in flight; of
+// those that are `present(t)`, whole vectors.
+template <class Op, uint32 N, bool ThroughL1 = false, class S>
+__device__ __forceinline__ void load_seconds(Seconds<Op>* y, const S& source, uint64 first, uint32 lane)
+{
+#pragma unroll
+    for (uint32 t = 0; t < N; ++t) y[t] = seconds_of<Op, ThroughL1>(source, first + (t * lanes + lane) * Seconds<Op>::V);
+}
+template <class Op, uint32 N, bool ThroughL1 = false, class S, class Present>
+__device__ __forceinline__ void
+load_present_seconds(Seconds<Op>* y, const S& source, uint64 first, uint32 lane, Present present)
+{
+#pragma unroll
+    for (uint32 t = 0; t < N; ++t)
+        y[t] = seconds_if<Op, ThroughL1>(present(t), source, first + (t * lanes + lane) * Seconds<Op>::V);
+}
+
+// Whether a lane has not the registers to fold several vectors of a leaf at once: they hold many wide accumulators.
+template <class Op>
+constexpr bool folds_one_vector_at_once = sizeof(typename Op::Accumulator) > 8 &&
+    vector_elements<typename Op::Input> > (is_same<typename Op::Accumulator, compensated> ? 4 : 8);
+
+// The step level over these vectors.
+template <class Op, uint32 N, class S>
+__device__ __forceinline__ typename Op::Accumulator
+fold_vectors(const S& source, const uint4* v, const Seconds<Op>* y, uint64 first, uint32 lane)
+{
+    constexpr uint32 V = vector_elements<typename Op::Input>;
+    if constexpr (Op::folds_vectors) {
+        return Op::template fold_leaf<N>(v, first + lane * V);
+    } else {
+        typename Op::Accumulator a[N];
+#pragma unroll
+        for (uint32 t = 0; t < N; ++t) {
+            a[t] = fold_vector<Op>(source, v[t], y[t], first + (t * lanes + lane) * V);
+            if (folds_one_vector_at_once<Op>) __syncwarp();  // orders nothing: it keeps the compiler to it
+        }
+        return fold_array<Op, N>(a);
+    }
+}
+template <class Op, uint32 N, class S>
+__device__ __forceinline__ typename Op::Accumulator
+fold_vectors(const S& source, const uint4* v, uint64 first, uint32 lane)
+{
+    Seconds<Op> y[N];
+    load_seconds<Op, N>(y, source, first, lane);
+    return fold_vectors<Op, N>(source, v, y, first, lane);
+}
+
+// The same over all of them.
+template <class Op, class S>
+__device__ __forceinline__ typename Op::Accumulator fold_steps(const S& source, const uint4* v, uint64 first, uint32 lane)
+{
+    if constexpr (Op::folds_leaves) return Op::fold_leaf(v, first + lane * vector_elements<typename Op::Input>);
+    else return fold_vectors<Op, steps>(source, v, first, lane);
+}
+
+// The step level over N vectors and what goes with them, where those that are not `present(t)` are absent.
+template <class Op, uint32 N, class S, class Present>
+__device__ __forceinline__ typename Op::Accumulator
+fold_present_vectors(const S& source, const uint4* v, const Seconds<Op>* y, uint64 first, uint32 lane, Present present)
+{
+    typename Op::Accumulator a[N];
+#pragma unroll
+    for (uint32 t = 0; t < N; ++t)
+        a[t] = fold_if<Op>(present(t), source, v[t], y[t], first + (t * lanes + lane) * vector_elements<typename Op::Input>);
+    return fold_array<Op, N>(a);
+}
+
+// The same over all steps where only the first `bytes` bytes of the leaf exist, whole vectors, and nothing goes with them.
+template <class Op, class S>
+__device__ __forceinline__ typename Op::Accumulator
+fold_present_steps(const S& source, uint4* v, uint64 first, uint32 bytes, uint32 lane)
+{
+    const auto present = [=](uint32 t) { return (t * lanes + lane) * vector_bytes < bytes; };
+    if constexpr (Op::folds_leaves) {
+#pragma unroll
+        for (uint32 t = 1; t < steps; ++t) v[t] = select(present(t), v[t], v[0]);
+        return select(present(0), fold_steps<Op>(source, v, first, lane), Op::identity());
+    } else {
+        const Seconds<Op> y[steps] = {};
+        return fold_present_vectors<Op, steps>(source, v, y, first, lane, present);
+    }
+}

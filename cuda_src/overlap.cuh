@@ -8,8 +8,12 @@ template <int Warps> __device__ __forceinline__ uint32 places() { return 32 / Wa
 
 // Whether so few blocks leave room for those of the next two launches, and more. Would they come early, they would crowd where
 // there are places, and some multiprocessors have several of one launch's blocks and others none. Of larger grids each
-// launch's blocks find the places that those of the one before the last have left.
-template <int Warps> __device__ __forceinline__ bool is_small_grid() { return gridDim.x + gridDim.x / 8 < places<Warps>() / 2; }
+// launch's blocks find the places that those of the one before the last have left; and blocks that fill a multiprocessor leave
+// none.
+template <int Warps> __device__ __forceinline__ bool is_small_grid()
+{
+    return Warps < 32 && gridDim.x + gridDim.x / 8 < places<Warps>() / 2;
+}
 
 // Whether each block has a multiprocessor for itself.
 __device__ __forceinline__ bool has_room() { return gridDim.x <= multiprocessors(); }
@@ -56,7 +60,8 @@ __device__ __forceinline__ void touch_leaves(const char* row, const char* second
 }
 
 // What a block does before it may read, of its tile of an array whose length is known. Moments of small elements are slower
-// by it: the compiler has no register to spare there.
+// by it: the compiler has no register to spare there. A block that fills a multiprocessor starts when nothing is left to
+// wait for.
 template <class Op, int Warps>
 __device__ __forceinline__ void start_on_tile(const Problem& problem, uint64 tile, bool is_small)
 {
@@ -64,6 +69,7 @@ __device__ __forceinline__ void start_on_tile(const Problem& problem, uint64 til
     if constexpr (!is_same<typename Op::Pivot, Unused> && sizeof(T) <= 2) return;
     if (problem.device_length != nullptr) return;
     const uint64 bytes = problem.length * sizeof(T), first = tile * Warps * leaf_bytes;
-    if (!is_small) touch_leaves<Op, Warps>(problem.elements, problem.second, problem.length, tile * Warps + threadIdx.x / lanes);
+    if (!is_small && Warps < 32)
+        touch_leaves<Op, Warps>(problem.elements, problem.second, problem.length, tile * Warps + threadIdx.x / lanes);
     else if (first < bytes) prefetch_start<Warps>(problem.elements + first, bytes - first, has_room());
 }

@@ -11,7 +11,14 @@ ROWS = [{"strategy": "rows"}, {"strategy": "batch"}]
 LENGTHS = [1024, 1028, 2050, 4097, 33_793]
 """Whole leaves, whole vectors, and others; the last is of more leaves than a warp folds at once."""
 
-PAIRS = [("dot", "float32"), ("dot", "float16"), ("dot", "complex128"), ("sum", "float32"), ("sum", "int8"), ("sum", "float64")]
+PAIRS = [
+    ("dot", "float32"),
+    ("dot", "float16"),
+    ("dot", "complex128"),
+    ("sum", "float32"),
+    ("sum", "int8"),
+    ("sum", "float64"),
+]
 """A dot product, or a sum of the elements where a mask is true."""
 
 

@@ -56,20 +56,42 @@ __device__ __forceinline__ void touch_leaves(const char* row, const char* second
     using T = typename Op::Input;
     using Second = typename Op::Second;
     touch_leaf<Warps>(row, length * sizeof(T), leaf);
-    if (sizeof(Second) == sizeof(T) && second != nullptr) touch_leaf<Warps>(second, length * sizeof(T), leaf);
+    constexpr bool as_wide = !is_same<Second, Unused> && sizeof(Second) == sizeof(T);
+    if (as_wide && second != nullptr) touch_leaf<Warps>(second, length * sizeof(T), leaf);
 }
 
-// What a block does before it may read, of its tile of an array whose length is known. Moments of small elements are slower
-// by it: the compiler has no register to spare there. A block that fills a multiprocessor starts when nothing is left to
-// wait for.
-template <class Op, int Warps>
-__device__ __forceinline__ void start_on_tile(const Problem& problem, uint64 tile, bool is_small)
+// Sums of small integers, a byte each, and moments of small elements are slower by all this in whole arrays, though the code
+// that folds them is the same: the former ask for whole tiles in long grids alone, the latter for nothing.
+template <class Op>
+constexpr bool are_bytes = Op::packed && sizeof(typename Op::Input) == 1 && is_integer<typename Op::Input>;
+template <class Op>
+constexpr bool starts_early =
+    !are_bytes<Op> && (is_same<typename Op::Pivot, Unused> || sizeof(typename Op::Input) > 2);
+
+// Whether the next kernel's blocks come when elements are loaded, not at once.
+template <class Op, int Warps> __device__ __forceinline__ bool lets_in_late()
 {
-    using T = typename Op::Input;
-    if constexpr (!is_same<typename Op::Pivot, Unused> && sizeof(T) <= 2) return;
-    if (problem.device_length != nullptr) return;
-    const uint64 bytes = problem.length * sizeof(T), first = tile * Warps * leaf_bytes;
-    if (!is_small && Warps < 32)
+    return are_bytes<Op> ? gridDim.x <= 12 * places<Warps>() : is_small_grid<Warps>();
+}
+
+// What a block does before it may read, of its tile of an array whose length is known. A block that fills a multiprocessor
+// starts when nothing is left to wait for.
+template <class Op, int Warps>
+__device__ __forceinline__ void start_on_tile(const Problem& problem, uint64 tile, bool is_late)
+{
+    if (!starts_early<Op> || problem.device_length != nullptr) return;
+    const uint64 bytes = problem.length * sizeof(typename Op::Input), first = tile * Warps * leaf_bytes;
+    if (!is_late && Warps < 32)
         touch_leaves<Op, Warps>(problem.elements, problem.second, problem.length, tile * Warps + threadIdx.x / lanes);
     else if (first < bytes) prefetch_start<Warps>(problem.elements + first, bytes - first, has_room());
+}
+
+// What it does instead, when the source is known, where it is not to start early.
+template <class Op, int Warps>
+__device__ __forceinline__ void prefetch_tile(const Source<Op>& source, uint64 tile, bool is_late)
+{
+    if (!are_bytes<Op>) return;
+    constexpr uint64 tile_bytes = Warps * leaf_bytes;
+    const uint64 bytes = source.row.length * sizeof(typename Op::Input), first = tile * tile_bytes;
+    if (first < bytes) prefetch_start<Warps>(source.begin + first, min(bytes - first, tile_bytes), has_room() || !is_late);
 }

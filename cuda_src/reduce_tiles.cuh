@@ -15,16 +15,16 @@ template <class Op, uint32 Leaves> __device__ __forceinline__ uint32 clusters_in
     return max(1u, uint32((leaves_of<T>(problem.actual_length()) + Leaves - 1) / Leaves));
 }
 
-// The next kernel's blocks come at once, or when a small grid's elements are loaded.
+// The next kernel's blocks come at once, or when elements are loaded: those of small grids.
 template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduce_tiles(const Problem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;
     cluster_enter<Blocks>();
-    const bool is_small = is_small_grid<Warps>();
-    if (!is_small) launch_dependents();
+    const bool is_late = lets_in_late<Op, Warps>();
+    if (!is_late) launch_dependents();
 
     const uint32 cluster = blockIdx.x / Blocks, most = uint32(problem.count), rank = rank_in_cluster<Blocks>();
-    if (cluster < most) start_on_tile<Op, Warps>(problem, blockIdx.x, is_small);
+    if (cluster < most) start_on_tile<Op, Warps>(problem, blockIdx.x, is_late);
     const auto source = whole_array<Op>(problem);
     if (cluster >= most) {
         launch_dependents();
@@ -37,9 +37,10 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
         return;
     }
     if (problem.device_length != nullptr && gridDim.x > Blocks && cluster >= tile_count<Op, Warps * Blocks>(source)) return;
+    prefetch_tile<Op, Warps>(source, blockIdx.x, is_late);
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     auto value = leaf_fold<Op>(source, uint64(blockIdx.x) * Warps + warp, lane);
-    if (is_small) launch_dependents();
+    if (is_late) launch_dependents();
     value = block_fold<Op, Warps>(value, shared, 0);
     value = cluster_fold<Op, Blocks>(value);
     if (rank != 0 || threadIdx.x != 0) return;

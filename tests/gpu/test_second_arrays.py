@@ -1,4 +1,4 @@
-"""Rows and whole arrays beside a second array: in vectors as the first, or a step apart, at any address and with any stride."""
+"""Rows and whole arrays beside a second array: in vectors as the first, or a step apart, at any address."""
 
 import numpy as np
 import pytest
@@ -12,12 +12,8 @@ LENGTHS = [1024, 1028, 2050, 4097, 33_793]
 """Whole leaves, whole vectors, and others; the last is of more leaves than a warp folds at once."""
 
 PAIRS = [
-    ("dot", "float32"),
-    ("dot", "float16"),
-    ("dot", "complex128"),
-    ("sum", "float32"),
-    ("sum", "int8"),
-    ("sum", "float64"),
+    *(("dot", dtype) for dtype in ("float32", "float16", "complex128")),
+    *(("sum", dtype) for dtype in ("float32", "int8", "float64")),
 ]
 """A dot product, or a sum of the elements where a mask is true."""
 

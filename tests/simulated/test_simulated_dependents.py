@@ -75,7 +75,8 @@ def test_a_plans_kernels_wait_first(context, texts, case, op):
 
 
 def test_what_is_read_before_the_wait_is_told_from_what_is_used():
-    block = "{ .reg .pred p; .reg .u32 x, y, z, w; setp.ne.u32 p, %r5, 0;@p ld.volatile.global.v4.u32 {x, y, z, w}, [%rd3]; }"
+    declared = "{ .reg .pred p; .reg .u32 x, y, z, w; setp.ne.u32 p, %r5, 0;"
+    block = declared + "@p ld.volatile.global.v4.u32 {x, y, z, w}, [%rd3]; }"
     assert not uses_memory(block)
     assert uses_memory(block.replace("{x, y", "{%r1, y"))
     assert uses_memory("{ .reg .pred p; setp.ne.u32 p, %r5, 0;@p ld.global.nc.v4.u32 {%r1, %r2, %r3, %r4}, [%rd3]; }")

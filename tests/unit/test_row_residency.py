@@ -13,6 +13,7 @@ FACTS = policy.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
         (32, 4, 8, 4),
         (99, 4, 8, 4),
         (256, 4, 8, 3),  # two steps
+        (1000, 4, 8, 4),  # all vectors of a lane are of one row
         (4096, 4, 8, 8),  # a warp for each of four leaves
         (5000, 4, 12, 4),  # of five
         (20_000, 4, 8, 3),  # several leaves a warp
@@ -30,3 +31,18 @@ def test_residency_of_rows(length, itemsize, accumulator_bytes, resident):
     assert chosen.resident_blocks == resident
     heavy = row_policy.choose_rows(problem, FACTS, itemsize=itemsize, accumulator_bytes=accumulator_bytes, heavy=True)
     assert heavy.resident_blocks * heavy.warps in (15, 16)
+
+
+@pytest.mark.parametrize(
+    ("length", "accumulator_bytes", "warps"), [(4096, 8, 32), (4096, 12, 16), (16_384, 8, 32), (4096, 24, 16)]
+)
+def test_residency_of_two_arrays(length, accumulator_bytes, warps):
+    """As many as a multiprocessor has: of both arrays half a leaf is loaded at a time."""
+    strides = layout.contiguous_strides((1 << 14, length), 4)
+    problem = layout.problem_of(
+        (1 << 14, length), 4, axis=1, strides_bytes=strides, second_strides_bytes=strides, second_itemsize=4
+    )
+    chosen = row_policy.choose_rows(
+        problem, FACTS, itemsize=4, accumulator_bytes=accumulator_bytes, heavy=True, two_arrays=True
+    )
+    assert chosen.resident_blocks * chosen.warps == warps

@@ -33,8 +33,8 @@ from lowlevel_reduce.kernels import (
     row_kernel_source,
     segment_kernel_sources,
 )
-from lowlevel_reduce.mapping import needs_many_registers, operator_text
 from lowlevel_reduce.operators import OPERATORS, resolve
+from lowlevel_reduce.selection import needs_many_registers, operator_text
 
 __all__ = ["H200", "compared", "listed", "main", "sources"]
 

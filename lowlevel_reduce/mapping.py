@@ -1,25 +1,19 @@
-"""From a problem to its launches: the strategy, its kernels compiled and loaded, their configurations, checked."""
+"""From a request to its launches on a context: its kernels compiled and loaded, their configurations, checked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from lowlevel_reduce import layout, policy, row_policy
+from lowlevel_reduce import policy
 from lowlevel_reduce.bound import Extents
-from lowlevel_reduce.driver import Context, Device, LaunchConfig, occupancy
+from lowlevel_reduce.driver import Context, LaunchConfig, occupancy
 from lowlevel_reduce.driver.checks import check_launch
-from lowlevel_reduce.kernels import OperatorText, kernel_sources, row_kernel_source
 from lowlevel_reduce.loading import LoadedKernel, load_kernel
-from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.policy import DeviceFacts, Strategy
 from lowlevel_reduce.row_strategy import RowStrategy
+from lowlevel_reduce.selection import Request, select
 
-__all__ = ["MappedKernel", "Mapping", "extents_of", "map_rows", "map_whole", "needs_many_registers", "operator_text"]
-
-_VERY_WIDE_BYTES = 16
-"""Accumulators of more than this: a thread that folds them needs more registers than a full block leaves it. Of just
-this, where elements of one or two bytes are so many that it holds a lot of accumulators at a time."""
+__all__ = ["MappedKernel", "Mapping", "extents_of", "facts_of", "map_request"]
 
 
 class MappedKernel(NamedTuple):
@@ -38,38 +32,14 @@ class Mapping(NamedTuple):
     kernels: tuple[MappedKernel, ...]
 
 
-def needs_many_registers(reduction: Reduction, types: Types) -> bool:
-    """Say whether a thread that folds eight vectors at once needs more registers than a full block leaves it."""
-    widest = _VERY_WIDE_BYTES - (types.element.itemsize <= 2)
-    wide = reduction.is_heavy(types) or reduction.size(types) > widest
-    return reduction.second is not None or (wide and not reduction.fits_full_block(types))
-
-
-def operator_text(reduction: Reduction, types: Types) -> OperatorText:
-    """Return an operator as the kernels' stubs need it."""
-    return OperatorText(
-        label=f"{reduction.label}_{types.element.name}_{types.accumulator}_{types.result}",
-        type=reduction.struct(types),
-        accumulator_bytes=reduction.size(types),
-        declaration=reduction.declaration(types),
-        heavy=reduction.is_heavy(types) or reduction.second is not None,
-        two_arrays=reduction.second is not None,
-    )
-
-
-def extents_of(
-    problem: layout.Problem,
-    reduction: Reduction,
-    types: Types,
-    shape: tuple[int, ...],
-    second_strides: Sequence[int] | None,
-) -> Extents:
+def extents_of(request: Request) -> Extents:
     """Return which bytes of both arrays and of the results a launch touches."""
-    second = reduction.second_dtype(types.element)
+    problem, reduction, types = request.problem, request.reduction, request.types
+    second, strides = reduction.second_dtype(types.element), request.second_strides
     spans: list[int] = []
-    used = second is not None and second_strides is not None and problem.rows * problem.length > 0
-    if used and second_strides is not None:
-        spans = [stride * (size - 1) for size, stride in zip(shape, second_strides, strict=True)]
+    used = second is not None and strides is not None and problem.rows * problem.length > 0
+    if used and strides is not None:
+        spans = [stride * (size - 1) for size, stride in zip(request.shape, strides, strict=True)]
     itemsize = types.result_dtype.itemsize
     return Extents(
         low=problem.low,
@@ -82,7 +52,8 @@ def extents_of(
     )
 
 
-def _facts(context: Context) -> DeviceFacts:
+def facts_of(context: Context) -> DeviceFacts:
+    """Return what a strategy depends on, as the context shows it: a green one has fewer multiprocessors."""
     device = context.device
     return DeviceFacts(
         compute_capability=device.compute_capability,
@@ -92,79 +63,46 @@ def _facts(context: Context) -> DeviceFacts:
     )
 
 
-def map_rows(
-    problem: layout.Problem,
-    types: Types,
-    text: OperatorText,
+def map_request(
+    request: Request,
     context: Context,
     *,
-    strategy: str | None,
-    cluster: int | None,
+    strategy: str | None = None,
+    cluster: int | None = None,
+    block_threads: int | None = None,
 ) -> Mapping:
-    """Return the mapping of rows or columns; `strategy` and `cluster` force theirs."""
-    facts = _facts(context)
-    chosen = row_policy.choose_rows(
-        problem,
-        facts,
-        itemsize=types.element.itemsize,
-        accumulator_bytes=text.accumulator_bytes,
-        heavy=text.heavy,
-        two_arrays=text.two_arrays,
-        strategy=strategy,
-        cluster=cluster,
-    )
-    workspace_bytes = chosen.workspace_bytes(problem.rows, text.accumulator_bytes)
-    if problem.rows == 0:
-        return Mapping(chosen, workspace_bytes, ())
-    loaded = load_kernel(row_kernel_source(text, chosen), context.device.architecture)
+    """Return the mapping of a request to a context; `strategy`, `cluster` and `block_threads` force theirs."""
+    facts = facts_of(context)
+    selected = select(request, facts, strategy=strategy, cluster=cluster, block_threads=block_threads)
+    chosen = selected.strategy
+    if not selected.sources:
+        return Mapping(chosen, selected.workspace_bytes, ())
+    kernels = tuple(load_kernel(source, context.device.architecture) for source in selected.sources)
     if chosen.cluster > policy.PORTABLE_CLUSTER:
-        loaded.kernel.allow_non_portable_cluster(context.device)
-    config = LaunchConfig(
+        kernels[0].kernel.allow_non_portable_cluster(context.device)
+    if isinstance(chosen, Strategy):
+        configs = _whole_configs(chosen, kernels, context)
+        # The second is for a second pass.
+        counts = (chosen.partials if chosen.name == "tiles" else chosen.tiles_per_block, chosen.partials)
+    else:
+        configs, counts = (_row_config(chosen, facts),), (chosen.parts, 0)
+    launches = tuple(map(MappedKernel, kernels, configs, counts))
+    for launch in launches:
+        check_launch(launch.loaded.kernel, launch.config, context)
+    return Mapping(chosen, selected.workspace_bytes, launches)
+
+
+def _row_config(chosen: RowStrategy, facts: DeviceFacts) -> LaunchConfig:
+    return LaunchConfig(
         chosen.blocks,
         chosen.block_threads,
         cluster=chosen.cluster if chosen.cluster > 1 else None,
         programmatic_stream_serialization=facts.compute_capability >= (9, 0),
     )
-    check_launch(loaded.kernel, config, context)
-    return Mapping(chosen, workspace_bytes, (MappedKernel(loaded, config, chosen.parts),))
 
 
-def map_whole(
-    problem: layout.Problem,
-    reduction: Reduction,
-    types: Types,
-    text: OperatorText,
-    context: Context,
-    *,
-    strategy: str | None,
-    cluster: int | None,
-    block_threads: int | None,
-) -> Mapping:
-    """Return the mapping of a whole array; `strategy`, `cluster` and `block_threads` force theirs."""
-    leaves = -(-problem.length // types.element.leaf)
-    chosen = policy.choose(
-        leaves,
-        _facts(context),
-        strategy=strategy,
-        cluster=cluster,
-        block_threads=block_threads,
-        wide_accumulator=needs_many_registers(reduction, types),
-        small_elements=types.element.itemsize <= 2,
-    )
-    sources = kernel_sources(text, chosen)
-    kernels = tuple(load_kernel(source, context.device.architecture) for source in sources)
-    configs = _whole_configs(chosen, kernels, context, context.device)
-    first = chosen.partials if chosen.name == "tiles" else chosen.tiles_per_block
-    launches = tuple(map(MappedKernel, kernels, configs, (first, chosen.partials)))  # the second is for a second pass
-    return Mapping(chosen, policy.workspace_bytes(leaves, text.accumulator_bytes), launches)
-
-
-def _whole_configs(
-    chosen: Strategy, kernels: tuple[LoadedKernel, ...], context: Context, device: Device
-) -> tuple[LaunchConfig, ...]:
-    """Return a launch configuration for each kernel, checked against kernel, device and context."""
-    if chosen.cluster > policy.PORTABLE_CLUSTER:
-        kernels[0].kernel.allow_non_portable_cluster(device)
+def _whole_configs(chosen: Strategy, kernels: tuple[LoadedKernel, ...], context: Context) -> tuple[LaunchConfig, ...]:
+    """Return a launch configuration for each kernel."""
     blocks = chosen.blocks
     if blocks is None:
         fit = occupancy.max_cooperative_blocks(kernels[0].kernel, chosen.block_threads, context=context)
@@ -176,9 +114,6 @@ def _whole_configs(
         cooperative=chosen.name == "cooperative",
         programmatic_stream_serialization=chosen.programmatic,
     )
-    configs = [first]
-    if len(kernels) > 1:
-        configs.append(LaunchConfig(1, chosen.block_threads, programmatic_stream_serialization=chosen.programmatic))
-    for loaded, config in zip(kernels, configs, strict=True):
-        check_launch(loaded.kernel, config, context)
-    return tuple(configs)
+    if len(kernels) == 1:
+        return (first,)
+    return first, LaunchConfig(1, chosen.block_threads, programmatic_stream_serialization=chosen.programmatic)

@@ -6,20 +6,20 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from lowlevel_reduce import layout, operators
+from lowlevel_reduce import layout
 from lowlevel_reduce.allocator import Allocator
 from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.base_plan import BasePlan
-from lowlevel_reduce.bound import BoundReduction, Extents
+from lowlevel_reduce.bound import BoundReduction
 from lowlevel_reduce.driver import Buffer, Context, Kernel, LaunchConfig
-from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.kernels import shape_values
-from lowlevel_reduce.mapping import Mapping, extents_of, map_rows, map_whole, operator_text
-from lowlevel_reduce.operators import Reduction, Types
+from lowlevel_reduce.mapping import Mapping, extents_of, map_request
+from lowlevel_reduce.operators import Reduction
 from lowlevel_reduce.policy import Strategy
 from lowlevel_reduce.row_strategy import RowStrategy
+from lowlevel_reduce.selection import Request, request_of
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "default_strategy", "plan"]
 
 
 class Plan(BasePlan):
@@ -54,31 +54,21 @@ class Plan(BasePlan):
         row has a block of its own, else as `RowStrategy.workspace_bytes` says.
     """
 
-    def __init__(
-        self,
-        *,
-        reduction: Reduction,
-        types: Types,
-        shape: tuple[int, ...],
-        problem: layout.Problem,
-        extents: Extents,
-        context: Context,
-        mapping: Mapping,
-    ) -> None:
+    def __init__(self, request: Request, context: Context, mapping: Mapping) -> None:
         super().__init__(
-            reduction=reduction,
-            types=types,
-            result_shape=problem.result_shape,
-            extents=extents,
+            reduction=request.reduction,
+            types=request.types,
+            result_shape=request.problem.result_shape,
+            extents=extents_of(request),
             context=context,
             kernels=mapping.kernels,
             workspace_bytes=mapping.workspace_bytes,
             fields="shaped" if isinstance(mapping.strategy, RowStrategy) else "whole",
         )
-        self.shape = shape
-        self.problem = problem
-        self.second_dtype = reduction.second_dtype(types.element)
-        self.accumulator = types.accumulator
+        self.shape = request.shape
+        self.problem = request.problem
+        self.second_dtype = request.reduction.second_dtype(request.types.element)
+        self.accumulator = request.types.accumulator
         self.strategy = mapping.strategy
 
     def bind(
@@ -229,43 +219,26 @@ def plan(
     block_threads = None if block_threads is None else integer(block_threads, "block_threads is an integer")
     if strategy is not None and not isinstance(strategy, str):
         raise TypeError(f"a strategy is a name, not {strategy!r}")
-    element = element_type(dtype)
-    reduction = operators.resolve(op, where=where, initial=initial, **options)
-    types = reduction.types(element, accumulate, result_dtype)
-    second = reduction.second_dtype(element)
-    second_itemsize = second.itemsize if second is not None else 0
-    if second is None and second_strides_bytes is not None:
-        raise TypeError(f"{reduction.name} takes one array, so there are no second_strides_bytes")
-    if second is not None and second_strides_bytes is None:
-        second_strides_bytes = layout.contiguous_strides(shape, second_itemsize)
-    problem = layout.problem_of(
-        shape,
-        element.itemsize,
+    request = request_of(
+        op,
+        shape=shape,
+        dtype=dtype,
         axis=axis,
         keepdims=keepdims,
         strides_bytes=strides_bytes,
         second_strides_bytes=second_strides_bytes,
-        second_itemsize=second_itemsize,
+        accumulate=accumulate,
+        result_dtype=result_dtype,
+        where=where,
+        initial=initial,
+        **options,
     )
-    if problem.length == 0 and not reduction.has_initial:
-        reduction.empty_results(types)  # raises where there is none
     context = Context.of(context)
-    text = operator_text(reduction, types)
-    if problem.kind == "whole":
-        strategy = strategy or os.environ.get("LOWLEVEL_REDUCE_STRATEGY") or None
-        mapping = map_whole(
-            problem, reduction, types, text, context, strategy=strategy, cluster=cluster, block_threads=block_threads
-        )
-    else:
-        if block_threads is not None:
-            raise ValueError("block_threads goes with the reduction of a whole contiguous array")
-        mapping = map_rows(problem, types, text, context, strategy=strategy, cluster=cluster)
-    return Plan(
-        reduction=reduction,
-        types=types,
-        shape=shape,
-        problem=problem,
-        extents=extents_of(problem, reduction, types, shape, second_strides_bytes),
-        context=context,
-        mapping=mapping,
-    )
+    strategy = strategy or default_strategy(request)
+    mapping = map_request(request, context, strategy=strategy, cluster=cluster, block_threads=block_threads)
+    return Plan(request, context, mapping)
+
+
+def default_strategy(request: Request) -> str | None:
+    """Return the strategy that the environment names, which goes with whole arrays alone; None if it names none."""
+    return os.environ.get("LOWLEVEL_REDUCE_STRATEGY") or None if request.problem.kind == "whole" else None

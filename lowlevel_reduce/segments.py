@@ -19,15 +19,19 @@ from lowlevel_reduce.interop import view_array
 from lowlevel_reduce.kernels import segment_blocks, segment_kernel_sources
 from lowlevel_reduce.layout import MAX_BYTES
 from lowlevel_reduce.loading import load_kernel
-from lowlevel_reduce.mapping import MappedKernel, operator_text
+from lowlevel_reduce.mapping import MappedKernel
 from lowlevel_reduce.oneshot import initial_key, kept_entry, key_options, run, stream_of
 from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.policy import HEADER_BYTES, slot_bytes
+from lowlevel_reduce.selection import operator_text
 
 if TYPE_CHECKING:
     from lowlevel_reduce.operators import ElementMap
 
-__all__ = ["SegmentedPlan", "segmented_plan", "segmented_reduce"]
+__all__ = ["OFFSETS", "WARP_GROUPS", "SegmentedPlan", "segmented_plan", "segmented_reduce"]
+
+OFFSETS = ("int32", "int64")
+"""Types that offsets may have."""
 
 _LONG_LEAVES = 16
 """`long_leaves` in cuda_src/segments.cuh: a segment of more is cut into tiles, of `tile_warps` leaves."""
@@ -38,6 +42,9 @@ more so many have one together."""
 
 _TINY_BYTES, _TINY_GROUPS, _WARPS_A_MULTIPROCESSOR = 64, 4, 32
 """Of segments of up to so many bytes, each warp folds so many groups; warps that a multiprocessor has room for."""
+
+WARP_GROUPS = (1, _TINY_GROUPS)
+"""How many groups of thirty-two segments a warp may have: a kernel each."""
 
 _ENTRY_BYTES = 32
 _BLOCKS_A_MULTIPROCESSOR = 2
@@ -208,7 +215,7 @@ def segmented_plan(
             f"{length} elements need {length * element.itemsize} bytes; at most {MAX_BYTES} can be reduced"
         )
     offsets = numpy_dtype(offsets_dtype)
-    if offsets.name not in {"int32", "int64"}:
+    if offsets.name not in OFFSETS:
         raise TypeError(f"offsets are int32 or int64, not {offsets}")
     reduction = operators.resolve(op, initial=initial, **options)
     if reduction.second is not None:

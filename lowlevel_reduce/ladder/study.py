@@ -14,9 +14,9 @@ from lowlevel_reduce.kernels import OPTIONS, kernel_sources
 from lowlevel_reduce.ladder.plans import Production
 from lowlevel_reduce.ladder.program import kernel_source
 from lowlevel_reduce.ladder.registry import Rung, as_switched, rung_before
-from lowlevel_reduce.mapping import operator_text
 from lowlevel_reduce.plans import plan
 from lowlevel_reduce.policy import Strategy
+from lowlevel_reduce.selection import operator_text
 
 __all__ = ["KernelFacts", "rung_resources", "source_diff"]
 

@@ -17,8 +17,8 @@ from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type
 from lowlevel_reduce.errors import NoCompilerError
 from lowlevel_reduce.kernels import kernel_sources, row_kernel_source, segment_kernel_sources
 from lowlevel_reduce.loading import compile_kernel
-from lowlevel_reduce.mapping import needs_many_registers, operator_text
 from lowlevel_reduce.operators import resolve
+from lowlevel_reduce.selection import needs_many_registers, operator_text
 
 try:
     KNOWN = supported_architectures()

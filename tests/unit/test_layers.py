@@ -30,6 +30,7 @@ LAYERS = [
     ["base_plan", "exchange"],
     ["mapping", "producers", "slots", "allocator", "foreign"],
     ["bound", "loading", "simulator"],
+    ["selection"],
     ["kernels"],
     ["row_policy"],
     ["column_policy"],
@@ -37,7 +38,18 @@ LAYERS = [
     ["policy", "layout", "tree", "operators", "dtypes", "compiler", "driver"],
     ["errors", "arguments", "closing", "later"],
 ]
-PURE = ["kernels", "row_policy", "column_policy", "row_strategy", "policy", "layout", "tree", "operators", "dtypes"]
+PURE = [
+    "selection",
+    "kernels",
+    "row_policy",
+    "column_policy",
+    "row_strategy",
+    "policy",
+    "layout",
+    "tree",
+    "operators",
+    "dtypes",
+]
 PEERS = {
     ("tree", "operators"),
     ("tree", "dtypes"),

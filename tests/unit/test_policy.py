@@ -7,8 +7,8 @@ import pytest
 
 from lowlevel_reduce import UnsupportedError, column_policy, layout, policy, row_policy
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.mapping import needs_many_registers
 from lowlevel_reduce.operators import resolve
+from lowlevel_reduce.selection import needs_many_registers
 
 BLACKWELL = policy.DeviceFacts((12, 0), 170, clusters=True, cooperative=True)
 HOPPER = policy.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.driver import Graph, Kernel, LaunchConfig, Library
     from lowlevel_reduce.operators import Operator
     from lowlevel_reduce.plans import Plan, plan
+    from lowlevel_reduce.prebuilding import BuildTarget, prebuild
     from lowlevel_reduce.segments import SegmentedPlan, segmented_plan, segmented_reduce
 
 __version__ = "0.1.0"
@@ -43,6 +44,7 @@ __all__ = [
     "Allocator",
     "BoundReduction",
     "Buffer",
+    "BuildTarget",
     "CacheError",
     "CompileError",
     "Context",
@@ -63,6 +65,7 @@ __all__ = [
     "Stream",
     "UnsupportedError",
     "plan",
+    "prebuild",
     "reduce",
     "segmented_plan",
     "segmented_reduce",
@@ -77,6 +80,7 @@ _LATER = {
     **dict.fromkeys(("Graph", "Kernel", "LaunchConfig", "Library"), "driver"),
     **dict.fromkeys(("SegmentedPlan", "segmented_plan", "segmented_reduce"), "segments"),
     **dict.fromkeys(("Plan", "plan"), "plans"),
+    **dict.fromkeys(("BuildTarget", "prebuild"), "prebuilding"),
     "Operator": "operators",
     "simulator": "simulator",
     "tree": "tree",

@@ -10,7 +10,7 @@ from lowlevel_reduce.driver import Kernel, Library, binding
 from lowlevel_reduce.kernels import OPTIONS, KernelSource
 
 if TYPE_CHECKING:
-    from lowlevel_reduce.compiler import Cubin, Output, Resources
+    from lowlevel_reduce.compiler import Cubin, DiskCache, Output, Resources
 
 __all__ = ["LoadedKernel", "compile_kernel", "load_kernel"]
 
@@ -73,10 +73,13 @@ def load_kernel(source: KernelSource, architecture: str) -> LoadedKernel:
         return kept
 
 
-def compile_kernel(source: KernelSource, architecture: str, *, output: Output = "cubin") -> Cubin:
+def compile_kernel(
+    source: KernelSource, architecture: str, *, output: Output = "cubin", into: DiskCache | None = None
+) -> Cubin:
     """Return the kernel as compiled with the most blocks a multiprocessor for which the compiler spills nothing.
 
-    How many registers an operator takes is not known beforehand, least of all a user's. Each attempt is cached.
+    How many registers an operator takes is not known beforehand, least of all a user's. Each attempt is cached, or kept
+    `into` a directory of prebuilt kernels: a later call goes through the same ones.
 
     Raises
     ------
@@ -86,7 +89,7 @@ def compile_kernel(source: KernelSource, architecture: str, *, output: Output = 
     from lowlevel_reduce.compiler import Program, compile_program  # noqa: PLC0415 - at the first kernel
 
     for text in (source.text, *source.spare):
-        cubin = compile_program(Program(source.entry, text, options=OPTIONS), architecture, output=output)
+        cubin = compile_program(Program(source.entry, text, options=OPTIONS), architecture, output=output, into=into)
         resources = cubin.kernels.get(source.entry)
         if resources is None or not resources.spill_store_bytes:
             break

@@ -36,7 +36,7 @@ class ElementName(str, Enum):
 
 @app.command()
 def info(as_json: Json = False) -> None:
-    """Show the driver, the devices and what they can do, NVRTC, the cache of compiled kernels, and the bindings."""
+    """Show the driver, the devices and what they can do, NVRTC, where compiled kernels are kept, and the bindings."""
     from lowlevel_reduce.cli import info as command  # noqa: PLC0415 - each command pays for its own imports
 
     with clean_errors():
@@ -109,6 +109,42 @@ def ladder(
             files.write(results, options, session)
     if not all(result.as_expected for result in results):
         raise typer.Exit(WRONG_RESULT)
+
+
+@app.command()
+def prebuild(
+    ops: Annotated[list[str], typer.Argument(metavar="OP...", help="Operators, e.g. sum max logsumexp.")],
+    dtype: Annotated[list[str] | None, typer.Option(help="Type of the elements; again for more.")] = None,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="E.g. 4096x1000; again for more. Default: whole arrays of every length.")
+    ] = None,
+    axis: Annotated[list[str] | None, typer.Option(help="Axes of each shape, e.g. 0 or 0,2; again for more.")] = None,
+    segments: Annotated[bool, typer.Option("--segments", help="The kernels of segmented_reduce instead.")] = False,
+    accumulate: Annotated[str | None, typer.Option(help="The accumulator, e.g. float64 or compensated.")] = None,
+    target: Annotated[
+        str | None, typer.Option("--for", metavar="GPU", help='E.g. H200, "RTX 4090" or sm_89; default: the GPU here.')
+    ] = None,
+    multiprocessors: Annotated[int | None, typer.Option(help="Those of the GPU, with an architecture.")] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Default: the cache. Name it in LOWLEVEL_REDUCE_PREBUILT_DIR later."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compile kernels before they are needed, for this machine or for another one, without a GPU if one is named."""
+    from lowlevel_reduce.cli import prebuild as command  # noqa: PLC0415
+
+    with clean_errors():
+        gpu = command.target_of(target, multiprocessors)
+        options = {} if accumulate is None else {"accumulate": accumulate}
+        sources = command.kernels(
+            ops, dtype or ("float32",), shape or (), axis or (), gpu, segmented=segments, options=options
+        )
+        built = command.build(sources, gpu, into)
+        if as_json:
+            write_json(command.as_objects(built))
+        else:
+            show(command.render(built))
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""The ``info`` command: driver, devices, compiler, cache and bindings, gathered and shown."""
+"""The ``info`` command: driver, devices, compiler, cache, prebuilt kernels and bindings, gathered and shown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import lowlevel_reduce as lr
 from lowlevel_reduce import compiler, driver
 from lowlevel_reduce.cli.output import NONE
 from lowlevel_reduce.driver import binding
-from lowlevel_reduce.errors import NoCompilerError
+from lowlevel_reduce.errors import CacheError, NoCompilerError
 
 __all__ = ["gather", "render"]
 
@@ -28,6 +28,7 @@ def gather() -> dict[str, Any]:
         },
         "nvrtc": _nvrtc(),
         "cache": _cache(),
+        "prebuilt": _prebuilt(),
         "devices": [] if missing else [_device(device) for device in lr.Device.all()],
     }
 
@@ -50,6 +51,21 @@ def _cache() -> dict[str, Any]:
         "entries": len(entries),
         "bytes": sum(entry.size_bytes for entry in entries),
         "limit_bytes": cache.limit_bytes,
+    }
+
+
+def _prebuilt() -> dict[str, Any]:
+    try:
+        directory = compiler.open_prebuilt()
+    except CacheError as error:
+        return {"directory": None, "entries": 0, "bytes": 0, "unavailable": str(error)}
+    if directory is None:
+        return {"directory": None, "entries": 0, "bytes": 0, "unavailable": None}
+    return {
+        "directory": directory.directory,
+        "entries": len(directory.entries()),
+        "bytes": directory.size_bytes,
+        "unavailable": None,
     }
 
 
@@ -90,6 +106,10 @@ def render(facts: dict[str, Any]) -> list[Table]:
     if cache["directory"]:
         limit = f"{cache['limit_bytes'] / 2**20:.0f} MiB"
         software.add_row("", f"{cache['entries']} entries, {cache['bytes']:,} bytes of at most {limit}")
+    prebuilt = facts["prebuilt"]
+    software.add_row("prebuilt kernels", prebuilt["unavailable"] or prebuilt["directory"] or NONE)
+    if prebuilt["directory"]:
+        software.add_row("", f"{prebuilt['entries']} entries, {prebuilt['bytes']:,} bytes")
     return [software, *map(_device_table, facts["devices"])]
 
 

@@ -1,4 +1,4 @@
-"""CUDA C++ to cubin: sources, NVRTC, the disk cache, and what every kernel uses.
+"""CUDA C++ to cubin: sources, NVRTC, the disk cache, prebuilt kernels, and what every kernel uses.
 
 >>> from lowlevel_reduce.compiler import Program, compile_program
 >>> cubin = compile_program(Program("one", 'extern "C" __global__ void one(int* x) { *x = 1; }'), "sm_90")
@@ -9,7 +9,7 @@ An architecture arrives as an argument: this layer knows no device and no driver
 and a process whose kernels are all in the cache never loads the compiler either.
 """
 
-from lowlevel_reduce.compiler.cache import DiskCache, Entry, open_cache
+from lowlevel_reduce.compiler.cache import DiskCache, Entry, open_cache, open_prebuilt, prebuilt_at
 from lowlevel_reduce.compiler.nvrtc import DEFAULT_OPTIONS, supported_architectures, version
 from lowlevel_reduce.compiler.program import Cubin, Output, Program, compile_many, compile_program
 from lowlevel_reduce.compiler.resources import Resources
@@ -27,6 +27,8 @@ __all__ = [
     "compile_many",
     "compile_program",
     "open_cache",
+    "open_prebuilt",
+    "prebuilt_at",
     "source_root",
     "supported_architectures",
     "version",

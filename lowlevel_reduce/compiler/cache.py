@@ -3,6 +3,9 @@
 An entry is a header (magic, schema, lengths), JSON metadata, a payload, and the SHA-256 of all that precedes it. What
 is read is code that will run on the GPU, so an entry counts only if it is a regular file of this user that nobody else
 may write, in a directory of which the same is true, and if its digest and its name agree with it. Any other is a miss.
+
+A directory of prebuilt kernels has the same entries. It may belong to root, everybody may read it, nothing is evicted
+from it, and only who prebuilds writes to it.
 """
 
 from __future__ import annotations
@@ -21,9 +24,22 @@ from typing import Any, NamedTuple
 
 from lowlevel_reduce.errors import CacheError
 
-__all__ = ["LIMIT_BYTES", "SCHEMA", "VARIABLE", "DiskCache", "Entry", "Stored", "make_key", "open_cache"]
+__all__ = [
+    "LIMIT_BYTES",
+    "PREBUILT_VARIABLE",
+    "SCHEMA",
+    "VARIABLE",
+    "DiskCache",
+    "Entry",
+    "Stored",
+    "make_key",
+    "open_cache",
+    "open_prebuilt",
+    "prebuilt_at",
+]
 
 VARIABLE = "LOWLEVEL_REDUCE_CACHE_DIR"
+PREBUILT_VARIABLE = "LOWLEVEL_REDUCE_PREBUILT_DIR"
 LIMIT_BYTES = 256 * 2**20  # some ten thousand cubins of this library; the least recently used ones go first
 SCHEMA = 1  # raise it whenever the meaning of an entry or of a key changes
 
@@ -56,6 +72,35 @@ class Entry(NamedTuple):
     used: float
 
 
+class _Use(NamedTuple):
+    """Whom a directory is for: the modes of what is made, whether root's is trusted, and what errors say of it."""
+
+    what: str
+    directory_mode: int
+    file_mode: int
+    trusts_root: bool
+    if_unwritable: str
+    if_untrusted: str
+
+
+_OWN = _Use(
+    what="cache of compiled code",
+    directory_mode=0o700,
+    file_mode=0o600,
+    trusts_root=False,
+    if_unwritable=f'Set {VARIABLE} to a directory that you can write, or to "off".',
+    if_untrusted=f'Make it yours alone (chmod 700), or set {VARIABLE} to a directory that is, or to "off".',
+)
+_EVERYBODY = _Use(
+    what="directory of prebuilt kernels",
+    directory_mode=0o755,
+    file_mode=0o644,
+    trusts_root=True,
+    if_unwritable="Name a directory that you can write.",
+    if_untrusted="It has to be yours or root's, and nobody else may write into it (chmod 755).",
+)
+
+
 class DiskCache:
     """The entries of one directory; any number of threads and processes may use it at once.
 
@@ -63,13 +108,14 @@ class DiskCache:
     ----------
     directory : str
         An absolute path. It is made when the first entry is stored.
-    limit_bytes : int, optional
-        Size above which storing an entry removes the least recently used others.
+    limit_bytes : int or None, optional
+        Size above which storing an entry removes the least recently used others; None keeps all, and no entry's time.
     """
 
-    def __init__(self, directory: str, *, limit_bytes: int = LIMIT_BYTES) -> None:
+    def __init__(self, directory: str, *, limit_bytes: int | None = LIMIT_BYTES, _use: _Use = _OWN) -> None:
         self.directory = directory
         self.limit_bytes = limit_bytes
+        self._use = _use
 
     def load(self, name: str) -> Stored | None:
         """Return an entry, or None if there is none that is whole, ours, and what its name says.
@@ -82,9 +128,9 @@ class DiskCache:
         if not self._is_there():
             return None
         path = os.path.join(self.directory, name)
-        data = _read_own_file(path)
+        data = _read_trusted_file(path, self._use)
         stored = None if data is None else _decode(name, data)
-        if stored is not None:
+        if stored is not None and self.limit_bytes is not None:
             # Recency is worth less than the hit: in a read-only directory there is none.
             with contextlib.suppress(OSError):
                 os.utime(path)
@@ -101,7 +147,7 @@ class DiskCache:
         if not re.fullmatch(_ENTRY_NAME, name):
             raise ValueError(f"not an entry's name: {name!r}")
         with self._explained():
-            os.makedirs(self.directory, mode=0o700, exist_ok=True)
+            os.makedirs(self.directory, mode=self._use.directory_mode, exist_ok=True)
             self._is_there()
             self._replace(name, _encode(name, metadata, payload))
             self._evict(keep=name)
@@ -133,8 +179,7 @@ class DiskCache:
             raise
         except OSError as error:
             raise CacheError(
-                f"cannot write to the cache of compiled code in {self.directory}: {error}. "
-                f'Set {VARIABLE} to a directory that you can write, or to "off".'
+                f"cannot write to the {self._use.what} in {self.directory}: {error}. {self._use.if_unwritable}"
             ) from error
 
     def _is_there(self) -> bool:
@@ -144,16 +189,16 @@ class DiskCache:
             return False  # not there or out of reach: nothing to load, and storing will say what is wrong
         if not stat.S_ISDIR(info.st_mode):
             return False
-        if not _is_private(info):
+        if not _is_trusted(info, self._use):
             raise CacheError(
                 f"{self.directory} belongs to another user, or others may write into it: its code could be anybody's. "
-                f'Make it yours alone (chmod 700), or set {VARIABLE} to a directory that is, or to "off".'
+                f"{self._use.if_untrusted}"
             )
         return True
 
     def _replace(self, name: str, data: bytes) -> None:
         temporary = os.path.join(self.directory, f".{os.urandom(16).hex()}.llr-tmp")
-        descriptor = os.open(temporary, _CREATE, 0o600)
+        descriptor = os.open(temporary, _CREATE, self._use.file_mode)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
@@ -166,8 +211,8 @@ class DiskCache:
             raise
 
     def _evict(self, *, keep: str) -> None:
-        entries = self.entries()
-        excess = sum(entry.size_bytes for entry in entries) - self.limit_bytes
+        entries = [] if self.limit_bytes is None else self.entries()
+        excess = sum(entry.size_bytes for entry in entries) - (self.limit_bytes or 0)
         for entry in entries:
             if excess <= 0:
                 break
@@ -213,6 +258,28 @@ def open_cache() -> DiskCache | None:
     return DiskCache(os.path.abspath(os.path.expanduser(value)) if value else _default_directory())
 
 
+def open_prebuilt() -> DiskCache | None:
+    """Return the directory of prebuilt kernels that ``LOWLEVEL_REDUCE_PREBUILT_DIR`` names; None if it names none.
+
+    Raises
+    ------
+    CacheError
+        If it is no directory: who names one wants its kernels, and not to have them compiled without a word.
+    """
+    value = os.environ.get(PREBUILT_VARIABLE, "")
+    if not value:
+        return None
+    prebuilt = prebuilt_at(value)
+    if not os.path.isdir(prebuilt.directory):
+        raise CacheError(f"{PREBUILT_VARIABLE} names {prebuilt.directory}, which is no directory")
+    return prebuilt
+
+
+def prebuilt_at(path: str) -> DiskCache:
+    """Return the directory of prebuilt kernels at a path, which need not be there yet."""
+    return DiskCache(os.path.abspath(os.path.expanduser(path)), limit_bytes=None, _use=_EVERYBODY)
+
+
 def make_key(*ingredients: str | bytes) -> str:
     """Return the SHA-256, in hexadecimal, of the schema and the ingredients, each with its length before it."""
     digest = hashlib.sha256(SCHEMA.to_bytes(4, "little"))
@@ -239,7 +306,7 @@ def _default_directory() -> str:
     return directory
 
 
-def _read_own_file(path: str) -> bytes | None:
+def _read_trusted_file(path: str, use: _Use) -> bytes | None:
     try:
         descriptor = os.open(path, _READ)
     except OSError:  # not there, a symbolic link, not readable: all of them a miss, and replaced by the next store
@@ -247,7 +314,7 @@ def _read_own_file(path: str) -> bytes | None:
     try:
         # The open file is looked at, not the path again: what is checked is what is read.
         info = os.fstat(descriptor)
-        if not stat.S_ISREG(info.st_mode) or not _is_private(info):
+        if not stat.S_ISREG(info.st_mode) or not _is_trusted(info, use):
             return None
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read()
@@ -266,10 +333,11 @@ def _move(temporary: str, path: str) -> None:
         os.unlink(temporary)  # Windows does not replace a file that another process is reading: it has an entry, then
 
 
-def _is_private(info: os.stat_result) -> bool:
+def _is_trusted(info: os.stat_result, use: _Use) -> bool:
     if not hasattr(os, "geteuid"):
         return True  # Windows: the user's profile has an access list of its own, and the mode bits say nothing
-    return info.st_uid == os.geteuid() and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    is_ours = info.st_uid == os.geteuid() or (use.trusts_root and info.st_uid == 0)
+    return is_ours and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _encode(name: str, metadata: Mapping[str, Any], payload: bytes) -> bytes:

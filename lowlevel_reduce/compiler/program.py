@@ -1,20 +1,21 @@
-"""Turns a program into a cubin for one architecture: from the disk cache, else with NVRTC."""
+"""Turns a program into a cubin for one architecture: prebuilt, from the disk cache, else with NVRTC."""
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from lowlevel_reduce.compiler import nvrtc, toolchain
-from lowlevel_reduce.compiler.cache import DiskCache, Stored, make_key, open_cache
+from lowlevel_reduce.compiler.cache import PREBUILT_VARIABLE, DiskCache, Stored, make_key, open_cache, open_prebuilt
 from lowlevel_reduce.compiler.images import cubin_kernels, ptx_kernels
 from lowlevel_reduce.compiler.resources import Resources, parse_resources
 from lowlevel_reduce.compiler.sources import Headers, SourceTree, source_tree
 from lowlevel_reduce.compiler.toolchain import Toolchain
-from lowlevel_reduce.errors import CompileError
+from lowlevel_reduce.errors import CompileError, NoCompilerError
 
 __all__ = ["Cubin", "Output", "Program", "compile_many", "compile_program", "entry_name"]
 
@@ -76,7 +77,7 @@ class Cubin:
     output : {"cubin", "ptx"}
         What `data` is.
     from_cache : bool
-        Whether it was read from the disk cache.
+        Whether it was read from the disk, prebuilt or cached, and not compiled now.
     """
 
     data: bytes = field(repr=False)
@@ -98,9 +99,14 @@ class _Job(NamedTuple):
 
 
 def compile_program(
-    program: Program, architecture: str, *, output: Output = "cubin", tree: SourceTree | None = None
+    program: Program,
+    architecture: str,
+    *,
+    output: Output = "cubin",
+    tree: SourceTree | None = None,
+    into: DiskCache | None = None,
 ) -> Cubin:
-    """Compile a program, or load it from the disk cache. Threads may call this at once.
+    """Compile a program, or load it from the disk. Threads may call this at once.
 
     Parameters
     ----------
@@ -112,6 +118,9 @@ def compile_program(
         Machine code for that architecture, or PTX for the virtual one of its number (``compute_90``).
     tree : SourceTree, optional
         Where headers come from, when not from the ``cuda_src`` of this installation.
+    into : DiskCache, optional
+        A directory of prebuilt kernels that lacks the result after this call no longer; what is compiled for it does
+        not enter the cache. Without it, prebuilt kernels are looked for where ``LOWLEVEL_REDUCE_PREBUILT_DIR`` says.
 
     Returns
     -------
@@ -127,16 +136,25 @@ def compile_program(
     NoCompilerError
         If it has to be compiled and NVRTC is missing.
     CacheError
-        If the cache directory is not safe to use, or cannot be written.
+        If the cache directory, or that of prebuilt kernels, is not safe to use or cannot be written.
     """
     job, cache = _job(program, architecture, output, tree), open_cache()
-    return _from_cache(job, cache) or _compile(job, cache)
+    prebuilt = open_prebuilt() if into is None else into
+    found = _from_prebuilt(job, prebuilt)
+    if found is not None:
+        return found
+    if into is None:
+        with _told_what_is_prebuilt(job, prebuilt):
+            return _from_cache(job, cache) or _compile(job, cache)
+    cubin = _from_cache(job, cache) or _compile(job, None)
+    into.store(_entry_name(job, None), _encode(cubin), cubin.data)
+    return cubin
 
 
 def compile_many(
     requests: Sequence[tuple[Program, str]], *, output: Output = "cubin", tree: SourceTree | None = None
 ) -> list[Cubin]:
-    """Compile programs for architectures, those that the cache lacks in parallel threads.
+    """Compile programs for architectures, those that the disk lacks in parallel threads.
 
     Parameters
     ----------
@@ -155,9 +173,10 @@ def compile_many(
     ReduceError
         What `compile_program` raises, for the first request that fails; those not yet begun are dropped.
     """
-    cache = open_cache()
+    cache, prebuilt = open_cache(), open_prebuilt()
     jobs = {request: _job(*request, output, tree) for request in requests}
-    done = {request: cubin for request, job in jobs.items() if (cubin := _from_cache(job, cache)) is not None}
+    found = {request: _from_prebuilt(job, prebuilt) or _from_cache(job, cache) for request, job in jobs.items()}
+    done = {request: cubin for request, cubin in found.items() if cubin is not None}
     missing = [request for request in jobs if request not in done]
     if missing:
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - 12 ms, and a warm process needs no threads
@@ -176,9 +195,13 @@ def entry_name(
     options: Sequence[str],
     architecture: str,
     output: Output,
-    compiler: Toolchain,
+    compiler: Toolchain | None,
 ) -> str:
-    """Return the cache's file name for a compile: a digest over everything that decides its result."""
+    """Return the file name of what was compiled: a digest over everything that decides it.
+
+    Without a compiler it is that of a prebuilt kernel: whoever ships kernels has chosen what compiled them, and where
+    they run there may be no compiler to ask.
+    """
     # The name is in because __FILE__ and -lineinfo write it into the code.
     ingredients = (name, source, headers_digest, architecture, output, str(compiler), *options)
     return f"{output}-{make_key(*ingredients)}.llr"
@@ -194,7 +217,7 @@ def _job(program: Program, architecture: str, output: Output, tree: SourceTree |
     return _Job(program, architecture, output, tree.closure(program.name, program.source))
 
 
-def _entry_name(job: _Job, compiler: Toolchain) -> str:
+def _entry_name(job: _Job, compiler: Toolchain | None) -> str:
     return entry_name(
         name=job.program.name,
         source=job.program.source,
@@ -204,6 +227,25 @@ def _entry_name(job: _Job, compiler: Toolchain) -> str:
         output=job.output,
         compiler=compiler,
     )
+
+
+def _from_prebuilt(job: _Job, prebuilt: DiskCache | None) -> Cubin | None:
+    stored = None if prebuilt is None else prebuilt.load(_entry_name(job, None))
+    return None if stored is None else _decode(job, stored)
+
+
+@contextlib.contextmanager
+def _told_what_is_prebuilt(job: _Job, prebuilt: DiskCache | None) -> Iterator[None]:
+    """Have the error of a missing compiler say that the kernel was not prebuilt either, where some are."""
+    try:
+        yield
+    except NoCompilerError as error:
+        if prebuilt is None:
+            raise
+        raise NoCompilerError(
+            f"{prebuilt.directory}, which {PREBUILT_VARIABLE} names, holds no {job.program.name} for "
+            f"{job.architecture} of this version of the library, and {error}"
+        ) from error
 
 
 def _from_cache(job: _Job, cache: DiskCache | None) -> Cubin | None:

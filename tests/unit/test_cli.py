@@ -144,6 +144,21 @@ def test_info_counts_the_cache(monkeypatch, tmp_path):
     assert json.loads(run("info", "--json").stdout)["cache"]["directory"] is None
 
 
+def test_info_counts_prebuilt_kernels_and_says_what_is_wrong_with_them(monkeypatch, tmp_path):
+    monkeypatch.delenv("LOWLEVEL_REDUCE_PREBUILT_DIR", raising=False)
+    nothing = {"directory": None, "entries": 0, "bytes": 0, "unavailable": None}
+    assert json.loads(run("info", "--json").stdout)["prebuilt"] == nothing
+    monkeypatch.setenv("LOWLEVEL_REDUCE_PREBUILT_DIR", str(tmp_path))
+    compiler.prebuilt_at(str(tmp_path)).store(f"cubin-{'0' * 64}.llr", {}, b"x" * 1000)
+    found = json.loads(run("info", "--json").stdout)["prebuilt"]
+    assert (found["directory"], found["entries"], found["unavailable"]) == (str(tmp_path), 1, None)
+    assert 1000 < found["bytes"] < 1200
+    assert str(tmp_path) in run("info").stdout
+    monkeypatch.setenv("LOWLEVEL_REDUCE_PREBUILT_DIR", str(tmp_path / "nothing"))
+    assert "which is no directory" in json.loads(run("info", "--json").stdout)["prebuilt"]["unavailable"]
+    assert "which is no directory" in run("info").stdout
+
+
 # -- where a command runs ---------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from lowlevel_reduce.compiler import cache as cache_module
-from lowlevel_reduce.compiler.cache import DiskCache, make_key, open_cache
+from lowlevel_reduce.compiler.cache import DiskCache, make_key, open_cache, open_prebuilt, prebuilt_at
 from lowlevel_reduce.compiler.program import Program, entry_name
 from lowlevel_reduce.compiler.toolchain import Toolchain
 from lowlevel_reduce.errors import CacheError, ReduceError
@@ -338,6 +338,7 @@ INGREDIENTS: dict[str, Any] = {
         ("compiler", Toolchain((12, 8), 100)),
         ("compiler", Toolchain((13, 9), 100)),
         ("compiler", Toolchain((12, 9), 101)),
+        ("compiler", None),
     ],
 )
 def test_every_ingredient_changes_the_key(ingredient: str, value: Any) -> None:
@@ -370,6 +371,81 @@ def test_program_refuses_what_the_key_cannot_cover() -> None:
     with pytest.raises(TypeError, match="tuple"):
         Program("k", "", options="-lineinfo")  # type: ignore[arg-type]
     Program("k", "", options=("-fmad=false", "--maxrregcount=32", "-lineinfo", "-default-device"))
+
+
+# -- prebuilt kernels -------------------------------------------------------------------------------------------------
+
+
+@posix
+@pytest.mark.parametrize(
+    ("owner", "mode", "own", "prebuilt"),
+    [
+        ("me", 0o700, True, True),
+        ("me", 0o755, True, True),
+        ("me", 0o775, False, False),
+        ("me", 0o757, False, False),
+        ("root", 0o755, False, True),
+        ("root", 0o775, False, False),
+        ("root", 0o777, False, False),
+        ("another", 0o755, False, False),
+        ("another", 0o700, False, False),
+    ],
+)
+def test_whose_directories_are_trusted(
+    owner: str, mode: int, own: bool, prebuilt: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DiskCache(str(tmp_path)).store(NAME, {}, b"x")
+    os.chmod(path(DiskCache(str(tmp_path))), mode & 0o666)
+    os.chmod(tmp_path, mode)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    user = {"me": 1000, "root": 0, "another": 1001}[owner]
+    for name in ("stat", "fstat"):
+        real = getattr(os, name)
+
+        def owned(what: Any, real: Any = real, **options: Any) -> os.stat_result:
+            info = real(what, **options)
+            return os.stat_result((*info[:4], user, *info[5:]))
+
+        monkeypatch.setattr(os, name, owned)
+    for cache, trusted in ((DiskCache(str(tmp_path)), own), (prebuilt_at(str(tmp_path)), prebuilt)):
+        if trusted:
+            assert cache.load(NAME) is not None
+        else:
+            with pytest.raises(CacheError, match="belongs to another user, or others may write into it"):
+                cache.load(NAME)
+
+
+def test_nothing_of_what_is_prebuilt_is_evicted_or_touched(tmp_path: Path) -> None:
+    prebuilt = prebuilt_at(str(tmp_path))
+    prebuilt.store(NAME, {}, b"x")
+    os.utime(path(prebuilt), (1, 1))
+    assert prebuilt.load(NAME) is not None
+    assert path(prebuilt).stat().st_mtime == 1
+    assert prebuilt.limit_bytes is None
+    prebuilt.store(OTHER, {}, bytes(1000))
+    assert {entry.name for entry in prebuilt.entries()} == {NAME, OTHER}
+
+
+def test_the_environment_names_prebuilt_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOWLEVEL_REDUCE_PREBUILT_DIR", raising=False)
+    assert open_prebuilt() is None
+    monkeypatch.setenv("LOWLEVEL_REDUCE_PREBUILT_DIR", "")
+    assert open_prebuilt() is None
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("LOWLEVEL_REDUCE_PREBUILT_DIR", "~/kernels")
+    with pytest.raises(CacheError, match=r"LOWLEVEL_REDUCE_PREBUILT_DIR names .*kernels, which is no directory"):
+        open_prebuilt()
+    (tmp_path / "kernels").mkdir()
+    found = open_prebuilt()
+    assert found is not None
+    assert found.directory == str(tmp_path / "kernels")
+
+
+def test_what_cannot_be_prebuilt_says_where(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CacheError, match="cannot write to the directory of prebuilt kernels in .*file") as caught:
+        prebuilt_at(str(tmp_path / "file")).store(NAME, {}, b"")
+    assert "CACHE_DIR" not in str(caught.value)
 
 
 def test_two_processes_store_at_once(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ LAYERS = [
     ["ladder", "study"],
     ["__init__"],
     ["functions"],
+    ["prebuilding"],
     ["api", "segments"],
     ["quick"],
     ["oneshot"],

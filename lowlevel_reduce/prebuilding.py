@@ -1,0 +1,250 @@
+"""Kernels compiled before they are needed, on any machine: which ones a reduction uses, and where they are kept."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from lowlevel_reduce import operators
+from lowlevel_reduce.arguments import integer
+from lowlevel_reduce.compiler import DiskCache, Output, Resources, open_cache, prebuilt_at
+from lowlevel_reduce.driver import Context, binding
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.errors import CacheError, UnsupportedError
+from lowlevel_reduce.kernels import KernelSource, segment_kernel_sources
+from lowlevel_reduce.layout import MAX_BYTES
+from lowlevel_reduce.loading import compile_kernel
+from lowlevel_reduce.mapping import facts_of
+from lowlevel_reduce.operators import Reduction
+from lowlevel_reduce.plans import default_strategy
+from lowlevel_reduce.policy import DeviceFacts
+from lowlevel_reduce.segments import OFFSETS, WARP_GROUPS
+from lowlevel_reduce.selection import operator_text, request_of, select
+
+__all__ = ["BuildTarget", "PrebuiltKernel", "build_kernels", "kernels_of", "kernels_of_segments", "prebuild"]
+
+
+class BuildTarget(NamedTuple):
+    """The GPUs that kernels are compiled for.
+
+    Attributes
+    ----------
+    architecture : str
+        ``"sm_90"``, ….
+    facts : DeviceFacts
+        What decides which kernels are used.
+    output : {"cubin", "ptx"}
+        Machine code; PTX for a simulated device.
+    """
+
+    architecture: str
+    facts: DeviceFacts
+    output: Output = "cubin"
+
+    @classmethod
+    def of_context(cls, context: Context | None = None) -> BuildTarget:
+        """Return the target that a context is; by default the current context, else the primary one of device 0."""
+        context = Context.of(context)
+        output: Output = "ptx" if binding.selected().image == "ptx" else "cubin"
+        return cls(context.device.architecture, facts_of(context), output)
+
+    @classmethod
+    def of_architecture(cls, architecture: str, multiprocessors: int) -> BuildTarget:
+        """Return the GPUs of an architecture that have so many multiprocessors; this machine needs none of them.
+
+        Raises
+        ------
+        ValueError
+            If the architecture is not spelled like ``"sm_90"``, or the number is not positive.
+        UnsupportedError
+            If the kernels are not made for that architecture.
+        """
+        found = re.fullmatch(r"sm_(\d{1,2})(\d)", architecture)
+        if found is None:
+            raise ValueError(f'a GPU\'s architecture is spelled like "sm_90", not {architecture!r}')
+        multiprocessors = integer(multiprocessors, "multiprocessors is an integer")
+        if multiprocessors < 1:
+            raise ValueError(f"a GPU has a multiprocessor or more, not {multiprocessors}")
+        capability = int(found[1]), int(found[2])
+        if capability < (7, 5):
+            raise UnsupportedError(f"the kernels need compute capability 7.5 or newer, and {architecture} is older")
+        return cls(architecture, DeviceFacts(capability, multiprocessors, capability >= (9, 0), cooperative=True))
+
+
+class PrebuiltKernel(NamedTuple):
+    """One kernel of `prebuild`.
+
+    Attributes
+    ----------
+    name, architecture : str
+        The kernel's name, and what it is compiled for.
+    resources : Resources or None
+        What it uses; None for PTX.
+    compiled : bool
+        Whether it was compiled now; else it was there already, or in the cache.
+    """
+
+    name: str
+    architecture: str
+    resources: Resources | None
+    compiled: bool
+
+
+def prebuild(
+    op: str | Reduction = "sum",
+    *,
+    dtype: Any,
+    shape: int | Sequence[int] | None = None,
+    segmented: bool = False,
+    target: BuildTarget | Context | None = None,
+    into: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> tuple[PrebuiltKernel, ...]:
+    """Compile the kernels of a reduction now, so that its first call on a GPU compiles nothing.
+
+    Kernels are compiled in parallel threads. A process uses those of the directory that the environment variable
+    ``LOWLEVEL_REDUCE_PREBUILT_DIR`` names, whatever compiler it has, or none. They are this version's of the library:
+    to another one they are unknown, and it compiles its own.
+
+    Parameters
+    ----------
+    op : str or Operator
+        The operator, or its name.
+    dtype : dtype
+        Type of the elements.
+    shape : int or sequence of int, optional
+        Shape of the arrays. Without it the kernels are those of whole contiguous arrays of every length.
+    segmented : bool
+        Compile the kernels of `segmented_reduce`, of any number of segments and elements, instead.
+    target : BuildTarget or Context, optional
+        The GPUs; by default that of the current context, else device 0.
+    into : path, optional
+        A directory to make, or to add to; without it, this user's cache.
+    **options
+        As for `lowlevel_reduce.plan`: `axis`, `strides_bytes`, `second_strides_bytes`, `accumulate`, `result_dtype`,
+        `where`, `initial`, `strategy`, `cluster`, `block_threads`, `nan`, `ddof`, `last`, `map`.
+
+    Returns
+    -------
+    tuple of PrebuiltKernel
+        Each kernel once.
+
+    Raises
+    ------
+    TypeError, ValueError, UnsupportedError
+        As `lowlevel_reduce.plan`; or if options go with a shape, and none is given.
+    CompileError, NoCompilerError, CacheError
+        If a kernel cannot be compiled or kept, or the cache is off and no directory is given.
+    NoDriverError
+        If there is neither a target nor a GPU.
+    """
+    if not isinstance(target, BuildTarget):
+        target = BuildTarget.of_context(target)
+    if segmented and shape is not None:
+        raise ValueError("kernels of segments are the same for every shape: none goes with segmented=True")
+    if segmented:
+        return build_kernels(kernels_of_segments(op, dtype=dtype, **options), target, into=into)
+    return build_kernels(kernels_of(op, target, shape=shape, dtype=dtype, **options), target, into=into)
+
+
+def kernels_of(
+    op: str | Reduction,
+    target: BuildTarget,
+    *,
+    shape: int | Sequence[int] | None = None,
+    dtype: Any,
+    strategy: str | None = None,
+    cluster: int | None = None,
+    block_threads: int | None = None,
+    **options: Any,
+) -> tuple[KernelSource, ...]:
+    """Return the kernels that a reduction uses on a GPU, each once; without a shape those of all whole arrays."""
+    if shape is None:
+        of_a_shape = sorted({"axis", "keepdims", "strides_bytes", "second_strides_bytes"} & options.keys())
+        if of_a_shape:
+            raise ValueError(f"{' and '.join(of_a_shape)} goes with a shape, and none is given")
+    sources: dict[KernelSource, None] = {}
+    for lengths in [shape] if shape is not None else _lengths(element_type(dtype).itemsize):
+        request = request_of(op, shape=lengths, dtype=dtype, **options)
+        selected = select(
+            request,
+            target.facts,
+            strategy=strategy or default_strategy(request),
+            cluster=cluster,
+            block_threads=block_threads,
+        )
+        sources.update(dict.fromkeys(selected.sources))
+    return tuple(sources)
+
+
+def _lengths(itemsize: int) -> Iterator[int]:
+    """Return lengths of which one or more has each strategy that `policy.choose` may take."""
+    length = 1
+    while 2 * length * itemsize <= MAX_BYTES:
+        yield from (length, length * 3 // 2)
+        length *= 2
+
+
+def kernels_of_segments(
+    op: str | Reduction,
+    *,
+    dtype: Any,
+    accumulate: str | None = None,
+    result_dtype: Any = None,
+    initial: bool = False,
+    **options: Any,
+) -> tuple[KernelSource, ...]:
+    """Return the kernels of segmented reductions, each once."""
+    reduction = operators.resolve(op, initial=initial, **options)
+    if reduction.second is not None:
+        raise UnsupportedError(f"{reduction.name} takes two arrays; segments are of one")
+    text = operator_text(reduction, reduction.types(element_type(dtype), accumulate, result_dtype))
+    every = [segment_kernel_sources(text, offsets, groups) for offsets in OFFSETS for groups in WARP_GROUPS]
+    return tuple(dict.fromkeys(source for sources in every for source in sources))
+
+
+def build_kernels(
+    sources: Iterable[KernelSource],
+    target: BuildTarget,
+    *,
+    into: str | os.PathLike[str] | None = None,
+    each: Callable[[PrebuiltKernel], None] | None = None,
+) -> tuple[PrebuiltKernel, ...]:
+    """Compile kernels in parallel threads, those that are not there yet; `each` is called as they are done.
+
+    Raises
+    ------
+    ReduceError
+        What `loading.compile_kernel` raises, for the first that fails; those not yet begun are dropped.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - 12 ms that only this needs
+
+    directory = _directory(into)
+
+    def build(source: KernelSource) -> PrebuiltKernel:
+        cubin = compile_kernel(source, target.architecture, output=target.output, into=directory)
+        done = PrebuiltKernel(source.entry, target.architecture, cubin.kernels.get(source.entry), not cubin.from_cache)
+        if each is not None:
+            each(done)
+        return done
+
+    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="prebuild") as pool:
+        futures = [pool.submit(build, source) for source in sources]
+        try:
+            return tuple(future.result() for future in futures)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _directory(into: str | os.PathLike[str] | None) -> DiskCache | None:
+    if into is not None:
+        path = os.fspath(into) if isinstance(into, os.PathLike) else into
+        if not isinstance(path, str):
+            raise TypeError(f"into is the path of a directory, not {into!r}")
+        return prebuilt_at(path)
+    if open_cache() is None:
+        raise CacheError("the cache of compiled code is off: name a directory for the kernels with into=")
+    return None

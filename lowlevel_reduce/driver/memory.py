@@ -260,7 +260,8 @@ class Buffer(Handle):
             If the sizes differ, `size_bytes` exceeds one of them, or a host object is not contiguous.
         """
         pointer, available, keep = _span(source, writable=False)
-        self._copy(self.pointer, pointer, _agreed(size_bytes, available, self._size_bytes), stream)
+        size_bytes = _agreed(size_bytes, available, self._size_bytes)
+        self._copy(self.pointer, pointer, size_bytes, stream, _contexts_apart(self, source))
         del keep  # held until the copy was made, or put into the stream
 
     def copy_to(self, destination: Any, *, stream: Stream | None = None, size_bytes: int | None = None) -> None:
@@ -270,7 +271,8 @@ class Buffer(Handle):
         passed the copy; a copy into pageable host memory does not return before that anyway.
         """
         pointer, available, keep = _span(destination, writable=True)
-        self._copy(pointer, self.pointer, _agreed(size_bytes, self._size_bytes, available), stream)
+        size_bytes = _agreed(size_bytes, self._size_bytes, available)
+        self._copy(pointer, self.pointer, size_bytes, stream, _contexts_apart(destination, self))
         del keep
 
     def fill(self, byte: int, *, stream: Stream | None = None) -> None:
@@ -280,10 +282,12 @@ class Buffer(Handle):
         if self.pointer and self._size_bytes:
             self._enqueue(stream, "cuMemsetD8Async", self.pointer, byte, self._size_bytes)
 
-    def _copy(self, destination: int, source: int, size_bytes: int, stream: Stream | None) -> None:
-        if size_bytes:
-            # Addresses are unified, so one call serves every pair of memories: the driver knows which is which.
-            self._enqueue(stream, "cuMemcpyAsync", destination, source, size_bytes)
+    def _copy(self, to: int, of: int, size_bytes: int, stream: Stream | None, apart: tuple[int, ...]) -> None:
+        if size_bytes and apart:
+            self._enqueue(stream, "cuMemcpyPeerAsync", to, apart[0], of, apart[1], size_bytes)
+        elif size_bytes:
+            # Addresses are unified, so one call serves every other pair of memories: the driver knows which is which.
+            self._enqueue(stream, "cuMemcpyAsync", to, of, size_bytes)
 
     def _enqueue(self, stream: Stream | None, name: str, *args: int) -> None:
         # Without a stream: the legacy one, waited for. The driver's own synchronous calls do not wait for every pair
@@ -319,6 +323,14 @@ def _agreed(size_bytes: int | None, source: int, destination: int) -> int:
     if _checked_size(size_bytes) > min(source, destination):
         raise ValueError(f"{size_bytes} bytes exceed the source's {source} or the destination's {destination}")
     return size_bytes
+
+
+def _contexts_apart(destination: Any, source: Any) -> tuple[int, ...]:
+    """Return both contexts of memory of two devices, else none: a pool's is not reached by its address alone."""
+    if not all(isinstance(each, Buffer) and each.kind == "device" for each in (destination, source)):
+        return ()
+    to, of = destination.context, source.context
+    return () if to.device == of.device else (to.handle, of.handle)
 
 
 def _span(obj: Any, *, writable: bool) -> tuple[int, int, Any]:

@@ -34,6 +34,7 @@ class Order:
             ("cuLaunchKernelEx", lambda config, *_: config.hStream),
             ("cuMemcpyAsync", lambda *each: each[3]),
             ("cuMemcpyDtoHAsync", lambda *each: each[3]),
+            ("cuMemcpyPeerAsync", lambda *each: each[5]),
             ("cuMemFreeAsync", lambda _, stream: stream),
         ):
             self._wrap(name, lambda *each, name=name, stream_at=stream_at: self._work(name, stream_at(*each)))

@@ -109,6 +109,27 @@ def test_memory_of_another_device_is_refused(contexts, streams):
         lr.sum(arrays[0], stream=streams[0], out=out)
 
 
+@pytest.mark.parametrize("pooled", [False, True], ids=["plain", "pooled"])
+def test_copies_from_one_device_to_the_other(contexts, streams, pooled):
+    there, here = (
+        Buffer.allocate_async(X.nbytes, stream) if pooled else Buffer.allocate(X.nbytes, context)
+        for context, stream in zip(contexts, streams, strict=True)
+    )
+    back = np.empty_like(X)
+    with there, here:
+        there.copy_from(X, stream=streams[0])
+        streams[1].follow(streams[0])
+        here.copy_from(there, stream=streams[1])
+        here.copy_to(back, stream=streams[1])
+        streams[1].synchronize()
+        assert back.tobytes() == X.tobytes()
+        here.fill(0, stream=streams[1])
+        here.copy_to(there, stream=streams[1], size_bytes=8)
+        here.copy_from(there)
+        here.copy_to(back)
+        assert back.tobytes() == bytes(8) + X.tobytes()[8:]
+
+
 @contextlib.contextmanager
 def plan_bound(plan, stream):
     bound = plan.bind(stream)

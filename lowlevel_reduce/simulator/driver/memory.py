@@ -81,10 +81,19 @@ class Memories:
     # to fill
 
     def cuMemcpyAsync(self, destination: Any, source: Any, size_bytes: int, stream: Any) -> None:
-        where, target, origin = stream_of(self._state, stream), number(destination), number(source)
-        if size_bytes:
-            self._check_copy(target, origin, size_bytes, later=True)
-            submit(self._state, where, Node("memcpy", lambda: self._copy(target, origin, size_bytes)))
+        records = [self._holding(number(pointer)) for pointer in (destination, source)]
+        of_devices = {record.ordinal for record in records if record is not None and record.kind != "pinned"}
+        # Another device reaches a pool's memory only if told to, which this driver does not know.
+        if size_bytes and len(of_devices) > 1 and any(record.pool for record in records if record is not None):
+            refuse("INVALID_VALUE")
+        self._submit_copy(number(destination), number(source), size_bytes, stream)
+
+    def cuMemcpyPeerAsync(self, destination: Any, to: Any, source: Any, of: Any, size_bytes: int, stream: Any) -> None:
+        for pointer, context in ((destination, to), (source, of)):
+            record = self._holding(number(pointer))
+            if size_bytes and (record is None or record.ordinal != self._state.context(context).ordinal):
+                refuse("INVALID_VALUE")
+        self._submit_copy(number(destination), number(source), size_bytes, stream)
 
     def cuMemcpyDtoHAsync(self, destination: Any, source: Any, size_bytes: int, stream: Any) -> None:
         self.cuMemcpyAsync(destination, source, size_bytes, stream)
@@ -193,6 +202,12 @@ class Memories:
             if not on_device:
                 self._check_host(address, size_bytes)
         return to, of
+
+    def _submit_copy(self, destination: int, source: int, size_bytes: int, stream: Any) -> None:
+        where = stream_of(self._state, stream)
+        if size_bytes:
+            self._check_copy(destination, source, size_bytes, later=True)
+            submit(self._state, where, Node("memcpy", lambda: self._copy(destination, source, size_bytes)))
 
     def _copy(self, destination: int, source: int, size_bytes: int) -> None:
         memory = self._state.memory

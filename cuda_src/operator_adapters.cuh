@@ -1,5 +1,5 @@
 // Operators made of operators. They nest in this order, the last one outermost:
-// Counted, IgnoringNaN, Mapped, Masked, WithInitial.
+// Counted, IgnoringNaN, Mapped, Masked, WithInitial or Rooted.
 #pragma once
 #include "operator_sum.cuh"
 
@@ -129,5 +129,22 @@ private:
         u.words[0] = row.initial[0];
         u.words[1] = row.initial[1];
         return u.value;
+    }
+};
+
+// The accumulator itself, in words, in place of the results: what a chunk of an array leaves to be folded with others'.
+template <class A> struct Words { uint32 word[sizeof(A) / 4]; };
+template <class Op> struct Rooted : Op {
+    using Result = Words<typename Op::Accumulator>;
+    static constexpr int results = 1;
+    template <class R> static __device__ __forceinline__ Result finish(typename Op::Accumulator a, const R&, int)
+    {
+        union { typename Op::Accumulator whole; Result words; } u;
+        u.whole = a;
+        return u.words;
+    }
+    template <class R> static __device__ __forceinline__ Result empty(const R& row, int)
+    {
+        return finish(Op::identity(), row, 0);
     }
 };

@@ -43,6 +43,12 @@ template <class In, class Key, class Out, bool Largest, bool Last> struct ArgExt
         return best;
     }
 #endif
+    // The same place, counted from `by` elements before those that it was found in.
+    static __device__ __forceinline__ Place<Key> moved(Place<Key> a, uint64 by)
+    {
+        a.index = Split64(a.index.whole() + by);
+        return a;
+    }
     template <class R> static __device__ __forceinline__ Out finish(Place<Key> a, const R&, int)
     {
         return Out(a.index.whole());

@@ -32,11 +32,14 @@ from lowlevel_reduce.later import imported_later
 
 if TYPE_CHECKING:
     from lowlevel_reduce import simulator, tree
+    from lowlevel_reduce.chunks import chunk_elements, shard_lengths
+    from lowlevel_reduce.combining import CombinePlan, combine_plan
     from lowlevel_reduce.driver import Graph, Kernel, LaunchConfig, Library
     from lowlevel_reduce.operators import Operator
     from lowlevel_reduce.plans import Plan, plan
     from lowlevel_reduce.prebuilding import BuildTarget, prebuild
     from lowlevel_reduce.segments import SegmentedPlan, segmented_plan, segmented_reduce
+    from lowlevel_reduce.sharding import combine_partials, partials, reduce_shards
 
 __version__ = "0.1.0"
 
@@ -46,6 +49,7 @@ __all__ = [
     "Buffer",
     "BuildTarget",
     "CacheError",
+    "CombinePlan",
     "CompileError",
     "Context",
     "CudaError",
@@ -64,11 +68,17 @@ __all__ = [
     "SegmentedPlan",
     "Stream",
     "UnsupportedError",
+    "chunk_elements",
+    "combine_partials",
+    "combine_plan",
+    "partials",
     "plan",
     "prebuild",
     "reduce",
+    "reduce_shards",
     "segmented_plan",
     "segmented_reduce",
+    "shard_lengths",
     "simulator",
     "tree",
 ]
@@ -79,7 +89,10 @@ __all__ += functions.__all__
 _LATER = {
     **dict.fromkeys(("Graph", "Kernel", "LaunchConfig", "Library"), "driver"),
     **dict.fromkeys(("SegmentedPlan", "segmented_plan", "segmented_reduce"), "segments"),
+    **dict.fromkeys(("CombinePlan", "combine_plan"), "combining"),
     **dict.fromkeys(("Plan", "plan"), "plans"),
+    **dict.fromkeys(("chunk_elements", "shard_lengths"), "chunks"),
+    **dict.fromkeys(("combine_partials", "partials", "reduce_shards"), "sharding"),
     **dict.fromkeys(("BuildTarget", "prebuild"), "prebuilding"),
     "Operator": "operators",
     "simulator": "simulator",

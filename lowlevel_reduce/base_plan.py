@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 from lowlevel_reduce.allocator import Allocator
 from lowlevel_reduce.arguments import instance, integer
 from lowlevel_reduce.bound import BoundReduction, DirectReduction, Extents, check_pointer
 from lowlevel_reduce.closing import Closing
 from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Stream, binding
-from lowlevel_reduce.kernels import signature
+from lowlevel_reduce.kernels import ArgumentKind, signature
 from lowlevel_reduce.mapping import MappedKernel
 from lowlevel_reduce.operators import Reduction, Types, result_tuple
 
@@ -40,7 +40,7 @@ class BasePlan(Closing, ABC):
         context: Context,
         kernels: tuple[MappedKernel, ...],
         workspace_bytes: int,
-        fields: Literal["whole", "shaped", "segments"],
+        fields: ArgumentKind,
     ) -> None:
         self.op = reduction.name
         self.reduction = reduction

@@ -12,9 +12,11 @@ from lowlevel_reduce.row_strategy import RowStrategy
 __all__ = [
     "FIELDS",
     "OPTIONS",
+    "ArgumentKind",
     "KernelSource",
     "OperatorText",
     "kernel_sources",
+    "partials_kernel_source",
     "row_kernel_source",
     "segment_blocks",
     "segment_kernel_sources",
@@ -31,6 +33,9 @@ OPTIONS = (
 )
 """How every kernel is compiled, besides the compiler layer's own options."""
 
+ArgumentKind = Literal["whole", "shaped", "segments", "partials"]
+"""Which entries' argument: what they know besides `Problem`."""
+
 FIELDS = ("elements", "result", "second", "workspace", "device_length", "length", "rows", "count", "initial0",
           "initial1")  # fmt: skip
 """`Problem` in cuda_src/source.cuh: every entry's one argument, 8 bytes a field. A call sets the first three."""
@@ -41,6 +46,11 @@ _SHAPE = "qq" + _AXES + _AXES
 
 _SEGMENTS = "qqQQ"
 """What `SegmentProblem` in cuda_src/segments.cuh adds."""
+
+_PARTIALS = "Q"
+"""What `PartialsProblem` in cuda_src/reduce_partials.cuh adds."""
+
+_PARTIALS_WARPS = 16
 
 _SHORT_SEGMENTS = 128
 """Threads in a block of the first segment kernel: `short_segment_warps` in cuda_src."""
@@ -127,6 +137,13 @@ def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSo
     return _source(operator, strategy.name, header, body, "ShapedProblem", bounds)
 
 
+def partials_kernel_source(operator: OperatorText) -> tuple[KernelSource, int]:
+    """Return the kernel that folds the partials of an array's chunks, by one block, and the block's threads."""
+    threads = _PARTIALS_WARPS * 32
+    body = f"reduce_partials<Op, {_PARTIALS_WARPS}>"
+    return _source(operator, "partials", "reduce_partials.cuh", body, "PartialsProblem", (threads, 1)), threads
+
+
 def segment_blocks(accumulator_bytes: int) -> tuple[int, int]:
     """Return the threads in a block of either segment kernel; `tile_warps` in cuda_src says those of the second."""
     return _SHORT_SEGMENTS, 512 if accumulator_bytes <= 8 else 256
@@ -175,9 +192,10 @@ extern "C" __global__ void __launch_bounds__({bounds[0]}, {bounds[1]})
 """
 
 
-def signature(kind: Literal["whole", "shaped", "segments"]) -> str:
+def signature(kind: ArgumentKind) -> str:
     """Return the letters of an entry's argument, one a field, as `BoundKernel` takes them."""
-    return "Q" * len(FIELDS) + {"whole": "", "shaped": _SHAPE, "segments": _SEGMENTS}[kind]
+    added = {"whole": "", "shaped": _SHAPE, "segments": _SEGMENTS, "partials": _PARTIALS}
+    return "Q" * len(FIELDS) + added[kind]
 
 
 def shape_values(problem: Problem) -> tuple[int, ...]:

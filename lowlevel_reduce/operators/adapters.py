@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators.arithmetic import widen
-from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, Types
+from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types
 from lowlevel_reduce.operators.scalars import is_nan, number_of
 
-__all__ = ["counted", "ignoring_nan", "masked", "with_initial"]
+__all__ = ["counted", "ignoring_nan", "masked", "rooted", "with_initial"]
 
 
 def _around(name: str, inner: Reduction) -> Callable[[Types], str]:
@@ -112,4 +113,31 @@ def with_initial(inner: Reduction) -> Reduction:
         struct=_around("WithInitial", inner),
         finish=finish,
         has_initial=True,
+    )
+
+
+def rooted(inner: Reduction, types: Types) -> Reduction:
+    """Give, in place of the results, the root's accumulator as so many uint32; of one set of types.
+
+    In memory the words of an accumulator lie side by side, row after row. Only kernels know this operator: in NumPy an
+    accumulator has fields.
+    """
+
+    def finish(fields: Fields, row: Row, of: Types) -> tuple[Array, ...]:
+        raise UnsupportedError(f"the accumulators of {inner.name} are for kernels to combine")
+
+    return replace(
+        inner,
+        label=f"{inner.label}_root",
+        struct=lambda of: f"Rooted<{inner.struct(types)}>",
+        rule=lambda element: TypeRule((types.accumulator,), "uint32", ("uint32",)),
+        finish=finish,
+        empty=None,
+        size=lambda of: inner.size(types),
+        initial=None,
+        has_initial=False,
+        result_names=tuple(f"word{k}" for k in range(inner.size(types) // 4)),
+        is_heavy=lambda of: inner.is_heavy(types),
+        fits_full_block=lambda of: inner.fits_full_block(types),
+        declaration=lambda of: inner.declaration(types),
     )

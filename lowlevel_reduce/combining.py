@@ -1,0 +1,190 @@
+"""The plan that folds the partials of an array's chunks, and which operators can be divided so."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lowlevel_reduce import operators
+from lowlevel_reduce.base_plan import BasePlan
+from lowlevel_reduce.bound import BoundReduction, Extents
+from lowlevel_reduce.chunks import check_chunk, check_length
+from lowlevel_reduce.driver import Buffer, Context, LaunchConfig
+from lowlevel_reduce.driver.checks import check_launch
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.errors import UnsupportedError
+from lowlevel_reduce.kernels import partials_kernel_source
+from lowlevel_reduce.loading import load_kernel
+from lowlevel_reduce.mapping import MappedKernel
+from lowlevel_reduce.operators import Reduction, Types
+from lowlevel_reduce.operators.adapters import rooted
+from lowlevel_reduce.operators.quoting import uses
+from lowlevel_reduce.selection import operator_text
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.allocator import Allocator
+
+__all__ = ["PARTIAL_DTYPE", "CombinePlan", "combine_plan", "divided", "rooted_of"]
+
+PARTIAL_DTYPE = np.dtype(np.uint32)
+"""What accumulators are handed over as: words, which any library can gather."""
+
+
+class CombinePlan(BasePlan):
+    """The fold of the partials of an array's chunks on one context. Make one with `combine_plan`.
+
+    Attributes
+    ----------
+    op : str
+        Name of the operator.
+    length, chunk, chunks : int
+        Elements of the whole array and of a chunk, and how many chunks there are.
+    words : int
+        uint32 of a partial.
+    dtype, result_dtype : numpy.dtype
+        Types of the array's elements and of the result.
+    context : Context
+        Where it runs.
+    workspace_bytes : int
+        0.
+    """
+
+    def __init__(
+        self, reduction: Reduction, types: Types, length: int, chunk: int, context: Context, kernel: MappedKernel
+    ) -> None:
+        self.length = length
+        self.chunk = chunk
+        self.chunks = -(-length // chunk)
+        self.words = reduction.size(types) // PARTIAL_DTYPE.itemsize
+        itemsize = types.result_dtype.itemsize
+        super().__init__(
+            reduction=reduction,
+            types=types,
+            result_shape=(),
+            extents=Extents(
+                low=0,
+                high=self.chunks * self.words * PARTIAL_DTYPE.itemsize,
+                result_bytes=reduction.results * itemsize,
+                result_alignment=itemsize,
+                has_second=False,
+            ),
+            context=context,
+            kernels=(kernel,),
+            workspace_bytes=0,
+            fields="partials",
+        )
+
+    def bind(
+        self,
+        stream: Any,
+        workspace: Buffer | None = None,
+        *,
+        initial: Any = None,
+        allocator: Allocator | None = None,
+    ) -> BoundReduction:
+        """Bind the plan to a stream, as `Plan.bind` does; a call is then ``launch(partials, result)``.
+
+        The partials are `chunks` times `words` uint32, each chunk's side by side, at any address.
+
+        Raises
+        ------
+        ValueError
+            As `Plan.bind`.
+        """
+        return self._bind(stream, workspace, None, initial, allocator)
+
+    @property
+    def _partials(self) -> int:
+        return 0  # none that a launch would leave in a workspace
+
+    def _fields(self, length: int, count: int, initial: tuple[int, int]) -> tuple[int, ...]:
+        return (length, self.length, 1, count, *initial, self.chunk)
+
+    def __repr__(self) -> str:
+        return f"<CombinePlan {self.op} of {self.chunks} chunks of {self.length} {self.dtype}>"
+
+
+def combine_plan(
+    op: Any = "sum",
+    *,
+    length: int,
+    chunk: int,
+    dtype: Any,
+    accumulate: str | None = None,
+    result_dtype: Any = None,
+    where: bool = False,
+    initial: bool = False,
+    context: Context | None = None,
+    **options: Any,
+) -> CombinePlan:
+    """Compile the fold of the partials of an array's chunks.
+
+    Parameters
+    ----------
+    op : str or Operator
+        The operator, or its name.
+    length, chunk : int
+        Elements of the whole array, and of a chunk.
+    dtype : dtype
+        Type of the array's elements.
+    where : bool
+        Whether the partials were made with a mask.
+    accumulate, result_dtype, initial, context, **options
+        As for `lowlevel_reduce.plan`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a size, type or option makes no sense, or there are no elements and the operator has no result for that.
+    UnsupportedError
+        If the operator cannot be divided, or the type cannot be reduced so.
+    CompileError, NoCompilerError, NoDriverError, CacheError
+        If the kernel cannot be compiled, run or cached.
+    """
+    element = element_type(dtype)
+    length, chunk = check_length(length, element), check_chunk(chunk, element)
+    reduction = divided(op, where=where, initial=initial, **options)
+    types = reduction.types(element, accumulate, result_dtype)
+    if length == 0 and not reduction.has_initial:
+        reduction.empty_results(types)  # raises where there is none
+    context = Context.of(context)
+    source, threads = partials_kernel_source(operator_text(reduction, types))
+    loaded = load_kernel(source, context.device.architecture)
+    programmatic = context.device.compute_capability >= (9, 0)
+    config = LaunchConfig(1, threads, programmatic_stream_serialization=programmatic)
+    check_launch(loaded.kernel, config, context)
+    kernel = MappedKernel(loaded, config, -(-length // chunk))
+    return CombinePlan(reduction, types, length, chunk, context, kernel)
+
+
+def divided(op: Any, *, map: Any = None, **options: Any) -> Reduction:
+    """Return an operator with its options decided, if partials of an array's chunks are enough for it.
+
+    Raises
+    ------
+    UnsupportedError
+        If its map uses what a chunk does not tell: the whole array's first element, or where the chunk begins.
+    """
+    reduction = operators.resolve(op, map=map, **options)
+    if reduction.pivot is not None:
+        raise UnsupportedError(
+            f"{reduction.name} is about the whole array's first element, which not every chunk has: it cannot be "
+            "divided; sum and sum_squares of what is left of a mean that is known can"
+        )
+    source = map if isinstance(map, str) else getattr(map, "source", "")
+    if (reduction.indexed and not isinstance(op, str)) or uses(source, "i"):
+        raise UnsupportedError(f"this {reduction.name} uses an element's index, which a chunk does not know")
+    return reduction
+
+
+@functools.lru_cache(maxsize=256)
+def rooted_of(
+    op: Any, dtype: np.dtype[Any], where: bool, accumulate: str | None, options: tuple[tuple[str, Any], ...]
+) -> Reduction:
+    """Return the operator that gives a chunk's accumulator, the same one for the same arguments: keys go by that."""
+    # What has no result over nothing takes a mask only beside an initial value, which goes to the fold of the partials.
+    has_none = where and isinstance(op, str) and op in operators.OPERATORS and operators.OPERATORS[op].empty is None
+    reduction = divided(op, where=where, initial=has_none, **dict(options))
+    return rooted(reduction, reduction.types(element_type(dtype), accumulate))

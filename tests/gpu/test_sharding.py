@@ -1,0 +1,334 @@
+"""One array in parts, on one device and on several: the partials fold to the bits of the whole."""
+
+import contextlib
+import gc
+
+import ml_dtypes
+import numpy as np
+import pytest
+from stream_order import Order
+
+import lowlevel_reduce as lr
+from lowlevel_reduce import simulator
+from lowlevel_reduce.driver import Buffer, Context, Device, Graph, Stream
+from lowlevel_reduce.operators import NumpyMeaning
+
+ABSMAX = lr.Operator(
+    "absmax",
+    map="fabsf(x)",
+    combine="fmaxf(a, b)",
+    identity='nanf("")',
+    numpy=NumpyMeaning(
+        identity=(np.float32(np.nan),),
+        map=lambda x, y, i: (np.abs(x),),
+        combine=lambda a, b: (np.fmax(a[0], b[0]),),
+    ),
+)
+INDEXED = lr.Operator("indexed", map="float(i)", combine="a + b", identity="0.0f")
+
+
+def values(length, dtype, seed=0):
+    rng = np.random.default_rng(seed)
+    if dtype == "bool":
+        return rng.random(length) < 0.5
+    if np.dtype(dtype).kind in "iu":
+        return rng.integers(-100 if np.dtype(dtype).kind == "i" else 0, 100, length).astype(dtype)
+    if np.dtype(dtype).kind == "c":
+        return (rng.standard_normal(length) + 1j * rng.standard_normal(length)).astype(dtype)
+    return rng.standard_normal(length).astype(dtype)
+
+
+def split(x, lengths):
+    ends = np.cumsum(lengths)
+    assert ends[-1] == len(x)
+    return [x[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+
+def same(found, expected):
+    found, expected = (each if isinstance(each, tuple) else (each,) for each in (found, expected))
+    return [each.numpy().tobytes() for each in found] == [each.numpy().tobytes() for each in expected]
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "options"),
+    [
+        ("sum", "float32", {}),
+        ("sum", "float32", {"accumulate": "float32"}),
+        ("sum", "float64", {"accumulate": "compensated"}),
+        ("sum", "float16", {}),
+        ("sum", ml_dtypes.bfloat16, {}),
+        ("sum", ml_dtypes.float8_e4m3fn, {}),
+        ("sum", "int8", {"dtype": "int32"}),
+        ("sum", "complex64", {}),
+        ("sum", "float32", {"map": "x * x", "initial": 0.5}),
+        ("prod", "float64", {}),
+        ("min", "float32", {"nan": "ignore"}),
+        ("max", "uint16", {}),
+        ("minmax", "float64", {}),
+        ("argmin", "float32", {}),
+        ("argmax", "int16", {}),
+        ("argmax", "int16", {"last": True}),
+        ("argmax", "float64", {"map": "fabs(x)"}),
+        ("any", "bool", {}),
+        ("count_nonzero", "int32", {}),
+        ("mean", "float32", {"nan": "ignore"}),
+        ("norm2", "complex128", {}),
+        ("logsumexp", "float32", {}),
+        ("softmax_stats", "float32", {}),
+        (ABSMAX, "float32", {}),
+    ],
+)
+def test_shards_of_one_device_have_the_bits_of_the_whole(op, dtype, options, stream, context, cut):
+    leaf = 4096 // np.dtype(dtype).itemsize
+    x = values(leaf * cut(900, 5) + 77, dtype)
+    if options.get("nan") == "ignore":
+        x[::7] = np.nan
+    whole = lr.reduce(x, op, stream=stream, **options)
+    for shards in cut((1, 2, 5, 8), (1, 3)):
+        parts = split(x, lr.shard_lengths(len(x), dtype, shards))
+        arrays = [lr.DeviceArray.from_numpy(part, Stream.create(context)) for part in parts]
+        assert same(lr.reduce_shards(arrays, op, **options), whole)
+
+
+@pytest.mark.parametrize("leaves", [1, 2, 4, 16])
+def test_every_chunk_gives_the_same(leaves, stream, cut):
+    x = values(1024 * cut(777, 11) + 5, "float32")
+    chunk = 1024 * leaves
+    made = lr.partials(x, "sum", chunk=chunk, stream=stream)
+    assert (made.shape, made.dtype) == ((-(-len(x) // chunk), 2), np.dtype(np.uint32))
+    roots = made.numpy().view(np.float64).ravel()
+    expected = [lr.tree.reduce(x[i : i + chunk], dtype="float64") for i in range(0, len(x), chunk)]
+    assert roots.tobytes() == np.array(expected).tobytes()
+    total = lr.combine_partials(made, "sum", length=len(x), chunk=chunk, dtype="float32", stream=stream)
+    assert total.numpy().tobytes() == lr.tree.reduce(x).tobytes()
+
+
+@pytest.mark.parametrize("count", [1, 31, 32, 33, 64, 65, 2048, 2049, 5000, 6000, 9000, 20_000])
+def test_any_number_of_partials_folds_in_the_order_of_the_tree(count, stream):
+    # Not of an array that is there: 5,000 chunks of it would have 20 MB and more.
+    rng = np.random.default_rng(count)
+    x = rng.standard_normal(count) * 10.0 ** rng.integers(0, 12, count)
+    expected, level = x, x
+    while len(level) > 1:
+        odd = level[len(level) // 2 * 2 :]
+        level = np.concatenate([level[0 : len(level) // 2 * 2 : 2] + level[1::2], odd])
+    words = np.ascontiguousarray(expected).view(np.uint32).reshape(count, 2)
+    total = lr.combine_partials(words, "sum", length=512 * count, chunk=512, dtype="float64", stream=stream)
+    assert total.numpy().tobytes() == level.tobytes()
+
+
+def test_places_count_from_the_array_s_beginning(stream):
+    leaf, chunks = 1024, 40
+    x = np.zeros(leaf * chunks, np.float32)
+    x[[leaf * 7 + 3, leaf * 21 + 900, leaf * 39]] = 5.0
+    made = lr.partials(x, "argmax", chunk=leaf, stream=stream)
+    options = {"length": len(x), "chunk": leaf, "dtype": "float32", "stream": stream}
+    assert int(lr.combine_partials(made, "argmax", **options)) == leaf * 7 + 3
+    made = lr.partials(x, "argmax", chunk=leaf, stream=stream, last=True)
+    assert int(lr.combine_partials(made, "argmax", last=True, **options)) == leaf * 39
+    made = lr.partials(x, "argmin", chunk=leaf, stream=stream)
+    assert int(lr.combine_partials(made, "argmin", **options)) == 0
+
+
+def test_masks_and_second_arrays_are_in_parts_too(stream, context, cut):
+    x, y = values(1024 * cut(300, 6) + 9, "float32"), values(1024 * cut(300, 6) + 9, "float32", 1)
+    mask = values(len(x), "bool", 2)
+    lengths = lr.shard_lengths(len(x), "float32", 3)
+
+    def on_device(array):
+        return [lr.DeviceArray.from_numpy(part, Stream.create(context)) for part in split(array, lengths)]
+
+    assert same(lr.reduce_shards(on_device(x), "dot", second=on_device(y)), lr.dot(x, y, stream=stream))
+    found = lr.reduce_shards(on_device(x), "mean", where=on_device(mask))
+    assert same(found, lr.mean(x, where=mask, stream=stream))
+    found = lr.reduce_shards(on_device(x), "max", where=on_device(mask), initial=-9)
+    assert same(found, lr.max(x, where=mask, initial=-9, stream=stream))
+
+
+def test_parts_at_any_address_and_of_any_shape(stream, cut):
+    length = 2048 * cut(64, 3)
+    x = values(length + 3, "int16")
+    buffer = lr.DeviceArray.from_numpy(np.concatenate([[np.int16(1)], x]), stream)
+    lengths = [2048 * cut(32, 2), 2048 * cut(32, 1), 3]
+    parts, start = [], 1
+    for count in lengths:
+        memory = Buffer.from_pointer(buffer.pointer + 2 * start, 2 * count, context=stream.context, owner=buffer)
+        shape = (2, count // 2) if count % 2 == 0 else (count,)
+        parts.append(lr.DeviceArray(memory, "int16", shape, stream))
+        start += count
+    assert int(lr.reduce_shards(parts)) == int(x.sum(dtype=np.int64))
+
+
+def test_empty_parts_and_empty_arrays(stream):
+    x = values(3000, "float32")
+    empty, front, back = (lr.DeviceArray.from_numpy(part, stream) for part in (x[:0], x[:1024], x[1024:]))
+    parts = [empty, front, empty, back, empty]
+    assert lr.reduce_shards(parts).numpy().tobytes() == lr.tree.reduce(x).tobytes()
+    assert lr.reduce_shards([empty, empty]).numpy().tobytes() == lr.sum(x[:0]).numpy().tobytes()
+    assert float(lr.reduce_shards([empty], "max", initial=3)) == 3
+    with pytest.raises(ValueError, match="zero-size array to reduction operation max"):
+        lr.reduce_shards([empty], "max")
+
+
+def test_results_where_they_are_asked_for(stream):
+    x = values(5000, "float32")
+    made = lr.partials(x, "minmax", chunk=1024, stream=stream)
+    out = lr.DeviceArray.empty((2,), "float32", stream)
+    options = {"length": len(x), "chunk": 1024, "dtype": "float32", "stream": stream}
+    assert lr.combine_partials(made, "minmax", out=out, **options) is out
+    assert out.numpy().tolist() == [x.min(), x.max()]
+    made = lr.partials(x, "sum", chunk=1024, stream=stream)
+    total = lr.combine_partials(made, "sum", result_dtype="float64", **options)
+    assert total.numpy().tobytes() == lr.sum(x, dtype="float64", stream=stream).numpy().tobytes()
+
+
+def test_a_plan_of_its_own_in_a_graph(stream, context):
+    x = values(9000, "float32")
+    made = lr.partials(x, "sum", chunk=1024, stream=stream)
+    result = lr.DeviceArray.empty((), "float32", stream)
+    with lr.combine_plan("sum", length=len(x), chunk=1024, dtype="float32", context=context) as plan:
+        assert (plan.chunks, plan.words, plan.workspace_bytes, plan.result_shape) == (9, 2, 0, ())
+        launch = plan.bind(stream)
+        launch.check(made.pointer, result.pointer)
+        with pytest.raises(ValueError, match="needs 72 bytes; its allocation ends"):
+            launch.check(result.pointer, made.pointer)
+        with Graph.capture(stream) as graph:
+            launch(made.pointer, result.pointer)
+        with graph, graph.instantiate() as executable:
+            executable.launch(stream)
+            assert result.numpy().tobytes() == lr.tree.reduce(x).tobytes()
+        launch.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"chunk": 1000}, ValueError, "a power of two of leaves of 1024 elements, not 1000"),
+        ({"chunk": 3072}, ValueError, "not 3072"),
+        ({"chunk": 0}, ValueError, "not 0"),
+        ({"chunk": -1024}, ValueError, "not -1024"),
+        ({"chunk": 1024.0}, TypeError, "integer"),
+        ({"op": "var"}, lr.UnsupportedError, "the whole array's first element"),
+        ({"op": "mean_var"}, lr.UnsupportedError, "cannot be divided"),
+        ({"op": INDEXED}, lr.UnsupportedError, "index"),
+        ({"map": "x * float(i)"}, lr.UnsupportedError, "index"),
+        ({"op": "nothing"}, lr.UnsupportedError, "no operator"),
+        ({"op": "dot"}, TypeError, "takes a second array"),
+        ({"second": np.ones(5000, np.float32)}, TypeError, "takes one array"),
+        ({"op": "dot", "second": np.ones(4999, np.float32)}, TypeError, "5000 elements go with 5000 of float32, not"),
+        ({"where": np.ones(5000, np.int8)}, TypeError, "5000 of bool"),
+        ({"accumulate": "int8"}, lr.UnsupportedError, "accumulates in"),
+    ],
+)
+def test_partials_that_there_are_not(arguments, error, words, stream):
+    x = values(5000, "float32")
+    with pytest.raises(error, match=words):
+        lr.partials(x, **{"op": "sum", "chunk": 1024, "stream": stream, **arguments})
+
+
+def test_what_does_not_fit_together_is_refused(stream, context):
+    x = values(5000, "float32")
+    made = lr.partials(x, "sum", chunk=1024, stream=stream)
+    with pytest.raises(ValueError, match=r"partials of shape \(6, 2\) and type uint32; these are 10 of uint32"):
+        lr.combine_partials(made, "sum", length=6000, chunk=1024, dtype="float32", stream=stream)
+    with pytest.raises(ValueError, match=r"partials of shape \(5, 3\)"):
+        lr.combine_partials(made, "argmax", length=5000, chunk=1024, dtype="float32", stream=stream)
+    floats = lr.DeviceArray(made._buffer, "float32", (10,), stream)
+    with pytest.raises(ValueError, match="10 of float32"):
+        lr.combine_partials(floats, "sum", length=5000, chunk=1024, dtype="float32", stream=stream)
+    part = lr.DeviceArray.from_numpy(x, stream)
+    with pytest.raises(ValueError, match="shard 0 has 5000 elements, which end within a leaf of 1024"):
+        lr.reduce_shards([part, part])
+    with pytest.raises(ValueError, match="there is none"):
+        lr.reduce_shards([])
+    with pytest.raises(TypeError, match="shard 1 is on the host"):
+        lr.reduce_shards([part, x])
+    with pytest.raises(TypeError, match="shard 0 does not tell its device"):
+        lr.reduce_shards([[1.0]])
+    whole, doubles = (lr.DeviceArray.from_numpy(each, stream) for each in (x[:1024], x.astype(np.float64)))
+    with pytest.raises(TypeError, match="shard 1 is of float64, shard 0 of float32"):
+        lr.reduce_shards([whole, doubles])
+    with pytest.raises(ValueError, match="1 shards and 2 streams"):
+        lr.reduce_shards([part], streams=[stream, stream])
+    with pytest.raises(ValueError, match="not both"):
+        lr.reduce_shards([part], where=[part], second=[part])
+    assert Context.current() == context
+
+
+def test_what_is_not_contiguous_is_refused(stream, monkeypatch):
+    x = lr.DeviceArray.from_numpy(values(2048, "float32"), stream)
+    view = lr.interop.view_array(x, stream)._replace(shape=(1024,), strides_bytes=(8,))
+    monkeypatch.setattr("lowlevel_reduce.sharding.view_array", lambda x, stream: view)
+    with pytest.raises(ValueError, match=r"the shard of shape \(1024,\) has strides \(8,\): it is not contiguous"):
+        lr.partials(x, "sum", chunk=1024, stream=stream)
+
+
+# -- several devices --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def devices(machine):
+    """Some devices: the real ones, or a driver of its own that simulates three."""
+    with contextlib.ExitStack() as stack:
+        if machine == "simulated":
+            stack.enter_context(simulator.use("H200", devices=3))
+        if Device.count() < 2:
+            pytest.skip("needs two devices")
+        yield Device.all()
+
+
+@pytest.mark.parametrize("make", ["primary", "create"])
+@pytest.mark.parametrize("op", ["sum", "argmax", "softmax_stats"])
+def test_devices_share_an_array(make, op, devices, cut):
+    x = values(1024 * cut(5000, 9) + 100, "float32")
+    with contextlib.ExitStack() as stack:
+        contexts = [stack.enter_context(getattr(Context, make)(device)) for device in devices]
+        streams = [stack.enter_context(Stream.create(context)) for context in contexts]
+        before = Context.current()
+        whole = lr.reduce(x, op, stream=streams[0])
+        parts = split(x, lr.shard_lengths(len(x), "float32", len(devices)))
+        arrays = [lr.DeviceArray.from_numpy(part, stream) for part, stream in zip(parts, streams, strict=True)]
+        for _ in range(2):  # the second call finds what the first has made
+            found = lr.reduce_shards(arrays, op)
+            assert same(found, whole)
+        first = found[0] if isinstance(found, tuple) else found
+        assert first.context == contexts[0]
+        assert Context.current() == before
+        # Two parts on one device, and its streams named: the result lies on the first part's device.
+        parts = split(x, lr.shard_lengths(len(x), "float32", 3))
+        homes = [streams[1], streams[0], streams[1]]
+        arrays = [lr.DeviceArray.from_numpy(part, home) for part, home in zip(parts, homes, strict=True)]
+        found = lr.reduce_shards(arrays, op, streams=homes)
+        assert same(found, whole)
+        assert (found[0] if isinstance(found, tuple) else found).context == contexts[1]
+
+
+def test_copies_come_behind_what_they_copy_and_before_what_frees_it(machine):
+    if machine == "cuda":
+        pytest.skip("a simulated driver records its launches")
+    with simulator.use("H200", devices=2) as driver, contextlib.ExitStack() as stack:
+        contexts = [stack.enter_context(Context.primary(number)) for number in (0, 1)]
+        streams = [stack.enter_context(Stream.create(context)) for context in contexts]
+        arrays = [lr.DeviceArray.from_numpy(values(2048, "float32"), stream) for stream in streams]
+        order = Order(driver)
+        lr.reduce_shards(arrays)
+        gc.collect()
+
+        def last(name, stream):
+            return max(i for i, work in enumerate(order.works) if work == (name, stream.handle))
+
+        copy = last("cuMemcpyPeerAsync", streams[0])
+        assert order.before(last("cuLaunchKernelEx", streams[1]), copy)
+        assert order.before(copy, last("cuLaunchKernelEx", streams[0]))
+        assert order.before(copy, last("cuMemFreeAsync", streams[1]))
+
+
+def test_shards_are_read_when_their_streams_have_written_them(devices):
+    with contextlib.ExitStack() as stack:
+        contexts = [stack.enter_context(Context.primary(device)) for device in devices[:2]]
+        streams = [stack.enter_context(Stream.create(context)) for context in contexts]
+        arrays = [lr.DeviceArray.from_numpy(np.ones(2048, np.float32), stream) for stream in streams]
+        total = lr.reduce_shards(arrays)
+        for array, stream in zip(arrays, streams, strict=True):
+            array._buffer.fill(0, stream=stream)  # behind what has read it
+        assert float(total) == 4096

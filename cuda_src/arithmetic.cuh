@@ -1,9 +1,10 @@
-// What sums and products are made of: the arithmetic of accumulators, double-double and complex ones included.
+// The arithmetic of accumulators of which sums and products are made, double-double and complex ones included.
 #pragma once
 #include "types.cuh"
 
 // The exact sum of two doubles as a rounded value and its error (Dekker's FastTwoSum, the larger one first). Knuth's TwoSum,
-// which asks for no order, overflows on the way where the sum does not: beside the largest double, for one order of the two.
+// which needs no order, can overflow in an intermediate result where the sum does not: beside the largest double, for one of
+// the two orders.
 __device__ __forceinline__ compensated two_sum(float64 a, float64 b)
 {
     const bool is_first = fabs(a) >= fabs(b);
@@ -15,7 +16,7 @@ __device__ __forceinline__ compensated two_sum(float64 a, float64 b)
 }
 
 // Double-double addition, AccurateDWPlusDW of Joldes, Muller and Popescu (2017): relative error under 3 * 2^-106.
-// Two additions to it: an overflow, infinity or NaN stays what float64 makes of it, and so does the sign of a zero.
+// Amended in two ways: an overflow, infinity or NaN stays what float64 makes of it, and so does the sign of a zero.
 __device__ __forceinline__ compensated add(compensated x, compensated y)
 {
     const compensated s = two_sum(x.high, y.high);
@@ -35,8 +36,8 @@ template <class T> __device__ __forceinline__ T add(T x, T y) { return x + y; }
 
 template <class Acc> __device__ __forceinline__ Acc square(Acc x) { return x * x; }
 
-// The exact product of two doubles as a rounded value and its error. Where the error might be less than the smallest
-// double, or the product is not finite, the error is given as zero: NumPy, which has no fma, then says the same.
+// The exact product of two doubles as a rounded value and its error. Where the error might be less than the smallest double, or
+// the product is not finite, the error is given as zero, so that NumPy, which has no fma, gives the same.
 __device__ __forceinline__ compensated two_product(float64 x, float64 y)
 {
     compensated r;
@@ -52,17 +53,17 @@ __device__ __forceinline__ complex128 product(complex128 x, complex128 y)
     return complex128(x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re);
 }
 
-// |z| squared, rounded once, for float64 holds the squares of float32 exactly, without overflow too. NaN if a part is.
+// |z| squared, rounded once: float64 holds the squares of float32 exactly and without overflow. NaN if a part is.
 __device__ __forceinline__ float64 squared_magnitude(complex64 z)
 {
     const float64 re = z.re, im = z.im;
     return __fma_rn(re, re, im * im);
 }
 
-// Whether a part is infinite: then |z| is, whatever the other part is.
+// Whether a part is infinite: |z| is so too then, whatever the other part is.
 __device__ __forceinline__ bool is_infinite(complex64 z) { return fmaxf(fabsf(z.re), fabsf(z.im)) == float32(1.0 / 0.0); }
 
-// |x|, of a complex number without overflow on the way.
+// |x|; of a complex number without intermediate overflow.
 template <class Acc, class In> __device__ __forceinline__ Acc absolute(In x)
 {
     if constexpr (is_same<In, complex64>) {
@@ -88,7 +89,7 @@ template <class In> __device__ __forceinline__ bool is_nonzero(In x)
     else return number(x) != 0;
 }
 
-// Divides in float64, whatever the sum was made in.
+// Divides in float64, whatever type the sum was accumulated in.
 template <class Out, class Acc> __device__ __forceinline__ Out divide(Acc a, uint64 n)
 {
     if constexpr (is_complex<Acc>) return narrow<Out>(complex128(a.re / float64(n), a.im / float64(n)));

@@ -2,7 +2,7 @@
 #pragma once
 #include "leaf.cuh"
 
-// Two sets of slots, so that folds that follow each other need one barrier each and not two.
+// Two sets of slots used in turn, so that consecutive folds need one barrier each instead of two.
 template <class Op, int Warps> struct BlockSlots {
     typename Op::Accumulator slots[2][Warps];
 };
@@ -10,8 +10,8 @@ template <class Op, int Warps> struct BlockSlots {
 // The smallest power of two that is not below n.
 __host__ __device__ constexpr int power_of_two_from(int n) { return n <= 1 ? 1 : 2 * power_of_two_from((n + 1) / 2); }
 
-// What N warps put into as many slots, folded by each warp that calls it, balanced over their numbers; as if those from N to
-// the next power of two had nothing.
+// Folds what N warps put into as many slots, balanced over their numbers; slots from N to the next power of two count as
+// absent. All lanes of a warp call it, after a barrier that follows the writes; every lane holds the result.
 template <class Op, int N>
 __device__ __forceinline__ typename Op::Accumulator fold_warps(const typename Op::Accumulator* slots, uint32 lane)
 {
@@ -20,8 +20,9 @@ __device__ __forceinline__ typename Op::Accumulator fold_warps(const typename Op
     return warp_fold<Op, all>(N == all || slot < N ? slots[slot] : Op::identity());
 }
 
-// The next level up: one value a warp, balanced over the warp index. Every thread calls it, `turn` counting the calls;
-// all lanes of warp 0 hold the result, other warps nothing of use. The slots may be used again after the next call.
+// The block level: folds one value a warp, balanced over the warp index. Every thread of the block calls it, all lanes of a
+// warp with the same value, `turn` counting the calls; all lanes of warp 0 hold the result, other warps nothing useful. A
+// call's slots may be used again after the next call, whose barrier shows that they have been read.
 template <class Op, int Warps>
 __device__ __forceinline__ typename Op::Accumulator
 block_fold(typename Op::Accumulator value, BlockSlots<Op, Warps>& shared, uint32 turn)
@@ -35,7 +36,7 @@ block_fold(typename Op::Accumulator value, BlockSlots<Op, Warps>& shared, uint32
     return value;
 }
 
-// A tile: as many consecutive leaves as the block has warps. The result is where block_fold leaves it.
+// Folds a tile: as many consecutive leaves as the block has warps. Called like block_fold; the result is in the same lanes.
 template <class Op, int Warps>
 __device__ __forceinline__ typename Op::Accumulator
 block_fold_tile(const Source<Op>& source, uint64 tile, BlockSlots<Op, Warps>& shared, uint32 turn)
@@ -44,7 +45,8 @@ block_fold_tile(const Source<Op>& source, uint64 tile, BlockSlots<Op, Warps>& sh
     return block_fold<Op, Warps>(leaf_fold<Op>(source, tile * Warps + warp, lane), shared, turn);
 }
 
-// `count` consecutive tiles from `first` on, one after the other. The result is in all lanes of warp 0.
+// Folds `count` consecutive tiles from `first` on, one after the other. Every thread of the block calls it; all lanes of warp 0
+// hold the result.
 template <class Op, int Warps>
 __device__ __forceinline__ typename Op::Accumulator
 block_fold_tiles(const Source<Op>& source, uint64 first, uint32 count, BlockSlots<Op, Warps>& shared)

@@ -2,7 +2,7 @@
 #pragma once
 #include "block.cuh"
 
-// Says that this block runs: its shared memory may be written by the others from now on. Every thread, once, at entry.
+// Announces that this block runs: the others may write to its shared memory from now on. Every thread calls it once, at entry.
 template <int Blocks> __device__ __forceinline__ void cluster_enter()
 {
 #if __CUDA_ARCH__ >= 900
@@ -18,9 +18,9 @@ template <int Blocks> __device__ __forceinline__ uint32 rank_in_cluster()
     return 0;
 }
 
-// The next level up: one value a block, held by thread 0, balanced over the rank. Every thread of every block calls it
-// once, after cluster_enter; all lanes of warp 0 of rank 0 hold the result, nobody else anything of use. Only rank 0's
-// shared memory is touched from outside, and rank 0 waits for that: the other blocks may exit at once.
+// The cluster level: folds one value a block, held by its thread 0, balanced over the rank. Every thread of every block calls
+// it once, after cluster_enter; all lanes of warp 0 of rank 0 hold the result, all other threads nothing useful. Only rank 0's
+// shared memory is written from outside, and rank 0 waits for that: the other blocks may exit at once.
 template <class Op, int Blocks>
 __device__ __forceinline__ typename Op::Accumulator cluster_fold(typename Op::Accumulator value)
 {

@@ -3,7 +3,7 @@
 #include "source.cuh"
 #include "warp.cuh"
 
-// The type that is loaded for so many bytes.
+// The type by which so many bytes are loaded.
 template <int Bytes> struct Word;
 template <> struct Word<1> { using type = unsigned char; };
 template <> struct Word<2> { using type = unsigned short; };
@@ -11,7 +11,7 @@ template <> struct Word<4> { using type = unsigned int; };
 template <> struct Word<8> { using type = uint2; };
 template <> struct Word<16> { using type = uint4; };
 
-// The elements of a vector one by one, those in its first `bytes` bytes; the others are those of `absent`.
+// A vector loaded element by element: the elements in its first `bytes` bytes, and those of `absent` in place of the others.
 template <class T> __device__ __forceinline__ uint4 load_elements(const char* address, int32 bytes, uint4 absent)
 {
     constexpr int32 V = vector_elements<T>, size = sizeof(T);
@@ -24,7 +24,7 @@ template <class T> __device__ __forceinline__ uint4 load_elements(const char* ad
     return u.raw;
 }
 
-// The first `bytes` bytes of `raw` (all of them from 16 on, none from 0 down), then those of `rest`.
+// The first `bytes` bytes of `raw` (all if 16 or more, none if 0 or less), then those of `rest`.
 __device__ __forceinline__ uint4 join_bytes(uint4 raw, uint4 rest, int32 bytes)
 {
     const auto join = [](uint32 word, uint32 other, int32 n) {
@@ -40,7 +40,7 @@ __device__ __forceinline__ uint4 keep_bytes(uint4 raw, int32 bytes)
     return join_bytes(raw, make_uint4(0, 0, 0, 0), bytes);
 }
 
-// The 16 bytes that start `shift` bytes (0 to 15) into the 32 bytes low, high. Two selects of whole words, one of bits.
+// The 16 bytes that start `shift` bytes (0 to 15) into the 32 bytes low, high: two selects of whole words, then one of bits.
 __device__ __forceinline__ uint4 shift_bytes(uint4 low, uint4 high, uint32 shift)
 {
     uint32 w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
@@ -54,8 +54,8 @@ __device__ __forceinline__ uint4 shift_bytes(uint4 low, uint4 high, uint32 shift
                       __funnelshift_r(w[2], w[3], bits), __funnelshift_r(w[3], w[4], bits));
 }
 
-// Any 16 bytes of which the first `bytes` are wanted (all from 16 on, none from 0 down), from the blocks that they lie
-// in: `load` loads a block. Neighbours want these too.
+// 16 bytes at any address, of which the first `bytes` are wanted (all if 16 or more, none if 0 or less), put together from the
+// one or two aligned blocks that they lie in. load(wanted, block) loads such a block; neighbours want it too.
 template <class Load> __device__ __forceinline__ uint4 load_shifted(const char* address, int32 bytes, Load load)
 {
     const uint32 shift = uint32(reinterpret_cast<uint64>(address)) % vector_bytes;
@@ -64,20 +64,21 @@ template <class Load> __device__ __forceinline__ uint4 load_shifted(const char* 
     return shift_bytes(first, load(bytes > 0 && shift > 0 && int32(shift) + bytes > int32(vector_bytes), block + 1), shift);
 }
 
-// The same where both blocks lie inside of the array, which leaves them in the L1.
+// The same where both blocks lie inside the array: loaded through the L1, where neighbours find them.
 __device__ __forceinline__ uint4 load_inside(const char* address, int32 bytes)
 {
     return load_shifted(address, bytes, [](bool wanted, const uint4* block) { return load_cached_if(wanted, block); });
 }
 
-// The lane's byte of 32 at any address, of which the first `bytes` exist: none from 0 down, all from 32 on. None that does
-// not exist is read.
+// For lane i, byte i of 32 bytes at any address, of which the first `bytes` exist (all if 32 or more, none if 0 or less); 0 for
+// a byte that does not exist, which is not read.
 __device__ __forceinline__ uint32 load_byte(const char* address, int32 bytes, uint32 lane)
 {
     return int32(lane) < bytes ? uint32(uint8(address[lane])) : 0u;
 }
 
-// The 16 bytes that lanes `first` to `first` + 15 hold one each. All 32 lanes call it and get them.
+// The 16 bytes of which lanes `first` to `first` + 15 hold one each, `first` a multiple of 4. All 32 lanes call it; every lane
+// holds the result.
 __device__ __forceinline__ uint4 gather_bytes(uint32 byte, uint32 first, uint32 lane)
 {
     uint32 word = byte << (8 * (lane % 4));
@@ -87,7 +88,7 @@ __device__ __forceinline__ uint4 gather_bytes(uint32 byte, uint32 first, uint32 
                       shuffle_from(word, first + 12));
 }
 
-// 16 bytes at `address`, a multiple of 16, of which some are the array's. Others than these are never read.
+// 16 bytes at `address`, a multiple of 16, of which those in [low, high) are the array's. The others are 0 and never read.
 __device__ __forceinline__ uint4 load_within(const char* address, const char* low, const char* high)
 {
     if (address >= low && address + vector_bytes <= high) return __ldg(reinterpret_cast<const uint4*>(address));

@@ -1,18 +1,19 @@
-// Folds across a grid, through global memory: a workspace of a header and one slot a partial.
+// Folds across a grid, through global memory: a workspace of a header and one slot for each partial.
 #pragma once
 #include "cluster.cuh"
 
-// The first 256 bytes of the workspace. All of it is zero before the first launch, and fit for the next after each.
+// The first 256 bytes of the workspace. The whole workspace is zero before the first launch, and each launch leaves it ready
+// for the next.
 struct GridHeader {
     uint32 barrier;  // the grid barrier's arrivals; bit 31 flips with each use
     uint32 unused[63];
 };
 
-// What a slot that is not empty holds: a block's partial, or the fold of a run of partials, in the slot of the first.
+// The flag in a slot that is not empty. It holds a block's partial or, as the first slot of a run, the fold of that run.
 enum Flag : uint32 { of_a_block = 1, of_a_run = 2 };
 
-// A partial together with the word that it is there, in units of 16 bytes that are written and read whole: whoever
-// sees the flag sees the value, without a fence or an atomic, and the writer's block need not wait for either.
+// A partial together with a flag that says it is there, in units of 16 bytes that are written and read whole: whoever sees the
+// flag sees the value, without a fence or an atomic, and the writer's block need not wait for either.
 template <class A> struct Slot {
     static constexpr uint32 payload_words = 3, words = sizeof(A) / 4;
     static constexpr uint32 units = (words + payload_words - 1) / payload_words;
@@ -27,7 +28,7 @@ template <class A> struct Slot {
             store_whole(&unit[i], make_uint4(u.word[3 * i], u.word[3 * i + 1], u.word[3 * i + 2], flag));
     }
 
-    // Reads all units and says whether all are there.
+    // Reads all units into `seen` and returns whether all are there.
     __device__ __forceinline__ bool read(uint4* seen, uint32 flag = of_a_block) const
     {
         bool there = true;
@@ -39,7 +40,7 @@ template <class A> struct Slot {
         return there;
     }
 
-    // Leaves the slot empty for the next launch.
+    // Leaves the slot empty, as the next launch needs it.
     __device__ __forceinline__ void clear()
     {
 #pragma unroll
@@ -61,8 +62,9 @@ template <class Op> __device__ __forceinline__ Slot<typename Op::Accumulator>* g
     return reinterpret_cast<Slot<typename Op::Accumulator>*>(static_cast<GridHeader*>(workspace) + 1);
 }
 
-// Waits until every block of the grid is here; what they wrote before is then visible. Needs a cooperative launch: all
-// blocks resident. Block 0 adds what makes bit 31 flip when all have come, so there is nothing to reset.
+// Waits until every block of the grid has arrived; what they wrote before is then visible. Every thread of the grid calls it.
+// Needs a cooperative launch, in which all blocks are resident. Block 0 adds the number that makes bit 31 flip when all have
+// arrived, so there is nothing to reset.
 __device__ __forceinline__ void grid_barrier(GridHeader* header)
 {
     __syncthreads();
@@ -75,8 +77,9 @@ __device__ __forceinline__ void grid_barrier(GridHeader* header)
     __threadfence();
 }
 
-// Waits for N partials, number places[k] for each k < N, and takes them; those at ~0u are absent. All N are read again
-// until all are there: one after the other, each would cost a way to the L2 and back.
+// Waits for N partials, in the slots of numbers places[k] for k < N, and takes them, which leaves the slots empty; one at ~0u
+// is absent. All 32 lanes of a warp call it, each with places of its own. All N are read again until all are there: if each
+// were awaited in turn, each would cost a round trip to the L2.
 template <class Op, int N>
 __device__ __forceinline__ void
 grid_take_places(typename Op::Accumulator* a, Slot<typename Op::Accumulator>* slots, const uint32 (&places)[N],
@@ -90,7 +93,7 @@ grid_take_places(typename Op::Accumulator* a, Slot<typename Op::Accumulator>* sl
 #pragma unroll
         for (int k = 0; k < N; ++k)
             if (places[k] != ~0u) there = slots[places[k]].read(seen[k], flag) && there;
-    } while (__any_sync(0xffffffffu, !there));  // by the whole warp: lanes that left one by one would shuffle apart
+    } while (__any_sync(0xffffffffu, !there));  // as a whole warp: if lanes left one by one, later shuffles would be slow
 #pragma unroll
     for (int k = 0; k < N; ++k) {
         a[k] = Op::identity();
@@ -101,12 +104,12 @@ grid_take_places(typename Op::Accumulator* a, Slot<typename Op::Accumulator>* sl
     }
 }
 
-// Partials of which each is `spacing` slots after the one before.
+// `count` partials, `spacing` slots apart, which carry this flag.
 struct Partials {
     uint32 count, spacing = 1, flag = of_a_block;
 };
 
-// The same for number first + 32 k; those past the last are absent.
+// The same for the partials number first + 32 k, `first` being the lane's own; those past the last are absent.
 template <class Op, int N>
 __device__ __forceinline__ void
 grid_take(typename Op::Accumulator* a, Slot<typename Op::Accumulator>* slots, uint32 first, Partials partials)
@@ -120,15 +123,15 @@ grid_take(typename Op::Accumulator* a, Slot<typename Op::Accumulator>* slots, ui
     grid_take_places<Op, N>(a, slots, places, partials.flag);
 }
 
-// Waits for one partial without taking it, and gives way to who works meanwhile. All lanes of a warp call it.
+// Waits for one partial without taking it, and sleeps between reads in favour of warps that work. All lanes of a warp call it.
 template <class Op> __device__ __forceinline__ void grid_await(const Slot<typename Op::Accumulator>* slot)
 {
     uint4 seen[Slot<typename Op::Accumulator>::units];
     while (__any_sync(0xffffffffu, !slot->read(seen))) __nanosleep(100);
 }
 
-// The top of the tree, by one block: waits for partials and folds them as they come, each warp a run of a power of two of
-// them. Every thread calls it; all lanes of warp 0 hold the result.
+// The top of the tree, by one block: waits for the partials and folds them as they come, each warp a run whose length is a
+// power of two. Every thread of the block calls it, `shared` and `turn` as in block_fold; all lanes of warp 0 hold the result.
 template <class Op, int Warps>
 __device__ __forceinline__ typename Op::Accumulator
 grid_fold(Slot<typename Op::Accumulator>* slots, Partials partials, BlockSlots<Op, Warps>& shared, uint32 turn)
@@ -154,12 +157,13 @@ grid_fold(Slot<typename Op::Accumulator>* slots, Partials partials, BlockSlots<O
     return block_fold<Op, Warps>(counter.result(), shared, turn);
 }
 
-// Partials that one of several blocks folds: as many as its lanes take at once. As many in policy.folding_blocks.
+// How many partials each of several folding blocks folds: as many as its lanes take at once. The same in policy.folding_blocks.
 template <int Warps> constexpr uint32 grid_run = Warps * lanes * 4;
 
-// The top of the tree by `folders` blocks, this one number `folder`: each folds a run of the partials, the last of them also
-// what all make of theirs. Blocks that fold start when all others have, too late for one to fold many thousands before the
-// last comes. Every thread calls it; whether this block has the result, in all lanes of warp 0.
+// The top of the tree by `folders` blocks, of which this one is number `folder`: each folds a run of the partials, and the last
+// one also the results of all runs. Folding blocks start when all others have started, too late for one block to fold many
+// thousands of partials before the last arrives. Every thread of the block calls it; returns whether this block has the result,
+// which is then in all lanes of warp 0.
 template <class Op, int Warps>
 __device__ __forceinline__ bool
 grid_fold_by(uint32 folder, uint32 folders, Slot<typename Op::Accumulator>* slots, uint32 count,

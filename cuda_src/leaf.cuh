@@ -1,13 +1,13 @@
-// One leaf of the tree (4 KiB of elements) by one warp: the step level inside a lane, then the lanes.
+// One leaf of the tree (4 KiB of elements), folded by one warp: the step level within each lane, then the lane level.
 //
-// A leaf at a 16-byte boundary, one that lies across such boundaries, and one whose edge cuts a 16-byte block are loaded
-// each in its own way; the same step level, and the same lanes after it, fold what was loaded. The few leaves of an edge do
-// so half a leaf at a time.
+// A leaf at a 16-byte boundary, a misaligned one, and one in which an edge of the array cuts a 16-byte block are each loaded in
+// their own way; the same step and lane levels then fold what was loaded. Leaves at edges, which are few, are folded half a
+// leaf at a time.
 #pragma once
 #include "leaf_steps.cuh"
 
-// A leaf of two arrays, of the first at a 16-byte boundary, the lane's part: `bytes` bytes of it exist, whole vectors. Half of
-// it at a time if the vectors of both take the registers of a whole one's.
+// The lane's part of a leaf of two arrays, of which the first is at a 16-byte boundary. `bytes` bytes of the leaf exist, whole
+// vectors. Where half a leaf of both arrays takes the registers of a whole leaf of one, it goes half at a time.
 template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator
 lane_fold_beside(const S& source, const char* leaf, uint64 first, uint32 bytes, uint32 lane)
@@ -38,7 +38,7 @@ lane_fold_beside(const S& source, const char* leaf, uint64 first, uint32 bytes, 
     return rounds == 1 ? value : combine_neighbours<Op>(half, value);
 }
 
-// A leaf at a 16-byte boundary, the lane's part: `bytes` bytes of it exist, whole vectors unless the operator fills_absent.
+// The lane's part of a leaf at a 16-byte boundary. `bytes` bytes exist: whole vectors, unless the operator fills_absent.
 template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator
 lane_fold_aligned(const S& source, const char* leaf, uint64 first, uint32 bytes, uint32 lane)
@@ -60,10 +60,10 @@ lane_fold_aligned(const S& source, const char* leaf, uint64 first, uint32 bytes,
     }
 }
 
-// Any other leaf, the lane's part: the source's first or last, where its edge cuts a 16-byte block. `rest` bytes of the
-// source begin at `leaf`, at any address. The vectors that lie in a block which the source fills only in part are the
-// first of all and the last two at most: those are gathered byte by byte. Half a leaf at a time, in little code and few
-// registers: a launch has at most two such leaves.
+// The lane's part of any other leaf: the source's first or last one, where its edge cuts a 16-byte block, or any leaf whose
+// second elements are not placed (seconds_are_placed). `rest` bytes of the source begin at `leaf`, at any address. Only the
+// first vector of all and the last two at most lie in a block that the source fills in part: these are gathered byte by byte.
+// All 32 lanes call it. It goes half a leaf at a time, to save code and registers: a launch has at most two leaves at edges.
 template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator
 lane_fold_edge(const S& source, const char* leaf, uint64 first, uint64 rest, uint32 lane)
@@ -108,10 +108,10 @@ lane_fold_edge(const S& source, const char* leaf, uint64 first, uint64 rest, uin
     }
 }
 
-// One leaf of a source whose elements lie one after the other, whatever its place and alignment; identity for a leaf past
-// the end. All 32 lanes of a warp call it with the same leaf; every lane holds the result. It waits for the launch's
-// prerequisites as late as it can: what is computed before the first load is so while the kernel before this one still runs.
-// A kernel that has few registers left has shifted leaves joined in halves, whatever the operator.
+// One leaf of a source of contiguous elements, whatever its place and alignment; the identity for a leaf past the end. All 32
+// lanes of a warp call it with the same leaf; every lane holds the result. It calls wait_for_prerequisites itself, as late as
+// it can, so that what is computed before the first load overlaps the preceding kernel. A kernel with few registers left sets
+// JoinsWholeLeaves to false: misaligned leaves are then joined in halves, whatever the operator.
 template <class Op, bool JoinsWholeLeaves = joins_whole_leaves<Op>, class S>
 __device__ __forceinline__ typename Op::Accumulator leaf_fold(const S& source, uint64 leaf, uint32 lane)
 {
@@ -134,7 +134,7 @@ __device__ __forceinline__ typename Op::Accumulator leaf_fold(const S& source, u
         wait_for_prerequisites();
         value = lane_fold_edge<Op>(with_seconds_anyhow<Op>(source), begin, first, rest, lane);
     } else if (fills_absent<Op> && shift == 0 && bytes <= leaf_bytes / 4) {
-        // The other steps would cost what they do in a whole leaf.
+        // Steps that are all absent would cost as much as those of a whole leaf: they are left out.
         uint4 v[steps / 4];
         wait_for_prerequisites();
         load_part_of_leaf<Op, steps / 4>(v, begin, bytes, lane);

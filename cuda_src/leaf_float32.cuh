@@ -1,19 +1,20 @@
-// A lane's part of a leaf of float32, summed in float64 with half of the conversions: on the devices whose float64
-// adds are fast, it is these that a sum of float32 waits for, at 16 lanes a clock.
+// A lane's part of a leaf of float32, summed in float64 with half of the conversions: on devices whose float64 additions are
+// fast a sum of float32 is limited by its conversions, which run at 16 lanes a clock.
 //
-// A float32's sign, exponent and fraction at the places of a float64's are the value times 2^-896, exactly: a
-// subnormal float32 becomes a subnormal float64. So of a pair a + b only a is converted, and joins by one fused
-// operation, a * 2^-896 + b', which rounds once. The sums of the next levels stay scaled, and the last is scaled back.
+// Moved to where a float64 has its own, a float32's sign, exponent and fraction make the value times 2^-896, exactly: a
+// subnormal float32 becomes a subnormal float64. So of a pair a + b only a is converted; with b' = b * 2^-896 made in this way,
+// one fused operation a * 2^-896 + b' adds them and rounds once. The sums of the next levels stay scaled, and the last is
+// scaled back.
 //
-// The bits are those of the unscaled sums. Each unscaled sum is a multiple of 2^-149, below 2^(128 + 5) in magnitude
-// for 32 elements, rounded to 53 bits; the scaled one, by induction the same times 2^-896, is a multiple of 2^-1045.
-// Where its magnitude is 2^-1022 or more, it is a normal number and rounds as the unscaled one does; below, that sum
-// has at most 23 bits, is exact, and is exact as a subnormal too. Signs of zeros do not depend on the scale. Nothing
+// The bits are those of the unscaled sums. Each unscaled sum is a multiple of 2^-149, below 2^(128 + 5) in magnitude for 32
+// elements, rounded to 53 bits; the scaled one, by induction the same times 2^-896, is a multiple of 2^-1045. Where its
+// magnitude is 2^-1022 or more, it is a normal number and rounds as the unscaled one does; below that, the unscaled sum has at
+// most 23 bits and is exact, and the scaled one is exact as a subnormal too. Signs of zeros do not depend on the scale. Nothing
 // overflows, for all magnitudes are far below 2^1024, and scaling back gives a number that float64 has.
 //
-// Only an infinity or a NaN in b's place goes wrong: it becomes a finite number. These elements are therefore summed
-// in float32 too, times 2^-10: at most 16 numbers below 2^118 do not overflow, so that sum is finite exactly if all of
-// them are, and otherwise the infinity or NaN that they make. The a's infinities and NaN take the ordinary way.
+// Only an infinity or a NaN in b's place goes wrong: it becomes a finite number. These elements are therefore summed in float32
+// too, times 2^-10: at most 16 numbers below 2^118 do not overflow, so that sum is finite exactly if all of them are, and is
+// otherwise the infinity or NaN that they make. Infinities and NaN in a's place are converted in the ordinary way.
 #pragma once
 #include "types.cuh"
 
@@ -23,7 +24,7 @@ __device__ __forceinline__ float64 scaled_float64(float32 x)
     return __hiloint2double((int32(bits) >> 3) & 0x8fffffff, int32(bits << 29));
 }
 
-// The sum of Count vectors, a power of two, each four elements that are neighbours.
+// The scaled sum of Count vectors (a power of two) of four neighbouring elements each; `specials` sums the b's.
 template <uint32 Count> __device__ __forceinline__ float64 sum_scaled(const uint4* v, float32& specials)
 {
     if constexpr (Count == 1) {
@@ -45,12 +46,12 @@ __device__ __forceinline__ float64 special_summand(float32 specials)
     return __hiloint2double(finite ? 0x80000000 : (bits >> 3) | 0x70000000, 0);
 }
 
-// The sum of eight vectors.
+// The sum of a lane's eight vectors of a leaf.
 __device__ __forceinline__ float64 sum_leaf_float32(const uint4* v)
 {
     float32 specials = 0.0f;
     const float64 front = sum_scaled<4>(v, specials);
-    __syncwarp();  // orders nothing: it keeps the compiler from converting all elements at once, for which registers lack
+    __syncwarp();  // orders nothing: it keeps the compiler from converting all at once, which takes too many registers
     const float64 sum = front + sum_scaled<4>(v + 4, specials);
     return __fma_rn(sum, 0x1p896, special_summand(specials));
 }

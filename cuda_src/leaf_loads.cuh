@@ -1,9 +1,9 @@
-// How a lane comes by its vectors of a leaf that is cut by no edge within a 16-byte block.
+// How a lane loads its vectors of a leaf in which no edge cuts a 16-byte block.
 #pragma once
 #include "vector.cuh"
 
-// The first N of a lane's vectors of a leaf at a 16-byte boundary, of which `bytes` bytes exist, all loads in flight. The
-// vectors are whole, or the operator fills_absent.
+// Loads the first N of a lane's vectors of a leaf at a 16-byte boundary, of which `bytes` bytes exist, all in flight at once.
+// These bytes are whole vectors, unless the operator fills_absent.
 template <class Op, uint32 N>
 __device__ __forceinline__ void load_part_of_leaf(uint4* v, const char* leaf, uint32 bytes, uint32 lane)
 {
@@ -19,17 +19,18 @@ __device__ __forceinline__ void load_part_of_leaf(uint4* v, const char* leaf, ui
         if (t * lanes + lane == whole) v[t] = last;
 }
 
-// Whether a lane has registers for a whole leaf that is still to be joined: not where results are numbers of another
-// kind than elements, or a vector holds many. By what NVRTC 13.0 makes of all operators and types.
+// Whether a lane has registers for joining a whole misaligned leaf: not where results are numbers of another kind than
+// elements, or a vector holds many elements. Determined by what NVRTC 13.0 makes of all operators and types.
 template <class Op>
 constexpr bool joins_whole_leaves = Op::packed || Op::folds_leaves || Op::folds_whole_vectors ||
     (sizeof(typename Op::Input) >= 4 && is_integer<typename Op::Input> == is_integer<typename Op::Result>);
 
-// A whole leaf that starts `shift` bytes past the 16-byte block `base`, and neither in the source's first block nor in
-// its last: the lane's vectors, all loads in flight. Each vector lies in two blocks, of which the next lane loads the
-// second; the last lane's is the first lane's of the next step. So the tree does not see the alignment, and the memory
-// hardly does: a leaf takes one block more. `zero` is 0 and the compiler must not know it: each few shuffles wait for the
-// joins before them, because all of them at once would take more registers than there are.
+// Loads the lane's vectors of a whole leaf that starts `shift` bytes past the 16-byte block `base` and lies neither in the
+// source's first block nor in its last, all loads in flight at once. All 32 lanes call it. Each vector spans two blocks, of
+// which the next lane loads the second and hands it over by a shuffle; the last lane's comes from the first lane's next step.
+// So the tree does not depend on the alignment, and the memory traffic hardly: a leaf takes one block more. `zero` is 0, which
+// the compiler must not know: it makes every few shuffles wait for the joins before them, because all of them at once would
+// take more registers than there are.
 template <class Op>
 __device__ __forceinline__ void load_shifted_leaf(uint4* v, const char* base, uint32 shift, uint32 zero, uint32 lane)
 {
@@ -47,8 +48,8 @@ __device__ __forceinline__ void load_shifted_leaf(uint4* v, const char* base, ui
     }
 }
 
-// The same in halves, for operators that have not the registers: each vector's second block comes from the L1, where the
-// next lane's load has it brought.
+// The same in halves, for operators that lack the registers: each vector's second block comes from the L1, into which the next
+// lane's load brings it.
 __device__ __forceinline__ void load_shifted_halves(uint4* v, const char* base, uint32 shift, uint32 lane)
 {
     constexpr uint32 at_once = steps / 2;

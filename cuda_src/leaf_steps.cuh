@@ -1,9 +1,9 @@
-// The step level inside a lane: the vectors that it holds of a leaf, and what goes with them.
+// The step level within a lane: folds the vectors of a leaf that it holds, and the elements of a second array beside them.
 #pragma once
 #include "leaf_loads.cuh"
 
-// What goes with the first N vectors that a lane holds of a leaf whose first element has number `first`, all in flight; of
-// those that are `present(t)`, whole vectors.
+// Loads the second array's elements that go with the first N vectors that a lane holds of a leaf, all in flight at once;
+// element `first` is the leaf's first. load_present_seconds does so for the vectors, whole ones, that are `present(t)`.
 template <class Op, uint32 N, bool ThroughL1 = false, class S>
 __device__ __forceinline__ void load_seconds(Seconds<Op>* y, const S& source, uint64 first, uint32 lane)
 {
@@ -19,12 +19,12 @@ load_present_seconds(Seconds<Op>* y, const S& source, uint64 first, uint32 lane,
         y[t] = seconds_if<Op, ThroughL1>(present(t), source, first + (t * lanes + lane) * Seconds<Op>::V);
 }
 
-// Whether a lane has not the registers to fold several vectors of a leaf at once: they hold many wide accumulators.
+// Whether a lane lacks the registers to fold several vectors of a leaf at once, because they make many wide accumulators.
 template <class Op>
 constexpr bool folds_one_vector_at_once = sizeof(typename Op::Accumulator) > 8 &&
     vector_elements<typename Op::Input> > (is_same<typename Op::Accumulator, compensated> ? 4 : 8);
 
-// The step level over these vectors.
+// The step level over N vectors and their second elements.
 template <class Op, uint32 N, class S>
 __device__ __forceinline__ typename Op::Accumulator
 fold_vectors(const S& source, const uint4* v, const Seconds<Op>* y, uint64 first, uint32 lane)
@@ -37,7 +37,7 @@ fold_vectors(const S& source, const uint4* v, const Seconds<Op>* y, uint64 first
 #pragma unroll
         for (uint32 t = 0; t < N; ++t) {
             a[t] = fold_vector<Op>(source, v[t], y[t], first + (t * lanes + lane) * V);
-            if (folds_one_vector_at_once<Op>) __syncwarp();  // orders nothing: it keeps the compiler to it
+            if (folds_one_vector_at_once<Op>) __syncwarp();  // orders nothing: it keeps the compiler to one at a time
         }
         return fold_array<Op, N>(a);
     }
@@ -51,7 +51,7 @@ fold_vectors(const S& source, const uint4* v, uint64 first, uint32 lane)
     return fold_vectors<Op, N>(source, v, y, first, lane);
 }
 
-// The same over all of them.
+// The same over all steps of a leaf.
 template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator fold_steps(const S& source, const uint4* v, uint64 first, uint32 lane)
 {
@@ -59,7 +59,7 @@ __device__ __forceinline__ typename Op::Accumulator fold_steps(const S& source, 
     else return fold_vectors<Op, steps>(source, v, first, lane);
 }
 
-// The step level over N vectors and what goes with them, where those that are not `present(t)` are absent.
+// The step level over N vectors and their second elements, where those that are not `present(t)` are absent.
 template <class Op, uint32 N, class S, class Present>
 __device__ __forceinline__ typename Op::Accumulator
 fold_present_vectors(const S& source, const uint4* v, const Seconds<Op>* y, uint64 first, uint32 lane, Present present)
@@ -71,7 +71,7 @@ fold_present_vectors(const S& source, const uint4* v, const Seconds<Op>* y, uint
     return fold_array<Op, N>(a);
 }
 
-// The same over all steps where only the first `bytes` bytes of the leaf exist, whole vectors, and nothing goes with them.
+// The same over all steps where only the first `bytes` bytes of the leaf exist, whole vectors, and there is no second array.
 template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator
 fold_present_steps(const S& source, uint4* v, uint64 first, uint32 bytes, uint32 lane)

@@ -1,35 +1,37 @@
-// How a launch lies over the one before it in its stream and the one after it: what it brings into the L2 before it may read,
-// and when it lets the next one's blocks in.
+// How a launch overlaps the one before it in its stream and the one after it: what it brings into the L2 before it may read,
+// and when it lets the blocks of the next one in (programmatic dependent launch).
 #pragma once
 #include "source.cuh"
 
-// Blocks of so many warps that the device has room for at once, about.
+// About how many blocks of so many warps are resident on the device at once.
 template <int Warps> __device__ __forceinline__ uint32 places() { return 32 / Warps * multiprocessors(); }
 
-// Whether so few blocks leave room for those of the next two launches, and more. Would they come early, they would crowd where
-// there are places, and some multiprocessors have several of one launch's blocks and others none. Of larger grids each
-// launch's blocks find the places that those of the one before the last have left; and blocks that fill a multiprocessor leave
-// none.
+// Whether the grid is so small that it leaves room for the blocks of the next two launches and more. If these came early they
+// would crowd where there is room, so that some multiprocessors would have several blocks of one launch and others none. With
+// larger grids each launch's blocks get the places that those of the launch before the last have left; and blocks that fill a
+// multiprocessor leave no room.
 template <int Warps> __device__ __forceinline__ bool is_small_grid()
 {
     return Warps < 32 && gridDim.x + gridDim.x / 8 < places<Warps>() / 2;
 }
 
-// Whether each block has a multiprocessor for itself.
+// Whether each block has a multiprocessor to itself.
 __device__ __forceinline__ bool has_room() { return gridDim.x <= multiprocessors(); }
 
-// Brings what a block begins with into the L2, if that is wanted and it is one of those that start first, as blocks do in their
-// order: the memory has time for it while the kernel before this one ends. Blocks that start later find nothing to wait for.
-// Who would ask in a branch of its own spilled: operators that just fit had eight registers too few then.
+// Prefetches what a block begins with into the L2, if `wanted` and the block is one of those that start first (blocks start in
+// the order of their numbers): the memory has time for it while the preceding kernel ends. Blocks that start later have nothing
+// to wait for. `wanted` shares the branch on the block's number: a branch of its own took registers, and operators that just
+// fitted had eight too few and spilled.
 template <int Warps> __device__ __forceinline__ void prefetch_start(const char* begin, uint64 bytes, bool wanted)
 {
     constexpr uint64 most = Warps * leaf_bytes;
     if (threadIdx.x == 0 && blockIdx.x < (wanted ? places<Warps>() : 0)) prefetch_l2(begin, uint32(min(bytes, most)));
 }
 
-// The same for the front of what a warp begins with, up to a leaf, by reading it: half of it in a grid of one turn, three eighths
-// in others. That is about what the memory has time for; more of it delays the end of the kernel before, and what is
-// prefetched, not read, gains less (benchmarks/NOTES.md, "Half of a leaf before the wait").
+// Touches the front of what a warp begins with, of up to a leaf, which brings it into the L2: the first half in a grid of one
+// turn (one wave of blocks), three eighths in others. All lanes of the warp call it. This is about what the memory has time
+// for: more would delay the end of the preceding kernel, and prefetching instead of reading gains less
+// (benchmarks/NOTES.md, "Half of a leaf before the wait").
 template <int Warps> __device__ __forceinline__ void touch_start(const char* begin, uint64 bytes)
 {
     if (blockIdx.x >= places<Warps>()) return;
@@ -42,14 +44,14 @@ template <int Warps> __device__ __forceinline__ void touch_start(const char* beg
     }
 }
 
-// The same of a warp's leaf of a row.
+// The same for a warp's leaf of a row.
 template <int Warps> __device__ __forceinline__ void touch_leaf(const char* row, uint64 row_bytes, uint64 leaf)
 {
     const uint64 first = leaf * leaf_bytes;
     if (first < row_bytes) touch_start<Warps>(row + first, row_bytes - first);
 }
 
-// The same of two arrays, or the one that there is: `second` is null where nothing is known of the other's elements.
+// The same for two arrays, or for the first alone: `second` is null if it is not known where the second's elements lie.
 template <class Op, int Warps>
 __device__ __forceinline__ void touch_leaves(const char* row, const char* second, uint64 length, uint64 leaf)
 {
@@ -60,22 +62,23 @@ __device__ __forceinline__ void touch_leaves(const char* row, const char* second
     if (as_wide && second != nullptr) touch_leaf<Warps>(second, length * sizeof(T), leaf);
 }
 
-// Sums of small integers, a byte each, and moments of small elements are slower by all this in whole arrays, though the code
-// that folds them is the same: the former ask for whole tiles in long grids alone, the latter for nothing.
+// In whole arrays all this makes sums of integers of one byte slower, and moments of small elements, though the code that folds
+// them is the same. So the former prefetch whole tiles, in long grids or where each block has a multiprocessor; the latter do
+// nothing.
 template <class Op>
 constexpr bool are_bytes = Op::packed && sizeof(typename Op::Input) == 1 && is_integer<typename Op::Input>;
 template <class Op>
 constexpr bool starts_early =
     !are_bytes<Op> && (is_same<typename Op::Pivot, Unused> || sizeof(typename Op::Input) > 2);
 
-// Whether the next kernel's blocks come when elements are loaded, not at once.
+// Whether the next launch's blocks are let in when elements are loaded, instead of at once.
 template <class Op, int Warps> __device__ __forceinline__ bool lets_in_late()
 {
     return are_bytes<Op> ? gridDim.x <= 12 * places<Warps>() : is_small_grid<Warps>();
 }
 
-// What a block does before it may read, of its tile of an array whose length is known. A block that fills a multiprocessor
-// starts when nothing is left to wait for.
+// What a block does before it may read, for its tile of an array whose length the host knows. A block that fills a
+// multiprocessor does not touch its leaves: when it starts, nothing is left to wait for.
 template <class Op, int Warps>
 __device__ __forceinline__ void start_on_tile(const Problem& problem, uint64 tile, bool is_late)
 {
@@ -86,7 +89,7 @@ __device__ __forceinline__ void start_on_tile(const Problem& problem, uint64 til
     else if (first < bytes) prefetch_start<Warps>(problem.elements + first, bytes - first, has_room());
 }
 
-// What it does instead, when the source is known, where it is not to start early.
+// For sums of bytes, which do not start early: prefetches the tile once the source is known.
 template <class Op, int Warps>
 __device__ __forceinline__ void prefetch_tile(const Source<Op>& source, uint64 tile, bool is_late)
 {

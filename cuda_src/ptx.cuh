@@ -1,9 +1,9 @@
-// Instructions that C++ has no word for: dependent launch, clusters, fences, streaming loads. One function each.
+// Instructions that C++ has no name for: programmatic dependent launch, clusters, fences, streaming loads. One function each.
 #pragma once
 #include "types.cuh"
 
-// Returns once every kernel that this launch depends on has completed and its writes are visible. Must come before
-// the first read or write of memory that such a kernel touches. Does nothing in a launch without the attribute.
+// Returns once every kernel that this launch depends on has completed and its writes are visible. Must come before the first
+// read or write of memory that such a kernel touches. Has no effect in a launch without the programmatic attribute.
 __device__ __forceinline__ void wait_for_prerequisites()
 {
 #if __CUDA_ARCH__ >= 900
@@ -11,7 +11,7 @@ __device__ __forceinline__ void wait_for_prerequisites()
 #endif
 }
 
-// Lets a dependent launch be scheduled once every block has called this or exited; it still waits for our writes.
+// Lets a dependent launch be scheduled once every block has called this or exited; it still waits for this kernel's writes.
 __device__ __forceinline__ void launch_dependents()
 {
 #if __CUDA_ARCH__ >= 900
@@ -19,8 +19,8 @@ __device__ __forceinline__ void launch_dependents()
 #endif
 }
 
-// Asks for the whole 16-byte blocks of some bytes to be brought into the L2. It reads nothing, and what it brings is what
-// later writes change: so it may come before wait_for_prerequisites.
+// Prefetches into the L2 every 16-byte block that lies wholly within these bytes. The kernel sees no value, and later writes
+// update the L2's copy, so this may come before wait_for_prerequisites.
 __device__ __forceinline__ void prefetch_l2(const char* address, uint32 bytes)
 {
 #if __CUDA_ARCH__ >= 900
@@ -30,9 +30,9 @@ __device__ __forceinline__ void prefetch_l2(const char* address, uint32 bytes)
 #endif
 }
 
-// Reads 16 bytes, if that is wanted, and nobody sees what they are: they come into the L2, and later writes change them there.
-// So it may come before wait_for_prerequisites, too, of memory that is there when the kernel before this one runs. Volatile,
-// or ptxas would leave it out.
+// Loads 16 bytes, if `wanted`, into registers that nobody reads. They come into the L2, where later writes update them, so this
+// too may come before wait_for_prerequisites, of memory that is allocated while the preceding kernel runs. Volatile, or ptxas
+// would remove it.
 __device__ __forceinline__ void touch_if(bool wanted, const char* address)
 {
 #if __CUDA_ARCH__ >= 900
@@ -41,7 +41,7 @@ __device__ __forceinline__ void touch_if(bool wanted, const char* address)
 #endif
 }
 
-// Multiprocessors of the device, or somewhat more.
+// The number of multiprocessors of the device, or somewhat more.
 __device__ __forceinline__ uint32 multiprocessors()
 {
     uint32 n;
@@ -49,6 +49,7 @@ __device__ __forceinline__ uint32 multiprocessors()
     return n;
 }
 
+// 16 aligned bytes that are read once and that nobody writes during the kernel: they are not kept in the L1.
 __device__ __forceinline__ uint4 load_streaming(const uint4* address)
 {
     uint4 v;
@@ -57,7 +58,7 @@ __device__ __forceinline__ uint4 load_streaming(const uint4* address)
     return v;
 }
 
-// The same where `wanted`, else `v`, without a branch.
+// The same if `wanted`, else `v`; without a branch.
 __device__ __forceinline__ uint4 load_streaming_if(bool wanted, const uint4* address, uint4 v = make_uint4(0, 0, 0, 0))
 {
     asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0;"
@@ -66,8 +67,7 @@ __device__ __forceinline__ uint4 load_streaming_if(bool wanted, const uint4* add
     return v;
 }
 
-// 16 bytes that go through the L1, because neighbours want them too or for another reason, where `wanted`, else `v`, without a
-// branch.
+// 16 bytes by way of the L1, because neighbours want them too or for another reason, if `wanted`, else `v`; without a branch.
 __device__ __forceinline__ uint4 load_cached_if(bool wanted, const uint4* address, uint4 v = make_uint4(0, 0, 0, 0))
 {
     asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]; }"
@@ -75,8 +75,8 @@ __device__ __forceinline__ uint4 load_cached_if(bool wanted, const uint4* addres
     return v;
 }
 
-// Words of 4 or 8 bytes that neighbours want too, where `wanted`, else `v`, without a branch: the compiler would go on to
-// compute with them where `wanted` alone, and for many of them lack predicates.
+// A word of 4 or 8 bytes that neighbours want too, if `wanted`, else `v`, without a branch: the compiler would put what is
+// computed with the word under the condition as well, and for many words there are too few predicates.
 __device__ __forceinline__ uint32 load_word_if(bool wanted, const uint32* address, uint32 v)
 {
     asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u32 %0, [%1]; }"
@@ -91,21 +91,22 @@ __device__ __forceinline__ uint2 load_word_if(bool wanted, const uint2* address,
 }
 
 #if __CUDA_ARCH__ >= 800
-// Copies 16 bytes of memory that nobody writes during the kernel to shared memory, behind the thread's back.
+// Starts an asynchronous copy to shared memory of 16 bytes that nobody writes during the kernel. The thread may read them after
+// commit_copies and wait_for_copies, other threads after a barrier that follows these.
 __device__ __forceinline__ void copy_async(void* shared, const void* global)
 {
     const uint32 to = uint32(__cvta_generic_to_shared(shared));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(global) : "memory");
 }
 
-// The same, or 16 zeros, and nothing is read.
+// The same if `wanted`; else writes 16 zeros and reads nothing.
 __device__ __forceinline__ void copy_async_if(bool wanted, void* shared, const void* global)
 {
     const uint32 to = uint32(__cvta_generic_to_shared(shared)), bytes = wanted ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(global), "r"(bytes) : "memory");
 }
 
-// Ends a group of the thread's copies; waits until all groups but the last N are there.
+// Closes a group of the thread's copies; waits until all groups but the last N have arrived.
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> __device__ __forceinline__ void wait_for_copies()
 {
@@ -113,7 +114,7 @@ template <int N> __device__ __forceinline__ void wait_for_copies()
 }
 #endif
 
-// 16 bytes written, or read, by one access of the whole grid's memory order: never torn, and never from a stale line.
+// 16 bytes stored, or loaded, by one access, relaxed at the scope of the GPU: never torn, and never from a stale cache line.
 __device__ __forceinline__ void store_whole(uint4* address, uint4 v)
 {
     asm volatile("{ .reg .b64 l, h; .reg .b128 v; mov.b64 l, {%1, %2}; mov.b64 h, {%3, %4}; mov.b128 v, {l, h};"
@@ -137,7 +138,7 @@ __device__ __forceinline__ uint32 load_acquire(const uint32* address)
     return v;
 }
 
-// Releases what this thread wrote or has seen written, and acquires what the others released here.
+// Releases what this thread wrote or has seen written, and acquires what other threads released at this address.
 __device__ __forceinline__ uint32 atomic_add(uint32* address, uint32 value)
 {
     uint32 old;
@@ -152,7 +153,7 @@ __device__ __forceinline__ uint64 atomic_add_relaxed(uint64* address, uint64 val
     return old;
 }
 
-// Counts up to `last` and then from 0 again; orders nothing.
+// Increments a counter that wraps to 0 after `last`; returns the old count. Orders no other access.
 __device__ __forceinline__ uint32 atomic_count(uint32* address, uint32 last)
 {
     uint32 old;
@@ -160,7 +161,7 @@ __device__ __forceinline__ uint32 atomic_count(uint32* address, uint32 last)
     return old;
 }
 
-// The same, and what each thread did before it is done for those that count after it.
+// The same with release and acquire: what a thread did before it counted is visible to those that count after it.
 __device__ __forceinline__ uint32 atomic_count_ordered(uint32* address, uint32 last)
 {
     uint32 old;
@@ -176,12 +177,13 @@ __device__ __forceinline__ uint32 cluster_rank()
     return rank;
 }
 
-// The cluster's barrier in its two halves; a thread that has exited counts as arrived.
+// The two halves of the cluster's barrier, for whole warps (aligned); a thread that has exited counts as arrived.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-// Writes `value` to the copy of *local, a variable in shared memory, that the block of that rank holds.
+// Writes `value` to the copy of *local, a variable in shared memory, that the block of that rank holds. That block must have
+// started, and must not have exited.
 template <class T> __device__ __forceinline__ void store_to_rank(T* local, uint32 rank, T value)
 {
     static_assert(sizeof(T) % 4 == 0, "stored in words");

@@ -4,16 +4,15 @@
 
 template <class Op> constexpr bool has_second = !is_same<typename Op::Second, Unused>;
 
-// As many as a vector has elements: 16 bytes of the same type, or a mask's one byte each.
+// As many elements as a vector of the first array has: 16 bytes if they are of the same type, one byte each if a mask.
 template <class Op> union Seconds {
     static constexpr uint32 V = vector_elements<typename Op::Input>, bytes = V * sizeof(typename Op::Second);
     typename Op::Second elements[V];
     typename Word<bytes>::type whole;
 };
 
-// A source whose second array's elements may lie anywhere, at any address: they take more instructions and fewer are in
-// flight, so kernels use it in the paths of little code alone. Of other sources elements lie a step apart, at multiples of
-// their alignment.
+// A source whose second array's elements may lie anywhere, at any address. They take more instructions and fewer are in flight,
+// so kernels use it only in compact code paths. In other sources they lie a fixed step apart and are aligned.
 template <class S> struct SecondsAnyhow : S {
     static constexpr SecondsLie seconds_lie = SecondsLie::anyhow;
     __device__ __forceinline__ explicit SecondsAnyhow(const S& source) : S(source) {}
@@ -24,15 +23,15 @@ template <class Op, class S> __device__ __forceinline__ auto with_seconds_anyhow
     else return source;
 }
 
-// A source whose second array's elements lie one after the other, so that those of a vector are one too. Nothing is asked
-// of a vector then, and no branch keeps loads apart.
+// A source whose second array's elements are contiguous, and those that go with a vector are an aligned vector too. So there is
+// nothing to check for each vector, and no branch that would separate the loads.
 template <class S> struct SecondsInVectors : S {
     static constexpr SecondsLie seconds_lie = SecondsLie::in_vectors;
     __device__ __forceinline__ explicit SecondsInVectors(const S& source) : S(source) {}
 };
 
-// Those from number `index` on, of a vector of which `bytes` bytes exist: what goes with absent elements is not read. Sixteen
-// bytes pass the L1 by unless `ThroughL1`.
+// The elements from number `index` on that go with a vector of which `bytes` bytes exist; those beside absent elements are not
+// read. Loads of sixteen bytes bypass the L1 unless `ThroughL1`.
 template <class Op, bool ThroughL1 = false, class S>
 __device__ __forceinline__ Seconds<Op> seconds_of(const S& source, uint64 index, int32 bytes = vector_bytes)
 {
@@ -65,7 +64,7 @@ __device__ __forceinline__ Seconds<Op> seconds_of(const S& source, uint64 index,
     }
 }
 
-// Those of a vector that is present as a whole, or absent: nothing of use then.
+// The elements that go with a vector which is present as a whole or absent; if absent they are not read and have no meaning.
 template <class Op, bool ThroughL1 = false, class S>
 __device__ __forceinline__ Seconds<Op> seconds_if(bool present, const S& source, uint64 index)
 {

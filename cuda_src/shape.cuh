@@ -1,4 +1,4 @@
-// Arrays of any shape: which row a number means, where it lies, and how its vectors are fetched.
+// Arrays of any shape: which row a number stands for, where it lies, and how its vectors are fetched.
 #pragma once
 #include "block.cuh"
 
@@ -11,7 +11,7 @@ struct Axes {
     int64 stride[max_axes];
     int64 second_stride[max_axes];
 
-    // Bytes from the first element to number `index`, of the first or the second array.
+    // Bytes from the first element to element `index`, in the first or the second array.
     __device__ __forceinline__ int64 offset(uint64 index, bool of_second) const
     {
         const int64* by = of_second ? second_stride : stride;
@@ -27,8 +27,8 @@ struct Axes {
     }
 };
 
-// Where the rows lie: one axis, which most problems come down to, or several.
-// Bytes from the first row to the one `past` behind row `first`: two instructions where rows have `first` in common.
+// Where the rows lie: along one axis, which most problems come down to, or along several. offset() gives the bytes from the
+// first row to row `first` + `past`: along one axis two instructions, where rows have `first` in common.
 struct OneAxis {
     static __device__ __forceinline__ int64 offset(const Axes& axes, uint64 first, uint32 past, bool of_second)
     {
@@ -43,13 +43,13 @@ struct AnyAxes {
     }
 };
 
-// The argument of the entries that know rows. `low` and `high` bound the bytes of the first array, from `elements` on.
+// The argument of the entries for rows. `low` and `high` bound the bytes of the first array, relative to `elements`.
 struct ShapedProblem : Problem {
     int64 low, high;
     Axes kept, reduced;
 };
 
-// Whether in every row the second array's elements lie a step apart, at multiples of their alignment; so if there is none.
+// Whether in every row the second array's elements lie a fixed step apart and aligned; true if there is none.
 template <class Op> __device__ __forceinline__ bool seconds_are_placed(const ShapedProblem& problem)
 {
     if constexpr (is_same<typename Op::Second, Unused>) {
@@ -61,7 +61,7 @@ template <class Op> __device__ __forceinline__ bool seconds_are_placed(const Sha
     }
 }
 
-// Whether they lie in vectors in every row, too.
+// Whether they lie in vectors as well, in every row; asked only where seconds_are_placed.
 template <class Op> __device__ __forceinline__ bool seconds_are_vectors(const ShapedProblem& problem)
 {
     using Second = typename Op::Second;
@@ -70,14 +70,14 @@ template <class Op> __device__ __forceinline__ bool seconds_are_vectors(const Sh
     return problem.reduced.second_stride[0] == sizeof(Second) && bits % Seconds<Op>::bytes == 0;
 }
 
-// One row of a shaped problem: a Source whose elements, and whose second array, may lie anyhow.
+// One row of a shaped problem: a Source whose elements, and those of its second array, may lie in any way.
 template <class Op, class Kept> struct ShapedSource : Source<Op> {
     const ShapedProblem& problem;
     const char* other;
 
     __device__ __forceinline__ ShapedSource(const ShapedProblem& p, uint64 row) : ShapedSource(p, row, p.actual_length()) {}
 
-    // Where the length has been read before: the compiler reads it again for every row.
+    // For callers that have read the length before: the compiler would read it again for every row.
     __device__ __forceinline__ ShapedSource(const ShapedProblem& p, uint64 row, uint64 length)
         : ShapedSource(p, row, 0, length, true) {}
 
@@ -97,17 +97,17 @@ template <class Op, class Kept> struct ShapedSource : Source<Op> {
     __device__ __forceinline__ bool seconds_are_vectors() const { return ::seconds_are_vectors<Op>(problem); }
 };
 
-// A kernel treats the rows of a warp in the fastest way that is allowed: "whole", each vector at a multiple of 16 bytes
-// and present or absent as a whole; "inside", any vectors none of whose 16-byte blocks lies partly outside of the array;
-// or "edge", any vectors. Elements of four bytes and more at multiples of their size are loaded one by one instead, for a
-// load costs no more than to shift what neighbours loaded.
+// A kernel treats the rows of a warp in the fastest way that is allowed. "whole": each vector is at a multiple of 16 bytes, and
+// present or absent as a whole. "inside": any vectors, if none of their 16-byte blocks lies partly outside the array. "edge":
+// any vectors. In place of the last two, aligned elements of four bytes and more are loaded one by one: a load costs no more
+// than shifting what neighbours loaded.
 
-// How a row's vectors are fetched: elements one after the other, at any address.
+// Rows whose elements are contiguous, at any address.
 template <class KeptAxes> struct ContiguousRows {
     using Kept = KeptAxes;
     static constexpr bool can_be_whole = true;
 
-    // Whether all rows begin at multiples of 16 bytes, and end there.
+    // Whether all rows begin and end at multiples of 16 bytes.
     static __device__ __forceinline__ bool whole(const ShapedProblem& p, uint64 row_bytes)
     {
         return (row_bytes | row_addresses(p)) % vector_bytes == 0;
@@ -122,14 +122,14 @@ template <class KeptAxes> struct ContiguousRows {
         const auto absent = absent_elements<typename S::Operator>();
         return load_elements<typename S::T>(source.begin + index * sizeof(typename S::T), bytes, absent);
     }
-    // Whether all blocks that `count` elements from number `first` on touch lie inside of the array.
+    // Whether all 16-byte blocks that `count` elements from number `first` on touch lie inside the array.
     template <class S> static __device__ __forceinline__ bool inside(const S& source, uint64 first, uint64 count)
     {
         const char* begin = source.begin + first * sizeof(typename S::T);
         return begin - vector_bytes >= source.problem.elements + source.problem.low &&
                begin + count * sizeof(typename S::T) + vector_bytes <= source.problem.elements + source.problem.high;
     }
-    // The vector of which the first element has number `index`; `bytes` of it, at most 16, are the row's.
+    // The vector whose first element has number `index`; `bytes` bytes of it, at most 16, are the row's.
     template <class S> static __device__ __forceinline__ uint4 fetch_inside(const S& source, uint64 index, int32 bytes)
     {
         return load_inside(source.begin + index * sizeof(typename S::T), bytes);
@@ -143,7 +143,7 @@ template <class KeptAxes> struct ContiguousRows {
     }
 
 private:
-    // All bits that the address of any row's first element has.
+    // The bits that are set in the address of any row's first element, which tell how all rows are aligned.
     static __device__ __forceinline__ uint64 row_addresses(const ShapedProblem& p)
     {
         uint64 bits = reinterpret_cast<uint64>(p.elements);
@@ -152,7 +152,7 @@ private:
     }
 };
 
-// Elements that lie anyhow: one load each, and nothing else is read.
+// Rows whose elements lie in any way: one load for each element, and nothing else is read.
 template <class KeptAxes> struct StridedRows {
     using Kept = KeptAxes;
     static constexpr bool can_be_whole = false;

@@ -5,13 +5,13 @@
 
 constexpr uint32 lanes = 32;
 constexpr uint32 vector_bytes = 16;
-constexpr uint32 steps = 8;  // vectors a lane loads of a leaf
+constexpr uint32 steps = 8;  // vectors of a leaf that each lane loads
 constexpr uint32 leaf_vectors = lanes * steps;
 constexpr uint32 leaf_bytes = leaf_vectors * vector_bytes;
 template <class T> constexpr uint32 vector_elements = vector_bytes / sizeof(T);
 template <class T> constexpr uint32 leaf_elements = leaf_bytes / sizeof(T);
 
-// Leaves of a row of so many elements.
+// How many leaves a row of so many elements has.
 template <class T> __device__ __forceinline__ uint64 leaves_of(uint64 length)
 {
     return (length + leaf_elements<T> - 1) / leaf_elements<T>;
@@ -23,10 +23,10 @@ struct Problem {
     char* result;                 // plane k of the results starts k * rows elements after it
     const char* second;           // of the second array, null if there is none
     char* workspace;
-    const uint64* device_length;  // where the length is read when the kernel runs, null: it is `length`
-    uint64 length;                // of a row; with device_length the most that it may be
+    const uint64* device_length;  // if not null, the length is read from here when the kernel runs
+    uint64 length;                // of a row; with device_length its upper bound
     uint64 rows;
-    uint64 count;                 // tiles a block folds, or partials, or blocks that share a row: as the kernel says
+    uint64 count;                 // as the kernel says: tiles a block folds, or partials, or blocks that share a row
     uint64 initial[2];
 
     __device__ __forceinline__ uint64 actual_length() const
@@ -35,7 +35,7 @@ struct Problem {
     }
 };
 
-// One element, at any address: byte by byte where it is not at a multiple of what it is loaded by.
+// One element, at any address; byte by byte where it is not aligned.
 template <class T> __device__ __forceinline__ T load_element(const char* address)
 {
     if (reinterpret_cast<uint64>(address) % alignof(T) == 0) return *reinterpret_cast<const T*>(address);
@@ -45,11 +45,11 @@ template <class T> __device__ __forceinline__ T load_element(const char* address
     return u.whole;
 }
 
-// How the elements of a second array lie: at any addresses; each a step after the one before, at multiples of their
-// alignment; or as those of the first do whose vectors are whole, so that what goes with such a vector is one load.
+// How the elements of a second array lie. anyhow: at any addresses. a_step_apart: each a fixed step after the one before, all
+// aligned. in_vectors: contiguous besides, and so that those that go with a whole vector of the first array are one load.
 enum class SecondsLie { anyhow, a_step_apart, in_vectors };
 
-// One row, or a whole array seen as one: elements one after the other from `begin` on, at any address.
+// One row, or a whole array seen as one row: contiguous elements from `begin` on, at any address.
 template <class Op> struct Source {
     using Operator = Op;
     using T = typename Op::Input;
@@ -58,7 +58,8 @@ template <class Op> struct Source {
     const char* second;
     RowOf<Op> row;
 
-    // Without `with_pivot` the row's pivot is still to be set.
+    // With `with_pivot` an operator's pivot is read from memory, which must be after wait_for_prerequisites; without it the
+    // caller sets it.
     __device__ __forceinline__
     Source(const Problem& problem, const char* first, const char* other, uint64 length, bool with_pivot = true)
         : begin(first), second(other)
@@ -72,8 +73,8 @@ template <class Op> struct Source {
 
     __device__ __forceinline__ uint64 leaf_count() const { return leaves_of<T>(row.length); }
 
-    // Where the second array's element of number `index` lies, how many bytes from one to the next, and whether that is the
-    // same everywhere and keeps to their alignment.
+    // Where element `index` of the second array lies, how many bytes from one to the next, and whether that step is the same
+    // everywhere and all are aligned.
     static constexpr SecondsLie seconds_lie = SecondsLie::a_step_apart;
     __device__ __forceinline__ const char* second_at(uint64 index) const { return second + index * sizeof(Second); }
     __device__ __forceinline__ int64 second_step() const { return sizeof(Second); }
@@ -81,7 +82,7 @@ template <class Op> struct Source {
     {
         return reinterpret_cast<uint64>(second) % alignof(Second) == 0;
     }
-    // Whether they lie in vectors, too.
+    // Whether they lie in vectors as well.
     __device__ __forceinline__ bool seconds_are_vectors() const
     {
         return reinterpret_cast<uint64>(second) % (vector_elements<T> * sizeof(Second)) == 0;
@@ -93,8 +94,8 @@ template <class Op> struct Source {
     }
 };
 
-// The same source, with a pivot that the compiler takes for made here: else it converts it, and so waits for it, before the
-// loads that were issued since.
+// The same source, with a pivot that the compiler must take to be made here. Otherwise it converts the pivot, and so waits for
+// it, before the loads that were issued since.
 template <class S> __device__ __forceinline__ S with_pivot_from_here(S source)
 {
     using P = decltype(source.row.pivot);
@@ -108,14 +109,14 @@ template <class S> __device__ __forceinline__ S with_pivot_from_here(S source)
     return source;
 }
 
-// All elements of an array that is contiguous.
+// All elements of a contiguous array. Waits for the prerequisites if it has to read the pivot or the length.
 template <class Op> __device__ __forceinline__ Source<Op> whole_array(const Problem& problem)
 {
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
     return Source<Op>(problem, problem.elements, problem.second, problem.actual_length());
 }
 
-// Writes the results of row `number`, by the one thread that calls it.
+// Writes the results of row `number`. One thread calls it, after wait_for_prerequisites.
 template <class Op>
 __device__ __forceinline__ void
 store_result(const Problem& problem, const RowOf<Op>& row, uint64 number, typename Op::Accumulator root)

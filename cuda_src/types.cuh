@@ -15,7 +15,7 @@ typedef double float64;
 
 struct float16 { uint16 bits; };
 struct bfloat16 { uint16 bits; };
-struct float8_e4m3 { uint8 bits; };  // no infinity; one NaN of each sign, all other bits set
+struct float8_e4m3 { uint8 bits; };  // no infinity; one NaN of each sign, whose other bits are all set
 struct float8_e5m2 { uint8 bits; };  // the upper half of a float16
 struct boolean { uint8 bits; };      // any nonzero byte is true
 
@@ -52,7 +52,7 @@ template <class T> constexpr bool is_integer = is_signed_integer<T> || is_unsign
 template <class T> constexpr bool is_complex = is_same<T, complex64> || is_same<T, complex128>;
 template <class T> constexpr bool is_float = !is_integer<T> && !is_complex<T> && !is_same<T, boolean>;
 
-// The element with these bits; both parts of a complex number have them.
+// The element with these bits; in a complex number both parts have them.
 template <class T> __device__ __forceinline__ T element_of_bits(uint64 bits)
 {
     union { uint64 whole[2]; T element; } u;
@@ -64,7 +64,7 @@ template <class T> __device__ __forceinline__ T element_of_bits(uint64 bits)
 // NVRTC has no isfinite.
 __device__ __forceinline__ bool is_finite(float64 x) { return fabs(x) <= 0x1.fffffffffffffp1023; }
 
-// The value of a floating-point or integer element as a number that C++ can compute with, exactly.
+// The value of a floating-point or integer element, exactly, as a number that C++ can compute with.
 __device__ __forceinline__ float32 number(float16 x)
 {
     float32 y;
@@ -74,7 +74,7 @@ __device__ __forceinline__ float32 number(float16 x)
 __device__ __forceinline__ float32 number(bfloat16 x) { return __uint_as_float(uint32(x.bits) << 16); }
 __device__ __forceinline__ float32 number(float8_e5m2 x) { return number(float16{uint16(x.bits << 8)}); }
 
-// Two float8_e4m3 as two float16, by the one instruction that newer devices have.
+// Converts two float8_e4m3 to two float16 by the one instruction that newer devices have; not to be used on others.
 __device__ __forceinline__ uint32 float16_pair_of_e4m3(uint16 pair)
 {
     uint32 halves = 0;
@@ -88,8 +88,8 @@ __device__ __forceinline__ float32 number(float8_e4m3 x)
 #if __CUDA_ARCH__ >= 890
     return number(float16{uint16(float16_pair_of_e4m3(x.bits))});
 #else
-    // Exponent and fraction in float32's places are the value times 2^-120, subnormal where the element is: exact.
-    // What would be 480 is NaN.
+    // Moved to where float32 has its own, exponent and fraction make the value times 2^-120, exactly, subnormal where the
+    // element is. What would be 480 is NaN.
     const float32 y = __uint_as_float(uint32(int32(int8(x.bits))) << 20 & 0x87f00000u) * 0x1p120f;
     return fabsf(y) == 480.0f ? __uint_as_float(0x7fc00000u) : y;
 #endif
@@ -97,14 +97,14 @@ __device__ __forceinline__ float32 number(float8_e4m3 x)
 __device__ __forceinline__ int32 number(boolean x) { return x.bits != 0; }
 template <class T> __device__ __forceinline__ T number(T x) { return x; }
 
-// Element -> accumulator. Exact for every pair that the Python side's type table allows, but for 64-bit integers.
+// Element -> accumulator. Exact for every pair that the Python side's type table allows, except for 64-bit integers.
 template <class To, class From> __device__ __forceinline__ To widen(From x)
 {
     if constexpr (is_complex<From>) return To(x.re, x.im);
     else return To(number(x));
 }
 
-// The one NaN of each type, numpy.nan's bits: which operand's payload survives differs between processors.
+// The only NaN that a result of each type has, numpy.nan's bits: which operand's payload survives differs between processors.
 template <class T> __device__ __forceinline__ T quiet_nan()
 {
     if constexpr (is_same<T, float8_e4m3>) return float8_e4m3{0x7f};
@@ -117,7 +117,7 @@ template <class T> __device__ __forceinline__ T quiet_nan()
 
 __device__ __forceinline__ bfloat16 round_to_bfloat16(float32 x)
 {
-    // To nearest, ties to even, in integers: cvt.rn.bf16.f32 needs sm_80. NaN is dealt with by the caller.
+    // To nearest, ties to even, in integer arithmetic, since cvt.rn.bf16.f32 needs sm_80. The caller deals with NaN.
     const uint32 bits = __float_as_uint(x);
     return bfloat16{uint16((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
@@ -138,7 +138,7 @@ template <class To, class From> __device__ __forceinline__ To round_to(From x)
     }
 }
 
-// Accumulator -> result. Integers wrap to a narrower result, as NumPy's astype does; they are true where not zero.
+// Accumulator -> result. Integers wrap in a narrower result, as with NumPy's astype; booleans are true where nonzero.
 template <class To, class From> __device__ __forceinline__ To narrow(From x)
 {
     if constexpr (is_same<To, boolean>) return boolean{uint8(x != From(0))};

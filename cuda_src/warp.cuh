@@ -12,7 +12,7 @@ template <class T, class F> __device__ __forceinline__ T shuffle_words(T value, 
     return u.whole;
 }
 
-// One of two values, word by word: a choice between structs would be one between addresses, in local memory.
+// One of two values, chosen word by word: choosing between structs would choose between addresses, in local memory.
 template <class T> __device__ __forceinline__ T select(bool first, T a, T b)
 {
     constexpr uint32 words = (sizeof(T) + 3) / 4;
@@ -24,6 +24,7 @@ template <class T> __device__ __forceinline__ T select(bool first, T a, T b)
     return u.whole;
 }
 
+// The value of lane `own ^ mask`, or of lane `lane`. All 32 lanes of the warp call these.
 template <class T> __device__ __forceinline__ T shuffle_xor(T value, int mask)
 {
     return shuffle_words(value, [=](uint32 w) { return __shfl_xor_sync(0xffffffffu, w, mask); });
@@ -44,15 +45,15 @@ __device__ __forceinline__ uint32 warp_max(uint32 value)
 #endif
 }
 
-// The lane level of the tree over groups of `Lanes` lanes (a power of two): balanced, adjacent pairs.
-// All 32 lanes call it; every lane of a group holds the group's result.
+// The lane level of the tree over groups of `Lanes` lanes (a power of two): balanced, adjacent pairs first. All 32 lanes call
+// it; every lane of a group holds the group's result.
 template <class Op, int Lanes = 32>
 __device__ __forceinline__ typename Op::Accumulator warp_fold(typename Op::Accumulator value)
 {
     if constexpr (Lanes == 32 && Op::folds_lanes) {
         return Op::fold_lanes(value);
     } else {
-        // Two levels at a time: the three shuffles of a quarter do not wait for each other, and combining is cheap.
+        // Where combining is cheap, two levels at a time: the three shuffles of a quarter do not wait for each other.
         constexpr bool by_quarters = sizeof(value) <= 8;
 #pragma unroll
         for (int mask = 1; mask < Lanes; mask *= by_quarters ? 4 : 2) {
@@ -68,9 +69,9 @@ __device__ __forceinline__ typename Op::Accumulator warp_fold(typename Op::Accum
     }
 }
 
-// The lane level for N rows at once over groups of G lanes, N and G powers of two: a[i] holds the i-th row's part. The
-// lanes trade halves of what they hold, so that the shuffles shrink with each level. Afterwards, with H = min(G, N),
-// a[j] of lane l is the fold of row j * H + l % H of its group.
+// The lane level for N rows at once over groups of G lanes, N and G powers of two: a[i] holds the lane's part of the group's
+// i-th row. At each level lanes exchange halves of what they hold, so that the number of shuffles halves as well. All 32 lanes
+// call it. Afterwards, with H = min(G, N), a[j] of lane l is the fold of row j * H + l % H of its group.
 template <class Op, int G, int N>
 __device__ __forceinline__ void warp_fold_rows(typename Op::Accumulator* a, uint32 lane)
 {
@@ -90,8 +91,8 @@ __device__ __forceinline__ void warp_fold_rows(typename Op::Accumulator* a, uint
         for (int j = 0; j < N / H; ++j) a[j] = Op::combine(a[j], shuffle_xor(a[j], mask));
 }
 
-// Folds 32 N values, N a power of two up to 32: a[i] of lane l is number 32 i + l. N + log2(32 N) shuffles or so do the
-// work of 5 N, in the same tree: lane bits first, then i. All 32 lanes call it; every lane holds the result.
+// Folds 32 N values, N a power of two up to 32: a[i] of lane l is number 32 i + l. About N + log2(32 N) shuffles do the work of
+// 5 N, in the same tree: lane bits first, then i. All 32 lanes call it; every lane holds the result.
 template <class Op, int N>
 __device__ __forceinline__ typename Op::Accumulator warp_fold_array(typename Op::Accumulator* a, uint32 lane)
 {
@@ -99,9 +100,9 @@ __device__ __forceinline__ typename Op::Accumulator warp_fold_array(typename Op:
     return warp_fold<Op, N>(a[0]);
 }
 
-// Folds a sequence of any length, one value at a time, into the balanced tree of adjacent pairs that the whole
-// sequence would make: a binary counter whose digit k holds the fold of 2^k values. Lane k keeps digit k, so the
-// stack is one register a lane. All 32 lanes call with the same value; every lane gets the result.
+// Folds a sequence of any length, one value at a time, into the balanced tree of adjacent pairs that the whole sequence makes:
+// a binary counter whose digit k holds the fold of 2^k values. Lane k keeps digit k, so that the stack takes one register a
+// lane. All 32 lanes call `push`, with the same value, and `result`; every lane holds the result.
 template <class Op> struct WarpCounter {
     typename Op::Accumulator digit = Op::identity();
     uint32 count = 0;
@@ -114,7 +115,7 @@ template <class Op> struct WarpCounter {
         ++count;
     }
 
-    // What the right edge lacks is absent, so an incomplete subtree moves up unchanged.
+    // What is missing past the right edge is absent, so an incomplete subtree moves up unchanged.
     __device__ __forceinline__ typename Op::Accumulator result()
     {
         typename Op::Accumulator value = Op::identity();

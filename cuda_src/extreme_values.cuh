@@ -1,11 +1,11 @@
-// The larger and the smaller of elements as they are, without keys: an instruction or two for each, or for a pair.
+// The larger and the smaller of elements themselves, without keys: an instruction or two for each element or pair.
 #pragma once
 #include "vector_float8.cuh"
 
-// Two neighbours of 16 bits in a word, the first in its low half.
+// Two neighbouring 16-bit elements in a word, the first in its low half.
 template <class T> struct Pair { uint32 bits; };
 
-// Whether the device compares two of them at once. Then, and where `orders_zeros`, +0.0 is above -0.0.
+// Whether the device compares two such elements at once. Where it does, and where `orders_zeros`, +0.0 is above -0.0.
 #if __CUDA_ARCH__ >= 900
 template <class T> constexpr bool compares_integer_pairs = is_same<T, int16> || is_same<T, uint16>;
 #else
@@ -20,8 +20,9 @@ template <class T> constexpr bool orders_zeros = false;
 #endif
 template <class T> constexpr bool compares_pairs = compares_integer_pairs<T> || compares_float_pairs<T>;
 
-// What elements are compared as: those of 8 bits as 16 bits of the same value and order, if those go in pairs. Where those
-// of integers do not, subnormal float16 whose fraction is the byte, with the sign bit of int8 flipped, are in its order.
+// The type that elements are compared as. 8-bit elements become 16-bit ones of the same value and order, if those are compared
+// in pairs. Where 16-bit integers are not, 8-bit integers become subnormal float16 whose fraction is the byte, with the sign
+// bit of int8 flipped: these have the same order.
 #if __CUDA_ARCH__ >= 900
 using WidenedByte = int16;
 #else
@@ -42,14 +43,14 @@ template <class T, bool InPairs> struct UnitOf { using type = T; };
 template <class T> struct UnitOf<T, true> { using type = Pair<Widened<T>>; };
 template <class T> using Unit = typename UnitOf<T, compares_pairs<T> || widens_to_pairs<T>>::type;
 
-// The larger or the smaller of two; of two zeros any, unless `orders_zeros`. A NaN wins, or with `Numbers` loses.
+// The larger or the smaller of two; of two zeros either one, unless `orders_zeros`. A NaN wins, or with `Numbers` loses.
 template <bool Largest, bool Numbers = false, class T> __device__ __forceinline__ T extreme(T a, T b)
 {
     return ((Largest ? a > b : a < b) | (Numbers ? b != b : a != a)) ? a : b;
 }
 
-// By one instruction: of a number, or of both halves of a pair each, where every NaN comes out as the same. `in` is the
-// register that holds one, `member` the part of it that the instruction takes.
+// The same by one instruction, for one number or for both halves of a pair; every NaN comes out as the same one. `in` is the
+// constraint of the register that holds an operand, `member` the part of the operand that the instruction takes.
 #if __CUDA_ARCH__ >= 800
 #define ONE_INSTRUCTION(name, in, member) asm(name " %0, %1, %2;" : "=" in(c member) : in(a member), in(b member))
 #define EXTREME_BY_INSTRUCTION(T, type, in, member)                                              \
@@ -82,7 +83,7 @@ EXTREME_OF_INTEGERS(Pair<uint16>, "u16x2")
 #undef ONE_INSTRUCTION
 #endif
 
-// The same of N units, a power of two.
+// The same for N units, a power of two.
 template <bool Largest, bool Numbers, uint32 N, class U> __device__ __forceinline__ U extreme_of(const U* x)
 {
     if constexpr (N == 1) {
@@ -93,7 +94,7 @@ template <bool Largest, bool Numbers, uint32 N, class U> __device__ __forceinlin
     }
 }
 
-// The first of a pair in both halves, and the one that wins.
+// Puts the first element of a pair, or the one that wins, into both halves.
 template <class T> __device__ __forceinline__ Pair<T> repeat_first(Pair<T> x) { return {__byte_perm(x.bits, 0, 0x1010)}; }
 template <bool Largest, bool Numbers = false, class T> __device__ __forceinline__ Pair<T> extreme_half(Pair<T> x)
 {
@@ -101,7 +102,7 @@ template <bool Largest, bool Numbers = false, class T> __device__ __forceinline_
 }
 template <bool Largest, bool Numbers = false, class T> __device__ __forceinline__ T extreme_half(T x) { return x; }
 
-// The first of a unit as an element.
+// The first element of a unit.
 template <class T> __device__ __forceinline__ T element_of(Unit<T> x)
 {
     if constexpr (is_same<Unit<T>, T>) return x;
@@ -119,14 +120,14 @@ template <class T> __device__ __forceinline__ uint2 widened_pairs(uint32 word)
         if (flips_sign<T>) word ^= 0x80808080u;
         return make_uint2(__byte_perm(word, 0, 0x4140), __byte_perm(word, 0, 0x4342));
     } else {
-        uint2 pairs;  // bytes 0 and 1, 2 and 3, each after as many copies of its sign: __byte_perm has no such selectors
+        uint2 pairs;  // bytes 0 and 1, 2 and 3, each sign-extended: __byte_perm has no such selectors
         asm("prmt.b32 %0, %1, 0, 0x9180;" : "=r"(pairs.x) : "r"(word));
         asm("prmt.b32 %0, %1, 0, 0xb3a2;" : "=r"(pairs.y) : "r"(word));
         return pairs;
     }
 }
 
-// A vector of such elements as eight units.
+// A vector of widened elements, as eight units.
 template <class T> __device__ __forceinline__ void widened_units(uint4 v, Unit<T>* units)
 {
     const uint32 words[4] = {v.x, v.y, v.z, v.w};
@@ -138,7 +139,7 @@ template <class T> __device__ __forceinline__ void widened_units(uint4 v, Unit<T
     }
 }
 
-// The extreme units of such a vector's even and odd places.
+// The extremes of such a vector's even and odd places, in the two halves of a unit.
 template <class T, bool Largest, bool Numbers = false> __device__ __forceinline__ Unit<T> extreme_unit(uint4 v)
 {
     Unit<T> units[8];
@@ -146,7 +147,8 @@ template <class T, bool Largest, bool Numbers = false> __device__ __forceinline_
     return extreme_of<Largest, Numbers, 8>(units);
 }
 
-// An extreme that is zero, with its sign: -0.0 is below +0.0, and no other element lies between them and it.
+// Gives an extreme that is zero its sign, -0.0 being below +0.0. The other elements then lie on one side of zero, so the signs
+// of all elements show it.
 template <bool Largest, uint32 N> __device__ __forceinline__ float64 with_sign_of_zero(float64 won, const float64* x)
 {
     int32 signs = __double2hiint(x[0]);
@@ -155,7 +157,7 @@ template <bool Largest, uint32 N> __device__ __forceinline__ float64 with_sign_o
     return won == 0.0 ? __hiloint2double(signs & int32(0x80000000), 0) : won;
 }
 
-// The extreme element of whole vectors: a NaN if one is, or with `Numbers` only if all are.
+// The extreme element of whole vectors: a NaN if any element is, or with `Numbers` only if all are.
 template <class T, bool Largest, bool Numbers, uint32 Vectors> __device__ __forceinline__ T extreme_element(const uint4* v)
 {
     if constexpr (widens_to_pairs<T>) {
@@ -174,7 +176,7 @@ template <class T, bool Largest, bool Numbers, uint32 Vectors> __device__ __forc
     }
 }
 
-// The smallest and the largest element of whole vectors; those that are widened are so once for both.
+// The smallest and the largest element of whole vectors; elements that are widened are so once for both.
 template <class T> struct Extremes { T low, high; };
 template <class T, uint32 Vectors> __device__ __forceinline__ Extremes<T> extreme_elements(const uint4* v)
 {

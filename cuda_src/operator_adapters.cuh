@@ -1,9 +1,9 @@
-// Operators made of operators. They nest in this order, the last one outermost:
-// Counted, IgnoringNaN, Mapped, Masked, WithInitial or Rooted.
+// Operators made of other operators. They nest in this order, the last one outermost:
+// Counted, IgnoringNaN, Mapped, Masked, then WithInitial or Rooted.
 #pragma once
 #include "operator_sum.cuh"
 
-// What an element that is left out becomes: the identity, unless the operator says otherwise.
+// What an element that is left out becomes: the identity, unless the operator has a `skipped` of its own.
 template <class Op> __device__ __forceinline__ auto skipped_of(int) -> decltype(Op::skipped()) { return Op::skipped(); }
 template <class Op> __device__ __forceinline__ typename Op::Accumulator skipped_of(long) { return Op::identity(); }
 template <class Op> __device__ __forceinline__ typename Op::Accumulator skipped() { return skipped_of<Op>(0); }
@@ -14,8 +14,8 @@ template <class T> __device__ __forceinline__ bool is_nan(T x)
     else return number(x) != number(x);
 }
 
-// What a user's float becomes as an integer: its whole part, the smallest or largest where that is out of range, and 0
-// for NaN. The language leaves these open, and the instructions wrap in 8 and 16 bits.
+// What a user's float becomes as an integer: its whole part, the smallest or largest value if that is out of range, and 0 for
+// NaN. C++ leaves these cases undefined, and the instructions wrap in 8 and 16 bits.
 template <class To> __device__ __forceinline__ To whole_part(float64 x)
 {
     constexpr uint32 bits = 8 * sizeof(To) - is_signed_integer<To>;
@@ -25,7 +25,7 @@ template <class To> __device__ __forceinline__ To whole_part(float64 x)
     return To(x <= least ? least : x);
 }
 
-// What a user's finish returns -> result; a value of the result's own type that is no number of C++ stays as it is.
+// What a user's finish returns -> result; a value of the result's own type that C++ cannot compute with stays as it is.
 template <class Out, class T> __device__ __forceinline__ Out result_of(T x)
 {
     if constexpr (is_integer<Out> && (is_same<T, float32> || is_same<T, float64>)) return whole_part<Out>(x);
@@ -33,7 +33,7 @@ template <class Out, class T> __device__ __forceinline__ Out result_of(T x)
     else return narrow<Out>(x);
 }
 
-// An operator with a map of its own, which what folds several elements at once would pass by.
+// An operator with a map of its own: functions that fold several elements at once would bypass the map, so there are none.
 template <class Op> struct Remapped : Op {
     static constexpr bool packed = false, folds_whole_vectors = false, folds_leaves = false, has_absent = false;
     static constexpr bool folds_vectors = false, folds_numbers = false, folds_elements = false, repeats_first = false;
@@ -45,7 +45,7 @@ template <class A> struct Tally {
     Split64 count;
 };
 
-// Counts the elements that are not left out: they are the row that finish sees.
+// Counts the elements that are not left out: that count is the row's length in finish.
 template <class Op> struct Counted : Remapped<Op> {
     using Accumulator = Tally<typename Op::Accumulator>;
     static constexpr bool folds_lanes = false;
@@ -100,7 +100,7 @@ template <class Op, class F> struct Mapped : Remapped<Op> {
     }
 };
 
-// Only the elements where the second array is true.
+// Reduces only the elements where the second array is true.
 template <class Op> struct Masked : Remapped<Op> {
     using Second = boolean;
     template <class I, class R> static __device__ __forceinline__ typename Op::Accumulator map(const I& item, const R& row)
@@ -109,7 +109,7 @@ template <class Op> struct Masked : Remapped<Op> {
     }
 };
 
-// One element more, of the row: the accumulator that the caller's initial value makes.
+// Adds one element to each row: the accumulator made of the caller's initial value.
 template <class Op> struct WithInitial : Op {
     template <class R>
     static __device__ __forceinline__ typename Op::Result finish(typename Op::Accumulator a, const R& row, int k)

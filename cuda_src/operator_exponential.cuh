@@ -1,5 +1,5 @@
-// Sums of exponentials relative to the largest element, in one pass: no element overflows, and none is read twice
-// (Milakov and Gimelshein, Online normalizer calculation for softmax, 2018, with both sides of a combination equal).
+// Sums of exponentials relative to the largest element, in one pass: no element overflows, and none is read twice (Milakov and
+// Gimelshein, Online normalizer calculation for softmax, 2018, but with both sides of a combination treated alike).
 #pragma once
 #include "operator_keys.cuh"
 #include "operator_sum.cuh"
@@ -7,8 +7,8 @@
 // The elements' maximum, and the sum of exp(x - max) over them. A NaN among them makes one of the two NaN.
 template <class T> struct Exponentials { T max, sum; };
 
-// exp(-|d|), and 1 where d is NaN. In float32 by the special function unit: 2 ulp of 2^t, and t = x log2(e) is rounded,
-// which adds |x| 2^-24 relative, at most 0.4 * 2^-24 of the 1 that the result is added to. Results under 2^-126 are zero.
+// exp(-|d|), and 1 where d is NaN. In float32 by the special function unit: 2 ulp of 2^t, and t = x log2(e) is rounded, which
+// adds a relative error of |x| 2^-24: at most 0.4 * 2^-24 of the 1 that the result is added to. Results under 2^-126 are zero.
 __device__ __forceinline__ float32 decay(float32 d)
 {
     float32 y;
@@ -17,9 +17,9 @@ __device__ __forceinline__ float32 decay(float32 d)
 }
 
 // In float64 within 1 ulp: 2^n exp(r) with |r| <= log(2) / 2, and exp(r) = 1 + r + r^2 q(r), where the polynomial q
-// interpolates at Chebyshev's points, with an error of 0.15 * 2^-53 relative to exp(r). Past 708 the result stays about that
-// of 708, which like all that it stands for is lost in the 1 that it is added to. It is called, for where it is inlined the
-// compiler computes many at once and lacks registers, and keeps all constants in more of them.
+// interpolates at Chebyshev's points, with an error of 0.15 * 2^-53 relative to exp(r). Past 708 the result stays about that of
+// 708, which, like the true one, is lost in the 1 that it is added to. It is not inlined: the compiler would compute many at
+// once and run out of registers, and keep all constants in more of them.
 static __device__ __noinline__ float64 decay(float64 d)
 {
     constexpr float64 shift = 0x1.8p52;  // a sum with it is rounded to a whole number, in its low bits
@@ -28,7 +28,7 @@ static __device__ __noinline__ float64 decay(float64 d)
     const float64 y = __hiloint2double(high > infinite ? 0 : min(high, high_of_708), __double2loint(d));
     const float64 shifted = __fma_rn(y, -0x1.71547652b82fep0, shift), n = shifted - shift;
     const float64 r = __fma_rn(n, -0x1.abc9e3b39803fp-56, __fma_rn(n, -0x1.62e42fefa39efp-1, -y));
-    constexpr float64 q[10] = {  // that of the highest power first
+    constexpr float64 q[10] = {  // highest power first
         0x1.af389ed28db09p-26, 0x1.28917c8be7ad6p-22, 0x1.71de0db2f585ep-19, 0x1.a019b914985a9p-16, 0x1.a01a01a7c2f03p-13,
         0x1.6c16c17889ef9p-10, 0x1.11111111109b5p-7, 0x1.5555555553d68p-5, 0x1.5555555555556p-3, 0x1.0000000000001p-1,
     };
@@ -49,8 +49,8 @@ template <class In, class T, class Out> struct ExponentialsOf : Operator<In, Exp
     {
         return {widen<T>(item.x), T(1)};
     }
-    // The sum of the larger maximum is relative to it already, and only the other one takes an exponential. Two equal
-    // infinities have no difference. A NaN is kept by the maximum.
+    // The sum that goes with the larger maximum is relative to it already; only the other one is scaled by an exponential. The
+    // difference of two equal infinities is NaN, for which decay gives 1. A NaN is kept by the maximum.
     static __device__ __forceinline__ E combine(E a, E b)
     {
         const T ratio = decay(a.max - b.max);

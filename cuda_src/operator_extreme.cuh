@@ -1,9 +1,9 @@
-// The smallest and the largest, by keys; where they are is in operator_place.cuh.
+// The smallest and the largest element, by keys; where they are is in operator_place.cuh.
 #pragma once
 #include "operator_place.cuh"
 #include "operator_sum.cuh"
 
-// Of 16 bytes of elements each, those that win in their places.
+// For two vectors of elements, the element that wins in each place.
 template <class T, bool Largest, bool Numbers> __device__ __forceinline__ uint4 extreme_in_place(uint4 a, uint4 b)
 {
     constexpr uint32 units = 16 / sizeof(Unit<T>);
@@ -23,7 +23,7 @@ template <class In, class Acc, class Out, bool Largest> struct Extreme : Operato
         return key_of<Acc>(item.x, Largest ? highest<Acc> : lowest<Acc>);
     }
     static __device__ __forceinline__ Acc combine(Acc a, Acc b) { return (Largest ? a > b : a < b) ? a : b; }
-    // By the elements themselves, with few instructions each; the key is made of the one that is left.
+    // Folds the elements themselves, at few instructions each; only the one that is left is turned into a key.
     static constexpr bool folds_numbers = orders_zeros<In> || (is_float8<In> && widens_to_pairs<In>);
     static constexpr bool folds_leaves = folds_numbers || is_same<In, float64> || compares_pairs<In> || widens_to_pairs<In>;
     static constexpr bool folds_vectors = folds_leaves;
@@ -43,7 +43,7 @@ template <class In, class Acc, class Out, bool Largest> struct Extreme : Operato
     template <class R> static __device__ __forceinline__ Out finish(Acc a, const R&, int) { return finish_key<Out, In>(a); }
     template <class R> static __device__ __forceinline__ Out empty(const R&, int)
     {
-        // Infinity, as far as the type has one; the identity would decode to NaN.
+        // Infinity, or the extreme number of a type without one; the identity would decode to NaN.
         if constexpr (is_float<In>) return finish_key<Out, In>(Largest ? Acc(~largest_bits<In>) : Acc(largest_bits<In>));
         else if constexpr (is_integer<In>) return finish_key<Out, In>(Acc(Largest ? lowest<In> : highest<In>));
         else return finish_key<Out, In>(Acc(!Largest));
@@ -90,7 +90,7 @@ template <class In, class Key, class Out> struct MinMax : Operator<In, Range<Key
     }
 };
 
-// The largest magnitude, that of a complex number or an integer taken as float64. Magnitudes' bits are keys as they are.
+// The largest magnitude; of complex numbers and integers taken as float64. The bits of a magnitude are its key.
 template <class In, class Acc, class Out> struct NormInf : Operator<In, Acc, Out> {
     static constexpr bool has_absent = true;
     template <class R> static __device__ __forceinline__ In absent(const R&) { return element_of_bits<In>(0); }
@@ -101,8 +101,8 @@ template <class In, class Acc, class Out> struct NormInf : Operator<In, Acc, Out
         else return key_of_magnitude(absolute<float64>(item.x));
     }
     static __device__ __forceinline__ Acc combine(Acc a, Acc b) { return a > b ? a : b; }
-    // The largest magnitude of bytes that are floats is the largest byte but for signs; that of integers is the smallest's
-    // or the largest's, and its key is made once.
+    // The largest magnitude of bytes that are floats is the largest byte apart from signs; that of integers is the magnitude of
+    // the smallest or of the largest, so that only one key is made.
     static constexpr bool folds_leaves = (is_float8<In> && widens_to_pairs<uint8>) ||
         (is_integer<In> && (sizeof(In) == 4 || compares_pairs<In> || widens_to_pairs<In>)) || is_same<In, complex64>;
     static constexpr bool folds_vectors = folds_leaves;
@@ -130,7 +130,7 @@ template <class In, class Acc, class Out> struct NormInf : Operator<In, Acc, Out
     template <class R> static __device__ __forceinline__ Out empty(const R& row, int) { return finish(identity(), row, 0); }
 
 private:
-    // The largest magnitude of complex elements: the root of the largest square, for rounding keeps the order.
+    // The largest magnitude of complex elements: the root of the largest square, because rounding keeps the order.
     template <uint32 vectors> static __device__ __forceinline__ Acc root_of_largest(const uint4* v)
     {
         Acc most = 0;

@@ -1,8 +1,8 @@
-// Elements as integer keys of the same order: how the smallest and the largest are compared.
+// Elements as integer keys of the same order, by which the smallest and the largest are found.
 //
-// For floats a key is the bits, with all but the sign flipped where the sign is set. So -0.0 is below +0.0, whichever
-// comes first, and a NaN gets the key that wins: one NaN in a row is its result, as in NumPy. Keys that no number has
-// decode to NaN: that is what remains where every NaN was left out.
+// A float's key is its bits, with all but the sign flipped if the sign is set. So -0.0 is below +0.0, whichever comes first,
+// and a NaN gets the key that wins: one NaN in a row is its result, as in NumPy. Keys that no number has decode to NaN: such a
+// key remains where every element was a NaN and was left out.
 #pragma once
 #include "extreme_values.cuh"
 #include "operator.cuh"
@@ -10,7 +10,7 @@
 template <class T> constexpr T lowest = is_unsigned_integer<T> ? T(0) : T(uint64(1) << (8 * sizeof(T) - 1));
 template <class T> constexpr T highest = T(~lowest<T>);
 
-// All bits but the sign's, and those of the largest magnitude that is not NaN.
+// All bits but the sign's; and the bits of the largest magnitude that is not NaN.
 template <class T> constexpr int64 magnitude_bits = int64(~uint64(0) >> (65 - 8 * sizeof(T)));
 template <class T> constexpr int64 largest_bits = 0;
 template <> constexpr int64 largest_bits<float8_e4m3> = 0x7e;
@@ -20,7 +20,7 @@ template <> constexpr int64 largest_bits<bfloat16> = 0x7f80;
 template <> constexpr int64 largest_bits<float32> = 0x7f800000;
 template <> constexpr int64 largest_bits<float64> = 0x7ff0000000000000ll;
 
-// The element that loses to all others but itself.
+// The element that loses to every other one.
 template <class T, bool Largest> __device__ __forceinline__ T losing_element()
 {
     constexpr uint64 sign = uint64(Largest) << (8 * sizeof(T) - 1);
@@ -36,7 +36,7 @@ __device__ __forceinline__ int32 signed_bits(bfloat16 x) { return int16(x.bits);
 __device__ __forceinline__ int32 signed_bits(float32 x) { return __float_as_int(x); }
 __device__ __forceinline__ int64 signed_bits(float64 x) { return __double_as_longlong(x); }
 
-// Flips all bits but the sign's where that is set; its own inverse.
+// Flips all bits but the sign's if the sign is set; its own inverse.
 template <class T, class Key> __device__ __forceinline__ Key flip(Key bits)
 {
     return bits ^ ((bits >> (8 * sizeof(Key) - 1)) & Key(magnitude_bits<T>));

@@ -2,15 +2,15 @@
 //
 // With d = x - pivot, n var = sum d^2 - (sum d)^2 / n. The difference cancels by a factor of
 //     sum d^2 / (n var) = 1 + n (mean - pivot)^2 / (n var) <= 1 + n,
-// since the pivot is itself one of the n elements: (mean - pivot)^2 is a term of n var. For an element within k standard
-// deviations of the mean it is 1 + k^2, whatever the mean is. So float64 keeps at least 53 - log2(1 + n) bits, and 50
-// for nearly every row, where the sum of squares about zero keeps none once the mean is 2^26 times the deviation.
+// since the pivot is itself one of the n elements: (mean - pivot)^2 is a term of n var. If the pivot is within k standard
+// deviations of the mean the factor is at most 1 + k^2, whatever the mean is. So float64 keeps at least 53 - log2(1 + n) bits,
+// and 50 for nearly every row, where the sum of squares about zero keeps none once the mean is 2^26 times the deviation.
 #pragma once
 #include "operator_sum.cuh"
 
 struct Moments { float64 sum, squares; };
 
-// Where deviations are counted from: infinity - infinity would hide what the mean is.
+// What deviations are counted from: zero if the pivot is not finite, since infinity - infinity would hide what the mean is.
 template <class T> __device__ __forceinline__ float64 finite_or_zero(T x) { return x - x == 0 ? float64(x) : 0.0; }
 
 // The variance of n elements whose squared deviations add up to `rest`.
@@ -20,11 +20,11 @@ template <uint64 Ddof> __device__ __forceinline__ float64 divided(float64 rest, 
 }
 
 template <class In, class Out> struct MomentsOf : Operator<In, Moments, Out> {
-    using Pivot = In;  // as it was loaded: to convert it at once would be to wait for it before the other loads
+    using Pivot = In;  // as it was loaded: converting it at once would wait for it before the other loads
 
     static __device__ __forceinline__ In pivot(In first) { return first; }
     static __device__ __forceinline__ Moments identity() { return {-0.0, -0.0}; }
-    // One element more that is the pivot adds +0.0 to both sums, as the row's first element does already.
+    // One more element equal to the pivot adds +0.0 to both sums, as the row's first element does already.
     static constexpr bool has_absent = true;
     template <class R> static __device__ __forceinline__ In absent(const R& row) { return row.pivot; }
 
@@ -33,7 +33,7 @@ template <class In, class Out> struct MomentsOf : Operator<In, Moments, Out> {
         const float64 d = widen<float64>(item.x) - origin(row.pivot);
         return {d, d * d};
     }
-    // Of bytes, from the sums of elements and of squares, in integers: what the tree's sums in a vector are, exactly.
+    // For bytes, from the sums of elements and of squares, in integers: exactly what the tree's sums within a vector are.
     static constexpr bool folds_with_row = is_byte_integer<In>;
     template <class R> static __device__ __forceinline__ Moments fold_with_row(uint4 v, const R& row)
     {
@@ -73,7 +73,7 @@ template <class In, class Acc, class Out, uint64 Ddof> struct Deviation : Varian
     }
 };
 
-// Of complex elements the variance is that of both parts together: real, about each part of the pivot.
+// The variance of complex elements is that of both parts together: it is real, and each part is taken about the pivot's.
 struct ComplexMoments { float64 re, im, squares; };
 
 template <class In, class Acc, class Out, uint64 Ddof> struct ComplexVariance : Operator<In, ComplexMoments, Out> {

@@ -1,15 +1,15 @@
-// Where the smallest and the largest are: a key and an index.
+// Where the smallest and the largest elements are: a key and an index.
 #pragma once
 #include "operator_keys.cuh"
 
-// A key and the index that goes with it, in words, for a 64-bit member would pad a 32-bit key.
+// A key and its index, in 32-bit words, because a 64-bit member would pad a 32-bit key.
 template <class Key> struct Place {
     Key key;
     Split64 index;
 };
 
-// Of several elements of the same key, zeros of both signs among them, the first counts, or with `Last` the last. What
-// is absent has index -1.
+// Of several elements with the same key, which zeros of both signs have, the first counts, or with `Last` the last. What is
+// absent has index -1.
 template <class In, class Key, class Out, bool Largest, bool Last> struct ArgExtreme : Operator<In, Place<Key>, Out> {
     static __device__ __forceinline__ Place<Key> identity()
     {
@@ -18,7 +18,7 @@ template <class In, class Key, class Out, bool Largest, bool Last> struct ArgExt
     template <class I, class R> static __device__ __forceinline__ Place<Key> map(const I& item, const R&)
     {
         Key key = key_of<Key>(item.x, Largest ? highest<Key> : lowest<Key>);
-        if (is_float<In> && key == Key(-1)) key = 0;  // -0.0 is no less than +0.0 here
+        if (is_float<In> && key == Key(-1)) key = 0;  // -0.0 counts as +0.0 here
         return {key, Split64(item.index)};
     }
     static __device__ __forceinline__ Place<Key> combine(Place<Key> a, Place<Key> b)
@@ -28,8 +28,8 @@ template <class In, class Key, class Out, bool Largest, bool Last> struct ArgExt
         return beats(b.key, a.key) || (b.key == a.key && later) ? b : a;
     }
 #if __CUDA_ARCH__ >= 800
-    // The key that wins, then, word by word, the least of the indices that go with it; for `Last` of these without their
-    // sign complemented, so that -1 comes after all others either way.
+    // Finds the key that wins, then, word by word, the least of the indices that go with it. For `Last` these have all bits but
+    // their sign complemented, so that -1 comes after all others either way.
     static constexpr bool folds_lanes = sizeof(Key) == 4;
     static __device__ __forceinline__ Place<Key> fold_lanes(Place<Key> a)
     {
@@ -59,11 +59,11 @@ protected:
     static __device__ __forceinline__ bool beats(Key a, Key b) { return Largest ? a > b : a < b; }
 };
 
-// Where everything in a comes before everything in b (what is absent comes last) the index need not be compared.
+// Where everything in a comes before everything in b (what is absent comes last), the indices need not be compared.
 template <class In, class Key, class Out, bool Largest> struct ArgFirst : ArgExtreme<In, Key, Out, Largest, false> {
-    // Elements that take a register or two, or half of one where the device compares two at once, are folded by their
-    // values, with an instruction or so an element and no index; the place of the winning value is then found in five steps
-    // or six, each of which keeps the half that has it first.
+    // Elements that take a register or two, or half of one where the device compares two at once, are folded by value, at about
+    // one instruction an element and without an index. The place of the winning value is then found in five or six steps, each
+    // of which keeps the half in which the value comes first.
     static constexpr bool folds_leaves = sizeof(In) >= 4 || compares_pairs<In> || widens_to_pairs<In>;
     static constexpr bool folds_vectors = folds_leaves;
     template <uint32 vectors = 8> static __device__ __forceinline__ Place<Key> fold_leaf(const uint4* v, uint64 index)
@@ -71,8 +71,8 @@ template <class In, class Key, class Out, bool Largest> struct ArgFirst : ArgExt
         U won;
         uint32 place;
         if constexpr (widens_to_pairs<In>) {
-            // Units take twice the registers that elements do: they are made a vector at a time, and once more of the
-            // first vector that has the winning value.
+            // Units take twice the registers of elements: they are made one vector at a time, and again for the first vector
+            // that has the winning value.
             uint4 raw[vectors];
             U best[vectors], units[slots];
 #pragma unroll
@@ -100,18 +100,18 @@ template <class In, class Key, class Out, bool Largest> struct ArgFirst : ArgExt
 
 private:
     using U = Unit<In>;
-    // Units of a vector, elements of a unit, and elements from one of a lane's vectors to the next.
+    // Elements of a unit, units of a vector, and elements from one of a lane's vectors to its next.
     static constexpr uint32 width = compares_pairs<In> || widens_to_pairs<In> ? 2 : 1, slots = 16 / sizeof(In) / width;
     static constexpr uint32 apart = 32 * slots * width;
 
-    // The one that wins, of a pair in both halves.
+    // The unit that wins; of pairs, the element that wins, in both halves.
     template <uint32 N> static __device__ __forceinline__ U best_of(const U* x)
     {
         return extreme_half<Largest>(extreme_of<Largest, false, N>(x));
     }
 
-    // How far behind a lane's first vector the first of N is that has the winning value, which becomes v[0]. `best` are the
-    // extreme units of each.
+    // Among N of a lane's vectors, the first that has the winning value: how many elements it lies behind v[0], whose place it
+    // takes. `best` holds each vector's extreme unit. Overwrites both arrays.
     template <uint32 N> static __device__ __forceinline__ uint32 first_vector(uint4* v, U* best, U won)
     {
         if constexpr (N > 1) {
@@ -130,7 +130,7 @@ private:
         }
     }
 
-    // How far behind a lane's first element the first of N units is that has the winning value. Overwrites x.
+    // Of N units, the first element with the winning value: how many elements it lies behind the lane's first. Overwrites x.
     template <uint32 N> static __device__ __forceinline__ uint32 first_place(U* x, U won)
     {
         if constexpr (N > 1) {
@@ -147,7 +147,7 @@ private:
         }
     }
 
-    // Whether what does not beat `won` is as good. Zeros of both signs are, and where `won` is NaN, only a NaN.
+    // Whether what does not beat `won` is as good. Zeros of either sign are, and if `won` is NaN, only a NaN is.
     static __device__ __forceinline__ bool ties(In x, In won) { return (x == won) | (x != x); }
     template <class T> static __device__ __forceinline__ bool ties(Pair<T> x, Pair<T> won)
     {

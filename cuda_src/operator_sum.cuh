@@ -1,4 +1,4 @@
-// Sums, and what is a sum of something: the mean, norms, products of two arrays.
+// Sums, and operators that are sums of something: the mean, norms, products of two arrays.
 #pragma once
 #include "arithmetic.cuh"
 #include "leaf_float32.cuh"
@@ -6,7 +6,7 @@
 #include "vector_exact.cuh"
 #include "vector_integer.cuh"
 
-// Sums are built on this: how accumulators add up, and a finish that only rounds.
+// The base of all sums: how accumulators add up, and a finish that only rounds.
 template <class In, class Acc, class Out> struct Additive : Operator<In, Acc, Out> {
     static __device__ __forceinline__ Acc identity()
     {
@@ -14,14 +14,14 @@ template <class In, class Acc, class Out> struct Additive : Operator<In, Acc, Ou
         else if constexpr (is_complex<Acc>) return Acc(-0.0, -0.0);
         else return Acc(-0.0f);  // x + (-0.0) is x for every x; -0.0 + 0.0 would not be -0.0
     }
-    // What an element that is left out adds: +0.0, so that a sum over nothing but such is +0.0, as in NumPy.
+    // What an element that is left out adds: +0.0, so that a sum over only such elements is +0.0, as in NumPy.
     static __device__ __forceinline__ Acc skipped() { return widen<Acc>(float32(0.0f)); }
     static __device__ __forceinline__ Acc combine(Acc a, Acc b) { return add(a, b); }
     template <class R> static __device__ __forceinline__ Out finish(Acc a, const R&, int) { return narrow<Out>(a); }
     template <class R> static __device__ __forceinline__ Out empty(const R&, int) { return narrow<Out>(skipped()); }
 };
 
-// Operators to which an element of zero is like none.
+// Sums that an element of zero does not change.
 template <class In, class Acc, class Out> struct AdditiveOfMagnitudes : Additive<In, Acc, Out> {
     static constexpr bool has_absent = true;
     template <class R> static __device__ __forceinline__ In absent(const R&) { return element_of_bits<In>(0); }
@@ -128,7 +128,7 @@ template <class In, class Acc, class Out> struct Product : Operator<In, Acc, Out
     static __device__ __forceinline__ Acc combine(Acc a, Acc b)
     {
         if constexpr (is_complex<Acc>) {
-            // Times 1 - 0i would still change signs of zeros and make NaN of infinities: it is left out.
+            // A factor of 1 - 0i would still change signs of zeros and turn infinities into NaN: it is skipped.
             if (is_identity(a)) return b;
             if (is_identity(b)) return a;
         }

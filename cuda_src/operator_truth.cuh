@@ -18,7 +18,7 @@ template <class In, class Acc, class Out> struct Any : Operator<In, Acc, Out> {
     {
         return ((v.x | v.y | v.z | v.w) & (is_float<In> ? 0x7f7f7f7fu : ~0u)) != 0;
     }
-    static constexpr bool folds_elements = true;  // zeros have no bits set but, some, the sign's
+    static constexpr bool folds_elements = true;  // a zero has no bit set, except perhaps its sign
     static __device__ __forceinline__ uint4 combine_elements(uint4 a, uint4 b)
     {
         return make_uint4(a.x | b.x, a.y | b.y, a.z | b.z, a.w | b.w);

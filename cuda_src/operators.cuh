@@ -1,4 +1,4 @@
-// The built-in operators, one family a header, and what is made of them. What an operator is: operator.cuh.
+// The built-in operators, one family a header, and their adapters. What an operator is: operator.cuh.
 #pragma once
 #include "operator_adapters.cuh"
 #include "operator_exponential.cuh"

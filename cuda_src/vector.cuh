@@ -4,7 +4,7 @@
 
 __host__ __device__ constexpr int log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
 
-// Balanced fold of a register array whose length is a power of two.
+// Balanced fold of a register array whose length is a power of two; overwrites the array.
 template <class Op, uint32 N> __device__ __forceinline__ typename Op::Accumulator fold_array(typename Op::Accumulator* a)
 {
 #pragma unroll
@@ -14,8 +14,8 @@ template <class Op, uint32 N> __device__ __forceinline__ typename Op::Accumulato
     return a[0];
 }
 
-// A binary counter in a thread's registers over values that come in order; their number is at most 2^Levels. When they
-// are 2^Levels, digits[Levels] is their fold.
+// A binary counter in a thread's registers, over at most 2^Levels values that are pushed in order, `before` of them earlier.
+// When 2^Levels have been pushed, digits[Levels] is their fold.
 template <class Op, int Levels> struct LaneCounter {
     using A = typename Op::Accumulator;
     A digits[Levels + 1];
@@ -24,7 +24,7 @@ template <class Op, int Levels> struct LaneCounter {
     {
         push(value, before, [](A a, A b, int) { return combine_neighbours<Op>(a, b); });
     }
-    // The same where join(a, b, k) folds 2^k values with the 2^k after them.
+    // The same with join(a, b, k), which folds the fold of 2^k values and that of the 2^k after them.
     template <class Join> __device__ __forceinline__ void push(A value, uint32 before, Join join)
     {
         bool carry = true;
@@ -38,8 +38,8 @@ template <class Op, int Levels> struct LaneCounter {
     }
 };
 
-// The slot level of elements First to First + Count - 1 of a vector, Count a power of two, of which `bytes` bytes exist.
-// Depth first, for a thread then holds few accumulators at a time.
+// The slot level of elements First to First + Count - 1 of a vector, Count a power of two, of which `bytes` bytes exist. Depth
+// first, so that a thread holds few accumulators at a time.
 template <class Op, uint32 First, uint32 Count, bool Whole, class S>
 __device__ __forceinline__ typename Op::Accumulator
 fold_elements(const S& source, const typename Op::Input* x, const typename Op::Second* y, uint64 index, int32 bytes)
@@ -53,8 +53,8 @@ fold_elements(const S& source, const typename Op::Input* x, const typename Op::S
     }
 }
 
-// The slot level: one whole vector, whose first element has number `index` in its row, and what goes with it; the source
-// maps.
+// The slot level: one whole vector, whose first element has number `index` in its row, and the second array's elements beside
+// it. The source maps the elements.
 template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator
 fold_vector(const S& source, uint4 raw, const Seconds<Op>& seconds, uint64 index)
@@ -79,8 +79,8 @@ __device__ __forceinline__ typename Op::Accumulator fold_vector(const S& source,
     return fold_vector<Op>(source, raw, seconds_of<Op>(source, index), index);
 }
 
-// The same for a vector of which only the first `bytes` bytes exist: all from 16 on, none from 0 down. An element that
-// changes nothing in place of each absent one takes a select of its words and no branch.
+// The same for a vector of which only the first `bytes` bytes exist (all if 16 or more, none if 0 or less). Where an element
+// that changes nothing can stand for each absent one, that takes a select of its words and no branch.
 template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator
 fold_vector_part(const S& source, uint4 raw, uint64 index, int32 bytes)
@@ -107,10 +107,11 @@ fold_vector_part(const S& source, uint4 raw, uint64 index, int32 bytes)
     }
 }
 
-// Whether elements that change nothing can stand for absent ones before anything of the row is known.
+// Whether elements that change nothing can stand for absent ones before anything is known of the row.
 template <class Op> constexpr bool fills_absent = Op::has_absent && is_same<typename Op::Pivot, Unused>;
 
-// What a thread has in place of elements that are absent, before it loads those that are not: such elements, or zeros.
+// What a thread holds in place of absent elements, before it loads the others: elements that change nothing if the operator
+// fills_absent, else zeros.
 template <class Op> __device__ __forceinline__ uint4 absent_elements()
 {
     if constexpr (fills_absent<Op>) {
@@ -124,7 +125,7 @@ template <class Op> __device__ __forceinline__ uint4 absent_elements()
     }
 }
 
-// A vector of which `bytes` bytes exist, loaded in place of absent_elements.
+// A vector of which `bytes` bytes exist, and which was loaded over absent_elements.
 template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator fold_filled(const S& source, uint4 raw, uint64 index, int32 bytes)
 {
@@ -132,7 +133,7 @@ __device__ __forceinline__ typename Op::Accumulator fold_filled(const S& source,
     else return fold_vector_part<Op>(source, raw, index, bytes);
 }
 
-// A whole vector and what goes with it, both present, or absent and of no meaning.
+// A whole vector and its second elements if `present`, else the identity. For packed operators an absent vector holds zeros.
 template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator
 fold_if(bool present, const S& source, uint4 raw, const Seconds<Op>& seconds, uint64 index)
@@ -141,7 +142,7 @@ fold_if(bool present, const S& source, uint4 raw, const Seconds<Op>& seconds, ui
     else return select(present, fold_vector<Op>(source, raw, seconds, index), Op::identity());
 }
 
-// How many bytes of the vector at element `index` are a row's; 0 past its end.
+// How many bytes of the vector at element `index` belong to the row; 0 past its end.
 template <class Op> __device__ __forceinline__ int32 present_bytes(const Source<Op>& source, uint64 index)
 {
     constexpr uint32 V = vector_elements<typename Op::Input>;
@@ -149,7 +150,7 @@ template <class Op> __device__ __forceinline__ int32 present_bytes(const Source<
     return int32(min(source.row.length - index, uint64(V))) * int32(sizeof(typename Op::Input));
 }
 
-// The slot level of a vector of which `bytes` bytes exist, all of them most often.
+// The slot level of a vector of which `bytes` bytes exist, most often all.
 template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator fold_present(const S& source, uint4 raw, uint64 index, int32 bytes)
 {

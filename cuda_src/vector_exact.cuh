@@ -1,14 +1,15 @@
 // Vectors of small floats whose sums in the tree's order are exact, whatever the elements: a compensated accumulator would
-// carry a low part of zero through every one of them, and takes their result at once.
+// carry a low part of zero through all of them, so it takes their result at once.
 //
-// The elements are multiples of 2^-9 up to 448, of 2^-16 up to 57344 and of 2^-24 up to 65504. So sixteen of the first add
-// up within 22 bits, which float32 holds, sixteen of the second within 36 and eight of the third within 43.
+// The elements are multiples of 2^-9 up to 448 (float8_e4m3), of 2^-16 up to 57344 (float8_e5m2) and of 2^-24 up to 65504
+// (float16). So sixteen of the first add up within 22 bits, which float32 holds, sixteen of the second within 36 and eight of
+// the third within 43.
 #pragma once
 #include "vector_float8.cuh"
 
 template <class T> constexpr bool sums_exactly = is_same<T, float16> || is_float8<T>;
 
-// The sum of Count elements, a power of two, in Sum.
+// The sum of Count elements, a power of two, computed in Sum.
 template <class Sum, uint32 Count, class T> __device__ __forceinline__ Sum sum_elements(const T* x)
 {
     if constexpr (Count == 1) return widen<Sum>(*x);

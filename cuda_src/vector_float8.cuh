@@ -4,7 +4,7 @@
 
 template <class T> constexpr bool is_float8 = is_same<T, float8_e4m3> || is_same<T, float8_e5m2>;
 
-// Whether two elements are converted to two float16 by one instruction.
+// Whether one instruction converts two elements to two float16.
 #if __CUDA_ARCH__ >= 890
 template <class T> constexpr bool converts_in_pairs = is_float8<T>;
 #else
@@ -17,26 +17,26 @@ template <class T> __device__ __forceinline__ uint2 float16_pairs(uint32 word)
     if constexpr (is_same<T, float8_e5m2>) {
         return make_uint2(__byte_perm(word, 0, 0x1404), __byte_perm(word, 0, 0x3424));
     } else {
-        uint16 front, back;  // by a move of PTX, which costs nothing, where C++ would shift
+        uint16 front, back;  // by a move in PTX, which costs nothing, where C++ would shift
         asm("mov.b32 {%0, %1}, %2;" : "=h"(front), "=h"(back) : "r"(word));
         return make_uint2(float16_pair_of_e4m3(front), float16_pair_of_e4m3(back));
     }
 }
 
-// The element whose value a float16 has, by its bits; of a NaN any NaN.
+// The element that has the value of a float16, given by its bits; for a NaN any NaN.
 template <class T> __device__ __forceinline__ T float8_of(uint16 bits)
 {
     if constexpr (is_same<T, float8_e5m2>) {
         return T{uint8(bits >> 8)};
     } else {
-        // A float32's exponent and fraction are the element's at 2^-120 times the value, subnormal where the element is.
+        // 2^-120 times the value is a float32 with the element's exponent and fraction, subnormal where the element is.
         const float32 scaled = number(float16{bits}) * 0x1p-120f;
         const uint32 whole = __float_as_uint(scaled);
         return T{uint8(scaled != scaled ? 0x7f : (whole >> 24 & 0x80) | (whole >> 20 & 0x7f))};
     }
 }
 
-// The sixteen elements of a vector as float32, joined in the tree's order: join(a, b) of two elements, then rest(a, b).
+// Folds the sixteen elements of a vector as float32, in the tree's order: join(a, b) for two elements, rest(a, b) above that.
 template <class T, class Join, class Rest>
 __device__ __forceinline__ float32 fold_float8(uint4 v, Join join, Rest rest)
 {
@@ -56,7 +56,7 @@ template <class T> __device__ __forceinline__ float32 sum_float8(uint4 v)
     return fold_float8<T>(v, sum, sum);
 }
 
-// The sum of their squares. These are exact, so that to add one by a fused operation rounds as to add it does.
+// The sum of their squares. These are exact, so adding one by a fused operation rounds as adding it separately does.
 template <class T> __device__ __forceinline__ float32 sum_squares_float8(uint4 v)
 {
     const auto sum = [](float32 a, float32 b) { return a + b; };
@@ -69,7 +69,7 @@ template <class T> __device__ __forceinline__ float32 product_float8(uint4 v)
     return fold_float8<T>(v, product, product);
 }
 
-// The magnitudes of sixteen elements, which are elements as well.
+// The magnitudes of sixteen elements, which are elements themselves.
 __device__ __forceinline__ uint4 magnitudes_float8(uint4 v)
 {
     constexpr uint32 all_but_signs = 0x7f7f7f7fu;

@@ -1,21 +1,21 @@
-// Vectors of small integers, folded in integers that hold the exact value: the order inside the vector does not show, nor
-// does it in a float64 that is made of the result, for every one of the tree's sums in the vector is exact too.
+// Vectors of small integers, folded in integers that hold the exact value. So the order within the vector makes no difference;
+// nor does it to a float64 made of the result, for each of the tree's sums within the vector is exact too.
 #pragma once
 #include "types.cuh"
 
 template <class T> constexpr bool is_byte_integer = is_integer<T> && sizeof(T) == 1;
 template <class T> constexpr bool is_small_integer = is_integer<T> && sizeof(T) <= 2;
 
-// The upper bits of a word's bytes, set where the element is nonzero; what their other bits are is left open. A byte that
-// is a float is nonzero where its magnitude is, as NaN's is.
+// Sets the top bit of each byte whose element is nonzero, and clears it for the others; the lower bits are arbitrary. A byte
+// that is a float is nonzero if its magnitude is, as a NaN's is.
 template <class In> __device__ __forceinline__ uint32 nonzero_bytes(uint32 word)
 {
     const uint32 magnitudes = (word & 0x7f7f7f7fu) + 0x7f7f7f7fu;
     return is_float<In> ? magnitudes : magnitudes | word;
 }
 
-// Elements narrower than a word, 16 bytes of them at once, as dot products with ones; in bytes, `Truth` makes each
-// nonzero one 1 first. Exact, so the order inside the vector does not show.
+// Sums 16 bytes of elements narrower than a word, by dot products with ones. With `Truth`, for bytes only, each nonzero element
+// counts as 1. Exact, so the order within the vector makes no difference.
 template <class In, bool Truth> __device__ __forceinline__ int64 sum_packed(uint4 v)
 {
     const uint32 words[4] = {v.x, v.y, v.z, v.w};
@@ -37,14 +37,14 @@ template <class In, bool Truth> __device__ __forceinline__ int64 sum_packed(uint
     }
 }
 
-// The sum of the magnitudes of signed elements: dot products with their signs, -1 made of sign bits by one instruction.
+// The sum of the magnitudes of signed elements: dot products with their signs; one instruction makes -1 of sign bits.
 template <class In> __device__ __forceinline__ int32 sum_of_magnitudes(uint4 v)
 {
     const uint32 words[4] = {v.x, v.y, v.z, v.w};
     int32 sum = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-        uint32 negative;  // bytes of ones, in the two lower ones for elements of 16 bits
+        uint32 negative;  // 0xff for each negative element; of 16-bit elements in the two lower bytes
         if constexpr (sizeof(In) == 1) {
             asm("prmt.b32 %0, %1, 0, 0xba98;" : "=r"(negative) : "r"(words[i]));
             sum = __dp4a(int32(words[i]), int32(negative | 0x01010101u), sum);
@@ -69,7 +69,7 @@ template <class In> __device__ __forceinline__ int32 sum_of_squares(uint4 v)
     return sum;
 }
 
-// The product of bytes, modulo what Acc wraps at: of four it needs no more than 32 bits.
+// The product of bytes, modulo what Acc wraps at; products of four need no more than 32 bits.
 template <class Acc, class In> __device__ __forceinline__ Acc product_of_bytes(uint4 v)
 {
     const auto four = [](uint32 word) {

@@ -1,11 +1,11 @@
-// What a block copies of neighbouring rows to shared memory: four stages of 128 bytes in all for each thread, which registers
-// would not hold for as many threads as a multiprocessor has.
+// What a block copies of neighbouring rows to shared memory: four stages, of 128 bytes in all for each thread, which registers
+// could not hold for as many threads as a multiprocessor has.
 #pragma once
 #include "columns.cuh"
 
-// Each thread has K lanes. Of the block's threads X stand side by side, with C neighbouring rows each; those behind have
-// the next lanes, and all of them together the next after these: so the block reads neighbouring elements at about the same
-// time.
+// X threads of the block stand side by side, with C neighbouring rows each; those behind each other have the same rows, and
+// neighbouring lanes of them. Each thread folds K lanes: after each, all move on to the lanes that follow those of the whole
+// block. So the block reads neighbouring elements at about the same time.
 template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads>
 struct ColumnCopies : Columns<Op, C, Lanes, Steps, (X < int(lanes) ? int(lanes) / X : 1), Threads / X> {
     static constexpr int beside = X < int(lanes) ? X : int(lanes);  // lanes of a warp side by side
@@ -16,7 +16,7 @@ struct ColumnCopies : Columns<Op, C, Lanes, Steps, (X < int(lanes) ? int(lanes) 
     using typename Base::Loaded;
     using typename Base::T;
     static constexpr int V = Base::V;
-    static constexpr int bytes_ahead = C * sizeof(A) > 32 ? 64 : 128;  // the others' lanes take shared memory too
+    static constexpr int bytes_ahead = C * sizeof(A) > 32 ? 64 : 128;  // lanes that meet take shared memory too
     static constexpr int wanted = power_within(bytes_ahead / (V * int(sizeof(Loaded))), K * Steps);
     static constexpr int stages = wanted < 4 ? wanted : 4, in_stage = wanted / stages < Steps ? wanted / stages : Steps;
     static constexpr int vectors = stages * in_stage;  // of a thread, in all stages
@@ -24,17 +24,17 @@ struct ColumnCopies : Columns<Op, C, Lanes, Steps, (X < int(lanes) ? int(lanes) 
     static constexpr int team = X > int(lanes) ? X : int(lanes);
     static_assert(sizeof(Loaded) >= 4, "no fewer bytes are copied");
 
-    // One vector of a warp's threads after the other: V elements of each. Copies are of 16 bytes, those of a warp of 512, which
-    // take a fifth longer where they do not begin at a line of all banks (benchmarks/NOTES.md, "How columns are cut").
+    // The vectors of a warp's threads, one after the other, V elements of each thread. Copies are of 16 bytes, a warp's of 512,
+    // and take a fifth longer where these do not begin at a line of all banks (benchmarks/NOTES.md, "How columns are cut").
     struct alignas(128) Places {
         Loaded of[vectors][Threads / lanes][V * lanes];
     };
     Places& places;
-    const char* tile;  // the first row of the block's
-    int tile_bytes;    // what neighbouring rows of the block take
-    uint64 first;      // the warp's first lane, of those of all leaves
+    const char* tile;  // the first of the block's rows
+    int tile_bytes;    // bytes from the first row of the block to past the last
+    uint64 first;      // the warp's first lane, counted over all leaves
 
-    // The block has `rows` rows from number `first_row` on, and the thread those from the `beside_rows`-th on.
+    // The block has `rows` rows from number `first_row` on, and the thread C of them from the `beside_rows`-th on.
     __device__ __forceinline__
     ColumnCopies(const ShapedProblem& p, Places& shared, uint64 first_row, int rows, int beside_rows, uint64 first_lane)
         : Base(p, first_row + beside_rows, min(rows - beside_rows, C), behind > 1 ? rows % C == 0 : rows - beside_rows >= C),
@@ -46,22 +46,22 @@ struct ColumnCopies : Columns<Op, C, Lanes, Steps, (X < int(lanes) ? int(lanes) 
 
 protected:
 #if __CUDA_ARCH__ >= 800
-    // Waits for those that copy together.
+    // A barrier of the threads that copy together.
     template <Copies By> static __device__ __forceinline__ void meet()
     {
         if constexpr (By == Copies::team && team > int(lanes)) __syncthreads();
         else __syncwarp();
     }
 
-    // Where slot `s` of the thread `after` others and with `x` beside it in its warp is, in a vector's places. Slots trade
-    // places so that threads of a warp find their s-th in different banks.
+    // Where in a vector's places slot `s` lies of the thread that has `after` others before it and `x` beside it in its warp.
+    // Slots are swizzled, so that the threads of a warp find their s-th slots in different banks.
     static __device__ __forceinline__ uint32 place(uint32 after, uint32 s, uint32 x)
     {
         constexpr uint32 words = V * beside * sizeof(Loaded) / 4, in_a_wave = words < 32 ? 32 / words : 1;
         return (after * V + (s ^ after / in_a_wave % V)) * beside + x;
     }
 
-    // The thread's slots of one vector.
+    // Reads the thread's slots of one vector from shared memory.
     template <Copies By> __device__ __forceinline__ void take(Loaded* v, int from) const
     {
         const uint32 me = threadIdx.x % lanes;
@@ -78,13 +78,13 @@ protected:
         }
     }
 
-    // The places of a team's vector.
+    // Where a team's vector lies in shared memory.
     __device__ __forceinline__ T* run(int number) const
     {
         return reinterpret_cast<T*>(places.of[number][threadIdx.x / team * (team / lanes)]);
     }
 
-    // Copies a stage's vectors from `number` on to their places.
+    // Starts copies of a stage's vectors, from `number` on, to their places, and commits them as one group.
     template <Fetch How, Copies By> __device__ __forceinline__ void copy(uint32 leaf, uint32 number, int to) const
     {
 #pragma unroll
@@ -95,8 +95,7 @@ protected:
         commit_copies();
     }
 
-    // The 16-byte block of number `block` in each vector of the warp's threads. Past the block's rows the last is copied
-    // again.
+    // Copies the 16-byte block of number `block` of each vector of the warp's threads; past the tile's rows the last one again.
     template <Fetch How>
     __device__ __forceinline__ void copy_block(uint32 leaf, uint32 number, int to, uint32 block) const
     {
@@ -110,8 +109,8 @@ protected:
         });
     }
 
-    // The 16-byte block of number `block` in each vector of the team's threads: V elements of a tile of any width have as
-    // many as it has rows.
+    // Copies the 16-byte block of number `block` of each vector of the team's threads: V elements of a tile of any width make
+    // as many such blocks as it has rows.
     template <Fetch How>
     __device__ __forceinline__ void copy_of_run(uint32 leaf, uint32 number, int to, uint32 block) const
     {
@@ -122,8 +121,8 @@ protected:
         });
     }
 
-    // 16 bytes of each vector of a stage, `past` bytes after element `index` of the row at `start` for the first. What is
-    // absent is not read.
+    // Copies 16 bytes of each vector of a stage: of the first, those `past` bytes after element `index` of the row at `start`.
+    // What is absent is not read.
     template <Fetch How, Copies By, class PlaceOf>
     __device__ __forceinline__ void copy_stage(const char* start, uint64 index, uint32 past, PlaceOf place_of_vector) const
     {

@@ -1,4 +1,4 @@
-// What of columns is loaded at a time, and by whom.
+// What is loaded of columns at a time, and by whom.
 #pragma once
 #include "shape.cuh"
 
@@ -11,8 +11,8 @@ template <class T, int C> union ColumnVector {
     typename Word<sizeof(T) * C>::type whole;
 };
 
-// The elements of a second array that go with a vector across C rows: element `s` of row `c` is at(s, c). Of small elements
-// there are more than a thread has registers for, and each is loaded where it is wanted.
+// The elements of a second array that go with a vector across C rows: element `s` of row `c` is at(s, c). There are more small
+// elements than a thread has registers for, so each of these is loaded where it is used.
 template <class Op, int C, bool Early = vector_elements<typename Op::Input> * C <= 32> struct ColumnSeconds {
     using Second = typename Op::Second;
     static constexpr int V = vector_elements<typename Op::Input>;
@@ -20,8 +20,8 @@ template <class Op, int C, bool Early = vector_elements<typename Op::Input> * C 
 
     __device__ __forceinline__ Second at(int s, int c) const { return of[s].elements[c]; }
 
-    // Those from `from` on, in the first `there` elements of the first `available` rows; of further rows copies of the last.
-    // Where `placed` they lie at multiples of their alignment.
+    // Loads those from `from` on: the first `there` elements of the first `available` rows; further rows get copies of the
+    // last. With `placed` they are all aligned.
     __device__ __forceinline__ void load(const ShapedProblem& problem, const char* from, int there, int available, bool placed)
     {
         const int64 step = problem.reduced.second_stride[0], across = problem.kept.second_stride[0];
@@ -56,18 +56,18 @@ template <class Op, int C> struct ColumnSeconds<Op, C, false> {
     }
 };
 
-// How elements are fetched: all are there and those of the C rows come in one load; the same, but the row may end among
-// them; each by itself; or byte by byte where that is needed.
+// How elements are fetched. whole: all exist, and those of the C rows come in one load. part: the same, but the row may end
+// among them. single: each by itself. bytes: byte by byte where that is needed.
 enum class Fetch { whole, part, single, bytes };
 
-// Who copies, 16 bytes at a time, whatever rows they belong to: a warp the part of the tile that its threads have, whose
-// elements lie anywhere; or a team the whole tile, whose elements lie one after the other. A team is a warp, or as many
-// warps as stand side by side.
+// Who copies, 16 bytes at a time, whatever rows they belong to. warp: each warp the part of the tile that its threads have,
+// whose elements lie anywhere. team: a team the whole tile, whose elements are contiguous; a team is a warp, or as many warps
+// as stand side by side.
 enum class Copies { warp, team };
 
 #if __CUDA_ARCH__ >= 800
-// Copies the first `bytes` of 16 bytes, and zeros for the others. A few are the end of a team's elements, which lie one after
-// the other: they go one by one, for a copy of 16 bytes of which fewer are wanted is one of all 16 to memcheck.
+// Copies the first `bytes` of 16 bytes, and zeros in place of the others. A few bytes are left only at the end of a team's
+// elements, which are contiguous: they go one by one, because memcheck counts a 16-byte copy of fewer bytes as one of all 16.
 template <Copies By> __device__ __forceinline__ void copy_present(char* shared, const char* from, int32 bytes)
 {
     if constexpr (By == Copies::team) {

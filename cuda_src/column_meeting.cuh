@@ -1,8 +1,8 @@
-// Where the threads of a block that stand behind each other bring the lanes of their columns together, one each at a time.
+// Where the threads of a block that stand behind each other join the lanes of their columns, one of each thread at a time.
 #pragma once
 #include "vector.cuh"
 
-// An operator whose neighbours come in the order of their elements, or else may have elements that interleave.
+// An operator whose neighbours come in the order of their elements (InOrder), or else may have elements that interleave.
 template <class Op, bool InOrder> struct Neighbours : Op {};
 template <class Op> struct Neighbours<Op, false> : Op {
     static __device__ __forceinline__ typename Op::Accumulator
@@ -12,7 +12,7 @@ template <class Op> struct Neighbours<Op, false> : Op {
     }
 };
 
-// A binary counter like LaneCounter, in shared memory: a thread has registers for its elements alone.
+// A binary counter like LaneCounter, but in shared memory: a thread has registers for its elements alone.
 template <class Op, int Levels, int Threads> struct SharedCounter {
     typename Op::Accumulator digits[Levels + 1][Threads];
 
@@ -25,8 +25,9 @@ template <class Op, int Levels, int Threads> struct SharedCounter {
     }
 };
 
-// Of the block's threads X stand side by side, with C columns each. Those of a warp that stand behind each other hold the same
-// values. One thread for each column folds what all bring of it, K times.
+// X threads of the block stand side by side, with C columns each; those behind each other bring different lanes of the same
+// columns. Within a warp they have joined these lanes before and hold the same values. For each column one thread of the block
+// folds what all threads bring of it, K times.
 template <class Op, int Warps, int X, int C, int K, bool InOrder> struct ColumnMeeting {
     using A = typename Op::Accumulator;
     using Near = Neighbours<Op, InOrder>;
@@ -39,8 +40,8 @@ template <class Op, int Warps, int X, int C, int K, bool InOrder> struct ColumnM
     };
     Shared& shared;
 
-    // The thread's column, of those of the block, if it has one. A thread that brings some has neighbouring ones or, if not so,
-    // those that lie X apart.
+    // Whether the thread folds a column of the block, and which one. A thread that brings columns has neighbouring ones or, if
+    // not `neighbouring`, ones that lie X apart.
     static __device__ __forceinline__ bool has_column() { return threadIdx.x < columns; }
     static __device__ __forceinline__ int column(bool neighbouring)
     {
@@ -59,7 +60,7 @@ template <class Op, int Warps, int X, int C, int K, bool InOrder> struct ColumnM
         }
     }
 
-    // The same by hand, for `at_once` columns: all threads begin, bring theirs, and fold.
+    // The same in steps, for `at_once` columns: all threads of the block call begin, then bring theirs, then call fold.
     __device__ __forceinline__ void begin() const { __syncthreads(); }  // what came before has been folded
     __device__ __forceinline__ void bring(A value, int c)
     {
@@ -72,11 +73,11 @@ template <class Op, int Warps, int X, int C, int K, bool InOrder> struct ColumnM
         if (c < at_once) shared.counter.push(fold_parts<0, parts>(&shared.brought[0][c][threadIdx.x % X]), j);
     }
 
-    // What the thread has folded of its column when K lanes have come.
+    // The fold of the thread's column, once K lanes have come, if it has a column.
     __device__ __forceinline__ A result() const { return shared.counter.digits[log2_of(K)][threadIdx.x]; }
 
 private:
-    // Depth first, for few registers.
+    // Depth first, to need few registers.
     template <int First, int Count> static __device__ __forceinline__ A fold_parts(const A* brought)
     {
         if constexpr (Count == 1) {

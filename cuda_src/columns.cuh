@@ -1,10 +1,10 @@
-// The neighbouring rows of one thread, whose elements lie a stride apart: a load takes one element of each row.
+// The neighbouring rows of one thread, whose elements lie a stride apart: one load takes one element of each row.
 #pragma once
 #include "column_loads.cuh"
 
-// C rows of a thread. They have `Lanes` lanes of `Steps` steps, powers of two: where they are shorter than a leaf fewer
-// than 32 and 8. Threads of a warp that have the same rows are `Behind`, a power of two: such have neighbouring lanes. Each
-// thread's next lane is `Apart` further on.
+// C rows of one thread. Each has `Lanes` lanes of `Steps` steps, powers of two: fewer than 32 and 8 where rows are shorter
+// than a leaf. `Behind` threads of a warp, a power of two, have the same rows, and neighbouring lanes of them. The next lane
+// of each thread is `Apart` lanes further on.
 template <class Op, int C, int Lanes, int Steps, int Behind = 1, int Apart = Behind> struct Columns {
     using T = typename Op::Input;
     using A = typename Op::Accumulator;
@@ -18,10 +18,10 @@ template <class Op, int C, int Lanes, int Steps, int Behind = 1, int Apart = Beh
     const ShapedProblem& problem;
     uint64 length;
     int available;
-    bool aligned, misplaced;  // to what is loaded across the C rows; to not even an element
+    bool aligned, misplaced;  // to a load across the C rows; not even to an element
 
-    // The thread's rows are number `row` and the C - 1 after it; those from `present` on are copies of the last. Threads
-    // that exchange values load in the same way: `all_present` is whether each of them has C.
+    // The thread's rows are number `row` and the C - 1 after it, of which `present` exist; the others are copies of the last
+    // one. Threads that exchange values must load in the same way: `all_present` is whether each of them has C rows.
     __device__ __forceinline__
     Columns(const ShapedProblem& p, uint64 row, int present, bool all_present) : problem(p), available(present)
     {
@@ -35,7 +35,7 @@ template <class Op, int C, int Lanes, int Steps, int Behind = 1, int Apart = Beh
         for (int c = 0; c < C; ++c) rows[c] = Source<Op>(p, begin + min(c, available - 1) * sizeof(T), nullptr, length).row;
     }
 
-    // K lanes of all the thread's rows from one on, a power of two. All threads of the warp call it if they exchange values.
+    // Folds K lanes (a power of two) of each row, from `lane` on. All threads of a warp call it if they exchange values.
     template <int K> __device__ __forceinline__ void fold_lanes(uint32 leaf, uint32 lane, A* a) const
     {
         if (misplaced) fold_fetched<Fetch::bytes, K>(leaf, lane, a);
@@ -45,8 +45,8 @@ template <class Op, int C, int Lanes, int Steps, int Behind = 1, int Apart = Beh
     }
 
 protected:
-    // Vectors are numbered step by step, lane by lane. So many are fetched together: 64 bytes of a thread's, twice as many where
-    // it holds little else, half as many with lanes in turn and accumulators of three words, by what NVRTC 13.0 makes of all.
+    // Vectors are numbered step by step, lane by lane. So many are fetched together: 64 bytes of a thread's, twice as many if
+    // it holds little else, half as many if K < Lanes and accumulators have three words, by what NVRTC 13.0 makes of all.
     template <Fetch How, int K> static __device__ __forceinline__ constexpr int fetched_together()
     {
         constexpr int vectors = K * Steps, vector = V * words * 4;
@@ -56,7 +56,7 @@ protected:
         return How == Fetch::bytes ? 1 : power_within(bytes / vector, vectors);
     }
 
-    // Leaves that K lanes of each thread of a warp lie in.
+    // How many leaves the K lanes of each thread of a warp lie in.
     template <int K> static __device__ __forceinline__ constexpr int leaves()
     {
         return K * Behind > Lanes ? K * Behind / Lanes : 1;
@@ -95,8 +95,8 @@ protected:
         for (int c = 0; c < C; ++c) a[c] = counters[c].digits[log2_of(rounds)];
     }
 
-    // Fetches N vectors from `number` on, which is a multiple of N. It goes from one to the next: as many products with the
-    // stride would take the registers of elements in flight.
+    // Fetches N vectors from `number` on, which is a multiple of N. The address moves from one to the next: a product with the
+    // stride for each would take the registers of elements in flight.
     template <Fetch How, int N>
     __device__ __forceinline__ void fetch(Loaded (&v)[N][V], uint32 leaf, uint32 lane, uint32 number) const
     {
@@ -107,8 +107,8 @@ protected:
             const int there = How == Fetch::whole ? V : present(leaf, lane, number + t);
 #pragma unroll
             for (int s = 0; s < V; ++s, address += stride) {
-                // A load under a condition would be followed by its use at once: for what is absent the row's first
-                // element is loaded again.
+                // The compiler would put the use of a conditional load right behind it. So in place of an absent element the
+                // row's first one is loaded again.
                 fetch_slot<How>(v[t][s], s < there ? address : begin);
             }
             address += (next_vector(t) - V) * stride;
@@ -130,15 +130,15 @@ protected:
         }
     }
 
-    // How many elements of the row there are from a vector's first on, or none if it is not positive: 2^30 stand for more.
+    // How many elements the row has from a vector's first on; none if not positive. 2^30 stands for more.
     __device__ __forceinline__ int present(uint32 leaf, uint32 lane, uint32 number) const
     {
         const int64 left = int64(length) - int64(leaf) * leaf_elements<T>;
         return int(max(min(left, int64(1 << 30)), int64(0))) - int(place_of(lane, number));
     }
 
-    // The fold of `count` vectors, whose halves are `a` and `b`, or which is `a`. Lanes of several steps have elements that
-    // interleave. Those of the threads behind each other join as soon as each is folded: their neighbours are next.
+    // The fold of `count` vectors: of halves `a` and `b`, or `a` already. Lanes of several steps have elements that
+    // interleave. Those of threads behind each other are joined as soon as each is folded: they are neighbours in the tree.
     static __device__ __forceinline__ A joined(A a, A b, int count)
     {
         return with_lanes_behind(count <= Steps || Steps == 1 ? combine_neighbours<Op>(a, b) : Op::combine(a, b), count);
@@ -151,13 +151,13 @@ protected:
         return a;
     }
 
-    // Pushes the fold of Count vectors into a LaneCounter of such.
+    // Pushes the fold of Count vectors into a LaneCounter of such folds.
     template <int Count, class Counter> static __device__ __forceinline__ void push(Counter& counter, A value, uint32 before)
     {
         counter.push(value, before, [](A a, A b, int k) { return joined(a, b, Count << (k + 1)); });
     }
 
-    // What goes with N vectors from `number` on.
+    // Loads the second array's elements that go with N vectors from `number` on.
     template <Fetch How, int N>
     __device__ __forceinline__ void load_seconds(Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number) const
     {
@@ -171,8 +171,8 @@ protected:
         }
     }
 
-    // Vectors First to First + Count - 1 of those fetched from `number` on. Depth first, for a thread then holds few
-    // accumulators at a time.
+    // Folds vectors First to First + Count - 1 of those fetched from `number` on, in row c. Depth first, so that a thread
+    // holds few accumulators at a time.
     template <Fetch How, int First, int Count, int N>
     __device__ __forceinline__ A
     fold_vectors(const Loaded (&v)[N][V], const Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number, int c) const

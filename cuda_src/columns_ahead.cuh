@@ -1,4 +1,4 @@
-// The neighbouring rows of one thread of a block, fetched ahead where they can be copied.
+// The neighbouring rows of one thread of a block, fetched ahead of their folds where they can be copied.
 #pragma once
 #include "column_copies.cuh"
 
@@ -11,8 +11,8 @@ struct ColumnsAhead : ColumnCopies<Op, C, Lanes, Steps, K, X, Threads> {
     using Copier::first, Copier::tile, Copier::tile_bytes;
     using Copier::Copier;
 
-    // Folds the thread's lanes one after the other: `lane_done(a, j)` takes the j-th, of each of its rows. All threads of the
-    // block call it, and `lane_done` together.
+    // Folds the thread's lanes one after the other, and calls lane_done(a, j) with the j-th of each of its rows. All threads of
+    // the block call it, and call `lane_done` together.
     template <class LaneDone> __device__ __forceinline__ void fold(LaneDone lane_done) const
     {
 #if __CUDA_ARCH__ >= 800
@@ -43,8 +43,8 @@ private:
         else fold_ahead<Fetch::part, By>(leaf, lane, lane_done);
     }
 
-    // While a stage is folded those after it are copied, the last of them to the places of that folded before; and what goes
-    // with the next of a second array is loaded.
+    // While a stage is folded, those after it are copied, the last of them to the places of the stage folded before; and a
+    // second array's elements that go with the next stage are loaded.
     template <Fetch How, Copies By, class LaneDone>
     __device__ __forceinline__ void fold_ahead(uint32 leaf, uint32 lane, LaneDone lane_done) const
     {
@@ -70,7 +70,7 @@ private:
                 Copier::template meet<By>();
                 if (stage + ahead < stages || round + 1 < rounds)
                     this->template copy<How, By>(leaf, number + ahead * in_stage, (stage + ahead) % stages * in_stage);
-                else commit_copies();  // none, so that those to wait for are as many
+                else commit_copies();  // an empty group, so that the wait counts as many
                 if constexpr (ahead == 0) {
                     wait_for_copies<0>();
                     Copier::template meet<By>();

@@ -1,15 +1,16 @@
-// The neighbouring rows of one thread of a block where a load takes 16 bytes across them: elements go to registers at once.
+// The neighbouring rows of one thread of a block where a load takes 16 bytes across them: elements go straight to registers.
 #pragma once
 #include "overlap.cuh"
 #include "wide_lane.cuh"
 
-// Whether a thread's elements go to registers at once: where it loads 16 bytes across its rows and nothing else.
+// Whether a thread's elements go straight to registers: where it loads 16 bytes across its rows and nothing else.
 template <class Op, int C>
 constexpr bool are_wide =
     C > 1 && C * sizeof(typename Op::Input) == vector_bytes && !has_second<Op> && is_same<typename Op::Pivot, Unused>;
 
-// Each thread has K lanes of C rows. Of the block's threads X stand side by side; those behind have the next lanes, and all of
-// them together the next after these. Copies to shared memory, of which each thread takes 4 bytes, keep the memory less busy
+// X threads of the block stand side by side, with C rows each; those behind each other have the same rows, and neighbouring
+// lanes of them. Each thread folds K lanes: after each, all move on to the lanes that follow those of the whole block. Copies
+// to shared memory, of which each thread takes 4 bytes, would keep the memory less busy
 // (benchmarks/NOTES.md, "Columns of aligned rows").
 template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads> struct WideColumns {
     using T = typename Op::Input;
@@ -18,30 +19,30 @@ template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads> stru
     using Folds = typename Lane::Folds;
     static constexpr int V = vector_elements<T>, behind = X < int(lanes) ? int(lanes) / X : 1, depth = Threads / X;
 
-    // What all threads of the block have in common: kept in registers it would take what the elements need.
+    // What all threads of the block have in common: in registers it would take those that the elements need.
     struct Shared {
         typename Lane::Waiting waiting;
         const char* begin;  // the first element
-        uint64 first_lane;  // of those of all leaves
+        uint64 first_lane;  // counted over all leaves
     };
 
     const ShapedProblem& problem;
     Shared& shared;
-    uint64 first_row, first_lane, length;  // the block's row and lane
-    int rows;                              // that the block has
+    uint64 first_row, first_lane, length;  // the block's first row and lane
+    int rows;                              // how many the block has
 
     __device__ __forceinline__ WideColumns(const ShapedProblem& p, Shared& s, uint64 row, int block_rows, uint64 lane)
         : problem(p), shared(s), first_row(row), first_lane(lane), length(p.actual_length()), rows(block_rows) {}
 
-    // Whether elements of C rows can be loaded together, which all threads of the block agree on.
+    // Whether elements of C rows can be loaded together; all threads of the block agree on it.
     __device__ __forceinline__ bool together() const
     {
         const uint64 addresses = reinterpret_cast<uint64>(begin(0)) | uint64(problem.reduced.stride[0]);
         return (addresses | uint64(rows * sizeof(T))) % vector_bytes == 0;
     }
 
-    // Brings what the thread loads first into the L2, where elements can be loaded together: as touch_start does, of blocks
-    // that the device has room for at once.
+    // Touches what the thread loads first, where elements can be loaded together: like touch_start, only in blocks that the
+    // device has room for at once.
     __device__ __forceinline__ void touch() const
     {
         if (problem.device_length != nullptr || blockIdx.x >= places<Threads / lanes>()) return;
@@ -52,19 +53,19 @@ template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads> stru
     }
 
     // Folds the thread's lanes one after the other; all threads of the block call it. Where elements cannot be loaded together,
-    // the thread's c-th row is as far from its first as X threads have of one row each: neighbours are loaded by neighbours.
+    // a thread's rows lie X apart instead of side by side, so that neighbouring threads load neighbouring elements.
     template <class Meeting> __device__ __forceinline__ void fold(Meeting& meeting) const
     {
         if (threadIdx.x == 0) shared.begin = begin(0), shared.first_lane = first_lane;
         __syncthreads();
-        const uint64 leaves_before = (first_lane + depth * K + Lanes - 1) / Lanes;  // and of this block
+        const uint64 leaves_before = (first_lane + depth * K + Lanes - 1) / Lanes;  // including those of this block
         if (!together()) return fold_one_by_one(meeting);
         if (leaves_before * (Lanes * Steps * V) <= length) fold_lanes<Fetch::whole>(meeting);
         else fold_lanes<Fetch::part>(meeting);
     }
 
 private:
-    // The first element of a lane of the tree, of a row's.
+    // The number of a lane's first element in its row.
     static __device__ __forceinline__ uint64 index_of(uint64 lane)
     {
         return lane / Lanes * leaf_elements<T> + lane % Lanes * V;
@@ -110,7 +111,7 @@ private:
         }
     }
 
-    // Brings the thread's j-th lane of each row to the others', those of the warp's threads with the same rows together.
+    // Brings the thread's j-th lane of each row to the meeting, joined with those of its warp's threads of the same rows.
     template <class Meeting> __device__ __forceinline__ void meet(Meeting& meeting, const Folds& folds, uint32 j) const
     {
         meeting.begin();

@@ -1,11 +1,11 @@
-// Few long rows: each is cut into tiles, one a block, in clusters of 1 to 16 blocks. A row that one cluster has is folded in
-// its shared memory; the partials of others another block folds as they come.
+// Few long rows: each is cut into tiles, one a block, in clusters of 1 to 16 blocks. A row of one cluster is folded in that
+// cluster's shared memory; the partials of longer rows are folded by other blocks as they come.
 #pragma once
 #include "grid.cuh"
 #include "row_leaf.cuh"
 #include "rows_ahead.cuh"
 
-// One leaf of a row, by one warp that waits for the launch's prerequisites as late as it can.
+// One leaf of a row by one warp, which waits for the prerequisites here, as late as it can. All 32 lanes call it.
 template <class Op, class Rows, class S>
 __device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& source, uint64 leaf, uint32 lane)
 {
@@ -15,8 +15,9 @@ __device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& sour
     return row_leaf_fold<Op, Rows>(source, leaf, placed, lane);
 }
 
-// A tile of a row by each block of a cluster; the fold of them all in warp 0 of the cluster's first block. The next kernel's
-// blocks have come already, or do when a small grid's elements are loaded.
+// Folds a tile of a row in each block of a cluster. All threads of the cluster call it; warp 0 of the first block holds the
+// fold of all these tiles. The next kernel's blocks have been let in already or, in a small grid, are let in here, when
+// elements are loaded.
 template <class Op, class Rows, int Warps, int Blocks>
 __device__ __forceinline__ typename Op::Accumulator
 batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op, Warps>& shared)
@@ -31,8 +32,8 @@ batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op,
     return cluster_fold<Op, Blocks>(block_fold<Op, Warps>(value, shared, 0));
 }
 
-// Where several clusters share a row, the grid's last clusters fold what they publish, as many for each row, by their first
-// blocks. They start when all others have started, and nobody else waits for them.
+// Where several clusters share a row, the grid's last clusters fold what these publish: equally many for each row, each by its
+// first block. They start when all others have started, and no other block waits for them.
 template <class Op, class Rows, int Warps, int Blocks, bool IsShared>
 __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
 {

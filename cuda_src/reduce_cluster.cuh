@@ -2,7 +2,7 @@
 #pragma once
 #include "grid.cuh"
 
-// Each block folds `count` consecutive tiles, a power of two; the blocks meet in rank 0's shared memory.
+// Each block folds `count` consecutive tiles, a power of two; the blocks' results are folded in rank 0's shared memory.
 template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduce_cluster(const Problem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;

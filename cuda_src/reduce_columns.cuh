@@ -7,7 +7,7 @@
 #include "overlap.cuh"
 #include "reduce_batch.cuh"
 
-// Writes the results of C neighbouring rows from number `row` on, or of the first of them, by the one thread that calls it.
+// Writes the results of C neighbouring rows from number `row` on, of which `available` exist. One thread calls it.
 template <class Op, int C>
 __device__ __forceinline__ void
 store_columns(const ShapedProblem& problem, const RowOf<Op>* rows, uint64 row, int available, const typename Op::Accumulator* a)
@@ -34,7 +34,7 @@ store_columns(const ShapedProblem& problem, const RowOf<Op>* rows, uint64 row, i
     }
 }
 
-// Rows of a leaf at most, each by one thread that has C of them: nothing is exchanged.
+// Rows of at most a leaf, C of them folded by each thread: nothing is exchanged.
 template <class Op, int C, int Lanes, int Steps>
 __device__ __forceinline__ void reduce_columns_alone(const ShapedProblem& problem)
 {
@@ -52,7 +52,7 @@ __device__ __forceinline__ void reduce_columns_alone(const ShapedProblem& proble
     store_columns<Op, C>(problem, source.rows, row, available, a);
 }
 
-// Blocks that fold partials come after those that make them. As many in column_policy.folders.
+// Blocks that fold partials come after those that make them. column_policy.folders computes the same number.
 constexpr uint32 most_folders = 512, warp_folds = 4 * lanes;
 
 template <int Warps> __device__ __forceinline__ uint32 folders_of(const ShapedProblem& problem)
@@ -62,8 +62,8 @@ template <int Warps> __device__ __forceinline__ uint32 folders_of(const ShapedPr
     return uint32(min(wanted, uint64(most_folders)));
 }
 
-// Folds partials of up to four rows, from number `row` on, by one warp: at most 128 places in all, `of_a_row` times 32
-// for each row of `count`.
+// Folds the partials of up to four rows, from number `row` on, by one warp: at most 128 places in all, 32 times `of_a_row` for
+// each row of `count` partials. All 32 lanes call it.
 template <class Op>
 __device__ __forceinline__ void fold_few_partials(const ShapedProblem& problem, uint64 row, uint32 count, uint32 of_a_row)
 {
@@ -87,8 +87,8 @@ __device__ __forceinline__ void fold_few_partials(const ShapedProblem& problem, 
     store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, number).row, number, root);
 }
 
-// Folds the partials of all rows as they come, by block `folder` of `folders`: a row by a block or, of few partials, some
-// rows by each warp.
+// Folds the partials of all rows as they come, as block `folder` of `folders`: a row by a block or, if they have few partials,
+// some rows by each warp. All threads of the block call it.
 template <class Op, int Warps>
 __device__ __forceinline__ void fold_column_partials(const ShapedProblem& problem, uint32 folder, uint32 folders)
 {
@@ -112,15 +112,15 @@ __device__ __forceinline__ void fold_column_partials(const ShapedProblem& proble
     }
 }
 
-// The rows of a block: some that lie side by side, and one of the parts of their lanes.
+// The rows of a block, which lie side by side, and which part of their lanes it has.
 struct ColumnTile {
     uint64 first_row;
     int rows;
     uint32 part;
 };
 
-// The tile of this block, whose threads side by side are X with C rows each; so many in each block, but for the last, for no
-// block shall have few. Tiles of neighbouring rows are neighbours.
+// This block's tile: X threads stand side by side, with C rows each. Rows side by side are divided evenly among blocks, but
+// for the last, so that none has few. Tiles of neighbouring rows are neighbours.
 template <int X, int C> __device__ __forceinline__ ColumnTile column_tile(const ShapedProblem& problem)
 {
     const uint64 inner = problem.kept.size[0], side_by_side = (inner + C - 1) / C;
@@ -131,7 +131,7 @@ template <int X, int C> __device__ __forceinline__ ColumnTile column_tile(const 
     return {group / parts * inner + first_column, int(min(inner - first_column, uint64(width))), group % parts};
 }
 
-// Publishes or stores what the thread has of its column, if it has one, of rows of such a length.
+// Publishes or stores what the thread has of its column, if it has one; `length` is that of the rows.
 template <class Op, class Meeting>
 __device__ __forceinline__ void
 end_columns(const ShapedProblem& problem, const ColumnTile& tile, const Meeting& meeting, int column, uint64 length)
@@ -143,11 +143,11 @@ end_columns(const ShapedProblem& problem, const ColumnTile& tile, const Meeting&
     else store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, row, length).row, row, value);
 }
 
-// Of a block's threads X stand side by side, with C rows each, and those behind each other divide the lanes of the tree
-// among them, K lanes each, a power of two. `count` blocks share the lanes of all leaves of a row, and those of
-// neighbouring rows are neighbours, for these lie side by side. A block waits for what comes before the launch when it knows
-// what to load. Where all blocks have places the next kernel's come when elements are loaded: before, they would crowd on
-// those multiprocessors that have more places (benchmarks/NOTES.md, "How columns are cut").
+// X threads of a block stand side by side, with C rows each, and those behind each other divide the lanes of the tree among
+// them, K lanes each, a power of two. `count` blocks share the lanes of all leaves of a row, and those of neighbouring rows
+// are neighbours, because these lie side by side. A block waits for the prerequisites when it knows what to load. In a grid
+// whose blocks are all resident at once, the next kernel's blocks are let in when elements are loaded: earlier, they would
+// crowd on the multiprocessors with the most room (benchmarks/NOTES.md, "How columns are cut").
 template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K>
 __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& problem)
 {
@@ -176,7 +176,7 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         wait_for_prerequisites();
         if (source.length > 0) source.fold(meeting);
         if (is_short) launch_dependents();
-        // The tile anew: kept all along it would take registers that the elements need.
+        // Computes the tile anew: kept all along it would take registers that the elements need.
         end_columns<Op>(problem, column_tile<X, C>(problem), meeting, meeting.column(neighbouring), problem.actual_length());
     } else {
         using Ahead = ColumnsAhead<Op, C, Lanes, Steps, K, X, threads>;
@@ -191,7 +191,7 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
     }
 }
 
-// Without lanes for each thread each works alone.
+// With K = 0, no lanes for each thread to share, each thread works alone.
 template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K>
 __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
 {

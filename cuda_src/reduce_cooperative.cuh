@@ -1,4 +1,5 @@
-// Strategy `cooperative`: as many blocks as fit at once walk over the tiles, meet at a grid barrier, block 0 folds.
+// Strategy `cooperative`: as many blocks as are resident at once stride over the tiles and meet at a grid barrier, after which
+// block 0 folds the partials.
 #pragma once
 #include "grid.cuh"
 

@@ -1,11 +1,11 @@
-// The second kernel of segments: cuts the queue's into tiles, one a block, and folds their partials as they come.
+// The second kernel of segments: cuts those in the queue into tiles, one a block, and folds their partials as they come.
 #pragma once
 #include "segments.cuh"
 
-constexpr uint32 warp_partials = 128;  // one warp folds up to so many of a segment, the block more
+constexpr uint32 warp_partials = 128;  // of a segment with up to so many one warp folds them, of others the block
 constexpr uint32 no_item = ~0u;
 
-// The tile that a block begins with if all segments are long: an array of such ones makes these, about.
+// Prefetches the tile that the block begins with if all segments are long: an array of such segments makes about these tiles.
 template <class Op> __device__ __forceinline__ void prefetch_likely_tile(const SegmentProblem& problem)
 {
     constexpr uint64 tile_bytes = tile_warps<Op> * leaf_bytes;
@@ -14,7 +14,7 @@ template <class Op> __device__ __forceinline__ void prefetch_likely_tile(const S
         prefetch_start<tile_warps<Op>>(problem.elements + first, min(bytes - first, tile_bytes), true);
 }
 
-// The last of `count` entries whose first tile is not after this one. All lanes of a warp call it and get it.
+// The last of `count` entries whose first tile is not after `tile`. All lanes of a warp call it; every lane holds the result.
 __device__ __forceinline__ uint32 entry_of_tile(const QueueEntry* entries, uint32 count, uint32 tile, uint32 lane)
 {
     uint32 entry = 0;
@@ -32,22 +32,22 @@ template <class Op> __device__ __forceinline__ Source<Op> source_of(const Segmen
     return Source<Op>(problem, problem.elements + entry.begin * sizeof(typename Op::Input), nullptr, entry.length);
 }
 
-// Tiles of an entry; none if there was no room for them.
+// How many tiles an entry has; none if there was no room for them.
 template <class Op> __device__ __forceinline__ uint32 tiles_of(const QueueEntry& entry)
 {
     constexpr uint64 tile_elements = tile_warps<Op> * leaf_elements<typename Op::Input>;
     return entry.segment == no_segment ? 0 : uint32((entry.length + tile_elements - 1) / tile_elements);
 }
 
-// What a block does one after the other: tiles, then groups of entries whose partials it folds. Between them it keeps
-// nothing: the elements need the registers.
+// The items that a block does one after the other: tiles, then groups of entries whose partials it folds. Between items it
+// keeps nothing, because the elements need the registers.
 template <class Op> struct LongSegments {
     using A = typename Op::Accumulator;
     static constexpr int Warps = tile_warps<Op>;
     const SegmentProblem& problem;
     const SegmentQueue queue;
     BlockSlots<Op, Warps>& shared;
-    uint32* next;  // two, in shared memory
+    uint32* next;  // two words in shared memory
     uint32 turn = 0;
 
     __device__ __forceinline__ LongSegments(const SegmentProblem& p, BlockSlots<Op, Warps>& s, uint32* n)
@@ -55,7 +55,7 @@ template <class Op> struct LongSegments {
 
     __device__ __forceinline__ Slot<A>* slots() const { return reinterpret_cast<Slot<A>*>(queue.partials); }
 
-    // Claims the next item, if items are claimed; all threads have its number after the next barrier.
+    // Claims the next item, if items are claimed; after the next barrier all threads of the block may read its number.
     __device__ __forceinline__ void claim() const
     {
         if (threadIdx.x == 0) next[turn & 1u] = QueueContents(problem).has_blocks() ? no_item : atomic_count(queue.claims, ~0u);
@@ -68,7 +68,7 @@ template <class Op> struct LongSegments {
         return next[turn++ & 1u];
     }
 
-    // Returns the next item, as the other one does.
+    // Folds and publishes a tile; returns the next item, as fold_entries does. All threads of the block call either of them.
     __device__ __forceinline__ uint32 fold_tile(uint32 tile, uint32 count)
     {
         const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
@@ -87,10 +87,11 @@ template <class Op> struct LongSegments {
         store_result<Op>(problem, source_of<Op>(problem, entry).row, entry.segment, value);
     }
 
+    // Folds the partials of entries `first` to `end` - 1 and stores their results; returns the next item.
     __device__ __forceinline__ uint32 fold_entries(uint32 first, uint32 end)
     {
         const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, following = claimed_after_barrier();
-        if (first + warp < end) {  // a block has at least as many warps
+        if (first + warp < end) {  // a block has at least as many warps as a group has entries
             const QueueEntry entry = queue.entries[first + warp];
             const uint32 parts = tiles_of<Op>(entry);
             if (parts > 0 && parts <= warp_partials) {
@@ -112,8 +113,8 @@ template <class Op> struct LongSegments {
     }
 };
 
-// Where the grid has a block for each item, these are taken in the blocks' order; else they are claimed in theirs. Either way
-// those that wait for partials come when all others have started.
+// If the grid has a block for each item, blocks take the items in order of their numbers; otherwise they claim them in the
+// items' order. Either way, items that wait for partials are begun when all tiles have been.
 template <class Op, class Offset> __device__ __forceinline__ void reduce_long_segments(const SegmentProblem& problem)
 {
     __shared__ BlockSlots<Op, tile_warps<Op>> shared;
@@ -137,7 +138,7 @@ template <class Op, class Offset> __device__ __forceinline__ void reduce_long_se
         item = segments.fold_entries(first, min(first + now.each, now.count));
         now = QueueContents(problem);
     }
-    // The last block to come here empties the queue: all others have read it, or have published a tile after they did.
+    // The last block to come here empties the queue: all others have read it, or have published a tile after they read it.
     __syncthreads();
     const uint32 last = (now.has_blocks() ? gridDim.x - now.tiles : gridDim.x) - 1;
     if (threadIdx.x == 0 && atomic_count_ordered(segments.queue.done, last) == last)

@@ -1,23 +1,23 @@
-// Many rows of any length, each by a warp or some warps of a block: one launch, no workspace.
+// Many rows of any length, each folded by one or several warps of a block: one launch, no workspace.
 #pragma once
 #include "block.cuh"
 #include "row_leaf.cuh"
 #include "rows_ahead.cuh"
 
-// What W warps of a row have of their leaves, one after the other, until they are as many as a warp folds at once.
+// Where the W warps of a row collect the folds of their leaves, turn by turn, until there are as many as one warp folds.
 template <class Op, int Warps, int W> struct RowSlots {
     static constexpr uint32 turns = W > 1 ? lanes / W : 1;
-    typename Op::Accumulator of[2][Warps / W][turns * W];  // two sets, so that folds that follow each other need one barrier each
+    typename Op::Accumulator of[2][Warps / W][turns * W];  // two sets, so that consecutive folds need one barrier each
 };
 
-// A row in turns, a leaf a warp in each. Warps meet when they have all of a subtree: would they meet in each turn, nothing
-// were loaded the while. All threads of the block call it; the result is in the warp that is the first of the row's.
+// Folds a row in turns, each warp a leaf in each. The warps meet when they have all leaves of a subtree: if they met in each
+// turn, nothing would be loaded meanwhile. All threads of the block call it; all lanes of the row's first warp hold the result.
 template <class Op, class Rows, int Warps, int W, class S>
 __device__ __forceinline__ typename Op::Accumulator
 fold_in_turns(const S& source, Placed placed, RowSlots<Op, Warps, W>& shared, uint32 group, uint32 member, uint32 lane)
 {
     constexpr uint32 turns = RowSlots<Op, Warps, W>::turns;
-    const uint32 tiles = tile_count<Op, W>(source);  // of every row of the block: barriers are inside
+    const uint32 tiles = tile_count<Op, W>(source);  // the same for every row of the block: barriers are inside
     WarpCounter<Op> counter;
 #pragma unroll 1
     for (uint32 i = 0; i < tiles; ++i) {
@@ -34,7 +34,7 @@ fold_in_turns(const S& source, Placed placed, RowSlots<Op, Warps, W>& shared, ui
     return counter.result();
 }
 
-// A leaf for each warp. The result is where fold_in_turns leaves it.
+// A leaf for each warp. Called like fold_in_turns, and leaves its result where that does.
 template <class Op, class Rows, int Warps, int W, class S>
 __device__ __forceinline__ typename Op::Accumulator
 fold_at_once(const S& source, Placed placed, typename Op::Accumulator* slots, uint32 group, uint32 member, uint32 lane)
@@ -46,8 +46,8 @@ fold_at_once(const S& source, Placed placed, typename Op::Accumulator* slots, ui
     return value;
 }
 
-// Rows of any length, W warps each, several rows a block, which waits for what comes before the launch when it knows what to
-// load. W is a power of two or, where a row has no more leaves than warps, any number.
+// Rows of any length, W warps for each, several rows a block. W is a power of two or, where a row has no more leaves than
+// warps, any number. A block waits for the prerequisites when it knows what to load.
 template <class Op, class Rows, int Warps, int W, bool InOneTurn>
 __device__ __forceinline__ void reduce_rows(const ShapedProblem& problem)
 {

@@ -1,10 +1,10 @@
-// Many rows of at most one leaf, each by a part of a warp: one launch, no workspace.
+// Many rows of at most one leaf, each folded by a part of a warp: one launch, no workspace.
 #pragma once
 #include "block.cuh"
 #include "rows_ahead.cuh"
 
-// The pivot of the row that a lane's group of G lanes folds: its first element is where lane 0 of the group has its first
-// vector. Without a load of its own, which would take the way to the L2 again.
+// The pivot of the row that a lane's group of G lanes folds. The row's first element is in the first vector of the group's lane
+// 0, so a shuffle brings it: a load of its own would take another round trip to the L2.
 template <class Op, int G> __device__ __forceinline__ typename Op::Pivot pivot_of(uint4 first_vector, uint32 lane)
 {
     using T = typename Op::Input;
@@ -19,9 +19,9 @@ template <class Op, int G> __device__ __forceinline__ typename Op::Pivot pivot_o
     }
 }
 
-// Rows of up to so many vectors go through the L1. Each byte is read once all the same; but where so many results are written
-// between the loads the memory takes both better so, by 8 percent for rows of one vector and by 2 for rows of eight. Rows of
-// 64 vectors lose 4 percent by it (benchmarks/NOTES.md).
+// Rows of up to so many vectors are loaded through the L1. Each byte is still read once; but where so many results are written
+// between the loads, the memory handles both better in this way, by 8 percent for rows of one vector and by 2 for rows of
+// eight. Rows of 64 vectors lose 4 percent by it (benchmarks/NOTES.md).
 constexpr int cached_row_vectors = 8;
 
 template <int G>
@@ -31,8 +31,8 @@ __device__ __forceinline__ uint4 load_of_row(bool wanted, const uint4* vector, u
     else return load_streaming_if(wanted, vector, v);
 }
 
-// N rows at once, each by G lanes in S steps, `AtOnce` vectors of a lane in flight: `fetch` loads the vector at an element of
-// a source and `fold` folds it. Leaves the rows' pivots in `pivots`.
+// Folds N rows at once, each by G lanes in S steps, `AtOnce` vectors of a lane in flight: `fetch` loads the vector at an
+// element of a source and `fold` folds it. a[i] becomes the lane's part of the i-th row, pivots[i] its pivot.
 template <class Op, int G, int N, int S, int AtOnce, class SourceOf, class Fetch, class Fold>
 __device__ __forceinline__ void
 fold_short_rows(SourceOf source_of, Fetch fetch, Fold fold, typename Op::Accumulator* a, typename Op::Pivot* pivots, uint32 lane)
@@ -58,8 +58,8 @@ fold_short_rows(SourceOf source_of, Fetch fetch, Fold fold, typename Op::Accumul
     }
 }
 
-// The same of rows of whole vectors, with all of them in flight. `All` of a lane's are present, or those that are not are
-// absent elements that the operator has.
+// The same for rows of whole vectors, all in flight at once. `All` says that all of a lane's vectors are present; otherwise
+// absent ones hold elements that change nothing, if the operator has such, or are left out.
 template <class Op, int G, int N, int S, bool All, class SourceOf>
 __device__ __forceinline__ void
 fold_whole_rows(SourceOf source_of, typename Op::Accumulator* a, typename Op::Pivot* pivots, uint32 lane)
@@ -89,7 +89,8 @@ fold_whole_rows(SourceOf source_of, typename Op::Accumulator* a, typename Op::Pi
     }
 }
 
-// One row by G lanes, in little code: for the few at the array's edges. Every lane of the group holds the result.
+// One row by G lanes, in compact code: for the few at the array's edges. All 32 lanes call it, each group with a row of its
+// own; every lane of the group holds the result.
 template <class Op, class Rows, int G, int S, class S1>
 __device__ __forceinline__ typename Op::Accumulator fold_edge_row(const S1& source, uint32 lane)
 {
@@ -104,7 +105,7 @@ __device__ __forceinline__ typename Op::Accumulator fold_edge_row(const S1& sour
     return warp_fold<Op, G>(fold_array<Op, S>(part));
 }
 
-// Whether all blocks that the warp's rows touch lie inside of the array. Rows may lie in any order, so each is asked.
+// Whether all 16-byte blocks that the warp's rows touch lie inside the array. Rows may lie in any order, so each is checked.
 template <class Rows, int N, class SourceOf> __device__ __forceinline__ bool all_inside(SourceOf source_of)
 {
     bool inside = true;
@@ -116,9 +117,9 @@ template <class Rows, int N, class SourceOf> __device__ __forceinline__ bool all
     return __all_sync(0xffffffffu, inside);
 }
 
-// Rows of at most one leaf: G lanes of a warp fold a row in S steps (S > 1 only with G = 32), and a warp has as many
-// rows as make eight vectors a lane, of both arrays, all in flight at once; half as many where each vector is a row and makes
-// a result: more loads between the stores serve the memory less well.
+// Rows of at most one leaf: G lanes of a warp fold a row in S steps (S > 1 only with G = 32). A warp has as many rows as make
+// eight vectors a lane, of both arrays together, all in flight at once; half as many where each vector is a row and makes a
+// result, because more loads between the stores serve the memory less well.
 template <class Op, class Rows, int Warps, int G, int S>
 __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
 {
@@ -127,7 +128,8 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
     constexpr int N = G == 1 ? most / 2 : S < most ? most / S : 1, groups = lanes / G, H = G < N ? G : N;
     constexpr int few = sizeof(typename Op::Accumulator) > 8 ? 2 : 4, at_once = N * S < few ? N * S : few;  // of several loads
     launch_dependents();
-    // Grids that registers make two turns where warps alone would make one lose by it (benchmarks/NOTES.md).
+    // Grids that would be one turn (wave) by their number of warps, but are two by their registers, lose by it
+    // (benchmarks/NOTES.md).
     const uint32 all = places<Warps>();
     const bool touches = G < int(lanes) || gridDim.x <= all / 4 * 3 || gridDim.x > all;
     start_on_short_rows<Op, Rows, Warps>(problem, N * groups, touches);
@@ -137,7 +139,7 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
     if (first_row >= problem.rows) return;
     const uint32 last = uint32(min(problem.rows - 1 - first_row, uint64(N * groups - 1)));
     const uint32 length = uint32(problem.actual_length());  // a leaf at most
-    // Of the group's i-th row; past the last row, that one.
+    // The group's i-th row; past the last row, the last one.
     const auto source_of = [&](int i, bool with_pivot = false) {
         return RowSource(problem, first_row, min(i * groups + lane / G, last), length, with_pivot);
     };

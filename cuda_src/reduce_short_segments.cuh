@@ -1,14 +1,14 @@
-// The first kernel of segments: folds the short ones, a warp thirty-two of them, and puts the long ones into the queue.
+// The first kernel of segments: folds the short ones, thirty-two by each warp, and puts the long ones into the queue.
 #pragma once
 #include "short_segments.cuh"
 
-// Fewer than elsewhere: a warp that has ended leaves its place to others only when its block has.
+// Warps in a block. Fewer than elsewhere: a warp that has ended frees its place only when its block has ended.
 constexpr int short_segment_warps = 4;
 
-// Segments by which a warp that folds them one after the other has the L2 ahead.
+// How many segments ahead a warp prefetches into the L2 while it folds them one after the other.
 constexpr uint32 segments_ahead = 4;
 
-// Brings offsets into the L2 for the block that comes to this one's place, or about there.
+// Prefetches into the L2 the offsets of the block that will take this one's place, approximately.
 template <class Offset, int Groups> __device__ __forceinline__ void prefetch_offsets(const SegmentProblem& problem)
 {
     constexpr uint64 block_segments = short_segment_warps * lanes * Groups;
@@ -18,7 +18,7 @@ template <class Offset, int Groups> __device__ __forceinline__ void prefetch_off
                     uint32(min(problem.rows + 1 - first, block_segments) * sizeof(Offset)));
 }
 
-// Puts a lane's segment into the queue for the second kernel.
+// Puts a lane's segment into the queue for the second kernel. Any lanes may call it.
 template <class Op>
 __device__ __forceinline__ void enqueue(const SegmentProblem& problem, uint64 segment, uint64 begin, uint64 length)
 {
@@ -30,7 +30,7 @@ __device__ __forceinline__ void enqueue(const SegmentProblem& problem, uint64 se
     queue.entries[entry] = QueueEntry{first_tile + tiles <= problem.room ? segment : no_segment, first_tile, begin, length};
 }
 
-// Where a lane's segment begins and ends, as the offsets say it.
+// Where a lane's segment begins and ends, according to the offsets.
 template <class Offset> struct Bounds {
     Offset begin, end;
 
@@ -42,7 +42,7 @@ template <class Offset> struct Bounds {
     }
 };
 
-// Thirty-two segments from number `first` on, by one warp.
+// Folds or enqueues thirty-two segments from number `first` on, by one warp, of which all lanes call it.
 template <class Op, class Offset>
 __device__ __forceinline__ void
 fold_or_enqueue(const SegmentProblem& problem, uint64 first, const Bounds<Offset>& bounds, uint32 lane)
@@ -52,8 +52,8 @@ fold_or_enqueue(const SegmentProblem& problem, uint64 first, const Bounds<Offset
     const uint64 begin = SegmentSource<Op>::inside_array(problem, bounds.begin);
     const uint64 end = max(begin, SegmentSource<Op>::inside_array(problem, bounds.end));
     const uint64 length = end - begin, origin = shuffle_from(begin, 0);
-    // Of short segments in ascending order none begins further than this from the first. Offsets in another order may
-    // lead anywhere, which the 32 bits of ShortSegments do not hold.
+    // If offsets ascend, no short segment begins further than this from the first one. In another order they may lead anywhere,
+    // which the 32 bits of ShortSegments do not hold.
     const bool near = begin - origin <= lanes * 2 * step;
     const uint32 longest = warp_max(near ? uint32(min(length, uint64(0xffffffffu))) : 0xffffffffu);
 
@@ -71,7 +71,7 @@ fold_or_enqueue(const SegmentProblem& problem, uint64 first, const Bounds<Offset
 #pragma unroll 1
     for (uint32 rest = __ballot_sync(0xffffffffu, !is_long && first + lane < problem.rows); rest != 0; rest &= rest - 1) {
         const uint32 i = __ffs(rest) - 1;
-        // Each lane's own segment, some turns ahead, for one warp's loads are few.
+        // Each lane prefetches its own segment, some turns ahead, because one warp has few loads in flight.
         const bool next = i == 0 ? lane <= segments_ahead : lane == i + segments_ahead;
         if (next && !is_long) prefetch_l2(problem.elements + begin * sizeof(T), uint32(length * sizeof(T)));
         const SegmentSource<Op> source(problem, shuffle_from(begin, i), shuffle_from(end, i));
@@ -80,7 +80,7 @@ fold_or_enqueue(const SegmentProblem& problem, uint64 first, const Bounds<Offset
     }
 }
 
-// Each warp `Groups` times thirty-two segments.
+// Each warp has `Groups` times thirty-two segments.
 template <class Op, class Offset, int Groups>
 __device__ __forceinline__ void reduce_short_segments(const SegmentProblem& problem)
 {
@@ -95,7 +95,7 @@ __device__ __forceinline__ void reduce_short_segments(const SegmentProblem& prob
     const uint64 end = min(first + Groups * lanes, problem.rows);
 #pragma unroll 1
     for (; first < end; first += lanes) {
-        // The next ones' are under way meanwhile.
+        // The bounds of the next ones are loaded meanwhile.
         const Bounds<Offset> now = bounds;
         if (first + lanes < end) bounds = Bounds<Offset>(problem, first + lanes + lane);
         fold_or_enqueue<Op, Offset>(problem, first, now, lane);

@@ -1,13 +1,14 @@
-// Strategy `tiles`: one tile a block, clusters of 1 to 16 blocks, and one or some clusters more that fold their partials.
+// Strategy `tiles`: one tile a block, in clusters of 1 to 16 blocks, and one or more clusters that fold their partials.
 //
-// Those that fold are the grid's last, so they start when the others have started, and are nearly done when the last tile
-// arrives. They wait for the others, and the last for them; nobody else waits for anything: if blocks started in another
-// order, all would go on as long as the device has room for one cluster more than fold.
+// The folding clusters are the grid's last, so they start when the others have started, and are nearly done when the last
+// partial arrives. They wait for the others, and the last of them for all that fold; no other block waits for anything. So even
+// if blocks started in another order, all would make progress as long as the device has room for one cluster more than those
+// that fold.
 #pragma once
 #include "grid.cuh"
 #include "overlap.cuh"
 
-// Clusters that have a tile: fewer than the grid has if the length is known only now.
+// Clusters that have a tile; fewer than were launched for tiles if the length is known only on the device.
 template <class Op, uint32 Leaves> __device__ __forceinline__ uint32 clusters_in_use(const Problem& problem)
 {
     using T = typename Op::Input;
@@ -15,7 +16,7 @@ template <class Op, uint32 Leaves> __device__ __forceinline__ uint32 clusters_in
     return max(1u, uint32((leaves_of<T>(problem.actual_length()) + Leaves - 1) / Leaves));
 }
 
-// The next kernel's blocks come at once, or when elements are loaded: those of small grids.
+// The next kernel's blocks are let in at once or, in small grids, when elements are loaded.
 template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduce_tiles(const Problem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;
@@ -44,7 +45,7 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     value = block_fold<Op, Warps>(value, shared, 0);
     value = cluster_fold<Op, Blocks>(value);
     if (rank != 0 || threadIdx.x != 0) return;
-    // The row anew: kept all along it would take registers that the elements need.
+    // Makes the row anew: kept all along it would take registers that the elements need.
     if (gridDim.x == Blocks) store_result<Op>(problem, whole_array<Op>(problem).row, 0, value);
     else grid_slots<Op>(problem.workspace)[blockIdx.x / Blocks].publish(value);
 }

@@ -1,4 +1,4 @@
-// Strategy `two_pass`: one kernel writes a partial a tile, a second one of a single block folds them.
+// Strategy `two_pass`: one kernel writes a partial for each tile, and a second one, of a single block, folds them.
 #pragma once
 #include "grid.cuh"
 #include "overlap.cuh"

@@ -1,13 +1,13 @@
-// One leaf of a row by one warp, wherever the row's elements lie.
+// One leaf of a row, folded by one warp, wherever the row's elements lie.
 #pragma once
 #include "leaf.cuh"
 #include "shape.cuh"
 
-// How elements lie in all rows that a launch has.
+// How elements lie in all rows of a launch.
 struct Placed {
-    bool whole;       // the vectors of a leaf at multiples of 16 bytes, present or absent as a whole
-    bool by_element;  // elements of four bytes or more at multiples of their size
-    bool seconds;     // those of a second array as `seconds_are_placed` says, or there are none
+    bool whole;       // each vector of a leaf is at a multiple of 16 bytes, and present or absent as a whole
+    bool by_element;  // elements are of four bytes or more, and aligned
+    bool seconds;     // those of a second array lie as `seconds_are_placed` says, or there is none
 };
 
 template <class Op, class Rows> __device__ __forceinline__ Placed placed_in(const ShapedProblem& problem, uint64 length)
@@ -17,8 +17,8 @@ template <class Op, class Rows> __device__ __forceinline__ Placed placed_in(cons
             seconds_are_placed<Op>(problem)};
 }
 
-// A leaf of elements of four bytes or more, the lane's part: a load for each of them, all in flight, costs less than to shift
-// what neighbours loaded, and no edge is in the way (benchmarks/NOTES.md, "Rows at any address").
+// The lane's part of a leaf of elements of four bytes or more. A load for each element, all in flight at once, costs less than
+// shifting what neighbours loaded, and no edge needs special care (benchmarks/NOTES.md, "Rows at any address").
 template <class Op, class Rows, bool IsFull, class S>
 __device__ __forceinline__ typename Op::Accumulator lane_fold_elements(const S& source, uint64 first, uint32 lane)
 {
@@ -38,7 +38,7 @@ __device__ __forceinline__ typename Op::Accumulator lane_fold_elements(const S& 
     }
 }
 
-// A whole leaf at any address, the lane's part; the 16-byte blocks that it begins and ends in lie in the array.
+// The lane's part of a whole leaf at any address, if the 16-byte blocks that it begins and ends in lie in the array.
 template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator
 lane_fold_shifted(const S& source, const char* leaf, uint64 first, uint32 lane)
@@ -49,7 +49,7 @@ lane_fold_shifted(const S& source, const char* leaf, uint64 first, uint32 lane)
     return fold_steps<Op>(with_pivot_from_here(source), v, first, lane);
 }
 
-// Any leaf whose vectors can all be fetched, the lane's part, half of it at a time, or a quarter of it and its seconds.
+// The lane's part of any leaf whose vectors can all be fetched: half of it at a time; with a second array a quarter.
 template <class Op, class Rows, class S>
 __device__ __forceinline__ typename Op::Accumulator lane_fold_inside(const S& source, uint64 first, uint32 lane)
 {
@@ -73,7 +73,8 @@ __device__ __forceinline__ typename Op::Accumulator lane_fold_inside(const S& so
     return fold_array<Op, steps>(a);
 }
 
-// Any leaf at all, the lane's part, in little code: where a second array lies anyhow, or at the array's edge beside one.
+// The lane's part of any leaf at all, in compact code: of two arrays, where the second's elements are not placed, or at edges
+// of the first.
 template <class Op, class Rows, class S>
 __device__ __forceinline__ typename Op::Accumulator lane_fold_anyhow(const S& source, uint64 first, uint32 lane)
 {
@@ -88,7 +89,7 @@ __device__ __forceinline__ typename Op::Accumulator lane_fold_anyhow(const S& so
     return counter.digits[log2_of(steps)];
 }
 
-// The leaf of a row whose elements lie one after the other, the lane's part.
+// The lane's part of the leaf of a row whose elements are contiguous, and beside which there is no second array.
 template <class Op, class Rows, class S>
 __device__ __forceinline__ typename Op::Accumulator
 lane_fold_of_row(const S& source, uint64 first, Placed placed, uint32 lane)
@@ -109,7 +110,8 @@ lane_fold_of_row(const S& source, uint64 first, Placed placed, uint32 lane)
     return is_full ? lane_fold_shifted<Op>(source, begin, first, lane) : lane_fold_inside<Op, Rows>(source, first, lane);
 }
 
-// One leaf of a row by one warp; every lane holds the result.
+// One leaf of a row by one warp; the identity for a leaf past the end. All 32 lanes call it with the same leaf, after
+// wait_for_prerequisites; every lane holds the result.
 template <class Op, class Rows, class S>
 __device__ __forceinline__ typename Op::Accumulator
 row_leaf_fold(const S& source, uint64 leaf, Placed placed, uint32 lane)

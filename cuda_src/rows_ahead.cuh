@@ -3,19 +3,19 @@
 #include "overlap.cuh"
 #include "shape.cuh"
 
-// Where a row's elements begin, of the first array or the second.
+// Where a row's elements begin, in the first array or the second.
 template <class Rows> __device__ __forceinline__ const char* row_begin(const ShapedProblem& problem, uint64 row, bool of_second)
 {
     return (of_second ? problem.second : problem.elements) + Rows::Kept::offset(problem.kept, row, 0, of_second);
 }
 
-// Whether it is known where the elements of row `row` lie, one after the other, if there is such a row.
+// Whether there is a row `row`, and its elements are contiguous and at a place that is known before anything is read.
 template <class Rows> __device__ __forceinline__ bool is_known(const ShapedProblem& problem, uint64 row)
 {
     return Rows::can_be_whole && problem.device_length == nullptr && row < problem.rows;
 }
 
-// Brings the front of a warp's leaf of a row into the L2, as touch_leaves does.
+// Touches the front of a warp's leaf of a row, as touch_leaves does.
 template <class Op, class Rows, int Warps>
 __device__ __forceinline__ void touch_leaf_of_row(const ShapedProblem& problem, uint64 row, uint64 leaf)
 {
@@ -25,8 +25,9 @@ __device__ __forceinline__ void touch_leaf_of_row(const ShapedProblem& problem, 
     touch_leaves<Op, Warps>(row_begin<Rows>(problem, row, false), second, problem.length, leaf);
 }
 
-// Brings of `count` short rows for each warp, which lie one after the other, the front into the L2; all of them, by one thread of
-// the block, where each block has a multiprocessor for itself. Of the first row alone if the others do not follow it.
+// Touches the front of the `count` short rows that a warp folds, if they are contiguous; where each block has a multiprocessor
+// to itself, one thread of the block prefetches all rows of its warps instead. If the rows are not contiguous, the same for the
+// first row alone.
 template <class Op, class Rows, int Warps>
 __device__ __forceinline__ void start_on_short_rows(const ShapedProblem& problem, uint32 count, bool touches)
 {

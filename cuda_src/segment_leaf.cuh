@@ -1,11 +1,11 @@
-// A segment of several leaves by one warp, in few registers: its neighbours fold many segments at once. And how vectors of
-// short ones are loaded.
+// A segment of several leaves folded by one warp, in few registers, because its neighbours fold many segments at once; and how
+// vectors of short segments are loaded.
 #pragma once
 #include "segments.cuh"
 
-// The vector of which `bytes` bytes exist, element by element; absent_elements in place of the others. Unlike load_elements
-// it leaves no load to the compiler's choice of predicate or branch: one instruction each, in the registers of the vector.
-// In the kernels of rows that same code takes more registers than they have.
+// A vector of which `bytes` bytes exist, loaded element by element over absent_elements. Unlike load_elements it does not let
+// the compiler choose between predicates and branches: each load is one instruction, into the registers of the vector. In the
+// kernels of rows the same code takes more registers than they have.
 template <class Op> __device__ __forceinline__ uint4 load_elements_of(const char* address, int32 bytes)
 {
     constexpr int32 V = vector_elements<typename Op::Input>, size = sizeof(typename Op::Input);
@@ -22,9 +22,9 @@ template <class Op> __device__ __forceinline__ uint4 load_elements_of(const char
     }
 }
 
-// The 16-byte block that a vector of elements of four bytes begins in, or the last block of the segment: of a vector
-// `bytes` bytes before the segment's end. The vector's other elements are in what the next lane loads, and no load is
-// for them alone: four loads of one element each would make the L1 look up each line four times.
+// For elements of four bytes: the 16-byte block that a vector begins in, or the segment's last block if the vector lies past
+// its end, which is `bytes` bytes after `address`. The vector's other elements are in the block that the next lane loads, and
+// no load is for them alone: four loads of one element each would make the L1 look up each line four times.
 __device__ __forceinline__ uint4 load_block_of(const char* address, int32 bytes)
 {
     constexpr int32 block_mask = -int32(vector_bytes);
@@ -32,15 +32,15 @@ __device__ __forceinline__ uint4 load_block_of(const char* address, int32 bytes)
     return __ldg(reinterpret_cast<const uint4*>(address + (min(0, (bytes - 1 + shift) & block_mask) - shift)));
 }
 
-// The vector that begins `shift` bytes, whole words, into this lane's block and ends in the next lane's.
+// The vector that begins `shift` bytes, whole words, into this lane's block and may end in the next lane's. All lanes call it.
 __device__ __forceinline__ uint4 join_next_block(uint4 v, uint32 shift, uint32 lane)
 {
     const uint4 next = make_uint4(shuffle_from(v.x, lane + 1), shuffle_from(v.y, lane + 1), shuffle_from(v.z, lane + 1), 0);
     return shift_bytes(v, next, shift & ~3u);
 }
 
-// One leaf of a segment by one warp, half of it in flight at a time; the half that the segment lacks is left out. Every
-// lane holds the result.
+// One leaf of a segment by one warp, half of it in flight at a time; a half that the segment lacks is skipped. `fetch` loads a
+// vector and `fold` folds it. All 32 lanes call it; every lane holds the result.
 template <class Op, class Fetch, class Fold>
 __device__ __forceinline__ typename Op::Accumulator
 segment_leaf_fold(const SegmentSource<Op>& source, uint32 leaf, Fetch fetch, Fold fold, uint32 lane)
@@ -69,7 +69,7 @@ segment_leaf_fold(const SegmentSource<Op>& source, uint32 leaf, Fetch fetch, Fol
     return warp_fold<Op>(value);
 }
 
-// The same for a segment at an edge of the array, in little code: no launch has many.
+// The same for a segment at an edge of the array, in compact code: no launch has many such.
 template <class Op>
 __device__ __forceinline__ typename Op::Accumulator edge_leaf_fold(const SegmentSource<Op>& source, uint32 leaf, uint32 lane)
 {
@@ -83,7 +83,7 @@ __device__ __forceinline__ typename Op::Accumulator edge_leaf_fold(const Segment
     return warp_fold<Op>(counter.digits[log2_of(steps)]);
 }
 
-// A segment of at most `long_leaves` leaves by one warp; every lane holds the result.
+// A segment of at most `long_leaves` leaves by one warp. All 32 lanes call it; every lane holds the result.
 template <class Op>
 __device__ __forceinline__ typename Op::Accumulator fold_segment(const SegmentSource<Op>& source, bool by_element, uint32 lane)
 {
@@ -101,7 +101,7 @@ __device__ __forceinline__ typename Op::Accumulator fold_segment(const SegmentSo
             value = segment_leaf_fold<Op>(source, leaf, fetch, fold_filled<Op, SegmentSource<Op>>, lane);
         } else if (sizeof(T) >= 4 && by_element) {
             value = segment_leaf_fold<Op>(source, leaf, load_elements_of<Op>, fold_filled<Op, SegmentSource<Op>>, lane);
-        } else if (inside || (leaf > 0 && leaf + 2 < leaves)) {  // between others of the segment's leaves
+        } else if (inside || (leaf > 0 && leaf + 2 < leaves)) {  // leaves between others of the segment
             value = segment_leaf_fold<Op>(source, leaf, load_inside, fold_vector_part<Op, SegmentSource<Op>>, lane);
         } else {
             value = edge_leaf_fold<Op>(source, leaf, lane);

@@ -1,34 +1,34 @@
 // Segments of one array, given by offsets: segment i is elements offsets[i] to offsets[i + 1] - 1.
 //
-// The first of two kernels folds short segments, a warp thirty-two of them, and puts the long ones into a queue; the second
-// one cuts these into tiles, one a block, and blocks after the others fold the partials as they come.
+// Of two kernels the first folds the short segments, thirty-two by each warp, and puts the long ones into a queue; the second
+// cuts these into tiles, one a block, and further blocks fold the partials as they come.
 #pragma once
 #include "reduce_batch.cuh"
 
-// The argument of both entries; `second` is the offsets, `length` the elements of the array, `rows` the segments.
+// The argument of both entries: `second` is the offsets, `length` the elements of the array, `rows` the number of segments.
 struct SegmentProblem : Problem {
     int64 low, high;
-    uint64 capacity;  // entries that the queue has room for, and tiles that the partials have: enough for offsets
-    uint64 room;      // that ascend; for others nothing outside is written
+    uint64 capacity;  // how many entries the queue has room for, and how many tiles the partials: enough if
+    uint64 room;      // offsets ascend; if they do not, nothing outside is written
 };
 
 constexpr uint32 long_leaves = 16;  // a segment of more leaves goes into the queue
-constexpr uint32 few_segments = 256;  // up to so many of the queue's have a block each to fold their partials
+constexpr uint32 few_segments = 256;  // with up to so many in the queue, a block folds the partials of each
 
-// Leaves of a tile, each by a warp: fewer where threads need more registers.
+// Leaves of a tile, one for each warp; fewer where threads need more registers.
 template <class Op> constexpr int tile_warps = sizeof(typename Op::Accumulator) > 8 ? 8 : 16;
 
-constexpr uint32 entries_at_once = 8;  // of more, so many have a block together
+constexpr uint32 entries_at_once = 8;  // with more in the queue, so many entries share a block
 
 struct alignas(16) QueueEntry {
     uint64 segment, first_tile, begin, length;  // its elements from number `begin` on
 };
 
-// The workspace: the queue's state in the header's place, then the queue and the partials.
+// The workspace: the queue's state in place of the header, then the queue, then the partials.
 struct SegmentQueue {
-    uint64* state;   // entries in the upper 24 bits, tiles below
+    uint64* state;   // number of entries in the upper 24 bits, of tiles below
     uint32* done;    // blocks of the second kernel that have ended
-    uint32* claims;  // what these have taken of tiles and entries
+    uint32* claims;  // how many tiles and entries these have claimed
     QueueEntry* entries;
     char* partials;
 
@@ -43,7 +43,7 @@ struct SegmentQueue {
 };
 constexpr int tile_bits = 40;
 
-// What the queue holds once all is in it: tiles, and then groups of `each` entries, are the items of the second kernel.
+// What the queue holds when it is complete. The items of the second kernel are the tiles, then groups of `each` entries.
 struct QueueContents {
     uint32 count, tiles, each, items;
 
@@ -65,12 +65,12 @@ using SegmentRows = ContiguousRows<OneAxis>;
 template <class Op> struct SegmentSource : Source<Op> {
     const SegmentProblem& problem;
 
-    // Offsets that lead outside of the array are taken for its end: nothing outside is ever read.
+    // Offsets that lead outside the array are clamped to it: nothing outside is ever read.
     static __device__ __forceinline__ uint64 inside_array(const SegmentProblem& p, int64 offset)
     {
         return offset < 0 ? 0 : min(uint64(offset), p.length);
     }
-    // Whether its vectors are: it begins and ends at multiples of 16 bytes.
+    // Whether it consists of whole vectors: it begins and ends at multiples of 16 bytes.
     __device__ __forceinline__ bool is_whole() const
     {
         return (reinterpret_cast<uint64>(this->begin) | this->row.length * sizeof(typename Op::Input)) % vector_bytes == 0;

@@ -1,19 +1,20 @@
-// How a warp folds thirty-two short segments at once: by as many lanes for each as its longest asks for.
+// How a warp folds thirty-two short segments at once: with as many lanes for each as the longest of them needs.
 #pragma once
 #include "segment_leaf.cuh"
 
-// Thirty-two short segments of a warp: each lane has one of them, as elements from the first one's beginning on.
+// Thirty-two short segments of a warp: each lane holds one of them, in elements from the beginning of the first one.
 struct ShortSegments {
-    uint64 number, origin;  // the first segment's, and that of its first element
+    uint64 number, origin;  // of the first segment, and of its first element
     uint32 begin, length;
 };
 
-// Vectors that a lane has in flight: half as many as elsewhere, which leaves registers for twice as many warps. There is
-// much to compute between two loads, and other warps' loads fill that time.
+// Vectors that a lane has in flight: half as many as elsewhere, which leaves registers for twice as many warps. There is much
+// to compute between two loads, and the loads of other warps fill that time.
 constexpr int segment_vectors = steps / 2;
 
-// These from number `base` to `end`, whose longest has at most S steps: G lanes fold one, as many at once as make
-// `segment_vectors` a lane or thirty-two segments. Numbers of 32 bits, for there is more to compute than to load.
+// Folds and stores those of number `base` to `end`, of which none has more than S steps: G lanes fold one, and as many are
+// folded at once as make `segment_vectors` a lane or thirty-two segments. All 32 lanes call it. Numbers have 32 bits, because
+// there is more to compute than to load.
 template <class Op, int G, int S, class Fetch, class Fold>
 __device__ __forceinline__ void
 fold_segments(const SegmentProblem& problem, const ShortSegments& segments, Fetch fetch, Fold fold, uint32 lane,
@@ -55,7 +56,7 @@ fold_segments(const SegmentProblem& problem, const ShortSegments& segments, Fetc
     }
 }
 
-// These, of elements of four bytes, none of more than two steps: by blocks where these are inside of the array.
+// The same for elements of four bytes and segments of at most two steps: by 16-byte blocks where they lie inside the array.
 template <class Op>
 __device__ __forceinline__ void
 fold_segments_of_words(const SegmentProblem& problem, const ShortSegments& segments, uint32 lane)
@@ -79,7 +80,7 @@ fold_segments_of_words(const SegmentProblem& problem, const ShortSegments& segme
     }
 }
 
-// These, of which K vectors hold the longest: each lane folds its own, without a shuffle.
+// The same where K vectors hold the longest segment: each lane folds its own, without a shuffle.
 template <class Op, int K, class Fetch, class Fold>
 __device__ __forceinline__ void
 fold_tiny_segments(const SegmentProblem& problem, const ShortSegments& segments, Fetch fetch, Fold fold, uint32 lane)
@@ -100,8 +101,8 @@ fold_tiny_segments(const SegmentProblem& problem, const ShortSegments& segments,
     if (segments.number + lane < problem.rows) store_result<Op>(problem, source.row, segments.number + lane, root);
 }
 
-// These, of at most two steps each, each vector fetched and folded like that; elements of four bytes at multiples of four
-// bytes are `words`.
+// Folds and stores all thirty-two, of at most two steps each; `fetch` loads a vector and `fold` folds it. With `Words` elements
+// are of four bytes, at multiples of four bytes.
 template <class Op, bool Words, class Fetch, class Fold>
 __device__ __forceinline__ void
 fold_short_segments(const SegmentProblem& problem, const ShortSegments& segments, uint32 longest, Fetch fetch, Fold fold, uint32 lane)

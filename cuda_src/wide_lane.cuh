@@ -1,9 +1,9 @@
-// One lane of the tree of a thread's C neighbouring rows, of which a load takes 16 bytes across them.
+// One lane of the tree, of each of a thread's C neighbouring rows; one load takes 16 bytes across these.
 #pragma once
 #include "columns.cuh"
 
-// Where the folds of a thread's rows wait for those of the next elements: registers hold none of more than four bytes each
-// beside as many elements in flight.
+// Where the folds of a thread's rows wait for those of the next elements: in shared memory if an accumulator takes more than
+// four bytes, because there are no registers for them beside so many elements in flight.
 template <class Op, int C, int Levels, int Threads> struct WaitingFolds {
     static constexpr bool are_shared = sizeof(typename Op::Accumulator) > 4 && Levels > 0;
     typename Op::Accumulator of[are_shared ? Levels : 1][are_shared ? C : 1][are_shared ? Threads : 1];
@@ -14,14 +14,14 @@ template <class Op, int C, int Steps, int Threads> struct WideLane {
     using A = typename Op::Accumulator;
     static constexpr int V = vector_elements<T>;
     static constexpr int apart = int(lanes) * V;                // elements from a step to the next
-    static constexpr int at_once = power_within(8 / V, Steps);  // steps, 128 bytes in flight
+    static constexpr int at_once = power_within(8 / V, Steps);  // steps: 128 bytes in flight
     using Waiting = WaitingFolds<Op, C, log2_of(Steps / at_once), Threads>;
 
     struct Folds {
         A of[C];
     };
 
-    // Where the thread is in its rows, and how many of their elements are still to come from there on.
+    // Where the thread is in its rows, and how many of their elements are left from there on.
     struct Place {
         const char* at;
         int64 left;
@@ -33,7 +33,7 @@ template <class Op, int C, int Steps, int Threads> struct WideLane {
     Waiting& waiting;
     uint64 length;
 
-    // Folds a lane of each row from its first element on.
+    // Folds one lane of each row, from its first element on.
     template <Fetch How> __device__ __forceinline__ Folds fold(Place place) const
     {
         if constexpr (Op::folds_elements && (How == Fetch::whole || fills_absent<Op>)) return fold_elements<How>(place);
@@ -41,7 +41,7 @@ template <class Op, int C, int Steps, int Threads> struct WideLane {
     }
 
 private:
-    // By the elements that stand for all others, which take fewer registers and instructions than accumulators.
+    // Reduces elements to those that stand for them, place by place: fewer registers and instructions than accumulators take.
     template <Fetch How> __device__ __forceinline__ Folds fold_elements(Place& place) const
     {
         const uint64 index = length - place.left;
@@ -66,8 +66,8 @@ private:
         else return Op::combine_elements(combined<N / 2>(v), combined<N / 2>(v + N / 2));
     }
 
-    // So many steps; one at a time where elements may be absent and nothing stands for them. In loops, for the compiler would
-    // load those of a whole lane at once.
+    // Folds Count steps; one at a time where elements may be absent and nothing stands for them. In loops, because the compiler
+    // would otherwise load all of a lane at once.
     template <Fetch How, int Count> __device__ __forceinline__ Folds fold_steps(Place& place) const
     {
         constexpr bool filled = Waiting::are_shared && fills_absent<Op>;
@@ -90,7 +90,7 @@ private:
         return folds;
     }
 
-    // Of two halves of some steps the first one waits, and the second one is joined with it.
+    // Of the two halves of some steps the first one waits, and the second one is joined with it.
     template <int Level> __device__ __forceinline__ void join(Folds& folds, const Folds& half, bool is_second) const
     {
         if constexpr (!Waiting::are_shared) {
@@ -109,7 +109,7 @@ private:
         }
     }
 
-    // N vectors of a lane, which are behind the place then, and `absent` for those that are.
+    // Loads N vectors of a lane, with `absent` in place of absent ones, and moves the place behind them.
     template <Fetch How, int N> __device__ __forceinline__ void load(uint4 (&v)[N], Place& place, uint4 absent = {}) const
     {
         const int64 stride = problem.reduced.stride[0], left = place.left;
@@ -122,7 +122,7 @@ private:
         }
     }
 
-    // Elements First to First + Count - 1 of those loaded, of the thread's c-th row.
+    // Folds elements First to First + Count - 1 of those loaded, of the thread's c-th row.
     template <Fetch How, int First, int Count>
     __device__ __forceinline__ A fold_slots(const uint4* v, uint64 index, int64 left, int c) const
     {

@@ -1,4 +1,4 @@
-// Where the blocks of a launch run: what cluster and cooperative attributes do, seen from inside.
+// Where the blocks of a launch run: what cluster and cooperative attributes do, seen from inside the kernel.
 #pragma once
 #include "ptx.cuh"
 
@@ -32,7 +32,7 @@ extern "C" __global__ void study_where(Where* out)
     if (threadIdx.x == 0) out[blockIdx.x] = here();
 }
 
-// The same, after a barrier of the grid: it ends only if all blocks are resident at once. *arrived is 0 at first.
+// The same after a grid barrier, which ends only if all blocks are resident at once. *arrived is 0 at first.
 extern "C" __global__ void study_meet(Where* out, uint32* arrived)
 {
     if (threadIdx.x != 0) return;

@@ -1,4 +1,4 @@
-// When the blocks of a launch run: what attributes of order, priority, caches and memory domains do. Times are in nanoseconds.
+// When the blocks of a launch run: what attributes of order, priority, caches and memory domains do. Times in nanoseconds.
 #pragma once
 #include "study/placement.cuh"
 
@@ -17,8 +17,8 @@ __device__ __forceinline__ uint64 nanoseconds()
     return now;
 }
 
-// One Stamp a block, which runs for `duration`. With `dependent` it waits for its prerequisites first; with `triggers`
-// it lets its dependents begin.
+// Each block runs for `duration` and leaves a Stamp. With `dependent` it first waits for its prerequisites; with `triggers` it
+// lets its dependents begin.
 extern "C" __global__ void study_spin(Stamp* out, uint64 duration, uint32 dependent, uint32 triggers)
 {
     Stamp stamp;
@@ -31,7 +31,7 @@ extern "C" __global__ void study_spin(Stamp* out, uint64 duration, uint32 depend
     if (threadIdx.x == 0) out[blockIdx.x] = stamp;
 }
 
-// Reads `count` vectors through the level-2 cache. The word is written for values that nobody puts there.
+// Reads `count` vectors through the L2. The word is written only for a value that nobody puts there.
 extern "C" __global__ void study_read(const uint4* data, uint64 count, uint32* word)
 {
     uint32 mixed = 0;
@@ -43,7 +43,7 @@ extern "C" __global__ void study_read(const uint4* data, uint64 count, uint32* w
     if (mixed == 0xfedcba98u) *word = mixed;
 }
 
-// Writes `count` vectors, such as another GPU's.
+// Writes `count` vectors, for instance of another GPU's memory.
 extern "C" __global__ void study_write(uint4* data, uint64 count)
 {
     const uint64 step = uint64(gridDim.x) * blockDim.x;
@@ -53,7 +53,7 @@ extern "C" __global__ void study_write(uint4* data, uint64 count)
     }
 }
 
-// Follows `steps` links, one load after the other: a linked word holds the index of the next. *out is the time of all.
+// Follows `steps` links, one load after the other: each linked word holds the index of the next. out[0] is their time.
 extern "C" __global__ void study_chase(const uint32* data, uint32 steps, uint64* out)
 {
     uint32 at = 0;
@@ -63,8 +63,8 @@ extern "C" __global__ void study_chase(const uint32* data, uint32 steps, uint64*
     out[0] = nanoseconds() - begin;
 }
 
-// Writes a word of each of `lines` lines of 128 bytes over and over, such as memory of the host, which is far, for
-// `duration`. *out is of the first thread.
+// Writes a word of each of `lines` lines of 128 bytes, over and over for `duration`: for instance of the host's memory, which
+// is far away. *out is the first thread's Stamp.
 extern "C" __global__ void study_flood(uint32* far, uint32 lines, uint64 duration, Stamp* out)
 {
     Stamp stamp = {};

@@ -1,12 +1,12 @@
-// Device code that changes a node of the graph that it is part of: what a device-updatable node is for.
+// Device code that changes a node of the graph that it is part of: what device-updatable nodes are for.
 #pragma once
 #include "types.cuh"
 
-// The driver puts this function in as it loads the kernel, as it does printf: no library has it.
+// The driver supplies this function when it loads the kernel, as it does with printf: no library has it.
 typedef struct CUgraphDeviceUpdatableNode_st* DeviceNode;
 extern "C" __device__ int cudaGraphKernelNodeSetParam(DeviceNode node, size_t offset, const void* value, size_t bytes);
 
-// Gives the node another first argument, of 8 bytes. *code is 0, or what the driver has against that.
+// Gives the node another first argument, of 8 bytes. *code becomes 0 or the driver's error.
 extern "C" __global__ void study_update(const DeviceNode* node, uint64 value, int* code)
 {
     *code = cudaGraphKernelNodeSetParam(*node, 0, &value, sizeof value);

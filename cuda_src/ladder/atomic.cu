@@ -1,4 +1,4 @@
-// atomic: every element is a global atomic; the first of three, and the one the others are measured against.
+// atomic: every element is a global atomic; the first of three, against which the others are measured.
 // Changes: nothing yet. Costs: all threads of the GPU queue for one address.
 // Next: a tree in shared memory (shared).
 // The plan clears *sum.

@@ -1,7 +1,7 @@
 // block_serial: one thread adds up its block's elements and does one atomic.
-// Changes: as few atomics as blocks.
-// Costs: all other threads of the block wait for a loop of blockDim steps, each a trip to shared memory.
-// Next: let all of them add (shared_tree_conflicting).
+// Changes: only as many atomics as blocks.
+// Costs: all other threads of the block wait for a loop of blockDim steps, each of which goes to shared memory.
+// Next: all threads add (shared_tree_conflicting).
 // The plan clears *total.
 #ifdef HALF  // float16 elements; they are added up in float32
 typedef unsigned short Element;

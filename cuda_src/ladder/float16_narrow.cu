@@ -1,8 +1,8 @@
 // float16_narrow: float16 elements, added up in float16.
 // Changes: the accumulator is as narrow as the elements.
-// Costs: 11 bits: past 2048 a sum no longer notices a 1, and past 65504 it is infinite. And nothing is gained: the time
-// is the memory's.
-// Next: a float32 accumulator (float16_promoted); or, where float16 it must be, scaling (float16_scaled).
+// Costs: 11 significant bits: past 2048 a sum no longer notices a 1, and past 65504 it is infinite. And nothing is
+// gained: the memory sets the time.
+// Next: a float32 accumulator (float16_promoted); or scaling, where it must be float16 (float16_scaled).
 typedef unsigned short half;
 __device__ half add(half a, half b)
 {

@@ -1,14 +1,14 @@
 // float16_promoted: float16 elements, added up in float32.
-// Changes: each element is widened as it comes; partials and sum are float32.
-// Costs: a conversion an element, which the memory hides.
-// Next: nothing is left to mend; float16_scaled is for results that must stay in float16 on the way.
+// Changes: each element is widened when it is loaded; partials and sum are float32.
+// Costs: a conversion for each element, which the memory hides.
+// Next: nothing is left to mend; float16_scaled is for sums that must stay in float16 on the way.
 __device__ float warp_sum(float sum)
 {
     for (unsigned s = 16; s > 0; s /= 2) sum += __shfl_down_sync(0xffffffffu, sum, s);
     return sum;
 }
 
-// The sum over the block, in thread 0.
+// The sum over the block. All threads call it; thread 0 holds the result.
 __device__ float block_sum(float sum)
 {
     __shared__ float sums[32];

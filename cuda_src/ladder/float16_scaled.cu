@@ -1,7 +1,7 @@
 // float16_scaled: float16 accumulators that cannot overflow: half of each sum is kept.
-// Changes: every addition halves its operands first, so that a tree of d levels leaves the sum over 2^d, never larger
-// than the largest element. The result is that mean of 2^d elements; the reader multiplies.
-// Costs: two multiplications an addition, a tree over all levels (no running sums), and bits once means get small.
+// Changes: every addition halves its operands first, so that a tree of d levels leaves the sum over 2^d, which is never
+// larger than the largest element. The result is that mean of 2^d elements; whoever reads it multiplies.
+// Costs: two multiplications for each addition, a tree over all levels (no running sums), and bits of small means.
 // Next: float32 on the way costs less and keeps more (float16_promoted).
 typedef unsigned short half;
 __device__ half mean(half a, half b)

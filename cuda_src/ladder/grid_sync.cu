@@ -1,9 +1,9 @@
-// grid_sync: one kernel: partials, a barrier of the whole grid, and the first block adds them up.
+// grid_sync: one kernel: partials, a barrier of the whole grid, and then the first block adds them up.
 // Changes: no second launch.
 // Costs: all blocks must be resident at once, or those that wait keep out those that they wait for, forever. So: ask
-// whether the device can, ask how many blocks fit, launch cooperatively; and the grid strides over the input.
-// Next: blocks that wait for nobody, and a last one that folds (v8_one_tree).
-// The plan clears the workspace: a counter of arrivals, and from byte 256 on the partials.
+// whether the device can, ask how many blocks fit, and launch cooperatively; the grid strides over the input.
+// Next: blocks that wait for no others, and a last one that folds (v8_one_tree).
+// The plan clears the workspace: a counter of arrivals, and the partials from byte 256 on.
 #ifdef HALF  // float16 elements; they are added up in float32
 typedef unsigned short Element;
 __device__ float widen(Element h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }
@@ -17,7 +17,7 @@ __device__ float warp_sum(float sum)
     return sum;
 }
 
-// The sum over the block, in thread 0.
+// The sum over the block. All threads call it; thread 0 holds the result.
 __device__ float block_sum(float sum)
 {
     __shared__ float sums[32];
@@ -33,7 +33,7 @@ __device__ void grid_barrier(unsigned* arrivals)
     __syncthreads();
     if (threadIdx.x == 0) {
         unsigned seen;
-        __threadfence();  // the partial before the arrival
+        __threadfence();  // the partial is visible before the arrival
         atomicAdd(arrivals, 1);
         do asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(seen) : "l"(arrivals) : "memory");
         while (seen < gridDim.x);

@@ -1,5 +1,5 @@
 // inner_axis: sums along the last axis of a matrix, one block a row.
-// Changes: a row's elements lie side by side, so the lanes of a warp read neighbours.
+// Changes: a row's elements lie side by side, so the lanes of a warp read neighbouring ones.
 // Costs: short rows leave most of a block idle, and a few long ones most of the GPU.
 // Next: the other axis needs another kernel (outer_axis).
 __device__ float warp_sum(float sum)
@@ -8,7 +8,7 @@ __device__ float warp_sum(float sum)
     return sum;
 }
 
-// The sum over the block, in thread 0.
+// The sum over the block. All threads call it; thread 0 holds the result.
 __device__ float block_sum(float sum)
 {
     __shared__ float sums[32];

@@ -1,8 +1,8 @@
-// kahan: each sum carries what its roundings lost, and gives it back at the end.
+// kahan: each sum carries along what its roundings lost, and adds it in at the end.
 // Changes: the error no longer grows with n: float32 sums as good as float64 ones, without float64.
-// Costs: eight additions for one and twice the partials; the memory hides it. A compiler must not reorder floats.
+// Costs: eight additions for one and twice the partials; the memory hides it. The compiler must not reorder floats.
 // Next: float64 accumulators, which on GPUs with fast float64 cost nothing here (v8_one_tree).
-// A pair (x, y) stands for x + y; the sum of two of them is Knuth's two-sum, in which neither needs to be the greater.
+// A pair (x, y) stands for x + y; they are added by Knuth's two-sum, in which neither needs to be the greater.
 __device__ float2 add(float2 a, float2 b)
 {
     const float sum = a.x + b.x, part = sum - a.x;

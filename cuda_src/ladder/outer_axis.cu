@@ -1,6 +1,6 @@
-// outer_axis: sums along the first axis of a matrix: a lane a column, the warps of a block share the rows.
+// outer_axis: sums along the first axis of a matrix: each lane has a column, and the warps of a block share the rows.
 // Changes: lanes read neighbours although a column's elements lie far apart; no shuffles: each lane has its own sum.
-// Costs: a block for 32 columns: a matrix with few of them leaves most of the GPU idle.
+// Costs: a block for every 32 columns: a matrix with few columns leaves most of the GPU idle.
 // Next: rows shared among blocks too.
 extern "C" __global__ void outer_axis(const float* x, float* sums, unsigned rows, unsigned columns)
 {

@@ -1,6 +1,6 @@
-// race: a plain += by every thread. WRONG ON PURPOSE: the lesson is that it is wrong.
-// Changes: nothing yet. Costs: the result: threads read the same old sum, and all but one of their additions are lost.
-// Next: an addition that nobody can come between (atomic; here with fewer of them, warp_serial).
+// race: a plain += by every thread. WRONG ON PURPOSE: the lesson is that the result is wrong.
+// Changes: nothing yet. Costs: the result: threads read the same old sum, and all but one of them lose their addition.
+// Next: an addition that no other thread can interrupt (atomic; here with fewer of them, warp_serial).
 // The plan clears *total.
 #ifdef HALF  // float16 elements; they are added up in float32
 typedef unsigned short Element;

@@ -1,6 +1,6 @@
 // reduce0: a tree over the block in shared memory, neighbours first; each launch is a barrier of the whole grid.
-// Changes: nothing yet. Costs: the modulo, a slow instruction, and warps in which fewer and fewer lanes work.
-// Next: threads in a row do the work (reduce1).
+// Changes: nothing yet. Costs: the modulo, a slow instruction, and warps in which fewer and fewer lanes are active.
+// Next: consecutive threads do the work (reduce1).
 extern "C" __global__ void reduce0(const float* x, float* partials, size_t n)
 {
     __shared__ float sums[1024];

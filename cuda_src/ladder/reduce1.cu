@@ -1,6 +1,6 @@
 // reduce1: the same pairs, but thread t takes the t-th pair.
-// Changes: no modulo, and the threads at work fill whole warps.
-// Costs: lanes are 2 s words apart, so that with growing s they meet in 16, 8, 4, ... banks: conflicts.
+// Changes: no modulo, and the active threads fill whole warps.
+// Costs: lanes access words 2 s apart, so that with growing s they meet in 16, 8, 4, ... banks: conflicts.
 // Next: pairs half a block apart (reduce2).
 extern "C" __global__ void reduce1(const float* x, float* partials, size_t n)
 {

@@ -1,7 +1,7 @@
 // reduce2: sequential addressing: the first half of the block adds the second half.
 // Changes: lanes read neighbouring words: no bank conflicts.
 // Costs: half of the threads only load and never add.
-// Next: a first addition on the way in (reduce3).
+// Next: a first addition on the way into shared memory (reduce3).
 extern "C" __global__ void reduce2(const float* x, float* partials, size_t n)
 {
     __shared__ float sums[1024];

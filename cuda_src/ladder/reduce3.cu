@@ -1,6 +1,6 @@
 // reduce3: the first addition happens on the way into shared memory.
 // Changes: half as many blocks for the same elements.
-// Costs: barriers and loop instructions when only one warp is left at work.
+// Costs: barriers and loop instructions even when only one warp is still active.
 // Next: the last warp without barriers (reduce4).
 extern "C" __global__ void reduce3(const float* x, float* partials, size_t n)
 {

@@ -1,4 +1,4 @@
-// reduce4: the last warp adds itself up by shuffles.
+// reduce4: the last warp reduces itself by shuffles.
 // Changes: the last five steps need neither a barrier nor shared memory.
 // Costs: a loop whose trip count the compiler does not know.
 // Next: the block size as a constant (reduce5).

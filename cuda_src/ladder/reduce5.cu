@@ -1,6 +1,6 @@
-// reduce5: the block size is a constant of the program, so that all loops are unrolled.
+// reduce5: the block size is a compile-time constant, so that all loops are unrolled.
 // Changes: no loop instructions are left.
-// Costs: a compile for each block size; and a thread still loads only two elements.
+// Costs: a compilation for each block size; and a thread still loads only two elements.
 // Next: more of them (reduce6).
 #ifndef BLOCK
 #define BLOCK 256

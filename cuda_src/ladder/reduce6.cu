@@ -1,7 +1,7 @@
-// reduce6: many elements a thread: a grid of limited size strides over the input.
-// Changes: the tree is paid for once a thread and not once two elements, and few partials are left.
+// reduce6: many elements for each thread: a grid of limited size strides over the input.
+// Changes: the tree is paid for once a thread instead of once every two elements, and few partials are left.
 // Costs: 1 + log2(block / 32) barriers at the end of each block.
-// Next: the warps first (reduce7).
+// Next: within the warps first (reduce7).
 #ifndef BLOCK
 #define BLOCK 256
 #endif

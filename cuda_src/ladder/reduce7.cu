@@ -1,5 +1,5 @@
-// reduce7: the warps add themselves up first and meet once.
-// Changes: one barrier a block, whatever its size.
+// reduce7: the warps reduce themselves first, and then meet once.
+// Changes: one barrier for each block, whatever its size.
 // Costs: the partials and the second launch, and 4-byte loads.
 // Next: leave the additions to the tensor cores (tcu_reduce16); or 16-byte loads and atomics (v6_block_atomic).
 #ifndef BLOCK

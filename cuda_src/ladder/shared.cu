@@ -1,6 +1,6 @@
-// shared: a block adds up two elements a thread in shared memory.
-// Changes: no atomics; passes over ever fewer partials, to and fro between two buffers, until one value is left.
-// Costs: a barrier a step of the tree, and a launch a pass.
+// shared: a block adds up its elements, two for each thread, in shared memory.
+// Changes: no atomics; passes over ever fewer partials, back and forth between two buffers, until one value is left.
+// Costs: a barrier for each step of the tree, and a launch for each pass.
 // Next: shuffles for the steps within a warp (shuffle).
 extern "C" __global__ void shared(const float* x, float* partials, size_t n)
 {

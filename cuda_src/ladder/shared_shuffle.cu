@@ -1,7 +1,7 @@
 // shared_shuffle: shuffles on both levels: within each warp, and over the warps' sums.
-// Changes: one barrier a block, and one word of shared memory a warp.
-// Costs: an atomic a block; its order, and so the sum's last bits, are chance.
-// Next: partials in their place, the same order each time (two_pass).
+// Changes: one barrier for each block, and one word of shared memory for each warp.
+// Costs: an atomic for each block; their order, and so the last bits of the sum, are left to chance.
+// Next: each partial in a place of its own, added in the same order each time (two_pass).
 // The plan clears *total.
 #ifdef HALF  // float16 elements; they are added up in float32
 typedef unsigned short Element;

@@ -1,6 +1,6 @@
 // shared_tree: the tree in the order in which lanes read neighbouring words.
-// Changes: no two lanes in one bank.
-// Costs: a barrier a step, also where one warp alone is at work.
+// Changes: no two lanes access the same bank.
+// Costs: a barrier for each step, even where only one warp is still active.
 // Next: no shared memory within a warp (shared_shuffle).
 // The plan clears *total.
 #ifdef HALF  // float16 elements; they are added up in float32

@@ -1,6 +1,6 @@
 // shared_tree_conflicting: a tree in shared memory, neighbours first.
 // Changes: log2(blockDim) steps instead of blockDim.
-// Costs: lanes are 2 s words apart, so that with growing s ever more of them meet in one bank and wait for each other.
+// Costs: lanes access words 2 s apart, so that with growing s ever more of them wait for each other at one bank.
 // Next: another order of the same additions (shared_tree).
 // The plan clears *total.
 #ifdef HALF  // float16 elements; they are added up in float32

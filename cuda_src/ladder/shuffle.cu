@@ -1,5 +1,5 @@
-// shuffle: the warps of a block add themselves up in registers and meet once.
-// Changes: one barrier instead of one a step, and 128 bytes of shared memory.
+// shuffle: the warps of a block reduce themselves in registers and meet once.
+// Changes: one barrier instead of one for each step, and 128 bytes of shared memory.
 // Costs: the passes and their launches are still there, and so is their traffic, though it is small.
 // Next: system A goes on from here, to one kernel without passes (v6_block_atomic).
 __device__ float warp_sum(float sum)

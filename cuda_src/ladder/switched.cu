@@ -1,7 +1,7 @@
 // switched: three versions behind one name; the environment variable LOWLEVEL_REDUCE_RUNG chooses at run time.
 // Changes: v1 is a tree in shared memory, v2 adds by shuffles, v3 loads 16 bytes at a time as well.
-// Costs: a compile for each version; and a result whose bits depend on a variable.
-// Next: one tree for all versions, so that a switch cannot be noticed (v8_one_tree).
+// Costs: a compilation for each version; and a result whose bits depend on an environment variable.
+// Next: one tree for all versions, so that switching makes no difference (v8_one_tree).
 #ifndef VERSION
 #define VERSION 3
 #endif

@@ -1,8 +1,8 @@
-// tcu_reduce16: rows of 16 halves, multiplied by a matrix of ones, are row sums: the tensor cores add.
-// Changes: one instruction a warp adds 256 elements in float32, without a shuffle.
-// Costs: eight equal columns of results, of which one is used; then shuffles and atomics, one a warp.
-// Next: keep the products in the accumulator, and add the rows up by one more product (tcu_reduce256).
-// The plan clears *sum. Lane l holds elements 8 l to 8 l + 7; where in the tile they sit does not matter for a sum.
+// tcu_reduce16: rows of 16 halves, multiplied by a matrix of ones, give row sums: the tensor cores add.
+// Changes: one instruction of a warp adds 256 elements in float32, without a shuffle.
+// Costs: eight equal columns of results, of which one is used; then shuffles, and atomics, one for each warp.
+// Next: keep the products in the accumulator, and add up the rows by one more product (tcu_reduce256).
+// The plan clears *sum. Lane l holds elements 8 l to 8 l + 7; where in the tile they lie does not matter for a sum.
 // c (16 x 8 floats) += a (16 x 16 halves) times b (16 x 8 halves), each spread over a warp.
 __device__ void multiply_add(float* c, const unsigned* a, const unsigned* b)
 {
@@ -30,7 +30,7 @@ extern "C" __global__ void tcu_reduce16(const unsigned short* x, float* sum, siz
     float rows[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     load8(tile, x, 8 * (blockIdx.x * size_t(blockDim.x) + threadIdx.x), n);
     multiply_add(rows, tile, ones);
-    float total = rows[0] + rows[2];  // rows lane / 4 and lane / 4 + 8, the same in each four lanes
+    float total = rows[0] + rows[2];  // rows lane / 4 and lane / 4 + 8, the same in every four lanes
     for (unsigned s = 4; s < 32; s *= 2) total += __shfl_xor_sync(0xffffffffu, total, s);
     if (lane == 0) atomicAdd(sum, total);
 }

@@ -1,6 +1,6 @@
-// tcu_reduce256: a running product of ones and tiles, then one more: the tensor cores add all of a warp's elements.
+// tcu_reduce256: products of ones and tiles add up, then one more: the tensor cores add all of a warp's elements.
 // Changes: no shuffles; column sums stay in the accumulator over all tiles of a warp.
-// Costs: the last product takes halves, so its input is split into a high and a low half: two products, 22 bits.
+// Costs: the last product takes halves, so its input is split into a high and a low half: two products, and 22 bits.
 // Next: nothing: the memory was the limit before, and the tensor cores wait for it as the other cores did.
 // The plan clears *sum.
 // c (16 x 8 floats) += a (16 x 16 halves) times b (16 x 8 halves), each spread over a warp.
@@ -36,13 +36,13 @@ extern "C" __global__ void tcu_reduce256(const unsigned short* x, float* sum, si
     float columns[8] = {}, all[4] = {};
     const size_t stride = 8 * size_t(blockDim.x) * gridDim.x;
     const size_t own = 8 * (blockIdx.x * size_t(blockDim.x) + threadIdx.x), lane = threadIdx.x % 32;
-    for (size_t i = own; i - 8 * lane < n; i += stride) {  // by whole warps
+    for (size_t i = own; i - 8 * lane < n; i += stride) {  // the whole warp goes on or stops
         unsigned tile[4];
         load8(tile, x, i, n);
         multiply_add(columns, ones, tile);
         multiply_add(columns + 4, ones, tile + 2);
     }
-    unsigned high[4], low[4];  // an accumulator of two 16 x 8 tiles lies as a 16 x 16 operand does
+    unsigned high[4], low[4];  // two 16 x 8 accumulators are laid out as one 16 x 16 operand is
     for (unsigned k = 0; k < 4; ++k) split(columns[2 * k], columns[2 * k + 1], high[k], low[k]);
     multiply_add(all, high, ones);
     multiply_add(all, low, ones);

@@ -1,7 +1,7 @@
-// transpose_conflicting: a tile of 32 x 32 goes through shared memory, so that both sides are read and written in rows.
+// transpose_conflicting: tiles of 32 x 32 go through shared memory, so that both matrices are accessed by rows.
 // Changes: a row of floats is written in 4 sectors, where a column straight to global memory takes 32.
 // Costs: a column of the tile lies in one bank: all 32 lanes of a warp wait for each other.
-// Next: one word more a row (transpose_padded).
+// Next: one word more in each row (transpose_padded).
 #ifdef HALF
 typedef unsigned short Element;
 #else

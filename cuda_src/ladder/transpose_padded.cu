@@ -1,4 +1,4 @@
-// transpose_padded: rows of one word more, 33 floats, so that a column of the tile crosses all banks.
+// transpose_padded: rows have one word more, 33 floats, so that a column of the tile crosses all banks.
 // Changes: no bank conflicts.
 // Costs: 32 words of shared memory that hold nothing, and rows that are no longer aligned to 16 bytes.
 // Next: the same without the extra words (transpose_swizzled).

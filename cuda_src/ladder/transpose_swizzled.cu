@@ -1,7 +1,7 @@
-// transpose_swizzled: element c of row r sits at c ^ r, so that a column of the tile crosses all banks.
+// transpose_swizzled: element c of row r lies at c ^ r, so that a column of the tile crosses all banks.
 // Changes: no bank conflicts, and no words that hold nothing.
-// Costs: an exclusive or for an address.
-// Next: nothing; how fast a copy is, is the memory's matter.
+// Costs: an exclusive or for each address.
+// Next: nothing; the memory decides how fast a copy is.
 #ifdef HALF
 typedef unsigned short Element;
 #else

@@ -1,5 +1,5 @@
-// two_pass: each block leaves a partial; a second kernel of one block adds them up.
-// Changes: no atomics, so the same launch gives the same bits; a grid of limited size, so there are few partials.
+// two_pass: each block leaves a partial; a second kernel, of one block, adds them up.
+// Changes: no atomics, so every launch gives the same bits; a grid of limited size, so that there are few partials.
 // Costs: a second launch, and a GPU that idles while one block works.
 // Next: both passes in one kernel (grid_sync).
 #ifdef HALF  // float16 elements; they are added up in float32
@@ -15,7 +15,7 @@ __device__ float warp_sum(float sum)
     return sum;
 }
 
-// The sum over the block, in thread 0.
+// The sum over the block. All threads call it; thread 0 holds the result.
 __device__ float block_sum(float sum)
 {
     __shared__ float sums[32];

@@ -1,4 +1,4 @@
-// two_stage: partials by a grid that strides over the input, then one block over the partials.
+// two_stage: a grid that strides over the input leaves partials, and one block adds them up.
 // Changes: the plan adapts the block to n: 64 threads for a thousand elements, 1024 for many millions.
 // Costs: two launches, the second with one block on a whole GPU.
 // Next: the second stage in the last block of the first (v8_one_tree).
@@ -8,7 +8,7 @@ __device__ float warp_sum(float sum)
     return sum;
 }
 
-// The sum over the block, in thread 0.
+// The sum over the block. All threads call it; thread 0 holds the result.
 __device__ float block_sum(float sum)
 {
     __shared__ float sums[32];

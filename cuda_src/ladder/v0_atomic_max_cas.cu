@@ -1,9 +1,9 @@
-// v0 for max, by compare-and-swap: the way for any operation at all.
-// Changes: read, decide, and swap if nobody was faster; else decide again.
-// Costs: a load of *best an element, and a round trip to the L2 for each try. A sum in this way would be hopeless;
-// a max is spared most of it, for few elements are a new maximum.
+// v0 for max, by compare-and-swap, which works for any operation at all.
+// Changes: read, decide, and swap if no other thread was faster; else decide again.
+// Costs: a load of *best for each element, and a round trip to the L2 for each try. A sum made in this way would be
+// hopeless; a max is spared most of it, because few elements are a new maximum.
 // Next: one atomic a block (v6_block_atomic_max_cas).
-// The plan sets *best to all ones, a NaN: no element has come yet.
+// The plan sets *best to all ones, a NaN, which says that no element has come yet.
 extern "C" __global__ void v0_atomic_max_cas(const float* x, float* best, size_t n)
 {
     const size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x;

@@ -1,6 +1,6 @@
 // v1: a block adds up its elements in shared memory, neighbours first, and leaves one partial.
 // Changes: no atomics; the same kernel runs on the partials until one is left.
-// Costs: `t % (2 * s) == 0` keeps every second, fourth, ... thread: all warps stay busy with few lanes at work.
+// Costs: `t % (2 * s) == 0` keeps every second, fourth, ... thread: all warps stay busy with few active lanes.
 // Next: keep whole warps at work instead (v2).
 extern "C" __global__ void v1_shared_interleaved(const float* x, float* partials, size_t n)
 {

@@ -1,7 +1,7 @@
 // v2: the first half of the threads adds the second half.
-// Changes: the threads at work are neighbours, so warps are at work as a whole or not at all, down to the last one.
+// Changes: the active threads are neighbours, so warps are active as a whole or not at all, until one warp is left.
 // Costs: half of the threads are idle from the first step on, after one load each.
-// Next: more loads a thread, so that the tree is paid for less often (v3).
+// Next: more loads for each thread, so that the tree is paid for less often (v3).
 extern "C" __global__ void v2_shared_sequential(const float* x, float* partials, size_t n)
 {
     __shared__ float sums[1024];

@@ -1,7 +1,7 @@
 // v3: each thread adds four elements before the tree.
-// Changes: a quarter of the blocks and trees, four loads on their way at once.
-// Costs: four requests a warp, of 128 bytes (4 sectors) each.
-// Next: the same bytes in one request of 512 (v4).
+// Changes: a quarter of the blocks and trees, and four loads in flight at once.
+// Costs: four requests for each warp, of 128 bytes (4 sectors) each.
+// Next: the same bytes in one request of 512 bytes (v4).
 extern "C" __global__ void v3_four_loads(const float* x, float* partials, size_t n)
 {
     __shared__ float sums[1024];

@@ -1,7 +1,7 @@
 // v3: each thread adds two elements before the tree.
-// Changes: half as many blocks and trees, and two loads that can be on their way at once.
-// Costs: still as many requests to memory as warps have elements, 128 bytes each.
-// Next: four of them (v3_four_loads).
+// Changes: half as many blocks and trees, and two loads that can be in flight at once.
+// Costs: still one request to memory, of 128 bytes, for each element that a thread of the warp loads.
+// Next: four loads for each thread (v3_four_loads).
 extern "C" __global__ void v3_two_loads(const float* x, float* partials, size_t n)
 {
     __shared__ float sums[1024];

@@ -1,13 +1,13 @@
 // v4: four elements in one 16-byte load.
 // Changes: one request of 16 sectors a warp where v3 has four of 4: a quarter of the load instructions and addresses.
-// Costs: the tree still has a barrier a step. The last n % 4 elements need a place of their own.
+// Costs: the tree still has a barrier for each step. The last n % 4 elements need a place of their own.
 // Next: a tree without shared memory (v5).
-// LOADS is how many such loads a thread has on their way at once: 1 as the source prints it, 8 fills an H200.
+// LOADS is how many such loads a thread has in flight at once: 1 as the source prints it; 8 fills an H200.
 #ifndef BLOCK
 #define BLOCK 256
 #define LOADS 1
 #endif
-// 512 threads resident on an SM are enough, and leave registers for the loads on their way.
+// 512 resident threads on an SM are enough, and leave registers for the loads in flight.
 extern "C" __global__ void __launch_bounds__(BLOCK, 1 + 511 / BLOCK)
 v4_float4(const float* x, float* partials, size_t n)
 {
@@ -17,7 +17,7 @@ v4_float4(const float* x, float* partials, size_t n)
     const float4* const vectors = (const float4*)x;
     float4 v[LOADS];
     float sum = blockIdx.x == 0 && t < n % 4 ? x[4 * count + t] : 0.0f;
-    if (first + (LOADS - 1) * BLOCK < count) {  // all on their way before the first is added
+    if (first + (LOADS - 1) * BLOCK < count) {  // all in flight before the first is added
 #pragma unroll
         for (unsigned k = 0; k < LOADS; ++k) v[k] = vectors[first + k * BLOCK];
 #pragma unroll

@@ -1,8 +1,8 @@
-// v5: lanes hand their sums over in registers.
-// Changes: a warp adds itself up by shuffles, and the warps meet in shared memory once: one barrier instead of nine.
-// Costs: a partial a block, written, read again, and launches to add the partials up.
+// v5: lanes pass their sums on in registers.
+// Changes: a warp reduces itself by shuffles, and the warps meet in shared memory once: one barrier instead of nine.
+// Costs: a partial for each block, which is written and read again, and launches to add the partials up.
 // Next: no partials (v6).
-// LOADS is how many 16-byte loads a thread has on their way at once: 1 as the source prints it.
+// LOADS is how many 16-byte loads a thread has in flight at once: 1 as the source prints it.
 #ifndef BLOCK
 #define BLOCK 256
 #define LOADS 1
@@ -13,7 +13,7 @@ __device__ float warp_sum(float sum)
     return sum;
 }
 
-// 512 threads resident on an SM are enough, and leave registers for the loads on their way.
+// 512 resident threads on an SM are enough, and leave registers for the loads in flight.
 extern "C" __global__ void __launch_bounds__(BLOCK, 1 + 511 / BLOCK)
 v5_warp_shuffle(const float* x, float* partials, size_t n)
 {
@@ -23,7 +23,7 @@ v5_warp_shuffle(const float* x, float* partials, size_t n)
     const float4* const vectors = (const float4*)x;
     float4 v[LOADS];
     float sum = blockIdx.x == 0 && t < n % 4 ? x[4 * count + t] : 0.0f;
-    if (first + (LOADS - 1) * BLOCK < count) {  // all on their way before the first is added
+    if (first + (LOADS - 1) * BLOCK < count) {  // all in flight before the first is added
 #pragma unroll
         for (unsigned k = 0; k < LOADS; ++k) v[k] = vectors[first + k * BLOCK];
 #pragma unroll

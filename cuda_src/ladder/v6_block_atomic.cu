@@ -1,14 +1,14 @@
-// v6: one atomic a block, and no partials.
+// v6: one atomic for each block, and no partials.
 // Changes: one kernel does it all; nothing is written but the sum, and no launch follows.
 // Costs: n / (4 LOADS blockDim) atomics to one address. With one load a thread that is n / 1024 blocks, whose atomics
-// are the limit; with 8 loads on their way these vanish behind the memory. The order of the sum is chance.
+// are the limit; with 8 loads in flight they are hidden by the memory. The order of the additions is left to chance.
 // Next: blocks meet before they go to global memory (v7).
-// The plan clears *sum. LOADS is how many 16-byte loads a thread has on their way at once: 1 as the source prints it.
+// The plan clears *sum. LOADS is how many 16-byte loads a thread has in flight at once: 1 as the source prints it.
 #ifndef BLOCK
 #define BLOCK 256
 #define LOADS 1
 #endif
-// 16 bytes that are read once: they pass the L1 by.
+// 16 bytes that are read once: they bypass the L1.
 __device__ float4 load_once(const float4* address)
 {
     float4 v;
@@ -23,7 +23,7 @@ __device__ float warp_sum(float sum)
     return sum;
 }
 
-// 512 threads resident on an SM are enough, and leave registers for the loads on their way.
+// 512 resident threads on an SM are enough, and leave registers for the loads in flight.
 extern "C" __global__ void __launch_bounds__(BLOCK, 1 + 511 / BLOCK)
 v6_block_atomic(const float* x, float* total, size_t n)
 {
@@ -33,7 +33,7 @@ v6_block_atomic(const float* x, float* total, size_t n)
     const float4* const vectors = (const float4*)x;
     float4 v[LOADS];
     float sum = blockIdx.x == 0 && t < n % 4 ? x[4 * count + t] : 0.0f;
-    if (first + (LOADS - 1) * BLOCK < count) {  // all on their way before the first is added
+    if (first + (LOADS - 1) * BLOCK < count) {  // all in flight before the first is added
 #pragma unroll
         for (unsigned k = 0; k < LOADS; ++k) v[k] = load_once(vectors + first + k * BLOCK);
 #pragma unroll

@@ -1,8 +1,8 @@
-// v6 for max, by compare-and-swap: one loop a block.
-// Changes: against v0_atomic_max_cas a thousandth of the loops.
-// Costs: each loop looks before it swaps, and most blocks find a greater value there and are done: a load each.
+// v6 for max, by compare-and-swap: one loop for each block.
+// Changes: a thousandth of the loops of v0_atomic_max_cas.
+// Costs: each loop looks before it swaps, and most blocks find a greater value there and are done: one load each.
 // Next: a cluster's blocks meet first (v7_cluster_max_cas).
-// The plan sets *total to all ones, a NaN: nothing has come yet.
+// The plan sets *total to all ones, a NaN, which says that nothing has come yet.
 #ifndef LOADS
 #define LOADS 1
 #endif
@@ -12,7 +12,7 @@ __device__ float warp_max(float best)
     return best;
 }
 
-// Swaps until the value is in, or a greater one: a round trip to the L2 a try.
+// Swaps until this value, or a greater one, is stored: each try is a round trip to the L2.
 __device__ void atomic_max(float* best, float value)
 {
     int* const address = (int*)best;

@@ -1,6 +1,6 @@
-// v6 for max, by integers: one atomic a block.
-// Changes: the block folds with fmaxf, so the trick with the bits is needed once a block and not once an element.
-// Costs: the same as the sum's: n / 1024 atomics. The identity is -infinity, not 0.
+// v6 for max, by integers: one atomic for each block.
+// Changes: the block folds with fmaxf, so the trick with the bits is needed once a block instead of once an element.
+// Costs: those of the sum: n / 1024 atomics. The identity is -infinity, not 0.
 // Next: a cluster's blocks meet first (v7_cluster_max_ordered).
 // The plan sets *total to all ones, below everything in this order.
 #ifndef LOADS

@@ -1,15 +1,15 @@
-// v7: the blocks of a cluster meet in the shared memory of the first one, and it does one atomic.
-// Changes: CLUSTER times fewer atomics; block sums travel from SM to SM and not through the L2.
-// Costs: an SM waits until its whole cluster has room, and clusters of 16 do not fill the uneven GPCs of a GPU.
+// v7: the blocks of a cluster meet in the shared memory of the first one, which does one atomic for all.
+// Changes: CLUSTER times fewer atomics; block sums travel from SM to SM instead of through the L2.
+// Costs: an SM with room waits until the whole cluster has room; clusters of 16 do not fill the uneven GPCs of a GPU.
 // Next: the same bits from every launch, at the same speed (v8).
 // Only rank 0 is written to, and it waits for all: the others may exit at once. The first barrier says that rank 0 has
-// started. LOADS: 16-byte loads on their way a thread; CLUSTER: blocks, 16 (non-portable) as the source prints it.
+// started. LOADS: 16-byte loads in flight a thread; CLUSTER: blocks, 16 (non-portable) as the source prints it.
 #ifndef BLOCK
 #define BLOCK 256
 #define LOADS 1
 #define CLUSTER 16
 #endif
-// 16 bytes that are read once: they pass the L1 by.
+// 16 bytes that are read once: they bypass the L1.
 __device__ float4 load_once(const float4* address)
 {
     float4 v;
@@ -24,7 +24,7 @@ __device__ float warp_sum(float sum)
     return sum;
 }
 
-// 512 threads resident on an SM are enough, and leave registers for the loads on their way.
+// 512 resident threads on an SM are enough, and leave registers for the loads in flight.
 extern "C" __global__ void __launch_bounds__(BLOCK, 1 + 511 / BLOCK)
 v7_cluster(const float* x, float* total, size_t n)
 {
@@ -35,7 +35,7 @@ v7_cluster(const float* x, float* total, size_t n)
     const float4* const vectors = (const float4*)x;
     float4 v[LOADS];
     float sum = blockIdx.x == 0 && t < n % 4 ? x[4 * count + t] : 0.0f;
-    if (first + (LOADS - 1) * BLOCK < count) {  // all on their way before the first is added
+    if (first + (LOADS - 1) * BLOCK < count) {  // all in flight before the first is added
 #pragma unroll
         for (unsigned k = 0; k < LOADS; ++k) v[k] = load_once(vectors + first + k * BLOCK);
 #pragma unroll

@@ -1,8 +1,8 @@
-// v7 for max, by compare-and-swap: one loop a cluster.
+// v7 for max, by compare-and-swap: one loop for each cluster.
 // Changes: CLUSTER times fewer loops than v6_block_atomic_max_cas.
-// Costs: the cluster's, as for the sum; so few loops are left that how they are made no longer matters.
-// Next: nothing to mend: max does not depend on the order, so its bits are the same from every launch as it is.
-// The plan sets *total to all ones, a NaN: nothing has come yet.
+// Costs: the cluster's, as for the sum; so few loops are left that it no longer matters how they are made.
+// Next: nothing to mend: a max does not depend on the order, so its bits are already the same from every launch.
+// The plan sets *total to all ones, a NaN, which says that nothing has come yet.
 #ifndef LOADS
 #define LOADS 1
 #endif
@@ -15,7 +15,7 @@ __device__ float warp_max(float best)
     return best;
 }
 
-// Swaps until the value is in, or a greater one: a round trip to the L2 a try.
+// Swaps until this value, or a greater one, is stored: each try is a round trip to the L2.
 __device__ void atomic_max(float* best, float value)
 {
     int* const address = (int*)best;

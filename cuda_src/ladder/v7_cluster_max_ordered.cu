@@ -1,7 +1,7 @@
-// v7 for max, by integers: one atomic a cluster.
+// v7 for max, by integers: one atomic for each cluster.
 // Changes: CLUSTER times fewer atomics than v6_block_atomic_max_ordered.
 // Costs: the cluster's, as for the sum.
-// Next: nothing to mend: max does not depend on the order, so its bits are the same from every launch as it is.
+// Next: nothing to mend: a max does not depend on the order, so its bits are already the same from every launch.
 // The plan sets *total to all ones, below everything in this order.
 #ifndef LOADS
 #define LOADS 1

@@ -1,5 +1,5 @@
 // warp_serial: lane 0 adds up its warp's elements and does one atomic.
-// Changes: right, and 32 times fewer atomics than elements.
+// Changes: the result is right, and there are 32 times fewer atomics than elements.
 // Costs: 31 lanes wait while one adds.
 // Next: fewer atomics still (block_serial).
 // The plan clears *total.

@@ -34,7 +34,7 @@ _SPOKEN = {
     "CUB not_guaranteed": "CUB with `not_guaranteed` determinism",
     "CUB gpu_to_gpu": "CUB with `gpu_to_gpu` determinism",
 }
-_CALLS = {"torch": "one of `torch.sum`", "CuPy": "one of `cupy.sum`"}
+_CALLS = {"torch": "`torch.sum`", "CuPy": "`cupy.sum`"}
 """Competitors, and calls of theirs, as a sentence names them; others by their name."""
 
 _LIBRARIES = {"torch": "PyTorch", "torch.compile": "`torch.compile`", "cuda.compute": "`cuda.compute`"}
@@ -81,10 +81,11 @@ def _headline(flat: Suite, stats: Suite, host: Suite) -> str:
     """Return the figures that the page begins with, each beside the fastest of the others in its row."""
     rate = 1e-6 * row_at(flat.rows, _SUM)["size_bytes"] / us_at(flat.rows, _SUM)
     text = (
-        f"On one {flat.conditions['device']}, each beside the fastest of the others in the same run: the sum of 1e8 "
-        f"float32 takes {_spoken_us(flat, _SUM)} µs ({rate:.2f} TB/s), {_beside(flat, _SUM)}; `logsumexp` along the "
-        f"rows of 16384 x 16384 takes {_spoken_us(stats, _LOGSUMEXP)} µs, {_beside(stats, _LOGSUMEXP, 'torch')}; a "
-        f"call of `lr.sum` costs the host {_spoken_us(host, _CALL)} µs, {_beside(host, _CALL)}."
+        f"On one {flat.conditions['device']}, each compared with the fastest competitor in the same run: the sum of "
+        f"1e8 float32 takes {_spoken_us(flat, _SUM)} µs ({rate:.2f} TB/s), against {_beside(flat, _SUM)}; `logsumexp` "
+        f"along the rows of a 16384 x 16384 array takes {_spoken_us(stats, _LOGSUMEXP)} µs, against "
+        f"{_beside(stats, _LOGSUMEXP, 'torch')}; a call to `lr.sum` costs {_spoken_us(host, _CALL)} µs of host time, "
+        f"against {_beside(host, _CALL)}."
     )
     return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
@@ -93,7 +94,7 @@ def _beside(suite: Suite, cell: str, *others: str) -> str:
     """Return who is fastest of the others in a row and in what time, and the same of whoever else is to be named."""
     names = dict.fromkeys([row_at(suite.rows, cell)["best_peer"], *others])
     spoken = _CALLS if cell == _CALL else _SPOKEN
-    return " and ".join(f"{spoken.get(name, name)} {_spoken_us(suite, cell, name)}" for name in names)
+    return " and ".join(f"{_spoken_us(suite, cell, name)} for {spoken.get(name, name)}" for name in names)
 
 
 def _spoken_us(suite: Suite, cell: str, name: str = OURS) -> str:
@@ -104,8 +105,8 @@ def _spoken_us(suite: Suite, cell: str, name: str = OURS) -> str:
 def _sums(suite: Suite) -> str:
     # CUB is in it in several ways, and those that failed are not.
     names = [_LIBRARIES.get(name, name) for name in dict.fromkeys(peer.partition(" ")[0] for peer in suite.peers)]
-    lines = [f"How fast that is, beside the fastest of {_listed(names)}:", ""]
-    lines += ["| float32 sum of | one tree, µs | CUB, µs | fastest peer, µs | |", "| --- | ---: | ---: | ---: | --- |"]
+    lines = [f"Device time of a float32 sum by the one tree, next to the fastest of {_listed(names)}:", ""]
+    lines += ["| elements | one tree, µs | CUB, µs | fastest peer, µs | peer |", "| --- | ---: | ---: | ---: | --- |"]
     for cell in _LENGTHS:
         ours, cub, best = us_at(suite.rows, cell), us_at(suite.rows, cell, "CUB"), row_at(suite.rows, cell)["best_peer"]
         lines.append(f"| {cell} | {_shown(ours)} | {_shown(cub)} | {_shown(us_at(suite.rows, cell, best))} | {best} |")

@@ -220,7 +220,7 @@ def test_the_readme_lists_whoever_was_timed(tmp_path):
     whole["conditions"]["nvidia_smi"] = "1.2, 3"
     (tmp_path / "1-suites.json").write_text(json.dumps(whole))
     filled = readme_doc.filled("<!-- measured sums -->\n<!-- end -->", tmp_path)
-    assert "How fast that is, beside the fastest of CUB and PyTorch:\n" in filled
+    assert "Device time of a float32 sum by the one tree, next to the fastest of CUB and PyTorch:\n" in filled
 
 
 def test_a_figure_of_one_run_is_never_put_over_that_of_another(tmp_path):
@@ -372,13 +372,14 @@ def headline(folder, logsumexp, call):
 def test_the_headline_names_the_fastest_of_the_others_in_each_row(tmp_path):
     beside = {"torch": (1901.0,), "torch.compile": (237.2,)}
     assert headline(tmp_path, beside, {"torch": (10.9,), "CuPy": (15.3,)}) == (
-        "On one NVIDIA H200, each beside the fastest of the others in the same run: the sum of 1e8 float32 takes 88.9 "
-        "µs (4.50 TB/s), CUB with `not_guaranteed` determinism 91.6; `logsumexp` along the rows of 16384 x 16384 takes "
-        "233.0 µs, `torch.compile` 237.2 and eager PyTorch 1901; a call of `lr.sum` costs the host 8.9 µs, one of "
-        "`torch.sum` 10.9."
+        "On one NVIDIA H200, each compared with the fastest competitor in the same run: the sum of 1e8 float32 takes "
+        "88.9 µs (4.50 TB/s), against 91.6 for CUB with `not_guaranteed` determinism; `logsumexp` along the rows of a "
+        "16384 x 16384 array takes 233.0 µs, against 237.2 for `torch.compile` and 1901 for eager PyTorch; a call to "
+        "`lr.sum` costs 8.9 µs of host time, against 10.9 for `torch.sum`."
     )
     other = headline(tmp_path, {"torch": (999.0,)}, {"CuPy": (5.0,)})
-    assert "233.0 µs, eager PyTorch 999.0; a call of `lr.sum` costs the host 8.9 µs, one of `cupy.sum` 5.0." in other
+    assert "233.0 µs, against 999.0 for eager PyTorch; a call to `lr.sum` costs 8.9 µs of host time" in other
+    assert "against 5.0 for `cupy.sum`." in other
     with pytest.raises(FileError, match="has no figure of torch"):
         headline(tmp_path, {"torch.compile": (237.2,)}, {"CuPy": (5.0,)})
 

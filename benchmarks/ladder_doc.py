@@ -163,7 +163,7 @@ def _times(run: str, names: Sequence[str], results: Path) -> str:
     # As the command line does: a rung that is wrong on purpose is nobody's measure.
     first = next((record["microseconds"] for record in records if record["expected_correct"]), None)
     lines = [
-        "| rung | µs | GB/s | % of the peak | the source's % | × the first rung | relative error |",
+        "| rung | µs | GB/s | % of peak | source: % of peak or time | × the first rung | relative error |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     shown = _chosen(records, names, files[-1])
@@ -200,7 +200,7 @@ _COLUMNS: Mapping[str, Callable[[Entry], float]] = {
     "divergent branches": lambda c: c["divergent_branches"],
     "load requests": lambda c: c["global_loads"],
     "sectors": lambda c: c["global_load_sectors"],
-    "a request": lambda c: c["global_load_sectors"] / max(c["global_loads"], 1),
+    "sectors a request": lambda c: c["global_load_sectors"] / max(c["global_loads"], 1),
     "shared wavefronts": lambda c: c["shared_wavefronts"],
     "bank conflicts": lambda c: c["bank_conflicts"],
     "barriers": lambda c: c["barriers"],

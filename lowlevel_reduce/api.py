@@ -45,7 +45,7 @@ def reduce(
     strategy: str | None = None,
     allocator: Allocator | None = None,
 ) -> Any:
-    """Reduce an array over some of its axes by the one tree.
+    """Reduce an array over some of its axes, in the order of the one tree.
 
     Parameters
     ----------
@@ -56,56 +56,57 @@ def reduce(
     op : str or Operator
         The operator, or its name.
     axis : int, sequence of int or None
-        What to reduce; None for all axes. A row's elements come in C order of the reduced axes.
+        Axes to reduce; None for all. The elements of a row are taken in C order of the reduced axes.
     keepdims : bool
-        Whether reduced axes stay in the result's shape with one element.
+        Whether the reduced axes stay in the result's shape, with length 1.
     dtype : dtype, optional
         Type of the result; by default what NumPy's function gives.
     accumulate : str, optional
         The accumulator, as for `lowlevel_reduce.tree.reduce`.
     out : array, optional
-        Where to write the result: a contiguous device array of its shape and type. For an operator of two results,
-        of shape ``(2, *shape)``.
+        Where to write the result: a contiguous device array of the result's shape and type. For an operator with two
+        results, its shape is ``(2, *shape)``.
     stream : Stream or object with ``__cuda_stream__``, optional
-        Where to run; its context is used. By default the legacy default stream of the current context, or, if none is
-        current, of the primary context of device 0.
+        Where to run; the call works in its context. By default the legacy default stream of the current context, or, if
+        none is current, of the primary context of device 0.
     nan : {"propagate", "ignore"}
-        What a NaN does, for sum, mean, min and max.
+        Whether NaN elements propagate to the result or are left out. "ignore" is for sum, mean, min and max.
     where : array of bool, optional
-        Which elements take part; broadcast to `x`.
+        Mask of the elements that take part; broadcast to `x`.
     initial : scalar, optional
-        What the reduction starts from; it is combined at the tree's root. Of integers a sum's accumulator must hold
-        its whole part, of min and max the elements' type its value; with ``nan="ignore"`` these leave a NaN out.
+        Start value, for sum, prod, min and max; it is combined at the root of the tree. For integer elements, its
+        whole part must fit the accumulator of a sum or product, and its exact value the element type of min and max.
+        With ``nan="ignore"``, min and max leave out an initial value that is NaN.
     second : array, optional
-        The second array of an operator that has one; broadcast to `x`.
+        Second array, for an operator that takes two; broadcast to `x`.
     ddof : int
-        What var and std subtract from the number of elements before dividing by it.
+        Subtracted from the number of elements in the divisor of var, std and mean_var.
     last : bool
         Whether argmin and argmax return the last of equal values instead of the first.
     map : str or ElementMap, optional
-        A CUDA C++ expression in ``x`` (and ``y``, of the second array) that each element becomes first; for all
-        operators but dot, for var, std and mean_var of one array.
+        A CUDA C++ expression in ``x`` (and ``y``, from the second array) whose value is reduced in place of each
+        element; for all built-in operators but dot. For var, std and mean_var it may use one array only.
     strategy : str, optional
         As for `lowlevel_reduce.plan`; all give the same bits.
     allocator : Allocator, optional
-        Where workspace and result come from, instead of the driver. The workspace goes back before the call returns,
-        the result when the last reference to it goes.
+        Supplies the memory of workspace and result, instead of the driver. The workspace is given back before the
+        call returns, the result when the last reference to it goes.
 
     Returns
     -------
     DeviceArray, named tuple of them, or object
-        The result, or one for each of the operator's results, in the order of the stream; `out` if that was given. The
-        host does not wait.
+        The result, or a named tuple of the operator's results; `out` if that was given. The content is available in
+        the order of the stream: the host does not wait for it.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is no array, of the wrong shape or type, on the host, or of another device or context; if an
-        axis or option makes no sense; if rows are empty and the operator has no result for that.
+        If an argument is not an array, has the wrong shape or type, or is on the host or on another device or context;
+        if an axis or option does not make sense; if rows are empty and the operator has no result for empty rows.
     UnsupportedError
-        If the type cannot be reduced so, or the device lacks what the strategy needs.
+        If the operator does not take the type, or the device lacks what the strategy needs.
     NoDriverError, NoCompilerError, CompileError, CacheError, CudaError
-        From below. Whatever was current before the call is current after it.
+        From the driver, the compiler or the cache. The context that was current before the call is current after it.
     """
     if where is not None and second is not None:
         raise ValueError("a reduction takes a mask or a second array, not both")

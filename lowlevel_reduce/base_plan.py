@@ -1,4 +1,4 @@
-"""What every plan does: it is bound to a stream by the same steps, and lets go of its kernels when it is closed."""
+"""What all plans have in common: how they are bound to a stream, and that they drop their kernels when closed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["BasePlan"]
 
 
 class BasePlan(Closing, ABC):
-    """A reduction compiled and mapped on one context.
+    """A reduction that is mapped to kernels and compiled for one context.
 
     Attributes
     ----------
@@ -57,16 +57,16 @@ class BasePlan(Closing, ABC):
 
     @property
     def results(self) -> int:
-        """How many results a row has; they are stored one plane after the other."""
+        """Number of results per row; all first results are stored before all second ones."""
         return self.reduction.results
 
     def result_tuple(self, results: Iterable[Any]) -> Any:
-        """Return several results as the named tuple in which the operator's come."""
+        """Return the operator's several results as its named tuple."""
         return result_tuple(self.op, self.reduction.result_names)(*results)
 
     @property
     def has_workspace(self) -> bool:
-        """Whether a bound launch needs memory besides its arguments: `workspace_bytes` of it."""
+        """Whether a bound launch needs a workspace of `workspace_bytes`."""
         return bool(self._kernels and self._partials)
 
     @abstractmethod
@@ -78,16 +78,16 @@ class BasePlan(Closing, ABC):
         initial: Any = None,
         allocator: Allocator | None = None,
     ) -> BoundReduction:
-        """Bind the plan to a stream: everything is checked, built and allocated here, so that a call only launches."""
+        """Bind the plan to a stream. Everything is checked, built and allocated here, so that a call only launches."""
 
     def close(self) -> None:
-        """Let go of the kernels; bound launches that exist keep theirs. A second call does nothing."""
+        """Drop the kernels; existing bound launches keep theirs. A second call does nothing."""
         self._kernels = None
 
     @property
     @abstractmethod
     def _partials(self) -> int:
-        """Values that meet in the workspace; where there are none, a launch reads and writes nothing of it."""
+        """Number of partials in the workspace; if 0, a launch neither reads nor writes the workspace."""
 
     @abstractmethod
     def _fields(self, length: int, count: int, initial: tuple[int, int]) -> tuple[int, ...]:

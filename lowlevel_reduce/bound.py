@@ -1,4 +1,4 @@
-"""Bound launches: a reduction of which only the addresses are still open, and the check of such addresses."""
+"""Bound launches: a reduction that lacks only its addresses, and the check of such addresses."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ __all__ = ["BoundReduction", "DirectReduction", "Extents", "check_pointer"]
 
 
 class Extents(NamedTuple):
-    """Which bytes a launch touches: from `low` to `high` of each input's address on, and of the result's.
+    """Which bytes a launch touches, as offsets from the addresses that it is given.
 
     Attributes
     ----------
     low, high : int
-        Of the first array's address; negative strides make `low` negative.
+        First byte of the first array and the one past its last, relative to its address. Negative strides make `low`
+        negative.
     second_low, second_high : int
-        Of the second array's; both 0 if there is none.
+        The same for the second array; both 0 if there is none.
     has_second : bool
         Whether the operator takes a second array.
     second_alignment : int
-        What the second array's address must be a multiple of: of offsets, which are read as they are, their size.
+        What the second array's address must be a multiple of: 1, but for the offsets of segments their size.
     result_bytes, result_alignment : int
-        Of all results together, and what their address must be a multiple of.
+        Bytes of all results together, and what their address must be a multiple of.
     """
 
     low: int
@@ -50,23 +51,23 @@ class Extents(NamedTuple):
 class BoundReduction:
     """A plan bound to a stream. Calling it launches: one driver call (two for `two_pass`), nothing else.
 
-    It allocates nothing, synchronises nothing and can be captured into a graph. Launches of one stream follow each
-    other and may share a workspace. A bound launch is for one thread at a time: a call that begins while another one is
-    under way is refused, and so is closing it, its stream or its context meanwhile.
+    A call allocates nothing, does not synchronise, and can be captured into a graph. Launches in one stream run one
+    after the other and may share a workspace. A bound launch is for one thread at a time: while a call is in progress,
+    another call is refused, and so is closing the bound launch, its stream or its context.
 
     Attributes
     ----------
     kernels : tuple of BoundKernel
-        What a call launches, in order; none where there are no results. Each takes ``(source, result, second)``, 0 for
-        a second array that there is not: for ``Graph.add_kernel`` and ``GraphExec.set_kernel``.
+        What a call launches, in order; empty if there are no results. For ``Graph.add_kernel`` and
+        ``GraphExec.set_kernel``: each takes ``(source, result, second)``, with 0 if there is no second array.
     stream : Stream
         Where it runs.
     context : Context
         The stream's context when it was bound.
     workspace : Buffer
-        Partials; of zero bytes where the strategy needs none.
+        Memory for partials; of zero bytes if the strategy needs none.
     extents : Extents
-        What the addresses of a call must offer.
+        Which bytes a call touches, relative to the addresses that it is given.
     """
 
     __slots__ = ("_closed", "_turn", "_unfinished", "context", "extents", "kernels", "stream", "workspace")
@@ -100,21 +101,22 @@ class BoundReduction:
         ----------
         source, result : int
             Device addresses of the first element, at any alignment, and of the first result, aligned to its size. They
-            are taken as they are: `check` looks at them, and costs driver calls.
+            are not checked; `check` does that, at the cost of driver calls.
         second : int, optional
-            The same for a second array: for operators that have one, and only for these. Of segments the offsets'
-            address, aligned to their size.
+            Device address of the second array; required for operators that take one, refused for others. For segments,
+            the address of the offsets, aligned to their size.
 
         Raises
         ------
         TypeError, ValueError, struct.error
-            If an address is no unsigned 64-bit integer, or the second one lacks or is too much; nothing is launched.
+            If an address is not an unsigned 64-bit integer, or the second one is missing or not expected; nothing is
+            launched.
         ValueError
             If the bound launch, the stream or its context was closed.
         ReduceError
             If another thread is in a call of it.
         CudaError
-            If the driver refuses the launch, or an error of an earlier one surfaces.
+            If the driver refuses the launch, or reports an error of an earlier one.
         """
         if (second is None) == self.extents.has_second:
             raise TypeError(f"this reduction takes {'two arrays' if self.extents.has_second else 'one array'}")
@@ -139,10 +141,10 @@ class BoundReduction:
         Raises
         ------
         TypeError
-            If one is no integer, or the second one lacks or is too much.
+            If one is not an integer, or the second one is missing or not expected.
         ValueError
-            If one is no device memory, or of another device or context, if the allocation ends too early, if the
-            result or offsets are not aligned, or if it overlaps the elements.
+            If one is not device memory, or of another device or context; if its allocation is too short; if the result
+            or the offsets are misaligned; if the result overlaps an input.
         """
         extents = self.extents
         if (second is None) == extents.has_second:
@@ -175,16 +177,18 @@ class BoundReduction:
 
     @property
     def is_free(self) -> bool:
-        """Whether a call would be taken now: none is under way, and nothing that it needs was closed."""
+        """Whether a call would be accepted now: none is in progress, and nothing that it needs was closed."""
         return self._turn.is_free
 
     def close(self) -> None:
-        """Free the workspace, if the bound launch allocated it; what was launched must have run. Twice is once.
+        """Free the workspace, if the bound launch allocated it; a second call does nothing.
+
+        All launches must have run before.
 
         Raises
         ------
         ReduceError
-            If another thread is in a call of it; nothing has changed.
+            If another thread is in a call of it; nothing is changed.
         """
         if self.workspace.is_closed:
             return

@@ -30,22 +30,25 @@ __all__ = [
 
 
 def sum(x: Any, **options: Any) -> Any:
-    """Sum: of integers and bool in 64 bits, of nothing 0. The options are those of `reduce`."""
+    """Return the sum, 0 over no elements. The options are those of `reduce`.
+
+    Integers and bool are summed in 64 bits.
+    """
     return reduce(x, "sum", **options)
 
 
 def prod(x: Any, **options: Any) -> Any:
-    """Multiply: of nothing 1. The options are those of `reduce`."""
+    """Return the product; 1 over no elements. The options are those of `reduce`."""
     return reduce(x, "prod", **options)
 
 
 def min(x: Any, **options: Any) -> Any:
-    """Return the smallest element, a NaN if any is, unless ``nan="ignore"``. The options are those of `reduce`."""
+    """Return the smallest element, NaN if any is one, unless ``nan="ignore"``. The options are those of `reduce`."""
     return reduce(x, "min", **options)
 
 
 def max(x: Any, **options: Any) -> Any:
-    """Return the largest element, a NaN if any is, unless ``nan="ignore"``. The options are those of `reduce`."""
+    """Return the largest element, NaN if any is one, unless ``nan="ignore"``. The options are those of `reduce`."""
     return reduce(x, "max", **options)
 
 
@@ -55,7 +58,7 @@ def minmax(x: Any, **options: Any) -> Any:
 
 
 def argmin(x: Any, **options: Any) -> Any:
-    """Return the index of the smallest element, the first of several (``last=True``: the last), as int64.
+    """Return the index of the smallest element as int64; of equal ones the first, or with ``last=True`` the last.
 
     The index counts along the reduced axes in C order; a NaN counts as smallest. The options are those of `reduce`.
     """
@@ -63,7 +66,7 @@ def argmin(x: Any, **options: Any) -> Any:
 
 
 def argmax(x: Any, **options: Any) -> Any:
-    """Return the index of the largest element, the first of several (``last=True``: the last), as int64.
+    """Return the index of the largest element as int64; of equal ones the first, or with ``last=True`` the last.
 
     The index counts along the reduced axes in C order; a NaN counts as largest. The options are those of `reduce`.
     """
@@ -71,7 +74,7 @@ def argmax(x: Any, **options: Any) -> Any:
 
 
 def any(x: Any, **options: Any) -> Any:
-    """Tell whether an element is nonzero, as bool; NaN is. The options are those of `reduce`."""
+    """Tell whether any element is nonzero, as bool; NaN counts as nonzero. The options are those of `reduce`."""
     return reduce(x, "any", **options)
 
 
@@ -86,16 +89,16 @@ def count_nonzero(x: Any, **options: Any) -> Any:
 
 
 def mean(x: Any, **options: Any) -> Any:
-    """Return the arithmetic mean; of integers as float64. The options are those of `reduce`.
+    """Return the arithmetic mean; for integers as float64. The options are those of `reduce`.
 
-    Integers under 64 bits are summed in 64, exactly. Rows of more than 2**32 elements of 32 bits may leave that range,
-    and the sum wraps: say ``accumulate="float64"`` for them.
+    Integers of fewer than 64 bits are summed exactly, in 64 bits. With more than 2**32 elements of 32 bits in a row,
+    the sum may exceed that range and wrap around: use ``accumulate="float64"`` for such rows.
     """
     return reduce(x, "mean", **options)
 
 
 def var(x: Any, **options: Any) -> Any:
-    """Return the variance, in one pass, with n - `ddof` as its divisor; of complex elements real, as in NumPy.
+    """Return the variance, in one pass, with n - `ddof` as the divisor; real for complex elements, as in NumPy.
 
     The options are those of `reduce`.
     """
@@ -118,7 +121,7 @@ def norm(x: Any, ord: float = 2, **options: Any) -> Any:
     Raises
     ------
     ValueError
-        For another order.
+        If `ord` is anything else.
     """
     names = {1: "norm1", 2: "norm2", float("inf"): "norm_inf"}
     try:
@@ -146,5 +149,5 @@ def softmax_stats(x: Any, **options: Any) -> Any:
 
 
 def dot(x: Any, y: Any, **options: Any) -> Any:
-    """Return the sum of x * y, both of one type; `y` is broadcast to `x`. The options are those of `reduce`."""
+    """Return the sum of x * y; `y` has the type of `x`, and is broadcast to it. The options are those of `reduce`."""
     return reduce(x, "dot", second=y, **options)

@@ -1,4 +1,4 @@
-"""A plan: one reduction problem on one context, compiled and mapped; bound to a stream it is one driver call."""
+"""A plan: one reduction problem on one context, mapped and compiled; bound to a stream it is one driver call."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ __all__ = ["Plan", "default_strategy", "plan"]
 class Plan(BasePlan):
     """A reduction of arrays of one shape and type on one context. Make one with `plan`.
 
-    A plan does not change, and threads may share it. It keeps its kernels loaded until it is closed or collected.
+    A plan is immutable, and threads may share it. It keeps its kernels loaded until it is closed or garbage-collected.
 
     Attributes
     ----------
     op : str
         Name of the operator.
     reduction : Reduction
-        The operator with its options decided.
+        The operator with its options applied.
     shape, result_shape : tuple of int
         The array's shape, and that of each result.
     dtype, result_dtype : numpy.dtype
         Types of the elements and of the results.
     second_dtype : numpy.dtype or None
-        Type of the second array's elements, for operators that have one.
+        Type of the second array's elements, for operators that take one.
     accumulator : str
-        The type in which the tree is folded.
+        Type of the accumulator.
     context : Context
         Where it runs.
     problem : Problem
-        The rows and how they lie.
+        The rows that are reduced, and their layout in memory.
     strategy : Strategy or RowStrategy
-        How it runs.
+        How the problem is mapped to the device.
     workspace_bytes : int
         Device memory that a bound launch needs besides inputs and results. For a whole contiguous array, 256 + s *
-        ceil(leaves / 8) bytes, whatever the strategy: a leaf is 4 KiB of input, s is 16 bytes for every 12 bytes of the
-        accumulator or part of them; so a workspace fits every shorter problem. For rows and columns, 0 where each
-        row has a block of its own, else as `RowStrategy.workspace_bytes` says.
+        ceil(leaves / 8) bytes, whatever the strategy: a leaf is 4 KiB of input, and s is 16 bytes for every 12 bytes of
+        the accumulator, rounded up. So a workspace also fits every shorter problem. For rows and columns, 0 where each
+        row has a block to itself, else what `RowStrategy.workspace_bytes` says.
     """
 
     def __init__(self, request: Request, context: Context, mapping: Mapping) -> None:
@@ -80,29 +80,31 @@ class Plan(BasePlan):
         initial: Any = None,
         allocator: Allocator | None = None,
     ) -> BoundReduction:
-        """Bind the plan to a stream: everything is checked, built and allocated here, so that a call only launches.
+        """Bind the plan to a stream. Everything is checked, built and allocated here, so that a call only launches.
 
         Parameters
         ----------
         stream : Stream or object with ``__cuda_stream__``
             Where it will run; of this plan's context.
         workspace : Buffer, optional
-            Device memory of `workspace_bytes` or more, aligned to 16 bytes, for this bound launch alone until its last
-            launch has run. These bytes are cleared in the stream's order, now. Without one, the memory is allocated
-            here and belongs to the bound launch.
+            Device memory of `workspace_bytes` or more, aligned to 16 bytes, that only this bound launch uses until its
+            last launch has run. `bind` clears the first `workspace_bytes` of it in the stream's order. Without one, the
+            memory is allocated here and belongs to the bound launch.
         length : int, optional
-            Device address of a uint64, aligned to 8 bytes: how many elements each row has, read when a launch runs;
-            at most what the plan's shape says, more counts as that. Without it, the plan's shape says it.
+            Device address of a uint64, aligned to 8 bytes, that holds the number of elements of each row. It is read
+            when a launch runs; a value above the length in the plan's shape counts as that length. Without it, rows
+            have the length in the plan's shape.
         initial : scalar, optional
-            What the reduction starts from; for a plan that was made with ``initial=True``, and only for that.
+            Start value of the reduction; required if the plan was made with ``initial=True``, refused otherwise.
         allocator : Allocator, optional
-            Where the workspace comes from, instead of the driver; it goes back when the bound launch is closed.
+            Supplies the workspace, instead of the driver; it is given back when the bound launch is closed.
 
         Raises
         ------
         ValueError
-            If the plan, the stream or the workspace is closed, the stream is of another context, the workspace or the
-            length is too small, not aligned, or not memory of this context, or the initial value lacks or is too much.
+            If the plan, the stream or the workspace is closed; if the stream is of another context; if the memory of
+            the workspace or the length is too small, misaligned or not of this context; if the initial value is missing
+            or not expected.
         """
         return self._bind(stream, workspace, length, initial, allocator)
 
@@ -118,11 +120,11 @@ class Plan(BasePlan):
 
     @property
     def launches(self) -> tuple[tuple[Kernel, LaunchConfig], ...]:
-        """The kernels in launch order, each with its configuration: one, two for `two_pass`, none for no results."""
+        """The kernels in launch order, with configurations: one, two for `two_pass`, none if there are no results."""
         return tuple((entry.loaded.kernel, entry.config) for entry in self._open_kernels())
 
     def describe(self) -> str:
-        """Return, in a few lines, what will be launched and why it is so."""
+        """Return a few lines that say what will be launched: problem, strategy, workspace, and resources by kernel."""
         problem, chosen = self.problem, self.strategy
         lines = [
             f"{self.op} of {self.shape} {self.dtype} in {self.accumulator} to {self.result_shape} {self.result_dtype} "
@@ -170,7 +172,7 @@ def plan(
     block_threads: int | None = None,
     **options: Any,
 ) -> Plan:
-    """Compile and map a reduction of arrays of one shape over some of their axes.
+    """Map a reduction of arrays of one shape over some of their axes to kernels, and compile these.
 
     Parameters
     ----------
@@ -181,21 +183,21 @@ def plan(
     dtype : dtype
         Type of the elements.
     axis, keepdims, strides_bytes, second_strides_bytes
-        As for `layout.problem_of`: by default all axes of a C-contiguous array; a second array lies like the first.
+        As for `layout.problem_of`. By default all axes of a C-contiguous array, and a C-contiguous second array.
     accumulate : str, optional
         The accumulator, as for `lowlevel_reduce.tree.reduce`.
     result_dtype : dtype, optional
         Type of the results; by default what NumPy's function gives.
     where : bool
-        Whether a second array of bool says which elements take part.
+        Whether the plan takes a mask, a second array of bool, of the elements that take part.
     initial : bool
-        Whether binding will give a value to start from.
+        Whether `Plan.bind` will be given a start value.
     context : Context, optional
         Where; by default the current context, else the primary one of device 0.
     strategy : str, optional
-        For a whole contiguous array "block", "cluster", "tiles", "two_pass" or "cooperative", else "short_rows",
+        For a whole contiguous array: "block", "cluster", "tiles", "two_pass" or "cooperative", else "short_rows",
         "rows", "batch" or "columns". By default what is fastest, or, for whole arrays, what the environment variable
-        LOWLEVEL_REDUCE_STRATEGY names. All give the same bits.
+        LOWLEVEL_REDUCE_STRATEGY names. All strategies give the same bits.
     cluster : int, optional
         Blocks in a cluster, for "cluster", "tiles" and "batch": 1, 2, 4, 8 or 16.
     block_threads : int, optional
@@ -207,10 +209,10 @@ def plan(
     Raises
     ------
     TypeError, ValueError
-        If shape, axes, dtype, options, strategy, cluster or block make no sense, or rows have no elements and the
-        operator has no result for that.
+        If shape, axes, dtype, options, strategy, cluster or block do not make sense, or rows are empty and the operator
+        has no result for empty rows.
     UnsupportedError
-        If the type cannot be reduced so, or the device lacks what the strategy needs.
+        If the operator does not take the type, or the device lacks what the strategy needs.
     CompileError, NoCompilerError, NoDriverError, CacheError
         If the kernel cannot be compiled, run or cached.
     """

@@ -67,7 +67,7 @@ class SegmentedPlan(BasePlan):
     workspace_bytes : int
         Device memory that a bound launch needs besides its arguments. With c = length // (16 L) + 1 for leaves of L
         elements (4 KiB): 256 + 32 c + s * (length // (t L) + 2 c), s being 16 bytes for every 12 bytes of the
-        accumulator or part of them, and t 16, or 8 for one of more than 8 bytes.
+        accumulator, rounded up, and t 16, or 8 for an accumulator of more than 8 bytes.
     """
 
     def __init__(
@@ -117,9 +117,9 @@ class SegmentedPlan(BasePlan):
     ) -> BoundReduction:
         """Bind the plan to a stream, as `Plan.bind` does; a call is then ``launch(source, result, offsets)``.
 
-        The offsets are read when the launch runs: `segments` + 1 of them, at an address aligned to their size,
-        ascending, each from 0 to `length`. Others give undefined results, though nothing outside of the arrays is read
-        or written.
+        The offsets are read when the launch runs: `segments` + 1 of them, at an address aligned to their size. They
+        must be ascending, each from 0 to `length`. Other offsets give undefined results, but nothing outside the arrays
+        is read or written.
 
         Raises
         ------
@@ -188,9 +188,9 @@ def segmented_plan(
     Parameters
     ----------
     op : str or Operator
-        The operator, or its name; one that takes a single array.
+        The operator, or its name; it must take a single array.
     length, segments : int
-        Elements of the array, and how many segments there are: one fewer than offsets.
+        Elements of the array, and number of segments: one fewer than the number of offsets.
     dtype, offsets_dtype : dtype
         Types of the elements and of the offsets, the latter int32 or int64.
     accumulate, result_dtype, initial, context, **options
@@ -199,9 +199,9 @@ def segmented_plan(
     Raises
     ------
     TypeError, ValueError
-        If a size, type or option makes no sense.
+        If a size, type or option does not make sense.
     UnsupportedError
-        If the type cannot be reduced so, or the operator takes two arrays.
+        If the operator does not take the type, or the operator takes two arrays.
     CompileError, NoCompilerError, NoDriverError, CacheError
         If the kernels cannot be compiled, run or cached.
     """
@@ -266,20 +266,20 @@ def segmented_reduce(
     x : array
         One axis, contiguous; as for `lowlevel_reduce.reduce`.
     offsets : array
-        int32 or int64, ascending, one more than there are segments; it stays on the device and is never looked at by
-        the host. Segments may be empty: they have the operator's result over nothing, for an operator that has none
-        that of its identity (the smallest of nothing is infinity or the type's largest value, its index -1).
+        int32 or int64, ascending, one more than there are segments. They stay on the device; the host never reads them.
+        Segments may be empty: the result is then the operator's over no elements or, if it has none, that of its
+        identity (for min infinity or the type's largest value, for argmin the index -1).
     op, dtype, accumulate, out, stream, initial, nan, ddof, last, map, allocator
         As for `lowlevel_reduce.reduce`; there is no second array.
 
     Returns
     -------
     DeviceArray, named tuple of them, or object
-        One result a segment, each with the bits that the segment alone has; `out` if that was given.
+        One result per segment, each bit for bit that of the segment reduced on its own; `out` if that was given.
 
     Raises
     ------
-    TypeError, ValueError, UnsupportedError, and errors from below
+    TypeError, ValueError, UnsupportedError, and errors of the driver, the compiler and the cache
         As `lowlevel_reduce.reduce`.
     """
     if allocator is not None:

@@ -1,4 +1,4 @@
-"""Arrays in and out: any array's memory in; `DeviceArray`, which speaks the protocols, out."""
+"""Arrays in and out: the memory of any array as input; `DeviceArray`, which exports the array protocols, as output."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ class DeviceArray:
     dtype : numpy.dtype
         Type of the elements; bfloat16 is that of ml_dtypes.
     stream : Stream
-        The stream in whose order the content is there, whatever is current and on whichever thread: a default stream
-        is that of the context, and a per-thread one that of the thread, which it was when the array was made.
+        The stream in whose order the content is available. It is resolved when the array is made, so it is the same
+        stream whatever is current later and on every thread: a default stream stays that of the context that was
+        current, and a per-thread one that of the thread that made the array. See `Stream.fixed`.
     """
 
     __slots__ = ("__weakref__", "_home", "_memory", "dtype", "shape", "stream")
@@ -68,7 +69,7 @@ class DeviceArray:
     def empty(
         cls, shape: tuple[int, ...], dtype: npt.DTypeLike, stream: Stream, allocator: Allocator | None = None
     ) -> DeviceArray:
-        """Allocate an array in a stream's order, by the driver or an allocator; its content is undefined."""
+        """Allocate an array in a stream's order, from the driver or an allocator; its content is undefined."""
         resolved, shape, stream = numpy_dtype(dtype), lengths_of(shape), stream.fixed()
         size_bytes = math.prod(shape) * resolved.itemsize
         if allocator is not None:
@@ -100,14 +101,15 @@ class DeviceArray:
     def from_numpy(cls, array: npt.NDArray[Any], stream: Stream) -> DeviceArray:
         """Copy a NumPy array of any strides to the device in a stream's order.
 
-        The driver has read `array` when the call returns, unless it is page-locked and C-contiguous.
+        `array` may be changed once the call returns, unless it is page-locked and C-contiguous: then not before the
+        stream has passed the copy.
 
         Raises
         ------
         TypeError
             If the array is masked: its mask would be lost.
         ValueError
-            If the stream is captured: a replay would read memory of the host that may be gone by then.
+            If the stream is being captured: a replay would read host memory that may be gone by then.
         """
         if stream.is_capturing:
             raise ValueError(
@@ -127,7 +129,7 @@ class DeviceArray:
         Raises
         ------
         ValueError
-            If the memory was closed, or its context has ended, with which it went.
+            If the memory was closed, or its context has ended.
         """
         memory = self._memory
         pointer = memory.pointer
@@ -171,8 +173,8 @@ class DeviceArray:
         Raises
         ------
         CudaError
-            If the driver refuses, or an error of earlier work surfaces. During a capture of any stream, unless it is
-            "relaxed", the wait is refused, and spoils it: see `Graph.capture`.
+            If the driver refuses, or reports an error of earlier work. During a capture of any stream that is not
+            "relaxed", the wait is refused and invalidates the capture: see `Graph.capture`.
         """
         if 0 < self.nbytes <= readback.MAX_BYTES:
             content = readback.read(self._memory.pointer, self.nbytes, self.stream)
@@ -191,7 +193,7 @@ class DeviceArray:
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def item(self) -> Any:
-        """Return the only element as a Python number; waits for the array's stream, and is refused where `numpy` is."""
+        """Return the only element as a Python number; waits for the array's stream, and raises as `numpy` does."""
         if self.shape and self.size != 1:
             raise ValueError(f"an array of shape {self.shape} is not a single value")
         content = readback.read(self._memory.pointer, self.dtype.itemsize, self.stream)
@@ -213,8 +215,8 @@ class DeviceArray:
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The CUDA array interface, version 3; the consumer must order itself after ``stream``.
 
-        A default stream is named where it is one of the primary context, in which consumers look for it. For one of
-        another context the primary one's legacy stream is, which is made to wait for it by an event.
+        Consumers take the number of a default stream for one of the primary context. So for a default stream of another
+        context, the primary context's legacy stream is given, after it was made to wait for the array's by an event.
         """
         if self.dtype.isbuiltin != 1:  # of ml_dtypes, whose codes mean something else or nothing to others
             raise AttributeError(f"{self.dtype.name} has no code in __cuda_array_interface__; use __dlpack__")
@@ -244,11 +246,11 @@ class DeviceArray:
         Parameters
         ----------
         stream : int, optional
-            The consumer's stream, which is made to wait, by an event, for this array's: None or 1 for the legacy
-            default stream of the device's primary context, 2 for the calling thread's there, -1 for no ordering. Where
-            nobody has the primary context, the default streams are those of the array's.
+            The consumer's stream, which is made to wait for this array's by an event. None or 1 is the legacy default
+            stream of the device's primary context, 2 the calling thread's default stream there, -1 asks for no
+            ordering. If nobody has retained the primary context, default streams are those of the array's context.
         max_version, dl_device, copy : optional
-            As the array API standard defines them. Copies and other devices are refused.
+            As the array API standard defines them. Copies and exports to other devices are refused.
 
         Raises
         ------
@@ -279,7 +281,7 @@ def view_array(x: Any, stream: Stream) -> ArrayView:
     Parameters
     ----------
     x : DeviceArray, numpy.ndarray or scalar, or object with ``__dlpack__`` or ``__cuda_array_interface__``
-        What is NumPy's is copied to the device. Work of the producer's stream is waited for by `stream`, by an event.
+        NumPy data is copied to the device. `stream` is made to wait for the work in the producer's stream, by an event.
     stream : Stream
         Where the array will be used. Its context must be current.
 
@@ -290,7 +292,7 @@ def view_array(x: Any, stream: Stream) -> ArrayView:
     ValueError
         If the array's memory is on the host.
     UnsupportedError
-        If its type cannot be reduced.
+        If its element type is not supported.
     """
     if isinstance(x, (np.ndarray, np.generic)):
         not_masked(x)
@@ -311,10 +313,11 @@ def view_array(x: Any, stream: Stream) -> ArrayView:
 
 
 def order_after(stream: Stream, *used: Any) -> None:
-    """Let the streams of those that are a `DeviceArray` wait for what `stream` has done with them by now.
+    """Let the stream of each `DeviceArray` in `used` wait for the work that `stream` has with the arrays so far.
 
-    In its own stream's order an output's content is said to be there, and an input is overwritten, or its memory freed
-    and used again. A stream that is not captured does not wait for a captured one: it would become part of the graph.
+    That is needed because an output's content is promised in the order of the array's own stream, and an input is
+    overwritten, or freed and reused, in that order. A stream that is not being captured does not wait for one that is,
+    since it would become part of the graph.
     """
     waiting: list[Stream] = []
     for array in used:
@@ -327,14 +330,14 @@ def order_after(stream: Stream, *used: Any) -> None:
 
 
 def view_output(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], stream: Stream) -> ArrayView:
-    """Return the memory of an array that shall hold results, ready for work in `stream`.
+    """Return the memory of an array for results, ready for work in `stream`.
 
     Raises
     ------
     TypeError
-        If `out` is no device array, or of another type than `dtype`.
+        If `out` is not a device array, or its element type is not `dtype`.
     ValueError
-        If it is of another shape (a single result may go into any array of one element), not contiguous, read-only,
+        If it has another shape (a single result may go into any array of one element), or is not contiguous, read-only,
         or on the host.
     """
     if isinstance(out, (np.ndarray, np.generic)):  # which `view_array` would copy there

@@ -46,13 +46,14 @@ class NumpyMeaning:
     Attributes
     ----------
     identity : tuple
-        One value a field of the accumulator.
+        One value for each field of the accumulator.
     map : callable
-        ``map(x, y, i)``: elements, those of the second array or None, and their indices, to a tuple of arrays.
+        ``map(x, y, i)``: takes the elements, those of the second array or None, and their indices in the row; returns
+        accumulators, a tuple of arrays with one array for each field.
     combine : callable
-        ``combine(a, b)``: two tuples of arrays to one.
+        ``combine(a, b)``: takes two such tuples and returns their combination.
     finish : callable
-        ``finish(a, n)``: a tuple of arrays and the row's length, to one array or a tuple of them.
+        ``finish(a, n)``: takes such a tuple and the row's length; returns the results, one array or a tuple of arrays.
     """
 
     identity: tuple[Any, ...]
@@ -74,49 +75,49 @@ class NumpyMeaning:
 class Operator:
     """A reduction of the user's own, in CUDA C++.
 
-    Each of `map`, `combine`, `identity` and `finish` is an expression, or statements that end in a ``return`` whichever
-    way they take: the compiler refuses others.
+    Each of `map`, `combine`, `identity` and `finish` is an expression, or statements of which every path ends in a
+    ``return``: the compiler refuses others.
 
     Attributes
     ----------
     name : str
-        An identifier, no keyword of Python's.
+        An identifier that is not a Python keyword.
     map : str
-        An element to an accumulator: of `x`, the element as a number (8- and 16-bit floats as float32, bool as int32),
-        of `i`, its index in the row as uint64, and of `y`, the second array's element, if there is one.
+        Turns an element into an accumulator. May use `x`, the element as a number (8- and 16-bit floats as float32,
+        bool as int32), `i`, its index in the row as uint64, and `y`, the second array's element, if there is one.
     combine : str
-        Two accumulators `a` and `b` to one. It must be commutative; the order of combination is the tree's.
+        Combines two accumulators `a` and `b` into one. It must be commutative; the tree decides the order.
     identity : str
-        The accumulator that changes nothing, whatever it is combined with: for ``fmaxf``, which drops a NaN, that is
-        NaN. It stands for what is absent, and how much of that there is the mapping decides: with another value the
-        result would depend on it.
+        The accumulator that leaves every accumulator that it is combined with unchanged: for ``fmaxf``, which drops a
+        NaN, that is NaN. It stands for absent elements. Their number depends on how the reduction is mapped to the
+        device, so with any other value the result would depend on that, too.
     finish : str or tuple of str
-        The accumulator `a` of a row of `n` elements (uint64; ``where=`` takes nothing off it) to the result; a pair of
-        them for two results.
+        Turns the accumulator `a` of a row of `n` elements into the result; a pair of such texts gives two results. `n`
+        is a uint64 and counts all elements, also those that ``where=`` leaves out.
     accumulator : str
-        ``"float32"``, ``"float64"``, ``"int32"``, ``"int64"``, ``"uint32"`` or ``"uint64"``, or ``"struct { … }"`` of
-        members whose sizes make whole 4-byte words; its name in the text is ``Accumulator``.
+        ``"float32"``, ``"float64"``, ``"int32"``, ``"int64"``, ``"uint32"`` or ``"uint64"``, or a ``"struct { … }"``
+        whose members make up whole 4-byte words; the texts name the type ``Accumulator``.
     accumulator_bytes : int, optional
-        Size of a struct accumulator, at most 64 bytes; compiling checks it.
+        Size of a struct accumulator, at most 64 bytes; checked when it is compiled.
     preamble : str
-        CUDA C++ before all of it: functions, constants.
+        CUDA C++ that precedes the operator, such as functions and constants.
     second : bool
         Whether there is a second array, of the same type and shape.
     result : str, optional
-        Type of the results; by default the elements' own, float32 for float8. A float becomes an integer by leaving
-        off its fraction, and where that is out of range the nearest one; NaN becomes 0.
+        Type of the results; by default the elements' own, float32 for float8. A float is converted to an integer type
+        by truncation; a value out of range becomes the nearest integer of the type, and NaN becomes 0.
     elements : tuple of str, optional
         The element types that it takes; by default all but complex ones.
     empty : number, optional
-        The result, or each of both, over no elements; by default there is none, and an empty row raises ValueError, an
-        empty segment has what `finish` makes of the identity.
+        The result over no elements, or each result if there are two. By default there is none: an empty row raises
+        ValueError, and an empty segment gets what `finish` makes of the identity.
     numpy : NumpyMeaning, optional
         What it means in NumPy; without it `lowlevel_reduce.tree.reduce` cannot compute it.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as above.
+        If an argument is not as described above.
 
     Examples
     --------
@@ -161,7 +162,7 @@ class Operator:
 
     @property
     def finishes(self) -> tuple[str, ...]:
-        """The texts of `finish`, one a result."""
+        """The texts of `finish`, one for each result."""
         return self.finish if isinstance(self.finish, tuple) else (self.finish,)
 
     @cached_property
@@ -261,19 +262,22 @@ template <class R> {function} Result empty(const R& row, int k) {{ {self._empty(
 
 @dataclass(frozen=True)
 class ElementMap:
-    """What a built-in operator reduces in place of the elements.
+    """A map: the values that a built-in operator reduces in place of the elements.
 
     Attributes
     ----------
     source : str
-        CUDA C++ of `x`, of `i`, the index in the row, and of `y` if there is a second array: an expression, or
-        statements that end in a ``return``. Arguments and value have the type in which the operator computes: the
-        accumulator's for sums, moments, norms and exponentials; for smallest and largest, any, all and count_nonzero
-        that of the elements, 8- and 16-bit ones as 32-bit ones, for the latter three integers and bool as 64-bit ones.
-        The smallest and the largest of 8- and 16-bit integers are of the 32-bit type, too, unless ``dtype=`` says that
-        they are to wrap to the elements'.
+        CUDA C++: an expression, or statements that end in a ``return``. May use `x`, the element, `i`, its index in the
+        row, and `y`, the second array's element, if there is one. Arguments and value have the type in which the
+        operator computes:
+
+        - for sums, moments, norms of order 1 and 2, and exponentials, the accumulator's;
+        - for the smallest and the largest element, the elements' own, but 32 bits for bool and 8- and 16-bit types. Results for
+          8- and 16-bit integers then have 32 bits, too, unless ``dtype=`` says that they wrap to the elements' type;
+        - for any, all and count_nonzero, the same for floats, and 64 bits for integers and bool;
+        - for the norm of order infinity, the same for floats, and float64 for integers and bool.
     numpy : callable, optional
-        ``numpy(x)``, or ``numpy(x, y)`` if there is a second array: the same over arrays of that type.
+        ``numpy(x)``, or ``numpy(x, y)`` if there is a second array: the same map over NumPy arrays of that type.
     """
 
     source: str

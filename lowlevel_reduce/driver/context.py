@@ -22,11 +22,11 @@ __all__ = ["Context"]
 class Context(Handle):
     """A CUDA context. Make one with `current`, `primary`, `create`, `green` or `from_handle`.
 
-    Making one never changes what is current; `pushed` does, for the length of a ``with`` block. A ``with`` block
-    over the context itself closes it, as with every handle.
+    Making one never changes which context is current; `pushed` does, for the length of a ``with`` block. A ``with``
+    block over the context itself closes it, as with every handle.
 
-    Close what was made in a context before the context: what is left ends with a created or green one, and, save for
-    graphs, with a primary one that nobody else retains.
+    Close what was made in a context before the context. What is still open ends with a context of `create` or `green`;
+    with a primary context, it ends when nobody retains that any more, except for graphs.
     """
 
     __slots__ = ("_device", "_ends_here", "_green", "_identity", "_lender", "_life", "_primary")
@@ -54,7 +54,7 @@ class Context(Handle):
 
     @classmethod
     def of(cls, context: Context | None) -> Context:
-        """Return the context that was given, else what `current_or_primary` does; raises TypeError if it is none."""
+        """Return `context`, or for None what `current_or_primary` returns; raises TypeError if it is no Context."""
         if context is None:
             return cls.current_or_primary()
         instance(context, cls, "the context")
@@ -71,14 +71,14 @@ class Context(Handle):
 
     @classmethod
     def create(cls, device: Device | int = 0, *, flags: int = 0) -> Context:
-        """Create a context of its own on `device`, not current anywhere; ``close()`` destroys it and all that it holds.
+        """Create a new context on `device`, current on no thread; ``close()`` destroys it and what was made in it.
 
         Parameters
         ----------
         device : Device or int
             Where.
         flags : int
-            Bits of ``CUctx_flags``: how a thread waits, for one.
+            Bits of ``CUctx_flags``, for example how a thread waits.
         """
         device = Device.of(device)
         handle = int(_create(flags, device.handle))
@@ -95,23 +95,23 @@ class Context(Handle):
     def green(cls, device: Device | int, sm_count: int) -> Context:
         """Create a green context: a share of the multiprocessors of `device`, and the memory of its primary context.
 
-        It is not current anywhere, and one thread at a time may have it current. ``close()`` destroys it and what was
-        made in it. The driver retains the primary context as long as it lives.
+        It is current on no thread when it is made, and may be current on only one thread at a time. ``close()``
+        destroys it and what was made in it. The driver retains the primary context for as long as the green one lives.
 
         Parameters
         ----------
         device : Device or int
             Where.
         sm_count : int
-            The least number of multiprocessors. The driver rounds up to what it can set apart (on compute capability
-            9.0 to a multiple of 8): see `multiprocessor_count`. Shares of two calls may overlap.
+            The minimum number of multiprocessors. The driver rounds it up to what it can set apart (on compute
+            capability 9.0 to a multiple of 8): see `multiprocessor_count`. The shares of two calls may overlap.
 
         Raises
         ------
         TypeError, ValueError
-            If `sm_count` is no positive integer.
+            If `sm_count` is not a positive integer.
         UnsupportedError
-            If the device has fewer multiprocessors, or no green contexts, or the driver is older than CUDA 12.4.
+            If the device has fewer multiprocessors or no green contexts, or the driver is older than CUDA 12.4.
         """
         device = Device.of(device)
         green, handle = create_green(device, sm_count)
@@ -123,8 +123,8 @@ class Context(Handle):
     def from_handle(cls, handle: int, owner: Any = None) -> Context:
         """Borrow somebody's ``CUcontext``; `owner` is kept alive, and the context is never destroyed here.
 
-        If it was made by `create` or `green`, closing the object that these returned ends what is made through this one
-        as if it were made through that.
+        If the context was made by `create` or `green`, closing the object that these returned also ends what was made
+        through this one.
         """
         if not int(handle):
             raise ValueError("a null handle is no context")
@@ -159,19 +159,19 @@ class Context(Handle):
 
     @property
     def life(self) -> Life:
-        """What the releases of everything made in this context look at first."""
+        """State that says whether the context still lives; the release of everything made in it checks this first."""
         return self._life
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is gone, whoever ended it: of another's the driver is asked, once something was made in it."""
+        """Whether it is gone, whoever ended it; the driver is asked for a borrowed one in which something was made."""
         return self._life.ended(binding.selected(), self._identity)
 
     @property
     def holder(self) -> Context:
-        """The context that what is made in this one ends with: this one, for a borrowed green one the primary one.
+        """The context with which things made in this one end: this one, or for a borrowed green one the primary one.
 
-        It is to be asked for before anything is made: its number is noted, by which its end is seen later.
+        Ask for it before anything is made: it notes the context's number, by which its end is recognised later.
         """
         # The driver ends neither streams nor memory with a green context. One that we own ends them itself.
         holder = self if self._ends_here or not self.is_green else Context.from_handle(self._primary_handle())
@@ -208,10 +208,10 @@ class Context(Handle):
 
     @property
     def home(self) -> int:
-        """The context whose memory this one's is: itself, but of a green one of ours the primary one.
+        """The context that owns this one's memory: itself, or for a green one made here the primary one.
 
-        To be current where memory is released, in whatever thread the collector runs: a green context may be current to
-        one thread at a time.
+        It is made current to release memory, on whichever thread the garbage collector runs; a green context cannot be,
+        since it may be current on only one thread at a time.
         """
         return self._primary_handle() if self._green else self.handle
 
@@ -252,13 +252,14 @@ class Context(Handle):
 
     @property
     def is_green(self) -> bool:
-        """Whether it is a green context, also if somebody else made it."""
+        """Whether it is a green context, no matter who made it."""
         return bool(self.green_handle)
 
     def reaches(self, context_handle: int) -> bool:
-        """Tell whether memory of the context `context_handle` can be used in this one, without copying.
+        """Tell whether memory of the context `context_handle` can be used in this one without a copy.
 
-        That is this context itself, and for a green context the primary one of its device, whose memory it shares.
+        That is so for the same context and, if this is a green one, for the primary context of its device, whose memory
+        it shares.
         """
         if context_handle == self.handle:
             return True
@@ -279,7 +280,7 @@ class Context(Handle):
         Raises
         ------
         ValueError
-            With the device's range, into which a driver would move it unasked.
+            Naming the device's range; the driver would silently clamp the priority to it.
         """
         with self.pushed():
             least, greatest = binding.call("cuCtxGetStreamPriorityRange")
@@ -299,7 +300,7 @@ class Context(Handle):
         Raises
         ------
         ReduceError
-            At the end, if the block left another context on the stack or took one off it; the stack is put right first.
+            At the end, if the block left the context stack unbalanced; the stack is restored first.
         """
         return Pushed(self.handle, self)
 

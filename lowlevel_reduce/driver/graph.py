@@ -24,9 +24,9 @@ _MODES = {
 
 
 class Graph(Handle):
-    """Work to be launched as a whole, captured or added.
+    """Work to be launched as a whole, captured from a stream or added node by node.
 
-    What its nodes use (libraries, buffers, events) is the caller's to keep alive.
+    The caller must keep alive what its nodes use (libraries, buffers, events).
 
     Examples
     --------
@@ -44,21 +44,21 @@ class Graph(Handle):
 
     @classmethod
     def capture(cls, stream: Stream, *, mode: str = "thread_local") -> _Capture:
-        """Capture what a ``with`` block puts into `stream`; nothing of it runs.
+        """Capture what a ``with`` block puts into `stream`; none of it runs.
 
-        The graph that ``as`` names can be used after the block. If the block raises, the capture is ended and thrown
-        away, and the stream can be used as before.
+        The graph that ``as`` names can be used after the block. If the block raises, the capture is ended and
+        discarded, and the stream can be used as before.
 
         Parameters
         ----------
         stream : Stream
             Any but the legacy default stream, which cannot be captured.
         mode : str
-            Which calls are refused meanwhile because a replay would not repeat them, such as allocating memory, and
-            waits and queries on the host for whatever stream or event (`Stream.synchronize`, `DeviceArray.numpy`,
-            ``float(x)``): "thread_local" those of this thread, "global" those of every thread, "relaxed" none. A
-            refused call raises `CudaError` (``CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED``) and spoils the capture, whose
-            block then raises one as it ends. In no mode can a stream under capture be waited for, or its context.
+            Whose calls are refused during the capture if a replay would not repeat them: "thread_local" those of this
+            thread, "global" those of every thread, "relaxed" nobody's. Such calls are allocations, and host waits for
+            and queries of any stream or event (`Stream.synchronize`, `DeviceArray.numpy`, ``float(x)``). A refused call
+            raises `CudaError` (``CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED``) and invalidates the capture, whose block then
+            raises `CudaError` as it ends. In no mode can the host wait for a stream under capture, or for its context.
         """
         if mode not in _MODES:
             raise ValueError(f"mode is one of {', '.join(map(repr, _MODES))}, not {mode!r}")
@@ -86,28 +86,28 @@ class Graph(Handle):
         return self
 
     def add_kernel(self, bound: BoundKernel, *values: float, after: Sequence[KernelNode] = ()) -> KernelNode:
-        """Add a node that launches what a bound launch would: its kernel, grid, attributes and arguments.
+        """Add a node with the kernel, grid and attributes of a bound launch, and the given arguments.
 
         Parameters
         ----------
         bound : BoundKernel
-            A launch of this graph's context; its stream does not matter. As in a capture, one with
-            ``programmatic_stream_serialization`` is joined to the nodes before it by programmatic edges: it may begin
-            when they trigger it.
+            A launch of this graph's context; its stream does not matter. As in a capture, a launch with
+            ``programmatic_stream_serialization`` gets programmatic edges from the nodes before it: it may begin when
+            they trigger it.
         values : numbers
             The arguments, as for a call of `bound`; they are copied.
         after : sequence of KernelNode
-            The nodes of this graph that it follows.
+            Nodes of this graph that it depends on.
 
         Raises
         ------
         TypeError, ValueError
-            If the launch is of another context or records events, which no node does, or a node is no node of this
-            graph.
+            If the launch is of another context, or records events, which a kernel node cannot; or if a node in `after`
+            is not of this graph.
         struct.error
             If the arguments do not fit the signature.
         UnsupportedError, CudaError
-            If bindings, driver or device lack an attribute; the graph is then as it was.
+            If the bindings, driver or device do not support an attribute; the graph is unchanged.
         """
         if bound.context != self._context:
             raise ValueError(f"the launch is of {bound.context!r}, the graph of {self._context!r}")
@@ -125,7 +125,7 @@ class Graph(Handle):
         return int(binding.call("cuGraphGetNodes", self.handle, 0)[1])
 
     def instantiate(self) -> GraphExec:
-        """Make an executable of it, which needs the graph no more."""
+        """Make an executable graph, which does not need this one any more."""
         graph = self.handle
         with contextlib.ExitStack() as undo:  # if the inner block's end is refused: no context ends it
             with self._context.pushed():
@@ -159,7 +159,7 @@ class Graph(Handle):
 
 
 class GraphExec(Handle):
-    """An executable graph, from ``Graph.instantiate``. Close it only when no launch of it still runs."""
+    """An executable graph, from ``Graph.instantiate``. Close it only when none of its launches is still running."""
 
     __slots__ = ("_context", "_graph_handle")
 
@@ -177,30 +177,33 @@ class GraphExec(Handle):
         return self
 
     def launch(self, stream: Stream) -> None:
-        """Put one run of the graph into `stream`; returns when it is there."""
+        """Put one run of the graph into `stream`; does not wait for it to run."""
         stream = Stream.of(stream)
         with stream.context.pushed():
             binding.call("cuGraphLaunch", self.handle, stream.handle)
 
     def upload(self, stream: Stream) -> None:
-        """Put the graph onto the device in the order of `stream`, without running it; returns at once.
+        """Upload the graph to the device in the order of `stream`, without running it; returns at once.
 
-        Its first launch is the quicker for it. Due before the first launch of a graph of which device code updates a
-        node (see ``LaunchConfig.device_updatable``), and again after each ``set_kernel`` of such a node.
+        This makes the first launch faster. It is required before the first launch if device code updates a node of the
+        graph (see ``LaunchConfig.device_updatable``), and again after each ``set_kernel`` of such a node.
         """
         stream = Stream.of(stream)
         with stream.context.pushed():
             binding.call("cuGraphUpload", self.handle, stream.handle)
 
     def set_kernel(self, node: KernelNode, bound: BoundKernel, *values: float) -> None:
-        """Let one kernel node launch `bound` with these arguments from the next launch on; those under way go on.
+        """Make one kernel node launch `bound` with these arguments from the next launch on.
+
+        Launches that are already in a stream are not affected.
 
         Parameters
         ----------
         node : KernelNode
-            A node of the graph that this was instantiated from, which must not be closed.
+            A node of the graph that this was instantiated from; that graph must not be closed.
         bound : BoundKernel
-            Kernel, grid and shared memory. The node's attributes (cluster, cooperative, priority) stay as they are.
+            Gives kernel, grid and shared memory. The node's attributes (cluster, cooperative, priority) stay as they
+            are.
         values : numbers
             The arguments, as for a call of `bound`; they are copied.
 
@@ -211,7 +214,7 @@ class GraphExec(Handle):
         struct.error
             If the arguments do not fit the signature.
         CudaError
-            If the driver does not take the change.
+            If the driver refuses the change.
         """
         check_node(node, self._graph_handle)
         if bound.context != self._context:
@@ -220,12 +223,12 @@ class GraphExec(Handle):
             set_kernel(self.handle, node, bound, values)
 
     def update(self, graph: Graph) -> None:
-        """Take all parameters from a graph of the same nodes and edges, such as a second capture of the same calls.
+        """Take all parameters from a graph with the same nodes and edges, such as a second capture of the same calls.
 
         Raises
         ------
         ValueError
-            If the graphs differ in more than parameters; this one is as it was, and ``graph.instantiate()`` is due.
+            If the graphs differ in more than parameters. This one is unchanged; use ``graph.instantiate()`` instead.
         """
         with self._context.pushed():
             try:

@@ -69,9 +69,9 @@ class Buffer(Handle):
     def allocate_async(cls, size_bytes: int, stream: Stream, *, pool: MemoryPool | None = None) -> Buffer:
         """Allocate device memory from a pool, in the order of `stream`; returns at once.
 
-        The memory may be used by `stream` from here on, and by others that wait for it. It is given back in the order
-        of `stream` too, or of the one that ``close(stream=...)`` names; during a capture that it was not allocated in,
-        it is kept until that has ended.
+        The memory may be used by work that is put into `stream` from now on, and in other streams after they waited for
+        `stream`. It is also freed in the order of `stream`, or of the stream that ``close(stream=...)`` names. If that
+        is being captured, and the memory was not allocated in the capture, it is kept until the capture has ended.
 
         Parameters
         ----------
@@ -80,7 +80,7 @@ class Buffer(Handle):
         stream : Stream
             In whose order.
         pool : MemoryPool, optional
-            Where from; without one the current pool of the stream's device.
+            The pool; without one the current pool of the stream's device.
 
         Raises
         ------
@@ -175,8 +175,8 @@ class Buffer(Handle):
         Parameters
         ----------
         stream : Stream, optional
-            For memory of `allocate_async` only: free it in the order of this stream instead of its own. A default one
-            without a context is that of the memory's.
+            For memory of `allocate_async` only: free it in the order of this stream instead of its own. A default
+            stream without a context is that of the memory's context.
         """
         if stream is not None:
             if self._stream is None:
@@ -248,9 +248,9 @@ class Buffer(Handle):
         source : Buffer, array or object with the buffer protocol
             Host objects must be contiguous.
         stream : Stream, optional
-            Without one the copy is done when the call returns. With one it is only put into the stream: the source
-            must then stay as it is until the stream has passed it. From pageable host memory the driver takes a staged
-            copy before it returns, and the overlap is lost: use pinned memory for that.
+            Without one the copy is done when the call returns. With one it is only put into the stream: the source must
+            then not change until the stream has passed the copy. From pageable host memory, however, the driver stages
+            the copy before it returns, so that nothing overlaps: use pinned memory for overlap.
         size_bytes : int, optional
             How much; without it source and buffer must have the same size.
 
@@ -276,7 +276,7 @@ class Buffer(Handle):
         del keep
 
     def fill(self, byte: int, *, stream: Stream | None = None) -> None:
-        """Set every byte to `byte`, 0 to 255; with a stream in its order, else before the call returns."""
+        """Set every byte to `byte`, 0 to 255: in the order of `stream`, or without one before the call returns."""
         if not 0 <= byte <= 255:
             raise ValueError(f"a byte is 0 to 255, not {byte}")
         if self.pointer and self._size_bytes:

@@ -40,7 +40,7 @@ class KernelNode:
 
     @property
     def device_handle(self) -> int:
-        """What device code calls this node by to update it: a ``cudaGraphDeviceNode_t``; 0 if nothing may.
+        """The ``cudaGraphDeviceNode_t`` by which device code updates this node; 0 if it is not updatable.
 
         See ``LaunchConfig.device_updatable``.
         """

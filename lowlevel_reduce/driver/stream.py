@@ -28,7 +28,7 @@ _threads = threading.local()
 class Stream(Handle):
     """A CUDA stream. Make one with `create`, `from_handle`, `legacy`, `per_thread` or `of`.
 
-    Every method works in the stream's own context, whatever is current, and leaves what is current as it was.
+    Every method works in the stream's own context, whichever context is current, and leaves that current.
     """
 
     __slots__ = ("_context", "_number")
@@ -47,14 +47,14 @@ class Stream(Handle):
         context : Context, optional
             Where; without one the current context, else the primary one of device 0.
         non_blocking : bool
-            Whether it does without the implicit synchronisation with the legacy default stream.
+            Whether it is exempt from implicit synchronisation with the legacy default stream.
         priority : int
-            0 is the lowest; the device's range ends at a negative number, the greatest priority.
+            0 is the lowest; negative numbers are greater priorities, down to the limit of the device.
 
         Raises
         ------
         ValueError
-            If the priority lies outside the device's range, or a blocking stream is asked of a green context, which
+            If the priority is outside the device's range, or a blocking stream is requested in a green context, which
             has none.
         """
         context = Context.of(context)
@@ -75,9 +75,11 @@ class Stream(Handle):
         Parameters
         ----------
         handle : int
-            The address. An address that is no stream is undefined behaviour in the driver.
+            The address of the ``CUstream``. With an address that is not a stream's, the driver's behaviour is
+            undefined.
         context : Context, optional
-            Its context; without one the driver is asked, for a special handle at every use.
+            Its context. Without one the driver is asked for it; a special handle then means the default stream of
+            whichever context is current at each use.
         owner : object, optional
             Kept alive as long as this object; the stream is never destroyed here.
         """
@@ -87,12 +89,12 @@ class Stream(Handle):
 
     @classmethod
     def legacy(cls, context: Context | None = None) -> Stream:
-        """Return the legacy default stream of `context`, or of whatever is current at each use."""
+        """Return the legacy default stream of `context`, or of the context that is current at each use."""
         return cls._of(_LEGACY, None, None, context)
 
     @classmethod
     def per_thread(cls, context: Context | None = None) -> Stream:
-        """Return the default stream of whichever thread uses it, in `context`, or in what is current at each use."""
+        """Return the per-thread default stream of whichever thread uses it, in `context` or in the current one."""
         return cls._of(_PER_THREAD, None, None, context)
 
     @classmethod
@@ -102,7 +104,7 @@ class Stream(Handle):
         Raises
         ------
         TypeError
-            If `obj` is neither. A bare integer is refused: say ``Stream.from_handle(handle)``, and mean it.
+            If `obj` is neither. A bare integer is refused too: use ``Stream.from_handle(handle)``.
         """
         if isinstance(obj, cls):
             return obj
@@ -135,7 +137,7 @@ class Stream(Handle):
 
     @property
     def context(self) -> Context:
-        """The stream's context; for a special handle the one that it was given, else the current one.
+        """The stream's context; for a special handle without one, the current context.
 
         Raises
         ------
@@ -153,10 +155,10 @@ class Stream(Handle):
         return current
 
     def fixed(self) -> Stream:
-        """Return what this stream is here and now: the same stream whatever is current later, and on whichever thread.
+        """Return the stream that this one stands for here and now, whatever is current later and on every thread.
 
-        That is this object, save for a default stream that has no context, which is that of the current one, and for a
-        per-thread one, which is the calling thread's: see `ThreadStream`.
+        That is this object itself, with two exceptions: a default stream without a context becomes that of the current
+        context, and a per-thread one becomes that of the calling thread, see `ThreadStream`.
 
         Raises
         ------
@@ -171,20 +173,20 @@ class Stream(Handle):
         return self if handle > _PER_THREAD or self._context is not None else self._of(handle, None, None, self.context)
 
     def is_same(self, other: Stream) -> bool:
-        """Tell whether work put into this one here and now is in the order of `other`: the null stream is legacy."""
+        """Tell whether this is the same stream as `other`, here and now; the null stream is the legacy one."""
         handle = self.handle or _LEGACY
         # The handle of a default stream means another one in each context.
         return handle == (other.handle or _LEGACY) and (handle > _PER_THREAD or self.context == other.context)
 
     def follow(self, other: Stream) -> None:
-        """Let work put into this stream from now on wait for all that `other` has, by an event; returns at once."""
+        """Make later work in this stream wait for all work that `other` has now, by an event; returns at once."""
         with Event.create(other.context, timing=False) as event:
             other.record(event)
             self.wait(event)
 
     @property
     def id(self) -> int:
-        """The driver's number of this stream, unique in this process. The driver tells it only outside of a capture."""
+        """The driver's number of this stream, unique in this process; not available while the stream is captured."""
         if not self.has_number:  # a default stream is another one in another context
             self._number = int(self._ask("cuStreamGetId"))
         return self._number  # type: ignore[return-value]  # it was just asked for
@@ -196,15 +198,15 @@ class Stream(Handle):
 
     @property
     def is_capturing(self) -> bool:
-        """Whether work put into it is captured into a graph rather than run; true of an invalidated capture too.
+        """Whether work put into it is captured into a graph rather than run; also if the capture was invalidated.
 
-        Never of the legacy stream, which cannot be captured.
+        False for the legacy stream, which cannot be captured.
         """
         return self.handle not in (_NULL, _LEGACY) and bool(int(self._ask("cuStreamIsCapturing")))
 
     @property
     def has_number(self) -> bool:
-        """Whether `id` is known without asking the driver, which does not tell it during a capture."""
+        """Whether `id` is known without asking the driver, which gives no answer during a capture."""
         return self._number is not None and not self.is_default
 
     @property
@@ -235,13 +237,13 @@ class Stream(Handle):
             return ready("cuStreamQuery", self.handle)
 
     def record(self, event: Event | None = None) -> Event:
-        """Record `event`, or a new one with timing, behind the work put into the stream so far, and return it."""
+        """Record `event`, or a new one with timing, after the work put into the stream so far, and return it."""
         event = event or Event.create(self.context)
         event.record(self)
         return event
 
     def wait(self, event: Event) -> None:
-        """Let work put into the stream from now on wait for what `event` recorded; returns at once."""
+        """Make later work in the stream wait for what `event` recorded; returns at once."""
         self._ask("cuStreamWaitEvent", event.handle, 0)
 
     def _ask(self, name: str, *args: Any) -> Any:
@@ -251,12 +253,12 @@ class Stream(Handle):
 
 
 class ThreadStream(Stream):
-    """One thread's default stream, which no other thread can name: on others it is the context's legacy stream.
+    """One thread's default stream. No other thread can name it: there, this is the context's legacy stream.
 
-    To that the driver gives the same order. The legacy stream waits for all that any thread's default stream was given
-    before, since these are blocking streams, and each of them waits for what the legacy stream is given. So what is
-    recorded, waited for, copied or freed here by another thread is behind all work of the one thread, and before all
-    that it is given later, without an event of each result's. A thread that ends waits for what is left in it.
+    The driver gives that the same order. The per-thread default streams are blocking streams, so the legacy stream
+    waits for all work that they have, and they wait for the work of the legacy stream. So what another thread records,
+    waits for, copies or frees here comes after all work that the one thread's stream has, and before all that it gets
+    later, without an event for each result. A thread that ends waits for what is left in its stream.
     """
 
     __slots__ = ("_thread",)

@@ -272,8 +272,9 @@ class ElementMap:
         operator computes:
 
         - for sums, moments, norms of order 1 and 2, and exponentials, the accumulator's;
-        - for the smallest and the largest element, the elements' own, but 32 bits for bool and 8- and 16-bit types. Results for
-          8- and 16-bit integers then have 32 bits, too, unless ``dtype=`` says that they wrap to the elements' type;
+        - for the smallest and the largest element, the elements' own, but 32 bits for bool and 8- and 16-bit types.
+          Results for 8- and 16-bit integers then have 32 bits, too, unless ``dtype=`` says that they wrap to the
+          elements' type;
         - for any, all and count_nonzero, the same for floats, and 64 bits for integers and bool;
         - for the norm of order infinity, the same for floats, and float64 for integers and bool.
     numpy : callable, optional

@@ -1,4 +1,4 @@
-"""The values of launch attributes that are more than a number or a word; few launches have one."""
+"""Values of launch attributes that are more than a number or a word; few launches have one."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _RecordedEvent:
 
 @dataclass(frozen=True)
 class LaunchCompletionEvent(_RecordedEvent):
-    """An event that is recorded when, as a rule, all blocks of the launch have begun; best effort, says the driver.
+    """An event that is recorded when all blocks of the launch have begun; only as a best effort, says the driver.
 
     Parameters
     ----------

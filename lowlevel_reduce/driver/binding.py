@@ -1,7 +1,7 @@
-"""The one module that decides which driver is spoken to: it selects, initialises, and calls by name.
+"""The one module that decides which driver is used: it selects and initialises it, and calls its functions by name.
 
-Everything above says ``call("cuMemAlloc", size_bytes)`` and never looks at a result code, never asks whether the
-driver was initialised, and never knows whether it is NVIDIA's or another implementation that was registered here.
+All layers above use ``call("cuMemAlloc", size_bytes)``. They never look at a result code, never ask whether the driver
+was initialised, and do not know whether it is NVIDIA's or another implementation that was registered here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 VARIABLE = "LOWLEVEL_REDUCE_DRIVER"
 """Environment variable that names the implementation; read once, when a driver is first needed."""
 
-# What cuInit answers on a machine without a usable driver, and the sentence that helps.
+# What cuInit answers on a machine without a usable driver, and a message that says what to do.
 _NO_DRIVER = {
     "CUDA_ERROR_NO_DEVICE": "the NVIDIA driver is installed but finds no GPU: make one visible to this process "
     "(CUDA_VISIBLE_DEVICES, or the container's --gpus option)",
@@ -56,26 +56,26 @@ _FORKED = (
     "this process was forked after its parent had initialised the CUDA driver, which cannot be used in such a child: "
     'start processes by the method "spawn" (multiprocessing.get_context("spawn")), or fork before the first use'
 )
-# So says cuInit in such a child where it was not through this package that the parent initialised the driver.
+# cuInit answers this in such a child if the parent initialised the driver, but not through this package.
 _NO_DRIVER["CUDA_ERROR_NOT_INITIALIZED"] = _FORKED
 _NO_LIBRARY = "no NVIDIA driver was found (libcuda could not be loaded): install the NVIDIA display driver"
 
 
 class Implementation:
-    """A driver, initialised when it is first called.
+    """A driver. It is initialised at its first call.
 
     Parameters
     ----------
     name : str
         The name that it was registered under.
     offers : object
-        Module-like: the driver's functions by name, each returning the result code and then its values.
+        Module-like: has the driver's functions by name, each of which returns the result code followed by its values.
 
     Attributes
     ----------
     kept : dict
-        What the layers above keep for as long as this driver is registered, each under a key of its own: loaded
-        kernels, for one. Replacing the registration empties it.
+        What the layers above keep for as long as this driver is registered, such as loaded kernels, each under its own
+        key. Replacing the registration empties it.
     forked : bool
         Whether this process was forked after the driver was initialised: every call raises `NoDriverError`.
     """
@@ -99,11 +99,11 @@ class Implementation:
 
     @property
     def image(self) -> str:
-        """What it loads: "cubin", or "ptx" for a driver that says so in an attribute ``IMAGE``."""
+        """The kind of image that it loads: "cubin", or "ptx" for a driver whose attribute ``IMAGE`` says so."""
         return str(getattr(self._offers, "IMAGE", "cubin"))
 
     def call(self, name: str, *args: Any) -> Any:
-        """Return the values of the driver's function `name`, or raise what its result code means."""
+        """Call the driver's function `name` and return its values, or raise the error that its result code means."""
         routine = self.function(name)
         try:
             result = routine(*args)
@@ -114,7 +114,7 @@ class Implementation:
         return check(name, result, self._offers.cuGetErrorString)
 
     def function(self, name: str) -> Callable[..., Any]:
-        """Return the raw function `name` of an initialised driver; its result code is the caller's to look at."""
+        """Return the raw function `name` of the initialised driver; the caller must check its result code."""
         if not self._ready:
             self._initialise()
         routine = getattr(self._offers, name, None)
@@ -123,15 +123,16 @@ class Implementation:
         return routine  # type: ignore[no-any-return]
 
     def prebuilt(self, name: str, *args: Any) -> Callable[[], int]:
-        """Return the call of `name` with these arguments, which answers its result code as an integer.
+        """Return a function that calls `name` with these arguments and returns the result code as an integer.
 
         Parameters
         ----------
         name : str
-            A function that takes only addresses and returns only its result code, and is as old as CUDA 12.0.
+            A driver function that takes only addresses, returns only its result code, and exists since CUDA 12.0 or
+            earlier.
         args
-            Its arguments: integers, or objects of the bindings (a structure is passed by its address). They are the
-            caller's to keep alive. Of a ``ctypes.c_uint64`` each call passes the value that it has then.
+            Its arguments: integers, or objects of the bindings (a structure is passed by its address). The caller must
+            keep them alive. For a ``ctypes.c_uint64``, each call passes the value that it has at that time.
         """
         routine = self.function(name)
         if self._offers is not _cuda():
@@ -144,20 +145,20 @@ class Implementation:
         return functools.partial(ctypes.CFUNCTYPE(ctypes.c_int)(int(address)), *map(_by_address, args))
 
     def prebuilt_number(self, name: str, *args: int) -> Callable[[], int]:
-        """Return the call of `name` with these arguments, which answers the number that the driver writes.
+        """Return a function that calls `name` with these arguments and returns the number that the driver writes.
 
         Parameters
         ----------
         name : str
-            A function that takes handles and writes one number that is never negative to its last argument, as old as
-            CUDA 12.0.
+            A driver function that takes handles, writes one non-negative number to its last argument, and exists since
+            CUDA 12.0 or earlier.
         args : int
             Its other arguments.
 
         Returns
         -------
         callable
-            It answers the negative of the result code where the driver refuses. One thread at a time may call it.
+            It returns the negated result code if the driver refuses. Only one thread at a time may call it.
         """
         if self._offers is not _cuda():
             routine = self.function(name)
@@ -172,9 +173,9 @@ class Implementation:
         return lambda: -code if (code := call()) else number.value
 
     def written_int(self, name: str, *args: Any) -> int:
-        """Return the 32-bit integer that `name` writes where its first argument points; `args` are the others.
+        """Return the 32-bit integer that `name` writes to its first argument; `args` are its other arguments.
 
-        For what some bindings answer wrongly: NVIDIA's function writes to memory of ours.
+        For functions whose result some bindings get wrong: NVIDIA's own function is called with memory of ours.
         """
         if self._offers is not _cuda():
             return int(self.call(name, *args))
@@ -250,7 +251,7 @@ def register(name: str, factory: Callable[[], Any]) -> None:
     Parameters
     ----------
     name : str
-        What `use` and the environment variable call it. A second registration of a name replaces the first.
+        The name for `use` and the environment variable. A second registration of a name replaces the first.
     factory : callable
         Takes nothing, returns a module-like object with the driver's functions; called when the name is first used.
     """
@@ -263,7 +264,7 @@ def register(name: str, factory: Callable[[], Any]) -> None:
 
 
 def selected() -> Implementation:
-    """Return the implementation that calls go to; a handle keeps it, to be released by whoever made it."""
+    """Return the implementation that calls go to. A handle keeps it, to be released by the one that made it."""
     global _selected  # noqa: PLW0603 - one process, one driver
     chosen = _selected  # looked at once: another thread's `use` may end, and nothing be selected again
     if chosen is None:
@@ -317,7 +318,7 @@ def function(name: str) -> Callable[..., Any]:
 
 
 def prebuilt(name: str, *args: Any) -> Callable[[], int]:
-    """Return the call of `name` with these arguments, for the hottest paths; see `Implementation.prebuilt`."""
+    """Return a function that calls `name` with these arguments, for hot paths; see `Implementation.prebuilt`."""
     return selected().prebuilt(name, *args)
 
 
@@ -332,7 +333,7 @@ def raise_for(name: str, code: int) -> None:
 
 
 def native() -> Any:
-    """Return the module with the driver's types and enumerations; it needs no driver and serves every one."""
+    """Return the module with the driver's types and enumerations; it needs no driver, and is used with every one."""
     return _cuda()
 
 
@@ -349,7 +350,7 @@ def bindings_version() -> str:
 
 
 def available() -> bool:
-    """Tell whether the selected driver can be used; never raises for want of one."""
+    """Tell whether the selected driver can be used; does not raise if there is none."""
     return why_unavailable() is None
 
 

@@ -1,4 +1,4 @@
-"""Launching: a kernel, its configuration and a stream bound once, and then one driver call a launch."""
+"""Launching: a kernel, its configuration and a stream are bound once; then each launch is one driver call."""
 
 from __future__ import annotations
 
@@ -21,46 +21,47 @@ __all__ = ["BoundKernel", "launch"]
 
 _T = TypeVar("_T")
 
-# One 8-byte slot an argument: the driver reads as many bytes of a slot as the kernel's parameter has, from its start.
+# One 8-byte slot per argument: the driver reads as many bytes of a slot as the kernel's parameter has, from its start.
 _SLOT = {"Q": "Q", "q": "q", "d": "d", "I": "I4x", "i": "i4x", "f": "f4x"}
 
 
 class BoundKernel:
     """A kernel bound to a configuration, a stream and the types of its arguments; calling it launches once.
 
-    Everything is checked and built here, so that a call packs the arguments and makes one driver call: no allocation,
-    no synchronisation, no query. It can be captured. The call returns when the launch is in the stream.
+    Everything is checked and built here, so that a call only packs the arguments and makes one driver call: no
+    allocation, no synchronisation, no query. A call can be captured. It returns when the launch is in the stream.
 
-    Kernel, library and stream are kept alive. What the arguments point to, and events among the attributes, are the
-    caller's to keep until the launch has run.
+    Kernel, library and stream are kept alive. The caller must keep what the arguments point to, and events among the
+    attributes, until the launch has run.
 
-    One thread at a time: the arguments of a call lie in memory of this object until the driver has copied them. A call
-    that begins while another one is under way is refused, and so is closing the stream, the library or the context;
-    threads that launch at the same time need a bound launch each.
+    For one thread at a time: the arguments of a call are in memory of this object until the driver has copied them.
+    While a call is in progress, another call is refused, and so is closing the stream, the library or the context.
+    Threads that launch at the same time need one bound launch each.
 
     Parameters
     ----------
     kernel : Kernel
-        What to launch.
+        The kernel to launch.
     config : LaunchConfig
-        How.
+        Grid, block and launch attributes.
     stream : Stream
-        Where, or an object with ``__cuda_stream__``. A default stream stands for the context that is current now.
+        The stream, or an object with ``__cuda_stream__``. A default stream without a context is that of the context
+        that is current now.
     signature : str
-        One letter an argument, as in `struct`: "Q" for a pointer or a uint64, "q" int64, "I" uint32, "i" int32,
+        One letter for each argument, as in `struct`: "Q" for a pointer or a uint64, "q" int64, "I" uint32, "i" int32,
         "d" double, "f" float.
     constants : sequence of numbers
-        Values of the last arguments, the same in every launch: they are packed here, and a call passes the others.
+        Values of the last arguments, the same in every launch: they are packed here, and a call passes only the others.
     as_struct : bool
         Whether the kernel takes all of them as one struct, passed by value, whose fields are 8 bytes each.
 
     Raises
     ------
     ValueError
-        If a handle is closed, the signature has other letters or too few for the constants, the kernel cannot have such
-        blocks, or a cooperative grid does not fit.
+        If a handle is closed, the signature has unknown letters or fewer than there are constants, the kernel cannot
+        have such blocks, or a cooperative grid does not fit.
     UnsupportedError
-        If the device or the bindings lack what the configuration asks.
+        If the device or the bindings do not support what the configuration asks for.
     """
 
     __slots__ = (
@@ -130,16 +131,16 @@ class BoundKernel:
 
     @property
     def context(self) -> Context:
-        """The context that it launches in; of a default stream what was current when it was bound, if it has none."""
+        """The context that it launches in; for a default stream without one, the context current when it was bound."""
         return self._context or self._stream.context
 
     @property
     def turn(self) -> Turn:
-        """What a call takes, and who closes something that it needs."""
+        """The turn that a call takes, as does closing something that a call needs."""
         return self._turn
 
     def share(self, turn: Turn) -> None:
-        """Take another one's turn from now on, of a launch of several kernels; no call may be under way.
+        """Use the turn of another kernel from now on, for a launch of several kernels; no call may be in progress.
 
         Raises
         ------
@@ -151,18 +152,18 @@ class BoundKernel:
             self._join(turn)
 
     def __call__(self, *values: float) -> None:
-        """Launch with these arguments, one for each letter of the signature that has no constant, pointers as integers.
+        """Launch with these arguments: one for each letter of the signature without a constant; pointers are integers.
 
         Raises
         ------
         ValueError
             If the library, the stream or its context was closed.
         ReduceError
-            If another call of this object is under way.
+            If another call of this object is in progress.
         struct.error
-            If the arguments are too many, too few, or not of the signature's types; nothing is launched.
+            If there are too many or too few arguments, or they do not have the signature's types; nothing is launched.
         CudaError
-            If the driver refuses the launch, or a sticky error of an earlier one surfaces.
+            If the driver refuses the launch, or reports a sticky error of an earlier one.
         """
         try:
             item = self._turn.idle.pop()
@@ -177,7 +178,7 @@ class BoundKernel:
             binding.raise_for("cuLaunchKernelEx", code)
 
     def put(self, *values: float) -> None:
-        """Launch as a call does, for who has the turn."""
+        """Launch as a call does, for a caller that already has the turn."""
         self._pack(self._slots, 0, *values)
         code = self._launch() if self._context is None else self._launch_in(self._context)
         if code:
@@ -190,10 +191,10 @@ class BoundKernel:
             return self._launch()
 
     def packed_for(self, use: Callable[[int], _T], *values: float) -> _T:
-        """Return what `use` does of the address of a table of these arguments' addresses, which are in place meanwhile.
+        """Put these arguments in place, and return what `use` returns for the address of the table of their addresses.
 
-        It is what the driver takes as ``kernelParams``, e.g. of a graph node, which copies the arguments at once. No
-        call can begin before `use` ends; after that the arguments are there until the next one.
+        The driver takes that address as ``kernelParams``, for example of a graph node, and copies the arguments at
+        once. No call can begin before `use` ends; afterwards the arguments stay in place until the next call.
 
         Raises
         ------
@@ -213,24 +214,24 @@ class BoundKernel:
         return used
 
     def prebuilt(self, *, in_context: bool = False) -> tuple[Turn, Callable[[], int]]:
-        """Return what a call is made of, for a caller to whom a Python method call more is too much.
+        """Return the parts of a call, for a caller that cannot afford one more Python method call.
 
         Parameters
         ----------
         in_context : bool
-            Whether the caller sees to it that a default stream's context is current.
+            Whether the caller makes sure that a default stream's context is current.
 
         Returns
         -------
         (Turn, callable)
-            The item of the turn is the argument slots, one 64-bit unsigned integer each: how it is taken and given
-            back, the class says. The callable is the driver call, which returns its result code: 0, or one for
-            `binding.raise_for`. Both are this object's own: keep it alive.
+            The item of the turn is the argument slots, one 64-bit unsigned integer each; `Turn` says how it is taken
+            and given back. The callable makes the driver call and returns its result code: 0, or one for
+            `binding.raise_for`. Both belong to this object: keep it alive.
 
         Raises
         ------
         ValueError
-            On a default stream, unless `in_context`; of a kernel that shares another one's turn.
+            For a default stream, unless `in_context`; for a kernel that shares another one's turn.
         """
         if self._shares:
             raise ValueError("a kernel among several cannot be taken apart: the turn, and its slots, are another one's")
@@ -243,7 +244,7 @@ class BoundKernel:
 
 
 def launch(kernel: Kernel, config: LaunchConfig, stream: Stream, signature: str, *values: Any) -> None:
-    """Launch once: bind, then call. For more than one keep the `BoundKernel`, whose call is ten times cheaper."""
+    """Launch once: bind, then call. To launch repeatedly, keep a `BoundKernel`: its call is ten times cheaper."""
     BoundKernel(kernel, config, stream, signature)(*values)
 
 

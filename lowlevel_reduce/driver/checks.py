@@ -1,4 +1,4 @@
-"""What is refused before a launch: a kernel, a configuration and a context that do not go together, in words."""
+"""Checks before a launch, with readable errors: whether a kernel, a configuration and a context go together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLAIN_SHARED_BYTES = 48 * 1024  # what every kernel may use without opting in
 
 
 def check_launch(kernel: Kernel, config: LaunchConfig, context: Context) -> None:
-    """Make every check of this module and ``config.check_device``; it costs some driver queries, so once per plan."""
+    """Make all checks of this module and ``config.check_device``; they cost driver queries, so do it once per plan."""
     device = context.device
     config.check_device(device)
     check_kernel(kernel, config, device)
@@ -29,12 +29,12 @@ def check_launch(kernel: Kernel, config: LaunchConfig, context: Context) -> None
 
 
 def check_kernel(kernel: Kernel, config: LaunchConfig, device: Device) -> None:
-    """Refuse a block or a shared memory that `kernel` cannot have on `device`, and options it was not opted in to.
+    """Refuse a block or shared memory that `kernel` cannot have on `device`, and what it must first be opted in to.
 
     Raises
     ------
     ValueError
-        With what was asked, what the kernel takes, and the call that raises the limit if there is one.
+        Naming what was asked for, what the kernel takes, and the call that raises the limit if there is one.
     """
     threads = kernel.max_threads_per_block(device)
     if config.block_threads > threads:

@@ -1,4 +1,4 @@
-"""`LaunchConfig`: everything that can be said about a launch before its arguments, checked without a driver."""
+"""`LaunchConfig`: everything about a launch except its arguments, checked without a driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Dimensions", "LaunchConfig", "native_config"]
 
 Dimensions = int | tuple[int, ...]
-"""One to three extents, x first; an int is an x."""
+"""One to three extents, x first; an int is the extent in x."""
 
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
 _BLOCK_LIMITS = (1024, 1024, 64)
@@ -34,22 +34,22 @@ class LaunchConfig:
     Parameters
     ----------
     grid : int or tuple of int
-        Extents of the grid in BLOCKS, with or without clusters. It is launched as it is, never resized.
+        Extents of the grid in BLOCKS, with or without clusters. It is launched exactly so, never resized.
     block : int or tuple of int
-        Extents of a block in threads, 1024 in all at most.
+        Extents of a block in threads, at most 1024 threads in all.
     dynamic_shared_bytes : int
-        Dynamic shared memory of a block; above 48 KiB the kernel must opt in, see
+        Dynamic shared memory per block. Above 48 KiB the kernel must opt in, see
         ``Kernel.set_max_dynamic_shared_bytes``.
     cluster : int or tuple of int, optional
-        Extents of a cluster in blocks; each divides the grid's. Above 8 blocks see
+        Extents of a cluster in blocks; each must divide the grid's. For more than 8 blocks see
         ``Kernel.allow_non_portable_cluster``.
     preferred_cluster : int or tuple of int, optional
-        A larger cluster, a multiple of `cluster` in x and y and equal to it in z, that the device forms where it has
-        room.
+        A larger cluster, a multiple of `cluster` in x and y and equal to it in z, that the device uses where there is
+        room for it.
     cluster_scheduling : str, optional
-        "spread", "load_balancing" or "default": how the blocks of a cluster are laid on multiprocessors.
+        "spread", "load_balancing" or "default": how the blocks of a cluster are distributed over multiprocessors.
     cooperative : bool
-        All blocks are resident at once, so that they may wait for each other.
+        All blocks are resident at the same time, so that they may wait for each other.
     programmatic_stream_serialization : bool
         The kernel may begin before its predecessor in the stream has ended. Only for a kernel that executes
         ``griddepcontrol.wait`` before its first dependent read.
@@ -58,33 +58,35 @@ class LaunchConfig:
     launch_completion_event : LaunchCompletionEvent or Event, optional
         Recorded when all blocks have begun.
     priority : int, optional
-        Of this launch instead of its stream's, in the device's range; negative is greater.
+        Priority of this launch in place of its stream's, in the device's range; negative numbers are greater
+        priorities.
     memory_sync_domain : str, optional
-        "default" or "remote": the kernel's logical domain. What its end makes visible waits for outstanding writes of
-        other kernels in the same domain, not for those in another.
+        "default" or "remote": the kernel's logical memory synchronisation domain. The memory flush at its end waits for
+        outstanding writes of other kernels in the same domain, but not of those in another.
     memory_sync_domain_map : tuple of int, optional
-        The physical domains of the logical (default, remote) ones.
+        The physical domains to which the logical domains (default, remote) are mapped.
     access_policy_window : AccessPolicyWindow, optional
         How the level-2 cache treats one window of memory.
     shared_memory_carveout : int, optional
-        Percent of the level-1 storage preferred as shared memory, 0 to 100; None leaves it to the driver.
+        Preferred share of the L1 storage for shared memory, in percent, 0 to 100; None leaves it to the driver.
     device_updatable : bool
-        The kernel node can be updated by device code, see ``KernelNode.device_handle``. Only for captures and nodes.
+        Device code can update the kernel node, see ``KernelNode.device_handle``. Only for captures and graph nodes.
     nvlink_centric_scheduling : bool
-        A hint to spread NVLink traffic evenly; bindings 13.0.
+        A hint to spread NVLink traffic evenly; needs bindings 13.0.
     portable_cluster_size_mode : str, optional
-        "require_portable", "allow_non_portable" or "default"; bindings 13.2.
+        "require_portable", "allow_non_portable" or "default"; needs bindings 13.2.
     shared_memory_mode : str, optional
-        "require_portable", "allow_non_portable", "allow_oversized", "prefer_oversized" or "default"; bindings 13.2.
+        "require_portable", "allow_non_portable", "allow_oversized", "prefer_oversized" or "default"; needs bindings
+        13.2.
 
     Notes
     -----
-    The synchronisation policy (attribute 3) is valid for streams only: ``Stream.synchronization_policy``.
+    The synchronisation policy (attribute 3) applies to streams only: ``Stream.synchronization_policy``.
 
     Raises
     ------
     TypeError, ValueError
-        With the number that is wrong, and what would be right.
+        Naming the wrong value and what is allowed.
     """
 
     grid: Dimensions
@@ -205,7 +207,7 @@ class LaunchConfig:
         return 1 if self.cluster is None else _product(_three(self.cluster))
 
     def check_device(self, device: Device) -> None:
-        """Refuse what `device` cannot do, before the driver refuses it with a number.
+        """Refuse what `device` cannot do, before the driver refuses it with an error code.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""The context that the calling thread has current: asked for, and another one pushed for the length of a block."""
+"""The calling thread's current context: a query for it, and pushing another one for the length of a block."""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ class Event(Handle):
         Parameters
         ----------
         context : Context, optional
-            Whose streams will record it; without one the current context, else the primary one of device 0.
+            The context whose streams will record it; without one the current context, else the primary one of device 0.
         timing : bool
-            Whether it can be timed. An event without timing is cheaper, and the one that a launch attribute takes.
+            Whether it can be timed. An event without timing is cheaper, and launch attributes take only such events.
         blocking_sync : bool
             Whether ``synchronize()`` puts the thread to sleep rather than spin.
         """
@@ -72,7 +72,7 @@ class Event(Handle):
 
     @property
     def timing(self) -> bool | None:
-        """Whether it can be timed; None if it is borrowed, for the driver does not tell."""
+        """Whether it can be timed; None if it is borrowed, because the driver does not tell."""
         return self._timing
 
     def record(self, stream: Stream) -> None:

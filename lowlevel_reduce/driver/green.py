@@ -1,4 +1,4 @@
-"""Green contexts: a share of a device's multiprocessors, split off, described and turned into a context."""
+"""Green contexts: a share of a device's multiprocessors is split off, described and turned into a context."""
 
 from __future__ import annotations
 

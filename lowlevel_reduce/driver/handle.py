@@ -1,4 +1,4 @@
-"""The one shape of every handle: open or closed, owned or borrowed, released once and by whoever made it."""
+"""What all handles have in common: they are open or closed, owned or borrowed, and released once, if owned."""
 
 from __future__ import annotations
 
@@ -178,9 +178,9 @@ class User(Protocol):
 
 
 class Handle(Closing):
-    """A driver object that is released once: by ``close()``, by leaving a ``with`` block, or by its finalizer.
+    """A driver object that is released once: by ``close()``, at the end of a ``with`` block, or by its finalizer.
 
-    A borrowed handle is the same class without a release. It keeps `owner`, whatever holds the driver object, alive.
+    A borrowed handle has the same class, but releases nothing. It keeps `owner`, which holds the driver object, alive.
     """
 
     __slots__ = ("__weakref__", "_closed", "_finalizer", "_handle", "_owner", "_release", "_users")
@@ -226,7 +226,7 @@ class Handle(Closing):
 
     @property
     def is_borrowed(self) -> bool:
-        """Whether the driver object belongs to someone else, and closing leaves it as it is."""
+        """Whether the driver object belongs to someone else, so that closing does not release it."""
         return self._release is None
 
     @property
@@ -237,14 +237,14 @@ class Handle(Closing):
     def close(self) -> None:
         """Release the driver object if it is owned; a second call does nothing.
 
-        Bound launches that use it refuse every later call. In a forked child nothing is released: it is the parent's.
+        Bound launches that use it refuse every later call. In a forked child nothing is released: the parent owns it.
 
         Raises
         ------
         ReduceError
             If another thread is in a call of a bound launch that uses it; the handle stays open.
         CudaError
-            If the driver refuses; the handle is closed all the same.
+            If the driver refuses; the handle counts as closed all the same.
         """
         with exclusively():
             if self._handle is not None:

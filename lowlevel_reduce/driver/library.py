@@ -1,4 +1,4 @@
-"""Cubins and the kernels in them, loaded without regard to any context."""
+"""Cubins and the kernels in them, loaded independently of any context."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _ELF = b"\x7fELF"
 
 
 class Library(Handle):
-    """A loaded cubin. It belongs to no context: the driver brings it to each one that launches from it.
+    """A loaded cubin. It belongs to no context: the driver loads it into each context that launches from it.
 
-    Kernels of a library that was closed refuse to be used. Close it only when nothing launched from it still runs, and
-    no graph will launch it again.
+    Kernels of a closed library raise ValueError when they are used. Close a library only when no launch from it is
+    still running, and no graph will launch from it again.
     """
 
     __slots__ = ("_name",)
@@ -31,19 +31,19 @@ class Library(Handle):
 
     @classmethod
     def load(cls, cubin: bytes, *, name: str = "") -> Library:
-        """Load a cubin; the driver keeps a copy of its own.
+        """Load a cubin; the driver keeps its own copy.
 
         Parameters
         ----------
         cubin : bytes
-            The image for the device's architecture; PTX for a driver whose image that is.
+            The image for the device's architecture; PTX for a driver that loads that, such as the simulator.
         name : str
-            For messages.
+            A name for error messages.
 
         Raises
         ------
         ValueError
-            If it is no cubin.
+            If it is not a cubin.
         CudaError
             If the driver refuses it.
         """
@@ -69,7 +69,7 @@ class Library(Handle):
         Raises
         ------
         ValueError
-            If there is none; the message lists those there are.
+            If there is none; the message lists the kernels that there are.
         """
         try:
             handle = binding.call("cuLibraryGetKernel", self.handle, name.encode())
@@ -96,7 +96,7 @@ class Library(Handle):
 class Kernel:
     """A kernel of a library. Get one from ``Library.kernel``; it keeps its library alive.
 
-    What a kernel costs depends on the device, so its numbers are asked with one.
+    What a kernel uses depends on the device, so the methods take one.
     """
 
     __slots__ = ("_function", "_handle", "library", "name")
@@ -127,9 +127,9 @@ class Kernel:
         return self._function if self.handle else None
 
     def function_in(self, context: Context) -> Any:
-        """Return the kernel as the ``CUfunction`` of one context, of use there only.
+        """Return the kernel as the ``CUfunction`` of one context, valid only there.
 
-        The driver loads the kernel into the context now, and a launch has nothing left to look up.
+        The driver loads the kernel into the context now, so that a launch has nothing left to look up.
         """
         with context.pushed():
             return binding.call("cuKernelGetFunction", self.handle)
@@ -143,15 +143,15 @@ class Kernel:
         binding.call("cuKernelSetAttribute", _attribute(name), value, self.handle, Device.of(device).handle)
 
     def registers(self, device: Device | int) -> int:
-        """32-bit registers of a thread."""
+        """32-bit registers per thread."""
         return self.attribute("NUM_REGS", device)
 
     def static_shared_bytes(self, device: Device | int) -> int:
-        """Shared memory that the kernel declares, a block, in bytes."""
+        """Shared memory that the kernel declares statically, in bytes per block."""
         return self.attribute("SHARED_SIZE_BYTES", device)
 
     def local_bytes(self, device: Device | int) -> int:
-        """Local memory of a thread in bytes: its stack and what was spilled."""
+        """Local memory per thread in bytes: stack and spilled registers."""
         return self.attribute("LOCAL_SIZE_BYTES", device)
 
     def constant_bytes(self, device: Device | int) -> int:
@@ -163,16 +163,16 @@ class Kernel:
         return self.attribute("MAX_THREADS_PER_BLOCK", device)
 
     def max_dynamic_shared_bytes(self, device: Device | int) -> int:
-        """Dynamic shared memory that a launch may ask for, a block, in bytes."""
+        """Dynamic shared memory per block that a launch may ask for, in bytes."""
         return self.attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES", device)
 
     def set_max_dynamic_shared_bytes(self, size_bytes: int, device: Device | int) -> None:
-        """Let launches on `device` ask for up to `size_bytes` of dynamic shared memory a block; due above 48 KiB.
+        """Let launches on `device` ask for up to `size_bytes` of dynamic shared memory per block; needed above 48 KiB.
 
         Raises
         ------
         UnsupportedError
-            If that and the static shared memory exceed what a block may have.
+            If this and the static shared memory together exceed what a block may have.
         """
         device = Device.of(device)
         static, most = self.static_shared_bytes(device), device.shared_memory_per_block_optin_bytes

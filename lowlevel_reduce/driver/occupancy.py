@@ -1,4 +1,4 @@
-"""Occupancy: how many blocks and clusters of a kernel fit, asked of a context and not of a device."""
+"""Occupancy: how many blocks and clusters of a kernel fit in a context, which may have less than its device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def max_cooperative_blocks(
 ) -> int:
     """Return the blocks of the largest cooperative grid of `kernel` in `context`, or in the current one.
 
-    A green context has fewer multiprocessors than its device, so this asks the context.
+    The context is asked, not the device, because a green context has fewer multiprocessors than its device.
     """
     context = Context.of(context)
     with context.pushed():
@@ -32,8 +32,8 @@ def max_cooperative_blocks(
 def max_cluster_size(kernel: Kernel, config: LaunchConfig) -> int:
     """Return the blocks of the largest cluster that `kernel` can be launched with in the current context.
 
-    The cluster of `config` does not matter (it is not shown to the driver, which refuses one above 8 even in this
-    query), its block and shared memory do. At most 8, the portable size, unless
+    The answer depends on the block and shared memory of `config`, not on its cluster (which is kept from the driver,
+    because it refuses one above 8 even in this query). It is at most 8, the portable size, unless
     ``kernel.allow_non_portable_cluster(device)`` was called.
     """
     native = native_config(_shape(config, cluster=False))

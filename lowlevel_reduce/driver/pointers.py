@@ -1,4 +1,4 @@
-"""What the driver knows about an address: which kind of memory it is, whose, and how far the allocation reaches."""
+"""What the driver knows about an address: the kind of memory, its context and device, and its allocation."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _UNREGISTERED = PointerInfo("unregistered", None, None, 0, 0)
 
 
 def pointer_info(pointer: int) -> PointerInfo:
-    """Ask the driver about the address `pointer`. An address that it does not know is an answer, not an error.
+    """Ask the driver about the address `pointer`. For an unknown address the kind is "unregistered"; that is no error.
 
     Raises
     ------
     ValueError
-        If `pointer` is not an address of 64 bits.
+        If `pointer` is not a 64-bit address.
     """
     if not 0 <= pointer < 2**64:
         raise ValueError(f"{pointer} is not a 64-bit address")

@@ -1,4 +1,4 @@
-"""Memory pools: where stream-ordered allocations come from, and how much of what was freed a pool keeps."""
+"""Memory pools: where stream-ordered allocations come from, and how much freed memory they keep."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class PoolStatistics:
     Attributes
     ----------
     reserved_bytes, reserved_high_bytes : int
-        Device memory that the pool has from the device, now and at most since the last `MemoryPool.reset_high`.
+        Device memory that the pool holds: now, and at most since the last `MemoryPool.reset_high`.
     used_bytes, used_high_bytes : int
-        What of it is allocated, now and at most.
+        The part of it that is allocated: now, and at most since then.
     """
 
     reserved_bytes: int
@@ -37,7 +37,8 @@ class PoolStatistics:
 class MemoryPool(Handle):
     """A pool of device memory. Make one with `create`; `default` and `current` borrow the device's.
 
-    A pool that is closed while memory of it is in use ends when the last of that is freed, says the driver.
+    According to the driver's documentation, a pool that is closed while memory of it is in use ends when the last of
+    that memory is freed.
 
     Examples
     --------
@@ -64,7 +65,7 @@ class MemoryPool(Handle):
         release_threshold_bytes : int
             See `release_threshold_bytes`.
         max_size_bytes : int
-            The most that it may hold, rounded by the driver; 0 for no limit of its own.
+            Maximum size of the pool, rounded by the driver; 0 for no limit of its own.
 
         Raises
         ------
@@ -88,13 +89,13 @@ class MemoryPool(Handle):
 
     @classmethod
     def default(cls, device: Device | int = 0) -> MemoryPool:
-        """Borrow the pool that `device` was born with."""
+        """Borrow the default pool of `device`."""
         device = Device.of(device)
         return cls._of(int(_call("cuDeviceGetDefaultMemPool", device, device.handle)), None, device)
 
     @classmethod
     def current(cls, device: Device | int = 0) -> MemoryPool:
-        """Borrow the pool that allocations on `device` come from when none is named: the default one or another."""
+        """Borrow the current pool of `device`, from which allocations that name no pool come: by default the default."""
         device = Device.of(device)
         return cls._of(int(_call("cuDeviceGetMemPool", device, device.handle)), None, device)
 
@@ -123,7 +124,7 @@ class MemoryPool(Handle):
 
     @property
     def release_threshold_bytes(self) -> int:
-        """How much unused memory the pool keeps when a stream or event is waited for, instead of giving it back."""
+        """How much unused memory the pool keeps, instead of giving it back when a stream or event is waited for."""
         return self._get("RELEASE_THRESHOLD")
 
     @release_threshold_bytes.setter
@@ -131,12 +132,12 @@ class MemoryPool(Handle):
         self._set("RELEASE_THRESHOLD", _check_size("release_threshold_bytes", size_bytes))
 
     def statistics(self) -> PoolStatistics:
-        """Return what the pool holds now; stream-ordered frees count once the stream has passed them."""
+        """Return what the pool holds now; a stream-ordered free counts once the stream has executed it."""
         names = ("RESERVED_MEM_CURRENT", "RESERVED_MEM_HIGH", "USED_MEM_CURRENT", "USED_MEM_HIGH")
         return PoolStatistics(*map(self._get, names))
 
     def reset_high(self) -> None:
-        """Let the high marks begin anew at what the pool holds now."""
+        """Reset the high-water marks to what the pool holds now."""
         for name in ("RESERVED_MEM_HIGH", "USED_MEM_HIGH"):
             self._set(name, 0)
 

@@ -1,6 +1,6 @@
-"""A few bytes of device memory, read by the host: one copy to page-locked memory and one wait, both built once.
+"""Reads a few bytes of device memory: one copy to page-locked memory and one wait, both built once.
 
-A copy to pageable memory would be staged by the driver, which takes longer than such a copy itself.
+A copy to pageable memory would be staged by the driver, which takes longer than a copy to page-locked memory.
 """
 
 from __future__ import annotations

@@ -138,8 +138,8 @@ class BasePlan(Closing, ABC):
 
     def _initial_words(self, initial: Any) -> tuple[int, int]:
         if (initial is None) == self.reduction.has_initial:
-            made = "with" if self.reduction.has_initial else "without"
-            raise ValueError(f"this plan of {self.op} was made {made} an initial value")
+            made = "with an initial value: pass" if self.reduction.has_initial else "without an initial value: drop"
+            raise ValueError(f"this plan of {self.op} was made {made} initial=")
         return self.reduction.initial_words(initial, self.types) if initial is not None else (0, 0)
 
 

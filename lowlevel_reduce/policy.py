@@ -295,7 +295,7 @@ def _registers(name: str, facts: DeviceFacts) -> int:
 
 
 def _resident_blocks(name: str, warps: int, facts: DeviceFacts, wide_accumulator: bool, small_elements: bool) -> int:
-    """Return the blocks that a multiprocessor shall hold: fewer, with more registers a thread, where those are needed."""
+    """Return the blocks that a multiprocessor shall hold: fewer, for more registers a thread, where needed."""
     if name in {"block", "cluster"}:
         return 1
     if wide_accumulator:

@@ -291,9 +291,9 @@ def segmented_reduce(
         for what, view in (("x", source), ("offsets", borders)):
             contiguous = view.strides_bytes in (None, (view.dtype.itemsize,))
             if len(view.shape) != 1 or not (contiguous or view.shape[0] <= 1):
-                raise ValueError(f"{what} has shape {view.shape}; one contiguous axis is due")
+                raise ValueError(f"{what} has shape {view.shape}; it must have one contiguous axis")
         if borders.shape[0] == 0:
-            raise ValueError("offsets are one more than there are segments; there are none")
+            raise ValueError("offsets are empty: there must be one more than there are segments")
         problem: dict[str, Any] = {
             "length": source.shape[0],
             "segments": borders.shape[0] - 1,

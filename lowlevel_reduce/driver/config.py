@@ -134,10 +134,10 @@ class LaunchConfig:
             self._set("cluster", self._checked_cluster("cluster", self.cluster, 1))
         if self.preferred_cluster is not None:
             if self.cluster is None:
-                raise ValueError("preferred_cluster takes effect only beside a cluster")
+                raise ValueError("preferred_cluster takes effect only beside a cluster: set cluster= too")
             preferred = self._checked_cluster("preferred_cluster", self.preferred_cluster, self.cluster)
             if preferred[2] != _three(self.cluster)[2]:
-                raise ValueError(f"preferred_cluster {preferred} and cluster {self.cluster} differ in z, and may not")
+                raise ValueError(f"preferred_cluster {preferred} and cluster {self.cluster} differ in z, but must not")
             self._set("preferred_cluster", preferred)
 
     def _checked_cluster(self, name: str, value: Dimensions, divisor: Dimensions) -> tuple[int, int, int]:
@@ -234,7 +234,8 @@ class LaunchConfig:
             domains = device.attribute("MEM_SYNC_DOMAIN_COUNT")
             if max(self.memory_sync_domain_map) >= domains:
                 raise UnsupportedError(
-                    f"{_name_of(device)} has {domains} memory synchronisation domains: {self.memory_sync_domain_map}"
+                    f"{_name_of(device)} has {domains} memory synchronisation domains, numbered from 0: "
+                    f"memory_sync_domain_map {self.memory_sync_domain_map} is out of range"
                 )
         if self.access_policy_window is not None:
             most = device.attribute("MAX_ACCESS_POLICY_WINDOW_SIZE")

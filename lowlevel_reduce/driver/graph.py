@@ -154,7 +154,7 @@ class Graph(Handle):
             If it is closed, or its capture has not ended.
         """
         if self._handle is None and self._release is None:
-            raise ValueError("graph is not there: its capture has not ended, or was thrown away")
+            raise ValueError("this graph does not exist: its capture has not ended, or was thrown away")
         return super().handle
 
 

@@ -318,7 +318,7 @@ def _checked_size(size_bytes: int) -> int:
 def _agreed(size_bytes: int | None, source: int, destination: int) -> int:
     if size_bytes is None:
         if source != destination:
-            raise ValueError(f"the source has {source} bytes, the destination {destination}: say size_bytes")
+            raise ValueError(f"the source has {source} bytes, the destination {destination}: pass size_bytes")
         return source
     if _checked_size(size_bytes) > min(source, destination):
         raise ValueError(f"{size_bytes} bytes exceed the source's {source} or the destination's {destination}")

@@ -95,7 +95,7 @@ class MemoryPool(Handle):
 
     @classmethod
     def current(cls, device: Device | int = 0) -> MemoryPool:
-        """Borrow the current pool of `device`, from which allocations that name no pool come: by default the default."""
+        """Borrow the current pool of `device`, from which allocations that name no pool come."""
         device = Device.of(device)
         return cls._of(int(_call("cuDeviceGetMemPool", device, device.handle)), None, device)
 

@@ -49,7 +49,7 @@ class Extents(NamedTuple):
 
 
 class BoundReduction:
-    """A plan bound to a stream. Calling it launches: one driver call (two for `two_pass`), nothing else.
+    """A plan bound to a stream. Calling it launches: one driver call (two for `two_pass` and segments), nothing else.
 
     A call allocates nothing, does not synchronise, and can be captured into a graph. Launches in one stream run one
     after the other and may share a workspace. A bound launch is for one thread at a time: while a call is in progress,

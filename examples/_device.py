@@ -10,8 +10,8 @@ from lowlevel_reduce import driver, simulator
 
 
 @contextlib.contextmanager
-def any_device() -> Iterator[bool]:
-    """Select a simulated GPU for the block if there is no real one; yields whether the GPU is simulated."""
+def any_device(devices: int = 1) -> Iterator[bool]:
+    """Select simulated GPUs for the block, so many, if there is no real one; yields whether the GPU is simulated."""
     missing = driver.why_unavailable()
     if missing is None:
         simulated = driver.binding.selected().image == "ptx"
@@ -19,6 +19,6 @@ def any_device() -> Iterator[bool]:
             print(f"simulated {driver.Device(0).name}: {driver.binding.VARIABLE} says so")
         yield simulated
         return
-    with simulator.use(os.environ.get(simulator.DEVICE_VARIABLE) or "H200") as chosen:
+    with simulator.use(os.environ.get(simulator.DEVICE_VARIABLE) or "H200", devices=devices) as chosen:
         print(f"simulated {chosen.device.name}: {missing}")
         yield True

@@ -113,25 +113,27 @@ def ladder(
 
 @app.command()
 def prebuild(
-    ops: Annotated[list[str], typer.Argument(metavar="OP...", help="Operators, e.g. sum max logsumexp.")],
-    dtype: Annotated[list[str] | None, typer.Option(help="Type of the elements; again for more.")] = None,
+    ops: Annotated[list[str], typer.Argument(metavar="OP...", help="One or more operators, e.g. sum max logsumexp.")],
+    dtype: Annotated[list[str] | None, typer.Option(help="Element type; repeat for several. Default: float32.")] = None,
     shape: Annotated[
-        list[str] | None, typer.Option(help="E.g. 4096x1000; again for more. Default: whole arrays of every length.")
+        list[str] | None, typer.Option(help="E.g. 4096x1000; repeat for several. Default: 1-D of any length.")
     ] = None,
-    axis: Annotated[list[str] | None, typer.Option(help="Axes of each shape, e.g. 0 or 0,2; again for more.")] = None,
-    segments: Annotated[bool, typer.Option("--segments", help="The kernels of segmented_reduce instead.")] = False,
+    axis: Annotated[list[str] | None, typer.Option(help="Axes to reduce, e.g. 0 or 0,2; repeat for several.")] = None,
+    segments: Annotated[
+        bool, typer.Option("--segments", help="Compile the kernels of segmented_reduce instead.")
+    ] = False,
     accumulate: Annotated[str | None, typer.Option(help="The accumulator, e.g. float64 or compensated.")] = None,
     target: Annotated[
-        str | None, typer.Option("--for", metavar="GPU", help='E.g. H200, "RTX 4090" or sm_89; default: the GPU here.')
+        str | None, typer.Option("--for", metavar="GPU", help='E.g. H200, "RTX 4090" or sm_89. Default: this GPU.')
     ] = None,
-    multiprocessors: Annotated[int | None, typer.Option(help="Those of the GPU, with an architecture.")] = None,
+    multiprocessors: Annotated[int | None, typer.Option(help="How many the GPU has; with --for sm_….")] = None,
     into: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Default: the cache. Name it in LOWLEVEL_REDUCE_PREBUILT_DIR later."),
+        typer.Option(metavar="DIR", help="Where to keep them, for LOWLEVEL_REDUCE_PREBUILT_DIR. Default: the cache."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compile kernels before they are needed, for this machine or for another one, without a GPU if one is named."""
+    """Compile kernels in advance, for the GPU of this machine or, with --for, for one that need not be here."""
     from lowlevel_reduce.cli import prebuild as command  # noqa: PLC0415
 
     with clean_errors():

@@ -71,6 +71,7 @@ EMBEDDING = {
     "launch_attributes.py": [" 1 ACCESS_POLICY_WINDOW", "18 SHARED_MEMORY_MODE"],
     "cooperative_reduce.py": ["bits equal: True", "such blocks at once", "refused: a cooperative grid of"],
     "dependent_launch.py": ["the bits of NumPy's tree: True"],
+    "several_gpus.py": ["the bits of the whole in NumPy: True", "as in NumPy: True", "the same bits: True"],
 }
 
 

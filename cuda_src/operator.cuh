@@ -8,6 +8,7 @@
 //   results              how many values one row gives: 1, or 2 for pairs such as (min, max), stored as planes;
 //   identity()           combining with it returns the other operand bit for bit; it stands for what is absent;
 //   pivot(first)         only if Pivot is not Unused;
+//   pivot_is_given       whether `first` is what the launch's second address points to, not the row's first element;
 //   map(item, row)       one element -> accumulator;
 //   combine(a, b)        commutative bit for bit; callers put the part of lower index first where that is cheap;
 //   ordered(a, b)        optional: the value of combine where every index in a is below every index in b; may be cheaper;
@@ -56,6 +57,7 @@ template <class In, class Acc, class Out> struct Operator {
     using Result = Out;
     using Pivot = Unused;
     static constexpr int results = 1;
+    static constexpr bool pivot_is_given = false;
     static constexpr bool packed = false;
     static constexpr bool has_absent = false;
     static constexpr bool repeats_first = false;

@@ -1,5 +1,5 @@
 // Operators made of other operators. They nest in this order, the last one outermost:
-// Counted, IgnoringNaN, Mapped, Masked, then WithInitial or Rooted.
+// Counted, IgnoringNaN, Mapped, Masked, then WithInitial, or AboutGiven and Rooted.
 #pragma once
 #include "operator_sum.cuh"
 
@@ -130,6 +130,11 @@ private:
         u.words[1] = row.initial[1];
         return u.value;
     }
+};
+
+// The operator about a pivot that is made of the whole array's first element, which the chunk need not have.
+template <class Op> struct AboutGiven : Op {
+    static constexpr bool pivot_is_given = true;
 };
 
 // The accumulator itself, in words, in place of the results: what a chunk of an array leaves to be folded with others'.

@@ -55,5 +55,6 @@ template <class Op, int Warps> __device__ __forceinline__ void reduce_partials(c
     }
     const auto root = block_fold<Op, Warps>(counter.result(), shared, 0);
     if (threadIdx.x != 0) return;
-    store_result<Op>(problem, Source<Op>(problem, problem.elements, nullptr, problem.length, false).row, 0, root);
+    const Source<Op> whole(problem, problem.elements, nullptr, problem.length, Op::pivot_is_given);
+    store_result<Op>(problem, whole.row, 0, root);
 }

@@ -4,12 +4,15 @@
 #include "rows_ahead.cuh"
 
 // The pivot of the row that a lane's group of G lanes folds. The row's first element is in the first vector of the group's lane
-// 0, so a shuffle brings it: a load of its own would take another round trip to the L2.
-template <class Op, int G> __device__ __forceinline__ typename Op::Pivot pivot_of(uint4 first_vector, uint32 lane)
+// 0, so a shuffle brings it: a load of its own would take another round trip to the L2. A pivot that is given is loaded.
+template <class Op, int G, class SourceOf>
+__device__ __forceinline__ typename Op::Pivot pivot_of(SourceOf source_of, int row, uint4 first_vector, uint32 lane)
 {
     using T = typename Op::Input;
     if constexpr (is_same<typename Op::Pivot, Unused>) {
         return {};
+    } else if constexpr (Op::pivot_is_given) {
+        return source_of(row, true).row.pivot;
     } else {
         union { uint4 raw; uint32 words[vector_bytes / 4]; T first; } u;
         u.raw = first_vector;
@@ -46,7 +49,7 @@ fold_short_rows(SourceOf source_of, Fetch fetch, Fold fold, typename Op::Accumul
         for (int k = 0; k < AtOnce; ++k) v[k] = fetch(source_of((first + k) / S), index_of((first + k) % S));
 #pragma unroll
         for (int k = first; k < first + AtOnce; ++k)
-            if (k % S == 0) pivots[k / S] = pivot_of<Op, G>(v[k - first], lane);
+            if (k % S == 0) pivots[k / S] = pivot_of<Op, G>(source_of, k / S, v[k - first], lane);
 #pragma unroll
         for (int k = first; k < first + AtOnce; ++k) {
             auto source = source_of(k / S);
@@ -79,7 +82,7 @@ fold_whole_rows(SourceOf source_of, typename Op::Accumulator* a, typename Op::Pi
 #pragma unroll
     for (int i = 0; i < N; ++i) load_present_seconds<Op, S, through_l1>(y + i * S, source_of(i), 0, lane % G, present);
 #pragma unroll
-    for (int i = 0; i < N; ++i) pivots[i] = pivot_of<Op, G>(v[i * S], lane);
+    for (int i = 0; i < N; ++i) pivots[i] = pivot_of<Op, G>(source_of, i, v[i * S], lane);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
         auto source = source_of(i);

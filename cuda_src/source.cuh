@@ -68,7 +68,7 @@ template <class Op> struct Source {
         row.initial[0] = problem.initial[0];
         row.initial[1] = problem.initial[1];
         if constexpr (!is_same<typename Op::Pivot, Unused>)
-            if (with_pivot && length > 0) row.pivot = Op::pivot(load_element<T>(first));
+            if (with_pivot && length > 0) row.pivot = Op::pivot(load_element<T>(Op::pivot_is_given ? problem.second : first));
     }
 
     __device__ __forceinline__ uint64 leaf_count() const { return leaves_of<T>(row.length); }

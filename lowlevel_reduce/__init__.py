@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from lowlevel_reduce.plans import Plan, plan
     from lowlevel_reduce.prebuilding import BuildTarget, prebuild
     from lowlevel_reduce.segments import SegmentedPlan, segmented_plan, segmented_reduce
-    from lowlevel_reduce.sharding import combine_partials, partials, reduce_shards
+    from lowlevel_reduce.sharding import combine_partials, partials
+    from lowlevel_reduce.shards import reduce_shards
 
 __version__ = "0.1.0"
 
@@ -92,7 +93,8 @@ _LATER = {
     **dict.fromkeys(("CombinePlan", "combine_plan"), "combining"),
     **dict.fromkeys(("Plan", "plan"), "plans"),
     **dict.fromkeys(("chunk_elements", "shard_lengths"), "chunks"),
-    **dict.fromkeys(("combine_partials", "partials", "reduce_shards"), "sharding"),
+    **dict.fromkeys(("combine_partials", "partials"), "sharding"),
+    "reduce_shards": "shards",
     **dict.fromkeys(("BuildTarget", "prebuild"), "prebuilding"),
     "Operator": "operators",
     "simulator": "simulator",

@@ -19,7 +19,7 @@ from lowlevel_reduce.kernels import partials_kernel_source
 from lowlevel_reduce.loading import load_kernel
 from lowlevel_reduce.mapping import MappedKernel
 from lowlevel_reduce.operators import Reduction, Types
-from lowlevel_reduce.operators.adapters import rooted
+from lowlevel_reduce.operators.adapters import about_given, rooted
 from lowlevel_reduce.operators.quoting import uses
 from lowlevel_reduce.selection import operator_text
 
@@ -43,6 +43,8 @@ class CombinePlan(BasePlan):
         Elements of the whole array and of a chunk, and how many chunks there are.
     words : int
         uint32 of a partial.
+    takes_first : bool
+        Whether a launch takes the address of the whole array's first element, too: of var, std and mean_var.
     dtype, result_dtype : numpy.dtype
         Types of the array's elements and of the result.
     context : Context
@@ -58,6 +60,7 @@ class CombinePlan(BasePlan):
         self.chunk = chunk
         self.chunks = -(-length // chunk)
         self.words = reduction.size(types) // PARTIAL_DTYPE.itemsize
+        self.takes_first = reduction.second == "first"
         itemsize = types.result_dtype.itemsize
         super().__init__(
             reduction=reduction,
@@ -68,7 +71,8 @@ class CombinePlan(BasePlan):
                 high=self.chunks * self.words * PARTIAL_DTYPE.itemsize,
                 result_bytes=reduction.results * itemsize,
                 result_alignment=itemsize,
-                has_second=False,
+                has_second=self.takes_first,
+                second_high=types.element.itemsize if self.takes_first and length else 0,
             ),
             context=context,
             kernels=(kernel,),
@@ -86,7 +90,8 @@ class CombinePlan(BasePlan):
     ) -> BoundReduction:
         """Bind the plan to a stream, as `Plan.bind` does; a call is then ``launch(partials, result)``.
 
-        The partials are `chunks` times `words` uint32, each chunk's side by side, at any address.
+        The partials are `chunks` times `words` uint32, each chunk's side by side, at an address aligned to 4 bytes. If
+        the plan `takes_first`, the address of the whole array's first element is a third argument.
 
         Raises
         ------
@@ -160,23 +165,21 @@ def combine_plan(
 
 
 def divided(op: Any, *, map: Any = None, **options: Any) -> Reduction:
-    """Return an operator with its options decided, if partials of an array's chunks are enough for it.
+    """Return an operator with its options decided, if it can be computed from partials of an array's chunks.
+
+    The pivot of var, std and mean_var is then made of an element that is given, for not every chunk has the array's
+    first.
 
     Raises
     ------
     UnsupportedError
-        If its map uses what a chunk does not tell: the whole array's first element, or where the chunk begins.
+        If a map of the user's uses an element's index, which a chunk does not know.
     """
     reduction = operators.resolve(op, map=map, **options)
-    if reduction.pivot is not None:
-        raise UnsupportedError(
-            f"{reduction.name} is about the whole array's first element, which not every chunk has: it cannot be "
-            "divided; sum and sum_squares of what is left of a mean that is known can"
-        )
     source = map if isinstance(map, str) else getattr(map, "source", "")
     if (reduction.indexed and not isinstance(op, str)) or uses(source, "i"):
         raise UnsupportedError(f"this {reduction.name} uses an element's index, which a chunk does not know")
-    return reduction
+    return about_given(reduction) if reduction.pivot is not None else reduction
 
 
 @functools.lru_cache(maxsize=256)

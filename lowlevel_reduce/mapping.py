@@ -37,7 +37,7 @@ def extents_of(request: Request) -> Extents:
     problem, reduction, types = request.problem, request.reduction, request.types
     second, strides = reduction.second_dtype(types.element), request.second_strides
     spans: list[int] = []
-    used = second is not None and strides is not None and problem.rows * problem.length > 0
+    used = second is not None and problem.rows * problem.length > 0
     if used and strides is not None:
         spans = [stride * (size - 1) for size, stride in zip(request.shape, strides, strict=True)]
     itemsize = types.result_dtype.itemsize

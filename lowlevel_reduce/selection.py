@@ -83,7 +83,7 @@ def request_of(
     element = element_type(dtype)
     reduction = operators.resolve(op, where=where, initial=initial, **options)
     types = reduction.types(element, accumulate, result_dtype)
-    second = reduction.second_dtype(element)
+    second = reduction.second_dtype(element) if reduction.two_arrays else None
     second_itemsize = second.itemsize if second is not None else 0
     if second is None and second_strides_bytes is not None:
         raise TypeError(f"{reduction.name} takes one array, so there are no second_strides_bytes")
@@ -164,7 +164,7 @@ def needs_many_registers(reduction: Reduction, types: Types) -> bool:
     """Say whether a thread that folds eight vectors at once needs more registers than a full block leaves it."""
     widest = _VERY_WIDE_BYTES - (types.element.itemsize <= 2)
     wide = reduction.is_heavy(types) or reduction.size(types) > widest
-    return reduction.second is not None or (wide and not reduction.fits_full_block(types))
+    return reduction.two_arrays or (wide and not reduction.fits_full_block(types))
 
 
 def operator_text(reduction: Reduction, types: Types) -> OperatorText:
@@ -174,6 +174,6 @@ def operator_text(reduction: Reduction, types: Types) -> OperatorText:
         type=reduction.struct(types),
         accumulator_bytes=reduction.size(types),
         declaration=reduction.declaration(types),
-        heavy=reduction.is_heavy(types) or reduction.second is not None,
-        two_arrays=reduction.second is not None,
+        heavy=reduction.is_heavy(types) or reduction.two_arrays,
+        two_arrays=reduction.two_arrays,
     )

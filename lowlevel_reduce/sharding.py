@@ -6,19 +6,17 @@ its root, the partial; the partials of all chunks, in their order, fold to what 
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lowlevel_reduce.allocator import Allocator
-from lowlevel_reduce.arguments import instance
-from lowlevel_reduce.chunks import check_chunk, check_length, common_chunk
+from lowlevel_reduce.arguments import instance, integer
+from lowlevel_reduce.chunks import check_chunk, check_length
 from lowlevel_reduce.combining import PARTIAL_DTYPE, CombinePlan, combine_plan, rooted_of
-from lowlevel_reduce.driver import Buffer, Context, Stream
+from lowlevel_reduce.driver import Buffer, Stream
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.interop import ArrayView, DeviceArray, order_after, view_array
+from lowlevel_reduce.interop import ArrayView, DeviceArray, view_array
 from lowlevel_reduce.layout import is_contiguous
 from lowlevel_reduce.oneshot import initial_key, kept_entry, key_options, run, stream_of
 from lowlevel_reduce.plans import plan
@@ -26,7 +24,7 @@ from lowlevel_reduce.plans import plan
 if TYPE_CHECKING:
     from lowlevel_reduce.operators import ElementMap, Reduction
 
-__all__ = ["combine_partials", "partials", "reduce_shards"]
+__all__ = ["combine_partials", "flat_view", "partials", "partials_of_views", "plain_options"]
 
 
 def partials(
@@ -39,6 +37,7 @@ def partials(
     nan: str = "propagate",
     where: Any = None,
     second: Any = None,
+    first: Any = None,
     last: bool = False,
     map: str | ElementMap | None = None,
     allocator: Allocator | None = None,
@@ -50,13 +49,15 @@ def partials(
     x : array
         The shard: contiguous, of any shape, its elements in C order. As for `lowlevel_reduce.reduce` otherwise.
     op : str or Operator
-        The operator; not var, std and mean_var, which are about the whole array's first element, nor one whose map
-        uses the index of an element.
+        The operator; not one of your own, or with a `map`, that uses the index of an element.
     chunk : int
         Elements of a chunk, as `chunk_elements` gives it. The shard begins with a chunk, and only the last shard of
         the array may end within one.
     where, second : array, optional
         What goes with the shard's elements: of its size, contiguous.
+    first : array, optional
+        For var, std and mean_var, which are computed about it: the whole array's first element, on this device; of an
+        array, its first.
     accumulate, stream, nan, last, map, allocator
         As for `lowlevel_reduce.reduce`.
 
@@ -71,18 +72,18 @@ def partials(
     TypeError, ValueError, UnsupportedError, and errors from below
         As `lowlevel_reduce.reduce`; or if the chunk is none, or an array is not contiguous.
     """
-    if where is not None and second is not None:
-        raise ValueError("a reduction takes a mask or a second array, not both")
+    given = [each for each in (where, second, first) if each is not None]
+    if len(given) > 1:
+        raise ValueError("a reduction takes a mask, a second array or the first element, not several of them")
     if allocator is not None:
         instance(allocator, Allocator, "the allocator")
-    options = _options(op, accumulate=accumulate, nan=nan, last=last, map=map)
+    options = plain_options(op, accumulate=accumulate, nan=nan, last=last, map=map)
     stream = stream_of(stream)
     with stream.context.pushed():
-        source = _flat_view(x, stream, "the shard")
+        source = flat_view(x, stream, "the shard")
         chunk = check_chunk(chunk, element_type(source.dtype))
-        other = second if where is None else where
-        views = (source,) if other is None else (source, _flat_view(other, stream, "the second array"))
-        return _partials(op, views, chunk, stream, allocator, is_masked=where is not None, options=options)
+        views = (source, *(flat_view(other, stream, "what goes with the shard") for other in given))
+        return partials_of_views(op, views, chunk, stream, allocator, is_masked=where is not None, options=options)
 
 
 def combine_partials(
@@ -98,7 +99,9 @@ def combine_partials(
     stream: Any = None,
     nan: str = "propagate",
     where: bool = False,
+    first: Any = None,
     initial: Any = None,
+    ddof: int = 0,
     last: bool = False,
     map: str | ElementMap | None = None,
     allocator: Allocator | None = None,
@@ -118,6 +121,10 @@ def combine_partials(
         Type of the result; by default what NumPy's function gives.
     where : bool
         Whether the partials were made with a mask.
+    first : array, optional
+        As when the partials were made.
+    ddof : int
+        What var and std subtract from the number of elements before dividing by it.
     initial : scalar, optional
         What the reduction starts from.
     op, accumulate, nan, last, map
@@ -144,11 +151,13 @@ def combine_partials(
         "dtype": element.dtype,
         "where": bool(where),
         "initial": initial is not None,
+        "ddof": integer(ddof, "ddof is an integer"),
         **key_options(op, dtype=result_dtype, accumulate=accumulate, nan=nan, last=last, map=map),
     }
     stream = stream_of(stream)
     with stream.context.pushed():
-        view = _flat_view(partials, stream, "the partials")
+        view = flat_view(partials, stream, "the partials")
+        beside = () if first is None else (flat_view(first, stream, "the first element"),)
 
         def make() -> CombinePlan:
             made = combine_plan(op, context=stream.context, **problem)
@@ -157,105 +166,24 @@ def combine_partials(
                     f"{made.length} elements in chunks of {made.chunk} have partials of shape "
                     f"{(made.chunks, made.words)} and type {PARTIAL_DTYPE}; these are {view.shape[0]} of {view.dtype}"
                 )
+            if made.takes_first or beside:
+                _check_beside(made.reduction, (view._replace(dtype=made.dtype), *beside))
             return made
 
-        key = ("combined", op, initial_key(initial), view.dtype, view.shape, *problem.values())
+        kinds = [(each.dtype, each.shape) for each in (view, *beside)]
+        key = ("combined", op, initial_key(initial), *kinds, *problem.values())
         with kept_entry(stream, key, make) as entry:
-            return run(entry, (view,), out, stream, initial, allocator)
+            return run(entry, (view, *beside), out, stream, initial, allocator)
 
 
-def reduce_shards(
-    shards: Sequence[Any],
-    op: Any = "sum",
-    *,
-    streams: Sequence[Any] | None = None,
-    dtype: Any = None,
-    accumulate: str | None = None,
-    nan: str = "propagate",
-    where: Sequence[Any] | None = None,
-    second: Sequence[Any] | None = None,
-    initial: Any = None,
-    last: bool = False,
-    map: str | ElementMap | None = None,
-) -> Any:
-    """Reduce one array whose parts lie on several devices: the bits of `lowlevel_reduce.reduce` of the whole.
-
-    Each device reduces its part; the partials, some kilobytes, are copied to the first one, which folds them. The host
-    waits for nothing.
-
-    Parameters
-    ----------
-    shards : sequence of arrays
-        The parts in order, each on any device, contiguous. All but the last are whole leaves of 4 KiB. The larger the
-        power of two of leaves that they all are multiples of, the fewer partials: `shard_lengths` sees to that.
-    streams : sequence of Stream or object with ``__cuda_stream__``, optional
-        Where each part is reduced. By default a `DeviceArray`'s own stream, and of other arrays the legacy default
-        stream of their device's primary context.
-    dtype : dtype, optional
-        Type of the result.
-    where, second : sequence of arrays, optional
-        What goes with each shard.
-    op, accumulate, nan, initial, last, map
-        As for `partials` and `combine_partials`.
-
-    Returns
-    -------
-    DeviceArray or named tuple of them
-        On the first shard's device, in the order of its stream.
-
-    Raises
-    ------
-    TypeError, ValueError, UnsupportedError, and errors from below
-        As `partials` and `combine_partials`; or if there is no shard, one is on the host, their types differ, or one
-        that is not the last does not end with a leaf.
-    """
-    shards = list(shards)
-    if not shards:
-        raise ValueError("an array has one shard or more; there is none")
-    if where is not None and second is not None:
-        raise ValueError("a reduction takes a mask or a second array, not both")
-    options = _options(op, accumulate=accumulate, nan=nan, last=last, map=map)
-    homes = [stream_of(home) for home in (_homes_of(shards) if streams is None else streams)]
-    others = second if where is None else where
-    beside = [()] * len(shards) if others is None else [(other,) for other in others]
-    for what, count in (("streams", len(homes)), ("arrays that go with them", len(beside))):
-        if count != len(shards):
-            raise ValueError(f"there are {len(shards)} shards and {count} {what}")
-    views = [_views_of((x, *other), home) for x, other, home in zip(shards, beside, homes, strict=True)]
-    element = element_type(views[0][0].dtype)
-    for number, (view, *_) in enumerate(views):
-        if view.dtype != element.dtype:
-            raise TypeError(f"shard {number} is of {view.dtype}, shard 0 of {element.dtype}")
-    lengths = [view.shape[0] for view, *_ in views]
-    chunk = common_chunk(lengths, element.dtype)
-    made = []
-    for home, inputs in zip(homes, views, strict=True):
-        with home.context.pushed():
-            made.append(_partials(op, inputs, chunk, home, None, is_masked=where is not None, options=options))
-    return combine_partials(
-        _gathered(made, homes[0]),
-        op,
-        length=sum(lengths),
-        chunk=chunk,
-        dtype=element.dtype,
-        result_dtype=dtype,
-        accumulate=accumulate,
-        stream=homes[0],
-        nan=nan,
-        where=where is not None,
-        initial=initial,
-        last=last,
-        map=map,
-    )
-
-
-def _options(op: Any, *, accumulate: Any, nan: Any, last: Any, map: Any) -> dict[str, Any]:
+def plain_options(op: Any, *, accumulate: Any, nan: Any, last: Any, map: Any) -> dict[str, Any]:
+    """Return the options of `partials` as they may stand in a key; raises as `oneshot.key_options`."""
     plain = key_options(op, dtype=None, accumulate=accumulate, nan=nan, last=last, map=map)
     return {name: value for name, value in plain.items() if name != "result_dtype"}
 
 
-def _flat_view(x: Any, stream: Stream, what: str) -> ArrayView:
-    """Return a contiguous array's memory as one axis."""
+def flat_view(x: Any, stream: Stream, what: str) -> ArrayView:
+    """Return a contiguous array's memory as one axis, ready for work in `stream`, whose context is current."""
     view = view_array(x, stream)
     if not is_contiguous(view.shape, view.strides_bytes, view.dtype.itemsize):
         raise ValueError(
@@ -264,7 +192,7 @@ def _flat_view(x: Any, stream: Stream, what: str) -> ArrayView:
     return view._replace(shape=(math.prod(view.shape),), strides_bytes=None)
 
 
-def _partials(
+def partials_of_views(
     op: Any,
     views: tuple[ArrayView, ...],
     chunk: int,
@@ -274,83 +202,64 @@ def _partials(
     is_masked: bool,
     options: dict[str, Any],
 ) -> DeviceArray:
-    """Reduce the chunks of a flat array; the context of the stream is current."""
+    """Reduce the chunks of a flat array, with what goes with it; the context of the stream is current.
+
+    `options` are those of `plain_options`.
+    """
     source = views[0]
-    accumulate, *others = options.items()
-    reduction = rooted_of(op, source.dtype, is_masked, accumulate[1], tuple(others))
-    _check_second(reduction, views)
-    length = source.shape[0]
+    others = tuple((name, value) for name, value in options.items() if name != "accumulate")
+    reduction = rooted_of(op, source.dtype, is_masked, options["accumulate"], others)
+    _check_beside(reduction, views)
+    words, length = reduction.results, source.shape[0]
     whole, rest = divmod(length, chunk)
-    words = reduction.results
     result = DeviceArray.empty((whole + (rest > 0), words), PARTIAL_DTYPE, stream, allocator)
-    # Rows of one length, and what is left of the array as one more.
+    # The whole chunks are rows of one length; what is left of the array is one more, shorter.
     for first, rows, of_a_row in ((0, whole, chunk), (whole, 1, rest)):
-        if not rows * of_a_row:
+        if rows * of_a_row == 0:
             continue
-        inputs = tuple(
-            view._replace(pointer=view.pointer + first * chunk * view.dtype.itemsize, shape=(rows, of_a_row))
-            for view in views
-        )
-        part = Buffer.from_pointer(
-            result.pointer + first * words * PARTIAL_DTYPE.itemsize,
-            rows * words * PARTIAL_DTYPE.itemsize,
-            context=stream.context,
-            owner=result,
-        )
-        out = DeviceArray(part, PARTIAL_DTYPE, (words, rows) if words > 1 else (rows,), stream)
         key = ("partials", op, is_masked, source.dtype, rows, of_a_row, *options.values())
-
-        def make(rows: int = rows, of_a_row: int = of_a_row) -> Any:
-            return plan(reduction, shape=(rows, of_a_row), axis=1, dtype=source.dtype, context=stream.context)
-
+        make = functools.partial(
+            plan, reduction, shape=(rows, of_a_row), axis=1, dtype=source.dtype, context=stream.context
+        )
+        out = _part(result, first, rows, stream)
         with kept_entry(stream, key, make) as entry:
-            run(entry, inputs, out, stream, None, allocator)
+            run(entry, _rows_of(reduction, views, first * chunk, (rows, of_a_row)), out, stream, None, allocator)
     return result
 
 
-def _check_second(reduction: Reduction, views: tuple[ArrayView, ...]) -> None:
-    wanted = reduction.second_dtype(element_type(views[0].dtype))
-    if (wanted is None) != (len(views) == 1):
-        raise TypeError(f"{reduction.name} takes {'one array' if wanted is None else 'a second array'}")
-    if wanted is not None and (views[1].dtype, views[1].shape) != (wanted, views[0].shape):
-        count, other = views[0].shape[0], views[1]
-        raise TypeError(f"{count} elements go with {count} of {wanted}, not with {other.shape[0]} of {other.dtype}")
+def _part(result: DeviceArray, first: int, rows: int, stream: Stream) -> DeviceArray:
+    """Return the partials of some chunks as the array that the plan of so many rows writes."""
+    words = result.shape[1]
+    size = words * PARTIAL_DTYPE.itemsize
+    memory = Buffer.from_pointer(result.pointer + first * size, rows * size, context=stream.context, owner=result)
+    return DeviceArray(memory, PARTIAL_DTYPE, (words, rows) if words > 1 else (rows,), stream)
 
 
-def _homes_of(shards: Sequence[Any]) -> list[Stream]:
-    """Return where each shard is reduced if nothing is said."""
-    homes = []
-    for number, x in enumerate(shards):
-        if isinstance(x, (np.ndarray, np.generic)):
-            raise TypeError(f"shard {number} is on the host: copy it to a device, with DeviceArray.from_numpy")
-        if isinstance(x, DeviceArray):
-            homes.append(x.stream)
-        elif hasattr(x, "__dlpack_device__"):
-            homes.append(Stream.legacy(Context.primary(int(x.__dlpack_device__()[1]))))
-        else:
-            raise TypeError(f"shard {number} does not tell its device: give streams=, one for each shard")
-    return homes
+def _rows_of(
+    reduction: Reduction, views: tuple[ArrayView, ...], begin: int, shape: tuple[int, int]
+) -> tuple[ArrayView, ...]:
+    """Return the elements from number `begin` on as rows, of all arrays but a first element, which is all rows'."""
+    moved = tuple(
+        view._replace(pointer=view.pointer + begin * view.dtype.itemsize, shape=shape, strides_bytes=None)
+        for view in views
+    )
+    return (moved[0], *views[1:]) if reduction.second == "first" else moved
 
 
-def _views_of(arrays: Sequence[Any], home: Stream) -> tuple[ArrayView, ...]:
-    with home.context.pushed():
-        return tuple(_flat_view(array, home, "a shard, or what goes with it,") for array in arrays)
-
-
-def _gathered(made: Sequence[DeviceArray], stream: Stream) -> DeviceArray:
-    """Return the partials of all shards, one after the other, on the device of the first one's stream."""
-    if len(made) == 1:
-        return made[0]
-    words = made[0].shape[1]
-    with stream.context.pushed():
-        gathered = DeviceArray.empty((sum(part.shape[0] for part in made), words), PARTIAL_DTYPE, stream)
-        place = gathered.pointer
-        for part in made:
-            if part.nbytes:
-                if not stream.is_same(part.stream):
-                    stream.follow(part.stream)
-                target = Buffer.from_pointer(place, part.nbytes, context=stream.context, owner=gathered)
-                target.copy_from(part._buffer, stream=stream, size_bytes=part.nbytes)
-                place += part.nbytes
-        order_after(stream, *made)
-    return gathered
+def _check_beside(reduction: Reduction, views: tuple[ArrayView, ...]) -> None:
+    """Refuse what goes with an array, if it is missing, too much, or of the wrong type or size."""
+    source, *others = views
+    wanted = reduction.second_dtype(element_type(source.dtype))
+    if (wanted is None) != (not others):
+        takes = {None: "one array", "mask": "a mask", "operand": "a second array"}
+        takes["first"] = "the whole array's first element, about which it is computed: pass first="
+        raise TypeError(f"{reduction.name} takes {takes[reduction.second]}")
+    if wanted is None:
+        return
+    other, count = others[0], 1 if reduction.second == "first" else source.shape[0]
+    fits = other.shape[0] >= count if reduction.second == "first" else other.shape[0] == count
+    if other.dtype != wanted or not fits:
+        raise TypeError(
+            f"{reduction.name} of {source.shape[0]} elements goes with {count} of {wanted}, "
+            f"not with {other.shape[0]} of {other.dtype}"
+        )

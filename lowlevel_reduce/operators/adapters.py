@@ -13,7 +13,7 @@ from lowlevel_reduce.operators.arithmetic import widen
 from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types
 from lowlevel_reduce.operators.scalars import is_nan, number_of
 
-__all__ = ["counted", "ignoring_nan", "masked", "rooted", "with_initial"]
+__all__ = ["about_given", "counted", "ignoring_nan", "masked", "rooted", "with_initial"]
 
 
 def _around(name: str, inner: Reduction) -> Callable[[Types], str]:
@@ -114,6 +114,11 @@ def with_initial(inner: Reduction) -> Reduction:
         finish=finish,
         has_initial=True,
     )
+
+
+def about_given(inner: Reduction) -> Reduction:
+    """Make the pivot of one element that is given, the same for all rows, in place of each row's first."""
+    return replace(inner, label=f"{inner.label}_about", struct=_around("AboutGiven", inner), second="first")
 
 
 def rooted(inner: Reduction, types: Types) -> Reduction:

@@ -151,8 +151,9 @@ class Reduction:
         ``number(types)``: name of the type in which a map of the user's computes, see `number_type`.
     result_names : tuple of str
         One name a result; kernels store the results as planes, in this order.
-    second : {None, "mask", "operand"}
-        The second array: none, one of bool, or one of the first one's type.
+    second : {None, "mask", "operand", "first"}
+        The second array: none, one of bool, one of the first one's type, or the one element of which the pivot is made,
+        where it is not each row's first.
     pivot : callable, optional
         ``pivot(first, types)``: each row's first element to what all its elements share.
     indexed : bool
@@ -187,7 +188,7 @@ class Reduction:
     size: Callable[[Types], int] = field(default=lambda types: accumulator_bytes(types.accumulator))
     number: Callable[[Types], str] = field(default=number_type)
     result_names: tuple[str, ...] = ("result",)
-    second: Literal["mask", "operand"] | None = None
+    second: Literal["mask", "operand", "first"] | None = None
     pivot: Callable[[Array, Types], Array] | None = None
     indexed: bool = False
     is_heavy: Callable[[Types], bool] = field(default=lambda types: types.accumulator in (COMPENSATED, "complex128"))
@@ -200,6 +201,11 @@ class Reduction:
     initial: Callable[[Any, Types], tuple[Any, ...]] | None = None
     has_initial: bool = False
     declaration: Callable[[Types], str] = field(default=lambda types: "")
+
+    @property
+    def two_arrays(self) -> bool:
+        """Whether elements of a second array go with those of the first."""
+        return self.second in ("mask", "operand")
 
     @property
     def results(self) -> int:
@@ -253,7 +259,7 @@ class Reduction:
 
     def second_dtype(self, element: ElementType) -> np.dtype[Any] | None:
         """Return the type of the second array's elements, None where there is none."""
-        return {None: None, "mask": np.dtype(bool), "operand": element.dtype}[self.second]
+        return {None: None, "mask": np.dtype(bool), "operand": element.dtype, "first": element.dtype}[self.second]
 
     def c_type(self, element: ElementType, accumulator: str, result: str) -> str:
         """Return the operator as a CUDA C++ type."""

@@ -44,8 +44,11 @@ CASES = [
     ("logsumexp", "float32", {}),
     ("softmax_stats", "float64", {}),
     ("dot", "float32", {}),
+    ("mean_var", "float32", {}),
+    ("var", "complex128", {}),
     (PAIR, "float32", {}),
 ]
+# An array's chunks, few and many, long and of a leaf; and its rest.
 SHAPES = [(3, 1 << 24), (128, 1 << 21), (1000, 1 << 10), (1, 999)]
 
 

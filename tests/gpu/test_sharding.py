@@ -73,6 +73,10 @@ def same(found, expected):
         ("count_nonzero", "int32", {}),
         ("mean", "float32", {"nan": "ignore"}),
         ("norm2", "complex128", {}),
+        ("mean_var", "float32", {}),
+        ("std", "int8", {"ddof": 1}),
+        ("var", "complex64", {}),
+        ("var", "float32", {"map": "x * 2.0f"}),
         ("logsumexp", "float32", {}),
         ("softmax_stats", "float32", {}),
         (ABSMAX, "float32", {}),
@@ -130,6 +134,22 @@ def test_places_count_from_the_array_s_beginning(stream):
     assert int(lr.combine_partials(made, "argmin", **options)) == 0
 
 
+def test_what_is_about_the_first_element_is_told_it(stream, cut):
+    x = values(1024 * cut(300, 6) + 9, "float32") + np.float32(1e4)
+    options = {"chunk": 2048, "stream": stream}
+    half = 2048 * cut(80, 2)
+    made = [lr.partials(part, "mean_var", first=x, **options).numpy() for part in (x[:half], x[half:])]
+    found = lr.combine_partials(
+        np.concatenate(made), "mean_var", length=len(x), dtype="float32", first=x[:1], ddof=1, **options
+    )
+    assert same(found, lr.mean_var(x, ddof=1, stream=stream))
+    with pytest.raises(TypeError, match="pass first="):
+        lr.combine_partials(np.concatenate(made), "mean_var", length=len(x), dtype="float32", **options)
+    options["accumulate"] = "compensated"  # of four words, as the others
+    with pytest.raises(TypeError, match="takes one array"):
+        lr.combine_partials(np.concatenate(made), "sum", length=len(x), dtype="float32", first=x[:1], **options)
+
+
 def test_masks_and_second_arrays_are_in_parts_too(stream, context, cut):
     x, y = values(1024 * cut(300, 6) + 9, "float32"), values(1024 * cut(300, 6) + 9, "float32", 1)
     mask = values(len(x), "bool", 2)
@@ -166,6 +186,8 @@ def test_empty_parts_and_empty_arrays(stream):
     assert lr.reduce_shards(parts).numpy().tobytes() == lr.tree.reduce(x).tobytes()
     assert lr.reduce_shards([empty, empty]).numpy().tobytes() == lr.sum(x[:0]).numpy().tobytes()
     assert float(lr.reduce_shards([empty], "max", initial=3)) == 3
+    assert same(lr.reduce_shards(parts, "var"), lr.var(x, stream=stream))
+    assert np.isnan(float(lr.reduce_shards([empty, empty], "var")))
     with pytest.raises(ValueError, match="zero-size array to reduction operation max"):
         lr.reduce_shards([empty], "max")
 
@@ -208,14 +230,17 @@ def test_a_plan_of_its_own_in_a_graph(stream, context):
         ({"chunk": 0}, ValueError, "not 0"),
         ({"chunk": -1024}, ValueError, "not -1024"),
         ({"chunk": 1024.0}, TypeError, "integer"),
-        ({"op": "var"}, lr.UnsupportedError, "the whole array's first element"),
-        ({"op": "mean_var"}, lr.UnsupportedError, "cannot be divided"),
+        ({"op": "var"}, TypeError, "the whole array's first element, about which it is computed: pass first="),
+        ({"op": "std", "first": np.ones(1)}, TypeError, "goes with 1 of float32, not with 1 of float64"),
+        ({"op": "std", "first": np.ones(0, np.float32)}, TypeError, "not with 0 of float32"),
+        ({"first": np.ones(1, np.float32)}, TypeError, "takes one array"),
+        ({"where": np.ones(5000, bool), "first": np.ones(1)}, ValueError, "not several of them"),
         ({"op": INDEXED}, lr.UnsupportedError, "index"),
         ({"map": "x * float(i)"}, lr.UnsupportedError, "index"),
         ({"op": "nothing"}, lr.UnsupportedError, "no operator"),
         ({"op": "dot"}, TypeError, "takes a second array"),
         ({"second": np.ones(5000, np.float32)}, TypeError, "takes one array"),
-        ({"op": "dot", "second": np.ones(4999, np.float32)}, TypeError, "5000 elements go with 5000 of float32, not"),
+        ({"op": "dot", "second": np.ones(4999, np.float32)}, TypeError, "goes with 5000 of float32, not with 4999"),
         ({"where": np.ones(5000, np.int8)}, TypeError, "5000 of bool"),
         ({"accumulate": "int8"}, lr.UnsupportedError, "accumulates in"),
     ],
@@ -278,7 +303,7 @@ def devices(machine):
 
 
 @pytest.mark.parametrize("make", ["primary", "create"])
-@pytest.mark.parametrize("op", ["sum", "argmax", "softmax_stats"])
+@pytest.mark.parametrize("op", ["sum", "argmax", "softmax_stats", "mean_var"])
 def test_devices_share_an_array(make, op, devices, cut):
     x = values(1024 * cut(5000, 9) + 100, "float32")
     with contextlib.ExitStack() as stack:

@@ -23,7 +23,7 @@ LAYERS = [
     ["ladder", "study"],
     ["__init__"],
     ["functions"],
-    ["prebuilding"],
+    ["prebuilding", "shards"],
     ["api", "segments", "sharding"],
     ["quick"],
     ["oneshot"],

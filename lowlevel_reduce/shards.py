@@ -1,0 +1,182 @@
+"""The reduction of an array whose parts lie on several devices, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lowlevel_reduce.chunks import common_chunk
+from lowlevel_reduce.combining import PARTIAL_DTYPE, divided
+from lowlevel_reduce.driver import Buffer, Context, Stream
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.interop import ArrayView, DeviceArray, order_after
+from lowlevel_reduce.oneshot import stream_of
+from lowlevel_reduce.sharding import combine_partials, flat_view, partials_of_views, plain_options
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.operators import ElementMap
+
+__all__ = ["reduce_shards"]
+
+
+def reduce_shards(
+    shards: Sequence[Any],
+    op: Any = "sum",
+    *,
+    streams: Sequence[Any] | None = None,
+    dtype: Any = None,
+    accumulate: str | None = None,
+    nan: str = "propagate",
+    where: Sequence[Any] | None = None,
+    second: Sequence[Any] | None = None,
+    initial: Any = None,
+    ddof: int = 0,
+    last: bool = False,
+    map: str | ElementMap | None = None,
+) -> Any:
+    """Reduce one array whose parts lie on several devices: the bits of `lowlevel_reduce.reduce` of the whole.
+
+    Each device reduces its part; the partials, some kilobytes, are copied to the first one, which folds them. The host
+    waits for nothing.
+
+    Parameters
+    ----------
+    shards : sequence of arrays
+        The parts in order, each on any device, contiguous. All but the last are whole leaves of 4 KiB. The larger the
+        power of two of leaves that they all are multiples of, the fewer partials: `shard_lengths` sees to that.
+    streams : sequence of Stream or object with ``__cuda_stream__``, optional
+        Where each part is reduced. By default a `DeviceArray`'s own stream, and of other arrays the legacy default
+        stream of their device's primary context.
+    dtype : dtype, optional
+        Type of the result.
+    where, second : sequence of arrays, optional
+        What goes with each shard.
+    op, accumulate, nan, initial, ddof, last, map
+        As for `partials` and `combine_partials`.
+
+    Returns
+    -------
+    DeviceArray or named tuple of them
+        On the first shard's device, in the order of its stream.
+
+    Raises
+    ------
+    TypeError, ValueError, UnsupportedError, and errors from below
+        As `partials` and `combine_partials`; or if there is no shard, one is on the host, their types differ, or one
+        that is not the last does not end with a leaf.
+    """
+    shards = list(shards)
+    if not shards:
+        raise ValueError("an array has one shard or more; there is none")
+    if where is not None and second is not None:
+        raise ValueError("a reduction takes a mask or a second array, not both")
+    options = plain_options(op, accumulate=accumulate, nan=nan, last=last, map=map)
+    homes = [stream_of(home) for home in (_homes_of(shards) if streams is None else streams)]
+    others = second if where is None else where
+    beside = [()] * len(shards) if others is None else [(other,) for other in others]
+    for what, count in (("streams", len(homes)), ("arrays that go with them", len(beside))):
+        if count != len(shards):
+            raise ValueError(f"there are {len(shards)} shards and {count} {what}")
+    views = [_views_of((x, *other), home) for x, other, home in zip(shards, beside, homes, strict=True)]
+    element = element_type(views[0][0].dtype)
+    for number, (view, *_) in enumerate(views):
+        if view.dtype != element.dtype:
+            raise TypeError(f"shard {number} is of {view.dtype}, shard 0 of {element.dtype}")
+    lengths = [view.shape[0] for view, *_ in views]
+    chunk = common_chunk(lengths, element.dtype)
+    is_about = divided(op, map=map, last=last).pivot is not None
+    first = _first_element(views, homes) if is_about else None
+    made = []
+    for home, inputs in zip(homes, views, strict=True):
+        with home.context.pushed():
+            given = () if first is None else (flat_view(_brought(first, home), home, "the first element"),)
+            made.append(
+                partials_of_views(
+                    op, (*inputs, *given), chunk, home, None, is_masked=where is not None, options=options
+                )
+            )
+    return combine_partials(
+        _gathered(made, homes[0]),
+        op,
+        length=sum(lengths),
+        chunk=chunk,
+        dtype=element.dtype,
+        result_dtype=dtype,
+        accumulate=accumulate,
+        stream=homes[0],
+        nan=nan,
+        where=where is not None,
+        first=None if first is None else _brought(first, homes[0]),
+        initial=initial,
+        ddof=ddof,
+        last=last,
+        map=map,
+    )
+
+
+def _homes_of(shards: Sequence[Any]) -> list[Stream]:
+    """Return where each shard is reduced if nothing is said."""
+    homes = []
+    for number, x in enumerate(shards):
+        if isinstance(x, (np.ndarray, np.generic)):
+            raise TypeError(f"shard {number} is on the host: copy it to a device, with DeviceArray.from_numpy")
+        if isinstance(x, DeviceArray):
+            homes.append(x.stream)
+        elif hasattr(x, "__dlpack_device__"):
+            homes.append(Stream.legacy(Context.primary(int(x.__dlpack_device__()[1]))))
+        else:
+            raise TypeError(f"shard {number} does not tell its device: give streams=, one for each shard")
+    return homes
+
+
+def _views_of(arrays: Sequence[Any], home: Stream) -> tuple[ArrayView, ...]:
+    with home.context.pushed():
+        return tuple(flat_view(array, home, "a shard, or what goes with it,") for array in arrays)
+
+
+def _first_element(views: Sequence[tuple[ArrayView, ...]], homes: Sequence[Stream]) -> DeviceArray:
+    """Return a copy of the whole array's first element, where it lies; of no array's something that nobody reads."""
+    filled = (number for number, (source, *_) in enumerate(views) if source.shape[0])
+    number = next(filled, None)
+    source, home = views[number or 0][0], homes[number or 0]
+    with home.context.pushed():
+        first = DeviceArray.empty((1,), source.dtype, home)
+        if number is not None:
+            size = source.dtype.itemsize
+            element = Buffer.from_pointer(source.pointer, size, context=home.context, owner=source.owner)
+            first._buffer.copy_from(element, stream=home, size_bytes=size)
+            order_after(home, source.owner)
+    return first
+
+
+def _brought(first: DeviceArray, home: Stream) -> DeviceArray:
+    """Return one element, or its copy on the device of a stream, ready for work in that."""
+    if first.context == home.context:
+        return first
+    with home.context.pushed():
+        copy = DeviceArray.empty(first.shape, first.dtype, home)
+        home.follow(first.stream)
+        copy._buffer.copy_from(first._buffer, stream=home, size_bytes=first.nbytes)
+        order_after(home, first)
+    return copy
+
+
+def _gathered(made: Sequence[DeviceArray], stream: Stream) -> DeviceArray:
+    """Return the partials of all shards, one after the other, on the device of the first one's stream."""
+    if len(made) == 1:
+        return made[0]
+    words = made[0].shape[1]
+    with stream.context.pushed():
+        gathered = DeviceArray.empty((sum(part.shape[0] for part in made), words), PARTIAL_DTYPE, stream)
+        place = gathered.pointer
+        for part in made:
+            if part.nbytes:
+                if not stream.is_same(part.stream):
+                    stream.follow(part.stream)
+                target = Buffer.from_pointer(place, part.nbytes, context=stream.context, owner=gathered)
+                target.copy_from(part._buffer, stream=stream, size_bytes=part.nbytes)
+                place += part.nbytes
+        order_after(stream, *made)
+    return gathered

@@ -92,7 +92,8 @@ def recall(cache: DiskCache) -> Toolchain | None:
 
 def fingerprint() -> str:
     """Return a digest of everything outside the library's file that decides which file is loaded."""
-    variables = [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
+    # As bytes: a path need not be text, and what stands for such bytes in a string cannot be encoded otherwise.
+    variables = [os.fsencode(f"{name}={os.environ[name]}") for name in _VARIABLES if name in os.environ]
     linker = _describe_file(_LINKER_CACHE)
     return make_key(*_distributions(sys.path), "variables", *variables, "linker", repr(linker))
 

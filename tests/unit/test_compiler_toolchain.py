@@ -92,6 +92,10 @@ def set_library_path(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", "/elsewhere")
 
 
+def set_library_path_that_is_no_text(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", os.fsdecode(b"/caf\xe9/lib"))
+
+
 def set_conda(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDA_PREFIX", "/elsewhere")
 
@@ -112,6 +116,7 @@ CHANGES = [
     remove,
     install_beside,
     set_library_path,
+    set_library_path_that_is_no_text,
     set_conda,
     install_distribution,
     rewrite_linker_cache,

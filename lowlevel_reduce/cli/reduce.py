@@ -26,14 +26,20 @@ def load(path: Path) -> npt.NDArray[Any]:
     Raises
     ------
     ValueError
-        If it is not a ``.npy`` file.
+        If it is not a ``.npy`` file, or a damaged one.
     UnsupportedError
         If its elements cannot be reduced.
     """
     with path.open("rb") as file:
         if file.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
             raise ValueError(f"{path} is no .npy file, as numpy.save writes it")
-    array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        with np.errstate(over="ignore"):  # of lengths that no file has, which are refused all the same
+            array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError):
+        raise
+    except Exception as error:  # of a damaged header NumPy lets through what Python says: TokenError, OverflowError, …
+        raise ValueError(f"{path} has a header that NumPy cannot read: {type(error).__name__}: {error}") from error
     element_type(array.dtype)
     return array
 

@@ -490,6 +490,16 @@ def test_files_that_cannot_be_reduced(tmp_path, name):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("shape", [f"({10**30},)", f"({2**62}, {2**62})", "(4,", "-" * 9000 + "4", "(True,)"])
+def test_a_damaged_header_is_one_line(tmp_path, shape):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(16))
+    done = run("reduce", tmp_path / "x.npy", "--device", "simulator")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("ValueError: ")
+    assert done.stderr.count("\n") == 1
+
+
 def test_an_axis_that_is_no_number(file):
     done = run("reduce", file, "--axis", "x")
     assert (done.exit_code, done.stdout) == (2, "")

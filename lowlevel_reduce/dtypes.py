@@ -132,7 +132,10 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
         import ml_dtypes  # noqa: PLC0415 - only those who have such numbers pay for it
 
         dtype = getattr(ml_dtypes, _ML_DTYPES[dtype])
-    resolved: np.dtype[Any] = np.dtype(dtype)
+    try:
+        resolved: np.dtype[Any] = np.dtype(dtype)
+    except SyntaxError as error:  # which NumPy lets through, of a text with brackets such as "(2,f4"
+        raise TypeError(f"data type {dtype!r} not understood") from error
     if not resolved.isnative:
         raise UnsupportedError(f"{resolved} is not in this machine's byte order; convert it with .astype first")
     return resolved

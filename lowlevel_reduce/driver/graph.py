@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from types import TracebackType
 
+from lowlevel_reduce.arguments import instance
 from lowlevel_reduce.driver import binding, captures
 from lowlevel_reduce.driver.bound_kernel import BoundKernel
 from lowlevel_reduce.driver.context import Context
@@ -85,7 +86,7 @@ class Graph(Handle):
             undo.pop_all()
         return self
 
-    def add_kernel(self, bound: BoundKernel, *values: float, after: Sequence[KernelNode] = ()) -> KernelNode:
+    def add_kernel(self, bound: BoundKernel, *values: float, after: Iterable[KernelNode] = ()) -> KernelNode:
         """Add a node with the kernel, grid and attributes of a bound launch, and the given arguments.
 
         Parameters
@@ -96,19 +97,20 @@ class Graph(Handle):
             they trigger it.
         values : numbers
             The arguments, as for a call of `bound`; they are copied.
-        after : sequence of KernelNode
+        after : iterable of KernelNode
             Nodes of this graph that it depends on.
 
         Raises
         ------
         TypeError, ValueError
-            If the launch is of another context, or records events, which a kernel node cannot; or if a node in `after`
-            is not of this graph.
+            If the launch is not a `BoundKernel` (a plan's bound launch has them as ``launch.kernels``), is of another
+            context, or records events, which a kernel node cannot; or if a node in `after` is not of this graph.
         struct.error
             If the arguments do not fit the signature.
         UnsupportedError, CudaError
             If the bindings, driver or device do not support an attribute; the graph is unchanged.
         """
+        instance(bound, BoundKernel, "the launch")
         if bound.context != self._context:
             raise ValueError(f"the launch is of {bound.context!r}, the graph of {self._context!r}")
         with self._context.pushed():
@@ -210,13 +212,14 @@ class GraphExec(Handle):
         Raises
         ------
         TypeError, ValueError
-            If the node is of another graph or of a closed one, or the launch is of another context.
+            If the node is of another graph or of a closed one, or the launch is no `BoundKernel` or of another context.
         struct.error
             If the arguments do not fit the signature.
         CudaError
             If the driver refuses the change.
         """
         check_node(node, self._graph_handle)
+        instance(bound, BoundKernel, "the launch")
         if bound.context != self._context:
             raise ValueError(f"the launch is of {bound.context!r}, the graph of {self._context!r}")
         with self._context.pushed():
@@ -227,9 +230,12 @@ class GraphExec(Handle):
 
         Raises
         ------
+        TypeError
+            If it is no `Graph`.
         ValueError
             If the graphs differ in more than parameters. This one is unchanged; use ``graph.instantiate()`` instead.
         """
+        instance(graph, Graph, "what an executable is updated from")
         with self._context.pushed():
             try:
                 binding.call("cuGraphExecUpdate", self.handle, graph.handle)

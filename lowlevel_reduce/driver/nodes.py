@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lowlevel_reduce.driver import binding
@@ -11,7 +11,6 @@ from lowlevel_reduce.driver.attributes import native_attributes
 from lowlevel_reduce.driver.bound_kernel import BoundKernel
 from lowlevel_reduce.driver.config import LaunchConfig
 from lowlevel_reduce.driver.handle import Handle
-from lowlevel_reduce.errors import ReduceError
 
 __all__ = ["KernelNode", "add_kernel", "check_node", "kernel_nodes", "set_kernel"]
 
@@ -59,8 +58,9 @@ class KernelNode:
         return f"<KernelNode {self.handle:#x}>"
 
 
-def add_kernel(graph: Handle, bound: BoundKernel, values: Sequence[float], after: Sequence[KernelNode]) -> KernelNode:
+def add_kernel(graph: Handle, bound: BoundKernel, values: Sequence[float], after: Iterable[KernelNode]) -> KernelNode:
     """Add a kernel node with the grid, the attributes and the arguments of a bound launch; see ``Graph.add_kernel``."""
+    after = tuple(after)  # a generator would be empty after the first look, and the node would follow nobody
     for node in after:
         check_node(node, graph.handle)
     _check_config(bound.config)
@@ -80,7 +80,7 @@ def add_kernel(graph: Handle, bound: BoundKernel, values: Sequence[float], after
             _add_programmatic_edges(node, after)
         for struct in structs:
             _set_attribute(handle, struct)
-    except ReduceError:  # half a node would run with half its attributes
+    except BaseException:  # half a node would run with half its attributes
         binding.call("cuGraphDestroyNode", handle)
         raise
     return node

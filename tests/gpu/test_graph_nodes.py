@@ -109,6 +109,29 @@ def test_nodes_run_in_the_order_of_their_edges(graph, bind, words, stream):
     assert (read(words, stream) == 1234).all(), "each node has the arguments that it was given"
 
 
+@pytest.mark.parametrize("programmatic", [False, True])
+def test_the_nodes_before_may_come_from_a_generator(graph, bind, words, stream, monkeypatch, programmatic):
+    from lowlevel_reduce.driver import nodes
+
+    call, edges = binding.call, []
+
+    def noting(name, *args):
+        if name == "cuGraphAddKernelNode":
+            edges.append(args[2])
+        if name.startswith("cuGraphAddDependencies"):
+            edges.append(args[-1])
+        return call(name, *args)
+
+    append = bind("append", programmatic_stream_serialization=programmatic)
+    added = [graph.add_kernel(append, words.pointer, 1)]
+    monkeypatch.setattr(nodes.binding, "call", noting)
+    added.append(graph.add_kernel(append, words.pointer, 2, after=(node for node in added)))
+    monkeypatch.undo()
+    assert sum(edges) == 1
+    run(graph, stream)
+    assert (read(words, stream) == 12).all()
+
+
 def test_programmatic_edges_keep_the_order(graph, bind, words, stream, monkeypatch):
     from lowlevel_reduce.driver import nodes
 
@@ -285,6 +308,41 @@ def test_a_launch_that_is_no_nodes(graph, bind, words, stream, context, device, 
                 executable.set_kernel(node, foreign, words.pointer, 8)
             executable.launch(stream)
             assert (read(words, stream) == 7).all()
+
+
+def test_what_is_no_launch_of_a_kernel(graph, context, stream):
+    """A plan's bound launch may be of several kernels: each of them is a node."""
+    x, result = lr.DeviceArray.empty((4,), "float32", stream), lr.DeviceArray.empty((), "float32", stream)
+    with lr.plan("sum", shape=4, dtype="float32", context=context) as plan:
+        launch = plan.bind(stream)
+        node = graph.add_kernel(launch.kernels[0], x.pointer, result.pointer, 0)
+        with graph.instantiate() as executable:
+            for wrong in (launch, None):
+                with pytest.raises(TypeError, match="the launch is a BoundKernel, not"):
+                    graph.add_kernel(wrong, x.pointer, result.pointer, 0)
+                with pytest.raises(TypeError, match="the launch is a BoundKernel, not"):
+                    executable.set_kernel(node, wrong, x.pointer, result.pointer, 0)
+            with pytest.raises(TypeError, match="is a Graph, not GraphExec"):
+                executable.update(executable)
+    assert graph.node_count == 1
+
+
+def test_a_node_that_is_interrupted_leaves_the_graph_as_it_was(graph, bind, words, monkeypatch):
+    from lowlevel_reduce.driver import nodes
+
+    call = binding.call
+
+    def interrupted(name, *args):
+        if name == "cuGraphKernelNodeSetAttribute":
+            raise KeyboardInterrupt
+        return call(name, *args)
+
+    bound = bind("ranks", "Q", grid=16, cluster=4)
+    monkeypatch.setattr(nodes.binding, "call", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        graph.add_kernel(bound, words.pointer)
+    monkeypatch.undo()
+    assert graph.node_count == 0
 
 
 def test_a_refused_attribute_leaves_the_graph_as_it_was(graph, bind, words, monkeypatch):

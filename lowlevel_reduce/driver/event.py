@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lowlevel_reduce.arguments import instance
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.handle import Handle
@@ -55,6 +56,8 @@ class Event(Handle):
         """Borrow somebody's ``CUevent``; `owner` is kept alive, and the event is never destroyed here."""
         if not int(handle):
             raise ValueError("a null handle is no event")
+        if context is not None:
+            instance(context, Context, "the context")
         return cls._of(int(handle), None, owner, context, None)
 
     @classmethod
@@ -76,7 +79,10 @@ class Event(Handle):
         return self._timing
 
     def record(self, stream: Stream) -> None:
-        """Record the work that `stream` holds now; returns at once."""
+        """Record the work that `stream`, or an object with ``__cuda_stream__``, holds now; returns at once."""
+        from lowlevel_reduce.driver.stream import Stream  # noqa: PLC0415 - which imports this module
+
+        stream = Stream.of(stream)  # another handle would be taken for a stream's
         with stream.context.pushed():
             binding.call("cuEventRecord", self.handle, stream.handle)
 
@@ -95,11 +101,12 @@ class Event(Handle):
 
         Raises
         ------
-        ValueError
-            If one of them was created without timing.
+        TypeError, ValueError
+            If `since` is no event, or one of them was created without timing.
         CudaError
             If one of them was not recorded, or has not completed (``CUDA_ERROR_NOT_READY``).
         """
+        instance(since, Event, "what a time is measured from")
         if self._timing is False or since._timing is False:
             raise ValueError("an event created with timing=False cannot be timed")
         with self._scope():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lowlevel_reduce.arguments import instance, integer
 from lowlevel_reduce.driver import binding, captures
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.handle import Handle, Life, within
@@ -131,10 +132,13 @@ class Buffer(Handle):
         """
         if kind not in _KINDS:
             raise ValueError(f'kind is "device" or "pinned", not {kind!r}')
-        if not 0 <= pointer < 2**64 or (_checked_size(size_bytes) and not pointer):
+        pointer, size_bytes = integer(pointer, "a buffer's address is an integer"), _checked_size(size_bytes)
+        if context is not None:
+            instance(context, Context, "the context")
+        if not 0 <= pointer < 2**64 or (size_bytes and not pointer):
             raise ValueError(f"{pointer:#x} is not the address of {size_bytes} bytes")
         self = cls.__new__(cls)
-        self._fill_in(int(pointer), size_bytes, context=context, kind=kind, owner=owner)
+        self._fill_in(pointer, size_bytes, context=context, kind=kind, owner=owner)
         return self
 
     @classmethod
@@ -277,6 +281,7 @@ class Buffer(Handle):
 
     def fill(self, byte: int, *, stream: Stream | None = None) -> None:
         """Set every byte to `byte`, 0 to 255: in the order of `stream`, or without one before the call returns."""
+        byte = integer(byte, "a byte is an integer")
         if not 0 <= byte <= 255:
             raise ValueError(f"a byte is 0 to 255, not {byte}")
         if self.pointer and self._size_bytes:

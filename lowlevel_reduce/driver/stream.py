@@ -7,6 +7,7 @@ import ctypes
 import threading
 from typing import Any
 
+from lowlevel_reduce.arguments import instance
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.event import Event, ready
@@ -120,6 +121,8 @@ class Stream(Handle):
 
     @classmethod
     def _of(cls, handle: int, release: Any, owner: Any, context: Context | None) -> Stream:
+        if context is not None:
+            instance(context, Context, "the context")
         self = cls.__new__(cls)
         self._context = context
         self._number = None
@@ -180,6 +183,7 @@ class Stream(Handle):
 
     def follow(self, other: Stream) -> None:
         """Make later work in this stream wait for all work that `other` has now, by an event; returns at once."""
+        other = Stream.of(other)
         with Event.create(other.context, timing=False) as event:
             other.record(event)
             self.wait(event)
@@ -238,12 +242,15 @@ class Stream(Handle):
 
     def record(self, event: Event | None = None) -> Event:
         """Record `event`, or a new one with timing, after the work put into the stream so far, and return it."""
-        event = event or Event.create(self.context)
+        if event is None:
+            event = Event.create(self.context)
+        instance(event, Event, "what is recorded")
         event.record(self)
         return event
 
     def wait(self, event: Event) -> None:
         """Make later work in the stream wait for what `event` recorded; returns at once."""
+        instance(event, Event, "what a stream waits for")  # another handle would be taken for an event's
         self._ask("cuStreamWaitEvent", event.handle, 0)
 
     def _ask(self, name: str, *args: Any) -> Any:

@@ -411,6 +411,52 @@ def test_a_stream_works_in_its_own_context(fake, context, make):
     assert fake.stack == []
 
 
+def test_events_are_recorded_in_streams_of_others_too(fake, context):
+    class Foreign:
+        def __init__(self, stream):
+            self.stream = stream
+
+        def __cuda_stream__(self):
+            return 0, self.stream.handle
+
+    with Stream.create(context) as stream, Stream.create(context) as other:
+        event = Event.create(context)
+        event.record(Foreign(stream))
+        other.follow(Foreign(stream))
+        recorded = [args[1] for name, args in fake.calls if name == "cuEventRecord"]
+        assert recorded == [stream.handle, stream.handle]
+
+
+def test_one_handle_is_not_taken_for_another(fake, context):
+    """The driver would take the number of a buffer for that of an event."""
+    buffer, stream, event = Buffer.allocate(16, context), Stream.create(context), Event.create(context)
+    before = len(fake.calls)
+    for wrong in (stream, buffer, 5, None):
+        with pytest.raises(TypeError, match="an Event, not"):
+            stream.wait(wrong)
+        with pytest.raises(TypeError, match="an Event, not"):
+            event.elapsed_ms(wrong)
+    for wrong in (stream, buffer, 0, 5):
+        with pytest.raises(TypeError, match="an Event, not"):
+            stream.record(wrong)
+    for wrong in (event, buffer, 5, None):
+        with pytest.raises(TypeError, match="stream"):
+            event.record(wrong)
+        with pytest.raises(TypeError, match="stream"):
+            stream.follow(wrong)
+    for make in (
+        lambda wrong: Stream.from_handle(0x55, context=wrong),
+        Stream.legacy,
+        Stream.per_thread,
+        lambda wrong: Event.from_handle(0x55, context=wrong),
+        lambda wrong: Buffer.from_pointer(0x55, 16, context=wrong),
+    ):
+        for wrong in (0, context.handle, Device(0), stream):
+            with pytest.raises(TypeError, match="the context is a Context, not"):
+                make(wrong)
+    assert [name for name, _ in fake.calls[before:] if name != "cuDeviceGetCount"] == []
+
+
 def test_elapsed_needs_timing(fake, context):
     timed, untimed = Event.create(context), Event.create(context, timing=False)
     assert timed.elapsed_ms(since=Event.create(context)) == 1.5
@@ -444,6 +490,14 @@ def test_sizes_are_checked(fake, context):
         Buffer.allocate(1.0, context)
     with pytest.raises(ValueError, match="not the address"):
         Buffer.from_pointer(0, 4)
+    for address in (1.5, True, "5", float("nan"), None):
+        with pytest.raises(TypeError, match="address is an integer"):
+            Buffer.from_pointer(address, 4)
+    sized = Buffer.from_pointer(np.uint64(8), np.uint64(4))
+    assert (type(sized.pointer), type(sized.size_bytes)) == (int, int)
+    for byte in (1.5, True, "5"):
+        with pytest.raises(TypeError, match="a byte is an integer"):
+            sized.fill(byte)
     with pytest.raises(ValueError, match='"pinned"'):
         Buffer.from_pointer(8, 4, kind="shared")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class DeviceArray:
     def __init__(self, buffer: Buffer, dtype: npt.DTypeLike, shape: tuple[int, ...], stream: Stream) -> None:
         instance(buffer, Buffer, "a DeviceArray's memory")
         instance(stream, Stream, "a DeviceArray's stream")
-        self.dtype = numpy_dtype(dtype)
+        self.dtype = _kept_dtype(dtype)
         self.shape = lengths_of(shape)
         self.stream = stream.fixed()
         self._home = None
@@ -70,7 +70,7 @@ class DeviceArray:
         cls, shape: tuple[int, ...], dtype: npt.DTypeLike, stream: Stream, allocator: Allocator | None = None
     ) -> DeviceArray:
         """Allocate an array in a stream's order, from the driver or an allocator; its content is undefined."""
-        resolved, shape, stream = numpy_dtype(dtype), lengths_of(shape), stream.fixed()
+        resolved, shape, stream = _kept_dtype(dtype), lengths_of(shape), Stream.of(stream).fixed()
         size_bytes = math.prod(shape) * resolved.itemsize
         if allocator is not None:
             return cls(allocator.allocate(size_bytes, stream, what="the result"), resolved, shape, stream)
@@ -107,10 +107,13 @@ class DeviceArray:
         Raises
         ------
         TypeError
-            If the array is masked: its mask would be lost.
+            If it is not a NumPy array, holds Python objects, or is masked: its mask would be lost.
         ValueError
             If the stream is being captured: a replay would read host memory that may be gone by then.
         """
+        if not isinstance(array, (np.ndarray, np.generic)):
+            raise TypeError(f"what is copied to the device is a NumPy array, not {type(array).__name__}")
+        stream = Stream.of(stream)
         if stream.is_capturing:
             raise ValueError(
                 "a NumPy array cannot be copied to the device in a capture, whose replays would read it again: "
@@ -271,8 +274,20 @@ class DeviceArray:
             view = views.from_buffer(memory, self.shape, dtype=self.dtype)
             return view.__dlpack__(stream=_NO_SYNCHRONIZATION, max_version=max_version)
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse ``copy`` and ``pickle``, whose copy would be the same memory, or another process's; see `numpy`."""
+        raise TypeError("DeviceArray objects are neither copied nor pickled: numpy() returns an array that is")
+
     def __repr__(self) -> str:
         return f"<DeviceArray {self.shape} {self.dtype} on {self.stream!r}>"
+
+
+def _kept_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """Return the dtype of elements that device memory can hold; raises TypeError for objects of Python's."""
+    resolved = numpy_dtype(dtype)
+    if resolved.hasobject:
+        raise TypeError(f"{resolved} is of Python's objects, which the device cannot hold")
+    return resolved
 
 
 def view_array(x: Any, stream: Stream) -> ArrayView:

@@ -1,7 +1,9 @@
 """Arrays of other libraries in and out, in stream order; each library's tests are skipped where it is missing."""
 
+import copy
 import importlib.util
 import os
+import pickle
 import subprocess
 import sys
 
@@ -60,6 +62,39 @@ class TestOwn:
         for _ in range(3):
             for strategy in (None, "block", "cluster", "tiles", "two_pass", "cooperative"):
                 assert same(lr.sum(source, strategy=strategy, stream=stream), x)
+
+    @pytest.mark.parametrize("make_another", [copy.copy, copy.deepcopy, pickle.dumps])
+    def test_what_lies_on_the_device_is_neither_copied_nor_pickled(self, context, stream, make_another):
+        """A copy of a buffer would free it under the other one, that of an array be no copy, or another process's."""
+        x = values()
+        owned = lr.DeviceArray.from_numpy(x, stream)
+        borrowed = lr.DeviceArray(lr.Buffer.from_pointer(owned.pointer, owned.nbytes), "float32", x.shape, stream)
+        for _ in range(2):  # of which the second lies in a slot
+            result = lr.sum(owned, stream=stream)
+        plan = lr.plan("sum", shape=x.shape, dtype="float32", context=context)
+        handles = (context, lr.Context.current(), stream, lr.Stream.legacy(), lr.Event.create(context), owned._buffer)
+        for each in (owned, borrowed, result, plan, *handles):
+            with pytest.raises(TypeError, match=f"{type(each).__name__} objects are neither copied nor pickled"):
+                make_another(each)
+        assert same(result, x)
+        plan.close()
+
+    def test_no_objects_of_pythons_on_the_device(self, stream):
+        """Their addresses would come back as objects that may have gone by then."""
+        for dtype in (object, [("name", object), ("value", "f4")]):
+            with pytest.raises(TypeError, match="Python's objects"):
+                lr.DeviceArray.from_numpy(np.zeros(3, dtype), stream)
+            with pytest.raises(TypeError, match="Python's objects"):
+                lr.DeviceArray.empty((3,), dtype, stream)
+            with pytest.raises(TypeError, match="Python's objects"):
+                lr.DeviceArray(lr.Buffer.allocate(64, stream.context), dtype, (3,), stream)
+        with pytest.raises(TypeError, match="a NumPy array, not list"):
+            lr.DeviceArray.from_numpy([1.0, 2.0], stream)
+        for wrong in (stream.handle, None):
+            with pytest.raises(TypeError, match="stream"):
+                lr.DeviceArray.from_numpy(values(), wrong)
+            with pytest.raises(TypeError, match="stream"):
+                lr.DeviceArray.empty((3,), "float32", wrong)
 
     def test_own_protocols_round_trip(self, stream):
         x = values()

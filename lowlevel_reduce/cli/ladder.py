@@ -33,8 +33,8 @@ class Files:
         ------
         ValueError
             If a name does not end as it should.
-        FileNotFoundError
-            If its directory is not there.
+        FileNotFoundError, IsADirectoryError
+            If its directory is not there, or it is one itself.
         ReduceError
             If matplotlib or jinja2 is not installed.
         """
@@ -104,3 +104,5 @@ def _check_file(path: Path | None, suffixes: tuple[str, ...]) -> None:
         raise ValueError(f"{path} ends in none of {', '.join(suffixes)}")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no directory {path.parent}")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a directory")

@@ -78,12 +78,15 @@ def progress(*, counted: bool = False) -> Progress:
 
 @contextlib.contextmanager
 def clean_errors() -> Iterator[None]:
-    """Turn what the library raises inside the block, and output that cannot be written, into one line and status 2."""
+    """Turn what the library raises inside the block into one line and status 2.
+
+    So is output that cannot be written, and a number of elements for which the host has no memory.
+    """
     try:
         yield
     except BrokenPipeError:  # whoever read the output has seen enough, as head does: Typer ends without a word
         raise
-    except (ReduceError, OSError, TypeError, ValueError) as error:
+    except (ReduceError, OSError, MemoryError, TypeError, ValueError) as error:
         typer.echo(f"{type(error).__name__}: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(BAD_INPUT) from error
 

@@ -241,6 +241,14 @@ def test_wrong_usage_is_one_line_and_runs_nothing(ladder, arguments, message):
     assert "rungs" not in ladder
 
 
+def test_a_directory_is_no_file_to_write_to(ladder, tmp_path):
+    (tmp_path / "x.svg").mkdir()
+    done = run("ladder", "--device", "simulator", "--plot", tmp_path / "x.svg")
+    message = f"IsADirectoryError: {tmp_path / 'x.svg'} is a directory\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", message)
+    assert "rungs" not in ladder
+
+
 @pytest.mark.parametrize("arguments", [["--n", "-1"], ["--repeat", "0"], ["--dtype", "int8"], ["--device", "tpu"]])
 def test_options_out_of_range(ladder, arguments):
     done = run("ladder", *arguments)
@@ -467,7 +475,10 @@ def test_reduce_hands_the_public_call_only_what_was_asked_for(file, monkeypatch)
     assert (found["op"], found["axis"], found["shape"], found["dtype"]) == ("max", [1, 0], [3, 4], "float32")
 
 
-@pytest.mark.parametrize("error", [ValueError("axis 7 is\nout of range"), NoDriverError("gone"), TypeError("what")])
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("axis 7 is\nout of range"), NoDriverError("gone"), TypeError("what"), MemoryError("182 TiB")],
+)
 def test_the_librarys_errors_are_one_line(file, monkeypatch, error):
     def reduce(*_, **__):
         raise error

@@ -224,6 +224,8 @@ def _tiles_of_a_row(rows: int, leaves: int, facts: DeviceFacts, *, narrow: bool)
 def _warps_of_a_row(rows: int, leaves: float, facts: DeviceFacts) -> int:
     """Return the warps that take the least time for a row of so many leaves, of which the last may be a part of one."""
     widest = min(WARPS, power_of_two(math.ceil(leaves)))
+    if widest == 1:  # of no leaves no time can be told
+        return 1
     sizes = [warps for warps in (8, 4, 2, 1) if warps <= widest]
     return min(sizes, key=lambda warps: _time(rows, leaves, warps, facts))
 

@@ -65,6 +65,12 @@ def test_no_elements(stream, shape, axis):
     check(x, stream, axis, "min", initial=3)
 
 
+def test_no_elements_by_every_strategy_of_rows(stream):
+    for strategy in ("short_rows", "rows", "batch"):
+        check(np.zeros((3, 0), np.float32), stream, (0, 1), strategy=strategy)
+        check(np.zeros((2, 0, 3), np.float32), stream, (0, 1, 2), "var", strategy=strategy)
+
+
 @pytest.mark.parametrize(("shape", "axis"), [((0, 3), 1), ((3, 0), 0), ((0, 0, 4), 2), ((5, 0), 0)])
 def test_no_rows(stream, shape, axis):
     for op in ("sum", "min", "argmax", "mean_var"):

@@ -270,10 +270,13 @@ def test_warps_of_a_row(rows, length, way):
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
-@pytest.mark.parametrize("axis", [0, 1])
-def test_no_rows_or_no_elements(shape, axis):
+@pytest.mark.parametrize("axis", [0, 1, (0, 1)])
+@pytest.mark.parametrize("strategy", [None, "short_rows", "rows", "batch"])
+def test_no_rows_or_no_elements(shape, axis, strategy):
     problem = layout.problem_of(shape, 4, axis=axis)
-    chosen = choose_rows(problem, HOPPER, 4, 8)
+    if problem.kind == "columns" and strategy is not None:
+        strategy = "columns"
+    chosen = choose_rows(problem, HOPPER, 4, 8, strategy=strategy)
     assert (chosen.blocks == 0) == (problem.rows == 0)
 
 

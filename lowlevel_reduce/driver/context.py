@@ -300,7 +300,8 @@ class Context(Handle):
         Raises
         ------
         ReduceError
-            At the end, if the block left the context stack unbalanced; the stack is restored first.
+            At the end, if the block left the context stack unbalanced; the stack is restored first. At the beginning,
+            if what this returned is entered while a block of it is in progress.
         """
         return Pushed(self.handle, self)
 

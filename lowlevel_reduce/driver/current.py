@@ -11,24 +11,32 @@ __all__ = ["Pushed", "current_handle"]
 
 
 class Pushed:
-    """One push and its pop, on one thread; it keeps `owner`, whose context it is, alive that long."""
+    """One push and its pop, on one thread; it keeps `owner`, whose context it is, alive that long.
 
-    __slots__ = ("_before", "_ours", "_owner")
+    For one block at a time: within it, and on another thread, ask for another one.
+    """
+
+    __slots__ = ("_before", "_entered", "_ours", "_owner")
 
     def __init__(self, ours: int, owner: object) -> None:
         self._ours = ours
         self._owner = owner
         self._before = 0
+        self._entered = False
 
     def __enter__(self) -> None:
+        if self._entered:  # the inner block would forget what was current before the outer one
+            raise ReduceError("this push of a context is under way: call pushed() for each block")
         # Already current is the common case in a runtime: then one query replaces the push and the pop.
         self._before = current_handle()
         if self._before != self._ours:
             binding.call("cuCtxPushCurrent", self._ours)
+        self._entered = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._entered = False
         try:
             left = current_handle()
             balanced = left == self._ours

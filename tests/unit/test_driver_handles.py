@@ -217,6 +217,18 @@ def test_pushed_does_not_push_what_is_current(fake, context):
     assert fake.stack == []
 
 
+def test_pushed_is_for_one_block_at_a_time(fake, context):
+    pushed = context.pushed()
+    with pushed:
+        with pytest.raises(ReduceError, match="under way"), pushed:
+            pytest.fail("entered twice")
+        assert fake.stack == [context.handle]
+    assert fake.stack == []
+    with pushed:  # one after the other is fine
+        assert fake.stack == [context.handle]
+    assert fake.stack == []
+
+
 def test_pushed_belongs_to_one_thread(fake, context):
     with context.pushed():
         seen = in_threads(Context.current)

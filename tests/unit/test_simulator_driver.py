@@ -14,6 +14,7 @@ from lowlevel_reduce.driver import binding
 from lowlevel_reduce.errors import ReduceError, UnsupportedError
 from lowlevel_reduce.simulator.devices import DEVICES, by_name, device_names
 from lowlevel_reduce.simulator.driver import Engine, SimulatedDriver
+from lowlevel_reduce.simulator.driver.occupancy import estimated_registers, most_threads
 
 ERROR = cu.CUresult
 OK = ERROR.CUDA_SUCCESS
@@ -392,6 +393,23 @@ def test_occupancy_by_hand(driver):
     good(driver.cuKernelSetAttribute(dynamic, 100 * 1024, function, 0))
     assert good(ask(function, 64, 100 * 1024)) == 2
     assert driver.cuKernelSetAttribute(dynamic, 227 * 1024, function, 0)[0] == ERROR.CUDA_ERROR_INVALID_VALUE
+
+
+@pytest.mark.parametrize(
+    ("threads", "blocks", "registers"),
+    [(288, 1, 168), (320, 1, 168), (96, 5, 128), (224, 2, 128), (288, 2, 96), (224, 3, 80), (96, 10, 64)],
+)
+def test_launch_bounds_leave_a_thread_what_ptxas_gives_it(threads, blocks, registers):
+    """As NVRTC 12.9 compiles a kernel that wants more, for sm_75, sm_90 and sm_120."""
+    code = Code("greedy", (), 0, threads, blocks, registers={f"%r{i}": "b32" for i in range(5000)})
+    assert estimated_registers(code) == registers
+
+
+def test_a_block_within_its_launch_bounds_can_be_launched():
+    for warps in range(1, 33):
+        for blocks in range(33 // warps):
+            code = Code("greedy", (), 0, 32 * warps, blocks, registers={f"%r{i}": "b32" for i in range(5000)})
+            assert most_threads(code, by_name("H200")) == 32 * warps, (warps, blocks)
 
 
 def test_clusters_by_hand(driver):

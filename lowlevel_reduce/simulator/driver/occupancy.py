@@ -76,12 +76,13 @@ def estimated_registers(code: KernelCode) -> int:
 
     PTX names a new register for almost every value: this package's kernels have 17 to 20 32-bit words of names for each
     register that ptxas gives them for sm_90 where no launch bound presses. So a sixteenth of the words is taken, at
-    least 16, in steps of 8, and no more than the launch bounds leave, as ptxas sees to it. The true number is known
-    only of a compiled kernel.
+    least 16, in steps of 8, and no more than the launch bounds leave, as ptxas sees to it: 168 for a block of nine or
+    ten warps, which take the registers of twelve, for each scheduler has as many. The true number is known only of a
+    compiled kernel.
     """
     words = sum(_words(kind) * count for kind, count in Counter(code.registers.values()).items())
-    threads = _warps(code.max_threads) * _WARP * max(1, code.min_blocks)
-    bound = min(_MOST_REGISTERS, max(_LEAST_REGISTERS, _REGISTERS // threads // 8 * 8))
+    warps = _up(_warps(code.max_threads) * max(1, code.min_blocks), _WARP_UNIT)
+    bound = min(_MOST_REGISTERS, max(_LEAST_REGISTERS, _REGISTERS // (warps * _WARP) // 8 * 8))
     return min(bound, max(_LEAST_REGISTERS, _up(words // _VIRTUAL_PER_REAL, 8)))
 
 

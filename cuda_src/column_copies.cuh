@@ -133,7 +133,9 @@ protected:
             if constexpr (How == Fetch::whole) {
                 copy_async(place_of_vector(t), address);
             } else {
-                const int64 left = int64(this->length - index) * stride - past;
+                // A warp's blocks are of one element each, whichever way the next one lies.
+                const int64 rest = int64(this->length - index);
+                const int64 left = By == Copies::team ? rest * stride - past : rest * vector_bytes;
                 copy_present<By>(place_of_vector(t), address, int32(min(max(left, int64(0)), int64(vector_bytes))));
             }
             address += this->next_vector(t) * stride;

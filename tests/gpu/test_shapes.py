@@ -103,6 +103,17 @@ def test_strides(stream, cut, dtype):
         check(np.broadcast_to(x[:, :1], (6, size)), stream, 1)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "uint16", "int8", "complex128"])
+def test_columns_of_elements_in_reverse_or_all_the_same(stream, cut, dtype):
+    """Neighbours are copied sixteen bytes at a time wherever the next element lies, and the last ones in part."""
+    for shape in cut([(5, 64), (203, 64), (2000, 64), (4097, 96), (1100, 132)], [(203, 64)]):
+        x = values(dtype, shape)
+        for array in (x[::-1], np.broadcast_to(x[:1], shape)):
+            for op in cut(["sum", "count_nonzero", "mean"], ["sum"]):
+                check(array, stream, 0, op)
+            check(array, stream, 0, "dot", second=x)
+
+
 def test_rows_in_another_order_than_memory(stream):
     """The array's edges are then the rows of a warp's middle, which share its loads with others."""
     x = values("uint8", (2, 100, 5))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +12,10 @@ import numpy as np
 from lowlevel_reduce.arguments import instance, integer
 from lowlevel_reduce.driver import binding, captures
 from lowlevel_reduce.driver.context import Context
-from lowlevel_reduce.driver.handle import Handle, Life, within
+from lowlevel_reduce.driver.frees import free_async
+from lowlevel_reduce.driver.handle import Handle
 from lowlevel_reduce.driver.pointers import PointerInfo, pointer_info
 from lowlevel_reduce.driver.stream import Stream
-from lowlevel_reduce.errors import CudaError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -104,7 +103,7 @@ class Buffer(Handle):
                 pointer = _from_pool(size_bytes, stream, pool)
             # The partial holds the stream: a stream that is still owned must not be destroyed before the free.
             release = functools.partial(
-                _free_async, implementation, context.life, context.handle, home, device, of_graph, stream, pointer
+                free_async, implementation, context.life, context.handle, home, device, of_graph, stream, pointer
             )
             # Inside the block, so that memory has an owner even if the block's end is refused.
             self._fill_in(pointer, size_bytes, context=context, kind="device", release=release if pointer else None)
@@ -349,55 +348,3 @@ def _span(obj: Any, *, writable: bool) -> tuple[int, int, Any]:
     if writable and not array.flags.writeable:
         raise ValueError("the destination is read-only")
     return int(array.ctypes.data), array.nbytes, array
-
-
-def _free_async(
-    implementation: binding.Implementation,
-    life: Life,
-    context: int,
-    home: int,
-    device: int,
-    of_graph: bool,
-    stream: Stream,
-    pointer: int,
-) -> None:
-    if life.ended(implementation, context):
-        _free_without_context(implementation, device, pointer)
-        return
-    later = functools.partial(_free_async, implementation, life, context, home, device, of_graph, stream, pointer)
-    with within(implementation, home):
-        if stream.is_closed:
-            _free_without_stream(implementation, context, pointer, later)
-            return
-        try:
-            if not of_graph and captures.take(implementation, stream.handle):
-                captures.put_off(implementation, later)
-            else:
-                implementation.call("cuMemFreeAsync", pointer, stream.handle)
-        except CudaError:  # a borrowed stream may have been destroyed by its owner
-            _free_without_stream(implementation, context, pointer, later)
-            raise
-
-
-def _free_without_stream(
-    implementation: binding.Implementation, context: int, pointer: int, later: Callable[[], None]
-) -> None:
-    if captures.are_under_way(implementation, context):
-        captures.put_off(implementation, later)
-        return
-    # The order is lost with the stream. cuMemFree takes pool memory too, but does not wait for those who still use it.
-    try:
-        implementation.call("cuCtxSynchronize")
-    finally:  # a context that cannot be waited for runs nothing any more
-        implementation.call("cuMemFree", pointer)
-
-
-def _free_without_context(implementation: binding.Implementation, device: int, pointer: int) -> None:
-    # A pool's memory is the device's, and outlives the context in whose stream it was allocated, whose work is over.
-    # Freeing it needs a context of that device, and the primary one can be had by anybody.
-    primary = int(implementation.call("cuDevicePrimaryCtxRetain", device))
-    try:
-        with within(implementation, primary):
-            implementation.call("cuMemFree", pointer)
-    finally:
-        implementation.call("cuDevicePrimaryCtxRelease", device)

@@ -196,6 +196,14 @@ def test_a_forced_strategy_is_the_one_chosen():
             assert (chosen.workspace_bytes(rows, 8) > 0) == (name == "batch" and length == 10**6)
 
 
+@pytest.mark.parametrize("name", ["short_rows", "rows", "batch"])
+def test_rows_without_elements_take_any_strategy(name):
+    for rows in (0, 1, 5, 100_000):
+        chosen = choose_rows(rows_of(rows, 0, 4, 1, strides=(40, 4)), HOPPER, 4, 8, strategy=name)
+        assert chosen.name == name
+        assert chosen.folders == 0
+
+
 @pytest.mark.parametrize(("axis", "name"), [(1, "columns"), (0, "rows"), (1, "magic")])
 def test_a_strategy_that_does_not_go_with_the_rows(axis, name):
     with pytest.raises(ValueError, match="does not go with|no strategy 'magic' for rows"):

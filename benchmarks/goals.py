@@ -262,11 +262,11 @@ GOALS: tuple[Goal, ...] = (
     Goal("flat", "up to 4 M: 1.2 times the fastest peer or better", _never_behind(1.2, 1 << 22), "every"),
     Goal(
         "flat",
-        "an array at no multiple of 16 bytes within 5 % of one that is",
+        "an array that is not aligned to 16 bytes: within 5 % of one that is",
         _share(("100,000,000, from element 1 on",), lambda rows, _: _speed(rows, "100,000,000"), 95, "the aligned one"),
     ),
     Goal("types", "not slower than any peer", _never_behind(), "every"),
-    Goal("types", "16 and 8 bits at 93 % of float32's bytes per second at 2^30", _of_float32),
+    Goal("types", "16- and 8-bit types: 93 % of float32's bytes per second at 2^30", _of_float32),
     Goal("axes", "not slower than any peer in any cell", _never_behind(), "every"),
     Goal("axes", "geometric mean at least 2 times the best peer", _mean_ratio(2.0), "mean"),
     Goal(
@@ -309,9 +309,9 @@ GOALS: tuple[Goal, ...] = (
     Goal("small", "64 K elements in 2.1 µs", _us_below("2^16, device", 2.1)),
     Goal("small", "1 M elements in 2.7 µs", _us_below("2^20, device", 2.7)),
     Goal("host", "bound launch at most 1.1 times the bare driver call", _bound),
-    Goal("host", "one-shot at most torch's", _one_shot),
-    Goal("cold", "first result of a warm process within 120 ms", _ms_below("first result, warm cache", 120)),
+    Goal("host", "one-shot call at most as long as torch's", _one_shot),
+    Goal("cold", "first result within 120 ms if the cache is full", _ms_below("first result, warm cache", 120)),
     Goal("cold", "60 ms per kernel compiled", _compiles, "every"),
-    Goal("cold", "import at most 40 ms on top of numpy and cuda.bindings", _ms_below("import", 40)),
+    Goal("cold", "import at most 40 ms longer than numpy and cuda.bindings alone", _ms_below("import", 40)),
 )
 """The table of goals, in its order."""

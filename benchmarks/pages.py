@@ -55,7 +55,7 @@ def put(module: str, page: Path, wanted: str, *, check: bool) -> int:
     if page.is_file() and page.read_text(encoding="utf-8") == wanted:
         return 0
     if check:
-        print(f"{page} is not what the results say: run python -m benchmarks.{module}", file=sys.stderr)
+        print(f"{page} differs from what the results say: run python -m benchmarks.{module}", file=sys.stderr)
         return 1
     page.write_text(wanted, encoding="utf-8")
     return 0

@@ -22,19 +22,37 @@ DOCS = ROOT / "docs"
 TITLES = {
     "flat": "Whole arrays of float32",
     "types": "Types",
-    "axes": "Axes",
+    "axes": "Along one axis",
     "stats": "Other operators",
-    "operators": "Every operator beside the sum",
+    "operators": "Every operator next to the sum",
     "segments": "Segments",
     "small": "Small arrays",
-    "host": "The host's time of a call",
+    "host": "Host time of a call",
     "cold": "Cold starts",
 }
+
+ABOUT = {
+    "flat": "Sums. An array that begins at element 1 is not aligned to 16 bytes.",
+    "types": "Sums of arrays of each element type.",
+    "axes": "Sums of float32 along one axis. In a matrix, axis 1 adds up each row and axis 0 each column.",
+    "stats": "Operators other than the sum, of float32 unless the row names another type; the sums of as many elements "
+    "are there to compare them with.",
+    "operators": "Every operator of one array over 2^28 elements of several types, without competitors.",
+    "segments": "Sums of float32 segments whose borders are given (CSR), and of one array to compare them with.",
+    "small": "Sums of float32 that stay in the L2. *Device* is device time, back to back; *call to value* is the time "
+    "from a call until its value is on the host.",
+    "host": "The time that one call keeps the host busy, with 4,096 float32. `bare cuLaunchKernelEx` is the driver's "
+    "call alone, all arguments prepared: a limit, not a competitor. *One-shot* is `sum(x)`, with `out=` into memory "
+    "that is there already.",
+    "cold": "Fresh processes, with an empty cache of compiled kernels and with a full one. *Plan compiled* is the time "
+    "to make a plan whose kernel is compiled; *plan loaded* takes the kernel from the cache.",
+}
+"""What the page says of each suite under its title."""
 
 
 PLOTTED = ("flat", "types", "axes", "stats")
 FEWEST_POINTS = 3
-"""Fewer lengths or cells are no picture."""
+"""Suites with fewer lengths or cells get no picture."""
 
 NOT_MEASURED = "not measured"
 
@@ -46,14 +64,20 @@ def page(suites: Suites) -> str:
     parts = [
         "# Performance",
         "",
-        "Written by `python -m benchmarks.report` from the files in `benchmarks/results`; not to be edited, and a test "
-        "fails when it is not what they say. Each ratio is of figures of one run, in one process: competitors "
-        "take turns, each result is checked before it is timed, and a figure is the median of the rounds. "
-        "Device time is that of CUDA-graph replays, back to back, over inputs that were not in the L2 unless they are "
-        "below 8 MiB. Since 2026-11-23 a contender's turn begins with a launch of its own, without a graph; files "
-        "before `2026-11-23-h200-suites-5.json` rotated inputs of which the L2 still had a part, mostly where they are "
-        "of 50 to 300 MB. A ratio "
-        "above 1 says that this library is faster than the fastest of the others in that run.",
+        "`python -m benchmarks.report` writes this page from the files in `benchmarks/results`. Do not edit it: a test "
+        "fails if it differs from what the files say.",
+        "",
+        "- Device times are of CUDA-graph replays, back to back. Inputs of 8 MiB and more rotate through a ring of "
+        "buffers, so that they are not in the L2; smaller ones stay in it.",
+        "- In each row, this library and its competitors take turns in one process. Each result is checked before it "
+        "is timed, and a figure is the median of the rounds.",
+        "- *One tree* is this library. *GB/s* is its bandwidth, with elements, borders of segments and results each "
+        "counted once. *Best peer* is the fastest competitor of the row, and *ratio* is the competitor's time divided "
+        "by this library's: above 1, this library is faster; below 1, the ratio is bold. A competitor's cell is empty "
+        "where it was not tried.",
+        "- Since 2026-11-23 the turn of each contender begins with a launch of its own, without a graph. Files before "
+        "`2026-11-23-h200-suites-5.json` used a smaller ring, of which the L2 still held a part, mostly for inputs of "
+        "50 to 300 MB. [benchmarks/NOTES.md](../benchmarks/NOTES.md) says why both matter.",
         "",
         "## Runs",
         "",
@@ -61,14 +85,15 @@ def page(suites: Suites) -> str:
         "",
         "## Goals",
         "",
-        '"So far" says that the run did not cover every cell of the suite. A margin is by how much a goal is '
-        "exceeded, or missed where it is negative; it is within a spread where the samples of the row, from the least "
-        "to the largest, differ by more than that. A cell in which this library failed fails the goal.",
+        "*So far* means that the run did not cover every cell of the suite. The margin is by how much a goal is "
+        "exceeded or, where it is negative, missed. *Within a spread* means that the samples of the row differ by more "
+        "than the margin, from the smallest to the largest. A goal is not met if this library failed in a cell that "
+        "the goal needs.",
         "",
         *_goals(suites),
     ]
     for name in SUITES:
-        parts += ["", f"## {TITLES[name]}", ""]
+        parts += ["", f"## {TITLES[name]}", "", ABOUT[name], ""]
         if name not in suites:
             parts += ["Not measured yet."]
         for number, suite in enumerate(suites.get(name, [])):
@@ -97,7 +122,7 @@ def _runs(suites: Suites) -> list[str]:
 
 
 def _told(value: object) -> str:
-    return "not told" if value is None else str(value)
+    return "not recorded" if value is None else str(value)
 
 
 def _commit(facts: Mapping[str, object]) -> str:
@@ -114,9 +139,9 @@ def _goals(suites: Suites) -> list[str]:
 
 
 def _judged(goal: Goal, candidates: Sequence[Suite]) -> tuple[str, str, str, str]:
-    """Return verdict, what was reached, margin, and the file: of the newest run that has what the goal needs.
+    """Return verdict, what was reached, margin, and file, of the newest run that has the cells that the goal needs.
 
-    Of partial runs one that refutes a goal of every cell goes before those that do not.
+    If a goal is about every cell, a partial run that refutes it takes precedence over newer ones that do not.
     """
     judged: list[tuple[Suite, Outcome]] = []
     reason = "" if candidates else "no run of this suite"
@@ -139,7 +164,8 @@ def _suite(name: str, number: int, suite: Suite) -> list[str]:
     if ratios:
         behind = sum(ratio < 1 for ratio in ratios)
         mean = geometric_mean(ratios)
-        lines += [f"Geometric mean {mean:.2f} times the best peer; behind in {behind} of {len(ratios)} cells.", ""]
+        slower = f"slower than the best peer in {behind} of {len(ratios)} cells"
+        lines += [f"Geometric mean of the ratios {mean:.2f}; {slower}.", ""]
     if _drawn(name, suite):
         lines += [f"![{TITLES[name]}, {suite.file}](plots/{_picture(name, number)})", ""]
     lines += [
@@ -151,7 +177,7 @@ def _suite(name: str, number: int, suite: Suite) -> list[str]:
         (row["cell"], key, entry["timed"]) for row in rows for key, entry in row["entries"].items() if "timed" in entry
     ]
     if timed:
-        lines += ["", "Timed in another way, with the host's time where that is longer:", ""]
+        lines += ["", "Timed in another way, which measures the host where it is slower than the device:", ""]
         lines += [f"- {cell}, {key}: {how}" for cell, key, how in timed]
     failed = [
         (row["cell"], key, entry["error"]) for row in rows for key, entry in row["entries"].items() if "error" in entry
@@ -160,7 +186,7 @@ def _suite(name: str, number: int, suite: Suite) -> list[str]:
         lines += ["", "Failed, and so not timed:", ""]
         lines += [f"- {cell}, {key}: {_cell(error)}" for cell, key, error in failed]
     if suite.content.get("broke_off"):
-        lines += ["", "Broke off, and so have no row:", ""]
+        lines += ["", "Stopped by an error, and so without a row:", ""]
         lines += [f"- {cell}: {_cell(error)}" for cell, error in suite.content["broke_off"].items()]
     return lines
 
@@ -171,7 +197,7 @@ def _source_line(suite: Suite) -> str:
     rivals = {peer: many for peer, many in suite.peers.items() if peer != BARE}
     listed = ", ".join(f"{peer} ({many})" for peer, many in rivals.items())
     text += f" Competitors, and in how many of {len(suite.rows)} cells each was timed: {listed}." if rivals else ""
-    text += "" if rivals or suite.failures else " No competitor."
+    text += "" if rivals or suite.failures else " No competitors."
     if suite.failures:
         told = (f"{peer} ({len(errors)}: {_cell(errors[0])})" for peer, errors in suite.failures.items())
         text += f" Failed wherever they were tried: {'; '.join(told)}."
@@ -214,7 +240,7 @@ def _drawn(name: str, suite: Suite) -> bool:
 
 
 def pictures(suites: Suites) -> dict[str, tuple[str, Suite]]:
-    """Return the pictures of the page by their files' names: which suite each shows, and its run."""
+    """Return the page's pictures: for each file name the suite that it shows and the run it is from."""
     return {
         _picture(name, number): (name, suite)
         for name, found in suites.items()
@@ -224,12 +250,12 @@ def pictures(suites: Suites) -> dict[str, tuple[str, Suite]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page and the plots; 2, with a line on stderr, if a file is missing or malformed."""
+    """Write the page and the plots; return 2, with a line on stderr, if a file is missing or malformed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--docs", type=Path, default=DOCS)
     parser.add_argument("--complete", action="store_true", help="refuse if a suite has no full run")
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 if the page is not what the files say")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page differs from the files")
     arguments = parser.parse_args(argv)
     try:
         suites = load(arguments.results)

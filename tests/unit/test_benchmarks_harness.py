@@ -435,7 +435,7 @@ def test_the_goals_of_a_suite_find_their_cells(suite):
     for text, outcome in outcomes.items():
         # Twice the peers' speed everywhere, in the same time for narrow types as for wide ones, and whether results are
         # few or make the most bytes.
-        missed = ("logsumexp at least", "16 and 8 bits", "rows of 4, 8 and 32", "2^20 x 2^8 along")
+        missed = ("logsumexp at least", "16- and 8-bit types", "rows of 4, 8 and 32", "2^20 x 2^8 along")
         assert outcome.met is (not text.startswith(missed)), text
 
 

@@ -75,7 +75,7 @@ def test_a_changed_ladder_page_is_noticed(tmp_path, capsys):
     page = tmp_path / "ladder.md"
     page.write_text(ladder_doc.PAGE.read_text().replace("| `v0_atomic` | 36,966 |", "| `v0_atomic` | 36,967 |"))
     assert ladder_doc.main(["--check", "--page", str(page)]) == 1
-    assert "is not what the results say" in capsys.readouterr().err
+    assert "differs from what the results say" in capsys.readouterr().err
     assert ladder_doc.main(["--page", str(page)]) == 0
     assert ladder_doc.main(["--check", "--page", str(page)]) == 0
 

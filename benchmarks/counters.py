@@ -1,17 +1,17 @@
-"""Five kernels once each: the simulator's counters, beside those of Nsight Compute.
+"""Run five kernels once each and compare the simulator's counters with those of Nsight Compute.
 
 On a machine with a GPU and ncu::
 
     python -m benchmarks.counters --profile --json benchmarks/results/DATE-DEVICE-counters.json
 
-or there what ``--command`` prints, and then anywhere::
+or run there what ``--command`` prints, and then on any machine::
 
     python -m benchmarks.counters --ncu ncu.csv --json benchmarks/results/DATE-DEVICE-counters.json
 
-The simulator counts an atomic as a load and as a store, of the sectors that it touches, so that the profiler's loads
-and stores are compared together with its atomics. Instructions are told but not compared: the simulator counts PTX, the
-profiler the machine's own. Blocks that wait for others, as the one of ``flat tiles`` that folds, load as often as they
-look: their loads agree as far as the wait is short.
+The simulator counts an atomic as a load and as a store of the sectors that it touches, so the profiler's atomics are
+added to its loads and stores before they are compared. Instructions are printed but not compared: the simulator counts
+those of PTX, the profiler those of the machine code. A block that polls for other blocks' results, such as the folding
+one of ``flat tiles``, loads as often as it polls, so its loads agree only if the wait is short.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Counts = dict[str, int]
 
 
 def launch_all(context: Context) -> dict[str, list[str]]:
-    """Launch the five once each; return the names of the kernels of each."""
+    """Launch the five once each; return the names of the kernels that each consists of."""
     names: dict[str, list[str]] = {}
     values = (np.arange(N) % 511 - 255).astype(np.float32) / np.float32(256)
     with Stream.create(context) as stream, Buffer.allocate(values.nbytes, context) as source:
@@ -78,13 +78,13 @@ def launch_all(context: Context) -> dict[str, list[str]]:
 
 
 def simulated() -> dict[str, Any]:
-    """Return the simulator's counters of each of the five, the sum over its launches."""
+    """Return the simulator's counters of each of the five, added up over its launches."""
     with simulator.use("H200"), Context.primary() as context, context.pushed():
         names = launch_all(context)
         counted = simulator.counters()
     return {
         title: {name: sum(getattr(counted[kernel], name) for kernel in dict.fromkeys(kernels)) for name in SHOWN}
-        | {"kernels": kernels}  # which the profiler's rows are found by
+        | {"kernels": kernels}  # by which the profiler's rows are found
         for title, kernels in names.items()
     }
 
@@ -97,7 +97,7 @@ def compared(ours: int, theirs: int) -> str:
 
 
 def table(counted: Mapping[str, Mapping[str, Any]], measured: Mapping[str, Counts] | None) -> str:
-    """Return the counters as text, a kernel and counter a line."""
+    """Return the counters as text, one line for each counter of each kernel."""
     lines = []
     for title, counts in counted.items():
         lines.append(f"{title} ({', '.join(counts['kernels'])})")
@@ -111,7 +111,7 @@ def table(counted: Mapping[str, Mapping[str, Any]], measured: Mapping[str, Count
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the command line asks for; 1 if a count differs, 2 if the profiler's counts could not be had."""
+    """Do what the command line asks for; return 1 if a count differs, 2 if the profiler's counts are not available."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("simulator", "cuda"), default="simulator", help="cuda: for ncu to look at")
     source = parser.add_mutually_exclusive_group()

@@ -1,4 +1,4 @@
-"""The figures of embedding: dependent launch, host cost beside the bare driver call and PyTorch, a million launches.
+"""Measure the figures of docs/embedding.md: dependent launches, host time per call, a million launches, attributes.
 
 python -m benchmarks.embedding --json FILE
 """
@@ -36,7 +36,7 @@ Rows = list[dict[str, Any]]
 
 
 def back_to_back(context: lr.Context, stream: lr.Stream) -> Rows:
-    """Time plans of 65,536 floats one after the other, with and without programmatic launch, in turn."""
+    """Time launches of 65,536 floats back to back, with and without programmatic launch, in turn."""
     x, out = _arrays(stream)
     calls = {
         f"{strategy}, {'programmatic' if programmatic else 'serial'}": _launches(
@@ -58,7 +58,7 @@ def back_to_back(context: lr.Context, stream: lr.Stream) -> Rows:
 def _launches(
     context: lr.Context, stream: lr.Stream, strategy: str, *, programmatic: bool
 ) -> Callable[[int, int], object]:
-    """Return a plan's launch, or the same kernels, grids and arguments without the attribute."""
+    """Return a plan's launch; if not `programmatic`, the same kernels, grids and arguments without the attribute."""
     plan = lr.plan("sum", shape=N, dtype="float32", context=context, strategy=strategy)
     bound = plan.bind(stream)
     if programmatic:
@@ -72,13 +72,13 @@ def _launches(
     def call(source: int, result: int) -> object:
         for kernel in serial:
             kernel(source, result, 0)
-        return bound, plan  # the workspace is theirs
+        return bound, plan  # they own the workspace
 
     return call
 
 
 def _packed(kernel: BoundKernel) -> tuple[int, ...]:
-    """Return the words of a launch's argument, of which a call sets the first three."""
+    """Return the words of a launch's argument, the first three of which are set anew at each call."""
     table = ctypes.c_void_p.from_address(kernel.packed_for(int, 0, 0, 0))
     count = len(kernel.signature)
     if kernel.signature != signature("whole") or table.value is None:
@@ -87,7 +87,7 @@ def _packed(kernel: BoundKernel) -> tuple[int, ...]:
 
 
 def host(context: lr.Context, stream: lr.Stream) -> Rows:
-    """Time one call on the host: a bound launch, the bare driver call with everything prebuilt, the one-shot sum."""
+    """Time one call on the host: the driver's call with everything prepared, a bound launch, the one-shot sum."""
     x, out = _arrays(stream)
     plan = lr.plan("sum", shape=N, dtype="float32", context=context)
     bound = plan.bind(stream)
@@ -109,7 +109,7 @@ def host(context: lr.Context, stream: lr.Stream) -> Rows:
 
 
 def _bare_by_address(bound: lr.BoundReduction, stream: lr.Stream, source: int, result: int) -> Callable[[], object]:
-    """Return the driver's own function with its arguments converted once: the least that Python can do."""
+    """Return a call of the driver's own function with arguments converted once: the least that Python can do."""
     (kernel,) = bound.kernels
     pointers = kernel.packed_for(int, source, result, 0)
     config = native_config(kernel.config, stream.handle)
@@ -119,7 +119,7 @@ def _bare_by_address(bound: lr.BoundReduction, stream: lr.Stream, source: int, r
 
 
 def beside_torch(context: lr.Context) -> Rows:
-    """Time ``lr.sum(tensor)`` and ``torch.sum(tensor)``, results allocated by each, in turn, where PyTorch is."""
+    """Time ``lr.sum(tensor)`` and ``torch.sum(tensor)``, which allocate results, in turn, if there is PyTorch."""
     try:
         torch = importlib.import_module("torch")
     except ImportError:
@@ -159,7 +159,7 @@ def _bound(launch: lr.BoundReduction, source: int, out: Any) -> Callable[[], obj
 
 
 def million(context: lr.Context, stream: lr.Stream) -> Rows:
-    """Launch a million times, and a million one-shot sums; host and device memory before and after."""
+    """Run a million launches and a million one-shot sums, and compare host and device memory before and after."""
     x, out = _arrays(stream)
     plan = lr.plan("sum", shape=N, dtype="float32", context=context)
     bound, source, result = plan.bind(stream), x.pointer, out.pointer
@@ -169,7 +169,7 @@ def million(context: lr.Context, stream: lr.Stream) -> Rows:
     }
     rows = []
     for name, call in calls.items():
-        _repeat(call, 20_000, stream)  # the driver's own queues reach their size
+        _repeat(call, 20_000, stream)  # until the driver's own queues have grown to their size
         before = _memory(context)
         _repeat(call, MILLION, stream)
         after = _memory(context)
@@ -181,9 +181,9 @@ def million(context: lr.Context, stream: lr.Stream) -> Rows:
 
 
 def _check(name: str, call: Callable[[], object], out: lr.DeviceArray) -> None:
-    """Refuse a call that does not leave the tree's bits, in `out` unless it returns memory of its own."""
+    """Raise if a call's result, in `out` or in the array that it returns, does not have the tree's bits."""
     with lr.Buffer.from_pointer(out.pointer, out.dtype.itemsize, context=out.context, owner=out) as memory:
-        memory.fill(0xFF)  # what the call before left is right too
+        memory.fill(0xFF)  # the result of the call before is right, too, and must not be taken for this one's
     value = call()
     found = value if isinstance(value, lr.DeviceArray) else out
     if found.numpy().tobytes() != lr.tree.reduce(_host()).tobytes():

@@ -1,10 +1,11 @@
-"""Fill the tables and figures of docs/embedding.md from what was measured, or check that they are what that says.
+"""Fill the tables and figures of docs/embedding.md from the measurements, or check that they agree with them.
 
 python -m benchmarks.embedding_doc [--check]
 
-The file is the newest ``benchmarks/results/*-embedding*.json``, as `benchmarks.embedding` writes it. Between
-``<!-- table SUITE -->`` and ``<!-- end -->`` stands a table of one of its suites, after ``<!-- conditions -->`` what it
-was measured under. A figure in a sentence stands between ``<!-- figure KEY: SUITE: NAME -->`` and ``<!-- . -->``.
+They come from the newest ``benchmarks/results/*-embedding*.json``, written by `benchmarks.embedding`. The table of a
+suite is between ``<!-- table SUITE -->`` and ``<!-- end -->``, and the conditions of the measurement are between
+``<!-- conditions -->`` and ``<!-- end -->``. A figure in a sentence is between ``<!-- figure KEY: SUITE: NAME -->`` and
+``<!-- . -->``.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _TABLE = re.compile(r"(<!-- table ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL
 _CONDITIONS = re.compile(r"(<!-- conditions -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _FIGURE = re.compile(r"(<!-- figure (\w+): ([^:>]+): ([^>]+?) -->)(.*?)(<!-- \. -->)", re.DOTALL)
 
-# How the names of a suite fall into a column's and a row's, and what the rows are; a suite that is not here has no
-# columns, and its rows say how many times the first one's time they take.
+# For each suite, how to split its names into row and column, and the title of the rows. The table of any other suite
+# has a row for each name, with the time and its ratio to the first row's.
 _PIVOTS = {
     "back to back, 65536 float32": (r"(?P<row>.+), (?P<column>.+)", "strategy"),
     "beside torch": (r"(?P<column>.+) of (?P<row>\d+)", "float32 elements"),
@@ -38,12 +39,12 @@ Row = Mapping[str, Any]
 
 
 def filled(text: str, results: Path) -> str:
-    """Return the page with every table and figure as the newest file of `results` says.
+    """Return the page with every table and figure filled in from the newest file in `results`.
 
     Raises
     ------
     FileError
-        If there is no file, it is malformed, or it lacks what the page asks for.
+        If there is no file, it is malformed, or it lacks a row or value that the page needs.
     """
     file, conditions, rows = _newest(results)
 
@@ -132,7 +133,7 @@ def _pivot(where: str, times: Mapping[str, float], pattern: str, what: str) -> s
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Fill or check; 1 if the page differs from the file, 2 if the file is malformed."""
+    """Fill or check; return 1 if the page differs from the file, 2 if the file is malformed."""
     return fill("embedding_doc", __doc__, PAGE, filled, argv)
 
 

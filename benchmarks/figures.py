@@ -1,4 +1,4 @@
-"""The arithmetic of a comparison: medians, spreads, ratios, and rows of a result file. Pure."""
+"""The arithmetic of comparisons: medians, spreads, ratios, and the rows of a result file. Pure."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = [
 ]
 
 OURS = "one tree"
-"""What the library's own entry of a row is called."""
+"""The name of this library's entry in a row."""
 
 BARE = "bare cuLaunchKernelEx"
-"""What the driver's own call is called: a limit, and no competitor."""
+"""The name of the driver's own call in a row: a limit, not a competitor."""
 
 FORMAT = 1
 SUITES = ("flat", "types", "axes", "stats", "operators", "segments", "small", "host", "cold")
@@ -37,7 +37,7 @@ Row = dict[str, Any]
 
 
 class FileError(ValueError):
-    """A result file is missing or is not what `benchmarks.run` writes."""
+    """A result file is missing, or does not have the form that `benchmarks.run` writes."""
 
 
 def figure(samples_us: Sequence[float]) -> dict[str, Any]:
@@ -52,12 +52,12 @@ def figure(samples_us: Sequence[float]) -> dict[str, Any]:
 
 
 def median_us(row: Mapping[str, Any], name: str) -> float | None:
-    """Return an entry's median in a row, None where there is none or it failed."""
+    """Return an entry's median in a row; None if the row has no such entry or it failed."""
     return (row["entries"].get(name) or {}).get("us")
 
 
 def best_peer(row: Mapping[str, Any]) -> str | None:
-    """Return the name of the fastest entry that is a competitor's, None where no other has a figure."""
+    """Return the name of the fastest competitor of a row; None if no competitor has a figure."""
     peers = {name: entry["us"] for name, entry in row["entries"].items() if name not in (OURS, BARE) and "us" in entry}
     return min(peers, key=lambda name: peers[name]) if peers else None
 
@@ -98,29 +98,29 @@ def row_of(cell: str, entries: Mapping[str, dict[str, Any]], *, size_bytes: int 
     cell : str
         Its name.
     entries : mapping
-        What `figure` returned for each contender by name, or ``{"error": text}``.
+        For each contender by name, what `figure` returned, or ``{"error": text}`` if it failed.
     size_bytes : int, optional
-        Bytes that the cell reads; then the row has our bandwidth.
+        Bytes that the cell moves; if given, the row has our bandwidth.
     **facts
-        What else the row holds.
+        Other items of the row.
     """
     row: Row = {"cell": cell, **facts, "size_bytes": size_bytes, "entries": dict(entries)}
     ours, peer = median_us(row, OURS), best_peer(row)
     row["best_peer"] = peer
     theirs = None if peer is None else median_us(row, peer)
-    # In as many digits as tell a time from any other: in four, 0.99996 is a 1 that goals take for not slower.
+    # With enough digits to tell any two times apart: with four, 0.99996 would become 1, which for goals is not slower.
     row["ratio"] = None if ours is None or theirs is None else round(theirs / ours, 9)
     row["gb_per_s"] = None if ours is None or size_bytes is None else round(size_bytes / ours / 1e3, 1)
     return row
 
 
 def digest(value: Any) -> str:
-    """Return what tells one JSON value from another, in 16 digits."""
+    """Return 16 hexadecimal digits that differ if two JSON values do."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def name_of(n: int) -> str:
-    """Return a number as people write it: ``2^20``, ``1,000,003``."""
+    """Return a number in readable form: ``2^20``, ``1,000,003``."""
     power = n.bit_length() - 1
     return f"2^{power}" if n == 1 << power and n >= 256 else f"{n:,}"
 

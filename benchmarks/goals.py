@@ -1,4 +1,4 @@
-"""What the library set out to reach, each goal a function of a suite's rows. Pure."""
+"""The goals of the library's speed, each a function of a suite's rows. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 class FailedError(FileError):
-    """A cell that a goal needs was not right, and so was not timed."""
+    """A cell that a goal needs has no time, because our result was wrong or the call failed."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Whether a goal was met, what was reached, and by how much it was missed or exceeded, in words."""
+    """Whether a goal was met, and as text what was reached and by how much the goal was missed or exceeded."""
 
     met: bool
     reached: str
@@ -34,12 +34,12 @@ class Goal:
     Attributes
     ----------
     suite, text : str
-        Its suite, and what it asks.
+        The suite that it is about, and what it asks for.
     judge : callable
-        Reads the outcome off the suite's rows; it raises `FileError` where they lack what it needs.
+        Returns the outcome for the suite's rows; raises `FileError` if they lack a cell that it needs.
     scope : {"cells", "every", "mean"}
-        Whether it asks something of certain cells, of every cell, or of a mean over all. Rows that are not all of the
-        suite's can refute a goal of every cell and confirm none; of a mean they say nothing final.
+        Whether it is about certain cells, every cell, or a mean over all. If only part of the suite's rows are there,
+        they can refute a goal about every cell but not confirm it, and a mean over them is not final.
     """
 
     suite: str
@@ -48,14 +48,14 @@ class Goal:
     scope: Literal["cells", "every", "mean"] = "cells"
 
     def outcome(self, rows: Rows) -> Outcome:
-        """Return the outcome; a cell that it needs and that failed is a goal that is not met."""
+        """Return the outcome; a goal is not met if a cell that it needs failed."""
         try:
             return self.judge(rows)
         except FailedError as error:
             return Outcome(False, str(error), "")
 
     def verdict(self, outcome: Outcome, *, partial: bool) -> str:
-        """Return what is to be said of an outcome, of all rows of the suite or of a part of them."""
+        """Return the verdict as text; `partial` says that the outcome is of a part of the suite's rows only."""
         word = "met" if outcome.met else "**not met**"
         final = not partial or self.scope == "cells" or (self.scope == "every" and not outcome.met)
         return word if final else f"{word} so far"
@@ -69,17 +69,17 @@ def _us(rows: Rows, cell: str, name: str = OURS) -> float:
 
 
 def at_least(value: float, limit: float, unit: str, spread: float = 0.0) -> Outcome:
-    """Return the outcome of a goal that something reach a limit, in figures that vary by a spread, in percent."""
+    """Return the outcome of the goal that a value reaches a limit; `spread` is that of its samples, in percent."""
     return _outcome(value >= limit, value, limit, unit, 100 * (value / limit - 1), spread)
 
 
 def at_most(value: float, limit: float, unit: str, spread: float = 0.0) -> Outcome:
-    """Return the outcome of a goal that something stay below a limit; a positive margin is what is to spare."""
+    """Return the outcome of the goal that a value does not exceed a limit; the margin is positive if it is below."""
     return _outcome(value <= limit, value, limit, unit, 100 * (1 - value / limit), spread)
 
 
 def _outcome(met: bool, value: float, limit: float, unit: str, percent: float, spread: float) -> Outcome:
-    """Return an outcome in as many digits as tell the value from its limit, and the margin from nothing."""
+    """Return an outcome, with enough digits to tell the value from its limit and the margin from zero."""
     reached = _telling([f"{value:.{digits}g}" for digits in range(4, 10)], limit)
     margin = _telling([f"{percent:+.{digits}f}" for digits in range(1, 7)], 0.0)
     within = f", within a spread of {spread:.1f} %" if spread > abs(percent) else ""
@@ -87,7 +87,7 @@ def _outcome(met: bool, value: float, limit: float, unit: str, percent: float, s
 
 
 def _telling(texts: Sequence[str], other: float) -> str:
-    """Return the first text of a number that is not read as another one; the first of all if none is."""
+    """Return the first of several texts of a number that does not equal `other`; the very first if all do."""
     return next((text for text in texts if float(text) != other), texts[0])
 
 
@@ -98,14 +98,14 @@ def _spread(rows: Rows, cell: str, *names: str) -> float:
 
 
 def _need_ours(rows: Rows) -> None:
-    """Refuse rows in one of which we failed."""
+    """Raise if this library failed in one of the rows."""
     failed = [row["cell"] for row in rows if median_us(row, OURS) is None]
     if failed:
         raise FailedError(f"failed: {', '.join(failed)}")
 
 
 def _lacking(rows: Rows) -> str:
-    """Return in how many cells who of the others failed, and in how many there is nobody to compare with."""
+    """Return as text in how many cells each competitor failed, and how many have no competitor at all."""
     failed = Counter(name for row in rows for name, entry in row["entries"].items() if "error" in entry)
     alone = sum(row["best_peer"] is None for row in rows)
     return "".join(_without(many, name) for name, many in {**failed, "any peer": alone}.items())
@@ -116,7 +116,7 @@ def _without(cells: int, name: str) -> str:
 
 
 def _speed(rows: Rows, cell: str) -> float:
-    """Return our bytes a microsecond."""
+    """Return our bandwidth in bytes per microsecond."""
     return float(row_at(rows, cell)["size_bytes"] / _us(rows, cell))
 
 
@@ -135,7 +135,7 @@ def _us_below(cell: str, limit: float) -> Callable[[Rows], Outcome]:
 
 
 def _never_behind(limit: float = 1.0, largest: int | None = None) -> Callable[[Rows], Outcome]:
-    """Judge the smallest ratio to the best peer over the cells (of up to `largest` elements)."""
+    """Return the judge of the smallest ratio to the best peer over the cells (of up to `largest` elements)."""
 
     def judge(rows: Rows) -> Outcome:
         small = [row for row in rows if largest is None or _size(row) <= largest]
@@ -207,7 +207,7 @@ def _worst_against(cells: Sequence[str], peer: str, limit: float) -> Callable[[R
 def _share(
     cells: Sequence[str], base: Callable[[Rows, str], float], percent: float, of: str
 ) -> Callable[[Rows], Outcome]:
-    """Judge the smallest share of a bandwidth that our cells reach."""
+    """Return the judge of the smallest share that our cells reach of the bandwidth that `base` returns."""
 
     def judge(rows: Rows) -> Outcome:
         shares = {cell: 100 * _speed(rows, cell) / base(rows, cell) for cell in cells}
@@ -218,7 +218,7 @@ def _share(
 
 
 def _fastest(rows: Rows, _: str) -> float:
-    """Return the most bytes a microsecond that anyone reached in any of the rows."""
+    """Return the highest bandwidth of any contender in any row, in bytes per microsecond."""
     return max(
         float(row["size_bytes"]) / us for row in rows for name in row["entries"] if (us := median_us(dict(row), name))
     )
@@ -314,4 +314,4 @@ GOALS: tuple[Goal, ...] = (
     Goal("cold", "60 ms per kernel compiled", _compiles, "every"),
     Goal("cold", "import at most 40 ms longer than numpy and cuda.bindings alone", _ms_below("import", 40)),
 )
-"""The table of goals, in its order."""
+"""All goals, in the order of the page's table."""

@@ -1,4 +1,4 @@
-"""The harness: contenders for one case, validated, then timed in turn, several rounds, in one run."""
+"""The harness: checks the contenders for a case, then times them in turn, for several rounds of one run."""
 
 from __future__ import annotations
 
@@ -23,47 +23,47 @@ from lowlevel_reduce.dtypes import numpy_dtype
 __all__ = ["SPOILT", "Harness", "Inputs", "Maker", "Mode", "Peer", "Ready", "ours"]
 
 ROTATE_FROM_BYTES = 8 << 20
-"""Smaller inputs stay in the L2 between launches, as they would in use."""
+"""Smaller inputs are not rotated: they stay in the L2 between launches, as they would in use."""
 
 TRIAL_US = 1500.0
-"""Launches that take longer are not tried out in a graph first: the host is far ahead."""
+"""Longer launches need no trial graph to estimate their time: the host is far ahead of the device."""
 
 SLOW_US = 20_000.0
-"""Contenders whose launch takes longer have their turn in the first round alone: no ratio depends on them."""
+"""Contenders whose launch takes longer are timed in the first round only: no ratio depends on them."""
 
 SPOILT = 0xFF
-"""The byte of results that are none: NaN, or -1."""
+"""The byte that results are overwritten with: as a number it is NaN or -1."""
 
 Mode = Literal["rotated", "hot", "events"]
 
 
 def _nothing() -> None:
-    """Close nothing."""
+    """Do nothing."""
 
 
 @dataclass
 class Ready:
-    """A contender made ready for one case.
+    """A contender that is ready to run one case.
 
     Attributes
     ----------
     name : str
-        What the table calls it.
+        Its name in the table.
     enqueue : callable
-        ``enqueue(i)`` puts one reduction of the i-th copy of the input into the stream, counted around and around from
-        any number, and allocates nothing new.
+        ``enqueue(i)`` puts one reduction of the input's copy number i, modulo the number of copies, into the stream,
+        and allocates no new memory.
     results : callable
-        Waits, and returns the last result: 1-d arrays on the host, one for each result of a row.
+        Waits, and returns the last result as 1-d arrays on the host, one for each value that a row reduces to.
     spoil : callable
-        Overwrites, in the stream, what `results` would return, so that what is found there later has come since.
+        Overwrites, in the stream, what `results` would return, so that a result found there later is a new one.
     record : callable, optional
-        ``record(launches)`` captures that many with the owner's own means; by default the stream is captured.
+        ``record(launches)`` captures so many launches by the library's own means; by default the stream is captured.
     graph : bool
-        Whether it can be captured at all; else it is timed between events, launch by launch.
+        Whether it can be captured in a graph; otherwise it is timed between events.
     exact : bool
-        Whether its sums must be right to the bit.
+        Whether its sums must be bitwise right.
     close : callable
-        Lets go of its memory.
+        Frees its memory.
     """
 
     name: str
@@ -78,28 +78,28 @@ class Ready:
 
 @dataclass
 class Maker:
-    """What makes one contender ready, and its name, known before that is tried."""
+    """Makes one contender ready. Its name is known before that is tried, so that a failure can be reported."""
 
     name: str
     make: Callable[[], Ready]
 
     def __call__(self) -> Ready:
-        """Make it ready; it may raise anything."""
+        """Make it ready; may raise any exception."""
         return self.make()
 
 
 class Peer(Protocol):
-    """A library that is compared with: it makes itself ready for the cases that it can do."""
+    """A library to compare with; it offers contenders for the cases that it can reduce."""
 
     def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
-        """Return what makes its contenders for a case ready; nothing for a case that it does not offer."""
+        """Return the makers of its contenders for a case; none if it does not offer the case."""
 
 
 @dataclass
 class Inputs:
-    """Copies of a case's elements on the device, and of its borders; views of one memory that is filled once.
+    """Addresses of the copies of a case's elements, all in one memory that is filled once, and the segments' borders.
 
-    `seconds` are those of the second array, beside `pointers`, if the case has two.
+    If the case has two arrays, `seconds` are the addresses of the second one's copies, one for each of `pointers`.
     """
 
     case: Case
@@ -117,7 +117,7 @@ class Harness:
     stream : Stream
         Where everything runs.
     rounds : int
-        How often every contender has its turn.
+        How often each contender is timed.
     """
 
     stream: Stream
@@ -127,7 +127,7 @@ class Harness:
     _copies: int = 1
 
     def inputs(self, case: Case, mode: Mode) -> Inputs:
-        """Return the elements of a case on the device; memory of the same type is used again."""
+        """Return the elements of a case on the device; memory that holds the same type is reused."""
         itemsize, block = numpy_dtype(case.dtype).itemsize, self._block_bytes(case.dtype)
         of_array = -(-(case.array_bytes + (case.shift + LAG * (case.arrays - 1)) * itemsize) // block) * block
         stride = of_array * case.arrays
@@ -146,11 +146,11 @@ class Harness:
         return BLOCK * numpy_dtype(dtype).itemsize
 
     def _filled(self, dtype: str, size_bytes: int) -> int:
-        """Return the address of memory of that size in which the pattern repeats."""
+        """Return the address of memory of at least that size, filled with repetitions of the pattern."""
         if self._memory is not None and (self._dtype != dtype or self._memory.size_bytes < size_bytes):
             self.release()
         if self._memory is None:
-            # On garbage hang competitors' arrays and graphs: a run of six suites lacked memory for three cells.
+            # Garbage holds competitors' arrays and graphs; a run of six suites then lacked memory for three cells.
             gc.collect()
             context, block = self.stream.context, self._block_bytes(dtype)
             self._memory, self._dtype = Buffer.allocate(size_bytes, context), dtype
@@ -178,7 +178,7 @@ class Harness:
         begin = time.perf_counter()
         try:
             entries = self.measure(case, makers, mode=mode)
-            self.stream.synchronize()  # after a contender has lost the device no cell can be measured: that is told
+            self.stream.synchronize()  # raises if a contender has lost the device: then no further cell can be measured
         finally:
             if inputs.offsets is not None:
                 inputs.offsets.close()
@@ -189,7 +189,8 @@ class Harness:
     def measure(self, case: Case, makers: Sequence[Maker], *, mode: Mode = "rotated") -> dict[str, dict[str, Any]]:
         """Return an entry for each contender: made ready, checked, captured, timed in turn, and checked once more.
 
-        The inputs are those that were asked for last. What fails at any of this is an entry that says so.
+        The inputs must be those that `inputs` returned last. A contender that fails in any of these steps gets an entry
+        with the error.
         """
         failed: dict[str, dict[str, Any]] = {}
         lanes: list[_Lane] = []
@@ -202,7 +203,7 @@ class Harness:
             samples = in_turn(takers, self.rounds, failed, once=slow)
             for lane in lanes:
                 if lane.ready.name in samples:
-                    with telling(lane.ready.name, failed):  # what the last replay left
+                    with telling(lane.ready.name, failed):  # the result of the last replay
                         check(case, lane.ready.results(), exact=lane.ready.exact, known=known)
             right = [lane for lane in lanes if lane.ready.name not in failed]
             return {lane.ready.name: lane.figure(samples[lane.ready.name]) for lane in right} | failed
@@ -220,14 +221,14 @@ class Harness:
         mode: Mode,
         known: dict[int, tuple[float, ...]],
     ) -> None:
-        """Make a contender ready, check its result, capture it, and check what a replay alone has left."""
+        """Make a contender ready, check its result, capture it, and check the result of a replay."""
         ready: Ready | None = None
         with telling(make.name, failed):
             ready = make()
             ready.enqueue(0)
             check(case, ready.results(), exact=ready.exact, known=known)
             lane = _Lane.of(ready, self.stream, mode, self._copies)
-            lanes.append(lane)  # which closes it
+            lanes.append(lane)  # `measure` closes those
             if lane.replay is not None:
                 check(case, ready.results(), exact=ready.exact, known=known)
         if ready is not None and make.name in failed and all(lane.ready is not ready for lane in lanes):
@@ -248,26 +249,26 @@ class _Lane:
     def of(cls, ready: Ready, stream: Stream, mode: Mode, copies: int) -> _Lane:
         once = events_us(ready.enqueue, stream, launches=1)
         slow = once > SLOW_US and ready.name != OURS
-        copies = 1 if slow else copies  # one launch is enough of those
+        copies = 1 if slow else copies  # one launch is enough
         once = once if slow else min(once, events_us(ready.enqueue, stream, launches=1))
         if mode == "events" or not ready.graph:
             return cls(ready, launches_for(once, copies), None, slow)
         record = ready.record or (lambda launches: captured(ready.enqueue, stream, launches))
-        if once < TRIAL_US:  # too short for an event: the host's time is in it
+        if once < TRIAL_US:  # too short for events: they would include host time
             with _closing(record(8)) as trial:
                 once = min(timed_us(trial.launch, trial.launch, stream) for _ in range(2)) / 8
         launches = launches_for(once, copies)
         replay = record(launches)
-        ready.spoil()  # a graph that has lost its work, to another stream say, leaves it so
-        timed_us(_nothing, replay.launch, stream)  # the first one uploads it
+        ready.spoil()  # if the graph lacks its work, because that went to another stream, the result stays spoilt
+        timed_us(_nothing, replay.launch, stream)  # the first launch uploads the graph
         return cls(ready, launches, replay, slow)
 
     def once_us(self, stream: Stream) -> float:
         """Return the time of one launch, in a graph or between events.
 
-        A replay leads the one that is timed: however long it takes, the graph's own launch is then in no figure. A
-        launch without a graph comes before both: graphs go on in the state that the last of these left the device in,
-        whoever's it was, and it is up to a tenth of the time (NOTES, "What the contender before leaves").
+        An untimed replay precedes the timed one, so that the time of launching the graph is hidden behind it. A launch
+        without a graph precedes both: graphs run in the state that the last such launch has left, whichever contender
+        made it, and that matters by up to a tenth of the time (NOTES, "What the contender before leaves").
         """
         if self.replay is None:
             return events_us(self.ready.enqueue, stream, launches=self.launches)
@@ -295,9 +296,9 @@ def _closing(replay: Replay) -> Iterator[Replay]:
 
 
 def ours(case: Case, inputs: Inputs, stream: Stream, **options: Any) -> Ready:
-    """Return the library's own contender for a case; `options` go to its plan."""
+    """Return this library's contender for a case; `options` go to its plan."""
     made: Any
-    more: list[tuple[int, ...]] = [(second,) for second in inputs.seconds] or [()]  # what a launch takes besides
+    more: list[tuple[int, ...]] = [(second,) for second in inputs.seconds] or [()]  # further arguments of a launch
     if inputs.offsets is not None:
         length, rows = case.size, case.rows
         made = segmented_plan(

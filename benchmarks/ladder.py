@@ -1,4 +1,4 @@
-"""Run the whole ladder on the GPU and write its records, one file a system and size, for `benchmarks.ladder_doc`.
+"""Run the whole ladder on the GPU and write its records, which `benchmarks.ladder_doc` reads: a file for each run.
 
 python -m benchmarks.ladder --json benchmarks/results
 """
@@ -24,7 +24,7 @@ BLOCK = 256
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a system: its name in files and markers, the system, elements and their type."""
+    """One run of a system: its name in files and markers, the system, the number of elements and their type."""
 
     name: str
     system: str
@@ -43,7 +43,7 @@ RUNS = (
     Run("e-2p28", "E", 1 << 28),
     Run("e-2p24-float16", "E", 1 << 24, "float16"),
 )
-"""What is run: A as its source prints it and tuned, the others at their sources' sizes, and E where launches weigh."""
+"""What is run: A as printed and tuned, the others at their sources' sizes, E also where launches take long."""
 
 
 def line_of(record: Record) -> str:
@@ -58,7 +58,7 @@ def line_of(record: Record) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; 1 if a rung was wrong that is meant to be right."""
+    """Run what the command line asks for; return 1 if a rung was wrong that is meant to be right."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", metavar="DIR", required=True, type=Path, help="an existing directory")
     parser.add_argument("--run", action="append", choices=[run.name for run in RUNS], help="by default all")

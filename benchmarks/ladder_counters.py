@@ -1,9 +1,9 @@
-"""Count the whole ladder on a simulated H200 and write benchmarks/ladder_counters.json, or check that it is not stale.
+"""Count the whole ladder on a simulated H200 and write benchmarks/ladder_counters.json, or check that it is current.
 
 python -m benchmarks.ladder_counters [--check]
 
-The file says of each rung what it was counted of: a digest of the code that the rung compiles, comments left out, and
-of its launches. So a change to a kernel asks for new counters, without a compiler or a simulator to find that out.
+For each rung the file holds a digest of the code that was counted (without comments) and of its launches. So the check
+finds a changed kernel, whose counters are stale, without a compiler or a simulator.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def digests() -> dict[str, str]:
-    """Return what tells the code and the launches of each rung from what they were."""
+    """Return a digest of the code and the launches of each rung."""
     return {rung.id: _digest(as_switched(rung)) for rung in RUNGS.values()}
 
 
@@ -43,7 +43,7 @@ def _digest(rung: Rung) -> str:
 
 
 def stale(document: Mapping[str, Any]) -> list[str]:
-    """Return the rungs whose code is not what the file's counters are of, or that it lacks or has too many."""
+    """Return the rungs whose code is not the one that was counted, and those that only one of code and file has."""
     now, then = digests(), dict(document["digests"])
     return [name for name in sorted({*now, *then}) if now.get(name) != then.get(name)]
 
@@ -66,7 +66,7 @@ def _counted() -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Count, or check; 1 if the file is stale, 2 if it is malformed."""
+    """Count, or check; return 1 if the file is stale, 2 if it is malformed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="count nothing; fail if a rung has changed")
     parser.add_argument("--file", type=Path, default=COUNTERS)

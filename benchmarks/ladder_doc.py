@@ -1,16 +1,21 @@
-"""Fill the tables and figures of docs/ladder.md from the measured records, or check that they are what those say.
+"""Fill the tables and figures of docs/ladder.md from the measured records, or check that they agree with them.
 
 python -m benchmarks.ladder_doc [--check]
 
-Tables stand between ``<!-- times RUN [RUNG ...] -->`` or ``<!-- counters RUNG ... -->`` and ``<!-- end -->``. Times are
-those of ``benchmarks/results/*-ladder-RUN.json``, the last by name, as `benchmarks.ladder` writes them; counters those
-of ``benchmarks/ladder_counters.json``, as `benchmarks.ladder_counters` writes it.
+Tables are between ``<!-- times RUN [RUNG ...] -->`` or ``<!-- counters RUNG ... -->`` and ``<!-- end -->``. Times come
+from the last ``benchmarks/results/*-ladder-RUN.json`` by name, written by `benchmarks.ladder`, counters from
+``benchmarks/ladder_counters.json``, written by `benchmarks.ladder_counters`.
 
-A figure in a sentence stands between one of these and ``<!-- . -->``: ``<!-- us RUN RUNG -->`` a time in microseconds,
-``<!-- percent RUN RUNG -->`` its share of the peak, ``<!-- ratio RUN SLOW FAST -->`` a time by another, ``<!-- ns RUN
-RUNG N -->`` a time by N in nanoseconds, ``<!-- row NAME ROW -->`` that of a row of ``*-NAME.json``, ``<!-- counted RUNG
-COUNTER -->`` a counter, ``<!-- counted RUNG COUNTER RUNG COUNTER -->`` one by another. What a sentence says of an order
-is ``<!-- claim RUN A < B < C -->``: by rising times.
+A figure in a sentence is between one of these and ``<!-- . -->``:
+
+    <!-- us RUN RUNG -->             a time in microseconds
+    <!-- percent RUN RUNG -->        its share of the peak bandwidth
+    <!-- ratio RUN SLOW FAST -->     a time divided by another
+    <!-- ns RUN RUNG N -->           a time divided by N, in nanoseconds
+    <!-- row NAME ROW -->            the time of a row of *-NAME.json
+    <!-- counted RUNG COUNTER -->    a counter; with two more words, divided by that one
+
+``<!-- claim RUN A < B < C -->`` says that a sentence calls A faster than B and B faster than C.
 """
 
 from __future__ import annotations
@@ -40,7 +45,7 @@ Entry = Mapping[str, Any]
 
 
 def filled(text: str, results: Path, counters: Path) -> str:
-    """Return the page with every table and figure as the files say.
+    """Return the page with every table and figure filled in from the files.
 
     Parameters
     ----------
@@ -54,8 +59,7 @@ def filled(text: str, results: Path, counters: Path) -> str:
     Raises
     ------
     FileError
-        If a file is malformed, a table or figure asks for a rung that its file lacks, or a claim is not what was
-        measured.
+        If a file is malformed, lacks a rung that a table or figure needs, or contradicts a claim.
     """
     for run, order in _CLAIM.findall(text):
         _check_claim(_file(results, run), [name.strip() for name in order.split("<")])
@@ -113,7 +117,7 @@ def _ratio(ratio: float) -> str:
 
 
 def _counted(words: Sequence[str], file: Path) -> str:
-    """Return the counter that ``RUNG COUNTER`` names, or by the one that two more words name."""
+    """Return the counter that ``RUNG COUNTER`` names, divided by a second one if two more words name that."""
     found = []
     for name, counter in zip(words[::2], words[1::2], strict=True):
         (record,) = _chosen(_records(file)[0], [name], file)
@@ -137,7 +141,7 @@ def _row_us(results: Path, name: str, row: str) -> float:
 
 
 def _records(file: Path) -> tuple[list[Entry], Entry]:
-    """Return a file's records and what they were measured or counted under."""
+    """Return a file's records and the conditions under which they were measured or counted."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
         records, conditions = document["records"], document.get("conditions") or {"nvrtc": document["nvrtc"]}
@@ -160,7 +164,7 @@ def _times(run: str, names: Sequence[str], results: Path) -> str:
     if not files:
         return NOT_MEASURED
     records, conditions = _records(files[-1])
-    # As the command line does: a rung that is wrong on purpose is nobody's measure.
+    # As on the command line, speed-ups are not relative to a rung that is wrong on purpose.
     first = next((record["microseconds"] for record in records if record["expected_correct"]), None)
     lines = [
         "| rung | µs | GB/s | % of peak | source: % of peak or time | × the first rung | relative error |",
@@ -223,7 +227,7 @@ def _counters(names: Sequence[str], file: Path) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Fill or check; 1 if the page differs from the files, 2 if a file is malformed."""
+    """Fill or check; return 1 if the page differs from the files, 2 if a file is malformed."""
     return fill("ladder_doc", __doc__, PAGE, lambda text, results: filled(text, results, COUNTERS), argv)
 
 

@@ -1,4 +1,4 @@
-"""Nsight Compute: the metrics of compute capability 9.0 that are read, its command line, its CSV, and its refusals."""
+"""Nsight Compute: the metrics to read on compute capability 9.0, its command line, its CSV, and its errors."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ METRICS: Mapping[str, tuple[str, ...]] = {
     "bank_conflicts": _of_shared("bank_conflicts_pipe_lsu"),
     "atomics": _of_global("requests", "red", "atom"),
 }
-"""The metrics that together are one of the simulator's counters; atomics by requests, which is by thread where one
-lane of a warp makes them, as in all kernels that are compared."""
+"""For each of the simulator's counters, the metrics that add up to it. Atomics are counted by request, which is the
+same as by thread if one lane of a warp makes them, as in all kernels that are compared."""
 
 INSTRUCTIONS = "smsp__inst_executed.sum"
 
 WANTED: tuple[str, ...] = tuple(dict.fromkeys([*(each for parts in METRICS.values() for each in parts), INSTRUCTIONS]))
 """Every metric that is asked for, once."""
 
-# What a line of ncu's means, in a sentence. The order is that in which they are looked for.
+# What a line of ncu's output means. They are looked for in this order.
 _REFUSALS: tuple[tuple[str, str], ...] = (
     ("ERR_NVGPUCTRPERM", "this machine does not let the user read the GPU's performance counters (ERR_NVGPUCTRPERM)"),
     ("Failed to find metric", "ncu does not know a metric for this GPU"),
@@ -58,7 +58,7 @@ _SCALED = re.compile(r"[KMGT](?=[a-z])")
 
 
 class _Cell(NamedTuple):
-    """One figure of the table: of which launch's kernel, which metric, its unit, and its text."""
+    """One figure of ncu's table: the kernel of the launch, the metric, its unit, and its text."""
 
     kernel: str
     metric: str
@@ -69,8 +69,8 @@ class _Cell(NamedTuple):
 def command(program: str = "ncu", log: str = "ncu.csv") -> list[str]:
     """Return the command line that profiles the kernels of `benchmarks.counters`.
 
-    Figures come in base units and kernels by their bare names, a line a launch. Clocks are left as they are: counts do
-    not depend on them.
+    Figures are in base units, kernels have their bare names, and each launch is a line. Clocks are left as they are:
+    counts do not depend on them.
     """
     return [
         program, "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base",
@@ -85,14 +85,14 @@ def profile(python: str) -> str:
     Raises
     ------
     FileError
-        With one sentence, if there is no ncu or it could not count.
+        With one sentence, if ncu is not installed or could not count.
     """
     program = _program()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "ncu.csv"
         line = command(program, str(log))
         line[line.index("python")] = python
-        # Numbers with a point, whatever the user's language.
+        # In every locale, numbers shall have a decimal point.
         run = subprocess.run(line, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
         text = log.read_text(encoding="utf-8") if log.is_file() else ""
     _raise_refusal(f"{text}\n{run.stdout}\n{run.stderr}")
@@ -103,7 +103,7 @@ def profile(python: str) -> str:
 
 
 def version() -> str:
-    """Return the last line of what ncu says of itself; raise as `profile` does."""
+    """Return the last line of ``ncu --version``; raise as `profile` does."""
     run = subprocess.run([_program(), "--version"], capture_output=True, text=True, check=False)
     return (run.stdout.strip().splitlines() or ["not told"])[-1]
 
@@ -121,16 +121,16 @@ def profiled(text: str, kernels: Mapping[str, Sequence[str]]) -> dict[str, dict[
     Parameters
     ----------
     text : str
-        What ``ncu --csv`` wrote: with ``--page raw`` a row a launch and a column a metric, the units in the first row;
-        else a row for each launch and metric. Lines that are not of the table, such as ncu's own, are passed over.
+        What ``ncu --csv`` wrote: with ``--page raw`` a row for each launch and a column for each metric, the units in
+        the first row; else a row for each launch and metric. Lines that are not part of the table are skipped.
     kernels : mapping
         The names of the kernels of each title.
 
     Raises
     ------
     FileError
-        In one sentence: the counters could not be read, it is no such table, or a kernel, a metric or a figure is not
-        in it.
+        With one sentence, if the counters could not be read, the text is no such table, or a kernel, a metric or a
+        figure is missing.
     """
     cells = _cells(text)
     if not cells:

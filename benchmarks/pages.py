@@ -1,4 +1,4 @@
-"""What the commands share that fill a page of docs/ from measured files, or check that it is what those say."""
+"""Shared by the commands that fill a page from measured files, or check that it agrees with them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def fill(
     page : Path
         The page unless ``--page`` names another.
     make : callable
-        Takes the page's text and the directory of the measured files, and returns the text that they ask for.
+        Takes the page's text and the directory of the measured files, and returns the text that the page should have.
     argv : sequence of str, optional
-        The arguments; without them the process's.
+        The arguments; by default those of the process.
 
     Returns
     -------
     int
-        1 if the page differs from the files and was to be checked only, 2 if a file is malformed, else 0.
+        1 if ``--check`` finds that the page differs from the files, 2 if a file is malformed, else 0.
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing; fail if something would be changed")
@@ -51,7 +51,7 @@ def fill(
 
 
 def put(module: str, page: Path, wanted: str, *, check: bool) -> int:
-    """Write a page where it is not as wanted, or, to check it, say so and return 1."""
+    """Write a page if its text is not as wanted; with `check`, report that instead and return 1."""
     if page.is_file() and page.read_text(encoding="utf-8") == wanted:
         return 0
     if check:

@@ -1,4 +1,4 @@
-"""The pictures of docs/performance.md: SVG without a background, in colours that can be read on white and on black."""
+"""The plots of docs/performance.md: SVG without a background, in colours that are visible on white and on black."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ GREY = "#808080"
 COLOURS = (
     "#d9730d", "#2f80d0", "#2e9e6b", "#b455c8", "#c9a000", "#d04a5a", "#7a8a99", "#159ca8", "#8a6d3b", "#6b8e23",
 )  # fmt: skip
-"""As many as whole arrays have contenders; were there more, colours would be there twice and nobody missing."""
+"""As many as whole arrays have contenders; if there were more, colours would repeat."""
 
 
 def plot(name: str, rows: Sequence[Row], peak_gb_per_s: float | None, file: Path) -> None:
-    """Write a suite's picture: bandwidth over the length for `flat`, else the ratio to the best peer in each cell.
+    """Write a suite's plot: bandwidth over the length for `flat`, else the ratio to the best peer in each cell.
 
-    The same rows give the same file: text is text, and neither date nor version is in it. Its last line is the digest
-    of the rows (`figures.digest`).
+    The same rows give the same file: it stores text as text and has neither date nor version. Its last line is the
+    digest of the rows (`figures.digest`).
     """
     with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none", "font.size": 9}):
         tall = 4.5 if name == "flat" else max(2.5, 0.19 * len(rows))
@@ -66,7 +66,7 @@ def _ratios(axes: Axes, rows: Sequence[Row]) -> None:
     measured: list[Any] = [row for row in rows if row.get("ratio") is not None]
     places = range(len(measured))
     ratios = [row["ratio"] for row in measured]
-    # From 1, where both are as fast.
+    # Bars begin at 1, where both are equally fast.
     lengths = [ratio - 1 for ratio in ratios]
     axes.barh(places, lengths, left=1, color=[COLOURS[0] if ratio < 1 else COLOURS[1] for ratio in ratios])
     axes.axvline(1, color=GREY, linewidth=1)

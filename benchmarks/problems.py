@@ -1,7 +1,7 @@
-"""What is reduced and what must come out: cases, their elements, and the expected results. Pure.
+"""The cases: what is reduced, its elements, and the expected results. Pure.
 
-The elements repeat a block of 2^22: small integers over a power of two, so that every partial sum is exact in every
-accumulator that is compared, in whatever order it is made. So the sum of any length is known without adding it up.
+The elements repeat a block of 2^22. They are small integers divided by a power of two, so every partial sum is exact in
+every accumulator that is compared, whatever the order. So the sum of any length is known without adding it up.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["BLOCK", "LAG", "Case", "Pattern", "check"]
 
 BLOCK = 1 << 22
 LAG = 1 << 10
-"""Elements by which the second array of a dot product is ahead of the first in the pattern, so that they differ."""
+"""So many elements later in the pattern does the second array of a dot product begin, so that the two differ."""
 
 SAMPLED = 48
-"""Results of a case of many rows that are checked."""
+"""How many results are checked if a case has many rows."""
 
 SAMPLED_ELEMENTS = 1 << 24
 
@@ -36,11 +36,11 @@ _PAIRS = ("mean_var", "minmax", "softmax_stats")
 
 @dataclass(frozen=True)
 class Case:
-    """One reduction: operator, shape, axis (None: all of them), element type; or a sum of segments by their borders.
+    """One reduction: operator, shape, axis (None: all axes), element type; or segments, given by their borders.
 
-    "dot" is of two arrays of that shape and type.
+    "dot" reduces two arrays of that shape and type.
 
-    `shift` elements of the memory come before the first, so that it lies at no multiple of 16 bytes.
+    The array begins `shift` elements into the memory, which is aligned, so that it need not be aligned to 16 bytes.
     """
 
     op: str
@@ -72,20 +72,20 @@ class Case:
 
     @property
     def rows(self) -> int:
-        """How many results of one kind there are."""
+        """How many rows there are, each with one result or pair of results."""
         if self.offsets is not None:
             return len(self.offsets) - 1
         return 1 if self.axis is None else self.size // self.shape[self.axis]
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that have to be read or written at least: the elements, the borders of segments, and the results."""
+        """Bytes that must be read or written at least: the elements, the borders of segments, and the results."""
         itemsize = numpy_dtype(self.dtype).itemsize
         result_bytes = {"argmin": 8, "argmax": 8, **dict.fromkeys(_PAIRS, 2 * itemsize)}.get(self.op, itemsize)
         return self.nbytes + (0 if self.offsets is None else self.offsets.nbytes) + self.rows * result_bytes
 
     def row(self, index: int) -> Array:
-        """Return the numbers of the elements of one row, in order."""
+        """Return the indices, in memory, of the elements of one row, in order."""
         if self.offsets is not None:
             return np.arange(self.offsets[index], self.offsets[index + 1]) + self.shift
         if self.axis is None:
@@ -97,7 +97,7 @@ class Case:
 
 
 class Pattern:
-    """The block of elements of one type: integers `k`, their divisor, and the values."""
+    """The block of elements of one type: integers `k`, their divisor, and `values`, which are k / divisor."""
 
     def __init__(self, dtype: str) -> None:
         self.dtype = numpy_dtype(dtype)
@@ -113,7 +113,7 @@ class Pattern:
             )
             self.divisor = 1 if self.dtype.kind == "i" else largest + 1
             self.k = rng.integers(-largest, largest + 1, BLOCK, dtype=np.int16)
-            # A sum of 64 a block: totals that are not near zero, and that float32 holds exactly for 2^32 elements.
+            # A block's values add up to 64: totals are not near zero, and exact in float32 up to 2^32 elements.
             self._lower_to(64 * self.divisor)
         self.values = (self.k / self.divisor).astype(self.dtype) if self.divisor > 1 else self.k.astype(self.dtype)
 
@@ -124,7 +124,7 @@ class Pattern:
         self.k[places] -= step
 
     def counts(self, size: int, first: int = 0) -> tuple[Array, Array]:
-        """Return the distinct values of `size` elements from one on, as float64, and how often each is there."""
+        """Return the distinct values of `size` elements from `first` on, as float64, and how often each occurs."""
         values, _ = self._distinct
         counts = self._counted(first + size) - self._counted(first)
         present = counts > 0
@@ -142,13 +142,13 @@ class Pattern:
         return values.astype(np.float64), inverse
 
     def dot(self, size: int, first: int = 0) -> float:
-        """Return the dot product of `size` elements from one on with those `LAG` further on."""
+        """Return the dot product of `size` elements from `first` on with the elements `LAG` further on."""
         products = self.k.astype(np.int64) * np.roll(self.k, -LAG)
         repeats, rest = divmod(first + size, BLOCK)
         return int(repeats * products.sum() + products[:rest].sum() - products[:first].sum()) / self.divisor**2
 
     def at(self, numbers: Array) -> Array:
-        """Return the elements of these numbers as float64."""
+        """Return the elements with these indices as float64."""
         taken: Array = self.k[numbers % BLOCK] / self.divisor
         return taken
 
@@ -203,30 +203,30 @@ _REDUCED: Mapping[str, Callable[[Array, Array], tuple[float, ...]]] = {
 
 
 def reduced(op: str, values: Array, counts: Array) -> tuple[float, ...]:
-    """Return the results over values that are there `counts` times each, in float64."""
+    """Return the results over values of which each occurs `counts` times, in float64."""
     if op not in _REDUCED:
         raise ValueError(f"no results are known for {op!r}")
     return _REDUCED[op](values, counts)
 
 
 def check(case: Case, planes: list[Array], *, exact: bool, known: dict[int, tuple[float, ...]] | None = None) -> None:
-    """Refuse results that are wrong: sums of ours in a bit, anything else by more than 1e-3 and a rounding to its type.
+    """Raise if results are wrong: exact sums by a bit, all others by more than 1e-3 and one rounding to their type.
 
     Parameters
     ----------
     case : Case
         What was reduced.
     planes : list of numpy.ndarray
-        Its results, 1-d, one array for each that a row has.
+        Its results, one 1-d array for each value that a row reduces to.
     exact : bool
-        Whether sums must be those of exact arithmetic, rounded once to their type.
+        Whether sums must be those of exact arithmetic, rounded once to the result's type.
     known : dict, optional
-        The expected results of this case by row, kept from one contender to the next.
+        A cache of this case's expected results by row, shared by its contenders.
 
     Raises
     ------
     ReduceError
-        Saying which result is what, and what it should be.
+        Says which result is wrong, what it is and what it should be.
     """
     chosen, expected = pattern(case.dtype), {} if known is None else known
     if any(plane.size != case.rows for plane in planes):
@@ -240,7 +240,7 @@ def check(case: Case, planes: list[Array], *, exact: bool, known: dict[int, tupl
         size = math.sqrt(max(1, case.size // case.rows))
         for plane, right in zip(planes, expected[index], strict=True):
             got = plane[index]
-            with np.errstate(over="ignore"):  # of 2^28 elements of float16 some results are infinite
+            with np.errstate(over="ignore"):  # in float16 some results over 2^28 elements are infinite
                 same = bool(np.asarray(right).astype(plane.dtype) == got)
             if not (exact and case.op == "sum"):
                 near = 1e-3 * max(abs(right), size if case.op in ("sum", "dot") else 1e-3)
@@ -250,9 +250,9 @@ def check(case: Case, planes: list[Array], *, exact: bool, known: dict[int, tupl
 
 
 def _near(got: Any, right: float, near: float) -> bool:
-    """Say whether a result is that of something `near` the right one, rounded once to the result's type.
+    """Return whether a result is a value within `near` of the right one, rounded once to the result's type.
 
-    A sum that is 610.4 in float32 is 612 in bfloat16, whose neighbours there are 4 apart.
+    For example, a sum that is 610.4 in float32 is 612 in bfloat16, where neighbouring numbers are 4 apart.
     """
     value, dtype = float(np.real(got)), np.asarray(got).dtype
     if not abs(float(np.imag(got))) <= near:  # the elements are real numbers

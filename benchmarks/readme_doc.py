@@ -1,9 +1,9 @@
-"""Fill the figures of README.md from the measured suites, or check that they are what those say.
+"""Fill the figures of README.md from the measured suites, or check that they agree with them.
 
 python -m benchmarks.readme_doc [--check]
 
-Of each suite the newest complete run counts. What is measured stands between ``<!-- measured NAME -->`` and ``<!-- end
--->``: of ``headline`` a paragraph, of ``sums`` and ``operators`` a table and what it was measured under.
+They come from the newest complete run of each suite, and are between ``<!-- measured NAME -->`` and ``<!-- end -->``:
+``headline`` is a paragraph, ``sums`` and ``operators`` are tables with the conditions of the measurement.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAGE = ROOT / "README.md"
 
 _LENGTHS = ("2^8", "2^12", "2^16", "2^18", "2^20", "2^22", "2^24", "2^26", "100,000,000", "2^28", "2^30")
 _SUM, _LOGSUMEXP, _CALL = "100,000,000", "logsumexp 2^14 x 2^14, axis 1", "one-shot"
-"""The cells of the headline: of the suites of whole arrays, of other operators, and of the host's time."""
+"""The cells of the headline, from the suites of whole arrays, of other operators, and of host time."""
 
 _SPOKEN = {
     "torch": "eager PyTorch",
@@ -35,7 +35,7 @@ _SPOKEN = {
     "CUB gpu_to_gpu": "CUB with `gpu_to_gpu` determinism",
 }
 _CALLS = {"torch": "`torch.sum`", "CuPy": "`cupy.sum`"}
-"""Competitors, and calls of theirs, as a sentence names them; others by their name."""
+"""How a sentence names competitors and their calls; those that are not here keep their name."""
 
 _LIBRARIES = {"torch": "PyTorch", "torch.compile": "`torch.compile`", "cuda.compute": "`cuda.compute`"}
 _WIDTH = 120
@@ -44,7 +44,7 @@ _TABLE = re.compile(r"(<!-- measured (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL
 
 
 def filled(text: str, results: Path) -> str:
-    """Return the page with its tables as the newest runs in `results` say.
+    """Return the page with its figures filled in from the newest runs in `results`.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def _shown(us: float) -> str:
 
 
 def _headline(flat: Suite, stats: Suite, host: Suite) -> str:
-    """Return the figures that the page begins with, each beside the fastest of the others in its row."""
+    """Return the figures that the page begins with, each next to the fastest competitor in its row."""
     rate = 1e-6 * row_at(flat.rows, _SUM)["size_bytes"] / us_at(flat.rows, _SUM)
     text = (
         f"On one {flat.conditions['device']}, each compared with the fastest competitor in the same run: the sum of "
@@ -91,7 +91,7 @@ def _headline(flat: Suite, stats: Suite, host: Suite) -> str:
 
 
 def _beside(suite: Suite, cell: str, *others: str) -> str:
-    """Return who is fastest of the others in a row and in what time, and the same of whoever else is to be named."""
+    """Return the fastest competitor of a row with its time, and the same for the `others`."""
     names = dict.fromkeys([row_at(suite.rows, cell)["best_peer"], *others])
     spoken = _CALLS if cell == _CALL else _SPOKEN
     return " and ".join(f"{_spoken_us(suite, cell, name)} for {spoken.get(name, name)}" for name in names)
@@ -103,7 +103,7 @@ def _spoken_us(suite: Suite, cell: str, name: str = OURS) -> str:
 
 
 def _sums(suite: Suite) -> str:
-    # CUB is in it in several ways, and those that failed are not.
+    # Variants of CUB count as one library; competitors that failed are not in `peers`.
     names = [_LIBRARIES.get(name, name) for name in dict.fromkeys(peer.partition(" ")[0] for peer in suite.peers)]
     lines = [f"Device time of a float32 sum by the one tree, next to the fastest of {_listed(names)}:", ""]
     lines += ["| elements | one tree, µs | CUB, µs | fastest peer, µs | peer |", "| --- | ---: | ---: | ---: | --- |"]
@@ -144,7 +144,7 @@ def _conditions(suite: Suite) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Fill or check; 1 if the page differs from the files, 2 if one is malformed."""
+    """Fill or check; return 1 if the page differs from the files, 2 if one is malformed."""
     return fill("readme_doc", __doc__, PAGE, filled, argv)
 
 

@@ -1,10 +1,11 @@
-"""List what the compiler makes of every kernel, or how that differs from an earlier list; it needs no GPU.
+"""List the registers, spills and machine code of every kernel, or how they differ from an earlier list, without a GPU.
 
 python -m benchmarks.resources --json FILE [--against FILE] [--kind PATTERN] [--op OP ...] [--type TYPE ...]
 
-Of each kernel: registers, the blocks that a multiprocessor is to hold, bytes spilled by texts with more blocks that
-were given up, instructions with the padding behind them, and a digest of the machine code. A change to a header that
-all kernels share shows here what it did to each; code that is the same to the bit needs no new measurement.
+For each kernel it lists the registers, the blocks that a multiprocessor is meant to hold, the bytes spilled by versions
+with more blocks, which were given up for that, the instructions including padding, and a digest of the machine code. So
+it shows what a change to a shared header did to each kernel; one whose code is bitwise the same need not be measured
+again.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ __all__ = ["H200", "compared", "listed", "main", "sources"]
 H200 = policy.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
 
 INSTRUCTION_BYTES = 16
-"""Of compute capability 7.0 and newer."""
+"""On compute capability 7.0 and newer."""
 
 WHOLE: Mapping[str, tuple[int, Mapping[str, Any]]] = {
     "block": (1, {}),
@@ -51,7 +52,7 @@ WHOLE: Mapping[str, tuple[int, Mapping[str, Any]]] = {
     "two_pass": (1 << 16, {"strategy": "two_pass"}),
     "cooperative": (1 << 16, {"strategy": "cooperative"}),
 }
-"""Leaves and options of `policy.choose`, by what the kernel is called."""
+"""Leaves and options for `policy.choose`, by the name of the kind of kernel."""
 
 MATRICES: Mapping[str, tuple[tuple[int, int], int]] = {
     "rows of 16 bytes": ((1 << 24, 4), 1),
@@ -67,11 +68,11 @@ MATRICES: Mapping[str, tuple[tuple[int, int], int]] = {
     "columns of 1 KiB rows": ((1 << 20, 256), 0),
     "columns": ((1 << 12, 1 << 12), 0),
 }
-"""Shape of 4-byte elements, scaled for others so that rows have as many bytes, and the axis."""
+"""Shape for elements of 4 bytes, and axis; for other types it is scaled so that rows have as many bytes."""
 
 
 def sources(op: str, dtype: str) -> Iterator[tuple[str, KernelSource]]:
-    """Yield the kernels of an operator over a type on an H200, each with the kind that it is of."""
+    """Yield the kernels of an operator and element type on an H200, each with its kind."""
     reduction, element = resolve(op), element_type(dtype)
     types = reduction.types(element)
     text = operator_text(reduction, types)
@@ -103,7 +104,7 @@ def _matrix(text: OperatorText, element: ElementType, shape: tuple[int, int], ax
 
 
 def listed(source: KernelSource, architecture: str) -> dict[str, Any]:
-    """Return what the compiler makes of a kernel, as `loading.compile_kernel` would take it."""
+    """Return the facts about a kernel, compiled with as many blocks as `loading.compile_kernel` would choose."""
     spilled = []
     for text in (source.text, *source.spare):
         cubin = compile_program(Program(source.entry, text, options=OPTIONS), architecture)
@@ -123,7 +124,7 @@ def listed(source: KernelSource, architecture: str) -> dict[str, Any]:
 
 
 def compared(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
-    """Return how kernels differ from those of an earlier list, a line each, and a line on those that do not."""
+    """Return a line for each kernel that differs from an earlier list, and a line that counts those that do not."""
     both = [name for name in now if name in then]
     same = [name for name in both if now[name]["code"] == then[name]["code"]]
     lines = []
@@ -155,7 +156,7 @@ def table(rows: Mapping[str, Any]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """List what the command line asks for, or how it differs."""
+    """Print the list that the command line asks for, or the differences."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", metavar="FILE", type=Path, help="keep the list")
     parser.add_argument("--against", metavar="FILE", type=Path, help="print only what differs from this list")

@@ -1,4 +1,4 @@
-"""Run suites beside every competitor, print their tables, and write the JSON after each cell.
+"""Run suites next to every competitor, print their rows, and write the JSON after each cell.
 
 python -m benchmarks.run [--suite flat|types|axes|stats|operators|segments|small|host|cold ...] [--cell PATTERN ...]
                          [--mode rotated|hot|events] [--budget-seconds S] --json FILE
@@ -46,7 +46,7 @@ def line_of(row: Row) -> str:
 
 
 def summary_of(rows: Sequence[Row]) -> str:
-    """Return how a suite went in one line: the mean ratio and every cell in which a peer is faster."""
+    """Return a suite's summary in one line: the mean ratio and every cell in which a peer is faster."""
     ratios = {row["cell"]: row["ratio"] for row in rows if row["ratio"] is not None}
     failed = [row["cell"] for row in rows if median_us(row, OURS) is None]
     behind = [f"{cell} ({ratio:.3f})" for cell, ratio in ratios.items() if ratio < 1]
@@ -56,7 +56,7 @@ def summary_of(rows: Sequence[Row]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; 1 if a result of ours was wrong or failed, or a cell broke off."""
+    """Run what the command line asks for; return 1 if this library failed in a cell, or a cell raised an error."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suite", action="append", choices=SUITES, help="may be given several times; by default all")
     parser.add_argument(
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if name in (arguments.suite or suites.SUITES)
     }
     wanted = functools.partial(_wanted, patterns=arguments.cell)
-    # Whole suites, of which a part is measured: what nobody asked for is left out, and the file says so.
+    # The session gets whole suites and measures the wanted cells, so that the file can list those that were left out.
     cells = {name: some for name, some in cells.items() if any(map(wanted, some))}
     if not cells:
         parser.error("no cell has such a name")
@@ -119,7 +119,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _wanted(cell: Cell, patterns: Sequence[re.Pattern[str]] | None) -> bool:
-    """Say whether a pattern is found in a cell's name, or none was given."""
+    """Return whether a pattern is found in a cell's name, or no pattern was given."""
     return not patterns or any(pattern.search(cell.name) for pattern in patterns)
 
 

@@ -1,4 +1,4 @@
-"""The measured suites in a directory of results: which file, under what conditions, and whether in full. Pure."""
+"""The measured suites in a directory of results, with their file and conditions, and whether complete. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["PATTERN", "Suite", "load"]
 PATTERN = "*-suites*.json"
 
 _OTHER_MODES = ("hot", "events")
-"""Rows of arrays in these modes are not what goals and pages speak of, except small arrays, which are hot."""
+"""Rows in these modes are ignored by goals and pages, except those of the suite of small arrays, which are hot."""
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite of one run.
+    """One suite, as measured in one run.
 
     Attributes
     ----------
@@ -29,9 +29,9 @@ class Suite:
     file : str
         The file that holds it.
     conditions : mapping
-        What it was measured under.
+        The conditions of the measurement.
     partial : bool
-        Whether cells of the suite are not in it: of a quick run, or of one that was cut short.
+        Whether it lacks cells of the suite, because the run was a quick one or was cut short.
     """
 
     content: Mapping[str, Any]
@@ -46,14 +46,14 @@ class Suite:
 
     @property
     def peers(self) -> dict[str, int]:
-        """Whoever has a figure besides the library, in the order of the rows, and in how many of them."""
+        """The competitors that have a figure, in order of appearance, and in how many rows each has one."""
         return {
             name: many for name in self._others if (many := sum(median_us(row, name) is not None for row in self.rows))
         }
 
     @property
     def failures(self) -> dict[str, list[str]]:
-        """Whoever has no figure in any row, and so is no competitor: what went wrong in each row it was in."""
+        """The competitors that failed in every row in which they were tried, each with its errors."""
         return {
             name: [row["entries"][name]["error"] for row in self.rows if name in row["entries"]]
             for name in self._others
@@ -66,17 +66,17 @@ class Suite:
 
     @property
     def measured(self) -> str:
-        """When: as the run says it, else the date that the file's name begins with."""
+        """When it was measured: as the run recorded it, else the date at the beginning of the file's name."""
         return str(self.conditions.get("measured") or self.file[:10])
 
 
 def load(directory: Path) -> dict[str, list[Suite]]:
-    """Return what there is of every suite: its newest full run alone, or else every partial one, the newest first.
+    """Return the runs of every suite: its newest complete run alone or, without one, all partial runs, newest first.
 
     Raises
     ------
     FileError
-        If there is no file, or one is not what was written.
+        If there is no file, or one is malformed.
     """
     found: dict[str, list[Suite]] = {}
     for name, suite in _all(directory):

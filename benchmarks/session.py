@@ -1,4 +1,4 @@
-"""A measuring session: the cells of several suites in order of importance, within a time, each kept at once."""
+"""A measuring session: the cells of several suites, goals first if the time is limited, each saved at once."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from benchmarks.suites import Cell, Setting
 __all__ = ["START_SECONDS", "Session", "ordered", "plan_lines"]
 
 START_SECONDS = 50.0
-"""About, for the imports of competitors and all of CUB, compiled before the first cell, which waited 18 s for a part.
+"""About how long it takes to import the competitors and compile all of CUB before the first cell.
 
-And for torch.compile's first kernel of a process: the cell that had it took 8 to 13 s in each of the measured suites.
+The first cell once waited 18 s for a part of CUB. Also included is torch.compile's first kernel of a process: the cell
+that had it took 8 to 13 s in each of the measured suites.
 """
 
 MOST_BROKEN = 3
-"""Cells in a row that raise before the session ends: then it is the device, and not the cells."""
+"""The session ends when so many cells in a row raise: then the cause is the device, not the cells."""
 
 Cells = Mapping[str, Sequence[Cell]]
 
 
 def ordered(cells: Cells) -> list[tuple[str, Cell]]:
-    """Return the cells as a session takes them: those that goals name, suite by suite, and then the others."""
+    """Return the cells in a session's order: first those that goals name, suite by suite, then the others."""
     named = [(suite, cell) for suite, found in cells.items() for cell in found]
     return [each for each in named if each[1].goal] + [each for each in named if not each[1].goal]
 
 
 def plan_lines(cells: Cells) -> list[str]:
-    """Return the plan as text: of each suite its cells, those of them that come first, and about how long they take."""
+    """Return the plan as text: of each suite the number of cells, how many come first, and the estimated time."""
     lines = [f"{'suite':10} {'cells':>6} {'first':>6} {'seconds':>8}"]
     for suite, found in cells.items():
         first = sum(cell.goal for cell in found)
@@ -48,17 +49,17 @@ class Session:
     Parameters
     ----------
     cells : mapping
-        The cells of each suite, all that it has: what is not measured of them is said to be left out.
+        All cells of each suite; the file lists those that were not measured as left out.
     document : dict
-        What the file holds besides the suites.
+        Everything in the file except the suites.
     file : Path
-        Where the results go, whole at any time: after each cell they replace those before it.
+        Where the results go. It is replaced as a whole after each cell, so it is complete at any time.
     setting : Setting
-        What cells are measured in.
+        The setting that cells are measured in.
     wanted : callable, optional
-        Whether a cell is to be measured; without it every one is.
+        Says whether to measure a cell; by default all are.
     budget_seconds : float, optional
-        No cell is begun that would not end within this time from the session's beginning, as far as is known.
+        No cell is begun that would, by its estimate, end later than this after the session's beginning.
     show : callable
         Prints a line.
     clock : callable
@@ -91,21 +92,21 @@ class Session:
 
     @property
     def failed(self) -> bool:
-        """Whether a cell broke off, or a result of the library's own was wrong or missing."""
+        """Whether a cell stopped with an error, or a result of this library was wrong or missing."""
         rows = [row for suite in self._cells for row in self.rows(suite)]
         return any(self._broken.values()) or any(median_us(row, OURS) is None for row in rows)
 
     def rows(self, suite: str) -> list[Row]:
-        """Return the rows of a suite that are there, in the order of its cells."""
+        """Return the rows of a suite measured so far, in the order of its cells."""
         found = self._rows[suite]
         return [row for cell in self._cells[suite] for row in found.get(cell.name, ())]
 
     def left_out(self, suite: str) -> list[str]:
-        """Return the names of a suite's cells that have no row."""
+        """Return the names of a suite's cells that have no row yet."""
         return [cell.name for cell in self._cells[suite] if cell.name not in self._rows[suite]]
 
     def run(self, line_of: Callable[[Row], str]) -> None:
-        """Measure until all cells are there, the time is up, or the device is lost."""
+        """Measure until all cells are done, the time is up, or the device is lost."""
         order = ordered(self._cells) if self._budget is not None else [
             (suite, cell) for suite, found in self._cells.items() for cell in found
         ]  # fmt: skip
@@ -139,7 +140,7 @@ class Session:
         return True
 
     def write(self) -> None:
-        """Write what is there of every suite that was begun."""
+        """Write the rows so far of every suite that was begun."""
         for suite in self._cells:
             left_out = self.left_out(suite)
             if len(left_out) == len(self._cells[suite]) and not self._broken[suite]:

@@ -1,4 +1,4 @@
-"""Device time by graph replays or by events, host time by the clock, and the facts that a figure needs beside it."""
+"""Device time by graph replays or events, host time by the clock, and the conditions of a measurement."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ __all__ = [
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("lowlevel_reduce/**/*.py", "cuda_src/**/*", "benchmarks/**/*.py")
-"""What a figure is measured of."""
+"""The files that a measurement depends on."""
 
 L2_FACTOR, MEMORY_PART = 160, 4
-"""Buffers rotated hold so many times the L2, so that no launch finds its input there, but at most a part of the memory.
+"""A ring of buffers holds so many times the L2 that no launch finds its input there, but at most a part of the memory.
 
-The L2 keeps some of what a ring of a few times its size has, whenever it was read (benchmarks/NOTES.md, "Past the L2").
+Of a ring of only a few times its size the L2 still holds some, even what was read long ago (benchmarks/NOTES.md,
+"Past the L2").
 """
 
 GRAPH_US = 2500.0
-"""Device time that one timed graph holds, against the resolution of events."""
+"""Device time that one timed graph should take, so that the resolution of events does not matter."""
 
 MAX_LAUNCHES = 1000
 
@@ -51,7 +52,7 @@ Enqueue = Callable[[int], object]
 
 
 class Replay(Protocol):
-    """A graph of launches, by whoever captured it, that can be put into the stream as a whole."""
+    """A captured graph of launches, of this library or a competitor, that is launched as a whole."""
 
     def launch(self) -> None:
         """Put one replay into the stream."""
@@ -61,11 +62,11 @@ class Replay(Protocol):
 
 
 class _Captured:
-    """A graph of our own."""
+    """A graph that this module has captured."""
 
     def __init__(self, enqueue: Enqueue, stream: Stream, launches: int) -> None:
         self._stream = stream
-        # Relaxed: a competitor's allocator may ask the driver something meanwhile; it is warm and allocates nothing.
+        # Relaxed: a competitor's allocator may query the driver meanwhile; it is warm and allocates nothing.
         with Graph.capture(stream, mode="relaxed") as graph:
             for i in range(launches):
                 enqueue(i)
@@ -85,18 +86,18 @@ def captured(enqueue: Enqueue, stream: Stream, launches: int) -> Replay:
 
 
 def rotation(size_bytes: int, device: Device, stride_bytes: int = 0) -> int:
-    """Return how many buffers of a size to rotate among so that each is out of the L2 when its turn comes.
+    """Return how many buffers of a size to rotate through, so that none is in the L2 when its turn comes.
 
-    They begin `stride_bytes` apart, if that is more than their size: it is what they take of the memory.
+    Each takes `stride_bytes` of the memory, if that is more than its size.
     """
     ring, part = L2_FACTOR * device.l2_bytes, device.total_memory_bytes // MEMORY_PART
     return max(2, min(-(-ring // max(size_bytes, 1)), -(-part // max(stride_bytes, size_bytes, 1))))
 
 
 def launches_for(once_us: float, copies: int = 1) -> int:
-    """Return how many launches of that duration one timed graph holds, each copy of the input as often as the others.
+    """Return how many launches of that duration one timed graph holds: a multiple of the copies of the input.
 
-    So a graph after another one begins with the copy that was read longest ago.
+    So each replay begins with the copy that was read longest ago.
     """
     wanted = int(min(MAX_LAUNCHES, max(1.0, GRAPH_US / max(once_us, 1e-3))))
     return -(-wanted // copies) * copies
@@ -105,8 +106,8 @@ def launches_for(once_us: float, copies: int = 1) -> int:
 def timed_us(before: Callable[[], object], measured: Callable[[], object], stream: Stream) -> float:
     """Return the device time of what `measured` puts into the stream, in microseconds, between two events.
 
-    `before` is put there first and not timed: while it runs the host gets ahead, so that the launch itself is not in
-    the figure.
+    `before` goes into the stream first and is not timed: while it runs, the host gets ahead, so that the time of
+    launching is not part of the figure.
     """
     with Event.create(stream.context) as start, Event.create(stream.context) as end:
         before()
@@ -130,8 +131,8 @@ def replay_us(launch: Enqueue, stream: Stream, *, launches: int, rounds: int = 9
 def events_us(launch: Enqueue, stream: Stream, *, launches: int) -> float:
     """Return the time of one launch in microseconds between two events around `launches` of them, without a graph.
 
-    Where the host is slower than the device this is the host's time. One launch leads, with the last copy of the input
-    (``launch(-1)``), so that the first one that is timed does not find its own in the L2.
+    If the host is slower than the device, this is the host's time. An untimed launch precedes them, with the last copy
+    of the input (``launch(-1)``), so that the first timed one does not find its own copy in the L2.
     """
 
     def run() -> None:
@@ -142,7 +143,7 @@ def events_us(launch: Enqueue, stream: Stream, *, launches: int) -> float:
 
 
 def host_us(call: Callable[[], object], context: Context, *, calls: int = 200, rounds: int = 31) -> float:
-    """Return the host time of one call in microseconds, the median over rounds that start with an idle device."""
+    """Return the host time of one call in microseconds, the median over rounds that each begin with an idle device."""
     times = []
     for _ in range(rounds + 2):
         context.synchronize()
@@ -156,7 +157,7 @@ def host_us(call: Callable[[], object], context: Context, *, calls: int = 200, r
 
 @contextmanager
 def opened() -> Iterator[Stream]:
-    """Yield a stream of device 0's primary context, which is current meanwhile and which every competitor uses too."""
+    """Yield a stream of device 0's primary context, which is current meanwhile and is used by every competitor."""
     with Context.primary() as context, context.pushed(), Stream.create(context) as stream:
         yield stream
         context.synchronize()
@@ -169,7 +170,7 @@ _PACKAGES = (
 
 
 def conditions(device: Device, commit: str | None) -> dict[str, Any]:
-    """Return what a figure was measured under: device, clocks, driver, host, versions, sources, commit (by git)."""
+    """Return the conditions of a measurement: device, clocks, driver, host, versions, sources, commit (from git)."""
     return {
         "measured": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "device": device.name,
@@ -195,10 +196,10 @@ def conditions(device: Device, commit: str | None) -> dict[str, Any]:
 
 
 def sources_digest(root: Path = ROOT) -> str:
-    """Return what tells the library, its kernels and the benchmarks from others, in 12 digits.
+    """Return a digest of the library, its kernels and the benchmarks, in 12 hexadecimal digits.
 
-    A commit may be joined with others before it reaches a branch, and then cannot be looked up; its files can be found
-    again by this.
+    A commit that is squashed with others before it reaches a branch cannot be looked up later; by this digest, its
+    files can still be identified.
     """
     found = [file for pattern in SOURCES for file in root.glob(pattern) if file.is_file()]
     digest = hashlib.sha256()
@@ -210,7 +211,7 @@ def sources_digest(root: Path = ROOT) -> str:
 
 
 def _cpu() -> str | None:
-    """Return the processor's model, by Linux."""
+    """Return the processor's model, as Linux names it; None elsewhere."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -230,5 +231,5 @@ def _first_line(command: list[str]) -> str | None:
     try:
         text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError):
-        return None  # recorded as missing
+        return None  # the condition is recorded as None
     return text.strip().splitlines()[0] if text.strip() else None

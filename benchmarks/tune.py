@@ -1,4 +1,4 @@
-"""Sweep the mappings of whole arrays, rows and columns: where the rows of the three policies come from.
+"""Time many mappings of whole arrays, rows and columns; the tables of the three policies come from this.
 
 python -m benchmarks.tune --json sweep.json [--part flat|rows|columns]
 """
@@ -61,7 +61,7 @@ def flat_mappings(length: int) -> Iterator[dict[str, Any]]:
 
 
 def row_strategies(chosen: RowStrategy, rows: int, leaves: int) -> Iterator[tuple[str, RowStrategy]]:
-    """Yield the ways to reduce contiguous rows of more than a leaf, each with its name."""
+    """Yield the ways to reduce contiguous rows of more than one leaf, each with a name."""
     alone = replace(chosen, name="rows", parts=1, folders=0, warps=row_strategy.WARPS, resident_blocks=3)
     warps = 1
     while warps <= min(row_strategy.WARPS, policy.power_of_two(leaves)):
@@ -79,7 +79,7 @@ def row_strategies(chosen: RowStrategy, rows: int, leaves: int) -> Iterator[tupl
 
 
 def column_strategies(chosen: RowStrategy, outer: int, inner: int, leaves: int) -> Iterator[tuple[str, RowStrategy]]:
-    """Yield the ways to reduce columns of so many leaves: threads side by side, and lanes of the tree that each has."""
+    """Yield the ways to reduce columns of so many leaves, by threads side by side and lanes of the tree per thread."""
     _, width, lanes, steps, each = chosen.template
     if each == 0:
         return
@@ -106,12 +106,12 @@ def column_strategies(chosen: RowStrategy, outer: int, inner: int, leaves: int) 
 
 
 def _forced(strategy: RowStrategy) -> Any:
-    """Return a context in which every plan of rows uses one strategy: it is no option of a plan."""
+    """Return a context in which every plan of rows uses this strategy; a plan has no option for it."""
     return mock.patch.object(row_policy, "choose_rows", return_value=strategy)
 
 
 def _matrix_makers(harness: Harness, case: Case, facts: policy.DeviceFacts) -> tuple[str, list[Maker]]:
-    """Return the name of what the policy chooses for a matrix, and what makes each way ready."""
+    """Return the name of the policy's choice for a matrix, and the makers of all ways to reduce it."""
     itemsize = element_type(case.dtype).itemsize
     problem = layout.problem_of(case.shape, itemsize, axis=case.axis)
     chosen = row_policy.choose_rows(problem, facts, itemsize=itemsize, accumulator_bytes=8)
@@ -154,7 +154,7 @@ def _maker(case: Case, inputs: Any, harness: Harness, name: str, options: dict[s
 
 
 def line_of(cell: str, chosen: str, times: Times) -> str:
-    """Return a cell's fastest ways, and how far what the policy chooses is from the first."""
+    """Return a line with a cell's fastest ways, and by how much the policy's choice is slower than the first."""
     best = sorted(times, key=lambda name: times[name])[:4]
     text = f"{cell:24} " + "; ".join(f"{name} {times[name]:.2f}" for name in best)
     if chosen not in times:

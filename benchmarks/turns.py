@@ -1,4 +1,4 @@
-"""Contenders that take turns: each round another one begins, and one that raises leaves the others theirs. Pure."""
+"""Contenders take turns: each round begins with another one, and one that raises does not stop the others. Pure."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ Entries = dict[str, dict[str, Any]]
 
 @contextmanager
 def telling(name: str, failed: Entries) -> Iterator[None]:
-    """Make what a contender raises in this block its entry of `failed`."""
+    """Record an exception that a contender raises in this block as its entry in `failed`."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001  a competitor may raise anything, and the others shall be measured
+    except Exception as error:  # noqa: BLE001  a competitor may raise anything, and the others must still be measured
         failed[name] = {"error": f"{type(error).__name__}: {error}"[:200]}
 
 
 def in_turn(
     takers: Mapping[str, Callable[[], float]], rounds: int, failed: Entries, *, once: Collection[str] = ()
 ) -> dict[str, list[float]]:
-    """Return the samples of each contender, so that what drifts drifts for all.
+    """Return the samples of each contender, taken in turn, so that a drift affects all of them alike.
 
-    Each round begins with another one: who follows whom, and so what the caches and the clocks were left in, changes.
+    Each round begins with another contender, so that the state of caches and clocks that each one finds varies.
 
     Parameters
     ----------
     takers : mapping
-        What takes one sample of a contender, by its name.
+        For each contender by name, a function that takes one sample.
     rounds : int
-        How often each has its turn.
+        How many samples each gets.
     failed : dict
-        The entries of those that have failed already and are passed over; who raises now gets one.
+        The errors of those that have failed already, which are skipped; who raises now is added.
     once : collection of str
-        Those who have a turn in the first round alone.
+        Those that are sampled in the first round only.
     """
     names = [name for name in takers if name not in failed]
     samples: dict[str, list[float]] = {name: [] for name in names}

@@ -1,9 +1,9 @@
-"""Time variants of the library in one run, beside competitors: where figures of NOTES.md come from.
+"""Time variants of the library in one run, next to competitors; many figures of NOTES.md come from this.
 
 python -m benchmarks.variants --case "OP TYPE SHAPE" ... [--variant "NAME KEY=VALUE ..."] ... [--peer NAME] --json FILE
 
-A shape is sizes with x between them, such as 8x2^20; axis=N may follow, and shift=N, elements before the first.
-Segments go by their names in the suite. A variant differs from the library as it is by any of
+A shape is sizes with x between them, such as 8x2^20. axis=N may follow, and shift=N, the array's first element in an
+aligned memory. Segments have their names in the suite. A variant differs from the library as it is by any of
 
     sources=DIR             another cuda_src, such as that of a checkout with a change
     MODULE.NAME=VALUE       another constant of a module, such as column_policy._FOLD_ROUNDS=0.5
@@ -43,7 +43,7 @@ from lowlevel_reduce.operators import OPERATORS
 __all__ = ["Variant", "case_of", "main", "variant_of"]
 
 ROUNDS = 9
-"""As many as tell one percent apart; a run has few cells."""
+"""Enough to distinguish one percent; a run has few cells, so it can have many rounds."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class Variant:
     Attributes
     ----------
     name : str
-        What the table calls it.
+        Its name in the table.
     sources : Path, optional
         Its cuda_src.
     constants, launch, plan : dict
-        Constants of modules by ``"module.NAME"``, fields of `LaunchConfig`, and options of a plan.
+        Other values for constants of modules (by ``"module.NAME"``), fields of `LaunchConfig`, and options of a plan.
     """
 
     name: str
@@ -68,9 +68,9 @@ class Variant:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Make plans so within this block; they stay so after it."""
+        """Apply the changes to plans that are made within this block; such plans keep them afterwards."""
         with ExitStack() as stack:
-            # Kernels of its own: loaded ones are told apart by the text that includes the headers.
+            # Kernels of its own: the cache of loaded ones is keyed by their text, in which headers are only named.
             stack.enter_context(mock.patch.object(loading, "_KEPT", f"kernels of {self.name}"))
             if self.sources is not None:
                 tree = SourceTree(self.sources)
@@ -86,7 +86,7 @@ class Variant:
             yield
 
     def maker(self, case: Case, inputs: Inputs, stream: Stream) -> Maker:
-        """Return what makes it ready for a case."""
+        """Return the maker that makes it ready for a case."""
 
         def make() -> Any:
             with self.applied():
@@ -96,12 +96,12 @@ class Variant:
 
 
 def variant_of(text: str) -> Variant:
-    """Return the variant that the command line spells so.
+    """Return the variant that a command-line argument describes.
 
     Raises
     ------
     ValueError
-        If it is not spelled like that, or names a constant or an attribute that is not there.
+        If it is malformed, or names a constant or an attribute that does not exist.
     """
     words = text.split()
     settings = [word for word in words if "=" in word]
@@ -138,12 +138,12 @@ def _constant(key: str) -> str:
 
 
 def case_of(text: str) -> Case:
-    """Return the case that the command line spells so.
+    """Return the case that a command-line argument describes.
 
     Raises
     ------
     ValueError
-        If it is not spelled like that.
+        If it is malformed.
     """
     if text in arrays.SEGMENTS:
         return arrays.segment_case(text)
@@ -165,7 +165,7 @@ def _size(text: str) -> int:
 
 
 def line_of(cell: str, entries: Mapping[str, Any]) -> str:
-    """Return a cell's times in one line, each beside that of the library as it is."""
+    """Return a cell's times in one line, each with its ratio to the unchanged library's."""
     base = entries.get(OURS, {}).get("us")
     parts = []
     for name, entry in entries.items():
@@ -178,7 +178,7 @@ def line_of(cell: str, entries: Mapping[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for, and write its JSON after each cell; 1 if a result of ours failed."""
+    """Run what the command line asks for, and write the JSON after each cell; return 1 if a variant failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--case",
@@ -221,7 +221,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def name_of_case(case: Case) -> str:
-    """Return what a row of a case is called."""
+    """Return the name of a case's row."""
     if case.offsets is not None:
         return f"{case.rows} segments of {case.size} {case.dtype}"
     axis = "" if case.axis is None else f", axis {case.axis}"
@@ -242,7 +242,7 @@ def _measured(harness: Harness, case: Case, variants: Sequence[Variant], peers: 
 
 
 def _spelled(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return a reader whose complaints the command line shows."""
+    """Return a reader of arguments whose errors the command line shows."""
 
     def argument(text: str) -> Any:
         try:

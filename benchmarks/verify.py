@@ -1,9 +1,9 @@
-"""Run the tests that need a GPU and the sanitizers over every kernel, and add what they said to a page of results.
+"""Run the tests that need a GPU, and the sanitizers over every kernel, and add the outcome to a page of results.
 
 python -m benchmarks.verify --page benchmarks/results/DATE-DEVICE-tests.md [--part tests] [--part memcheck] ...
                             [--jobs 16] [--limit-seconds S] [--logs DIRECTORY] [--commit C] [-- PYTEST-ARGUMENTS]
 
-The tests run first, alone on the device; then the sanitizers all beside each other. What is not done in its time is
+The tests run first, alone on the device; then all sanitizers at the same time. A part that exceeds its time limit is
 stopped, and the page says so.
 """
 
@@ -28,7 +28,7 @@ TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 TESTS = "tests"
 ROOT = Path(__file__).resolve().parent.parent
 
-# What pytest, the sanitizers and tests/gpu/sanitize.py end with.
+# The last lines of pytest, the sanitizers and tests/gpu/sanitize.py.
 _SUMMARY = re.compile(
     r"\d+ (?:passed|failed|error)[^\n]* in [\d.]+s|(?:ERROR|RACECHECK) SUMMARY: [^\n]+"
     r"|\d+ [^\n]*checked[^\n]*|wrong: [^\n]+"
@@ -36,7 +36,7 @@ _SUMMARY = re.compile(
 
 
 class Outcome(NamedTuple):
-    """What became of one part: its exit status, None if it was stopped; its seconds; and its last words."""
+    """The outcome of one part: its exit status, None if it was stopped; its seconds; and its last lines."""
 
     status: int | None
     seconds: float
@@ -44,13 +44,13 @@ class Outcome(NamedTuple):
 
 
 def told(output: str) -> str:
-    """Return the lines of a part's output that say how it went, or its last line."""
+    """Return the lines of a part's output that sum it up, or else its last line."""
     found = [match.group().strip("= ") for match in _SUMMARY.finditer(output)]
     return "; ".join(found) or (output.strip().splitlines() or ["no output"])[-1][:120]
 
 
 def section_of(facts: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> str:
-    """Return what a page gets: the conditions, and a row for each part."""
+    """Return the section to add to a page: the conditions, and a row for each part."""
     packages = facts["packages"]
     compiler = packages.get("nvidia-cuda-nvrtc") or packages.get("nvidia-cuda-nvrtc-cu12", "of the machine")
     lines = [
@@ -83,7 +83,7 @@ def _commands(arguments: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
 def run(command: Sequence[str], limit_seconds: float, log: Path | None = None) -> Outcome:
     """Run a command from the checkout's root, and stop it when its time is up.
 
-    All that it writes goes to ``log``, if one is named, while it runs; the end is printed if it fails or is stopped.
+    Its output goes to ``log``, if given, while it runs; the end of it is printed if the command fails or is stopped.
     """
     begin = time.perf_counter()
     with log.open("w+b") if log else tempfile.TemporaryFile("w+b") as written:
@@ -105,7 +105,7 @@ def run(command: Sequence[str], limit_seconds: float, log: Path | None = None) -
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; 1 if a part failed or was stopped."""
+    """Run what the command line asks for; return 1 if a part failed or was stopped."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--page", metavar="FILE", required=True, type=Path, help="Markdown; begun if it is not there")
     parser.add_argument("--part", action="append", choices=(TESTS, *TOOLS), help="by default all")

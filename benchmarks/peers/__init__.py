@@ -1,4 +1,4 @@
-"""The libraries that are compared with; one that a machine lacks is named as missing, with the reason."""
+"""The competitors; one that a machine lacks is reported as missing, with the reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PEERS: Mapping[str, str] = {
     "Triton": "triton_peer",
     "Numba": "numba_peer",
 }
-"""Every competitor and its module, whose function `open_peer` takes a stream and returns a peer or raises `Missing`."""
+"""Every competitor and its module; the module's `open_peer` takes a stream and returns a peer or raises `Missing`."""
 
 
 def find(
@@ -31,9 +31,9 @@ def find(
     Parameters
     ----------
     names : sequence of str
-        Of `PEERS`.
+        Names in `PEERS`.
     stream : Stream
-        Where they will run.
+        The stream on which they will run.
     load : callable
         Imports a module by its name.
     """
@@ -43,6 +43,6 @@ def find(
             found[name] = load(f"benchmarks.peers.{PEERS[name]}").open_peer(stream)
         except (Missing, ImportError) as error:
             missing[name] = str(error)
-        except Exception as error:  # noqa: BLE001  one that is there and does not start, and the others shall be measured
+        except Exception as error:  # noqa: BLE001  it is installed but does not start, and the others must be measured
             missing[name] = f"{type(error).__name__}: {error}"[:200]
     return found, missing

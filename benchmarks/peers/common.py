@@ -1,4 +1,4 @@
-"""What the competitors share: how one is missing, an array protocol over somebody's memory, results in ours."""
+"""Shared by the competitors: the error for a missing one, our memory as arrays of theirs, reading results."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from lowlevel_reduce.dtypes import numpy_dtype
 __all__ = ["Leaving", "Missing", "RawArray", "closer", "gpu_module", "raw_arrays", "reader"]
 
 
-class Missing(Exception):  # noqa: N818  it is no error
+class Missing(Exception):  # noqa: N818  it is not an error
     """A competitor that a machine lacks; the message says what."""
 
 
 class RawArray:
-    """Device memory as ``__cuda_array_interface__``; types that it does not know go as unsigned integers."""
+    """Device memory with ``__cuda_array_interface__``; types that this lacks are passed as unsigned integers."""
 
     def __init__(self, pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         known = dtype.kind in "biufc" and dtype.name not in ("bfloat16",) and "float8" not in dtype.name
@@ -35,9 +35,9 @@ class RawArray:
 
 
 class Leaving:
-    """A graph of a library that makes new results at each call: after a replay they are what its capture made.
+    """A graph of a library whose calls allocate new results: after a replay, `last` holds those that were captured.
 
-    Without it the last results would be those of a call that came since the capture, and a graph's never be looked at.
+    Otherwise `last` would hold the result of a later call outside the graph, and the graph's would never be checked.
     """
 
     def __init__(self, replay: Replay, last: list[Any]) -> None:
@@ -60,7 +60,7 @@ def raw_arrays(pointers: Sequence[int], shape: tuple[int, ...], dtype: str) -> l
 
 
 def gpu_module(name: str, sees_gpu: Callable[[Any], bool]) -> Any:
-    """Return a module; raise `Missing` where it is not installed or, as `sees_gpu` asks it, has no device."""
+    """Return a module; raise `Missing` if it is not installed or, according to `sees_gpu`, finds no device."""
     package = name.partition(".")[0]
     try:
         module = importlib.import_module(name)
@@ -72,7 +72,7 @@ def gpu_module(name: str, sees_gpu: Callable[[Any], bool]) -> Any:
 
 
 def reader(out: Buffer, count: int, dtype: np.dtype[Any], stream: Stream) -> Callable[[], list[npt.NDArray[Any]]]:
-    """Return what waits for a stream and returns the one array of results that is in a buffer."""
+    """Return a function that waits for a stream and returns the results in a buffer, as a list of one array."""
 
     def results() -> list[npt.NDArray[Any]]:
         host = np.empty(count, dtype)
@@ -84,7 +84,7 @@ def reader(out: Buffer, count: int, dtype: np.dtype[Any], stream: Stream) -> Cal
 
 
 def closer(stream: Stream, *buffers: Buffer) -> Callable[[], None]:
-    """Return what waits for a stream and frees its buffers."""
+    """Return a function that waits for a stream and frees buffers."""
 
     def close() -> None:
         stream.synchronize()

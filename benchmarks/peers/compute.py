@@ -20,11 +20,11 @@ __all__ = ["open_peer"]
 _LACKS = ("bfloat16",)
 
 BORDERED_ROWS = 1024
-"""Rows of so many elements are segments too: their borders are less than one percent of what is read."""
+"""Rows of at least so many elements are reduced as segments: borders are then below one percent of what is read."""
 
 
 class ComputePeer:
-    """Sums of whole arrays, of segments, and of rows that are long enough to be segments."""
+    """Sums of whole arrays, of segments, and of rows that are long enough to be treated as segments."""
 
     def __init__(self, compute: Any) -> None:
         self._compute = compute
@@ -68,7 +68,7 @@ class ComputePeer:
         count: Mapping[str, int],
         own: Sequence[Buffer] = (),
     ) -> Ready:
-        """Return what `make` returns as a contender, which frees the buffers that it owns."""
+        """Return the call that `make` returns as a contender, which frees its buffers and those in `own`."""
         result = numpy_dtype(TYPES[case.dtype][2])
         out = Buffer.allocate(max(64, case.rows * result.itemsize), stream.context)
         target = RawArray(out.pointer, (case.rows,), result)
@@ -89,7 +89,7 @@ class ComputePeer:
 
 
 def open_peer(stream: Stream) -> ComputePeer:
-    """Return ``cuda.compute``; raise `Missing` where it is not there."""
+    """Return ``cuda.compute``; raise `Missing` if it is not installed."""
     try:
         return ComputePeer(importlib.import_module("cuda.compute"))
     except ImportError as error:

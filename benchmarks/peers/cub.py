@@ -41,7 +41,7 @@ TYPES = {
     "int64": ("long long", "long long", "int64"),
     "uint64": ("unsigned long long", "unsigned long long", "uint64"),
 }
-"""For each element type that of CUDA C++, the accumulator's, and the latter's in NumPy."""
+"""For each element type its name in CUDA C++, that of the accumulator, and the accumulator's in NumPy."""
 
 VARIANTS = {
     "SUM": "CUB",
@@ -54,7 +54,7 @@ VARIANTS = {
 }
 
 _COMPILERS = min(16, os.cpu_count() or 1)
-"""All that is compiled is waited for before anything is timed."""
+"""How many compilers run at once; nothing is timed until all are done."""
 
 
 class CubPeer:
@@ -67,22 +67,22 @@ class CubPeer:
         self._libraries: dict[tuple[str, str], Future[ctypes.CDLL]] = {}
 
     def prefetch(self, cases: Iterable[Case]) -> None:
-        """Begin to compile what the cases will need."""
+        """Start to compile what the cases will need."""
         for case in cases:
             for kind in kinds(case):
                 self._library(kind, case.dtype)
 
     def settle(self) -> None:
-        """Wait until all that was begun is compiled, or has failed, which whoever needs it is told."""
+        """Wait until all compilations are done; those that need a failed one get its error later."""
         wait(self._libraries.values())
 
     def version(self) -> str:
-        """Return CUB's version, of the headers that were compiled."""
+        """Return the version of CUB's headers that were compiled."""
         number = int(self._library("SUM", "float32").result().peer_version())
         return f"{number // 100000}.{number // 100 % 1000}.{number % 100}"
 
     def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
-        """Return every variant of CUB that does the case."""
+        """Return the makers of every variant of CUB that can reduce the case."""
         return [
             Maker(VARIANTS[kind], functools.partial(self._ready, kind, case, inputs, stream)) for kind in kinds(case)
         ]
@@ -118,7 +118,7 @@ class CubPeer:
         library = folder / f"{digest}.so"
         if not library.exists():
             made = folder / f"{digest}.{os.getpid()}.so"
-            # Run beside the source, so that a message that is kept in a report names the file and not where it lies.
+            # Run in the source's directory, so that an error kept in a report names the file without its path.
             run = subprocess.run(
                 [*command, "-o", str(made), SOURCE.name], capture_output=True, text=True, check=False, cwd=SOURCE.parent
             )
@@ -130,7 +130,7 @@ class CubPeer:
 
 
 def kinds(case: Case) -> list[str]:
-    """Return the kinds of call that do a case; none for what CUB has no single call for."""
+    """Return the kinds of call that reduce a case; none if CUB has no single call for it."""
     if case.dtype not in TYPES or case.op not in ("sum", "argmax", "max"):
         return []
     if case.offsets is not None:
@@ -168,7 +168,7 @@ def _call(
 
 
 def _newer_headers() -> list[str]:
-    """Return the option for the headers of the package cuda-cccl, newer than the toolkit's, if it is there."""
+    """Return the option for the headers of cuda-cccl, which are newer than the toolkit's, if it is installed."""
     try:
         found = importlib.util.find_spec("cuda.cccl")
     except ImportError:
@@ -181,7 +181,7 @@ def _newer_headers() -> list[str]:
 
 
 def open_peer(stream: Stream) -> CubPeer:
-    """Return CUB; raise `Missing` where there is no nvcc."""
+    """Return CUB; raise `Missing` if nvcc is not installed."""
     nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
     if nvcc is None:
         raise Missing("there is no nvcc to compile CUB with")

@@ -31,7 +31,7 @@ class CupyPeer:
         return self.cupy.asarray(raw)
 
     def function(self, case: Case) -> Callable[..., Any] | None:
-        """Return the call that does a case, None if there is none or CuPy lacks the type."""
+        """Return the call that reduces a case; None if there is none or CuPy lacks the type."""
         cupy, axis = self.cupy, case.axis
         native = numpy_dtype(case.dtype).kind in "biufc" and case.dtype not in ("bfloat16",) and "8_e" not in case.dtype
         if case.offsets is not None or not native:
@@ -46,7 +46,7 @@ class CupyPeer:
         return table.get(case.op)
 
     def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
-        """Return the call of CuPy that does the case, if there is one."""
+        """Return the maker of CuPy's call for the case, if there is one."""
         function = self.function(case)
         return [] if function is None else [Maker("CuPy", lambda: self._made(function, case, inputs, stream))]
 
@@ -78,7 +78,7 @@ class CupyPeer:
 
 
 def open_peer(stream: Stream) -> CupyPeer:
-    """Return CuPy; raise `Missing` where it or its device is not there."""
+    """Return CuPy; raise `Missing` if it is not installed or finds no device."""
     cupy = gpu_module("cupy", lambda module: module.cuda.is_available())
     core = importlib.import_module("cupy._core")
     core.set_routine_accelerators(["cub"])

@@ -1,4 +1,4 @@
-"""Numba's ``cuda.reduce``, which allocates at each call and so cannot be captured: it is timed between events."""
+"""Numba's ``cuda.reduce``. It allocates at each call and so cannot be captured: it is timed between events."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ class NumbaPeer:
 
 
 def open_peer(stream: Stream) -> NumbaPeer:
-    """Return Numba; raise `Missing` where it or its device is not there."""
+    """Return Numba; raise `Missing` if it is not installed or finds no device."""
     return NumbaPeer(gpu_module("numba.cuda", lambda cuda: cuda.is_available()), stream)

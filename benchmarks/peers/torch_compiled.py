@@ -17,7 +17,7 @@ class TorchCompiledPeer(TorchPeer):
     name = "torch.compile"
 
     def function(self, case: Case) -> Function | None:
-        """Return the call to compile: of a dot product one that is not a library's."""
+        """Return the call to compile; for a dot product one that does not end in a library's call."""
         if case.op != "dot":
             return super().function(case)
         axes = tuple(range(len(case.shape))) if case.axis is None else case.axis
@@ -39,7 +39,7 @@ class TorchCompiledPeer(TorchPeer):
 
 
 def open_peer(stream: Stream) -> TorchCompiledPeer:
-    """Return ``torch.compile``; raise `Missing` where there is no Triton for it."""
+    """Return ``torch.compile``; raise `Missing` if Triton is not installed."""
     torch = open_torch(stream)
     try:
         import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: F401, PLC0415

@@ -1,4 +1,4 @@
-"""PyTorch, eager: on the harness's stream, captured by its own graphs because its allocator must know of a capture."""
+"""Eager PyTorch on the harness's stream; it captures its own graphs, because its allocator must know of a capture."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TorchPeer:
         self.external = torch.cuda.ExternalStream(stream.handle)
 
     def tensors(self, case: Case, inputs: Inputs) -> list[Any]:
-        """Return the copies of the input as tensors, in the case's type and shape, or as pairs; nothing is copied."""
+        """Return the input's copies as tensors of the case's type and shape, or pairs of them, without copying."""
         wanted = getattr(self.torch, case.dtype)
 
         def made(pointers: Sequence[int]) -> list[Any]:
@@ -42,7 +42,7 @@ class TorchPeer:
         return list(zip(first, made(inputs.seconds), strict=True)) if inputs.seconds else first
 
     def function(self, case: Case) -> Function | None:
-        """Return the call that does a case, None if there is none."""
+        """Return the call that reduces a case; None if there is none."""
         torch, axis = self.torch, case.axis
         if case.offsets is not None:
             return None
@@ -60,7 +60,7 @@ class TorchPeer:
         return table.get(case.op)
 
     def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
-        """Return the call of PyTorch that does the case, if there is one."""
+        """Return the maker of PyTorch's call for the case, if there is one."""
         if case.offsets is not None:
             if case.op != "sum":
                 return []
@@ -80,7 +80,7 @@ class TorchPeer:
         )
 
     def made(self, name: str, function: Function, tensors: list[Any]) -> Ready:
-        """Return a function of one tensor, or pair, as a contender."""
+        """Return a function of one tensor, or of a pair, as a contender."""
         torch, external = self.torch, self.external
         last: list[Any] = [None]
 
@@ -136,17 +136,17 @@ class _TorchReplay:
 
 
 def host_array(torch: Any, plane: Any) -> npt.NDArray[Any]:
-    """Return a tensor on the host, 1-d and of its own type: results are checked by how that rounds."""
+    """Return a tensor on the host, 1-d and in its own type, because the check depends on how that type rounds."""
     dtype = numpy_dtype(str(plane.dtype).removeprefix("torch."))
     if dtype.kind in "biufc":
         return np.asarray(plane.cpu().numpy()).reshape(-1)
-    # Of those that NumPy lacks PyTorch gives the bits alone.
+    # Types that NumPy lacks: PyTorch returns only their bits.
     bits = torch.int16 if dtype.itemsize == np.dtype(np.int16).itemsize else torch.uint8
     return np.asarray(plane.view(bits).cpu().numpy()).reshape(-1).view(dtype)
 
 
 def open_torch(stream: Stream) -> Any:
-    """Return the module torch, its context made; raise `Missing` where it or its device is not there."""
+    """Return torch with its context created; raise `Missing` if it is not installed or finds no device."""
     torch = gpu_module("torch", lambda module: module.cuda.is_available())
     torch.zeros(1, device="cuda")
     return torch
@@ -157,5 +157,5 @@ def open_peer(stream: Stream) -> TorchPeer:
     return TorchPeer(open_torch(stream), stream)
 
 
-# For the type checker: what the harness takes for a graph.
+# Makes the type checker verify that it is a `Replay`.
 _REPLAY: type[Replay] = _TorchReplay

@@ -1,4 +1,4 @@
-"""Triton: a plain sum in two stages, as one writes it by hand."""
+"""Triton: a plain sum in two stages, as one would write it by hand."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TritonPeer(TorchPeer):
 
 
 def open_peer(stream: Stream) -> TritonPeer:
-    """Return Triton; raise `Missing` where it or PyTorch is not there."""
+    """Return Triton; raise `Missing` if it or PyTorch is not installed."""
     torch = open_torch(stream)
     try:
         kernels = importlib.import_module("benchmarks.peers.triton_sum")

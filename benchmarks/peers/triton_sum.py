@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""A two-stage sum in Triton: blocks leave partials, one block adds them up. Imported only where Triton is."""
+"""A two-stage sum in Triton: blocks write partials, one block adds them up. Imported only if Triton is installed."""
 
 import triton
 import triton.language as tl

@@ -1,4 +1,4 @@
-"""The suites: what is measured, one function a suite that returns its cells, the full ones or a quick choice."""
+"""The suites: what is measured. Each is a function that returns its cells, all of them or a few for a quick run."""
 
 from __future__ import annotations
 
@@ -30,4 +30,4 @@ SUITES: Mapping[str, Suite] = {
     "host": host.host,
     "cold": cold.cold,
 }
-"""Every suite by its name; a run of all takes them in this order."""
+"""Every suite by its name, in the order of a full run."""

@@ -1,4 +1,4 @@
-"""The suites of whole arrays, types, axes, operators and segments: device time, beside every competitor."""
+"""The suites of whole arrays, types, axes, operators and segments: device times, next to every competitor."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ ODD_LENGTHS = (
     1000, 99_999, 1_000_003, 2_500_000, 3_000_000, 5_000_000, 12_345_678, 20_000_000, 100_000_000, 999_999_999,
 )  # fmt: skip
 NUMBA_LENGTHS = (1 << 20, 1 << 28)
-"""Where Numba is timed too, between events."""
+"""The lengths at which Numba is timed, too, between events."""
 
 COMPILED_TYPES = ("float32", "float16", "bfloat16")
-"""Of the types, where torch.compile is timed too."""
+"""The types with which torch.compile is timed, too."""
 
 GOAL_LENGTHS = (1 << 16, 1 << 20, 1 << 24, 100_000_000, 1 << 28, 1 << 30)
-"""Of whole arrays, those that are measured first."""
+"""The lengths of whole arrays that are measured first."""
 
 TYPE_LENGTHS = (1 << 20, 1 << 24, 1 << 28, 1 << 30)
 COLUMNS = (2, 3, 5, 8, 10, 12, 14, 16, 18, 20, 23, 26)
-"""Powers of two of columns, of 2^28 elements."""
+"""Matrices of 2^28 elements have 2 to these powers columns."""
 
 GOAL_COLUMNS = (2, 8, 14, 26)
 
@@ -50,7 +50,7 @@ AWKWARD = (
     ((1000, 5000), 1), ((2000, 3000), 1), ((300, 10_000), 1), ((3000, 3001), 1), ((20_984, 4997), 1),
     ((100_000, 1101), 1), ((1000, 1000), 0), ((2048, 512), 0), ((10_000, 1000), 0), ((30_000, 128), 0),
 )  # fmt: skip
-"""Shapes, and the axis: rows that are no power of two of leaves, or no whole vectors; few columns, or short ones."""
+"""Shapes and axis: rows of other than a power of two of leaves, or not whole vectors; few columns, or short ones."""
 
 OPERATORS = tuple(name for name, operator in operators.OPERATORS.items() if operator.second is None)
 OPERATOR_TYPES = (
@@ -64,7 +64,7 @@ OPERATOR_TYPES = (
     "int64",
     "complex64",
 )
-"""What is timed of the library alone, the sum first, to say what an operator of one array costs beside it."""
+"""The operators of one array and the types that are timed without competitors, relative to the sum."""
 
 SEGMENTS: Mapping[str, Callable[[np.random.Generator], npt.NDArray[np.int64]]] = {
     "1,000,000 of about 100": lambda rng: rng.poisson(100, 1_000_000),
@@ -72,10 +72,10 @@ SEGMENTS: Mapping[str, Callable[[np.random.Generator], npt.NDArray[np.int64]]] =
     "10,000,000 of about 4": lambda rng: rng.poisson(4, 10_000_000),
     "mixed": lambda rng: np.concatenate([rng.poisson(3, 1_000_000), np.full(4, 1 << 24), rng.poisson(1000, 50_000)]),
 }
-"""Lengths of segments: many, few, tiny, and mixed ones."""
+"""Makers of segment lengths: many segments, few long ones, tiny ones, and a mixture."""
 
 SEGMENTS_SECONDS = 5.0
-"""About, for the lengths, their check, and a competitor that is slow at it."""
+"""About how long a cell takes: making the lengths, checking the sums, and a competitor that is slow here."""
 
 
 def flat(*, quick: bool = False) -> list[Cell]:
@@ -100,7 +100,7 @@ def types(*, quick: bool = False) -> list[Cell]:
     names = [entry.name for entry in ELEMENT_TYPES]
     names = ["float32", "float16", "uint8"] if quick else names
     peers = ("CUB", "CuPy", "torch")
-    # Type by type: the elements on the device are made anew for each.
+    # Type by type, because the elements on the device are made anew for each type.
     return [
         array_cell(
             f"{name} {name_of(n)}",
@@ -141,21 +141,21 @@ def stats(*, quick: bool = False) -> list[Cell]:
     cases += [Case("max", square, 0), Case("any", square, 0)]
     cases += [Case(op, square, 0, dtype="float16") for op in ("max", "sum")]
     cases += [Case(op, wide, 0) for op in ("argmax", "mean_var")]
-    # What the others are compared with: the sum reads as much.
+    # The sums that the others are compared with: they read as many bytes.
     sums = [] if quick else [Case("sum", (1 << 28,)), Case("sum", square, 1), Case("sum", wide, 1)]
     goals = [*(cases[i] for i in (2, 5, 6, 8, 9)), *sums]
     return _compared([*some(cases, (2, 5, 8), quick=quick), *sums], goals)
 
 
 def operator_costs(*, quick: bool = False) -> list[Cell]:
-    """Return the operators over whole arrays of several types, without competitors."""
+    """Return every operator over whole arrays of several types, without competitors."""
     names, dtypes = (OPERATORS[:2], OPERATOR_TYPES[:1]) if quick else (OPERATORS, OPERATOR_TYPES)
     cases = [Case(op, (1 << 28,), dtype=dtype) for dtype in dtypes for op in names if takes(op, dtype)]
     return [array_cell(f"{case.op} {case.dtype} 2^28", case, ()) for case in cases]
 
 
 def takes(op: str, dtype: str) -> bool:
-    """Say whether an operator reduces elements of a type."""
+    """Return whether an operator accepts elements of a type."""
     try:
         operators.OPERATORS[op].types(element_type(dtype))
     except UnsupportedError:
@@ -164,13 +164,13 @@ def takes(op: str, dtype: str) -> bool:
 
 
 def segments(*, quick: bool = False) -> list[Cell]:
-    """Return the sums of segments by their borders: many, few, tiny, and mixed ones; and of one array beside them."""
+    """Return the sums of segments (many, few, tiny, and mixed ones), and of one array to compare them with."""
     cells = [_segments(name, goal=i < 2) for i, name in enumerate(some(list(SEGMENTS), (0,), quick=quick))]
     return cells if quick else [*cells, *_compared([Case("sum", (1 << 28,))], [Case("sum", (1 << 28,))])]
 
 
 def segment_case(name: str) -> Case:
-    """Return the case of one of `SEGMENTS`, its borders made."""
+    """Return the case for one of `SEGMENTS`, with its borders."""
     lengths = SEGMENTS[name](np.random.default_rng(3))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return Case("sum", (int(offsets[-1]),), offsets=offsets)
@@ -182,7 +182,7 @@ def _segments(name: str, *, goal: bool) -> Cell:
     def measure(setting: Setting) -> Sequence[Row]:
         return [setting.harness.compare(name, segment_case(name), setting.peers(*peers), mode=setting.mode)]
 
-    # For those that prepare: segments of float32, whatever their borders.
+    # The case is only for competitors that prepare: float32 segments, whatever their borders.
     return Cell(name, measure, SEGMENTS_SECONDS, goal, Case("sum", (1,), offsets=np.asarray([0, 1])), peers)
 
 

@@ -1,6 +1,6 @@
-"""A cell of a suite: what it is called, how it is measured, whether a goal names it, and about how long it takes. Pure.
+"""A cell of a suite: its name, how it is measured, whether a goal names it, and about how long it takes. Pure.
 
-The times are estimates to plan a session by (``benchmarks.run --list``), and are no measurements.
+The times are estimates for planning a session (``benchmarks.run --list``), not measurements.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 __all__ = ["Cell", "array_cell", "some"]
 
 CELL_SECONDS, CONTENDER_SECONDS = 0.2, 0.1
-"""Of 2^28 elements and 3 competitors in all, a cell took 0.1 to 0.8 s where none of them was very slow."""
+"""A cell of 2^28 elements with 3 competitors took 0.1 to 0.8 s in all if none of them was very slow."""
 
 COMPILER_SECONDS = {"torch.compile": 1.0, "Numba": 1.0}
-"""What else a competitor that compiles for each case takes, about.
+"""About how much longer a cell takes with a competitor that compiles for each case.
 
-Cells with torch.compile took 0.7 to 1.6 s where like ones took 0.1 to 0.8 (`2026-11-22-h200-suites.json`), but for the
-first one of a run: see `session.START_SECONDS`. What Numba takes is not known: there it failed.
+Cells with torch.compile took 0.7 to 1.6 s where similar ones took 0.1 to 0.8 (`2026-11-22-h200-suites.json`), except
+for the first one of a run: see `session.START_SECONDS`. For Numba it is not known: it failed in that run.
 """
 
 COLUMNS_SECONDS = 1.0
-"""What CuPy takes more along an axis that is not the last one, where a launch of it is slow."""
+"""How much longer a cell takes with CuPy along an axis that is not the last one, where its launches are slow."""
 
 BYTES_A_SECOND = 20e9
-"""Of elements that are made and results that are checked."""
+"""How fast elements are made and results are checked."""
 
 VARIANTS = {"CUB": 3}
-"""Contenders of a competitor, if more than one, at most."""
+"""How many contenders a competitor has at most, if more than one."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,17 @@ class Cell:
     Attributes
     ----------
     name : str
-        What it is called.
+        Its name.
     measure : callable
-        Returns its rows.
+        Measures it and returns its rows.
     seconds : float
         About how long that takes.
     goal : bool
-        Whether a goal names it, so that it is measured before others.
+        Whether a goal needs it, so that it is measured before others.
     case : Case, optional
-        What is reduced, for competitors that can prepare for it.
+        The case that competitors can prepare for.
     peers : tuple of str
-        Those competitors.
+        The competitors that it needs.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Cell:
 
 
 def array_cell(name: str, case: Case, peers: Sequence[str], *, goal: bool = False, mode: Mode | None = None) -> Cell:
-    """Return the cell in which the harness compares a case with competitors by name, in a mode or the setting's."""
+    """Return the cell that compares the named competitors on a case, in a mode, by default that of the setting."""
 
     def measure(setting: Setting) -> Sequence[Row]:
         return [setting.harness.compare(name, case, setting.peers(*peers), mode=mode or setting.mode)]
@@ -81,5 +81,5 @@ def array_cell(name: str, case: Case, peers: Sequence[str], *, goal: bool = Fals
 
 
 def some(cells: Sequence[Any], places: Sequence[int], *, quick: bool) -> list[Any]:
-    """Return the cells, or, if it has to be quick, those at these places."""
+    """Return the cells; in a quick run only those at these places."""
     return [cells[i] for i in places] if quick else list(cells)

@@ -18,10 +18,10 @@ from benchmarks.suites.setting import Setting
 __all__ = ["cold", "keeping"]
 
 WARM = 2
-"""Processes with a full cache after each with an empty one."""
+"""How many processes with a full cache follow each one with an empty cache."""
 
 FIRST_SECONDS, EMPTY_SECONDS, WARM_SECONDS = 3.0, 6.0, 1.5
-"""About, for the process that leaves the byte code behind, and for one of either kind."""
+"""About how long a process takes: the one that only leaves byte code behind, and one with each kind of cache."""
 
 SCRIPT = """
 import json, os, time
@@ -62,8 +62,8 @@ PLANS = [
 def cold(*, quick: bool = False) -> list[Cell]:
     """Return times of fresh processes, with an empty cubin cache and with a full one.
 
-    All of them find the byte code of every module, as where a package is installed; the first one, which is not timed,
-    leaves it behind, whether or not this process or the folder of the sources may keep any.
+    All of them find the byte code of every module, as with an installed package: a first process, which is not timed,
+    writes it, even if this process or the folder of the sources may not keep any.
     """
     times = 1 if quick else 3
     measure = functools.partial(_measured, times=times)
@@ -92,7 +92,7 @@ def _measured(setting: Setting, *, times: int) -> list[Row]:
 
 
 def keeping(byte_code: str) -> dict[str, str]:
-    """Return the environment of processes that keep and find byte code in a folder, whatever this one does."""
+    """Return an environment in which processes keep their byte code in a folder, whatever this process does."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPYCACHEPREFIX": byte_code}
 
@@ -103,7 +103,7 @@ def _process(cache: str, *, environment: Mapping[str, str], plans: Sequence[Any]
     script = SCRIPT.replace("PLANS", repr(plans))
     run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     if run.returncode:
-        said = (run.stderr.strip() or "it said nothing").splitlines()[-1]  # as one that a signal ended
+        said = (run.stderr.strip() or "it said nothing").splitlines()[-1]  # a process ended by a signal says nothing
         raise RuntimeError(f"a fresh process failed with {run.returncode}: {said}")
     times: dict[str, Any] = json.loads(run.stdout)
     return times

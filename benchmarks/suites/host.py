@@ -1,4 +1,4 @@
-"""The suites of small arrays and of calls: device latency with a hot L2, end-to-end latency, host time of a call."""
+"""The suites of small arrays and of calls: device time in a hot L2, time from call to value, host time of a call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALL_POWERS = (8, 10, 12, 14, 16, 18, 20)
 GOAL_POWERS = (8, 16, 20)
 CALL_LENGTH = 4096
 CALLS_SECONDS = 0.8
-"""About, for 5 rounds of 11 times 200 calls of 3 libraries, of 5 to 20 µs."""
+"""About how long a cell takes: 5 rounds of 11 times 200 calls of 3 libraries, 5 to 20 µs each."""
 
 Function = Callable[[], Any]
 
@@ -39,7 +39,7 @@ class Call:
     function : callable
         The call, which is timed.
     value : callable, optional
-        The sum, of what the call returned; None where there is none, as of a plan.
+        Returns the sum, given what the call returned; None if a call makes no sum, such as planning.
     """
 
     function: Function
@@ -60,7 +60,7 @@ def small(*, quick: bool = False) -> list[Cell]:
 
 
 def host(*, quick: bool = False) -> list[Cell]:
-    """Return the host's time of one call: bound, one-shot with and without `out`, and a plan made anew."""
+    """Return the host times of one call: bound, prepared, one-shot with and without `out`, and making a plan."""
 
     def bound(calls: Calls, strategy: str) -> dict[str, Call]:
         return {OURS: calls.bound(strategy)} | ({BARE: calls.bare()} if strategy == "block" else {})
@@ -93,7 +93,7 @@ def _calls_cell(
 
 
 class Calls:
-    """The same small array for every library, and calls over it."""
+    """One small array for every library, and their calls on it."""
 
     def __init__(self, setting: Setting, length: int) -> None:
         self._setting = setting
@@ -105,7 +105,7 @@ class Calls:
         self._failed: dict[str, dict[str, Any]] = {}
 
     def row(self, cell: str, entries: Mapping[str, Call], *, calls: int = 200) -> Row:
-        """Return a row of host times, the calls in turn; who is wrong or raises has failed."""
+        """Return a row of host times, the calls taken in turn; one that is wrong or raises has failed."""
         context, rounds = self._stream.context, 3 if self._setting.quick else 5
         figures = dict(self._failed)
         for name, each in entries.items():
@@ -120,17 +120,17 @@ class Calls:
         return row_of(cell, figures, mode="host", op="sum", shape=[self._length], axis=None, dtype="float32")
 
     def _check(self, call: Call, *, exact: bool) -> None:
-        """Refuse a call whose sum is wrong."""
+        """Raise if a call's sum is wrong."""
         if call.value is not None:
             value = np.asarray([call.value(call.function())], np.float32)
             check(Case("sum", (self._length,)), [value], exact=exact)
 
     def _target(self) -> lr.DeviceArray:
-        """Return memory for one result, in which there is none yet."""
+        """Return memory for one result, filled with NaN."""
         return lr.DeviceArray.from_numpy(np.full((), np.nan, np.float32), self._stream)
 
     def planning(self) -> Call:
-        """Return what makes a plan of a kernel that is loaded."""
+        """Return the call that makes a plan whose kernel is loaded already."""
         context = self._stream.context
         return Call(functools.partial(lr.plan, "sum", shape=self._length, dtype="float32", context=context), None)
 
@@ -143,7 +143,7 @@ class Calls:
         return Call(lambda: launch(source, target), lambda _: float(out))
 
     def bare(self) -> Call:
-        """Return the launch of `block` as a driver call of which nothing is left to be built."""
+        """Return the launch of `block` as the driver's call, with all arguments prepared."""
         context = self._stream.context
         made = lr.plan("sum", shape=self._length, dtype="float32", context=context, strategy="block")
         launch, out = made.bind(self._stream), self._target()
@@ -151,7 +151,7 @@ class Calls:
         return Call(bare_launch(launch, self._stream, self._x.pointer, out.pointer), lambda _: float(out))
 
     def one_shot(self, *, out: bool) -> dict[str, Call]:
-        """Return ``sum(x)`` of every library, into memory that is there or into new memory."""
+        """Return ``sum(x)`` of every library, into existing memory or into new memory."""
         x, stream, target = self._x, self._stream, self._target()
         ours: Function = (lambda: lr.sum(x, out=target, stream=stream)) if out else (lambda: lr.sum(x, stream=stream))
         return {OURS: Call(ours), **self._others({
@@ -160,7 +160,7 @@ class Calls:
         })}  # fmt: skip
 
     def values(self) -> dict[str, Call]:
-        """Return the calls that end with a number on the host."""
+        """Return the calls that return a number on the host."""
         x, stream = self._x, self._stream
 
         def of_torch(torch: Any) -> Call:
@@ -175,7 +175,7 @@ class Calls:
         return {OURS: Call(lambda: float(lr.sum(x, stream=stream))), **others}
 
     def prepared(self) -> dict[str, Call]:
-        """Return the prepared call of ``cuda.compute``, if that is there."""
+        """Return the prepared call of ``cuda.compute``, if that is installed."""
 
         def prepared(compute: Any) -> Call:
             case = Case("sum", (self._length,))
@@ -187,7 +187,7 @@ class Calls:
         return self._others({"cuda.compute": prepared})
 
     def _others(self, makers: Mapping[str, Callable[[Any], Call]]) -> dict[str, Call]:
-        """Return the calls of the competitors that are there; one whose call cannot be made fails alone."""
+        """Return the calls of the competitors that are installed; one that cannot be made fails without the others."""
         calls = {}
         for name, make in makers.items():
             peer = self._setting.peer(name)
@@ -198,7 +198,7 @@ class Calls:
 
 
 def bare_launch(bound: lr.BoundReduction, stream: lr.Stream, source: int, target: int) -> Function:
-    """Return a bound launch of one kernel as the bindings' driver call, of which nothing is left to be built."""
+    """Return a bound launch of one kernel as the call of cuda.bindings, with all arguments prepared."""
     (kernel,) = bound.kernels
     pointers = kernel.packed_for(int, source, target, 0)
     call = binding.function("cuLaunchKernelEx")
@@ -207,7 +207,7 @@ def bare_launch(bound: lr.BoundReduction, stream: lr.Stream, source: int, target
 
 
 def _torch_call(peer: Any, raw: RawArray, *, out: bool) -> Function:
-    """Return ``torch.sum`` as its users call it, in torch's current stream."""
+    """Return ``torch.sum`` as users call it, on torch's current stream."""
     torch = peer.torch
     x = torch.as_tensor(raw, device="cuda")
     if not out:
@@ -217,7 +217,7 @@ def _torch_call(peer: Any, raw: RawArray, *, out: bool) -> Function:
 
 
 def _cupy_call(peer: Any, raw: RawArray, *, out: bool) -> Function:
-    """Return ``cupy.sum`` as its users call it, in CuPy's current stream."""
+    """Return ``cupy.sum`` as users call it, on CuPy's current stream."""
     cupy = peer.cupy
     x = cupy.asarray(raw)
     if not out:

@@ -1,4 +1,4 @@
-"""What a suite is given: a harness, how thorough to be, and the competitors of this machine."""
+"""What the cells of a suite are measured with: a harness, how thorough to be, and this machine's competitors."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Setting:
     harness : Harness
         Compares contenders.
     quick : bool
-        Whether fewer rounds will do.
+        Whether fewer rounds are enough.
     mode : {"rotated", "hot", "events"}
-        How the harness times the cells that do not say it themselves.
+        How the harness times cells that do not set a mode themselves.
     missing : dict
-        Competitors that were asked for and are not there, with the reason.
+        Competitors that were requested and are not available, with the reason.
     """
 
     harness: Harness
@@ -38,11 +38,11 @@ class Setting:
 
     @property
     def stream(self) -> Stream:
-        """Where everything runs."""
+        """The stream on which everything runs."""
         return self.harness.stream
 
     def peers(self, *names: str) -> list[Any]:
-        """Return those competitors that are there; the others are noted in `missing`."""
+        """Return those of the named competitors that are available; the others are noted in `missing`."""
         unknown = [name for name in names if name not in self._found and name not in self.missing]
         found, missing = peers.find(unknown, self.stream)
         self._found |= found
@@ -54,13 +54,13 @@ class Setting:
         return next(iter(self.peers(name)), None)
 
     def opened(self, name: str) -> Any:
-        """Return one competitor if a suite has asked for it and it was there, else None; nothing is opened."""
+        """Return a competitor if it has been opened already, else None; nothing is opened."""
         return self._found.get(name)
 
     def prepare(self, cells: Sequence[Cell]) -> None:
-        """Let CUB compile what the cells will need, open their other competitors meanwhile, and wait for both.
+        """Compile what the cells need of CUB, open their other competitors meanwhile, and wait for both.
 
-        While cells are measured nothing is compiled beside them: their calls are put into the stream by the same host.
+        Nothing is compiled while cells are measured, because the same host launches their work.
         """
         cases = [cell.case for cell in cells if cell.case is not None and "CUB" in cell.peers]
         cub = self.peer("CUB") if cases else None
@@ -70,17 +70,17 @@ class Setting:
         self.settle()
 
     def settle(self) -> None:
-        """Wait until nothing is being compiled, so that the host is idle but for what is measured."""
+        """Wait until nothing is being compiled, so that the host does nothing but measure."""
         cub = self.opened("CUB")
         if cub is not None:
             cub.settle()
 
     def versions(self) -> dict[str, str]:
-        """Return CUB's version, if it is there and its headers were compiled; else what nvcc said."""
+        """Return CUB's version, if it has been opened; if its headers could not be compiled, the error instead."""
         cub = self.opened("CUB")
         if cub is None:
             return {}
         try:
             return {"cub": str(cub.version())}
-        except Exception as error:  # noqa: BLE001  nvcc's failure is said, and is no reason to lose what was measured
+        except Exception as error:  # noqa: BLE001  it is reported, and must not lose what was measured
             return {"cub": f"{type(error).__name__}: {error}"[:120]}

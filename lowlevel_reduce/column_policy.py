@@ -1,4 +1,4 @@
-"""How columns are mapped to a device: a pure function of the problem and the device's facts."""
+"""How columns are mapped to a device: a pure function of the problem and the device."""
 
 from __future__ import annotations
 
@@ -14,73 +14,76 @@ from lowlevel_reduce.row_strategy import RESIDENT_HEAVY, WARPS, RowStrategy
 __all__ = ["choose_columns", "folders", "shared_bytes"]
 
 _LOADED_BYTES = 128
-"""What a thread of columns has in flight."""
+"""Bytes that a thread has in flight when it loads columns."""
 
 _RESIDENT_NARROW, _RESIDENT_WIDE = 4, 3
-"""Blocks that a multiprocessor shall hold: 64 registers a thread for accumulators of up to 12 bytes, 80 up to 24."""
+"""How many blocks must fit on a multiprocessor: with 64 registers per thread for accumulators of up to 12 bytes, with
+80 for up to 24."""
 
 _LINE_BYTES = 128
-"""Of the memory. Fewer columns than fill one are not loaded sixteen bytes a thread."""
+"""Bytes of a memory line. If all columns together fill less than one, no thread loads sixteen bytes of them."""
 
 _LEAST_BESIDE, _MOST_BESIDE = 4, 2 * LANES
-"""The fewest threads of a block that stand side by side where several blocks do, and the most.
+"""The fewest and the most threads of a block that stand side by side; the former holds where several blocks do so.
 
 `column_tile` in cuda_src/reduce_columns.cuh gives every block a multiple of four.
 """
 
 _LANES_OF_BROKEN_LINES, _WIDE_LANES_OF_BROKEN_LINES = 4, 2
-"""Lanes of the tree that a thread has at most where neighbours share lines; and if it loads sixteen bytes of elements
-of four bytes and more.
+"""The most lanes of the tree that a thread has where neighbours share memory lines; the second is for threads that load
+sixteen bytes of elements of four or more bytes.
 
-Neighbours are to load what they share at about the same time.
+Few lanes make neighbours load the lines that they share at about the same time.
 """
 
 _LANES_OF_WIDE_ACCUMULATORS = 16
-"""Lanes of the tree that a thread has at most where accumulators have more than 8 bytes: the lanes of a block's columns
-meet in shared memory, a level for each power of two."""
+"""The most lanes of the tree that a thread has if accumulators have more than 8 bytes: the lanes of a block's columns
+are combined in shared memory, which holds one level for each power of two."""
 
 _NARROW_COLUMNS = 128
-"""Up to so many columns that each take a load of their own stay in one block, which then shares its lines with none."""
+"""Up to this many columns that are each loaded on their own stay in one block, which then shares its lines with no
+other."""
 
 _FOLDERS, _WARP_FOLDS = 512, 128
-"""The most blocks that fold the partials of columns, and up to how many of a row one warp folds: `most_folders` and
-`warp_folds` in cuda_src/reduce_columns.cuh."""
+"""The most blocks that fold the partials of columns, and the most partials of a row that one warp folds: `most_folders`
+and `warp_folds` in cuda_src/reduce_columns.cuh."""
 
 _SHARED_BYTES, _PLACES_ALIGNMENT = 48 << 10, 128
-"""Of a block, without asking for more; and to what the places of copies are aligned."""
+"""Shared memory that a block has without opting in to more; alignment of the places that elements are copied to."""
 
-# What a mapping of columns costs, in the time that a full wave of blocks takes to load `_LOADED_BYTES` a thread: fitted
-# to what 46 shapes took by copies and 33 by sixteen bytes a thread (benchmarks/NOTES.md, "How columns are cut"), not
-# measured one by one.
+# What a mapping of columns costs. The unit is the time that a full wave of blocks takes to load `_LOADED_BYTES` per
+# thread. The numbers were not measured one by one but fitted to the times of 46 shapes by copies and 33 by sixteen
+# bytes per thread (benchmarks/NOTES.md, "How columns are cut").
 _ENOUGH_BLOCKS = 1.15
-"""Blocks of a multiprocessor that keep its share of the memory busy."""
+"""Blocks per multiprocessor that keep its share of the memory busy."""
 
 _FOLD_ROUNDS = 0.7
-"""What passes from the last partial to the results."""
+"""Time from the last partial to the results."""
 
 _UNEVEN = 0.01
-"""By how much the multiprocessors differ: what is lost where each has one block for all the time."""
+"""By how much multiprocessors differ in speed: the loss if each works on one block for the whole time."""
 
 _CROWD_COST = 0.2
-"""What it costs where more than a block of a multiprocessor waits for partials beside those that make them."""
+"""The cost if more than one block per multiprocessor waits for partials beside the blocks that compute them."""
 
 
 class _Costs(NamedTuple):
-    """What depends on how elements are loaded.
+    """The costs that depend on how elements are loaded.
 
     Attributes
     ----------
     start_rounds : float
-        What a block takes to start and to end.
+        Time that a block takes to start and to end.
     slot : float
-        What writing and folding partials takes, as a part of loading one lane of the tree for each.
+        Time to write and fold a partial, relative to the time to load one lane of the tree for it.
     lines : Mapping[int, float]
-        How many bytes of each element the threads of a block side by side may load, and what that costs beside the
-        most; the best first.
+        How many bytes side by side the threads of a block may load together, and what each choice costs relative to
+        the most bytes; the best first.
     doubled_lanes : float
-        What each doubling of a thread's lanes costs.
+        The cost of each doubling of a thread's lanes.
     uneven : float
-        How much of what multiprocessors lack that have a block less than others in the last wave.
+        If some multiprocessors have one block fewer than others in the last wave: which fraction of the blocks that
+        they lack counts as if it were there.
     """
 
     start_rounds: float
@@ -93,17 +96,19 @@ class _Costs(NamedTuple):
 _COPIES = _Costs(0.35, 1.0, {256: 0.0, 128: 0.013, 64: 0.06, 32: 0.25})
 _WIDE = _Costs(0.35, 1.0, {256: 0.0, 128: 0.013, 64: 0.15, 32: 0.3}, uneven=0.12)
 _WIDE_BROKEN = _Costs(0.25, 0.5, {512: 0.0, 256: 0.03, 128: 0.08, 64: 0.25, 32: 0.4}, doubled_lanes=0.03, uneven=0.12)
-"""Copies, and sixteen bytes a thread of elements of two bytes; of others; and of such where neighbours share lines."""
+"""The costs of copies and of sixteen bytes per thread if elements have two bytes; of sixteen bytes per thread if they
+have more; and of the latter where neighbours share lines."""
 
 _SLOWER_COPIES = {(2, 4): 1.8, (4, 4): 1.2, (4, 8): 1.03, (8, 8): 1.0}
-"""By the bytes of an element and of an accumulator, four at least: how much longer copies take than sixteen bytes of
-neighbouring columns to registers (cuda_src/columns_wide.cuh)."""
+"""How much longer copies take than loading sixteen bytes of neighbouring columns to registers
+(cuda_src/columns_wide.cuh), by the bytes of an element and of an accumulator, which counts as four at least."""
 
 _SLOWER_COPIES_OF_BROKEN_LINES = 1.2
-"""The least of it where neighbours share lines."""
+"""The least that this factor is where neighbours share lines."""
 
 _FEW_BYTES = 256
-"""Up to so many of all columns, in whole lines, copies take less, for accumulators of more than four bytes."""
+"""If all columns together have at most this many bytes, in whole lines, copies take less time for accumulators of more
+than four bytes."""
 
 
 def choose_columns(
@@ -115,9 +120,9 @@ def choose_columns(
     heavy: bool,
     two_arrays: bool = False,
 ) -> RowStrategy:
-    """Choose how to reduce the columns of a problem: a thread takes whole ones, or those of a block share theirs.
+    """Choose how to reduce the columns of a problem: each thread takes whole columns, or a block's threads share them.
 
-    Its parameters are those of `row_policy.choose_rows`, which calls it for problems of the kind "columns".
+    The parameters are those of `row_policy.choose_rows`, which calls this for problems of the kind "columns".
     """
     inner = problem.kept[0].size
     vector = VECTOR_BYTES // itemsize
@@ -129,7 +134,7 @@ def choose_columns(
     def loaded_bytes(width: int) -> int:
         return tree_lanes * tree_steps * vector * max(4, width * itemsize)
 
-    # A thread that has all its elements in flight at once holds no other accumulators than those it makes.
+    # A thread that has all its elements in flight at once holds no accumulators besides those that it is computing.
     wide = _side_by_side(problem, itemsize, accumulator_bytes, 32)
     narrow = wide if itemsize == 1 else _side_by_side(problem, itemsize, accumulator_bytes, 16)
     width = wide if loaded_bytes(wide) <= _LOADED_BYTES else narrow
@@ -139,7 +144,7 @@ def choose_columns(
     if vectors <= LANES and (loaded_bytes(width) <= _LOADED_BYTES or enough):
         template = (block, width, tree_lanes, tree_steps, 0)
         return RowStrategy("columns", -(-threads // block), template, resident_blocks=resident)
-    # Elements of two bytes fill the registers: few blocks take them best, with loads as wide as may be.
+    # Elements of two bytes fill the registers: few blocks with the widest possible loads are fastest.
     half = itemsize == 2 and all(stride % 8 == 0 for stride in _strides_of_elements(problem))
     width = max(_side_by_side(problem, itemsize, accumulator_bytes, 16 if half else 8), 4 // itemsize)
     resident = RESIDENT_HEAVY if half else resident
@@ -154,11 +159,11 @@ def choose_columns(
 def _widths(
     problem: Problem, width: int, itemsize: int, accumulator_bytes: int, *, two_arrays: bool
 ) -> dict[int, float]:
-    """Return how many columns a thread may have besides `width`, or instead of it, and how much longer each takes."""
+    """Return how many columns a thread may have, besides or instead of `width`, and by which factor each is slower."""
     slower = _SLOWER_COPIES.get((itemsize, max(4, accumulator_bytes)))
     if slower is None:
         return {width: 1.0}
-    copied = 1 if itemsize >= 4 else width  # two columns of four bytes each take longer than one
+    copied = 1 if itemsize >= 4 else width  # with elements of four bytes, two columns per thread are slower than one
     if two_arrays or not _fills_vectors(problem, itemsize):
         return {copied: 1.0}
     if accumulator_bytes > 4:
@@ -170,7 +175,7 @@ def _widths(
 
 
 def _is_wide(width: int, itemsize: int) -> bool:
-    """Return whether a thread loads sixteen bytes of several columns, of elements of four bytes and more."""
+    """Return whether a thread loads sixteen bytes of several columns at once, of elements of four or more bytes."""
     return itemsize >= 4 and width > 1 and width * itemsize == VECTOR_BYTES
 
 
@@ -183,8 +188,8 @@ def _costs(problem: Problem, width: int, itemsize: int) -> _Costs:
 def _side_by_side(problem: Problem, itemsize: int, accumulator_bytes: int, held_bytes: int) -> int:
     """Return how many columns a thread has: at most 16 bytes of elements and `held_bytes` of accumulators.
 
-    Elements of four bytes and more are not loaded together where they do not lie at multiples of what is loaded: as
-    many loads of one column each have neighbours' elements in neighbouring threads.
+    Elements of four or more bytes are loaded together only where they lie at multiples of the loaded size. Otherwise
+    each load is of one column, and neighbouring threads load neighbouring elements.
     """
     width = max(1, min(VECTOR_BYTES // itemsize, power_of_two(held_bytes // accumulator_bytes)))
     strides = _strides_of_elements(problem)
@@ -194,18 +199,18 @@ def _side_by_side(problem: Problem, itemsize: int, accumulator_bytes: int, held_
 
 
 def _fills_vectors(problem: Problem, itemsize: int) -> bool:
-    """Return whether neighbouring columns may be loaded sixteen bytes at a time, neighbouring threads a line."""
+    """Return whether columns may be loaded sixteen bytes at a time, so that neighbouring threads load a line."""
     few = problem.kept[0].size * itemsize < _LINE_BYTES
     return not few and all(stride % VECTOR_BYTES == 0 for stride in _strides_of_elements(problem))
 
 
 def _strides_of_elements(problem: Problem) -> list[int]:
-    """Return the bytes between a column's elements, and between the first elements of columns not side by side."""
+    """Return the strides in bytes of a column's elements, and of the columns that do not lie side by side."""
     return [axis.stride for axis in (*problem.reduced, *problem.kept[1:])]
 
 
 def _resident_blocks_of_columns(itemsize: int, accumulator_bytes: int, *, heavy: bool) -> int:
-    """Return as many blocks as leave each thread the registers for its elements in flight and its accumulators."""
+    """Return how many blocks leave each thread enough registers for its elements in flight and its accumulators."""
     if heavy or itemsize == 1 or accumulator_bytes > 24:
         return RESIDENT_HEAVY
     return _RESIDENT_NARROW if accumulator_bytes <= 12 else _RESIDENT_WIDE
@@ -215,7 +220,7 @@ def _columns_together(
     problem: Problem, facts: DeviceFacts, width: int, tree: tuple[int, int], itemsize: int, accumulator_bytes: int,
     resident: int, slower: float,
 ) -> tuple[float, RowStrategy]:  # fmt: skip
-    """Return the strategy where the threads of a block divide the lanes of the tree among them, and what it costs."""
+    """Return the cost and the strategy if the threads of a block divide the lanes of the tree among themselves."""
     inner = problem.kept[0].size
     lanes, steps = tree
     all_lanes = max(1, -(-problem.length * itemsize // (LANES * STEPS * VECTOR_BYTES))) * lanes
@@ -225,13 +230,13 @@ def _columns_together(
     places = facts.multiprocessors * resident
 
     def shape(beside: int, lanes_of_a_thread: int) -> tuple[int, int, int]:
-        """Return the lanes of a tile, the tiles of a row, and blocks that share no row."""
+        """Return the lanes of a tile, the tiles of a row, and how many blocks there are that share no row."""
         tile = WARPS * LANES // beside * lanes_of_a_thread
         return tile, -(-all_lanes // tile), problem.rows // inner * -(-threads // beside)
 
     def cost(beside: int, lanes_of_a_thread: int) -> float:
         tile, parts, groups = shape(beside, lanes_of_a_thread)
-        full = inner / (-(-threads // beside) * beside * width)  # the part of the threads that have columns
+        full = inner / (-(-threads // beside) * beside * width)  # the fraction of the threads that have columns
         rounds = lanes_of_a_thread * rounds_of_a_lane + costs.start_rounds
         waves, rest = divmod(groups * parts, places)
         filled = (rest + costs.uneven * (-rest % facts.multiprocessors)) / places
@@ -260,10 +265,10 @@ def _columns_together(
 
 
 def shared_bytes(beside: int, lanes_of_a_thread: int, width: int, accumulator_bytes: int) -> int:
-    """Return what a block takes of shared memory at most.
+    """Return the most bytes of shared memory that a block takes.
 
-    It is `ColumnCopies::Places`, at a multiple of its alignment, `ColumnMeeting::Shared` and `BlockSlots` in cuda_src.
-    `WideColumns::Shared` in place of the first is half of it.
+    In cuda_src it is the sum of `ColumnCopies::Places`, at a multiple of its alignment, `ColumnMeeting::Shared` and
+    `BlockSlots`. `WideColumns::Shared`, used in place of the first, has half its size.
     """
     threads, held = WARPS * LANES, width * accumulator_bytes
     places = threads * (_LOADED_BYTES // 2 if held > 32 else _LOADED_BYTES)
@@ -281,14 +286,14 @@ def _has_whole_lines(problem: Problem) -> bool:
 
 
 def _lanes_of_a_thread(problem: Problem, threads: int, width: int, itemsize: int, accumulator_bytes: int) -> int:
-    """Return how many lanes of the tree a thread has at most."""
+    """Return the most lanes of the tree that a thread may have."""
     if not _is_narrow(threads, width, itemsize) and not _has_whole_lines(problem):
         return _WIDE_LANES_OF_BROKEN_LINES if _is_wide(width, itemsize) else _LANES_OF_BROKEN_LINES
     return _LANES_OF_WIDE_ACCUMULATORS if accumulator_bytes > 8 else LANES
 
 
 def _besides(problem: Problem, threads: int, width: int, itemsize: int) -> list[int]:
-    """Return how many of a block's threads may stand side by side, powers of two, the best first."""
+    """Return how many threads of a block may stand side by side: powers of two, the best first."""
     if _is_narrow(threads, width, itemsize) and not _has_whole_lines(problem):
         return [power_of_two(threads)]
     most = min(_MOST_BESIDE, power_of_two(threads))
@@ -297,7 +302,7 @@ def _besides(problem: Problem, threads: int, width: int, itemsize: int) -> list[
 
 
 def folders(rows: int, parts: int) -> int:
-    """Return how many blocks fold the partials of rows, `parts` each."""
+    """Return how many blocks fold the partials of `rows` rows that have `parts` partials each."""
     if parts == 1:
         return 0
     return min(rows if parts > _WARP_FOLDS else -(-rows // WARPS), _FOLDERS)

@@ -1,4 +1,4 @@
-"""The element types: their NumPy dtypes, their names in CUDA C++, what they accumulate in and what they may become."""
+"""The element types: their NumPy dtypes, their names in CUDA C++, their accumulators and their result types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 COMPENSATED = "compensated"
-"""The accumulator of two float64, an unevaluated sum: about 106 bits."""
+"""The accumulator that is the unevaluated sum of two float64: about 106 bits."""
 
 VECTOR_BYTES = 16
 LANES = 32
@@ -36,7 +36,7 @@ class ElementType(NamedTuple):
     Attributes
     ----------
     name : str
-        NumPy's name of the dtype, e.g. ``"float32"``; ``cuda_src/types.cuh`` has another for ``bool`` and one float8.
+        NumPy's name of the dtype, e.g. ``"float32"``; ``cuda_src/types.cuh`` names ``bool`` and one float8 differently.
     accumulators : tuple of str
         What a sum may accumulate in, the default first.
     result : str
@@ -52,7 +52,7 @@ class ElementType(NamedTuple):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype itself; bfloat16 and the float8 types are those of ml_dtypes."""
+        """The dtype itself; that of bfloat16 and the float8 types comes from ml_dtypes."""
         return _dtype_of(self.name)
 
     @property
@@ -62,7 +62,7 @@ class ElementType(NamedTuple):
 
     @property
     def is_float(self) -> bool:
-        """Whether it is a real floating-point type; ml_dtypes gives its own a kind of "V" or "f"."""
+        """Whether it is a real floating-point type; the kind of ml_dtypes' types is "V" or "f"."""
         return self.dtype.kind not in "iubc"
 
     @property
@@ -77,12 +77,12 @@ class ElementType(NamedTuple):
 
     @property
     def vector(self) -> int:
-        """Elements in a 16-byte vector, the tree's V."""
+        """Elements in a 16-byte vector: the V of `tree`."""
         return VECTOR_BYTES // self.itemsize
 
     @property
     def leaf(self) -> int:
-        """Elements in a leaf, the tree's L = 256 V."""
+        """Elements in a leaf: the L = 256 V of `tree`."""
         return LEAF_BYTES // self.itemsize
 
 
@@ -91,7 +91,7 @@ def one_of(names: tuple[str, ...]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-# Names that NumPy does not have, and those of ml_dtypes.
+# Names that NumPy does not know, and the names of these types in ml_dtypes.
 _ML_DTYPES = {
     "bfloat16": "bfloat16",
     "float8_e4m3": "float8_e4m3fn",
@@ -117,19 +117,19 @@ def _complex(name: str) -> ElementType:
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return `dtype` as a NumPy dtype; ``"bfloat16"``, ``"float8_e4m3"`` and ``"float8_e5m2"`` are those of ml_dtypes.
+    """Return `dtype` as a NumPy dtype; ml_dtypes provides ``"bfloat16"``, ``"float8_e4m3"`` and ``"float8_e5m2"``.
 
     Raises
     ------
     TypeError
-        If it names no dtype. None does not, though NumPy takes it for float64.
+        If it does not name a dtype. None does not, although NumPy takes it for float64.
     UnsupportedError
         If the dtype is not in native byte order.
     """
     if dtype is None:
         raise TypeError("a dtype is due, not None")
     if isinstance(dtype, str) and dtype in _ML_DTYPES:
-        import ml_dtypes  # noqa: PLC0415 - only those who have such numbers pay for it
+        import ml_dtypes  # noqa: PLC0415 - only those who use these types pay for the import
 
         dtype = getattr(ml_dtypes, _ML_DTYPES[dtype])
     try:
@@ -142,9 +142,9 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def accumulator_dtype(accumulate: Any) -> np.dtype[Any] | str | None:
-    """Return what was asked for as accumulator, by a name or another form of a dtype, as a dtype.
+    """Return the requested accumulator, given as a dtype in any form, as a NumPy dtype.
 
-    The compensated one, which is none, is returned by its name, and None for None.
+    The compensated accumulator, which is not a dtype, is returned as its name, and None as None.
 
     Raises
     ------
@@ -162,18 +162,18 @@ def accumulator_dtype(accumulate: Any) -> np.dtype[Any] | str | None:
 
 
 def accumulator_name(accumulate: Any) -> str | None:
-    """Return the name of that accumulator; raises as `accumulator_dtype` does."""
+    """Return the name of the requested accumulator, or None; raises what `accumulator_dtype` raises."""
     found = accumulator_dtype(accumulate)
     return found.name if isinstance(found, np.dtype) else found
 
 
-@functools.cache  # plans ask often, and of ml_dtypes an import statement would be executed each time
+@functools.cache  # plans ask often, and ml_dtypes would be imported by a statement each time
 def _dtype_of(name: str) -> np.dtype[Any]:
     return numpy_dtype(name)
 
 
 def finfo(dtype: np.dtype[Any]) -> Any:
-    """Return the limits of a floating-point type, NumPy's or one of ml_dtypes."""
+    """Return the limits of a floating-point type of NumPy or ml_dtypes."""
     import ml_dtypes  # noqa: PLC0415 - as above
 
     return ml_dtypes.finfo(dtype)
@@ -205,7 +205,7 @@ def element_type(dtype: Any) -> ElementType:
     Raises
     ------
     TypeError
-        If `dtype` names no dtype.
+        If `dtype` does not name a dtype.
     UnsupportedError
         If the dtype cannot be reduced, or is not in native byte order.
     """
@@ -220,7 +220,7 @@ _C_NAMES = {"bool": "boolean", "float8_e4m3fn": "float8_e4m3"}
 
 
 def c_name(name: str) -> str:
-    """Return the name that ``cuda_src/types.cuh`` gives to a type or to the compensated accumulator."""
+    """Return the name of a type, or of the compensated accumulator, in ``cuda_src/types.cuh``."""
     return _C_NAMES.get(name, name)
 
 

@@ -1,4 +1,4 @@
-"""The stub that Python emits for a kernel: types, constants and one entry around code that lives in cuda_src."""
+"""The stubs that Python generates for kernels: types, constants and one entry that calls code of cuda_src."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ __all__ = [
 ]
 
 OPTIONS = (
-    # A product and a sum stay two roundings, as in NumPy.
+    # A product and a sum are rounded separately, as in NumPy.
     "-fmad=false",
-    # Without the declarations of textures, of launches from kernels and of the runtime's functions: none is used, and
-    # NVRTC would read them before every kernel. Known from 12.4 on, so to every NVRTC that is supported here.
+    # Leave out the declarations of textures, of launches from kernels and of the runtime's functions: none is used, and
+    # NVRTC would read them before every kernel. NVRTC has this option from 12.4 on: every version supported here.
     "--minimal",
 )
-"""How every kernel is compiled, besides the compiler layer's own options."""
+"""The options that every kernel is compiled with, besides the compiler layer's own."""
 
 ArgumentKind = Literal["whole", "shaped", "segments", "partials"]
-"""Which entries' argument: what they know besides `Problem`."""
+"""The kinds of entries' arguments, by what they contain besides `Problem`."""
 
 FIELDS = ("elements", "result", "second", "workspace", "device_length", "length", "rows", "count", "initial0",
           "initial1")  # fmt: skip
-"""`Problem` in cuda_src/source.cuh: every entry's one argument, 8 bytes a field. A call sets the first three."""
+"""The fields of `Problem` in cuda_src/source.cuh, 8 bytes each: every entry's argument is, or starts with, a `Problem`.
+A call sets the first three."""
 
 _AXES = "Q" + "Q" * MAX_AXES + "q" * MAX_AXES * 2
 _SHAPE = "qq" + _AXES + _AXES
@@ -79,8 +80,8 @@ class KernelSource(NamedTuple):
     entry, text : str
         The name and the text.
     spare : tuple of str
-        The text with fewer and fewer blocks a multiprocessor, and so more registers a thread: what to take if the
-        compiler spills.
+        The text for fewer and fewer blocks per multiprocessor, and so more registers per thread: alternatives for when
+        the compiler spills.
     """
 
     entry: str
@@ -96,15 +97,15 @@ class OperatorText(NamedTuple):
     label : str
         An identifier for operator and types, e.g. ``"sum_float32_float64_float32"``: entries' names start with it.
     type : str
-        The struct.
+        The struct, as C++ names it.
     accumulator_bytes : int
-        What the host takes its accumulator's size for.
+        The accumulator's size as the host knows it; compilation fails if the struct's is another.
     declaration : str
-        What must stand before the struct is named.
+        Code that must precede the first use of the struct.
     heavy : bool
         Whether a thread needs more than 64 registers or so.
     two_arrays : bool
-        Whether elements of a second array go with those of the first.
+        Whether the operator also reads a second array.
     """
 
     label: str
@@ -138,25 +139,25 @@ def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSo
 
 
 def partials_kernel_source(operator: OperatorText) -> tuple[KernelSource, int]:
-    """Return the kernel that folds the partials of an array's chunks, by one block, and the block's threads."""
+    """Return the kernel that folds the partials of an array's chunks in one block, and the threads of that block."""
     threads = _PARTIALS_WARPS * 32
     body = f"reduce_partials<Op, {_PARTIALS_WARPS}>"
     return _source(operator, "partials", "reduce_partials.cuh", body, "PartialsProblem", (threads, 1)), threads
 
 
 def segment_blocks(accumulator_bytes: int) -> tuple[int, int]:
-    """Return the threads in a block of either segment kernel; `tile_warps` in cuda_src says those of the second."""
+    """Return the threads in a block of each segment kernel; `tile_warps` in cuda_src determines those of the second."""
     return _SHORT_SEGMENTS, 512 if accumulator_bytes <= 8 else 256
 
 
 def segment_kernel_sources(operator: OperatorText, offsets: str, groups: int = 1) -> tuple[KernelSource, ...]:
     """Return the two kernels of a segmented reduction, in launch order.
 
-    `offsets` is the offsets' type; a warp of the first folds `groups` times thirty-two segments.
+    `offsets` is the offsets' type; a warp of the first kernel folds `groups` times thirty-two segments.
     """
     wide = operator.accumulator_bytes > 8
     threads = segment_blocks(operator.accumulator_bytes)
-    # Short segments compute much between two loads: more warps hide that, long ones have their loads in flight.
+    # Short segments compute a lot between two loads, which more warps hide; long ones always have loads in flight.
     short = (threads[0], 4 if operator.heavy or wide else 8)
     long = (threads[1], 1 if operator.heavy and not wide else 2)
     return tuple(
@@ -193,7 +194,7 @@ extern "C" __global__ void __launch_bounds__({bounds[0]}, {bounds[1]})
 
 
 def signature(kind: ArgumentKind) -> str:
-    """Return the letters of an entry's argument, one a field, as `BoundKernel` takes them."""
+    """Return the type letters of an entry's argument, one for each field, as `BoundKernel` takes them."""
     added = {"whole": "", "shaped": _SHAPE, "segments": _SEGMENTS, "partials": _PARTIALS}
     return "Q" * len(FIELDS) + added[kind]
 

@@ -1,4 +1,4 @@
-"""From an array's shape, strides and axes to the reduction problem: which rows, how long, how their elements lie."""
+"""From an array's shape, strides and axes to the reduction problem: the rows, their length and their memory layout."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = [
 ]
 
 MAX_BYTES = 1 << 40
-"""Largest array that the kernels and their workspace are made for."""
+"""Size of the largest array that the kernels and their workspace are designed for."""
 
 MAX_AXES = 8
-"""Axes that rows, and elements of a row, may have after neighbours were joined: `max_axes` in cuda_src/shape.cuh."""
+"""The most axes that the rows, and the elements of a row, may have after joining: `max_axes` in cuda_src/shape.cuh."""
 
 MAX_STRIDE = (1 << 63) - 1
-"""Most bytes that strides may go either way."""
+"""The farthest in bytes that strides may reach in either direction."""
 
 Kind = Literal["whole", "rows", "columns", "strided"]
 
@@ -47,17 +47,17 @@ class Problem(NamedTuple):
     Attributes
     ----------
     kind : str
-        "whole": one row, contiguous; "rows": each row contiguous; "columns": neighbouring rows side by side, the
-        elements of each evenly spaced; "strided": anything else.
+        "whole": one contiguous row; "rows": each row is contiguous; "columns": rows are adjacent in memory, and the
+        elements of each are evenly spaced; "strided": anything else.
     length, rows : int
-        Elements of a row, and how many rows there are. A row's elements come in C order of the reduced axes, the rows
-        in C order of the others.
+        Elements in a row, and the number of rows. A row's elements are in C order of the reduced axes, the rows in C
+        order of the others.
     result_shape : tuple of int
         The shape of the results.
     kept, reduced : tuple of Axis
-        The axes, the innermost first, neighbours joined where both arrays allow it.
+        The kept and the reduced axes, the innermost first, with neighbours joined where both arrays allow it.
     low, high : int
-        The bytes from the first element to the lowest byte of the array and past its highest.
+        Offsets in bytes from the first element: of the array's lowest byte, and of the byte past its highest.
     """
 
     kind: Kind
@@ -89,25 +89,25 @@ def problem_of(
     itemsize : int
         Bytes of an element.
     axis : int, sequence of int or None
-        The axes to reduce, negative ones from the last; None for all, an empty sequence for none.
+        The axes to reduce; negative ones count from the last. None for all, an empty sequence for none.
     keepdims : bool
-        Whether the reduced axes stay in the results' shape with one element.
+        Whether the reduced axes stay in the results' shape, with length 1.
     strides_bytes : sequence of int, optional
-        Bytes from one element to the next along each axis, of any sign; None: contiguous in C order.
+        Bytes from one element to the next along each axis, of any sign; None if the array is contiguous in C order.
     second_strides_bytes : sequence of int, optional
         The same for a second array of this shape.
     second_itemsize : int
-        Bytes of an element of the second array; 0 for none.
+        Bytes of an element of the second array; 0 if there is none.
 
     Raises
     ------
     TypeError
         If a length, a stride or an axis is not an integer.
     ValueError
-        If a length is negative, an axis does not exist or is named twice, the array is larger than `MAX_BYTES`, or
-        strides are not one an axis or reach further than `MAX_STRIDE`.
+        If a length is negative, an axis does not exist or is named twice, the array is larger than `MAX_BYTES`, there
+        is not one stride for each axis, or strides reach farther than `MAX_STRIDE`.
     UnsupportedError
-        If more than `MAX_AXES` axes of either sort remain.
+        If more than `MAX_AXES` kept or reduced axes remain after joining.
     """
     lengths = lengths_of(shape)
     if math.prod(lengths) * itemsize > MAX_BYTES:
@@ -156,7 +156,7 @@ def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 
 
 def is_contiguous(shape: Sequence[int], strides_bytes: Sequence[int] | None, itemsize: int) -> bool:
-    """Tell whether an array is contiguous in C order; the strides of axes of one element say nothing."""
+    """Tell whether an array is contiguous in C order; the strides of axes of length 1 do not matter."""
     if strides_bytes is None or 0 in shape:
         return True
     wanted = contiguous_strides(shape, itemsize)
@@ -164,12 +164,12 @@ def is_contiguous(shape: Sequence[int], strides_bytes: Sequence[int] | None, ite
 
 
 def lengths_of(shape: Any) -> tuple[int, ...]:
-    """Return a shape, or the length of its only axis, as a tuple of Python's integers.
+    """Return a shape as a tuple of Python integers; a bare length stands for a shape of one axis.
 
     Raises
     ------
     TypeError, ValueError
-        If a length is no integer, or negative.
+        If a length is not an integer, or negative.
     """
     try:
         given = tuple(shape)
@@ -182,7 +182,7 @@ def lengths_of(shape: Any) -> tuple[int, ...]:
 
 
 def _strides(given: Any, lengths: tuple[int, ...], what: str) -> tuple[int, ...]:
-    """Return strides, checked: one an axis, and all that they reach within the kernels' 64 bits."""
+    """Return the strides, checked: there is one for each axis, and what they reach fits into the kernels' 64 bits."""
     try:
         strides = tuple(integer(stride, f"{what} holds integers") for stride in given)
     except TypeError:
@@ -198,7 +198,7 @@ def _strides(given: Any, lengths: tuple[int, ...], what: str) -> tuple[int, ...]
 
 
 def _joined(axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """Return the axes, given the outermost first, with neighbours joined that lie like one; the innermost first."""
+    """Return the axes innermost first, from outermost first, with neighbours joined that can be traversed as one."""
     found: list[Axis] = []
     for outer in reversed([entry for entry in axes if entry.size != 1]):
         inner = found[-1] if found else None
@@ -215,8 +215,8 @@ def _joined(axes: Sequence[Axis]) -> tuple[Axis, ...]:
 
 def _kind(kept: tuple[Axis, ...], reduced: tuple[Axis, ...], rows: int, itemsize: int, second_itemsize: int) -> Kind:
     in_order = _in_order(reduced, itemsize)
-    # Where two axes stayed apart though the first array's elements follow each other, the second one's do not, whatever
-    # its strides are: both may be an element's, of a window that slides over an array.
+    # If two axes were not joined although the first array's elements follow each other, the second array's do not,
+    # whatever its strides are: both may be an element's size, as with a window that slides over an array.
     if rows == 1 and in_order and len(reduced) <= 1 and all(each.second_stride == second_itemsize for each in reduced):
         return "whole"
     if rows and len(reduced) <= 1 and kept and kept[0].stride == itemsize:
@@ -225,7 +225,7 @@ def _kind(kept: tuple[Axis, ...], reduced: tuple[Axis, ...], rows: int, itemsize
 
 
 def _in_order(reduced: tuple[Axis, ...], itemsize: int) -> bool:
-    """Tell whether the elements of a row of the first array lie one after the other."""
+    """Tell whether the elements of a row of the first array are contiguous."""
     expected = itemsize
     for entry in reduced:
         if entry.stride != expected:

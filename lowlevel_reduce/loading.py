@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 __all__ = ["LoadedKernel", "compile_kernel", "load_kernel"]
 
 MAX_LOADED = 256
-"""Kernels kept when nothing here uses them any more; the least recently used is unloaded first."""
+"""How many kernels are kept loaded even if nothing uses them any more; the least recently used are dropped first."""
 
 
 class LoadedKernel(NamedTuple):
-    """A kernel and what the compiler says it uses; None for PTX, which nothing has assembled."""
+    """A loaded kernel, the resources that the compiler reports (None for PTX, which is not assembled), its origin."""
 
     kernel: Kernel
     resources: Resources | None
     from_cache: bool
 
 
-_lock = threading.RLock()  # reentrant: a signal's handler may come to need a kernel while this thread has it
+_lock = threading.RLock()  # reentrant: a signal handler may need a kernel while this thread holds the lock
 _KEPT = "loaded kernels"
 
 
@@ -39,21 +39,21 @@ binding.after_fork(_in_child)
 
 
 def load_kernel(source: KernelSource, architecture: str) -> LoadedKernel:
-    """Return the kernel, compiling or loading it if this process has not done so. Threads may call this at once.
+    """Return the kernel, compiling and loading it if this process has not done so. Threads may call this concurrently.
 
     Parameters
     ----------
     source : KernelSource
-        What `kernels.kernel_sources` made.
+        A kernel's source, as `kernels.kernel_sources` returns it.
     architecture : str
-        The device's, e.g. ``"sm_90"``.
+        The device's architecture, e.g. ``"sm_90"``.
 
     Raises
     ------
     CompileError, NoCompilerError, CacheError
         From the compiler.
     CudaError
-        If the driver does not take the cubin.
+        If the driver refuses to load the cubin.
     """
     driver = binding.selected()
     key = (architecture, source.text)
@@ -66,7 +66,7 @@ def load_kernel(source: KernelSource, architecture: str) -> LoadedKernel:
     cubin = compile_kernel(source, architecture, output="ptx" if driver.image == "ptx" else "cubin")
     fresh = _load(cubin, source.entry)
     with _lock:
-        # Another thread may have been faster: its kernel is used, and this one unloads itself.
+        # Another thread may have been faster: then its kernel is used, and the one loaded here unloads itself.
         kept = loaded.setdefault(key, fresh)
         while len(loaded) > MAX_LOADED:
             loaded.popitem(last=False)
@@ -76,10 +76,10 @@ def load_kernel(source: KernelSource, architecture: str) -> LoadedKernel:
 def compile_kernel(
     source: KernelSource, architecture: str, *, output: Output = "cubin", into: DiskCache | None = None
 ) -> Cubin:
-    """Return the kernel as compiled with the most blocks a multiprocessor for which the compiler spills nothing.
+    """Return the kernel, compiled for the most blocks per multiprocessor with which the compiler spills no registers.
 
-    How many registers an operator takes is not known beforehand, least of all a user's. Each attempt is cached, or kept
-    `into` a directory of prebuilt kernels: a later call goes through the same ones.
+    How many registers an operator takes is not known beforehand, least of all for a user's operator. Every attempt is
+    cached, or stored in the directory of prebuilt kernels `into`, because a later call makes the same attempts again.
 
     Raises
     ------

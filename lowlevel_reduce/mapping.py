@@ -1,4 +1,4 @@
-"""From a request to its launches on a context: its kernels compiled and loaded, their configurations, checked."""
+"""From a request to its launches in a context: kernels compiled and loaded, launch configurations made and checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["MappedKernel", "Mapping", "extents_of", "facts_of", "map_request"]
 
 
 class MappedKernel(NamedTuple):
-    """One launch of a plan: what is launched, how, and the value of its argument's field `count`."""
+    """One launch of a plan: the kernel, its configuration, and the value of the field `count` of its argument."""
 
     loaded: LoadedKernel
     config: LaunchConfig
@@ -25,7 +25,7 @@ class MappedKernel(NamedTuple):
 
 
 class Mapping(NamedTuple):
-    """How a problem runs: the strategy, its workspace's size, and its launches in order; none without results."""
+    """How a problem runs: the strategy, the workspace's size, and the launches in order (none without results)."""
 
     strategy: Strategy | RowStrategy
     workspace_bytes: int
@@ -33,7 +33,7 @@ class Mapping(NamedTuple):
 
 
 def extents_of(request: Request) -> Extents:
-    """Return which bytes of both arrays and of the results a launch touches."""
+    """Return which bytes of both arrays and of the results a launch accesses."""
     problem, reduction, types = request.problem, request.reduction, request.types
     second, strides = reduction.second_dtype(types.element), request.second_strides
     spans: list[int] = []
@@ -53,7 +53,7 @@ def extents_of(request: Request) -> Extents:
 
 
 def facts_of(context: Context) -> DeviceFacts:
-    """Return what a strategy depends on, as the context shows it: a green one has fewer multiprocessors."""
+    """Return the device's properties as the context shows them: a green context has fewer multiprocessors."""
     device = context.device
     return DeviceFacts(
         compute_capability=device.compute_capability,
@@ -71,7 +71,7 @@ def map_request(
     cluster: int | None = None,
     block_threads: int | None = None,
 ) -> Mapping:
-    """Return the mapping of a request to a context; `strategy`, `cluster` and `block_threads` force theirs."""
+    """Return the mapping of a request to a context; `strategy`, `cluster` and `block_threads` force those choices."""
     facts = facts_of(context)
     selected = select(request, facts, strategy=strategy, cluster=cluster, block_threads=block_threads)
     chosen = selected.strategy
@@ -82,7 +82,7 @@ def map_request(
         kernels[0].kernel.allow_non_portable_cluster(context.device)
     if isinstance(chosen, Strategy):
         configs = _whole_configs(chosen, kernels, context)
-        # The second is for a second pass.
+        # The second count is for a second pass.
         counts = (chosen.partials if chosen.name == "tiles" else chosen.tiles_per_block, chosen.partials)
     else:
         configs, counts = (_row_config(chosen, facts),), (chosen.parts, 0)

@@ -1,4 +1,7 @@
-"""How a reduction is mapped to a device: a pure function of the problem and the device's facts to a strategy."""
+"""How a whole array's reduction is mapped to a device: a pure function from the problem and the device to a strategy.
+
+In the comments, times are in us (microseconds) unless they name another unit.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,13 @@ STRATEGIES = ("block", "cluster", "tiles", "two_pass", "cooperative")
 
 WARP = 32
 HEADER_BYTES = 256
-"""The grid barrier at the start of a workspace: `GridHeader` in cuda_src/grid.cuh."""
+"""Size of the grid barrier at the start of a workspace: `GridHeader` in cuda_src/grid.cuh."""
 
 SLOT_BYTES, SLOT_PAYLOAD_BYTES = 16, 12
-"""A unit of `Slot` in cuda_src/grid.cuh, and how much of it holds the partial."""
+"""Size of a unit of `Slot` in cuda_src/grid.cuh, and how many of its bytes hold the partial."""
 
 MIN_TILE_LEAVES = 8
-"""The smallest tile that a partial may stand for; what makes the workspace's size independent of the strategy."""
+"""Leaves of the smallest tile that has a partial. Thanks to this minimum, one workspace size suits every strategy."""
 
 MAX_GRID = 2**31 - 1
 REGISTERS_PER_MULTIPROCESSOR = 65536
@@ -38,14 +41,14 @@ MAX_CLUSTER = 16
 
 
 class DeviceFacts(NamedTuple):
-    """What a strategy depends on.
+    """The properties of a device on which the choice of a strategy depends.
 
     Attributes
     ----------
     compute_capability : tuple of int
         Major and minor.
     multiprocessors : int
-        Those that the context may use.
+        How many the context may use.
     clusters, cooperative : bool
         Whether the device launches thread-block clusters and cooperative grids.
     """
@@ -65,17 +68,17 @@ class Strategy:
     name : str
         One of `STRATEGIES`.
     warps : int
-        Warps in a block; a tile is as many leaves.
+        Warps in a block; a tile has as many leaves.
     cluster : int
         Blocks in a cluster.
     blocks : int or None
-        The grid, in blocks; None for `cooperative`, whose grid follows from an occupancy query.
+        Blocks in the grid; None for `cooperative`, whose grid follows from an occupancy query.
     tiles : int
-        Tiles in all.
+        Tiles of the whole array.
     tiles_per_block : int
         Tiles that one block folds, a power of two; 1 except for `block` and `cluster`.
     resident_blocks : int
-        Blocks that a multiprocessor shall hold: the second number of ``__launch_bounds__``.
+        How many blocks must fit on a multiprocessor at once: the second number of ``__launch_bounds__``.
     programmatic : bool
         Whether the launch may start before its predecessor in the stream has ended.
     """
@@ -96,7 +99,7 @@ class Strategy:
 
     @property
     def partials(self) -> int:
-        """Values that meet in the workspace; 0 where they meet in shared memory."""
+        """Partials in the workspace; 0 if they are exchanged through shared memory."""
         return 0 if self.name in {"block", "cluster"} else -(-self.tiles // self.cluster)
 
 
@@ -109,15 +112,15 @@ def workspace_bytes(leaves: int, accumulator_bytes: int) -> int:
 
 
 def slot_bytes(accumulator_bytes: int) -> int:
-    """Return what a partial takes in a workspace: units of 16 bytes, 12 of each for the accumulator."""
+    """Return the bytes that a partial takes in a workspace: units of 16, of which 12 each are for the accumulator."""
     return SLOT_BYTES * -(-accumulator_bytes // SLOT_PAYLOAD_BYTES)
 
 
 def folding_blocks(partials: int, warps: int) -> int:
-    """Return how many blocks of so many warps fold partials as they come: `grid_fold_by` in cuda_src/grid.cuh.
+    """Return how many blocks of `warps` warps fold partials as they arrive: `grid_fold_by` in cuda_src/grid.cuh.
 
-    They start when all tiles have started, and until the last tile is done one block can fold two runs (`grid_run`
-    there). More runs are shared by as many blocks.
+    These blocks start when all tiles have started. One block can fold two runs of partials (`grid_run` there) before
+    the last tile is done; if there are more than two runs, each has a block of its own.
     """
     run = warps * WARP * 4
     if partials == 1:
@@ -144,16 +147,17 @@ def choose(
     facts : DeviceFacts
         The device, as the context shows it.
     strategy, cluster, block_threads : optional
-        What to force: the name, the blocks in a cluster (1, 2, 4, 8 or 16), the threads in a block.
+        Forced choices: the strategy's name, the blocks in a cluster (1, 2, 4, 8 or 16), the threads in a block.
     wide_accumulator : bool
         Whether the operator needs many registers.
     small_elements : bool
-        Whether elements have one or two bytes: then it needs still more.
+        Whether elements have one or two bytes, which changes how many registers an operator with a wide accumulator
+        gets.
 
     Raises
     ------
     ValueError
-        If there is no strategy of that name, or it does not go with that cluster or block.
+        If there is no strategy of that name, or it cannot be combined with that cluster or block.
     UnsupportedError
         If the device lacks what the strategy needs.
     """
@@ -179,7 +183,7 @@ def _mapped(name: str, leaves: int, warps: int, cluster: int) -> Strategy:
         tiles_per_block = power_of_two(-(-tiles // cluster))
     else:
         clusters = -(-tiles // cluster)
-        # More clusters, which fold the others' partials.
+        # Additional clusters, which fold the partials of the others.
         folding = folding_blocks(clusters, warps) if name == "tiles" else 0
         blocks = (clusters + folding) * cluster if name != "cooperative" else None
         tiles_per_block = 1
@@ -196,7 +200,7 @@ def _mapped(name: str, leaves: int, warps: int, cluster: int) -> Strategy:
 
 
 class _Row(NamedTuple):
-    """The fastest mapping seen for up to `leaves` leaves."""
+    """The fastest mapping found for up to `leaves` leaves."""
 
     leaves: float
     name: str
@@ -205,39 +209,42 @@ class _Row(NamedTuple):
 
 
 _FEW_TILES_WARPS = 8
-"""Of tiles that are at most three for two multiprocessors, of those that their fold leaves."""
+"""Warps of a tile as long as there are at most three tiles for every two multiprocessors; one more multiprocessor is
+left to the fold."""
 
-# float32 sums on one H200, back to back in a graph, us: those beside each other are of one run of
-# benchmarks/results/2026-11-21-h200-launches.json (the last row's second: -folding.json). NOTES.md has what lost.
+# Times of float32 sums on one H200, back to back in a graph. Times in the same line are from one run of
+# benchmarks/results/2026-11-21-h200-launches.json (the last row's second time: from one of -folding.json).
+# benchmarks/NOTES.md says what was tried and rejected.
 _BLOCKS = (
-    _Row(1, "block", 1, 1),  # 256 elements: 1.03, with two warps 1.07
+    _Row(1, "block", 1, 1),  # 256 elements: 1.03; with two warps 1.07
     _Row(2, "block", 2, 1),
-    _Row(4, "block", 4, 1),  # 4,096: 1.07, with eight warps 1.08, with two 2.01
-    _Row(8, "block", 8, 1),  # 8,192: 1.19, in a cluster 1.42
+    _Row(4, "block", 4, 1),  # 4,096: 1.07; with eight warps 1.08, with two 2.01
+    _Row(8, "block", 8, 1),  # 8,192: 1.19; in a cluster 1.42
 )
-_CLUSTER = _Row(16, "cluster", 4, 4)  # 16,384: 1.50, by a block of 16 warps 1.53
-_TILES_WARPS = 16  # 1e8: 86.8, of 8 warps 93.0; 2^28: 234.4, of 8 warps 234.7, of 32 236.7
+_CLUSTER = _Row(16, "cluster", 4, 4)  # 16,384: 1.50; in a block of 16 warps 1.53
+_TILES_WARPS = 16  # 1e8: 86.8, with 8 warps 93.0; 2^28: 234.4, with 8 warps 234.7, with 32 236.7
 
-# Not measured: everything else. Without clusters the same rows. 1,024 threads with 64 registers each leave no second
-# block in a Turing multiprocessor, nor in most consumer ones, so tiles stop at 16 warps. From compute capability 10.0
-# on a thread is given more registers, and so tiles have 8.
+# Everything else was not measured. Devices without clusters use the same rows. Tiles stop at 16 warps because a block
+# of 1,024 threads with 64 registers each leaves no room for a second block on a Turing multiprocessor, nor on most
+# consumer ones. From compute capability 10.0 on a thread is given more registers, so tiles have 8 warps.
 _NEWER_TILES_WARPS = 8
-# Devices of compute capability 7.5, 8.6, 8.9 and 12.x add or convert two float64 a clock and multiprocessor, where an
-# H200 adds 64: a leaf of float32, 1,024 elements, takes one of their multiprocessors about 1,000 clocks, 0.4 us. A
-# block of eight leaves takes eight times that, two leaves on each of four multiprocessors twice, and a cluster costs
-# 0.2 us on an H200. Two leaves would gain no more than that. Other accumulators gain nothing, and lose the 0.2.
+# Devices of compute capability 7.5, 8.6, 8.9 and 12.x add or convert two float64 per clock and multiprocessor, where an
+# H200 adds 64: a leaf of float32, 1,024 elements, takes one of their multiprocessors about 1,000 clocks, 0.4 us. Eight
+# leaves take eight times that in one block, but only twice that as two leaves on each of four multiprocessors, and a
+# cluster costs 0.2 us on an H200. For an array of two leaves, a cluster would gain no more than it costs. Other
+# accumulators gain nothing, and lose the 0.2 us.
 _SLOW_FLOAT64 = (*_BLOCKS[:2], _Row(4, "cluster", 1, 4), _Row(8, "cluster", 2, 4))
-# Where there are no clusters nothing spreads less than a tile of 8 leaves, the smallest that a workspace has room for;
-# and of larger arrays every multiprocessor has as much to add whatever the tile. So the rows of 7.5, 8.6 and 8.9 are
-# those of all devices without clusters.
-_WIDE_WARPS = 8  # wide accumulators take 128 registers a thread and more: no room for more threads in a block
+# Without clusters, nothing smaller than a tile of 8 leaves can be spread over multiprocessors: it is the smallest tile
+# that a workspace has room for. In larger arrays every multiprocessor has the same amount to add, whatever the size of
+# the tile. So 7.5, 8.6 and 8.9 use the rows of all devices without clusters.
+_WIDE_WARPS = 8  # wide accumulators take 128 or more registers per thread: no room for more threads in a block
 
 
 def _fastest(leaves: int, facts: DeviceFacts) -> _Row:
     newer = facts.compute_capability >= (10, 0)
     few = _SLOW_FLOAT64 if facts.clusters and facts.compute_capability[0] == 12 else _BLOCKS
-    # 2^18 on an H200: 1.82, in tiles of 16 warps 2.30. In 2026-11-23-h200-variants-5.json, 1.5 million: 2.66 and 2.98,
-    # but 2^21: 4.67 and 4.25.
+    # 2^18 elements on an H200: 1.82; in tiles of 16 warps 2.30. In 2026-11-23-h200-variants-5.json, for tiles of 8 and
+    # of 16 warps: 1.5 million take 2.66 and 2.98, but 2^21 take 4.67 and 4.25.
     few_tiles = _Row(_FEW_TILES_WARPS * (facts.multiprocessors - 1) * 3 // 2, "tiles", _FEW_TILES_WARPS, 1)
     rest = _Row(float("inf"), "tiles", _NEWER_TILES_WARPS if newer else _TILES_WARPS, 1)
     rows = (*few, *([_CLUSTER] if facts.clusters else []), few_tiles, rest)
@@ -261,7 +268,17 @@ def _default_cluster(name: str, leaves: int, warps: int, row: _Row) -> int:
 
 
 def check_cluster(name: str, cluster: int, facts: DeviceFacts, takers: tuple[str, ...]) -> None:
-    """Refuse blocks in a cluster that no device takes, that the strategy does not, or that this device lacks."""
+    """Refuse a cluster size that no device, this strategy or this device does not support.
+
+    `takers` are the strategies that accept clusters of more than one block.
+
+    Raises
+    ------
+    ValueError
+        If no device has clusters of that size, or the strategy does not use clusters.
+    UnsupportedError
+        If the device lacks clusters.
+    """
     if cluster not in {1, 2, 4, 8, MAX_CLUSTER}:
         raise ValueError(f"a cluster has 1, 2, 4, 8 or {MAX_CLUSTER} blocks, not {cluster!r}")
     if cluster > 1 and name not in takers:
@@ -288,23 +305,23 @@ def _warps(block_threads: int | None, name: str, facts: DeviceFacts) -> int | No
 
 
 def _registers(name: str, facts: DeviceFacts) -> int:
-    """Return the registers that a thread is given, so that the compiler spills none: tests/compile watches it."""
+    """Return how many registers a thread is given: enough for the compiler to spill none, as tests/compile verifies."""
     if name in {"block", "cluster", "cooperative"}:
-        return 96  # a loop over tiles keeps more alive
+        return 96  # a loop over tiles keeps more values alive
     return 64 if facts.compute_capability < (10, 0) else 96  # for newer devices the compiler needs more; not measured
 
 
 def _resident_blocks(name: str, warps: int, facts: DeviceFacts, wide_accumulator: bool, small_elements: bool) -> int:
-    """Return the blocks that a multiprocessor shall hold: fewer, for more registers a thread, where needed."""
+    """Return how many blocks must fit on a multiprocessor: fewer where a thread needs more registers."""
     if name in {"block", "cluster"}:
         return 1
     if wide_accumulator:
-        # 128 registers. Of small elements there is more to compute between two loads, which more warps hide: 80, where
-        # the compiler does not spill with so few.
+        # 128 registers per thread. With small elements there is more to compute between two loads, and more warps hide
+        # that: 80 registers, if the compiler does not spill with so few.
         return (3 if small_elements else 2) if name in {"tiles", "two_pass"} else 1
     return max(1, REGISTERS_PER_MULTIPROCESSOR // (_registers(name, facts) * warps * WARP))
 
 
 def power_of_two(n: int) -> int:
-    """Return the smallest power of two that is not below `n`."""
+    """Return the smallest power of two that is at least `n`."""
     return 1 << max(n - 1, 0).bit_length()

@@ -1,4 +1,4 @@
-"""How rows are mapped to a device, by `column_policy` if they are columns: a function of the problem and the facts."""
+"""How rows are mapped to a device: a pure function of the problem and the device; `column_policy` maps columns."""
 
 from __future__ import annotations
 
@@ -13,36 +13,38 @@ from lowlevel_reduce.row_strategy import RESIDENT_HEAVY, ROW_STRATEGIES, WARPS, 
 
 __all__ = ["choose_rows"]
 
-# Blocks that a multiprocessor shall hold, which bounds a thread's registers to 64 and 80: as few as the compiler needs
-# not to spill (tests/compile watches it); RESIDENT_HEAVY leaves it 128.
+# How many blocks must fit on a multiprocessor, which limits a thread to 64 and 80 registers: the fewest with which the
+# compiler does not spill, as tests/compile verifies. RESIDENT_HEAVY leaves it 128.
 _RESIDENT_LIGHTEST, _RESIDENT_LIGHT = 4, 3
 
 WARPS_TO_FILL = 16
-"""Warps of a multiprocessor that keep its share of the memory busy, each with 4 KiB in flight."""
+"""Warps per multiprocessor that keep its share of the memory bandwidth busy, each with 4 KiB in flight."""
 
-# What rows take by a model, fitted to what 60 shapes took (benchmarks/NOTES.md, "Warps of a row").
+# A model of the time that rows take, fitted to the times of 60 shapes (benchmarks/NOTES.md, "Warps of a row").
 _BUSY, _IDLE = 0.94, 2.2
-"""The part of its warps that keeps a multiprocessor's share of the memory busy; what it costs, squared, if fewer do."""
+"""The fraction of its warps that must be loading to keep a multiprocessor's share of the memory busy, and the factor of
+what a smaller fraction costs: the square of what is missing, times this."""
 
 _SECOND_TURN, _LATER_TURN = 30.0, 4.0
-"""What a second turn of a row's warps costs, and each further one."""
+"""The cost of a second turn of a row's warps, and of each further one."""
 
-# Rows of which each warp has one leaf and no more (benchmarks/NOTES.md, "A warp a leaf").
+# Rows of which each warp folds only one leaf (benchmarks/NOTES.md, "A warp a leaf").
 _MOST_LEAVES = 10
-"""Up to so many leaves a row has a block of as many warps, of which a multiprocessor holds three or more."""
+"""A row of at most this many leaves gets a block with as many warps; three or more such blocks fit on a
+multiprocessor."""
 
 _ROWS_OF_A_BLOCK = 2
-"""Rows of two leaves that a block has."""
+"""Rows in a block, if each has two leaves."""
 
 _LITTLE_OF_A_LEAF = 0.5
-"""Up to so much of a second leaf is worth a warp of its own in rows at any address, too.
+"""If no more than this fraction of a second leaf is filled, it gets a warp of its own even in rows at any address.
 
-Others of these whose elements are loaded one by one have one warp each, where they are enough to fill the device.
+Other such rows whose elements are loaded one by one get one warp each, if there are enough rows to fill the device.
 """
 
 _ROWS_FOR_PAIRS = 64
-"""From so many rows of two tiles each on, the two are a cluster: 132 rows of 2^15 floats take 5.95 us instead of 7.15,
-16 of 2^14 2.04 instead of 1.98 (benchmarks/NOTES.md)."""
+"""If there are at least this many rows of two tiles each, the two tiles of a row form a cluster: 132 rows of 2^15
+floats take 5.95 us instead of 7.15, but 16 rows of 2^14 take 2.04 instead of 1.98 (benchmarks/NOTES.md)."""
 
 
 def choose_rows(
@@ -69,17 +71,17 @@ def choose_rows(
     heavy : bool
         Whether the operator needs many registers.
     two_arrays : bool
-        Whether elements of a second array go with them.
+        Whether the operator also reads a second array.
     strategy : str, optional
-        What to force: "rows" or "batch" for rows of any length, "short_rows" for those of one leaf, "columns".
+        The strategy to force: "rows" or "batch" for rows of any length, "short_rows" for rows of one leaf, "columns".
     cluster : int, optional
-        The blocks in a cluster to force, for "batch": 1, 2, 4, 8 or 16.
+        The number of blocks in a cluster to force, for "batch": 1, 2, 4, 8 or 16.
 
     Raises
     ------
     ValueError
-        If there is no strategy of that name, it does not go with the problem or the cluster, or the grid becomes too
-        large.
+        If there is no strategy of that name, if it does not suit the problem or the cluster, or if the grid would be
+        too large.
     UnsupportedError
         If the device has no clusters.
     """
@@ -120,18 +122,18 @@ def _resident_blocks_of_rows(
         warps = 16 if (heavy and (wide or not two_arrays)) or accumulator_bytes > 16 else 24 if wide else 32
         return warps // chosen.warps
     if chosen.warps < WARPS:
-        return WARPS // chosen.warps  # all there are: as many registers a thread as it may want
+        return WARPS // chosen.warps  # there are no more blocks than that: as many registers per thread as it wants
     if two_arrays and chosen.contiguous and itemsize >= 4 and accumulator_bytes == 8:
-        return _RESIDENT_LIGHTEST  # half as many vectors of each are in flight
+        return _RESIDENT_LIGHTEST  # half as many vectors of each array are in flight
     if heavy or accumulator_bytes > 16 or itemsize <= 2 or not (chosen.contiguous or chosen.name == "rows"):
         return RESIDENT_HEAVY
-    # Narrower accumulators are keys, which need more registers to be made than numbers.
+    # Accumulators of fewer than 8 bytes are keys, and computing keys takes more registers than computing numbers.
     plain = chosen.name == "short_rows" and chosen.template[1] in (1, STEPS)  # all lanes' vectors are of one row
     return _RESIDENT_LIGHTEST if plain and accumulator_bytes == 8 else _RESIDENT_LIGHT
 
 
 def _are_aligned(problem: Problem) -> bool:
-    """Return whether vectors of sixteen bytes lie alike in all rows."""
+    """Return whether sixteen-byte vectors begin at the same places in all rows."""
     return problem.kind != "strided" and all(axis.stride % VECTOR_BYTES == 0 for axis in problem.kept)
 
 
@@ -183,17 +185,17 @@ def _rows(problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, t
 
 
 def _warps_of_a_block(needed: int, least: int, facts: DeviceFacts) -> int:
-    """Return as few as can be where there would be fewer blocks than multiprocessors otherwise.
+    """Return the warps of a block: as few as possible if there would otherwise be fewer blocks than multiprocessors.
 
-    2^8 x 2^8 by 64 blocks of one warp takes 1.11 us where torch.compile takes 1.38; eight blocks of eight warps took
-    1.48 beside its 1.39 (benchmarks/NOTES.md).
+    2^8 x 2^8 takes 1.11 us in 64 blocks of one warp, where torch.compile takes 1.38; eight blocks of eight warps took
+    1.48, where it took 1.39 (benchmarks/NOTES.md).
     """
     return WARPS if needed >= facts.multiprocessors * WARPS else least
 
 
 def _batch(problem: Problem, leaves: int, warps: int, cluster: int) -> RowStrategy:
     parts = -(-leaves // (warps * cluster))
-    shared = parts > 1  # what a cluster has for itself needs no other
+    shared = parts > 1  # a cluster that has a row to itself needs no other one to fold it
     folders_of_a_row = max(1, folding_blocks(parts, warps)) if shared else 0
     return RowStrategy(
         "batch",
@@ -208,9 +210,9 @@ def _batch(problem: Problem, leaves: int, warps: int, cluster: int) -> RowStrate
 
 
 def _tiles_of_a_row(rows: int, leaves: int, facts: DeviceFacts, *, narrow: bool) -> tuple[int, int]:
-    """Return the warps of a tile and the tiles of a cluster: one, or both that a row has.
+    """Return the warps of a tile and the tiles of a cluster: one, or both tiles of a row.
 
-    Of narrow accumulators a tile is what a whole array of as many leaves takes: `policy.choose` has the measurements.
+    For narrow accumulators a tile is as large as for a whole array of as many leaves: `policy` has the measurements.
     """
     if leaves <= _MOST_LEAVES and not _are_few(rows, leaves, facts):
         return leaves, 1
@@ -222,7 +224,7 @@ def _tiles_of_a_row(rows: int, leaves: int, facts: DeviceFacts, *, narrow: bool)
 
 
 def _warps_of_a_row(rows: int, leaves: float, facts: DeviceFacts) -> int:
-    """Return the warps that take the least time for a row of so many leaves, of which the last may be a part of one."""
+    """Return how many warps take the least time for a row of `leaves` leaves, the last of which may be partial."""
     widest = min(WARPS, power_of_two(math.ceil(leaves)))
     if widest == 1:  # of no leaves no time can be told
         return 1
@@ -231,10 +233,10 @@ def _warps_of_a_row(rows: int, leaves: float, facts: DeviceFacts) -> int:
 
 
 def _time(rows: int, leaves: float, warps: int, facts: DeviceFacts) -> float:
-    """Return what rows take by so many warps each, in the time that a multiprocessor takes to load a leaf.
+    """Return the modelled time of rows with `warps` warps each; the unit is a multiprocessor's time to load a leaf.
 
-    A warp takes its leaves in turns. In the last one some warps of a row may have none, or all have but a part of one:
-    that is less in flight. More than one turn is more of the time in which a block has little in flight.
+    The warps of a row take its leaves in turns. In the last turn some of them may have no leaf, or only part of one is
+    left: less is then in flight. More turns mean that a block spends more time with little in flight.
     """
     turns, rest = divmod(leaves, warps)
     busy = leaves / (warps * (turns + min(1.0, rest)))

@@ -12,10 +12,10 @@ __all__ = ["RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "RowStrategy"]
 ROW_STRATEGIES = ("short_rows", "rows", "batch", "columns")
 
 WARPS = 8
-"""Warps in a block, where nothing speaks for others."""
+"""Warps in a block, unless there is a reason for another number."""
 
 RESIDENT_HEAVY = 2
-"""Blocks of as many warps that a multiprocessor holds where a thread may need 128 registers."""
+"""Blocks of `WARPS` warps that fit on a multiprocessor if a thread may need 128 registers."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class RowStrategy:
     name : str
         One of `ROW_STRATEGIES`.
     blocks : int
-        The grid.
+        Blocks in the grid.
     parts : int
-        Clusters that share a row; their partials meet in the workspace.
+        Clusters that share a row; if more than one, they exchange partials through the workspace.
     folders : int
-        Clusters after the others that fold the partials; 0 where no row is shared.
+        Clusters behind the others that fold the partials; 0 if no row is shared.
     template : tuple of int
-        The kernel's template arguments after operator and warps.
+        The kernel's template arguments after the operator and the warps.
     contiguous : bool
         Whether each row's elements lie one after the other.
     one_axis : bool
@@ -43,7 +43,7 @@ class RowStrategy:
     cluster : int
         Blocks in a cluster.
     resident_blocks : int
-        Blocks that a multiprocessor shall hold.
+        How many blocks must fit on a multiprocessor at once.
     """
 
     name: str
@@ -64,9 +64,9 @@ class RowStrategy:
 
     @property
     def partials(self) -> int:
-        """Values of one row that meet in the workspace; 0 where they meet in shared memory."""
+        """Partials of one row in the workspace; 0 if they are exchanged through shared memory."""
         return self.parts if self.folders else 0
 
     def workspace_bytes(self, rows: int, accumulator_bytes: int) -> int:
-        """Return the workspace's size: 256 + s * rows * parts; 0 without partials."""
+        """Return the workspace's size in bytes: 256 + s * rows * parts with slots of s bytes; 0 without partials."""
         return HEADER_BYTES + slot_bytes(accumulator_bytes) * rows * self.parts if self.partials else 0

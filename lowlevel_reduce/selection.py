@@ -1,4 +1,4 @@
-"""From what a caller asks for to the kernels that do it, without a device: the problem, its types, the strategy."""
+"""From a caller's request to the kernels that serve it, without a device: the problem, its types, the strategy."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from lowlevel_reduce.row_strategy import RowStrategy
 __all__ = ["Request", "Selection", "needs_many_registers", "operator_text", "request_of", "select"]
 
 _VERY_WIDE_BYTES = 16
-"""Accumulators of more than this: a thread that folds them needs more registers than a full block leaves it. Of just
-this, where elements of one or two bytes are so many that it holds a lot of accumulators at a time."""
+"""A thread that folds accumulators of more than this many bytes needs more registers than a full block leaves it. So
+does one that folds accumulators of exactly this size if elements have one or two bytes: with so many elements to a
+vector, it holds many accumulators at a time."""
 
 
 class Request(NamedTuple):
@@ -25,15 +26,15 @@ class Request(NamedTuple):
     Attributes
     ----------
     reduction : Reduction
-        The operator with its options decided.
+        The operator with its options applied.
     types : Types
-        Those of elements, accumulator and results.
+        Types of the elements, the accumulator and the results.
     shape : tuple of int
-        The array's.
+        Shape of the array.
     second_strides : sequence of int or None
-        The second array's, in bytes, for operators that have one.
+        Strides of the second array in bytes, for operators that take one.
     problem : Problem
-        The rows and how they lie.
+        The rows and their layout.
     text : OperatorText
         The operator in CUDA C++.
     """
@@ -47,7 +48,7 @@ class Request(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """How a request runs on a device: strategy, kernels in launch order (none without results), workspace."""
+    """How a request runs on a device: strategy, kernels in launch order (none if there are no results), workspace."""
 
     strategy: Strategy | RowStrategy
     sources: tuple[KernelSource, ...]
@@ -69,15 +70,15 @@ def request_of(
     initial: bool = False,
     **options: Any,
 ) -> Request:
-    """Return what the arguments of `lowlevel_reduce.plan` ask for.
+    """Return the request that the arguments of `lowlevel_reduce.plan` describe.
 
     Raises
     ------
     TypeError, ValueError
-        If shape, axes, dtype or options make no sense, or rows have no elements and the operator has no result for
+        If shape, axes, dtype or options are invalid, or if rows have no elements and the operator has no result for
         that.
     UnsupportedError
-        If the type cannot be reduced so.
+        If the operator cannot reduce the type with these options.
     """
     shape = layout.lengths_of(shape)
     element = element_type(dtype)
@@ -111,12 +112,12 @@ def select(
     cluster: int | None = None,
     block_threads: int | None = None,
 ) -> Selection:
-    """Return how a request runs on a device; `strategy`, `cluster` and `block_threads` force theirs.
+    """Return how a request runs on a device; `strategy`, `cluster` and `block_threads` force those choices.
 
     Raises
     ------
     ValueError
-        If strategy, cluster or block do not go with the problem, or block_threads is given for rows or columns.
+        If strategy, cluster or block do not suit the problem, or `block_threads` is given for rows or columns.
     UnsupportedError
         If the device lacks what the strategy needs.
     """
@@ -161,14 +162,14 @@ def _select_rows(request: Request, facts: DeviceFacts, strategy: str | None, clu
 
 
 def needs_many_registers(reduction: Reduction, types: Types) -> bool:
-    """Say whether a thread that folds eight vectors at once needs more registers than a full block leaves it."""
+    """Tell whether a thread that folds eight vectors at once needs more registers than a full block leaves it."""
     widest = _VERY_WIDE_BYTES - (types.element.itemsize <= 2)
     wide = reduction.is_heavy(types) or reduction.size(types) > widest
     return reduction.two_arrays or (wide and not reduction.fits_full_block(types))
 
 
 def operator_text(reduction: Reduction, types: Types) -> OperatorText:
-    """Return an operator as the kernels' stubs need it."""
+    """Return an operator in the form that the kernels' stubs need."""
     return OperatorText(
         label=f"{reduction.label}_{types.element.name}_{types.accumulator}_{types.result}",
         type=reduction.struct(types),

@@ -1,9 +1,10 @@
-"""The one tree, in NumPy: the law that every kernel is tested against, bit for bit.
+"""The one tree, in NumPy: the reference that every kernel is tested against, bit for bit.
 
-Element ``i`` of a row of ``n`` sits in leaf ``i // L``, step ``i % L // (32 V)``, lane ``i % (32 V) // V``, slot
-``i % V``, where ``V`` is the number of elements in 16 bytes and ``L = 256 V``. Each level is folded balanced, adjacent
-pairs first: slots, then the 8 steps, then the 32 lanes, then the leaves. What lies past ``n`` is absent, and an absent
-operand leaves the other one as it is. The result depends on the row's values and their order, and on nothing else.
+Element ``i`` of a row of ``n`` is in leaf ``i // L``, step ``i % L // (32 V)``, lane ``i % (32 V) // V``, slot
+``i % V``, where ``V`` is the number of elements in 16 bytes and ``L = 256 V``. Each level is folded as a balanced tree,
+adjacent pairs first: slots, then the 8 steps, then the 32 lanes, then the leaves. Elements past ``n`` are absent, and
+combining with an absent operand leaves the other one unchanged. The result depends on the row's values and their order,
+and on nothing else.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from lowlevel_reduce.operators import (
 __all__ = ["reduce"]
 
 LEAVES_AT_ONCE = 4096
-"""Leaves folded in one go, a power of two: 16 MiB of elements, so that any length and any batch needs little memory."""
+"""Leaves folded at a time, a power of two: 16 MiB of elements, so that any length and any batch needs little memory."""
 
 
 def reduce(
@@ -52,54 +53,56 @@ def reduce(
     last: bool = False,
     map: str | ElementMap | None = None,
 ) -> Any:
-    """Reduce rows of an array, each in C order of the reduced axes, by the one tree.
+    """Reduce an array over some of its axes by the one tree, in NumPy on the host.
+
+    Each row, the elements of one result, is taken in C order of the reduced axes.
 
     Parameters
     ----------
     array : array_like
-        Any shape, strides and byte alignment; a float8, float16, bfloat16 (ml_dtypes), float32, float64, integer, bool
-        or complex type.
+        An array of any shape, strides and alignment; its type is float8, float16, bfloat16 (ml_dtypes), float32,
+        float64, integer, bool or complex.
     op : str or Operator
-        Name of the operator, or a user's own with a NumPy meaning.
+        Name of the operator, or a user's own that has NumPy functions.
     accumulate : str, optional
         The accumulator: ``"float32"``, ``"float64"`` or ``"compensated"`` for sums of floats (default: float32 for 8-
         and 16-bit types, else float64); for an integer type its own name, for arithmetic modulo 2**bits (default: 64
         bits).
     dtype : dtype, optional
-        The results' type; by default as in NumPy, of a sum of float8 float32.
+        Type of the results; by default as in NumPy, and float32 for a sum of float8.
     axis : int or sequence of int, optional
         The axes to reduce; by default all. Negative ones count from the end.
     keepdims : bool
-        Whether the reduced axes stay, of length 1.
+        Whether the reduced axes stay, with length 1.
     nan : {"propagate", "ignore"}
-        Whether a NaN is a result like any other, or left out.
+        Whether a NaN makes the result NaN, or is left out.
     where : array_like of bool, optional
-        Elements to reduce; broadcast to the array's shape.
+        Which elements to reduce; broadcast to the array's shape.
     initial : number, optional
-        One value more in each row.
+        One more value for each row.
     second : array_like, optional
-        The other array of an operator or map of two; broadcast to the array's shape, of its type.
+        The second array of an operator or map of two; broadcast to the array's shape, and of its type.
     ddof : int
-        What is taken off the divisor of var, std and mean_var.
+        Subtracted from the divisor of var, std and mean_var.
     last : bool
-        Whether of several smallest or largest elements argmin and argmax take the last.
+        Whether argmin and argmax return the last of several equal extremes instead of the first.
     map : str or ElementMap, optional
-        What is reduced in place of the elements.
+        A function of the elements that is reduced in their place.
 
     Returns
     -------
     numpy.ndarray or named tuple of numpy.ndarray
-        The result, or the results, of the shape of the axes that are kept. A NaN has numpy.nan's bits, whichever
-        operand it came from.
+        The result or results; their shape is that of the kept axes. A NaN has numpy.nan's bits, whichever operand it
+        came from.
 
     Raises
     ------
     UnsupportedError
         If the operator, the array's type, the accumulator or the result type is not among those above, or the user's
-        operator or map has no NumPy meaning.
+        operator or map has no NumPy functions.
     TypeError, ValueError
-        If an option makes no sense for the operator, an axis or shape does not fit, or a row without elements has no
-        result.
+        If an option is invalid for the operator, an axis or shape does not fit, or a row has no elements and the
+        operator has no result for that.
     """
     array = np.asarray(not_masked(array))
     operation = resolve(
@@ -118,7 +121,7 @@ def reduce(
 
 
 def _second_array(operation: Reduction, array: Array, second: Any, *, given: bool) -> Array | None:
-    """Return the mask or other operand in the array's shape, checked."""
+    """Return the mask or the second array, checked and broadcast to the array's shape."""
     if operation.second is None:
         if given:
             raise ValueError(f"{operation.name} takes no second array")
@@ -136,7 +139,7 @@ def _second_array(operation: Reduction, array: Array, second: Any, *, given: boo
 
 
 def _rows(array: Array, kept: list[int], reduced: list[int]) -> Array:
-    """Return the array as (rows, length)."""
+    """Return the array with the shape (rows, length)."""
     length = math.prod(array.shape[each] for each in reduced)
     rows = math.prod(array.shape[each] for each in kept)
     matrix: Array = array.transpose(kept + reduced).reshape(rows, length)
@@ -163,14 +166,14 @@ def _reduce_rows(
 
 
 def _blocks(count: int, length: int, leaf: int) -> Iterator[slice]:
-    """Cut the batch into runs of rows that are folded in one go; a row's result does not depend on its block."""
+    """Cut the batch into blocks of rows that are folded at a time; a row's result does not depend on its block."""
     at_once = max(1, LEAVES_AT_ONCE * leaf // max(length, 1))
     for first in range(0, count, at_once):
         yield slice(first, first + at_once)
 
 
 def _fold_rows(items: Items, operation: Reduction, types: Types) -> Fields:
-    """Fold rows, long ones by runs of leaves, to fields of shape (rows,)."""
+    """Fold rows, long ones by one run of leaves at a time, to fields of shape (rows,)."""
     run = LEAVES_AT_ONCE * types.element.leaf
     length = items.x.shape[1]
     parts = []
@@ -183,7 +186,7 @@ def _fold_rows(items: Items, operation: Reduction, types: Types) -> Fields:
 
 
 def _fold_run(fields: Fields, operation: Reduction, types: Types) -> Fields:
-    """Fold a run of each row's leaves: slots, steps, lanes, then the leaves. Short rows fill a part of one step."""
+    """Fold a run of leaves of each row: slots, steps, lanes, then leaves. Short rows fill only part of one step."""
     vector, leaf = types.element.vector, types.element.leaf
     rows, length = fields[0].shape
     slots = min(vector, _power(length))
@@ -199,12 +202,12 @@ def _fold_run(fields: Fields, operation: Reduction, types: Types) -> Fields:
 
 
 def _power(n: int) -> int:
-    """Return the least power of two that is `n` or more."""
+    """Return the smallest power of two that is at least `n`."""
     return 1 << (n - 1).bit_length()
 
 
 def _fold(fields: Fields, operation: Reduction, types: Types) -> Fields:
-    """Fold the last axis, balanced, adjacent pairs first; what lacks to a power of two is absent."""
+    """Fold the last axis as a balanced tree, adjacent pairs first, padded to a power of two with absent operands."""
     fields = _pad(fields, _power(fields[0].shape[-1]), operation, types)
     while fields[0].shape[-1] > 1:
         left = tuple(field[..., 0::2] for field in fields)

@@ -1,4 +1,4 @@
-"""How an array is cut into chunks, runs of a power of two of leaves, and into shards of whole chunks."""
+"""How an array is cut into chunks of a power of two of leaves, and into shards of whole chunks."""
 
 from __future__ import annotations
 
@@ -14,19 +14,33 @@ from lowlevel_reduce.policy import power_of_two
 __all__ = ["check_chunk", "check_length", "chunk_elements", "common_chunk", "shard_lengths"]
 
 MOST_CHUNKS = 1024
-"""Into how many chunks an array is cut at most, by default: eight shards of as many then differ by 1 % or less."""
+"""The most chunks that an array is cut into by default: if cut into that many, eight shards differ by 1 % or less."""
 
 
 def chunk_elements(length: int, dtype: Any) -> int:
-    """Return the elements of a chunk for an array of `length`: the fewest that make no more than 1024 chunks of it.
+    """Return how many elements a chunk of an array has by default: the fewest that cut it into at most 1024 chunks.
 
-    That is a power of two of leaves, 4 KiB each. Any other power of two of them will do as well, as long as all who
-    have a part of the array agree on it.
+    A chunk is a power of two of leaves, of 4 KiB each. Any other power of two works as well, provided that all who
+    reduce a part of the array use the same.
+
+    Parameters
+    ----------
+    length : int
+        Elements of the whole array.
+    dtype : dtype
+        Their type.
+
+    Returns
+    -------
+    int
+        Elements of a chunk.
 
     Raises
     ------
     TypeError, ValueError
-        If the length makes no sense.
+        If the length is not an integer, negative, or of more bytes than can be reduced; if `dtype` is not a dtype.
+    UnsupportedError
+        If the type cannot be reduced.
     """
     element = element_type(dtype)
     leaves = -(-check_length(length, element) // element.leaf)
@@ -34,7 +48,7 @@ def chunk_elements(length: int, dtype: Any) -> int:
 
 
 def shard_lengths(length: int, dtype: Any, shards: int, *, chunk: int | None = None) -> list[int]:
-    """Return how many elements of an array each of some shards has, as alike as may be: whole chunks, but for the end.
+    """Return how to cut an array into shards of whole chunks, as equal in length as possible.
 
     Parameters
     ----------
@@ -43,14 +57,21 @@ def shard_lengths(length: int, dtype: Any, shards: int, *, chunk: int | None = N
     dtype : dtype
         Their type.
     shards : int
-        How many parts there shall be, in order. Some are empty where there are fewer chunks.
+        The number of shards. If there are fewer chunks, some shards are empty.
     chunk : int, optional
         Elements of a chunk; by default `chunk_elements`.
+
+    Returns
+    -------
+    list of int
+        Elements of each shard, in order. Each is a multiple of `chunk`, except that of the shard that ends the array.
 
     Raises
     ------
     TypeError, ValueError
-        If a number makes no sense.
+        If a number is not an integer or out of range, or `chunk` is not a power of two of leaves.
+    UnsupportedError
+        If the type cannot be reduced.
     """
     element = element_type(dtype)
     length, shards = check_length(length, element), integer(shards, "shards is an integer")
@@ -63,12 +84,12 @@ def shard_lengths(length: int, dtype: Any, shards: int, *, chunk: int | None = N
 
 
 def common_chunk(lengths: Sequence[int], dtype: Any) -> int:
-    """Return the largest chunk, up to that of `chunk_elements`, that all shards but the last with elements have.
+    """Return the largest chunk, up to `chunk_elements`, that divides the length of all but the last nonempty shard.
 
     Raises
     ------
     ValueError
-        If there is none: a shard ends within a leaf, and others follow.
+        If there is none: a shard that is followed by others ends within a leaf.
     """
     leaf = element_type(dtype).leaf
     chunk = chunk_elements(sum(lengths), dtype)
@@ -85,7 +106,7 @@ def common_chunk(lengths: Sequence[int], dtype: Any) -> int:
 
 
 def check_length(length: object, element: ElementType) -> int:
-    """Return how many elements an array has, checked; raises TypeError or ValueError."""
+    """Return the number of an array's elements, checked; raises TypeError or ValueError."""
     elements = integer(length, "length is an integer")
     if not 0 <= elements * element.itemsize <= MAX_BYTES:
         raise ValueError(f"an array has 0 to {MAX_BYTES} bytes, not {elements} elements of {element.itemsize}")

@@ -1,4 +1,4 @@
-"""The plan that folds the partials of an array's chunks, and which operators can be divided so."""
+"""The plan that folds the partials of an array's chunks, and the check that an operator can be divided into chunks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["PARTIAL_DTYPE", "CombinePlan", "combine_plan", "divided", "rooted_of"]
 
 PARTIAL_DTYPE = np.dtype(np.uint32)
-"""What accumulators are handed over as: words, which any library can gather."""
+"""Accumulators are passed on as words of this type, which any library can gather."""
 
 
 class CombinePlan(BasePlan):
@@ -40,11 +40,11 @@ class CombinePlan(BasePlan):
     op : str
         Name of the operator.
     length, chunk, chunks : int
-        Elements of the whole array and of a chunk, and how many chunks there are.
+        Elements of the whole array and of a chunk, and the number of chunks.
     words : int
-        uint32 of a partial.
+        How many uint32 a partial has.
     takes_first : bool
-        Whether a launch takes the address of the whole array's first element, too: of var, std and mean_var.
+        Whether a launch also takes the address of the whole array's first element, as for var, std and mean_var.
     dtype, result_dtype : numpy.dtype
         Types of the array's elements and of the result.
     context : Context
@@ -88,10 +88,11 @@ class CombinePlan(BasePlan):
         initial: Any = None,
         allocator: Allocator | None = None,
     ) -> BoundReduction:
-        """Bind the plan to a stream, as `Plan.bind` does; a call is then ``launch(partials, result)``.
+        """Bind the plan to a stream, as `Plan.bind` does; then call ``launch(partials, result)`` with device addresses.
 
-        The partials are `chunks` times `words` uint32, each chunk's side by side, at an address aligned to 4 bytes. If
-        the plan `takes_first`, the address of the whole array's first element is a third argument.
+        The partials are a contiguous array of uint32 of shape (`chunks`, `words`), at an address aligned to 4 bytes.
+        The result's address must be a multiple of its size. If the plan `takes_first`, the address of the whole array's
+        first element is a third argument.
 
         Raises
         ------
@@ -102,7 +103,7 @@ class CombinePlan(BasePlan):
 
     @property
     def _partials(self) -> int:
-        return 0  # none that a launch would leave in a workspace
+        return 0  # a launch leaves none in a workspace
 
     def _fields(self, length: int, count: int, initial: tuple[int, int]) -> tuple[int, ...]:
         return (length, self.length, 1, count, *initial, self.chunk)
@@ -124,27 +125,32 @@ def combine_plan(
     context: Context | None = None,
     **options: Any,
 ) -> CombinePlan:
-    """Compile the fold of the partials of an array's chunks.
+    """Compile the fold of the partials of an array's chunks, for `partials` of all shards in their order.
 
     Parameters
     ----------
     op : str or Operator
-        The operator, or its name.
+        The operator, or its name; the same as for `partials`.
     length, chunk : int
         Elements of the whole array, and of a chunk.
     dtype : dtype
-        Type of the array's elements.
+        Type of the array's elements, not of the partials.
     where : bool
         Whether the partials were made with a mask.
     accumulate, result_dtype, initial, context, **options
         As for `lowlevel_reduce.plan`.
 
+    Returns
+    -------
+    CombinePlan
+        Bind it to a stream of its context to launch it.
+
     Raises
     ------
     TypeError, ValueError
-        If a size, type or option makes no sense, or there are no elements and the operator has no result for that.
+        If a size, type or option is invalid, or if there are no elements and the operator has no result for that.
     UnsupportedError
-        If the operator cannot be divided, or the type cannot be reduced so.
+        If the operator cannot be divided into chunks, or cannot reduce the type with these options.
     CompileError, NoCompilerError, NoDriverError, CacheError
         If the kernel cannot be compiled, run or cached.
     """
@@ -165,15 +171,15 @@ def combine_plan(
 
 
 def divided(op: Any, *, map: Any = None, **options: Any) -> Reduction:
-    """Return an operator with its options decided, if it can be computed from partials of an array's chunks.
+    """Return an operator with its options applied, if its result can be computed from the partials of chunks.
 
-    The pivot of var, std and mean_var is then made of an element that is given, for not every chunk has the array's
-    first.
+    The pivot of var, std and mean_var is then taken from an element that is given separately, because not every chunk
+    contains the array's first.
 
     Raises
     ------
     UnsupportedError
-        If a map of the user's uses an element's index, which a chunk does not know.
+        If a user's map uses an element's index, which a chunk does not know.
     """
     reduction = operators.resolve(op, map=map, **options)
     source = map if isinstance(map, str) else getattr(map, "source", "")
@@ -186,8 +192,9 @@ def divided(op: Any, *, map: Any = None, **options: Any) -> Reduction:
 def rooted_of(
     op: Any, dtype: np.dtype[Any], where: bool, accumulate: str | None, options: tuple[tuple[str, Any], ...]
 ) -> Reduction:
-    """Return the operator that gives a chunk's accumulator, the same one for the same arguments: keys go by that."""
-    # What has no result over nothing takes a mask only beside an initial value, which goes to the fold of the partials.
+    """Return the operator whose result is a chunk's accumulator; equal arguments give the same object, as keys need."""
+    # An operator that has no result for no elements takes a mask only with an initial value, which here goes to the
+    # fold of the partials.
     has_none = where and isinstance(op, str) and op in operators.OPERATORS and operators.OPERATORS[op].empty is None
     reduction = divided(op, where=where, initial=has_none, **dict(options))
     return rooted(reduction, reduction.types(element_type(dtype), accumulate))

@@ -1,4 +1,4 @@
-"""Kernels compiled before they are needed, on any machine: which ones a reduction uses, and where they are kept."""
+"""Compiling kernels before they are needed, on any machine: which ones a reduction uses, and where they are stored."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class BuildTarget(NamedTuple):
     Attributes
     ----------
     architecture : str
-        ``"sm_90"``, ….
+        The architecture, e.g. ``"sm_90"``.
     facts : DeviceFacts
-        What decides which kernels are used.
+        The properties of the GPUs that decide which kernels are used.
     output : {"cubin", "ptx"}
-        Machine code; PTX for a simulated device.
+        What to compile to: machine code, or PTX for a simulated device.
     """
 
     architecture: str
@@ -45,21 +45,36 @@ class BuildTarget(NamedTuple):
 
     @classmethod
     def of_context(cls, context: Context | None = None) -> BuildTarget:
-        """Return the target that a context is; by default the current context, else the primary one of device 0."""
+        """Return the GPU of a context as a target; by default of the current context, else the primary one of device 0.
+
+        Raises
+        ------
+        NoDriverError
+            If there is no driver or no GPU.
+        """
         context = Context.of(context)
         output: Output = "ptx" if binding.selected().image == "ptx" else "cubin"
         return cls(context.device.architecture, facts_of(context), output)
 
     @classmethod
     def of_architecture(cls, architecture: str, multiprocessors: int) -> BuildTarget:
-        """Return the GPUs of an architecture that have so many multiprocessors; this machine needs none of them.
+        """Return the GPUs of an architecture and a number of multiprocessors as a target; this machine needs no GPU.
+
+        Parameters
+        ----------
+        architecture : str
+            Spelled like ``"sm_90"``.
+        multiprocessors : int
+            How many multiprocessors those GPUs have.
 
         Raises
         ------
+        TypeError
+            If the number is not an integer.
         ValueError
             If the architecture is not spelled like ``"sm_90"``, or the number is not positive.
         UnsupportedError
-            If the kernels are not made for that architecture.
+            If the architecture is older than compute capability 7.5, which the kernels need.
         """
         found = re.fullmatch(r"sm_(\d{1,2})(\d)", architecture)
         if found is None:
@@ -74,16 +89,16 @@ class BuildTarget(NamedTuple):
 
 
 class PrebuiltKernel(NamedTuple):
-    """One kernel of `prebuild`.
+    """One kernel that `prebuild` compiled or found.
 
     Attributes
     ----------
     name, architecture : str
-        The kernel's name, and what it is compiled for.
+        The kernel's name, and the architecture that it is compiled for.
     resources : Resources or None
-        What it uses; None for PTX.
+        The registers, memory and barriers that it uses; None for PTX.
     compiled : bool
-        Whether it was compiled now; else it was there already, or in the cache.
+        True if it was compiled now, False if it was already in the directory or in the cache.
     """
 
     name: str
@@ -104,9 +119,9 @@ def prebuild(
 ) -> tuple[PrebuiltKernel, ...]:
     """Compile the kernels of a reduction now, so that its first call on a GPU compiles nothing.
 
-    Kernels are compiled in parallel threads. A process uses those of the directory that the environment variable
-    ``LOWLEVEL_REDUCE_PREBUILT_DIR`` names, whatever compiler it has, or none. They are this version's of the library:
-    to another one they are unknown, and it compiles its own.
+    Kernels are compiled in parallel threads. At run time a process loads them from the directory that the environment
+    variable ``LOWLEVEL_REDUCE_PREBUILT_DIR`` names, whichever compiler it has, and even without one. Prebuilt kernels
+    belong to this version of the library: another version does not find them and compiles its own.
 
     Parameters
     ----------
@@ -115,13 +130,14 @@ def prebuild(
     dtype : dtype
         Type of the elements.
     shape : int or sequence of int, optional
-        Shape of the arrays. Without it the kernels are those of whole contiguous arrays of every length.
+        Shape of the arrays. Without it, the kernels for whole contiguous arrays of every length are compiled.
     segmented : bool
-        Compile the kernels of `segmented_reduce`, of any number of segments and elements, instead.
+        Instead, compile the kernels of `segmented_reduce`, which serve any number of segments and elements.
     target : BuildTarget or Context, optional
-        The GPUs; by default that of the current context, else device 0.
+        The GPUs to compile for; by default that of the current context, else device 0.
     into : path, optional
-        A directory to make, or to add to; without it, this user's cache.
+        A directory to store the kernels in; it is created if needed, and kernels in it are kept. Without it, they go to
+        this user's cache.
     **options
         As for `lowlevel_reduce.plan`: `axis`, `strides_bytes`, `second_strides_bytes`, `accumulate`, `result_dtype`,
         `where`, `initial`, `strategy`, `cluster`, `block_threads`, `nan`, `ddof`, `last`, `map`.
@@ -134,9 +150,10 @@ def prebuild(
     Raises
     ------
     TypeError, ValueError, UnsupportedError
-        As `lowlevel_reduce.plan`; or if options go with a shape, and none is given.
+        As `lowlevel_reduce.plan`; or if an option needs a shape and none is given; or if a shape is given together with
+        ``segmented=True``.
     CompileError, NoCompilerError, CacheError
-        If a kernel cannot be compiled or kept, or the cache is off and no directory is given.
+        If a kernel cannot be compiled or stored, or if the cache is off and no directory is given.
     NoDriverError
         If there is neither a target nor a GPU.
     """
@@ -160,7 +177,7 @@ def kernels_of(
     block_threads: int | None = None,
     **options: Any,
 ) -> tuple[KernelSource, ...]:
-    """Return the kernels that a reduction uses on a GPU, each once; without a shape those of all whole arrays."""
+    """Return the kernels that a reduction uses on a GPU, each once; without a shape, those for all whole arrays."""
     if shape is None:
         of_a_shape = sorted({"axis", "keepdims", "strides_bytes", "second_strides_bytes"} & options.keys())
         if of_a_shape:
@@ -180,7 +197,7 @@ def kernels_of(
 
 
 def _lengths(itemsize: int) -> Iterator[int]:
-    """Return lengths of which one or more has each strategy that `policy.choose` may take."""
+    """Yield lengths such that every strategy that `policy.choose` may choose is chosen for at least one of them."""
     length = 1
     while 2 * length * itemsize <= MAX_BYTES:
         yield from (length, length * 3 // 2)
@@ -196,7 +213,7 @@ def kernels_of_segments(
     initial: bool = False,
     **options: Any,
 ) -> tuple[KernelSource, ...]:
-    """Return the kernels of segmented reductions, each once."""
+    """Return the kernels that segmented reductions use, for every type of offsets, each once."""
     reduction = operators.resolve(op, initial=initial, **options)
     if reduction.second is not None:
         raise UnsupportedError(f"{reduction.name} takes two arrays; segments are of one")
@@ -212,12 +229,31 @@ def build_kernels(
     into: str | os.PathLike[str] | None = None,
     each: Callable[[PrebuiltKernel], None] | None = None,
 ) -> tuple[PrebuiltKernel, ...]:
-    """Compile kernels in parallel threads, those that are not there yet; `each` is called as they are done.
+    """Compile those kernels that do not exist yet, in parallel threads.
+
+    Parameters
+    ----------
+    sources : iterable of KernelSource
+        The kernels.
+    target : BuildTarget
+        The GPUs to compile for.
+    into : path, optional
+        The directory to store them in; without it, this user's cache.
+    each : callable, optional
+        Called with every kernel as soon as it is done, in the thread that compiled it.
+
+    Returns
+    -------
+    tuple of PrebuiltKernel
+        The kernels in the order of `sources`.
 
     Raises
     ------
+    TypeError
+        If `into` is not a path.
     ReduceError
-        What `loading.compile_kernel` raises, for the first that fails; those not yet begun are dropped.
+        What `loading.compile_kernel` raises, for the first kernel that fails; kernels not yet begun are not compiled.
+        CacheError if the cache is off and no directory is given.
     """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - 12 ms that only this needs
 

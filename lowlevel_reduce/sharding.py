@@ -1,7 +1,8 @@
-"""One array in parts, on one GPU or on many: the partials of each part, and their fold to the whole array's bits.
+"""One array in parts, on one GPU or several: each part's partials, and their fold, with the bits of the whole array.
 
-The tree of an array has a subtree for each chunk, a run of a power of two of leaves. Who has whole chunks folds each to
-its root, the partial; the partials of all chunks, in their order, fold to what one GPU makes of the whole array.
+The tree of an array has a subtree for each chunk, which is a power of two of leaves. Whoever holds whole chunks folds
+each of them to the root of its subtree, the partial. The partials of all chunks, in order, fold to the same result that
+one GPU computes for the whole array.
 """
 
 from __future__ import annotations
@@ -42,35 +43,38 @@ def partials(
     map: str | ElementMap | None = None,
     allocator: Allocator | None = None,
 ) -> DeviceArray:
-    """Reduce each chunk of a shard of an array to its partial, for `combine_partials`.
+    """Reduce each chunk of a shard, a part of an array, to its partial; `combine_partials` folds the partials.
 
     Parameters
     ----------
     x : array
-        The shard: contiguous, of any shape, its elements in C order. As for `lowlevel_reduce.reduce` otherwise.
+        The shard: contiguous, of any shape, its elements taken in C order. Otherwise as for `lowlevel_reduce.reduce`.
     op : str or Operator
-        The operator; not one of your own, or with a `map`, that uses the index of an element.
+        The operator, or its name; not an operator of your own that uses the index of an element, nor one with a `map`
+        that does.
     chunk : int
-        Elements of a chunk, as `chunk_elements` gives it. The shard begins with a chunk, and only the last shard of
-        the array may end within one.
+        Elements of a chunk, e.g. from `chunk_elements`: a power of two of leaves, the same for all shards. The shard
+        begins with a chunk, and only the last shard of the array may end within one.
     where, second : array, optional
-        What goes with the shard's elements: of its size, contiguous.
+        Mask of bool, or second array, of the shard's elements: contiguous, with as many elements.
     first : array, optional
-        For var, std and mean_var, which are computed about it: the whole array's first element, on this device; of an
-        array, its first.
+        The whole array's first element, for var, std and mean_var, which are computed about it: an array on this
+        device, of which the first element is taken.
     accumulate, stream, nan, last, map, allocator
         As for `lowlevel_reduce.reduce`.
 
     Returns
     -------
     DeviceArray
-        uint32 of shape (chunks, words), in the order of the stream: each chunk's accumulator. Gather those of all
-        shards along the first axis, by whatever means: NCCL, MPI, copies.
+        Each chunk's accumulator: uint32 of shape (chunks, words), where words is the accumulator's size in units of 4
+        bytes. The content is available in the order of the stream; the host does not wait for it. Gather the partials
+        of all shards along the first axis, in the order of the shards, by any means: NCCL, MPI, copies.
 
     Raises
     ------
     TypeError, ValueError, UnsupportedError, and errors from below
-        As `lowlevel_reduce.reduce`; or if the chunk is none, or an array is not contiguous.
+        As `lowlevel_reduce.reduce`; or if `chunk` is not a power of two of leaves, if an array is not contiguous, or if
+        the operator cannot be divided into chunks.
     """
     given = [each for each in (where, second, first) if each is not None]
     if len(given) > 1:
@@ -106,17 +110,17 @@ def combine_partials(
     map: str | ElementMap | None = None,
     allocator: Allocator | None = None,
 ) -> Any:
-    """Fold the partials of all chunks of an array: the result has the bits of `lowlevel_reduce.reduce` of the whole.
+    """Fold the partials of all chunks of an array; the bits are those of `lowlevel_reduce.reduce` of the whole array.
 
     Parameters
     ----------
     partials : array
-        uint32 of shape (chunks, words), contiguous: what `partials` returned for all shards, in their order. As for
-        `lowlevel_reduce.reduce` otherwise.
+        What `partials` returned for all shards, in their order, gathered into one contiguous array: uint32 of shape
+        (chunks, words). Otherwise as for `lowlevel_reduce.reduce`.
     length, chunk : int
         Elements of the whole array, and of a chunk.
     dtype : dtype
-        Type of the array's elements.
+        Type of the array's elements, not of the partials.
     result_dtype : dtype, optional
         Type of the result; by default what NumPy's function gives.
     where : bool
@@ -126,21 +130,21 @@ def combine_partials(
     ddof : int
         What var and std subtract from the number of elements before dividing by it.
     initial : scalar, optional
-        What the reduction starts from.
+        Start value of the reduction, combined at the root of the tree.
     op, accumulate, nan, last, map
-        As when the partials were made.
+        The same as when the partials were made.
     out, stream, allocator
         As for `lowlevel_reduce.reduce`.
 
     Returns
     -------
     DeviceArray, named tuple of them, or object
-        As `lowlevel_reduce.reduce` over all axes.
+        As `lowlevel_reduce.reduce` over all axes: available in the order of the stream; the host does not wait for it.
 
     Raises
     ------
     TypeError, ValueError, UnsupportedError, and errors from below
-        As `lowlevel_reduce.reduce`; or if the partials are not as many or as large as they must be.
+        As `lowlevel_reduce.reduce`; or if the number, size or type of the partials does not fit the other arguments.
     """
     if allocator is not None:
         instance(allocator, Allocator, "the allocator")
@@ -183,7 +187,10 @@ def plain_options(op: Any, *, accumulate: Any, nan: Any, last: Any, map: Any) ->
 
 
 def flat_view(x: Any, stream: Stream, what: str) -> ArrayView:
-    """Return a contiguous array's memory as one axis, ready for work in `stream`, whose context is current."""
+    """Return a contiguous array's memory as an array of one axis, ready for work in `stream`.
+
+    The stream's context must be current. Raises ValueError, which calls the array `what`, if it is not contiguous.
+    """
     view = view_array(x, stream)
     if not is_contiguous(view.shape, view.strides_bytes, view.dtype.itemsize):
         raise ValueError(
@@ -202,9 +209,10 @@ def partials_of_views(
     is_masked: bool,
     options: dict[str, Any],
 ) -> DeviceArray:
-    """Reduce the chunks of a flat array, with what goes with it; the context of the stream is current.
+    """Reduce the chunks of a flat array; the stream's context must be current.
 
-    `options` are those of `plain_options`.
+    `views` are the array and, if the operator takes one, the mask, second array or first element. `options` are those
+    of `plain_options`.
     """
     source = views[0]
     others = tuple((name, value) for name, value in options.items() if name != "accumulate")
@@ -213,7 +221,7 @@ def partials_of_views(
     words, length = reduction.results, source.shape[0]
     whole, rest = divmod(length, chunk)
     result = DeviceArray.empty((whole + (rest > 0), words), PARTIAL_DTYPE, stream, allocator)
-    # The whole chunks are rows of one length; what is left of the array is one more, shorter.
+    # The whole chunks as rows of equal length, and the rest of the array as one more row.
     for first, rows, of_a_row in ((0, whole, chunk), (whole, 1, rest)):
         if rows * of_a_row == 0:
             continue

@@ -36,36 +36,37 @@ def reduce_shards(
     last: bool = False,
     map: str | ElementMap | None = None,
 ) -> Any:
-    """Reduce one array whose parts lie on several devices: the bits of `lowlevel_reduce.reduce` of the whole.
+    """Reduce one array whose parts are on several devices; the bits are those of `lowlevel_reduce.reduce` of the whole.
 
-    Each device reduces its part; the partials, some kilobytes, are copied to the first one, which folds them. The host
-    waits for nothing.
+    Each device reduces its part. The partials, a few kilobytes, are copied to the first device, which folds them. The
+    host waits for nothing.
 
     Parameters
     ----------
     shards : sequence of arrays
-        The parts in order, each on any device, contiguous. All but the last are whole leaves of 4 KiB. The larger the
-        power of two of leaves that they all are multiples of, the fewer partials: `shard_lengths` sees to that.
+        The parts in order, each contiguous and on any device. All but the last consist of whole leaves of 4 KiB. The
+        larger the power of two of leaves that divides all their lengths, the fewer partials there are: `shard_lengths`
+        gives suitable lengths.
     streams : sequence of Stream or object with ``__cuda_stream__``, optional
-        Where each part is reduced. By default a `DeviceArray`'s own stream, and of other arrays the legacy default
-        stream of their device's primary context.
+        The stream in which each part is reduced. By default a `DeviceArray`'s own stream; for other arrays the legacy
+        default stream of their device's primary context.
     dtype : dtype, optional
-        Type of the result.
+        Type of the result; by default what NumPy's function gives.
     where, second : sequence of arrays, optional
-        What goes with each shard.
+        The mask, or second array, of each shard.
     op, accumulate, nan, initial, ddof, last, map
         As for `partials` and `combine_partials`.
 
     Returns
     -------
     DeviceArray or named tuple of them
-        On the first shard's device, in the order of its stream.
+        On the first shard's device; available in the order of the first stream.
 
     Raises
     ------
     TypeError, ValueError, UnsupportedError, and errors from below
-        As `partials` and `combine_partials`; or if there is no shard, one is on the host, their types differ, or one
-        that is not the last does not end with a leaf.
+        As `partials` and `combine_partials`; or if there are no shards, one is on the host and `streams` is not given,
+        their types differ, or one that other elements follow does not end with a leaf.
     """
     shards = list(shards)
     if not shards:
@@ -117,7 +118,7 @@ def reduce_shards(
 
 
 def _homes_of(shards: Sequence[Any]) -> list[Stream]:
-    """Return where each shard is reduced if nothing is said."""
+    """Return the default stream for each shard."""
     homes = []
     for number, x in enumerate(shards):
         if isinstance(x, (np.ndarray, np.generic)):
@@ -137,7 +138,7 @@ def _views_of(arrays: Sequence[Any], home: Stream) -> tuple[ArrayView, ...]:
 
 
 def _first_element(views: Sequence[tuple[ArrayView, ...]], homes: Sequence[Stream]) -> DeviceArray:
-    """Return a copy of the whole array's first element, where it lies; of no array's something that nobody reads."""
+    """Return a copy of the whole array's first element, on its device; of an empty array one that is never read."""
     filled = (number for number, (source, *_) in enumerate(views) if source.shape[0])
     number = next(filled, None)
     source, home = views[number or 0][0], homes[number or 0]
@@ -152,7 +153,7 @@ def _first_element(views: Sequence[tuple[ArrayView, ...]], homes: Sequence[Strea
 
 
 def _brought(first: DeviceArray, home: Stream) -> DeviceArray:
-    """Return one element, or its copy on the device of a stream, ready for work in that."""
+    """Return one element, copied to the stream's device if it is on another one, and then ready for work in the stream."""
     if first.context == home.context:
         return first
     with home.context.pushed():
@@ -164,7 +165,7 @@ def _brought(first: DeviceArray, home: Stream) -> DeviceArray:
 
 
 def _gathered(made: Sequence[DeviceArray], stream: Stream) -> DeviceArray:
-    """Return the partials of all shards, one after the other, on the device of the first one's stream."""
+    """Return the partials of all shards, one after the other, on the device of `stream` and in its order."""
     if len(made) == 1:
         return made[0]
     words = made[0].shape[1]

@@ -75,7 +75,7 @@ def reduce(
     keepdims : bool
         Whether the reduced axes stay, with length 1.
     nan : {"propagate", "ignore"}
-        Whether a NaN makes the result NaN, or is left out.
+        Whether NaN elements propagate to the result, or are left out.
     where : array_like of bool, optional
         Which elements to reduce; broadcast to the array's shape.
     initial : number, optional

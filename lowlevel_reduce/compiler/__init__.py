@@ -1,12 +1,12 @@
-"""CUDA C++ to cubin: sources, NVRTC, the disk cache, prebuilt kernels, and what every kernel uses.
+"""CUDA C++ to cubin: sources, NVRTC, the disk cache, prebuilt kernels, and the resources that every kernel uses.
 
 >>> from lowlevel_reduce.compiler import Program, compile_program
 >>> cubin = compile_program(Program("one", 'extern "C" __global__ void one(int* x) { *x = 1; }'), "sm_90")
 >>> cubin.kernels["one"].spill_store_bytes
 0
 
-An architecture arrives as an argument: this layer knows no device and no driver. Importing it loads no CUDA library,
-and a process whose kernels are all in the cache never loads the compiler either.
+The architecture is an argument, because this layer uses neither a device nor a driver. Importing it loads no CUDA
+library, and a process whose kernels are all in the cache never loads the compiler.
 """
 
 from lowlevel_reduce.compiler.cache import DiskCache, Entry, open_cache, open_prebuilt, prebuilt_at

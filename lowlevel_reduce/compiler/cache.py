@@ -1,11 +1,12 @@
-"""A directory of verified files, one per entry, that processes share: the disk cache of compiled code.
+"""The disk cache of compiled code: a directory of verified files, one per entry, that processes share.
 
 An entry is a header (magic, schema, lengths), JSON metadata, a payload, and the SHA-256 of all that precedes it. What
-is read is code that will run on the GPU, so an entry counts only if it is a regular file of this user that nobody else
-may write, in a directory of which the same is true, and if its digest and its name agree with it. Any other is a miss.
+is read is code that will run on the GPU. So an entry is accepted only if it is a regular file that belongs to this user
+and that nobody else may write, if its directory is such a one too, and if its digest and its name match its content.
+Any other file is a miss.
 
-A directory of prebuilt kernels has the same entries. It may belong to root, everybody may read it, nothing is evicted
-from it, and only who prebuilds writes to it.
+A directory of prebuilt kernels has the same kind of entries. It may belong to root, everybody may read it, nothing is
+evicted from it, and only prebuilding writes to it.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ __all__ = [
 
 VARIABLE = "LOWLEVEL_REDUCE_CACHE_DIR"
 PREBUILT_VARIABLE = "LOWLEVEL_REDUCE_PREBUILT_DIR"
-LIMIT_BYTES = 256 * 2**20  # some ten thousand cubins of this library; the least recently used ones go first
-SCHEMA = 1  # raise it whenever the meaning of an entry or of a key changes
+LIMIT_BYTES = 256 * 2**20  # some ten thousand cubins of this library; the least recently used ones are evicted first
+SCHEMA = 1  # to be incremented whenever the meaning of an entry or of a key changes
 
 _MAGIC = b"LLRCACHE"
 _HEADER = struct.Struct("<8sIIQ")  # magic, schema, bytes of metadata, bytes of payload
@@ -50,7 +51,7 @@ _ENTRY_NAME = r"(?:cubin|ptx|toolchain)-[0-9a-f]{64}\.llr"
 _TEMPORARY_NAME = r"\.[0-9a-f]{32}\.llr-tmp"
 _ABANDONED_SECONDS = 3600  # a temporary file this old belongs to a process that died while writing
 
-# Flags that an operating system lacks are zero: Windows has no O_NOFOLLOW and O_NONBLOCK, others no O_BINARY.
+# Flags that an operating system lacks are zero: Windows has neither O_NOFOLLOW nor O_NONBLOCK, others have no O_BINARY.
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
 _READ = os.O_RDONLY | _NOFOLLOW | _BINARY | getattr(os, "O_NONBLOCK", 0)  # a FIFO must not block the open
@@ -58,14 +59,14 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _BINARY
 
 
 class Stored(NamedTuple):
-    """What an entry holds: JSON metadata and bytes."""
+    """The content of an entry: JSON metadata and bytes."""
 
     metadata: Mapping[str, Any]
     payload: bytes
 
 
 class Entry(NamedTuple):
-    """An entry as the directory lists it: file name, size, and when it was last used (seconds since the epoch)."""
+    """An entry in the directory's listing: file name, size in bytes, time of last use (seconds since the epoch)."""
 
     name: str
     size_bytes: int
@@ -73,7 +74,7 @@ class Entry(NamedTuple):
 
 
 class _Use(NamedTuple):
-    """Whom a directory is for: the modes of what is made, whether root's is trusted, and what errors say of it."""
+    """What a directory is used for: the modes of new files, whether root's files are trusted, and texts for errors."""
 
     what: str
     directory_mode: int
@@ -107,9 +108,10 @@ class DiskCache:
     Parameters
     ----------
     directory : str
-        An absolute path. It is made when the first entry is stored.
+        An absolute path. The directory is created when the first entry is stored.
     limit_bytes : int or None, optional
-        Size above which storing an entry removes the least recently used others; None keeps all, and no entry's time.
+        Total size above which storing an entry removes the least recently used others. With None, no entry is ever
+        removed, and times of use are not recorded.
     """
 
     def __init__(self, directory: str, *, limit_bytes: int | None = LIMIT_BYTES, _use: _Use = _OWN) -> None:
@@ -118,12 +120,12 @@ class DiskCache:
         self._use = _use
 
     def load(self, name: str) -> Stored | None:
-        """Return an entry, or None if there is none that is whole, ours, and what its name says.
+        """Return an entry, or None if there is none that is complete, trusted, and matches its name.
 
         Raises
         ------
         CacheError
-            If the directory belongs to another user, or others may write into it.
+            If the directory belongs to another user, or others may write to it.
         """
         if not self._is_there():
             return None
@@ -131,18 +133,20 @@ class DiskCache:
         data = _read_trusted_file(path, self._use)
         stored = None if data is None else _decode(name, data)
         if stored is not None and self.limit_bytes is not None:
-            # Recency is worth less than the hit: in a read-only directory there is none.
+            # A hit is worth more than its time of use, which cannot be recorded in a read-only directory.
             with contextlib.suppress(OSError):
                 os.utime(path)
         return stored
 
     def store(self, name: str, metadata: Mapping[str, Any], payload: bytes) -> None:
-        """Write an entry, replacing what has its name: wholly or not at all, whatever happens to this process.
+        """Write an entry atomically, replacing one of the same name; a crash of this process leaves no partial entry.
 
         Raises
         ------
+        ValueError
+            If the name is not one of an entry.
         CacheError
-            If it cannot be written; the message names the directory and the way out.
+            If the entry cannot be written; the message names the directory and says what to do.
         """
         if not re.fullmatch(_ENTRY_NAME, name):
             raise ValueError(f"not an entry's name: {name!r}")
@@ -159,11 +163,11 @@ class DiskCache:
 
     @property
     def size_bytes(self) -> int:
-        """Size of all entries."""
+        """Total size of all entries."""
         return sum(entry.size_bytes for entry in self.entries())
 
     def clear(self) -> int:
-        """Remove all entries, and nothing else that lies in the directory; return how many there were."""
+        """Remove all entries, but no other files of the directory; return how many entries there were."""
         with self._explained():
             names = [entry.name for entry in self.entries()]
             for name in names:
@@ -186,7 +190,7 @@ class DiskCache:
         try:
             info = os.stat(self.directory)
         except OSError:
-            return False  # not there or out of reach: nothing to load, and storing will say what is wrong
+            return False  # missing or inaccessible: there is nothing to load, and storing will say what is wrong
         if not stat.S_ISDIR(info.st_mode):
             return False
         if not _is_trusted(info, self._use):
@@ -206,7 +210,7 @@ class DiskCache:
                 os.fsync(file.fileno())
             _move(temporary, os.path.join(self.directory, name))
         except BaseException:
-            with contextlib.suppress(OSError):  # the reason for being here is what the caller has to hear
+            with contextlib.suppress(OSError):  # the caller is to see the original error
                 os.unlink(temporary)
             raise
 
@@ -223,7 +227,7 @@ class DiskCache:
 
     def _remove_abandoned(self) -> None:
         for item, info in self._files(_TEMPORARY_NAME):
-            if time.time() - info.st_mtime > _ABANDONED_SECONDS:  # a young one is being written right now
+            if time.time() - info.st_mtime > _ABANDONED_SECONDS:  # a newer one may be being written right now
                 self._remove(item.name)
 
     def _remove(self, name: str) -> None:
@@ -242,15 +246,15 @@ class DiskCache:
 
 
 def open_cache() -> DiskCache | None:
-    """Return the cache that the environment asks for; None if it is off.
+    """Return the cache that the environment selects, or None if it is off.
 
-    ``LOWLEVEL_REDUCE_CACHE_DIR`` names the directory. ``off`` or ``0`` mean no cache; unset or empty, the user's cache
-    directory is taken.
+    ``LOWLEVEL_REDUCE_CACHE_DIR`` names the directory. ``off`` or ``0`` turn the cache off; if the variable is unset or
+    empty, the user's cache directory is used.
 
     Raises
     ------
     CacheError
-        If that is to be taken, and this user has none.
+        If the user's cache directory is to be used and this user has none.
     """
     value = os.environ.get(VARIABLE, "")
     if value.lower() in {"off", "0"}:
@@ -264,7 +268,7 @@ def open_prebuilt() -> DiskCache | None:
     Raises
     ------
     CacheError
-        If it is no directory: who names one wants its kernels, and not to have them compiled without a word.
+        If there is no such directory: whoever names one wants its kernels, not kernels compiled silently instead.
     """
     value = os.environ.get(PREBUILT_VARIABLE, "")
     if not value:
@@ -276,12 +280,12 @@ def open_prebuilt() -> DiskCache | None:
 
 
 def prebuilt_at(path: str) -> DiskCache:
-    """Return the directory of prebuilt kernels at a path, which need not be there yet."""
+    """Return the directory of prebuilt kernels at a path, which need not exist yet."""
     return DiskCache(os.path.abspath(os.path.expanduser(path)), limit_bytes=None, _use=_EVERYBODY)
 
 
 def make_key(*ingredients: str | bytes) -> str:
-    """Return the SHA-256, in hexadecimal, of the schema and the ingredients, each with its length before it."""
+    """Return the SHA-256, in hexadecimal, of the schema and the ingredients, each preceded by its length."""
     digest = hashlib.sha256(SCHEMA.to_bytes(4, "little"))
     for ingredient in ingredients:
         data = ingredient.encode() if isinstance(ingredient, str) else ingredient
@@ -298,7 +302,7 @@ def _default_directory() -> str:
         directory = platformdirs.user_cache_dir("lowlevel_reduce", appauthor=False)
     except RuntimeError:
         directory = ""
-    if not os.path.isabs(directory):  # what older platformdirs return: ~/.cache as it stands, below whatever is current
+    if not os.path.isabs(directory):  # older platformdirs return a literal ~/.cache, relative to the working directory
         raise CacheError(
             "this user has no home directory for the cache of compiled code: HOME is not set. "
             f'Set {VARIABLE} to a directory that you can write, or to "off".'
@@ -309,16 +313,16 @@ def _default_directory() -> str:
 def _read_trusted_file(path: str, use: _Use) -> bytes | None:
     try:
         descriptor = os.open(path, _READ)
-    except OSError:  # not there, a symbolic link, not readable: all of them a miss, and replaced by the next store
+    except OSError:  # missing, a symbolic link, not readable: all are misses, and the next store replaces the file
         return None
     try:
-        # The open file is looked at, not the path again: what is checked is what is read.
+        # The open file is checked, not the path once more: so what is checked is what is read.
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode) or not _is_trusted(info, use):
             return None
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read()
-    except OSError:  # a medium that fails
+    except OSError:  # a read error of the medium
         return None
     finally:
         os.close(descriptor)
@@ -330,18 +334,18 @@ def _move(temporary: str, path: str) -> None:
     except PermissionError:
         if os.name != "nt" or not os.path.exists(path):
             raise
-        os.unlink(temporary)  # Windows does not replace a file that another process is reading: it has an entry, then
+        os.unlink(temporary)  # Windows does not replace a file that another process is reading: so there is an entry
 
 
 def _is_trusted(info: os.stat_result, use: _Use) -> bool:
     if not hasattr(os, "geteuid"):
-        return True  # Windows: the user's profile has an access list of its own, and the mode bits say nothing
+        return True  # Windows: an access list protects the user's profile, and the mode bits mean nothing
     is_ours = info.st_uid == os.geteuid() or (use.trusts_root and info.st_uid == 0)
     return is_ours and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _encode(name: str, metadata: Mapping[str, Any], payload: bytes) -> bytes:
-    # The name is inside as well: a valid entry that was copied to another name is not the other's entry.
+    # The content includes the name, so that a valid entry that was copied to another name is rejected there.
     text = json.dumps({"name": name, "metadata": dict(metadata)}, separators=(",", ":")).encode()
     body = _HEADER.pack(_MAGIC, SCHEMA, len(text), len(payload)) + text + payload
     return body + hashlib.sha256(body).digest()
@@ -360,6 +364,6 @@ def _decode(name: str, data: bytes) -> Stored | None:
         held = json.loads(data[_HEADER.size : start])
         if held["name"] != name or not isinstance(held["metadata"], dict):
             return None
-    except (ValueError, KeyError, TypeError):  # a digest that agrees, but not an entry that this code wrote
+    except (ValueError, KeyError, TypeError):  # the digest matches, but this code did not write the entry
         return None
     return Stored(held["metadata"], data[start : start + payload_bytes])

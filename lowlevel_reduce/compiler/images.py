@@ -1,4 +1,4 @@
-"""What NVRTC produced: the names of its kernels, from a cubin's symbols or the text of PTX, and their machine code."""
+"""Reads NVRTC's output: the names of its kernels, from a cubin's symbols or from PTX, and their machine code."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def cubin_kernels(cubin: bytes) -> tuple[str, ...]:
 
 
 def kernel_code(cubin: bytes, kernel: str) -> bytes:
-    """Return a kernel's machine code, the padding behind it included.
+    """Return a kernel's machine code, including the padding behind it.
 
     Raises
     ------
     ReduceError
-        If the data is not a 64-bit little-endian ELF file, or has no code of that kernel.
+        If the data is not a 64-bit little-endian ELF file, or contains no code of that kernel.
     """
     _check_elf(cubin)
     try:

@@ -1,4 +1,4 @@
-"""Compiles CUDA C++ in memory with NVRTC; no other module touches its bindings, and this one only when called."""
+"""Compiles CUDA C++ in memory with NVRTC. Only this module uses NVRTC's bindings, and imports them when called."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ __all__ = ["DEFAULT_OPTIONS", "Library", "compile_source", "is_loaded", "load", 
 DEFAULT_OPTIONS: tuple[str, ...] = (
     # The language of the headers in cuda_src.
     "--std=c++17",
-    # Only the headers that are handed over exist: without this the working directory is searched, and whatever lies
-    # there could enter a cubin whose cache key does not know it.
+    # Only the headers that are passed in can be included. Otherwise the working directory would be searched, and a file
+    # found there could enter a cubin without being part of its cache key.
     "--no-source-include",
-    # Registers, stack and spills of every kernel into the log.
+    # Report registers, stack and spills of every kernel in the log.
     "--ptxas-options=-v",
-    # Not here: -lineinfo, which writes the working directory into the cubin, so that it differs from place to place.
-    # Not here: -fmad=false. A kernel that needs its roundings spelled out says so in its own options.
+    # Not -lineinfo: it writes the working directory into the cubin, which would then differ from place to place.
+    # Not -fmad=false: a kernel that needs each operation rounded separately says so in its own options.
 )
 
-# From 12.9 on NVRTC has a cache of its own, and what it takes from there comes without the log that reports the
-# resources. Ours stands in front of it; 12.8 and older refuse the option. Seen with NVRTC 13.0 and a driver.
+# From 12.9 on NVRTC has a cache of its own, and results from it come without the log that reports the resources; this
+# package's cache comes before it anyway. NVRTC 12.8 and older refuse the option. Seen with NVRTC 13.0 and a driver.
 _NO_CACHE, _NO_CACHE_SINCE = "--no-cache", (12, 9)
 
-_OLDEST = 75  # what every supported NVRTC can target; CUDA 13 dropped all before it
+_OLDEST = 75  # the oldest architecture that every supported NVRTC can target; CUDA 13 dropped the older ones
 _SONAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
 AFTER = "after "
-"""How the name of a file begins that a ``#line`` directive declares behind a text whose name follows: what the text
-lacks is missed there, in its first line, and was to stand in the text's last."""
+"""Prefix of the file name that a ``#line`` directive gives to the code after a text; the text's name follows it. If the
+text is incomplete, the compiler reports the first line of that code, but the mistake is in the text's last line."""
 
 _FIRST_ERROR = r"(?m)^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic |internal )?error\b"
-# The first when NVRTC does not know the number, the second when the number has no such a/f variant (12.9 and later).
+# The first if NVRTC does not know the number, the second if there is no such a/f variant of the number (since 12.9).
 _UNKNOWN_ARCHITECTURE = r"invalid value for --gpu-architecture|value specified with --nv_arch"
 
 
@@ -46,11 +46,11 @@ class Library(NamedTuple):
     Attributes
     ----------
     version : (int, int)
-        What NVRTC says of itself.
+        The version that NVRTC reports.
     path : str or None
-        The file it was loaded from, where the loader can tell.
+        The file that it was loaded from, if the loader can tell.
     chosen : bool
-        False if other code of this process had loaded it before, so that the environment alone did not decide.
+        False if other code in this process had loaded it before, so that not the environment alone decided which one.
     """
 
     version: tuple[int, int]
@@ -60,12 +60,12 @@ class Library(NamedTuple):
 
 @functools.cache
 def load() -> Library:
-    """Load NVRTC, once a process.
+    """Load NVRTC, once per process.
 
     Raises
     ------
     NoCompilerError
-        If there is none; the message says what to install.
+        If it cannot be found or loaded; the message says what to install.
     """
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib  # noqa: PLC0415 - lazily: a warm process needs none of it
@@ -82,11 +82,11 @@ def load() -> Library:
 
 
 def is_loaded() -> bool:
-    """Say whether this process has NVRTC loaded, by this module or by other code, without loading it."""
+    """Tell whether this module or other code in this process has loaded NVRTC, without loading it."""
     if load.cache_info().currsize:
         return True
     if not sys.platform.startswith("linux"):
-        # No loader to ask without loading: but the bindings cannot have loaded it without being imported.
+        # Here the loader cannot be asked without loading; but the bindings must have been imported to load NVRTC.
         return "cuda.bindings.nvrtc" in sys.modules
     import ctypes  # noqa: PLC0415 - 1 ms, not at import
 
@@ -94,7 +94,7 @@ def is_loaded() -> bool:
 
 
 def version() -> tuple[int, int]:
-    """Return NVRTC's version as ``(major, minor)``, asked from NVRTC itself."""
+    """Return NVRTC's version as ``(major, minor)``, as NVRTC itself reports it."""
     return load().version
 
 
@@ -102,7 +102,7 @@ def version() -> tuple[int, int]:
 def supported_architectures() -> tuple[str, ...]:
     """Return the architectures that this NVRTC compiles for, from sm_75 up, e.g. ``("sm_75", ..., "sm_121")``.
 
-    NVRTC lists numbers only: ``sm_90a`` and its like exist beside some of them and are found out by compiling.
+    NVRTC lists only numbers. Some of them also have variants such as ``sm_90a``; only compiling shows which.
     """
     load()
     numbers = _checked("nvrtcGetSupportedArchs", _bindings().nvrtcGetSupportedArchs())
@@ -118,20 +118,20 @@ def compile_source(
     options: tuple[str, ...] = (),
     output: str = "cubin",
 ) -> tuple[bytes, str]:
-    """Compile one translation unit. Threads may call this at once: NVRTC runs outside the GIL.
+    """Compile one translation unit. Threads may call this concurrently: NVRTC runs without the GIL.
 
     Parameters
     ----------
     name : str
-        What the log calls the source.
+        The name of the source in the log.
     source : str
         CUDA C++ text.
     architecture : str
         ``"sm_90"``, ``"sm_90a"``, ….
     headers : Mapping[str, str]
-        Text by the name in ``#include``; there is no include path besides.
+        The text of each header by its name in ``#include``; there is no include path besides.
     options : tuple of str, optional
-        Options after `DEFAULT_OPTIONS`.
+        Options that follow `DEFAULT_OPTIONS`.
     output : {"cubin", "ptx"}, optional
         Machine code, or PTX for the virtual architecture of the same number.
 
@@ -191,8 +191,8 @@ def _create(nvrtc: Any, name: str, source: str, headers: Mapping[str, str]) -> A
 def _fetch(call: str, handle: Any) -> bytes:
     nvrtc = _bindings()
     size = _checked(f"{call}Size", getattr(nvrtc, f"{call}Size")(handle))
-    # NVRTC writes into the buffer. A bytearray, never `b" " * size`: bytes of length 1 are shared by the whole
-    # process, and an empty log is exactly one byte long.
+    # NVRTC writes into the buffer, so it must be a bytearray, never `b" " * size`: bytes objects of length 1 are shared
+    # by the whole process, and an empty log is exactly one byte long.
     buffer = bytearray(size)
     _checked(call, getattr(nvrtc, call)(handle, buffer))
     return bytes(buffer)
@@ -207,7 +207,7 @@ def _log(nvrtc: Any, handle: Any) -> str:
 
 def _compile_error(name: str, log: str, texts: Mapping[str, str]) -> CompileError:
     first = re.search(_FIRST_ERROR, log)
-    if first is None:  # an option, or the assembler: there is no line of CUDA C++ to show
+    if first is None:  # the error is about an option, or from the assembler: there is no line of CUDA C++ to show
         return CompileError(name, log, None, None, None)
     file, line = first["file"], int(first["line"])
     if line == 1 and file.startswith(AFTER):
@@ -218,7 +218,7 @@ def _compile_error(name: str, log: str, texts: Mapping[str, str]) -> CompileErro
 
 
 def _lines_of(file: str, text: str) -> list[str]:
-    """Return the lines that a ``#line 1`` directive in `text` declares to be that file's."""
+    """Return the lines of `text` that a ``#line 1`` directive assigns to that file."""
     found = re.search(rf'^#line 1 "{re.escape(file)}"\n(.*?)(?=^#line |\Z)', text, re.MULTILINE | re.DOTALL)
     return found[1].split("\n") if found else []
 

@@ -1,4 +1,4 @@
-"""Turns a program into a cubin for one architecture: prebuilt, from the disk cache, else with NVRTC."""
+"""Turns a program into a cubin for one architecture: a prebuilt one, else from the disk cache, else by NVRTC."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Cubin", "Output", "Program", "compile_many", "compile_program", "ent
 Output = Literal["cubin", "ptx"]
 
 _ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
-# Options that this layer decides, or that let files into a cubin that its cache key does not know.
+# Options that this layer decides, or through which a file that the cache key does not cover could enter a cubin.
 _REFUSED = re.compile(r"--?(?:gpu-architecture|arch|include|pre-include|I|time|(?:create-|use-)?pch)")
 
 
@@ -33,9 +33,9 @@ class Program:
     Attributes
     ----------
     name : str
-        What errors and logs call it.
+        Its name in errors and logs.
     source : str
-        The text. Headers of ``cuda_src`` are there for ``#include "x.cuh"``; kernels are ``extern "C"``.
+        The text. It can include headers of ``cuda_src`` by ``#include "x.cuh"``; kernels are ``extern "C"``.
     options : tuple of str
         NVRTC options besides the library's own, one string each, e.g. ``("-fmad=false", "--maxrregcount=64")``.
     """
@@ -61,23 +61,23 @@ class Cubin:
     Attributes
     ----------
     data : bytes
-        The cubin; the text of the PTX if that was asked for.
+        The cubin, or the text of the PTX if that was requested.
     names : tuple of str
-        The kernels in it, sorted.
+        Names of the kernels in it, sorted.
     kernels : Mapping[str, Resources]
-        What each kernel uses. Empty for PTX, which nothing has assembled yet.
+        The resources that each kernel uses. Empty for PTX, which is not assembled yet.
     architecture : str
-        What was asked for, e.g. ``"sm_90"``.
+        The requested architecture, e.g. ``"sm_90"``.
     nvrtc_version : (int, int)
-        The NVRTC that compiled it.
+        The version of NVRTC that compiled it.
     log : str
-        NVRTC's log of the compile, warnings and resource report.
+        NVRTC's log: warnings and the resource report.
     program : Program
-        What was compiled.
+        The program that was compiled.
     output : {"cubin", "ptx"}
         What `data` is.
     from_cache : bool
-        Whether it was read from the disk, prebuilt or cached, and not compiled now.
+        True if it was read from the disk, prebuilt or cached; False if it was compiled now.
     """
 
     data: bytes = field(repr=False)
@@ -106,7 +106,7 @@ def compile_program(
     tree: SourceTree | None = None,
     into: DiskCache | None = None,
 ) -> Cubin:
-    """Compile a program, or load it from the disk. Threads may call this at once.
+    """Compile a program, or load its code from the disk. Threads may call this concurrently.
 
     Parameters
     ----------
@@ -115,28 +115,30 @@ def compile_program(
     architecture : str
         ``"sm_90"``, ``"sm_90a"``, ``"sm_121"``, ….
     output : {"cubin", "ptx"}, optional
-        Machine code for that architecture, or PTX for the virtual one of its number (``compute_90``).
+        Machine code for that architecture, or PTX for the virtual architecture of the same number (``compute_90``).
     tree : SourceTree, optional
-        Where headers come from, when not from the ``cuda_src`` of this installation.
+        Where headers come from; by default the ``cuda_src`` of this installation.
     into : DiskCache, optional
-        A directory of prebuilt kernels that lacks the result after this call no longer; what is compiled for it does
-        not enter the cache. Without it, prebuilt kernels are looked for where ``LOWLEVEL_REDUCE_PREBUILT_DIR`` says.
+        A directory of prebuilt kernels, which contains the result after this call. Code that is compiled for it is not
+        stored in the cache. Without it, prebuilt kernels are looked up in ``LOWLEVEL_REDUCE_PREBUILT_DIR``.
 
     Returns
     -------
     Cubin
-        The code, its kernels, and what they use.
+        The code, its kernels, and the resources that they use.
 
     Raises
     ------
+    ValueError
+        If the architecture is not spelled like ``"sm_90"``, or `output` is neither of the two.
     CompileError
-        If the program does not compile, includes a header that is not there, or holds no kernel.
+        If the program does not compile, includes a missing header, or contains no kernel.
     UnsupportedError
         If NVRTC does not know the architecture.
     NoCompilerError
-        If it has to be compiled and NVRTC is missing.
+        If the program has to be compiled and NVRTC is missing.
     CacheError
-        If the cache directory, or that of prebuilt kernels, is not safe to use or cannot be written.
+        If the directory of the cache or of prebuilt kernels is not safe to use or cannot be written.
     """
     job, cache = _job(program, architecture, output, tree), open_cache()
     prebuilt = open_prebuilt() if into is None else into
@@ -154,12 +156,12 @@ def compile_program(
 def compile_many(
     requests: Sequence[tuple[Program, str]], *, output: Output = "cubin", tree: SourceTree | None = None
 ) -> list[Cubin]:
-    """Compile programs for architectures, those that the disk lacks in parallel threads.
+    """Compile several programs in parallel threads, except those whose code can be loaded from the disk.
 
     Parameters
     ----------
     requests : sequence of (Program, str)
-        Program and architecture; a pair that occurs twice is compiled once.
+        Programs and architectures; a pair that occurs twice is compiled once.
     output, tree : optional
         As for `compile_program`.
 
@@ -171,7 +173,7 @@ def compile_many(
     Raises
     ------
     ReduceError
-        What `compile_program` raises, for the first request that fails; those not yet begun are dropped.
+        What `compile_program` raises, for the first request that fails; requests not yet begun are dropped.
     """
     cache, prebuilt = open_cache(), open_prebuilt()
     jobs = {request: _job(*request, output, tree) for request in requests}
@@ -181,7 +183,7 @@ def compile_many(
     if missing:
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - 12 ms, and a warm process needs no threads
 
-        nvrtc.load()  # once, before the threads: a missing compiler is one error, not one a thread
+        nvrtc.load()  # once, before the threads: a missing compiler is then one error, not one per thread
         with ThreadPoolExecutor(thread_name_prefix="nvrtc") as pool:
             done.update(zip(missing, pool.map(lambda request: _compile(jobs[request], cache), missing), strict=True))
     return [done[request] for request in requests]
@@ -197,12 +199,12 @@ def entry_name(
     output: Output,
     compiler: Toolchain | None,
 ) -> str:
-    """Return the file name of what was compiled: a digest over everything that decides it.
+    """Return the file name of compiled code: a digest of everything that determines it.
 
-    Without a compiler it is that of a prebuilt kernel: whoever ships kernels has chosen what compiled them, and where
-    they run there may be no compiler to ask.
+    With None for the compiler, it is the name of a prebuilt kernel: whoever ships kernels has chosen what compiles
+    them, and where they run there may be no compiler to ask for its version.
     """
-    # The name is in because __FILE__ and -lineinfo write it into the code.
+    # The program's name is included because __FILE__ and -lineinfo write it into the code.
     ingredients = (name, source, headers_digest, architecture, output, str(compiler), *options)
     return f"{output}-{make_key(*ingredients)}.llr"
 
@@ -236,7 +238,7 @@ def _from_prebuilt(job: _Job, prebuilt: DiskCache | None) -> Cubin | None:
 
 @contextlib.contextmanager
 def _told_what_is_prebuilt(job: _Job, prebuilt: DiskCache | None) -> Iterator[None]:
-    """Have the error of a missing compiler say that the kernel was not prebuilt either, where some are."""
+    """If the compiler is missing, add to the error that the directory of prebuilt kernels lacks the kernel as well."""
     try:
         yield
     except NoCompilerError as error:
@@ -254,8 +256,8 @@ def _from_cache(job: _Job, cache: DiskCache | None) -> Cubin | None:
     believed = toolchain.identify(cache)
     stored = cache.load(_entry_name(job, believed))
     if stored is None and not nvrtc.is_loaded():
-        # A miss needs the compiler anyway. It has the last word on which one it is: the record may be out of date in a
-        # way that its fingerprint does not show.
+        # A miss needs the compiler anyway, so ask it for its version: the record may be out of date in a way that its
+        # fingerprint does not show.
         actual = toolchain.ask(cache)
         if actual != believed:
             stored = cache.load(_entry_name(job, actual))
@@ -308,7 +310,7 @@ def _encode(cubin: Cubin) -> dict[str, Any]:
 def _decode(job: _Job, stored: Stored) -> Cubin | None:
     try:
         return _rebuild(job, stored.metadata, stored.payload)
-    except (KeyError, TypeError, ValueError):  # whole, and named like this entry, but not one that this code wrote
+    except (KeyError, TypeError, ValueError):  # complete, and of the right name, but not written by this code
         return None
 
 

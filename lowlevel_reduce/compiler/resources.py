@@ -1,6 +1,6 @@
-"""What every kernel of a cubin uses, read from the assembler's report (``--ptxas-options=-v``).
+"""The resources of every kernel of a cubin, read from the assembler's report (``--ptxas-options=-v``).
 
-The report reads the same from NVRTC 12.6 to 13.5::
+The report has the same format from NVRTC 12.6 to 13.5::
 
     ptxas info    : Compiling entry function 'k' for 'sm_80'
     ptxas info    : Function properties for k
@@ -9,8 +9,8 @@ The report reads the same from NVRTC 12.6 to 13.5::
     ptxas info    : Function properties for _Z6calleePfi
     ptxas         .     0 bytes stack frame, 1004 bytes spill stores, 1008 bytes spill loads
 
-Functions that were not inlined are assembled anew for each kernel that calls them and stand after it, so their spills
-are the kernel's: it is they that make it slow, while its own line says 0.
+Functions that were not inlined are assembled anew for each kernel that calls them and follow it in the report. So their
+spills are counted as the kernel's: they make it slow, even though its own line says 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lowlevel_reduce.errors import ReduceError
 
 __all__ = ["Resources", "parse_resources"]
 
-# Text, which `re` compiles at its first use and keeps: a process whose kernels are all in the cache reads no report.
+# Strings, which `re` compiles at first use and keeps: a process whose kernels are all in the cache reads no report.
 _ENTRY = r"Compiling entry function '([^']+)' for '[^']+'"
 _FRAME = r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
 _USED = r"ptxas info\s*:\s*(?:\([^)]*\)\s*)?(Used \d+ registers.*)"
@@ -35,21 +35,21 @@ _CONSTANT = r"(\d+) bytes cmem\[\d+\]"
 
 
 class Resources(NamedTuple):
-    """What one kernel uses, per thread unless said otherwise.
+    """The resources that one kernel uses, per thread unless stated otherwise.
 
     Attributes
     ----------
     registers : int
         32-bit registers.
     shared_bytes : int
-        Static shared memory of a block, as declared. The system reserves 1024 bytes more in every block (sm_80 and
-        later); the report leaves them out, the ``.nv.shared`` sections of a cubin for sm_90 contain them.
+        Static shared memory of a block, as declared. The system reserves another 1024 bytes in every block (sm_80 and
+        later); the report leaves them out, but the ``.nv.shared`` sections of a cubin for sm_90 contain them.
     stack_bytes : int
         Local memory for the largest known stack, callees included where ptxas can tell their depth.
     spill_store_bytes, spill_load_bytes : int
-        Spill code of the kernel and of the functions it calls that were not inlined.
+        Bytes of spill stores and loads, of the kernel and of the functions it calls that were not inlined.
     constant_bytes : int or None
-        Constant memory over all banks, parameters included; None where ptxas does not say (from sm_90 on).
+        Constant memory in all banks, parameters included; None if ptxas does not report it (from sm_90 on).
     barriers : int
         Hardware barriers of a block.
     """
@@ -69,9 +69,9 @@ def parse_resources(log: str, kernels: Iterable[str]) -> dict[str, Resources]:
     Parameters
     ----------
     log : str
-        The complete log of a compile with ``--ptxas-options=-v``.
+        The complete log of a compilation with ``--ptxas-options=-v``.
     kernels : iterable of str
-        The kernels that the cubin holds.
+        Names of the kernels in the cubin.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def parse_resources(log: str, kernels: Iterable[str]) -> dict[str, Resources]:
     Raises
     ------
     ReduceError
-        If the log does not report on one of them: unknown is not zero.
+        If the log does not report on one of them: unknown resources are not taken for zero.
     """
     blocks = _entry_blocks(log)
     return {name: _resources(name, blocks.get(name, [])) for name in kernels}

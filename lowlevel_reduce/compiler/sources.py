@@ -1,8 +1,8 @@
-"""Finds the CUDA C++ sources, and reads what a program includes from them.
+"""Finds the CUDA C++ sources, and reads the headers that a program includes from them.
 
-A program may write ``#include "x.cuh"`` for files of ``cuda_src``, always named relative to its root (also from inside
-a subfolder: NVRTC looks headers up by that literal name). Conditions are not evaluated: a header behind ``#if`` counts
-as included, so that the digest can only be too careful.
+A program can ``#include "x.cuh"`` files of ``cuda_src``. The name is always relative to its root, even inside a
+subfolder: NVRTC looks headers up by that literal name. Conditions are not evaluated: a header behind ``#if`` counts as
+included, so that the digest covers too much rather than too little.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lowlevel_reduce.errors import CompileError
 
 __all__ = ["Headers", "SourceTree", "source_root", "source_tree"]
 
-# A string literal is matched only to be skipped: it may hold what looks like the start of a comment.
+# A string literal is matched only to be skipped: it may contain what looks like the start of a comment.
 _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b[ \t]*(.*?)[ \t\r]*$", re.MULTILINE)
 
@@ -30,9 +30,9 @@ class Headers(NamedTuple):
     Attributes
     ----------
     files : Mapping[str, str]
-        Text by name, as the name is written in ``#include``; sorted by name.
+        The text of each header by its name in ``#include``; sorted by name.
     digest : str
-        SHA-256 over names and contents, hexadecimal.
+        SHA-256 of names and contents, in hexadecimal.
     """
 
     files: Mapping[str, str]
@@ -59,7 +59,7 @@ class SourceTree:
         self._closures: dict[tuple[str, ...], Headers] = {}
 
     def closure(self, program: str, source: str) -> Headers:
-        """Read every header that a source includes, directly or through another one.
+        """Return every header that a source includes, directly or through other headers.
 
         Parameters
         ----------
@@ -76,7 +76,8 @@ class SourceTree:
         Raises
         ------
         CompileError
-            If a header is not there; the error carries the ``#include`` that asked for it.
+            If a header is missing, or the name in an ``#include`` is not in quotes or angle brackets; the error shows
+            the line of the ``#include``.
         """
         found: dict[str, _File] = {}
         pending = [(program, _parse(program, program, source))]
@@ -87,7 +88,7 @@ class SourceTree:
                     found[name] = self._read(program, name, includer, file.text, line)
                     pending.append((name, found[name]))
         names = tuple(sorted(found))
-        if names not in self._closures:  # the digest is most of it, and kernels of a family include the same
+        if names not in self._closures:  # the digest takes most of the time, and related kernels include the same files
             files = {name: found[name].text for name in names}
             self._closures[names] = Headers(MappingProxyType(files), _digest(files))
         return self._closures[names]
@@ -101,13 +102,13 @@ class SourceTree:
                 raise _include_error(
                     program, f"{name!r} is not a header of {self.root}: {error}", includer, text, line
                 ) from error
-            # No lock, which a signal's handler might come to wait for: of threads that read the same, one is kept.
+            # No lock, since a signal handler might wait for it: if threads read the same file, one result is kept.
             found = self._files.setdefault(name, _parse(program, name, content))
         return found
 
     def _path(self, name: str) -> Path:
-        # A name that leaves the root could pull in a file that differs between machines, and NVRTC knows one header by
-        # one literal name only: "a/../b.cuh" and "b.cuh" would be two files to it, and defeat #pragma once.
+        # A name that leads out of the root could include a file that differs between machines. And NVRTC identifies a
+        # header by its literal name: to it, "a/../b.cuh" and "b.cuh" would be two files, which defeats #pragma once.
         parts = PurePosixPath(name).parts
         if not parts or name != "/".join(parts) or ".." in parts or "\\" in name or ":" in name or name.startswith("/"):
             raise ValueError("a header is named by its plain path below that directory")
@@ -117,13 +118,13 @@ class SourceTree:
 def source_root() -> Path:
     """Return the ``cuda_src`` directory of this installation.
 
-    A wheel carries it inside the package, a checkout beside the package. The inner place comes first: beside an
-    installed package lies all of site-packages, where the name may be anybody's.
+    In a wheel it is inside the package, in a checkout beside the package. The place inside is tried first: beside an
+    installed package is all of site-packages, where another package may use the same name.
 
     Raises
     ------
     CompileError
-        If neither place has it.
+        If it is in neither place.
     """
     package = Path(__file__).resolve().parent.parent
     places = (package / "cuda_src", package.parent / "cuda_src")
@@ -136,7 +137,7 @@ def source_root() -> Path:
 
 @functools.cache
 def source_tree() -> SourceTree:
-    """Return the tree over `source_root`, one a process."""
+    """Return the tree of `source_root`, one per process."""
     return SourceTree(source_root())
 
 
@@ -149,7 +150,7 @@ def _parse(program: str, name: str, text: str) -> _File:
         if target.startswith('"') and target.endswith('"') and len(target) > 2:
             includes.append((target[1:-1], line))
         elif not target.startswith("<"):
-            # What a macro expands to is not known here, so the header would be missing from the digest.
+            # It is not known here what a macro expands to, so the header would be missing from the digest.
             raise _include_error(
                 program, f'cannot follow "#include {target}": write the name in quotes', name, text, line
             )
@@ -169,7 +170,7 @@ def _digest(files: Mapping[str, str]) -> str:
     digest = hashlib.sha256()
     for name, text in files.items():
         for part in (name.encode(), text.encode()):
-            # The length first: otherwise moving text from a name to a content would leave the digest as it was.
+            # The length first: otherwise moving text from a name to a content would not change the digest.
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(part)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""A caller's allocator: two functions from which workspaces and results are taken, and to which they go back once."""
+"""A caller's allocator: two functions, from which workspaces and results come and to which each goes back once."""
 
 from __future__ import annotations
 
@@ -15,16 +15,22 @@ __all__ = ["Allocator", "StreamOrdered"]
 
 
 class Allocator:
-    """Where workspaces and results come from instead of the driver: two functions of the caller's.
+    """Two functions of the caller's that supply the memory of workspaces and results, instead of the driver.
 
     Parameters
     ----------
     alloc : callable
-        ``alloc(size_bytes, stream_handle) -> pointer``: an address of device memory of the stream's context, aligned to
-        16 bytes, which work put into that stream from now on may use. Never called for zero bytes.
+        ``alloc(size_bytes, stream_handle) -> pointer`` returns the address of device memory of the stream's context,
+        aligned to 16 bytes, that work put into that stream from now on may use. It is never called for zero bytes.
     free : callable
-        ``free(pointer, size_bytes, stream_handle)``: called once for each address that `alloc` returned, with the same
-        numbers, when nothing more will be put into the stream that uses it; what was put there may still run.
+        ``free(pointer, size_bytes, stream_handle)`` is called once for each address that `alloc` returned, with the
+        same numbers. From then on no more work that uses the memory is put into the stream, but work that is already
+        there may still run: the memory may be reused in the order of the stream.
+
+    Raises
+    ------
+    TypeError
+        If one of them is not callable.
     """
 
     __slots__ = ("alloc", "free")
@@ -37,31 +43,31 @@ class Allocator:
         self.free = free
 
     def allocate(self, size_bytes: int, stream: Stream, *, what: str = "the memory") -> Buffer:
-        """Return memory of the caller's in a stream's order; closing it, or letting go of it, frees it.
+        """Return memory of the caller's, for use in a stream's order; it is freed when closed or garbage-collected.
 
         Parameters
         ----------
         size_bytes : int
-            How much; 0 calls nothing.
+            Size of the memory; for 0, neither function is called.
         stream : Stream
-            In whose order it is used.
+            The stream in whose order the memory is used.
         what : str
-            What it is for, in messages.
+            What the memory is for, in error messages.
 
         Raises
         ------
         TypeError
-            If `alloc` returns no integer.
+            If `alloc` does not return an integer.
         ValueError
-            If it returns null, or what is not `size_bytes` of device memory of the stream's context, aligned to 16
-            bytes; this is given back to `free`.
+            If it returns null, or an address that is not `size_bytes` of device memory of the stream's context, aligned
+            to 16 bytes; such an address is passed to `free`.
         """
         stream = stream.fixed()
         context = stream.context
         if not size_bytes:
             return Buffer.from_pointer(0, 0, context=context)
         handle = stream.handle
-        if isinstance(stream, ThreadStream):  # by which its release finds the end; now, while there is nothing to lose
+        if isinstance(stream, ThreadStream):  # lets its release detect the context's end; nothing can be lost yet
             context.life.note(binding.selected(), context.handle)
         pointer = operator.index(self.alloc(size_bytes, handle))
         if not pointer:
@@ -80,16 +86,16 @@ class Allocator:
 
 
 class StreamOrdered(Allocator):
-    """The driver's own: memory of the device's current pool, taken and given back in the order of a stream."""
+    """The driver's own allocator: memory of the device's current pool, allocated and freed in the order of a stream."""
 
     __slots__ = ()
 
     def __init__(self) -> None:
-        """Take none of the caller's functions."""
+        """Make one; it needs no functions of the caller's."""
 
     def allocate(self, size_bytes: int, stream: Stream, *, what: str = "the memory") -> Buffer:
-        """Return memory in a stream's order; during a capture of that it is the graph's, from here to its close."""
-        del what  # the driver's memory is what it should be
+        """Return memory in a stream's order; if that is captured, it is the graph's, from here to its close."""
+        del what  # the driver's memory needs no check
         return Buffer.allocate_async(size_bytes, stream)
 
     def __repr__(self) -> str:
@@ -97,7 +103,7 @@ class StreamOrdered(Allocator):
 
 
 class _Lent(Buffer):
-    """Memory of a caller's allocator, which its release gives back."""
+    """Memory of a caller's allocator; releasing it gives it back."""
 
     __slots__ = ()
 
@@ -107,7 +113,7 @@ class _Lent(Buffer):
         if isinstance(stream, ThreadStream):
             implementation, context = binding.selected(), stream.context
             release = functools.partial(_free_in_thread, implementation, context.life, context.handle, stream, release)
-        # The stream is kept: the caller's function is given its handle.
+        # The stream is kept alive: the caller's function gets its handle.
         self._fill_in(pointer, size_bytes, context=stream.context, kind="device", release=release, owner=stream)
         return self
 
@@ -119,7 +125,7 @@ def _free_in_thread(
     stream: ThreadStream,
     free: Callable[[], object],
 ) -> None:
-    """Free in the order of the calling thread's default stream, which the handle that `free` gets means by now."""
+    """Free in the order of the calling thread's default stream: that is what the handle that `free` gets means now."""
     if not stream.is_here and not life.ended(implementation, context):
         legacy = Stream.legacy(Context.from_handle(context))
         with within(implementation, context):

@@ -1,6 +1,6 @@
-"""Checks of arguments that many take, in the same words; what they return is plain, so that it may stand in a key.
+"""Checks of common arguments, with the same error messages everywhere; what they return can be used in a key.
 
-Keys take True, 1 and 1.0 for the same, and an array has no place in one.
+In a key, True, 1 and 1.0 would be the same, and an array could not be in one at all.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ __all__ = ["chosen_axes", "instance", "integer", "not_masked", "plain_axes"]
 
 
 def integer(value: Any, rule: str) -> int:
-    """Return what is an integer as one of Python's; NumPy's are, also as an array of no axes.
+    """Return an integer as a Python int; NumPy's integers are accepted, and so are 0-d arrays of them.
 
     Raises
     ------
     TypeError
-        With the rule, which says what is an integer, and the value. A bool is none.
+        If it is not an integer; a bool is not. The message is the rule, which says what must be one, and the value.
     """
     if not isinstance(value, (bool, np.bool_)):
         try:
@@ -32,21 +32,21 @@ def integer(value: Any, rule: str) -> int:
 
 
 def instance(value: Any, kind: type, what: str) -> None:
-    """Refuse what is not of a class, by what it is for; raises TypeError."""
+    """Raise TypeError if a value is not an instance of a class; `what` names its purpose in the message."""
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
         raise TypeError(f"{what} is {article} {kind.__name__}, not {type(value).__name__}")
 
 
 def plain_axes(axis: Any) -> int | tuple[int, ...] | None:
-    """Return an axis, or a sequence of them, in Python's integers; whether they exist is not looked at.
+    """Return an axis, or a sequence of axes, as Python integers, without checking that the axes exist.
 
     Raises
     ------
     TypeError
-        If one is no integer.
+        If an axis is not an integer.
     """
-    if type(axis) is tuple:  # the hot path: what most write is what comes back
+    if type(axis) is tuple:  # the hot path: what most callers pass is returned as it is
         for entry in axis:
             if type(entry) is not int:
                 break
@@ -60,14 +60,14 @@ def plain_axes(axis: Any) -> int | tuple[int, ...] | None:
 
 
 def chosen_axes(axis: Any, dimensions: int) -> tuple[int, ...]:
-    """Return the axes to reduce in ascending order: all for None, negative ones from the last.
+    """Return the axes to reduce in ascending order: all for None; negative ones count from the last.
 
     Raises
     ------
     TypeError
-        If one is no integer.
+        If an axis is not an integer.
     ValueError
-        If an array of so many dimensions lacks one (``numpy.exceptions.AxisError``), or one is named twice.
+        If an array of that many dimensions lacks an axis (``numpy.exceptions.AxisError``), or one is named twice.
     """
     plain = plain_axes(axis)
     if plain is None:
@@ -86,14 +86,14 @@ def chosen_axes(axis: Any, dimensions: int) -> tuple[int, ...]:
 
 
 def not_masked(x: Any) -> Any:
-    """Return `x`, which is no masked array.
+    """Return `x` if it is not a masked array.
 
     Raises
     ------
     TypeError
-        If it is one: its memory says nothing of what is masked.
+        If it is one: its memory does not show what is masked.
     """
-    masked = sys.modules.get("numpy.ma")  # without an import: who has a masked array has it
+    masked = sys.modules.get("numpy.ma")  # not imported here: where there is a masked array, it has been imported
     if masked is not None and isinstance(x, masked.MaskedArray):
         raise TypeError("the mask of a masked array would be lost: pass x.data, and where=~x.mask if that makes sense")
     return x

@@ -1,4 +1,4 @@
-"""What is closed at the end of a ``with`` block."""
+"""A base class for objects that are closed at the end of a ``with`` block."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class _Closable(Protocol):
 
 
 class Closing:
-    """A context manager that is its own value, and whose end calls the method ``close()`` of the class that has it.
+    """A context manager that returns itself, and at the end of the block calls the ``close()`` of its subclass.
 
-    There is one of it: it is not copied.
+    It cannot be copied or pickled.
     """
 
-    # No abstract class: whose metaclass has a slower isinstance, and handles are asked for their class often.
+    # Not an abstract class: its metaclass would make isinstance slower, which is often called for handles.
     __slots__ = ()
 
     def __enter__(self: Self) -> Self:

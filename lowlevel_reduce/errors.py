@@ -1,4 +1,4 @@
-"""The exceptions of the package, and `check`, the only place that looks at a CUDA or NVRTC result code."""
+"""The package's exceptions, and `check`, which turns result codes of a CUDA or NVRTC binding into exceptions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ReduceError(Exception):
 
 
 class NoDriverError(ReduceError):
-    """No NVIDIA driver, or none with a device; the message says what to install."""
+    """There is no NVIDIA driver, or it has no device; the message says what to install."""
 
 
 class NoCompilerError(ReduceError):
@@ -30,11 +30,11 @@ class NoCompilerError(ReduceError):
 
 
 class UnsupportedError(ReduceError):
-    """The device, the driver or the data type lacks what was asked for; the message names what."""
+    """The device, the driver or the data type does not support what was requested; the message says what."""
 
 
 class CacheError(ReduceError, OSError):
-    """The cubin cache cannot be used where it was asked for; the message names the directory and the way out."""
+    """The cache of compiled code, or a directory of prebuilt kernels, cannot be used; the message says what to do."""
 
 
 class CudaError(ReduceError):
@@ -49,7 +49,7 @@ class CudaError(ReduceError):
     name : str
         The code's name, e.g. ``"CUDA_ERROR_OUT_OF_MEMORY"``.
     description : str
-        What the driver or NVRTC says about the code.
+        The driver's or NVRTC's text for the code.
     """
 
     def __init__(self, call: str, code: int, name: str, description: str) -> None:
@@ -64,7 +64,7 @@ class CudaError(ReduceError):
 
 
 class CompileError(ReduceError):
-    """NVRTC refused a program.
+    """A program does not compile.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class CompileError(ReduceError):
     log : str
         The complete compiler log.
     file, line : str, int or None
-        Where the first error is, as the log names it.
+        Where the first error is, as the log names it; None if no place is known.
     source_line : str or None
         The text of that line.
     """
@@ -101,7 +101,7 @@ def check(call: str, result: Sequence[Any], describe: Callable[[Any], Sequence[A
     result : sequence
         What the binding returned: the result code, then the values.
     describe : callable
-        The library's own ``…GetErrorString``; asked only when the call failed.
+        The library's own ``…GetErrorString``; called only if the call failed.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def check(call: str, result: Sequence[Any], describe: Callable[[Any], Sequence[A
     Raises
     ------
     CudaError
-        If the code is not success.
+        If the code does not mean success.
     """
     code = result[0]
     if code:
@@ -121,8 +121,8 @@ def check(call: str, result: Sequence[Any], describe: Callable[[Any], Sequence[A
 
 
 def _description(code: Any, describe: Callable[[Any], Sequence[Any]]) -> str:
-    # cuGetErrorString answers (status, text); nvrtcGetErrorString the same. A code that the library does
-    # not know has no text: the name then has to do.
+    # cuGetErrorString and nvrtcGetErrorString return (status, text). A code that the library does not know has no text:
+    # then the name must do.
     *_, text = describe(code)
     if not text:
         return "no description"

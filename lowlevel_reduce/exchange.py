@@ -1,7 +1,8 @@
-"""Arrays of other libraries: their memory, by attributes or a protocol, and the order of their streams and ours.
+"""Arrays of other libraries: their memory, by attributes or a protocol, and the order between their streams and ours.
 
-The protocols name a stream by its handle alone. 1 and 2 mean other streams in every context: of the consumer or the
-producer they mean those of the primary context, in which these libraries work, and not those of what is current here.
+The protocols name a stream by its handle alone. The handles 1 and 2 mean a different stream in every context. If they
+come from a consumer or a producer, they mean the streams of the primary context, in which these libraries work, not
+those of the context that is current here.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ __all__ = [
 ]
 
 _LEGACY = 1
-_NO_SYNCHRONIZATION = -1  # what DLPack and StridedMemoryView take for "do not order the streams"
+_NO_SYNCHRONIZATION = -1  # means "do not order the streams" to DLPack and StridedMemoryView
 
 
 class ArrayView(NamedTuple):
-    """Somebody's array on the device: what a launch needs to know, and what keeps the memory alive.
+    """An array on the device: what a launch needs to know, and the owner, which keeps the memory alive.
 
-    `strides_bytes` is None where the array is contiguous in C order.
+    `strides_bytes` is None if the array is contiguous in C order.
     """
 
     pointer: int
@@ -46,7 +47,7 @@ class ArrayView(NamedTuple):
 
 
 def produced_view(x: Any, producer: Producer, stream: Stream) -> ArrayView:
-    """Return the memory of a known library's array, ordered after the stream that the library works in."""
+    """Return the memory of a known library's array; `stream` is made to wait for the library's current stream."""
     ordinal = producer.key(x)[0]
     shape, strides_bytes, dtype = producer.facts(x)
     element_type(dtype)
@@ -61,12 +62,13 @@ def produced_view(x: Any, producer: Producer, stream: Stream) -> ArrayView:
 
 
 def foreign_view(x: Any, stream: Stream) -> ArrayView:
-    """Return the memory of an array by one of its protocols, ordered after its producer's work."""
-    # PyTorch's own export refuses the second; cuda.core reads some versions' tensors without it, and takes both.
+    """Return the memory of an array by one of its protocols; `stream` is made to wait for its producer's work."""
+    # PyTorch's own export refuses conjugated tensors; cuda.core reads the tensors of some versions without it, and
+    # accepts both.
     for asked, done in (("neg", "negated"), ("conj", "conjugated")):
         if getattr(x, f"is_{asked}", bool)():
             raise ValueError(f"the tensor is {done} lazily, and its memory holds other values: call resolve_{asked}()")
-    # DLPack goes first, as StridedMemoryView has it.
+    # DLPack comes first, as in StridedMemoryView.
     by_dlpack = hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")
     with nvidias_memory():
         view = _view_by_dlpack(x, stream) if by_dlpack else _view_by_interface(x, stream)
@@ -85,11 +87,11 @@ def foreign_view(x: Any, stream: Stream) -> ArrayView:
 
 
 def _view_by_dlpack(x: Any, stream: Stream) -> Any:
-    """Have the producer order its work before a stream that it can name: ours, or its legacy one, and follow that."""
+    """Have the producer order its work before a stream that it can name: ours, or its legacy one, which we follow."""
     with _their_context(stream.context) as theirs:
         ours = not stream.is_default or stream.context == theirs
         told = stream if ours else Stream.legacy(theirs)
-        with theirs.pushed():  # a producer that goes by what is current means its own streams, too
+        with theirs.pushed():  # so that a producer that uses the current context works in its own streams, too
             view = strided_memory_view().from_any_interface(x, stream_ptr=told.handle or _LEGACY)
         if not ours:
             stream.follow(told)
@@ -97,7 +99,7 @@ def _view_by_dlpack(x: Any, stream: Stream) -> Any:
 
 
 def _view_by_interface(x: Any, stream: Stream) -> Any:
-    """Let our stream follow the one that the interface names, each in its own context."""
+    """Make our stream wait for the one that the interface names, each in its own context."""
     view = strided_memory_view().from_any_interface(x, stream_ptr=_NO_SYNCHRONIZATION)
     handle = x.__cuda_array_interface__.get("stream")
     if handle is not None:  # else there is nothing to wait for
@@ -108,14 +110,14 @@ def _view_by_interface(x: Any, stream: Stream) -> Any:
 
 
 def order_consumer(handle: int, stream: Stream) -> None:
-    """Let a consumer's stream, by its handle, wait for what `stream` has; the host does not wait."""
+    """Make a consumer's stream, given by its handle, wait for the work of `stream`; the host does not wait."""
     with _theirs(handle, stream.context) as consumer:
         if not consumer.is_same(stream):
             consumer.follow(stream)
 
 
 def exported_stream(stream: Stream) -> int:
-    """Return a handle that a consumer understands, of a stream that is behind all that `stream` has."""
+    """Return a handle that a consumer understands, of a stream that is ordered after all work of `stream`."""
     if not stream.is_default:
         return stream.handle
     with _their_context(stream.context) as theirs:
@@ -135,7 +137,7 @@ def _named(handle: Any) -> int:
 
 @contextmanager
 def _theirs(handle: int, ours: Context) -> Iterator[Stream]:
-    """Give the stream that another library means by a handle, for the length of the block."""
+    """Yield the stream that another library means by a handle."""
     stream = Stream.from_handle(handle)
     if not stream.is_default:
         yield stream
@@ -146,9 +148,9 @@ def _theirs(handle: int, ours: Context) -> Iterator[Stream]:
 
 @contextmanager
 def _their_context(ours: Context) -> Iterator[Context]:
-    """Give the context in which other libraries work on our device, for the length of the block.
+    """Yield the context in which other libraries work on our device.
 
-    That is the primary one. Where nobody has it nobody works there, and it is not made: then it is ours.
+    That is the primary context. If it is not active, nobody works in it, and it is not created: then it is `ours`.
     """
     device = ours.device
     _, active = binding.call("cuDevicePrimaryCtxGetState", device.handle)

@@ -1,4 +1,4 @@
-"""Memory of other libraries by their protocols: cuda.core's view of it, which speaks to NVIDIA's driver."""
+"""Memory of other libraries by their protocols, through cuda.core's view of it, which calls NVIDIA's driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _strided: Callable[..., Any] | None = None
 
 
 def strided_memory_view() -> Any:
-    """Return cuda.core's StridedMemoryView, imported at the first need: it costs 85 ms.
+    """Return cuda.core's StridedMemoryView, imported at first use, which takes 85 ms.
 
     Raises
     ------
@@ -36,10 +36,13 @@ def strided_memory_view() -> Any:
 
 @contextmanager
 def nvidias_memory() -> Iterator[None]:
-    """Say in words, where calls go to another driver, that the view in the block is of NVIDIA's: `UnsupportedError`."""
+    """If calls go to another driver, turn a failure in the block into an `UnsupportedError` that says so clearly.
+
+    The block views memory by cuda.core, which knows only memory of NVIDIA's driver.
+    """
     try:
         yield
-    except RuntimeError as error:  # of whatever cuda.core asked, which found no driver, or not this memory
+    except RuntimeError as error:  # from whatever cuda.core asked, which found no driver, or not this memory
         driver = binding.selected().name
         if driver == "cuda":
             raise

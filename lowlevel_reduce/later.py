@@ -1,4 +1,4 @@
-"""Names of a package that are imported at their first use: who does not use them does not wait for them."""
+"""Names of a package that are imported at first use, so that programs that do not use them do not wait for them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ __all__ = ["imported_later"]
 
 
 def imported_later(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package, which is asked once for each name.
+    """Return a ``__getattr__`` for a package; it is called once for each name.
 
-    No name may be that of the module that it comes from, unless it stands for that: an import of a module makes it an
-    attribute of its package.
+    A name must not be that of the module that it comes from, unless it stands for the module: importing a module makes
+    it an attribute of its package.
 
     Parameters
     ----------
     package : str
         The package's ``__name__``.
     modules : Mapping[str, str]
-        The module below the package that each name comes from; a module's own name stands for the module.
+        For each name, the module of the package that it comes from; a module's own name stands for the module.
     """
 
     def find(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What the one-shot functions share: plans and bound launches kept from call to call, and the run of one of them."""
+"""What the one-shot functions share: plans and bound launches that are kept from call to call, and their execution."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ if TYPE_CHECKING:
 __all__ = ["MAX_BOUND", "Entry", "LaunchCache", "initial_key", "kept_entry", "key_options", "run", "stream_of"]
 
 MAX_BOUND = 128
-"""Problems of which bound launches are kept, with their workspaces; the least recently used goes first."""
+"""The most problems whose bound launches and workspaces are kept; the least recently used is dropped first."""
 
 _Key = tuple[Any, ...]
 
 
 class Entry:
-    """A plan and, once it was needed, a launch of it, which is for one thread at a time.
+    """A plan and, from its first use on, a bound launch of it, which only one thread may use at a time.
 
     Attributes
     ----------
     plan : BasePlan
         The plan.
     bound : BoundReduction or None
-        The launch that is kept.
+        The bound launch that is kept.
     lent_to : weakref.ref or None
-        Of who calls `bound` without asking here, always from the same thread: as long as it lives, nobody else may.
+        The borrower, who calls `bound` without asking here, always from the same thread. As long as the borrower is
+        alive, nobody else may call it.
     """
 
     __slots__ = ("bound", "lent_to", "plan")
@@ -54,15 +55,15 @@ class Entry:
         self.lent_to: weakref.ref[Any] | None = None
 
     def bind(self, stream: Stream, initial: Any) -> BoundReduction:
-        """Return the launch that is kept, bound now if there is none."""
+        """Return the bound launch that is kept; bind the plan now if there is none."""
         if self.bound is None:
             self.bound = self.plan.bind(stream, initial=initial, allocator=_in_order())
         return self.bound
 
     def another(self, stream: Stream) -> BoundReduction | None:
-        """Return one more launch, in another object for the same stream; None if the driver has no memory for it.
+        """Return an additional launch, through another object for the same stream; None if the driver refuses memory.
 
-        The call for whose successors it is has been made: it lacks nothing.
+        It is only for later calls: the current one has been made and does without it.
         """
         try:
             return self.plan.bind(stream, allocator=_in_order())
@@ -71,7 +72,7 @@ class Entry:
 
     @contextmanager
     def launch(self, stream: Stream, initial: Any, allocator: Allocator | None) -> Iterator[BoundReduction]:
-        """Give the launch that is kept; for an allocator one of its own, with a workspace for this call alone."""
+        """Yield the launch that is kept; with an allocator, one whose workspace is for this call alone."""
         if allocator is None:
             yield self.bind(stream, initial)
             return
@@ -82,37 +83,38 @@ class Entry:
             bound.close()
 
     def keep_loaded(self, bound: BoundReduction) -> None:
-        """Keep the kernels of a launch of it for good: a graph may have them, whose end nobody tells of.
+        """Keep the kernels of a launch loaded for good: a graph may use them, and nothing tells when the graph ends.
 
-        The caller, who keeps alive what is captured, has no object for them.
+        The caller has to keep alive what is captured, but has no object for the kernels.
         """
         kept = binding.selected().kept.setdefault("kernels of graphs", {})
         kept.update(dict.fromkeys(each.kernel for each in bound.kernels))
 
     def borrower(self) -> Any:
-        """Return who it is lent to, or None."""
+        """Return the borrower if it is still alive, else None."""
         return None if self.lent_to is None else self.lent_to()
 
     def is_over(self) -> bool:
-        """Tell whether its launch refuses every call, as its stream or context was closed."""
+        """Tell whether its launch refuses every call, because its stream or context was closed."""
         bound = self.bound
         return bound is not None and (bound.stream.is_closed or bound.context.is_closed or bound.context.life.over)
 
 
 class LaunchCache:
-    """Entries by problem, context and stream. The driver numbers contexts and streams, and reuses no number.
+    """Entries by problem, context and stream. The driver numbers contexts and streams, and never reuses a number.
 
-    A bound launch is for one thread at a time, so an entry that is in use is not here.
+    Only one thread may use a bound launch at a time, so an entry is not in here while it is in use.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # reentrant: a signal's handler may reduce while this thread is at it
+        self._lock = threading.RLock()  # reentrant: a signal handler may reduce while this thread holds the lock
         self._idle: OrderedDict[_Key, list[Entry]] = OrderedDict()
 
     def take(self, key: _Key, user: object = None) -> Entry | None:
-        """Return an entry that nobody else has until `give`, or None; one that is lent only to its borrower.
+        """Return an entry for exclusive use until `give`, or None; only its borrower gets an entry that is lent.
 
-        Not one whose launch is in use all the same: by its borrower, of whom this is a signal's handler.
+        An entry is not returned while its launch is in use: the borrower may be in a call of it, and this in a signal
+        handler that interrupted the call.
         """
         with self._lock:
             over = self._take_over(key)
@@ -125,9 +127,9 @@ class LaunchCache:
             taken = next(usable, None)
             if taken is not None:
                 idle.remove(taken)
-            else:  # a plan will be made: time enough to let go of all that streams have left which were closed
+            else:  # a plan has to be made anyway: there is time to drop all entries of streams that were closed
                 over += self._take_over(*self._idle)
-        del over  # frees their workspaces, by finalizers: outside of the lock, and allowed during a capture
+        del over  # their finalizers free the workspaces: outside the lock, and allowed during a capture
         return taken
 
     def _take_over(self, *keys: _Key) -> list[Entry]:
@@ -147,17 +149,17 @@ class LaunchCache:
             self._idle.move_to_end(key)
             dropped = self._idle.popitem(last=False) if len(self._idle) > MAX_BOUND else (key, [])
         for old in dropped[1]:
-            if old.borrower() is None:  # else it is the borrower's from now on
+            if old.borrower() is None:  # else it belongs to the borrower from now on
                 _discard(old, dropped[0])
 
 
 def _discard(entry: Entry, key: _Key) -> None:
-    """Free a workspace in its stream's order; one whose context is gone went with it. It is nothing of the caller's."""
+    """Free a workspace in its stream's order, unless its context is gone and the memory with it; raises nothing."""
     bound = entry.bound
     if bound is None:
         return
     if not (bound.context.is_closed or bound.context.life.over) and _is_gone(bound.context, *key[:2]):
-        bound.context.life.over = True  # its handle may be another context's by now: nothing of it may be freed
+        bound.context.life.over = True  # another context may have its handle by now: nothing of it may be freed
     quietly(key[0], bound.close)
 
 
@@ -172,20 +174,20 @@ def _is_gone(context: Context, driver: binding.Implementation, number: int) -> b
 def kept_entry(
     stream: Stream, problem: tuple[Any, ...], make: Callable[[], BasePlan], user: object = None
 ) -> Iterator[Entry]:
-    """Have an entry for the block that nobody else has: one that was kept, or a new one.
+    """Yield an entry for exclusive use in the block: one that was kept, or a new one.
 
     Parameters
     ----------
     stream : Stream
-        Where it runs; its context is current.
+        Where it runs; its context must be current.
     problem : tuple
-        All that the plan depends on besides the context, hashable.
+        Everything that the plan depends on besides the context, hashable.
     make : callable
         Makes the plan.
     user : object, optional
         Who asks, as for `LaunchCache.take`.
     """
-    if not stream.has_number and stream.is_capturing:  # nor can it be asked for, to find what was kept
+    if not stream.has_number and stream.is_capturing:  # the number cannot be asked for now, so no kept entry be found
         yield Entry(make())
         return
     driver = binding.selected()
@@ -207,7 +209,7 @@ def run(
     initial: Any,
     allocator: Allocator | None,
 ) -> Any:
-    """Launch once, every address looked at, and return what a one-shot function returns.
+    """Check every address, launch once, and return what a one-shot function returns.
 
     Parameters
     ----------
@@ -218,14 +220,14 @@ def run(
     out, initial, allocator
         As for `lowlevel_reduce.reduce`.
     stream : Stream
-        Where; its context is current.
+        Where to run; its context must be current.
     """
     made = entry.plan
     shape = made.result_shape if made.results == 1 else (made.results, *made.result_shape)
     some = math.prod(made.result_shape) > 0
     captured = some and stream.is_capturing
     workspaces = _in_order() if captured and allocator is None and made.has_workspace else allocator
-    if workspaces is None or not some:  # what is bound for no results has no workspace
+    if workspaces is None or not some:  # a launch without results has no workspace
         entry.bind(stream, initial)
     result = DeviceArray.empty(shape, made.result_dtype, stream, allocator) if out is None else out
     target = view_output(result, made.result_dtype, shape, stream)
@@ -245,10 +247,10 @@ def run(
 
 @functools.cache
 def _in_order() -> Allocator:
-    """Return what takes workspaces in the order of their stream.
+    """Return the allocator that allocates and frees workspaces in the order of their stream.
 
-    So one that is dropped is not waited for, and one of a captured call is the graph's own: nobody else uses it
-    meanwhile, and it is there as long as the graph is.
+    So nothing waits when one is dropped. The workspace of a captured call belongs to the graph: nobody else uses it
+    meanwhile, and it exists as long as the graph.
     """
     from lowlevel_reduce.allocator import StreamOrdered  # noqa: PLC0415 - the first plan has imported it
 
@@ -256,12 +258,12 @@ def _in_order() -> Allocator:
 
 
 def key_options(op: Any, *, dtype: Any, accumulate: Any, nan: Any, last: Any, map: Any) -> dict[str, Any]:
-    """Return options of a plan as they may stand in a key, where those that are equal mean the same; the others' are.
+    """Return a plan's options in a form for keys: hashable, and equal only if they mean the same.
 
     Raises
     ------
     TypeError, ValueError, UnsupportedError
-        In the words of who takes them, and not only because one cannot be hashed.
+        With the message of the function that interprets the option, rather than one about an unhashable value.
     """
     from lowlevel_reduce.operators import check_options  # noqa: PLC0415 - with the first plan
 
@@ -276,15 +278,15 @@ def key_options(op: Any, *, dtype: Any, accumulate: Any, nan: Any, last: Any, ma
 
 
 def initial_key(value: Any) -> _Key | None:
-    """Return what tells one initial value from all that are not the same to the last bit; None for None."""
+    """Return a key that two initial values share only if they are equal in type and in every bit; None for None."""
     if value is None:
         return None
     number = np.asarray(value)
-    # An integer of more than 64 bits is an object. Of all others `repr` may leave digits out, or the type.
+    # An integer of more than 64 bits is an object. For all others, `repr` may leave out digits, or the type.
     content = repr(value) if number.dtype.hasobject else number.tobytes()
     return (type(value), number.dtype, number.shape, content)
 
 
 def stream_of(stream: Any) -> Stream:
-    """Return the fixed stream of a one-shot call: by default the legacy one of the current context, or of device 0."""
+    """Return the fixed stream of a one-shot call; by default the legacy one of the current context, or of device 0."""
     return Stream.legacy(Context.current_or_primary()) if stream is None else Stream.of(stream).fixed()

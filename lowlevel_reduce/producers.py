@@ -1,6 +1,6 @@
-"""PyTorch's and CuPy's arrays without their protocols: their memory by attributes, in a tenth of the time.
+"""Reads PyTorch's and CuPy's arrays by their attributes, which takes a tenth of the time of their protocols.
 
-Neither library is imported: an array of one says that it is there.
+Neither library is imported here: if there is an array of one, the program has imported it.
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ __all__ = ["Producer", "producer_of"]
 
 
 class Producer:
-    """How the arrays of one class are read; one for each library.
+    """How the arrays of one class are read; there is one for each library.
 
-    Every function takes an array of that class on a GPU. `key` raises for what is no such array, or of no plain memory.
+    Every function takes an array of that class on a GPU. `key` raises for any other array, or one without plain memory.
 
     Attributes
     ----------
     name : str
-        The library.
+        Name of the library.
     key : callable
-        What a bound launch depends on: device ordinal, type, shape and strides, hashable.
+        Returns what a bound launch depends on: device ordinal, type, shape and strides, hashable.
     pointer : callable
-        The address of the first element.
+        Returns the device address of the first element.
     stream : callable
-        ``stream(ordinal)``: handle of the stream that the library works in on that device, 1 for the legacy one.
+        ``stream(ordinal)`` returns the handle of the stream that the library works in on that device, 1 for the legacy
+        stream.
     facts : callable
-        Shape, strides in bytes and dtype of NumPy.
+        Returns the shape, the strides in bytes and the NumPy dtype.
     plain : callable
-        Whether the memory holds the values as they are and is the library's own, so that the driver need not be asked.
+        Tells whether the memory contains the values as they are and is the library's own, so that the driver need not
+        be asked about it.
     """
 
     __slots__ = ("facts", "key", "name", "plain", "pointer", "stream")
@@ -69,7 +71,7 @@ def producer_of(kind: type) -> Producer | None:
 
 
 def _find(kind: type) -> Producer | None:
-    # The very class: a subclass may mean something else by its values.
+    # Exactly that class: a subclass may interpret its memory differently.
     for module, name, make in (("torch", "Tensor", _torch), ("cupy", "ndarray", _cupy)):
         library = sys.modules.get(module)
         if library is not None and kind is getattr(library, name, None):
@@ -96,7 +98,7 @@ def _torch(torch: Any) -> Producer:
         return tuple(x.shape), tuple(step * dtype.itemsize for step in x.stride()), dtype
 
     def plain(x: Any) -> bool:
-        # Of a lazily negated or conjugated tensor the memory holds other values.
+        # The memory of a lazily negated or conjugated tensor contains other values.
         return bool(x.is_cuda) and not x.is_neg() and not x.is_conj() and x.layout is torch.strided
 
     return Producer("PyTorch", key=key, pointer=tensor.data_ptr, stream=stream, facts=facts, plain=plain)
@@ -112,13 +114,13 @@ def _cupy(cupy: Any) -> Producer:
         return int(x.data.ptr)
 
     def stream(ordinal: int) -> int:
-        return int(current(ordinal).ptr) or 1  # without a device: of the current one
+        return int(current(ordinal).ptr) or 1  # without the ordinal it would be that of the current device
 
     def facts(x: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
         return tuple(x.shape), tuple(x.strides), numpy_dtype(x.dtype)
 
     def plain(x: Any) -> bool:
-        # Memory of CuPy's own allocators; what it borrowed may be anything.
+        # Memory of CuPy's own allocators; borrowed memory may be anything.
         return type(x.data.mem).__name__ in {"Memory", "MemoryAsync", "PooledMemory"}
 
     return Producer("CuPy", key=key, pointer=pointer, stream=stream, facts=facts, plain=plain)

@@ -1,8 +1,8 @@
-"""The second call of a one-shot function: one dictionary look-up, a slot for the result, and the launch.
+"""The fast path of repeated one-shot calls: one dictionary look-up, a slot for the result, and the launch.
 
-Each thread keeps, by all that a call depends on, bound launches that it alone calls: those of `oneshot`, lent to it.
-What cannot be known without asking the driver about a pointer is not taken here, and goes the way that `api.reduce`
-goes at first.
+Each thread keeps bound launches that it alone calls, borrowed from `oneshot`, by everything that a call depends on.
+Calls for which the driver would have to be asked about a pointer are not handled here: `api.reduce` handles them in the
+same way as a first call.
 """
 
 from __future__ import annotations
@@ -29,21 +29,25 @@ if TYPE_CHECKING:
 __all__ = ["MAX_QUICK", "call", "offer", "user"]
 
 MAX_QUICK = 64
-"""Calls that a thread knows, with their bound launches; when there are more it forgets them all."""
+"""The most calls that a thread remembers, with their bound launches; before it exceeds that, it forgets them all."""
 
 _VARIABLE = "LOWLEVEL_REDUCE_STRATEGY"
-# os.environ.get encodes, looks up and decodes: 0.4 µs. Its dictionary has the answer for a tenth of that.
+# os.environ.get encodes, looks up and decodes: 0.4 µs. Looking into its dictionary takes a tenth of that.
 _environment: Any = getattr(os.environ, "_data", os.environ)
 _variable: Any = os.environ.encodekey(_VARIABLE) if _environment is not os.environ else _VARIABLE
 
-# Every object for a default stream is the same stream in the same context, so that in a key these stand for them.
+# Within a context, all objects for one default stream mean the same stream, so in keys these stand for them.
 _LEGACY, _PER_THREAD = object(), object()
-_ELSEWHERE = -1  # a context's number that none has
+_ELSEWHERE = -1  # not the number of any context
 _DEFAULT: dict[int | None, object] = {0: _LEGACY, 1: _LEGACY, 2: _PER_THREAD}
 
 
 class _Source(NamedTuple):
-    """How the arrays of one key are read: the device's ordinal is of a library's, whose stream must be asked."""
+    """How the arrays of one key are read.
+
+    `producer` is set for the arrays of a library that must be asked for its stream; then the key starts with the
+    device's ordinal.
+    """
 
     key: tuple[Any, ...]
     pointer: Callable[[Any], int]
@@ -51,7 +55,7 @@ class _Source(NamedTuple):
 
 
 class _Launch:
-    """A bound launch, and what else a call of it takes."""
+    """A bound launch, and everything else that a call of it needs."""
 
     __slots__ = (
         *("bound", "capturing", "dtype", "extents", "handle", "launch", "ordinal", "pointer", "producer"),
@@ -67,29 +71,29 @@ class _Launch:
         *,
         may_capture: bool,
     ) -> None:
-        self.bound = bound  # alive as long as this
+        self.bound = bound  # keeps it alive
         self.turn, self.launch = bound.kernels[0].prebuilt(in_context=True)
         self.extents = bound.extents
         source, self.target = arrays
         self.pointer: Callable[[Any], int] = source.pointer
         self.producer, self.ordinal = source.producer, source.key[0]
         self.dtype, self.shape = result
-        self.slots = slots  # for results where there is no target
-        self.handle = slots.stream.handle  # who closes the stream takes the turn away
-        # The legacy stream cannot be captured. A graph keeps neither a slot nor a workspace that is used again.
+        self.slots = slots  # for results if there is no target
+        self.handle = slots.stream.handle  # closing the stream takes the turn away
+        # The legacy stream cannot be captured. A graph must get neither a slot nor a workspace that other calls reuse.
         ask = may_capture and (self.target is None or bound.workspace.size_bytes > 0)
         prebuilt = binding.selected().prebuilt_number
         self.capturing = prebuilt("cuStreamIsCapturing", self.handle) if ask else None
 
     def fits(self, x: Any) -> bool:
-        """Tell whether this array is what its key says, and of this stream; and that a slot may be used now."""
+        """Tell whether this array is as its key says and used in this stream, and whether a slot may be used now."""
         producer = self.producer
         if producer is not None and (producer.stream(self.ordinal) != self.handle or not producer.plain(x)):
             return False
         return self.capturing is None or self.capturing() == 0
 
     def place(self, out: Any, source: int) -> int:
-        """Return an output's address; 0 if it is not what its key says, or `BoundReduction.check` would not take it."""
+        """Return an output's address; 0 if it is not as its key says, or if `BoundReduction.check` would refuse it."""
         target, extents = self.target, self.extents
         if target is None:
             return 0
@@ -111,7 +115,7 @@ class _Thread:
         self.launches: dict[Any, _Launch] = {}
         self.slots: dict[Any, Slots] = {}
         self.context = driver.prebuilt_number("cuCtxGetCurrent")
-        self.context_id = driver.prebuilt_number("cuCtxGetId", 0)  # of what is current; negative if nothing is
+        self.context_id = driver.prebuilt_number("cuCtxGetId", 0)  # of the current context; negative without one
 
 
 _threads = threading.local()
@@ -137,19 +141,19 @@ def _thread() -> _Thread:
 
 
 def user() -> object:
-    """Return whom launches of this thread are lent to: it lives as long as the thread, or until the driver changes."""
+    """Return the borrower of this thread's launches: it lives as long as the thread, or until the driver changes."""
     return _thread()
 
 
 def call(x: Any, op: Any, stream: Any, options: tuple[Any, ...], out: Any) -> Any:
-    """Reduce `x` as it was reduced before, or return None if that was not, or cannot be known to be the same.
+    """Repeat an earlier reduction with `x`; return None if there was no such call or if equality is not certain.
 
     Parameters
     ----------
     x, op, stream, out
         As for `reduce`.
     options : tuple
-        All others, hashable.
+        All other arguments, hashable.
 
     Returns
     -------
@@ -170,7 +174,7 @@ def call(x: Any, op: Any, stream: Any, options: tuple[Any, ...], out: Any) -> An
     thread = _thread()
     try:
         known = _own_key(x) if producer is None else producer.key(x)
-        # A stream has its context; a default one is of what is current.
+        # A stream implies its context; a default stream is that of the current context.
         place, context = stream, 0
         if stream is None:
             place, context = _LEGACY, thread.context_id()
@@ -182,14 +186,14 @@ def call(x: Any, op: Any, stream: Any, options: tuple[Any, ...], out: Any) -> An
             place, context = default, thread.context_id() if is_current else _ELSEWHERE
         key: tuple[Any, ...] = (kind, known, op, place, options, _environment.get(_variable), context)
         launch = thread.launches.get(key if out is None else (*key, *_key(out)))
-    except (TypeError, RuntimeError, ValueError):  # not hashable, or no plain array: there are words for it elsewhere
+    except (TypeError, RuntimeError, ValueError):  # not hashable, or not a plain array: others raise a clear error
         return None
-    # An address of 0: there are no elements, or a library took the memory away.
+    # An address of 0 means that there are no elements, or that a library has released the memory.
     if launch is None or not launch.fits(x) or not (source := launch.pointer(x)):
         return None
     try:
         words = launch.turn.idle.pop()
-    except IndexError:  # closed; or this is a signal's handler, inside of a call
+    except IndexError:  # the launch is closed, or this is a signal handler that interrupted a call of it
         return None
     try:
         words[0] = source
@@ -205,21 +209,21 @@ def call(x: Any, op: Any, stream: Any, options: tuple[Any, ...], out: Any) -> An
         launch.turn.idle.append(words)
     if code:
         binding.raise_for("cuLaunchKernelEx", code)
-    where = stream if place is stream else launch.slots.stream  # which is fixed, as a given default one need not be
+    where = stream if place is stream else launch.slots.stream  # that one is fixed; a given default stream need not be
     return DeviceArray.of_slot(slot, launch.dtype, launch.shape, where) if out is None else out
 
 
 def offer(x: Any, op: Any, given: Any, options: tuple[Any, ...], out: Any, entry: Entry, stream: Stream) -> None:
-    """Keep a launch for later calls of the same, if they can be known to be safe without asking the driver.
+    """Keep a launch for later equal calls, if it can be known without asking the driver that these are safe.
 
     Parameters
     ----------
     x, op, given, options, out
-        As for `call`; `given` is the stream as it was passed.
+        As for `call`; `given` is the stream as the caller passed it.
     entry : Entry
-        What ran, which nobody else has; from now on its launch may be lent to this thread.
+        The entry that ran, still in exclusive use; from now on its launch may be lent to this thread.
     stream : Stream
-        Where it ran; its context is current.
+        Where it ran; its context must be current.
     """
     made = entry.plan
     if not (given is stream or stream.is_default) or not math.prod(made.result_shape):
@@ -264,30 +268,30 @@ def _keep(
     thread.launches[key] = kept = _Launch(
         bound, (source, target), (made.result_dtype, made.result_shape), thread.slots[where], may_capture=may_capture
     )
-    if may_capture and kept.capturing is None:  # then a graph may get it from here, and nobody will know
+    if may_capture and kept.capturing is None:  # later calls may be captured into a graph unnoticed
         entry.keep_loaded(bound)
 
 
 def _default_slots(stream: Stream) -> Slots:
-    """Return slots of a default stream, whichever object for it is closed."""
+    """Return slots of a default stream, which stay usable whichever other object for the stream is closed."""
     context = Context.from_handle(stream.context.handle)
     return Slots(Stream.from_handle(stream.handle or 1, context=context).fixed(), context)
 
 
 def _lent(entry: Entry, thread: _Thread, stream: Stream) -> BoundReduction | None:
-    """Return a launch that this thread alone calls, in that very stream; None if it could not be called from here."""
+    """Return a launch that only this thread calls, in exactly that stream; None if it cannot be called from here."""
     bound = entry.bound
     if bound is None or len(bound.kernels) != 1 or bound.extents.has_second:
         return None
     if bound.stream is not stream and not stream.is_default:
-        # Another object for the same stream, which may be closed while this one is not.
+        # It is bound to another object for the same stream, which may be closed while this one is open.
         return None if stream.is_capturing else entry.another(stream)
     entry.lent_to = weakref.ref(thread)
     return bound
 
 
 def _source(x: Any, context: Context, stream: Stream) -> _Source | None:
-    """Return how such arrays are read; None if only the driver can tell whether `x` is good."""
+    """Return how arrays like `x` are read; None if only the driver can tell whether `x` is valid."""
     producer = producer_of(type(x))
     if producer is None:
         known = _own_key(x) if type(x) is DeviceArray else None
@@ -301,7 +305,7 @@ def _source(x: Any, context: Context, stream: Stream) -> _Source | None:
 
 
 def _key(x: Any) -> tuple[type, tuple[Any, ...]]:
-    """Return an array's class and what a launch depends on; raises if its memory must be looked at by the driver."""
+    """Return an array's class and what a launch depends on; raises if the driver must be asked about its memory."""
     kind = type(x)
     producer = producer_of(kind)
     if producer is not None:
@@ -312,17 +316,17 @@ def _key(x: Any) -> tuple[type, tuple[Any, ...]]:
 
 
 def _own_key(x: DeviceArray) -> tuple[Any, ...]:
-    """Return what a launch depends on: the context of memory that is known to be whole, its stream, type and shape."""
+    """Return what a launch depends on: the context of memory that is known to be complete, stream, type and shape."""
     if x._home is None:
         raise ValueError("what was borrowed is looked at by the driver")
     return x._home, x.stream.handle or 1, x.dtype, x.shape
 
 
 def _own_pointer(x: DeviceArray) -> int:
-    return x._memory.pointer  # raises if it was closed
+    return x._memory.pointer  # raises if the memory was closed
 
 
 def _is_primary(context: Context, ordinal: int) -> bool:
-    # An array of a library that works in primary contexts is there, so retaining it for a moment creates nothing.
+    # There is an array of a library that works in primary contexts, so retaining this one briefly creates nothing.
     with Context.primary(ordinal) as primary:
         return primary.handle == context.handle

@@ -1,4 +1,4 @@
-"""Memory for small results: slots of a chunk, each used again in the order of its stream."""
+"""Memory for small results: slots of larger allocations, each reused in the order of its stream."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from lowlevel_reduce.driver import Buffer, Context, Stream
 __all__ = ["SLOT_BYTES", "Slot", "Slots"]
 
 SLOT_BYTES = 256
-"""Size and alignment of a slot: what ``cuMemAlloc`` aligns to."""
+"""Size and alignment of a slot in bytes; ``cuMemAlloc`` aligns to as many."""
 
 _SLOTS = 1024
-"""Slots of a chunk: 256 KiB, so that an allocation by the driver (about 2 µs) is paid once in a thousand results."""
+"""Slots of a chunk of 256 KiB: one allocation by the driver (about 2 µs) serves a thousand results."""
 
 
 class Slot:
     """Device memory of `SLOT_BYTES`, given back when the last reference goes.
 
-    Whoever takes it next uses it in the same stream, and so after all that the stream was given before: what a free in
-    stream order promises, without a driver call. Work of other streams must have been waited for by this one, or be
-    done, before the reference goes, as the one-shot functions see to; that is no different for ``cuMemFreeAsync``.
+    The next user works in the same stream, and so after all earlier work of the stream: the guarantee of a
+    stream-ordered free, without a driver call. Before the last reference goes, work of other streams that uses the slot
+    must be done, or this stream must wait for it; the one-shot functions ensure that. ``cuMemFreeAsync`` requires the
+    same.
 
     Attributes
     ----------
     pointer : int
-        Its address.
+        Its device address.
     slots : Slots
-        Where it is from.
+        Where it came from and goes back to.
     """
 
     __slots__ = ("pointer", "slots")
@@ -39,18 +40,18 @@ class Slot:
 
 
 class Slots:
-    """The slots of one stream. Any thread may take and give back; its memory lives until the last slot has gone.
+    """The slots of one stream. Any thread may take and give back slots; the memory lives until the last slot is gone.
 
     Attributes
     ----------
     stream : Stream
-        In whose order slots are used.
+        The stream in whose order slots are used.
     context : Context
-        The stream's.
+        The stream's context.
     context_id : int
-        The driver's number of it.
+        The context's number in the driver.
     free : list of int
-        Addresses of slots that nobody has; pop one for a `Slot`, or call `take`.
+        Addresses of the slots that are not in use; pop one for a `Slot`, or call `take`.
     """
 
     __slots__ = ("_chunks", "context", "context_id", "free", "stream")
@@ -63,12 +64,14 @@ class Slots:
         self._chunks: list[Buffer] = []
 
     def take(self) -> Slot:
-        """Return a slot, from a new chunk if there is none left.
+        """Return a slot, from a new chunk if none is left.
+
+        The stream must not be capturing: the chunk would belong to the graph.
 
         Raises
         ------
         CudaError
-            If the driver has no memory. The stream must not be capturing: the chunk would be the graph's.
+            If the driver has no memory.
         """
         try:
             return Slot(self.free.pop(), self)

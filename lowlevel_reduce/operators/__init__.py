@@ -1,7 +1,7 @@
-"""The operators: what each means in NumPy, and which CUDA C++ struct says the same.
+"""The operators: the definition of each in NumPy, and the CUDA C++ struct that implements it on the GPU.
 
-`resolve` turns a name, or a user's `Operator`, and options into a `Reduction`: all that kernels, plans and the tree
-need.
+`resolve` turns a name, or a user's `Operator`, and options into a `Reduction`: everything that kernels, plans and the
+tree need to know about an operator.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = [
     "result_tuple",
 ]
 
-# Who reduces with the library's own operators needs none of these.
+# Imported at first use: the built-in operators need none of these.
 _LATER = dict.fromkeys(("ElementMap", "NumpyMeaning", "Operator"), "user")
 
-if not TYPE_CHECKING:  # to a type checker any name would be an attribute
+if not TYPE_CHECKING:  # a type checker would accept any name as an attribute
     __getattr__ = imported_later(__name__, _LATER)
 
 

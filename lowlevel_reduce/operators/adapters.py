@@ -1,4 +1,4 @@
-"""Operators made of operators: ``operator_adapters.cuh`` in NumPy. They nest in the order of this module."""
+"""Operators made from other operators: ``operator_adapters.cuh`` in NumPy. They nest in the order of this module."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _leave_out(fields: Fields, left_out: Array, reduction: Reduction, types: Typ
 
 
 def counted(inner: Reduction) -> Reduction:
-    """Count the elements that are not left out: they are the row that finish sees."""
+    """Also count the elements that are not left out: `finish` gets their number as the row's length."""
 
     def map_(items: Items, types: Types) -> Fields:
         return *inner.map(items, types), np.ones(items.x.shape, np.uint64)
@@ -59,10 +59,10 @@ def counted(inner: Reduction) -> Reduction:
 
 
 def ignoring_nan(inner: Reduction) -> Reduction:
-    """Leave out the elements that are NaN, a complex one where either part is. Integers have none.
+    """Leave out the elements that are NaN; a complex element is NaN if either part is, an integer never.
 
-    A smallest or largest value leaves out an initial value that is NaN too, as numpy.fmin and fmax; a sum starts from
-    it, as numpy.nansum.
+    Minima and maxima also leave out an initial value that is NaN, like numpy.fmin and fmax; a sum starts from it, like
+    numpy.nansum.
     """
 
     def map_(items: Items, types: Types) -> Fields:
@@ -87,7 +87,7 @@ def ignoring_nan(inner: Reduction) -> Reduction:
 
 
 def masked(inner: Reduction) -> Reduction:
-    """Leave out the elements where the second array is false; any nonzero byte is true."""
+    """Leave out the elements for which the second array is false; any nonzero byte is true."""
 
     def map_(items: Items, types: Types) -> Fields:
         assert items.y is not None  # noqa: S101 - whoever calls map has looked at `second`
@@ -98,7 +98,7 @@ def masked(inner: Reduction) -> Reduction:
 
 
 def with_initial(inner: Reduction) -> Reduction:
-    """Combine the row's initial value with the tree's root."""
+    """Combine the row's initial value with the root of the tree."""
 
     def finish(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
         assert row.initial is not None  # noqa: S101 - whoever calls finish has looked at `has_initial`
@@ -122,10 +122,10 @@ def about_given(inner: Reduction) -> Reduction:
 
 
 def rooted(inner: Reduction, types: Types) -> Reduction:
-    """Give, in place of the results, the root's accumulator as so many uint32; of one set of types.
+    """Return the root's accumulator, as uint32 words, instead of the results; for the given types only.
 
-    In memory the words of an accumulator lie side by side, row after row. Only kernels know this operator: in NumPy an
-    accumulator has fields.
+    In memory the words of an accumulator are adjacent, row after row. Only kernels implement this operator: in NumPy an
+    accumulator consists of fields.
     """
 
     def finish(fields: Fields, row: Row, of: Types) -> tuple[Array, ...]:

@@ -24,7 +24,7 @@ __all__ = [
 
 
 def template(struct: str, *more: str) -> Any:
-    """Return the function that names a struct over input, accumulator and result type, and what comes after them."""
+    """Return the function from types to a C++ struct's name with input, accumulator and result type, and `more`."""
 
     def name(types: Types) -> str:
         arguments = (types.element.c_name, c_name(types.accumulator), c_name(types.result), *more)
@@ -34,7 +34,7 @@ def template(struct: str, *more: str) -> Any:
 
 
 def widen(x: Array, dtype: str) -> Array:
-    """Convert elements to a real type; any nonzero byte of a bool is true."""
+    """Convert elements to a real type; for bool, any nonzero byte is true."""
     if x.dtype.kind == "b":
         x = x.view(np.uint8) != 0
     return x.astype(numpy_dtype(dtype))
@@ -52,15 +52,15 @@ def parts(x: Array, accumulator: str) -> Fields:
 
 
 def round_to(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Convert to a result type: floats to nearest, integers modulo 2**bits; every NaN becomes numpy.nan.
+    """Convert to a result type: floats round to nearest, integers wrap modulo 2**bits; every NaN becomes numpy.nan.
 
-    A float becomes the integer that is its whole part, the type's smallest or largest where that is out of range, and
-    0 for NaN, as on a GPU; what NumPy makes of these depends on the processor.
+    A float is converted to an integer by truncation. Out of range it becomes the type's smallest or largest value, and
+    NaN becomes 0, as on a GPU; NumPy's own conversion of such values depends on the processor.
     """
     if dtype.kind in "iu" and x.dtype.kind not in "iubc":
         return _whole_part(x.astype(np.float64), dtype)
     if x.dtype.kind == "f" and dtype.name == "bfloat16":
-        x = x.astype(np.float32)  # ml_dtypes rounds float64 in these two steps; said here since the kernels do the same
+        x = x.astype(np.float32)  # ml_dtypes rounds float64 in these two steps; explicit because the kernels do so too
     y = x.astype(dtype)
     if x.dtype.kind == "f" and dtype.kind not in "iub":
         y = np.where(np.isnan(x), np.array(np.nan, dtype), y)
@@ -84,7 +84,7 @@ def round_parts(fields: Fields, types: Types) -> Array:
 
 
 def nonzero(x: Array) -> Array:
-    """Say which elements are not zero; a NaN is not."""
+    """Tell which elements are not zero; NaN is not zero."""
     if x.dtype.kind in "iub":
         truth: Array = (x.view(np.uint8) if x.dtype.kind == "b" else x) != 0
     else:
@@ -93,10 +93,10 @@ def nonzero(x: Array) -> Array:
 
 
 def two_sum(a: Array, b: Array) -> Fields:
-    """Return a + b rounded, and its error: Dekker's FastTwoSum, the larger one first.
+    """Return a + b rounded, and its rounding error: Dekker's FastTwoSum, with the larger operand first.
 
-    Knuth's TwoSum, which asks for no order, overflows on the way where the sum does not: beside the largest double, for
-    one order of the two.
+    Knuth's TwoSum needs no order, but near the largest double, in one order of the operands, an intermediate result
+    overflows although the sum does not.
     """
     first = np.abs(a) >= np.abs(b)
     large, small = np.where(first, a, b), np.where(first, b, a)
@@ -107,8 +107,8 @@ def two_sum(a: Array, b: Array) -> Fields:
 def add_compensated(x: Fields, y: Fields) -> Fields:
     """Add pairs of float64: AccurateDWPlusDW of Joldes, Muller and Popescu (ACM TOMS 44, 2, 2017), error < 3 * 2**-106.
 
-    Where the sum of the high parts is zero, infinite or NaN, it is the result: signs and overflow stay float64's. Where
-    only the low parts make it overflow, it is infinite.
+    If the sum of the high parts is zero, infinite or NaN, it is the result, so that signs and overflow are those of
+    float64. If only the low parts make the sum overflow, the result is infinite.
     """
     s_high, s_low = two_sum(x[0], y[0])
     t_high, t_low = two_sum(x[1], y[1])
@@ -125,8 +125,8 @@ def add_compensated(x: Fields, y: Fields) -> Fields:
 def two_product(x: Array, y: Array) -> Fields:
     """Return x * y rounded, and its error: Dekker's product (Numerische Mathematik 18, 1971) on the significands.
 
-    The error is given as zero where the product is under 2**-900 or not finite, as in the kernels, whose fma has no
-    such limits by itself.
+    The error is set to zero if the product is below 2**-900 in magnitude or not finite. The kernels do the same,
+    although their fma does not need these limits.
     """
     high = x * y
     small_x, exponent_x = np.frexp(x)
@@ -140,20 +140,20 @@ def two_product(x: Array, y: Array) -> Fields:
 
 
 def _split(x: Array) -> Fields:
-    """Split float64 of magnitude under 1 into two of 26 bits whose sum it is (Veltkamp)."""
+    """Split float64 of magnitude below 1 into the sum of two that have 26 bits each (Veltkamp)."""
     t = x * 134217729.0
     high = t - (t - x)
     return high, x - high
 
 
 def magnitude(x: Array, accumulator: str) -> Array:
-    """Return the elements' absolute values, those of complex numbers without overflow on the way."""
+    """Return the elements' absolute values; for complex numbers, intermediate results do not overflow."""
     if x.dtype.kind != "c":
         y: Array = np.abs(widen(x, accumulator))
         return y
     re, im = np.abs(x.real.astype(np.float64)), np.abs(x.imag.astype(np.float64))
     if x.dtype == np.complex64:
-        y = np.sqrt(re * re + im * im)  # of float32 parts, whose squares float64 holds exactly
+        y = np.sqrt(re * re + im * im)  # the parts are float32, so their squares are exact in float64
     else:
         large, small = np.maximum(re, im), np.minimum(re, im)
         ratio = small / large

@@ -1,4 +1,4 @@
-"""What kernels and the tree know of an operator once its options are decided: a `Reduction`."""
+"""`Reduction`: what kernels and the tree know about an operator after its options are applied."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ __all__ = [
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 Fields = tuple[Array, ...]
-"""An array of accumulators: one NumPy array a field, all of one shape."""
+"""An array of accumulators: one NumPy array for each field of the accumulator, all of the same shape."""
 
 
 @functools.cache
 def result_tuple(name: str, fields: tuple[str, ...]) -> Any:
-    """Return the type in which an operator's several results come: a named tuple of the operator's name."""
+    """Return the type of an operator's several results: a named tuple with the operator's name."""
     return namedtuple(name, fields)
 
 
@@ -65,13 +65,13 @@ class TypeRule(NamedTuple):
     Attributes
     ----------
     accumulators : tuple of str
-        What it may accumulate in, the default first.
+        Names of the accumulators that it can use, the default first.
     result : str
         Name of the default result type.
     results : tuple of str
-        What ``dtype=`` may ask for.
+        Names of the types that ``dtype=`` may request.
     wraps : bool
-        Whether an integer type's own name may be asked for as accumulator: arithmetic modulo 2**bits.
+        Whether ``accumulate=`` may be an integer element type itself, which means arithmetic modulo 2**bits.
     """
 
     accumulators: tuple[str, ...]
@@ -81,7 +81,7 @@ class TypeRule(NamedTuple):
 
 
 class Items:
-    """Elements of one or more rows, the last axis along the rows: what an operator's map is given."""
+    """Elements of one or more rows, with the last axis along the rows: the argument of an operator's map."""
 
     __slots__ = ("index", "pivot", "x", "y")
 
@@ -92,12 +92,12 @@ class Items:
         self.pivot = pivot
 
     def where(self, **changes: Any) -> Items:
-        """Return a copy with some of it replaced."""
+        """Return a copy with some attributes replaced."""
         return Items(**{"x": self.x, "y": self.y, "index": self.index, "pivot": self.pivot, **changes})
 
 
 class Row(NamedTuple):
-    """What all elements of a row share: the length (an array where rows differ in it), pivot, and initial value."""
+    """What all elements of a row share: length (an array if the rows' lengths differ), pivot, and initial value."""
 
     length: Any
     pivot: Array | None = None
@@ -105,7 +105,7 @@ class Row(NamedTuple):
 
 
 def number_type(types: Types) -> str:
-    """Return the type in which a user's map computes: the accumulator's, of keys that of the floats they stand for."""
+    """Return the type in which a user's map computes: the accumulator's or, if that is a key, the encoded float's."""
     if types.accumulator == COMPENSATED:
         return "float64"
     if types.element.is_float and types.accumulator.startswith(("int", "uint")):
@@ -114,7 +114,7 @@ def number_type(types: Types) -> str:
 
 
 def sum_number_type(types: Types) -> str:
-    """Return the same where no element is held: of integers and bool the type of their sums, which holds them all."""
+    """Return that type for operators that keep no element: for integers and bool the type of sums, which holds all."""
     return number_type(types if types.element.is_float else types._replace(accumulator=types.element.accumulators[0]))
 
 
@@ -123,57 +123,61 @@ Finish = Callable[[Fields, Row, Types], tuple[Array, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class Reduction:
-    """An operator with its options decided.
+    """An operator with its options applied.
 
     Attributes
     ----------
     name : str
         The operator's public name.
     label : str
-        An identifier that tells it from the same operator with other options, for the names of kernels.
+        An identifier that differs from that of the same operator with other options; used in the names of kernels.
     struct : callable
-        ``struct(types)``: the operator as a CUDA C++ type.
+        ``struct(types)`` returns the operator as a CUDA C++ type.
     rule : callable
-        ``rule(element)``: its `TypeRule`, or UnsupportedError.
+        ``rule(element)`` returns its `TypeRule`, or raises UnsupportedError.
     identity : callable
-        ``identity(types)``: one value a field that, combined with any accumulator, returns it bit for bit.
+        ``identity(types)`` returns one value for each field; combined with any accumulator, they leave every bit of it
+        unchanged.
     map : callable
-        ``map(items, types)``: elements to accumulators.
+        ``map(items, types)`` turns elements into accumulators.
     combine : callable
-        ``combine(a, b, types)``: two arrays of accumulators to one, elementwise; commutative bit for bit.
+        ``combine(a, b, types)`` combines two arrays of accumulators elementwise; commutative bit for bit.
     finish : callable
-        ``finish(fields, row, types)``: accumulators to results, one array a result.
+        ``finish(fields, row, types)`` turns accumulators into results, one array for each result.
     empty : tuple or None
-        The results over no elements; None where NumPy has none and raises ValueError.
+        The results over no elements; None if there are none and ValueError is raised, as in NumPy.
     size : callable
-        ``size(types)``: bytes of the CUDA accumulator, padding included.
+        ``size(types)`` returns the bytes of the CUDA accumulator, padding included.
     number : callable
-        ``number(types)``: name of the type in which a map of the user's computes, see `number_type`.
+        ``number(types)`` returns the name of the type in which a user's map computes: see `number_type`.
     result_names : tuple of str
-        One name a result; kernels store the results as planes, in this order.
+        One name for each result; kernels store the results as planes, in this order.
     second : {None, "mask", "operand", "first"}
-        The second array: none, one of bool, one of the first one's type, or the one element of which the pivot is made,
-        where it is not each row's first.
+        The second array: none, one of bool, one of the first array's type, or the single element that the pivot is
+        computed from if that is not each row's first.
     pivot : callable, optional
-        ``pivot(first, types)``: each row's first element to what all its elements share.
+        ``pivot(first, types)`` computes from each row's first element a value that all elements of the row share.
     indexed : bool
         Whether map uses the element's index.
     is_heavy : callable
-        ``is_heavy(types)``: whether a thread needs more than 64 registers or so to keep eight loads in flight.
+        ``is_heavy(types)`` tells whether a thread needs more than 64 registers or so to keep eight loads in flight.
     fits_full_block : callable
-        ``fits_full_block(types)``: whether 64 are enough for whole arrays, wide as the accumulator is.
+        ``fits_full_block(types)`` tells whether 64 registers are enough for whole arrays even though the accumulator is
+        wide.
     exact : bool
         Whether NumPy and every GPU give the same bits.
     ulps, absolute, relative : float
-        By how much the results differ where they do not, at most: see `tolerance`.
+        If not, the most by which the results differ: see `tolerance`.
     skipped : callable
-        ``skipped(types)``: the fields that stand for an element that is left out; the identity, but for sums.
+        ``skipped(types)`` returns the fields that stand for an element that is left out: the identity, except for sums.
     initial : callable, optional
-        ``initial(value, types)``: the accumulator's fields of the caller's initial value; None where it takes none.
+        ``initial(value, types)`` returns the accumulator's fields for the caller's initial value; None if the operator
+        takes no initial value.
     has_initial : bool
-        Whether such a value was given, so that finish takes it from the row.
+        Whether an initial value was given, which finish then takes from the row.
     declaration : callable
-        ``declaration(types)``: CUDA C++ to stand before the struct is named; empty for what cuda_src has.
+        ``declaration(types)`` returns CUDA C++ that must precede the first use of the struct; empty for structs of
+        cuda_src.
     """
 
     name: str
@@ -209,19 +213,21 @@ class Reduction:
 
     @property
     def results(self) -> int:
-        """How many values a row gives."""
+        """How many results each row has."""
         return len(self.result_names)
 
     def accumulator(self, element: ElementType, accumulate: str | None = None) -> str:
         """Return the accumulator's name, checked.
 
-        An integer's own type stands for arithmetic modulo 2**bits. That is what a wider accumulator gives when its
-        result is cut to the type, so it is computed in the wide one.
+        An integer type itself stands for arithmetic modulo 2**bits. A wider accumulator gives the same when its result
+        is truncated to the type, so the wide one is used.
 
         Raises
         ------
+        TypeError
+            If `accumulate` names no accumulator.
         UnsupportedError
-            If the operator does not take this type, or does not accumulate it in that one.
+            If the operator does not take this element type, or not with that accumulator.
         """
         rule = self.rule(element)
         name = accumulator_name(accumulate)
@@ -241,7 +247,7 @@ class Reduction:
         Raises
         ------
         UnsupportedError
-            If the operator does not take this type, or a result cannot become `dtype`.
+            If the operator does not take this element type, or its result cannot have the type `dtype`.
         """
         rule = self.rule(element)
         if dtype is None:
@@ -253,12 +259,12 @@ class Reduction:
         return name
 
     def types(self, element: ElementType, accumulate: str | None = None, dtype: Any = None) -> Types:
-        """Return the reduction's types, checked; raises as `accumulator` and `result_type` do."""
+        """Return the reduction's types, checked; raises what `accumulator` and `result_type` raise."""
         accumulator = self.accumulator(element, accumulate)
         return Types(element, accumulator, self.result_type(element, dtype, accumulate))
 
     def second_dtype(self, element: ElementType) -> np.dtype[Any] | None:
-        """Return the type of the second array's elements, None where there is none."""
+        """Return the type of the second array's elements, None if there is no second array."""
         return {None: None, "mask": np.dtype(bool), "operand": element.dtype, "first": element.dtype}[self.second]
 
     def c_type(self, element: ElementType, accumulator: str, result: str) -> str:
@@ -266,7 +272,7 @@ class Reduction:
         return self.struct(Types(element, accumulator, result))
 
     def source(self, element: ElementType, accumulator: str, result: str) -> str:
-        """Return the CUDA C++ that must stand before `c_type` is named; empty for what cuda_src has."""
+        """Return the CUDA C++ that must precede the first use of `c_type`; empty for types of cuda_src."""
         return self.declaration(Types(element, accumulator, result))
 
     def accumulator_bytes(self, element: ElementType, accumulator: str, result: str) -> int:
@@ -274,16 +280,16 @@ class Reduction:
         return self.size(Types(element, accumulator, result))
 
     def heavy(self, element: ElementType, accumulator: str, result: str) -> bool:
-        """Say whether a thread needs more than 64 registers or so."""
+        """Tell whether a thread needs more than 64 registers or so."""
         return self.is_heavy(Types(element, accumulator, result))
 
     def empty_results(self, types: Types, initial: Any = None) -> tuple[Array, ...]:
-        """Return the results over no elements, 0-d; `initial` is the initial value, where one was given.
+        """Return the results over no elements, as 0-d arrays; `initial` is the initial value, if one was given.
 
         Raises
         ------
         ValueError
-            If there is none, as NumPy does, or the results' type does not hold it.
+            If there is no such result, as in NumPy, or if the results' type cannot hold it.
         """
         if self.has_initial:
             nothing = tuple(np.asarray(value) for value in self.identity(types))
@@ -296,7 +302,7 @@ class Reduction:
             np.array(scalar_of(value, types.result_dtype, f"{self.name} of nothing,"), types.result_dtype)
             for value in self.empty
         )
-        if types.result_dtype.kind == "c":  # of a NaN both parts are
+        if types.result_dtype.kind == "c":  # both parts of a NaN are NaN
             results = tuple(
                 np.where(np.isnan(each), each.dtype.type(complex(np.nan, np.nan)), each) for each in results
             )
@@ -305,8 +311,9 @@ class Reduction:
     def tolerance(self, result: Array, length: int, types: Types) -> Array:
         """Return by how much a kernel's results may differ from NumPy's, as float64 in `result`'s shape.
 
-        That is `ulps` units in the last place of the result, and for each level of the tree `absolute` times the
-        accumulator's epsilon and `relative` times that of the result's size. Zeros where the operator is `exact`.
+        That is `ulps` units in the last place of the result and, for each level of the tree, the accumulator's epsilon
+        times `absolute`, plus the epsilon times `relative` times the result's magnitude. Zeros if the operator is
+        `exact`.
         """
         size = np.abs(result.astype(np.float64))
         size = np.where(np.isfinite(size), size, 0.0)
@@ -318,7 +325,7 @@ class Reduction:
         return bound
 
     def initial_words(self, value: Any, types: Types) -> tuple[int, int]:
-        """Return `initial` of the kernels' Row: the accumulator that the value makes, in two 64-bit words.
+        """Return `initial` of the kernels' Row: the initial value's accumulator, in two 64-bit words.
 
         Raises
         ------
@@ -329,7 +336,7 @@ class Reduction:
         return int.from_bytes(raw[:8], "little"), int.from_bytes(raw[8:], "little")
 
     def initial_fields(self, value: Any, types: Types) -> tuple[Any, ...]:
-        """Return the accumulator that an initial value makes, one NumPy scalar a field; raises ValueError."""
+        """Return the initial value's accumulator, one NumPy scalar for each field; raises ValueError."""
         if self.initial is None:
             raise ValueError(f"{self.name} takes no initial value")
         return self.initial(value, types)

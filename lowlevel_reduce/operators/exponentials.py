@@ -1,4 +1,4 @@
-"""Sums of exponentials relative to the largest element, in one pass."""
+"""Sums of exponentials relative to the largest element, in one pass over the elements."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _map(items: Items, types: Types) -> Fields:
 def _combine(a: Fields, b: Fields, types: Types) -> Fields:
     swap = a[0] > b[0]
     low_sum, high_sum = np.where(swap, b[1], a[1]), np.where(swap, a[1], b[1])
-    # Two equal infinities have no difference; a NaN is kept by the maximum.
+    # The difference of two equal infinities is NaN, which fmin replaces by 0; a NaN element survives in the maximum.
     difference = np.fmin(-np.abs(a[0] - b[0]), a[0].dtype.type(0.0))
     if types.accumulator == "float32":
         e = np.exp2(difference * np.float32(LOG2_E))
@@ -40,14 +40,14 @@ def _logsumexp(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
 
 
 def _softmax_stats(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
-    nan = np.isnan(fields[0]) | np.isnan(fields[1])  # one of the two, where an element is
+    nan = np.isnan(fields[0]) | np.isnan(fields[1])  # if an element is NaN, so is one of the two
     largest, total = (np.where(nan, field.dtype.type(np.nan), field) for field in fields)
-    largest = largest + largest.dtype.type(0.0)  # +0.0: which of two zeros the maximum is depends on the order
+    largest = largest + largest.dtype.type(0.0)  # zero becomes +0.0: which zero is the maximum depends on the order
     return round_to(largest, types.result_dtype), round_to(total, types.result_dtype)
 
 
 def _rule(name: str) -> Callable[[ElementType], TypeRule]:
-    """Return the types: up to float32 in float32, whose exponentials the hardware has."""
+    """Return the rule: types up to float32 accumulate in float32, for which the hardware has exponentials."""
     plain = float_rule(name)
 
     def rule(element: ElementType) -> TypeRule:
@@ -76,10 +76,10 @@ def _exponentials(name: str, struct: str, **options: Any) -> Reduction:
     )
 
 
-# The bounds. A level of the tree turns sums a and b of relative error r into a + b e, where b e <= a + b is at most the
-# half of it unless b is the larger sum. The device's e differs from NumPy's by 2 ulp of ex2 and 1 of NumPy's exp2, and
-# the roundings of product and sum by another each: 5 epsilon a level at most. The logarithm turns a relative error into
-# an absolute one, and is itself within 2 ulp.
+# The error bounds. A level of the tree turns sums a and b of relative error r into a + b e, where b e <= a + b is at
+# most half of it unless b is the larger sum. The device's e differs from NumPy's by 2 ulp of ex2 and 1 ulp of NumPy's
+# exp2; the roundings of the product and of the sum add one each: at most 5 epsilon per level. The logarithm turns a
+# relative error into an absolute one, and is itself accurate to 2 ulp.
 LOGSUMEXP = _exponentials("logsumexp", "LogSumExp", finish=_logsumexp, empty=(-np.inf,), ulps=2.0, absolute=5.0)
 SOFTMAX_STATS = _exponentials(
     "softmax_stats",

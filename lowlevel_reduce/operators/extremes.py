@@ -1,7 +1,7 @@
-"""The smallest, the largest and where they are, by integer keys of the elements' order; any and all.
+"""Minima, maxima and their indices, by integer keys that sort like the elements; any and all.
 
-For floats a key is the bits, with all but the sign flipped where the sign is set. So -0.0 is below +0.0, whichever
-comes first, and a NaN gets the key that wins. Keys that no number has decode to NaN.
+A float's key is its bits, with all but the sign bit flipped if the sign is set. So -0.0 is below +0.0, whichever comes
+first, and a NaN gets the key that wins. Keys that belong to no number decode to NaN.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _key_rule(name: str, result: str | None = None) -> Callable[[ElementType], T
 
 
 def _layout(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Return all bits but the sign's, and those of the largest magnitude that is not NaN."""
+    """Return a mask of all bits but the sign, and the bits of the largest magnitude that is not NaN."""
     info = finfo(dtype)
     largest = info.max if dtype.name == "float8_e4m3fn" else np.inf
     unsigned = np.dtype(f"u{dtype.itemsize}")
@@ -61,7 +61,7 @@ def _is_float(dtype: np.dtype[Any]) -> bool:
 
 
 def to_keys(x: Array, key: str, *, largest: bool) -> Array:
-    """Return the elements' keys; a NaN gets the one that wins where the largest, or else the smallest, is sought."""
+    """Return the elements' keys; a NaN gets the largest key if `largest`, else the smallest, so that it wins."""
     if not _is_float(x.dtype):
         return (nonzero(x) if x.dtype.kind == "b" else x).astype(key)
     mask, limit = _layout(x.dtype)
@@ -76,7 +76,7 @@ def _flip(bits: Array, mask: int) -> Array:
 
 
 def from_keys(keys: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the elements that have these keys; every NaN is numpy.nan."""
+    """Return the elements that these keys encode; every NaN is numpy.nan."""
     if not _is_float(dtype):
         return keys.astype(dtype)
     mask, limit = _layout(dtype)
@@ -98,7 +98,7 @@ def _initial(value: Any, types: Types, *, largest: bool) -> tuple[Any, ...]:
     dtype = types.element.dtype
     converted = scalar_of(value, dtype, "the initial value")
     number = number_of(value, "the initial value")
-    # A float is rounded to the elements' type; but a type without infinity has a NaN in place of what is too large.
+    # A float is rounded to the elements' type, but a type without infinity turns numbers that are too large into NaN.
     if is_nan(converted) != is_nan(number) if _is_float(dtype) else converted != number:
         raise ValueError(f"the initial value {value!r} is not a value of {dtype}")
     return (to_keys(np.asarray(converted).reshape(1), types.accumulator, largest=largest)[0],)
@@ -134,7 +134,7 @@ def _arg(name: str, *, largest: bool, last: bool) -> Reduction:
     def map_(items: Items, types: Types) -> Fields:
         keys = to_keys(items.x, types.accumulator, largest=largest)
         if _is_float(items.x.dtype):
-            keys = np.where(keys == -1, keys.dtype.type(0), keys)  # -0.0 is no less than +0.0 here
+            keys = np.where(keys == -1, keys.dtype.type(0), keys)  # here -0.0 is not less than +0.0
         return keys, np.broadcast_to(items.index, items.x.shape)
 
     struct = ("LastArg" if last else "Arg") + ("Max" if largest else "Min")
@@ -150,7 +150,7 @@ def _arg(name: str, *, largest: bool, last: bool) -> Reduction:
         empty=None,
         size=lambda types: _key_bytes(types) + 8,
         indexed=True,
-        # The first of several is found without an index for each: of 4 bytes always, of others in whole leaves.
+        # The first of equal extremes is found without an index per element: with 4 bytes always, else in whole leaves.
         is_heavy=lambda types: last or types.element.itemsize != 4,
         fits_full_block=lambda types: not last and types.element.dtype.kind != "b",
     )
@@ -186,7 +186,7 @@ MINMAX = Reduction(
 
 
 def _inf_rule(element: ElementType) -> TypeRule:
-    """Magnitudes of integers and complex numbers are float64, whose keys have 64 bits."""
+    """Return the rule: magnitudes of integers and complex numbers are float64, whose keys have 64 bits."""
     if element.is_float:
         return TypeRule((_key_name(element),), element.result, (element.result, "float32", "float64"))
     result = "float32" if element.name == "complex64" else "float64"

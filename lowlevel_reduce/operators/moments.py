@@ -13,14 +13,14 @@ __all__ = ["mean_var", "std", "var"]
 
 
 def _rule(name: str, element: ElementType) -> TypeRule:
-    # Of complex elements the variance is real and the mean is not: two results are of one type.
+    # mean_var refuses complex elements: the variance is real and the mean is not, but both results must have one type.
     return float_rule(name, complex_as=None if name == "mean_var" else "float64")(element)._replace(
         accumulators=("float64",)
     )
 
 
 def _finite_or_zero(x: Array) -> Array:
-    return np.where(np.isfinite(x), x, 0.0)  # infinity - infinity would hide what the mean is
+    return np.where(np.isfinite(x), x, 0.0)  # infinity - infinity would be NaN, whatever the mean is
 
 
 def _pivot(first: Array, types: Types) -> Array:
@@ -42,7 +42,7 @@ def _map(items: Items, types: Types) -> Fields:
 
 
 def _fields(types: Types) -> int:
-    """Return how many sums there are: of the deviations, or of both their parts, and of the squares."""
+    """Return how many sums there are: of the deviations (for complex elements, of both parts) and of the squares."""
     return 3 if types.element.is_complex else 2
 
 
@@ -84,7 +84,7 @@ def _moments(name: str, struct: str, ddof: int, *, names: tuple[str, ...], root:
         empty=(np.nan,) * len(names),
         size=lambda types: 8 * _fields(types),
         is_heavy=lambda types: types.element.is_complex,
-        # Of a vector of bytes one accumulator is made, not sixteen.
+        # A vector of bytes gives one accumulator, not sixteen.
         fits_full_block=lambda types: types.element.dtype.kind in "iu" and types.element.itemsize == 1,
         result_names=names,
         pivot=_pivot,
@@ -97,7 +97,7 @@ def var(ddof: int) -> Reduction:
 
 
 def std(ddof: int) -> Reduction:
-    """Return the standard deviation, the root of `var`."""
+    """Return the standard deviation, the square root of `var`."""
     return _moments("std", "Deviation", ddof, names=("result",), root=True)
 
 

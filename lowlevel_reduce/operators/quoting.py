@@ -1,4 +1,4 @@
-"""A user's CUDA C++ in generated source, so that a compile error names the user's own line."""
+"""Inserts a user's CUDA C++ into generated source in such a way that a compile error names the user's own line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lowlevel_reduce.errors import CompileError
 __all__ = ["body_of", "quoted", "uses"]
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
-# Numbers, which stay, are here for the quotes between their digits, which begin no character.
+# Numbers are not removed. They are matched because a quote between their digits does not begin a character literal.
 _NO_CODE = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^()\\\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"'
     r"|(?P<number>\b\d(?:'?[\w.])*)|'(?:\\.|[^'\\\n])*'",
@@ -20,7 +20,7 @@ _BEFORE_BODY = re.compile(r"(?:\s*\b(?:mutable|constexpr|noexcept))*(?:\s*->[^()
 
 
 def uses(text: str, name: str) -> bool:
-    """Tell whether the text uses a name, not one of its own: a member, or a parameter of a lambda expression's."""
+    """Tell whether the text uses a name, other than as a member or as a parameter of a lambda expression."""
     code = _code(text)
     named = rf"\b{name}\b"
     for parameters, begin, end in reversed(_lambdas(code)):
@@ -30,9 +30,10 @@ def uses(text: str, name: str) -> bool:
 
 
 def body_of(text: str, file: str) -> str:
-    """Return a function's body of the user's statements, or of the one that returns the user's expression.
+    """Return a function body: the user's statements, or a statement that returns the user's expression.
 
-    Statements are what returns something; a lambda expression that does so may be a part of an expression.
+    Text with a ``return`` counts as statements, unless the ``return`` is inside a lambda expression, which may be part
+    of an expression.
     """
     code = _code(text)
     for _, begin, end in reversed(_lambdas(code)):
@@ -42,14 +43,14 @@ def body_of(text: str, file: str) -> str:
 
 
 def quoted(text: str, file: str) -> str:
-    """Return the user's text in lines of its own, which the compiler counts from 1 in a file of that name.
+    """Return the user's text on lines of its own, which the compiler counts from 1 in a file called `file`.
 
-    What follows stands in a file "after" it: see `AFTER` in `lowlevel_reduce.compiler.nvrtc`.
+    The code behind it is in a file "after" it: see `AFTER` in `lowlevel_reduce.compiler.nvrtc`.
 
     Raises
     ------
     CompileError
-        If a bracket lacks its other one: the compiler would see that somewhere behind the text.
+        If brackets are unbalanced: the compiler would report that somewhere behind the text.
     """
     if not text:
         return ""
@@ -59,15 +60,15 @@ def quoted(text: str, file: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Return the text without comments, strings and characters, in as many lines."""
+    """Return the text without comments, strings and character literals, with the same number of lines."""
     return _NO_CODE.sub(lambda match: match["number"] or " " + "\n" * match[0].count("\n"), text)
 
 
 def _lambdas(code: str) -> list[tuple[str, int, int]]:
-    """Return each outermost lambda expression: its parameters, and where they begin and its body ends."""
+    """Return each outermost lambda expression: its parameters, where they begin, and where its body ends."""
     found: list[tuple[str, int, int]] = []
     opened: list[int] = []
-    pairs: dict[int, int] = {}  # where a bracket that was closed opens, by where it closes
+    pairs: dict[int, int] = {}  # the place of each opening bracket by that of its closing bracket
     for place, sign in enumerate(code):
         if sign in _CLOSING:
             opened.append(place)
@@ -75,15 +76,15 @@ def _lambdas(code: str) -> list[tuple[str, int, int]]:
             pairs[place] = begin = opened.pop()
             head = _head(code, begin, pairs) if sign == "}" else None
             if head is not None:
-                found = [each for each in found if each[1] < head]  # those inside are a part of this one
+                found = [each for each in found if each[1] < head]  # lambda expressions inside it are part of it
                 found.append((code[head:begin], head, place + 1))
     return found
 
 
 def _head(code: str, brace: int, pairs: dict[int, int]) -> int | None:
-    """Return where a lambda expression's parameters begin, if that brace opens its body."""
+    """Return where a lambda expression's parameters begin if that brace opens its body, else None."""
     end = _BEFORE_BODY.search(code, 0, brace)
-    assert end is not None  # noqa: S101 - it matches nothing at all, too
+    assert end is not None  # noqa: S101 - the pattern also matches the empty string
     last = end.start()
     if code[last - 1 : last] == ")":
         last = pairs.get(last - 1, 0)
@@ -93,7 +94,7 @@ def _head(code: str, brace: int, pairs: dict[int, int]) -> int | None:
 
 def _check_brackets(text: str, file: str) -> None:
     if _DIRECTIVE.search(text):
-        return  # which of the lines are compiled is not known here
+        return  # it is not known here which of the lines are compiled
     unclosed: list[tuple[str, int]] = []
     for number, line in enumerate(_code(text).split("\n"), start=1):
         for sign in line:

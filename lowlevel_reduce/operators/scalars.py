@@ -1,4 +1,4 @@
-"""One number of the caller's, such as an initial value, as a scalar of a type that holds it."""
+"""Converts a number of the caller's, such as an initial value, to a scalar of a type that can hold it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from lowlevel_reduce.arguments import not_masked
 
 __all__ = ["is_nan", "number_of", "scalar_of"]
 
-_USERS_OWN = 2  # `dtype.isbuiltin` of a type that is no part of NumPy: those of ml_dtypes
+_USERS_OWN = 2  # `dtype.isbuiltin` of a type that is not part of NumPy, such as those of ml_dtypes
 
 
 def number_of(value: Any, what: str) -> Any:
-    """Return a number as a scalar of NumPy, an integer of more than 64 bits as that of Python.
+    """Return a number as a NumPy scalar; an integer of more than 64 bits stays a Python int.
 
     Raises
     ------
     ValueError
-        If it is no number, or not a single one; `what` names it.
+        If it is not a single number; `what` names it in the message.
     """
     scalar = np.asarray(not_masked(value))
     if scalar.dtype.isbuiltin == _USERS_OWN:
@@ -32,12 +32,13 @@ def number_of(value: Any, what: str) -> Any:
 
 
 def scalar_of(value: Any, dtype: np.dtype[Any], what: str) -> Any:
-    """Return a number as a scalar of a type: of integers its whole part, of floats the nearest, of bool if it is not 0.
+    """Return a number as a scalar of a type: truncated for integers, rounded for floats, "is not 0" for bool.
 
     Raises
     ------
     ValueError
-        If it is no number, or of integers not in the type's range: NumPy would wrap it, or take anything for a NaN.
+        If it is not a number, if it is complex and the type is not, or if the type is an integer and the number is out
+        of its range, where NumPy would wrap it, or NaN, where NumPy's result is arbitrary.
     """
     number = number_of(value, what)
     if isinstance(number, np.complexfloating) and dtype.kind != "c":
@@ -55,7 +56,7 @@ def scalar_of(value: Any, dtype: np.dtype[Any], what: str) -> Any:
             number = float(number)
         except OverflowError:
             raise refusal from None
-    with np.errstate(all="ignore"):  # too large a number is infinite there, as in NumPy
+    with np.errstate(all="ignore"):  # a number that is too large becomes infinite, as in NumPy
         return np.asarray(number).astype(dtype)[()]
 
 

@@ -1,4 +1,4 @@
-"""Sums, and what is a sum of something: mean, norms, products of two arrays; the product of all elements."""
+"""Sums, operators that are a sum of something (mean, norms, dot), and the product of all elements."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ def _sum_rule(element: ElementType) -> TypeRule:
 
 
 def _plain_rule(element: ElementType) -> TypeRule:
-    """As for a sum, without the compensated accumulator."""
+    """Return the rule of a sum, without the compensated accumulator."""
     accumulators = tuple(name for name in element.accumulators if name != COMPENSATED)
     return _sum_rule(element)._replace(accumulators=accumulators)
 
 
 def float_rule(name: str, *, compensated: bool = False, complex_as: str | None = None) -> Callable[..., TypeRule]:
-    """Return the rule of operators whose result is a floating-point number, of integers float64.
+    """Return the rule of operators whose result is a floating-point number, which is float64 for integers.
 
     Parameters
     ----------
     name : str
         The operator.
     compensated : bool
-        Whether it has that accumulator.
+        Whether the operator can use the compensated accumulator.
     complex_as : str, optional
-        What complex elements accumulate in; without, they are refused.
+        The accumulator of complex elements; without it, they are refused.
     """
 
     def rule(element: ElementType) -> TypeRule:
@@ -70,7 +70,10 @@ _REALS = ("float32", "float64")
 
 
 def _mean_rule(element: ElementType) -> TypeRule:
-    """As other float results; integers under 64 bits are summed as integers, exactly: of 32 bits up to 2**32."""
+    """Return the rule: as for other float results, but integers of fewer than 64 bits are summed exactly, as integers.
+
+    The sum of 32-bit integers is exact for up to 2**32 elements.
+    """
     rule = float_rule("mean", compensated=True, complex_as="complex128")(element)
     if element.dtype.kind in "iub" and element.name not in _LARGE:
         return rule._replace(accumulators=(element.accumulators[0], "float64"))
@@ -92,14 +95,14 @@ def _count_rule(element: ElementType) -> TypeRule:
 
 
 def _dot_rule(element: ElementType) -> TypeRule:
-    """As for a sum; integers and bool keep their type, as in numpy.dot."""
+    """Return the rule: as for a sum, but integers and bool keep their type, as in numpy.dot."""
     if element.dtype.kind in "iub":
         return _sum_rule(element)._replace(result=element.name, results=(*element.results, element.name))
     return _sum_rule(element)
 
 
 def _identity(types: Types) -> tuple[Any, ...]:
-    """Return negative zeros: x + -0.0 is x, also where x is -0.0."""
+    """Return negative zeros for floats: x + -0.0 is x, even if x is -0.0."""
     if types.accumulator == COMPENSATED:
         return (-0.0, 0.0)
     if types.accumulator == "complex128":
@@ -108,7 +111,7 @@ def _identity(types: Types) -> tuple[Any, ...]:
 
 
 def _skipped(types: Types) -> tuple[Any, ...]:
-    """Return positive zeros: a sum over nothing but elements left out is +0.0, as in NumPy."""
+    """Return positive zeros: if all elements are left out, the sum is +0.0, as in NumPy."""
     return tuple(0 * value if isinstance(value, int) else 0.0 for value in _identity(types))
 
 
@@ -119,7 +122,7 @@ def _combine(a: Fields, b: Fields, types: Types) -> Fields:
 
 
 def _initial(value: Any, types: Types) -> tuple[Any, ...]:
-    """Return the fields of one value, which must be a scalar that the accumulator holds."""
+    """Return the fields of an initial value, which must be a scalar that the accumulator can hold."""
     accumulator = np.dtype(np.float64) if types.accumulator == COMPENSATED else numpy_dtype(types.accumulator)
     scalar = np.asarray(scalar_of(value, accumulator, "the initial value"))
     return tuple(field[0] for field in parts(scalar.reshape(1), types.accumulator))
@@ -144,7 +147,7 @@ def _additive(name: str, struct: str, map_: Callable[[Items, Types], Fields], **
 
 
 def _divide(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
-    """Divide in float64, whatever the sum was made in."""
+    """Divide the sum by the length in float64, whatever the accumulator is."""
     n = np.asarray(row.length, np.float64)
     if types.accumulator == "complex128":
         return (round_parts((fields[0] / n, fields[1] / n), types),)
@@ -178,7 +181,7 @@ def _dot(items: Items, types: Types) -> Fields:
 def _multiply(a: Fields, b: Fields, types: Types) -> Fields:
     if len(a) == 1:
         return (a[0] * b[0],)
-    # Times 1 - 0i would still change signs of zeros and make NaN of infinities: it is left out.
+    # Multiplying by the identity 1 - 0i would change signs of zeros and turn infinities into NaN, so it is skipped.
     none_a, none_b = (np.asarray((f[0] == 1.0) & (f[1] == 0.0) & np.signbit(f[1])) for f in (a, b))
     product = _complex_product(a, b)
     return tuple(np.where(none_a, y, np.where(none_b, x, z)) for x, y, z in zip(a, b, product, strict=True))

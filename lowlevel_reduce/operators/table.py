@@ -1,4 +1,4 @@
-"""The built-in operators by name, and `resolve`: from a name and options to what kernels and the tree use."""
+"""The built-in operators by name, and `resolve`: from a name and options to the `Reduction` that the rest uses."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["MAX_DDOF", "OPERATORS", "check_options", "resolve"]
 
 MAX_DDOF = (1 << 63) - 1
-"""What the kernels take for `ddof`."""
+"""The largest `ddof` that the kernels accept."""
 
 
 class _Entry(NamedTuple):
-    """An operator and the options that make sense for it."""
+    """An operator and the options that it accepts."""
 
     make: Callable[[int, bool], Reduction]
     options: frozenset[str] = frozenset()
@@ -78,40 +78,40 @@ def resolve(
     last: bool = False,
     map: str | ElementMap | None = None,
 ) -> Reduction:
-    """Return an operator with its options decided.
+    """Return an operator with its options applied.
 
     Parameters
     ----------
     op : str, Operator or Reduction
-        Name of a built-in operator, or a user's own. A Reduction, which is decided, stays as it is.
+        Name of a built-in operator, or a user's own. A Reduction already has its options and is returned unchanged.
     nan : {"propagate", "ignore"}
-        Whether a NaN is a result like any other, or left out: for sum, mean, min and max.
+        Whether NaN elements propagate to the result, or are left out; "ignore" is for sum, mean, min and max.
     where : bool
-        Whether a mask is the second array: for sum, prod, min, max, any, all, count_nonzero, mean, the norms,
+        Whether the second array is a mask: for sum, prod, min, max, any, all, count_nonzero, mean, the norms,
         sum_squares, logsumexp and softmax_stats, and for a user's operator of one array.
     initial : bool
         Whether there is an initial value: for sum, prod, min and max.
     ddof : int
-        What is taken off the divisor of var, std and mean_var.
+        Subtracted from the divisor of var, std and mean_var.
     last : bool
-        Whether of several smallest or largest elements argmin and argmax take the last.
+        Whether argmin and argmax return the last of several equal extremes instead of the first.
     map : str or ElementMap, optional
-        CUDA C++ of what is reduced in place of the elements, of `x` and, with a second array, `y`: for all but dot,
-        for var, std and mean_var of one array.
+        A CUDA C++ expression in `x` (and `y`, with a second array) that is reduced in place of the elements; for all
+        built-in operators but dot. For var, std and mean_var it may use one array only.
 
     Returns
     -------
     Reduction
-        What the kernels and the tree use.
+        The operator as kernels and the tree use it.
 
     Raises
     ------
     UnsupportedError
         If there is no such operator.
     TypeError
-        If `op` is neither a name nor an Operator, or `ddof` no integer.
+        If `op` is neither a name nor an Operator, or `ddof` is not an integer.
     ValueError
-        If an option makes no sense for the operator.
+        If the operator does not accept an option.
     """
     check_options(op, nan=nan, map=map)
     ddof = integer(ddof, "ddof is an integer")
@@ -135,7 +135,7 @@ def resolve(
 
 
 def check_options(op: Any, *, nan: Any, map: Any) -> None:
-    """Refuse what is no operator, map or option for NaN, and so perhaps not even hashable; raises as `resolve`."""
+    """Refuse an invalid `op`, `nan` or `map`, which might not even be hashable; raises what `resolve` raises."""
     _find(op)
     if not isinstance(nan, str) or nan not in ("propagate", "ignore"):
         raise ValueError(f'nan is "propagate" or "ignore", not {nan!r}')
@@ -153,7 +153,7 @@ def _find(op: Any) -> _Entry:
         if op not in _TABLE:
             raise UnsupportedError(f"there is no operator {op!r}; there is {', '.join(_TABLE)}")
         return _TABLE[op]
-    from lowlevel_reduce.operators.user import Operator  # noqa: PLC0415 - only those who wrote one pay for it
+    from lowlevel_reduce.operators.user import Operator  # noqa: PLC0415 - only those who wrote one pay for the import
 
     if not isinstance(op, Operator):
         raise TypeError(f"an operator is a name or an Operator, not {op!r}")

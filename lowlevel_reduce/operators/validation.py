@@ -1,4 +1,4 @@
-"""What a user gives for an operator of their own, looked at when it is made: later, only a compiler would complain."""
+"""Checks what a user passes for an operator of their own when it is made: later, only the compiler would complain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lowlevel_reduce.operators.scalars import number_of
 __all__ = ["SCALARS", "STRUCT", "check_accumulator", "check_name", "check_texts", "element_names", "empty_key"]
 
 SCALARS = ("float32", "float64", "int32", "int64", "uint32", "uint64")
-"""The accumulators that are no struct."""
+"""The accumulators that are not structs."""
 
 STRUCT = re.compile(r"\s*struct\s*\{(?P<members>.*)\}\s*;?\s*", re.DOTALL)
 
@@ -21,7 +21,7 @@ _MOST_ACCUMULATOR_BYTES = 64
 
 
 def check_texts(texts: Mapping[str, Any]) -> None:
-    """Refuse what is no text, by its name, or an empty one."""
+    """Refuse arguments, given by name, that are not text or are empty; raises TypeError or ValueError."""
     for what, text in texts.items():
         if not isinstance(text, str):
             raise TypeError(f"{what} is CUDA C++ text, not {text!r}")
@@ -30,13 +30,13 @@ def check_texts(texts: Mapping[str, Any]) -> None:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that C++ would not take, or the named tuple of several results."""
+    """Refuse a name that C++, or the named tuple of several results, would not accept; raises ValueError."""
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
         raise ValueError(f"an Operator's name is an identifier, not {name!r}")
 
 
 def check_accumulator(accumulator: Any, size: Any) -> None:
-    """Refuse an accumulator that is neither a scalar nor a struct, or is not of that size."""
+    """Refuse an accumulator that is neither a scalar nor a struct, or a size that does not fit; raises an error."""
     if size is not None and (isinstance(size, bool) or not isinstance(size, int)):
         raise TypeError(f"accumulator_bytes is an integer, not {size!r}")
     if not isinstance(accumulator, str):
@@ -55,7 +55,7 @@ def check_accumulator(accumulator: Any, size: Any) -> None:
 
 
 def element_names(elements: Any) -> tuple[str, ...]:
-    """Return the names of some element types, checked."""
+    """Return the names of the given element types, checked."""
     if isinstance(elements, str) or not isinstance(elements, (tuple, list, set, frozenset)):
         raise TypeError(f"elements are a tuple of types, not {elements!r}")
     if not elements:
@@ -64,11 +64,11 @@ def element_names(elements: Any) -> tuple[str, ...]:
 
 
 def empty_key(empty: Any) -> str:
-    """Return what tells a result over no elements from all others, as 0.0 from -0.0, which are equal."""
+    """Return a key for a result over no elements that differs even for values that compare equal, as 0.0 and -0.0."""
     if empty is None:
         return ""
     try:
         number_of(empty, "empty")
     except ValueError as error:
         raise TypeError(str(error)) from None
-    return f"{type(empty).__name__} {empty!r}"  # the type, since some write their numbers alike
+    return f"{type(empty).__name__} {empty!r}"  # with the type, since numbers of some types have the same repr

@@ -1,4 +1,4 @@
-"""What the examples share: they run on a GPU if there is one, else on a simulated one, and say so in the first line."""
+"""Shared by the examples: they run on a GPU if there is one, else on a simulated one, and say so in the first line."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@
     python examples/cluster_reduce.py --input x.npy          your own data
     python examples/cluster_reduce.py --n 1000003 --dtype float16 --cluster 2 16
 
-The blocks of a cluster meet in distributed shared memory, one partial a cluster goes to global memory, and the last
-cluster in folds the partials. On a GPU without clusters every block stands for itself. Without a GPU, or with
---device simulator, the same kernels run on a simulated one, which counts and tells no time.
+The blocks of a cluster exchange partials through distributed shared memory, one partial per cluster goes to global
+memory, and the last cluster in folds these partials. On a GPU without clusters, every block writes a partial of its
+own. Without a GPU, or with --device simulator, the same kernels run on a simulated one, which counts, without times.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def parse() -> argparse.Namespace:
 
 
 def load(path: str | None, n: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the file's array, contiguous, or `n` generated elements."""
+    """Return the file's array, made contiguous, or `n` generated elements."""
     if path:
         return np.ascontiguousarray(np.load(path))
     if n < 0:
@@ -53,7 +53,7 @@ def load(path: str | None, n: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def show_device(context: lr.Context, kernel: lr.Kernel, config: lr.LaunchConfig) -> None:
-    """Print what the device can do with clusters of this kernel."""
+    """Print the device, and the largest clusters of this kernel that it supports."""
     device = context.device
     major, minor = device.compute_capability
     print(
@@ -71,7 +71,7 @@ def show_device(context: lr.Context, kernel: lr.Kernel, config: lr.LaunchConfig)
 
 
 def time_us(launch: lr.BoundReduction, source: int, result: int, *, simulated: bool) -> float:
-    """Return the device time of a launch among others in microseconds, by events, the median of some rounds."""
+    """Return the device time of a launch in microseconds, measured by events: the median of several rounds."""
     stream, times = launch.stream, []
     if simulated:
         launch(source, result)
@@ -100,7 +100,7 @@ def run(x: npt.NDArray[Any], context: lr.Context, clusters: list[int], *, simula
     result = lr.DeviceArray.empty((), plans[0].result_dtype, stream)
     all_equal = True
     for size, plan in zip(clusters, plans, strict=True):
-        kernel, config = plan.launches[0]  # config.cluster becomes the attribute that cuLaunchKernelEx is given
+        kernel, config = plan.launches[0]  # config.cluster becomes an attribute of cuLaunchKernelEx
         active = occupancy.max_active_clusters(kernel, config) if config.cluster else "-"
         us = time_us(plan.bind(stream), source.pointer, result.pointer, simulated=simulated)
         rate, value = x.nbytes / us * 1e6, result.numpy()
@@ -116,7 +116,7 @@ def run(x: npt.NDArray[Any], context: lr.Context, clusters: list[int], *, simula
 
 
 def select(stack: contextlib.ExitStack, asked: str | None) -> bool:
-    """Select the driver that was asked for, else the environment's or a simulated one; return whether it simulates."""
+    """Select the requested driver, else the environment's or a simulated one; return whether it is simulated."""
     if asked == "cuda":
         stack.enter_context(driver.binding.use("cuda"))
         return False

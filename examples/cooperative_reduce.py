@@ -1,7 +1,7 @@
-"""Sum through a persistent, cooperative grid: as many blocks as fit at once, one barrier of the whole grid.
+"""Sum with a persistent, cooperative grid: as many blocks as fit at once, and one barrier of the whole grid.
 
-The grid's size is the occupancy query's answer for the context, never more: a larger one could wait for ever for blocks
-that have no room to begin, and is refused by name. Smaller and larger inputs take the same number of blocks.
+An occupancy query for the context gives the size of the grid. A larger grid could wait forever for blocks that have no
+room to begin, so it is refused with a clear error. Smaller and larger inputs take the same number of blocks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lowlevel_reduce.driver.checks import check_launch
 
 
 def main() -> None:
-    """Sum inputs of several sizes cooperatively, then ask for one block too many."""
+    """Sum inputs of several sizes cooperatively, then request one block too many."""
     with any_device() as simulated, lr.Context.primary() as context, context.pushed():
         if not context.device.supports_cooperative_launch:
             print(f"{context.device.name} has no cooperative launch")

@@ -1,8 +1,8 @@
-"""Reduce by an operator of your own: a few expressions of CUDA C++, under the same tree as every other.
+"""Reduce by an operator of your own: a few expressions in CUDA C++, by the same tree as all other operators.
 
-The operator here is a weighted mean, the second array's elements being the weights: one pass over both, and an
-accumulator of two numbers. Told what it means in NumPy, the tree computes it on the host too, to the same bits. A
-mistake comes back as an error that shows the line of your text, before anything is launched.
+The operator here is a weighted mean, with the second array's elements as the weights: one pass over both arrays, and an
+accumulator of two numbers. Given its definition in NumPy, the tree also computes it on the host, with the same bits. A
+mistake raises an error that shows the line of your text, before anything is launched.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 
 def terms(x: Array, y: Array | None, places: Array) -> tuple[Array, Array]:
-    """Do what the operator's map does, in NumPy: of elements, weights, and places in the row, which it does not use."""
+    """Do the same as the operator's map, in NumPy, for elements, weights, and places in the row, which are not used."""
     weights = np.ones_like(places, "f8") if y is None else y.astype("f8")
     return x.astype("f8") * weights, weights
 
@@ -31,7 +31,7 @@ WEIGHTED_MEAN = lr.Operator(
     accumulator_bytes=16,
     map="{float64(x) * float64(y), float64(y)}",
     combine="{a.sum + b.sum, a.weight + b.weight}",
-    identity="{-0.0, -0.0}",  # -0.0 changes no number that it is added to, 0.0 would change -0.0
+    identity="{-0.0, -0.0}",  # adding -0.0 changes no number; adding 0.0 would change -0.0
     finish="a.sum / a.weight",
     second=True,
     numpy=NumpyMeaning(

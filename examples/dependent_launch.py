@@ -1,9 +1,9 @@
-"""Programmatic dependent launch: kernels of yours before and after a plan's, each beginning before the last one ends.
+"""Programmatic dependent launch: your kernels before and after a plan's, each beginning before the previous one ends.
 
-The rules. A kernel launched with ``programmatic_stream_serialization`` may begin while its predecessor runs, so it must
-execute ``griddepcontrol.wait`` before its first read of what that one writes; the kernels of this package do. And a
-kernel says by ``griddepcontrol.launch_dependents`` from when on its successor may begin: that is never needed, and the
-successor's wait still covers all that it writes.
+The rules. A kernel that is launched with ``programmatic_stream_serialization`` may begin while its predecessor is still
+running. So it must execute ``griddepcontrol.wait`` before it first reads what the predecessor writes; the kernels of
+this package do so. With ``griddepcontrol.launch_dependents``, a kernel says when its successor may begin. That is
+optional, and the successor's wait still covers everything that the kernel writes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ N, ROUNDS = 65_536, 4
 
 
 def main() -> None:
-    """Double, sum, note, in rounds of three kernels; every sum must be twice the one before it."""
+    """Double, sum and record, in rounds of three kernels; every sum must be twice the one before it."""
     x = np.random.default_rng(0).random(N, dtype=np.float32)
     with any_device(), lr.Context.primary() as context, context.pushed(), lr.Stream.create(context) as stream:
         image: Output = "ptx" if binding.selected().image == "ptx" else "cubin"

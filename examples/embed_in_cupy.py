@@ -1,6 +1,6 @@
 """Sum CuPy arrays on CuPy's stream, with the workspace and the result from CuPy's memory pool.
 
-It needs CuPy with a GPU, and ends with a sentence without.
+It needs CuPy with a GPU; without, it prints a sentence and ends.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import lowlevel_reduce as lr
 
 
 def allocator_of(cupy: Any) -> lr.Allocator:
-    """Return CuPy's current memory pool as this package takes one."""
-    held: dict[int, Any] = {}  # CuPy frees what nobody holds
+    """Return CuPy's current memory pool as an `Allocator` of this package."""
+    held: dict[int, Any] = {}  # CuPy frees memory to which there is no reference
 
     def alloc(size_bytes: int, stream_handle: int) -> int:
-        with cupy.cuda.ExternalStream(stream_handle):  # the pool keeps memory by stream
+        with cupy.cuda.ExternalStream(stream_handle):  # the pool manages memory by stream
             memory = cupy.cuda.alloc(size_bytes)
         held[memory.ptr] = memory
         return int(memory.ptr)
@@ -28,7 +28,7 @@ def allocator_of(cupy: Any) -> lr.Allocator:
 
 
 def main(cupy: Any) -> None:
-    """Sum an array in one line, and by a bound launch in a stream and in memory of CuPy's."""
+    """Sum an array in one line, and by a bound launch in a stream and memory of CuPy's."""
     x = cupy.random.default_rng(0).standard_normal(10_000_000, dtype=cupy.float32)
     allocator = allocator_of(cupy)
     print(f"in one line: {float(cupy.from_dlpack(lr.sum(x))):.6f}, cupy.sum: {float(x.sum()):.6f}")

@@ -1,8 +1,8 @@
 """Sum PyTorch tensors on PyTorch's stream, in PyTorch's memory, and inside a PyTorch CUDA graph.
 
-The package's own allocations are none: workspace and result come from PyTorch's caching allocator, or the result is a
-tensor, and the launch is one driver call in the stream that PyTorch is working in. It needs PyTorch with a GPU, and
-ends with a sentence without.
+The package itself allocates nothing: the workspace comes from PyTorch's caching allocator, and so does the result,
+unless it is a tensor. The launch is one driver call in PyTorch's current stream. It needs PyTorch with a GPU; without,
+it prints a sentence and ends.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import lowlevel_reduce as lr
 
 
 def allocator_of(torch: Any) -> lr.Allocator:
-    """Return PyTorch's caching allocator as this package takes one."""
+    """Return PyTorch's caching allocator as an `Allocator` of this package."""
 
     def alloc(size_bytes: int, stream_handle: int) -> int:
-        # PyTorch calls the legacy default stream 0, the driver 1.
+        # The legacy default stream's handle is 0 in PyTorch, 1 in the driver.
         stream = 0 if stream_handle == 1 else stream_handle
         return int(torch.cuda.caching_allocator_alloc(size_bytes, stream=stream))
 

@@ -1,7 +1,8 @@
 """Capture a reduction into a CUDA graph, replay it with new content, and point it at other memory.
 
-A bound launch allocates nothing, so any plan can be captured. A replay reads the addresses of its capture: new content
-there needs nothing, another input takes an update of the executable graph, which costs a fraction of instantiating.
+A bound launch allocates nothing, so any plan can be captured. A replay reads from the captured addresses: new content
+there needs no change, another input needs an update of the executable graph, which takes a fraction of the time of
+instantiating one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Run reductions on a share of the GPU: a green context, whose grids and cooperative launches are sized by its share.
+"""Run reductions on a share of the GPU: a green context, whose grids and cooperative launches are sized by the share.
 
 A runtime that gives one share of the multiprocessors to prefill and another to decoding wants each part's kernels to
-stay in theirs. A persistent, cooperative grid that is sized by the whole device would not even start in such a share.
-The bits do not depend on it: the tree is the same on every share.
+stay in their share. A persistent, cooperative grid that is sized for the whole device would not even start in a share.
+The bits do not depend on the share: the tree is always the same.
 """
 
 from __future__ import annotations

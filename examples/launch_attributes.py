@@ -1,6 +1,6 @@
-"""Print every launch attribute of the driver, and what it was seen to do on this device.
+"""Print every launch attribute of the driver, and its observed effect on this device.
 
-Each row is a demonstration that ran just now: kernels of cuda_src/study that report where and when their blocks ran.
+Each row is a demonstration that has just run: kernels of cuda_src/study report where and when their blocks ran.
 ``python -m lowlevel_reduce attributes`` prints the same as a table or as JSON.
 """
 
@@ -13,7 +13,7 @@ from lowlevel_reduce.study.attributes import rows
 
 
 def main() -> None:
-    """Print two lines an attribute."""
+    """Print two lines for each attribute."""
     with any_device(), lr.Context.primary() as context:
         for row in rows(context):
             supported = "" if row["supported"] else ", lacking here"

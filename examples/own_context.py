@@ -1,8 +1,8 @@
 """Run a reduction in a context that is yours, and leave everything around it as it was.
 
 A runtime owns its contexts: the package uses the one that it is given, and creates, retains or switches none by itself.
-Here one is created beside the primary one, a plan is made for it, and the calling thread, which has the primary context
-current, has it current after every call; also after one that fails.
+Here a context is created beside the primary one, and a plan is made for it. The primary context is current in the
+calling thread, and it is still current after every call, even after one that fails.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
                 except ValueError as error:
                     print(f"refused: {error}")
             assert lr.Context.current() == primary
-            for handle in (launch, result, source):  # what was made in a context is closed before it
+            for handle in (launch, result, source):  # close what was made in a context before the context
                 handle.close()
         print(f"current before and after: {lr.Context.current() == primary}")
 

@@ -15,13 +15,13 @@ def main(arguments: list[str] | None = None) -> int:
     Parameters
     ----------
     arguments : list of str, optional
-        What follows the program's name; by default that of this process.
+        The arguments after the program's name; by default those of this process.
 
     Returns
     -------
     int
-        The exit status: 0 fine, 1 a wrong result or nobody left to read it, 2 wrong usage, bad input, output that
-        cannot be written, or the extra ``cli`` not installed.
+        The exit status: 0 for success; 1 for a wrong result, or if the reader of the output has gone; 2 for wrong
+        usage, bad input, output that cannot be written, or if the extra ``cli`` is not installed.
     """
     try:
         from lowlevel_reduce.cli.app import app  # noqa: PLC0415 - the extra may not be installed
@@ -33,6 +33,6 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     try:
         app(arguments, prog_name="python -m lowlevel_reduce")
-    except SystemExit as end:  # how typer ends
+    except SystemExit as end:  # typer always ends by it
         return end.code if isinstance(end.code, int) else 0
     return 0

@@ -1,4 +1,4 @@
-"""The commands and their options; each gathers its arguments and hands the work to a module of its own."""
+"""The commands and their options; each command collects its arguments and leaves the work to a module of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ app = typer.Typer(
     help="GPU reductions at the driver level: look at the machine, reduce a file, climb the ladder.",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode=None,  # errors of usage in plain lines, not in boxes
+    rich_markup_mode=None,  # usage errors in plain lines, not in boxes
     pretty_exceptions_enable=False,
 )
 
@@ -28,7 +28,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON alone on stdout; 
 
 
 class ElementName(str, Enum):
-    """What ``ladder --dtype`` takes."""
+    """The values of ``ladder --dtype``."""
 
     float32 = "float32"
     float16 = "float16"
@@ -36,7 +36,7 @@ class ElementName(str, Enum):
 
 @app.command()
 def info(as_json: Json = False) -> None:
-    """Show the driver, the devices and what they can do, NVRTC, where compiled kernels are kept, and the bindings."""
+    """Show the driver, the devices and what they can do, NVRTC, where compiled kernels are stored, and the bindings."""
     from lowlevel_reduce.cli import info as command  # noqa: PLC0415 - each command pays for its own imports
 
     with clean_errors():
@@ -58,7 +58,7 @@ def reduce(
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Reduce the array of a .npy file: the same bits on every device."""
+    """Reduce the array in a .npy file; the bits of the result are the same on every device."""
     import lowlevel_reduce as lr  # noqa: PLC0415
     from lowlevel_reduce.cli import reduce as command  # noqa: PLC0415
 
@@ -94,7 +94,7 @@ def ladder(
     plot: Annotated[Path | None, typer.Option(metavar="FILE.png|svg", help="Draw the pictures.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a page with everything.")] = None,
 ) -> None:
-    """Run the rungs from a naive atomic to the memory's roof: times on a GPU, counters on a simulated one."""
+    """Run the rungs from a naive atomic to the memory roof; shows times on a GPU, counters on a simulated one."""
     from lowlevel_reduce.cli import ladder as command  # noqa: PLC0415
     from lowlevel_reduce.cli.rungs import select  # noqa: PLC0415
 
@@ -133,7 +133,7 @@ def prebuild(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compile kernels in advance, for the GPU of this machine or, with --for, for one that need not be here."""
+    """Compile kernels before they are needed, for the GPU of this machine or a named one, which need not be present."""
     from lowlevel_reduce.cli import prebuild as command  # noqa: PLC0415
 
     with clean_errors():
@@ -154,7 +154,7 @@ def operators(
     as_json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as the README has it.")] = False,
 ) -> None:
-    """Show every operator, the types that it takes, and what they accumulate in, with its bytes."""
+    """Show every operator, the element types that it takes, their accumulators, and the accumulators' bytes."""
     from lowlevel_reduce.cli import operators as command  # noqa: PLC0415
 
     with clean_errors():
@@ -168,7 +168,7 @@ def operators(
 
 @app.command()
 def attributes(device: Device = None, as_json: Json = False) -> None:
-    """Show every launch attribute and what it was seen to do on this device, which should be idle."""
+    """Show every launch attribute and its observed effect on this device, which should be idle."""
     from lowlevel_reduce.cli import attributes as command  # noqa: PLC0415
     from lowlevel_reduce.study.attributes import rows  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The table of launch attributes: what each is, since when, whether this device has it, and what it was seen to do."""
+"""The table of launch attributes: what each is, since when, whether this device has it, and its observed effect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lowlevel_reduce.cli.output import NONE
 __all__ = ["COLUMNS", "as_objects", "render"]
 
 COLUMNS = ("id", "name", "field", "since", "supported", "observed")
-"""The keys of a row, in their order."""
+"""The keys of a row, in order."""
 
 
 def as_objects(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -27,7 +27,7 @@ def as_objects(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def render(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """Return the rows as a table, one an attribute; what was not observed has a dash."""
+    """Return the rows as a table, one for each attribute, with a dash for what was not observed."""
     table = Table()
     for name in COLUMNS:
         table.add_column(name, justify="right" if name == "id" else "left", overflow="fold")

@@ -1,4 +1,4 @@
-"""The loops and the straight parts of a kernel's machine code, found by its control flow."""
+"""Finds the loops and the straight-line parts of a kernel's machine code by its control flow."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Iterable, Sequence
 __all__ = ["loops", "straight_parts"]
 
 _LABEL = re.compile(r"^\s*(\.L_x_\d+):")
-# Where BSSY points, its BSYNC arrives.
+# The target of a BSSY is where its BSYNC arrives.
 _TARGET = re.compile(r"\b(?:BRA|BSSY)\b.*`\((\.L_x_\d+)\)")
 _BRANCH = re.compile(r"\b(?:BRA|EXIT|RET)\b")
-_LEAVES = re.compile(r"^\s*(?:BRA `|EXIT\b|RET\b)")  # no predicate, no condition: nothing falls through
+_LEAVES = re.compile(r"^\s*(?:BRA `|EXIT\b|RET\b)")  # without predicate and condition: never falls through
 
 Edges = Sequence[Sequence[int]]
 
 
 def loops(lines: Sequence[str]) -> list[list[str]]:
-    """Return the natural loops of a listing, each with its label and its branch, in the order of their ends.
+    """Return the natural loops of a listing, each including its label and its branch, in the order of their ends.
 
-    A branch backwards closes one only if its target has to be passed on every way to it. Compilers put what is rarely
-    done, such as the shuffles of a warp that has come apart, behind the end, and branch back from there.
+    A backward branch closes a loop only if its target dominates it. Compilers put rarely executed code, such as the
+    shuffles of a diverged warp, behind the end of a kernel, and branch back from there.
     """
     return [[lines[place] for place in sorted(body)] for body in _bodies(lines)]
 
 
 def straight_parts(lines: Sequence[str]) -> list[list[str]]:
-    """Return the parts of a listing that are run from their first to their last line, and are in no loop."""
+    """Return the parts of a listing outside of loops that are executed from their first to their last line."""
     inside = set().union(*_bodies(lines))
     found: list[list[str]] = [[]]
     for place, line in enumerate(lines):
@@ -67,7 +67,7 @@ def _successors(lines: Sequence[str]) -> Edges:
 
 
 def _reached(edges: Edges, starts: Iterable[int], without: int | None = None) -> set[int]:
-    """Return the places that are reached from some, those included, on ways that do not pass one."""
+    """Return the places that are reachable from `starts`, including these, on paths that avoid the place `without`."""
     found = {start for start in starts if start != without and start < len(edges)}
     left = list(found)
     while left:

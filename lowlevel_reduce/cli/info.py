@@ -1,4 +1,4 @@
-"""The ``info`` command: driver, devices, compiler, cache, prebuilt kernels and bindings, gathered and shown."""
+"""The ``info`` command: collects and shows driver, devices, compiler, cache, prebuilt kernels and bindings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["gather", "render"]
 
 
 def gather() -> dict[str, Any]:
-    """Return what there is, as JSON can hold it; what is missing has its reason under ``unavailable``."""
+    """Return what was found, in types of JSON; for what is missing, the reason is under ``unavailable``."""
     missing = driver.why_unavailable()
     return {
         "version": lr.__version__,
@@ -94,7 +94,7 @@ def _device(device: lr.Device) -> dict[str, Any]:
 
 
 def render(facts: dict[str, Any]) -> list[Table]:
-    """Return what `gather` found as tables, first the software, then one for each device."""
+    """Return what `gather` found as tables: first the software, then one table for each device."""
     software = _pairs("")
     nvrtc, cache, selected = facts["nvrtc"], facts["cache"], facts["driver"]
     software.add_row("lowlevel_reduce", facts["version"])

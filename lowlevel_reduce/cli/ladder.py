@@ -1,4 +1,4 @@
-"""The ``ladder`` command: the run of the chosen rungs, its tables, and the files that were asked for."""
+"""The ``ladder`` command: runs the chosen rungs, prints their tables, and writes the requested files."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = ["Files", "able", "complete", "run"]
 
 @dataclass(frozen=True)
 class Files:
-    """Where pictures and report go, each None where it was not asked for."""
+    """Where pictures and report are written; None for one that was not requested."""
 
     plot: Path | None
     report: Path | None
 
     def check(self) -> None:
-        """Refuse what could not be written once the ladder has run.
+        """Refuse files that could not be written after the ladder has run.
 
         Raises
         ------
         ValueError
-            If a name does not end as it should.
+            If a file name has the wrong suffix.
         FileNotFoundError, IsADirectoryError
-            If its directory is not there, or it is one itself.
+            If a file's directory does not exist, or the file is a directory itself.
         ReduceError
             If matplotlib or jinja2 is not installed.
         """
@@ -46,7 +46,7 @@ class Files:
             need("jinja2", "a report needs")
 
     def write(self, results: Sequence[Result], options: Options, session: Session) -> None:
-        """Write the files."""
+        """Write the requested files."""
         if self.plot:
             pictures.save(pictures.of_session(results, session), self.plot)
         if self.report:
@@ -54,18 +54,18 @@ class Files:
 
 
 def complete(n: int | None, dtype: str, block: int, repeat: int, session: Session) -> Options:
-    """Return the options, with as many elements as suit the device where none were asked for."""
+    """Return the options; without `n`, the number of elements is a default that suits the device."""
     default = SIMULATED_N if session.simulated else DEFAULT_N
     return Options(n=default if n is None else n, dtype=dtype, block=block, repeat=repeat)
 
 
 def able(rungs: Sequence[Rung], session: Session) -> tuple[list[Rung], list[str]]:
-    """Return the rungs that the session's device can run, and for each of the others a line that says what it lacks.
+    """Return the rungs that the session's device can run, and for each other rung a line that says what is lacking.
 
     Raises
     ------
     UnsupportedError
-        If it can run none of them.
+        If the device can run none of them.
     """
     lacking = {rung.id: rung.lacking(session.context.device) for rung in rungs}
     left_out = [f"{name} is left out: {what}" for name, what in lacking.items() if what]

@@ -1,4 +1,4 @@
-"""The table of operators: the types that each takes, what they accumulate in, its size, and the arrays it reads."""
+"""The table of operators: the element types that each takes, the accumulators and their sizes, the arrays read."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from lowlevel_reduce.operators import OPERATORS, Reduction
 __all__ = ["CLASSES", "Line", "as_objects", "lines", "markdown", "render"]
 
 CLASSES = ("8- and 16-bit floats", "float32", "float64", "signed, bool", "unsigned", "complex")
-"""Classes of element types, a column each."""
+"""Classes of element types; each has a column."""
 
 HEADINGS = ("operator", "arrays read", *CLASSES)
 
 
 @dataclass(frozen=True)
 class Line:
-    """Operators that cost the same.
+    """A line of the table: operators with the same cost.
 
     Attributes
     ----------
     names : tuple of str
         The operators.
     arrays : int
-        Arrays that they read, each element once.
+        How many arrays they read, each element once.
     cells : tuple of str
-        For each of `CLASSES` the default accumulator and its bytes, both where the types of the class differ in them;
-        empty where they take none of the class.
+        For each of `CLASSES`, the default accumulator and its bytes, or all of them if the types of the class differ;
+        empty if the operators take no type of the class.
     """
 
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ class Line:
 
 
 def lines() -> list[Line]:
-    """Return the table, in the order of the operators."""
+    """Return the lines of the table, in the order of the operators."""
     alike: dict[tuple[int, tuple[str, ...]], list[str]] = {}
     for name, reduction in OPERATORS.items():
         arrays = 1 if reduction.second is None else 2
@@ -70,7 +70,7 @@ def _cell(reduction: Reduction, wanted: str) -> str:
 
 
 def as_objects() -> list[dict[str, object]]:
-    """Return the table as ``--json`` prints it, an object an operator."""
+    """Return the table as ``--json`` prints it, one object for each operator."""
     return [
         {"operator": name, "arrays_read": line.arrays, "accumulators": dict(zip(CLASSES, line.cells, strict=True))}
         for line in lines()
@@ -89,7 +89,7 @@ def render() -> Table:
 
 
 def markdown() -> str:
-    """Return the table as the README has it."""
+    """Return the table in Markdown, as in the README."""
     rows = [HEADINGS, tuple("---" for _ in HEADINGS)]
     rows += [
         (" ".join(f"`{name}`" for name in line.names), str(line.arrays), *(cell or NONE for cell in line.cells))

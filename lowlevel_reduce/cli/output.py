@@ -1,4 +1,4 @@
-"""What the commands print through: two consoles, one JSON, a progress bar, and errors of one line."""
+"""The output of the commands: tables, notes, JSON, progress bars, and errors in one line."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ __all__ = [
 WRONG_RESULT, BAD_INPUT = 1, 2  # exit statuses
 
 NONE = "–"
-"""What a table shows where there is nothing to show."""
+"""What a table shows in a cell without content."""
 
-_PIPE_COLUMNS = 200  # a pipe has no width: a table must not be folded to 80 columns there
+_PIPE_COLUMNS = 200  # a pipe has no width, and tables must not be folded to 80 columns there
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return the console of this process's stdout or stderr as they are now."""
+    """Return a console on this process's current stdout or stderr."""
     found = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not found.is_terminal and "COLUMNS" not in os.environ:
         found.width = _PIPE_COLUMNS
@@ -50,7 +50,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def show(table: Table) -> None:
-    """Print a table on stdout; where the terminal is too narrow its lines run on, and no figure is cut off."""
+    """Print a table on stdout; if the terminal is too narrow, lines are longer than it, and no figure is cut off."""
     out = console()
     needed = Measurement.get(out, out.options.update(max_width=_PIPE_COLUMNS), table).maximum
     out.width = max(out.width, needed)
@@ -58,17 +58,17 @@ def show(table: Table) -> None:
 
 
 def note(text: str, *, as_json: bool) -> None:
-    """Print a line that is not the result: on stderr where stdout must be JSON alone."""
+    """Print a line that is not part of the result: on stderr if stdout must contain only JSON."""
     typer.echo(text, err=as_json)
 
 
 def progress(*, counted: bool = False) -> Progress:
-    """Return a progress bar on stderr that goes when it is done; where stderr is no terminal nothing is drawn.
+    """Return a progress bar on stderr that vanishes at the end; nothing is drawn if stderr is not a terminal.
 
     Parameters
     ----------
     counted : bool
-        Show how many of how many, in place of a percentage.
+        Show the number of completed items and the total, instead of a percentage.
     """
     errors = console(stderr=True)
     amount = MofNCompleteColumn() if counted else TextColumn("{task.percentage:>3.0f} %")
@@ -78,13 +78,13 @@ def progress(*, counted: bool = False) -> Progress:
 
 @contextlib.contextmanager
 def clean_errors() -> Iterator[None]:
-    """Turn what the library raises inside the block into one line and status 2.
+    """Turn errors that the library raises in the block into one line and exit status 2.
 
-    So is output that cannot be written, and a number of elements for which the host has no memory.
+    Output errors are treated so too, and a number of elements for which the host lacks the memory.
     """
     try:
         yield
-    except BrokenPipeError:  # whoever read the output has seen enough, as head does: Typer ends without a word
+    except BrokenPipeError:  # the reader of the output has seen enough, as head does: Typer ends silently
         raise
     except (ReduceError, OSError, MemoryError, TypeError, ValueError) as error:
         typer.echo(f"{type(error).__name__}: {' '.join(str(error).split())}", err=True)
@@ -92,12 +92,12 @@ def clean_errors() -> Iterator[None]:
 
 
 def need(module: str, purpose: str) -> None:
-    """Import a package of the extra ``plot``, so that what is missing is heard of before anything runs.
+    """Import a package of the extra ``plot``, so that a missing package is reported before anything runs.
 
     Raises
     ------
     ReduceError
-        If it is not installed; the message says what needs it and how to get it.
+        If it is not installed; the message says what needs it and how to install it.
     """
     try:
         importlib.import_module(module)
@@ -107,14 +107,14 @@ def need(module: str, purpose: str) -> None:
 
 
 def write_json(value: Any) -> None:
-    """Print a value as JSON on stdout; a float that is not finite becomes the string that ``float`` reads back."""
+    """Print a value as JSON on stdout; a float that is not finite becomes a string that ``float`` converts back."""
     json.dump(_plain(value), sys.stdout, indent=2, allow_nan=False)
     sys.stdout.write("\n")
-    sys.stdout.flush()  # here an error is still told, at the interpreter's end it is not
+    sys.stdout.flush()  # here an error is still reported, unlike at the interpreter's exit
 
 
 def number(value: float | None, spec: str) -> str:
-    """Return a number in a format, or the sign for nothing."""
+    """Return a formatted number, or `NONE` if there is no number."""
     return NONE if value is None else format(value, spec)
 
 
@@ -125,7 +125,7 @@ def _plain(value: Any) -> Any:
         return [_plain(entry) for entry in value]
     if isinstance(value, complex):
         return [_plain(value.real), _plain(value.imag)]
-    if hasattr(value, "item"):  # a NumPy scalar, those of ml_dtypes too
+    if hasattr(value, "item"):  # a NumPy scalar, including those of ml_dtypes
         return _plain(value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)

@@ -1,6 +1,6 @@
-"""The ladder in pictures: bandwidth under its roof and a roofline, or the counters of a simulated run; PNG or SVG.
+"""Pictures of the ladder in PNG or SVG: bandwidth and a roofline, or the counters of a simulated run.
 
-matplotlib draws without a display, and comes with the extra ``plot``.
+They are drawn by matplotlib, which comes with the extra ``plot`` and needs no display.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ __all__ = [
 ]
 
 SUFFIXES = (".png", ".svg")
-"""What a picture's file may end in."""
+"""The suffixes of picture files."""
 
-_INK = "#1b1f24"  # what is not a bar; `inline_svg` makes it the page's own colour
+_INK = "#1b1f24"  # everything but the bars; `inline_svg` replaces it by the page's text colour
 _ROOF = "#d1495b"
-_COLOURS = ("#3a7ca5", "#e09f3e", "#5b8e4a", "#8e6bb0", "#a0695a")  # one a system; readable on white and on black
-_ROW, _WIDTH = 0.28, 7.5  # inches: a bar's share of the height, and a picture's width
-_LABEL_STEP = 0.052  # of the height of the roofline: no two labels nearer, if there is room
+_COLOURS = ("#3a7ca5", "#e09f3e", "#5b8e4a", "#8e6bb0", "#a0695a")  # one per system; readable on white and on black
+_ROW, _WIDTH = 0.28, 7.5  # inches: the height for a bar, and a picture's width
+_LABEL_STEP = 0.052  # the least distance of two labels, as a fraction of the roofline's height, if there is room
 
-# Additions of float32 that a multiprocessor starts in a clock (CUDA C++ Programming Guide, arithmetic instructions).
+# Additions of float32 that a multiprocessor starts per clock (CUDA C++ Programming Guide, arithmetic instructions).
 _LANES = {(7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
 _LANES_SINCE_8_6 = 128
 
 
 @dataclass(frozen=True)
 class Roof:
-    """What a device can do at most.
+    """The peak performance of a device.
 
     Attributes
     ----------
     name : str
-        The device's.
+        Name of the device.
     gb_per_s : float
-        Bytes from memory, 10**9 a second.
+        Memory bandwidth in 10**9 bytes per second.
     additions_per_s : float
-        float32 additions.
+        float32 additions per second.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Roof:
 
     @classmethod
     def of(cls, context: Context) -> Roof:
-        """Return the roof over the multiprocessors of a context, at the device's peak clocks."""
+        """Return the roof for the multiprocessors of a context, at the device's peak clocks."""
         device = context.device
         lanes = _LANES.get(device.compute_capability, _LANES_SINCE_8_6)
         clock_hz = device.attribute("CLOCK_RATE") * 1e3
@@ -74,19 +74,19 @@ class Roof:
 
 
 def of_session(results: Sequence[Result], session: Session) -> Figure:
-    """Draw what a session's results hold: times, or counters where the device is simulated."""
+    """Draw a session's results: times, or counters if the device is simulated."""
     return counters_picture(results) if session.simulated else timed_picture(results, Roof.of(session.context))
 
 
 def timed_picture(results: Sequence[Result], roof: Roof, part: str = "both") -> Figure:
-    """Draw bandwidth and roofline of a run on a GPU, side by side, or one of them.
+    """Draw bandwidth and roofline of a run on a GPU, side by side, or only one of them.
 
     Parameters
     ----------
     results : sequence of Result
-        Those without a time are left out.
+        The results; those without a time are left out.
     roof : Roof
-        The device's.
+        The device's roof.
     part : {"both", "bandwidth", "roofline"}
         What to draw.
     """
@@ -101,12 +101,12 @@ def timed_picture(results: Sequence[Result], roof: Roof, part: str = "both") -> 
 
 
 def counters_picture(results: Sequence[Result]) -> Figure:
-    """Draw what a simulated device counted for each rung: the reasons, where there are no times.
+    """Draw what a simulated device counted for each rung: the reasons for times that it cannot give.
 
     Parameters
     ----------
     results : sequence of Result
-        Those without counters, whose kernels were stopped, are left out.
+        The results; those without counters, because their kernels were stopped, are left out.
     """
     results = [result for result in results if result.record.counters]
     panels: tuple[tuple[str, list[float]], ...] = (
@@ -135,27 +135,27 @@ def counters_picture(results: Sequence[Result]) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture on white; its name says whether as PNG or SVG."""
-    import matplotlib  # noqa: PLC0415 - as everywhere here: the extra may not be installed
+    """Write a picture on a white background, as PNG or SVG according to the file's suffix."""
+    import matplotlib  # noqa: PLC0415 - here and below: the extra may not be installed
 
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         figure.savefig(path, dpi=150, facecolor="white")
 
 
 def inline_svg(figure: Figure, name: str) -> str:
-    """Return a picture as an ``<svg>`` element for a page: transparent, its ink the page's text colour.
+    """Return a picture as an ``<svg>`` element for a page: transparent, with the page's text colour as its ink.
 
     Parameters
     ----------
     figure : Figure
-        What to write.
+        The picture.
     name : str
-        Put before every id, so that pictures of one page do not share them.
+        Prefix for all ids, which makes them unique among the pictures of a page.
     """
     import matplotlib  # noqa: PLC0415
 
     file = io.StringIO()
-    # Without these four there is no metadata block, which names addresses on the network and the time of the day.
+    # With these four set to None there is no metadata block, which would contain network addresses and the time.
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(file, format="svg", transparent=True, metadata=nothing)
@@ -206,7 +206,7 @@ def _bandwidth(axes: Axes, results: Sequence[Result], roof: Roof) -> None:
 
 
 def _roofline(axes: Axes, results: Sequence[Result], roof: Roof) -> None:
-    results = [result for result in results if result.rung.operation != "transpose"]  # which computes nothing
+    results = [result for result in results if result.rung.operation != "transpose"]  # a transpose computes nothing
     points = [_point(result) for result in results]
     ridge = roof.additions_per_s / (roof.gb_per_s * 1e9)
     low, high = 0.03125, max(64.0, 4 * ridge)
@@ -221,7 +221,7 @@ def _roofline(axes: Axes, results: Sequence[Result], roof: Roof) -> None:
 
 
 def _point(result: Result) -> tuple[float, float]:
-    """Return a rung's (operations per byte, 10**9 operations a second)."""
+    """Return a rung's (operations per byte, 10**9 operations per second)."""
     record = result.record
     operations = max(1, record.n - 1)  # additions or maxima
     microseconds, gb_per_s = float(record.microseconds or math.nan), float(record.gb_per_s or math.nan)
@@ -229,7 +229,7 @@ def _point(result: Result) -> tuple[float, float]:
 
 
 def _label_points(axes: Axes, names: Sequence[str], points: Sequence[tuple[float, float]]) -> None:
-    """Name the points, which lie on one vertical, in a column beside it whose lines do not overlap."""
+    """Label the points, which lie on one vertical line, in a column beside it without overlaps."""
     to_axes: Any = axes.transData + axes.transAxes.inverted()
     ranked = sorted(zip(points, names, strict=True), key=lambda pair: pair[0][1])
     heights = _spread([float(to_axes.transform(point)[1]) for point, _ in ranked])
@@ -241,7 +241,7 @@ def _label_points(axes: Axes, names: Sequence[str], points: Sequence[tuple[float
 
 
 def _spread(heights: Sequence[float]) -> list[float]:
-    """Move ascending heights apart, inside 0.03 to 0.97, as far as they are too near to each other."""
+    """Move ascending heights apart where they are too close to each other, within 0.03 to 0.97."""
     step = min(_LABEL_STEP, 0.94 / max(1, len(heights)))
     spread = list(heights)
     above = 0.97 + step

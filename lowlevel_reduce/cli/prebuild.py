@@ -1,4 +1,4 @@
-"""The ``prebuild`` command: kernels of operators, types and shapes, compiled for a GPU that need not be here."""
+"""The ``prebuild`` command: compiles kernels of operators, types and shapes for a GPU that need not be present."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ __all__ = ["as_objects", "build", "kernels", "parse_shape", "render", "target_of
 
 
 def target_of(name: str | None, multiprocessors: int | None) -> BuildTarget:
-    """Return the GPUs that ``--for`` names, by a product or by an architecture; those of this machine without it.
+    """Return the GPUs that ``--for`` names, by product or by architecture; without a name, this machine's.
 
     Raises
     ------
     NoDriverError
-        If none is named and there is none here.
+        If no GPU is named and this machine has none.
     ValueError
-        If there is no such product or architecture, or the multiprocessors are missing or too much.
+        If there is no such product or architecture, or if ``--multiprocessors`` is missing or not expected.
     """
     if name is not None and re.fullmatch(r"sm_\w+", name):
         if multiprocessors is None:
@@ -59,12 +59,12 @@ def target_of(name: str | None, multiprocessors: int | None) -> BuildTarget:
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """Return the shape that ``--shape 4096x1000`` names.
+    """Return the shape of an argument such as ``--shape 4096x1000``.
 
     Raises
     ------
     ValueError
-        If it names none.
+        If it is not a shape.
     """
     try:
         return tuple(int(size) for size in text.lower().split("x"))
@@ -82,7 +82,7 @@ def kernels(
     segmented: bool,
     options: dict[str, Any],
 ) -> tuple[KernelSource, ...]:
-    """Return the kernels of every combination, each once."""
+    """Return the kernels of all combinations, each once."""
     if segmented and (shapes or axes):
         raise ValueError("kernels of segments are the same for all: --shape and --axis do not go with --segments")
     if axes and not shapes:
@@ -120,7 +120,7 @@ def as_objects(built: Sequence[PrebuiltKernel]) -> list[dict[str, object]]:
 
 
 def render(built: Sequence[PrebuiltKernel]) -> Table:
-    """Return the kernels as a table for a console; those of one name, which differ in their launches, in one line."""
+    """Return the kernels as a table for a console; kernels of the same name, for different launches, share a line."""
     table = Table()
     table.add_column("kernel", overflow="fold")
     table.add_column("for")
@@ -136,7 +136,7 @@ def render(built: Sequence[PrebuiltKernel]) -> Table:
 
 
 def _registers(alike: Sequence[PrebuiltKernel]) -> str:
-    """Return the registers of a thread, from the fewest to the most."""
+    """Return the registers of a thread as text, as a range if they differ."""
     found = sorted({kernel.resources.registers for kernel in alike if kernel.resources})
     if not found:
         return NONE

@@ -1,4 +1,4 @@
-"""The ``reduce`` command: a file mapped into memory, copied to the device in chunks, and reduced by the public call."""
+"""The ``reduce`` command: maps a file into memory, copies it to the device in chunks, and calls `reduce`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lowlevel_reduce.dtypes import element_type
 __all__ = ["CHUNK_BYTES", "load", "parse_axis", "upload"]
 
 CHUNK_BYTES = 64 * 2**20
-"""How much is read from the file and copied at once."""
+"""Bytes that are read from the file and copied at a time."""
 
 
 def load(path: Path) -> npt.NDArray[Any]:
@@ -45,12 +45,12 @@ def load(path: Path) -> npt.NDArray[Any]:
 
 
 def parse_axis(text: str | None) -> int | tuple[int, ...] | None:
-    """Return the axes that ``--axis 0`` or ``--axis 0,2`` names, None for all.
+    """Return the axes of an argument such as ``--axis 0`` or ``--axis 0,2``; None for all axes.
 
     Raises
     ------
     ValueError
-        If it names none.
+        If it does not consist of integers.
     """
     if text is None:
         return None
@@ -67,9 +67,9 @@ def upload(array: npt.NDArray[Any], stream: lr.Stream) -> lr.DeviceArray:
     Parameters
     ----------
     array : ndarray
-        Mapped or in memory; `CHUNK_BYTES` of it are in memory at once.
+        The array, mapped or in memory; `CHUNK_BYTES` of a mapped one are in memory at a time.
     stream : Stream
-        In whose order the content is there.
+        The stream in whose order the content is available.
     """
     buffer = lr.Buffer.allocate_async(array.nbytes, stream)
     items = max(1, CHUNK_BYTES // array.itemsize)
@@ -81,7 +81,7 @@ def upload(array: npt.NDArray[Any], stream: lr.Stream) -> lr.DeviceArray:
         for chunk in chunks if array.size else ():
             piece: npt.NDArray[Any] = np.ascontiguousarray(chunk)
             target = lr.Buffer.from_pointer(buffer.pointer + offset, piece.nbytes, context=stream.context, owner=buffer)
-            target.copy_from(piece, stream=stream)  # from pageable memory: read when the call returns
+            target.copy_from(piece, stream=stream)  # pageable memory has been read when the call returns
             offset += piece.nbytes
             bar.update(task, completed=offset)
     return lr.DeviceArray(buffer, array.dtype, array.shape, stream)
@@ -90,18 +90,18 @@ def upload(array: npt.NDArray[Any], stream: lr.Stream) -> lr.DeviceArray:
 def reduce_on(
     stream: lr.Stream, array: npt.NDArray[Any], op: str, options: Mapping[str, Any]
 ) -> tuple[npt.NDArray[Any], ...]:
-    """Copy an array to the device and return its reductions, on the host: one, or those that the operator has.
+    """Copy an array to the device, reduce it, and return the operator's one or more results on the host.
 
     Parameters
     ----------
     stream : Stream
-        Where; waited for.
+        The stream to run in; the host waits for it.
     array : ndarray
         As `load` returns it.
     op : str
         The operator's name.
     options : mapping
-        Keyword arguments of `lowlevel_reduce.reduce`, those that were asked for.
+        The given keyword arguments of `lowlevel_reduce.reduce`.
     """
     results = lr.reduce(upload(array, stream), op, stream=stream, **options)
     return tuple(result.numpy() for result in (results if isinstance(results, tuple) else (results,)))
@@ -110,9 +110,9 @@ def reduce_on(
 def describe(
     file: Path, array: npt.NDArray[Any], op: str, options: Mapping[str, Any], values: tuple[npt.NDArray[Any], ...]
 ) -> dict[str, Any]:
-    """Return what ``--json`` prints: what was reduced how, and the values as nested lists.
+    """Return what ``--json`` prints: what was reduced and how, and the values as nested lists.
 
-    Of an operator with several results, whose shape is the same, types and values are a list with an item for each.
+    If the operator has several results, which have the same shape, types and values are lists with an item for each.
     """
     types, items = [value.dtype.name for value in values], [value.tolist() for value in values]
     return {

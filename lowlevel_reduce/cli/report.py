@@ -1,4 +1,4 @@
-"""The ladder as one page of HTML that needs nothing else: table, pictures, sources, machine code and counters."""
+"""The ladder as one self-contained HTML page: table, pictures, sources, machine code and counters."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lowlevel_reduce.ladder import rung_before, rung_resources, source_diff
 __all__ = ["SUFFIXES", "page"]
 
 SUFFIXES = (".html", ".htm")
-"""What a report's file may end in."""
+"""The suffixes of report files."""
 
 Counted = Mapping[str, Mapping[str, Any] | str]
 
 
 def page(results: Sequence[Result], options: Options, session: Session) -> str:
-    """Return the page. On a GPU the counters are those of a simulated run of `SIMULATED_N` elements, made here."""
+    """Return the page. After a run on a GPU, this simulates a run of `SIMULATED_N` elements for the counters."""
     import jinja2  # noqa: PLC0415
 
     counted = _counted(results, options, session)
@@ -55,9 +55,9 @@ def page(results: Sequence[Result], options: Options, session: Session) -> str:
 
 
 def _counted(results: Sequence[Result], options: Options, session: Session) -> Counted:
-    """Return the counters of each rung: those of the run, or, where a GPU counted nothing, of a simulated one.
+    """Return the counters of each rung: those of the run or, after a run on a GPU, of a simulated one.
 
-    What could not be counted has the reason in place of counters.
+    If a rung could not be simulated, the reason is in the place of its counters.
     """
     if session.simulated:
         return {result.rung.id: result.record.counters for result in results if result.record.counters}
@@ -68,7 +68,7 @@ def _counted(results: Sequence[Result], options: Options, session: Session) -> C
             try:
                 (run,) = climb([result.rung], fewer, simulated, title="counting")
                 counted[result.rung.id] = run.record.counters or {}
-            except ReduceError as error:  # the times are there: the page is written, and says this too
+            except ReduceError as error:  # there are times, so the page is written, and says this too
                 counted[result.rung.id] = str(error)
     return counted
 
@@ -127,13 +127,13 @@ def _flat(counters: Mapping[str, Any] | str) -> list[tuple[str, int]]:
 
 
 def _kernels(result: Result, options: Options, context: Context) -> list[dict[str, Any]]:
-    """Return what the page shows of a rung's kernels; where nvdisasm cannot, why it shows no machine code."""
+    """Return what the page shows of a rung's kernels; if nvdisasm fails, the reason instead of the machine code."""
     dtype = result.record.dtype
     found = []
     for name, facts in rung_resources(result.rung, context, dtype=dtype, block=options.block).items():
         try:
             lines = sass.disassemble(facts.cubin, name)
-        except ReduceError as error:  # the times are there: the page is written, and says this too
+        except ReduceError as error:  # there are times, so the page is written, and says this too
             what, shown = "not shown", [str(error)]
         else:
             what, shown = sass.hot_part(lines)

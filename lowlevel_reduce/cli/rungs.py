@@ -1,4 +1,4 @@
-"""Which rungs the command line asks for, and their run with its progress."""
+"""Selects the rungs that the command line names, and runs them with a progress bar."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["DEFAULT_N", "DEFAULT_SYSTEM", "SIMULATED_N", "Options", "Result", "b
 DEFAULT_SYSTEM = "A"
 DEFAULT_N = 100_000_000
 SIMULATED_N = 2**16 + 3
-"""Elements on a simulated device, which needs seconds for what a GPU does in microseconds."""
+"""Default number of elements on a simulated device, which needs seconds for what a GPU does in microseconds."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the run of a ladder is asked for: elements, element type, threads of a block, and launches to time."""
+    """The options of a ladder run: elements, element type, threads of a block, and launches to time."""
 
     n: int
     dtype: str
@@ -30,33 +30,33 @@ class Options:
 
 @dataclass(frozen=True)
 class Result:
-    """A rung and what its run gave."""
+    """A rung and the record of its run."""
 
     rung: Rung
     record: Record
 
     @property
     def as_expected(self) -> bool:
-        """Whether the result is right, or wrong where the rung is wrong on purpose."""
+        """Whether the result is right or, for a rung that is wrong on purpose, wrong."""
         return bool(self.record.correct == self.record.expected_correct)
 
 
 def select(system: str | None, names: Iterable[str], rungs: dict[str, Rung] | None = None) -> tuple[Rung, ...]:
-    """Return the rungs that the command line asks for, in the ladder's order.
+    """Return the rungs that the command line names, in the ladder's order.
 
     Parameters
     ----------
     system : str, optional
         A system's letter, or ``"all"``. Without it and without names, system A.
     names : iterable of str
-        Ids of rungs, each perhaps several with commas between them. None: every rung of the system.
+        Ids of rungs; one text may have several, separated by commas. If empty, every rung of the system.
     rungs : dict, optional
-        The registry, if not that of the package.
+        The registry of rungs; by default the package's.
 
     Raises
     ------
     ValueError
-        If there is no such system or rung; the message lists those there are.
+        If there is no such system or rung; the message lists those that exist.
     """
     known = RUNGS if rungs is None else rungs
     wanted = [name.strip() for text in names for name in text.split(",") if name.strip()]

@@ -1,4 +1,4 @@
-"""A kernel's machine code, through nvdisasm, and the part of it that says most."""
+"""A kernel's machine code, from nvdisasm, and the most telling part of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def disassemble(cubin: bytes, kernel: str) -> list[str]:
     NoToolError
         If nvdisasm is not installed.
     ReduceError
-        If it cannot be run or read the cubin, or there is no such kernel in it.
+        If nvdisasm cannot be run or cannot read the cubin, or if the cubin has no such kernel.
     """
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
@@ -52,12 +52,12 @@ def disassemble(cubin: bytes, kernel: str) -> list[str]:
 
 
 def hot_part(lines: list[str]) -> tuple[str, list[str]]:
-    """Return the part of a kernel that says most of it, and what it is, in words.
+    """Return the most telling part of a kernel, with a description of it in words before it.
 
-    The loop that loads most from global memory; else the one that loads most from shared memory, such as a tree's; of
-    equals the first to end, which is the innermost. Where that reads the input, but a part in no loop reads as much at
-    once, as in kernels whose loads are unrolled, that part: of equals the shortest, which has the least besides. All
-    lines if there is no loop.
+    It is the loop that loads most from global memory, else the one that loads most from shared memory, such as a
+    tree's; among equal ones, the loop that ends first, which is the innermost. If that loop reads the input, but a part
+    outside of loops reads as much at once, as in kernels whose loads are unrolled, it is that part; among equal ones,
+    the shortest, which does the least besides. If there is no loop, it is the whole kernel.
     """
     loop = max(_loops(lines), key=lambda loop: (_reads(loop), _count(_SHARED, loop)), default=[])
     if not loop:
@@ -69,7 +69,7 @@ def hot_part(lines: list[str]) -> tuple[str, list[str]]:
 
 
 def _loops(lines: list[str]) -> list[list[str]]:
-    return [loop for loop in loops(lines) if len(loop) > 2]  # a label and a branch to it: a trap
+    return [loop for loop in loops(lines) if len(loop) > 2]  # a mere label and a branch to it are a trap
 
 
 def _reads(lines: list[str]) -> int:
@@ -90,7 +90,7 @@ def _of_kernel(text: str, kernel: str) -> list[str]:
             inside = True
         if inside:
             instruction, label = _INSTRUCTION.search(line), _LABEL.match(line)
-            if instruction and instruction[1] != "NOP;":  # padding behind the end
+            if instruction and instruction[1] != "NOP;":  # NOPs are padding behind the end
                 lines.append("    " + " ".join(instruction[1].split()))
             elif label:
                 lines.append(f"{label[1]}:")
@@ -107,7 +107,7 @@ def _nvdisasm() -> str:
 def _of_packages() -> str | None:
     try:
         from cuda import pathfinder  # noqa: PLC0415 - only a report needs it
-    except ImportError:  # older bindings come without it
+    except ImportError:  # older bindings do not include it
         return None
     finder = getattr(pathfinder, "find_nvidia_binary_utility", None)
     return finder("nvdisasm") if finder else None

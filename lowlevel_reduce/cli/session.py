@@ -1,4 +1,4 @@
-"""Where a command runs: on a GPU, or on a simulated one that was asked for or stands in for a missing one."""
+"""Where a command runs: on a GPU, or on a simulated one, on request or as a substitute for a missing GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Session", "Target", "open_session", "simulated"]
 
 
 class Target(str, Enum):
-    """What ``--device`` takes."""
+    """The values of ``--device``."""
 
     cuda = "cuda"
     simulator = "simulator"
@@ -30,9 +30,9 @@ class Session:
     context : Context
         The primary context of device 0, current.
     simulated : bool
-        Whether the device is simulated, so that it counts and tells no time.
+        Whether the device is simulated: then there are counters but no times.
     note : str or None
-        The first line to print where the device is simulated: which, and why.
+        The first line to print if the device is simulated: which device, and why.
     """
 
     context: Context
@@ -52,9 +52,9 @@ def open_session(target: Target | None) -> Iterator[Session]:
     Raises
     ------
     NoDriverError
-        If a GPU was asked for and there is no driver.
+        If a GPU was requested and there is no driver.
     ValueError
-        If the environment names no driver or no device that there is.
+        If the environment names a driver or a device that does not exist.
     """
     with contextlib.ExitStack() as stack:
         why = _enter_driver(stack, target)
@@ -66,7 +66,7 @@ def open_session(target: Target | None) -> Iterator[Session]:
 
 
 def simulated() -> bool:
-    """Tell whether the driver that is selected now is a simulated one."""
+    """Tell whether the currently selected driver is a simulated one."""
     try:
         simulator.selected()
     except ValueError:

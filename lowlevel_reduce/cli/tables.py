@@ -18,7 +18,7 @@ Cell = Callable[[Result, Sequence[Result]], str]
 
 
 class Column:
-    """A heading, broken into lines, and what stands below it for a result among those of its system."""
+    """A column: its heading, broken into lines, and the function for the cell of a result among those of its system."""
 
     def __init__(self, heading: str, cell: Cell, *, left: bool = False) -> None:
         self.heading = heading
@@ -34,9 +34,9 @@ def _outcome(result: Result) -> str:
 
 
 def speed_up(result: Result, among: Sequence[Result]) -> float | None:
-    """Return how many times faster a rung is than its system's first; None where either was not timed.
+    """Return how many times faster a rung is than its system's first; None if either was not timed.
 
-    A rung that is wrong on purpose is nobody's measure: the first one is the first that is meant to be right.
+    A rung that is wrong on purpose is not a baseline: the first one is the first that is meant to be right.
     """
     first = next((other.record for other in among if other.record.expected_correct), None)
     if first is None or not first.microseconds or not result.record.microseconds:
@@ -45,7 +45,7 @@ def speed_up(result: Result, among: Sequence[Result]) -> float | None:
 
 
 def ratio(counters: Mapping[str, Any] | None, over: str, under: str) -> float | None:
-    """Return one counter by another; None where nothing was counted."""
+    """Return one counter divided by another; None if nothing was counted."""
     if not counters or not counters.get(under):
         return None
     return float(counters[over]) / float(counters[under])
@@ -88,11 +88,11 @@ COUNTED = (
     _ERROR,
     _OUTCOME,
 )
-"""The columns on a simulated device, which counts and tells no time."""
+"""The columns on a simulated device, which has counters but no times."""
 
 
 def columns(*, simulated: bool) -> tuple[Column, ...]:
-    """Return the columns that a table of results has."""
+    """Return the columns of a table of results."""
     return COUNTED if simulated else TIMED
 
 
@@ -113,7 +113,7 @@ def system_table(title: str, results: Sequence[Result], *, simulated: bool) -> T
 
 
 def faults(results: Sequence[Result]) -> list[str]:
-    """Return, a line each, what kernels did wrong on a simulated device, where a GPU is silent."""
+    """Return one line for each kernel that did something wrong on a simulated device, where a GPU reports nothing."""
     return [f"{result.rung.id}: {result.record.fault}" for result in results if result.record.fault]
 
 
@@ -123,9 +123,9 @@ def source_b(results: Sequence[Result], options: Options) -> str:
     Parameters
     ----------
     results : sequence of Result
-        Those of system B, or some of them.
+        The results of system B, or some of them.
     options : Options
-        What they ran with.
+        The options of the run.
     """
     records = {result.rung.id: result.record for result in results}
     times = {name: record.microseconds for name, record in records.items()}

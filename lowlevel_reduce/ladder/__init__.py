@@ -1,10 +1,10 @@
-"""The ladder: how a reduction climbs from one atomic an element to the memory roof; one file a rung, one runner.
+"""The ladder: the steps from one atomic per element to the memory roof; one file for each rung, and one runner.
 
 >>> from lowlevel_reduce.ladder import RUNGS, iterate
 >>> for record in iterate([RUNGS["v0_atomic"], RUNGS["v6_block_atomic"]], n=1 << 24, context=context):
 ...     print(record.rung, record.gb_per_s)
 
-The kernels lie in ``cuda_src/ladder`` and are read one at a time: each file is complete in itself.
+The kernels are in ``cuda_src/ladder``. They are meant to be read one at a time: each file is complete in itself.
 """
 
 from lowlevel_reduce.ladder.record import Record

@@ -1,9 +1,9 @@
-"""What the rungs reduce, what is right, and how far a right result may be off. Pure.
+"""The elements that the rungs reduce, the right results, and how far right results may differ from them. Pure.
 
-The elements are ``k / 256``, with `k` drawn evenly from -255 to 255 without 0 by NumPy's ``default_rng(SEED)``. They
-are exact in float16, and so is every sum of them in float32 that stays below 2^16, in whatever order it is made:
-a sum of n of them is of the size of ``sqrt(n / 3)``, and at n = 2^28 it would take seven standard deviations to leave
-that range. No element is 0, so that a lost one shows. For a maximum the last element is 2: the tail is what gets lost.
+The elements are ``k / 256``, where `k` is drawn uniformly from -255 to 255 without 0 by NumPy's ``default_rng(SEED)``.
+They are exact in float16. Every sum of them that stays below 2^16 is exact in float32, in any order. The magnitude of a
+sum of n elements is about ``sqrt(n / 3)``; at n = 2^28 it would take seven standard deviations to leave that range. No
+element is 0, so that a lost one is noticed. For a maximum the last element is 2, because the tail is what gets lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["EXACT_UP_TO", "SEED", "Verdict", "elements", "judge"]
 
 SEED = 20260
 EXACT_UP_TO = 1 << 28
-"""Elements up to which every partial sum in float32 is exact."""
+"""The number of elements up to which every partial sum in float32 is exact."""
 
 _DEVIATIONS = 6.0
 _STEPS = 256
@@ -32,7 +32,7 @@ Values = npt.NDArray[Any]
 
 
 def elements(n: int, dtype: str, operation: str) -> Values:
-    """Return `n` elements of type `dtype` for an operation, the same ones at each call."""
+    """Return `n` elements of type `dtype` for an operation; they are the same at each call."""
     k = np.random.default_rng(SEED).integers(1 - _STEPS, _STEPS - 1, n, dtype=np.int16)
     k += k >= 0
     values = k.astype(dtype)
@@ -44,7 +44,7 @@ def elements(n: int, dtype: str, operation: str) -> Values:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A result, summed up to one number where it is many, beside what it should be."""
+    """A result, added up if there are several numbers, and what it should be."""
 
     value: float
     reference: float
@@ -53,26 +53,26 @@ class Verdict:
 
 
 def judge(operation: str, values: Values, got: Values, shape: Shape, accumulator: str) -> Verdict:
-    """Compare a result with the one that float64 gives.
+    """Compare a result with that of float64.
 
     Parameters
     ----------
     operation : str
-        The rung's.
+        The rung's operation.
     values : numpy.ndarray
-        The elements, of the shape ``shape.shape``.
+        The elements, in the shape ``shape.shape``.
     got : numpy.ndarray
         The result, 1-d.
     shape : Shape
-        How it ran: its additions decide how far a sum that is not exact may be off.
+        How the rung ran: its additions determine how far a sum that is not exact may be off.
     accumulator : str
-        Type in which sums were made: "float32" or "float16".
+        Type in which sums were computed: "float32" or "float16".
 
     Returns
     -------
     Verdict
-        For sums along an axis the values are totals, and the error that of the worst sum. For a transpose they are
-        checksums weighted by the row, and right means equal in every element.
+        For sums along an axis, the values are totals, and the error is that of the worst sum. For a transpose, they are
+        checksums weighted by the row, and the result is right if every element is equal.
     """
     if operation == "transpose":
         return _judge_transpose(values, got)
@@ -81,7 +81,7 @@ def judge(operation: str, values: Values, got: Values, shape: Shape, accumulator
     reference = _sums(operation, values)
     result = got.astype(np.float64)
     errors = np.abs(result - reference)
-    # A NaN is never below the bound, and its error is a NaN: the worst there is.
+    # A NaN is never within the bound, and its error is NaN, which is the maximum.
     correct = bool((errors <= _bound(values, max(reference.size, 1), shape, accumulator)).all())
     sizes = np.where(reference == 0, 1.0, np.abs(reference))
     return Verdict(float(result.sum()), float(reference.sum()), float((errors / sizes).max(initial=0.0)), correct)
@@ -95,15 +95,16 @@ def _sums(operation: str, values: Values) -> Values:
 def _bound(values: Values, sums: int, shape: Shape, accumulator: str) -> float:
     """Return how far a right sum may be from the exact one.
 
-    Nothing, where each addition is exact. Else roundings of either sign add up like a walk: with `levels` additions
-    between an element and the result, each of them rounding a sum of the size of the square root of its elements'
-    squares, the error has the standard deviation ``u * sqrt(levels * sum(x^2))``, of which six are allowed. Halving
-    into the subnormal numbers of float16 adds half a unit there a level, which the reader's scale makes large again.
+    That is 0 if every addition is exact. Otherwise the rounding errors, of either sign, add up like a random walk. With
+    `levels` additions between an element and the result, each of which rounds a sum whose size is the square root of
+    the sum of its elements' squares, the error's standard deviation is ``u * sqrt(levels * sum(x^2))``. Six of these
+    are allowed. Halving into the subnormal numbers of float16 adds half a unit of these per level, which the scale
+    that is applied to the result enlarges again.
     """
     count = values.size // sums
     if accumulator == "float32" and count <= EXACT_UP_TO:
         return 0.0
-    squares = 2 * count / 3  # twice what is expected of these elements
+    squares = 2 * count / 3  # twice the expected value for these elements
     levels = shape.levels if accumulator == "float16" else max(count, 1)
     deviation = _ROUNDOFF[accumulator] * math.sqrt(levels * squares)
     if shape.scale > 1:
@@ -112,7 +113,7 @@ def _bound(values: Values, sums: int, shape: Shape, accumulator: str) -> float:
 
 
 def _judge_max(values: Values, got: Values) -> Verdict:
-    # All bits set: what the result was before the first element, of which there is none.
+    # All bits are set: the initial value of the result, so there was no element.
     empty = got.view(np.uint32)[0] == 0xFFFFFFFF
     value = -math.inf if empty else float(got[0])
     reference = float(values.max(initial=-np.inf))

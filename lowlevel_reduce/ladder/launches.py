@@ -1,4 +1,4 @@
-"""A rung made ready to run: compiled, loaded, mapped to a device, with its memory; then a run is a few driver calls."""
+"""A rung ready to run: compiled, loaded, mapped to a device, with its memory; a run is then a few driver calls."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ class ReadyRung:
     Parameters
     ----------
     rung : Rung
-        What to run.
+        The rung to run.
     n : int
-        Elements that there are; `shape` says how many of them take part.
+        Number of available elements; `shape` says how many of them take part.
     dtype : str
         Their type, one that the rung takes.
     block : int
         Threads of a block.
     stream : Stream
-        Where. Nothing is waited for but in `result`.
+        The stream to run in. Only `result` waits for it.
 
     Attributes
     ----------
     shape : Shape
-        How it runs.
+        How the rung runs.
 
     Raises
     ------
     UnsupportedError
-        If the device cannot launch it so.
+        If the device does not support the launch.
     CompileError, NoCompilerError, CacheError, CudaError
-        From below.
+        From the compiler, the cache or the driver.
     """
 
     def __init__(self, rung: Rung, n: int, dtype: str, block: int, stream: Stream) -> None:
@@ -70,7 +70,7 @@ class ReadyRung:
             self._closing, self._launches = (), self._own_launches(rung, loaded, context)
 
     def run(self, source: int) -> None:
-        """Put one run over the elements at the address `source`, aligned to 16 bytes, into the stream. Capturable."""
+        """Put one run over the elements at `source`, an address aligned to 16 bytes, into the stream. Capturable."""
         clear = self.shape.clear
         if clear is not None:
             (self._result if clear.place == "result" else self._workspace).fill(clear.byte, stream=self._stream)
@@ -78,18 +78,18 @@ class ReadyRung:
             launch(source)
 
     def poison(self) -> None:
-        """Set the result to bytes that no run writes, so that one that writes nothing is noticed."""
+        """Set the result to bytes that no run writes, so that a run that writes nothing is noticed."""
         self._result.fill(_POISON, stream=self._stream)
 
     def result(self) -> npt.NDArray[Any]:
-        """Wait for the stream and return the result, 1-d; multiplied with the scale, in float64, if there is one."""
+        """Wait for the stream and return the result, 1-d; if there is a scale, multiplied by it in float64."""
         host = np.empty(self.shape.results, self._dtype)
         self._result.copy_to(host, stream=self._stream, size_bytes=host.nbytes)
         self._stream.synchronize()
         return host if self.shape.scale == 1.0 else host.astype(np.float64) * self.shape.scale
 
     def close(self) -> None:
-        """Free the memory; what was launched must have run."""
+        """Free the memory; all launches must have run before."""
         for handle in (*self._closing, self._result, self._workspace):
             handle.close()
 

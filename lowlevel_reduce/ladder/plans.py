@@ -1,4 +1,4 @@
-"""Launch plans: how the grids, blocks, passes and memory of a rung follow from the number of elements. Pure."""
+"""Launch plans: the grids, blocks, passes and memory of a rung as functions of the number of elements. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 WORKSPACE_HEADER_BYTES = 256
-"""What lies before the partials of a cooperative rung: its counter, in a line of its own."""
+"""Size of what precedes the partials of a cooperative rung: its counter, in a memory line of its own."""
 
 _TILE = 32
 _WARP = 32
@@ -33,7 +33,7 @@ _WARP = 32
 
 @dataclass(frozen=True)
 class Pointer:
-    """An argument that is an address: which memory, and how far into it."""
+    """An argument that is an address: which memory, and the offset into it."""
 
     place: Literal["input", "result", "workspace"]
     offset_bytes: int = 0
@@ -41,7 +41,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Step:
-    """One launch: a kernel by its entry's name, its grid in blocks, and its arguments, the input's address first."""
+    """One launch: a kernel by its entry's name, its grid and block, and its arguments, the input's address first."""
 
     entry: str
     grid: tuple[int, ...]
@@ -54,7 +54,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Clear:
-    """What is set to one byte before the first step of every run."""
+    """The memory whose bytes are all set to one value before the first step of every run."""
 
     place: Literal["result", "workspace"]
     byte: int
@@ -62,7 +62,7 @@ class Clear:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a plan is asked for.
+    """The problem that a plan is for.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Problem:
     entries : tuple of str
         Names of the kernels, in launch order.
     resident_blocks : int
-        Blocks that the device holds at once; for a cooperative grid.
+        Blocks that can be resident on the device at once; for a cooperative grid.
     """
 
     n: int
@@ -89,19 +89,19 @@ class Shape:
     Attributes
     ----------
     steps : tuple of Step
-        The launches, in order. None: the library's own plan launches.
+        The launches, in order. If empty, the library's own plan launches.
     shape : tuple of int
-        The input as an array: ``(n,)``, or a matrix, which may take fewer elements than there are.
+        Shape of the input: ``(n,)``, or that of a matrix, which may use fewer than the available elements.
     results : int
         Elements of the result.
     workspace_bytes : int
         Device memory besides input and result.
     clear : Clear, optional
-        What has to be set before each run.
+        Memory that has to be set before each run.
     scale : float
-        What the result is multiplied with by the reader.
+        Factor by which the result is multiplied after it is read.
     levels : int
-        Additions between an element and the result, at most.
+        The most additions between an element and the result.
     """
 
     steps: tuple[Step, ...]
@@ -114,7 +114,7 @@ class Shape:
 
     @property
     def elements(self) -> int:
-        """Elements of the input that take part."""
+        """How many elements of the input take part."""
         return math.prod(self.shape)
 
 
@@ -128,18 +128,18 @@ class Plan(ABC):
 
 @dataclass(frozen=True)
 class Atomic(Plan):
-    """One launch, whose threads, warps, blocks or clusters add into one value by atomics.
+    """One launch, whose threads, warps, blocks or clusters add to one value by atomics.
 
     Attributes
     ----------
     per_thread : int
-        Elements that a thread takes, in a grid that covers the input once.
+        Elements per thread, in a grid that covers the input once.
     max_blocks : int, optional
-        A limit, for kernels that stride over the input.
+        Limit of the grid, for kernels that stride over the input.
     cluster : int
         Blocks of a cluster.
     initial : int
-        The byte that the result is set to before.
+        The value that all bytes of the result are set to before the launch.
     """
 
     per_thread: int = 1
@@ -148,7 +148,7 @@ class Atomic(Plan):
     initial: int = 0
 
     def shape(self, problem: Problem) -> Shape:
-        """Return the launch; its grid is whole clusters."""
+        """Return the launch; its grid consists of whole clusters."""
         blocks = _blocks(problem.n, problem.block * self.per_thread, self.max_blocks)
         blocks = _round_up(blocks, self.cluster)
         step = Step(
@@ -163,19 +163,19 @@ class Atomic(Plan):
 
 @dataclass(frozen=True)
 class Passes(Plan):
-    """One kernel, launched on its own partials until one value is left; two buffers take turns.
+    """One kernel, launched again on its own partials until one value is left; two buffers alternate.
 
     Attributes
     ----------
     per_thread : int
-        Elements that a thread takes.
+        Elements per thread.
     max_blocks : int, optional
-        A limit of the grid, for kernels that stride over the input.
+        Limit of the grid, for kernels that stride over the input.
     partial_bytes : int
-        Bytes of a partial; partials are of the input's type.
+        Bytes of a partial; partials have the input's type.
     mean : bool
-        The kernel halves as it adds: the result is to be multiplied with the threads of each pass, and a small last
-        pass takes a small block, for less to be multiplied.
+        The kernel halves as it adds: the result must be multiplied by the number of threads for each pass. A small last
+        pass uses a small block, which makes that factor smaller.
     """
 
     per_thread: int = 1
@@ -213,17 +213,17 @@ class Passes(Plan):
 
 @dataclass(frozen=True)
 class TwoKernels(Plan):
-    """A grid of limited size that leaves partials, and a second kernel of one block.
+    """A grid of limited size that writes partials, and a second kernel of one block that folds them.
 
     Attributes
     ----------
     max_blocks : int
-        The limit of the first grid.
+        Limit of the first grid.
     partial_bytes : int
         Bytes of a partial.
     adapted : bool
-        The block follows from the number of elements, whatever the caller asks: 64 threads below 16 Ki elements, 256
-        below 4 Mi, 1024 above.
+        Whether the number of elements determines the block, whatever the caller requests: 64 threads below 16 Ki
+        elements, 256 below 4 Mi, 1024 above.
     """
 
     max_blocks: int = 1024
@@ -248,7 +248,7 @@ class Cooperative(Plan):
     """One cooperative launch: no more blocks than are resident at once, which stride over the input."""
 
     def shape(self, problem: Problem) -> Shape:
-        """Return the launch; the workspace holds a counter and a partial a block."""
+        """Return the launch; the workspace holds a counter and one partial per block."""
         blocks = min(_blocks(problem.n, problem.block, None), max(problem.resident_blocks, 1))
         arguments = (Pointer("input"), Pointer("result"), problem.n, Pointer("workspace"))
         step = Step(problem.entries[0], (blocks,), problem.block, arguments, "QQQQ", cooperative=True)
@@ -258,12 +258,12 @@ class Cooperative(Plan):
 
 @dataclass(frozen=True)
 class Axis(Plan):
-    """Sums along one axis of the squarest matrix that `n` elements fill; fewer than its row count may be left over.
+    """Sums along one axis of the most nearly square matrix that `n` elements fill; less than a column is left over.
 
     Attributes
     ----------
     inner : bool
-        Along the last axis, a block a row; else along the first, a block for 32 columns.
+        True: along the last axis, with one block per row. False: along the first, with one block per 32 columns.
     """
 
     inner: bool
@@ -284,7 +284,7 @@ class Transpose(Plan):
     """The transpose of the largest square matrix that `n` elements fill, in tiles of 32 x 32."""
 
     def shape(self, problem: Problem) -> Shape:
-        """Return the launch: a block a tile."""
+        """Return the launch, with one block per tile."""
         side = math.isqrt(problem.n)
         tiles = -(-side // _TILE)
         arguments = (Pointer("input"), Pointer("result"), side)
@@ -294,7 +294,7 @@ class Transpose(Plan):
 
 @dataclass(frozen=True)
 class Production(Plan):
-    """The library's own plan, `lowlevel_reduce.plan`, which knows its launches itself."""
+    """The library's own plan, `lowlevel_reduce.plan`, which determines its launches itself."""
 
     def shape(self, problem: Problem) -> Shape:
         """Return a shape without steps."""
@@ -302,7 +302,7 @@ class Production(Plan):
 
 
 def _blocks(n: int, per_block: int, limit: int | None) -> int:
-    """Return the blocks for `n` elements: one at least, for an empty input has a result too."""
+    """Return the number of blocks for `n` elements: at least one, since an empty input has a result too."""
     blocks = max(1, -(-n // per_block))
     return blocks if limit is None else min(blocks, limit)
 

@@ -1,4 +1,4 @@
-"""A rung's source as a program: its constants, and an include of its file."""
+"""A rung's source as a program: its constants as macros, and an include of its file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["kernel_source", "stub"]
 
 
 def stub(rung: Rung, dtype: str, block: int) -> str:
-    """Return what is compiled: macros for the rung's constants, the block and the element type, and the file."""
+    """Return the text to compile: macros for the rung's constants, the block and the element type, and the file."""
     macros = [("BLOCK", str(block)), *((name, str(value)) for name, value in rung.constants)]
     if dtype == "float16" and len(rung.dtypes) > 1:
         macros.append(("HALF", ""))
@@ -18,5 +18,5 @@ def stub(rung: Rung, dtype: str, block: int) -> str:
 
 
 def kernel_source(rung: Rung, entry: str, dtype: str, block: int) -> KernelSource:
-    """Return one kernel of a rung for `loading.load_kernel`, which tells kernels apart by their text."""
+    """Return one kernel of a rung for `loading.load_kernel`, which distinguishes kernels by their text."""
     return KernelSource(entry, f"// {entry}\n{stub(rung, dtype, block)}")

@@ -1,4 +1,4 @@
-"""`Record`: what one run of a rung gave."""
+"""`Record`: the outcome of one run of a rung."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ __all__ = ["Record"]
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What one run of a rung gave. Immutable; None where something is not available.
+    """The outcome of one run of a rung. Immutable; what is not available is None.
 
     Attributes
     ----------
     rung, system : str
-        Which rung.
+        The id of the rung, and the letter of its system.
     n : int
-        Elements that took part: fewer than were asked for where the input is a matrix.
+        Elements that took part: fewer than requested if the input is a matrix.
     dtype : str
         Type of the elements.
     value, reference : float
-        The result and what float64 gives; totals for many sums, checksums for a transpose. The value is None where a
+        The result and that of float64; totals if there are many sums, checksums for a transpose. The value is None if a
         simulated kernel faulted.
     relative_error : float
-        Their distance by the size of the reference (by 1 if that is 0).
+        Their difference divided by the magnitude of the reference (by 1 if that is 0).
     correct, expected_correct : bool
         Whether the result is within the bound of its additions (see `ladder.data`), and whether it is meant to be.
     microseconds : float
-        Device time of one run, all of its launches, the median of the replays.
+        Device time of one run with all of its launches; the median of the replays.
     gb_per_s : float
-        Bytes of the input (of input and output for a transpose) by that time, in 1e9 bytes a second.
+        Bytes of the input (of input and output for a transpose) divided by that time, in 1e9 bytes per second.
     percent_of_peak : float
-        The same by the peak of the memory's clock and width, ``Device.peak_bandwidth``.
+        The same as a percentage of the peak by the memory's clock and width, ``Device.peak_bandwidth``.
     counters : mapping
-        What a simulated device counted, the sum over all launches.
+        The counters of a simulated device, added up over all launches.
     fault : str
         What a simulated kernel did wrong, in one line. Not among the keys of `as_dict`.
     """
@@ -57,7 +57,7 @@ class Record:
     fault: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold: the record's keys in order, None for what is not finite."""
+        """Return the record in types of JSON, with its keys in order, and None for what is not finite."""
         return {entry.name: _plain(getattr(self, entry.name)) for entry in fields(self) if entry.name != "fault"}
 
 

@@ -1,4 +1,4 @@
-"""Every rung of the ladder: what it is called, where its kernel lies, what it needs, and how it is launched."""
+"""Every rung of the ladder: its name, the file of its kernels, what it needs, and how it is launched."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERSION_VARIABLE = "LOWLEVEL_REDUCE_RUNG"
 """The environment variable that switches the rung ``switched``: "v1", "v2" or "v3", by default "v3"."""
 
 _VERSIONS = {"v1": Passes(), "v2": Passes(), "v3": Passes(per_thread=4)}
-_ALL_ONES = 0xFF  # a result that no float has reached yet: see v0_atomic_max_ordered.cu
+_ALL_ONES = 0xFF  # the result before any float has been combined with it: see v0_atomic_max_ordered.cu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +33,11 @@ class Rung:
     id : str
         Its public name.
     system : str
-        "A" to "E": which ladder.
+        The ladder that it belongs to: "A" to "E".
     title : str
-        In a line, what it changes.
+        What it changes, in one line.
     file : str
-        Its source, below ``cuda_src``.
+        Its source file, relative to ``cuda_src``.
     entries : tuple of str
         Names of its kernels, in launch order.
     operation : str
@@ -45,21 +45,22 @@ class Rung:
     dtypes : tuple of str
         Element types that it takes.
     result : str
-        Type of the result; "" for that of the elements.
+        Type of the result; "" for the type of the elements.
     plan : Plan
         How grid, block, shared memory and passes follow from the number of elements.
     constants : tuple of (str, int)
         Macros that its source is compiled with, besides BLOCK and HALF.
     block : int, optional
-        Threads of a block that it insists on.
+        Threads of a block, if the rung fixes them.
     needs : tuple of str
-        What a device must have: "cluster", "cooperative", "tensor_cores".
+        What a device must support: "cluster", "cooperative", "tensor_cores".
     published : Mapping, optional
-        Its source's own figures, "gb_per_s" and "percent" of the peak, or "milliseconds", on the source's own GPU.
+        The figures that its source published, for the source's own GPU: "gb_per_s" and "percent" of the peak, or
+        "milliseconds".
     expected_correct : bool
         Whether the result is meant to be right.
     after : str, optional
-        Id of the rung that it is to be read beside, if not the one before it in its system.
+        Id of the rung to compare it with, if that is not the one before it in its system.
     """
 
     id: str
@@ -80,16 +81,16 @@ class Rung:
 
     @property
     def source(self) -> Path:
-        """The file that holds its kernels."""
+        """The file with its kernels."""
         return source_root() / self.file
 
     def dtype(self, preferred: str) -> str:
-        """Return the element type that it runs with: `preferred`, or float16 if that is what the rung is about.
+        """Return the element type that it runs with: `preferred`, or float16 if the rung takes only that.
 
         Raises
         ------
         ValueError
-            If it takes other types only.
+            If it takes only other types.
         """
         if preferred in self.dtypes:
             return preferred
@@ -98,7 +99,7 @@ class Rung:
         raise ValueError(f"rung {self.id} takes elements of type {' or '.join(self.dtypes)}, not {preferred}")
 
     def lacking(self, device: Device) -> str | None:
-        """Return what a device lacks to run it, in words; None if nothing."""
+        """Return in words what a device lacks to run it; None if it lacks nothing."""
         has = {
             "cluster": device.supports_clusters,
             "cooperative": device.supports_cooperative_launch,
@@ -114,12 +115,12 @@ class Rung:
 
 
 def as_switched(rung: Rung) -> Rung:
-    """Return the rung as the environment has switched it: only ``switched`` is one that can be.
+    """Return the rung in the version that the environment selects; only the rung ``switched`` has versions.
 
     Raises
     ------
     ValueError
-        If `VERSION_VARIABLE` names no version.
+        If the value of `VERSION_VARIABLE` is not a version.
     """
     if rung.id != "switched":
         return rung
@@ -130,7 +131,7 @@ def as_switched(rung: Rung) -> Rung:
 
 
 def published_text(published: Mapping[str, float] | None) -> str | None:
-    """Return a source's own figure as tables show it: its % of the peak, or the time if it gives that; else None."""
+    """Return a source's published figure as tables show it: its % of the peak, else its time; None without figures."""
     if not published:
         return None
     return f"{published['percent']:g}" if "percent" in published else f"{published['milliseconds']:.2f} ms"
@@ -154,7 +155,7 @@ def _two_kernels(system: str, name: str, title: str, plan: Plan, **options: obje
 
 
 def _tuned(rung: Rung, plan: Plan, **constants: int) -> Rung:
-    """Return another form of a rung: the same source, with more loads in flight and what else the H200 wants."""
+    """Return another form of a rung: the same source, tuned for the H200 with more loads in flight, for example."""
     return replace(
         rung,
         id=f"{rung.id}_tuned",
@@ -269,11 +270,11 @@ def _system_e() -> tuple[Rung, ...]:
 RUNGS: dict[str, Rung] = {
     rung.id: rung for system in (_system_a, _system_b, _system_c, _system_d, _system_e) for rung in system()
 }
-"""Every rung by its id, system by system, in the order in which they are climbed."""
+"""Every rung by its id, system by system, in the order of the ladder."""
 
 
 def rung_before(rung: Rung) -> Rung | None:
-    """Return the rung that a rung is to be read beside: the one that it improves upon; None for a system's first."""
+    """Return the rung to compare a rung with, which is the one that it improves upon; None for a system's first."""
     if rung.after is not None:
         return RUNGS[rung.after]
     ids = [other.id for other in RUNGS.values() if other.system == rung.system]

@@ -24,7 +24,7 @@ def run(
     rungs: Sequence[Rung], *, n: int, dtype: str = "float32", block: int = 256, repeat: int = 5, context: Context,
     stream: Stream | None = None, timed: bool | None = None,
 ) -> list[Record]:  # fmt: skip
-    """Run rungs and return their records: `iterate`, whose parameters these are, to its end."""
+    """Run rungs and return all their records; the parameters are those of `iterate`."""
     options: dict[str, Any] = {"block": block, "repeat": repeat, "context": context, "stream": stream, "timed": timed}
     return list(iterate(rungs, n=n, dtype=dtype, **options))
 
@@ -33,41 +33,42 @@ def iterate(
     rungs: Sequence[Rung], *, n: int, dtype: str = "float32", block: int = 256, repeat: int = 5, context: Context,
     stream: Stream | None = None, timed: bool | None = None,
 ) -> Iterator[Record]:  # fmt: skip
-    """Run rungs one by one, yielding each one's record when it is there.
+    """Run rungs one by one, yielding the record of each as soon as it has run.
 
     Parameters
     ----------
     rungs : sequence of Rung
-        What to run, in this order.
+        The rungs to run, in this order.
     n : int
-        Elements; `ladder.data` says which. A rung over a matrix takes the largest one that they fill.
+        Number of elements; `ladder.data` describes them. A rung over a matrix takes the largest one that they fill.
     dtype : {"float32", "float16"}
-        Type of the elements. Rungs whose subject is float16 run with that whatever is asked; the record says which.
+        Type of the elements. Rungs that are about float16 always run with float16; the record has the type.
     block : int
         Threads of a block: a power of two, 32 to 1024. Tuned rungs keep their own.
     repeat : int
-        Replays of which the time is the median.
+        Number of replays; the time is their median.
     context : Context
-        Where; it is current while a rung runs, and what was current before is current when a record is yielded.
+        Where to run. It is current while a rung runs; when a record is yielded, the previous context is current again.
     stream : Stream, optional
-        Of that context, not a default one; by default one of its own. The host waits for every rung.
+        A stream of that context, not a default one; by default a new one. The host waits for every rung.
     timed : bool, optional
-        Whether to time; by default yes, save on a simulated device, which tells no time and counts instead.
+        Whether to measure times; by default yes, except on a simulated device, which has counters instead.
 
     Yields
     ------
     Record
-        A simulated kernel that faults although the rung is meant to be right raises; that of one that is wrong on
-        purpose gives a record without a value, with the fault in it.
+        The record of each rung. A simulated kernel that faults raises if the rung is meant to be right; if the rung is
+        wrong on purpose, its record has no value but the fault.
 
     Raises
     ------
     TypeError, ValueError
-        If a parameter makes no sense, or a rung does not take the type; now, before anything runs.
+        If a parameter is invalid, or a rung does not take the type; raised by the call, before anything runs.
     UnsupportedError
-        If the device lacks what a rung needs (``Rung.lacking`` tells), or time is asked of a simulated one; also now.
+        If the device lacks what a rung needs (see ``Rung.lacking``), or if times are requested on a simulated device;
+        also raised by the call.
     CompileError, NoCompilerError, CacheError, CudaError
-        From below, as the rungs run.
+        From the compiler, the cache or the driver, while the rungs run.
     """
     simulated = binding.selected().image == "ptx"
     rungs = tuple(rungs)
@@ -84,7 +85,7 @@ def iterate(
 def _check(
     rungs: Sequence[Rung], n: int, dtype: str, block: int, repeat: int, context: Context
 ) -> tuple[int, int, int]:
-    """Refuse what makes no sense; return `n`, `block` and `repeat` as integers of Python's."""
+    """Refuse invalid parameters; return `n`, `block` and `repeat` as Python integers."""
     instance(context, Context, "the context")
     n, repeat = integer(n, "n is a number of elements"), integer(repeat, "repeat is an integer")
     block = integer(block, "a block's threads are an integer")
@@ -107,7 +108,7 @@ def _check(
 
 
 def _stream_of(stream: Any, context: Context) -> Stream:
-    """Return the caller's stream, if it is one of `context` that can be captured."""
+    """Return the caller's stream; refuse one that cannot be captured or is not of `context`."""
     taken: Stream = Stream.of(stream)
     if taken.is_default:
         raise ValueError("the ladder's stream is one of your own, not a default one")
@@ -140,7 +141,7 @@ def _records(
 
 
 class _Inputs:
-    """The elements on host and device; copies of them to rotate among, if times are wanted."""
+    """The elements on host and device; if times are measured, there are copies on the device to alternate between."""
 
     def __init__(self, n: int, kind: tuple[str, str], *, rotated: bool, context: Context) -> None:
         self.kind = kind
@@ -151,7 +152,7 @@ class _Inputs:
             buffer.copy_from(self.host)
 
     def pointer(self, turn: int) -> int:
-        """Return the address that the run number `turn` reads."""
+        """Return the address of the elements that run number `turn` reads."""
         return self._buffers[turn % len(self._buffers)].pointer
 
     def close(self) -> None:
@@ -171,7 +172,7 @@ def _record(rung: Rung, inputs: _Inputs, block: int, repeat: int, stream: Stream
             "system": rung.system,
             "n": values.size,
             "dtype": dtype,
-            "expected_correct": rung.expected_correct or values.size < 2,  # nobody to race with
+            "expected_correct": rung.expected_correct or values.size < 2,  # a single thread has nothing to race with
         }
         outcome = _outcome(rung, ready, inputs, values)
         facts["counters"] = _counted(launched)
@@ -184,14 +185,14 @@ def _record(rung: Rung, inputs: _Inputs, block: int, repeat: int, stream: Stream
 
 
 def _outcome(rung: Rung, ready: ReadyRung, inputs: _Inputs, values: Values) -> dict[str, Any]:
-    """Run once and return what the record says of the result."""
+    """Run once and return the fields of the record that are about the result."""
     accumulator = "float16" if rung.result == "float16" else "float32"
     ready.poison()
     try:
         ready.run(inputs.pointer(0))
         got = ready.result()
     except ReduceError as error:
-        # Only a simulator notices a race, and stops the kernel for it. On a GPU nothing is raised.
+        # Only a simulator detects a race and stops the kernel. A GPU raises nothing.
         if rung.expected_correct or binding.selected().image != "ptx":
             raise
         reference = float(np.sum(values, dtype=np.float64))
@@ -210,10 +211,10 @@ def _speed(microseconds: float, moved_bytes: int, context: Context) -> dict[str,
 
 
 def _launches() -> Sequence[Any]:
-    """Return the simulated driver's records of launches so far; a real one keeps none."""
+    """Return a simulated driver's records of the launches so far; a real driver keeps none."""
     if binding.selected().image != "ptx":
         return ()
-    # The simulator's own attribute, through the layer that knows the driver: the package imports no simulator.
+    # An attribute of the simulated driver, read through the driver layer: the package does not import the simulator.
     found: Any = binding.selected().function("launches")
     return found  # type: ignore[no-any-return]
 

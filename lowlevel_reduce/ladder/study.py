@@ -1,4 +1,4 @@
-"""What a rung is made of: its source beside the one before it, and what its kernels use, from the compiler."""
+"""The anatomy of a rung: its source compared with the rung before it, and the resources that its kernels use."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _PRODUCTION_LENGTH = 100_000_000
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """What one kernel of a rung uses.
+    """The resources that one kernel of a rung uses.
 
     Attributes
     ----------
     registers : int
         32-bit registers of a thread.
     shared_bytes : int
-        Static shared memory of a block, what the system reserves included.
+        Static shared memory of a block, including what the system reserves.
     spill_bytes : int
-        Local memory that a thread writes because it has too few registers.
+        Bytes of local memory that a thread writes because it has too few registers.
     cubin : bytes
         The machine code, for a disassembler.
     """
@@ -51,8 +51,8 @@ def source_diff(rung: Rung) -> list[tuple[str, str]]:
     Returns
     -------
     list of (str, str)
-        Marker and line: " " for a line that both have, "+" for one that is new, "-" for one that is gone. Macros that
-        a form is compiled with stand first. The first rung of a system has only lines that are new to nobody: " ".
+        Marker and line: " " for a line that both have, "+" for a new one, "-" for a removed one. The macros that a form
+        of a rung is compiled with come first. All lines of a system's first rung are marked " ".
     """
     before = rung_before(rung)
     mine = _lines(rung)
@@ -62,16 +62,16 @@ def source_diff(rung: Rung) -> list[tuple[str, str]]:
 
 
 def rung_resources(rung: Rung, context: Context, *, dtype: str = "float32", block: int = 256) -> dict[str, KernelFacts]:
-    """Compile a rung to machine code, or take it from the cache, and return what each of its kernels uses, by name.
+    """Compile a rung to machine code, or load it from the cache, and return the resources of its kernels by name.
 
-    A simulated device runs PTX; the facts are those of the machine code that its GPU would run.
+    A simulated device runs PTX, but the resources are those of the machine code that the real GPU would run.
 
     Parameters
     ----------
     rung : Rung
-        Which.
+        The rung.
     context : Context
-        Its device's architecture is compiled for.
+        The code is compiled for the architecture of its device.
     dtype, block : str, int
         As for `iterate`.
 
@@ -94,7 +94,7 @@ def rung_resources(rung: Rung, context: Context, *, dtype: str = "float32", bloc
 
 
 def _production(context: Context) -> dict[str, KernelFacts]:
-    """Return the facts of the kernel that the library's own plan launches for a long input."""
+    """Return the resources of the kernel that the library's own plan launches for a long input."""
     reduction = operators.resolve("sum")
     text = operator_text(reduction, reduction.types(element_type("float32"), None, None))
     with plan("sum", shape=_PRODUCTION_LENGTH, dtype="float32", context=context) as made:
@@ -118,5 +118,5 @@ def _lines(rung: Rung) -> list[str]:
 
 def _marked(before: list[str], mine: list[str]) -> Iterator[tuple[str, str]]:
     for line in difflib.ndiff(before, mine):
-        if line[0] != "?":  # a hint within the line above it
+        if line[0] != "?":  # these lines are hints about differences within the line above
             yield line[0], line[2:]

@@ -1,7 +1,7 @@
-"""A driver without a GPU: NVRTC's PTX run by NumPy, behind the driver's own functions; it must be asked for.
+"""A driver without a GPU: NVRTC's PTX run by NumPy, behind the driver's own functions; used only on request.
 
-It is offered to the driver layer under the name "simulator", for ``LOWLEVEL_REDUCE_DRIVER=simulator``; the
-device is that of ``LOWLEVEL_REDUCE_SIMULATED_DEVICE``, else an H200. `use` selects a fresh one for a block.
+The driver layer knows it as "simulator", so ``LOWLEVEL_REDUCE_DRIVER=simulator`` selects it; its device is the one that
+``LOWLEVEL_REDUCE_SIMULATED_DEVICE`` names, by default an H200. `use` selects a fresh one for a ``with`` block.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 DEVICE_VARIABLE = "LOWLEVEL_REDUCE_SIMULATED_DEVICE"
-"""Environment variable that names the device of the driver "simulator"; read when that is first used."""
+"""Environment variable that names the device of the driver "simulator"; read at that driver's first use."""
 
 _NAME = "simulator"
 _numbers = itertools.count(1)
@@ -47,10 +47,10 @@ def use(name: str = "H200", *, devices: int = 1, seed: int | None = None) -> Ite
     name : str
         One of `device_names`.
     devices : int, optional
-        How many of these there are, each with its contexts, pools and memory. Kernels are not kept from the memory of
-        a device whose peer access was not enabled.
+        How many such devices there are, each with its own contexts, pools and memory. Kernels are not prevented from
+        accessing the memory of a device for which peer access is not enabled.
     seed : int, optional
-        What orders the blocks and warps of a launch; without one they run in their natural order.
+        Seed for a random order of the blocks and warps of a launch; without it they run in their natural order.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def use(name: str = "H200", *, devices: int = 1, seed: int | None = None) -> Ite
         If no such device can be simulated.
     """
     driver = SimulatedDriver(by_name(name), devices=devices, seed=seed)
-    # A name of its own: what others keep by the driver's name, such as loaded kernels, is not this one's.
+    # A name of its own: what is kept by the driver's name, such as loaded kernels, is not shared with other drivers.
     own = f"{_NAME} {driver.device.key} #{next(_numbers)}"
     _drivers[own] = driver
     binding.register(own, lambda: _drivers[own])
@@ -85,7 +85,7 @@ def selected() -> SimulatedDriver:
 
 
 def counters() -> dict[str, Any]:
-    """Return what the selected simulated driver counted, by kernel name, each the sum over its launches."""
+    """Return the counters of the selected simulated driver by kernel name, each added up over the kernel's launches."""
     sums: dict[str, Any] = {}
     for launch in selected().launches:
         known = sums.get(launch.kernel)
@@ -94,12 +94,12 @@ def counters() -> dict[str, Any]:
 
 
 def counters_table() -> str:
-    """Return what `counters` does as a table for people, in plain text; a dash stands where a time would."""
+    """Return `counters` as a readable table in plain text, with a dash where a time would be."""
     return report.counters_table(counters())
 
 
 def by_environment() -> SimulatedDriver:
-    """Return a fresh driver of the device that the environment names, an H200 without it."""
+    """Return a fresh driver of the device that the environment names, by default an H200."""
     driver = _drivers[_NAME] = SimulatedDriver(by_name(os.environ.get(DEVICE_VARIABLE) or "H200"))
     return driver
 

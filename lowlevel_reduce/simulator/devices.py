@@ -1,4 +1,4 @@
-"""What the simulator knows of real GPUs: frozen facts, and the driver's attributes that follow from them."""
+"""What the simulator knows about real GPUs: fixed facts, and the driver's attributes that follow from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["DEVICES", "SimulatedDevice", "by_name", "device_names"]
 _KIB = 1 << 10
 _MIB = 1 << 20
 
-# The same on every device that is simulated.
+# Attributes that are the same on every simulated device.
 _COMMON = {
     "WARP_SIZE": 32,
     "MAX_THREADS_PER_BLOCK": 1024,
@@ -43,31 +43,31 @@ _COMMON = {
 class SimulatedDevice:
     """The facts of one GPU. The H200's memory bus and multiprocessors are what its driver (580.159) reports.
 
-    The rest follows the vendor's publications as they were remembered, and was not compared with a device.
+    The rest follows the vendor's publications from memory, and was not compared with a device.
 
     Attributes
     ----------
     key, name : str
-        What `by_name` calls it, and the product's name as the driver spells it.
+        Its name for `by_name`, and the product's name as the driver reports it.
     compute_capability : tuple of int
         Major and minor.
     multiprocessors : int
-        How many it has.
+        Number of multiprocessors.
     gpc_multiprocessors : tuple of int
-        Multiprocessors of each graphics processing cluster, inside which a thread-block cluster stays; empty where
-        there are no thread-block clusters. The vendor publishes the sum alone. The H200's split is derived: one H200
-        (driver 580.159), with two blocks of 512 threads a multiprocessor, answers 132, 62, 30 and 14 active clusters
-        of 2, 4, 8 and 16 blocks, and of all splits into eight parts of at most 18 this one alone gives these four
-        numbers. Other H200s may be cut otherwise. The B200's is an assumption: none was measured.
+        Multiprocessors of each graphics processing cluster, which contains the whole of a thread-block cluster; empty
+        if the device has no thread-block clusters. The vendor publishes only the sum. The H200's split is derived: one
+        H200 (driver 580.159), with two blocks of 512 threads per multiprocessor, reports 132, 62, 30 and 14 active
+        clusters of 2, 4, 8 and 16 blocks, and of all splits into eight parts of at most 18 only this one gives these
+        four numbers. Other H200s may be split differently. The B200's split is an assumption: none was measured.
     threads_per_multiprocessor, blocks_per_multiprocessor : int
-        What a multiprocessor holds at once.
+        The most threads and blocks that are resident on a multiprocessor.
     shared_per_multiprocessor, shared_per_block_optin, shared_reserved_per_block : int
-        Shared memory in bytes; the last is what the system takes of each block.
+        Shared memory in bytes; the last is what the system reserves in each block.
     l2_bytes, memory_bytes : int
-        The level-2 cache and the device memory.
+        Sizes of the level-2 cache and of the device memory.
     persisting_l2_bytes, access_window_bytes : int
-        The part of the cache that can be set aside, and the largest access policy window; 0 where there is neither.
-        The part is taken as five eighths of the cache where the vendor does not publish it (H200, B200).
+        The part of the cache that can be set aside, and the largest access policy window; both 0 if not available. The
+        part is assumed to be five eighths of the cache if the vendor does not publish it (H200, B200).
     clock_khz, memory_clock_khz, memory_bus_bits : int
         Peak clocks, and the width of the memory bus.
     """
@@ -97,7 +97,7 @@ class SimulatedDevice:
 
     @property
     def shared_granularity(self) -> int:
-        """Bytes in which shared memory is given to a block."""
+        """The granularity in bytes in which shared memory is allocated to a block."""
         return 128 if self.compute_capability >= (8, 0) else 256
 
     def attributes(self) -> dict[str, int]:
@@ -234,7 +234,7 @@ def by_name(name: str) -> SimulatedDevice:
     Raises
     ------
     ValueError
-        If there is none; the message lists those there are.
+        If there is no such device; the message lists the names.
     """
     if not isinstance(name, str):
         raise TypeError(f"a device to simulate is named by a text, not by {name!r}")

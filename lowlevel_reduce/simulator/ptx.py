@@ -1,4 +1,4 @@
-"""The text of a PTX module, parsed once into kernels whose instructions are decoded into opcode, types and operands."""
+"""Parses the text of a PTX module into kernels, whose instructions are decoded into opcode, types and operands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lowlevel_reduce.simulator.ptx_variables import module_variable
 __all__ = ["parse"]
 
 MODULES_KEPT = 16
-"""Texts that are not parsed again: programs load the same kernels into one context after another."""
+"""How many parsed texts are kept: programs load the same kernels into one context after another."""
 
 _CODE = re.compile(
     r"\.entry\s+(?P<entry>[\w$]+)\s*(?:\((?P<parameters>[^)]*)\))?(?P<directives>[^{;]*)\{"
@@ -25,12 +25,12 @@ _VARIABLE = re.compile(r"(?:\.(?:extern|visible|weak|common)\s+)*\.(global|const
 
 @lru_cache(MODULES_KEPT)
 def parse(text: str) -> Module:
-    """Parse a PTX module; the same text gives the same object, which nobody changes.
+    """Parse a PTX module; equal texts give the same object, which must not be changed.
 
     Raises
     ------
     UnknownInstruction
-        If something in a kernel has a form that is not known here.
+        If a kernel contains something of an unknown form.
     """
     plain = _without_comments(text)
     version, target = (re.search(rf"^\s*\.{what}\s+([\w.]+)", plain, re.MULTILINE) for what in ("version", "target"))
@@ -43,7 +43,7 @@ def parse(text: str) -> Module:
 
 
 def _bodies(text: str) -> tuple[list[tuple[re.Match[str], int]], list[tuple[int, int]]]:
-    """Return entries and functions with the ends of their bodies, and the places of what lies between."""
+    """Return entries and functions with the ends of their bodies, and the ranges of the text between them."""
     bodies, outside, position = [], [], 0
     while match := _CODE.search(text, position):
         outside.append((position, match.start()))
@@ -73,7 +73,7 @@ def _variables(text: str, outside: list[tuple[int, int]]) -> tuple[list[str], di
 
 
 def _without_comments(text: str) -> str:
-    """Blank out comments, so that lines keep their numbers."""
+    """Remove comments in such a way that lines keep their numbers."""
     text = re.sub(r"/\*.*?\*/", lambda match: re.sub(r"[^\n]", " ", match.group()), text, flags=re.DOTALL)
     return re.sub(r"//[^\n]*", "", text)
 

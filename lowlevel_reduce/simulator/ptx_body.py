@@ -1,4 +1,4 @@
-"""The bodies of PTX kernels and of the functions they call, decoded into one list of instructions a kernel."""
+"""Decodes the bodies of a PTX kernel and of the functions that it calls into one list of instructions per kernel."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Source:
 
 @dataclass
 class _Scope:
-    """The names that one pair of braces declares, and what each is called in the whole kernel."""
+    """The names that are declared in one pair of braces, and the unique name of each in the kernel."""
 
     suffix: str
     names: dict[str, str] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class KernelParser:
     source : Source
         The module.
     registers, variables : dict
-        Those of all bodies, each under a name of its own.
+        The registers and variables of all bodies, by unique names.
     """
 
     def __init__(self, source: Source, entry: re.Match[str], end: int) -> None:
@@ -120,7 +120,7 @@ class KernelParser:
         return self.source.text.count("\n", 0, position) + 1
 
     def declare_variable(self, statement: str, line: int, suffix: str) -> tuple[str, str]:
-        """Give a variable its place; return its name and what it is called in the kernel."""
+        """Assign a place to a variable; return its name, and its unique name in the kernel."""
         match = _VARIABLE.search(statement)
         if match is None or match.group(3) not in TYPE_BYTES:
             raise UnknownInstruction(statement, line)
@@ -161,9 +161,10 @@ class KernelParser:
         return _Function(self._finished(body), inputs, outputs, inputs_at, outputs_at, body.depth)
 
     def _finished(self, body: _Body) -> int:
-        """Read a body and append its code behind that of the functions it calls; return where it starts.
+        """Read a body and append its code after that of the functions it calls; return where it starts.
 
-        Threads of the lowest place go first: those in a function before those that have left it, so that they meet.
+        The threads at the lowest place run first. So threads in a function run before those that have returned from it,
+        and all of them reconverge.
         """
         body.read()
         start = len(self._code)
@@ -176,7 +177,7 @@ class KernelParser:
         return offset
 
     def _declare_shared(self, text: str) -> None:
-        """Give those of the module's shared variables a place that a body names."""
+        """Assign places to those shared variables of the module that the body uses."""
         for statement in self.source.shared:
             name = statement.split("[")[0].split()[-1]
             if name not in self.variables and name not in self._dynamic and re.search(rf"{re.escape(name)}\b", text):
@@ -200,7 +201,7 @@ class _Body:
         self._code: list[tuple[Instruction, list[str]]] = []
 
     def name_here(self, name: str, unique: str) -> None:
-        """Let a name mean something in the innermost braces; in a kernel's outermost ones each name means itself."""
+        """Give a name a meaning in the innermost braces; in a kernel's outermost braces every name means itself."""
         if self._scopes[-1].suffix:
             self._scopes[-1].names[name] = unique
 

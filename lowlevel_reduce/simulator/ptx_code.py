@@ -1,4 +1,4 @@
-"""What a parsed PTX module consists of: kernels, instructions, calls and variables."""
+"""The parts of a parsed PTX module: kernels, instructions, calls and variables."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class UnknownInstruction(UnsupportedError):  # noqa: N818 - named for what was m
 
 @dataclass(frozen=True)
 class Parameter:
-    """A kernel's parameter and where it lies in the parameter block."""
+    """A kernel's parameter and its place in the parameter block."""
 
     name: str
     size: int
@@ -63,7 +63,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable in shared or local memory, or a parameter of a call, and where it lies in its space."""
+    """A variable in shared or local memory, or a parameter of a call, and its place in its state space."""
 
     space: str
     size: int
@@ -96,9 +96,9 @@ class Call:
     function : str
         Its name.
     inputs, outputs : tuple of Copy
-        What is copied before it and after it, as places in the space of parameters.
+        What is copied before and after the call, as places in the space of parameters.
     places : tuple of int
-        Where the caller's inputs and then its outputs lie, for a function that the machine supplies.
+        The places of the caller's inputs and then of its outputs, for a function that the machine supplies.
     problem : str
         Why it cannot be executed; empty if it can.
     """
@@ -117,9 +117,9 @@ class Instruction:
     Attributes
     ----------
     opcode : str
-        What stands before the first dot.
+        The part before the first dot.
     modifiers : tuple of str
-        What stands after it, types among them, in order.
+        The parts after it in order, including the types.
     operands : tuple of Operand
         Destination first.
     guard : Guard or None
@@ -129,11 +129,11 @@ class Instruction:
     line : int
         Line in the PTX.
     text : str
-        The instruction as it stands there.
+        The instruction's text in the PTX.
     targets : tuple of int
-        Indices of the instructions that a branch by index goes to.
+        Indices of the instructions that an indexed branch goes to.
     call : Call or None
-        What a call calls.
+        The call, if the instruction is one.
     """
 
     opcode: str
@@ -149,7 +149,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Reference:
-    """The address of another variable in an initialiser: where, of what, plus how much, and which bits of it."""
+    """The address of another variable in an initialiser: its place, the variable, an addend, and which bits of it."""
 
     offset: int
     symbol: str
@@ -160,7 +160,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class ModuleVariable:
-    """A ``.global`` or ``.const`` variable of a module, its first bytes, and the addresses in them."""
+    """A ``.global`` or ``.const`` variable of a module, its initial content, and the addresses in it."""
 
     name: str
     space: str
@@ -183,11 +183,11 @@ class KernelCode:
     static_shared_bytes, local_bytes : int
         Shared memory of a block, local memory of a thread.
     max_threads : int
-        Threads a block may have.
+        The most threads that a block may have.
     min_blocks : int
-        Blocks that a multiprocessor shall hold.
+        How many blocks must fit on a multiprocessor, by the launch bounds.
     instructions : tuple of Instruction
-        The code, that of called functions first.
+        The code; that of called functions comes first.
     registers : dict
         Type of each register.
     variables : dict
@@ -195,7 +195,7 @@ class KernelCode:
     start : int
         Index of the first instruction.
     call_bytes, call_depth : int
-        Parameters of calls, bytes a thread, and how many calls may be open at once.
+        Bytes of a thread's call parameters, and the most calls that can be nested.
     module_variables : dict
         The module's own variables by name.
     """

@@ -13,7 +13,7 @@ __all__ = ["Address", "Immediate", "Name", "Operand", "Pair", "Vector", "operand
 
 @dataclass(frozen=True)
 class Name:
-    """A register, special register or variable, perhaps negated; ``_`` is the destination that nobody reads."""
+    """A register, special register or variable, possibly negated; ``_`` is a destination that discards the value."""
 
     name: str
     negated: bool = False
@@ -29,7 +29,7 @@ class Immediate:
 
 @dataclass(frozen=True)
 class Address:
-    """A memory operand: a register, a variable or nothing, and an offset."""
+    """A memory operand: an offset, and optionally a register or variable that it is added to."""
 
     base: str
     offset: int
@@ -44,7 +44,7 @@ class Vector:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two destinations with a bar between them."""
+    """Two destinations, separated by a vertical bar."""
 
     first: Name
     second: Name
@@ -53,7 +53,7 @@ class Pair:
 Operand = Union[Name, Immediate, Address, Vector, Pair]  # noqa: UP007 - evaluated at run time, on Python 3.10 too
 
 OPERANDS_KEPT = 4096
-"""Operands that are not parsed again: a kernel names each of its registers several times."""
+"""How many parsed operands are kept: a kernel uses each of its registers several times."""
 
 _NAME = r"[$%\w][$%\w.#]*"
 _INTEGER = re.compile(r"-?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
@@ -68,7 +68,7 @@ def operands(text: str) -> list[Operand]:
     Raises
     ------
     ValueError
-        If an operand has no known form.
+        If an operand has an unknown form.
     """
     return [_operand(part.strip()) for part in _SPLIT.split(text)] if text.strip() else []
 
@@ -91,7 +91,7 @@ def _renamed(operand: Name, name: Callable[[str], str]) -> Name:
 
 
 def parts_of(operand: Operand) -> tuple[Operand, ...]:
-    """Return the elements of a vector, or the one operand that is none."""
+    """Return the elements of a vector; an operand that is not a vector is its own only element."""
     return operand.elements if isinstance(operand, Vector) else (operand,)
 
 

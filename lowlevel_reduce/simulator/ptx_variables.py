@@ -1,4 +1,4 @@
-"""Variables of a module: their sizes, first values and addresses in them, and their place in a device's memory."""
+"""A module's variables: their sizes, initial values, addresses in these, and their places in a device's memory."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Memory(Protocol):
     """The memory that variables are placed in."""
 
     def allocate(self, size_bytes: int, *, alignment: int = 256) -> int:
-        """Return the address of fresh memory."""
+        """Return the address of newly allocated memory."""
 
     def write(self, address: int, data: bytes) -> None:
         """Set bytes."""
 
 
 def module_variable(statement: str, line: int) -> ModuleVariable:
-    """Parse a declaration, its words apart by one blank each.
+    """Parse a declaration whose words are separated by single spaces.
 
     Raises
     ------
     UnknownInstruction
-        If it has a form that is not known here, or is defined in another module.
+        If it has an unknown form, or the variable is defined in another module.
     """
     match = _VARIABLE.match(statement)
     if match is None or match["kind"] not in TYPE_BYTES or "extern" in match["linkage"]:
@@ -80,12 +80,12 @@ def _first_value(token: str, offset: int, width: int) -> bytes | Reference | Non
 
 
 def place_variables(variables: Mapping[str, ModuleVariable], memory: Memory) -> dict[str, int]:
-    """Allocate variables in a device's memory, fill them with their first values and return their addresses.
+    """Allocate variables in a device's memory, set them to their initial values and return their addresses.
 
     Raises
     ------
     UnknownInstruction
-        If an initialiser takes the address of what is no variable of the module.
+        If an initialiser uses an address that is not that of a variable of the module.
     """
     addresses = {v.name: memory.allocate(max(v.size, 1), alignment=v.alignment) for v in variables.values()}
     for variable in variables.values():

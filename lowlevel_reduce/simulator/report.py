@@ -1,4 +1,4 @@
-"""Counters as a table for people: a column a kernel, a row a count; where a time would stand, a dash."""
+"""Counters as a readable table: one column per kernel, one row per counter, and a dash where a time would be."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _ratio(part: int, whole: int) -> str:
     return f"{part / whole:.2f}" if whole else "-"
 
 
-# What a row is called, and how it is read from the counters.
+# The title of each row, and how its value is read from the counters.
 _ROWS: tuple[tuple[str, Callable[[Any], int | str]], ...] = (
     ("branches", lambda c: c.branches),
     ("  divergent", lambda c: c.divergent_branches),
@@ -36,7 +36,7 @@ _ROWS: tuple[tuple[str, Callable[[Any], int | str]], ...] = (
 
 
 def counters_table(counters: Mapping[str, Any]) -> str:
-    """Return the counters of some kernels as text, columns aligned, without a newline at the end.
+    """Return the counters of some kernels as text with aligned columns, without a newline at the end.
 
     Parameters
     ----------

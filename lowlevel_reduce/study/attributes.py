@@ -1,4 +1,4 @@
-"""Every launch attribute of the driver, by number: what it is called, since when it is there, and what it does here."""
+"""Every launch attribute of the driver, by number: its name, since when it exists, and what it does on this device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lowlevel_reduce.study.bench import NO_CLOCK, Bench
 
 __all__ = ["ATTRIBUTES", "Attribute", "rows"]
 
-# What a driver or a device answers that does not know an attribute, or not this use of it.
+# The result codes of a driver or a device that does not know an attribute, or not this use of it.
 _REFUSALS = frozenset({"CUDA_ERROR_INVALID_CLUSTER_SIZE", "CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_NOT_SUPPORTED"})
 
 
@@ -26,16 +26,16 @@ class Attribute:
     id : int
         Its number, a ``CUlaunchAttributeID``.
     name : str
-        Its name there, without the prefix.
+        Its name in that enumeration, without the prefix.
     field : str
         What sets it: a field of `LaunchConfig`, or a property of `Stream`.
     since : str
-        The first release of the bindings, of those that this package supports, that knows it.
+        The first of the supported releases of the bindings that knows it.
     demonstrate : callable
-        Makes its effect seen and returns it in words; raises what the driver raises where it is lacking.
+        Makes its effect visible and returns it in words; raises what the driver raises if the attribute is lacking.
     sample : callable, optional
-        For an effect that is seen by the clock: the options of a plain launch with the attribute, which is all that
-        can be shown on a device without a clock.
+        For an effect that only a clock shows: the options of a plain launch with the attribute, which is all that can
+        be shown on a device without a clock.
     """
 
     id: int
@@ -49,8 +49,8 @@ class Attribute:
 def rows(context: Context) -> list[dict[str, Any]]:
     """Demonstrate every launch attribute in `context`; takes a second or two, and up to 1 GiB of device memory.
 
-    Waits for all work of the context. What is observed is a fair picture only on a device that is idle otherwise.
-    Nothing is left behind: limits and permissions are put back.
+    The host waits for all work of the context. The observations are meaningful only on an otherwise idle device.
+    Nothing is left behind: limits and permissions are restored.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def rows(context: Context) -> list[dict[str, Any]]:
     Raises
     ------
     ReduceError
-        If a demonstration fails for another reason than that its attribute is lacking.
+        If a demonstration fails for another reason than a lacking attribute.
     """
     with context.pushed(), Bench(context) as bench:
         return [_row(bench, attribute) for attribute in ATTRIBUTES]
@@ -162,4 +162,4 @@ ATTRIBUTES = (
     Attribute(17, "PORTABLE_CLUSTER_SIZE_MODE", "portable_cluster_size_mode", "13.2", placement.portable_cluster),
     Attribute(18, "SHARED_MEMORY_MODE", "shared_memory_mode", "13.2", placement.shared_memory_mode),
 )
-"""All of them; number 15 was never given out."""
+"""All launch attributes; number 15 was never assigned."""

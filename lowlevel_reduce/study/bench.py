@@ -1,4 +1,4 @@
-"""A bench for demonstrations: the kernels of ``cuda_src/study``, and what is needed to launch and read them."""
+"""A bench for demonstrations: the kernels of ``cuda_src/study``, and what it takes to launch them and read results."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _SIGNATURES = {
     "study_flood": "QIQQ",
     "study_update": "QQQ",
 }
-_HEADERS = {"study_where": "placement", "study_meet": "placement", "study_update": "update"}  # of others: timing
+_HEADERS = {"study_where": "placement", "study_meet": "placement", "study_update": "update"}  # all others: timing
 
 
 class Bench:
-    """Kernels, streams, events and memory of one context, all closed with it. The context must be current.
+    """Kernels, streams, events and memory of one context, all closed with the bench. The context must be current.
 
     Attributes
     ----------
@@ -45,9 +45,9 @@ class Bench:
     device : Device
         Its device.
     has_clock : bool
-        Whether the device tells time, which a simulated one does not.
+        Whether the device has a clock, which a simulated one has not.
     stream : Stream
-        A stream of the least priority.
+        A stream of the lowest priority.
     """
 
     def __init__(self, context: Context) -> None:
@@ -68,15 +68,15 @@ class Bench:
             self.context.synchronize()
 
     def new_stream(self) -> Stream:
-        """Return a stream of its own."""
+        """Return a new stream."""
         return self._stack.enter_context(Stream.create(self.context))
 
     def new_event(self, *, timing: bool = False) -> Event:
-        """Return an event of its own."""
+        """Return a new event."""
         return self._stack.enter_context(Event.create(self.context, timing=timing))
 
     def memory(self, size_bytes: int) -> Buffer:
-        """Return device memory of `size_bytes`, all zero."""
+        """Return `size_bytes` of device memory, filled with zeros."""
         buffer = self._stack.enter_context(Buffer.allocate(size_bytes, self.context))
         buffer.fill(0)
         return buffer
@@ -86,7 +86,7 @@ class Bench:
         return self._stack.enter_context(Buffer.pinned(size_bytes, self.context))
 
     def kernel(self, name: str) -> Kernel:
-        """Return a kernel of ``cuda_src/study``; those that read the clock are compiled only for who asks for one."""
+        """Return a kernel of ``cuda_src/study``; those that read the clock are compiled only when one is requested."""
         header = _HEADERS.get(name, "timing")
         if header not in self._libraries:
             output: Output = "cubin" if self.has_clock else "ptx"
@@ -96,21 +96,21 @@ class Bench:
         return self._libraries[header].kernel(name)
 
     def bind(self, name: str, config: LaunchConfig, stream: Stream | None = None) -> BoundKernel:
-        """Return a launch of a kernel of ``cuda_src/study`` into the bench's stream or another."""
+        """Bind a kernel of ``cuda_src/study`` to the bench's stream or another one."""
         return BoundKernel(self.kernel(name), config, stream or self.stream, _SIGNATURES[name])
 
     def run(self, name: str, config: LaunchConfig, *values: int, stream: Stream | None = None) -> None:
-        """Launch a kernel of ``cuda_src/study`` once, in the bench's stream or another; does not wait."""
+        """Launch a kernel of ``cuda_src/study`` once, in the bench's stream or another one, without waiting."""
         self.bind(name, config, stream)(*values)
 
     def where(self, config: LaunchConfig) -> npt.NDArray[Any]:
-        """Launch ``study_where`` and return its rows, one a block."""
+        """Launch ``study_where`` and return its rows, one for each block."""
         out = self.memory(config.grid_blocks * WHERE.itemsize)
         self.run("study_where", config, out.pointer)
         return self.read(out, WHERE)
 
     def meet(self, config: LaunchConfig) -> npt.NDArray[Any]:
-        """Launch ``study_meet`` and return its rows, one a block."""
+        """Launch ``study_meet`` and return its rows, one for each block."""
         out, arrived = self.memory(config.grid_blocks * WHERE.itemsize), self.memory(4)
         self.run("study_meet", config, out.pointer, arrived.pointer)
         return self.read(out, WHERE)

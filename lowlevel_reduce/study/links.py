@@ -1,4 +1,4 @@
-"""The demonstration of the NVLink hint: where blocks run with it, and how fast they reach another GPU's memory."""
+"""The demonstration of the NVLink hint: where blocks run with it, and how fast they access another GPU's memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BYTES = 128 << 20
 
 
 def nvlink_centric(bench: Bench) -> str:
-    """Compare where blocks run with the hint and without, and how fast they reach the memory of another GPU."""
+    """Compare where blocks run with and without the hint, and how fast they access the memory of another GPU."""
     places = _places(bench)
     if not bench.has_clock:
         return f"{places}; what it is for takes a clock and two GPUs"
@@ -46,7 +46,7 @@ def _traffic(bench: Bench, peer: Device) -> str:
 
 
 def _places(bench: Bench) -> str:
-    """Say on how many multiprocessors a few blocks run with the hint that none of them uses without it."""
+    """Return in words how many multiprocessors a few blocks run on with the hint that none runs on without it."""
     used: dict[bool, set[int]] = {True: set(), False: set()}
     for _ in range(_ROUNDS):
         for hint, multiprocessors in used.items():
@@ -58,7 +58,7 @@ def _places(bench: Bench) -> str:
 
 
 def _peer(device: Device) -> Device | None:
-    """Return a device whose memory `device` reaches, one behind an NVLink if there is one."""
+    """Return a device whose memory `device` can access, preferably by NVLink; None if there is none."""
     others = [other for other in Device.all() if other != device and _reaches(device, other)]
     return max(others, key=lambda other: _attribute("NATIVE_ATOMIC_SUPPORTED", device, other), default=None)
 
@@ -74,7 +74,7 @@ def _attribute(name: str, device: Device, other: Device) -> int:
 
 @contextlib.contextmanager
 def _access(bench: Bench, there: Context) -> Iterator[None]:
-    """Let the bench's context reach the memory of another; permission that somebody else had given stays."""
+    """Let the bench's context access the memory of another one; access that was already enabled stays enabled."""
     with bench.context.pushed():
         try:
             binding.call("cuCtxEnablePeerAccess", there.handle, 0)
@@ -93,7 +93,7 @@ def _access(bench: Bench, there: Context) -> Iterator[None]:
 
 
 def _moved(bench: Bench, memory: Buffer, kernel: str) -> str:
-    """Say how fast blocks of `kernel` go through all of `memory`, by how many there are."""
+    """Return in words how fast blocks of `kernel` go through all of `memory`, for several numbers of blocks."""
     reads = kernel == "study_read"
     values = memory.pointer, memory.size_bytes // 16, *([bench.memory(4).pointer] if reads else [])
     events = bench.new_event(timing=True), bench.new_event(timing=True)

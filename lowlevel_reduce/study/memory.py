@@ -1,4 +1,4 @@
-"""Demonstrations of attributes that decide how memory is treated, by caches and as kernels end: seen by the clock."""
+"""Demonstrations of attributes for memory, in caches and at the end of kernels; the clock shows their effects."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ __all__ = ["access_window", "domain", "domain_map", "links", "step_us", "verdict
 
 _ROUNDS = 5
 _WINDOW_BYTES = 8 << 20
-_LINK_BYTES = 2048  # from one link to the next: never in one line of the cache, nor in one fetch of the memory
+_LINK_BYTES = 2048  # distance of two links: never in one cache line, nor in one fetch from memory
 
 _FLOOD_BYTES = 4 << 20
 _FLOOD_LINE_BYTES = 128
 _FLOOD_NS = 20_000_000
-_SETTLED_NS = 5_000_000  # far more than it takes to launch all steps, which then are a matter of the device alone
+_SETTLED_NS = 5_000_000  # far longer than launching all steps takes, so that only the device determines their times
 _STEPS = 16
 
 
 def access_window(bench: Bench) -> str:
-    """Measure loads of memory that was read before so much else that the level-2 cache would have lost it.
+    """Measure loads of memory after so much other memory was read that the level-2 cache would have evicted it.
 
-    One load after the other, timed by the kernel itself, for their latency tells the cache from the memory: a whole
-    launch, with what the driver does about a window, takes longer than the difference.
+    The loads depend on each other and the kernel itself times them, because their latency distinguishes cache from
+    memory. A whole launch, including what the driver does about a window, takes longer than the difference.
     """
     device = bench.device
     most = device.attribute("MAX_PERSISTING_L2_CACHE_SIZE")
@@ -60,7 +60,7 @@ def access_window(bench: Bench) -> str:
 
 
 def links(size_bytes: int) -> npt.NDArray[np.uint32]:
-    """Return `size_bytes` of words of which some are links: each holds the index of the next, in one random ring."""
+    """Return `size_bytes` of words with links: each link has the index of the next one, all in one random ring."""
     words, step = np.zeros(size_bytes // 4, np.uint32), _LINK_BYTES // 4
     order = step * np.random.default_rng(0).permutation(len(words) // step).astype(np.uint32)
     words[order] = np.roll(order, -1)
@@ -68,10 +68,10 @@ def links(size_bytes: int) -> npt.NDArray[np.uint32]:
 
 
 def _load_ns(bench: Bench, kept: Buffer, other: Buffer, window: AccessPolicyWindow | None) -> float:
-    """Return the time of a load of `kept`, which was read with the window, and then `other` without one.
+    """Return the time of a load of `kept`, after `kept` was read with the window and then `other` without one.
 
-    The first reading and the loads are of one block each, as a rule on one multiprocessor: a cache in two halves may
-    keep a line in that of the multiprocessor that read it.
+    The first read and the loads are done by one block each, usually on the same multiprocessor: a cache of two halves
+    may keep a line in the half of the multiprocessor that read it.
     """
     word, out, steps = bench.memory(4), bench.memory(16), kept.size_bytes // _LINK_BYTES
     binding.call("cuCtxResetPersistingL2Cache")
@@ -84,7 +84,7 @@ def _load_ns(bench: Bench, kept: Buffer, other: Buffer, window: AccessPolicyWind
 
 
 def domain(bench: Bench) -> str:
-    """Measure short kernels beside one that floods the host's memory, in their domain and in another."""
+    """Measure short kernels beside one that floods host memory with writes, in the same domain and in another one."""
     return _beside_writes(
         bench,
         "beside one that writes to the host",
@@ -94,7 +94,7 @@ def domain(bench: Bench) -> str:
 
 
 def domain_map(bench: Bench) -> str:
-    """Measure the same with the writes "remote", mapped to a domain of their own, and to that of everybody else."""
+    """Measure the same with "remote" writes, mapped to a domain of their own, and to the domain of all others."""
     return _beside_writes(
         bench,
         f"beside a remote one, of {bench.device.attribute('MEM_SYNC_DOMAIN_COUNT')} domains, that writes to the host",
@@ -106,13 +106,13 @@ def domain_map(bench: Bench) -> str:
 def _beside_writes(
     bench: Bench, where: str, apart: tuple[str, dict[str, Any]], same: tuple[str, dict[str, Any]]
 ) -> str:
-    """Say what a step of a stream takes without writes of another kernel, and beside them with either options.
+    """Return in words how long a step of a stream takes, without another kernel's writes, and beside them in two ways.
 
-    A kernel's end makes what it wrote visible to the next, and it is this that waits for other kernels' writes of the
-    same domain. A fence within a kernel does not show it: beside such writes it is as slow in any domain.
+    The end of a kernel makes its writes visible to the next one, and for that it waits for other kernels' writes in the
+    same domain. A fence within a kernel does not show this: beside such writes, it is equally slow in all domains.
     """
     far, other = bench.host_memory(_FLOOD_BYTES), bench.new_stream()
-    # Alone at first, also because a kernel's first launch loads it, which may wait for all that runs.
+    # First without writes, also because a kernel's first launch loads it, which may wait for all running work.
     kinds = (("without", None), apart, same)
     samples: dict[str, list[float]] = {name: [] for name, _ in kinds}
     for _ in range(_ROUNDS):
@@ -128,10 +128,10 @@ def _beside_writes(
 
 
 def _step(bench: Bench, far: Buffer, stream: Stream, options: dict[str, Any] | None) -> float | None:
-    """Return the time of a step of `stream`, beside a flood with `options`, or without one."""
+    """Return the time of a step of `stream`, beside a flood that is launched with `options`; None: without a flood."""
     flood, steps = bench.memory(STAMP.itemsize), bench.memory((1 + _STEPS) * STAMP.itemsize)
     if options is not None:
-        # On half of the multiprocessors: a short kernel then has one to itself, and shares what is behind them only.
+        # On half of the multiprocessors, so that a short kernel has one to itself, and shares only what is behind it.
         config = LaunchConfig(max(bench.context.multiprocessor_count // 2, 1), 256, **options)
         lines = _FLOOD_BYTES // _FLOOD_LINE_BYTES
         bench.run("study_flood", config, far.pointer, lines, _FLOOD_NS, flood.pointer)
@@ -144,26 +144,26 @@ def _step(bench: Bench, far: Buffer, stream: Stream, options: dict[str, Any] | N
 
 
 def step_us(begins: Sequence[int], end: float) -> float | None:
-    """Return the mean time from one kernel's beginning to the next one's, of those that began before `end`.
+    """Return the mean time from the beginning of a kernel to that of the next, for those that began before `end`.
 
     Parameters
     ----------
     begins : sequence of int
         When the kernels of a stream began, in nanoseconds.
     end : float
-        When the flood beside them ended; infinite without one.
+        When the flood beside them ended; infinity without a flood.
 
     Returns
     -------
     float or None
-        In microseconds; None if fewer than two kernels began before.
+        The time in microseconds; None if fewer than two kernels began before `end`.
     """
     beside = [begin for begin in begins if begin < end]
     return (beside[-1] - beside[0]) / (len(beside) - 1) / 1e3 if len(beside) > 1 else None
 
 
 def verdict(less: Sequence[float], more: Sequence[float]) -> str:
-    """Return what to add to two medians: nothing if every sample of `less` is below every one of `more`."""
+    """Return a remark for two medians: empty if every sample of `less` is below every sample of `more`."""
     if max(less) < min(more):
         return ""
     if min(less) > max(more):

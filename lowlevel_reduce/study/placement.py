@@ -1,4 +1,4 @@
-"""Demonstrations of attributes that decide where blocks run, or whether: seen without a clock, but for one."""
+"""Demonstrations of attributes that decide where blocks run, or whether they run; only one needs a clock."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = [
 ]
 
 _CLUSTER = 4
-_PORTABLE = 8  # the most blocks of a cluster that every device with clusters takes
+_PORTABLE = 8  # the most blocks of a cluster that every device with clusters supports
 _LARGE_CLUSTER = 16
 _POLICIES = ("default", "spread", "load_balancing")
 _BUSY_NS = 2_000_000
-_PREFERRING = 10  # the compute capability, its major number, that brought clusters of a preferred size
+_PREFERRING = 10  # the major compute capability that introduced clusters of a preferred size
 _LARGE_SHARED_BYTES = 64 * 1024
 
 NO_LAYOUT = (
@@ -35,7 +35,7 @@ NO_LAYOUT = (
 
 
 def cooperative(bench: Bench) -> str:
-    """Show that a barrier of the whole grid ends, and that a grid that does not fit is refused."""
+    """Show that a barrier of the whole grid completes, and that a grid that does not fit is refused."""
     kernel, blocks = bench.kernel("study_meet"), bench.context.multiprocessor_count
     seen = bench.meet(LaunchConfig(blocks, 32, cooperative=True))
     fits = occupancy.max_cooperative_blocks(kernel, 32, context=bench.context)
@@ -48,7 +48,7 @@ def cooperative(bench: Bench) -> str:
 
 
 def cluster(bench: Bench) -> str:
-    """Show the ranks that blocks see, and clusters above the portable size, which the kernel must allow."""
+    """Show the ranks that blocks see, and clusters larger than the portable size, which the kernel must allow."""
     seen = bench.where(LaunchConfig(4 * _CLUSTER, 32, cluster=_CLUSTER))
     ranks = " ".join(map(str, sorted(set(seen["rank"].tolist()))))
     sizes = " ".join(map(str, sorted(set(seen["size"].tolist()))))
@@ -73,7 +73,7 @@ def _non_portable(bench: Bench) -> str:
 
 
 def scheduling(bench: Bench) -> str:
-    """Show by policy where clusters are laid on an idle device, and where and when larger ones beside busy blocks."""
+    """Show by policy where clusters run on an idle device, and where and when larger ones run beside busy blocks."""
     blocks = max(2 * bench.context.multiprocessor_count // _PORTABLE, 1) * _PORTABLE
     alone = {policy: _layout(bench, blocks, policy) for policy in _POLICIES}
     if not bench.has_clock:
@@ -94,9 +94,9 @@ def _by_policy(seen: Mapping[str, tuple[int, ...]]) -> str:
 
 
 def _layout(bench: Bench, blocks: int, policy: str) -> tuple[int, int, int]:
-    """Return the multiprocessors used, the most blocks on one, and the fewest multiprocessors under a cluster.
+    """Return the number of multiprocessors used, the most blocks on one, and the fewest multiprocessors of a cluster.
 
-    All blocks are resident at once, for they meet at a barrier.
+    All blocks are resident at once, because they wait for each other at a barrier.
     """
     config = LaunchConfig(blocks, 32, cluster=_CLUSTER, cluster_scheduling=policy, cooperative=True)
     where = bench.meet(config)["multiprocessor"]
@@ -105,9 +105,9 @@ def _layout(bench: Bench, blocks: int, policy: str) -> tuple[int, int, int]:
 
 
 def _on_busy(bench: Bench, busy: int, blocks: int, policy: str) -> tuple[int, int]:
-    """Return how many blocks of clusters come to multiprocessors of another kernel's blocks, and how many wait for one.
+    """Return how many blocks of clusters run on multiprocessors of another kernel's blocks, and how many wait for one.
 
-    One of those has 1024 threads, so wherever it runs there is room for small blocks beside it.
+    Each block of the other kernel has 1024 threads, so there is room for small blocks beside it.
     """
     there, here, other = bench.memory(busy * STAMP.itemsize), bench.memory(blocks * STAMP.itemsize), bench.new_stream()
     config = LaunchConfig(blocks, 32, cluster=_PORTABLE, cluster_scheduling=policy)
@@ -119,7 +119,7 @@ def _on_busy(bench: Bench, busy: int, blocks: int, policy: str) -> tuple[int, in
 
 
 def preferred_cluster(bench: Bench) -> str:
-    """Count the blocks by the size of the cluster that they find themselves in."""
+    """Count the blocks by the size of the cluster that they run in."""
     blocks = max(bench.context.multiprocessor_count // _CLUSTER, 1) * _CLUSTER
     config = LaunchConfig(blocks, 32, cluster=_CLUSTER // 2, preferred_cluster=_CLUSTER)
     sizes, counts = np.unique(bench.where(config)["size"], return_counts=True)
@@ -136,7 +136,7 @@ def _unmet(bench: Bench, sizes: list[int]) -> str:
 
 
 def device_updatable(bench: Bench) -> str:
-    """Show that a launch into a plain stream is refused, and that device code gives a node another address."""
+    """Show that a launch into a plain stream is refused, and that device code can give a node another address."""
     bound = bench.bind("study_where", LaunchConfig(1, 32, device_updatable=True))
     try:
         bound(bench.memory(WHERE.itemsize).pointer)
@@ -164,7 +164,7 @@ def _updated(bench: Bench, bound: BoundKernel) -> str:
     with Graph.create(bench.context) as graph:
         first = graph.add_kernel(update, handle.pointer, other.pointer, code.pointer)
         node = graph.add_kernel(bound, given.pointer, after=[first])
-        # Its handle is known when the node is, so the kernel before it, which is to have it, finds it in memory.
+        # The handle is known only once the node exists, so the kernel before it, which needs it, reads it from memory.
         handle.copy_from(np.array([node.device_handle], np.uint64))
         with graph.instantiate() as executable:
             executable.upload(bench.stream)
@@ -178,7 +178,7 @@ def _updated(bench: Bench, bound: BoundKernel) -> str:
 
 
 def portable_cluster(bench: Bench) -> str:
-    """Show that the launch, not the kernel, says whether a cluster may be above the portable size."""
+    """Show that the launch, not the kernel, decides whether a cluster may be larger than the portable size."""
     outcomes = []
     for mode in ("require_portable", "allow_non_portable"):
         config = LaunchConfig(_LARGE_CLUSTER, 32, cluster=_LARGE_CLUSTER, portable_cluster_size_mode=mode)
@@ -188,7 +188,7 @@ def portable_cluster(bench: Bench) -> str:
 
 
 def shared_memory_mode(bench: Bench) -> str:
-    """Show that the launch says whether a block may have more shared memory than every device has."""
+    """Show that the launch decides whether a block may have more shared memory than every device offers."""
     kernel = bench.kernel("study_where")
     before = kernel.max_dynamic_shared_bytes(bench.device)
     kernel.set_max_dynamic_shared_bytes(_LARGE_SHARED_BYTES, bench.device)

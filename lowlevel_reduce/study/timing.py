@@ -1,4 +1,4 @@
-"""Demonstrations of attributes that decide when work runs: seen by the device's clock and by events."""
+"""Demonstrations of attributes that decide when work runs; the device's clock and events show their effects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROUNDS = 5
 
 
 def synchronization_policy(bench: Bench) -> str:
-    """Measure how much of a wait for the stream this thread spends on a processor."""
+    """Measure how much CPU time this thread spends in a wait for the stream."""
     duration, out, stream = 20_000 * _US, bench.memory(STAMP.itemsize), bench.stream
     before, used = stream.synchronization_policy, {}
     try:
@@ -45,7 +45,7 @@ def synchronization_policy(bench: Bench) -> str:
 
 
 def serialization(bench: Bench) -> str:
-    """Measure when a launch begins, against the end of its predecessor in the stream, which triggers it at once."""
+    """Measure when a launch begins relative to the end of its predecessor in the stream, which triggers immediately."""
     lead = {
         allowed: statistics.median(_lead(bench, allowed=allowed) for _ in range(_ROUNDS)) for allowed in (True, False)
     }
@@ -61,10 +61,10 @@ def _lead(bench: Bench, *, allowed: bool) -> float:
 
 
 def programmatic_event(bench: Bench) -> str:
-    """Measure when a kernel of another stream begins behind the event of one that triggers it at once.
+    """Measure when a kernel in another stream begins that waits for the event of one that triggers it immediately.
 
-    The event makes a dependency between kernels: how early it lets the next one begin is a matter of how that is
-    launched, so by each way to do that.
+    The event makes a dependency between kernels. How early it lets the next one begin depends on how that one is
+    launched, so this measures every way to launch it.
     """
     seen = {
         name: ", ".join(_behind_trigger(bench, way, at_block_start=at_block_start) for way in _WAYS)
@@ -74,7 +74,7 @@ def programmatic_event(bench: Bench) -> str:
     return f"a kernel behind the event of one {'; '.join(f'{name}, {ways}: {text}' for name, text in seen.items())}"
 
 
-# How the kernel behind an event is launched: as it is, with programmatic serialization, or as it is into a capture.
+# How the kernel behind an event is launched: plainly, with programmatic serialization, or plainly in a capture.
 _WAYS = {"plain": (False, False), "programmatic": (True, False), "in a graph": (False, True)}
 
 
@@ -111,7 +111,7 @@ def _behind_trigger(bench: Bench, way: str, *, at_block_start: bool) -> str:
 
 
 def completion_event(bench: Bench) -> str:
-    """Measure when a stream goes on that waits for the event of a kernel whose blocks have all begun."""
+    """Measure when a stream continues that waits for the event of a kernel whose blocks have all begun."""
     event = bench.new_event()
     config = LaunchConfig(bench.context.multiprocessor_count, 32, launch_completion_event=event)
     first, second = bench.memory(config.grid_blocks * STAMP.itemsize), bench.memory(STAMP.itemsize)
@@ -127,7 +127,7 @@ def completion_event(bench: Bench) -> str:
 
 
 def priority(bench: Bench) -> str:
-    """Count the blocks that begin before one that is launched behind them all, by its priority."""
+    """Count the blocks that begin before one that is launched after all of them, for the priorities of that one."""
     least, greatest = binding.call("cuCtxGetStreamPriorityRange")
     # Blocks of 1024 threads: at most two are resident on a multiprocessor, so most of these wait.
     crowd = 16 * bench.context.multiprocessor_count
@@ -143,13 +143,13 @@ def _ahead_of(bench: Bench, blocks: int, wanted: int) -> int:
         bench.run("study_spin", LaunchConfig(blocks, 1024), crowd.pointer, duration, 0, 0)
         bench.run("study_spin", LaunchConfig(1, 1024, priority=wanted), one.pointer, 0, 0, 0, stream=other)
         begin, stamps = bench.read(one, STAMP)["begin"][0], bench.read(crowd, STAMP)
-        if begin < stamps["end"].max():  # else the host was late: there was nobody left to overtake
+        if begin < stamps["end"].max():  # else the host was late, and there were no blocks left to overtake
             break
     return int((stamps["begin"] < begin).sum())
 
 
 def carveout(bench: Bench) -> str:
-    """Count the blocks that a multiprocessor holds at once, by the share of shared memory that the launch prefers."""
+    """Count the blocks that are resident on a multiprocessor, for shares of shared memory that the launch prefers."""
     size_bytes = 32 * 1024
     few = 100 * (size_bytes + 1024) // bench.device.shared_memory_per_multiprocessor_bytes + 1
     held = {percent: _resident(bench, size_bytes, percent) for percent in (few, 100)}
@@ -166,13 +166,13 @@ def _resident(bench: Bench, size_bytes: int, percent: int) -> int:
 
 
 def most_at_once(stamps: npt.NDArray[Any]) -> int:
-    """Return the most blocks that one multiprocessor had at one time, of an array of `bench.STAMP`."""
+    """Return the most blocks that ran on one multiprocessor at the same time, given an array of `bench.STAMP`."""
     most = 0
     for index in np.unique(stamps["multiprocessor"]):
         mine = stamps[stamps["multiprocessor"] == index]
         times = np.concatenate([mine["begin"], mine["end"]])
         steps = np.repeat([1, -1], len(mine))
-        # Of one instant, ends come first: a block that ends makes room for the one that begins.
+        # At the same instant, ends come first: a block that ends makes room for one that begins.
         order = np.lexsort((steps, times))
         most = max(most, int(np.cumsum(steps[order]).max()))
     return most

@@ -1,4 +1,4 @@
-"""The facade: an object with the CUDA driver's function names, behind which kernels run on a machine of NumPy."""
+"""The facade: an object that has the CUDA driver's functions by name, and runs kernels on a machine of NumPy."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ _TEXTS = frozenset({"cuGetErrorString", "cuGetErrorName"})
 
 
 class FunctionNotFoundError(RuntimeError):
-    """A driver function is not simulated; raised at its call, as by the bindings for an old driver."""
+    """A driver function is not simulated; raised when it is called, as by the bindings with an old driver."""
 
 
 class SimulatedDriver:
-    """A driver with simulated devices: every function takes and returns what the one of the bindings does.
+    """A driver with simulated devices: every function takes and returns what its counterpart in the bindings does.
 
-    Work runs when it is put into a stream, in the order of the program. Kernels that go wrong raise the machine's fault
-    out of the launch, and the context stays usable. Threads may call at once: one call runs at a time.
+    Work runs as soon as it is put into a stream, in program order. If a kernel does something wrong, the launch raises
+    the machine's fault, and the context stays usable. Threads may call concurrently; one call runs at a time.
 
     Parameters
     ----------
     device : SimulatedDevice or str
-        Which GPU.
+        The GPU to simulate.
     devices : int, optional
-        How many of these there are.
+        How many such GPUs there are.
     seed : int, optional
-        What orders the blocks and warps of a launch; without one they run in their natural order.
+        Seed for a random order of the blocks and warps of a launch; without it they run in their natural order.
     engine : Engine, optional
-        Another machine than the simulator's own.
+        A machine to use instead of the simulator's own.
 
     Attributes
     ----------
     IMAGE : str
-        What its libraries are loaded from: "ptx".
+        The format that its libraries are loaded from: "ptx".
     device : SimulatedDevice
         The GPU.
     launches : list of LaunchRecord
@@ -90,7 +90,8 @@ class SimulatedDriver:
         self._functions = {name: self._function(name, routine) for name, routine in _routines(self._state)}
 
     def __getattr__(self, name: str) -> Any:
-        # Only what is no attribute comes here. A name of the bindings that is not simulated is refused at its call.
+        # Called only for names that are not attributes. A function of the bindings that is not simulated is refused
+        # when it is called.
         found = self.__dict__.get("_functions", {}).get(name)
         if found is not None:
             return found
@@ -105,23 +106,23 @@ class SimulatedDriver:
 
     @property
     def call_count(self) -> int:
-        """Calls so far that `fail` counts: all but those that ask for the text of an error."""
+        """The number of calls so far that count for `fail`: all but those that ask for the text of an error."""
         return sum(count for name, count in self.calls.items() if name not in _TEXTS)
 
     def leaks(self) -> dict[str, int]:
-        """Return how many contexts, streams, events, allocations, libraries, graphs and executables are alive."""
+        """Return how many contexts, streams, events, allocations, libraries, graphs and executables still exist."""
         with self._lock:
             return self._state.leaks()
 
     def fail(self, k: int, code: Any) -> None:
-        """Make the `k`-th call from now on, the next being 1, return `code` without doing anything.
+        """Make the `k`-th call from now on return `code` without doing anything; the next call is number 1.
 
         Parameters
         ----------
         k : int
-            Which call; those that ask for the text of an error do not count.
+            Which call; calls that ask for the text of an error do not count.
         code : CUresult, int or str
-            The result, by its value or its name.
+            The result code, by value or by name.
         """
         with self._lock:
             self._faults.add(None, k, code)
@@ -162,7 +163,7 @@ def _routines(state: State) -> list[tuple[str, Callable[..., Any]]]:
 
 
 def _values(routine: Callable[..., Any]) -> int:
-    """Return how many values a routine has besides its result code, by its annotation."""
+    """Return how many values a routine returns besides its result code, according to its annotation."""
     answer = get_type_hints(routine)["return"]
     return 0 if answer is type(None) else len(get_args(answer)) if get_origin(answer) is tuple else 1
 

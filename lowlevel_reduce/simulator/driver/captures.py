@@ -1,4 +1,4 @@
-"""How work meets captures: put into a stream it runs at once or becomes a node, and unsafe calls are refused."""
+"""Work and captures: work put into a stream runs at once or becomes a graph node; unsafe calls are refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GLOBAL, _RELAXED = 0, 2
 
 
 def stream_of(state: State, handle: Any) -> Stream:
-    """Return the stream that a handle means; the special ones 0, 1 and 2 mean those of the current context."""
+    """Return the stream that a handle means; the special handles 0, 1 and 2 mean streams of the current context."""
     value = number(handle)
     if value > _PER_THREAD:
         stream = state.get(Stream, value)
@@ -35,9 +35,9 @@ def stream_of(state: State, handle: Any) -> Stream:
 
 
 def waiting_for(state: State, stream: Stream) -> list[Capture]:
-    """Return the captures under way that work put into `stream` would wait for, which it cannot.
+    """Return the current captures for which work put into `stream` would have to wait, which is impossible.
 
-    The legacy stream waits for every blocking one of its context.
+    The legacy stream waits for all blocking streams of its context.
     """
     if stream.handle != _LEGACY:
         return []
@@ -49,7 +49,7 @@ def waiting_for(state: State, stream: Stream) -> list[Capture]:
 
 
 def capturing(state: State, stream: Stream) -> Capture | None:
-    """Return the capture that work put into `stream` becomes part of, or refuse if it may not be put there."""
+    """Return the capture that work put into `stream` becomes part of, if any; refuse if no work may be put there."""
     under_way = waiting_for(state, stream)
     if under_way:
         invalidate(under_way)
@@ -69,7 +69,7 @@ def submit(state: State, stream: Stream, work: Node) -> None:
 
 
 def check_unsafe(state: State) -> None:
-    """Refuse a call that a replay would not repeat, an allocation or a wait of the host, while a capture forbids it."""
+    """Refuse a call that a replay would not repeat (an allocation, a wait of the host) while a capture forbids it."""
     mode, thread = state.capture_mode, threading.get_ident()
     if mode == _RELAXED:
         return
@@ -84,6 +84,6 @@ def check_unsafe(state: State) -> None:
 
 
 def invalidate(captures: Iterable[Capture]) -> None:
-    """Spoil captures: they can only be ended now."""
+    """Invalidate captures: the only thing left to do is to end them."""
     for capture in captures:
         capture.invalid = True

@@ -51,7 +51,7 @@ class Contexts:
             refuse("INVALID_CONTEXT")  # a primary context is released, a green one destroyed as such
         self._state.end_context(record)
         stack = self._state.stack
-        if stack and stack[-1] == record.handle:  # other threads keep it on their stacks, and are refused there
+        if stack and stack[-1] == record.handle:  # it stays on other threads' stacks, where its use is refused
             stack.pop()
 
     def cuCtxGetCurrent(self) -> Any:
@@ -89,7 +89,7 @@ class Contexts:
     def cuCtxSynchronize(self) -> None:
         context = self._state.current()
         under_way = [capture for capture in self._state.captures if capture.origin.context is context]
-        if under_way:  # in whatever mode and thread: a stream under capture can be waited for by none
+        if under_way:  # in any mode and thread: nothing can wait for a stream that is being captured
             invalidate(under_way)
             refuse("STREAM_CAPTURE_UNSUPPORTED")
         check_unsafe(self._state)
@@ -101,7 +101,7 @@ class Contexts:
 
 
 def retain_primary(state: State, ordinal: int) -> Context:
-    """Count one more owner of a device's primary context, and make it for the first."""
+    """Count one more owner of a device's primary context, which is created for the first owner."""
     if ordinal not in state.primaries:
         context = Context(state.primary_handles[ordinal], state.new_id(), ordinal=ordinal, retained=0)
         state.primaries[ordinal] = state.keep(context, context.handle)
@@ -111,7 +111,7 @@ def retain_primary(state: State, ordinal: int) -> Context:
 
 
 def release_primary(state: State, ordinal: int) -> None:
-    """Count one owner less, and end the primary context with the last."""
+    """Count one owner less; the primary context ends with the last owner."""
     primary = state.primaries.get(ordinal) or refuse("INVALID_CONTEXT")
     primary.retained = (primary.retained or 0) - 1
     if not primary.retained:
@@ -120,7 +120,7 @@ def release_primary(state: State, ordinal: int) -> None:
 
 
 def resource_of(device: SimulatedDevice, kind: Any) -> Any:
-    """Return the multiprocessors of a device, or of a share of it, as the driver's resource."""
+    """Return the multiprocessors of a device, or of a share of it, as a resource of the driver's."""
     if kind != cu.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM:
         refuse("INVALID_RESOURCE_TYPE")
     resource = cu.CUdevResource()

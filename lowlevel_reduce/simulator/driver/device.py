@@ -18,7 +18,7 @@ _VERSION = 13000
 _ATTRIBUTE = "CU_DEVICE_ATTRIBUTE_"
 _SPACE = uuid.UUID("5e3b9c52-0c4f-4f0b-9a77-6c1f0a6d5d01")
 
-# What the driver says about the codes that this one answers; others are described by their name.
+# The driver's texts for the codes that are returned here; other codes are described by their name.
 _TEXTS = {
     "CUDA_SUCCESS": "no error",
     "CUDA_ERROR_INVALID_VALUE": "invalid argument",
@@ -41,7 +41,7 @@ _TEXTS = {
 
 
 class Devices:
-    """Functions of the driver and of its devices, which are all of one kind."""
+    """Functions of the driver and of its devices, which are all alike."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -75,7 +75,7 @@ class Devices:
 
     def cuDeviceGetAttribute(self, attribute: Any, device: Any) -> int:
         self._state.check_device(device)
-        # A zero for what is not known would be a false answer, so there is none.
+        # Zero would be a wrong answer for an unknown attribute, so there is no answer.
         value = self._attributes.get(attribute.name.removeprefix(_ATTRIBUTE))
         return refuse("NOT_SUPPORTED") if value is None else value
 

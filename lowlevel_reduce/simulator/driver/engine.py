@@ -1,4 +1,4 @@
-"""What the facade needs of the machine behind it: a parser, memory, and a way to run a kernel."""
+"""What the facade needs from the machine behind it: a parser, memory, and a way to run a kernel."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["Allocation", "Engine", "KernelCode", "Memory", "Parameter", "default
 
 
 class Parameter(Protocol):
-    """One parameter of a kernel: where it lies in the parameter block."""
+    """One parameter of a kernel: its place in the parameter block."""
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
 
     @property
     def offset(self) -> int:
-        """From the beginning of the block, in bytes."""
+        """Offset from the beginning of the block, in bytes."""
 
 
 class KernelCode(Protocol):
@@ -30,23 +30,23 @@ class KernelCode(Protocol):
 
     @property
     def parameters(self) -> Sequence[Parameter]:
-        """In order."""
+        """The parameters, in order."""
 
     @property
     def static_shared_bytes(self) -> int:
-        """Shared memory that it declares, a block."""
+        """Bytes of shared memory that it declares for a block."""
 
     @property
     def local_bytes(self) -> int:
-        """Local memory that it declares, a thread."""
+        """Bytes of local memory that it declares for a thread."""
 
     @property
     def max_threads(self) -> int:
-        """The block of its launch bounds, 1024 without any."""
+        """The most threads of a block by its launch bounds; 1024 without launch bounds."""
 
     @property
     def min_blocks(self) -> int:
-        """The blocks a multiprocessor of its launch bounds, 0 if they do not say."""
+        """The least blocks per multiprocessor by its launch bounds; 0 if they give none."""
 
     @property
     def registers(self) -> Mapping[str, str]:
@@ -54,7 +54,7 @@ class KernelCode(Protocol):
 
 
 class Allocation(Protocol):
-    """One run of the device's memory."""
+    """One allocation of the device's memory."""
 
     @property
     def base(self) -> int:
@@ -62,24 +62,24 @@ class Allocation(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """How far it reaches."""
+        """Its size in bytes."""
 
     @property
     def freed(self) -> bool:
-        """Whether it was given back."""
+        """Whether it was freed."""
 
 
 class Memory(Protocol):
-    """The device's memory, at addresses of its own."""
+    """The device's memory, at simulated addresses."""
 
     def allocate(self, size_bytes: int, *, alignment: int = 256) -> int:
-        """Return the address of fresh memory."""
+        """Return the address of newly allocated memory."""
 
     def free(self, address: int) -> None:
-        """Give an allocation back."""
+        """Free an allocation."""
 
     def revive(self, address: int) -> None:
-        """Have an allocation again that was given back, its content undefined."""
+        """Allocate a freed allocation again at its old address, with undefined content."""
 
     def read(self, address: int, size: int) -> bytes:
         """Return bytes."""
@@ -94,7 +94,7 @@ class Memory(Protocol):
         """Copy within the device."""
 
     def find(self, address: int) -> Allocation | None:
-        """Return the allocation that holds an address."""
+        """Return the allocation that contains an address, None if there is none."""
 
 
 def _place_nothing(module: Any, memory: Memory) -> Mapping[str, int]:
@@ -110,11 +110,11 @@ class Engine:
     Attributes
     ----------
     parse : callable
-        PTX text to an object whose ``kernels`` are `KernelCode` by name.
+        Turns PTX text into an object whose ``kernels`` are `KernelCode` by name.
     memory : callable
         Makes the memory of one device.
     launch : callable
-        Makes a launch from its parts, by name.
+        Makes a launch from its parts, passed as keyword arguments.
     run : callable
         Runs a launch on a memory and returns its counters.
     place : callable

@@ -1,4 +1,4 @@
-"""Faults on order: which of the coming calls shall fail, and with what."""
+"""Injected faults: which of the following calls are to fail, and with which result code."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ __all__ = ["Faults"]
 
 
 class Faults:
-    """The faults that are still to come, each for one function or for any."""
+    """The pending faults, each for one function or for any function."""
 
     def __init__(self) -> None:
         self._pending: list[list[Any]] = []  # [function or None, calls until it is due, code]
 
     def add(self, name: str | None, nth: int, code: Any) -> None:
-        """Order a fault for the `nth` call from now on, of `name` or of any function.
+        """Inject a fault into the `nth` call from now on, of the function `name` or, if that is None, of any function.
 
         Raises
         ------
         ValueError
-            If `nth` is not positive, or `code` is success or no result code.
+            If `nth` is not positive, or `code` is success or not a result code.
         """
         if nth < 1:
             raise ValueError(f"the next call is number 1, not {nth}")
@@ -31,7 +31,7 @@ class Faults:
         self._pending.append([name, nth, result])
 
     def due(self, name: str) -> Any:
-        """Count a call of `name` and return the code that it shall fail with, or None."""
+        """Count a call of `name`; return the code that it is to fail with, or None."""
         code = None
         for fault in list(self._pending):
             if fault[0] in (None, name):

@@ -1,4 +1,4 @@
-"""Graphs: captures begun and ended, executables made, updated and run again."""
+"""Graphs: captures are begun and ended, executables are instantiated, updated and launched."""
 
 # ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
 
@@ -80,7 +80,7 @@ class Graphs:
     def cuGraphExecUpdate(self, executable: Any, graph: Any) -> Any:
         record, fresh = self._executable(executable), _ordered(self._graph(graph))
         old = list(record.nodes)
-        names = dict(zip(fresh, old, strict=False))  # nodes are matched in their order
+        names = dict(zip(fresh, old, strict=False))  # nodes are matched by their order
         same = len(fresh) == len(old) and all(
             node.kind == record.nodes[names[handle]].kind
             and {names[before] for before in node.behind} == record.nodes[names[handle]].behind
@@ -127,7 +127,7 @@ class Graphs:
 
 
 def _ordered(graph: Graph) -> dict[int, Node]:
-    """Return a graph's nodes in an order in which they may run; refuse a circle."""
+    """Return a graph's nodes in an order in which they may run; refuse a cycle."""
     waiting = {handle: record.node for handle, record in graph.nodes.items()}
     ordered: dict[int, Node] = {}
     while waiting:

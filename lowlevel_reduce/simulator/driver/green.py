@@ -1,4 +1,4 @@
-"""Green contexts: the device's multiprocessors split into shares, and a context over such a share."""
+"""Green contexts: the device's multiprocessors are split into shares, and a green context gets such a share."""
 
 # ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
 
@@ -22,7 +22,7 @@ _SM = cu.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
 _NON_BLOCKING = 1
 _DEFAULT_STREAM = 1
 _SPLIT_FLAGS = 3
-_UNITS = {7: (2, 2), 8: (4, 2)}  # by architecture: the least group, and the step of its size; newer ones have 8 and 8
+_UNITS = {7: (2, 2), 8: (4, 2)}  # the smallest group and the step of its size, by architecture; newer ones: 8 and 8
 
 
 class GreenContexts:
@@ -115,7 +115,7 @@ def _resource(multiprocessors: int) -> Any:
 
 
 def _share(device: SimulatedDevice, multiprocessors: int) -> SimulatedDevice:
-    """Return the device with fewer multiprocessors; that they fill one processing cluster after another is assumed."""
+    """Return the device with fewer multiprocessors, assuming that they fill one processing cluster after another."""
     left, parts = multiprocessors, []
     for there in device.gpc_multiprocessors:
         parts.append(min(there, left))

@@ -1,4 +1,4 @@
-"""Launches: a request checked against its kernel, its arguments read, and the kernel run by the machine."""
+"""Launches: a request is checked against its kernel, its arguments are read, and the machine runs the kernel."""
 
 # ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
 
@@ -20,7 +20,7 @@ __all__ = ["Launches"]
 
 
 class Launches:
-    """The launch function. A real stream brings its context; a default one means that of the current context."""
+    """The launch function. A real stream implies its context; a default stream is that of the current context."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -42,11 +42,11 @@ class Launches:
             mark(self._state, event, stream)
 
     def arguments(self, kernel: Kernel, table: Any) -> bytes:
-        """Return a kernel's parameter block, read from where the ``void**`` says."""
+        """Return a kernel's parameter block, read from the addresses in the ``void**``."""
         return _arguments(kernel.code, number(table))
 
     def node(self, work: KernelWork, behind: frozenset[int] = frozenset()) -> Node:
-        """Return a launch as a node: it is checked when it is put into an executable, and again when it runs."""
+        """Return a launch as a node; it is checked when an executable is made or updated, and again when it runs."""
 
         def check() -> int:
             check_clusters(work.request)
@@ -55,7 +55,7 @@ class Launches:
         return Node("kernel", lambda: self._run(work, check()), behind, work, check)
 
     def _resident_blocks(self, kernel: Kernel, request: Request, device: SimulatedDevice) -> int:
-        """Return how many blocks of the grid the device holds at once, or refuse what it cannot hold."""
+        """Return how many blocks of the grid can be resident at once; refuse a launch that the device cannot run."""
         if request.block_threads > kernel.code.max_threads:
             refuse("INVALID_VALUE")
         if request.block_threads > kernel.attributes["MAX_THREADS_PER_BLOCK"]:
@@ -77,7 +77,7 @@ class Launches:
     def _run(self, work: KernelWork, resident: int) -> None:
         kernel, request = work.kernel, work.request
         if self._state.records.get(kernel.handle) is not kernel:
-            refuse("INVALID_HANDLE")  # a replay after its library was unloaded
+            refuse("INVALID_HANDLE")  # it is replayed after its library was unloaded
         launch = self._state.engine.launch(
             kernel=kernel.code,
             grid=request.grid,
@@ -96,7 +96,7 @@ class Launches:
 
 
 def _arguments(code: KernelCode, table: int) -> bytes:
-    """Return the parameter block, each parameter copied from where the ``void**`` at `table` says."""
+    """Return the parameter block: each parameter is copied from its address in the ``void**`` at `table`."""
     parameters = code.parameters
     if not parameters:
         return b""

@@ -1,4 +1,4 @@
-"""Libraries from PTX text, the kernels in them, and the attributes that a kernel has on the device."""
+"""Libraries loaded from PTX text, their kernels, and the attributes of a kernel on the device."""
 
 # ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
 
@@ -133,7 +133,7 @@ def _check_target(text: bytes, device: SimulatedDevice) -> None:
         refuse("INVALID_PTX")
     major, minor = device.compute_capability
     target, suffix, own = int(found[1]), found[2], 10 * major + minor
-    # An "a" is for one architecture alone, an "f" for later ones of the same family.
+    # With the suffix "a", PTX is for one architecture only; with "f", also for later ones of the same family.
     later = target == own if suffix == b"a" else target // 10 == major if suffix == b"f" else True
     if target > own or not later:
         refuse("INVALID_PTX")
@@ -162,7 +162,7 @@ def _attributes(code: KernelCode, device: SimulatedDevice) -> dict[str, int]:
 
 
 def _settable(code: KernelCode, device: SimulatedDevice) -> dict[str, range]:
-    """Return the attributes that may be set, and their values."""
+    """Return the attributes that can be set, each with its valid values."""
     clusters = range(2) if device.clusters else range(0)
     return {
         "MAX_DYNAMIC_SHARED_SIZE_BYTES": range(device.shared_per_block_optin - code.static_shared_bytes + 1),

@@ -1,4 +1,4 @@
-"""Memory: the device's at simulated addresses, pinned memory at real ones, and copies between any two."""
+"""Memory: device memory at simulated addresses, pinned memory at real ones, and copies between all of them."""
 
 # ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
 
@@ -16,19 +16,19 @@ from lowlevel_reduce.simulator.driver.state import State, number, refuse
 __all__ = ["Memories"]
 
 _PAGE = 4096
-_GAP = 1 << 26  # an address so near to the device's memory is a stray device address, not the host's
+_GAP = 1 << 26  # an address this close to device memory is taken for a stray device address, not for a host address
 _HOST, _DEVICE = 1, 2  # CUmemorytype
 _HOST_FLAGS = 7
 
 
 class Memories:
-    """Functions of memory. Kernels reach the device's memory alone: pinned memory is for copies."""
+    """Functions of memory. Kernels can access only device memory; pinned memory is for copies."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._lowest, self._end = 0, 0  # of all device memory that there ever was
+        self._lowest, self._end = 0, 0  # the range of all device memory that was ever allocated
 
-    # to have and to give back
+    # allocating and freeing
 
     def cuMemAlloc(self, size_bytes: int) -> Any:
         context = self._state.current()
@@ -73,17 +73,17 @@ class Memories:
             self._state.release(self._owned(pointer, "pool", "graph"))
             return
         record = self._state.reserved.get(number(pointer))
-        if record is None:  # a graph frees what a graph allocates
+        if record is None:  # a graph can free only what a graph allocates
             invalidate([capture])
             refuse("INVALID_VALUE")
         capture.add(where, Node("free", lambda: self._state.release(self._owned(record.pointer, "graph"))))
 
-    # to fill
+    # copying and filling
 
     def cuMemcpyAsync(self, destination: Any, source: Any, size_bytes: int, stream: Any) -> None:
         records = [self._holding(number(pointer)) for pointer in (destination, source)]
         of_devices = {record.ordinal for record in records if record is not None and record.kind != "pinned"}
-        # Another device reaches a pool's memory only if told to, which this driver does not know.
+        # Another device can access a pool's memory only if it was given access, which this driver cannot do.
         if size_bytes and len(of_devices) > 1 and any(record.pool for record in records if record is not None):
             refuse("INVALID_VALUE")
         self._submit_copy(number(destination), number(source), size_bytes, stream)
@@ -105,10 +105,10 @@ class Memories:
         self._check_fill(target, size_bytes, later=True)
         submit(self._state, where, Node("memset", lambda: self._fill(target, byte & 0xFF, size_bytes)))
 
-    # to ask about
+    # queries
 
     def cuPointerGetAttribute(self, attribute: Any, pointer: Any) -> Any:
-        if self._holding(number(pointer)) is None:  # about which the other one knows zeros
+        if self._holding(number(pointer)) is None:  # cuPointerGetAttributes returns zeros instead
             refuse("INVALID_VALUE")
         return self.cuPointerGetAttributes(1, [attribute], pointer)[0]
 
@@ -122,13 +122,13 @@ class Memories:
             refuse("NOT_SUPPORTED")
         return [facts[name] for name in names]
 
-    # how
+    # implementation
 
     def _allocate(self, size_bytes: int, kind: str, context: Context | None, pool: Pool | None = None) -> Any:
         state = self._state
         ordinal = pool.ordinal if pool is not None else context.ordinal if context is not None else 0
         if context is not None and context.green:
-            context = state.primaries[ordinal]  # whose memory a green context shares
+            context = state.primaries[ordinal]  # a green context shares its memory
         if size_bytes <= 0:
             refuse("INVALID_VALUE")
         if state.allocated_bytes[ordinal] + size_bytes > state.device.memory_bytes:
@@ -153,7 +153,7 @@ class Memories:
             return self._allocate(size_bytes, "pool", None, pool)
         if size_bytes <= 0:
             refuse("INVALID_VALUE")
-        # The address is the graph's at once; there is memory at it when the graph runs.
+        # The address belongs to the graph from now on; there is memory at it only while the graph runs.
         pointer = self._state.memory.allocate(size_bytes, alignment=256)
         self._state.memory.free(pointer)
         record = MemoryRecord(pointer, size_bytes, "graph", None, stream.context.ordinal)
@@ -162,7 +162,7 @@ class Memories:
         return cu.CUdeviceptr(pointer)
 
     def _revive(self, record: MemoryRecord) -> None:
-        if record.pointer in self._state.allocations:  # the graph is launched again before it was freed
+        if record.pointer in self._state.allocations:  # the graph is launched again before the memory was freed
             refuse("INVALID_VALUE")
         self._state.memory.revive(record.pointer)
         self._state.allocated_bytes[record.ordinal] += record.size_bytes
@@ -179,7 +179,7 @@ class Memories:
         return None
 
     def _on_device(self, address: int, size_bytes: int, *, later: bool = False) -> bool:
-        """Tell whether an address is the device's; refuse one that is, but not for so many bytes, or not yet."""
+        """Tell whether an address is in device memory; refuse one with too few bytes, or with no memory at it now."""
         found = self._state.memory.find(address)
         if found is None:
             if self._lowest - _GAP <= address < self._end + _GAP:
@@ -196,7 +196,7 @@ class Memories:
             refuse("INVALID_VALUE")
 
     def _check_copy(self, destination: int, source: int, size_bytes: int, *, later: bool = False) -> tuple[bool, bool]:
-        """Return which of the two is the device's."""
+        """Return for each of the two whether it is device memory; refuse what cannot be copied."""
         to, of = (self._on_device(address, size_bytes, later=later) for address in (destination, source))
         for address, on_device in ((destination, to), (source, of)):
             if not on_device:
@@ -211,7 +211,7 @@ class Memories:
 
     def _copy(self, destination: int, source: int, size_bytes: int) -> None:
         memory = self._state.memory
-        match self._check_copy(destination, source, size_bytes):  # again: a replay may come after a free
+        match self._check_copy(destination, source, size_bytes):  # again: memory may have been freed before a replay
             case True, True:
                 memory.copy(destination, source, size_bytes)
             case True, False:
@@ -228,7 +228,7 @@ class Memories:
             ctypes.memset(pointer, byte, size_bytes)
 
     def _check_fill(self, pointer: int, size_bytes: int, *, later: bool = False) -> bool:
-        """Tell whether memory is the device's; refuse what is neither that nor pinned."""
+        """Tell whether memory is device memory; refuse memory that is neither that nor pinned."""
         if self._on_device(pointer, size_bytes, later=later):
             return True
         self._check_host(pointer, size_bytes)
@@ -236,7 +236,7 @@ class Memories:
 
 
 def _facts(record: MemoryRecord | None, address: int) -> dict[str, Any]:
-    """Return what the driver tells about an address: zeros where nothing applies."""
+    """Return the driver's attributes of an address; zeros for those that do not apply."""
     if record is None:
         return {
             "MEMORY_TYPE": 0,

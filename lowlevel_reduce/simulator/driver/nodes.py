@@ -1,4 +1,4 @@
-"""Kernel nodes of graphs: added, given attributes and edges, asked about, and set anew in executables."""
+"""Kernel nodes of graphs: functions that add, connect and query them, set attributes, and update executables."""
 
 # ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
 
@@ -86,7 +86,7 @@ class Nodes:
     def cuGraphDestroyNode(self, node: Any) -> None:
         record = self._record(node)
         if record.node.work is not None and record.node.work.request.captured_only:
-            refuse("INVALID_VALUE")  # one that device code may update stays
+            refuse("INVALID_VALUE")  # a node that device code may update cannot be removed
         del record.graph.nodes[record.handle]
         self._state.drop(record.handle)
         for left in record.graph.nodes.values():
@@ -101,7 +101,7 @@ class Nodes:
                 refuse("INVALID_VALUE")
             record.nodes[after].node = dataclasses.replace(node, behind=node.behind | {before})
 
-    cuGraphAddDependencies_v2 = cuGraphAddDependencies  # noqa: N815 - with the data of the edges, as in bindings 12.9
+    cuGraphAddDependencies_v2 = cuGraphAddDependencies  # noqa: N815 - with edge data, as in bindings 12.9
 
     def _kernel_node(self, parameters: Any, behind: frozenset[int], old: KernelWork | None = None) -> Node:
         kernel = self._state.get(Kernel, parameters.func)

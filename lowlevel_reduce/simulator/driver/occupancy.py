@@ -1,4 +1,4 @@
-"""How many blocks and clusters of a kernel the device holds at once, from what the kernel declares."""
+"""How many blocks and clusters of a kernel can be resident at once, derived from what the kernel declares."""
 
 # ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
 
@@ -23,9 +23,9 @@ __all__ = [
 ]
 
 _WARP = 32
-_REGISTERS = 65536  # of a multiprocessor, and of the largest block
-_REGISTER_UNIT = 256  # in which a warp gets them
-_WARP_UNIT = 4  # warps are given registers by the scheduler they are on, of which there are four
+_REGISTERS = 65536  # of a multiprocessor, and the most that a block can have
+_REGISTER_UNIT = 256  # registers are allocated to a warp in units of this many
+_WARP_UNIT = 4  # there are four schedulers, and each allocates registers to its own warps
 _LEAST_REGISTERS, _MOST_REGISTERS = 16, 255
 _VIRTUAL_PER_REAL = 16
 _MOST_THREADS = 1024
@@ -74,11 +74,11 @@ class Occupancies:
 def estimated_registers(code: KernelCode) -> int:
     """Return an estimate of a thread's 32-bit registers.
 
-    PTX names a new register for almost every value: this package's kernels have 17 to 20 32-bit words of names for each
-    register that ptxas gives them for sm_90 where no launch bound presses. So a sixteenth of the words is taken, at
-    least 16, in steps of 8, and no more than the launch bounds leave, as ptxas sees to it: 168 for a block of nine or
-    ten warps, which take the registers of twelve, for each scheduler has as many. The true number is known only of a
-    compiled kernel.
+    PTX names a new register for almost every value: where launch bounds do not limit it, this package's kernels have 17
+    to 20 32-bit words of named registers for each register that ptxas allocates for sm_90. So the estimate is a
+    sixteenth of the words, at least 16, in steps of 8, and no more than the launch bounds allow, which ptxas respects
+    too: 168 for a block of nine or ten warps, which takes as many registers as one of twelve, because each scheduler
+    has equally many. The true number is known only for a compiled kernel.
     """
     words = sum(_words(kind) * count for kind, count in Counter(code.registers.values()).items())
     warps = _up(_warps(code.max_threads) * max(1, code.min_blocks), _WARP_UNIT)
@@ -87,13 +87,13 @@ def estimated_registers(code: KernelCode) -> int:
 
 
 def most_threads(code: KernelCode, device: SimulatedDevice) -> int:
-    """Return the threads of the largest block that can be launched: launch bounds and registers allow no more."""
+    """Return the threads of the largest block that can be launched, given launch bounds and registers."""
     by_registers = _warps_by_registers(estimated_registers(code)) * _WARP
     return min(code.max_threads, _MOST_THREADS, by_registers, device.threads_per_multiprocessor)
 
 
 def active_blocks(kernel: Kernel, threads: int, dynamic_bytes: int, device: SimulatedDevice) -> int:
-    """Return how many blocks a multiprocessor holds at once."""
+    """Return how many blocks can be resident on a multiprocessor."""
     warps = _warps(threads)
     if threads > kernel.attributes["MAX_THREADS_PER_BLOCK"]:
         return 0
@@ -111,13 +111,13 @@ def active_blocks(kernel: Kernel, threads: int, dynamic_bytes: int, device: Simu
 
 
 def most_cluster_blocks(kernel: Kernel, request: Request) -> int:
-    """Return the blocks of the largest cluster that may be asked for."""
+    """Return the blocks of the largest cluster that may be requested."""
     allowed = kernel.attributes["NON_PORTABLE_CLUSTER_SIZE_ALLOWED"] or request.non_portable
     return _LARGEST_CLUSTER if allowed else _PORTABLE_CLUSTER
 
 
 def active_clusters(kernel: Kernel, request: Request, cluster_blocks: int, device: SimulatedDevice) -> int:
-    """Return how many clusters the device holds at once; each stays inside one graphics processing cluster."""
+    """Return how many clusters can be resident at once; each stays inside one graphics processing cluster."""
     blocks = active_blocks(kernel, request.block_threads, request.dynamic_bytes, device)
     return sum(multiprocessors * blocks // cluster_blocks for multiprocessors in device.gpc_multiprocessors)
 
@@ -135,6 +135,6 @@ def _up(value: int, unit: int) -> int:
 
 
 def _words(kind: str) -> int:
-    """Return the 32-bit registers of a type such as "b64"; a predicate takes none."""
+    """Return how many 32-bit registers a type such as "b64" takes; a predicate takes none."""
     bits = re.search(r"\d+", kind)
     return max(1, int(bits[0]) // 32) if bits else 0

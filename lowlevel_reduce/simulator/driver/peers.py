@@ -1,4 +1,4 @@
-"""Peers: which device reaches the memory of which, and the contexts that were let."""
+"""Peers: which device can access the memory of which other, and which contexts have access enabled."""
 
 # ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
 
@@ -10,12 +10,12 @@ from lowlevel_reduce.simulator.driver.state import State, refuse
 
 __all__ = ["Peers"]
 
-# Any two devices are joined as two H200 of one host are.
+# Any two devices are connected like two H200s of one host.
 _FACTS = {"PERFORMANCE_RANK": 0, "ACCESS_SUPPORTED": 1, "NATIVE_ATOMIC_SUPPORTED": 1}
 
 
 class Peers:
-    """Functions of devices that reach each other's memory."""
+    """Functions of devices that can access each other's memory."""
 
     def __init__(self, state: State) -> None:
         self._state = state

@@ -1,4 +1,4 @@
-"""Memory pools: made, asked about and trimmed; what they reserve is counted, and nothing is really set aside."""
+"""Memory pools: functions that create, query and trim them; reserved memory is only counted, not set aside."""
 
 # ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
 
@@ -24,7 +24,7 @@ _FIELDS = {
     "USED_MEM_CURRENT": "used",
     "USED_MEM_HIGH": "used_high",
 }
-_HIGH = {"RESERVED_MEM_HIGH": "reserved", "USED_MEM_HIGH": "used"}  # may only be set to zero: back to what is there now
+_HIGH = {"RESERVED_MEM_HIGH": "reserved", "USED_MEM_HIGH": "used"}  # can only be set to zero, which resets them
 
 
 class Pools:
@@ -51,7 +51,7 @@ class Pools:
         record = self._pool(pool)
         if record.default:
             refuse("INVALID_VALUE")
-        self._state.drop(record.handle)  # memory of it lives on until it is freed
+        self._state.drop(record.handle)  # its memory lives on until it is freed
         if self._state.current_pools[record.ordinal] is record:
             self._state.current_pools[record.ordinal] = self._state.default_pools[record.ordinal]
 

@@ -1,4 +1,4 @@
-"""What a handle stands for: one record a noun, each with what the driver remembers of it."""
+"""The objects that handles stand for: one class of records for each kind, with what the driver remembers about it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ __all__ = [
 
 @dataclass(eq=False)
 class Context:
-    """A context; `retained` counts the owners of a primary one, and is None for any other.
+    """A context; `retained` counts the owners of a primary context, and is None for others.
 
-    A green one has a handle as such, and its share of the device.
+    A green context also has its handle as a green context, and its share of the device.
     """
 
     handle: int
@@ -55,14 +55,14 @@ class Stream:
     context: Context
     non_blocking: bool = True
     priority: int = 0
-    policy: int = -1  # nobody set one: NVIDIA's driver answers this, which is no CUsynchronizationPolicy
+    policy: int = -1  # not set: NVIDIA's driver returns this value, which is not a CUsynchronizationPolicy
     capture: Capture | None = None
     detached: bool = False  # its green context is gone
 
 
 @dataclass(eq=False)
 class GreenContext:
-    """A green context, and the context that stands for it."""
+    """A green context, and the ordinary context that represents it."""
 
     handle: int
     context: Context
@@ -70,14 +70,14 @@ class GreenContext:
 
 @dataclass(eq=False)
 class ResourceDescription:
-    """Multiprocessors that a green context can be made of."""
+    """Multiprocessors from which a green context can be made."""
 
     multiprocessors: int
 
 
 @dataclass(eq=False)
 class Pool:
-    """A pool of device memory, in bytes; the steps in which it reserves are taken as 2 MiB."""
+    """A pool of device memory, in bytes; it is assumed to reserve memory in steps of 2 MiB."""
 
     handle: int
     ordinal: int = 0
@@ -93,7 +93,7 @@ class Pool:
     internal_dependencies: int = 1
 
     def take(self, size_bytes: int) -> bool:
-        """Count an allocation, or tell that the pool may not hold it."""
+        """Count an allocation; return False, counting nothing, if it would exceed the pool's maximum size."""
         if self.max_size and self.used + size_bytes > self.max_size:
             return False
         self.used += size_bytes
@@ -103,7 +103,7 @@ class Pool:
         return True
 
     def give_back(self, keep_bytes: int) -> None:
-        """Reserve no more than `keep_bytes`, or than is in use."""
+        """Reduce the reserved memory to `keep_bytes`, or to what is in use if that is more."""
         self.reserved = min(self.reserved, _whole_steps(max(self.used, keep_bytes)))
 
 
@@ -114,7 +114,7 @@ def _whole_steps(size_bytes: int) -> int:
 
 @dataclass(eq=False)
 class Event:
-    """An event; recorded in a capture, it remembers the nodes that it stands behind."""
+    """An event; if recorded in a capture, it remembers the nodes that it comes after."""
 
     handle: int
     context: Context
@@ -126,7 +126,7 @@ class Event:
 
 @dataclass(eq=False)
 class MemoryRecord:
-    """An allocation: "device", "pool" or "graph" (of no context), or "pinned", whose storage keeps the host's alive."""
+    """An allocation: "device", "pool" or "graph" (of no context), or "pinned", whose storage keeps it alive."""
 
     pointer: int
     size_bytes: int
@@ -139,7 +139,7 @@ class MemoryRecord:
 
 @dataclass(eq=False)
 class Library:
-    """A loaded PTX text: its kernels, and its variables as address and size."""
+    """A loaded PTX text: its kernels, and the address and size of its variables."""
 
     handle: int
     kernels: dict[str, Kernel] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class Library:
 
 @dataclass(eq=False)
 class Kernel:
-    """A kernel of a library, its attributes by name."""
+    """A kernel of a library, with its attributes by name."""
 
     handle: int
     library: Library
@@ -158,7 +158,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class KernelWork:
-    """A kernel with all that a launch of it needs; `request` is a `request.Request`."""
+    """A kernel with everything that a launch of it needs; `request` is a `request.Request`."""
 
     kernel: Kernel
     request: Any
@@ -167,14 +167,14 @@ class KernelWork:
 
 
 def _nothing() -> None:
-    """Check work that needs no check."""
+    """Do nothing: the check of work that needs none."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One piece of work: what it is, how it is run, the nodes before it, and how it is checked for an executable.
+    """One piece of work: its kind, how to run it, the nodes before it, and how to check it for an executable.
 
-    The nodes before it are numbers in a capture, and handles in a graph.
+    The nodes before it are given by numbers in a capture, and by handles in a graph.
     """
 
     kind: str
@@ -195,7 +195,7 @@ class NodeRecord:
 
 @dataclass(eq=False)
 class Capture:
-    """A capture under way: its nodes, and for each stream in it those that its next node stands behind."""
+    """A capture in progress: its nodes, and for each of its streams the nodes that the next one comes after."""
 
     origin: Stream
     mode: int
@@ -205,12 +205,12 @@ class Capture:
     invalid: bool = False
 
     def add(self, stream: Stream, work: Node) -> None:
-        """Put work behind what `stream` has."""
+        """Append work to a stream: it becomes a node after the stream's last ones."""
         self.nodes.append(replace(work, behind=self.fronts[stream]))
         self.fronts[stream] = frozenset({len(self.nodes) - 1})
 
     def joined(self) -> bool:
-        """Tell whether everything stands before the end of the stream that began the capture."""
+        """Tell whether all nodes come before the end of the stream that began the capture."""
         seen: set[int] = set()
         waiting = list(self.fronts[self.origin])
         while waiting:
@@ -231,7 +231,7 @@ class Graph:
 
 @dataclass(eq=False)
 class Executable:
-    """An executable graph: its nodes in an order in which they may run, by the handles that they have in its graph."""
+    """An executable graph: its nodes in an order in which they may run, by their handles in the original graph."""
 
     handle: int
     nodes: dict[int, Node]
@@ -239,7 +239,7 @@ class Executable:
 
 @dataclass(frozen=True)
 class LaunchRecord:
-    """A kernel that ran: what, how, and what the machine counted."""
+    """A kernel that ran: its name, its launch configuration, and what the machine counted."""
 
     kernel: str
     grid: tuple[int, int, int]

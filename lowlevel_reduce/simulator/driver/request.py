@@ -1,4 +1,4 @@
-"""A launch as it was asked for: the driver's configuration read, and checked as far as the device alone decides."""
+"""A launch as requested: reads the driver's configuration, and checks it as far as that depends only on the device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ALLOW_NON_PORTABLE = 2
 
 @dataclass
 class Request:
-    """What a configuration asks for; `events` are the handles of those that the launch records."""
+    """What a configuration requests; `events` are the handles of the events that the launch records."""
 
     grid: Extents
     block: Extents
@@ -53,7 +53,7 @@ class Request:
 
 
 def request_of(config: Any, device: SimulatedDevice) -> Request:
-    """Read a ``CUlaunchConfig``, or refuse what no kernel could be launched with on `device`."""
+    """Read a ``CUlaunchConfig``; refuse one with which no kernel could be launched on `device`."""
     request = Request(
         (config.gridDimX, config.gridDimY, config.gridDimZ),
         (config.blockDimX, config.blockDimY, config.blockDimZ),
@@ -68,7 +68,7 @@ def request_of(config: Any, device: SimulatedDevice) -> Request:
 
 
 def request_of_node(parameters: Any, device: SimulatedDevice, old: Request | None) -> Request:
-    """Read the parameters of a kernel node, whose attributes are those of the `old` request."""
+    """Read the parameters of a kernel node; its attributes are those of the `old` request."""
     grid = parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ
     block = parameters.blockDimX, parameters.blockDimY, parameters.blockDimZ
     request = replace(old or Request(grid, block, 0, None), grid=grid, block=block)
@@ -78,7 +78,7 @@ def request_of_node(parameters: Any, device: SimulatedDevice, old: Request | Non
 
 
 def read_attribute(request: Request, name: str, value: Any, device: SimulatedDevice) -> None:
-    """Take one launch attribute into a request, or refuse it."""
+    """Apply one launch attribute to a request, or refuse it."""
     read = _READERS.get(name)
     if read is None:
         refuse("INVALID_VALUE")
@@ -113,7 +113,7 @@ def check_clusters(request: Request) -> None:
         refuse("INVALID_CLUSTER_SIZE")
 
 
-# One reader an attribute: it takes what matters to a simulated launch, and refuses what the device refuses.
+# One reader for each attribute: it stores what matters to a simulated launch, and refuses what the device refuses.
 
 
 def _read_window(request: Request, value: Any, device: SimulatedDevice) -> None:
@@ -167,7 +167,7 @@ def _read_portable_cluster(request: Request, value: Any, device: SimulatedDevice
 
 
 def _accept(request: Request, value: Any, device: SimulatedDevice) -> None:
-    """Take what changes neither the result nor the counters: work runs in program order, one launch at a time."""
+    """Ignore what changes neither result nor counters, since work runs in program order, one launch at a time."""
 
 
 _READERS: dict[str, Callable[[Request, Any, SimulatedDevice], None]] = {

@@ -1,4 +1,4 @@
-"""What all the driver's functions share: the handles, the threads' context stacks, the memory and the captures."""
+"""The state that all driver functions share: handles, the threads' context stacks, memory and captures."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = ["Refusal", "State", "number", "refuse"]
 
 Record = TypeVar("Record")
 
-# Handles and ids are never given out twice, by no simulated driver of this process: a stale one is found out, and
-# what somebody keyed by them stays apart. Ids begin where no real driver's do.
+# Handles and ids are never reused, not even by another simulated driver of this process: so stale ones are detected,
+# and whatever is kept by them stays distinct. Ids begin where those of a real driver do not.
 _handles = itertools.count(0x5100_0000_0000, 0x40)
 _ids = itertools.count(1 << 40)
 
@@ -45,8 +45,8 @@ _NOUNS = {
 }
 
 
-class Refusal(Exception):  # noqa: N818 - no error of ours: it becomes a result code at the facade
-    """A function ends with a result code other than success."""
+class Refusal(Exception):  # noqa: N818 - not an error of ours: the facade turns it into a result code
+    """Ends a driver function with a result code other than success."""
 
     def __init__(self, code: Any) -> None:
         super().__init__(code.name)
@@ -69,13 +69,13 @@ class State:
     Parameters
     ----------
     device : SimulatedDevice
-        What each of its devices is.
+        The kind of its devices.
     engine : Engine
         The machine.
     seed : int or None
-        What every launch is given, to order what has no order.
+        Passed to every launch: the seed for the order of blocks and warps, which is otherwise unspecified.
     devices : int
-        How many devices there are.
+        Number of devices.
     """
 
     def __init__(self, device: SimulatedDevice, engine: Engine, seed: int | None, devices: int = 1) -> None:
@@ -87,27 +87,27 @@ class State:
         self.initialised = False
         self.records: dict[int, Any] = {}
         self.allocations: dict[int, MemoryRecord] = {}
-        self.reserved: dict[int, MemoryRecord] = {}  # graphs' own memory, which is there from one node to another
+        self.reserved: dict[int, MemoryRecord] = {}  # memory of graphs, which exists from one node to another
         self.allocated_bytes = [0] * devices
         self.captures: list[Capture] = []
         self.launches: list[LaunchRecord] = []
         self.default_pools = [Pool(next(_handles), ordinal, default=True) for ordinal in self.ordinals]
         self.current_pools = list(self.default_pools)
         self.records.update((pool.handle, pool) for pool in self.default_pools)
-        self.primaries: dict[int, Context] = {}  # those that somebody retains, by device
+        self.primaries: dict[int, Context] = {}  # the retained primary contexts, by device
         self.primary_handles = [next(_handles) for _ in self.ordinals]
-        self.peers: set[tuple[int, int]] = set()  # handles of contexts: the first reaches the memory of the second
+        self.peers: set[tuple[int, int]] = set()  # handles of contexts: the first may access the memory of the second
         self._gone: set[int] = set()
         self._threads = threading.local()
 
     # handles
 
     def new_handle(self) -> int:
-        """Return a handle that nothing had before."""
+        """Return a handle that was never used before."""
         return next(_handles)
 
     def new_id(self) -> int:
-        """Return an id that nothing had before."""
+        """Return an id that was never used before."""
         return next(_ids)
 
     def keep(self, record: Record, handle: int) -> Record:
@@ -117,12 +117,12 @@ class State:
         return record
 
     def drop(self, handle: int) -> None:
-        """Let `handle` stand for nothing any more."""
+        """Make `handle` stale: it stands for nothing any more."""
         del self.records[handle]
         self._gone.add(handle)
 
     def get(self, kind: type[Record], handle: Any, missing: str = "INVALID_HANDLE") -> Record:
-        """Return what `handle` stands for, or refuse with `missing` if that is no `kind`."""
+        """Return what `handle` stands for; refuse with the code `missing` if that is not a `kind`."""
         record = self.records.get(number(handle))
         return record if isinstance(record, kind) else refuse(missing)
 
@@ -131,12 +131,12 @@ class State:
         graph.nodes[handle] = self.keep(NodeRecord(handle, graph, node), handle)
 
     def context(self, handle: Any) -> Context:
-        """Return a context that lives."""
+        """Return the context of a handle; refuse a handle that is stale or not a context's."""
         gone = number(handle) in self._gone
         return self.get(Context, handle, "CONTEXT_IS_DESTROYED" if gone else "INVALID_CONTEXT")
 
     def check_device(self, device: Any) -> int:
-        """Return the number of a device, or refuse it if there is none of that number."""
+        """Return the number of a device; refuse a number that no device has."""
         return int(device) if int(device) in self.ordinals else refuse("INVALID_DEVICE")
 
     # the calling thread
@@ -150,7 +150,7 @@ class State:
 
     @property
     def capture_mode(self) -> int:
-        """How the calling thread meets captures: 0 global, 1 thread-local, 2 relaxed."""
+        """The calling thread's capture mode: 0 global, 1 thread-local, 2 relaxed."""
         return getattr(self._threads, "capture_mode", 0)
 
     @capture_mode.setter
@@ -158,26 +158,26 @@ class State:
         self._threads.capture_mode = mode
 
     def current(self) -> Context:
-        """Return the calling thread's current context, or refuse if there is none."""
+        """Return the calling thread's current context; refuse if there is none."""
         return self.context(self.stack[-1]) if self.stack else refuse("INVALID_CONTEXT")
 
     def device_of(self, context: Context) -> SimulatedDevice:
-        """Return what of the device a context may use: all of it, or the share of a green one."""
+        """Return the part of the device that a context may use: all of it, or a green context's share."""
         return context.device or self.device
 
     def done(self) -> None:
-        """Let the pools give back what they do not keep, as they do when somebody waits for work."""
+        """Make the pools release memory above their thresholds, as pools do at synchronisation."""
         for pool in {*self.default_pools, *(record for record in self.records.values() if isinstance(record, Pool))}:
             pool.give_back(pool.threshold)
 
-    # what dies with a context, and what is still there
+    # the end of contexts, memory and captures, and what still exists
 
     def end_context(self, context: Context) -> None:
-        """Destroy a context and all that it holds; memory from the pool is nobody's, and stays."""
+        """Destroy a context and everything that belongs to it; memory from pools belongs to no context, and stays."""
         for capture in [capture for capture in self.captures if capture.origin.context is context]:
             self.end_capture(capture)
         for handle, record in list(self.records.items()):
-            # Streams of a green context are detached, and their owner's to destroy.
+            # Streams of a green context become detached; their owner still has to destroy them.
             if isinstance(record, (Stream, Event)) and record.context is context and not getattr(record, "detached", 0):
                 self.drop(handle)
         for record in list(self.allocations.values()):
@@ -187,7 +187,7 @@ class State:
         self.peers = {pair for pair in self.peers if context.handle not in pair}
 
     def release(self, record: MemoryRecord) -> None:
-        """Give memory back."""
+        """Free an allocation."""
         del self.allocations[record.pointer]
         if record.kind != "pinned":
             self.allocated_bytes[record.ordinal] -= record.size_bytes
@@ -196,13 +196,13 @@ class State:
             self.memory.free(record.pointer)
 
     def end_capture(self, capture: Capture) -> None:
-        """Let the streams of a capture run again."""
+        """End a capture: its streams run work again."""
         self.captures.remove(capture)
         for stream in capture.fronts:
             stream.capture = None
 
     def leaks(self) -> dict[str, int]:
-        """Return how much of each kind is alive, without the kinds of which nothing is."""
+        """Return how many objects of each kind exist, without the kinds of which there are none."""
         counts = dict.fromkeys((*_NOUNS.values(), "allocations"), 0)
         for record in self.records.values():
             if type(record) in _NOUNS and not getattr(record, "default", False):

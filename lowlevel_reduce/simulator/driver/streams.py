@@ -1,4 +1,4 @@
-"""Streams and events; work runs when it is put into a stream, so that nothing is ever pending."""
+"""Streams and events; work runs as soon as it is put into a stream, so nothing is ever pending."""
 
 # ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
 
@@ -91,7 +91,7 @@ class Streams:
         waiting, record = stream_of(self._state, stream), self._state.get(Event, event)
         capture, other = capturing(self._state, waiting), record.capture
         if other is None or other not in self._state.captures:
-            return  # recorded work has run, and in a capture the wait is for work outside of it
+            return  # the recorded work has run; a capture's wait for work outside of it becomes no node
         if other.invalid:
             refuse("STREAM_CAPTURE_INVALIDATED")
         if capture is not None and capture is not other:
@@ -116,7 +116,7 @@ class Streams:
 
 
 class Events:
-    """Functions of events. There is no clock: what was recorded is known, how long it took is not."""
+    """Functions of events. There is no clock: it is known whether an event was recorded, but not how long work took."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -161,12 +161,12 @@ class Events:
 
 
 def _policy_of(value: Any) -> ctypes.c_int:
-    """Return the word itself: the attribute of the bindings takes and reads its enumeration's values alone."""
+    """Return the raw value: the attribute in the bindings accepts and returns only values of its enumeration."""
     return ctypes.c_int.from_address(int(value.getPtr()))
 
 
 def new_stream(state: State, context: Context, flags: int, priority: int) -> Any:
-    """Make a stream of a context and return its handle; a priority out of range is put into it."""
+    """Make a stream of a context and return its handle; a priority out of range is clamped."""
     if flags & ~_NON_BLOCKING:
         refuse("INVALID_VALUE")
     clamped = min(max(priority, _GREATEST), _LEAST)
@@ -176,7 +176,7 @@ def new_stream(state: State, context: Context, flags: int, priority: int) -> Any
 
 
 def mark(state: State, event: Event, stream: Stream) -> None:
-    """Record an event behind what `stream` has."""
+    """Record an event after all work that `stream` has so far."""
     capture = capturing(state, stream)
     event.capture = capture
     event.behind = frozenset() if capture is None else capture.fronts[stream]

@@ -1,4 +1,4 @@
-"""The machine that executes PTX: all threads in flight at once, each register one NumPy array."""
+"""The machine that executes PTX: all threads in flight at once, and one NumPy array for each register."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory in every state space: what is wrong with an access, and what a profiler counts of it."""
+"""Memory in every state space: checks every access, and counts what a profiler would."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ __all__ = [
 Result = TypeVar("Result")
 
 RANK_SHIFT = 24
-"""A shared::cluster address is the block's rank plus one above this bit, or an address of the thread's own block."""
+"""From this bit up, a shared::cluster address has the block's rank plus one, or 0 for the thread's own block."""
 
 STATE_SPACES = ("param", "global", "shared", "local", "const")
 
 
 def space_of(modifiers: tuple[str, ...]) -> str:
-    """Return the state space that an instruction names, ``"generic"`` for none."""
+    """Return the state space that an instruction names, or ``"generic"`` if it names none."""
     return next((m.split("::")[0] for m in modifiers if m.split("::")[0] in STATE_SPACES), "generic")
 
 
@@ -62,9 +62,9 @@ def address_source(instruction: Instruction, flight: Flight, address: Address) -
 
 
 class Space(ABC):
-    """One state space: `load` and `store` rows of words for the threads of a group, and say who did wrong.
+    """One state space: `load` and `store` rows of words for a group of threads, and report the thread at fault.
 
-    Accesses of different `turns`, one number an access, are counted as requests that follow each other.
+    `turns` has one number for each access; accesses with different numbers are counted as successive requests.
     """
 
     def __init__(self, flight: Flight) -> None:
@@ -72,7 +72,7 @@ class Space(ABC):
         self.site: Site | None = None
 
     def at(self, instruction: Instruction) -> Space:
-        """Make this the space of one instruction, whose accesses may then be seen to race with others; return it."""
+        """Make this the space of one instruction, so that races of its accesses are detected; return it."""
         self.attribute(self.flight.races.site(instruction))
         return self
 
@@ -82,7 +82,7 @@ class Space(ABC):
 
     @property
     def hands_on(self) -> bool:
-        """Whether what a thread writes tells the next one at the same place what else was done before."""
+        """Whether a thread's write may order its earlier accesses before the next thread's access to the same place."""
         return self.site is not None and self.site.hands_on
 
     @abstractmethod
@@ -91,7 +91,7 @@ class Space(ABC):
 
     @abstractmethod
     def store(self, threads: Array, addresses: Array, size: int, words: Array, turns: Array | int = 0) -> None:
-        """Write rows of words, a later row over an earlier one."""
+        """Write rows of words; later rows overwrite earlier ones."""
 
     def places(self, threads: Array, addresses: Array) -> Array:
         """Return numbers that are equal for accesses to the same memory."""
@@ -130,7 +130,7 @@ class SharedSpace(Space):
     """Shared memory of the thread's own block and of the blocks of its cluster."""
 
     def load(self, threads: Array, addresses: Array, size: int, turns: Array | int = 0) -> Array:
-        """Load, counting wavefronts; what was never written may not be read."""
+        """Load, counting wavefronts; reading bytes that were never written is a fault."""
         offsets = self._offsets(threads, addresses, size, turns)
         unwritten = self.flight.shared.unwritten(offsets, size)
         if unwritten is not None:
@@ -149,13 +149,13 @@ class SharedSpace(Space):
             self.site.stored_shared(threads, offsets, size)
 
     def places(self, threads: Array, addresses: Array) -> Array:
-        """Return where in the shared memory of all slots the accesses go, unchecked."""
+        """Return the offsets of the accesses in the shared memory of all slots, unchecked."""
         slots, _, local = self._split(threads, addresses)
         found: Array = slots * self.flight.shared_stride + local
         return found
 
     def _split(self, threads: Array, addresses: Array) -> tuple[Array, Array, Array]:
-        """Return each access's slot, the rank in its address, and the place in that slot."""
+        """Return for each access its slot, the rank in its address (plus one), and the offset in the slot."""
         slots = threads // self.flight.geometry.stride
         ranks = (addresses >> np.uint64(RANK_SHIFT)).astype(np.int64)
         local = (addresses & np.uint64((1 << RANK_SHIFT) - 1)).astype(np.int64)
@@ -165,7 +165,7 @@ class SharedSpace(Space):
         return slots, ranks, local
 
     def _offsets(self, threads: Array, addresses: Array, size: int, turns: Array | int) -> Array:
-        """Return where in the shared memory of all slots the accesses go."""
+        """Return the offsets of the accesses in the shared memory of all slots, checked."""
         flight = self.flight
         check_alignment(threads, addresses, size)
         slots, ranks, local = self._split(threads, addresses)
@@ -199,8 +199,8 @@ class SharedSpace(Space):
 class LocalSpace(Space):
     """Each thread's own memory.
 
-    Compilers copy the padding of structures a byte at a time, so that loads of single bytes may meet what was never
-    written; all others may not.
+    Compilers copy the padding of structures byte by byte, so loads of single bytes may read bytes that were never
+    written. For all other loads that is a fault.
     """
 
     def __init__(self, flight: Flight, *, padding: bool = False) -> None:
@@ -208,7 +208,7 @@ class LocalSpace(Space):
         self._padding = padding
 
     def load(self, threads: Array, addresses: Array, size: int, turns: Array | int = 0) -> Array:
-        """Load what was written."""
+        """Load bytes that were written before."""
         del turns
         offsets = self._offsets(threads, addresses, size)
         unwritten = None if self._padding else self.flight.local.unwritten(offsets, size)
@@ -219,12 +219,12 @@ class LocalSpace(Space):
         return self.flight.local.load(offsets, size)
 
     def store(self, threads: Array, addresses: Array, size: int, words: Array, turns: Array | int = 0) -> None:
-        """Store; nobody else can wait for that."""
+        """Store; no other thread can wait for that."""
         del turns
         self.flight.local.store(self._offsets(threads, addresses, size), size, words)
 
     def places(self, threads: Array, addresses: Array) -> Array:
-        """Return where in the local memory of all threads the accesses go, unchecked."""
+        """Return the offsets of the accesses in the local memory of all threads, unchecked."""
         found: Array = threads * self.flight.local_stride + addresses.astype(np.int64)
         return found
 
@@ -239,7 +239,7 @@ class LocalSpace(Space):
 
 
 class ConstantSpace(Space):
-    """Variables of the module that no thread writes; they lie in global memory and are counted as nothing."""
+    """Variables of the module that no thread may write; they are in global memory, and accesses are not counted."""
 
     def load(self, threads: Array, addresses: Array, size: int, turns: Array | int = 0) -> Array:
         """Load."""
@@ -247,13 +247,13 @@ class ConstantSpace(Space):
         return _placed(threads, lambda: self.flight.memory.load(addresses, size))
 
     def store(self, threads: Array, addresses: Array, size: int, words: Array, turns: Array | int = 0) -> None:
-        """Refuse."""
+        """Raise: constant memory cannot be written."""
         del addresses, size, words, turns
         raise ThreadFault(int(threads[0]), "constant memory is written")
 
 
 class CallSpace(Space):
-    """Each thread's parameters of calls. Padding that a caller leaves out is passed on unread, so it is no fault."""
+    """Each thread's call parameters. Padding that a caller leaves unset is copied but not used, so that is no fault."""
 
     def load(self, threads: Array, addresses: Array, size: int, turns: Array | int = 0) -> Array:
         """Load."""
@@ -270,7 +270,7 @@ class CallSpace(Space):
 
 
 class GenericSpace(Space):
-    """Generic addresses: each thread's window decides where it goes."""
+    """Generic addresses: the window that an address is in decides which state space is accessed."""
 
     def __init__(self, flight: Flight, *, padding: bool = False) -> None:
         super().__init__(flight)
@@ -281,7 +281,7 @@ class GenericSpace(Space):
         )
 
     def attribute(self, site: Site) -> None:
-        """Attribute the accesses to an instruction, wherever they go."""
+        """Attribute the accesses to an instruction, in whichever space they are."""
         super().attribute(site)
         for _, _, space in self._windows:
             space.attribute(site)
@@ -301,7 +301,7 @@ class GenericSpace(Space):
             space.store(threads[chosen], addresses[chosen] - np.uint64(base), size, words[chosen], turn)
 
     def places(self, threads: Array, addresses: Array) -> Array:
-        """Return the places in each space, behind that space's first address."""
+        """Return the places in each space, offset by the space's first generic address."""
         found = np.empty(addresses.size, np.uint64)
         for chosen, base, space in self._parts(addresses):
             inside = space.places(threads[chosen], addresses[chosen] - np.uint64(base))
@@ -330,7 +330,7 @@ SPACES: dict[str, Callable[[Flight], Space]] = {
 
 
 def check(threads: Array, wrong: Array, reason: Callable[[int], str]) -> None:
-    """Raise for the first thread that does wrong; `reason` is given its place among the threads."""
+    """Raise for the first thread whose access is wrong; `reason` gets its position among the threads."""
     if wrong.any():
         place = int(np.flatnonzero(wrong)[0])
         raise ThreadFault(int(threads[place]), reason(place))
@@ -343,7 +343,7 @@ def check_alignment(threads: Array, addresses: Array, size: int) -> None:
 
 
 def _placed(threads: Array, access: Callable[[], Result]) -> Result:
-    """Run an access to global memory; a fault of its n-th address is one of the n-th thread."""
+    """Run an access to global memory; attribute a fault of its n-th address to the n-th thread."""
     try:
         return access()
     except ThreadFault as fault:
@@ -351,14 +351,14 @@ def _placed(threads: Array, access: Callable[[], Result]) -> Result:
 
 
 def _distinct(keys: Array) -> int:
-    """Return how many different keys there are, of keys that ascend."""
+    """Return how many different keys there are; the keys must be in ascending order."""
     return int(np.count_nonzero(keys[1:] != keys[:-1])) + 1
 
 
 def _sectors(threads: Array, addresses: Array) -> tuple[int, int]:
-    """Return how many requests of warps these accesses are, and how many sectors of 32 bytes each touches in sum.
+    """Return how many warp requests these accesses make, and how many 32-byte sectors the requests touch in total.
 
-    The threads ascend.
+    The threads must be in ascending order.
     """
     warps, sectors = threads // WARP, addresses >> np.uint64(5)
     another = warps[1:] != warps[:-1]
@@ -371,10 +371,10 @@ def _sectors(threads: Array, addresses: Array) -> tuple[int, int]:
 
 
 def _wavefronts(threads: Array, local: Array, size: int) -> tuple[int, int, int]:
-    """Return requests of warps, their passes over the banks, and how few passes would do without conflicts.
+    """Return the number of warp requests, their passes over the banks, and the passes that conflict-free ones need.
 
-    Accesses of 8 and 16 bytes are served a half and a quarter of a warp at a time. In one pass a bank gives one word,
-    to any number of lanes.
+    Accesses of 8 and 16 bytes are served for half and a quarter of a warp at a time. In one pass a bank delivers one
+    word, to any number of lanes.
     """
     words = max(1, size // 4)
     lanes_at_once = WARP // min(words, 4)

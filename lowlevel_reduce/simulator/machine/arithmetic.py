@@ -1,4 +1,4 @@
-"""Arithmetic, logic, comparison and selection: decoders from an instruction to a step over arrays."""
+"""Arithmetic, logic, comparison and selection: decoders that turn an instruction into a step on arrays."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def elementwise(target: Array, function: Callable[..., Array], sources: Sequence
 def _bound(
     instruction: Instruction, flight: Flight, function: Callable[..., Array], kinds: Sequence[str], result: str
 ) -> Step:
-    """Bind destination and sources of these types."""
+    """Bind a function to the destination and sources, which have these types."""
     operands = instruction.operands
     if len(operands) != len(kinds) + 1:
         raise unknown(instruction, f"it has {len(operands)} operands")
@@ -62,7 +62,7 @@ def _kind(instruction: Instruction) -> str:
 
 
 def _simple(instruction: Instruction, flight: Flight) -> Step:
-    """Decode an operation whose operands all have its one type."""
+    """Decode an operation whose operands all have the same type."""
     kind, opcode = _kind(instruction), instruction.opcode
     count = len(instruction.operands) - 1
     if float_kind(kind) and opcode in FLOAT_OPERATIONS:
@@ -177,7 +177,7 @@ def _float_comparison(name: str) -> Callable[[Array, Array], Array] | None:
     if name.endswith("u") and name[:-1] in _ORDERED:
         unordered = _ORDERED[name[:-1]]
         return lambda a, b: unordered(a, b) | np.isnan(a) | np.isnan(b)
-    if name == "ne":  # ordered: false for a NaN, where NumPy says true
+    if name == "ne":  # ordered, so false if an operand is NaN, for which NumPy returns true
         return lambda a, b: (a != b) & ~np.isnan(a) & ~np.isnan(b)
     return _ORDERED.get(name)
 
@@ -199,7 +199,7 @@ def _comparison(instruction: Instruction, kind: str) -> Callable[[Array, Array],
 
 
 def _set_predicate(instruction: Instruction, flight: Flight) -> Step:
-    """Decode setp, with one or two destinations and perhaps a third predicate to combine with."""
+    """Decode setp, with one or two destinations and optionally another predicate to combine with."""
     kind = _kind(instruction)
     function = _comparison(instruction, kind)
     destination, *rest = instruction.operands
@@ -231,7 +231,7 @@ def _as_name(instruction: Instruction, operand: object) -> Name:
 
 
 def _set(instruction: Instruction, flight: Flight) -> Step:
-    """Decode set: all bits, or 1.0, where the comparison holds."""
+    """Decode set: all bits are set, or the result is 1.0, if the comparison holds."""
     if len(instruction.modifiers) != 3:
         raise unknown(instruction)
     _, result, kind = instruction.modifiers
@@ -300,4 +300,4 @@ DECODERS: dict[str, Decoder] = {
     "set": _set,
     "selp": _select,
 }
-"""What computes."""
+"""Instructions that compute."""

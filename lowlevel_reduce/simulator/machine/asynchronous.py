@@ -1,8 +1,8 @@
 """Asynchronous copies, stores and reductions, and hints to caches.
 
-They are executed at once, when they are issued, by the thread that issues them: what they move is there before a
-program waits for it. A thread that does not wait for its own copies is therefore not caught by stale data here. Other
-threads must be ordered behind it, by a barrier or the mbarrier that the copy completes, or their accesses race.
+They are executed immediately by the thread that issues them, so the data has arrived before a program waits for it. A
+thread that fails to wait for its own copies is therefore not detected here. Other threads must be ordered after the
+copy, by a barrier or by the mbarrier that the copy completes; otherwise their accesses race.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["DECODERS"]
 
 COUNTED = "mbarrier::complete_tx::bytes"
 BULK_STEP = 16
-"""Bytes that sizes and addresses of bulk copies are multiples of."""
+"""Sizes and addresses of bulk copies must be multiples of this many bytes."""
 
 Move = Callable[[Array, Array, Array, int], None]
-"""Moves, for one thread, to an address from another so many bytes."""
+"""A function of a thread, a destination, a source and a number of bytes, which moves them for that thread."""
 
 _WAITS = {"commit_group", "wait_group", "wait_all"}
 
@@ -53,13 +53,13 @@ def _space(instruction: Instruction, flight: Flight, name: str, *plain: str) -> 
 
 
 def _nothing(instruction: Instruction, flight: Flight) -> Step:
-    """Decode what has no effect on values."""
+    """Decode an instruction that has no effect on values."""
     del instruction, flight
     return lambda idx: None
 
 
 def _small(instruction: Instruction, flight: Flight) -> Step:
-    """Decode cp.async of 4, 8 or 16 bytes, the last of them zeros where the source is shorter."""
+    """Decode cp.async of 4, 8 or 16 bytes; if the source is shorter, the rest is filled with zeros."""
     to, source, size, *rest = instruction.operands
     known = {
         "async",
@@ -104,7 +104,7 @@ def _small(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _copies_arrive(instruction: Instruction, flight: Flight) -> Step:
-    """Decode cp.async.mbarrier.arrive: an arrival, with one more expected where the count does not include it."""
+    """Decode cp.async.mbarrier.arrive: an arrival; without ``noinc``, one more arrival is expected, too."""
     address = instruction.operands[0]
     if not isinstance(address, Address):
         raise unknown(instruction)
@@ -145,7 +145,7 @@ def _bulk(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _mover(instruction: Instruction, flight: Flight, to: str, source: str) -> Move:
-    """Return what moves a run of bytes for one thread, or adds it to what is there."""
+    """Return a function that moves a run of bytes for one thread, or combines it with the destination."""
     reduces = instruction.modifiers[0] == "reduce"
     taken = _space(instruction, flight, source, "ld")
     given = _space(instruction, flight, to, *(("red", "relaxed", "gpu") if reduces else ("st",)))
@@ -160,7 +160,7 @@ def _mover(instruction: Instruction, flight: Flight, to: str, source: str) -> Mo
 
 
 def _reducer(instruction: Instruction, taken: Space, given: Space) -> Move:
-    """Return what combines a run of elements with those that are there."""
+    """Return a function that combines a run of elements with those at the destination."""
     kind = instruction.modifiers[-1]
     found = [m for m in instruction.modifiers if m in {"add", "min", "max", "inc", "dec", "and", "or", "xor"}]
     if len(found) != 1 or kind not in NUMPY_TYPES:
@@ -191,7 +191,7 @@ def _receivers(mask: int) -> list[int]:
 
 
 def _in_block(address: Array, rank: int | None) -> Array:
-    """Return the same place in the block of that rank."""
+    """Return the address of the same place in the block of that rank; None means the own block."""
     if rank is None:
         return address
     low = np.uint64((1 << RANK_SHIFT) - 1)
@@ -200,7 +200,7 @@ def _in_block(address: Array, rank: int | None) -> Array:
 
 
 def _counted(instruction: Instruction, flight: Flight) -> Step:
-    """Decode st.async and red.async: a store or reduction that tells an mbarrier of its bytes."""
+    """Decode st.async and red.async: a store or reduction that reports its bytes to an mbarrier."""
     address, value, *rest = instruction.operands
     plain = tuple(m for m in instruction.modifiers if m not in {"async", COUNTED})
     alike = replace(instruction, modifiers=plain, operands=(address, value))
@@ -229,7 +229,7 @@ def _reduce(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _policy(instruction: Instruction, flight: Flight) -> Step:
-    """Decode createpolicy: a value that nothing here looks at."""
+    """Decode createpolicy: its value is not used here."""
     target = flight.write(instruction, instruction.operands[0], "b64")
 
     def step(idx: Index) -> None:
@@ -245,4 +245,4 @@ DECODERS: dict[str, Decoder] = {
     "createpolicy": _policy,
     **dict.fromkeys(("applypriority", "discard", "setmaxnreg", "pmevent"), _nothing),
 }
-"""What is asynchronous on a GPU, and hints."""
+"""Instructions that are asynchronous on a GPU, and hints."""

@@ -1,4 +1,4 @@
-"""atom, red and fences, and the instructions that turn one kind of address into another."""
+"""atom, red and fences, and the instructions that convert addresses between state spaces."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def _compare(old: Array, b: Array, c: Array) -> Array:
 
 
 def update_function(instruction: Instruction, operation: str, kind: str) -> Update:
-    """Return how an operation makes the new value of the old one and its operands.
+    """Return the function by which an operation computes the new value from the old one and its operands.
 
     Raises
     ------
     UnknownInstruction
-        If there is no such operation on that type.
+        If there is no such operation for that type.
     """
     if operation == "cas":
         return _compare
@@ -83,7 +83,7 @@ def _atomic(instruction: Instruction, flight: Flight) -> Step:
     space = space_of(instruction.modifiers)
     if not isinstance(operands[0], Address) or space not in SPACES:
         raise unknown(instruction)
-    # What follows the values is a cache policy.
+    # An operand after the values is a cache policy.
     given = operands[1:3] if operations == ["cas"] else operands[1:2]
     sources = [[flight.read(instruction, element, kind) for element in parts_of(operand)] for operand in given]
     results = parts_of(instruction.operands[0]) if returns else ()
@@ -100,9 +100,10 @@ def _atomic(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _added_by_memory(update: Update) -> Update:
-    """Return an addition of float32 that flushes subnormal numbers in global memory, whose own adder knows none.
+    """Return an addition of float32 that flushes subnormal numbers in global memory, whose adder does not support them.
 
-    That of shared memory is a loop of the threads, with their addition: `ATOM.ADD.F32.FTZ` and `FADD` in machine code.
+    In shared memory the threads add in a loop with their own addition. In machine code these are `ATOM.ADD.F32.FTZ` and
+    `FADD`.
     """
 
     def added(places: Array, old: Array, value: Array) -> Array:
@@ -120,9 +121,9 @@ def _updating(
     sources: list[list[Source]],
     targets: list[Array],
 ) -> Step:
-    """Bind an update, given for each operand the sources of its elements, and where the old elements go.
+    """Bind an update, given the sources of each operand's elements, and the targets of the old elements.
 
-    The update is given the addresses before the values.
+    The update gets the addresses first, then the values.
     """
     flight, count = memory.flight, len(sources[0])
     size, dtype = TYPE_BYTES[kind] * count, NUMPY_TYPES[kind]
@@ -151,23 +152,23 @@ def _updating(
 def one_at_a_time(
     memory: Space, threads: Array, places: Array, size: int, update: Callable[[Array, Array], Array]
 ) -> Array:
-    """Update `size` bytes at each address, those at one address in the order of the threads.
+    """Update `size` bytes at each address; updates at the same address happen in the order of the threads.
 
     Parameters
     ----------
     memory : Space
-        Where they are.
+        The state space of the addresses.
     threads, places : numpy.ndarray
-        Threads and their addresses.
+        The threads and their addresses.
     size : int
         Bytes of an update.
     update : callable
-        From positions in `threads` and the rows of words there to new rows.
+        Computes the new rows of words from positions in `threads` and the old rows at their addresses.
 
     Returns
     -------
     numpy.ndarray
-        The rows that each thread met.
+        The old rows that each thread found.
     """
     before = np.empty((threads.size, size // word_bytes(size)), f"u{word_bytes(size)}")
     turns, cells = _turns(memory.places(threads, places))
@@ -188,7 +189,7 @@ def _in_a_row(
     turns: list[Array],
     cells: Array,
 ) -> Array:
-    """Do the same with one access to memory, where nothing but the words goes from one turn to the next."""
+    """Do the same with a single access to memory, for when only the words carry over from one turn to the next."""
     order = np.concatenate(turns)
     numbers = np.repeat(np.arange(len(turns)), [turn.size for turn in turns])
     words = memory.load(threads[order], places[order], size, numbers)
@@ -204,14 +205,14 @@ def _in_a_row(
 
 
 def _collisions(warps: Array, places: Array) -> int:
-    """Return how many accesses meet an earlier one of the same warp at the same address."""
+    """Return how many accesses collide with an earlier one of the same warp at the same address."""
     order = np.lexsort((places, warps))
     same = (np.diff(warps[order]) == 0) & (np.diff(places[order]) == 0)
     return int(np.count_nonzero(same))
 
 
 def _turns(places: Array) -> tuple[list[Array], Array]:
-    """Split accesses so that no two of a turn hit the same place, in the order of the threads; number the places."""
+    """Split accesses into turns, in the order of the threads, without a place twice in a turn; number the places."""
     order = np.argsort(places, kind="stable")
     ordered = places[order]
     new = np.r_[True, ordered[1:] != ordered[:-1]]
@@ -223,14 +224,14 @@ def _turns(places: Array) -> tuple[list[Array], Array]:
 
 
 def _fence(instruction: Instruction, flight: Flight) -> Step:
-    """Decode membar and fence: memory here is always up to date, but without them nothing is ordered."""
+    """Decode membar and fence: memory is always coherent here, but race detection needs the order that they make."""
     if "proxy" in instruction.modifiers:
         return lambda idx: None
     return lambda idx: flight.races.fence(instruction, flight.threads[idx])
 
 
 def _convert_address(instruction: Instruction, flight: Flight) -> Step:
-    """Decode cvta: generic addresses of shared and local memory lie in their windows."""
+    """Decode cvta: the generic addresses of shared and local memory are in windows of their own."""
     space, kind = space_of(instruction.modifiers), instruction.modifiers[-1]
     windows = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "global": 0, "param": 0, "const": 0}
     if kind != "u64" or space not in windows:
@@ -279,4 +280,4 @@ DECODERS: dict[str, Decoder] = {
     "mapa": _map_address,
     "isspacep": _is_space,
 }
-"""What updates and orders memory, and what converts addresses."""
+"""Instructions that update and order memory, and that convert addresses."""

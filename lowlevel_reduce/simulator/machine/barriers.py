@@ -1,4 +1,4 @@
-"""Who waits for whom: warps, blocks and clusters."""
+"""Barriers: which threads wait, in warps, blocks and clusters, and when they go on."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from lowlevel_reduce.simulator.ptx_code import Instruction
 __all__ = ["AT_BLOCK", "AT_CLUSTER", "AT_WARP", "EXITED", "RUNNING", "Barriers"]
 
 RUNNING, EXITED, AT_WARP, AT_BLOCK, AT_CLUSTER = range(5)
-"""What a thread does: it runs, has exited, or waits at an instruction of a warp, a block or a cluster."""
+"""The states of a thread: it runs, has exited, or waits for its warp, its block or its cluster."""
 
 ANY_WARP_BARRIER = -1
 
 
 class Barriers:
-    """The state of each thread in flight, and what lets those that wait go on.
+    """The state of each thread in flight, and the barriers that release waiting threads.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Barriers:
         self.state[threads] = RUNNING
 
     def first_waiting(self) -> tuple[int, str]:
-        """Return the first thread that waits and where, in words; if none does, the first that runs and no words."""
+        """Return the first waiting thread, and where it waits in words; if none waits, the first running one and ""."""
         words = {
             AT_WARP: "at an instruction of its warp",
             AT_BLOCK: "at a barrier of its block",
@@ -65,7 +65,7 @@ class Barriers:
         return thread, words.get(int(self.state[thread]), "")
 
     def digest(self) -> int:
-        """Return a number that tells states of the threads and barriers apart."""
+        """Return a hash of the state of threads and barriers."""
         return hash(
             tuple(array.tobytes() for array in (self.state, self._tag, self._barrier, self._arrived, self._phase))
         )
@@ -78,7 +78,7 @@ class Barriers:
         return bool(((mine == live) | (mine == 0)).all())
 
     def wait_in_warp(self, threads: Array, tag: int, members: Array) -> Array:
-        """Let threads wait for the others of their member masks at the same instruction; return who may go on."""
+        """Make threads wait at an instruction for the others of their member masks; return those that may go on."""
         self.state[threads] = AT_WARP
         self._tag[threads] = tag
         self._members[threads] = members
@@ -89,7 +89,7 @@ class Barriers:
         return [int(tag) for tag in np.unique(self._tag[self.state == AT_WARP])]
 
     def complete_warps(self, tag: int) -> Array:
-        """Return the threads that wait at an instruction and whose members are all there or have exited."""
+        """Return the threads that wait at an instruction and whose member lanes have all arrived or exited."""
         waiting = np.flatnonzero((self.state == AT_WARP) & (self._tag == tag))
         if not waiting.size:
             return waiting
@@ -103,7 +103,7 @@ class Barriers:
         return found
 
     def wait_in_block(self, threads: Array, barrier: Array, expected: Array) -> None:
-        """Let threads wait at barriers of their blocks until so many have come."""
+        """Make threads wait at barriers of their blocks until the expected number of threads has arrived."""
         self.state[threads] = AT_BLOCK
         self._barrier[threads] = barrier
         slots = threads // self._flight.geometry.stride
@@ -112,7 +112,7 @@ class Barriers:
         self._release_blocks()
 
     def vote_in_block(self, threads: Array, barrier: Array, expected: Array, votes: Array) -> None:
-        """Let threads wait as `wait_in_block` does; each gets what all voted in the instruction that it waits at."""
+        """Make threads wait as `wait_in_block` does, and then write the result of all votes to their destinations."""
         self._votes[threads] = votes
         self._owed[threads] = True
         self.wait_in_block(threads, barrier, expected)
@@ -140,14 +140,14 @@ class Barriers:
             self._tell(released, slots[full[slots, barriers]] * BARRIERS_OF_A_BLOCK + barriers[full[slots, barriers]])
 
     def _check_count(self, threads: Array, slots: Array, barriers: Array, crowded: Array) -> None:
-        """Raise where more threads come than a barrier awaits: whom it lets go, and for whom the others then wait."""
+        """Raise if more threads arrive than a barrier expects: it is unclear which it releases, and which wait on."""
         if crowded.any() and (wrong := crowded[slots, barriers]).any():
             place = int(np.argmax(wrong))
             awaited = int(self._expected[slots[place], barriers[place]])
             raise ThreadFault(int(threads[place]), f"more threads come to barrier {barriers[place]} than {awaited}")
 
     def _tell(self, threads: Array, barrier: Array) -> None:
-        """Write the results of votes to the destinations of the threads that a barrier lets go."""
+        """Write the results of votes to the destinations of the threads that a barrier releases."""
         owed = self._owed[threads]
         threads, barrier = threads[owed], barrier[owed]
         _, group = np.unique(barrier, return_inverse=True)
@@ -162,7 +162,7 @@ class Barriers:
             target[threads[mine]] = results[_operation(instruction)][mine]
 
     def arrive_in_cluster(self, threads: Array, *, release: bool) -> None:
-        """Count threads as arrived at the barrier of their clusters; none may have, and not waited since."""
+        """Count threads as arrived at the barrier of their clusters; a second arrival without a wait is a fault."""
         self._check_announced(threads, True, "arrives again at the barrier of its cluster without a wait in between")
         self._announced[threads] = True
         self._phase[threads] += 1
@@ -170,7 +170,7 @@ class Barriers:
         self.release_clusters()
 
     def wait_in_cluster(self, threads: Array) -> None:
-        """Let threads wait until all of their clusters have arrived or exited; they must have arrived themselves."""
+        """Make threads, which must have arrived, wait until all threads of their clusters have arrived or exited."""
         self._check_announced(threads, False, "waits at the barrier of its cluster and has not arrived")
         self._announced[threads] = False
         self.state[threads] = AT_CLUSTER
@@ -182,7 +182,7 @@ class Barriers:
             raise ThreadFault(int(threads[np.argmax(bad)]), reason)
 
     def release_clusters(self) -> None:
-        """Let those go on whose clusters have arrived."""
+        """Let waiting threads go on if all threads of their clusters have arrived."""
         waiting = np.flatnonzero(self.state == AT_CLUSTER)
         if not waiting.size:
             return
@@ -195,7 +195,7 @@ class Barriers:
 
 
 def _operation(instruction: Instruction) -> str:
-    """Return what a barrier reduces the votes by."""
+    """Return the operation by which a barrier reduces the votes."""
     found = [m for m in instruction.modifiers if m in {"popc", "and", "or"}]
     if len(found) != 1 or instruction.modifiers[-1] != ("u32" if found == ["popc"] else "pred"):
         raise unknown(instruction)

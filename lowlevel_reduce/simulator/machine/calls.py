@@ -1,7 +1,7 @@
-"""Calls of device functions, and branches by index.
+"""Calls of device functions, and indexed branches.
 
-Each thread has a stack of the places it returns to. The registers of a function are its own, one set a thread, which
-is why a function cannot be called again before it has returned; parameters are copied into it and results out of it.
+Each thread has a stack of return places. A function has one set of registers per thread, so it cannot be called again
+before it has returned. Parameters are copied to the function, and results back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Calls:
     Attributes
     ----------
     depth : numpy.ndarray
-        How many calls each thread has not returned from.
+        From how many calls each thread has not returned yet.
     """
 
     def __init__(self, flight: Flight, places: Array) -> None:
@@ -41,11 +41,11 @@ class Calls:
         self._generic = GenericSpace(flight, padding=True)
 
     def digest(self) -> int:
-        """Return a number that tells states of the stacks apart."""
+        """Return a hash of the state of the stacks."""
         return hash((self.depth.tobytes(), self._returns.tobytes()))
 
     def call(self, instruction: Instruction, place: int, threads: Array) -> None:
-        """Send threads into a function, or do at once what the machine supplies."""
+        """Send threads into a function; execute a function that the machine supplies immediately."""
         call = instruction.call
         if call is None or call.problem:
             raise unknown(instruction, call.problem if call else "")
@@ -59,7 +59,7 @@ class Calls:
         self._places[threads] = instruction.target
 
     def returning(self, threads: Array) -> Array:
-        """Send those threads back that are in a function; return the others, whose kernel ends."""
+        """Let the threads that are in a function return to their callers; return the others, whose kernel ends."""
         inside = self.depth[threads] > 0
         if not inside.any():
             return threads
@@ -74,7 +74,7 @@ class Calls:
         return threads[~inside]
 
     def switch(self, instruction: Instruction, threads: Array) -> Array:
-        """Return where a branch by index sends each thread."""
+        """Return the target of an indexed branch for each thread."""
         index = self._flight.read(instruction, instruction.operands[0], "u32")(threads).astype(np.int64)
         if (index >= len(instruction.targets)).any():
             worst = int(np.argmax(index))
@@ -106,7 +106,7 @@ class Calls:
             )
 
     def _print(self, thread: int, text: int, arguments: int) -> int:
-        """Print what one thread prints and return how many values it had; as on a GPU, eight bytes for wide ones."""
+        """Print for one thread and return how many values there were; wide values take eight bytes, as on a GPU."""
         position, count = arguments, 0
 
         def value(match: re.Match[str]) -> str:
@@ -134,7 +134,7 @@ class Calls:
         return int.from_bytes(words.tobytes(), "little")
 
     def _text(self, thread: int, address: int) -> str:
-        """Return the text at a generic address, up to its zero."""
+        """Return the zero-terminated text at a generic address."""
         found = bytearray()
         while len(found) < LONGEST_TEXT and (byte := self._load(thread, address + len(found), 1)):
             found.append(byte)

@@ -1,4 +1,4 @@
-"""Integer arithmetic with a carry, and small instructions that compute nothing common."""
+"""Integer arithmetic with a carry, and some rare instructions."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ _PERMUTATIONS: dict[str, Callable[[int, int], int]] = {
     "ecr": min,
     "rc16": lambda i, n: 2 * (n & 1) + (i & 1),
 }
-"""Which of eight bytes becomes byte i, for a selector n."""
+"""For each mode, which of eight bytes becomes byte i, given the selector n."""
 
 
 def _permute(instruction: Instruction, flight: Flight) -> Step:
-    """Decode prmt with a mode: turned into the selectors of prmt without one."""
+    """Decode prmt with a mode, by converting the mode to the selectors of prmt without one."""
     if len(instruction.modifiers) == 1:
         return PLAIN["prmt"](instruction, flight)
     _, mode = instruction.modifiers
@@ -101,7 +101,7 @@ def _test(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _select_by_sign(instruction: Instruction, flight: Flight) -> Step:
-    """Decode slct: the first value where the third one is not negative."""
+    """Decode slct: the first value if the third is not negative, else the second."""
     *ftz, kind, by = instruction.modifiers
     if by not in {"s32", "f32"} or ftz not in ([], ["ftz"]):
         raise unknown(instruction)
@@ -140,7 +140,7 @@ def _multiply24(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _mask(instruction: Instruction, flight: Flight) -> Step:
-    """Decode bmsk: `length` ones from a position on; amounts are clamped or taken modulo 32."""
+    """Decode bmsk: `length` ones from a position on; both numbers are clamped, or taken modulo 32."""
     mode, _ = instruction.modifiers
 
     def apply(position: Array, length: Array) -> Array:
@@ -158,7 +158,7 @@ def _mask(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _extend(instruction: Instruction, flight: Flight) -> Step:
-    """Decode szext: the lowest n bits, by sign or with zeros."""
+    """Decode szext: the lowest n bits, extended by their sign or with zeros."""
     mode, kind = instruction.modifiers
     if mode not in {"wrap", "clamp"} or kind not in {"u32", "s32"}:
         raise unknown(instruction)
@@ -188,4 +188,4 @@ DECODERS: dict[str, Decoder] = {
     "bmsk": _mask,
     "szext": _extend,
 }
-"""What has a carry, and the rest."""
+"""Instructions with a carry, and the rare ones."""

@@ -1,8 +1,9 @@
-"""What happens before what in a launch: a vector clock for each warp, joined by barriers, fences, release and acquire.
+"""The happens-before order in a launch: each warp has a vector clock; barriers, fences, release and acquire join them.
 
-The algorithm is FastTrack (Flanagan and Freund, 2009) with warps for its threads: an access is an epoch, a warp and the
-value of that warp's own clock, and a later access is ordered after it if its warp's vector clock has come that far. The
-order is the causality order of the PTX ISA's memory consistency model. The lanes of a warp count as one thread.
+The algorithm is FastTrack (Flanagan and Freund, 2009), with warps in the role of threads. An access is an epoch, that
+is a warp and the value of the warp's own clock. A later access is ordered after it if the vector clock of the later
+one's warp has reached that value. The order is the causality order of the PTX ISA's memory consistency model. The lanes
+of a warp count as one thread.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from lowlevel_reduce.simulator.machine.storage import Array
 __all__ = ["BLOCK", "CLUSTER", "DEVICE", "NO_SCOPE", "Clocks", "Knowledge"]
 
 NO_SCOPE, BLOCK, CLUSTER, DEVICE = range(4)
-"""Scopes, each of which holds those before it; the system's is the device's here, and a weak access has none."""
+"""Scopes; each includes those before it. The system scope is the same as the device's here; weak accesses have none."""
 
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """How far each warp of the grid has come, as one of them knows it; never changed once made.
+    """A vector clock: the clocks of the warps of the grid as far as one warp knows them. Immutable.
 
     Attributes
     ----------
     unit : int
-        The cluster of the warp, or -1 where clusters mix.
+        The cluster of the warp, or -1 if clocks of several clusters were joined.
     near : numpy.ndarray
         Clocks of the warps of that cluster.
     far : numpy.ndarray or None
-        Clocks of all warps of the grid, the own cluster's perhaps behind `near`; None where nothing is known.
+        Clocks of all warps of the grid, where those of the own cluster may be behind `near`; None if none is known.
     """
 
     unit: int
@@ -53,14 +54,14 @@ class Knowledge:
 class Clocks:
     """The vector clocks of all warps in flight.
 
-    A warp's identity is its place in the whole grid, so that blocks that follow each other in a slot stay apart. What
-    it knows of its own cluster is one row of a matrix; what it knows of the rest of the grid is an array that many
-    warps may share, made only where a release reaches that far.
+    A warp's identity is its place in the whole grid, which distinguishes blocks that use the same slot one after the
+    other. What a warp knows about its own cluster is one row of a matrix. What it knows about the rest of the grid is
+    an array that many warps may share; it is made only if a release reaches beyond the cluster.
 
     Attributes
     ----------
     identity, own : numpy.ndarray
-        Of each warp in flight: its place in the grid, and its own clock.
+        For each warp in flight, its place in the grid and its own clock.
     unit_warps, block_warps : int
         Warps of a cluster and of a block.
     """
@@ -83,11 +84,11 @@ class Clocks:
 
     @property
     def quiet(self) -> bool:
-        """Whether no place of memory holds a release, and no warp has executed a fence that lets it release one."""
+        """Whether there is no release at any place of memory, and no warp has executed a fence that prepares one."""
         return not (self._locations or self._fenced)
 
     def start(self, slots: Array) -> None:
-        """Let the warps of new blocks begin: they know nothing and nobody knows of them."""
+        """Start the warps of new blocks: they know of no other warp, and no other warp knows of them."""
         warps = (slots[:, None] * self.block_warps + np.arange(self.block_warps)).ravel()
         self.identity[warps] = self._geometry.unit_of_slot[warps // self.block_warps] * self.unit_warps
         self.identity[warps] += self._column[warps]
@@ -102,17 +103,17 @@ class Clocks:
                 self._observed.pop((warp, scope), None)
 
     def forget(self, first: int, last: int) -> None:
-        """Forget what was released at places of memory that another block has now."""
+        """Forget what was released at places of memory that belong to another block now."""
         for place in [place for place in self._locations if first <= place < last]:
             del self._locations[place]
 
     def tick(self, warps: Array) -> None:
-        """Begin a new epoch in these warps (each once): what they do from now on is not part of what they gave away."""
+        """Begin a new epoch in these warps (each once): what they do from now on is not part of their last release."""
         self.own[warps] += 1
         self._near[warps, self._column[warps]] = self.own[warps]
 
     def ordered(self, identities: Array, clocks: Array, warps: Array) -> Array:
-        """Return which of the epochs happened before what these warps do now."""
+        """Return which of the epochs happened before the current accesses of these warps."""
         mine = self.identity[warps]
         near = identities // self.unit_warps == mine // self.unit_warps
         done: Array = near & (self._near[warps, identities % self.unit_warps] >= clocks)
@@ -126,7 +127,7 @@ class Clocks:
         return done
 
     def included(self, identities: Array, theirs: Array, warps: Array, mine: int) -> Array:
-        """Return which strong accesses are morally strong with one of scope `mine`: each scope holds the other warp."""
+        """Return which strong accesses are morally strong with one of scope `mine`: each scope has the other's warp."""
         own = self.identity[warps]
         least = np.minimum(theirs, mine)
         block: Array = identities // self.block_warps == own // self.block_warps
@@ -134,10 +135,10 @@ class Clocks:
         found: Array = block | cluster | (least >= DEVICE)
         return found
 
-    # Barriers: `rows` is what those that arrived know of their cluster, one row a barrier.
+    # Barriers: `rows` has one row for each barrier, with what the arrived warps know about their cluster.
 
     def contribute(self, rows: Array, fars: dict[int, Array], keys: Array, warps: Array) -> None:
-        """Join what warps know into the rows of a barrier, and begin new epochs in them."""
+        """Join what warps know into the rows of barriers, and begin new epochs in the warps."""
         np.maximum.at(rows, keys, self._near[warps])
         for i in np.flatnonzero(self._has_far[warps]).tolist():
             far = self._far[int(warps[i])]
@@ -147,7 +148,7 @@ class Clocks:
         self.tick(warps)
 
     def receive(self, rows: Array, fars: dict[int, Array], keys: Array, warps: Array) -> None:
-        """Let warps know what the rows of a barrier hold."""
+        """Join the rows of barriers into what warps know."""
         self._near[warps] = np.maximum(self._near[warps], rows[keys])
         if fars:
             for key, warp in zip(keys.tolist(), warps.tolist(), strict=True):
@@ -157,7 +158,7 @@ class Clocks:
     # Release and acquire, at places of memory.
 
     def fence(self, warps: Iterable[int], scope: int) -> None:
-        """Acquire what strong reads of these warps observed, and prepare what their strong writes release."""
+        """Acquire what earlier strong reads of these warps observed; prepare what their later strong writes release."""
         for warp in warps:
             for level in range(BLOCK, scope + 1):
                 seen = self._observed.pop((warp, level), None)
@@ -169,7 +170,7 @@ class Clocks:
             self.tick(np.array([warp]))
 
     def read(self, warps: Array, places: Array, scope: int, *, acquire: bool) -> None:
-        """Let warps observe at places of memory what was released there: at once, or at their next fence."""
+        """Let warps acquire what was released at places of memory: now, or at their next fence if not `acquire`."""
         if not self._locations:
             return
         for warp, place in dict.fromkeys(zip(warps.tolist(), places.tolist(), strict=True)):
@@ -186,9 +187,9 @@ class Clocks:
                 self._observed[warp, level] = self._joined(before, seen)
 
     def write(self, warps: Array, places: Array, scope: int, *, release: bool, update: bool) -> None:
-        """Let warps release at places of memory; an update keeps what others released there, a store does not.
+        """Let warps release at places of memory. An update keeps what others released there; a store replaces it.
 
-        A weak write, of no scope, releases nothing.
+        A weak write, which has no scope, releases nothing.
         """
         if not (release or self._locations or (self._fenced and scope)):
             return
@@ -209,7 +210,7 @@ class Clocks:
             self.tick(np.unique(warps))
 
     def _group(self, warp: int, level: int) -> int:
-        """Return the number of the block or cluster that a scope means for a warp."""
+        """Return the number of the warp's block or cluster, as the scope requires; 0 for the device."""
         if level == DEVICE:
             return 0
         return int(self.identity[warp]) // (self.block_warps if level == BLOCK else self.unit_warps)
@@ -241,7 +242,7 @@ class Clocks:
 
 
 def _longer(first: Array | None, second: Array) -> Array:
-    """Return the later of two clocks for each warp; the arrays are shared, and so never changed."""
+    """Return the later of two clocks for each warp; the arrays are shared, so they are not changed in place."""
     if first is None or first is second:
         return second
     later: Array = np.maximum(first, second)

@@ -1,4 +1,4 @@
-"""cvt and mov: values from one type or register to another."""
+"""cvt and mov: conversions between types, and moves between registers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _convert(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _pack_halves(instruction: Instruction, flight: Flight, to: str, modifiers: list[str]) -> Step:
-    """Decode the conversion of two float32 to a pair of halves, the first operand in the upper one."""
+    """Decode the conversion of two float32 to a pair of halves; the first operand goes to the upper half."""
     function = _to_float("f32", to[:-2], modifiers)
     upper, lower = (flight.read(instruction, operand, "f32") for operand in instruction.operands[1:3])
     target = flight.write(instruction, instruction.operands[0], "b32")
@@ -77,7 +77,7 @@ def _to_float(kind: str, to: str, modifiers: list[str]) -> Callable[[Array], Arr
 
 
 def _integer_as_odd(x: Array, mode: str, to: str) -> Array:
-    """Return integers as float64: rounded to odd for a narrower type, rounded as asked for float64 itself."""
+    """Return integers as float64: rounded to odd if the final type is narrower, else rounded by `mode`."""
     rounded = x.astype(np.float64)
     if x.dtype.itemsize < 8:
         return rounded
@@ -93,7 +93,7 @@ def _integer_as_odd(x: Array, mode: str, to: str) -> Array:
 
 
 def _conversion_error(x: Array, rounded: Array) -> Array:
-    """Return x minus its float64, which may be 2**64."""
+    """Return x minus its rounded float64, which may be 2**64."""
     top = rounded >= (2.0**64 if x.dtype.kind == "u" else 2.0**63)
     back = np.where(top, 0.0, rounded).astype(x.dtype)
     difference = (x - back).view(np.int64).astype(np.float64)
@@ -105,7 +105,7 @@ def _float_to_integer(kind: str, to: str, modifiers: list[str]) -> Callable[[Arr
     ftz = "ftz" in modifiers and kind == "f32"
     dtype = np.dtype(NUMPY_TYPES[to])
     limits = np.iinfo(dtype)
-    # A NaN becomes the highest bit alone where 64 bits are on either side, and zero else.
+    # A NaN becomes a value with only the highest bit set if either type has 64 bits, else zero.
     unordered = dtype.type(limits.min or limits.max // 2 + 1) if kind == "f64" or bits_of(to) == 64 else dtype.type(0)
 
     def apply(x: Array) -> Array:
@@ -132,7 +132,7 @@ def _integer_to_integer(to: str, saturate: bool) -> Callable[[Array], Array]:
 
 
 def _move(instruction: Instruction, flight: Flight) -> Step:
-    """Decode mov: of a value, or between a register and the registers of its parts."""
+    """Decode mov: of one value, or between a register and the registers of its parts."""
     kind = instruction.modifiers[-1]
     if kind not in NUMPY_TYPES or len(instruction.operands) != 2:
         raise unknown(instruction)
@@ -179,4 +179,4 @@ def _unpack(instruction: Instruction, flight: Flight, kind: str, vector: Vector)
 
 
 DECODERS: dict[str, Decoder] = {"cvt": _convert, "mov": _move}
-"""What moves and converts."""
+"""Instructions that move and convert."""

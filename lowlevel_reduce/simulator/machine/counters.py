@@ -1,4 +1,4 @@
-"""What a profiler counts."""
+"""Counters of a launch, as a profiler has them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class Counters:
     instructions_by_class : dict
         The same by class: "integer", "float", "matrix", "conversion", "move", "memory", "control", "synchronization".
     branches, divergent_branches : int
-        Branches by warps, and those that a warp took in part only.
+        Branches executed by warps, and those that only some of the warp's threads took.
     global_loads, global_stores : int
-        Requests to global memory, one a warp and instruction.
+        Requests to global memory: one for each warp and instruction.
     global_load_sectors, global_store_sectors : int
         Sectors of 32 bytes that these requests touch.
     shared_requests, shared_wavefronts, bank_conflicts : int
         Accesses of warps to shared memory, the passes over its 32 banks that they take, and how many of these passes
-        are there only because lanes meet in a bank.
+        are due only to bank conflicts.
     atomics, atomic_collisions : int
         Atomic operations by threads, and those that had to wait for another lane of their warp at the same address.
     barriers : int
-        Barriers of blocks and clusters, arrivals of warps.
+        Arrivals of warps at barriers of blocks and clusters.
     bytes_read, bytes_written : int
-        Bytes of global memory that threads asked for.
+        Bytes of global memory that threads requested.
     """
 
     instructions: int = 0
@@ -55,7 +55,7 @@ class Counters:
     bytes_written: int = 0
 
     def classify(self, code: Sequence[Instruction], executed: Sequence[int]) -> None:
-        """Fill in the instructions, given how often each of a kernel's was executed."""
+        """Fill in `instructions_by_class`, given how often each of a kernel's instructions was executed."""
         by_class: dict[str, int] = {}
         for instruction, times in zip(code, executed, strict=True):
             if times:

@@ -1,4 +1,4 @@
-"""Eight-bit floats: e4m3 (no infinity, one NaN a sign, largest 448) and e5m2 (IEEE-like, largest 57344)."""
+"""Eight-bit floats: e4m3 (no infinity, one NaN for each sign, largest 448) and e5m2 (IEEE-like, largest 57344)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["EIGHT_BIT_KINDS", "narrow8", "widen8"]
 
 @dataclass(frozen=True)
 class _Format:
-    """Bits of the fraction, exponent of the least subnormal, bits of the largest finite value and of the NaN."""
+    """Number of fraction bits, exponent of the smallest subnormal, bits of the largest finite value and of the NaN."""
 
     fraction: int
     least: int
@@ -23,11 +23,11 @@ class _Format:
 
 _FORMATS = {"e4m3": _Format(3, -9, 0x7E, 0x7F), "e5m2": _Format(2, -16, 0x7B, 0x7F)}
 EIGHT_BIT_KINDS = frozenset(_FORMATS)
-"""Their names."""
+"""The names of the eight-bit types."""
 
 
 def _value(code: int, form: _Format) -> float:
-    """Return the value of a bit pattern below the sign bit."""
+    """Return the value of a bit pattern without its sign bit."""
     if code > form.largest:
         return np.inf if form.fraction == 2 and code == 0x7C else np.nan
     exponent, fraction = code >> form.fraction, code & ((1 << form.fraction) - 1)
@@ -51,7 +51,7 @@ def widen8(bits: Array, kind: str) -> Array:
 def narrow8(x: Array, kind: str, *, relu: bool = False) -> Array:
     """Round float64 values to nearest, ties to even, and return bit patterns.
 
-    Conversions to these types always saturate: what is too large, infinity too, becomes the largest finite value.
+    Conversions to these types always saturate: values that are too large, even infinity, become the largest finite one.
     `relu` makes negative values zero. NaN stays NaN.
     """
     form = _FORMATS[kind]

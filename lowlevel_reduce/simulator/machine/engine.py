@@ -1,4 +1,4 @@
-"""The machine: executes a kernel, one instruction at a time for all threads that stand at it."""
+"""The machine: executes a kernel, one instruction at a time for all threads that have reached it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from lowlevel_reduce.simulator.ptx_variables import place_variables
 __all__ = ["run"]
 
 TURNS = 4
-"""A thread yields to others after 2**TURNS backward branches: loops reconverge, and pollers starve nobody."""
+"""A thread yields to others after 2**TURNS backward branches, so that loops reconverge and polling starves nobody."""
 
 NO_LIMIT = 1 << 60
 
@@ -44,11 +44,11 @@ def run(launch: Launch, memory: GlobalMemory) -> Counters:
     Raises
     ------
     KernelFault
-        If a thread does what it must not, or nobody can go on.
+        If a thread does something wrong, or no thread can go on.
     UnknownInstruction
-        If an instruction is met that the machine does not know.
+        If the machine does not know an instruction that is executed.
     ValueError
-        If the launch is impossible: the sizes do not fit together.
+        If the launch is impossible because the sizes do not fit together.
     """
     check_launch(launch)
     own: dict[str, int] = {}
@@ -112,7 +112,7 @@ class _Machine:
                 self._advance(*picked)
 
     def _fill(self) -> None:
-        """Give the next blocks to the slots of clusters that have exited."""
+        """Put the next blocks into the slots of clusters that have exited."""
         self._vacant = False
         flight, geometry = self._flight, self._flight.geometry
         unit = geometry.stride * geometry.cluster_blocks
@@ -138,7 +138,7 @@ class _Machine:
         flight.refresh()
 
     def _pick(self) -> tuple[Array, int] | None:
-        """Return the threads to go on with and the place where others stand, which they must not pass."""
+        """Return the threads to run next, and the place of other threads, which they must not pass."""
         ready = np.flatnonzero(self._barriers.state == RUNNING)
         if not ready.size:
             return None
@@ -160,7 +160,7 @@ class _Machine:
         return ready[here], int(places[~here].min())
 
     def _state(self) -> int:
-        """Return a number that tells states of the machine apart, however long it has been running."""
+        """Return a hash of the machine's state that does not depend on how long it has been running."""
         running = self._barriers.state == RUNNING
         start = int(self._turns[running].min()) >> TURNS << TURNS
         turns = np.where(running, self._turns - start, 0)
@@ -168,7 +168,7 @@ class _Machine:
         return hash((*parts, self._pc.tobytes(), turns.tobytes()))
 
     def _advance(self, threads: Array, limit: int) -> None:
-        """Execute for a group until it parts, waits or comes to where others stand."""
+        """Execute instructions for a group until it diverges, waits or reaches the place of other threads."""
         pc = int(self._pc[threads[0]])
         first, last = int(threads[0]), int(threads[-1])
         self._group = group = slice(first, last + 1) if last - first + 1 == threads.size else threads
@@ -192,7 +192,7 @@ class _Machine:
             self._pc[threads] = following
 
     def _decode(self, pc: int) -> Step:
-        """Bind an instruction that is met for the first time."""
+        """Bind an instruction that is executed for the first time."""
         instruction = self._code[pc]
         decoder = DECODERS.get(instruction.opcode)
         if decoder is None:
@@ -219,7 +219,7 @@ class _Machine:
         return guarded
 
     def _active(self, instruction: Instruction, idx: slice | Array) -> Array:
-        """Return in which threads the guard lets the instruction be executed."""
+        """Return for which threads the guard is true, so that they execute the instruction."""
         guard = instruction.guard
         if guard is None:
             return np.ones(self._flight.threads[idx].size, np.bool_)
@@ -252,7 +252,7 @@ class _Machine:
             self._turns[threads] += 1
 
     def _split(self, instruction: Instruction, pc: int, threads: Array) -> Array:
-        """Send the threads that a guard stops on to the next instruction; return the others."""
+        """Move the threads whose guard is false to the next instruction; return the others."""
         if instruction.guard is None:
             return threads
         active = self._active(instruction, self._group)
@@ -265,7 +265,7 @@ class _Machine:
             self._calls.call(instruction, pc, calling)
 
     def _switch(self, instruction: Instruction, pc: int, threads: Array) -> None:
-        """Execute brx: each thread goes where its index says."""
+        """Execute brx: each thread goes to the target that its index selects."""
         self._flight.counters.branches += _warp_count(threads)
         going = self._split(instruction, pc, threads)
         if not going.size:
@@ -304,7 +304,7 @@ class _Machine:
         self._pc[sleeping] = pc + 1
 
     def _together(self, instruction: Instruction, pc: int, threads: Array) -> int | None:
-        """Execute an instruction of a warp once all lanes of the member mask are there."""
+        """Execute an instruction of a warp once all lanes of the member mask have reached it."""
         if instruction.guard is None and self._barriers.whole_warps(threads):
             (self._steps[pc] or self._decode(pc))(self._group)
             return pc + 1
@@ -320,7 +320,7 @@ class _Machine:
         self._release(tag, self._barriers.wait_in_warp(threads, tag, members))
 
     def _release(self, tag: int, ready: Array) -> None:
-        """Execute for threads whose warps are there the instruction at which they waited."""
+        """Execute the instruction at which threads waited for their warps, which are complete now."""
         if not ready.size:
             return
         if tag != ANY_WARP_BARRIER:
@@ -360,7 +360,7 @@ class _Machine:
     def _block_barrier(
         self, instruction: Instruction, operands: tuple[Operand, ...], threads: Array
     ) -> tuple[Array, Array]:
-        """Return the number of the barrier and how many threads it awaits."""
+        """Return the number of the barrier and how many threads it expects."""
         number, *rest = operands
         expected: Operand = rest[0] if rest else Immediate(self._flight.geometry.block_threads)
         barrier, count = (
@@ -371,7 +371,7 @@ class _Machine:
         return barrier, count
 
     def _deadlock(self, why: str) -> None:
-        """Raise for the first thread that waits for ever."""
+        """Raise for the first thread that would wait forever."""
         thread, where = self._barriers.first_waiting()
         pc = int(self._pc[thread]) - (1 if self._barriers.state[thread] in {AT_BLOCK, AT_CLUSTER} else 0)
         waits = f"it waits {where} for threads that exited or wait elsewhere; " if where else ""

@@ -1,4 +1,4 @@
-"""What a kernel can do wrong, and where it did."""
+"""The exceptions for what kernels do wrong, with the place where they did it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["KernelFault", "ThreadFault"]
 
 
 class KernelFault(ReduceError):  # noqa: N818 - a fault of the kernel, not of the machine
-    """A kernel did what a GPU answers with an error, a hang or garbage.
+    """A kernel did something that on a GPU leads to an error, a hang or garbage.
 
     Attributes
     ----------
     kernel : str
         Name of the entry.
     line : int
-        Line of the PTX.
+        Line in the PTX.
     text : str
         The instruction there.
     block, thread : tuple of int

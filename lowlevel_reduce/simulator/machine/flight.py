@@ -1,4 +1,4 @@
-"""The threads in flight: their registers, each one NumPy array over all of them, and how they are read."""
+"""The threads in flight: their registers, each one NumPy array over all threads, and how operands are read."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ __all__ = [
 ]
 
 Index = Union[slice, Array]  # noqa: UP007 - evaluated at run time, on Python 3.10 too
-"""Which threads: a run of them, or their numbers in ascending order."""
+"""Some of the threads: a contiguous run of them, or their numbers in ascending order."""
 Source = Callable[[Index], Array]
-"""The values of an operand in these threads."""
+"""A function that returns the values of an operand in some threads."""
 Step = Callable[[Index], None]
-"""An instruction bound to registers, ready to be executed by threads."""
+"""An instruction that is bound to registers: a function that executes it for some threads."""
 
 REGISTERS_AT_ONCE = 32
-"""Registers made in one piece of memory: the system hands out a large one faster than many small ones."""
+"""Registers that share one allocation: the system provides one large one faster than many small ones."""
 
 SHARED_WINDOW = 1 << 56
 LOCAL_WINDOW = 1 << 57
@@ -51,7 +51,7 @@ NUMPY_TYPES = {
     **{"pred": "?", "b128": "u8"},
     **{"e4m3x2": "u2", "e5m2x2": "u2", "f32x2": "u8", "u16x2": "u4", "s16x2": "u4"},
 }
-"""How each PTX type is seen in NumPy: half types as their bits."""
+"""The NumPy type of each PTX type; half types are represented by their bits."""
 
 _CLOCKS = {"%clock": "u4", "%clock64": "u8", "%clock_hi": "u4", "%globaltimer": "u8", "%globaltimer_lo": "u4"}
 
@@ -69,17 +69,18 @@ class Launch:
     cluster : tuple of int or None
         Blocks of a cluster.
     dynamic_shared_bytes : int
-        Shared memory of a block besides the static one.
+        Dynamic shared memory of a block, in addition to its static shared memory.
     arguments : bytes
         The parameter block.
     cooperative : bool
         Whether all blocks must be resident at once.
     resident_blocks : int
-        Blocks that may be in flight at once; the others start as those exit.
+        Blocks that may be in flight at once; the others start when those exit.
     seed : int or None
-        Permutes the order in which blocks start and warps are scheduled; None: in order.
+        Seed of a random order in which blocks start and warps are scheduled; None for their natural order.
     addresses : mapping or None
-        Address of each variable of the module, as `place_variables` returns them; None: they live for this launch.
+        Address of each variable of the module, as `place_variables` returns them; None if the variables exist for this
+        launch only.
     """
 
     kernel: KernelCode
@@ -115,15 +116,15 @@ class Flight:
     Attributes
     ----------
     threads : numpy.ndarray
-        0 to their number.
+        The numbers of all threads, from 0.
     live : numpy.ndarray
-        Which of them have not exited.
+        Which threads have not exited.
     shared, local : Storage
         Shared memory, `shared_stride` bytes a slot, and local memory, `local_stride` bytes a thread.
     calls : Storage
         Parameters of calls, `call_stride` bytes a thread.
     races : Races
-        Who accessed which memory, and what orders that.
+        Which warps accessed which memory, and the order of these accesses.
     carry : numpy.ndarray
         The carry flag of each thread.
     changes : int
@@ -169,21 +170,21 @@ class Flight:
         return array
 
     def refresh(self) -> None:
-        """Read the special registers again after blocks have been given to slots."""
+        """Update the special registers after blocks have been put into slots."""
         for values, array in self._specials.values():
             array[:] = values()
 
     def digest(self) -> int:
-        """Return a number that tells states of the registers apart."""
+        """Return a hash of the registers' values."""
         return hash(tuple(hash(array.tobytes()) for array in self._registers.values()))
 
     def read(self, instruction: Instruction, operand: Operand, kind: str) -> Source:
-        """Return the source of an operand's values, seen as a PTX type.
+        """Return the source of an operand's values, interpreted as a PTX type.
 
         Raises
         ------
         UnknownInstruction
-            If the operand is none that can be read so.
+            If the operand cannot be read as that type.
         """
         if isinstance(operand, Immediate):
             constant = np.broadcast_to(_constant(operand, kind), (self.count,))
@@ -198,7 +199,7 @@ class Flight:
         return self._read_symbol(instruction, operand.name, kind)
 
     def write(self, instruction: Instruction, operand: Operand, kind: str) -> Array:
-        """Return the array to assign a destination's values to; a wider register is filled by sign or with zeros."""
+        """Return the array to assign results to; a wider register is sign- or zero-extended."""
         if not isinstance(operand, Name):
             raise unknown(instruction, "a destination is no register")
         if operand.name == "_":
@@ -247,7 +248,7 @@ class Flight:
         return lambda idx: array[idx].astype(NUMPY_TYPES[kind])
 
     def _symbol_value(self, name: str) -> int | None:
-        """Return what a name stands for in every thread, an address in its own space for variables and parameters."""
+        """Return a name's value in all threads; for variables and parameters, the address in their state space."""
         kernel = self.launch.kernel
         if name in kernel.variables:
             return kernel.variables[name].offset
@@ -272,7 +273,7 @@ def _constant(immediate: Immediate, kind: str) -> Array:
 
 
 def check_launch(launch: Launch) -> None:
-    """Raise ValueError if the launch is impossible: the sizes do not fit together."""
+    """Raise ValueError if the launch is impossible because the sizes do not fit together."""
     kernel, blocks, threads = launch.kernel, int(np.prod(launch.grid)), int(np.prod(launch.block))
     if not 1 <= threads <= kernel.max_threads:
         raise ValueError(f"{kernel.name} takes blocks of 1 to {kernel.max_threads} threads, not {threads}")

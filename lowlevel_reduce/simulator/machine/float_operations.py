@@ -27,7 +27,7 @@ _NATIVE: dict[str, Function] = {
     "min": floats.float_min,
     "max": floats.float_max,
 }
-"""What float32 and float64 round once by themselves."""
+"""The operations that NumPy rounds correctly in float32 and float64."""
 
 _ODD: dict[str, Function] = {
     "add": floats.sum_odd,
@@ -39,7 +39,7 @@ _ODD: dict[str, Function] = {
     "mad": floats.fused_odd,
     "min": floats.float_min,
     "max": floats.float_max,
-    "sqrt": np.sqrt,  # to nearest only: twice the digits and two more make the second rounding harmless
+    "sqrt": np.sqrt,  # to nearest only: with twice the digits plus two, the second rounding is harmless
     "rsqrt": lambda a: 1.0 / np.sqrt(a),
     "ex2": np.exp2,
     "lg2": np.log2,
@@ -47,7 +47,7 @@ _ODD: dict[str, Function] = {
     "cos": np.cos,
     "tanh": np.tanh,
 }
-"""The same, and more, on operands widened to float64."""
+"""These operations and more, on operands widened to float64."""
 
 _DOWNWARD: dict[str, Function] = {
     "add": lambda a, b: -floats.sum_odd(-a, -b),
@@ -55,7 +55,7 @@ _DOWNWARD: dict[str, Function] = {
     "fma": lambda a, b, c: -floats.fused_odd(-a, b, -c),
     "mad": lambda a, b, c: -floats.fused_odd(-a, b, -c),
 }
-"""Sums that are to be rounded downwards: those that cancel are -0 then, where `_ODD` has +0."""
+"""Sums for rounding downwards: if everything cancels, the result is -0, where `_ODD` gives +0."""
 
 _NEAREST_ONLY = {"sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"}
 
@@ -76,9 +76,9 @@ def float_operation(opcode: str, kind: str, modifiers: Iterable[str]) -> Functio
     """Return the function for an opcode on operands of a type, or None if there is none.
 
     The functions that a GPU only approximates (``ex2``, ``lg2``, ``sin``, ``cos``, ``tanh``, ``rsqrt``, and division
-    and root with ``approx`` or ``full``) are NumPy's in float64, rounded once: the float32 nearest to the true value
-    but for rare ties of the float64. A GPU's differ by what the PTX manual allows, a few units in the last place; that
-    ``div.approx`` by more than 2**126 is zero is its word too.
+    and root with ``approx`` or ``full``) are NumPy's in float64, rounded once: the float32 nearest to the true value,
+    except for rare ties of the float64. A GPU's results differ by what the PTX manual allows, a few units in the last
+    place; the manual also says that ``div.approx`` by more than 2**126 gives zero.
     """
     rest = set(modifiers)
     modes = rest & _MODES
@@ -98,7 +98,7 @@ def float_operation(opcode: str, kind: str, modifiers: Iterable[str]) -> Functio
 
 
 def _clamped(opcode: str, kind: str, modifiers: set[str]) -> Function | None:
-    """Return an operation on halves whose negative results become zero; a NaN stays."""
+    """Return an operation on halves whose negative results are replaced by zero; NaN stays NaN."""
     function = float_operation(opcode, kind, modifiers)
     if function is None or opcode not in {"fma", "min", "max"} or kind not in {"f16", "bf16", "f16x2", "bf16x2"}:
         return None
@@ -138,7 +138,7 @@ def _single(opcode: str) -> Function:
 
 
 def _by_reciprocal(divide: Function) -> Function:
-    """Return a division whose divisor's reciprocal is flushed where it is subnormal: zero, NaN for an infinity."""
+    """Return a division by a flushed reciprocal: if that is subnormal, the result is zero, or NaN for infinity."""
 
     def apply(a: Array, b: Array) -> Array:
         large = (np.abs(b) > 2.0**126) & np.isfinite(b)
@@ -181,7 +181,7 @@ def _widened(opcode: str, kind: str, mode: str, modifiers: set[str]) -> Function
 
 
 def _sign_operation(opcode: str, width: int, flushed: int) -> Function:
-    """Return an operation on the sign bit alone, or on nothing but it where none of the bits `flushed` is set."""
+    """Return an operation on the sign bit only; numbers with none of the bits `flushed` set become signed zeros."""
     sign = 1 << (8 * width - 1)
     dtype: Any = np.dtype(f"u{width}").type
 
@@ -202,7 +202,7 @@ def _sign_operation(opcode: str, width: int, flushed: int) -> Function:
 
 
 def _packed(single: Function) -> Function:
-    """Return an operation on both halves of a word."""
+    """Return the operation applied to both halves of a word."""
 
     def apply(*arguments: Array) -> Array:
         halves = [np.ascontiguousarray(argument).view(np.uint16).reshape(-1, 2) for argument in arguments]

@@ -1,9 +1,9 @@
 """Floating-point arithmetic that NumPy lacks: fused and directed rounding, and the GPU's NaN, minimum and maximum.
 
-Each result is rounded once. Single and half precision go through float64 rounded to odd (Boldo and Melquiond, 2008),
-whose further rounding is then exact in effect; fused float64 goes through sums and products with their errors (the
-same), and through rational numbers, element by element, only near the ends of its range; so does what is rounded in a
-direction, which is rare.
+Each result is rounded once in effect. Single and half precision are computed in float64 rounded to odd (Boldo and
+Melquiond, 2008), so that the second rounding does no harm. Fused float64 operations use sums and products with their
+errors (also there). Only near the ends of the range they use rational numbers, element by element; so do operations
+with directed rounding, which are rare.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 NAN_BITS = {"f32": 0x7FFF_FFFF, "f16": 0x7FFF, "bf16": 0x7FFF}
-"""The one NaN that arithmetic of each type returns; float64 keeps a payload."""
+"""The only NaN that arithmetic of each type returns; float64 keeps the payload instead."""
 
 _FRACTION_BITS = {"f32": 24, "f16": 11, "bf16": 8, "f64": 53}
 _LEAST_EXPONENT = {"f32": -149, "f16": -24, "bf16": -133, "f64": -1074}
@@ -54,7 +54,7 @@ def widen(bits: Array, kind: str) -> Array:
 
 
 def _odd(rounded: Array, error: Array) -> Array:
-    """Turn a sum rounded to nearest and its error into the sum rounded to odd."""
+    """Return the sum rounded to odd, given the sum rounded to nearest and its error."""
     bits = np.ascontiguousarray(rounded).view(np.int64)
     even = (bits & 1) == 0
     inexact = (error != 0) & np.isfinite(rounded) & np.isfinite(error) & even
@@ -64,7 +64,7 @@ def _odd(rounded: Array, error: Array) -> Array:
 
 
 def _sum_and_error(a: Array, b: Array) -> tuple[Array, Array]:
-    """Return a + b rounded to nearest, and what that lacks."""
+    """Return a + b rounded to nearest, and the rounding error."""
     s = a + b
     t = s - a
     return s, (a - (s - t)) + (b - t)
@@ -123,7 +123,7 @@ def narrow(x: Array, kind: str, mode: str = "rn", *, saturate: bool = False) -> 
         Whether to clamp to [0, 1], NaN to 0.
     """
     if saturate:
-        x = np.where(np.isnan(x), 0.0, np.clip(x, 0.0, 1.0)) + 0.0  # which turns -0 into +0
+        x = np.where(np.isnan(x), 0.0, np.clip(x, 0.0, 1.0)) + 0.0  # adding 0.0 turns -0 into +0
     if kind == "f64":
         return np.ascontiguousarray(x).view(np.uint64)
     if mode == "rn" and kind != "bf16":
@@ -158,26 +158,26 @@ def to_bfloat16(x: Array) -> Array:
 
 
 def canonical(bits: Array, nan: Array, kind: str) -> Array:
-    """Replace the patterns where `nan` holds by the type's one NaN."""
+    """Replace the bit patterns for which `nan` is true by the type's NaN in `NAN_BITS`."""
     if nan.any():
         bits = np.where(nan, bits.dtype.type(NAN_BITS[kind]), bits)
     return bits
 
 
 def flush(x: Array, kind: str) -> Array:
-    """Replace subnormal values of a type by zeros of their sign."""
+    """Replace subnormal values of a type by zeros of the same sign."""
     smallest = {"f32": 2.0**-126, "f16": 2.0**-14, "bf16": 2.0**-126, "f64": 2.0**-1022}[kind]
     return np.where(np.abs(x) < smallest, np.copysign(x.dtype.type(0), x), x)
 
 
 def float_min(a: Array, b: Array) -> Array:
-    """Return the smaller one, the other operand of a NaN; -0 is below +0."""
+    """Return the smaller operand, or the other one if one is NaN; -0 is below +0."""
     lower = np.where(np.signbit(a), a, b)
     return np.where(a == b, lower, np.fmin(a, b))
 
 
 def float_max(a: Array, b: Array) -> Array:
-    """Return the larger one, the other operand of a NaN; +0 is above -0."""
+    """Return the larger operand, or the other one if one is NaN; +0 is above -0."""
     upper = np.where(np.signbit(a), b, a)
     return np.where(a == b, upper, np.fmax(a, b))
 
@@ -189,7 +189,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "div": lambda a, b: a / b,
     "fma": lambda a, b, c: a * b + c,
 }
-"""Of rational numbers exact, of arrays rounded."""
+"""Exact for rational numbers, rounded for arrays."""
 
 
 def exact64(operation: str, mode: str) -> Callable[..., Array]:
@@ -203,7 +203,7 @@ def exact64(operation: str, mode: str) -> Callable[..., Array]:
         if operation == "fma" and mode == "rn":
             in_range = _products_keep_their_errors(*flat)
             out[in_range] = _fused(*(column[in_range] for column in flat))
-            # Where the product has no error the sum is all that is rounded, and what is not finite is so in any case.
+            # If the product is exact, only the sum is rounded. Operands that are not finite need no rounding at all.
             left = np.flatnonzero(~in_range & ~_products_are_exact(*flat[:2]) & np.isfinite(flat).all(axis=0))
         for i, values in zip(left.tolist(), zip(*(column[left].tolist() for column in flat), strict=True), strict=True):
             out[i] = _exact_one(operation, mode, values, float(results[i]))
@@ -214,7 +214,7 @@ def exact64(operation: str, mode: str) -> Callable[..., Array]:
 
 
 def _products_keep_their_errors(a: Array, b: Array, c: Array) -> Array:
-    """Return where nothing in `_fused` overflows, or loses digits because it is subnormal."""
+    """Return where no intermediate result of `_fused` overflows, or loses digits because it is subnormal."""
     found: Array = np.ones(a.size, np.bool_)
     for factor in (a, b):
         found &= (np.abs(factor) > 2.0**-450) & (np.abs(factor) < 2.0**450)
@@ -223,7 +223,7 @@ def _products_keep_their_errors(a: Array, b: Array, c: Array) -> Array:
 
 
 def _products_are_exact(a: Array, b: Array) -> Array:
-    """Return where a product is that of a zero, or of a power of two and neither too large nor subnormal."""
+    """Return where a factor is zero, or one is a power of two and the product neither overflows nor is subnormal."""
     size = np.abs(a * b)
     scales = (np.abs(np.frexp(a)[0]) == 0.5) | (np.abs(np.frexp(b)[0]) == 0.5)
     found: Array = (a == 0) | (b == 0) | (scales & (size >= 2.0**-1022) & np.isfinite(size))
@@ -231,7 +231,7 @@ def _products_are_exact(a: Array, b: Array) -> Array:
 
 
 def _fused(a: Array, b: Array, c: Array) -> Array:
-    """Return a * b + c rounded once to nearest: the exact product, added up with its error rounded to odd."""
+    """Return a * b + c rounded once to nearest, from the exact product as a sum of two, and rounding to odd."""
     product = a * b
     (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
     error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low

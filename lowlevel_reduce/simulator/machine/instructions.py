@@ -25,7 +25,7 @@ DECODERS: dict[str, Decoder] = {
     **loads.DECODERS,
     **atomics.DECODERS,
     **warps.DECODERS,
-    # These have further forms of some opcodes above, and hand the plain forms on.
+    # These decode further forms of some opcodes above, and delegate the plain forms.
     **packed.DECODERS,
     **carries.DECODERS,
     **narrow.DECODERS,
@@ -36,4 +36,4 @@ DECODERS: dict[str, Decoder] = {
 """The decoder of each opcode."""
 
 WARP_INSTRUCTIONS = ("shfl", "vote", "redux", "match", "elect", *matrix.DECODERS)
-"""What is executed once all lanes of a member mask are there."""
+"""The opcodes that are executed once all lanes of a member mask have reached the instruction."""

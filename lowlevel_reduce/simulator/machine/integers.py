@@ -30,7 +30,7 @@ Function = Callable[..., Array]
 
 
 def divide(a: Array, b: Array) -> Array:
-    """Return the quotient cut towards zero; all bits set for a zero divisor."""
+    """Return the quotient, truncated towards zero; all bits are set if the divisor is zero."""
     zero = b == 0
     safe = np.where(zero, b.dtype.type(1), b)
     if a.dtype.kind == "u":
@@ -43,7 +43,7 @@ def divide(a: Array, b: Array) -> Array:
 
 
 def remainder(a: Array, b: Array) -> Array:
-    """Return what `divide` leaves, with the dividend's sign; the dividend for a zero divisor."""
+    """Return the remainder of `divide`, with the dividend's sign; the dividend itself if the divisor is zero."""
     return np.where(b == 0, a, a - divide(a, b) * b).astype(a.dtype)
 
 
@@ -64,7 +64,7 @@ def multiply_high(a: Array, b: Array) -> Array:
     middle = x1 * y0 + (x0 * y0 >> half)
     other = x0 * y1 + (middle & low)
     high = x1 * y1 + (middle >> half) + (other >> half)
-    if a.dtype.kind == "i":  # the unsigned product has counted 2**64 too much for each negative factor
+    if a.dtype.kind == "i":  # the unsigned product counts 2**64 too much for each negative factor
         zero = np.uint64(0)
         high = high - np.where(a < 0, y, zero) - np.where(b < 0, x, zero)
     product: Array = high.astype(a.dtype)
@@ -100,7 +100,7 @@ def shift_right(a: Array, amount: Array) -> Array:
 
 
 def funnel_shift(direction: str, mode: str) -> Function:
-    """Return shf: a word out of two, low one first."""
+    """Return the function of shf: a word taken out of two, the low one first."""
 
     def shift(low: Array, high: Array, amount: Array) -> Array:
         n = (amount & np.uint32(31)) if mode == "wrap" else np.minimum(amount, np.uint32(32))
@@ -113,7 +113,7 @@ def funnel_shift(direction: str, mode: str) -> Function:
 
 
 def permute(a: Array, b: Array, selector: Array) -> Array:
-    """Return prmt without a mode: four of eight bytes, each with its sign alone where the selector says so."""
+    """Return the result of prmt without a mode: four of eight bytes, each replaced by its sign if selected so."""
     both = a.astype(np.uint64) | (b.astype(np.uint64) << np.uint64(32))
     result = np.zeros(both.shape, np.uint32)
     for i in range(4):
@@ -125,7 +125,7 @@ def permute(a: Array, b: Array, selector: Array) -> Array:
 
 
 def bit_field_extract(a: Array, position: Array, length: Array) -> Array:
-    """Return bfe: a field of `length` bits, filled up by its sign in a signed type."""
+    """Return the result of bfe: a field of `length` bits, sign-extended if the type is signed."""
     bits = a.dtype.itemsize * 8
     start, count = (position & np.uint32(255)).astype(np.int64), (length & np.uint32(255)).astype(np.int64)
     shifted = shift_right(a, start)
@@ -144,7 +144,7 @@ def bit_field_extract(a: Array, position: Array, length: Array) -> Array:
 
 
 def bit_field_insert(a: Array, b: Array, position: Array, length: Array) -> Array:
-    """Return bfi: `b` with the lowest `length` bits of `a` put at `position`."""
+    """Return the result of bfi: `b` with the lowest `length` bits of `a` inserted at `position`."""
     one, bits = a.dtype.type(1), a.dtype.itemsize * 8
     start, count = (position & np.uint32(255)).astype(np.int64), (length & np.uint32(255)).astype(np.int64)
     ones = np.where(count >= bits, np.iinfo(a.dtype).max, shift_left(np.ones_like(a), count) - one).astype(a.dtype)
@@ -153,7 +153,7 @@ def bit_field_insert(a: Array, b: Array, position: Array, length: Array) -> Arra
 
 
 def logic3(table: int) -> Function:
-    """Return lop3 with a truth table of eight bits."""
+    """Return the function of lop3 with a truth table of eight bits."""
 
     def apply(a: Array, b: Array, c: Array) -> Array:
         result = np.zeros_like(a)
@@ -166,7 +166,7 @@ def logic3(table: int) -> Function:
 
 
 def dot_product(left: str, right: str, lanes: int, part: int) -> Function:
-    """Return dp4a (`lanes` 4) or dp2a (2, with the lower or upper half of b): c + sum of products."""
+    """Return the function of dp4a (`lanes` 4) or dp2a (2, with the lower or upper half of b): c + sum of products."""
 
     def parts(words: Array, kind: str, width: int) -> Array:
         dtype = f"{'i' if kind.startswith('s') else 'u'}{width}"
@@ -206,7 +206,7 @@ def _highest_bit(a: Array) -> Array:
 
 
 def _shift_amount(highest: Array, bits: int) -> Array:
-    """Return how far left the highest bit can be shifted; all bits set where there is none."""
+    """Return how far left the highest set bit can be shifted; all bits are set if there is none."""
     none = np.uint32(0xFFFF_FFFF)
     found: Array = np.where(highest == none, none, np.uint32(bits - 1) - highest)
     return found

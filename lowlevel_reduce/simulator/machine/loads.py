@@ -56,7 +56,7 @@ _HINTS = {
 
 
 def _elements(instruction: Instruction) -> tuple[str, int]:
-    """Return the type of an access and how many of them it moves, all modifiers known."""
+    """Return the type of an access and how many elements it moves; raise if a modifier is unknown."""
     kind = instruction.modifiers[-1]
     counts = [int(m[1:]) for m in instruction.modifiers if m in {"v2", "v4", "v8"}]
     rest = set(instruction.modifiers[:-1]) - _HINTS - {"v2", "v4", "v8"}
@@ -128,7 +128,7 @@ def _load_parameter(
 
 
 def _load_parameter_at(flight: Flight, addresses: Source, kind: str, targets: list[Array]) -> Step:
-    """Load from a place in the parameters that the kernel computes: an array in a struct that is passed by value."""
+    """Load from a computed place in the kernel's parameters: an array in a struct that is passed by value."""
     size = TYPE_BYTES[kind] * len(targets)
     block = np.frombuffer(flight.launch.arguments, np.uint8)
 
@@ -167,4 +167,4 @@ def _store(instruction: Instruction, flight: Flight) -> Step:
 
 
 DECODERS: dict[str, Decoder] = {"ld": _load, "ldu": _load, "st": _store}
-"""What reads and writes memory."""
+"""Instructions that read and write memory."""

@@ -1,14 +1,15 @@
-"""Matrices that a warp holds together: mma, wmma, ldmatrix, stmatrix and movmatrix.
+"""Matrices that are distributed over the lanes of a warp: mma, wmma, ldmatrix, stmatrix and movmatrix.
 
 Rounding model. Products of half, bfloat16, tf32 and eight-bit floats are exact. They are added to the accumulator one
-after another, k ascending, each sum rounded to nearest float32; a half accumulator is widened first and the result
-rounded once more. float64 is a chain of fused multiply-adds, integers are exact modulo 2**32. Real tensor cores add
-several products at once with a few guard bits and cut what falls out, differently on each architecture: bits agree
-where all partial sums are exact, and are otherwise within a few units in the last place of the largest partial sum.
+after another in ascending order of k, and each sum is rounded to nearest float32; a half accumulator is widened first,
+and the result rounded once more. float64 is a chain of fused multiply-adds; integers are exact modulo 2**32. Real
+tensor cores add several products at once with a few guard bits and truncate, differently on each architecture. So the
+bits agree if all partial sums are exact, and are otherwise within a few units in the last place of the largest partial
+sum.
 
-Fragments of mma, ldmatrix, stmatrix and movmatrix lie as PTX says. Those of wmma lie as this machine likes, which PTX
-leaves open: element e of lane l is element 32 e + l of the matrix by rows, and round again where a fragment has room
-for more than the matrix.
+Fragments of mma, ldmatrix, stmatrix and movmatrix have the layout that PTX specifies. The layout of wmma, which PTX
+leaves open, is chosen here: element e of lane l is element 32 e + l of the matrix in row-major order, starting over if
+a fragment has more room than the matrix needs.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _GROUP, _QUAD = np.arange(WARP) // 4, np.arange(WARP) % 4
 
 @dataclass(frozen=True)
 class _Fragment:
-    """Which rows and columns the lanes hold: arrays of lanes by elements of a lane."""
+    """The rows and columns of the elements that the lanes hold: arrays of shape (lanes, elements of a lane)."""
 
     kind: str
     shape: tuple[int, int]
@@ -61,14 +62,14 @@ class _Fragment:
 
 
 def _elements(count: int, kind: str) -> tuple[Array, Array, int]:
-    """Return register and place in the register of each of a lane's elements, and how many a register holds."""
+    """Return the register of each of a lane's elements, its place in the register, and how many a register holds."""
     packed = max(1, 32 // _BITS[kind])
     index = np.arange(count)
     return index // packed, index % packed, packed
 
 
 def _left(kind: str, rows: int, depth: int) -> _Fragment:
-    """Return how A lies in mma: groups of four lanes hold a row and the eighth one after it."""
+    """Return the layout of A in mma: each group of four lanes holds a row and the eighth row after it."""
     register, place, packed = _elements(rows * depth // WARP, kind)
     halves = rows // 8
     row = _GROUP[:, None] + 8 * (register % halves)
@@ -77,21 +78,21 @@ def _left(kind: str, rows: int, depth: int) -> _Fragment:
 
 
 def _right(kind: str, depth: int, columns: int) -> _Fragment:
-    """Return how B lies in mma: groups of four lanes hold a column."""
+    """Return the layout of B in mma: each group of four lanes holds a column."""
     register, place, packed = _elements(depth * columns // WARP, kind)
     row = _QUAD[:, None] * packed + place + 4 * packed * register
     return _Fragment(kind, (depth, columns), row, np.broadcast_to(_GROUP[:, None], row.shape))
 
 
 def _accumulator(kind: str, rows: int, columns: int) -> _Fragment:
-    """Return how C and D lie in mma: pairs of neighbours in a row."""
+    """Return the layout of C and D in mma: each lane holds pairs of neighbours in a row."""
     index = np.arange(rows * columns // WARP)
     row = _GROUP[:, None] + 8 * (index // 2)
     return _Fragment(kind, (rows, columns), row, _QUAD[:, None] * 2 + index % 2)
 
 
 def _spread(kind: str, rows: int, columns: int, registers: int) -> _Fragment:
-    """Return how a matrix of wmma lies in so many registers."""
+    """Return the layout of a wmma matrix in the given number of registers per lane."""
     elements = registers * max(32, _BITS[kind]) // _BITS[kind]
     place = (np.arange(elements) * WARP + np.arange(WARP)[:, None]) % (rows * columns)
     return _Fragment(kind, (rows, columns), place // columns, place % columns)
@@ -102,7 +103,7 @@ def _register_kind(fragment: _Fragment) -> str:
 
 
 def _reader(instruction: Instruction, flight: Flight, operand: Operand, fragment: _Fragment) -> Source:
-    """Return the source of a matrix: bits of elements by warps, rows and columns."""
+    """Return the source of a matrix: the elements' bits, indexed by warp, row and column."""
     parts, kind = parts_of(operand), _register_kind(fragment)
     if len(parts) != fragment.registers:
         raise unknown(instruction, f"a fragment has {fragment.registers} registers")
@@ -122,7 +123,7 @@ def _reader(instruction: Instruction, flight: Flight, operand: Operand, fragment
 def _writer(
     instruction: Instruction, flight: Flight, operand: Operand, fragment: _Fragment
 ) -> Callable[[Index, Array], None]:
-    """Return what assigns a matrix, given as `_reader` returns it."""
+    """Return a function that assigns a matrix, which has the form that `_reader` returns."""
     parts, kind = parts_of(operand), _register_kind(fragment)
     if len(parts) != fragment.registers:
         raise unknown(instruction, f"a fragment has {fragment.registers} registers")
@@ -138,7 +139,7 @@ def _writer(
 
 
 def _whole(flight: Flight, idx: Index) -> None:
-    """Check that only whole warps take part."""
+    """Raise unless all lanes of the warps take part."""
     threads = flight.threads[idx]
     _, counts = np.unique(threads // WARP, return_counts=True)
     if (counts != WARP).any():
@@ -149,7 +150,7 @@ def _values(bits: Array, kind: str) -> Array:
     """Return the values of a matrix's elements as float64 or int64."""
     if kind in {"f16", "bf16", "f32"}:
         return floats.widen(bits, kind)
-    if kind == "tf32":  # the lower 13 bits are not looked at
+    if kind == "tf32":  # the lower 13 bits are ignored
         return floats.widen(bits & np.uint32(0xFFFF_E000), "f32")
     if kind in EIGHT_BIT_KINDS:
         return widen8(bits, kind)
@@ -159,7 +160,7 @@ def _values(bits: Array, kind: str) -> Array:
 
 
 def _multiplied(a: Array, b: Array, c: Array, kind: str, *, saturate: bool) -> Array:
-    """Return bits of a @ b + c, by the rounding model, `kind` being that of the result."""
+    """Return the bits of a @ b + c by the rounding model; `kind` is the type of the result."""
     if kind == "s32":
         total = a @ b + c
         return (np.clip(total, -(2**31), 2**31 - 1) if saturate else total).astype(np.int32).view(np.uint32)
@@ -195,7 +196,7 @@ def _types(instruction: Instruction) -> list[str]:
 def _products(
     instruction: Instruction, flight: Flight, fragments: tuple[_Fragment, _Fragment, _Fragment, _Fragment]
 ) -> Step:
-    """Bind the operands of mma and wmma.mma, given how D, A, B and C lie."""
+    """Bind the operands of mma and wmma.mma, given the layouts of D, A, B and C."""
     result, left, right, addend = fragments
     if result.kind not in {"f16", "f32", "f64", "s32"} or (
         result.kind in {"f64", "s32"} and addend.kind != result.kind
@@ -322,7 +323,7 @@ def _wmma_store(
 
 
 def _rows_of_lanes(instruction: Instruction, operand: Operand) -> tuple[int, bool]:
-    """Return how many 8x8 matrices of 16-bit elements are moved, and whether turned round."""
+    """Return how many 8x8 matrices of 16-bit elements are moved, and whether they are transposed."""
     count = len(parts_of(operand))
     known = {"sync", "aligned", "m8n8", "trans", "shared", "shared::cta", "b16", f"x{count}"}
     if set(instruction.modifiers) - known or f"x{count}" not in instruction.modifiers:
@@ -389,4 +390,4 @@ DECODERS: dict[str, Decoder] = {
     "stmatrix": _move_matrices,
     "movmatrix": _turn_matrix,
 }
-"""What a warp does with matrices."""
+"""Instructions on matrices."""

@@ -1,8 +1,8 @@
-"""mbarrier: arrivals and bytes counted in a 64-bit word of shared memory.
+"""mbarrier: arrivals and bytes are counted in a 64-bit word of shared memory.
 
-The word is the machine's own, which PTX leaves open: from its lowest bit on 20 bits of arrivals that a phase expects,
-20 of those still to come, 22 of bytes still to come as a signed number, and the parity of the phase in bit 62. It lies
-in shared memory, so that what a thread waits for is a change of memory like any other.
+PTX leaves the word's format open. Here it has, from the lowest bit up: 20 bits for the arrivals that a phase expects,
+20 for the pending arrivals, 22 for the pending bytes as a signed number, and the parity of the phase in bit 62. The
+word is in shared memory, so that a thread waits for a change of memory as in any other polling loop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_ARRIVALS = (1 << COUNT_BITS) - 1
 _FLAVOURS = {"relaxed", "acquire", "release", "cta", "cluster", "shared", "shared::cta", "shared::cluster", "b64"}
 
 Change = Callable[[Array, Array, Array, Array], tuple[Array, Array, Array]]
-"""From expected and pending arrivals, pending bytes and the operand to the three of them after it."""
+"""Computes new expected arrivals, pending arrivals and pending bytes from the old ones and the operand."""
 
 
 def _fields(words: Array) -> tuple[Array, Array, Array, Array]:
@@ -44,7 +44,7 @@ def _fields(words: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def _word(expected: Array, pending: Array, pending_bytes: Array, parity: Array) -> Array:
-    """Return the word; a phase of which nothing is to come ends, and the next one begins."""
+    """Return the word; if nothing is pending, the phase is complete and the next one begins."""
     ended = (pending == 0) & (pending_bytes == 0)
     pending, parity = np.where(ended, expected, pending), np.where(ended, parity ^ 1, parity)
     lower = expected | pending << COUNT_BITS | (pending_bytes & ((1 << BYTE_BITS) - 1)) << 2 * COUNT_BITS
@@ -84,7 +84,7 @@ _CHANGES: dict[str, Change] = {
 
 
 def _changed(space: Space, threads: Array, places: Array, amounts: Array, change: Change) -> Array:
-    """Change words one thread after another; return what each held before."""
+    """Change words for one thread after another; return the old words."""
 
     def update(turn: Array, words: Array) -> Array:
         expected, pending, pending_bytes, parity = _fields(words[:, 0])
@@ -99,14 +99,14 @@ def _changed(space: Space, threads: Array, places: Array, amounts: Array, change
 
 
 def barrier_address(instruction: Instruction, flight: Flight, operand: Operand) -> Source:
-    """Return the source of the address of an mbarrier that an asynchronous operation names, in shared memory."""
+    """Return the source of the shared-memory address of an mbarrier that is an asynchronous operation's operand."""
     if not isinstance(operand, Address):
         raise unknown(instruction)
     return address_source(instruction, flight, operand)
 
 
 def completion(instruction: Instruction, flight: Flight) -> Callable[[Array, Array, Array], None]:
-    """Return what tells, for threads, mbarriers in shared memory that so many bytes have come."""
+    """Return a function that reports, for threads, the arrival of bytes to mbarriers in shared memory."""
     space = SPACES["shared"](flight).at(_alike(instruction, "atom", "acq_rel"))
 
     def complete(threads: Array, places: Array, sizes: Array) -> None:
@@ -131,7 +131,7 @@ def _barrier(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _alike(instruction: Instruction, opcode: str, order: str) -> Instruction:
-    """Return an atomic operation or an acquiring load: what orders accesses as an mbarrier does."""
+    """Return the atomic operation or acquiring load that orders accesses in the same way as the mbarrier does."""
     return replace(instruction, opcode=opcode, modifiers=(order, "cluster", "shared", "b64"))
 
 
@@ -181,7 +181,7 @@ def _change(instruction: Instruction, flight: Flight, change: Change) -> Step:
 
 
 def _wait(instruction: Instruction, flight: Flight, *, by_parity: bool) -> Step:
-    """Decode test_wait and try_wait, which ask once: the phase of that state or parity has ended."""
+    """Decode test_wait and try_wait, which test once whether the phase of that state or parity is complete."""
     destination, address, phase, *_ = instruction.operands
     if not isinstance(address, Address) or not isinstance(destination, Name):
         raise unknown(instruction)
@@ -210,4 +210,4 @@ def _pending_count(instruction: Instruction, flight: Flight) -> Step:
 
 
 DECODERS: dict[str, Decoder] = {"mbarrier": _barrier}
-"""What counts arrivals."""
+"""Instructions that count arrivals."""

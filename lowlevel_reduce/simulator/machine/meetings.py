@@ -1,4 +1,4 @@
-"""What passes from those that arrive at a barrier to those that wait at it: all that they did before."""
+"""The order that barriers make: everything before an arrival happens before everything after a wait."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["BARRIERS_OF_A_BLOCK", "Meetings"]
 
 BARRIERS_OF_A_BLOCK = 16
 PHASES = 2
-"""Nobody arrives at a cluster's barrier for the next but one time before all have left it for this time."""
+"""Rows that a cluster's barrier needs: nobody arrives for the phase after the next before all have left this one."""
 
 
 class Meetings:
-    """The barriers of the blocks and clusters in flight, as far as they order accesses to memory."""
+    """The barriers of the blocks and clusters in flight, in their effect on the order of memory accesses."""
 
     def __init__(self, geometry: Geometry, clocks: Clocks) -> None:
         self._geometry = geometry
@@ -35,20 +35,20 @@ class Meetings:
         self._blocks.arrive(self._in_block(threads, barrier), threads)
 
     def leave_in_block(self, threads: Array, barrier: Array, complete: Array) -> None:
-        """Let threads go on whose barriers are complete, and forget who arrived at those: a flag a slot and barrier."""
+        """Let threads leave complete barriers, and forget who arrived at these; `complete` has a flag per barrier."""
         self._blocks.leave(self._in_block(threads, barrier), threads)
         self._blocks.clear(np.flatnonzero(complete))
 
     def arrive_in_cluster(self, threads: Array, phases: Array, *, release: bool) -> None:
-        """Let threads arrive at the barrier of their clusters, each for the time that it says.
+        """Let threads arrive at the barrier of their clusters, each in its given phase.
 
-        What was known the time before last need not be forgotten: everybody who waits now has waited then.
+        What was known two phases ago need not be forgotten: every thread that waits now has also waited then.
         """
         if release:
             self._clusters.arrive(self._in_cluster(threads, phases), threads)
 
     def leave_in_cluster(self, threads: Array, phases: Array) -> None:
-        """Let threads go on whose clusters have arrived."""
+        """Let threads leave the barrier at which all threads of their clusters have arrived."""
         self._clusters.leave(self._in_cluster(threads, phases), threads)
 
     def _in_block(self, threads: Array, barrier: Array) -> Array:
@@ -62,7 +62,7 @@ class Meetings:
 
 
 class _Rows:
-    """What those know that arrived at each of `count` barriers."""
+    """For each of `count` barriers, what the warps know that have arrived at it."""
 
     def __init__(self, clocks: Clocks, count: int) -> None:
         self._clocks = clocks
@@ -82,6 +82,6 @@ class _Rows:
 
 
 def _pairs(keys: Array, threads: Array) -> tuple[Array, Array]:
-    """Return each barrier with each warp once."""
+    """Return the distinct pairs of a barrier and a warp."""
     pairs = np.unique(keys << 32 | threads // WARP)
     return pairs >> 32, pairs & ((1 << 32) - 1)

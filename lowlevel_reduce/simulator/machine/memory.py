@@ -25,7 +25,7 @@ class Allocation:
     base, size_bytes : int
         Its address and size.
     freed : bool
-        Whether it was freed; its addresses are not given out again.
+        Whether it was freed; its addresses are not reused for other allocations.
     """
 
     base: int
@@ -36,7 +36,7 @@ class Allocation:
 class GlobalMemory:
     """Allocations with guard gaps between them, each byte with a flag that says whether it was ever written.
 
-    `read`, `write`, `fill` and `copy` are the host's; they raise ValueError where they leave an allocation.
+    `read`, `write`, `fill` and `copy` are for the host; they raise ValueError outside of an allocation.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class GlobalMemory:
         self._storages[number] = None
 
     def revive(self, address: int) -> None:
-        """Have the freed allocation that starts at `address` again, as new memory: a graph's at each launch."""
+        """Allocate the freed allocation that starts at `address` again, uninitialised: a graph's at each launch."""
         number = self._number(address)
         allocation = self._allocations[number] if number >= 0 else None
         if allocation is None or allocation.base != address or not allocation.freed:
@@ -82,7 +82,7 @@ class GlobalMemory:
         self._storages[number] = Storage(allocation.size_bytes)
 
     def find(self, address: int) -> Allocation | None:
-        """Return the allocation that holds the byte at `address`, freed or not."""
+        """Return the allocation that contains the byte at `address`, freed or not; None if there is none."""
         number = self._number(address)
         if number < 0:
             return None
@@ -121,7 +121,7 @@ class GlobalMemory:
         Raises
         ------
         ThreadFault
-            For the first access, by position, that no initialised memory answers.
+            For the first access, by position, that is not to initialised memory.
         """
         words = np.empty((addresses.size, size // word_bytes(size)), f"u{word_bytes(size)}")
         for storage, offsets, chosen in self._parts(addresses, size, "read"):
@@ -134,16 +134,16 @@ class GlobalMemory:
         return words
 
     def store(self, addresses: Array, size: int, words: Array) -> bool:
-        """Write rows of words; return whether that changed anything. Raises as `load` does."""
+        """Write rows of words; return whether that changed anything. Raises for invalid addresses as `load` does."""
         changed = False
         for storage, offsets, chosen in self._parts(addresses, size, "written"):
             changed |= storage.store(offsets, size, words[chosen])
         return changed
 
     def places(self, addresses: Array) -> list[tuple[int, Array, slice | Array]]:
-        """Return for each allocation that addresses hit its number, the offsets in it, and which addresses these are.
+        """Return for each allocation that is accessed its number, the offsets in it, and which addresses these are.
 
-        They must have been accessed already, so that they are known to lie in allocations.
+        The addresses must have been accessed before, so that they are known to be in allocations.
         """
         numbers = np.searchsorted(self._base_array, addresses, side="right") - 1
         first = int(numbers[0])
@@ -157,7 +157,7 @@ class GlobalMemory:
         return self._allocations[number].size_bytes
 
     def _parts(self, addresses: Array, size: int, what: str) -> list[tuple[Storage, Array, slice | Array]]:
-        """Return storage, offsets and positions for each allocation that the addresses hit."""
+        """Return storage, offsets and positions for each allocation that is accessed; raise for invalid addresses."""
         misaligned = addresses % np.uint64(size) != 0
         if misaligned.any():
             place = int(np.flatnonzero(misaligned)[0])
@@ -179,7 +179,7 @@ class GlobalMemory:
             raise ThreadFault(place, f"{size} bytes are {what} at {int(addresses[place]):#x}, outside all allocations")
         allocation, storage = self._allocations[number], self._storages[number]
         offsets = addresses[chosen].astype(np.int64) - allocation.base
-        # Addresses from 2**63 on are negative numbers here, such as that of a null pointer with an index of -1.
+        # Addresses from 2**63 on are negative numbers here, e.g. that of a null pointer with an index of -1.
         outside = (offsets < 0) | (offsets + size > allocation.size_bytes)
         if outside.any() or storage is None:
             place = int(places[np.argmax(outside)])

@@ -1,4 +1,4 @@
-"""cvt to and from the narrow types of tensor cores, eight-bit floats in pairs and tf32; with relu or satfinite."""
+"""cvt to and from the narrow types of tensor cores, pairs of eight-bit floats and tf32; cvt with relu or satfinite."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["DECODERS"]
 _EIGHT = {"e4m3x2": "e4m3", "e5m2x2": "e5m2"}
 _LARGEST = {"f16": 0x7BFF, "bf16": 0x7F7F}
 _DROPPED = np.uint32(0x1FFF)
-"""Bits of a float32 that tf32 has not."""
+"""The bits of a float32 that tf32 does not have."""
 
 
 def _convert(instruction: Instruction, flight: Flight) -> Step:
@@ -36,7 +36,7 @@ def _convert(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _to_eight(instruction: Instruction, flight: Flight, form: str, kind: str, modifiers: set[str]) -> Step:
-    """Decode the conversion of two float32, the first one upwards, or of a pair of halves."""
+    """Decode the conversion of two float32, the first of which becomes the upper part, or of a pair of halves."""
     if modifiers - {"relu"} != {"rn", "satfinite"} or kind not in {"f32", "f16x2", "bf16x2"}:
         raise unknown(instruction)
     relu = "relu" in modifiers
@@ -138,4 +138,4 @@ def _clamp(kind: str, mode: str, modifiers: set[str]) -> Callable[[Array], Array
 
 
 DECODERS: dict[str, Decoder] = {"cvt": _convert}
-"""What converts, the plain conversions included."""
+"""Instructions that convert, including the plain conversions."""

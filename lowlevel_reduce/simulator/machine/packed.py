@@ -1,4 +1,4 @@
-"""Arithmetic on parts of a register: pairs of float32 and of 16-bit integers, and minimum and maximum in odd forms."""
+"""Arithmetic on parts of a register, pairs of float32 or of 16-bit integers; rare forms of minimum and maximum."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SIXTEEN: dict[str, Function] = {
 
 
 def _in_parts(function: Function, part: str) -> Function:
-    """Return a function applied to all parts of a word."""
+    """Return the function that applies `function` to all parts of a word."""
 
     def apply(*words: Array) -> Array:
         parts = [np.ascontiguousarray(word).view(part) for word in words]
@@ -37,7 +37,7 @@ def _in_parts(function: Function, part: str) -> Function:
 
 
 def _pairs(instruction: Instruction, flight: Flight) -> Step:
-    """Decode what works on pairs."""
+    """Decode an instruction on pairs."""
     *modifiers, kind = instruction.modifiers
     if kind == "f32x2":
         single, part = float_operation(instruction.opcode, "f32", modifiers), "f4"
@@ -56,7 +56,7 @@ def _relu(function: Function) -> Function:
 
 
 def _extreme(instruction: Instruction, flight: Flight) -> Step:
-    """Decode min and max: of three, with the signs apart, or clamped at zero."""
+    """Decode min and max: of three operands, of magnitudes with a separate sign, or with relu."""
     *modifiers, kind = instruction.modifiers
     apart, count = {"xorsign", "abs"} & set(modifiers), len(instruction.operands) - 1
     if kind in {"u16x2", "s16x2"}:
@@ -77,7 +77,7 @@ def _extreme(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _folded(function: Function, kind: str, apart: set[str]) -> Function:
-    """Return a minimum or maximum of two or more, of magnitudes where `apart` says so, signed by all the signs."""
+    """Return a minimum or maximum of two or more; as `apart` says, of magnitudes, with the product of all signs."""
     bits = np.dtype(f"u{np.dtype(NUMPY_TYPES[kind]).itemsize}").type
     sign = bits(1 << (8 * bits().itemsize - 1))
 
@@ -114,4 +114,4 @@ DECODERS: dict[str, Decoder] = {
     "min": _extreme,
     "max": _extreme,
 }
-"""What has a form on pairs."""
+"""Instructions that have a form on pairs."""

@@ -1,4 +1,4 @@
-"""Whether a machine that spins will ever go on."""
+"""Detects that a spinning machine will never make progress."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from lowlevel_reduce.simulator.machine.flight import Flight
 __all__ = ["Progress"]
 
 FIRST_LOOK = 32
-"""Rounds without a change of memory after which the state is remembered; then after twice as many, and so on."""
+"""After this many rounds without a change of memory the state is remembered; again after twice as many, and so on."""
 
 QUIET_PICKS = 512
-"""Choices of a shuffled schedule without a change of memory after which it goes on in order."""
+"""After this many picks without a change of memory, a shuffled schedule continues in order."""
 
 COMPARED = 4
-"""Rounds after that in which the state is compared with what was remembered: the period of a polling loop is short."""
+"""In this many rounds after that the state is compared with the remembered one: polling loops have short periods."""
 
 MOST_ROUNDS = 20_000
-"""Rounds without a change of memory that are taken for a deadlock even if registers change."""
+"""This many rounds without a change of memory count as a deadlock, even if registers change."""
 
 
 class Progress:
-    """Looks for a state of the whole machine that comes again while memory stays as it is.
+    """Looks for a state of the whole machine that recurs while memory does not change.
 
-    A round ends when every thread that runs has taken its turn. The machine is deterministic, so that a state that
-    comes again comes for ever.
+    A round ends when every running thread has had its turn. The machine is deterministic, so a state that recurs will
+    recur forever.
     """
 
     def __init__(self) -> None:
@@ -38,16 +38,16 @@ class Progress:
         self._quiet = 0
 
     def lively(self, flight: Flight) -> bool:
-        """Return whether memory has changed in the last `QUIET_PICKS` calls; a shuffled schedule rests when it has not.
+        """Return whether memory has changed in the last `QUIET_PICKS` calls; if not, a shuffled schedule is suspended.
 
-        Only a schedule without chance shows by a state that comes again that nothing will change.
+        A recurring state proves that nothing will change only if the schedule is not random.
         """
         self._quiet = self._quiet + 1 if flight.changes == self._lively_at else 0
         self._lively_at = flight.changes
         return self._quiet < QUIET_PICKS
 
     def stuck(self, turn: int, flight: Flight, state: Callable[[], int]) -> bool:
-        """Return whether nothing will change any more; `turn` is the lowest turn of all threads that run."""
+        """Return whether nothing will change any more; `turn` is the lowest turn of all running threads."""
         if flight.changes != self._changes:
             self._changes, self._turn, self._idle, self._next_look = flight.changes, turn, 0, FIRST_LOOK
             self._remembered = None

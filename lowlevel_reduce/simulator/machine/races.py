@@ -1,18 +1,19 @@
-"""Data races: two warps access the same bytes, one of them writes, and nothing orders the two accesses.
+"""Data races: two warps access the same bytes, at least one of them writes, and nothing orders the two accesses.
 
-What counts is the memory consistency model of the PTX ISA, whatever the order in which the machine happened to run:
+The memory consistency model of the PTX ISA decides, whatever the order in which the machine happened to run:
 
-- Program order holds within a warp; its lanes count as one thread, so that races between lanes are not seen.
-- Barriers of a block and of a cluster order what stands before an arrival (``.relaxed`` ones order nothing) with what
-  stands after the wait. The end of a launch orders everything; ``griddepcontrol`` orders nothing inside of one.
-- A release is seen by the acquire that reads what it wrote, or what atomics made of that: ``.release``, ``.acquire``
-  and ``.acq_rel``, or a fence before a strong write and a fence after a strong read, each as far as its scope reaches.
-  Bytes written by an access of another size or start are not recognised as the release.
-- Strong accesses (``.relaxed`` and above, ``.volatile``, atomics) do not race with each other where the scope of each
-  holds the other warp; they do with weak ones.
+- Program order holds within a warp. Its lanes count as one thread, so races between lanes are not detected.
+- Barriers of a block and of a cluster order everything before an arrival (``.relaxed`` ones order nothing) before
+  everything after the wait. The end of a launch orders everything; ``griddepcontrol`` orders nothing within a launch.
+- A release synchronises with the acquire that reads what it wrote, or what atomics computed from that: ``.release``,
+  ``.acquire`` and ``.acq_rel``, or a fence before a strong write and a fence after a strong read, each as far as its
+  scope reaches. An acquire of another size or first byte does not recognise the release.
+- Strong accesses (``.relaxed`` and above, ``.volatile``, atomics) do not race with each other if the scope of each
+  includes the other warp; they do race with weak ones.
 
-Of each four bytes (of each byte once less is accessed) the last weak write is remembered, and up to four accesses of
-each other kind by warps that are not ordered; with more than that a race may be missed, but none is invented.
+For every four bytes (for every byte once a smaller access occurs) the last weak write is remembered, and up to four
+accesses of each other kind by warps that are not ordered. With more than these a race may be missed, but none is ever
+reported wrongly.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from lowlevel_reduce.simulator.ptx_code import TYPE_BYTES, Instruction
 __all__ = ["Races", "Site"]
 
 SHARED_PLACES = -(1 << 62)
-"""Shared memory begins here among the places where something is released; global addresses are positive."""
+"""The first place of shared memory among the places where something is released; global addresses are positive."""
 
 _SCOPES = {"cta": BLOCK, "cluster": CLUSTER, "gpu": DEVICE, "gl": DEVICE, "sys": DEVICE}
 _STRONG = {"relaxed", "acquire", "release", "acq_rel", "volatile", "mmio"}
@@ -54,14 +55,14 @@ class Races:
     geometry : Geometry
         The launch's blocks, clusters and slots.
     memory : GlobalMemory
-        The device's.
+        The device's global memory.
     shared_bytes, shared_stride : int
-        Shared memory of all slots, and of one.
+        Bytes of shared memory of all slots, and of one slot.
 
     Attributes
     ----------
     clocks : Clocks
-        What happened before what.
+        The happens-before order.
     meetings : Meetings
         The barriers.
     """
@@ -77,7 +78,7 @@ class Races:
         self.meetings = Meetings(geometry, self.clocks)
 
     def start(self, slots: Array) -> None:
-        """Let new blocks begin in these slots, with shared memory that nobody has accessed."""
+        """Start new blocks in these slots, with shared memory that no warp has accessed."""
         self.clocks.start(slots)
         self.meetings.start(slots)
         for slot in slots.tolist():
@@ -91,11 +92,11 @@ class Races:
         return self._sites[-1]
 
     def fence(self, instruction: Instruction, threads: Array) -> None:
-        """Order what these threads' warps did before with what they do from now on."""
+        """Execute a fence for the warps of these threads."""
         self.clocks.fence(np.unique(threads // WARP).tolist(), _scope(instruction.modifiers))
 
     def in_global(self, site: Site, threads: Array, addresses: Array, size: int) -> None:
-        """Take note of accesses to global memory. Raises ThreadFault for a race."""
+        """Record accesses to global memory; raises ThreadFault for a race."""
         site.before(threads, addresses.astype(np.int64), size)
         for number, offsets, chosen in self._memory.places(addresses):
             shadow = self._global.get(number)
@@ -105,7 +106,7 @@ class Races:
         site.after(threads, addresses.astype(np.int64), size)
 
     def in_shared(self, site: Site, threads: Array, offsets: Array, size: int) -> None:
-        """Take note of accesses to the shared memory of all slots. Raises ThreadFault for a race."""
+        """Record accesses to the shared memory of all slots; raises ThreadFault for a race."""
         site.before(threads, SHARED_PLACES + offsets, size)
         self._note(site, self._shared, threads, offsets, size)
         site.after(threads, SHARED_PLACES + offsets, size)
@@ -121,7 +122,7 @@ class Races:
             self._check(site, shadow, kind, epochs, threads)
         shadow.record(site.kind, epochs, self.clocks)
         if site.writes and site.scope < DEVICE:
-            # Only now do warps meet that write in the same step.
+            # Only now can races between warps that write in the same step be detected.
             self._check(site, shadow, site.kind, epochs, threads)
 
     def _check(self, site: Site, shadow: Shadow, kind: int, epochs: Epochs, threads: Array) -> None:
@@ -151,19 +152,19 @@ class Site:
     Attributes
     ----------
     instruction : Instruction
-        Where it stands.
+        The instruction.
     number : int
-        Its place among the sites of the launch.
+        Its number among the sites of the launch.
     scope : int
-        The scope of a strong access, 0 of a weak one.
+        The scope of a strong access; 0 for a weak one.
     writes : bool
-        Whether it writes; an atomic operation does both.
+        Whether it writes; an atomic operation reads and writes.
     kind : int
-        What it is remembered as.
+        The kind of access that it is remembered as.
     against : tuple of int
         The kinds of earlier accesses with which it may race.
     verb, past : str
-        What it does, and did, in words.
+        What it does, in words, in the present and in the past tense.
     """
 
     def __init__(self, races: Races, instruction: Instruction, number: int) -> None:
@@ -185,35 +186,35 @@ class Site:
 
     @property
     def hands_on(self) -> bool:
-        """Whether what one warp did before may become known to the next one that accesses the same place."""
+        """Whether one warp's access may order its earlier accesses before the next warp's access to the same place."""
         return self._acquires or self._releases or not self._races.clocks.quiet
 
     def loaded_global(self, threads: Array, addresses: Array, size: int) -> None:
-        """Take note of reads; of an atomic operation the write says it all."""
+        """Record reads; for an atomic operation, recording the write is enough."""
         if not self.writes:
             self._races.in_global(self, threads, addresses, size)
 
     def stored_global(self, threads: Array, addresses: Array, size: int) -> None:
-        """Take note of writes."""
+        """Record writes."""
         self._races.in_global(self, threads, addresses, size)
 
     def loaded_shared(self, threads: Array, offsets: Array, size: int) -> None:
-        """Take note of reads; of an atomic operation the write says it all."""
+        """Record reads; for an atomic operation, recording the write is enough."""
         if not self.writes:
             self._races.in_shared(self, threads, offsets, size)
 
     def stored_shared(self, threads: Array, offsets: Array, size: int) -> None:
-        """Take note of writes."""
+        """Record writes."""
         self._races.in_shared(self, threads, offsets, size)
 
     def before(self, threads: Array, places: Array, size: int) -> None:
-        """Acquire."""
+        """Acquire what was released at these places, if the access is a strong read."""
         if self.scope and (self.atomic or not self.writes):
             warps, elements = self._elements(threads, places, size)
             self._races.clocks.read(warps, elements, self.scope, acquire=self._acquires)
 
     def after(self, threads: Array, places: Array, size: int) -> None:
-        """Release, or write over what was released."""
+        """Release at these places, or overwrite what was released there, if the access is a write."""
         if self.writes:
             warps, elements = self._elements(threads, places, size)
             self._races.clocks.write(warps, elements, self.scope, release=self._releases, update=self.atomic)
@@ -225,5 +226,5 @@ class Site:
 
 
 def _scope(modifiers: tuple[str, ...]) -> int:
-    """Return the scope of a strong access or a fence: what the modifiers name, the device else."""
+    """Return the scope of a strong access or a fence: the one that the modifiers name, by default the device."""
     return next((_SCOPES[m] for m in modifiers if m in _SCOPES), DEVICE)

@@ -1,4 +1,4 @@
-"""Who last read and wrote each byte of a memory: epochs in arrays beside it, four bytes an entry until less is used."""
+"""The last accesses to each byte of a memory: epochs in parallel arrays, with one entry per four bytes or per byte."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lowlevel_reduce.simulator.machine.storage import Array
 __all__ = ["STRONG_READ", "STRONG_WRITE", "WEAK_READ", "WEAK_WRITE", "Epochs", "Shadow", "fields_of"]
 
 WEAK_WRITE, STRONG_WRITE, WEAK_READ, STRONG_READ = range(4)
-"""The kinds of accesses that are remembered apart."""
+"""The kinds of accesses that are remembered separately."""
 
 DEPTH = {WEAK_WRITE: 1, STRONG_WRITE: 4, WEAK_READ: 4, STRONG_READ: 4}
-"""How many accesses of warps that are not ordered are remembered of each kind. Of weak writes two would be a race."""
+"""How many unordered accesses by different warps are remembered for each kind. Two weak writes would be a race."""
 
 SCOPE_BITS, SITE_BITS, CLOCK_BITS, IDENTITY_BITS = 2, 16, 22, 24
 _WARP_SHIFT = np.uint64(SCOPE_BITS + SITE_BITS + CLOCK_BITS)
@@ -25,19 +25,19 @@ _SCOPE_MASK = np.uint64((1 << SCOPE_BITS) - 1)
 
 
 class Epochs(NamedTuple):
-    """Accesses: places in a shadow, and for each the epoch as it is remembered, and its warp in flight."""
+    """Accesses: places in a shadow, and for each the packed epoch that is remembered, and its warp in flight."""
 
     places: Array
     entries: Array
     warps: Array
 
     def some(self, chosen: Array) -> Epochs:
-        """Return some of them."""
+        """Return the chosen accesses."""
         return Epochs(self.places[chosen], self.entries[chosen], self.warps[chosen])
 
 
 class Fields(NamedTuple):
-    """What remembered epochs hold."""
+    """The unpacked fields of epochs."""
 
     identities: Array
     clocks: Array
@@ -46,12 +46,12 @@ class Fields(NamedTuple):
 
 
 def packed(identities: Array, clocks: Array, site: int, scope: int) -> Array:
-    """Return epochs in one word each, of which 0 means none.
+    """Return epochs packed into one word each; 0 means none.
 
     Raises
     ------
     UnsupportedError
-        If the launch has more warps, synchronisations or instructions than an entry can tell apart.
+        If the launch has more warps, synchronisations or instructions than an entry can distinguish.
     """
     if int(identities.max()) >= (1 << IDENTITY_BITS) - 1 or int(clocks.max()) >= 1 << CLOCK_BITS:
         raise UnsupportedError(
@@ -66,7 +66,7 @@ def packed(identities: Array, clocks: Array, site: int, scope: int) -> Array:
 
 
 def fields_of(entries: Array) -> Fields:
-    """Return what epochs that are there hold."""
+    """Return the fields of packed epochs, none of which is 0."""
     identities = (entries >> _WARP_SHIFT).astype(np.int64) - 1
     clocks = (entries >> _CLOCK_SHIFT).astype(np.int64) & ((1 << CLOCK_BITS) - 1)
     sites = (entries >> np.uint64(SCOPE_BITS)).astype(np.int64) & ((1 << SITE_BITS) - 1)
@@ -76,7 +76,7 @@ def fields_of(entries: Array) -> Fields:
 class Shadow:
     """The epochs of one memory of `size` bytes.
 
-    Arrays are made when a kind of access is met for the first time, so that memory that is only read costs one.
+    Arrays are made when a kind of access first occurs, so that memory that is only read needs only one.
     """
 
     def __init__(self, size: int) -> None:
@@ -85,7 +85,7 @@ class Shadow:
         self._slots: dict[int, list[Array]] = {kind: [] for kind in DEPTH}
 
     def places(self, offsets: Array, size: int) -> tuple[Array, int]:
-        """Return the places that accesses of `size` bytes cover, access by access, and how many each has."""
+        """Return the places that accesses of `size` bytes cover, access by access, and how many each covers."""
         if size < self._granule:
             self._refine()
         if size <= self._granule:
@@ -100,12 +100,12 @@ class Shadow:
                 slot[offset // self._granule : (offset + size) // self._granule] = 0
 
     def met(self, kind: int, places: Array) -> list[Array]:
-        """Return the epochs remembered at places, of which some are there."""
+        """Return the arrays of epochs remembered at places, without arrays that have none there."""
         found = [slot[places] for slot in self._slots[kind]]
         return [entries for entries in found if entries.any()]
 
     def record(self, kind: int, epochs: Epochs, clocks: Clocks) -> None:
-        """Remember accesses; where there is no room, the last one of the others is forgotten, never invented."""
+        """Remember accesses; if there is no room at a place, the last of the old ones is forgotten."""
         last = DEPTH[kind] - 1
         for number in range(last + 1):
             slot = self._slot(kind, number)
@@ -126,13 +126,13 @@ class Shadow:
         return slots[number]
 
     def _refine(self) -> None:
-        """Go on with an entry a byte."""
+        """Switch to one entry per byte."""
         self._slots = {kind: [np.repeat(slot, self._granule) for slot in slots] for kind, slots in self._slots.items()}
         self._granule = 1
 
 
 def _replaceable(old: Array, epochs: Epochs, clocks: Clocks) -> Array:
-    """Return where the new access stands for the old one too: it is ordered after it, and no stronger."""
+    """Return where the new access can replace the old one: if it is ordered after it and has no larger scope."""
     free: Array = old == 0
     there = np.flatnonzero(~free)
     fields = fields_of(old[there])

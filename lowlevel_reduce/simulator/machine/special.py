@@ -1,4 +1,4 @@
-"""Where each thread in flight is: the geometry of a launch and the special registers that tell of it."""
+"""The position of each thread in flight: the geometry of a launch, and the special registers that report it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Extent = tuple[int, int, int]
 
 
 class Geometry:
-    """Grid, clusters, blocks and the slots that hold the resident ones.
+    """Grid, clusters, blocks, and the slots of the resident blocks.
 
-    A slot has room for one block, its threads filled up to whole warps. The slots of a cluster follow each other, and
-    blocks are given to slots by cluster.
+    A slot has room for one block, whose threads are padded to whole warps. The slots of a cluster are adjacent, and
+    slots are assigned cluster by cluster.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Geometry:
         return self.index_of_block(int(self.unit_of_slot[slot]) * self.cluster_blocks + int(self.rank_of_slot[slot]))
 
     def index_of_block(self, number: int) -> Extent:
-        """Return the index in the grid of a block, of which those of a cluster are numbered one after the other."""
+        """Return the index in the grid of the block with that number; a cluster's blocks have consecutive numbers."""
         unit, rank = (np.array([part]) for part in divmod(number, self.cluster_blocks))
         x, y, z = (int(self._block_coordinate("ctaid", axis, unit, rank)[0]) for axis in range(3))
         return x, y, z
@@ -70,9 +70,9 @@ class Geometry:
         return int(x[0]), int(y[0]), int(z[0])
 
     def special(self, name: str) -> Callable[[], Array] | None:
-        """Return a function to the values of a special register in all threads, or None for an unknown one.
+        """Return a function that returns a special register's values in all threads; None for an unknown register.
 
-        The function is to be called again when blocks have been given to slots.
+        Call that function again when blocks have been put into slots.
         """
         head, _, tail = name.removeprefix("%").partition(".")
         axis = "xyz".find(tail) if tail else -1

@@ -12,7 +12,7 @@ __all__ = ["Array", "Storage", "word_bytes"]
 Array = npt.NDArray[Any]
 
 PADDING = 32
-"""No access is longer, so that views of whole words reach over the end."""
+"""The storage is padded to a multiple of this, which no access exceeds, so that views of whole words cover its end."""
 
 
 def word_bytes(size: int) -> int:
@@ -55,7 +55,7 @@ class Storage:
         return self._data[width][index]
 
     def unwritten(self, offsets: Array, size: int) -> Array | None:
-        """Return which of the accesses reach bytes that were never written; None for none."""
+        """Return which accesses include bytes that were never written; None if there are none."""
         if self._complete:
             return None
         width, index = _index(offsets, size)
@@ -63,7 +63,7 @@ class Storage:
         return None if flags.all() else ~flags.all(axis=1)
 
     def store(self, offsets: Array, size: int, words: Array) -> bool:
-        """Write rows of words, a later row over an earlier one; return whether that changed anything."""
+        """Write rows of words; later rows overwrite earlier ones. Return whether that changed anything."""
         width, index = _index(offsets, size)
         data = self._data[width]
         changed = not np.array_equal(data[index], words)

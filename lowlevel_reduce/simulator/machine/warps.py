@@ -1,4 +1,4 @@
-"""What the lanes of a warp do together: shuffle, vote, match, reduce."""
+"""Instructions that the lanes of a warp execute together: shuffle, vote, match, reduce."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["DECODERS", "member_mask", "members_of"]
 
 
 def member_mask(instruction: Instruction) -> Operand:
-    """Return the operand that says which lanes take part: all of them where a warp holds a matrix."""
+    """Return the operand with the lanes that take part: all lanes for instructions on matrices."""
     if "aligned" in instruction.modifiers:
         return Immediate(0xFFFF_FFFF)
     return instruction.operands[-1]
 
 
 def members_of(threads: Array, masks: Array) -> Array:
-    """Return the member masks, in which each thread's own lane is: raises ThreadFault else."""
+    """Return the member masks; raises ThreadFault if a mask lacks the thread's own lane."""
     members: Array = masks.astype(np.int64)
     lacking = (members >> (threads % WARP) & 1) == 0
     if lacking.any():
@@ -106,7 +106,7 @@ def _name(instruction: Instruction, operand: Operand) -> Name:
 
 
 def _groups(flight: Flight, idx: slice | Array, mask: Array) -> tuple[Array, Array, Array]:
-    """Return the threads, and for each the number of its group: those of one warp with one member mask."""
+    """Return the threads, their member masks and the numbers of their groups: same warp and same mask."""
     threads = flight.threads[idx]
     members = members_of(threads, mask)
     keys = (threads // WARP << 32) + members
@@ -115,7 +115,7 @@ def _groups(flight: Flight, idx: slice | Array, mask: Array) -> tuple[Array, Arr
 
 
 def _ballot(group: Array, threads: Array, condition: Array) -> Array:
-    """Return for each thread the lanes of its group where a condition holds."""
+    """Return for each thread the mask of those lanes of its group for which a condition holds."""
     bits = np.where(condition, np.left_shift(1, threads % WARP), 0)
     total = np.zeros(int(group.max()) + 1, np.int64)
     np.add.at(total, group, bits)
@@ -166,7 +166,7 @@ def _reduce(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _reduce_floats(instruction: Instruction, flight: Flight, operation: str, more: set[str]) -> Step:
-    """Decode redux.sync of float32: minimum or maximum, of magnitudes with abs; NaN counts only where asked for."""
+    """Decode redux.sync of float32: minimum or maximum, of magnitudes with abs; NaN counts only if requested."""
     if operation not in {"min", "max"} or more - {"abs", "NaN"}:
         raise unknown(instruction)
     combine = float_operation(operation, "f32", more - {"abs"})
@@ -235,7 +235,7 @@ def _match(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _active(instruction: Instruction, flight: Flight) -> Step:
-    """Decode activemask: the lanes that execute it together here."""
+    """Decode activemask: the lanes that execute it together in this machine."""
     target = flight.write(instruction, instruction.operands[0], "b32")
 
     def step(idx: slice | Array) -> None:
@@ -247,7 +247,7 @@ def _active(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _nothing(instruction: Instruction, flight: Flight) -> Step:
-    """Decode what has no effect here: prefetches, dependent launch, and the meeting of a warp once all are there."""
+    """Decode instructions without an effect here: prefetches, dependent launch, a warp's barrier after all arrived."""
     del instruction, flight
     return lambda idx: None
 
@@ -261,4 +261,4 @@ DECODERS: dict[str, Decoder] = {
     "activemask": _active,
     **dict.fromkeys(("griddepcontrol", "prefetch", "prefetchu"), _nothing),
 }
-"""What lanes do together, and what does nothing."""
+"""Instructions that lanes execute together, and those without an effect."""

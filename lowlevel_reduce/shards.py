@@ -153,7 +153,7 @@ def _first_element(views: Sequence[tuple[ArrayView, ...]], homes: Sequence[Strea
 
 
 def _brought(first: DeviceArray, home: Stream) -> DeviceArray:
-    """Return one element, copied to the stream's device if it is on another one, and then ready for work in the stream."""
+    """Return one element, copied to the stream's device if it is on another, and then ready for work in the stream."""
     if first.context == home.context:
         return first
     with home.context.pushed():

@@ -14,7 +14,8 @@ from lowlevel_reduce.policy import power_of_two
 __all__ = ["check_chunk", "check_length", "chunk_elements", "common_chunk", "shard_lengths"]
 
 MOST_CHUNKS = 1024
-"""The most chunks that an array is cut into by default: if cut into that many, eight shards differ by 1 % or less."""
+"""The most chunks that an array is cut into by default. Large arrays have more than half as many, so that eight shards
+differ by less than 2 %."""
 
 
 def chunk_elements(length: int, dtype: Any) -> int:

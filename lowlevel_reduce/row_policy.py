@@ -44,7 +44,7 @@ Other such rows whose elements are loaded one by one get one warp each, if there
 
 _ROWS_FOR_PAIRS = 64
 """If there are at least this many rows of two tiles each, the two tiles of a row form a cluster: 132 rows of 2^15
-floats take 5.95 us instead of 7.15, but 16 rows of 2^14 take 2.04 instead of 1.98 (benchmarks/NOTES.md)."""
+floats take 5.76 us instead of 7.15, but 16 rows of 2^14 take 2.04 instead of 1.98 (benchmarks/NOTES.md)."""
 
 
 def choose_rows(

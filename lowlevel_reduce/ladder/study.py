@@ -32,7 +32,7 @@ class KernelFacts:
     registers : int
         32-bit registers of a thread.
     shared_bytes : int
-        Static shared memory of a block, including what the system reserves.
+        Static shared memory of a block, as declared.
     spill_bytes : int
         Bytes of local memory that a thread writes because it has too few registers.
     cubin : bytes

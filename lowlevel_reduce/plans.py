@@ -8,7 +8,6 @@ from typing import Any
 
 from lowlevel_reduce import layout
 from lowlevel_reduce.allocator import Allocator
-from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.base_plan import BasePlan
 from lowlevel_reduce.bound import BoundReduction
 from lowlevel_reduce.driver import Buffer, Context, Kernel, LaunchConfig
@@ -17,7 +16,7 @@ from lowlevel_reduce.mapping import Mapping, extents_of, map_request
 from lowlevel_reduce.operators import Reduction
 from lowlevel_reduce.policy import Strategy
 from lowlevel_reduce.row_strategy import RowStrategy
-from lowlevel_reduce.selection import Request, request_of
+from lowlevel_reduce.selection import Request, choices, request_of
 
 __all__ = ["Plan", "default_strategy", "plan"]
 
@@ -217,10 +216,7 @@ def plan(
         If the kernel cannot be compiled, run or cached.
     """
     shape = layout.lengths_of(shape)
-    cluster = None if cluster is None else integer(cluster, "cluster is an integer")
-    block_threads = None if block_threads is None else integer(block_threads, "block_threads is an integer")
-    if strategy is not None and not isinstance(strategy, str):
-        raise TypeError(f"a strategy is a name, not {strategy!r}")
+    strategy, cluster, block_threads = choices(strategy, cluster, block_threads)
     request = request_of(
         op,
         shape=shape,

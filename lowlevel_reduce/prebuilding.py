@@ -21,7 +21,7 @@ from lowlevel_reduce.operators import Reduction
 from lowlevel_reduce.plans import default_strategy
 from lowlevel_reduce.policy import DeviceFacts
 from lowlevel_reduce.segments import OFFSETS, WARP_GROUPS
-from lowlevel_reduce.selection import operator_text, request_of, select
+from lowlevel_reduce.selection import choices, operator_text, request_of, select
 
 __all__ = ["BuildTarget", "PrebuiltKernel", "build_kernels", "kernels_of", "kernels_of_segments", "prebuild"]
 
@@ -182,6 +182,7 @@ def kernels_of(
         of_a_shape = sorted({"axis", "keepdims", "strides_bytes", "second_strides_bytes"} & options.keys())
         if of_a_shape:
             raise ValueError(f"{' and '.join(of_a_shape)} goes with a shape, and none is given")
+    strategy, cluster, block_threads = choices(strategy, cluster, block_threads)
     sources: dict[KernelSource, None] = {}
     for lengths in [shape] if shape is not None else _lengths(element_type(dtype).itemsize):
         request = request_of(op, shape=lengths, dtype=dtype, **options)

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lowlevel_reduce import layout, operators, policy, row_policy
+from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.kernels import KernelSource, OperatorText, kernel_sources, row_kernel_source
 from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.policy import DeviceFacts, Strategy
 from lowlevel_reduce.row_strategy import RowStrategy
 
-__all__ = ["Request", "Selection", "needs_many_registers", "operator_text", "request_of", "select"]
+__all__ = ["Request", "Selection", "choices", "needs_many_registers", "operator_text", "request_of", "select"]
 
 _VERY_WIDE_BYTES = 16
 """A thread that folds accumulators of more than this many bytes needs more registers than a full block leaves it. So
@@ -102,6 +103,15 @@ def request_of(
     if problem.length == 0 and not reduction.has_initial:
         reduction.empty_results(types)  # raises where there is none
     return Request(reduction, types, shape, second_strides_bytes, problem, operator_text(reduction, types))
+
+
+def choices(strategy: Any, cluster: Any, block_threads: Any) -> tuple[str | None, int | None, int | None]:
+    """Return the caller's choices for `select`, each None or of the right type; raises TypeError."""
+    if strategy is not None and not isinstance(strategy, str):
+        raise TypeError(f"a strategy is a name, not {strategy!r}")
+    cluster = None if cluster is None else integer(cluster, "cluster is an integer")
+    block_threads = None if block_threads is None else integer(block_threads, "block_threads is an integer")
+    return strategy, cluster, block_threads
 
 
 def select(

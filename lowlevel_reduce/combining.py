@@ -16,6 +16,7 @@ from lowlevel_reduce.driver.checks import check_launch
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.kernels import partials_kernel_source
+from lowlevel_reduce.layout import MAX_BYTES
 from lowlevel_reduce.loading import load_kernel
 from lowlevel_reduce.mapping import MappedKernel
 from lowlevel_reduce.operators import Reduction, Types
@@ -106,7 +107,8 @@ class CombinePlan(BasePlan):
         return 0  # a launch leaves none in a workspace
 
     def _fields(self, length: int, count: int, initial: tuple[int, int]) -> tuple[int, ...]:
-        return (length, self.length, 1, count, *initial, self.chunk)
+        # A chunk may be longer than any array. Then it is the only one, and its field is read for the others alone.
+        return (length, self.length, 1, count, *initial, min(self.chunk, MAX_BYTES))
 
     def __repr__(self) -> str:
         return f"<CombinePlan {self.op} of {self.chunks} chunks of {self.length} {self.dtype}>"

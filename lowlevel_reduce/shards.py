@@ -87,7 +87,10 @@ def reduce_shards(
             raise TypeError(f"shard {number} is of {view.dtype}, shard 0 of {element.dtype}")
     lengths = [view.shape[0] for view, *_ in views]
     chunk = common_chunk(lengths, element.dtype)
-    is_about = divided(op, map=map, last=last).pivot is not None
+    reduction = divided(op, map=map, last=last)
+    is_about = reduction.pivot is not None
+    if is_about and second is not None:
+        raise TypeError(f"{reduction.name} takes one array")
     first = _first_element(views, homes) if is_about else None
     made = []
     for home, inputs in zip(homes, views, strict=True):

@@ -107,6 +107,14 @@ def test_every_chunk_gives_the_same(leaves, stream, cut):
     assert total.numpy().tobytes() == lr.tree.reduce(x).tobytes()
 
 
+@pytest.mark.parametrize("chunk", [1 << 20, 1 << 63, 1 << 80])
+def test_a_chunk_may_be_longer_than_any_array(chunk, stream):
+    x = values(5000, "float32")
+    made = lr.partials(x, "sum", chunk=chunk, stream=stream)
+    total = lr.combine_partials(made, "sum", length=len(x), chunk=chunk, dtype="float32", stream=stream)
+    assert total.numpy().tobytes() == lr.tree.reduce(x).tobytes()
+
+
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 64, 65, 2048, 2049, 5000, 6000, 9000, 20_000])
 def test_any_number_of_partials_folds_in_the_order_of_the_tree(count, stream):
     # Not of an array that is there: 5,000 chunks of it would have 20 MB and more.
@@ -275,6 +283,8 @@ def test_what_does_not_fit_together_is_refused(stream, context):
         lr.reduce_shards([whole, doubles])
     with pytest.raises(ValueError, match="1 shards and 2 streams"):
         lr.reduce_shards([part], streams=[stream, stream])
+    with pytest.raises(TypeError, match="^var takes one array$"):
+        lr.reduce_shards([part], "var", second=[part])
     with pytest.raises(ValueError, match="not both"):
         lr.reduce_shards([part], where=[part], second=[part])
     assert Context.current() == context

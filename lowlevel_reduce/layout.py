@@ -134,7 +134,7 @@ def problem_of(
     rows = math.prod(lengths[i] for i in range(len(axes)) if i not in chosen)
     length = math.prod(lengths[i] for i in chosen)
     return Problem(
-        kind=_kind(kept, reduced, rows, itemsize, second_itemsize),
+        kind="whole" if rows == 1 and length == 0 else _kind(kept, reduced, rows, itemsize, second_itemsize),
         length=length,
         rows=rows,
         result_shape=tuple(1 if i in chosen else size for i, size in enumerate(lengths) if keepdims or i not in chosen),

@@ -38,6 +38,8 @@ def test_whole_arrays_of_every_length_are_covered(target, op, dtype):
     used = set()
     for length in lengths_around(element_type(dtype).itemsize):
         used.update(select(request_of(op, shape=length, dtype=dtype), target.facts).sources)
+    for shape in ((3, 0), (0, 3), (1, 2, 0, 5), (0, 2, 0)):
+        assert set(select(request_of(op, shape=shape, dtype=dtype), target.facts).sources) <= prebuilt
     assert used == prebuilt
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lowlevel_reduce.bound import check_pointer
 from lowlevel_reduce.chunks import common_chunk
 from lowlevel_reduce.combining import PARTIAL_DTYPE, divided
 from lowlevel_reduce.driver import Buffer, Context, Stream
@@ -149,6 +150,7 @@ def _first_element(views: Sequence[tuple[ArrayView, ...]], homes: Sequence[Strea
         first = DeviceArray.empty((1,), source.dtype, home)
         if number is not None:
             size = source.dtype.itemsize
+            check_pointer(source.pointer, size, home.context, what="the input")  # as a launch's, before it is copied
             element = Buffer.from_pointer(source.pointer, size, context=home.context, owner=source.owner)
             first._buffer.copy_from(element, stream=home, size_bytes=size)
             order_after(home, source.owner)

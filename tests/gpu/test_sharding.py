@@ -367,3 +367,13 @@ def test_shards_are_read_when_their_streams_have_written_them(devices):
         for array, stream in zip(arrays, streams, strict=True):
             array._buffer.fill(0, stream=stream)  # behind what has read it
         assert float(total) == 4096
+
+
+@pytest.mark.parametrize("op", ["sum", "var"])
+def test_a_stream_of_another_device_is_refused_in_words(op, devices):
+    with contextlib.ExitStack() as stack:
+        contexts = [stack.enter_context(Context.primary(device)) for device in devices[:2]]
+        streams = [stack.enter_context(Stream.create(context)) for context in contexts]
+        array = lr.DeviceArray.from_numpy(np.ones(2048, np.float32), streams[0])
+        with pytest.raises(ValueError, match="the input at 0x[0-9a-f]+ is on device 0; this runs on device 1"):
+            lr.reduce_shards([array], op, streams=[streams[1]])

@@ -281,6 +281,8 @@ def _directory(into: str | os.PathLike[str] | None) -> DiskCache | None:
         path = os.fspath(into) if isinstance(into, os.PathLike) else into
         if not isinstance(path, str):
             raise TypeError(f"into is the path of a directory, not {into!r}")
+        if not path:
+            raise ValueError("into is the path of a directory, and this one is empty")
         return prebuilt_at(path)
     if open_cache() is None:
         raise CacheError("the cache of compiled code is off: name a directory for the kernels with into=")

@@ -86,6 +86,7 @@ def test_segments_of_every_number_are_covered(segments, of_a_segment):
         ({"shape": -1}, ValueError, "-1"),
         ({"into": 5}, TypeError, "path"),
         ({"into": b"x"}, TypeError, "path"),
+        ({"into": ""}, ValueError, "empty"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_compiled(arguments, error, words, monkeypatch):

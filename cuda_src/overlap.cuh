@@ -63,37 +63,38 @@ __device__ __forceinline__ void touch_leaves(const char* row, const char* second
 }
 
 // In whole arrays all this makes sums of integers of one byte slower, and moments of small elements, though the code that folds
-// them is the same. So the former prefetch whole tiles, in long grids or where each block has a multiprocessor; the latter do
-// nothing.
+// them is the same; and with it NVRTC 13.5 spills in sums of complex64 by blocks that fill a multiprocessor. So the first and
+// the last prefetch whole tiles, in long grids or where each block has a multiprocessor; the moments do nothing.
 template <class Op>
 constexpr bool are_bytes = Op::packed && sizeof(typename Op::Input) == 1 && is_integer<typename Op::Input>;
-template <class Op>
+template <class Op, int Warps>
+constexpr bool prefetches_tiles = are_bytes<Op> || (Warps >= 32 && is_same<typename Op::Pivot, Unused>);
+template <class Op, int Warps>
 constexpr bool starts_early =
-    !are_bytes<Op> && (is_same<typename Op::Pivot, Unused> || sizeof(typename Op::Input) > 2);
+    !are_bytes<Op> && Warps < 32 && (is_same<typename Op::Pivot, Unused> || sizeof(typename Op::Input) > 2);
 
 // Whether the next launch's blocks are let in when elements are loaded, instead of at once.
 template <class Op, int Warps> __device__ __forceinline__ bool lets_in_late()
 {
-    return are_bytes<Op> ? gridDim.x <= 12 * places<Warps>() : is_small_grid<Warps>();
+    return prefetches_tiles<Op, Warps> ? gridDim.x <= 12 * places<Warps>() : is_small_grid<Warps>();
 }
 
-// What a block does before it may read, for its tile of an array whose length the host knows. A block that fills a
-// multiprocessor does not touch its leaves: when it starts, nothing is left to wait for.
+// What a block does before it may read, for its tile of an array whose length the host knows.
 template <class Op, int Warps>
 __device__ __forceinline__ void start_on_tile(const Problem& problem, uint64 tile, bool is_late)
 {
-    if (!starts_early<Op> || problem.device_length != nullptr) return;
+    if (!starts_early<Op, Warps> || problem.device_length != nullptr) return;
     const uint64 bytes = problem.length * sizeof(typename Op::Input), first = tile * Warps * leaf_bytes;
-    if (!is_late && Warps < 32)
+    if (!is_late)
         touch_leaves<Op, Warps>(problem.elements, problem.second, problem.length, tile * Warps + threadIdx.x / lanes);
     else if (first < bytes) prefetch_start<Warps>(problem.elements + first, bytes - first, has_room());
 }
 
-// For sums of bytes, which do not start early: prefetches the tile once the source is known.
+// For blocks that do not start early: prefetches the tile once the source is known.
 template <class Op, int Warps>
 __device__ __forceinline__ void prefetch_tile(const Source<Op>& source, uint64 tile, bool is_late)
 {
-    if (!are_bytes<Op>) return;
+    if (!prefetches_tiles<Op, Warps>) return;
     constexpr uint64 tile_bytes = Warps * leaf_bytes;
     const uint64 bytes = source.row.length * sizeof(typename Op::Input), first = tile * tile_bytes;
     if (first < bytes) prefetch_start<Warps>(source.begin + first, min(bytes - first, tile_bytes), has_room() || !is_late);

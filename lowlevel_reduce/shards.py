@@ -93,15 +93,13 @@ def reduce_shards(
     if is_about and second is not None:
         raise TypeError(f"{reduction.name} takes one array")
     first = _first_element(views, homes) if is_about else None
+    firsts = [None if first is None else _brought(first, home) for home in homes]
     made = []
-    for home, inputs in zip(homes, views, strict=True):
+    for home, inputs, element_there in zip(homes, views, firsts, strict=True):
         with home.context.pushed():
-            given = () if first is None else (flat_view(_brought(first, home), home, "the first element"),)
-            made.append(
-                partials_of_views(
-                    op, (*inputs, *given), chunk, home, None, is_masked=where is not None, options=options
-                )
-            )
+            given = () if element_there is None else (flat_view(element_there, home, "the first element"),)
+            arrays = (*inputs, *given)
+            made.append(partials_of_views(op, arrays, chunk, home, None, is_masked=where is not None, options=options))
     return combine_partials(
         _gathered(made, homes[0]),
         op,
@@ -113,7 +111,7 @@ def reduce_shards(
         stream=homes[0],
         nan=nan,
         where=where is not None,
-        first=None if first is None else _brought(first, homes[0]),
+        first=firsts[0],
         initial=initial,
         ddof=ddof,
         last=last,

@@ -36,7 +36,7 @@ ROW_SHAPES = (
 )
 COLUMN_SHAPES = ((256, 256), (4096, 4096), (1 << 20, 256), (1 << 24, 8), (1 << 26, 4), (8, 1 << 24), (100_000, 1000))
 BESIDE = (2, 4, 8, 16, 32, 64, 128, 256)
-LANES_OF_A_THREAD = (2, 4, 8, 16, 32)
+LANES_OF_A_THREAD = (1, 2, 4, 8, 16, 32)
 ROUNDS = 3
 
 Times = dict[str, float]
@@ -62,7 +62,7 @@ def flat_mappings(length: int) -> Iterator[dict[str, Any]]:
 
 def row_strategies(chosen: RowStrategy, rows: int, leaves: int) -> Iterator[tuple[str, RowStrategy]]:
     """Yield the ways to reduce contiguous rows of more than one leaf, each with a name."""
-    alone = replace(chosen, name="rows", parts=1, folders=0, warps=row_strategy.WARPS, resident_blocks=3)
+    alone = replace(chosen, name="rows", parts=1, folders=0, warps=row_strategy.WARPS, resident_blocks=4)
     warps = 1
     while warps <= min(row_strategy.WARPS, policy.power_of_two(leaves)):
         blocks = -(-rows // (row_strategy.WARPS // warps))
@@ -71,14 +71,15 @@ def row_strategies(chosen: RowStrategy, rows: int, leaves: int) -> Iterator[tupl
     for warps in (8, 16, 32):
         tiles = -(-leaves // warps)
         if tiles > 1:
-            resident = 3 if warps == row_strategy.WARPS else 32 // warps
-            shared = replace(chosen, name="batch", template=(1, 1), warps=warps, resident_blocks=resident)
+            shared = replace(chosen, name="batch", template=(1, 1), warps=warps, resident_blocks=32 // warps)
             folders = rows * policy.folding_blocks(tiles, warps)
             blocks = rows * tiles + folders
             yield f"batch, tiles of {warps} warps", replace(shared, blocks=blocks, parts=tiles, folders=folders)
 
 
-def column_strategies(chosen: RowStrategy, outer: int, inner: int, leaves: int) -> Iterator[tuple[str, RowStrategy]]:
+def column_strategies(
+    chosen: RowStrategy, outer: int, inner: int, leaves: int, itemsize: int, facts: policy.DeviceFacts
+) -> Iterator[tuple[str, RowStrategy]]:
     """Yield the ways to reduce columns of so many leaves, by threads side by side and lanes of the tree per thread."""
     _, width, lanes, steps, each = chosen.template
     if each == 0:
@@ -93,14 +94,16 @@ def column_strategies(chosen: RowStrategy, outer: int, inner: int, leaves: int) 
                 break
             parts = -(-leaves * lanes // (chosen.block_threads // beside * lanes_of_a_thread))
             folders = column_policy.folders(outer * inner, parts)
+            blocks = groups * parts + folders
             yield (
                 f"{beside} side by side, {lanes_of_a_thread} lanes each",
                 replace(
                     chosen,
-                    blocks=groups * parts + folders,
+                    blocks=blocks,
                     template=(beside, width, lanes, steps, lanes_of_a_thread),
                     parts=parts,
                     folders=folders,
+                    early=column_policy.is_early(blocks, facts, width, itemsize, lanes_of_a_thread),
                 ),
             )
 
@@ -118,7 +121,7 @@ def _matrix_makers(harness: Harness, case: Case, facts: policy.DeviceFacts) -> t
     leaves = max(1, -(-problem.length // element_type(case.dtype).leaf))
     if problem.kind == "columns":
         inner = problem.kept[0].size
-        ways = dict(column_strategies(chosen, problem.rows // inner, inner, leaves))
+        ways = dict(column_strategies(chosen, problem.rows // inner, inner, leaves, itemsize, facts))
     else:
         ways = dict(row_strategies(chosen, problem.rows, leaves))
     inputs = harness.inputs(case, "rotated")

@@ -2,6 +2,7 @@
 // could not hold for as many threads as a multiprocessor has.
 #pragma once
 #include "columns.cuh"
+#include "overlap.cuh"
 
 // X threads of the block stand side by side, with C neighbouring rows each; those behind each other have the same rows, and
 // neighbouring lanes of them. Each thread folds K lanes: after each, all move on to the lanes that follow those of the whole
@@ -44,7 +45,53 @@ struct ColumnCopies : Columns<Op, C, Lanes, Steps, (X < int(lanes) ? int(lanes) 
         tile_bytes = rows * int(sizeof(T));
     }
 
+    // Touches 64 of the bytes that the thread copies first, if each warp copies those of its own threads: like touch_start, only
+    // in blocks that the device has room for at once.
+    __device__ __forceinline__ void touch() const
+    {
+        if constexpr (beside * sizeof(Loaded) >= vector_bytes) {
+            constexpr int blocks = K * Steps * C < 4 ? K * Steps * C : 4;
+            const bool is_known = this->problem.device_length == nullptr && blockIdx.x < ::places<Threads / lanes>();
+            if (!is_known || !are_copied_by_warps()) return;
+#pragma unroll
+            for (int i = 0; i < blocks; ++i) {
+                const Block block(i % C * lanes + threadIdx.x % lanes);
+                const uint64 index = index_of(block, uint32(first / Lanes), i / C);
+                touch_if(index < this->length, address_of(block) + int64(index) * this->problem.reduced.stride[0]);
+            }
+        }
+    }
+
 protected:
+    // Whether all blocks of 16 bytes that a warp's threads have are at multiples of 16 bytes.
+    __device__ __forceinline__ bool are_copied_by_warps() const
+    {
+        const uint64 addresses = reinterpret_cast<uint64>(tile) | uint64(this->problem.reduced.stride[0]);
+        return beside * sizeof(Loaded) >= vector_bytes && (addresses | uint64(tile_bytes)) % vector_bytes == 0;
+    }
+
+    // One of the 16-byte blocks that each vector of a warp's threads consists of: those of one slot of the threads side by side
+    // come first, then further slots, then the threads behind.
+    struct Block {
+        static constexpr uint32 in_a_row = beside * sizeof(Loaded) / vector_bytes;
+        uint32 bytes, slot, after;  // bytes before it in the row; threads before those that it belongs to
+
+        __device__ __forceinline__ explicit Block(uint32 number)
+            : bytes(number % in_a_row * vector_bytes), slot(number / in_a_row % V), after(number / in_a_row / V) {}
+    };
+
+    // The number of a block's element, in vector `number` of the threads; and where it lies in the row of the tile's first
+    // element. Past the tile's rows the last block is meant again.
+    __device__ __forceinline__ uint64 index_of(Block block, uint32 leaf, uint32 number) const
+    {
+        return Base::index_of(leaf, uint32(first % Lanes) + block.after, number) + block.slot;
+    }
+    __device__ __forceinline__ const char* address_of(Block block) const
+    {
+        const uint32 before = threadIdx.x % X / beside * (beside * sizeof(Loaded));  // of the warp in the tile
+        return tile + min(int(before + block.bytes), tile_bytes - int(vector_bytes));
+    }
+
 #if __CUDA_ARCH__ >= 800
     // A barrier of the threads that copy together.
     template <Copies By> static __device__ __forceinline__ void meet()
@@ -89,23 +136,19 @@ protected:
     {
 #pragma unroll
         for (int i = 0; i < C; ++i) {
-            if constexpr (By == Copies::warp) copy_block<How>(leaf, number, to, i * lanes + threadIdx.x % lanes);
+            if constexpr (By == Copies::warp) copy_block<How>(leaf, number, to, Block(i * lanes + threadIdx.x % lanes));
             else copy_of_run<How>(leaf, number, to, i * team + threadIdx.x % team);
         }
         commit_copies();
     }
 
-    // Copies the 16-byte block of number `block` of each vector of the warp's threads; past the tile's rows the last one again.
+    // Copies a block of each vector of a stage.
     template <Fetch How>
-    __device__ __forceinline__ void copy_block(uint32 leaf, uint32 number, int to, uint32 block) const
+    __device__ __forceinline__ void copy_block(uint32 leaf, uint32 number, int to, Block block) const
     {
-        constexpr uint32 in_a_row = beside * sizeof(Loaded) / vector_bytes;
-        const uint32 bytes = block % in_a_row * vector_bytes, s = block / in_a_row % V, after = block / in_a_row / V;
-        const uint32 before = threadIdx.x % X / beside * (beside * sizeof(Loaded));  // of the warp in the tile
-        const char* start = tile + min(int(before + bytes), tile_bytes - int(vector_bytes));
-        const uint64 index = this->index_of(leaf, uint32(first % Lanes) + after, number) + s;
-        copy_stage<How, Copies::warp>(start, index, 0, [&](int t) {
-            return reinterpret_cast<char*>(&places.of[to + t][threadIdx.x / lanes][place(after, s, 0)]) + bytes;
+        copy_stage<How, Copies::warp>(address_of(block), index_of(block, leaf, number), 0, [&](int t) {
+            auto* vector = places.of[to + t][threadIdx.x / lanes];
+            return reinterpret_cast<char*>(&vector[place(block.after, block.slot, 0)]) + block.bytes;
         });
     }
 
@@ -115,7 +158,7 @@ protected:
     __device__ __forceinline__ void copy_of_run(uint32 leaf, uint32 number, int to, uint32 block) const
     {
         if (block >= behind * tile_bytes / sizeof(T)) return;
-        const uint64 index = this->index_of(leaf, uint32(first % Lanes), number);
+        const uint64 index = Base::index_of(leaf, uint32(first % Lanes), number);
         copy_stage<How, Copies::team>(tile, index, block * vector_bytes, [&](int t) {
             return reinterpret_cast<char*>(run(to + t)) + block * vector_bytes;
         });

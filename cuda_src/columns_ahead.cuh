@@ -19,7 +19,7 @@ struct ColumnsAhead : ColumnCopies<Op, C, Lanes, Steps, K, X, Threads> {
         const uint64 stride = this->problem.reduced.stride[0];
         if (reinterpret_cast<uint64>(tile) % vector_bytes == 0) {
             if constexpr (beside * sizeof(Loaded) >= vector_bytes)
-                if ((stride | uint64(tile_bytes)) % vector_bytes == 0) return fold_copied<Copies::warp>(lane_done);
+                if (this->are_copied_by_warps()) return fold_copied<Copies::warp>(lane_done);
             if (stride == uint64(tile_bytes)) return fold_copied<Copies::team>(lane_done);
         }
 #endif

@@ -11,16 +11,25 @@ template <> struct Word<4> { using type = unsigned int; };
 template <> struct Word<8> { using type = uint2; };
 template <> struct Word<16> { using type = uint4; };
 
+// Whether elements are words of four or eight bytes, which one load each takes where they are aligned.
+template <class T> constexpr bool are_words = sizeof(T) == 4 || sizeof(T) == 8;
+
 // A vector loaded element by element: the elements in its first `bytes` bytes, and those of `absent` in place of the others.
-template <class T> __device__ __forceinline__ uint4 load_elements(const char* address, int32 bytes, uint4 absent)
+// `InOrder` is for words: each load is then one instruction, without a branch, and the compiler keeps them in this order; it
+// would otherwise fold some vectors before it loads the others, where registers are few.
+template <class T, bool InOrder = false>
+__device__ __forceinline__ uint4 load_elements(const char* address, int32 bytes, uint4 absent)
 {
     constexpr int32 V = vector_elements<T>, size = sizeof(T);
     using W = typename Word<size>::type;
+    const auto* from = reinterpret_cast<const W*>(address);
     union { uint4 raw; W elements[V]; } u;
     u.raw = absent;
 #pragma unroll
-    for (int32 i = 0; i < V; ++i)
-        if (i * size < bytes) u.elements[i] = __ldg(reinterpret_cast<const W*>(address) + i);
+    for (int32 i = 0; i < V; ++i) {
+        if constexpr (InOrder) u.elements[i] = load_word_if(i * size < bytes, from + i, u.elements[i]);
+        else if (i * size < bytes) u.elements[i] = __ldg(from + i);
+    }
     return u.raw;
 }
 

@@ -50,8 +50,13 @@ __device__ __forceinline__ float64 special_summand(float32 specials)
 __device__ __forceinline__ float64 sum_leaf_float32(const uint4* v)
 {
     float32 specials = 0.0f;
-    const float64 front = sum_scaled<4>(v, specials);
-    __syncwarp();  // orders nothing: it keeps the compiler from converting all at once, which takes too many registers
-    const float64 sum = front + sum_scaled<4>(v + 4, specials);
+    // The barriers order nothing: they keep the compiler from converting more at once than there are registers for.
+    const float64 first = sum_scaled<2>(v, specials);
+    __syncwarp();
+    const float64 front = first + sum_scaled<2>(v + 2, specials);
+    __syncwarp();
+    const float64 third = sum_scaled<2>(v + 4, specials);
+    __syncwarp();
+    const float64 sum = front + (third + sum_scaled<2>(v + 6, specials));
     return __fma_rn(sum, 0x1p896, special_summand(specials));
 }

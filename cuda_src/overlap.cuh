@@ -15,6 +15,17 @@ template <int Warps> __device__ __forceinline__ bool is_small_grid()
     return Warps < 32 && gridDim.x + gridDim.x / 8 < places<Warps>() / 2;
 }
 
+// Which of `count` tiles the block of this number takes. Blocks that run at the same time are given tiles that lie a run apart,
+// and the next ones those behind them, so that each place on the device reads a run of tiles one after the other: the memory
+// serves that a little better than neighbouring tiles at once (benchmarks/NOTES.md, "Runs of tiles"). What is left over after
+// whole runs for all places stays in order.
+template <int Warps> __device__ __forceinline__ uint32 tile_of(uint32 block, uint32 count)
+{
+    constexpr uint32 run = 8;
+    const uint32 streams = places<Warps>(), all = streams * run, first = block / all * all, past = block - first;
+    return first + all <= count ? first + past % streams * run + past / streams : block;
+}
+
 // Whether each block has a multiprocessor to itself.
 __device__ __forceinline__ bool has_room() { return gridDim.x <= multiprocessors(); }
 

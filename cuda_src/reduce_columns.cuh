@@ -145,18 +145,17 @@ end_columns(const ShapedProblem& problem, const ColumnTile& tile, const Meeting&
 
 // X threads of a block stand side by side, with C rows each, and those behind each other divide the lanes of the tree among
 // them, K lanes each, a power of two. `count` blocks share the lanes of all leaves of a row, and those of neighbouring rows
-// are neighbours, because these lie side by side. A block waits for the prerequisites when it knows what to load. In a grid
-// whose blocks are all resident at once, the next kernel's blocks are let in when elements are loaded: earlier, they would
-// crowd on the multiprocessors with the most room (benchmarks/NOTES.md, "How columns are cut").
-template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K>
+// are neighbours, because these lie side by side. A block waits for the prerequisites when it knows what to load. If not
+// `IsEarly`, the next kernel's blocks are let in when elements are loaded, and touch nothing: in a short grid they would
+// otherwise crowd on the multiprocessors with the most room (benchmarks/NOTES.md, "How columns are cut").
+template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K, bool IsEarly>
 __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& problem)
 {
     using A = typename Op::Accumulator;
     constexpr int threads = Warps * lanes, depth = threads / X;  // threads behind each other
     using Meeting = ColumnMeeting<Op, Warps, X, C, K, Steps == 1>;
     __shared__ typename Meeting::Shared met;
-    const bool is_short = gridDim.x <= places<Warps>();
-    if (!is_short) launch_dependents();
+    if (IsEarly) launch_dependents();
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
     const uint32 folders = folders_of<Warps>(problem), tiles = gridDim.x - folders;
     if (blockIdx.x >= tiles) {
@@ -172,10 +171,10 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         __shared__ typename Wide::Shared shared;
         const Wide source(problem, shared, tile.first_row, tile.rows, uint64(tile.part) * depth * K);
         const bool neighbouring = source.together();
-        if (neighbouring && !is_short) source.touch();
+        if (IsEarly && neighbouring) source.touch();
         wait_for_prerequisites();
         if (source.length > 0) source.fold(meeting);
-        if (is_short) launch_dependents();
+        if (!IsEarly) launch_dependents();
         // Computes the tile anew: kept all along it would take registers that the elements need.
         end_columns<Op>(problem, column_tile<X, C>(problem), meeting, meeting.column(neighbouring), problem.actual_length());
     } else {
@@ -184,17 +183,18 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         const int first_behind = threadIdx.x / lanes * lanes / X;  // the warp's
         const int mine = min(int(threadIdx.x % X) * C, (tile.rows - 1) / C * C);
         const Ahead source(problem, places, tile.first_row, tile.rows, mine, uint64(tile.part) * depth * K + first_behind);
+        if (IsEarly && is_same<typename Op::Pivot, Unused>) source.touch();
         wait_for_prerequisites();
         if (source.length > 0) source.fold([&](const A* a, uint32 j) { meeting.add(a, j); });
-        if (is_short) launch_dependents();
+        if (!IsEarly) launch_dependents();
         end_columns<Op>(problem, tile, meeting, meeting.column(true), source.length);
     }
 }
 
 // With K = 0, no lanes for each thread to share, each thread works alone.
-template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K>
+template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K, bool IsEarly>
 __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
 {
     if constexpr (K == 0) reduce_columns_alone<Op, C, Lanes, Steps>(problem);
-    else reduce_columns_together<Op, Warps, X, C, Lanes, Steps, K>(problem);
+    else reduce_columns_together<Op, Warps, X, C, Lanes, Steps, K, IsEarly>(problem);
 }

@@ -8,6 +8,7 @@
 template <class Op, int Warps, int W> struct RowSlots {
     static constexpr uint32 turns = W > 1 ? lanes / W : 1;
     typename Op::Accumulator of[2][Warps / W][turns * W];  // two sets, so that consecutive folds need one barrier each
+    SharedWarpCounter<Op> counters[Warps / W];
 };
 
 // Folds a row in turns, each warp a leaf in each. The warps meet when they have all leaves of a subtree: if they met in each
@@ -18,7 +19,7 @@ fold_in_turns(const S& source, Placed placed, RowSlots<Op, Warps, W>& shared, ui
 {
     constexpr uint32 turns = RowSlots<Op, Warps, W>::turns;
     const uint32 tiles = tile_count<Op, W>(source);  // the same for every row of the block: barriers are inside
-    WarpCounter<Op> counter;
+    SharedWarpCounter<Op>& counter = shared.counters[group];
 #pragma unroll 1
     for (uint32 i = 0; i < tiles; ++i) {
         auto value = row_leaf_fold<Op, Rows>(source, uint64(i) * W + member, placed, lane);
@@ -29,9 +30,9 @@ fold_in_turns(const S& source, Placed placed, RowSlots<Op, Warps, W>& shared, ui
             __syncthreads();
             if (member == 0) value = warp_fold<Op>(lane < (i % turns + 1) * W ? slots[lane] : Op::identity());
         }
-        if (member == 0) counter.push(value, lane);
+        if (member == 0) counter.push(value, i / turns, lane);
     }
-    return counter.result();
+    return member == 0 ? counter.result((tiles + turns - 1) / turns) : Op::identity();
 }
 
 // A leaf for each warp. Called like fold_in_turns, and leaves its result where that does.

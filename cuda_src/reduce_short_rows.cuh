@@ -123,7 +123,7 @@ template <class Rows, int N, class SourceOf> __device__ __forceinline__ bool all
 // Rows of at most one leaf: G lanes of a warp fold a row in S steps (S > 1 only with G = 32). A warp has as many rows as make
 // eight vectors a lane, of both arrays together, all in flight at once; half as many where each vector is a row and makes a
 // result, because more loads between the stores serve the memory less well.
-template <class Op, class Rows, int Warps, int G, int S>
+template <class Op, class Rows, int Resident, int Warps, int G, int S>
 __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
 {
     using RowSource = ShapedSource<Op, typename Rows::Kept>;
@@ -131,10 +131,9 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
     constexpr int N = G == 1 ? most / 2 : S < most ? most / S : 1, groups = lanes / G, H = G < N ? G : N;
     constexpr int few = sizeof(typename Op::Accumulator) > 8 ? 2 : 4, at_once = N * S < few ? N * S : few;  // of several loads
     launch_dependents();
-    // Grids that would be one turn (wave) by their number of warps, but are two by their registers, lose by it
-    // (benchmarks/NOTES.md).
-    const uint32 all = places<Warps>();
-    const bool touches = G < int(lanes) || gridDim.x <= all / 4 * 3 || gridDim.x > all;
+    // Grids that would be one turn (wave) by their number of warps, but are two because only `Resident` blocks fit on a
+    // multiprocessor, lose by it (benchmarks/NOTES.md, "Half of a leaf before the wait").
+    const bool touches = G < int(lanes) || gridDim.x <= uint32(Resident) * multiprocessors() || gridDim.x > places<Warps>();
     start_on_short_rows<Op, Rows, Warps>(problem, N * groups, touches);
     wait_for_prerequisites();
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
@@ -168,7 +167,7 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
             return fold_filled<Op>(source, raw, index, present_bytes<Op>(source, index));
         };
         fold_short_rows<Op, G, N, S, at_once>(source_of, fetch, fold, a, pivots, lane);
-    } else if (placed && all_inside<Rows, N>(source_of)) {
+    } else if (!are_words<typename Op::Input> && placed && all_inside<Rows, N>(source_of)) {
         const auto fetch = [](const RowSource& source, uint32 index) {
             return Rows::fetch_inside(source, index, present_bytes<Op>(source, index));
         };

@@ -24,8 +24,9 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     const bool is_late = lets_in_late<Op, Warps>();
     if (!is_late) launch_dependents();
 
-    const uint32 cluster = blockIdx.x / Blocks, most = uint32(problem.count), rank = rank_in_cluster<Blocks>();
-    if (cluster < most) start_on_tile<Op, Warps>(problem, blockIdx.x, is_late);
+    const uint32 most = uint32(problem.count), tile = Blocks == 1 ? tile_of<Warps>(blockIdx.x, most) : blockIdx.x;
+    const uint32 cluster = tile / Blocks, rank = rank_in_cluster<Blocks>();
+    if (cluster < most) start_on_tile<Op, Warps>(problem, tile, is_late);
     const auto source = whole_array<Op>(problem);
     if (cluster >= most) {
         launch_dependents();
@@ -38,14 +39,14 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
         return;
     }
     if (problem.device_length != nullptr && gridDim.x > Blocks && cluster >= tile_count<Op, Warps * Blocks>(source)) return;
-    prefetch_tile<Op, Warps>(source, blockIdx.x, is_late);
+    prefetch_tile<Op, Warps>(source, tile, is_late);
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
-    auto value = leaf_fold<Op>(source, uint64(blockIdx.x) * Warps + warp, lane);
+    auto value = leaf_fold<Op>(source, uint64(tile) * Warps + warp, lane);
     if (is_late) launch_dependents();
     value = block_fold<Op, Warps>(value, shared, 0);
     value = cluster_fold<Op, Blocks>(value);
     if (rank != 0 || threadIdx.x != 0) return;
     // Makes the row anew: kept all along it would take registers that the elements need.
     if (gridDim.x == Blocks) store_result<Op>(problem, whole_array<Op>(problem).row, 0, value);
-    else grid_slots<Op>(problem.workspace)[blockIdx.x / Blocks].publish(value);
+    else grid_slots<Op>(problem.workspace)[cluster].publish(value);
 }

@@ -6,7 +6,7 @@
 // How elements lie in all rows of a launch.
 struct Placed {
     bool whole;       // each vector of a leaf is at a multiple of 16 bytes, and present or absent as a whole
-    bool by_element;  // elements are of four bytes or more, and aligned
+    bool by_element;  // elements are words, and aligned
     bool seconds;     // those of a second array lie as `seconds_are_placed` says, or there is none
 };
 
@@ -17,7 +17,7 @@ template <class Op, class Rows> __device__ __forceinline__ Placed placed_in(cons
             seconds_are_placed<Op>(problem)};
 }
 
-// The lane's part of a leaf of elements of four bytes or more. A load for each element, all in flight at once, costs less than
+// The lane's part of a leaf of words. A load for each element, all in flight at once, costs less than
 // shifting what neighbours loaded, and no edge needs special care (benchmarks/NOTES.md, "Rows at any address").
 template <class Op, class Rows, bool IsFull, class S>
 __device__ __forceinline__ typename Op::Accumulator lane_fold_elements(const S& source, uint64 first, uint32 lane)
@@ -100,14 +100,16 @@ lane_fold_of_row(const S& source, uint64 first, Placed placed, uint32 lane)
     const bool is_full = rest >= leaf_bytes;
     if (placed.whole)
         return lane_fold_aligned<Op>(source, begin, first, uint32(min(rest, uint64(leaf_bytes))), lane);
-    if constexpr (sizeof(T) >= 4) {
-        if (placed.by_element)
-            return is_full ? lane_fold_elements<Op, Rows, true>(source, first, lane)
-                           : lane_fold_elements<Op, Rows, false>(source, first, lane);
+    if constexpr (are_words<T>) {
+        // Words that are not aligned are rare. Code as fast for them would take registers that the others need.
+        if (!placed.by_element) return lane_fold_anyhow<Op, Rows>(source, first, lane);
+        return is_full ? lane_fold_elements<Op, Rows, true>(source, first, lane)
+                       : lane_fold_elements<Op, Rows, false>(source, first, lane);
+    } else {
+        if (!Rows::inside(source, first, min(source.row.length - first, uint64(leaf_elements<T>))))
+            return lane_fold_edge<Op>(source, begin, first, rest, lane);
+        return is_full ? lane_fold_shifted<Op>(source, begin, first, lane) : lane_fold_inside<Op, Rows>(source, first, lane);
     }
-    if (!Rows::inside(source, first, min(source.row.length - first, uint64(leaf_elements<T>))))
-        return lane_fold_edge<Op>(source, begin, first, rest, lane);
-    return is_full ? lane_fold_shifted<Op>(source, begin, first, lane) : lane_fold_inside<Op, Rows>(source, first, lane);
 }
 
 // One leaf of a row by one warp; the identity for a leaf past the end. All 32 lanes call it with the same leaf, after

@@ -3,23 +3,11 @@
 #pragma once
 #include "segments.cuh"
 
-// A vector of which `bytes` bytes exist, loaded element by element over absent_elements. Unlike load_elements it does not let
-// the compiler choose between predicates and branches: each load is one instruction, into the registers of the vector. In the
-// kernels of rows the same code takes more registers than they have.
+// A vector of which `bytes` bytes exist, loaded element by element over absent_elements.
 template <class Op> __device__ __forceinline__ uint4 load_elements_of(const char* address, int32 bytes)
 {
-    constexpr int32 V = vector_elements<typename Op::Input>, size = sizeof(typename Op::Input);
-    if constexpr (size == 4 || size == 8) {
-        using W = typename Word<size>::type;
-        union { uint4 raw; W elements[V]; } u;
-        u.raw = absent_elements<Op>();
-#pragma unroll
-        for (int32 i = 0; i < V; ++i)
-            u.elements[i] = load_word_if(i * size < bytes, reinterpret_cast<const W*>(address) + i, u.elements[i]);
-        return u.raw;
-    } else {
-        return load_elements<typename Op::Input>(address, bytes, absent_elements<Op>());
-    }
+    using T = typename Op::Input;
+    return load_elements<T, are_words<T>>(address, bytes, absent_elements<Op>());
 }
 
 // For elements of four bytes: the 16-byte block that a vector begins in, or the segment's last block if the vector lies past

@@ -99,8 +99,8 @@ template <class Op, class Kept> struct ShapedSource : Source<Op> {
 
 // A kernel treats the rows of a warp in the fastest way that is allowed. "whole": each vector is at a multiple of 16 bytes, and
 // present or absent as a whole. "inside": any vectors, if none of their 16-byte blocks lies partly outside the array. "edge":
-// any vectors. In place of the last two, aligned elements of four bytes and more are loaded one by one: a load costs no more
-// than shifting what neighbours loaded.
+// any vectors. In place of the last two, words are loaded one by one where they are aligned: a load costs no more than
+// shifting what neighbours loaded.
 
 // Rows whose elements are contiguous, at any address.
 template <class KeptAxes> struct ContiguousRows {
@@ -115,7 +115,7 @@ template <class KeptAxes> struct ContiguousRows {
     // Whether elements are to be loaded one by one.
     template <class T> static __device__ __forceinline__ bool by_element(const ShapedProblem& p)
     {
-        return sizeof(T) >= 4 && row_addresses(p) % sizeof(T) == 0;
+        return are_words<T> && row_addresses(p) % sizeof(T) == 0;
     }
     template <class S> static __device__ __forceinline__ uint4 fetch_elements(const S& source, uint64 index, int32 bytes)
     {
@@ -149,6 +149,17 @@ private:
         uint64 bits = reinterpret_cast<uint64>(p.elements);
         for (uint32 i = 0; i < p.kept.count; ++i) bits |= uint64(p.kept.stride[i]);
         return bits;
+    }
+};
+
+// Rows of words at any address, of which the host knows that not all begin and end at multiples of 16 bytes: the kernel need
+// not contain the code for those that do.
+template <class KeptAxes> struct UnalignedRows : ContiguousRows<KeptAxes> {
+    static __device__ __forceinline__ bool whole(const ShapedProblem&, uint64) { return false; }
+    template <class S> static __device__ __forceinline__ uint4 fetch_elements(const S& source, uint64 index, int32 bytes)
+    {
+        using T = typename S::T;
+        return load_elements<T, true>(source.begin + index * sizeof(T), bytes, absent_elements<typename S::Operator>());
     }
 };
 

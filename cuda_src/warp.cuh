@@ -124,3 +124,26 @@ template <class Op> struct WarpCounter {
         return value;
     }
 };
+
+// The same with the digits in shared memory, for kernels that need all registers; the caller counts.
+template <class Op> struct SharedWarpCounter {
+    typename Op::Accumulator digits[32];
+
+    // Adds a value to the `count` that were added before.
+    __device__ __forceinline__ void push(typename Op::Accumulator value, uint32 count, uint32 lane)
+    {
+        int k = 0;
+        for (; count & 1u; count >>= 1, ++k) value = Op::combine(digits[k], value);
+        __syncwarp();
+        if (lane == 0) digits[k] = value;
+        __syncwarp();
+    }
+
+    __device__ __forceinline__ typename Op::Accumulator result(uint32 count) const
+    {
+        typename Op::Accumulator value = Op::identity();
+        for (int k = 0; count >> k; ++k)
+            if (count >> k & 1u) value = Op::combine(digits[k], value);
+        return value;
+    }
+};

@@ -11,7 +11,7 @@ from lowlevel_reduce.layout import Problem
 from lowlevel_reduce.policy import DeviceFacts, power_of_two
 from lowlevel_reduce.row_strategy import RESIDENT_HEAVY, WARPS, RowStrategy
 
-__all__ = ["choose_columns", "folders", "shared_bytes"]
+__all__ = ["choose_columns", "folders", "is_early", "shared_bytes"]
 
 _LOADED_BYTES = 128
 """Bytes that a thread has in flight when it loads columns."""
@@ -51,6 +51,16 @@ and `warp_folds` in cuda_src/reduce_columns.cuh."""
 _SHARED_BYTES, _PLACES_ALIGNMENT = 48 << 10, 128
 """Shared memory that a block has without opting in to more; alignment of the places that elements are copied to."""
 
+_EARLY, _EARLY_COPIES = 4.0, 1.8
+"""With more blocks per multiprocessor than this, they let the next launch's blocks in at once, and read ahead.
+
+The second number holds where elements are copied and a thread has few lanes. Four blocks are what there is room for: in
+shorter grids the next launch's blocks may crowd where there is room (benchmarks/NOTES.md, "How columns are cut").
+"""
+
+_FEW_LANES = 2
+"""The most lanes of a thread for that."""
+
 # What a mapping of columns costs. The unit is the time that a full wave of blocks takes to load `_LOADED_BYTES` per
 # thread. The numbers were not measured one by one but fitted to the times of 46 shapes by copies and 33 by sixteen
 # bytes per thread (benchmarks/NOTES.md, "How columns are cut").
@@ -62,6 +72,9 @@ _FOLD_ROUNDS = 0.7
 
 _UNEVEN = 0.01
 """By how much multiprocessors differ in speed: the loss if each works on one block for the whole time."""
+
+_READ_AHEAD_ROUNDS = 0.65
+"""What reading ahead saves where elements are copied and a thread has one lane, of which it reads half."""
 
 _CROWD_COST = 0.2
 """The cost if more than one block per multiprocessor waits for partials beside the blocks that compute them."""
@@ -234,6 +247,11 @@ def _columns_together(
         tile = WARPS * LANES // beside * lanes_of_a_thread
         return tile, -(-all_lanes // tile), problem.rows // inner * -(-threads // beside)
 
+    def early(beside: int, lanes_of_a_thread: int) -> bool:
+        _, parts, groups = shape(beside, lanes_of_a_thread)
+        blocks = groups * parts + folders(problem.rows, parts)
+        return is_early(blocks, facts, width, itemsize, lanes_of_a_thread)
+
     def cost(beside: int, lanes_of_a_thread: int) -> float:
         tile, parts, groups = shape(beside, lanes_of_a_thread)
         full = inner / (-(-threads // beside) * beside * width)  # the fraction of the threads that have columns
@@ -246,6 +264,8 @@ def _columns_together(
         loads *= 1 + costs.doubled_lanes * math.log2(lanes_of_a_thread)
         if min(folders(problem.rows, parts), places - groups * parts) > facts.multiprocessors:
             loads *= 1 + _CROWD_COST
+        if parts > 1 and lanes_of_a_thread * rounds_of_a_lane <= 1 and early(beside, lanes_of_a_thread):
+            loads -= _READ_AHEAD_ROUNDS * min(1.0, groups * parts / places)
         return loads * (1 + costs.slot / tile) + _FOLD_ROUNDS if parts > 1 else loads
 
     most = min(lanes, _lanes_of_a_thread(problem, threads, width, itemsize, accumulator_bytes))
@@ -259,9 +279,16 @@ def _columns_together(
     _, parts, groups = shape(beside, each)
     last = folders(problem.rows, parts)
     template = (beside, width, lanes, steps, each)
-    return cost(beside, each), RowStrategy(
-        "columns", groups * parts + last, template, parts, folders=last, resident_blocks=resident
+    strategy = RowStrategy(
+        "columns",
+        groups * parts + last,
+        template,
+        parts,
+        folders=last,
+        resident_blocks=resident,
+        early=early(beside, each),
     )
+    return cost(beside, each), strategy
 
 
 def shared_bytes(beside: int, lanes_of_a_thread: int, width: int, accumulator_bytes: int) -> int:
@@ -275,6 +302,12 @@ def shared_bytes(beside: int, lanes_of_a_thread: int, width: int, accumulator_by
     brought = (threads if beside >= LANES else WARPS * beside) * (held if held <= 32 else accumulator_bytes)
     counters = lanes_of_a_thread.bit_length() * beside * held
     return places + brought + counters + 2 * WARPS * accumulator_bytes + _PLACES_ALIGNMENT
+
+
+def is_early(blocks: int, facts: DeviceFacts, width: int, itemsize: int, lanes_of_a_thread: int) -> bool:
+    """Return whether so many blocks let the next launch's blocks in at once, and read ahead."""
+    few = not _is_wide(width, itemsize) and lanes_of_a_thread <= _FEW_LANES
+    return blocks > (_EARLY_COPIES if few else _EARLY) * facts.multiprocessors
 
 
 def _is_narrow(threads: int, width: int, itemsize: int) -> bool:

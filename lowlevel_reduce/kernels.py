@@ -65,10 +65,10 @@ _FLAT = {
     "cooperative": ("reduce_cooperative.cuh", "reduce_cooperative<Op, {warps}>"),
 }
 _ROWS = {
-    "short_rows": ("reduce_short_rows.cuh", "reduce_short_rows<Op, {lie}, {arguments}>"),
+    "short_rows": ("reduce_short_rows.cuh", "reduce_short_rows<Op, {lie}, {resident}, {arguments}>"),
     "rows": ("reduce_rows.cuh", "reduce_rows<Op, {lie}, {arguments}>"),
     "batch": ("reduce_batch.cuh", "reduce_batch<Op, {lie}, {arguments}>"),
-    "columns": ("reduce_columns.cuh", "reduce_columns<Op, {arguments}>"),
+    "columns": ("reduce_columns.cuh", "reduce_columns<Op, {arguments}, {early}>"),
 }
 
 
@@ -132,8 +132,10 @@ def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSo
     """Return the kernel of a strategy for rows or columns."""
     header, call = _ROWS[strategy.name]
     arguments = ", ".join(map(str, (strategy.warps, *strategy.template)))
-    lie = f"{'Contiguous' if strategy.contiguous else 'Strided'}Rows<{'OneAxis' if strategy.one_axis else 'AnyAxes'}>"
-    body = call.format(lie=lie, arguments=arguments)
+    lie = ("Contiguous" if strategy.aligned else "Unaligned") if strategy.contiguous else "Strided"
+    lie = f"{lie}Rows<{'OneAxis' if strategy.one_axis else 'AnyAxes'}>"
+    early = "true" if strategy.early else "false"
+    body = call.format(lie=lie, arguments=arguments, early=early, resident="{resident}")
     bounds = (strategy.block_threads, strategy.resident_blocks)
     return _source(operator, strategy.name, header, body, "ShapedProblem", bounds)
 
@@ -174,7 +176,10 @@ def _source(
 ) -> KernelSource:
     entry = f"{operator.label}_{name}"
     threads, most = bounds
-    texts = [_text(operator, entry, header, body, problem, (threads, blocks)) for blocks in range(most, 0, -1)]
+    texts = [
+        _text(operator, entry, header, body.format(resident=blocks), problem, (threads, blocks))
+        for blocks in range(most, 0, -1)
+    ]
     return KernelSource(entry, texts[0], tuple(texts[1:]))
 
 

@@ -13,7 +13,7 @@ from lowlevel_reduce.row_strategy import RESIDENT_HEAVY, ROW_STRATEGIES, WARPS, 
 
 __all__ = ["choose_rows"]
 
-# How many blocks must fit on a multiprocessor, which limits a thread to 64 and 80 registers: the fewest with which the
+# How many blocks must fit on a multiprocessor, which limits a thread to 64 and 80 registers: the most with which the
 # compiler does not spill, as tests/compile verifies. RESIDENT_HEAVY leaves it 128.
 _RESIDENT_LIGHTEST, _RESIDENT_LIGHT = 4, 3
 
@@ -37,10 +37,11 @@ _ROWS_OF_A_BLOCK = 2
 """Rows in a block, if each has two leaves."""
 
 _LITTLE_OF_A_LEAF = 0.5
-"""If no more than this fraction of a second leaf is filled, it gets a warp of its own even in rows at any address.
+"""If no more than this fraction of a second leaf is filled, it gets a warp of its own even in rows at any address."""
 
-Other such rows whose elements are loaded one by one get one warp each, if there are enough rows to fill the device.
-"""
+_MOST_UNALIGNED_LEAVES = 2 * WARPS
+"""Rows of words at any address, of more leaves than two but at most this many, get a block with as many warps, if there
+are enough rows to fill the device (benchmarks/NOTES.md, "Rows at any address")."""
 
 _ROWS_FOR_PAIRS = 64
 """If there are at least this many rows of two tiles each, the two tiles of a row form a cluster: 132 rows of 2^15
@@ -89,7 +90,7 @@ def choose_rows(
     leaf = LANES * STEPS * vector
     leaves = max(1, -(-problem.length // leaf))
     narrow = not heavy and accumulator_bytes <= 8
-    name = strategy or _fastest(problem, facts, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
+    name = strategy or _fastest(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
     if name not in ROW_STRATEGIES:
         raise ValueError(f"there is no strategy {name!r} for rows; there is {', '.join(ROW_STRATEGIES)}")
     if (name == "columns") != (problem.kind == "columns") or (name == "short_rows" and leaves > 1):
@@ -105,7 +106,7 @@ def choose_rows(
             warps, fastest = _tiles_of_a_row(problem.rows, leaves, facts, narrow=narrow)
             chosen = _batch(problem, leaves, warps, fastest if cluster is None else cluster)
         else:
-            chosen = _rows(problem, facts, vector, problem.length / leaf, two_arrays=two_arrays)
+            chosen = _rows(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
         resident = _resident_blocks_of_rows(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
         chosen = replace(chosen, resident_blocks=resident)
     chosen = replace(chosen, one_axis=len(problem.kept) <= 1)
@@ -127,9 +128,7 @@ def _resident_blocks_of_rows(
         return _RESIDENT_LIGHTEST  # half as many vectors of each array are in flight
     if heavy or accumulator_bytes > 16 or itemsize <= 2 or not (chosen.contiguous or chosen.name == "rows"):
         return RESIDENT_HEAVY
-    # Accumulators of fewer than 8 bytes are keys, and computing keys takes more registers than computing numbers.
-    plain = chosen.name == "short_rows" and chosen.template[1] in (1, STEPS)  # all lanes' vectors are of one row
-    return _RESIDENT_LIGHTEST if plain and accumulator_bytes == 8 else _RESIDENT_LIGHT
+    return _RESIDENT_LIGHTEST if accumulator_bytes <= 8 else _RESIDENT_LIGHT
 
 
 def _are_aligned(problem: Problem) -> bool:
@@ -142,7 +141,24 @@ def _are_few(rows: int, leaves: int, facts: DeviceFacts) -> bool:
     return rows <= 4 * facts.multiprocessors and rows * leaves <= facts.multiprocessors * WARPS_TO_FILL
 
 
-def _fastest(problem: Problem, facts: DeviceFacts, leaves: float, *, narrow: bool, two_arrays: bool) -> str:
+def _takes_words(problem: Problem, vector: int, *, two_arrays: bool) -> bool:
+    """Return whether rows are contiguous, but their elements are loaded one by one, because vectors do not fit them."""
+    fit = _are_aligned(problem) and problem.length % vector == 0
+    return problem.kind != "strided" and not fit and not two_arrays and vector in (2, 4)
+
+
+def _have_a_warp_a_leaf(
+    problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, narrow: bool, two_arrays: bool
+) -> bool:
+    """Return whether each leaf of rows at any address gets a warp of its own."""
+    words = not _are_aligned(problem) and _takes_words(problem, vector, two_arrays=two_arrays)
+    fills = problem.rows >= facts.multiprocessors * WARPS_TO_FILL
+    return narrow and words and fills and 1 < leaves <= _MOST_UNALIGNED_LEAVES
+
+
+def _fastest(
+    problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, narrow: bool, two_arrays: bool
+) -> str:
     if problem.kind == "columns" or leaves <= 1:
         return "columns" if problem.kind == "columns" else "short_rows"
     rows, whole = problem.rows, math.ceil(leaves)
@@ -151,7 +167,8 @@ def _fastest(problem: Problem, facts: DeviceFacts, leaves: float, *, narrow: boo
     by_leaves = whole <= _MOST_LEAVES and _are_aligned(problem)
     if by_leaves and not (narrow and _are_few(rows, whole, facts)):
         return "rows" if whole == 2 and not two_arrays else "batch"
-    if not narrow or problem.kind == "strided" or whole > 2 * WARPS:
+    in_one_turn = _have_a_warp_a_leaf(problem, facts, vector, leaves, narrow=narrow, two_arrays=two_arrays)
+    if in_one_turn or not narrow or problem.kind == "strided" or whole > 2 * WARPS:
         return "rows"
     if whole <= WARPS:
         return "batch" if _are_few(rows, whole, facts) else "rows"
@@ -168,20 +185,35 @@ def _short_rows(problem: Problem, facts: DeviceFacts, vector: int, *, two_arrays
     needed = -(-problem.rows // (rows_of_a_group * (LANES // group)))
     warps = _warps_of_a_block(needed, 1, facts)
     contiguous = problem.kind != "strided"
-    return RowStrategy("short_rows", -(-needed // warps), (group, row_steps), contiguous=contiguous, warps=warps)
+    aligned = not _takes_words(problem, vector, two_arrays=two_arrays)
+    template = (group, row_steps)
+    return RowStrategy("short_rows", -(-needed // warps), template, contiguous=contiguous, aligned=aligned, warps=warps)
 
 
-def _rows(problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, two_arrays: bool) -> RowStrategy:
-    contiguous, aligned = problem.kind != "strided", _are_aligned(problem)
-    if contiguous and not two_arrays and 0 < leaves - 1 <= (1.0 if aligned else _LITTLE_OF_A_LEAF):
-        blocks = -(-problem.rows // _ROWS_OF_A_BLOCK)
-        return RowStrategy("rows", blocks, (2, 1), contiguous=contiguous, warps=2 * _ROWS_OF_A_BLOCK)
-    by_element = contiguous and not aligned and vector <= VECTOR_BYTES // 4 and leaves <= WARPS
-    fills = problem.rows >= facts.multiprocessors * WARPS_TO_FILL
-    warps_of_a_row = 1 if by_element and fills else _warps_of_a_row(problem.rows, leaves, facts)
-    needed = problem.rows * warps_of_a_row
-    warps = _warps_of_a_block(needed, warps_of_a_row, facts)
-    return RowStrategy("rows", -(-needed // warps), (warps_of_a_row, 0), contiguous=contiguous, warps=warps)
+def _rows(
+    problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, narrow: bool, two_arrays: bool
+) -> RowStrategy:
+    contiguous, words = problem.kind != "strided", _takes_words(problem, vector, two_arrays=two_arrays)
+    by_leaves = _have_a_warp_a_leaf(problem, facts, vector, leaves, narrow=narrow, two_arrays=two_arrays)
+    little = 1.0 if by_leaves or _are_aligned(problem) else _LITTLE_OF_A_LEAF
+    if contiguous and not two_arrays and 0 < leaves - 1 <= little:
+        warps_of_a_row, rows_of_a_block, in_one_turn = 2, _ROWS_OF_A_BLOCK, 1
+    elif by_leaves:
+        warps_of_a_row, rows_of_a_block, in_one_turn = math.ceil(leaves), 1, 1
+    else:
+        fills = problem.rows >= facts.multiprocessors * WARPS_TO_FILL
+        alone = words and not _are_aligned(problem) and fills and leaves <= WARPS
+        warps_of_a_row = 1 if alone else _warps_of_a_row(problem.rows, leaves, facts)
+        warps = _warps_of_a_block(problem.rows * warps_of_a_row, warps_of_a_row, facts)
+        rows_of_a_block, in_one_turn = warps // warps_of_a_row, 0
+    return RowStrategy(
+        "rows",
+        -(-problem.rows // rows_of_a_block),
+        (warps_of_a_row, in_one_turn),
+        contiguous=contiguous,
+        aligned=not words,
+        warps=warps_of_a_row * rows_of_a_block,
+    )
 
 
 def _warps_of_a_block(needed: int, least: int, facts: DeviceFacts) -> int:

@@ -36,6 +36,8 @@ class RowStrategy:
         The kernel's template arguments after the operator and the warps.
     contiguous : bool
         Whether each row's elements lie one after the other.
+    aligned : bool
+        Whether, for all that is known before the array is, rows may begin and end at multiples of sixteen bytes.
     one_axis : bool
         Whether the rows lie along one axis.
     warps : int
@@ -44,6 +46,8 @@ class RowStrategy:
         Blocks in a cluster.
     resident_blocks : int
         How many blocks must fit on a multiprocessor at once.
+    early : bool
+        Whether blocks of threads that share columns let the next launch's blocks in at once, and read ahead.
     """
 
     name: str
@@ -52,10 +56,12 @@ class RowStrategy:
     parts: int = 1
     folders: int = 0
     contiguous: bool = True
+    aligned: bool = True
     one_axis: bool = True
     warps: int = WARPS
     cluster: int = 1
     resident_blocks: int = RESIDENT_HEAVY
+    early: bool = False
 
     @property
     def block_threads(self) -> int:

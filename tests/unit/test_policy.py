@@ -215,13 +215,13 @@ def test_a_strategy_that_does_not_go_with_the_rows(axis, name):
     [
         (256, 256, (1, 64, 8)),  # four rows a warp
         (4 * (132 * 8 - 1), 256, (1, 132 * 8 - 1, 8)),
-        (4 * (132 * 8 - 1) + 1, 256, (8, 132, 3)),
+        (4 * (132 * 8 - 1) + 1, 256, (8, 132, 4)),
         (40, 4, (1, 1, 8)),
         (131, 8000, (8, 131, 4)),  # a row takes eight warps
         (33, 4096, (8, 33, 4)),
         (100_000, 2048, (4, 50_000, 8)),
         (100_000, 3000, (3, 100_000, 10)),
-        (100_000, 20_000, (8, 50_000, 3)),
+        (100_000, 20_000, (8, 50_000, 4)),
     ],
 )
 def test_few_rows_are_spread_over_the_multiprocessors(rows, length, mapping):
@@ -263,9 +263,12 @@ def test_clusters_that_rows_do_not_take():
         (512, 2048, ("batch", 8)),  # few rows
         (100_000, 1101, ("rows", 2)),  # not at vectors each: hardly anything of a second leaf
         (1000, 5001, ("rows", 8)),  # five leaves, the last of them in part: at once, for there is little to load
-        (20_000, 5001, ("rows", 1)),  # nobody idle, for there is much
+        (20_000, 5001, ("rows", 5)),  # at any address, as many rows as fill the device: a warp for each leaf
         (2000, 3001, ("rows", 4)),
-        (3000, 3001, ("rows", 1)),  # as many rows as fill the device, of elements that are loaded one by one
+        (3000, 3001, ("rows", 3)),
+        (3000, 2001, ("rows", 2)),
+        (3000, 16_001, ("rows", 16)),
+        (3000, 16_385, ("rows", 8)),  # too many leaves for that
         (10_000, 11_000, ("rows", 4)),
         (300, 12_000, ("batch", 16)),
         (20_000, 2**17, ("rows", 8)),

@@ -12,12 +12,14 @@ FACTS = policy.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
     [
         (32, 4, 8, 4),
         (99, 4, 8, 4),
-        (256, 4, 8, 3),  # two steps
+        (256, 4, 8, 4),  # two steps
         (1000, 4, 8, 4),  # all vectors of a lane are of one row
         (4096, 4, 8, 8),  # a warp for each of four leaves
         (5000, 4, 12, 4),  # of five
-        (20_000, 4, 8, 3),  # several leaves a warp
-        (32, 4, 4, 3),  # keys
+        (20_000, 4, 8, 4),  # several leaves a warp
+        (5001, 4, 8, 6),  # at any address, a warp for each of five leaves
+        (50_001, 4, 12, 3),  # several leaves a warp
+        (32, 4, 4, 4),  # keys
         (32, 4, 12, 3),  # a key and its place
         (32, 2, 4, 2),
         (32, 8, 24, 2),

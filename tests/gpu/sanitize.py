@@ -38,8 +38,10 @@ PAIRS = [("float32", "dot"), ("int8", "dot"), ("float16", "sum")]
 PAIR_ROWS = [((40, 4), 1), ((9, 100), 1), ((3, 5000), 1), ((1200, 2050), 1), ((2, 70_000), 1), ((500, 30), 0)]
 # Grids of many turns of the largest devices.
 LONG = [((60_000_000,), None), ((2, 30_000_000), 1), ((500_000, 33), 1)]
-# As many rows as take a warp for each leaf, and columns of which a thread loads sixteen bytes side by side.
-MANY = [((600, 5000), 1), ((1100, 1100), 1), ((16_384, 260), 0)]
+# As many rows as take a warp for each leaf, at vectors and at any address, short rows at any address, columns of which
+# a thread loads sixteen bytes side by side, and columns that blocks begin to read early.
+MANY = [((600, 5000), 1), ((1100, 1100), 1), ((2200, 3001), 1), ((3000, 999), 1), ((16_384, 260), 0),
+        ((65_536, 64), 0)]  # fmt: skip
 LENGTHS = [0, 1, 1023, 4097, 300_001]
 OFFSETS = [0, 1, 12]
 

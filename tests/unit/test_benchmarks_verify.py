@@ -74,7 +74,7 @@ def ran(monkeypatch):
 def test_a_page_is_begun_and_then_added_to(ran, tmp_path):
     page = tmp_path / "tests.md"
     assert verify.main(["--page", str(page), "--part", "tests", "--part", "memcheck", "--jobs", "3"]) == 0
-    assert ran[0][1:] == ["-m", "pytest", "-q", "--numprocesses", "3", "tests/gpu"]
+    assert ran[0][1:] == ["-m", "pytest", "-q", "-p", "no:benchmark", "--numprocesses", "3", "tests/gpu"]
     assert ran[1][:3] == ["compute-sanitizer", "--tool", "memcheck"]
     assert verify.main(["--page", str(page), "--part", "racecheck"]) == 1
     text = page.read_text()
@@ -86,7 +86,7 @@ def test_a_page_is_begun_and_then_added_to(ran, tmp_path):
 
 def test_arguments_for_pytest(ran, tmp_path):
     assert verify.main(["--page", str(tmp_path / "x.md"), "--part", "tests", "--", "tests/gpu/test_sum.py", "-x"]) == 0
-    assert ran[0][1:] == ["-m", "pytest", "-q", "tests/gpu/test_sum.py", "-x"]
+    assert ran[0][1:] == ["-m", "pytest", "-q", "-p", "no:benchmark", "tests/gpu/test_sum.py", "-x"]
 
 
 def test_logs_are_named_for_their_parts(ran, tmp_path):

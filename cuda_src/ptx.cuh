@@ -41,6 +41,14 @@ __device__ __forceinline__ void touch_if(bool wanted, const char* address)
 #endif
 }
 
+// blockIdx.x, which the compiler takes for another number: what follows from it is computed anew instead of kept in registers.
+__device__ __forceinline__ uint32 block_anew()
+{
+    uint32 number;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(number));
+    return number;
+}
+
 // The number of multiprocessors of the device, or somewhat more.
 __device__ __forceinline__ uint32 multiprocessors()
 {

@@ -40,14 +40,16 @@ __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
     __shared__ BlockSlots<Op, Warps> shared;
     cluster_enter<Blocks>();
     if (!is_small_grid<Warps>()) launch_dependents();
-    const uint32 clusters = IsShared ? uint32(problem.count) : 1, folding = uint32(problem.rows) * clusters;  // of a row, of all
-    const uint32 cluster = Blocks == 1 ? tile_of<Warps>(blockIdx.x, folding) : blockIdx.x / Blocks;
     const uint32 rank = rank_in_cluster<Blocks>();
     if constexpr (!IsShared) {
+        const uint32 cluster = cluster_of<Blocks>(blockIdx.x, uint32(problem.rows));
         const auto root = batch_fold<Op, Rows, Warps, Blocks>(problem, cluster, rank, shared);
         if (rank != 0 || threadIdx.x != 0) return;
         store_result<Op>(problem, ShapedSource<Op, typename Rows::Kept>(problem, cluster).row, cluster, root);
     } else {
+        // In order: another one takes registers that `norm1` lacks.
+        const uint32 clusters = uint32(problem.count), folding = uint32(problem.rows) * clusters;  // of a row, of all
+        const uint32 cluster = blockIdx.x / Blocks;
         auto* slots = grid_slots<Op>(problem.workspace);
         if (cluster < folding) {
             const uint32 row = cluster / clusters, tile = (cluster - row * clusters) * Blocks + rank;

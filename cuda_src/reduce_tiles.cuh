@@ -24,8 +24,8 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     const bool is_late = lets_in_late<Op, Warps>();
     if (!is_late) launch_dependents();
 
-    const uint32 most = uint32(problem.count), tile = Blocks == 1 ? tile_of<Warps>(blockIdx.x, most) : blockIdx.x;
-    const uint32 cluster = tile / Blocks, rank = rank_in_cluster<Blocks>();
+    const uint32 most = uint32(problem.count), cluster = cluster_of<Blocks>(blockIdx.x, most);
+    const uint32 rank = rank_in_cluster<Blocks>(), tile = cluster * Blocks + rank;
     if (cluster < most) start_on_tile<Op, Warps>(problem, tile, is_late);
     const auto source = whole_array<Op>(problem);
     if (cluster >= most) {
@@ -46,7 +46,7 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     value = block_fold<Op, Warps>(value, shared, 0);
     value = cluster_fold<Op, Blocks>(value);
     if (rank != 0 || threadIdx.x != 0) return;
-    // Makes the row anew: kept all along it would take registers that the elements need.
+    // Makes the row and the number anew: kept all along they would take registers that the elements need.
     if (gridDim.x == Blocks) store_result<Op>(problem, whole_array<Op>(problem).row, 0, value);
-    else grid_slots<Op>(problem.workspace)[cluster].publish(value);
+    else grid_slots<Op>(problem.workspace)[cluster_of<Blocks>(block_anew(), uint32(problem.count))].publish(value);
 }

@@ -17,14 +17,13 @@ except NoCompilerError as error:
 
 TEXT = """\
 #include "overlap.cuh"
-extern "C" __global__ void tiles(uint32* out, uint32* streams, uint32 count)
+extern "C" __global__ void tiles(uint32* out, uint32 count)
 {
-    out[blockIdx.x] = tile_of<16>(blockIdx.x, count);
-    if (blockIdx.x == 0) *streams = places<16>();
+    const uint32 block = blockIdx.x * blockDim.x + threadIdx.x;
+    out[block] = tile_of(block, count);
 }
 """
-RUN = 8
-RESIDENT = 8  # blocks of the simulated device
+RUN, APART, THREADS = 8, 256, 64
 
 
 @cache
@@ -33,40 +32,38 @@ def kernel():
 
 
 def tiles_of(blocks, count):
-    """Return the tile of each block, and how many blocks of 16 warps the device has room for."""
+    """Return the tile of each block, which a thread stands for."""
     memory = machine.GlobalMemory()
-    out, streams = memory.allocate(4 * blocks), memory.allocate(4)
+    grid = -(-blocks // THREADS)
+    out = memory.allocate(4 * grid * THREADS)
     launch = machine.Launch(
         kernel=kernel(),
-        grid=(blocks, 1, 1),
-        block=(1, 1, 1),
+        grid=(grid, 1, 1),
+        block=(THREADS, 1, 1),
         cluster=None,
         dynamic_shared_bytes=0,
-        arguments=struct.pack("QQI", out, streams, count),
+        arguments=struct.pack("QI", out, count),
         cooperative=False,
-        resident_blocks=RESIDENT,
+        resident_blocks=8,
     )
     machine.run(launch, memory)
-    return np.frombuffer(memory.read(out, 4 * blocks), np.uint32), int.from_bytes(memory.read(streams, 4), "little")
+    return np.frombuffer(memory.read(out, 4 * blocks), np.uint32)
 
 
-STREAMS = tiles_of(RESIDENT, RESIDENT)[1]
-
-
-@pytest.mark.parametrize("more", [-1, 0, 1, RUN * STREAMS + 5])
+@pytest.mark.parametrize("more", [-1, 0, 1, RUN * APART + 5])
 def test_every_tile_is_some_blocks(more):
-    count, folders = RUN * STREAMS + more, 3
-    found, _ = tiles_of(count + folders, count)
+    count, folders = RUN * APART + more, 3
+    found = tiles_of(count + folders, count)
     assert sorted(found[:count]) == list(range(count))
     assert list(found[count:]) == [count, count + 1, count + 2]
 
 
 def test_blocks_beside_each_other_take_tiles_a_run_apart():
-    found, _ = tiles_of(RUN * STREAMS, RUN * STREAMS)
-    assert list(found[:STREAMS]) == list(range(0, RUN * STREAMS, RUN))
-    assert list(found[STREAMS : 2 * STREAMS]) == list(range(1, RUN * STREAMS, RUN))
+    found = tiles_of(RUN * APART, RUN * APART)
+    assert list(found[:APART]) == list(range(0, RUN * APART, RUN))
+    assert list(found[APART : 2 * APART]) == list(range(1, RUN * APART, RUN))
 
 
 def test_few_tiles_stay_in_order():
-    found, _ = tiles_of(RUN * STREAMS - 1, RUN * STREAMS - 1)
-    assert list(found) == list(range(RUN * STREAMS - 1))
+    found = tiles_of(RUN * APART - 1, RUN * APART - 1)
+    assert list(found) == list(range(RUN * APART - 1))

@@ -26,10 +26,11 @@ __device__ __forceinline__ uint32 tile_of(uint32 block, uint32 count)
     return first + all <= count ? first + past % apart * run + past / apart : block;
 }
 
-// The number of a cluster of so many blocks among the `count` that fold tiles; clusters of several blocks stay in order.
-template <int Blocks> __device__ __forceinline__ uint32 cluster_of(uint32 block, uint32 count)
+// The number of a cluster of so many blocks among the `count` that fold tiles. Clusters of several blocks stay in order, and so
+// do blocks that fill a multiprocessor, which have no register to spare.
+template <int Warps, int Blocks> __device__ __forceinline__ uint32 cluster_of(uint32 block, uint32 count)
 {
-    return Blocks == 1 ? tile_of(block, count) : block / Blocks;
+    return Blocks == 1 && Warps < 32 ? tile_of(block, count) : block / Blocks;
 }
 
 // Whether each block has a multiprocessor to itself.

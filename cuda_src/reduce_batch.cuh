@@ -42,7 +42,7 @@ __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
     if (!is_small_grid<Warps>()) launch_dependents();
     const uint32 rank = rank_in_cluster<Blocks>();
     if constexpr (!IsShared) {
-        const uint32 cluster = cluster_of<Blocks>(blockIdx.x, uint32(problem.rows));
+        const uint32 cluster = cluster_of<Warps, Blocks>(blockIdx.x, uint32(problem.rows));
         const auto root = batch_fold<Op, Rows, Warps, Blocks>(problem, cluster, rank, shared);
         if (rank != 0 || threadIdx.x != 0) return;
         store_result<Op>(problem, ShapedSource<Op, typename Rows::Kept>(problem, cluster).row, cluster, root);

@@ -24,7 +24,7 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     const bool is_late = lets_in_late<Op, Warps>();
     if (!is_late) launch_dependents();
 
-    const uint32 most = uint32(problem.count), cluster = cluster_of<Blocks>(blockIdx.x, most);
+    const uint32 most = uint32(problem.count), cluster = cluster_of<Warps, Blocks>(blockIdx.x, most);
     const uint32 rank = rank_in_cluster<Blocks>(), tile = cluster * Blocks + rank;
     if (cluster < most) start_on_tile<Op, Warps>(problem, tile, is_late);
     const auto source = whole_array<Op>(problem);
@@ -48,5 +48,5 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     if (rank != 0 || threadIdx.x != 0) return;
     // Makes the row and the number anew: kept all along they would take registers that the elements need.
     if (gridDim.x == Blocks) store_result<Op>(problem, whole_array<Op>(problem).row, 0, value);
-    else grid_slots<Op>(problem.workspace)[cluster_of<Blocks>(block_anew(), uint32(problem.count))].publish(value);
+    else grid_slots<Op>(problem.workspace)[cluster_of<Warps, Blocks>(block_anew(), uint32(problem.count))].publish(value);
 }

@@ -15,22 +15,15 @@ template <int Warps> __device__ __forceinline__ bool is_small_grid()
     return Warps < 32 && gridDim.x + gridDim.x / 8 < places<Warps>() / 2;
 }
 
-// Which of `count` tiles the block of this number takes. About as many blocks as run at the same time are given tiles that lie a
-// run apart, and the next ones those behind them, so that each place on the device reads a run of tiles one after the other:
-// the memory serves that a little better than neighbouring tiles at once (benchmarks/NOTES.md, "Runs of tiles"). What is left
-// over after whole runs for all stays in order. Divisions by other numbers than powers of two would take registers.
-__device__ __forceinline__ uint32 tile_of(uint32 block, uint32 count)
+// Which of `count` tiles the block of this number takes. `apart` blocks, about as many as run at the same time, are given tiles
+// that lie a run apart, and the next ones those behind them, so that each place on the device reads a run of tiles one after
+// the other: the memory serves that a little better than neighbouring tiles at once (benchmarks/NOTES.md, "Runs of tiles").
+// What is left over after whole runs for all stays in order.
+__device__ __forceinline__ uint32 tile_of(uint32 block, uint32 count, uint32 apart)
 {
-    constexpr uint32 run = 8, apart = 256, all = apart * run;
-    const uint32 first = block / all * all, past = block % all;
+    constexpr uint32 run = 8;
+    const uint32 all = apart * run, first = block / all * all, past = block % all;
     return first + all <= count ? first + past % apart * run + past / apart : block;
-}
-
-// The number of a cluster of so many blocks among the `count` that fold tiles. Clusters of several blocks stay in order, and so
-// do blocks that fill a multiprocessor, which have no register to spare.
-template <int Warps, int Blocks> __device__ __forceinline__ uint32 cluster_of(uint32 block, uint32 count)
-{
-    return Blocks == 1 && Warps < 32 ? tile_of(block, count) : block / Blocks;
 }
 
 // Whether each block has a multiprocessor to itself.

@@ -32,6 +32,14 @@ batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op,
     return cluster_fold<Op, Blocks>(block_fold<Op, Warps>(value, shared, 0));
 }
 
+// The number of a cluster among the `count` that fold tiles. Clusters of several blocks stay in order, and so do operators that
+// may lack the registers for another one: those that do not fold a leaf at once.
+template <class Op, int Warps, int Blocks> __device__ __forceinline__ uint32 cluster_in_batch(uint32 count)
+{
+    constexpr bool in_runs = Blocks == 1 && Op::folds_leaves;
+    return in_runs ? tile_of(blockIdx.x, count, places<Warps>()) : blockIdx.x / Blocks;
+}
+
 // Where several clusters share a row, the grid's last clusters fold what these publish: equally many for each row, each by its
 // first block. They start when all others have started, and no other block waits for them.
 template <class Op, class Rows, int Warps, int Blocks, bool IsShared>
@@ -40,16 +48,13 @@ __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
     __shared__ BlockSlots<Op, Warps> shared;
     cluster_enter<Blocks>();
     if (!is_small_grid<Warps>()) launch_dependents();
-    const uint32 rank = rank_in_cluster<Blocks>();
+    const uint32 clusters = IsShared ? uint32(problem.count) : 1, folding = uint32(problem.rows) * clusters;  // of a row, of all
+    const uint32 cluster = cluster_in_batch<Op, Warps, Blocks>(folding), rank = rank_in_cluster<Blocks>();
     if constexpr (!IsShared) {
-        const uint32 cluster = cluster_of<Warps, Blocks>(blockIdx.x, uint32(problem.rows));
         const auto root = batch_fold<Op, Rows, Warps, Blocks>(problem, cluster, rank, shared);
         if (rank != 0 || threadIdx.x != 0) return;
         store_result<Op>(problem, ShapedSource<Op, typename Rows::Kept>(problem, cluster).row, cluster, root);
     } else {
-        // In order: another one takes registers that `norm1` lacks.
-        const uint32 clusters = uint32(problem.count), folding = uint32(problem.rows) * clusters;  // of a row, of all
-        const uint32 cluster = blockIdx.x / Blocks;
         auto* slots = grid_slots<Op>(problem.workspace);
         if (cluster < folding) {
             const uint32 row = cluster / clusters, tile = (cluster - row * clusters) * Blocks + rank;

@@ -16,6 +16,13 @@ template <class Op, uint32 Leaves> __device__ __forceinline__ uint32 clusters_in
     return max(1u, uint32((leaves_of<T>(problem.actual_length()) + Leaves - 1) / Leaves));
 }
 
+// The number of a cluster among the `count` that have a tile. Clusters of several blocks stay in order, and so do blocks that
+// fill a multiprocessor, which have no register to spare; nor have others for a division by another number than a power of two.
+template <int Warps, int Blocks> __device__ __forceinline__ uint32 cluster_of(uint32 block, uint32 count)
+{
+    return Blocks == 1 && Warps < 32 ? tile_of(block, count, 256) : block / Blocks;
+}
+
 // The next kernel's blocks are let in at once or, in small grids, when elements are loaded.
 template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduce_tiles(const Problem& problem)
 {

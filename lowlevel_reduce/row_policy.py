@@ -43,6 +43,13 @@ _MOST_UNALIGNED_LEAVES = 2 * WARPS
 """Rows of words at any address, of more leaves than two but at most this many, get a block with as many warps, if there
 are enough rows to fill the device (benchmarks/NOTES.md, "Rows at any address")."""
 
+_LONG_ROW, _UNEVEN_ROWS = 64, 0.1
+"""Rows of at least this many leaves are cut into tiles if, with a block for each row, all blocks would run at once and
+leave more than this fraction of the device idle, because multiprocessors would have different numbers of them.
+
+300 x 2^18 takes 108 us with a block for each row, where torch.compile takes 73 (benchmarks/NOTES.md).
+"""
+
 _ROWS_FOR_PAIRS = 64
 """If there are at least this many rows of two tiles each, the two tiles of a row form a cluster: 132 rows of 2^15
 floats take 5.76 us instead of 7.15, but 16 rows of 2^14 take 2.04 instead of 1.98 (benchmarks/NOTES.md)."""
@@ -156,13 +163,22 @@ def _have_a_warp_a_leaf(
     return narrow and words and fills and 1 < leaves <= _MOST_UNALIGNED_LEAVES
 
 
+def _are_uneven(rows: int, leaves: int, facts: DeviceFacts) -> bool:
+    """Return whether a block for each long row would give some multiprocessors more blocks than others, all at once."""
+    of_a_multiprocessor = -(-rows // facts.multiprocessors)
+    idle = 1 - rows / (facts.multiprocessors * max(1, of_a_multiprocessor))
+    return leaves >= _LONG_ROW and of_a_multiprocessor <= _RESIDENT_LIGHTEST and idle > _UNEVEN_ROWS
+
+
 def _fastest(
     problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, narrow: bool, two_arrays: bool
 ) -> str:
     if problem.kind == "columns" or leaves <= 1:
         return "columns" if problem.kind == "columns" else "short_rows"
     rows, whole = problem.rows, math.ceil(leaves)
-    if whole > WARPS and rows * WARPS < facts.multiprocessors * WARPS_TO_FILL:
+    if whole > WARPS and (
+        rows * WARPS < facts.multiprocessors * WARPS_TO_FILL or (narrow and _are_uneven(rows, whole, facts))
+    ):
         return "batch"
     by_leaves = whole <= _MOST_LEAVES and _are_aligned(problem)
     if by_leaves and not (narrow and _are_few(rows, whole, facts)):

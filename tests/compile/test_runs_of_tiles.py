@@ -17,13 +17,13 @@ except NoCompilerError as error:
 
 TEXT = """\
 #include "overlap.cuh"
-extern "C" __global__ void tiles(uint32* out, uint32 count)
+extern "C" __global__ void tiles(uint32* out, uint32 count, uint32 apart)
 {
     const uint32 block = blockIdx.x * blockDim.x + threadIdx.x;
-    out[block] = tile_of(block, count);
+    out[block] = tile_of(block, count, apart);
 }
 """
-RUN, APART, THREADS = 8, 256, 64
+RUN, THREADS = 8, 64
 
 
 @cache
@@ -31,7 +31,7 @@ def kernel():
     return ptx.parse(compile_program(Program("tiles", TEXT), "sm_90", output="ptx").data.decode()).kernels["tiles"]
 
 
-def tiles_of(blocks, count):
+def tiles_of(blocks, count, apart):
     """Return the tile of each block, which a thread stands for."""
     memory = machine.GlobalMemory()
     grid = -(-blocks // THREADS)
@@ -42,7 +42,7 @@ def tiles_of(blocks, count):
         block=(THREADS, 1, 1),
         cluster=None,
         dynamic_shared_bytes=0,
-        arguments=struct.pack("QI", out, count),
+        arguments=struct.pack("QII", out, count, apart),
         cooperative=False,
         resident_blocks=8,
     )
@@ -50,20 +50,22 @@ def tiles_of(blocks, count):
     return np.frombuffer(memory.read(out, 4 * blocks), np.uint32)
 
 
-@pytest.mark.parametrize("more", [-1, 0, 1, RUN * APART + 5])
-def test_every_tile_is_some_blocks(more):
-    count, folders = RUN * APART + more, 3
-    found = tiles_of(count + folders, count)
+@pytest.mark.parametrize("apart", [256, 264, 5])
+@pytest.mark.parametrize("more", [-1, 0, 1, 2005])
+def test_every_tile_is_some_blocks(more, apart):
+    count, folders = RUN * apart + more, 3
+    found = tiles_of(count + folders, count, apart)
     assert sorted(found[:count]) == list(range(count))
     assert list(found[count:]) == [count, count + 1, count + 2]
 
 
-def test_blocks_beside_each_other_take_tiles_a_run_apart():
-    found = tiles_of(RUN * APART, RUN * APART)
-    assert list(found[:APART]) == list(range(0, RUN * APART, RUN))
-    assert list(found[APART : 2 * APART]) == list(range(1, RUN * APART, RUN))
+@pytest.mark.parametrize("apart", [256, 264])
+def test_blocks_beside_each_other_take_tiles_a_run_apart(apart):
+    found = tiles_of(RUN * apart, RUN * apart, apart)
+    assert list(found[:apart]) == list(range(0, RUN * apart, RUN))
+    assert list(found[apart : 2 * apart]) == list(range(1, RUN * apart, RUN))
 
 
 def test_few_tiles_stay_in_order():
-    found = tiles_of(RUN * APART - 1, RUN * APART - 1)
-    assert list(found) == list(range(RUN * APART - 1))
+    found = tiles_of(RUN * 256 - 1, RUN * 256 - 1, 256)
+    assert list(found) == list(range(RUN * 256 - 1))

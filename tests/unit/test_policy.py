@@ -271,6 +271,9 @@ def test_clusters_that_rows_do_not_take():
         (3000, 16_385, ("rows", 8)),  # too many leaves for that
         (10_000, 11_000, ("rows", 4)),
         (300, 12_000, ("batch", 16)),
+        (300, 2**18, ("batch", 16)),  # a block for each row: two or three on a multiprocessor
+        (500, 2**18, ("rows", 8)),  # nearly four on each
+        (300, 2**15, ("rows", 8)),  # not long enough
         (20_000, 2**17, ("rows", 8)),
     ],
 )

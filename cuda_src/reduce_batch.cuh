@@ -33,7 +33,8 @@ batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op,
 }
 
 // The number of a cluster among the `count` that fold tiles. Clusters of several blocks stay in order, and so do operators that
-// may lack the registers for another one: those that do not fold a leaf at once.
+// do not fold a leaf at once: `norm1` lacks the registers. Another mapping, though as good for whole arrays, takes 13 percent
+// longer here, and why is not known (benchmarks/NOTES.md, "Runs of tiles"): measure before changing it.
 template <class Op, int Warps, int Blocks> __device__ __forceinline__ uint32 cluster_in_batch(uint32 count)
 {
     constexpr bool in_runs = Blocks == 1 && Op::folds_leaves;

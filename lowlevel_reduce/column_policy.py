@@ -74,7 +74,10 @@ _UNEVEN = 0.01
 """By how much multiprocessors differ in speed: the loss if each works on one block for the whole time."""
 
 _READ_AHEAD_ROUNDS = 0.65
-"""What reading ahead saves where elements are copied and a thread has one lane, of which it reads half."""
+"""What reading ahead saves where elements are copied and a thread has one lane, of which it reads half.
+
+Fitted to the times of 19 shapes (benchmarks/NOTES.md, "How columns are cut").
+"""
 
 _CROWD_COST = 0.2
 """The cost if more than one block per multiprocessor waits for partials beside the blocks that compute them."""
@@ -247,11 +250,6 @@ def _columns_together(
         tile = WARPS * LANES // beside * lanes_of_a_thread
         return tile, -(-all_lanes // tile), problem.rows // inner * -(-threads // beside)
 
-    def early(beside: int, lanes_of_a_thread: int) -> bool:
-        _, parts, groups = shape(beside, lanes_of_a_thread)
-        blocks = groups * parts + folders(problem.rows, parts)
-        return is_early(blocks, facts, width, itemsize, lanes_of_a_thread)
-
     def cost(beside: int, lanes_of_a_thread: int) -> float:
         tile, parts, groups = shape(beside, lanes_of_a_thread)
         full = inner / (-(-threads // beside) * beside * width)  # the fraction of the threads that have columns
@@ -262,9 +260,11 @@ def _columns_together(
         loads = rounds * (waves + last) * (1 + _UNEVEN / max(1, waves))
         loads *= slower * (1 + costs.lines.get(beside * width * itemsize, 0.0))
         loads *= 1 + costs.doubled_lanes * math.log2(lanes_of_a_thread)
-        if min(folders(problem.rows, parts), places - groups * parts) > facts.multiprocessors:
+        waiting = folders(problem.rows, parts)
+        if min(waiting, places - groups * parts) > facts.multiprocessors:
             loads *= 1 + _CROWD_COST
-        if parts > 1 and lanes_of_a_thread * rounds_of_a_lane <= 1 and early(beside, lanes_of_a_thread):
+        early = is_early(groups * parts + waiting, facts, width, itemsize, lanes_of_a_thread)
+        if early and parts > 1 and lanes_of_a_thread * rounds_of_a_lane <= 1:
             loads -= _READ_AHEAD_ROUNDS * min(1.0, groups * parts / places)
         return loads * (1 + costs.slot / tile) + _FOLD_ROUNDS if parts > 1 else loads
 
@@ -278,17 +278,11 @@ def _columns_together(
     beside, each = min(fitting or [(LANES, 1)], key=lambda way: cost(*way))
     _, parts, groups = shape(beside, each)
     last = folders(problem.rows, parts)
-    template = (beside, width, lanes, steps, each)
-    strategy = RowStrategy(
-        "columns",
-        groups * parts + last,
-        template,
-        parts,
-        folders=last,
-        resident_blocks=resident,
-        early=early(beside, each),
+    blocks, template = groups * parts + last, (beside, width, lanes, steps, each)
+    early = is_early(blocks, facts, width, itemsize, each)
+    return cost(beside, each), RowStrategy(
+        "columns", blocks, template, parts, folders=last, resident_blocks=resident, early=early
     )
-    return cost(beside, each), strategy
 
 
 def shared_bytes(beside: int, lanes_of_a_thread: int, width: int, accumulator_bytes: int) -> int:

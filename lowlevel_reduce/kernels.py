@@ -174,7 +174,7 @@ def segment_kernel_sources(operator: OperatorText, offsets: str, groups: int = 1
 def _source(
     operator: OperatorText, name: str, header: str, body: str, problem: str, bounds: tuple[int, int]
 ) -> KernelSource:
-    entry = f"{operator.label}_{name}"
+    entry = f"{operator.label}_{name}"  # a body may name the number of blocks for which it is compiled
     threads, most = bounds
     texts = [
         _text(operator, entry, header, body.format(resident=blocks), problem, (threads, blocks))

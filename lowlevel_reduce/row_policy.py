@@ -40,14 +40,15 @@ _LITTLE_OF_A_LEAF = 0.5
 """If no more than this fraction of a second leaf is filled, it gets a warp of its own even in rows at any address."""
 
 _MOST_UNALIGNED_LEAVES = 2 * WARPS
-"""Rows of words at any address, of more leaves than two but at most this many, get a block with as many warps, if there
-are enough rows to fill the device (benchmarks/NOTES.md, "Rows at any address")."""
+"""Rows of words at any address, of more than one leaf but at most this many, get a warp for each leaf, if there are
+enough rows to fill the device (benchmarks/NOTES.md, "Rows at any address")."""
 
 _LONG_ROW, _UNEVEN_ROWS = 64, 0.1
 """Rows of at least this many leaves are cut into tiles if, with a block for each row, all blocks would run at once and
 leave more than this fraction of the device idle, because multiprocessors would have different numbers of them.
 
-300 x 2^18 takes 108 us with a block for each row, where torch.compile takes 73 (benchmarks/NOTES.md).
+300 x 2^18 takes 108 us with a block for each row, where torch.compile takes 73; what it takes in tiles has not been
+measured (benchmarks/NOTES.md, "Runs of tiles").
 """
 
 _ROWS_FOR_PAIRS = 64
@@ -154,13 +155,10 @@ def _takes_words(problem: Problem, vector: int, *, two_arrays: bool) -> bool:
     return problem.kind != "strided" and not fit and not two_arrays and vector in (2, 4)
 
 
-def _have_a_warp_a_leaf(
-    problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, narrow: bool, two_arrays: bool
-) -> bool:
-    """Return whether each leaf of rows at any address gets a warp of its own."""
+def _are_many_at_any_address(problem: Problem, facts: DeviceFacts, vector: int, *, two_arrays: bool) -> bool:
+    """Return whether rows of words begin at different places between vectors, and are enough to fill the device."""
     words = not _are_aligned(problem) and _takes_words(problem, vector, two_arrays=two_arrays)
-    fills = problem.rows >= facts.multiprocessors * WARPS_TO_FILL
-    return narrow and words and fills and 1 < leaves <= _MOST_UNALIGNED_LEAVES
+    return words and problem.rows >= facts.multiprocessors * WARPS_TO_FILL
 
 
 def _are_uneven(rows: int, leaves: int, facts: DeviceFacts) -> bool:
@@ -183,7 +181,8 @@ def _fastest(
     by_leaves = whole <= _MOST_LEAVES and _are_aligned(problem)
     if by_leaves and not (narrow and _are_few(rows, whole, facts)):
         return "rows" if whole == 2 and not two_arrays else "batch"
-    in_one_turn = _have_a_warp_a_leaf(problem, facts, vector, leaves, narrow=narrow, two_arrays=two_arrays)
+    many = _are_many_at_any_address(problem, facts, vector, two_arrays=two_arrays)
+    in_one_turn = many and leaves <= _MOST_UNALIGNED_LEAVES
     if in_one_turn or not narrow or problem.kind == "strided" or whole > 2 * WARPS:
         return "rows"
     if whole <= WARPS:
@@ -201,25 +200,25 @@ def _short_rows(problem: Problem, facts: DeviceFacts, vector: int, *, two_arrays
     needed = -(-problem.rows // (rows_of_a_group * (LANES // group)))
     warps = _warps_of_a_block(needed, 1, facts)
     contiguous = problem.kind != "strided"
-    aligned = not _takes_words(problem, vector, two_arrays=two_arrays)
-    template = (group, row_steps)
-    return RowStrategy("short_rows", -(-needed // warps), template, contiguous=contiguous, aligned=aligned, warps=warps)
+    words, template = _takes_words(problem, vector, two_arrays=two_arrays), (group, row_steps)
+    return RowStrategy(
+        "short_rows", -(-needed // warps), template, contiguous=contiguous, aligned=not words, warps=warps
+    )
 
 
 def _rows(
     problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, narrow: bool, two_arrays: bool
 ) -> RowStrategy:
     contiguous, words = problem.kind != "strided", _takes_words(problem, vector, two_arrays=two_arrays)
-    by_leaves = _have_a_warp_a_leaf(problem, facts, vector, leaves, narrow=narrow, two_arrays=two_arrays)
+    many = _are_many_at_any_address(problem, facts, vector, two_arrays=two_arrays)
+    by_leaves = many and narrow and 1 < leaves <= _MOST_UNALIGNED_LEAVES
     little = 1.0 if by_leaves or _are_aligned(problem) else _LITTLE_OF_A_LEAF
     if contiguous and not two_arrays and 0 < leaves - 1 <= little:
         warps_of_a_row, rows_of_a_block, in_one_turn = 2, _ROWS_OF_A_BLOCK, 1
     elif by_leaves:
         warps_of_a_row, rows_of_a_block, in_one_turn = math.ceil(leaves), 1, 1
     else:
-        fills = problem.rows >= facts.multiprocessors * WARPS_TO_FILL
-        alone = words and not _are_aligned(problem) and fills and leaves <= WARPS
-        warps_of_a_row = 1 if alone else _warps_of_a_row(problem.rows, leaves, facts)
+        warps_of_a_row = 1 if many and leaves <= WARPS else _warps_of_a_row(problem.rows, leaves, facts)
         warps = _warps_of_a_block(problem.rows * warps_of_a_row, warps_of_a_row, facts)
         rows_of_a_block, in_one_turn = warps // warps_of_a_row, 0
     return RowStrategy(

@@ -69,6 +69,23 @@ def test_a_warp_for_each_leaf(stream, cut, monkeypatch, leaves):
                 assert_same(result, lr.tree.reduce(x[:, :length], "max", axis=1, initial=-1))
 
 
+@pytest.mark.parametrize("leaves", [2, 3, 5, 16])
+def test_a_warp_for_each_leaf_at_any_address(stream, cut, monkeypatch, leaves):
+    """As where there are enough rows to fill the device."""
+    monkeypatch.setattr(row_policy, "WARPS_TO_FILL", 0)
+    for dtype in cut(["float32", "int32", "float64"], ["float32"]):
+        a_leaf = 4096 // values(dtype, 1).itemsize
+        for missing in cut([1, 3, a_leaf // 2 - 1], [1]):
+            x = values(dtype, (5, leaves * a_leaf - missing))
+            with lr.plan("sum", shape=x.shape, dtype=dtype, axis=1, context=stream.context) as plan:
+                assert (plan.strategy.name, plan.strategy.template) == ("rows", (leaves, 1))
+                assert not plan.strategy.aligned
+            for op in cut(["sum", "max", "norm1"], ["sum", "max"]):
+                check(x, stream, 1, op)
+                check(x, stream, 1, op, offset=x.itemsize)
+                check(x, stream, 1, op, offset=1)  # words that are not even aligned to themselves
+
+
 def test_all_elements_of_the_array_and_no_other(stream, cut):
     """Nothing beside an array is read as if it belonged to it: a sum of ones between others is a count."""
     for dtype, length in cut([("float16", 6001), ("float32", 3001), ("int8", 9001)], [("float32", 1500)]):

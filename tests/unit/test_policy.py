@@ -7,6 +7,7 @@ import pytest
 
 from lowlevel_reduce import UnsupportedError, column_policy, layout, policy, row_policy
 from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.kernels import OperatorText, row_kernel_source
 from lowlevel_reduce.operators import resolve
 from lowlevel_reduce.selection import needs_many_registers
 
@@ -281,6 +282,35 @@ def test_warps_of_a_row(rows, length, way):
     chosen = choose_rows(rows_of(rows, length, 4, 1), HOPPER, 4, 8)
     warps = chosen.template[0] if chosen.name == "rows" else chosen.warps
     assert (chosen.name, warps) == way
+
+
+@pytest.mark.parametrize(
+    ("length", "itemsize", "two_arrays", "lie"),
+    [
+        (5000, 4, False, "Contiguous"),
+        (5001, 4, False, "Unaligned"),
+        (501, 4, False, "Unaligned"),
+        (5001, 8, False, "Unaligned"),
+        (5001, 2, False, "Contiguous"),  # no words: they are shifted
+        (5001, 4, True, "Contiguous"),  # vectors of two arrays have code of their own
+    ],
+)
+def test_rows_of_words_that_vectors_do_not_fit(length, itemsize, two_arrays, lie):
+    chosen = choose_rows(rows_of(3000, length, itemsize, 1), HOPPER, itemsize, 8, two_arrays=two_arrays)
+    assert chosen.aligned == (lie == "Contiguous")
+    text = row_kernel_source(OperatorText("sum", "Sum", 8), chosen).text
+    assert f" {lie}Rows<OneAxis>" in text
+
+
+@pytest.mark.parametrize(
+    ("shape", "early"),
+    [((1 << 14, 256), True), ((2048, 512), False), ((1 << 14, 1 << 14), False), ((1 << 26, 4), True)],
+)
+def test_columns_that_let_the_next_launch_in_early(shape, early):
+    """Not in small grids, and those that load sixteen bytes only where not all blocks run at once."""
+    chosen = choose_rows(layout.problem_of(shape, 4, axis=0), HOPPER, 4, 8)
+    assert chosen.early is early
+    assert f", {str(early).lower()}>(problem);" in row_kernel_source(OperatorText("sum", "Sum", 8), chosen).text
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])

@@ -42,47 +42,52 @@ template <int Warps> __device__ __forceinline__ void prefetch_start(const char* 
 // Touches the front of what a warp begins with, of up to a leaf, which brings it into the L2: the first half in a grid of one
 // turn (one wave of blocks), three eighths in others. All lanes of the warp call it. This is about what the memory has time
 // for: more would delay the end of the preceding kernel, and prefetching instead of reading gains less
-// (benchmarks/NOTES.md, "Half of a leaf before the wait").
-template <int Warps> __device__ __forceinline__ void touch_start(const char* begin, uint64 bytes)
+// (benchmarks/NOTES.md, "Half of a leaf before the wait"). A lane touches a word of each sector of 32 bytes or, if `ByVectors`,
+// all of half a sector.
+template <int Warps, bool ByVectors = false> __device__ __forceinline__ void touch_start(const char* begin, uint64 bytes)
 {
+    constexpr uint32 apart = ByVectors ? vector_bytes : 32;  // from lane to lane
     if (blockIdx.x >= places<Warps>()) return;
     const uint32 skipped = -uint32(reinterpret_cast<uint64>(begin)) % vector_bytes, lane = threadIdx.x % lanes;
     const uint32 there = uint32(min(bytes, uint64(leaf_bytes))), front = there / 8 * (gridDim.x <= places<Warps>() ? 4 : 3);
 #pragma unroll
-    for (uint32 t = 0; t < steps / 2; ++t) {
-        const uint32 at = (t * lanes + lane) * vector_bytes;
-        touch_if(at + skipped + vector_bytes <= front, begin + skipped + at);
+    for (uint32 t = 0; t < leaf_bytes / 2 / (lanes * apart); ++t) {
+        const uint32 at = (t * lanes + lane) * apart;
+        const bool wanted = at + skipped + vector_bytes <= front;
+        if constexpr (ByVectors) touch_if(wanted, begin + skipped + at);
+        else touch_word_if(wanted, begin + skipped + at);
     }
 }
 
 // The same for a warp's leaf of a row.
-template <int Warps> __device__ __forceinline__ void touch_leaf(const char* row, uint64 row_bytes, uint64 leaf)
+template <int Warps, bool ByVectors>
+__device__ __forceinline__ void touch_leaf(const char* row, uint64 row_bytes, uint64 leaf)
 {
     const uint64 first = leaf * leaf_bytes;
-    if (first < row_bytes) touch_start<Warps>(row + first, row_bytes - first);
+    if (first < row_bytes) touch_start<Warps, ByVectors>(row + first, row_bytes - first);
 }
 
 // The same for two arrays, or for the first alone: `second` is null if it is not known where the second's elements lie.
-template <class Op, int Warps>
+template <class Op, int Warps, bool ByVectors = false>
 __device__ __forceinline__ void touch_leaves(const char* row, const char* second, uint64 length, uint64 leaf)
 {
     using T = typename Op::Input;
     using Second = typename Op::Second;
-    touch_leaf<Warps>(row, length * sizeof(T), leaf);
+    touch_leaf<Warps, ByVectors>(row, length * sizeof(T), leaf);
     constexpr bool as_wide = !is_same<Second, Unused> && sizeof(Second) == sizeof(T);
-    if (as_wide && second != nullptr) touch_leaf<Warps>(second, length * sizeof(T), leaf);
+    if (as_wide && second != nullptr) touch_leaf<Warps, ByVectors>(second, length * sizeof(T), leaf);
 }
 
-// In whole arrays all this makes sums of integers of one byte slower, and moments of small elements, though the code that folds
-// them is the same; and with it NVRTC 13.5 spills in sums of complex64 by blocks that fill a multiprocessor. So the first and
-// the last prefetch whole tiles, in long grids or where each block has a multiprocessor; the moments do nothing.
-template <class Op>
-constexpr bool are_bytes = Op::packed && sizeof(typename Op::Input) == 1 && is_integer<typename Op::Input>;
+// In whole arrays all this makes moments of small elements slower, though the code that folds them is the same; and with it
+// NVRTC 13.5 spills in sums of complex64 by blocks that fill a multiprocessor. So the latter prefetch whole tiles, where each
+// block has a multiprocessor; the former do nothing.
+template <class Op, int Warps> constexpr bool prefetches_tiles = Warps >= 32 && is_same<typename Op::Pivot, Unused>;
 template <class Op, int Warps>
-constexpr bool prefetches_tiles = are_bytes<Op> || (Warps >= 32 && is_same<typename Op::Pivot, Unused>);
-template <class Op, int Warps>
-constexpr bool starts_early =
-    !are_bytes<Op> && Warps < 32 && (is_same<typename Op::Pivot, Unused> || sizeof(typename Op::Input) > 2);
+constexpr bool starts_early = Warps < 32 && (is_same<typename Op::Pivot, Unused> || sizeof(typename Op::Input) > 2);
+
+// Whether a whole array is touched by vectors: up to three million elements of four bytes gain two to five percent by that. With
+// other elements, or in rows, some operators would load what they fold into the same registers.
+template <class Op> constexpr bool touches_vectors = sizeof(typename Op::Input) == 4;
 
 // Whether the next launch's blocks are let in when elements are loaded, instead of at once.
 template <class Op, int Warps> __device__ __forceinline__ bool lets_in_late()
@@ -97,7 +102,8 @@ __device__ __forceinline__ void start_on_tile(const Problem& problem, uint64 til
     if (!starts_early<Op, Warps> || problem.device_length != nullptr) return;
     const uint64 bytes = problem.length * sizeof(typename Op::Input), first = tile * Warps * leaf_bytes;
     if (!is_late)
-        touch_leaves<Op, Warps>(problem.elements, problem.second, problem.length, tile * Warps + threadIdx.x / lanes);
+        touch_leaves<Op, Warps, touches_vectors<Op>>(
+            problem.elements, problem.second, problem.length, tile * Warps + threadIdx.x / lanes);
     else if (first < bytes) prefetch_start<Warps>(problem.elements + first, bytes - first, has_room());
 }
 

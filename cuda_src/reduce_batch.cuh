@@ -3,6 +3,7 @@
 #pragma once
 #include "grid.cuh"
 #include "row_leaf.cuh"
+#include "row_partials.cuh"
 #include "rows_ahead.cuh"
 
 // One leaf of a row by one warp, which waits for the prerequisites here, as late as it can. All 32 lanes call it.
@@ -33,16 +34,16 @@ batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op,
 }
 
 // The number of a cluster among the `count` that fold tiles. Clusters of several blocks stay in order, and so do operators that
-// do not fold a leaf at once: `norm1` lacks the registers. Another mapping, though as good for whole arrays, takes 13 percent
-// longer here, and why is not known (benchmarks/NOTES.md, "Runs of tiles"): measure before changing it.
+// do not fold a leaf at once: norms and squares of float32 would spill.
 template <class Op, int Warps, int Blocks> __device__ __forceinline__ uint32 cluster_in_batch(uint32 count)
 {
     constexpr bool in_runs = Blocks == 1 && Op::folds_leaves;
     return in_runs ? tile_of(blockIdx.x, count, places<Warps>()) : blockIdx.x / Blocks;
 }
 
-// Where several clusters share a row, the grid's last clusters fold what these publish: equally many for each row, each by its
-// first block. They start when all others have started, and no other block waits for them.
+// Where several clusters share a row, the grid's last clusters fold what these publish, each by its first block: equally many
+// clusters for each row or, if there are fewer of them than rows, each warp some rows (row_policy._batch decides which). They
+// start when all others have started, and no other block waits for them.
 template <class Op, class Rows, int Warps, int Blocks, bool IsShared>
 __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
 {
@@ -64,8 +65,9 @@ __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
         } else if (rank == 0) {
             launch_dependents();
             wait_for_prerequisites();
-            const uint32 folders = gridDim.x / Blocks / uint32(problem.rows) - clusters, number = cluster - folding;
-            const uint32 row = number / folders, folder = number - row * folders;
+            const uint32 number = cluster - folding, all = gridDim.x / Blocks - folding, rows = uint32(problem.rows);
+            if (all < rows) return fold_partials_by_warps<Op, typename Rows::Kept, Warps>(problem, number, all);
+            const uint32 folders = all / rows, row = number / folders, folder = number - row * folders;
             typename Op::Accumulator root;
             if (!grid_fold_by<Op, Warps>(folder, folders, slots + uint64(row) * clusters, clusters, shared, root)) return;
             const ShapedSource<Op, typename Rows::Kept> source(problem, row);

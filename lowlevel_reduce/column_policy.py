@@ -9,7 +9,7 @@ from typing import NamedTuple
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
 from lowlevel_reduce.policy import DeviceFacts, power_of_two
-from lowlevel_reduce.row_strategy import RESIDENT_HEAVY, WARPS, RowStrategy
+from lowlevel_reduce.row_strategy import RESIDENT_HEAVY, WARP_FOLDS, WARPS, RowStrategy
 
 __all__ = ["choose_columns", "folders", "is_early", "shared_bytes"]
 
@@ -44,9 +44,8 @@ _NARROW_COLUMNS = 128
 """Up to this many columns that are each loaded on their own stay in one block, which then shares its lines with no
 other."""
 
-_FOLDERS, _WARP_FOLDS = 512, 128
-"""The most blocks that fold the partials of columns, and the most partials of a row that one warp folds: `most_folders`
-and `warp_folds` in cuda_src/reduce_columns.cuh."""
+_FOLDERS = 512
+"""The most blocks that fold the partials of columns: `most_folders` in cuda_src/reduce_columns.cuh."""
 
 _SHARED_BYTES, _PLACES_ALIGNMENT = 48 << 10, 128
 """Shared memory that a block has without opting in to more; alignment of the places that elements are copied to."""
@@ -332,4 +331,4 @@ def folders(rows: int, parts: int) -> int:
     """Return how many blocks fold the partials of `rows` rows that have `parts` partials each."""
     if parts == 1:
         return 0
-    return min(rows if parts > _WARP_FOLDS else -(-rows // WARPS), _FOLDERS)
+    return min(rows if parts > WARP_FOLDS else -(-rows // WARPS), _FOLDERS)

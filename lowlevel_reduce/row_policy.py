@@ -9,7 +9,14 @@ from lowlevel_reduce.column_policy import choose_columns
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
 from lowlevel_reduce.policy import MAX_GRID, DeviceFacts, check_cluster, choose, folding_blocks, power_of_two
-from lowlevel_reduce.row_strategy import RESIDENT_HEAVY, ROW_STRATEGIES, WARPS, RowStrategy
+from lowlevel_reduce.row_strategy import (
+    RESIDENT_HEAVY,
+    ROW_STRATEGIES,
+    WARP_FOLDS,
+    WARPS,
+    RowStrategy,
+    rows_of_a_warp,
+)
 
 __all__ = ["choose_rows"]
 
@@ -43,13 +50,20 @@ _MOST_UNALIGNED_LEAVES = 2 * WARPS
 """Rows of words at any address, of more than one leaf but at most this many, get a warp for each leaf, if there are
 enough rows to fill the device (benchmarks/NOTES.md, "Rows at any address")."""
 
+# Long rows that are cut into tiles however many there are (benchmarks/NOTES.md, "Long rows in tiles").
+_LONGEST_ROW = 96
+"""Leaves from which on that is faster than a block for each row. The last tile of a row, which may lack leaves, matters
+less then."""
+
 _LONG_ROW, _UNEVEN_ROWS = 64, 0.1
 """Rows of at least this many leaves are cut into tiles if, with a block for each row, all blocks would run at once and
-leave more than this fraction of the device idle, because multiprocessors would have different numbers of them.
+leave more than this fraction of the device idle, because multiprocessors would have different numbers of them. 300 x
+2^18 takes 70 us in tiles and 108 with a block for each row."""
 
-300 x 2^18 takes 108 us with a block for each row, where torch.compile takes 73; what it takes in tiles has not been
-measured (benchmarks/NOTES.md, "Runs of tiles").
-"""
+_FOLDED_BY_BLOCKS = 3
+"""Up to this many rows per multiprocessor each have folding blocks of their own; of more rows each warp of a folding
+block folds some, if their partials are few. The blocks of 1,024 rows would keep the device busy for some microseconds
+after the last tile."""
 
 _ROWS_FOR_PAIRS = 64
 """If there are at least this many rows of two tiles each, the two tiles of a row form a cluster: 132 rows of 2^15
@@ -112,7 +126,7 @@ def choose_rows(
             chosen = _short_rows(problem, facts, vector, two_arrays=two_arrays)
         elif name == "batch":
             warps, fastest = _tiles_of_a_row(problem.rows, leaves, facts, narrow=narrow)
-            chosen = _batch(problem, leaves, warps, fastest if cluster is None else cluster)
+            chosen = _batch(problem, facts, leaves, warps, fastest if cluster is None else cluster)
         else:
             chosen = _rows(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
         resident = _resident_blocks_of_rows(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
@@ -168,15 +182,21 @@ def _are_uneven(rows: int, leaves: int, facts: DeviceFacts) -> bool:
     return leaves >= _LONG_ROW and of_a_multiprocessor <= _RESIDENT_LIGHTEST and idle > _UNEVEN_ROWS
 
 
+def _are_cut(problem: Problem, leaves: int, facts: DeviceFacts, *, narrow: bool, two_arrays: bool) -> bool:
+    """Return whether rows of many leaves are cut into tiles: few rows, rows that share a device badly, long rows."""
+    if problem.rows * WARPS < facts.multiprocessors * WARPS_TO_FILL:
+        return True
+    long = leaves >= _LONGEST_ROW and _are_aligned(problem) and not two_arrays
+    return narrow and (long or _are_uneven(problem.rows, leaves, facts))
+
+
 def _fastest(
     problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, narrow: bool, two_arrays: bool
 ) -> str:
     if problem.kind == "columns" or leaves <= 1:
         return "columns" if problem.kind == "columns" else "short_rows"
     rows, whole = problem.rows, math.ceil(leaves)
-    if whole > WARPS and (
-        rows * WARPS < facts.multiprocessors * WARPS_TO_FILL or (narrow and _are_uneven(rows, whole, facts))
-    ):
+    if whole > WARPS and _are_cut(problem, whole, facts, narrow=narrow, two_arrays=two_arrays):
         return "batch"
     by_leaves = whole <= _MOST_LEAVES and _are_aligned(problem)
     if by_leaves and not (narrow and _are_few(rows, whole, facts)):
@@ -240,16 +260,19 @@ def _warps_of_a_block(needed: int, least: int, facts: DeviceFacts) -> int:
     return WARPS if needed >= facts.multiprocessors * WARPS else least
 
 
-def _batch(problem: Problem, leaves: int, warps: int, cluster: int) -> RowStrategy:
+def _batch(problem: Problem, facts: DeviceFacts, leaves: int, warps: int, cluster: int) -> RowStrategy:
     parts = -(-leaves // (warps * cluster))
     shared = parts > 1  # a cluster that has a row to itself needs no other one to fold it
-    folders_of_a_row = max(1, folding_blocks(parts, warps)) if shared else 0
+    if shared and parts <= WARP_FOLDS and problem.rows > _FOLDED_BY_BLOCKS * facts.multiprocessors:
+        folders = -(-problem.rows // (warps * rows_of_a_warp(parts)))
+    else:
+        folders = problem.rows * folding_blocks(parts, warps)
     return RowStrategy(
         "batch",
-        problem.rows * (parts + folders_of_a_row) * cluster,
+        (problem.rows * parts + folders) * cluster,
         (cluster, int(shared)),
         parts,
-        folders=problem.rows * folders_of_a_row,
+        folders=folders,
         contiguous=problem.kind != "strided",
         warps=warps,
         cluster=cluster,

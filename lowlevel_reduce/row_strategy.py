@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lowlevel_reduce.dtypes import LANES
-from lowlevel_reduce.policy import HEADER_BYTES, slot_bytes
+from lowlevel_reduce.policy import HEADER_BYTES, power_of_two, slot_bytes
 
-__all__ = ["RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "RowStrategy"]
+__all__ = ["RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "WARP_FOLDS", "RowStrategy", "rows_of_a_warp"]
 
 ROW_STRATEGIES = ("short_rows", "rows", "batch", "columns")
 
@@ -16,6 +16,14 @@ WARPS = 8
 
 RESIDENT_HEAVY = 2
 """Blocks of `WARPS` warps that fit on a multiprocessor if a thread may need 128 registers."""
+
+WARP_FOLDS = 4 * LANES
+"""The most partials of a row that one warp folds: `warp_folds` in cuda_src/row_partials.cuh."""
+
+
+def rows_of_a_warp(parts: int) -> int:
+    """Return how many rows a warp folds at once: four registers hold their partials, of which each row has `parts`."""
+    return 4 // power_of_two(-(-parts // LANES))
 
 
 @dataclass(frozen=True)

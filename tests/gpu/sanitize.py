@@ -42,6 +42,8 @@ LONG = [((60_000_000,), None), ((2, 30_000_000), 1), ((500_000, 33), 1)]
 # a thread loads sixteen bytes side by side, and columns that blocks begin to read early.
 MANY = [((600, 5000), 1), ((1100, 1100), 1), ((2200, 3001), 1), ((3000, 999), 1), ((16_384, 260), 0),
         ((65_536, 64), 0)]  # fmt: skip
+# As many rows of several tiles as it takes for warps to fold their partials.
+MANY_LONG = (400, 17_000)
 LENGTHS = [0, 1, 1023, 4097, 300_001]
 OFFSETS = [0, 1, 12]
 
@@ -131,7 +133,10 @@ def check_many_rows(rng, stream):
         x = rng.standard_normal(shape, np.float32)
         if not same(lr.reduce(x, op, axis=axis, stream=stream), lr.tree.reduce(x, op, axis=axis)):
             sys.exit(f"wrong: {op} of {shape} axis {axis}")
-    return 3 * len(MANY)
+    x = rng.standard_normal(MANY_LONG, np.float32)
+    if not np.array_equal(reduced(x, stream=stream, axis=1, strategy="batch"), lr.tree.reduce(x, axis=1)):
+        sys.exit(f"wrong: {MANY_LONG} in tiles")
+    return 3 * len(MANY) + 1
 
 
 def check_whole_arrays(rng, stream):

@@ -7,6 +7,7 @@ import lowlevel_reduce as lr
 from lowlevel_reduce import policy, row_policy
 
 DTYPE, LEAF = "complex128", 256  # elements, whose partials take two units of a slot
+LEAF64 = 512  # elements of float64
 WARPS = 8
 RUN = 128 * WARPS
 TILES = {"strategy": "tiles", "block_threads": 32 * WARPS}
@@ -42,3 +43,17 @@ def test_long_rows(a_block_a_run, stream):
     with lr.plan("sum", shape=x.shape, dtype=DTYPE, context=stream.context, **options) as plan:
         assert plan.strategy.folders == 2 * 2
     assert_same(reduced(x, stream=stream, **options), lr.tree.reduce(x, axis=1))
+
+
+@pytest.mark.parametrize(("rows", "partials", "folders"), [(70, 2, 3), (9, 32, 1), (3, 33, 1), (2, 65, 1)])
+@pytest.mark.parametrize("op", ["sum", "argmax"])
+def test_rows_whose_partials_warps_fold(op, rows, partials, folders, stream, monkeypatch):
+    """Four rows a warp, two or one; where rows are many, as here they are made out to be."""
+    monkeypatch.setattr(row_policy, "_FOLDED_BY_BLOCKS", 0)
+    monkeypatch.setattr(row_policy, "_tiles_of_a_row", lambda *_, **__: (WARPS, 1))
+    x = values("float64", (rows, ((partials - 1) * WARPS + 1) * LEAF64 - 3))
+    options = {"axis": 1, "strategy": "batch"}
+    with lr.plan(op, shape=x.shape, dtype="float64", context=stream.context, **options) as plan:
+        assert (plan.strategy.parts, plan.strategy.folders) == (partials, folders)
+    found = reduced(x, op, stream=stream, repeat=2, **options)
+    assert_same(found, lr.tree.reduce(x, op, axis=1), "twice: slots are left empty")

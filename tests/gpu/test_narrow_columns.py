@@ -7,6 +7,7 @@ from test_shapes import check
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import column_policy
+from lowlevel_reduce.row_strategy import WARP_FOLDS
 
 WIDTHS = [1, 2, 3, 4, 5, 8, 16, 24, 31, 33, 64, 99, 127, 128, 129, 255, 260]
 FEW_WIDTHS = [3, 4, 16, 33, 99, 129]
@@ -72,6 +73,6 @@ def test_partials_of_a_row_folded_by_a_block(stream, cut, monkeypatch):
     for shape, rows_of_a_block, repeat in cut([((8400, 127), 1, 3), ((35_000, 600), 2, 20)], [((8400, 127), 1, 3)]):
         x = values("float32", shape)
         with lr.plan("sum", shape=shape, dtype="float32", axis=0, context=stream.context) as plan:
-            assert plan.strategy.parts > column_policy._WARP_FOLDS
+            assert plan.strategy.parts > WARP_FOLDS
             assert -(-shape[1] // plan.strategy.folders) == rows_of_a_block
         check(x, stream, 0, repeat=repeat, accumulate="float64")

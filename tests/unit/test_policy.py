@@ -241,6 +241,25 @@ def test_a_cluster_that_has_a_row_for_itself_leaves_no_partials(cluster):
         assert (chosen.workspace_bytes(5, 8) > 0) == (parts > 1)
 
 
+@pytest.mark.parametrize(
+    ("rows", "length", "folders"),
+    [
+        (396, 2**18, 396),  # a block for each row
+        (397, 2**18, 7),  # sixteen partials: a warp folds four rows, and a block has sixteen warps
+        (4096, 2**18, 64),
+        (4096, 2**19, 64),
+        (4096, 2**19 + 4, 128),  # a second register for each lane
+        (4096, 2**20 + 4, 256),
+        (4096, 2**21, 256),
+        (4096, 2**21 + 4, 4096),  # too many partials for a warp
+    ],
+)
+def test_many_long_rows_are_folded_by_few_blocks(rows, length, folders):
+    chosen = choose_rows(rows_of(rows, length, 4, 1), HOPPER, 4, 8)
+    assert (chosen.name, chosen.warps, chosen.folders) == ("batch", 16, folders)
+    assert chosen.blocks == rows * chosen.parts + folders
+
+
 def test_clusters_that_rows_do_not_take():
     for options, message in (
         ({"strategy": "batch", "cluster": 3}, "1, 2, 4, 8 or 16 blocks, not 3"),
@@ -273,9 +292,12 @@ def test_clusters_that_rows_do_not_take():
         (10_000, 11_000, ("rows", 4)),
         (300, 12_000, ("batch", 16)),
         (300, 2**18, ("batch", 16)),  # a block for each row: two or three on a multiprocessor
-        (500, 2**18, ("rows", 8)),  # nearly four on each
+        (500, 2**16, ("rows", 8)),  # nearly four on each
         (300, 2**15, ("rows", 8)),  # not long enough
-        (20_000, 2**17, ("rows", 8)),
+        (20_000, 2**17, ("batch", 16)),  # long enough whatever the number
+        (1000, 95 * 1024, ("rows", 8)),
+        (1000, 95 * 1024 + 4, ("batch", 16)),
+        (1000, 95 * 1024 + 5, ("rows", 8)),  # at any address
     ],
 )
 def test_warps_of_a_row(rows, length, way):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -13,6 +12,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks import caches
 from benchmarks.figures import OURS, Row, figure, row_of
 from benchmarks.problems import BLOCK, LAG, Case, check, pattern
 from benchmarks.timing import Replay, captured, events_us, launches_for, rotation, timed_us
@@ -150,8 +150,7 @@ class Harness:
         if self._memory is not None and (self._dtype != dtype or self._memory.size_bytes < size_bytes):
             self.release()
         if self._memory is None:
-            # Garbage holds competitors' arrays and graphs; a run of six suites then lacked memory for three cells.
-            gc.collect()
+            caches.release()
             context, block = self.stream.context, self._block_bytes(dtype)
             self._memory, self._dtype = Buffer.allocate(size_bytes, context), dtype
             self._memory.copy_from(pattern(dtype).values, size_bytes=block)

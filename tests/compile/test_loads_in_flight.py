@@ -21,6 +21,8 @@ CASES += [Case("sum", "complex64"), Case("mean_var", "float32"), Case("argmax", 
 KINDS = {
     "tiles": lambda case: whole_programs(case, {"strategy": "tiles", "leaves": 100_000}, "sm_90"),
     "batch": lambda case: row_programs(case, (32, 1 << 23), 1, "sm_90"),
+    "batch by leaves": lambda case: row_programs(case, (4096, 4096), 1, "sm_90"),
+    "rows": lambda case: row_programs(case, (2000, 1 << 16), 1, "sm_90"),
 }
 
 LEAF_LOADS = 8

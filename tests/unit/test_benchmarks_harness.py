@@ -92,6 +92,22 @@ def test_garbage_is_let_go_of_before_elements_are_put_on_the_device():
         gc.enable()
 
 
+@pytest.mark.parametrize("is_used", [True, False])
+def test_what_competitors_keep_is_given_back_before_elements_are_put_on_the_device(is_used, monkeypatch):
+    """By PyTorch only if it has used the device: asking it would initialise it."""
+    emptied = []
+    cuda = SimpleNamespace(is_initialized=lambda: is_used, empty_cache=lambda: emptied.append("torch"))
+    pool = SimpleNamespace(free_all_blocks=lambda: emptied.append("cupy"))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(get_default_memory_pool=lambda: pool))
+    with simulator.use("H200"), timing.opened() as stream:
+        harness = Harness(stream)
+        for dtype in ("float32", "float32", "int8"):  # the second finds its elements there
+            harness.inputs(Case("sum", (1000,), dtype=dtype), "hot")
+        harness.release()
+    assert emptied == 2 * (["torch", "cupy"] if is_used else ["cupy"])
+
+
 @pytest.mark.parametrize(("shape", "axis"), [((3, 4), 0), ((3, 4), 1), ((2, 3, 4), 1), ((5,), None)])
 def test_a_row_holds_the_elements_that_numpy_reduces(shape, axis):
     case = Case("sum", shape, axis)

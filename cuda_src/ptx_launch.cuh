@@ -42,7 +42,7 @@ __device__ __forceinline__ void touch_if(bool wanted, const char* address)
 #endif
 }
 
-// The same for a word: of fewer registers.
+// The same for a word, which takes one register.
 __device__ __forceinline__ void touch_word_if(bool wanted, const char* address)
 {
 #if __CUDA_ARCH__ >= 900

@@ -139,7 +139,7 @@ BUGS = {
             (
                 "reduce_columns.cuh",
                 "grid_await<Op>(slots + count - 1);\n",
-                "for (int i = 0; i < 400 && warp == 0; ++i) __nanosleep(1000);\n"
+                "for (int i = 0; i < 400 && threadIdx.x < lanes; ++i) __nanosleep(1000);\n"
                 "        grid_await<Op>(slots + count - 1);\n",
             ),
         ),

@@ -15,8 +15,10 @@ N = 300_000
 # the level-2 cache alone nobody reads there before it is written: writes go through that cache.
 MEMORY = re.compile(r"(?:^|[;{}]\s*)(?:@!?%?p\d*\s+)?((?:ld|ldu|st|atom|red|cp\.async|cp\.reduce)\b[.\w:]*)")
 ELSEWHERE = re.compile(r"\.(param|shared(::\w+)?|local|const)\b|cp\.async\.(commit|wait|bulk\.prefetch)")
-UNSEEN = re.compile(r"^\{ \.reg \.pred p; \.reg \.u32 x, y, z, w; setp\.ne\.u32 p, %r\d+, 0;"
-                    r"\s*@p ld\.volatile\.global\.v4\.u32 \{x, y, z, w\}, \[%rd\d+\]; \}$")  # fmt: skip
+UNSEEN = re.compile(
+    r"^\{ \.reg \.pred p; \.reg \.u32 x(?P<more>, y, z, w)?; setp\.ne\.u32 p, %r\d+, 0;"
+    r"\s*@p ld\.volatile\.global(?(more)\.v4\.u32 \{x, y, z, w\}|\.u32 x), \[%rd\d+\]; \}$"
+)
 
 PLANS = {
     **{name: {"shape": N, "strategy": name} for name in ("tiles", "two_pass", "cooperative")},
@@ -79,6 +81,9 @@ def test_what_is_read_before_the_wait_is_told_from_what_is_used():
     block = declared + "@p ld.volatile.global.v4.u32 {x, y, z, w}, [%rd3]; }"
     assert not uses_memory(block)
     assert uses_memory(block.replace("{x, y", "{%r1, y"))
+    word = "{ .reg .pred p; .reg .u32 x; setp.ne.u32 p, %r5, 0; @p ld.volatile.global.u32 x, [%rd3]; }"
+    assert not uses_memory(word)
+    assert uses_memory(word.replace("u32 x, [", "u32 %r1, ["))
     assert uses_memory("{ .reg .pred p; setp.ne.u32 p, %r5, 0;@p ld.global.nc.v4.u32 {%r1, %r2, %r3, %r4}, [%rd3]; }")
     assert uses_memory("@%p3 st.global.u32 [%rd1], %r2;")
     assert not uses_memory("cp.async.bulk.prefetch.L2.global [%rd1], %r2;")

@@ -1,4 +1,7 @@
-"""Partials of whole arrays and long rows that several blocks fold, a run each, and the last of them what all made."""
+"""Partials of whole arrays and long rows that several blocks fold, a run each, and the last of them what all made.
+
+And partials of many long rows, of which each warp folds some.
+"""
 
 import pytest
 from placed import assert_same, reduced, values

@@ -17,7 +17,7 @@ from unittest import mock
 from benchmarks.harness import Harness, Maker, ours
 from benchmarks.problems import Case
 from benchmarks.timing import conditions, opened
-from lowlevel_reduce import column_policy, layout, policy, row_policy, row_strategy
+from lowlevel_reduce import column_tiles, layout, policy, row_policy, row_strategy
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.row_strategy import RowStrategy
 
@@ -93,19 +93,21 @@ def column_strategies(
             if lanes_of_a_thread > lanes:
                 break
             parts = -(-leaves * lanes // (chosen.block_threads // beside * lanes_of_a_thread))
-            folders = column_policy.folders(outer * inner, parts)
-            blocks = groups * parts + folders
-            yield (
-                f"{beside} side by side, {lanes_of_a_thread} lanes each",
-                replace(
-                    chosen,
-                    blocks=blocks,
-                    template=(beside, width, lanes, steps, lanes_of_a_thread),
-                    parts=parts,
-                    folders=folders,
-                    early=column_policy.is_early(blocks, facts, width, itemsize, lanes_of_a_thread),
-                ),
-            )
+            for folded_by in column_tiles.folding(outer * inner, parts, chosen.resident_blocks):
+                folders = column_tiles.folders(outer * inner, folded_by)
+                blocks = groups * parts + folders
+                yield (
+                    f"{beside} side by side, {lanes_of_a_thread} lanes each, folded by {folded_by}",
+                    replace(
+                        chosen,
+                        blocks=blocks,
+                        template=(beside, width, lanes, steps, lanes_of_a_thread),
+                        parts=parts,
+                        folders=folders,
+                        early=column_tiles.is_early(blocks, facts, width, itemsize, lanes_of_a_thread),
+                        folded_by=folded_by,
+                    ),
+                )
 
 
 def _forced(strategy: RowStrategy) -> Any:

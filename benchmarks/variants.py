@@ -6,7 +6,7 @@ A shape is sizes with x between them, such as 8x2^20. axis=N may follow, and shi
 aligned memory. Segments have their names in the suite. A variant differs from the library as it is by any of
 
     sources=DIR             another cuda_src, such as that of a checkout with a change
-    MODULE.NAME=VALUE       another constant of a module, such as column_policy._FOLD_ROUNDS=0.5
+    MODULE.NAME=VALUE       another constant of a module, such as column_tiles._ENOUGH_BLOCKS=1.0
     launch.FIELD=VALUE      an attribute of every launch, such as launch.shared_memory_carveout=0
     plan.OPTION=VALUE       an option of lowlevel_reduce.plan, such as plan.strategy='rows'
 """

@@ -3,10 +3,10 @@
 #include "overlap.cuh"
 #include "wide_lane.cuh"
 
-// Whether a thread's elements go straight to registers: where it loads 16 bytes across its rows and nothing else.
+// Whether a thread's elements go straight to registers: where it loads 16 bytes across its rows, of a second array too.
 template <class Op, int C>
-constexpr bool are_wide =
-    C > 1 && C * sizeof(typename Op::Input) == vector_bytes && !has_second<Op> && is_same<typename Op::Pivot, Unused>;
+constexpr bool are_wide = C > 1 && C * sizeof(typename Op::Input) == vector_bytes && is_same<typename Op::Pivot, Unused> &&
+    (!has_second<Op> || sizeof(typename Op::Second) == sizeof(typename Op::Input));
 
 // X threads of the block stand side by side, with C rows each; those behind each other have the same rows, and neighbouring
 // lanes of them. Each thread folds K lanes: after each, all move on to the lanes that follow those of the whole block. Copies
@@ -23,6 +23,7 @@ template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads> stru
     struct Shared {
         typename Lane::Waiting waiting;
         const char* begin;  // the first element
+        const char* other;  // and that of a second array
         uint64 first_lane;  // counted over all leaves
     };
 
@@ -37,7 +38,11 @@ template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads> stru
     // Whether elements of C rows can be loaded together; all threads of the block agree on it.
     __device__ __forceinline__ bool together() const
     {
-        const uint64 addresses = reinterpret_cast<uint64>(begin(0)) | uint64(problem.reduced.stride[0]);
+        uint64 addresses = reinterpret_cast<uint64>(begin(0)) | uint64(problem.reduced.stride[0]);
+        if constexpr (has_second<Op>) {
+            if (problem.reduced.count > 1 || problem.kept.second_stride[0] != sizeof(T)) return false;
+            addresses |= reinterpret_cast<uint64>(other()) | uint64(problem.reduced.second_stride[0]);
+        }
         return (addresses | uint64(rows * sizeof(T))) % vector_bytes == 0;
     }
 
@@ -56,7 +61,7 @@ template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads> stru
     // a thread's rows lie X apart instead of side by side, so that neighbouring threads load neighbouring elements.
     template <class Meeting> __device__ __forceinline__ void fold(Meeting& meeting) const
     {
-        if (threadIdx.x == 0) shared.begin = begin(0), shared.first_lane = first_lane;
+        if (threadIdx.x == 0) shared.begin = begin(0), shared.other = other(), shared.first_lane = first_lane;
         __syncthreads();
         const uint64 leaves_before = (first_lane + depth * K + Lanes - 1) / Lanes;  // including those of this block
         if (!together()) return fold_one_by_one(meeting);
@@ -79,6 +84,13 @@ private:
     __device__ __forceinline__ const char* begin(int row) const
     {
         return problem.elements + problem.kept.offset(first_row + row, false);
+    }
+
+    // The first element of a second array, if there is one.
+    __device__ __forceinline__ const char* other() const
+    {
+        if constexpr (has_second<Op>) return problem.second + problem.kept.offset(first_row, true);
+        else return nullptr;
     }
 
     template <class Meeting> __device__ __forceinline__ void fold_one_by_one(Meeting& meeting) const
@@ -107,7 +119,8 @@ private:
             const uint64 lane = shared.first_lane + threadIdx.x / X + j * depth;
             const uint64 index = index_of(lane);
             const char* at = shared.begin + past + int64(index) * problem.reduced.stride[0];
-            meet(meeting, Lane{problem, shared.waiting, length}.template fold<How>({at, int64(length - index)}), j);
+            const char* other = has_second<Op> ? shared.other + past + int64(index) * problem.reduced.second_stride[0] : nullptr;
+            meet(meeting, Lane{problem, shared.waiting, length}.template fold<How>({at, int64(length - index), other}), j);
         }
     }
 

@@ -79,7 +79,8 @@ __device__ __forceinline__ void grid_barrier(GridHeader* header)
 
 // Waits for N partials, in the slots of numbers places[k] for k < N, and takes them, which leaves the slots empty; one at ~0u
 // is absent. All 32 lanes of a warp call it, each with places of its own. All N are read again until all are there: if each
-// were awaited in turn, each would cost a round trip to the L2.
+// were awaited in turn, each would cost a round trip to the L2. So would each if the compiler put it behind a branch of its
+// own; therefore in place of an absent one the first slot is read.
 template <class Op, int N>
 __device__ __forceinline__ void
 grid_take_places(typename Op::Accumulator* a, Slot<typename Op::Accumulator>* slots, const uint32 (&places)[N],
@@ -91,8 +92,10 @@ grid_take_places(typename Op::Accumulator* a, Slot<typename Op::Accumulator>* sl
     do {
         there = true;
 #pragma unroll
-        for (int k = 0; k < N; ++k)
-            if (places[k] != ~0u) there = slots[places[k]].read(seen[k], flag) && there;
+        for (int k = 0; k < N; ++k) {
+            const bool is_absent = places[k] == ~0u, is_there = slots[is_absent ? 0 : places[k]].read(seen[k], flag);
+            there = there && (is_absent || is_there);
+        }
     } while (__any_sync(0xffffffffu, !there));  // as a whole warp: if lanes left one by one, later shuffles would be slow
 #pragma unroll
     for (int k = 0; k < N; ++k) {

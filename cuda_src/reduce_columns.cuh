@@ -52,32 +52,36 @@ __device__ __forceinline__ void reduce_columns_alone(const ShapedProblem& proble
     store_columns<Op, C>(problem, source.rows, row, available, a);
 }
 
-// Blocks that fold partials come after those that make them. column_policy.folders computes the same number.
-constexpr uint32 most_folders = 512;
+// Who folds the partials that several blocks have made of each row. nobody: a block makes the whole row's. warps: each warp
+// those of a row, or of some rows. blocks: each block those of a row.
+enum class FoldedBy { nobody, warps, blocks };
 
-template <int Warps> __device__ __forceinline__ uint32 folders_of(const ShapedProblem& problem)
+// Blocks that fold partials come after those that make them. column_policy.folders computes the same number.
+template <int Warps, FoldedBy By> __device__ __forceinline__ uint32 folders_of(const ShapedProblem& problem)
 {
-    if (problem.count == 1) return 0;
-    const uint64 wanted = problem.count > warp_folds ? problem.rows : (problem.rows + Warps - 1) / Warps;
-    return uint32(min(wanted, uint64(most_folders)));
+    constexpr uint64 most = 512;
+    if (By == FoldedBy::nobody) return 0;
+    return uint32(min(By == FoldedBy::warps ? (problem.rows + Warps - 1) / Warps : problem.rows, most));
 }
 
-// Folds the partials of all rows as they come, as block `folder` of `folders`: a row by a block or, if they have few partials,
-// some rows by each warp. All threads of the block call it.
-template <class Op, int Warps>
+// Folds the partials of all rows as they come, as block `folder` of `folders`. All threads of the block call it.
+template <class Op, int Warps, FoldedBy By>
 __device__ __forceinline__ void fold_column_partials(const ShapedProblem& problem, uint32 folder, uint32 folders)
 {
-    const uint32 count = uint32(problem.count);
-    if (count <= warp_folds) return fold_partials_by_warps<Op, AnyAxes, Warps>(problem, folder, folders);
-    __shared__ BlockSlots<Op, Warps> shared;
-    uint32 turn = 0;
+    if constexpr (By == FoldedBy::warps) {
+        fold_partials_by_warps<Op, AnyAxes, Warps>(problem, folder, folders);
+    } else {
+        const uint32 count = uint32(problem.count);
+        __shared__ BlockSlots<Op, Warps> shared;
+        uint32 turn = 0;
 #pragma unroll 1
-    for (uint64 row = folder; row < problem.rows; row += folders) {
-        auto* slots = grid_slots<Op>(problem.workspace) + row * count;
-        grid_await<Op>(slots + count - 1);
-        __syncthreads();  // all have seen the last partial before a warp takes it, which leaves its slot empty
-        const auto root = grid_fold<Op, Warps>(slots, {count}, shared, turn++);
-        if (threadIdx.x == 0) store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, row).row, row, root);
+        for (uint64 row = folder; row < problem.rows; row += folders) {
+            auto* slots = grid_slots<Op>(problem.workspace) + row * count;
+            grid_await<Op>(slots + count - 1);
+            __syncthreads();  // all have seen the last partial before a warp takes it, which leaves its slot empty
+            const auto root = grid_fold<Op, Warps>(slots, {count}, shared, turn++);
+            if (threadIdx.x == 0) store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, row).row, row, root);
+        }
     }
 }
 
@@ -101,14 +105,14 @@ template <int X, int C> __device__ __forceinline__ ColumnTile column_tile(const 
 }
 
 // Publishes or stores what the thread has of its column, if it has one; `length` is that of the rows.
-template <class Op, class Meeting>
+template <class Op, FoldedBy By, class Meeting>
 __device__ __forceinline__ void
 end_columns(const ShapedProblem& problem, const ColumnTile& tile, const Meeting& meeting, int column, uint64 length)
 {
     if (!meeting.has_column() || column >= tile.rows) return;
     const uint64 row = tile.first_row + column, parts = problem.count;
     const auto value = length > 0 ? meeting.result() : Op::identity();
-    if (parts > 1) grid_slots<Op>(problem.workspace)[row * parts + tile.part].publish(value);
+    if (By != FoldedBy::nobody) grid_slots<Op>(problem.workspace)[row * parts + tile.part].publish(value);
     else store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, row, length).row, row, value);
 }
 
@@ -117,7 +121,7 @@ end_columns(const ShapedProblem& problem, const ColumnTile& tile, const Meeting&
 // are neighbours, because these lie side by side. A block waits for the prerequisites when it knows what to load. If not
 // `IsEarly`, the next kernel's blocks are let in when elements are loaded, and touch nothing: in a short grid they would
 // otherwise crowd on the multiprocessors with the most room (benchmarks/NOTES.md, "How columns are cut").
-template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K, bool IsEarly>
+template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K, bool IsEarly, FoldedBy By>
 __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& problem)
 {
     using A = typename Op::Accumulator;
@@ -126,11 +130,13 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
     __shared__ typename Meeting::Shared met;
     if (IsEarly) launch_dependents();
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
-    const uint32 folders = folders_of<Warps>(problem), tiles = gridDim.x - folders;
-    if (blockIdx.x >= tiles) {
-        launch_dependents();
-        wait_for_prerequisites();
-        return fold_column_partials<Op, Warps>(problem, blockIdx.x - tiles, folders);
+    if constexpr (By != FoldedBy::nobody) {
+        const uint32 folders = folders_of<Warps, By>(problem), tiles = gridDim.x - folders;
+        if (blockIdx.x >= tiles) {
+            launch_dependents();
+            wait_for_prerequisites();
+            return fold_column_partials<Op, Warps, By>(problem, blockIdx.x - tiles, folders);
+        }
     }
 
     Meeting meeting{met};
@@ -145,7 +151,7 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         if (source.length > 0) source.fold(meeting);
         if (!IsEarly) launch_dependents();
         // Computes the tile anew: kept all along it would take registers that the elements need.
-        end_columns<Op>(problem, column_tile<X, C>(problem), meeting, meeting.column(neighbouring), problem.actual_length());
+        end_columns<Op, By>(problem, column_tile<X, C>(problem), meeting, meeting.column(neighbouring), problem.actual_length());
     } else {
         using Ahead = ColumnsAhead<Op, C, Lanes, Steps, K, X, threads>;
         __shared__ typename Ahead::Places places;
@@ -156,14 +162,14 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         wait_for_prerequisites();
         if (source.length > 0) source.fold([&](const A* a, uint32 j) { meeting.add(a, j); });
         if (!IsEarly) launch_dependents();
-        end_columns<Op>(problem, tile, meeting, meeting.column(true), source.length);
+        end_columns<Op, By>(problem, tile, meeting, meeting.column(true), source.length);
     }
 }
 
 // With K = 0, no lanes for each thread to share, each thread works alone.
-template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K, bool IsEarly>
+template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K, bool IsEarly, FoldedBy By>
 __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
 {
     if constexpr (K == 0) reduce_columns_alone<Op, C, Lanes, Steps>(problem);
-    else reduce_columns_together<Op, Warps, X, C, Lanes, Steps, K, IsEarly>(problem);
+    else reduce_columns_together<Op, Warps, X, C, Lanes, Steps, K, IsEarly, By>(problem);
 }

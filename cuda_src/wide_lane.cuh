@@ -14,19 +14,30 @@ template <class Op, int C, int Steps, int Threads> struct WideLane {
     using A = typename Op::Accumulator;
     static constexpr int V = vector_elements<T>;
     static constexpr int apart = int(lanes) * V;                // elements from a step to the next
-    static constexpr int at_once = power_within(8 / V, Steps);  // steps: 128 bytes in flight
+    static constexpr int at_once = power_within((has_second<Op> ? 4 : 8) / V, Steps);  // steps: 128 bytes in flight
     using Waiting = WaitingFolds<Op, C, log2_of(Steps / at_once), Threads>;
 
     struct Folds {
         A of[C];
     };
 
-    // Where the thread is in its rows, and how many of their elements are left from there on.
+    // Where the thread is in its rows, how many of their elements are left from there on, and where it is in a second array.
     struct Place {
         const char* at;
         int64 left;
+        const char* other;
 
-        __device__ __forceinline__ void move(int elements, int64 stride) { at += elements * stride, left -= elements; }
+        __device__ __forceinline__ void move(int elements, const Axes& reduced)
+        {
+            at += elements * reduced.stride[0], left -= elements;
+            if constexpr (has_second<Op>) other += elements * reduced.second_stride[0];
+        }
+    };
+
+    // What N loads bring: a vector across the rows each and, if there is a second array, the one that goes with it.
+    template <int N> struct Loaded {
+        uint4 v[N];
+        ColumnVector<typename Op::Second, C> y[has_second<Op> ? N : 1];
     };
 
     const ShapedProblem& problem;
@@ -48,14 +59,15 @@ private:
         uint4 all;
 #pragma unroll 1
         for (int t = 0; t < Steps; t += at_once) {
-            uint4 v[at_once * V];
-            load<How>(v, place, absent_elements<Op>());
-            const uint4 these = combined<at_once * V>(v);
+            Loaded<at_once * V> loaded;
+            load<How>(loaded, place, absent_elements<Op>());
+            const uint4 these = combined<at_once * V>(loaded.v);
             all = t == 0 ? these : Op::combine_elements(all, these);
         }
+        const Loaded<1> left = {all};
         Folds folds;
 #pragma unroll
-        for (int c = 0; c < C; ++c) folds.of[c] = fold_slots<Fetch::whole, 0, 1>(&all, index, 0, c);
+        for (int c = 0; c < C; ++c) folds.of[c] = fold_slots<Fetch::whole, 0, 1>(left, index, 0, c);
         return folds;
     }
 
@@ -81,11 +93,11 @@ private:
             }
         } else {
             const int64 left = place.left;
-            uint4 v[Count * V];
-            load<How>(v, place, absent_elements<Op>());
+            Loaded<Count * V> loaded;
+            load<How>(loaded, place, absent_elements<Op>());
             constexpr Fetch by = filled ? Fetch::whole : How;
 #pragma unroll
-            for (int c = 0; c < C; ++c) folds.of[c] = fold_slots<by, 0, Count * V>(v, length - left, left, c);
+            for (int c = 0; c < C; ++c) folds.of[c] = fold_slots<by, 0, Count * V>(loaded, length - left, left, c);
         }
         return folds;
     }
@@ -110,32 +122,38 @@ private:
     }
 
     // Loads N vectors of a lane, with `absent` in place of absent ones, and moves the place behind them.
-    template <Fetch How, int N> __device__ __forceinline__ void load(uint4 (&v)[N], Place& place, uint4 absent = {}) const
+    template <Fetch How, int N> __device__ __forceinline__ void load(Loaded<N>& to, Place& place, uint4 absent) const
     {
-        const int64 stride = problem.reduced.stride[0], left = place.left;
+        const int64 left = place.left;
 #pragma unroll
         for (int t = 0; t < N; ++t) {
-            const auto* address = reinterpret_cast<const uint4*>(place.at);
-            const bool present = t / V * apart + t % V < left;
-            v[t] = How == Fetch::whole ? load_streaming(address) : load_streaming_if(present, address, absent);
-            place.move(t % V < V - 1 ? 1 : apart - V + 1, stride);
+            const bool present = How == Fetch::whole || t / V * apart + t % V < left;
+            to.v[t] = load_vector<How>(present, place.at, absent);
+            if constexpr (has_second<Op>) to.y[t].whole = load_vector<How>(present, place.other, make_uint4(0, 0, 0, 0));
+            place.move(t % V < V - 1 ? 1 : apart - V + 1, problem.reduced);
         }
+    }
+    template <Fetch How> static __device__ __forceinline__ uint4 load_vector(bool present, const char* from, uint4 absent)
+    {
+        const auto* address = reinterpret_cast<const uint4*>(from);
+        return How == Fetch::whole ? load_streaming(address) : load_streaming_if(present, address, absent);
     }
 
     // Folds elements First to First + Count - 1 of those loaded, of the thread's c-th row.
-    template <Fetch How, int First, int Count>
-    __device__ __forceinline__ A fold_slots(const uint4* v, uint64 index, int64 left, int c) const
+    template <Fetch How, int First, int Count, int N>
+    __device__ __forceinline__ A fold_slots(const Loaded<N>& loaded, uint64 index, int64 left, int c) const
     {
         if constexpr (Count == 1) {
             constexpr int further = First / V * apart + First % V;
             if (How != Fetch::whole && further >= left) return Op::identity();
             ColumnVector<T, C> elements;
-            elements.whole = v[First];
+            elements.whole = loaded.v[First];
             const auto row = Source<Op>(problem, nullptr, nullptr, length, false).row;
-            return Op::map(ItemOf<Op>{elements.elements[c], Unused{}, index + further}, row);
+            const auto y = loaded.y[has_second<Op> ? First : 0].elements[c];
+            return Op::map(ItemOf<Op>{elements.elements[c], y, index + further}, row);
         } else {
-            const A a = fold_slots<How, First, Count / 2>(v, index, left, c);
-            return combine_neighbours<Op>(a, fold_slots<How, First + Count / 2, Count / 2>(v, index, left, c));
+            const A a = fold_slots<How, First, Count / 2>(loaded, index, left, c);
+            return combine_neighbours<Op>(a, fold_slots<How, First + Count / 2, Count / 2>(loaded, index, left, c));
         }
     }
 };

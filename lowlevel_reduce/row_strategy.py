@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from lowlevel_reduce.dtypes import LANES
 from lowlevel_reduce.policy import HEADER_BYTES, power_of_two, slot_bytes
 
-__all__ = ["RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "WARP_FOLDS", "RowStrategy", "rows_of_a_warp"]
+__all__ = ["RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "WARP_FOLDS", "FoldedBy", "RowStrategy", "rows_of_a_warp"]
 
 ROW_STRATEGIES = ("short_rows", "rows", "batch", "columns")
 
@@ -19,6 +20,10 @@ RESIDENT_HEAVY = 2
 
 WARP_FOLDS = 4 * LANES
 """The most partials of a row that one warp folds: `warp_folds` in cuda_src/row_partials.cuh."""
+
+
+FoldedBy = Literal["nobody", "warps", "blocks"]
+"""Who folds the partials of columns: `FoldedBy` in cuda_src/reduce_columns.cuh."""
 
 
 def rows_of_a_warp(parts: int) -> int:
@@ -56,6 +61,8 @@ class RowStrategy:
         How many blocks must fit on a multiprocessor at once.
     early : bool
         Whether blocks of threads that share columns let the next launch's blocks in at once, and read ahead.
+    folded_by : {"nobody", "warps", "blocks"}
+        Who folds the partials of columns: a warp those of a column, or of some, or a block those of a column.
     """
 
     name: str
@@ -70,6 +77,7 @@ class RowStrategy:
     cluster: int = 1
     resident_blocks: int = RESIDENT_HEAVY
     early: bool = False
+    folded_by: FoldedBy = "nobody"
 
     @property
     def block_threads(self) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from lowlevel_reduce import Operator, column_policy, layout, policy, row_policy
+from lowlevel_reduce import Operator, column_tiles, layout, policy, row_policy
 from lowlevel_reduce.compiler import supported_architectures
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type
 from lowlevel_reduce.errors import NoCompilerError
@@ -333,9 +333,9 @@ def test_columns_take_the_shared_memory_that_is_reckoned_with(op, dtype):
     for shape in ((4096, 4096), (1 << 20, 16)):
         programs = row_programs(case, shape, 0, "sm_90")
         for cubin in compiled([(program, "sm_90") for program in programs]):
-            found = re.search(r"reduce_columns<Op, 8, (\d+), (\d+), \d+, \d+, (\d+), \w+>", cubin.program.source)
+            found = re.search(r"reduce_columns<Op, 8, (\d+), (\d+), \d+, \d+, (\d+), \w+, \S+>", cubin.program.source)
             beside, width, each = map(int, found.groups())
-            reckoned = column_policy.shared_bytes(beside, each, width, size)
+            reckoned = column_tiles.shared_bytes(beside, each, width, size)
             assert cubin.kernels[cubin.program.name].shared_bytes <= reckoned <= 48 << 10
 
 

@@ -6,7 +6,7 @@ from placed import values
 from test_shapes import check
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import column_policy
+from lowlevel_reduce import column_policy, column_tiles
 from lowlevel_reduce.row_strategy import WARP_FOLDS
 
 WIDTHS = [1, 2, 3, 4, 5, 8, 16, 24, 31, 33, 64, 99, 127, 128, 129, 255, 260]
@@ -43,7 +43,7 @@ def test_batches(stream, cut):
 
 def test_many_lanes_of_a_thread(stream, cut, monkeypatch):
     """As where there is much to reduce: there a warp's lanes are those of several leaves."""
-    monkeypatch.setattr(column_policy, "_COPIES", column_policy._COPIES._replace(start_rounds=10**6))
+    monkeypatch.setattr(column_tiles, "_COPIES", column_tiles._COPIES._replace(start_rounds=10**6))
     for width in cut([2, 3, 4, 7, 16, 33, 64], [4, 7]):  # a single column is a whole array
         x = values("float32", (max(21_000, 84_000 // width), width))
         with lr.plan("sum", shape=x.shape, dtype="float32", axis=0, context=stream.context) as plan:
@@ -65,11 +65,22 @@ def test_masks(stream):
     check(x, stream, 0, second=np.broadcast_to(x[:, :1] > 0, x.shape))
 
 
+@pytest.mark.parametrize("by", ["warps", "blocks"])
+def test_few_partials_of_a_row(stream, cut, monkeypatch, by):
+    monkeypatch.setattr(column_tiles, "_FOLD_ROUNDS", {"nobody": 10**9, "warps": 10**9, "blocks": 10**9, by: 0.0})
+    for shape in cut([(5000, 300), (30_000, 128), (9000, 33), (8192, 512)], [(9000, 33)]):
+        x = values("float32", shape)
+        with lr.plan("sum", shape=shape, dtype="float32", axis=0, context=stream.context) as plan:
+            assert 1 < plan.strategy.parts <= WARP_FOLDS
+            assert plan.strategy.folded_by == by
+        check(x, stream, 0, repeat=3)
+
+
 def test_partials_of_a_row_folded_by_a_block(stream, cut, monkeypatch):
     """Whose warps wait for the last of them: none may leave that slot empty before the others have looked."""
     monkeypatch.setattr(column_policy, "_SLOWER_COPIES", {})  # one column a thread
-    monkeypatch.setattr(column_policy, "_LANES_OF_BROKEN_LINES", 1)  # as many partials as there may be
-    monkeypatch.setattr(column_policy, "_COPIES", column_policy._COPIES._replace(lines={256: 0.0}))
+    monkeypatch.setattr(column_tiles, "_LANES_OF_BROKEN_LINES", 1)  # as many partials as there may be
+    monkeypatch.setattr(column_tiles, "_COPIES", column_tiles._COPIES._replace(lines={256: 0.0}))
     for shape, rows_of_a_block, repeat in cut([((8400, 127), 1, 3), ((35_000, 600), 2, 20)], [((8400, 127), 1, 3)]):
         x = values("float32", shape)
         with lr.plan("sum", shape=shape, dtype="float32", axis=0, context=stream.context) as plan:

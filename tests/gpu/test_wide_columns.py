@@ -6,7 +6,7 @@ from placed import assert_same, reduced, values
 from test_shapes import check
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import column_policy
+from lowlevel_reduce import column_policy, column_tiles
 from lowlevel_reduce.operators import ElementMap
 
 WIDTHS = [32, 36, 60, 64, 100, 132, 256, 516]
@@ -84,7 +84,7 @@ def test_logic(stream, cut, dtype):
 
 def test_many_lanes_of_a_thread(stream, cut, monkeypatch):
     """As where there is much to reduce: there a thread's lanes are those of several leaves."""
-    monkeypatch.setattr(column_policy, "_WIDE", column_policy._WIDE._replace(start_rounds=10**6))
+    monkeypatch.setattr(column_tiles, "_WIDE", column_tiles._WIDE._replace(start_rounds=10**6))
     for shape in cut([(21_000, 64), (40_000, 32), (8192, 256)], [(5000, 32)]):
         x = values("float32", shape)
         assert template_of(stream, shape, "max", "float32")[-1] >= 4
@@ -111,6 +111,7 @@ def check_accumulators(x, stream, op, *, offset=0, **options):
     """Compare accumulators of eight bytes bit for bit: results of fewer would hide the order."""
     result = "float64" if x.dtype.kind == "f" else "int64"
     mine = reduced(x, op, stream=stream, axis=0, offset=offset, result_dtype=result, **options)
+    options.pop("second_offset", None)
     assert_same(mine, lr.tree.reduce(x, op, axis=0, dtype=result, **options))
 
 
@@ -135,7 +136,7 @@ def test_accumulators_of_eight_bytes(stream, cut, op, dtype, length):
 
 
 def test_many_lanes_of_accumulators_of_eight_bytes(stream, cut, monkeypatch):
-    monkeypatch.setattr(column_policy, "_WIDE", column_policy._WIDE._replace(start_rounds=10**6))
+    monkeypatch.setattr(column_tiles, "_WIDE", column_tiles._WIDE._replace(start_rounds=10**6))
     for shape in cut([(21_000, 96), (40_000, 128), (8192, 256)], [(5000, 96)]):
         x = far_apart("float32", shape)
         assert template_of(stream, shape, "sum", "float32")[-1] >= 4
@@ -152,7 +153,46 @@ def test_elements_that_nothing_stands_for(stream, cut):
             check_accumulators(x, stream, "sum", offset=offset, map=SQUARE)
 
 
-def test_second_arrays_are_copied(stream):
+def test_masks_are_not_loaded_so(stream):
     x = few_are_true("int32", (2500, 64))
     check(x, stream, 0, "any", second=x > 0)
     check(x, stream, 0, "sum", second=x > 0)
+
+
+def dot_template(stream, x, second):
+    with lr.plan(
+        "dot", shape=x.shape, dtype=x.dtype, axis=0, second_strides_bytes=second.strides, context=stream.context
+    ) as plan:
+        return plan.strategy.template
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_dot_products(stream, cut, dtype):
+    """Of two arrays that both fill vectors, and of arrays that do not, as the device finds or the plan knows."""
+    for length, width in cut([(1000, 96), (2048, 132), (4099, 516)], [(1100, 132)]):
+        x, y = far_apart(dtype, (length, width)), values(dtype, (length, width))[::-1].copy()
+        assert dot_template(stream, x, y)[1] * x.itemsize == 16
+        check_accumulators(x, stream, "dot", second=y)
+        for places in ({"offset": x.itemsize}, {"second_offset": x.itemsize}):
+            check_accumulators(x, stream, "dot", second=y, **places)
+        check_accumulators(x[:, : width - 3], stream, "dot", second=y[:, : width - 3])
+        for other in (y[::-1], np.broadcast_to(y[:1], x.shape)):  # in reverse, and the same row for all
+            assert dot_template(stream, x, other)[1] * x.itemsize == 16
+            check_accumulators(x, stream, "dot", second=other)
+        other = np.broadcast_to(y[:, :1], x.shape)  # the same element for a row
+        assert dot_template(stream, x, other)[1] == 1
+        check_accumulators(x, stream, "dot", second=other)
+
+
+def test_many_lanes_of_dot_products(stream, cut, monkeypatch):
+    monkeypatch.setattr(column_tiles, "_WIDE", column_tiles._WIDE._replace(start_rounds=10**6))
+    for shape in cut([(21_000, 96), (8192, 256)], [(5000, 96)]):
+        x, y = far_apart("float32", shape), values("float32", shape)
+        assert dot_template(stream, x, y)[-1] >= 4
+        check_accumulators(x, stream, "dot", second=y)
+
+
+def test_batches_of_dot_products(stream):
+    """Whose second array has its batches in another order."""
+    x, y = values("float32", (3, 1100, 64)), values("float32", (3, 1100, 64))
+    check(x, stream, 1, "dot", second=y[::-1])

@@ -8,7 +8,7 @@ from benchmarks import variants
 from benchmarks.figures import OURS
 from benchmarks.problems import Case
 from benchmarks.variants import Variant, case_of, variant_of
-from lowlevel_reduce import column_policy
+from lowlevel_reduce import column_tiles
 from lowlevel_reduce.compiler import program
 from lowlevel_reduce.compiler.sources import source_root
 
@@ -42,9 +42,9 @@ def test_no_case(text):
 
 def test_a_variant_in_words(tmp_path):
     (tmp_path / "operators.cuh").touch()
-    text = f"more L1 sources={tmp_path} launch.shared_memory_carveout=0 column_policy._FOLD_ROUNDS=0.5 plan.cluster=2"
+    text = f"more L1 sources={tmp_path} launch.shared_memory_carveout=0 column_tiles._ENOUGH_BLOCKS=1.0 plan.cluster=2"
     expected = Variant(
-        "more L1", tmp_path, {"column_policy._FOLD_ROUNDS": 0.5}, {"shared_memory_carveout": 0}, {"cluster": 2}
+        "more L1", tmp_path, {"column_tiles._ENOUGH_BLOCKS": 1.0}, {"shared_memory_carveout": 0}, {"cluster": 2}
     )
     assert variant_of(text) == expected
 
@@ -70,11 +70,11 @@ def test_no_variant(text, complaint):
 
 def test_what_a_variant_changes_is_as_before_afterwards(tmp_path):
     (tmp_path / "operators.cuh").write_text("// none")
-    before = column_policy._FOLD_ROUNDS
-    with Variant("other", tmp_path, {"column_policy._FOLD_ROUNDS": before + 1}).applied():
-        assert before + 1 == column_policy._FOLD_ROUNDS
+    before = column_tiles._ENOUGH_BLOCKS
+    with Variant("other", tmp_path, {"column_tiles._ENOUGH_BLOCKS": before + 1}).applied():
+        assert before + 1 == column_tiles._ENOUGH_BLOCKS
         assert program.source_tree().root == tmp_path
-    assert before == column_policy._FOLD_ROUNDS
+    assert before == column_tiles._ENOUGH_BLOCKS
     assert program.source_tree().root == source_root()
 
 

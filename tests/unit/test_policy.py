@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from lowlevel_reduce import UnsupportedError, column_policy, layout, policy, row_policy
+from lowlevel_reduce import UnsupportedError, column_tiles, layout, policy, row_policy
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.kernels import OperatorText, row_kernel_source
 from lowlevel_reduce.operators import resolve
@@ -332,7 +332,8 @@ def test_columns_that_let_the_next_launch_in_early(shape, early):
     """Not in small grids, and those that load sixteen bytes only where not all blocks run at once."""
     chosen = choose_rows(layout.problem_of(shape, 4, axis=0), HOPPER, 4, 8)
     assert chosen.early is early
-    assert f", {str(early).lower()}>(problem);" in row_kernel_source(OperatorText("sum", "Sum", 8), chosen).text
+    arguments = f", {str(early).lower()}, FoldedBy::{chosen.folded_by}>(problem);"
+    assert arguments in row_kernel_source(OperatorText("sum", "Sum", 8), chosen).text
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
@@ -418,12 +419,44 @@ def test_blocks_of_columns_find_room_in_shared_memory(itemsize):
     for columns, length, size in itertools.product((3, 99, 128, 4096), (70_000, 1 << 24), range(4, 68, 4)):
         chosen = choose_rows(rows_of(columns, length, itemsize, 0), HOPPER, itemsize, size, heavy=size > 24)
         beside, width, _, _, each = chosen.template
-        assert each == 0 or column_policy.shared_bytes(beside, each, width, size) <= 48 << 10, (columns, length, size)
+        assert each == 0 or column_tiles.shared_bytes(beside, each, width, size) <= 48 << 10, (columns, length, size)
 
 
-@pytest.mark.parametrize(("rows", "parts", "blocks"), [(99, 1, 0), (99, 128, 13), (99, 129, 99), (10**6, 2, 512)])
-def test_blocks_that_fold_partials(rows, parts, blocks):
-    assert column_policy.folders(rows, parts) == blocks
+@pytest.mark.parametrize(
+    ("rows", "parts", "resident", "by"),
+    [
+        (99, 1, 4, {"nobody": 0}),
+        (99, 8, 4, {"warps": 13}),
+        (99, 9, 4, {"warps": 13, "blocks": 99}),
+        (99, 9, 2, {"warps": 13}),  # few blocks fit, and those that wait would take their places
+        (512, 128, 3, {"warps": 64, "blocks": 512}),
+        (513, 128, 4, {"warps": 65}),  # a block would fold more than one column
+        (513, 129, 2, {"blocks": 512}),
+        (10**6, 2, 4, {"warps": 512}),
+    ],
+)
+def test_blocks_that_fold_partials(rows, parts, resident, by):
+    ways = column_tiles.folding(rows, parts, resident)
+    assert {way: column_tiles.folders(rows, way) for way in ways} == by
+
+
+@pytest.mark.parametrize(
+    ("second", "width"),
+    [((4000, 4), 4), ((4000, 0), 1), ((0, 4), 4), ((4004, 4), 1), ((-4000, 4), 4), ((1000, 1), 1), ((8000, 8), 1)],
+    ids=str,
+)
+def test_two_arrays_go_to_registers_where_both_fill_vectors(second, width):
+    """The second array may be contiguous, of one element a row, of one row, unaligned, reversed, a mask, or strided."""
+    problem = layout.problem_of((100_000, 1000), 4, axis=0, second_strides_bytes=second, second_itemsize=4)
+    chosen = choose_rows(problem, HOPPER, 4, 8, heavy=True, two_arrays=True)
+    assert (chosen.template[1], chosen.resident_blocks) == (width, 4 if width == 4 else 2)
+
+
+@pytest.mark.parametrize(("shape", "by"), [((10_000, 256), "blocks"), ((2048, 2048), "warps"), ((512, 2048), "nobody")])
+def test_who_folds_the_partials_of_columns(shape, by):
+    chosen = choose_rows(layout.problem_of(shape, 4, axis=0), HOPPER, 4, 8)
+    assert chosen.folded_by == by
+    assert chosen.folders == {"blocks": shape[1], "warps": shape[1] // 8, "nobody": 0}[by]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Nsight Compute: the metrics to read on compute capability 9.0, its command line, its CSV, and its errors."""
+"""Nsight Compute: the metrics to count on compute capability 9.0, its command line, its CSV, and its errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,18 @@ from typing import NamedTuple
 
 from benchmarks.figures import FileError
 
-__all__ = ["INSTRUCTIONS", "METRICS", "command", "function_name", "profile", "profiled", "version"]
+__all__ = [
+    "INSTRUCTIONS",
+    "METRICS",
+    "WANTED",
+    "Launch",
+    "command",
+    "function_name",
+    "launches",
+    "profile",
+    "profiled",
+    "version",
+]
 
 _GLOBAL = "l1tex__t_{}_pipe_lsu_mem_global_op_{}.sum"
 
@@ -66,21 +77,45 @@ class _Cell(NamedTuple):
     text: str
 
 
-def command(program: str = "ncu", log: str = "ncu.csv") -> list[str]:
-    """Return the command line that profiles the kernels of `benchmarks.counters`.
+class Launch(NamedTuple):
+    """One launch that ncu saw: the kernel's bare name, and its figures by metric."""
 
-    Figures are in base units, kernels have their bare names, and each launch is a line. Clocks are left as they are:
-    counts do not depend on them.
+    kernel: str
+    figures: Mapping[str, float]
+
+
+def command(
+    program: str = "ncu",
+    log: str = "ncu.csv",
+    *,
+    metrics: Sequence[str] = WANTED,
+    arguments: Sequence[str] = ("benchmarks.counters", "--device", "cuda"),
+    options: Sequence[str] = (),
+) -> list[str]:
+    """Return the command line that profiles a module, by default the kernels of `benchmarks.counters`.
+
+    Figures are in base units, kernels have their bare names, and each launch is a line. Clocks are left as they are.
+
+    Parameters
+    ----------
+    program, log : str
+        ncu, and the file that it is to write.
+    metrics : sequence of str
+        What to ask for.
+    arguments : sequence of str
+        The module and its arguments.
+    options : sequence of str
+        More options of ncu.
     """
     return [
         program, "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base",
-        "--print-kernel-base", "function", "--metrics", ",".join(WANTED), "--log-file", log,
-        "python", "-m", "benchmarks.counters", "--device", "cuda",
+        "--print-kernel-base", "function", *options, "--metrics", ",".join(metrics), "--log-file", log,
+        "python", "-m", *arguments,
     ]  # fmt: skip
 
 
-def profile(python: str) -> str:
-    """Run `command` with this Python and return what ncu wrote.
+def profile(python: str, **how: Sequence[str]) -> str:
+    """Run `command`, which is given `how`, with this Python and return what ncu wrote.
 
     Raises
     ------
@@ -90,7 +125,7 @@ def profile(python: str) -> str:
     program = _program()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "ncu.csv"
-        line = command(program, str(log))
+        line = command(program, str(log), **how)
         line[line.index("python")] = python
         # In every locale, numbers shall have a decimal point.
         run = subprocess.run(line, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
@@ -147,6 +182,33 @@ def profiled(text: str, kernels: Mapping[str, Sequence[str]]) -> dict[str, dict[
     return found
 
 
+def launches(text: str, metrics: Sequence[str]) -> list[Launch]:
+    """Return the launches of a table of ``ncu --csv --page raw``, in their order, with the figures of these metrics.
+
+    Raises
+    ------
+    FileError
+        As `profiled` does.
+    """
+    header, rows = _table(text)
+    lacking = [name for name in metrics if name not in header]
+    if lacking:
+        _raise_refusal(text)
+        raise FileError(f"this is no table of ncu --csv --page raw with {', '.join(lacking)}")
+    return [
+        Launch(function_name(row["Kernel Name"]), {name: _number(name, row) for name in metrics})
+        for row in rows
+        if row["Kernel Name"]  # units have none
+    ]
+
+
+def _number(metric: str, row: Mapping[str, str]) -> float:
+    try:
+        return float(row[metric].replace(",", ""))
+    except ValueError:
+        raise FileError(f"ncu has no figure for {metric} of {row['Kernel Name']}: {row[metric]!r}") from None
+
+
 def function_name(shown: str) -> str:
     """Return the bare name of a kernel that ncu may show as ``void space::name<float, (int)4>(const float *)``."""
     words = re.split(r"[<(]", shown, maxsplit=1)[0].split("::")[-1].split()
@@ -161,13 +223,18 @@ def _raise_refusal(text: str) -> None:
             raise FileError(meaning if sign == "ERR_NVGPUCTRPERM" else f"{meaning}: {said}")
 
 
-def _cells(text: str) -> list[_Cell]:
+def _table(text: str) -> tuple[list[str], list[dict[str, str]]]:
+    """Return the names of the columns and the rows, that of the units included; nothing if there is no table."""
     lines = iter(text.splitlines())
     header = next((fields for line in lines if "Kernel Name" in (fields := _fields(line))), None)
     if header is None:
-        return []
+        return [], []
     rows = [dict(zip(header, fields, strict=True)) for line in lines if len(fields := _fields(line)) == len(header)]
-    rows = [row for row in rows if row["Kernel Name"] != "Kernel Name"]  # a second process has a second header
+    return header, [row for row in rows if row["Kernel Name"] != "Kernel Name"]  # a second process has a second header
+
+
+def _cells(text: str) -> list[_Cell]:
+    header, rows = _table(text)
     if "Metric Name" in header:
         return [
             _Cell(row["Kernel Name"], row["Metric Name"], row.get("Metric Unit", ""), row["Metric Value"])

@@ -40,7 +40,7 @@ from lowlevel_reduce.driver import LaunchConfig
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.operators import OPERATORS
 
-__all__ = ["Variant", "case_of", "main", "variant_of"]
+__all__ = ["Variant", "case_of", "main", "name_of_case", "spelled", "variant_of"]
 
 ROUNDS = 9
 """Enough to distinguish one percent; a run has few cells, so it can have many rounds."""
@@ -184,11 +184,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--case",
         action="append",
         required=True,
-        type=_spelled(case_of),
+        type=spelled(case_of),
         metavar="TEXT",
         help="may be given several times",
     )
-    parser.add_argument("--variant", action="append", default=[], type=_spelled(variant_of), metavar="TEXT")
+    parser.add_argument("--variant", action="append", default=[], type=spelled(variant_of), metavar="TEXT")
     parser.add_argument("--peer", action="append", default=[], choices=PEERS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--json", metavar="FILE", required=True, type=Path)
@@ -241,7 +241,7 @@ def _measured(harness: Harness, case: Case, variants: Sequence[Variant], peers: 
             inputs.offsets.close()
 
 
-def _spelled(read: Callable[[str], Any]) -> Callable[[str], Any]:
+def spelled(read: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return a reader of arguments whose errors the command line shows."""
 
     def argument(text: str) -> Any:

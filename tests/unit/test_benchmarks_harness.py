@@ -614,7 +614,8 @@ def test_the_sweep_of_rows_and_columns_covers_every_row():
 
 
 @pytest.mark.parametrize(
-    "module", ["run", "report", "ladder", "ladder_counters", "ladder_doc", "embedding_doc", "tune", "counters"]
+    "module",
+    ["run", "report", "ladder", "ladder_counters", "ladder_doc", "embedding_doc", "tune", "counters", "limits"],
 )
 def test_every_command_has_help_without_a_gpu(module):
     run = subprocess.run(

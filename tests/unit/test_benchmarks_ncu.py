@@ -109,6 +109,22 @@ def test_what_a_table_lacks_is_named(form):
         ncu.profiled(form(units=lambda name: "Ksector"), {"x": ["reduce1"]})
 
 
+def test_launches_keep_their_order():
+    text = wide(("b", "void a<float>(T1 *)", "b"), values(**{ncu.INSTRUCTIONS: "2,345.5"}))
+    found = ncu.launches(text, [ncu.INSTRUCTIONS, LOADS])
+    assert [each.kernel for each in found] == ["b", "a", "b"]
+    assert all(each.figures == {ncu.INSTRUCTIONS: 2345.5, LOADS: 1024.0} for each in found)
+
+
+def test_what_launches_lack_is_named():
+    with pytest.raises(FileError, match="no table .* with other, nothing"):
+        ncu.launches(wide(), [LOADS, "other", "nothing"])
+    with pytest.raises(FileError, match="does not let the user read"):
+        ncu.launches(REFUSALS[0][0], [LOADS])
+    with pytest.raises(FileError, match=f"no figure for {LOADS} of void reduce1.*: 'n/a'"):
+        ncu.launches(wide(found=values(**{LOADS: "n/a"})), [LOADS])
+
+
 REFUSALS = [
     (
         "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on "

@@ -95,6 +95,12 @@ class Contexts:
         check_unsafe(self._state)
         self._state.done()
 
+    def cuProfilerStart(self) -> None:
+        self._state.current()  # no profiler looks at the simulator
+
+    def cuProfilerStop(self) -> None:
+        self._state.current()
+
     def cuCtxGetStreamPriorityRange(self) -> tuple[int, int]:
         self._state.current()
         return 0, -5

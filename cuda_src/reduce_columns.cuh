@@ -162,7 +162,9 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         wait_for_prerequisites();
         if (source.length > 0) source.fold([&](const A* a, uint32 j) { meeting.add(a, j); });
         if (!IsEarly) launch_dependents();
-        end_columns<Op, By>(problem, tile, meeting, meeting.column(true), source.length);
+        // As above, but beside a second array it takes more registers to compute the tile anew.
+        const ColumnTile same = has_second<Op> ? tile : column_tile<X, C>(problem);
+        end_columns<Op, By>(problem, same, meeting, meeting.column(true), problem.actual_length());
     }
 }
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import pytest
 from test_kernels import Case, row_programs, whole_programs
 
-from lowlevel_reduce.compiler import nvrtc
 from lowlevel_reduce.compiler.images import kernel_code
 from lowlevel_reduce.loading import compile_kernel
 
@@ -26,9 +25,6 @@ KINDS = {
 }
 
 LEAF_LOADS = 8
-KNOWN_TO_WAIT = {("tiles", "norm_inf-int8")} if nvrtc.version() > (13, 0) else set()
-"""NVRTC 13.5 makes the second load of these leaves wait."""
-
 INSTRUCTION_BYTES, LOAD_GLOBAL, ALWAYS = 16, 0x981, 7
 
 
@@ -88,7 +84,7 @@ def test_no_load_of_a_leaf_waits_for_another(kind, case):
     image = compile_kernel(source, "sm_90")
     leaves = list(leaf_loads(decoded(kernel_code(image.data, source.entry))))
     assert leaves, "no leaf is loaded at once: has the kernel changed, or the machine code?"
-    assert any(map(waits_within, leaves)) == ((kind, str(case)) in KNOWN_TO_WAIT)
+    assert not any(map(waits_within, leaves))
 
 
 def test_a_load_that_waits_is_seen():

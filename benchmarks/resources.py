@@ -92,8 +92,12 @@ def sources(op: str, dtype: str) -> Iterator[tuple[str, KernelSource]]:
 def _matrix(text: OperatorText, element: ElementType, shape: tuple[int, int], axis: int) -> KernelSource:
     rows, columns = shape
     shape = (rows, max(1, columns * 4 // element.itemsize))
+    strides = layout.contiguous_strides(shape, element.itemsize) if text.two_arrays else None  # as if of a product
+    problem = layout.problem_of(
+        shape, element.itemsize, axis=axis, second_strides_bytes=strides, second_itemsize=element.itemsize
+    )
     chosen = row_policy.choose_rows(
-        layout.problem_of(shape, element.itemsize, axis=axis),
+        problem,
         H200,
         itemsize=element.itemsize,
         accumulator_bytes=text.accumulator_bytes,

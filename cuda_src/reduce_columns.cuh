@@ -56,7 +56,7 @@ __device__ __forceinline__ void reduce_columns_alone(const ShapedProblem& proble
 // those of a row, or of some rows. blocks: each block those of a row.
 enum class FoldedBy { nobody, warps, blocks };
 
-// Blocks that fold partials come after those that make them. column_policy.folders computes the same number.
+// Blocks that fold partials come after those that make them. column_tiles.folders computes the same number.
 template <int Warps, FoldedBy By> __device__ __forceinline__ uint32 folders_of(const ShapedProblem& problem)
 {
     constexpr uint64 most = 512;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lowlevel_reduce.column_tiles import (
     LINE_BYTES,
     LOADED_BYTES,
@@ -21,9 +23,9 @@ _RESIDENT_NARROW, _RESIDENT_WIDE = 4, 3
 """How many blocks must fit on a multiprocessor: with 64 registers per thread for accumulators of up to 12 bytes, with
 80 for up to 24."""
 
-_RESIDENT_WIDE_TWO = 4
-"""The same if a thread loads sixteen bytes of several columns at once, of two arrays: 64 registers, though they spill a
-little (benchmarks/NOTES.md, "Two arrays")."""
+_CUT_FOR_TWO_WIDE = 4
+"""For how many blocks on a multiprocessor columns are cut if a thread loads sixteen bytes of several at once, of two
+arrays. The kernel takes 114 registers, so that two fit: tiles come in two turns (benchmarks/NOTES.md, "Two arrays")."""
 
 _SLOWER_COPIES = {(2, 4): 1.8, (4, 4): 1.2, (4, 8): 1.03, (8, 8): 1.0}
 """How much longer copies take than loading sixteen bytes of neighbouring columns to registers
@@ -77,11 +79,11 @@ def choose_columns(
     tree = tree_lanes, tree_steps
     found = []
     for columns, slower in _widths(problem, width, itemsize, accumulator_bytes, two_arrays=two_arrays).items():
-        blocks = _RESIDENT_WIDE_TWO if two_arrays and is_wide(columns, itemsize) else resident
-        together = Together(problem, facts, columns, tree, itemsize, accumulator_bytes, blocks, slower)
+        cut_for = _CUT_FOR_TWO_WIDE if two_arrays and is_wide(columns, itemsize) else resident
+        together = Together(problem, facts, columns, tree, itemsize, accumulator_bytes, cut_for, slower)
         found += [(together.cost(way), together, way) for way in together.ways()]
     _, together, way = min(found, key=lambda each: each[0])
-    return together.strategy(way)
+    return replace(together.strategy(way), resident_blocks=resident)
 
 
 def _widths(

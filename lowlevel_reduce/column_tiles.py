@@ -164,7 +164,7 @@ class Together:
     itemsize, accumulator_bytes : int
         Bytes of an element and of an accumulator.
     resident : int
-        How many blocks fit on a multiprocessor.
+        For how many blocks on a multiprocessor columns are cut.
     slower : float
         By which factor loads take longer than they might.
     """

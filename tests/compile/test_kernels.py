@@ -213,13 +213,8 @@ KINDS = dict(kernel_kinds())
 # 13.5 spills up to 68 bytes of variances of bool for sm_100, none of float8, and 13.0 fills but one. Nobody else may.
 ALL_REGISTERS, SPILLED_WITH_ALL = 254, 68
 
-# Columns of two arrays that go to registers sixteen bytes at a time are faster in 64 registers, though these spill.
-REGISTERS_FOR_TWO, SPILLED_BY_TWO = 64, 148
-
 
 def overflows(program, use):
-    if program.name.startswith("dot_") and program.name.endswith("_columns"):
-        return use.registers == REGISTERS_FOR_TWO and use.spill_store_bytes <= SPILLED_BY_TWO
     moments = program.name.startswith(("var_", "std_", "mean_var_")) and program.name.endswith("_columns")
     small = any(f"_{name}_" in program.name for name in ("int8", "uint8", "bool"))
     return moments and small and use.registers >= ALL_REGISTERS and use.spill_store_bytes <= SPILLED_WITH_ALL

@@ -17,7 +17,8 @@ from unittest import mock
 from benchmarks.harness import Harness, Maker, ours
 from benchmarks.problems import Case
 from benchmarks.timing import conditions, opened
-from lowlevel_reduce import column_tiles, layout, policy, row_policy, row_strategy
+from lowlevel_reduce import layout, policy, row_policy, row_strategy
+from lowlevel_reduce.column_tiles import Together
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.row_strategy import RowStrategy
 
@@ -38,6 +39,9 @@ COLUMN_SHAPES = ((256, 256), (4096, 4096), (1 << 20, 256), (1 << 24, 8), (1 << 2
 BESIDE = (2, 4, 8, 16, 32, 64, 128, 256)
 LANES_OF_A_THREAD = (1, 2, 4, 8, 16, 32)
 ROUNDS = 3
+
+ACCUMULATOR_BYTES = 8
+"""Those of the sums of float32 that are swept."""
 
 Times = dict[str, float]
 
@@ -77,37 +81,15 @@ def row_strategies(chosen: RowStrategy, rows: int, leaves: int) -> Iterator[tupl
             yield f"batch, tiles of {warps} warps", replace(shared, blocks=blocks, parts=tiles, folders=folders)
 
 
-def column_strategies(
-    chosen: RowStrategy, outer: int, inner: int, leaves: int, itemsize: int, facts: policy.DeviceFacts
-) -> Iterator[tuple[str, RowStrategy]]:
-    """Yield the ways to reduce columns of so many leaves, by threads side by side and lanes of the tree per thread."""
-    _, width, lanes, steps, each = chosen.template
-    if each == 0:
-        return
-    threads = -(-inner // width)
+def column_strategies(together: Together, resident: int) -> Iterator[tuple[str, RowStrategy]]:
+    """Yield the ways to reduce columns: threads side by side, lanes of the tree per thread, who folds partials."""
     for beside in BESIDE:
-        if beside > policy.power_of_two(threads):
+        if beside > policy.power_of_two(together.threads):
             return
-        groups = outer * -(-threads // beside)
-        for lanes_of_a_thread in LANES_OF_A_THREAD:
-            if lanes_of_a_thread > lanes:
-                break
-            parts = -(-leaves * lanes // (chosen.block_threads // beside * lanes_of_a_thread))
-            for folded_by in column_tiles.folding(outer * inner, parts, chosen.resident_blocks):
-                folders = column_tiles.folders(outer * inner, folded_by)
-                blocks = groups * parts + folders
-                yield (
-                    f"{beside} side by side, {lanes_of_a_thread} lanes each, folded by {folded_by}",
-                    replace(
-                        chosen,
-                        blocks=blocks,
-                        template=(beside, width, lanes, steps, lanes_of_a_thread),
-                        parts=parts,
-                        folders=folders,
-                        early=column_tiles.is_early(blocks, facts, width, itemsize, lanes_of_a_thread),
-                        folded_by=folded_by,
-                    ),
-                )
+        for lanes_of_a_thread in (lanes for lanes in LANES_OF_A_THREAD if lanes <= together.tree[0]):
+            for way in together.ways_to_fold(beside, lanes_of_a_thread):
+                name = f"{beside} side by side, {lanes_of_a_thread} lanes each, folded by {way.folded_by}"
+                yield name, together.strategy(way, resident)
 
 
 def _forced(strategy: RowStrategy) -> Any:
@@ -119,13 +101,16 @@ def _matrix_makers(harness: Harness, case: Case, facts: policy.DeviceFacts) -> t
     """Return the name of the policy's choice for a matrix, and the makers of all ways to reduce it."""
     itemsize = element_type(case.dtype).itemsize
     problem = layout.problem_of(case.shape, itemsize, axis=case.axis)
-    chosen = row_policy.choose_rows(problem, facts, itemsize=itemsize, accumulator_bytes=8)
+    chosen = row_policy.choose_rows(problem, facts, itemsize=itemsize, accumulator_bytes=ACCUMULATOR_BYTES)
     leaves = max(1, -(-problem.length // element_type(case.dtype).leaf))
-    if problem.kind == "columns":
-        inner = problem.kept[0].size
-        ways = dict(column_strategies(chosen, problem.rows // inner, inner, leaves, itemsize, facts))
-    else:
+    ways: dict[str, RowStrategy] = {}
+    if problem.kind != "columns":
         ways = dict(row_strategies(chosen, problem.rows, leaves))
+    elif chosen.template[-1] > 0:  # the threads of a block share columns
+        _, width, *tree, _ = chosen.template
+        resident, slower = chosen.resident_blocks, 1.0
+        cut = Together(problem, facts, width, (tree[0], tree[1]), itemsize, ACCUMULATOR_BYTES, resident, slower)
+        ways = dict(column_strategies(cut, resident))
     inputs = harness.inputs(case, "rotated")
 
     def maker(name: str, strategy: RowStrategy) -> Maker:

@@ -60,7 +60,7 @@ enum class FoldedBy { nobody, warps, blocks };
 template <int Warps, FoldedBy By> __device__ __forceinline__ uint32 folders_of(const ShapedProblem& problem)
 {
     constexpr uint64 most = 512;
-    if (By == FoldedBy::nobody) return 0;
+    static_assert(By != FoldedBy::nobody, "there are partials");
     return uint32(min(By == FoldedBy::warps ? (problem.rows + Warps - 1) / Warps : problem.rows, most));
 }
 

@@ -64,10 +64,10 @@ private:
             const uint4 these = combined<at_once * V>(loaded.v);
             all = t == 0 ? these : Op::combine_elements(all, these);
         }
-        const Loaded<1> left = {all};
+        const Loaded<1> one = {all};
         Folds folds;
 #pragma unroll
-        for (int c = 0; c < C; ++c) folds.of[c] = fold_slots<Fetch::whole, 0, 1>(left, index, 0, c);
+        for (int c = 0; c < C; ++c) folds.of[c] = fold_slots<Fetch::whole, 0, 1>(one, index, 0, c);
         return folds;
     }
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from lowlevel_reduce.column_tiles import (
     LINE_BYTES,
     LOADED_BYTES,
@@ -83,7 +81,7 @@ def choose_columns(
         together = Together(problem, facts, columns, tree, itemsize, accumulator_bytes, cut_for, slower)
         found += [(together.cost(way), together, way) for way in together.ways()]
     _, together, way = min(found, key=lambda each: each[0])
-    return replace(together.strategy(way), resident_blocks=resident)
+    return together.strategy(way, resident)
 
 
 def _widths(

@@ -20,7 +20,6 @@ __all__ = [
     "folders",
     "folding",
     "has_whole_lines",
-    "is_early",
     "is_wide",
     "shared_bytes",
     "strides_of_elements",
@@ -216,7 +215,8 @@ class Together:
 
     def is_early(self, way: Way, blocks: int) -> bool:
         """Return whether so many blocks let the next launch's blocks in at once, and read ahead."""
-        return is_early(blocks, self.facts, self.width, self.itemsize, way.lanes)
+        few = not is_wide(self.width, self.itemsize) and way.lanes <= _FEW_LANES
+        return blocks > (_EARLY_COPIES if few else _EARLY) * self.facts.multiprocessors
 
     def saved_early(self, loaded: float) -> float:
         """Return how many rounds blocks save that read ahead, if each loads so many."""
@@ -237,15 +237,19 @@ class Together:
         ]
         fitting = [way for way in shapes if shared_bytes(*way, self.width, self.accumulator_bytes) <= _SHARED_BYTES]
         for shape in fitting or [(LANES, 1)]:
-            parts = self.cut(Way(*shape, "nobody")).parts
-            for folded_by in folding(self.problem.rows, parts, self.resident):
-                yield Way(*shape, folded_by)
+            yield from self.ways_to_fold(*shape)
 
-    def strategy(self, way: Way) -> RowStrategy:
-        """Return the strategy of a way."""
+    def ways_to_fold(self, beside: int, lanes: int) -> Iterator[Way]:
+        """Yield a way for each who may fold the partials."""
+        parts = self.cut(Way(beside, lanes, "nobody")).parts
+        for folded_by in folding(self.problem.rows, parts, self.resident):
+            yield Way(beside, lanes, folded_by)
+
+    def strategy(self, way: Way, resident: int) -> RowStrategy:
+        """Return the strategy of a way, for a kernel of which so many blocks must fit on a multiprocessor."""
         _, parts, last, blocks = self.cut(way)
         template, early = (way.beside, self.width, *self.tree, way.lanes), self.is_early(way, blocks)
-        return RowStrategy("columns", blocks, template, parts, last, resident_blocks=self.resident, early=early,
+        return RowStrategy("columns", blocks, template, parts, last, resident_blocks=resident, early=early,
                            folded_by=way.folded_by)  # fmt: skip
 
 
@@ -260,12 +264,6 @@ def shared_bytes(beside: int, lanes_of_a_thread: int, width: int, accumulator_by
     brought = (threads if beside >= LANES else WARPS * beside) * (held if held <= 32 else accumulator_bytes)
     counters = lanes_of_a_thread.bit_length() * beside * held
     return places + brought + counters + 2 * WARPS * accumulator_bytes + _PLACES_ALIGNMENT
-
-
-def is_early(blocks: int, facts: DeviceFacts, width: int, itemsize: int, lanes_of_a_thread: int) -> bool:
-    """Return whether so many blocks let the next launch's blocks in at once, and read ahead."""
-    few = not is_wide(width, itemsize) and lanes_of_a_thread <= _FEW_LANES
-    return blocks > (_EARLY_COPIES if few else _EARLY) * facts.multiprocessors
 
 
 def _is_narrow(threads: int, width: int, itemsize: int) -> bool:

@@ -24,7 +24,8 @@ from benchmarks.suites import SUITES
 from benchmarks.suites import setting as setting_module
 from benchmarks.suites.arrays import OPERATOR_TYPES, operator_costs
 from benchmarks.suites.cell import array_cell
-from lowlevel_reduce import ReduceError, policy, simulator, tree
+from lowlevel_reduce import ReduceError, layout, policy, simulator, tree
+from lowlevel_reduce.column_tiles import Together
 from lowlevel_reduce.dtypes import numpy_dtype
 from lowlevel_reduce.row_strategy import RowStrategy
 
@@ -601,9 +602,9 @@ def test_the_sweep_of_rows_and_columns_covers_every_row():
     for name, way in tune.row_strategies(chosen, 1000, 20):
         a_block = 8 // way.template[0] if way.name == "rows" else None
         assert (way.blocks * a_block >= 1000) if a_block else way.blocks == 1000 * way.parts + way.folders, name
-    columns = RowStrategy("columns", 1, (8, 4, 32, 8, 4), 2)
+    problem = layout.problem_of((40 * 1024, 512), 4, axis=0)
     facts = policy.DeviceFacts((9, 0), 16, clusters=True, cooperative=True)
-    ways = list(tune.column_strategies(columns, 1, 512, 40, 4, facts))
+    ways = list(tune.column_strategies(Together(problem, facts, 4, (32, 8), 4, 8, 2, 1.0), 2))
     assert len(ways) > 5
     assert {way.early for _, way in ways} == {False, True}
     for name, way in ways:

@@ -69,7 +69,7 @@ _PROGRAM = Program("limits", f'extern "C" __global__ void {SIGN}() {{}}\n')
 
 
 def launch_all(cases: Sequence[Case], peers: Sequence[str]) -> list[dict[str, str]]:
-    """Launch each contender for each case; return which they were, in their order, and what failed."""
+    """Launch each contender for each case; return which they were, in their order, and what failed or is missing."""
     done: list[dict[str, str]] = []
     with opened() as stream, _sign(stream) as sign:
         harness = Harness(stream)
@@ -89,7 +89,7 @@ def launch_all(cases: Sequence[Case], peers: Sequence[str]) -> list[dict[str, st
             if inputs.offsets is not None:
                 inputs.offsets.close()
         harness.release()
-        done += [{"contender": name, "error": f"missing: {why}"} for name, why in setting.missing.items()]
+        done += [{"contender": name, "missing": why} for name, why in setting.missing.items()]
     return done
 
 
@@ -135,7 +135,7 @@ def contenders(launches: Sequence[Launch], done: Sequence[Mapping[str, str]]) ->
     launches : sequence of Launch
         All that ncu saw.
     done : sequence of mapping
-        What `launch_all` returned. Contenders that failed may have launched nothing.
+        What `launch_all` returned. Contenders that failed or are missing have launched nothing.
 
     Raises
     ------
@@ -151,16 +151,21 @@ def contenders(launches: Sequence[Launch], done: Sequence[Mapping[str, str]]) ->
         else:
             figures = {name: each.figures[metric] for name, metric in METRICS.items()}
             groups[-1].append({"kernel": each.kernel, **figures})
-    right = [entry for entry in done if "error" not in entry]
-    if len(groups) != len(right):
-        raise FileError(f"ncu saw {len(groups)} contenders, not {len(right)}")
+    launched = [entry.keys().isdisjoint({"error", "missing"}) for entry in done]
+    if len(groups) != sum(launched):
+        raise FileError(f"ncu saw {len(groups)} contenders, not {sum(launched)}")
     kernels = iter(groups)
-    return [dict(entry) if "error" in entry else {**entry, "kernels": next(kernels)} for entry in done]
+    return [
+        {**entry, "kernels": next(kernels)} if was_launched else dict(entry)
+        for entry, was_launched in zip(done, launched, strict=True)
+    ]
 
 
 def summary(entry: Mapping[str, Any]) -> str:
     """Return a contender's figures as text: a line for it, and one for each kernel."""
-    head = f"{entry.get('cell', '')} {entry['contender']}"
+    if "missing" in entry:
+        return f"{entry['contender']} is missing: {entry['missing']}"
+    head = f"{entry['cell']} {entry['contender']}"
     if "error" in entry:
         return f"{head}: {entry['error']}"
     lines = [head]

@@ -53,6 +53,7 @@ def test_a_summary_names_the_three_worst_stalls():
     assert "1.50 us, memory 93.3 %" in lines[1]
     assert lines[1].endswith("stalls membar 4.0, barrier 3.0, wait 2.0")
     assert summary(DONE[1]) == "sum float32 2^8 B: MemoryError: none left"
+    assert summary({"contender": "D", "missing": "no module"}) == "D is missing: no module"
 
 
 def test_contenders_are_launched_one_after_the_other(monkeypatch):
@@ -64,7 +65,8 @@ def test_contenders_are_launched_one_after_the_other(monkeypatch):
         done = limits.launch_all([case_of("sum float32 1000"), case_of("max int32 8x300 axis=1")], ["CuPy"])
     assert [each["contender"] for each in done] == [OURS, OURS, "CuPy"]
     assert [each.get("cell") for each in done[:2]] == ["sum float32 1,000", "max int32 8 x 300, axis 1"]
-    assert done[2]["error"].startswith("missing: ")
+    assert done[2]["missing"]
+    assert "error" not in done[2]
     profiled = [name for name in calls if name.startswith("cuProfiler")]
     assert profiled == ["cuProfilerStart", "cuProfilerStop"] * 2
 
@@ -124,7 +126,14 @@ def test_the_profiler_is_run_and_its_figures_are_written(program, tmp_path, caps
     document = json.loads(file.read_text())
     assert document["conditions"]["ncu"] == "Version 1"
     assert document["contenders"][0]["kernels"] == [{"kernel": "sum_tiles", **dict.fromkeys(METRICS, 7.0)}]
-    program([{"cell": "sum float32 2^8", "contender": OURS, "error": "it broke"}])
+    right = {"cell": "sum float32 2^8", "contender": OURS}
+    others = [({"contender": "CuPy", "missing": "no module"}, 0), ({**right, "error": "it broke"}, 1)]
+    for other, status in others:
+        program([right, other])
+        with simulator.use("H200"):
+            assert limits.main(["--case", "sum float32 2^8", "--json", str(file)]) == status
+        assert json.loads(file.read_text())["contenders"][1] == other
+    program([{**right, "error": "it broke"}])
     assert limits.main(["--case", "sum float32 2^8", "--json", str(file)]) == 2
     assert "ncu saw 1 contenders, not 0" in capsys.readouterr().err
 

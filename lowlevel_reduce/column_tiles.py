@@ -166,6 +166,9 @@ class Together:
         For how many blocks on a multiprocessor columns are cut.
     slower : float
         By which factor loads take longer than they might.
+    round_length : float
+        How long a round takes, relative to those in which the fold of the partials is counted: longer with two arrays,
+        and shorter for fewer blocks, where columns may be cut for different numbers of them.
     """
 
     problem: Problem
@@ -176,6 +179,7 @@ class Together:
     accumulator_bytes: int
     resident: int
     slower: float
+    round_length: float = 1.0
 
     @property
     def threads(self) -> int:
@@ -211,7 +215,7 @@ class Together:
         if early and parts > 1:
             loads -= self.saved_early(loaded) * min(1.0, tiles / places)
         fold = _FOLD_ROUNDS[way.folded_by] - (_UNCROWDED_ROUNDS if early and way.folded_by == "blocks" else 0.0)
-        return loads * (1 + costs.slot / tile if parts > 1 else 1.0) + fold
+        return loads * (1 + costs.slot / tile if parts > 1 else 1.0) * self.round_length + fold
 
     def is_early(self, way: Way, blocks: int) -> bool:
         """Return whether so many blocks let the next launch's blocks in at once, and read ahead."""

@@ -452,6 +452,26 @@ def test_two_arrays_go_to_registers_where_both_fill_vectors(second, width):
     assert (chosen.template[1], chosen.resident_blocks) == (width, 2)
 
 
+@pytest.mark.parametrize(
+    ("shape", "itemsize", "width"),
+    [
+        ((1 << 14, 1 << 8), 4, 1),
+        ((1 << 12, 1 << 9), 4, 1),
+        ((1 << 13, 1 << 10), 4, 4),
+        ((1 << 19, 1 << 8), 4, 4),
+        ((1 << 14, 1 << 14), 4, 4),
+        ((100_000, 1000), 4, 4),
+        ((1 << 18, 1 << 8), 8, 2),
+    ],
+    ids=str,
+)
+def test_two_small_arrays_are_copied(shape, itemsize, width):
+    """The faster of the two ways, as measured for each of these shapes (benchmarks/NOTES.md, "Two arrays")."""
+    strides = layout.contiguous_strides(shape, itemsize)
+    problem = layout.problem_of(shape, itemsize, axis=0, second_strides_bytes=strides, second_itemsize=itemsize)
+    assert choose_rows(problem, HOPPER, itemsize, 8, heavy=True, two_arrays=True).template[1] == width
+
+
 @pytest.mark.parametrize(("shape", "by"), [((10_000, 256), "blocks"), ((2048, 2048), "warps"), ((512, 2048), "nobody")])
 def test_who_folds_the_partials_of_columns(shape, by):
     chosen = choose_rows(layout.problem_of(shape, 4, axis=0), HOPPER, 4, 8)

@@ -116,12 +116,15 @@ def without_a_device(monkeypatch):
 def test_the_file_says_what_was_varied(without_a_device, tmp_path, capsys):
     file = tmp_path / "out.json"
     argv = ["--case", "sum float32 2^10", "--variant", "x launch.priority=1", "--json", str(file), "--commit", "abc"]
+    argv += ["--variant", "y column_policy._SLOWER_COPIES={(4,8):2.0}"]
     assert variants.main(argv) == 0
     found = json.loads(file.read_text())
     assert found["conditions"] == {"commit": "abc"}
-    (variant,) = found["variants"]
-    assert (variant["name"], variant["launch"]) == ("x", {"priority": 1})
-    assert found["rows"] == [{"cell": "sum float32 2^10", "entries": {OURS: {"us": 1.0}, "x": {"us": 2.0}}}]
+    x, y = found["variants"]
+    assert (x["name"], x["launch"]) == ("x", {"priority": 1})
+    assert (y["name"], y["constants"]) == ("y", {"column_policy._SLOWER_COPIES": "{(4, 8): 2.0}"})
+    entries = {OURS: {"us": 1.0}, "x": {"us": 2.0}, "y": {"us": 3.0}}
+    assert found["rows"] == [{"cell": "sum float32 2^10", "entries": entries}]
     assert "x 2.00 (2.000)" in capsys.readouterr().out
 
 

@@ -28,7 +28,7 @@ __device__ __forceinline__ typename Op::Accumulator
 block_fold(typename Op::Accumulator value, BlockSlots<Op, Warps>& shared, uint32 turn)
 {
     if constexpr (Warps == 1) return value;
-    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes;
     auto& slots = shared.slots[turn & 1u];
     if (lane == 0) slots[warp] = value;
     __syncthreads();
@@ -41,7 +41,7 @@ template <class Op, int Warps>
 __device__ __forceinline__ typename Op::Accumulator
 block_fold_tile(const Source<Op>& source, uint64 tile, BlockSlots<Op, Warps>& shared, uint32 turn)
 {
-    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes;
     return block_fold<Op, Warps>(leaf_fold<Op>(source, tile * Warps + warp, lane), shared, turn);
 }
 
@@ -51,7 +51,7 @@ template <class Op, int Warps>
 __device__ __forceinline__ typename Op::Accumulator
 block_fold_tiles(const Source<Op>& source, uint64 first, uint32 count, BlockSlots<Op, Warps>& shared)
 {
-    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes;
     WarpCounter<Op> counter;
 #pragma unroll 1
     for (uint32 i = 0; i < count; ++i) {

@@ -141,7 +141,7 @@ grid_fold(Slot<typename Op::Accumulator>* slots, Partials partials, BlockSlots<O
 {
     constexpr int in_flight = Slot<typename Op::Accumulator>::units > 1 ? 2 : 4;  // no more than there are registers for
     constexpr uint32 batch = lanes * in_flight;
-    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, count = partials.count;
+    const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes, count = partials.count;
     if (count <= lanes * Warps) {
         typename Op::Accumulator value = Op::identity();
         if (warp * lanes < count) grid_take<Op, 1>(&value, slots, warp * lanes + lane, partials);
@@ -176,7 +176,7 @@ grid_fold_by(uint32 folder, uint32 folders, Slot<typename Op::Accumulator>* slot
     Partials partials{count};
     if (folders > 1) {
         constexpr uint32 in_flight = run / Warps / lanes;
-        const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, first = folder * run;
+        const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes, first = folder * run;
         typename Op::Accumulator a[in_flight];
         grid_take<Op, in_flight>(a, slots, first + warp * in_flight * lanes + lane, partials);
         root = block_fold<Op, Warps>(warp_fold_array<Op, in_flight>(a, lane), shared, 1);

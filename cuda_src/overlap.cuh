@@ -86,8 +86,9 @@ template <class Op, int Warps>
 constexpr bool starts_early = Warps < 32 && (is_same<typename Op::Pivot, Unused> || sizeof(typename Op::Input) > 2);
 
 // Whether a whole array is touched by vectors: up to three million elements of four bytes gain two to five percent by that. With
-// other elements, or in rows, some operators would load what they fold into the same registers.
-template <class Op> constexpr bool touches_vectors = sizeof(typename Op::Input) == 4;
+// other elements, wider accumulators, or in rows, some operators would load what they fold into the same registers.
+template <class Op>
+constexpr bool touches_vectors = sizeof(typename Op::Input) == 4 && sizeof(typename Op::Accumulator) <= 8;
 
 // Whether the next launch's blocks are let in when elements are loaded, instead of at once.
 template <class Op, int Warps> __device__ __forceinline__ bool lets_in_late()
@@ -103,7 +104,7 @@ __device__ __forceinline__ void start_on_tile(const Problem& problem, uint64 til
     const uint64 bytes = problem.length * sizeof(typename Op::Input), first = tile * Warps * leaf_bytes;
     if (!is_late)
         touch_leaves<Op, Warps, touches_vectors<Op>>(
-            problem.elements, problem.second, problem.length, tile * Warps + threadIdx.x / lanes);
+            problem.elements, problem.second, problem.length, tile * Warps + warp_of_block());
     else if (first < bytes) prefetch_start<Warps>(problem.elements + first, bytes - first, has_room());
 }
 

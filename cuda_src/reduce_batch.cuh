@@ -24,7 +24,7 @@ __device__ __forceinline__ typename Op::Accumulator
 batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op, Warps>& shared)
 {
     const bool is_small = is_small_grid<Warps>();
-    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes;
     if (!is_small) touch_leaf_of_row<Op, Rows, Warps>(problem, row, uint64(tile) * Warps + warp);
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
     const ShapedSource<Op, typename Rows::Kept> source(problem, row);
@@ -35,10 +35,10 @@ batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op,
 
 // The number of a cluster among the `count` that fold tiles. Clusters of several blocks stay in order, and so do operators that
 // do not fold a leaf at once: norms and squares of float32 would spill.
-template <class Op, int Warps, int Blocks> __device__ __forceinline__ uint32 cluster_in_batch(uint32 count)
+template <class Op, int Warps, int Blocks> __device__ __forceinline__ uint32 cluster_in_batch(uint32 block, uint32 count)
 {
     constexpr bool in_runs = Blocks == 1 && Op::folds_leaves;
-    return in_runs ? tile_of(blockIdx.x, count, places<Warps>()) : blockIdx.x / Blocks;
+    return in_runs ? tile_of(block, count, places<Warps>()) : block / Blocks;
 }
 
 // Where several clusters share a row, the grid's last clusters fold what these publish, each by its first block: equally many
@@ -51,7 +51,7 @@ __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
     cluster_enter<Blocks>();
     if (!is_small_grid<Warps>()) launch_dependents();
     const uint32 clusters = IsShared ? uint32(problem.count) : 1, folding = uint32(problem.rows) * clusters;  // of a row, of all
-    const uint32 cluster = cluster_in_batch<Op, Warps, Blocks>(folding), rank = rank_in_cluster<Blocks>();
+    const uint32 cluster = cluster_in_batch<Op, Warps, Blocks>(blockIdx.x, folding), rank = rank_in_cluster<Blocks>();
     if constexpr (!IsShared) {
         const auto root = batch_fold<Op, Rows, Warps, Blocks>(problem, cluster, rank, shared);
         if (rank != 0 || threadIdx.x != 0) return;
@@ -61,7 +61,8 @@ __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
         if (cluster < folding) {
             const uint32 row = cluster / clusters, tile = (cluster - row * clusters) * Blocks + rank;
             const auto value = batch_fold<Op, Rows, Warps, Blocks>(problem, row, tile, shared);
-            if (rank == 0 && threadIdx.x == 0) slots[cluster].publish(value);
+            // Makes the number anew: kept all along it would take a register that the elements need.
+            if (rank == 0 && threadIdx.x == 0) slots[cluster_in_batch<Op, Warps, Blocks>(block_anew(), folding)].publish(value);
         } else if (rank == 0) {
             launch_dependents();
             wait_for_prerequisites();

@@ -38,7 +38,7 @@ template <class Op, int Warps> __device__ __forceinline__ void reduce_partials(c
     constexpr uint32 in_flight = sizeof(typename Op::Accumulator) > 12 ? 2 : 4, batch = lanes * in_flight;
     launch_dependents();
     wait_for_prerequisites();
-    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, count = uint32(problem.count);
+    const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes, count = uint32(problem.count);
     uint32 batches = 1;  // for each warp
     while (batches * batch * Warps < count) batches *= 2;
     WarpCounter<Op> counter;

@@ -47,7 +47,7 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     }
     if (problem.device_length != nullptr && gridDim.x > Blocks && cluster >= tile_count<Op, Warps * Blocks>(source)) return;
     prefetch_tile<Op, Warps>(source, tile, is_late);
-    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes;
     auto value = leaf_fold<Op>(source, uint64(tile) * Warps + warp, lane);
     if (is_late) launch_dependents();
     value = block_fold<Op, Warps>(value, shared, 0);

@@ -36,7 +36,7 @@ __device__ __forceinline__ void fold_few_partials(const ShapedProblem& problem, 
 template <class Op, class Kept, int Warps>
 __device__ __forceinline__ void fold_partials_by_warps(const ShapedProblem& problem, uint32 folder, uint32 folders)
 {
-    const uint32 count = uint32(problem.count), warp = threadIdx.x / lanes;
+    const uint32 count = uint32(problem.count), warp = warp_of_block();
     const uint32 of_a_row = count > 2 * lanes ? 4 : count > lanes ? 2 : 1, rows = 4 / of_a_row;
 #pragma unroll 1
     for (uint64 row = (folder * Warps + warp) * rows; row < problem.rows; row += folders * Warps * rows)

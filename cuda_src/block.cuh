@@ -32,7 +32,7 @@ block_fold(typename Op::Accumulator value, BlockSlots<Op, Warps>& shared, uint32
     auto& slots = shared.slots[turn & 1u];
     if (lane == 0) slots[warp] = value;
     __syncthreads();
-    if (warp == 0) value = fold_warps<Op, Warps>(slots, lane);
+    if (all_agree(warp == 0)) value = fold_warps<Op, Warps>(slots, lane);
     return value;
 }
 

@@ -7,7 +7,7 @@
 // X threads of the block stand side by side, with C neighbouring rows each; those behind each other have the same rows, and
 // neighbouring lanes of them. Each thread folds K lanes: after each, all move on to the lanes that follow those of the whole
 // block. So the block reads neighbouring elements at about the same time.
-template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads>
+template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads, CopiedBy By>
 struct ColumnCopies : Columns<Op, C, Lanes, Steps, (X < int(lanes) ? int(lanes) / X : 1), Threads / X> {
     static constexpr int beside = X < int(lanes) ? X : int(lanes);  // lanes of a warp side by side
     static constexpr int behind = lanes / beside;                   // and behind each other
@@ -24,6 +24,7 @@ struct ColumnCopies : Columns<Op, C, Lanes, Steps, (X < int(lanes) ? int(lanes) 
     static constexpr int ahead = stages - 1;  // stages that are copied while one is folded
     static constexpr int team = X > int(lanes) ? X : int(lanes);
     static_assert(sizeof(Loaded) >= 4, "no fewer bytes are copied");
+    static_assert(By != CopiedBy::warps || beside * sizeof(Loaded) >= vector_bytes, "no fewer of a warp, either");
 
     // The vectors of a warp's threads, one after the other, V elements of each thread. Copies are of 16 bytes, a warp's of 512,
     // and take a fifth longer where these do not begin at a line of all banks (benchmarks/NOTES.md, "How columns are cut").
@@ -49,10 +50,10 @@ struct ColumnCopies : Columns<Op, C, Lanes, Steps, (X < int(lanes) ? int(lanes) 
     // in blocks that the device has room for at once.
     __device__ __forceinline__ void touch() const
     {
-        if constexpr (beside * sizeof(Loaded) >= vector_bytes) {
+        if constexpr (By == CopiedBy::warps) {
             constexpr int blocks = K * Steps * C < 4 ? K * Steps * C : 4;
             const bool is_known = this->problem.device_length == nullptr && blockIdx.x < ::places<Threads / lanes>();
-            if (!is_known || !are_copied_by_warps()) return;
+            if (!is_known || !are_copied()) return;
 #pragma unroll
             for (int i = 0; i < blocks; ++i) {
                 const Block block(i % C * lanes + threadIdx.x % lanes);
@@ -63,11 +64,12 @@ struct ColumnCopies : Columns<Op, C, Lanes, Steps, (X < int(lanes) ? int(lanes) 
     }
 
 protected:
-    // Whether all blocks of 16 bytes that a warp's threads have are at multiples of 16 bytes.
-    __device__ __forceinline__ bool are_copied_by_warps() const
+    // Whether all blocks of 16 bytes that a warp's threads have, or a team's, are at multiples of 16 bytes.
+    __device__ __forceinline__ bool are_copied() const
     {
-        const uint64 addresses = reinterpret_cast<uint64>(tile) | uint64(this->problem.reduced.stride[0]);
-        return beside * sizeof(Loaded) >= vector_bytes && (addresses | uint64(tile_bytes)) % vector_bytes == 0;
+        const uint64 address = reinterpret_cast<uint64>(tile), stride = this->problem.reduced.stride[0];
+        if (By == CopiedBy::warps) return (address | stride | uint64(tile_bytes)) % vector_bytes == 0;
+        return By == CopiedBy::teams && address % vector_bytes == 0 && stride == uint64(tile_bytes);
     }
 
     // One of the 16-byte blocks that each vector of a warp's threads consists of: those of one slot of the threads side by side
@@ -94,9 +96,9 @@ protected:
 
 #if __CUDA_ARCH__ >= 800
     // A barrier of the threads that copy together.
-    template <Copies By> static __device__ __forceinline__ void meet()
+    static __device__ __forceinline__ void meet()
     {
-        if constexpr (By == Copies::team && team > int(lanes)) __syncthreads();
+        if constexpr (By == CopiedBy::teams && team > int(lanes)) __syncthreads();
         else __syncwarp();
     }
 
@@ -109,10 +111,10 @@ protected:
     }
 
     // Reads the thread's slots of one vector from shared memory.
-    template <Copies By> __device__ __forceinline__ void take(Loaded* v, int from) const
+    __device__ __forceinline__ void take(Loaded* v, int from) const
     {
         const uint32 me = threadIdx.x % lanes;
-        if constexpr (By == Copies::team) {
+        if constexpr (By == CopiedBy::teams) {
             const uint32 columns = tile_bytes / sizeof(T), mine = uint32(this->begin - tile) / sizeof(T);
             const T* elements = run(from) + me / beside * V * columns + mine;
 #pragma unroll
@@ -132,11 +134,11 @@ protected:
     }
 
     // Starts copies of a stage's vectors, from `number` on, to their places, and commits them as one group.
-    template <Fetch How, Copies By> __device__ __forceinline__ void copy(uint32 leaf, uint32 number, int to) const
+    template <Fetch How> __device__ __forceinline__ void copy(uint32 leaf, uint32 number, int to) const
     {
 #pragma unroll
         for (int i = 0; i < C; ++i) {
-            if constexpr (By == Copies::warp) copy_block<How>(leaf, number, to, Block(i * lanes + threadIdx.x % lanes));
+            if constexpr (By == CopiedBy::warps) copy_block<How>(leaf, number, to, Block(i * lanes + threadIdx.x % lanes));
             else copy_of_run<How>(leaf, number, to, i * team + threadIdx.x % team);
         }
         commit_copies();
@@ -146,7 +148,7 @@ protected:
     template <Fetch How>
     __device__ __forceinline__ void copy_block(uint32 leaf, uint32 number, int to, Block block) const
     {
-        copy_stage<How, Copies::warp>(address_of(block), index_of(block, leaf, number), 0, [&](int t) {
+        copy_stage<How>(address_of(block), index_of(block, leaf, number), 0, [&](int t) {
             auto* vector = places.of[to + t][threadIdx.x / lanes];
             return reinterpret_cast<char*>(&vector[place(block.after, block.slot, 0)]) + block.bytes;
         });
@@ -159,14 +161,14 @@ protected:
     {
         if (block >= behind * tile_bytes / sizeof(T)) return;
         const uint64 index = Base::index_of(leaf, uint32(first % Lanes), number);
-        copy_stage<How, Copies::team>(tile, index, block * vector_bytes, [&](int t) {
+        copy_stage<How>(tile, index, block * vector_bytes, [&](int t) {
             return reinterpret_cast<char*>(run(to + t)) + block * vector_bytes;
         });
     }
 
     // Copies 16 bytes of each vector of a stage: of the first, those `past` bytes after element `index` of the row at `start`.
     // What is absent is not read.
-    template <Fetch How, Copies By, class PlaceOf>
+    template <Fetch How, class PlaceOf>
     __device__ __forceinline__ void copy_stage(const char* start, uint64 index, uint32 past, PlaceOf place_of_vector) const
     {
         const int64 stride = this->problem.reduced.stride[0];
@@ -178,7 +180,7 @@ protected:
             } else {
                 // A warp's blocks are of one element each, whichever way the next one lies.
                 const int64 rest = int64(this->length - index);
-                const int64 left = By == Copies::team ? rest * stride - past : rest * vector_bytes;
+                const int64 left = By == CopiedBy::teams ? rest * stride - past : rest * vector_bytes;
                 copy_present<By>(place_of_vector(t), address, int32(min(max(left, int64(0)), int64(vector_bytes))));
             }
             address += this->next_vector(t) * stride;

@@ -60,17 +60,17 @@ template <class Op, int C> struct ColumnSeconds<Op, C, false> {
 // among them. single: each by itself. bytes: byte by byte where that is needed.
 enum class Fetch { whole, part, single, bytes };
 
-// Who copies, 16 bytes at a time, whatever rows they belong to. warp: each warp the part of the tile that its threads have,
-// whose elements lie anywhere. team: a team the whole tile, whose elements are contiguous; a team is a warp, or as many warps
-// as stand side by side.
-enum class Copies { warp, team };
+// Who copies, 16 bytes at a time, whatever rows they belong to, where addresses allow it. warps: each warp the part of the tile
+// that its threads have, whose elements lie anywhere. teams: each team the whole tile, whose elements are contiguous; a team is
+// a warp, or as many warps as stand side by side. nobody: strides never allow it. column_tiles.copying decides.
+enum class CopiedBy { nobody, warps, teams };
 
 #if __CUDA_ARCH__ >= 800
 // Copies the first `bytes` of 16 bytes, and zeros in place of the others. A few bytes are left only at the end of a team's
 // elements, which are contiguous: they go one by one, because memcheck counts a 16-byte copy of fewer bytes as one of all 16.
-template <Copies By> __device__ __forceinline__ void copy_present(char* shared, const char* from, int32 bytes)
+template <CopiedBy By> __device__ __forceinline__ void copy_present(char* shared, const char* from, int32 bytes)
 {
-    if constexpr (By == Copies::team) {
+    if constexpr (By == CopiedBy::teams) {
         if (uint32(bytes) % vector_bytes != 0) {
 #pragma unroll 1
             for (int32 i = 0; i < int32(vector_bytes); ++i) shared[i] = i < bytes ? from[i] : 0;

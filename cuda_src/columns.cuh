@@ -35,13 +35,16 @@ template <class Op, int C, int Lanes, int Steps, int Behind = 1, int Apart = Beh
         for (int c = 0; c < C; ++c) rows[c] = Source<Op>(p, begin + min(c, available - 1) * sizeof(T), nullptr, length).row;
     }
 
-    // Folds K lanes (a power of two) of each row, from `lane` on. All threads of a warp call it if they exchange values.
-    template <int K> __device__ __forceinline__ void fold_lanes(uint32 leaf, uint32 lane, A* a) const
+    // Folds K lanes (a power of two) of each row, from `lane` on. All threads of a warp call it if they exchange values. A
+    // kernel that hardly ever calls it, because it has other code for aligned rows, does without code for whole lanes.
+    template <int K, bool IsRare = false> __device__ __forceinline__ void fold_lanes(uint32 leaf, uint32 lane, A* a) const
     {
-        if (misplaced) fold_fetched<Fetch::bytes, K>(leaf, lane, a);
-        else if (!aligned) fold_fetched<Fetch::single, K>(leaf, lane, a);
-        else if (length < uint64(leaf + leaves<K>()) * (Lanes * Steps * V)) fold_fetched<Fetch::part, K>(leaf, lane, a);
-        else fold_fetched<Fetch::whole, K>(leaf, lane, a);
+        if (misplaced) return fold_fetched<Fetch::bytes, K>(leaf, lane, a);
+        if constexpr (C * sizeof(T) > alignof(T))
+            if (!aligned) return fold_fetched<Fetch::single, K>(leaf, lane, a);
+        if constexpr (!IsRare)
+            if (uint64(leaf + leaves<K>()) * (Lanes * Steps * V) <= length) return fold_fetched<Fetch::whole, K>(leaf, lane, a);
+        fold_fetched<Fetch::part, K>(leaf, lane, a);
     }
 
 protected:

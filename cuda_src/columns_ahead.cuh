@@ -2,50 +2,45 @@
 #pragma once
 #include "column_copies.cuh"
 
-template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads>
-struct ColumnsAhead : ColumnCopies<Op, C, Lanes, Steps, K, X, Threads> {
-    using Copier = ColumnCopies<Op, C, Lanes, Steps, K, X, Threads>;
+template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads, CopiedBy By>
+struct ColumnsAhead : ColumnCopies<Op, C, Lanes, Steps, K, X, Threads, By> {
+    using Copier = ColumnCopies<Op, C, Lanes, Steps, K, X, Threads, By>;
     using typename Copier::A;
     using typename Copier::Loaded;
     using Copier::ahead, Copier::beside, Copier::depth, Copier::in_stage, Copier::stages, Copier::V, Copier::vectors;
-    using Copier::first, Copier::tile, Copier::tile_bytes;
-    using Copier::Copier;
+    using Copier::Copier, Copier::first;
 
     // Folds the thread's lanes one after the other, and calls lane_done(a, j) with the j-th of each of its rows. All threads of
     // the block call it, and call `lane_done` together.
     template <class LaneDone> __device__ __forceinline__ void fold(LaneDone lane_done) const
     {
 #if __CUDA_ARCH__ >= 800
-        const uint64 stride = this->problem.reduced.stride[0];
-        if (reinterpret_cast<uint64>(tile) % vector_bytes == 0) {
-            if constexpr (beside * sizeof(Loaded) >= vector_bytes)
-                if (this->are_copied_by_warps()) return fold_copied<Copies::warp>(lane_done);
-            if (stride == uint64(tile_bytes)) return fold_copied<Copies::team>(lane_done);
-        }
+        if constexpr (By != CopiedBy::nobody)
+            if (this->are_copied()) return fold_copied(lane_done);
 #endif
 #pragma unroll 1
         for (uint32 j = 0; j < K; ++j) {
             const uint64 number = first + threadIdx.x % lanes / beside + j * depth;
             A a[C];
-            this->template fold_lanes<1>(uint32(number / Lanes), uint32(number % Lanes), a);
+            this->template fold_lanes<1, By != CopiedBy::nobody>(uint32(number / Lanes), uint32(number % Lanes), a);
             lane_done(a, j);
         }
     }
 
 private:
 #if __CUDA_ARCH__ >= 800
-    template <Copies By, class LaneDone> __device__ __forceinline__ void fold_copied(LaneDone lane_done) const
+    template <class LaneDone> __device__ __forceinline__ void fold_copied(LaneDone lane_done) const
     {
         const uint32 leaf = uint32(first / Lanes), lane = uint32(first % Lanes) + threadIdx.x % lanes / beside;
         const uint64 last = (first / (depth * K) + 1) * (depth * K);  // lanes of this block and those before
         const bool block_is_whole = (last + Lanes - 1) / Lanes * (Lanes * Steps * V) <= this->length;
-        if (block_is_whole) fold_ahead<Fetch::whole, By>(leaf, lane, lane_done);
-        else fold_ahead<Fetch::part, By>(leaf, lane, lane_done);
+        if (block_is_whole) fold_ahead<Fetch::whole>(leaf, lane, lane_done);
+        else fold_ahead<Fetch::part>(leaf, lane, lane_done);
     }
 
     // While a stage is folded, those after it are copied, the last of them to the places of the stage folded before; and a
     // second array's elements that go with the next stage are loaded.
-    template <Fetch How, Copies By, class LaneDone>
+    template <Fetch How, class LaneDone>
     __device__ __forceinline__ void fold_ahead(uint32 leaf, uint32 lane, LaneDone lane_done) const
     {
         constexpr int rounds = K * Steps / vectors;
@@ -54,7 +49,7 @@ private:
         typename Copier::Seconds next[in_stage];
         if (one_ahead) this->template load_seconds<How>(next, leaf, lane, 0);
 #pragma unroll
-        for (int stage = 0; stage < ahead; ++stage) this->template copy<How, By>(leaf, stage * in_stage, stage * in_stage);
+        for (int stage = 0; stage < ahead; ++stage) this->template copy<How>(leaf, stage * in_stage, stage * in_stage);
 #pragma unroll 1
         for (uint32 round = 0; round < rounds; ++round) {
 #pragma unroll
@@ -67,17 +62,17 @@ private:
                 if (one_ahead && (stage + 1 < stages || round + 1 < rounds))
                     this->template load_seconds<How>(next, leaf, lane, number + in_stage);
                 if constexpr (ahead > 0) wait_for_copies<ahead - 1>();
-                Copier::template meet<By>();
+                Copier::meet();
                 if (stage + ahead < stages || round + 1 < rounds)
-                    this->template copy<How, By>(leaf, number + ahead * in_stage, (stage + ahead) % stages * in_stage);
+                    this->template copy<How>(leaf, number + ahead * in_stage, (stage + ahead) % stages * in_stage);
                 else commit_copies();  // an empty group, so that the wait counts as many
                 if constexpr (ahead == 0) {
                     wait_for_copies<0>();
-                    Copier::template meet<By>();
+                    Copier::meet();
                 }
                 Loaded v[in_stage][V];
 #pragma unroll
-                for (int t = 0; t < in_stage; ++t) this->template take<By>(v[t], stage * in_stage + t);
+                for (int t = 0; t < in_stage; ++t) this->take(v[t], stage * in_stage + t);
 #pragma unroll
                 for (int c = 0; c < C; ++c) {
                     const A value = this->template fold_vectors<How, 0, in_stage>(v, y, leaf, lane, number, c);

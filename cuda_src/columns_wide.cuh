@@ -104,7 +104,7 @@ private:
                 const uint64 row = first_row + min(c * X + int(threadIdx.x % X), rows - 1);
                 A a[1];
                 const Columns<Op, 1, Lanes, Steps, behind, depth> one(problem, row, 1, true);
-                one.template fold_lanes<1>(uint32(lane / Lanes), uint32(lane % Lanes), a);
+                one.template fold_lanes<1, true>(uint32(lane / Lanes), uint32(lane % Lanes), a);
                 meeting.bring(a[0], c);
             }
             meeting.fold(0, j);

@@ -121,7 +121,7 @@ end_columns(const ShapedProblem& problem, const ColumnTile& tile, const Meeting&
 // are neighbours, because these lie side by side. A block waits for the prerequisites when it knows what to load. If not
 // `IsEarly`, the next kernel's blocks are let in when elements are loaded, and touch nothing: in a short grid they would
 // otherwise crowd on the multiprocessors with the most room (benchmarks/NOTES.md, "How columns are cut").
-template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K, bool IsEarly, FoldedBy By>
+template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K, bool IsEarly, FoldedBy By, CopiedBy Copied>
 __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& problem)
 {
     using A = typename Op::Accumulator;
@@ -153,7 +153,7 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         // Computes the tile anew: kept all along it would take registers that the elements need.
         end_columns<Op, By>(problem, column_tile<X, C>(problem), meeting, meeting.column(neighbouring), problem.actual_length());
     } else {
-        using Ahead = ColumnsAhead<Op, C, Lanes, Steps, K, X, threads>;
+        using Ahead = ColumnsAhead<Op, C, Lanes, Steps, K, X, threads, Copied>;
         __shared__ typename Ahead::Places places;
         const int first_behind = threadIdx.x / lanes * lanes / X;  // the warp's
         const int mine = min(int(threadIdx.x % X) * C, (tile.rows - 1) / C * C);
@@ -169,9 +169,9 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
 }
 
 // With K = 0, no lanes for each thread to share, each thread works alone.
-template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K, bool IsEarly, FoldedBy By>
+template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K, bool IsEarly, FoldedBy By, CopiedBy Copied>
 __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
 {
     if constexpr (K == 0) reduce_columns_alone<Op, C, Lanes, Steps>(problem);
-    else reduce_columns_together<Op, Warps, X, C, Lanes, Steps, K, IsEarly, By>(problem);
+    else reduce_columns_together<Op, Warps, X, C, Lanes, Steps, K, IsEarly, By, Copied>(problem);
 }

@@ -35,10 +35,12 @@ template <class T> __device__ __forceinline__ T shuffle_from(T value, int lane)
     return shuffle_words(value, [=](uint32 w) { return __shfl_sync(0xffffffffu, w, lane); });
 }
 
-// A value that all lanes of the warp have alike, in a form that tells the compiler so. What depends on it alone is then computed
-// once for the warp; and behind a branch that depends on it, shuffles lack the second version that they otherwise have for
-// lanes that came another way, with a third of a kernel's code. All 32 lanes call it.
+// What all lanes of a warp have alike, as all know but the compiler, in a form that tells it: a value, and whether something
+// holds. It computes once for the warp what depends on these alone. And behind branches that depend on something else, it adds
+// to each shuffle code for lanes that have come apart, up to a third of a kernel's code (benchmarks/NOTES.md, "Code for lanes
+// that have come apart"). All 32 lanes call them.
 template <class T> __device__ __forceinline__ T same_in_warp(T value) { return shuffle_from(value, 0); }
+__device__ __forceinline__ bool all_agree(bool holds) { return __any_sync(0xffffffffu, holds); }
 
 // The number of the thread's warp in its block. All 32 lanes call it.
 __device__ __forceinline__ uint32 warp_of_block() { return same_in_warp(threadIdx.x / lanes); }

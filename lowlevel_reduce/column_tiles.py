@@ -10,7 +10,7 @@ from typing import NamedTuple
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
 from lowlevel_reduce.policy import DeviceFacts, power_of_two
-from lowlevel_reduce.row_strategy import RESIDENT_HEAVY, WARP_FOLDS, WARPS, FoldedBy, RowStrategy
+from lowlevel_reduce.row_strategy import RESIDENT_HEAVY, WARP_FOLDS, WARPS, CopiedBy, FoldedBy, RowStrategy
 
 __all__ = [
     "LINE_BYTES",
@@ -254,7 +254,19 @@ class Together:
         _, parts, last, blocks = self.cut(way)
         template, early = (way.beside, self.width, *self.tree, way.lanes), self.is_early(way, blocks)
         return RowStrategy("columns", blocks, template, parts, last, resident_blocks=resident, early=early,
-                           folded_by=way.folded_by)  # fmt: skip
+                           folded_by=way.folded_by, copied_by=self.copied_by(way.beside))  # fmt: skip
+
+    def copied_by(self, beside: int) -> CopiedBy:
+        """Return who copies columns, with so many threads side by side, if the array's address allows it.
+
+        Warps do where all elements of a column lie alike relative to sixteen bytes, and a warp's threads load as many
+        side by side; teams where rows are contiguous and one tile has all of them. Loads of sixteen bytes need no
+        copies, whatever is returned.
+        """
+        stride = self.problem.reduced[0].stride
+        if stride % VECTOR_BYTES == 0 and min(beside, LANES) * self.width * self.itemsize >= VECTOR_BYTES:
+            return "warps"
+        return "teams" if self.threads <= beside and stride == self.problem.kept[0].size * self.itemsize else "nobody"
 
 
 def shared_bytes(beside: int, lanes_of_a_thread: int, width: int, accumulator_bytes: int) -> int:

@@ -68,7 +68,10 @@ _ROWS = {
     "short_rows": ("reduce_short_rows.cuh", "reduce_short_rows<Op, {lie}, {resident}, {arguments}>"),
     "rows": ("reduce_rows.cuh", "reduce_rows<Op, {lie}, {arguments}>"),
     "batch": ("reduce_batch.cuh", "reduce_batch<Op, {lie}, {arguments}>"),
-    "columns": ("reduce_columns.cuh", "reduce_columns<Op, {arguments}, {early}, FoldedBy::{folded_by}>"),
+    "columns": (
+        "reduce_columns.cuh",
+        "reduce_columns<Op, {arguments}, {early}, FoldedBy::{folded_by}, CopiedBy::{copied_by}>",
+    ),
 }
 
 
@@ -135,7 +138,8 @@ def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSo
     lie = ("Contiguous" if strategy.aligned else "Unaligned") if strategy.contiguous else "Strided"
     lie = f"{lie}Rows<{'OneAxis' if strategy.one_axis else 'AnyAxes'}>"
     early = "true" if strategy.early else "false"
-    body = call.format(lie=lie, arguments=arguments, early=early, folded_by=strategy.folded_by, resident="{resident}")
+    body = call.format(lie=lie, arguments=arguments, early=early, folded_by=strategy.folded_by,
+                       copied_by=strategy.copied_by, resident="{resident}")  # fmt: skip
     bounds = (strategy.block_threads, strategy.resident_blocks)
     return _source(operator, strategy.name, header, body, "ShapedProblem", bounds)
 

@@ -8,7 +8,8 @@ from typing import Literal
 from lowlevel_reduce.dtypes import LANES
 from lowlevel_reduce.policy import HEADER_BYTES, power_of_two, slot_bytes
 
-__all__ = ["RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "WARP_FOLDS", "FoldedBy", "RowStrategy", "rows_of_a_warp"]
+__all__ = ["RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "WARP_FOLDS", "CopiedBy", "FoldedBy", "RowStrategy",
+           "rows_of_a_warp"]  # fmt: skip
 
 ROW_STRATEGIES = ("short_rows", "rows", "batch", "columns")
 
@@ -24,6 +25,9 @@ WARP_FOLDS = 4 * LANES
 
 FoldedBy = Literal["nobody", "warps", "blocks"]
 """Who folds the partials of columns: `FoldedBy` in cuda_src/reduce_columns.cuh."""
+
+CopiedBy = Literal["nobody", "warps", "teams"]
+"""Who copies columns to shared memory: `CopiedBy` in cuda_src/column_loads.cuh."""
 
 
 def rows_of_a_warp(parts: int) -> int:
@@ -63,6 +67,8 @@ class RowStrategy:
         Whether blocks of threads that share columns let the next launch's blocks in at once, and read ahead.
     folded_by : {"nobody", "warps", "blocks"}
         Who folds the partials of columns: a warp those of a column, or of some, or a block those of a column.
+    copied_by : {"nobody", "warps", "teams"}
+        Who copies columns where the array's address allows it: each warp its own, or a team those of the whole tile.
     """
 
     name: str
@@ -78,6 +84,7 @@ class RowStrategy:
     resident_blocks: int = RESIDENT_HEAVY
     early: bool = False
     folded_by: FoldedBy = "nobody"
+    copied_by: CopiedBy = "nobody"
 
     @property
     def block_threads(self) -> int:

@@ -177,11 +177,11 @@ protected:
         for (int t = 0; t < in_stage; ++t) {
             if constexpr (How == Fetch::whole) {
                 copy_async(place_of_vector(t), address);
+            } else if constexpr (By == CopiedBy::warps) {
+                copy_async_if(index < this->length, place_of_vector(t), address);
             } else {
-                // A warp's blocks are of one element each, whichever way the next one lies.
-                const int64 rest = int64(this->length - index);
-                const int64 left = By == CopiedBy::teams ? rest * stride - past : rest * vector_bytes;
-                copy_present<By>(place_of_vector(t), address, int32(min(max(left, int64(0)), int64(vector_bytes))));
+                const int64 left = int64(this->length - index) * stride - past;
+                copy_front(place_of_vector(t), address, int32(min(max(left, int64(0)), int64(vector_bytes))));
             }
             address += this->next_vector(t) * stride;
             index += this->next_vector(t);

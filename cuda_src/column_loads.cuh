@@ -66,17 +66,12 @@ enum class Fetch { whole, part, single, bytes };
 enum class CopiedBy { nobody, warps, teams };
 
 #if __CUDA_ARCH__ >= 800
-// Copies the first `bytes` of 16 bytes, and zeros in place of the others. A few bytes are left only at the end of a team's
-// elements, which are contiguous: they go one by one, because memcheck counts a 16-byte copy of fewer bytes as one of all 16.
-template <CopiedBy By> __device__ __forceinline__ void copy_present(char* shared, const char* from, int32 bytes)
+// Copies the first `bytes` of 16 bytes, and zeros in place of the others. A few bytes, which are left only at the end of all
+// elements, go one by one, because memcheck counts a 16-byte copy of fewer bytes as one of all 16.
+__device__ __forceinline__ void copy_front(char* shared, const char* from, int32 bytes)
 {
-    if constexpr (By == CopiedBy::teams) {
-        if (uint32(bytes) % vector_bytes != 0) {
+    if (uint32(bytes) % vector_bytes == 0) return copy_async_if(bytes > 0, shared, from);
 #pragma unroll 1
-            for (int32 i = 0; i < int32(vector_bytes); ++i) shared[i] = i < bytes ? from[i] : 0;
-            return;
-        }
-    }
-    copy_async_if(bytes > 0, shared, from);
+    for (int32 i = 0; i < int32(vector_bytes); ++i) shared[i] = i < bytes ? from[i] : 0;
 }
 #endif

@@ -16,7 +16,7 @@ struct ColumnsAhead : ColumnCopies<Op, C, Lanes, Steps, K, X, Threads, By> {
     {
 #if __CUDA_ARCH__ >= 800
         if constexpr (By != CopiedBy::nobody)
-            if (this->are_copied()) return fold_copied(lane_done);
+            if (all_agree(this->are_copied())) return fold_copied(lane_done);
 #endif
 #pragma unroll 1
         for (uint32 j = 0; j < K; ++j) {
@@ -34,7 +34,7 @@ private:
         const uint32 leaf = uint32(first / Lanes), lane = uint32(first % Lanes) + threadIdx.x % lanes / beside;
         const uint64 last = (first / (depth * K) + 1) * (depth * K);  // lanes of this block and those before
         const bool block_is_whole = (last + Lanes - 1) / Lanes * (Lanes * Steps * V) <= this->length;
-        if (block_is_whole) fold_ahead<Fetch::whole>(leaf, lane, lane_done);
+        if (all_agree(block_is_whole)) fold_ahead<Fetch::whole>(leaf, lane, lane_done);
         else fold_ahead<Fetch::part>(leaf, lane, lane_done);
     }
 

@@ -31,17 +31,23 @@ template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads> stru
     Shared& shared;
     uint64 first_row, first_lane, length;  // the block's first row and lane
     int rows;                              // how many the block has
+    const char* begin;                     // the block's first element, until it is shared
+    const char* other = nullptr;           // and that of a second array
 
     __device__ __forceinline__ WideColumns(const ShapedProblem& p, Shared& s, uint64 row, int block_rows, uint64 lane)
-        : problem(p), shared(s), first_row(row), first_lane(lane), length(p.actual_length()), rows(block_rows) {}
+        : problem(p), shared(s), first_row(row), first_lane(lane), length(p.actual_length()), rows(block_rows)
+    {
+        begin = p.elements + p.kept.offset(row, false);
+        if constexpr (has_second<Op>) other = p.second + p.kept.offset(row, true);
+    }
 
     // Whether elements of C rows can be loaded together; all threads of the block agree on it.
     __device__ __forceinline__ bool together() const
     {
-        uint64 addresses = reinterpret_cast<uint64>(begin(0)) | uint64(problem.reduced.stride[0]);
+        uint64 addresses = reinterpret_cast<uint64>(begin) | uint64(problem.reduced.stride[0]);
         if constexpr (has_second<Op>) {
             if (problem.reduced.count > 1 || problem.kept.second_stride[0] != sizeof(T)) return false;
-            addresses |= reinterpret_cast<uint64>(other()) | uint64(problem.reduced.second_stride[0]);
+            addresses |= reinterpret_cast<uint64>(other) | uint64(problem.reduced.second_stride[0]);
         }
         return (addresses | uint64(rows * sizeof(T))) % vector_bytes == 0;
     }
@@ -52,7 +58,7 @@ template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads> stru
     {
         if (problem.device_length != nullptr || blockIdx.x >= places<Threads / lanes>()) return;
         const uint64 index = index_of(first_lane + threadIdx.x / X);
-        const char* at = begin(0) + across() + int64(index) * problem.reduced.stride[0];
+        const char* at = begin + across() + int64(index) * problem.reduced.stride[0];
 #pragma unroll
         for (uint32 s = 0; s < V; ++s) touch_if(index + s < length, at + int64(s) * problem.reduced.stride[0]);
     }
@@ -61,7 +67,7 @@ template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads> stru
     // a thread's rows lie X apart instead of side by side, so that neighbouring threads load neighbouring elements.
     template <class Meeting> __device__ __forceinline__ void fold(Meeting& meeting) const
     {
-        if (threadIdx.x == 0) shared.begin = begin(0), shared.other = other(), shared.first_lane = first_lane;
+        if (threadIdx.x == 0) shared.begin = begin, shared.other = other, shared.first_lane = first_lane;
         __syncthreads();
         const uint64 leaves_before = (first_lane + depth * K + Lanes - 1) / Lanes;  // including those of this block
         if (!together()) return fold_one_by_one(meeting);
@@ -79,18 +85,6 @@ private:
     __device__ __forceinline__ uint32 across() const
     {
         return uint32(min(int(threadIdx.x % X) * C, rows - C)) * sizeof(T);
-    }
-
-    __device__ __forceinline__ const char* begin(int row) const
-    {
-        return problem.elements + problem.kept.offset(first_row + row, false);
-    }
-
-    // The first element of a second array, if there is one.
-    __device__ __forceinline__ const char* other() const
-    {
-        if constexpr (has_second<Op>) return problem.second + problem.kept.offset(first_row, true);
-        else return nullptr;
     }
 
     template <class Meeting> __device__ __forceinline__ void fold_one_by_one(Meeting& meeting) const

@@ -7,12 +7,12 @@
 // X threads of the block stand side by side, with C neighbouring rows each; those behind each other have the same rows, and
 // neighbouring lanes of them. Each thread folds K lanes: after each, all move on to the lanes that follow those of the whole
 // block. So the block reads neighbouring elements at about the same time.
-template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads, CopiedBy By>
-struct ColumnCopies : Columns<Op, C, Lanes, Steps, (X < int(lanes) ? int(lanes) / X : 1), Threads / X> {
+template <class Op, class Kept, int C, int Lanes, int Steps, int K, int X, int Threads, CopiedBy By>
+struct ColumnCopies : Columns<Op, Kept, C, Lanes, Steps, (X < int(lanes) ? int(lanes) / X : 1), Threads / X> {
     static constexpr int beside = X < int(lanes) ? X : int(lanes);  // lanes of a warp side by side
     static constexpr int behind = lanes / beside;                   // and behind each other
     static constexpr int depth = Threads / X;                       // threads of the block behind each other
-    using Base = Columns<Op, C, Lanes, Steps, behind, depth>;
+    using Base = Columns<Op, Kept, C, Lanes, Steps, behind, depth>;
     using typename Base::A;
     using typename Base::Loaded;
     using typename Base::T;

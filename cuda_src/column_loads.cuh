@@ -60,6 +60,22 @@ template <class Op, int C> struct ColumnSeconds<Op, C, false> {
 // among them. single: each by itself. bytes: byte by byte where that is needed.
 enum class Fetch { whole, part, single, bytes };
 
+// Loads one element of each of C rows, of which `available` exist; further rows get copies of the last.
+template <Fetch How, class T, int C>
+__device__ __forceinline__ void load_across(ColumnVector<T, C>& v, const char* from, int available)
+{
+    if constexpr (How == Fetch::whole || How == Fetch::part) {
+        v.whole = __ldg(reinterpret_cast<const decltype(v.whole)*>(from));
+    } else {
+#pragma unroll
+        for (int c = 0; c < C; ++c) {
+            const char* element = from + min(c, available - 1) * sizeof(T);
+            if constexpr (How == Fetch::bytes) v.elements[c] = load_element<T>(element);
+            else v.elements[c] = *reinterpret_cast<const T*>(element);
+        }
+    }
+}
+
 // Who copies, 16 bytes at a time, whatever rows they belong to, where addresses allow it. warps: each warp the part of the tile
 // that its threads have, whose elements lie anywhere. teams: each team the whole tile, whose elements are contiguous; a team is
 // a warp, or as many warps as stand side by side. nobody: strides never allow it. column_tiles.copying decides.

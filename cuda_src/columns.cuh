@@ -2,10 +2,10 @@
 #pragma once
 #include "column_loads.cuh"
 
-// C rows of one thread. Each has `Lanes` lanes of `Steps` steps, powers of two: fewer than 32 and 8 where rows are shorter
-// than a leaf. `Behind` threads of a warp, a power of two, have the same rows, and neighbouring lanes of them. The next lane
-// of each thread is `Apart` lanes further on.
-template <class Op, int C, int Lanes, int Steps, int Behind = 1, int Apart = Behind> struct Columns {
+// C rows of one thread, which lie as `Kept` says. Each has `Lanes` lanes of `Steps` steps, powers of two: fewer than 32 and 8
+// where rows are shorter than a leaf. `Behind` threads of a warp, a power of two, have the same rows, and neighbouring lanes of
+// them. The next lane of each thread is `Apart` lanes further on.
+template <class Op, class Kept, int C, int Lanes, int Steps, int Behind = 1, int Apart = Behind> struct Columns {
     using T = typename Op::Input;
     using A = typename Op::Accumulator;
     using Loaded = ColumnVector<T, C>;
@@ -26,8 +26,8 @@ template <class Op, int C, int Lanes, int Steps, int Behind = 1, int Apart = Beh
     Columns(const ShapedProblem& p, uint64 row, int present, bool all_present) : problem(p), available(present)
     {
         length = p.actual_length();
-        begin = p.elements + p.kept.offset(row, false);
-        if constexpr (!is_same<typename Op::Second, Unused>) other = p.second + p.kept.offset(row, true);
+        begin = p.elements + Kept::offset(p.kept, row, 0, false);
+        if constexpr (!is_same<typename Op::Second, Unused>) other = p.second + Kept::offset(p.kept, row, 0, true);
         const uint64 addresses = reinterpret_cast<uint64>(begin) | uint64(p.reduced.stride[0]);
         aligned = all_present && addresses % (C * sizeof(T)) == 0;
         misplaced = addresses % alignof(T) != 0;
@@ -112,24 +112,9 @@ protected:
             for (int s = 0; s < V; ++s, address += stride) {
                 // The compiler would put the use of a conditional load right behind it. So in place of an absent element the
                 // row's first one is loaded again.
-                fetch_slot<How>(v[t][s], s < there ? address : begin);
+                load_across<How>(v[t][s], s < there ? address : begin, available);
             }
             address += (next_vector(t) - V) * stride;
-        }
-    }
-
-    // One element of each row.
-    template <Fetch How> __device__ __forceinline__ void fetch_slot(Loaded& v, const char* from) const
-    {
-        if constexpr (How == Fetch::whole || How == Fetch::part) {
-            v.whole = __ldg(reinterpret_cast<const decltype(v.whole)*>(from));
-        } else {
-#pragma unroll
-            for (int c = 0; c < C; ++c) {
-                const char* element = from + min(c, available - 1) * sizeof(T);
-                if constexpr (How == Fetch::bytes) v.elements[c] = load_element<T>(element);
-                else v.elements[c] = *reinterpret_cast<const T*>(element);
-            }
         }
     }
 

@@ -2,9 +2,9 @@
 #pragma once
 #include "column_copies.cuh"
 
-template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads, CopiedBy By>
-struct ColumnsAhead : ColumnCopies<Op, C, Lanes, Steps, K, X, Threads, By> {
-    using Copier = ColumnCopies<Op, C, Lanes, Steps, K, X, Threads, By>;
+template <class Op, class Kept, int C, int Lanes, int Steps, int K, int X, int Threads, CopiedBy By>
+struct ColumnsAhead : ColumnCopies<Op, Kept, C, Lanes, Steps, K, X, Threads, By> {
+    using Copier = ColumnCopies<Op, Kept, C, Lanes, Steps, K, X, Threads, By>;
     using typename Copier::A;
     using typename Copier::Loaded;
     using Copier::ahead, Copier::beside, Copier::depth, Copier::in_stage, Copier::stages, Copier::V, Copier::vectors;
@@ -39,7 +39,8 @@ private:
     }
 
     // While a stage is folded, those after it are copied, the last of them to the places of the stage folded before; and a
-    // second array's elements that go with the next stage are loaded.
+    // second array's elements that go with the next stage are loaded. All stages have the same code where some of a tile may be
+    // absent: asking for each element takes more code than all else.
     template <Fetch How, class LaneDone>
     __device__ __forceinline__ void fold_ahead(uint32 leaf, uint32 lane, LaneDone lane_done) const
     {
@@ -52,7 +53,7 @@ private:
         for (int stage = 0; stage < ahead; ++stage) this->template copy<How>(leaf, stage * in_stage, stage * in_stage);
 #pragma unroll 1
         for (uint32 round = 0; round < rounds; ++round) {
-#pragma unroll
+#pragma unroll(How == Fetch::whole ? stages : 1)
             for (int stage = 0; stage < stages; ++stage) {
                 const uint32 number = round * vectors + stage * in_stage;
                 typename Copier::Seconds y[in_stage];

@@ -12,7 +12,7 @@ constexpr bool are_wide = C > 1 && C * sizeof(typename Op::Input) == vector_byte
 // lanes of them. Each thread folds K lanes: after each, all move on to the lanes that follow those of the whole block. Copies
 // to shared memory, of which each thread takes 4 bytes, would keep the memory less busy
 // (benchmarks/NOTES.md, "Columns of aligned rows").
-template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads> struct WideColumns {
+template <class Op, class Kept, int C, int Lanes, int Steps, int K, int X, int Threads> struct WideColumns {
     using T = typename Op::Input;
     using A = typename Op::Accumulator;
     using Lane = WideLane<Op, C, Steps, Threads>;
@@ -37,8 +37,8 @@ template <class Op, int C, int Lanes, int Steps, int K, int X, int Threads> stru
     __device__ __forceinline__ WideColumns(const ShapedProblem& p, Shared& s, uint64 row, int block_rows, uint64 lane)
         : problem(p), shared(s), first_row(row), first_lane(lane), length(p.actual_length()), rows(block_rows)
     {
-        begin = p.elements + p.kept.offset(row, false);
-        if constexpr (has_second<Op>) other = p.second + p.kept.offset(row, true);
+        begin = p.elements + Kept::offset(p.kept, row, 0, false);
+        if constexpr (has_second<Op>) other = p.second + Kept::offset(p.kept, row, 0, true);
     }
 
     // Whether elements of C rows can be loaded together; all threads of the block agree on it.
@@ -97,7 +97,7 @@ private:
             for (int c = 0; c < C; ++c) {
                 const uint64 row = first_row + min(c * X + int(threadIdx.x % X), rows - 1);
                 A a[1];
-                const Columns<Op, 1, Lanes, Steps, behind, depth> one(problem, row, 1, true);
+                const Columns<Op, Kept, 1, Lanes, Steps, behind, depth> one(problem, row, 1, true);
                 one.template fold_lanes<1, true>(uint32(lane / Lanes), uint32(lane % Lanes), a);
                 meeting.bring(a[0], c);
             }

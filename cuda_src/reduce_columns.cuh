@@ -34,7 +34,8 @@ store_columns(const ShapedProblem& problem, const RowOf<Op>* rows, uint64 row, i
     }
 }
 
-// Rows of at most a leaf, C of them folded by each thread: nothing is exchanged.
+// Rows of at most a leaf, C of them folded by each thread: nothing is exchanged. They may lie in any way, as far as the compiler
+// knows: with code for rows along one axis alone, sums of float32 spill.
 template <class Op, int C, int Lanes, int Steps>
 __device__ __forceinline__ void reduce_columns_alone(const ShapedProblem& problem)
 {
@@ -46,7 +47,7 @@ __device__ __forceinline__ void reduce_columns_alone(const ShapedProblem& proble
     const uint64 column = (number - outer * beside) * C, row = outer * inner + column;
     if (row >= problem.rows) return;
     const int available = int(min(inner - column, uint64(C)));
-    const Columns<Op, C, Lanes, Steps> source(problem, row, available, available == C);
+    const Columns<Op, AnyAxes, C, Lanes, Steps> source(problem, row, available, available == C);
     typename Op::Accumulator a[C];
     if (source.length > 0) source.template fold_lanes<Lanes>(0, 0, a);
     store_columns<Op, C>(problem, source.rows, row, available, a);
@@ -65,11 +66,11 @@ template <int Warps, FoldedBy By> __device__ __forceinline__ uint32 folders_of(c
 }
 
 // Folds the partials of all rows as they come, as block `folder` of `folders`. All threads of the block call it.
-template <class Op, int Warps, FoldedBy By>
+template <class Op, class Kept, int Warps, FoldedBy By>
 __device__ __forceinline__ void fold_column_partials(const ShapedProblem& problem, uint32 folder, uint32 folders)
 {
     if constexpr (By == FoldedBy::warps) {
-        fold_partials_by_warps<Op, AnyAxes, Warps>(problem, folder, folders);
+        fold_partials_by_warps<Op, Kept, Warps>(problem, folder, folders);
     } else {
         const uint32 count = uint32(problem.count);
         __shared__ BlockSlots<Op, Warps> shared;
@@ -80,7 +81,7 @@ __device__ __forceinline__ void fold_column_partials(const ShapedProblem& proble
             grid_await<Op>(slots + count - 1);
             __syncthreads();  // all have seen the last partial before a warp takes it, which leaves its slot empty
             const auto root = grid_fold<Op, Warps>(slots, {count}, shared, turn++);
-            if (threadIdx.x == 0) store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, row).row, row, root);
+            if (threadIdx.x == 0) store_result<Op>(problem, ShapedSource<Op, Kept>(problem, row).row, row, root);
         }
     }
 }
@@ -105,7 +106,7 @@ template <int X, int C> __device__ __forceinline__ ColumnTile column_tile(const 
 }
 
 // Publishes or stores what the thread has of its column, if it has one; `length` is that of the rows.
-template <class Op, FoldedBy By, class Meeting>
+template <class Op, class Kept, FoldedBy By, class Meeting>
 __device__ __forceinline__ void
 end_columns(const ShapedProblem& problem, const ColumnTile& tile, const Meeting& meeting, int column, uint64 length)
 {
@@ -113,7 +114,7 @@ end_columns(const ShapedProblem& problem, const ColumnTile& tile, const Meeting&
     const uint64 row = tile.first_row + column, parts = problem.count;
     const auto value = length > 0 ? meeting.result() : Op::identity();
     if (By != FoldedBy::nobody) grid_slots<Op>(problem.workspace)[row * parts + tile.part].publish(value);
-    else store_result<Op>(problem, ShapedSource<Op, AnyAxes>(problem, row, length).row, row, value);
+    else store_result<Op>(problem, ShapedSource<Op, Kept>(problem, row, length).row, row, value);
 }
 
 // X threads of a block stand side by side, with C rows each, and those behind each other divide the lanes of the tree among
@@ -121,7 +122,7 @@ end_columns(const ShapedProblem& problem, const ColumnTile& tile, const Meeting&
 // are neighbours, because these lie side by side. A block waits for the prerequisites when it knows what to load. If not
 // `IsEarly`, the next kernel's blocks are let in when elements are loaded, and touch nothing: in a short grid they would
 // otherwise crowd on the multiprocessors with the most room (benchmarks/NOTES.md, "How columns are cut").
-template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K, bool IsEarly, FoldedBy By, CopiedBy Copied>
+template <class Op, class Kept, int Warps, int X, int C, int Lanes, int Steps, int K, bool IsEarly, FoldedBy By, CopiedBy Copied>
 __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& problem)
 {
     using A = typename Op::Accumulator;
@@ -135,14 +136,14 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         if (blockIdx.x >= tiles) {
             launch_dependents();
             wait_for_prerequisites();
-            return fold_column_partials<Op, Warps, By>(problem, blockIdx.x - tiles, folders);
+            return fold_column_partials<Op, Kept, Warps, By>(problem, blockIdx.x - tiles, folders);
         }
     }
 
     Meeting meeting{met};
     const ColumnTile tile = column_tile<X, C>(problem);
     if constexpr (are_wide<Op, C>) {
-        using Wide = WideColumns<Op, C, Lanes, Steps, K, X, threads>;
+        using Wide = WideColumns<Op, Kept, C, Lanes, Steps, K, X, threads>;
         __shared__ typename Wide::Shared shared;
         const Wide source(problem, shared, tile.first_row, tile.rows, uint64(tile.part) * depth * K);
         const bool neighbouring = source.together();
@@ -151,9 +152,9 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         if (source.length > 0) source.fold(meeting);
         if (!IsEarly) launch_dependents();
         // Computes the tile anew: kept all along it would take registers that the elements need.
-        end_columns<Op, By>(problem, column_tile<X, C>(problem), meeting, meeting.column(neighbouring), problem.actual_length());
+        end_columns<Op, Kept, By>(problem, column_tile<X, C>(problem), meeting, meeting.column(neighbouring), problem.actual_length());
     } else {
-        using Ahead = ColumnsAhead<Op, C, Lanes, Steps, K, X, threads, Copied>;
+        using Ahead = ColumnsAhead<Op, Kept, C, Lanes, Steps, K, X, threads, Copied>;
         __shared__ typename Ahead::Places places;
         const int first_behind = threadIdx.x / lanes * lanes / X;  // the warp's
         const int mine = min(int(threadIdx.x % X) * C, (tile.rows - 1) / C * C);
@@ -164,14 +165,14 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         if (!IsEarly) launch_dependents();
         // As above, but beside a second array it takes more registers to compute the tile anew.
         const ColumnTile same = has_second<Op> ? tile : column_tile<X, C>(problem);
-        end_columns<Op, By>(problem, same, meeting, meeting.column(true), problem.actual_length());
+        end_columns<Op, Kept, By>(problem, same, meeting, meeting.column(true), problem.actual_length());
     }
 }
 
-// With K = 0, no lanes for each thread to share, each thread works alone.
-template <class Op, int Warps, int X, int C, int Lanes, int Steps, int K, bool IsEarly, FoldedBy By, CopiedBy Copied>
+// The rows lie as `Kept` says. With K = 0, no lanes for each thread to share, each thread works alone.
+template <class Op, class Kept, int Warps, int X, int C, int Lanes, int Steps, int K, bool IsEarly, FoldedBy By, CopiedBy Copied>
 __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
 {
     if constexpr (K == 0) reduce_columns_alone<Op, C, Lanes, Steps>(problem);
-    else reduce_columns_together<Op, Warps, X, C, Lanes, Steps, K, IsEarly, By, Copied>(problem);
+    else reduce_columns_together<Op, Kept, Warps, X, C, Lanes, Steps, K, IsEarly, By, Copied>(problem);
 }

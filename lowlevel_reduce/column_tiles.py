@@ -253,8 +253,9 @@ class Together:
         """Return the strategy of a way, for a kernel of which so many blocks must fit on a multiprocessor."""
         _, parts, last, blocks = self.cut(way)
         template, early = (way.beside, self.width, *self.tree, way.lanes), self.is_early(way, blocks)
-        return RowStrategy("columns", blocks, template, parts, last, resident_blocks=resident, early=early,
-                           folded_by=way.folded_by, copied_by=self.copied_by(way.beside))  # fmt: skip
+        one_axis, copied_by = len(self.problem.kept) <= 1, self.copied_by(way.beside)
+        return RowStrategy("columns", blocks, template, parts, last, one_axis=one_axis, resident_blocks=resident,
+                           early=early, folded_by=way.folded_by, copied_by=copied_by)  # fmt: skip
 
     def copied_by(self, beside: int) -> CopiedBy:
         """Return who copies columns, with so many threads side by side, if the array's address allows it.

@@ -70,7 +70,7 @@ _ROWS = {
     "batch": ("reduce_batch.cuh", "reduce_batch<Op, {lie}, {arguments}>"),
     "columns": (
         "reduce_columns.cuh",
-        "reduce_columns<Op, {arguments}, {early}, FoldedBy::{folded_by}, CopiedBy::{copied_by}>",
+        "reduce_columns<Op, {axes}, {arguments}, {early}, FoldedBy::{folded_by}, CopiedBy::{copied_by}>",
     ),
 }
 
@@ -136,9 +136,10 @@ def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSo
     header, call = _ROWS[strategy.name]
     arguments = ", ".join(map(str, (strategy.warps, *strategy.template)))
     lie = ("Contiguous" if strategy.aligned else "Unaligned") if strategy.contiguous else "Strided"
-    lie = f"{lie}Rows<{'OneAxis' if strategy.one_axis else 'AnyAxes'}>"
+    axes = "OneAxis" if strategy.one_axis else "AnyAxes"
+    lie = f"{lie}Rows<{axes}>"
     early = "true" if strategy.early else "false"
-    body = call.format(lie=lie, arguments=arguments, early=early, folded_by=strategy.folded_by,
+    body = call.format(lie=lie, axes=axes, arguments=arguments, early=early, folded_by=strategy.folded_by,
                        copied_by=strategy.copied_by, resident="{resident}")  # fmt: skip
     bounds = (strategy.block_threads, strategy.resident_blocks)
     return _source(operator, strategy.name, header, body, "ShapedProblem", bounds)

@@ -339,7 +339,9 @@ def test_columns_take_the_shared_memory_that_is_reckoned_with(op, dtype):
     for shape in ((4096, 4096), (1 << 20, 16)):
         programs = row_programs(case, shape, 0, "sm_90")
         for cubin in compiled([(program, "sm_90") for program in programs]):
-            found = re.search(r"reduce_columns<Op, 8, (\d+), (\d+), \d+, \d+, (\d+), \w+, \S+>", cubin.program.source)
+            found = re.search(
+                r"reduce_columns<Op, \w+, 8, (\d+), (\d+), \d+, \d+, (\d+), \w+, \S+, \S+>", cubin.program.source
+            )
             beside, width, each = map(int, found.groups())
             reckoned = column_tiles.shared_bytes(beside, each, width, size)
             assert cubin.kernels[cubin.program.name].shared_bytes <= reckoned <= 48 << 10

@@ -332,8 +332,35 @@ def test_columns_that_let_the_next_launch_in_early(shape, early):
     """Not in small grids, and those that load sixteen bytes only where not all blocks run at once."""
     chosen = choose_rows(layout.problem_of(shape, 4, axis=0), HOPPER, 4, 8)
     assert chosen.early is early
-    arguments = f", {str(early).lower()}, FoldedBy::{chosen.folded_by}>(problem);"
+    arguments = f", {str(early).lower()}, FoldedBy::{chosen.folded_by}, CopiedBy::warps>(problem);"
     assert arguments in row_kernel_source(OperatorText("sum", "Sum", 8), chosen).text
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "by"),
+    [
+        ((4096, 4096), 0, "warps"),
+        ((1 << 26, 4), 0, "warps"),
+        ((1 << 20, 3), 0, "teams"),  # contiguous, and one tile has all columns
+        ((4, 1 << 20, 3), 1, "teams"),
+        ((100_000, 1001), 0, "nobody"),
+        ((1000, 1001), 0, "nobody"),
+    ],
+    ids=str,
+)
+def test_who_copies_columns(shape, axis, by):
+    chosen = choose_rows(layout.problem_of(shape, 4, axis=axis), HOPPER, 4, 8)
+    assert chosen.copied_by == by
+    axes = "OneAxis" if len(shape) == 2 else "AnyAxes"
+    text = row_kernel_source(OperatorText("sum", "Sum", 8), chosen).text
+    assert f"reduce_columns<Op, {axes}, " in text
+    assert f", CopiedBy::{by}>(problem);" in text
+
+
+@pytest.mark.parametrize(("stride", "by"), [(12, "teams"), (16, "warps"), (-16, "warps"), (20, "nobody")])
+def test_who_copies_columns_of_rows_that_lie_apart(stride, by):
+    problem = layout.problem_of((1 << 20, 3), 4, axis=0, strides_bytes=(stride, 4))
+    assert choose_rows(problem, HOPPER, 4, 8).copied_by == by
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])

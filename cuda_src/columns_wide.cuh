@@ -97,7 +97,8 @@ private:
             for (int c = 0; c < C; ++c) {
                 const uint64 row = first_row + min(c * X + int(threadIdx.x % X), rows - 1);
                 A a[1];
-                const Columns<Op, Kept, 1, Lanes, Steps, behind, depth> one(problem, row, 1, true);
+                // Of any axes, because the compiler would compute ahead of the loop what takes registers: norms would spill.
+                const Columns<Op, AnyAxes, 1, Lanes, Steps, behind, depth> one(problem, row, 1, true);
                 one.template fold_lanes<1, true>(uint32(lane / Lanes), uint32(lane % Lanes), a);
                 meeting.bring(a[0], c);
             }

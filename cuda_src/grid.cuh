@@ -144,7 +144,7 @@ grid_fold(Slot<typename Op::Accumulator>* slots, Partials partials, BlockSlots<O
     const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes, count = partials.count;
     if (count <= lanes * Warps) {
         typename Op::Accumulator value = Op::identity();
-        if (all_agree(warp * lanes < count)) grid_take<Op, 1>(&value, slots, warp * lanes + lane, partials);
+        if (warp * lanes < count) grid_take<Op, 1>(&value, slots, warp * lanes + lane, partials);
         value = warp_fold<Op>(value);
         return count <= lanes ? value : block_fold<Op, Warps>(value, shared, turn);
     }

@@ -328,7 +328,7 @@ def test_columns_are_copied_ahead_across_rows(architecture, tmp_path):
         listing = subprocess.run([tool, "-c", str(image)], capture_output=True, text=True, check=True).stdout
         copies = re.findall(r"\bLDGSTS\.E\S*", listing)
         assert all(".128" in copy for copy in copies), set(copies)
-        # Of 128 bytes a quarter is folded while the others are copied: three ahead, then one for each of four quarters that
+        # Of 128 bytes a quarter is folded while the others are copied: three ahead, then one for each of the four that
         # are folded or, for part of a tile, for whichever is folded.
         quarter = 128 // 16 // 4
         assert len(copies) == (3 + 4) * quarter + (3 + 1) * quarter, cubin.program.name

@@ -28,7 +28,7 @@ __device__ __forceinline__ typename Op::Accumulator
 block_fold(typename Op::Accumulator value, BlockSlots<Op, Warps>& shared, uint32 turn)
 {
     if constexpr (Warps == 1) return value;
-    const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes;
+    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     auto& slots = shared.slots[turn & 1u];
     if (lane == 0) slots[warp] = value;
     __syncthreads();

@@ -33,7 +33,7 @@ __device__ __forceinline__ typename Op::Accumulator cluster_fold(typename Op::Ac
     cluster_arrive();
     if (rank == 0) {
         cluster_wait();
-        if (warp_of_block() == 0) value = warp_fold<Op, Blocks>(slots[threadIdx.x % Blocks]);
+        if (all_agree(threadIdx.x < lanes)) value = warp_fold<Op, Blocks>(slots[threadIdx.x % Blocks]);
     }
 #endif
     return value;

@@ -156,7 +156,7 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
     } else {
         using Ahead = ColumnsAhead<Op, Kept, C, Lanes, Steps, K, X, threads, Copied>;
         __shared__ typename Ahead::Places places;
-        const int first_behind = threadIdx.x / lanes * lanes / X;  // the warp's
+        const int first_behind = warp_of_block() * lanes / X;  // the warp's
         const int mine = min(int(threadIdx.x % X) * C, (tile.rows - 1) / C * C);
         const Ahead source(problem, places, tile.first_row, tile.rows, mine, uint64(tile.part) * depth * K + first_behind);
         if (IsEarly && is_same<typename Op::Pivot, Unused>) source.touch();

@@ -109,7 +109,7 @@ protected:
     }
 
     // Reads the thread's slots of one vector from shared memory.
-    template <Copies By> __device__ __forceinline__ void take(Loaded* v, int from) const
+    template <Fetch How, Copies By> __device__ __forceinline__ void take(typename Base::Slots& v, int from) const
     {
         const uint32 me = threadIdx.x % lanes;
         if constexpr (By == Copies::team) {
@@ -118,10 +118,12 @@ protected:
 #pragma unroll
             for (int s = 0; s < V; ++s)
 #pragma unroll
-                for (int c = 0; c < C; ++c) v[s].elements[c] = elements[s * columns + min(c, this->available - 1)];
+                for (int c = 0; c < C; ++c)
+                    v.template put<How>(s, c, elements[s * columns + min(c, this->available - 1)]);
         } else {
 #pragma unroll
-            for (int s = 0; s < V; ++s) v[s] = places.of[from][threadIdx.x / lanes][place(me / beside, s, me % beside)];
+            for (int s = 0; s < V; ++s) v.of[s] = places.of[from][threadIdx.x / lanes][place(me / beside, s, me % beside)];
+            v.template gather<How>();
         }
     }
 

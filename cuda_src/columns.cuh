@@ -1,6 +1,6 @@
 // The neighbouring rows of one thread, whose elements lie a stride apart: one load takes one element of each row.
 #pragma once
-#include "column_loads.cuh"
+#include "column_slots.cuh"
 
 // C rows of one thread. Each has `Lanes` lanes of `Steps` steps, powers of two: fewer than 32 and 8 where rows are shorter
 // than a leaf. `Behind` threads of a warp, a power of two, have the same rows, and neighbouring lanes of them. The next lane
@@ -9,9 +9,9 @@ template <class Op, int C, int Lanes, int Steps, int Behind = 1, int Apart = Beh
     using T = typename Op::Input;
     using A = typename Op::Accumulator;
     using Loaded = ColumnVector<T, C>;
+    using Slots = ColumnSlots<Op, C>;
     using Seconds = ColumnSeconds<Op, C>;
-    static constexpr int V = vector_elements<T>;
-    static constexpr int words = (sizeof(T) * C + 3) / 4;  // registers of a load
+    static constexpr int V = Slots::V;
     const char* begin;
     const char* other;
     RowOf<Op> rows[C];
@@ -45,11 +45,13 @@ template <class Op, int C, int Lanes, int Steps, int Behind = 1, int Apart = Beh
     }
 
 protected:
+    template <Fetch How> static constexpr bool are_together = How == Fetch::whole || How == Fetch::part;
+
     // Vectors are numbered step by step, lane by lane. So many are fetched together: 64 bytes of a thread's, twice as many if
     // it holds little else, half as many if K < Lanes and accumulators have three words, by what NVRTC 13.0 makes of all.
     template <Fetch How, int K> static __device__ __forceinline__ constexpr int fetched_together()
     {
-        constexpr int vectors = K * Steps, vector = V * words * 4;
+        constexpr int vectors = K * Steps, vector = V * Slots::words * 4;
         constexpr bool alone = K == Lanes && is_same<typename Op::Second, Unused>;
         constexpr bool more = alone && (How == Fetch::whole || (How == Fetch::part && vectors * vector <= 128));
         constexpr int bytes = more ? 128 : K < Lanes && sizeof(A) == 12 ? 32 : 64;
@@ -83,7 +85,7 @@ protected:
         LaneCounter<Op, log2_of(rounds)> counters[C];
 #pragma unroll 1
         for (uint32 round = 0; round < rounds; ++round) {
-            Loaded v[at_once][V];
+            Slots v[at_once];
             Seconds y[at_once];
             const uint32 number = round * at_once;
             fetch<How>(v, leaf, lane, number);
@@ -98,41 +100,43 @@ protected:
     // Fetches N vectors from `number` on, which is a multiple of N. The address moves from one to the next: a product with the
     // stride for each would take the registers of elements in flight.
     template <Fetch How, int N>
-    __device__ __forceinline__ void fetch(Loaded (&v)[N][V], uint32 leaf, uint32 lane, uint32 number) const
+    __device__ __forceinline__ void fetch(Slots (&v)[N], uint32 leaf, uint32 lane, uint32 number) const
     {
         const int64 stride = problem.reduced.stride[0];
         const char* address = begin + int64(index_of(leaf, lane, number)) * stride;
 #pragma unroll
         for (int t = 0; t < N; ++t) {
-            const int there = How == Fetch::whole ? V : present(leaf, lane, number + t);
+            const int there = present<How>(leaf, lane, number + t);
 #pragma unroll
             for (int s = 0; s < V; ++s, address += stride) {
                 // The compiler would put the use of a conditional load right behind it. So in place of an absent element the
                 // row's first one is loaded again.
-                fetch_slot<How>(v[t][s], s < there ? address : begin);
+                fetch_slot<How>(v[t], s, s < there ? address : begin);
             }
+            if constexpr (are_together<How>) v[t].template gather<How>();
             address += (next_vector(t) - V) * stride;
         }
     }
 
     // One element of each row.
-    template <Fetch How> __device__ __forceinline__ void fetch_slot(Loaded& v, const char* from) const
+    template <Fetch How> __device__ __forceinline__ void fetch_slot(Slots& v, int s, const char* from) const
     {
-        if constexpr (How == Fetch::whole || How == Fetch::part) {
-            v.whole = __ldg(reinterpret_cast<const decltype(v.whole)*>(from));
+        if constexpr (are_together<How>) {
+            v.of[s].whole = __ldg(reinterpret_cast<const decltype(v.of[s].whole)*>(from));
         } else {
 #pragma unroll
             for (int c = 0; c < C; ++c) {
                 const char* element = from + min(c, available - 1) * sizeof(T);
-                if constexpr (How == Fetch::bytes) v.elements[c] = load_element<T>(element);
-                else v.elements[c] = *reinterpret_cast<const T*>(element);
+                if constexpr (How == Fetch::bytes) v.template put<How>(s, c, load_element<T>(element));
+                else v.template put<How>(s, c, *reinterpret_cast<const T*>(element));
             }
         }
     }
 
     // How many elements the row has from a vector's first on; none if not positive. 2^30 stands for more.
-    __device__ __forceinline__ int present(uint32 leaf, uint32 lane, uint32 number) const
+    template <Fetch How> __device__ __forceinline__ int present(uint32 leaf, uint32 lane, uint32 number) const
     {
+        if (How == Fetch::whole) return V;
         const int64 left = int64(length) - int64(leaf) * leaf_elements<T>;
         return int(max(min(left, int64(1 << 30)), int64(0))) - int(place_of(lane, number));
     }
@@ -166,7 +170,7 @@ protected:
 #pragma unroll
             for (int t = 0; t < N; ++t) {
                 const char* from = other + int64(index_of(leaf, lane, number + t)) * problem.reduced.second_stride[0];
-                y[t].load(problem, from, How == Fetch::whole ? V : present(leaf, lane, number + t), available, placed);
+                y[t].load(problem, from, present<How>(leaf, lane, number + t), available, placed);
             }
         }
     }
@@ -175,26 +179,15 @@ protected:
     // holds few accumulators at a time.
     template <Fetch How, int First, int Count, int N>
     __device__ __forceinline__ A
-    fold_vectors(const Loaded (&v)[N][V], const Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number, int c) const
+    fold_vectors(const Slots (&v)[N], const Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number, int c) const
     {
         if constexpr (Count == 1) {
-            const int there = How == Fetch::whole ? V : present(leaf, lane, number + First);
-            return with_lanes_behind(fold_slots<0, V>(v[First], y[First], index_of(leaf, lane, number + First), there, c), 1);
+            const int there = present<How>(leaf, lane, number + First);
+            const uint64 index = index_of(leaf, lane, number + First);
+            return with_lanes_behind(v[First].template fold<How>(rows[c], c, y[First], index, there), 1);
         } else {
             const A a = fold_vectors<How, First, Count / 2>(v, y, leaf, lane, number, c);
             return joined(a, fold_vectors<How, First + Count / 2, Count / 2>(v, y, leaf, lane, number, c), Count);
-        }
-    }
-
-    template <int First, int Count>
-    __device__ __forceinline__ A fold_slots(const Loaded* v, const Seconds& y, uint64 index, int there, int c) const
-    {
-        if constexpr (Count == 1) {
-            return First < there ? Op::map(ItemOf<Op>{v[First].elements[c], y.at(First, c), index + First}, rows[c])
-                                 : Op::identity();
-        } else {
-            const A a = fold_slots<First, Count / 2>(v, y, index, there, c);
-            return combine_neighbours<Op>(a, fold_slots<First + Count / 2, Count / 2>(v, y, index, there, c));
         }
     }
 };

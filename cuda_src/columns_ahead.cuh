@@ -75,9 +75,9 @@ private:
                     wait_for_copies<0>();
                     Copier::template meet<By>();
                 }
-                Loaded v[in_stage][V];
+                typename Copier::Slots v[in_stage];
 #pragma unroll
-                for (int t = 0; t < in_stage; ++t) this->template take<By>(v[t], stage * in_stage + t);
+                for (int t = 0; t < in_stage; ++t) this->template take<How, By>(v[t], stage * in_stage + t);
 #pragma unroll
                 for (int c = 0; c < C; ++c) {
                     const A value = this->template fold_vectors<How, 0, in_stage>(v, y, leaf, lane, number, c);

@@ -114,17 +114,29 @@ protected:
         const uint32 me = threadIdx.x % lanes;
         if constexpr (By == Copies::team) {
             const uint32 columns = tile_bytes / sizeof(T), mine = uint32(this->begin - tile) / sizeof(T);
-            const T* elements = run(from) + me / beside * V * columns + mine;
+            const uint32 first = me / beside * V * columns + mine;
 #pragma unroll
-            for (int s = 0; s < V; ++s)
-#pragma unroll
-                for (int c = 0; c < C; ++c)
-                    v.template put<How>(s, c, elements[s * columns + min(c, this->available - 1)]);
+            for (int s = 0; s < V; ++s) v.of[s] = take_across(run(from), first + s * columns);
         } else {
 #pragma unroll
             for (int s = 0; s < V; ++s) v.of[s] = places.of[from][threadIdx.x / lanes][place(me / beside, s, me % beside)];
-            v.template gather<How>();
         }
+        v.template gather<How>();
+    }
+
+    // Reads an element of each row, of which the first has this number in a team's vector. Bytes are read by the word or two
+    // that hold them: what this brings for rows that do not exist has no meaning.
+    __device__ __forceinline__ Loaded take_across(const T* vector, uint32 number) const
+    {
+        Loaded v;
+        if constexpr (sizeof(v) == 4 && sizeof(T) == 1) {
+            const auto* word = reinterpret_cast<const uint32*>(vector);
+            v.whole = __funnelshift_r(word[number / 4], word[(number + this->available - 1) / 4], number * 8);
+        } else {
+#pragma unroll
+            for (int c = 0; c < C; ++c) v.elements[c] = vector[number + min(c, this->available - 1)];
+        }
+        return v;
     }
 
     // Where a team's vector lies in shared memory.

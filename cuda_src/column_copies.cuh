@@ -114,7 +114,8 @@ protected:
         const uint32 me = threadIdx.x % lanes;
         if constexpr (By == Copies::team) {
             const uint32 columns = tile_bytes / sizeof(T), mine = uint32(this->begin - tile) / sizeof(T);
-            const uint32 first = me / beside * V * columns + mine;
+            uint32 first = me / beside * V * columns + mine;
+            asm volatile("" : "+r"(first));  // or the compiler would keep the places of all slots in registers
 #pragma unroll
             for (int s = 0; s < V; ++s) v.of[s] = take_across(run(from), first + s * columns);
         } else {

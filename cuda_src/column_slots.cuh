@@ -12,7 +12,7 @@ constexpr bool gathers = sizeof(typename Op::Input) == 1 && !has_second<Op> &&
 
 // A row without a place in memory, for what is folded in registers.
 template <class Op> struct RowAlone {
-    const RowOf<Op>& row;
+    RowOf<Op> row;
 };
 
 template <class Op, int C> struct ColumnSlots {
@@ -48,9 +48,9 @@ template <class Op, int C> struct ColumnSlots {
         if constexpr (!gathers<Op, How>) {
             return fold_slots<0, V>(of_row, c, y, index, there);
         } else {
-            const RowAlone<Op> source{of_row};
+            const auto source = with_pivot_from_here(RowAlone<Op>{of_row});
             if constexpr (How == Fetch::whole) return fold_vector<Op>(source, row[c].whole, index);
-            const uint4 v = join_bytes(row[c].whole, repeated(absent(of_row, c)), there * int(sizeof(T)));
+            const uint4 v = join_bytes(row[c].whole, repeated(absent(source.row, c)), there * int(sizeof(T)));
             const A a = fold_vector<Op>(source, v, index);
             return Op::has_absent ? a : select(there > 0, a, Op::identity());
         }

@@ -109,7 +109,7 @@ protected:
     }
 
     // Reads the thread's slots of one vector from shared memory.
-    template <Fetch How, Copies By> __device__ __forceinline__ void take(typename Base::Slots& v, int from) const
+    template <Copies By> __device__ __forceinline__ void take(typename Base::Slots& v, int from) const
     {
         const uint32 me = threadIdx.x % lanes;
         if constexpr (By == Copies::team) {
@@ -122,7 +122,7 @@ protected:
 #pragma unroll
             for (int s = 0; s < V; ++s) v.of[s] = places.of[from][threadIdx.x / lanes][place(me / beside, s, me % beside)];
         }
-        v.template gather<How>();
+        v.gather();
     }
 
     // Reads an element of each row, of which the first has this number in a team's vector. Bytes are read by the word or two

@@ -3,12 +3,20 @@
 #include "column_loads.cuh"
 #include "vector.cuh"
 
-// Whether small elements that lie across C rows are gathered into vectors of each row, which are then folded at once as in
-// rows, in few instructions and registers. What stands for absent elements must be known then.
+// Whether elements that lie across C rows are gathered into vectors of each row: bytes are, because four of them share a
+// register either way.
+template <class T> constexpr bool gathers = sizeof(T) == 1;
+
+// Whether the vector of a row is then folded at once, as in rows. What stands for absent elements must be known.
 template <class Op, Fetch How>
-constexpr bool gathers = sizeof(typename Op::Input) == 1 && !has_second<Op> &&
+constexpr bool folds_at_once = gathers<typename Op::Input> && !has_second<Op> &&
     (Op::packed || Op::folds_whole_vectors || Op::folds_with_row || Op::folds_vectors) &&
     (How == Fetch::whole || Op::has_absent || Op::repeats_first);
+
+// Whether the rows' vectors are folded in a loop, each of them in the place of the first: where that takes much code, or where
+// few blocks fold them.
+template <class Op, Fetch How>
+constexpr bool folds_in_turn = gathers<typename Op::Input> && !(How == Fetch::whole && folds_at_once<Op, How>);
 
 // A row without a place in memory, for what is folded in registers.
 template <class Op> struct RowAlone {
@@ -24,16 +32,16 @@ template <class Op, int C> struct ColumnSlots {
     union { T elements[V]; uint32 words[4]; uint4 whole; } row[C];
 
     // Takes an element that is loaded by itself.
-    template <Fetch How> __device__ __forceinline__ void put(int s, int c, T x)
+    __device__ __forceinline__ void put(int s, int c, T x)
     {
-        if constexpr (gathers<Op, How>) row[c].elements[s] = x;
+        if constexpr (gathers<T>) row[c].elements[s] = x;
         else of[s].elements[c] = x;
     }
 
     // Gathers the vectors of all rows, once all their elements are loaded together.
-    template <Fetch How> __device__ __forceinline__ void gather()
+    __device__ __forceinline__ void gather()
     {
-        if constexpr (gathers<Op, How>) {
+        if constexpr (gathers<T>) {
 #pragma unroll
             for (int q = 0; q < words; ++q)
 #pragma unroll
@@ -41,27 +49,35 @@ template <class Op, int C> struct ColumnSlots {
         }
     }
 
-    // Folds row `c`, which has the first `there` elements; these have numbers from `index` on.
-    template <Fetch How, class Seconds>
-    __device__ __forceinline__ A fold(const RowOf<Op>& of_row, int c, const Seconds& y, uint64 index, int there) const
+    // Puts the vector of each row in the place of that of the row before.
+    __device__ __forceinline__ void move_up()
     {
-        if constexpr (!gathers<Op, How>) {
-            return fold_slots<0, V>(of_row, c, y, index, there);
+#pragma unroll
+        for (int c = 1; c < C; ++c) row[c - 1].whole = row[c].whole;
+    }
+
+    // Folds row `c`, which has the first `there` elements; these have numbers from `index` on. Its vector is in place `at`.
+    template <Fetch How, class Seconds>
+    __device__ __forceinline__ A
+    fold(const RowOf<Op>& of_row, int at, int c, const Seconds& y, uint64 index, int there) const
+    {
+        if constexpr (!folds_at_once<Op, How>) {
+            return fold_slots<0, V>(of_row, at, c, y, index, there);
         } else {
             const auto source = with_pivot_from_here(RowAlone<Op>{of_row});
-            if constexpr (How == Fetch::whole) return fold_vector<Op>(source, row[c].whole, index);
-            const uint4 v = join_bytes(row[c].whole, repeated(absent(source.row, c)), there * int(sizeof(T)));
+            if constexpr (How == Fetch::whole) return fold_vector<Op>(source, row[at].whole, index);
+            const uint4 v = join_bytes(row[at].whole, repeated(absent(source.row, at)), there * int(sizeof(T)));
             const A a = fold_vector<Op>(source, v, index);
             return Op::has_absent ? a : select(there > 0, a, Op::identity());
         }
     }
 
 private:
-    // What stands for an absent element of row `c`.
-    __device__ __forceinline__ T absent(const RowOf<Op>& of_row, int c) const
+    // What stands for an absent element of a row.
+    __device__ __forceinline__ T absent(const RowOf<Op>& of_row, int at) const
     {
         if constexpr (Op::has_absent) return Op::absent(of_row);
-        else return row[c].elements[0];
+        else return row[at].elements[0];
     }
     static __device__ __forceinline__ uint4 repeated(T x)
     {
@@ -94,16 +110,17 @@ private:
             if (4 * q + k < C) row[4 * q + k].words[s / 4] = columns[k];
     }
 
-    // Folds slots First to First + Count - 1 of row `c` one by one. Depth first, so that a thread holds few accumulators.
+    // Folds slots First to First + Count - 1 one by one. Depth first, so that a thread holds few accumulators.
     template <int First, int Count, class Seconds>
-    __device__ __forceinline__ A fold_slots(const RowOf<Op>& of_row, int c, const Seconds& y, uint64 index, int there) const
+    __device__ __forceinline__ A
+    fold_slots(const RowOf<Op>& of_row, int at, int c, const Seconds& y, uint64 index, int there) const
     {
         if constexpr (Count == 1) {
-            return First < there ? Op::map(ItemOf<Op>{of[First].elements[c], y.at(First, c), index + First}, of_row)
-                                 : Op::identity();
+            const T x = gathers<T> ? row[at].elements[First] : of[First].elements[at];
+            return First < there ? Op::map(ItemOf<Op>{x, y.at(First, c), index + First}, of_row) : Op::identity();
         } else {
-            const A a = fold_slots<First, Count / 2>(of_row, c, y, index, there);
-            return combine_neighbours<Op>(a, fold_slots<First + Count / 2, Count / 2>(of_row, c, y, index, there));
+            const A a = fold_slots<First, Count / 2>(of_row, at, c, y, index, there);
+            return combine_neighbours<Op>(a, fold_slots<First + Count / 2, Count / 2>(of_row, at, c, y, index, there));
         }
     }
 };

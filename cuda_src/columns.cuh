@@ -90,8 +90,9 @@ protected:
             const uint32 number = round * at_once;
             fetch<How>(v, leaf, lane, number);
             load_seconds<How>(y, leaf, lane, number);
+            fold_rows<How>(v, y, leaf, lane, number, a);
 #pragma unroll
-            for (int c = 0; c < C; ++c) push<at_once>(counters[c], fold_vectors<How, 0, at_once>(v, y, leaf, lane, number, c), round);
+            for (int c = 0; c < C; ++c) push<at_once>(counters[c], a[c], round);
         }
 #pragma unroll
         for (int c = 0; c < C; ++c) a[c] = counters[c].digits[log2_of(rounds)];
@@ -113,7 +114,7 @@ protected:
                 // row's first one is loaded again.
                 fetch_slot<How>(v[t], s, s < there ? address : begin);
             }
-            if constexpr (are_together<How>) v[t].template gather<How>();
+            if constexpr (are_together<How>) v[t].gather();
             address += (next_vector(t) - V) * stride;
         }
     }
@@ -127,8 +128,8 @@ protected:
 #pragma unroll
             for (int c = 0; c < C; ++c) {
                 const char* element = from + min(c, available - 1) * sizeof(T);
-                if constexpr (How == Fetch::bytes) v.template put<How>(s, c, load_element<T>(element));
-                else v.template put<How>(s, c, *reinterpret_cast<const T*>(element));
+                if constexpr (How == Fetch::bytes) v.put(s, c, load_element<T>(element));
+                else v.put(s, c, *reinterpret_cast<const T*>(element));
             }
         }
     }
@@ -175,19 +176,45 @@ protected:
         }
     }
 
-    // Folds vectors First to First + Count - 1 of those fetched from `number` on, in row c. Depth first, so that a thread
-    // holds few accumulators at a time.
+    // Folds N vectors of each row, fetched from `number` on.
+    template <Fetch How, int N>
+    __device__ __forceinline__ void
+    fold_rows(Slots (&v)[N], const Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number, A* a) const
+    {
+        if constexpr (folds_in_turn<Op, How> && C > 1) {
+            RowOf<Op> row[C];
+#pragma unroll
+            for (int c = 0; c < C; ++c) row[c] = rows[c];
+#pragma unroll 1
+            for (int c = 0; c < C; ++c) {
+                const A value = fold_vectors<How, 0, N>(v, y, leaf, lane, number, row[0], 0, c);
+#pragma unroll
+                for (int i = 1; i < C; ++i) row[i - 1].pivot = row[i].pivot;
+#pragma unroll
+                for (int i = 1; i < C; ++i) a[i - 1] = a[i];
+                a[C - 1] = value;
+#pragma unroll
+                for (int t = 0; t < N; ++t) v[t].move_up();
+            }
+        } else {
+#pragma unroll
+            for (int c = 0; c < C; ++c) a[c] = fold_vectors<How, 0, N>(v, y, leaf, lane, number, rows[c], c, c);
+        }
+    }
+
+    // Folds vectors First to First + Count - 1 of row `c`, which are in place `at`. Depth first, so that a thread holds few
+    // accumulators at a time.
     template <Fetch How, int First, int Count, int N>
     __device__ __forceinline__ A
-    fold_vectors(const Slots (&v)[N], const Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number, int c) const
+    fold_vectors(const Slots (&v)[N], const Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number, const RowOf<Op>& row, int at, int c) const
     {
         if constexpr (Count == 1) {
             const int there = present<How>(leaf, lane, number + First);
             const uint64 index = index_of(leaf, lane, number + First);
-            return with_lanes_behind(v[First].template fold<How>(rows[c], c, y[First], index, there), 1);
+            return with_lanes_behind(v[First].template fold<How>(row, at, c, y[First], index, there), 1);
         } else {
-            const A a = fold_vectors<How, First, Count / 2>(v, y, leaf, lane, number, c);
-            return joined(a, fold_vectors<How, First + Count / 2, Count / 2>(v, y, leaf, lane, number, c), Count);
+            const A a = fold_vectors<How, First, Count / 2>(v, y, leaf, lane, number, row, at, c);
+            return joined(a, fold_vectors<How, First + Count / 2, Count / 2>(v, y, leaf, lane, number, row, at, c), Count);
         }
     }
 };

@@ -77,14 +77,12 @@ private:
                 }
                 typename Copier::Slots v[in_stage];
 #pragma unroll
-                for (int t = 0; t < in_stage; ++t) this->template take<How, By>(v[t], stage * in_stage + t);
+                for (int t = 0; t < in_stage; ++t) this->template take<By>(v[t], stage * in_stage + t);
+                A a[C];
+                this->template fold_rows<How>(v, y, leaf, lane, number, a);
 #pragma unroll
-                for (int c = 0; c < C; ++c) {
-                    const A value = this->template fold_vectors<How, 0, in_stage>(v, y, leaf, lane, number, c);
-                    Copier::template push<in_stage>(counters[c], value, number % Steps / in_stage);
-                }
+                for (int c = 0; c < C; ++c) Copier::template push<in_stage>(counters[c], a[c], number % Steps / in_stage);
                 if ((number + in_stage) % Steps == 0) {
-                    A a[C];
 #pragma unroll
                     for (int c = 0; c < C; ++c) a[c] = counters[c].digits[log2_of(Steps / in_stage)];
                     lane_done(a, number / Steps);

@@ -16,7 +16,8 @@ constexpr bool folds_at_once = gathers<typename Op::Input> && !has_second<Op> &&
 // Whether the rows' vectors are folded in a loop, each of them in the place of the first: where that takes much code, or where
 // few blocks fold them.
 template <class Op, Fetch How>
-constexpr bool folds_in_turn = gathers<typename Op::Input> && !(How == Fetch::whole && folds_at_once<Op, How>);
+constexpr bool folds_in_turn = gathers<typename Op::Input> &&
+    !((How == Fetch::whole || sizeof(typename Op::Accumulator) > 8) && folds_at_once<Op, How>);
 
 // A row without a place in memory, for what is folded in registers.
 template <class Op> struct RowAlone {

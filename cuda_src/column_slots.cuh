@@ -24,6 +24,12 @@ template <class Op> struct RowAlone {
     RowOf<Op> row;
 };
 
+// What a load brings, in registers.
+template <class T, int C> union ColumnWords {
+    ColumnVector<T, C> loaded;
+    uint32 words[(sizeof(T) * C + 3) / 4];
+};
+
 template <class Op, int C> struct ColumnSlots {
     using T = typename Op::Input;
     using A = typename Op::Accumulator;
@@ -37,6 +43,15 @@ template <class Op, int C> struct ColumnSlots {
     {
         if constexpr (gathers<T>) row[c].elements[s] = x;
         else of[s].elements[c] = x;
+    }
+
+    // Moves each row's vector four elements to the front, before elements are put in place of the last four.
+    __device__ __forceinline__ void make_room()
+    {
+#pragma unroll
+        for (int c = 0; c < C; ++c)
+#pragma unroll
+            for (int i = 1; i < 4; ++i) row[c].words[i - 1] = row[c].words[i];
     }
 
     // Gathers the vectors of all rows, once all their elements are loaded together.
@@ -92,8 +107,7 @@ private:
         if constexpr (sizeof(of[s]) < 4) {
             return of[s].whole;
         } else {
-            union { ColumnVector<T, C> loaded; uint32 words[ColumnSlots::words]; } u;
-            u.loaded = of[s];
+            const ColumnWords<T, C> u = {of[s]};
             return u.words[q];
         }
     }

@@ -72,17 +72,17 @@ template <class Op, int C> struct ColumnSlots {
         for (int c = 1; c < C; ++c) row[c - 1].whole = row[c].whole;
     }
 
-    // Folds row `c`, which has the first `there` elements; these have numbers from `index` on. Its vector is in place `at`.
+    // Folds the row in place `c`, which has the first `there` elements; these have numbers from `index` on.
     template <Fetch How, class Seconds>
     __device__ __forceinline__ A
-    fold(const RowOf<Op>& of_row, int at, int c, const Seconds& y, uint64 index, int there) const
+    fold(const RowOf<Op>& of_row, int c, const Seconds& y, uint64 index, int there) const
     {
         if constexpr (!folds_at_once<Op, How>) {
-            return fold_slots<0, V>(of_row, at, c, y, index, there);
+            return fold_slots<0, V>(of_row, c, y, index, there);
         } else {
             const auto source = with_pivot_from_here(RowAlone<Op>{of_row});
-            if constexpr (How == Fetch::whole) return fold_vector<Op>(source, row[at].whole, index);
-            const uint4 v = join_bytes(row[at].whole, repeated(absent(source.row, at)), there * int(sizeof(T)));
+            if constexpr (How == Fetch::whole) return fold_vector<Op>(source, row[c].whole, index);
+            const uint4 v = join_bytes(row[c].whole, repeated(absent(source.row, c)), there * int(sizeof(T)));
             const A a = fold_vector<Op>(source, v, index);
             return Op::has_absent ? a : select(there > 0, a, Op::identity());
         }
@@ -90,10 +90,10 @@ template <class Op, int C> struct ColumnSlots {
 
 private:
     // What stands for an absent element of a row.
-    __device__ __forceinline__ T absent(const RowOf<Op>& of_row, int at) const
+    __device__ __forceinline__ T absent(const RowOf<Op>& of_row, int c) const
     {
         if constexpr (Op::has_absent) return Op::absent(of_row);
-        else return row[at].elements[0];
+        else return row[c].elements[0];
     }
     static __device__ __forceinline__ uint4 repeated(T x)
     {
@@ -128,14 +128,14 @@ private:
     // Folds slots First to First + Count - 1 one by one. Depth first, so that a thread holds few accumulators.
     template <int First, int Count, class Seconds>
     __device__ __forceinline__ A
-    fold_slots(const RowOf<Op>& of_row, int at, int c, const Seconds& y, uint64 index, int there) const
+    fold_slots(const RowOf<Op>& of_row, int c, const Seconds& y, uint64 index, int there) const
     {
         if constexpr (Count == 1) {
-            const T x = gathers<T> ? row[at].elements[First] : of[First].elements[at];
+            const T x = gathers<T> ? row[c].elements[First] : of[First].elements[c];
             return First < there ? Op::map(ItemOf<Op>{x, y.at(First, c), index + First}, of_row) : Op::identity();
         } else {
-            const A a = fold_slots<First, Count / 2>(of_row, at, c, y, index, there);
-            return combine_neighbours<Op>(a, fold_slots<First + Count / 2, Count / 2>(of_row, at, c, y, index, there));
+            const A a = fold_slots<First, Count / 2>(of_row, c, y, index, there);
+            return combine_neighbours<Op>(a, fold_slots<First + Count / 2, Count / 2>(of_row, c, y, index, there));
         }
     }
 };

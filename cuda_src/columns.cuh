@@ -49,9 +49,7 @@ protected:
             const uint32 number = round * at_once;
             this->template fetch<How>(v, leaf, lane, number);
             this->template load_seconds<How>(y, leaf, lane, number);
-            fold_rows<How>(v, y, leaf, lane, number, a);
-#pragma unroll
-            for (int c = 0; c < C; ++c) push<at_once>(counters[c], a[c], round);
+            fold_rows<How>(counters, v, y, leaf, lane, number, round);
         }
 #pragma unroll
         for (int c = 0; c < C; ++c) a[c] = counters[c].digits[log2_of(rounds)];
@@ -77,10 +75,10 @@ protected:
         counter.push(value, before, [](A a, A b, int k) { return joined(a, b, Count << (k + 1)); });
     }
 
-    // Folds N vectors of each row, fetched from `number` on.
-    template <Fetch How, int N>
+    // Folds N vectors of each row, fetched from `number` on, and pushes them into its counter, `before` such folds earlier.
+    template <Fetch How, int N, class Counter>
     __device__ __forceinline__ void
-    fold_rows(Slots (&v)[N], const Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number, A* a) const
+    fold_rows(Counter* counters, Slots (&v)[N], Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number, uint32 before) const
     {
         if constexpr (folds_in_turn<Op, How> && C > 1) {
             RowOf<Op> row[C];
@@ -88,34 +86,34 @@ protected:
             for (int c = 0; c < C; ++c) row[c] = rows[c];
 #pragma unroll 1
             for (int c = 0; c < C; ++c) {
-                const A value = fold_vectors<How, 0, N>(v, y, leaf, lane, number, row[0], 0, c);
+                push<N>(counters[0], fold_vectors<How, 0, N>(v, y, leaf, lane, number, row[0], 0), before);
+                const Counter first = counters[0];
 #pragma unroll
-                for (int i = 1; i < C; ++i) row[i - 1].pivot = row[i].pivot;
+                for (int i = 1; i < C; ++i) counters[i - 1] = counters[i], row[i - 1].pivot = row[i].pivot;
+                counters[C - 1] = first;
 #pragma unroll
-                for (int i = 1; i < C; ++i) a[i - 1] = a[i];
-                a[C - 1] = value;
-#pragma unroll
-                for (int t = 0; t < N; ++t) v[t].move_up();
+                for (int t = 0; t < N; ++t) v[t].move_up(), y[t].move_up();
             }
         } else {
 #pragma unroll
-            for (int c = 0; c < C; ++c) a[c] = fold_vectors<How, 0, N>(v, y, leaf, lane, number, rows[c], c, c);
+            for (int c = 0; c < C; ++c)
+                push<N>(counters[c], fold_vectors<How, 0, N>(v, y, leaf, lane, number, rows[c], c), before);
         }
     }
 
-    // Folds vectors First to First + Count - 1 of row `c`, which are in place `at`. Depth first, so that a thread holds few
-    // accumulators at a time.
+    // Folds vectors First to First + Count - 1 of the row in place `c`. Depth first, so that a thread holds few accumulators
+    // at a time.
     template <Fetch How, int First, int Count, int N>
     __device__ __forceinline__ A
-    fold_vectors(const Slots (&v)[N], const Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number, const RowOf<Op>& row, int at, int c) const
+    fold_vectors(const Slots (&v)[N], const Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number, const RowOf<Op>& row, int c) const
     {
         if constexpr (Count == 1) {
             const int there = this->template present<How>(leaf, lane, number + First);
             const uint64 index = this->index_of(leaf, lane, number + First);
-            return with_lanes_behind(v[First].template fold<How>(row, at, c, y[First], index, there), 1);
+            return with_lanes_behind(v[First].template fold<How>(row, c, y[First], index, there), 1);
         } else {
-            const A a = fold_vectors<How, First, Count / 2>(v, y, leaf, lane, number, row, at, c);
-            return joined(a, fold_vectors<How, First + Count / 2, Count / 2>(v, y, leaf, lane, number, row, at, c), Count);
+            const A a = fold_vectors<How, First, Count / 2>(v, y, leaf, lane, number, row, c);
+            return joined(a, fold_vectors<How, First + Count / 2, Count / 2>(v, y, leaf, lane, number, row, c), Count);
         }
     }
 };

@@ -78,11 +78,9 @@ private:
                 typename Copier::Slots v[in_stage];
 #pragma unroll
                 for (int t = 0; t < in_stage; ++t) this->template take<By>(v[t], stage * in_stage + t);
-                A a[C];
-                this->template fold_rows<How>(v, y, leaf, lane, number, a);
-#pragma unroll
-                for (int c = 0; c < C; ++c) Copier::template push<in_stage>(counters[c], a[c], number % Steps / in_stage);
+                this->template fold_rows<How>(counters, v, y, leaf, lane, number, number % Steps / in_stage);
                 if ((number + in_stage) % Steps == 0) {
+                    A a[C];
 #pragma unroll
                     for (int c = 0; c < C; ++c) a[c] = counters[c].digits[log2_of(Steps / in_stage)];
                     lane_done(a, number / Steps);

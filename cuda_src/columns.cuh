@@ -52,7 +52,7 @@ protected:
             fold_rows<How>(counters, v, y, leaf, lane, number, round);
         }
 #pragma unroll
-        for (int c = 0; c < C; ++c) a[c] = counters[c].digits[log2_of(rounds)];
+        for (int c = 0; c < C; ++c) a[c] = counters[c].result();
     }
 
     // The fold of `count` vectors: of halves `a` and `b`, or `a` already. Lanes of several steps have elements that

@@ -82,7 +82,7 @@ private:
                 if ((number + in_stage) % Steps == 0) {
                     A a[C];
 #pragma unroll
-                    for (int c = 0; c < C; ++c) a[c] = counters[c].digits[log2_of(Steps / in_stage)];
+                    for (int c = 0; c < C; ++c) a[c] = counters[c].result();
                     lane_done(a, number / Steps);
                 }
             }

@@ -146,10 +146,11 @@ protected:
         return reinterpret_cast<T*>(places.of[number][threadIdx.x / team * (team / lanes)]);
     }
 
-    // Starts copies of a stage's vectors, from `number` on, to their places, and commits them as one group.
+    // Starts copies of a stage's vectors, from `number` on, to their places, and commits them as one group. Of bytes, whose
+    // threads have the most columns, only a warp's whole ones take the registers and the code of several at once.
     template <Fetch How, Copies By> __device__ __forceinline__ void copy(uint32 leaf, uint32 number, int to) const
     {
-#pragma unroll(How == Fetch::whole && By == Copies::warp ? C : 1)
+#pragma unroll((How == Fetch::whole && By == Copies::warp) || !gathers<T> ? C : 1)
         for (int i = 0; i < C; ++i) {
             if constexpr (By == Copies::warp) copy_block<How>(leaf, number, to, Block(i * lanes + threadIdx.x % lanes));
             else copy_of_run<How>(leaf, number, to, i * team + threadIdx.x % team);

@@ -57,7 +57,7 @@ private:
         for (int stage = 0; stage < ahead; ++stage) this->template copy<How, By>(leaf, stage * in_stage, stage * in_stage);
 #pragma unroll 1
         for (uint32 round = 0; round < rounds; ++round) {
-#pragma unroll(How == Fetch::whole ? stages : 1)
+#pragma unroll(How == Fetch::whole || !gathers<typename Copier::T> ? stages : 1)
             for (int stage = 0; stage < stages; ++stage) {
                 const uint32 number = round * vectors + stage * in_stage;
                 typename Copier::Seconds y[in_stage];

@@ -30,13 +30,14 @@ template <class T, int C> union ColumnWords {
     uint32 words[(sizeof(T) * C + 3) / 4];
 };
 
+// The elements of one vector of each of C rows.
 template <class Op, int C> struct ColumnSlots {
     using T = typename Op::Input;
     using A = typename Op::Accumulator;
     static constexpr int V = vector_elements<T>;
     static constexpr int words = (sizeof(T) * C + 3) / 4;  // registers of a load
-    ColumnVector<T, C> of[V];  // as they are loaded together
-    union { T elements[V]; uint32 words[4]; uint4 whole; } row[C];
+    ColumnVector<T, C> of[V];  // as they are loaded
+    union { T elements[V]; uint32 words[4]; uint4 whole; } row[C];  // gathered
 
     // Takes an element that is loaded by itself.
     __device__ __forceinline__ void put(int s, int c, T x)

@@ -104,8 +104,8 @@ protected:
     // Folds vectors First to First + Count - 1 of the row in place `c`. Depth first, so that a thread holds few accumulators
     // at a time.
     template <Fetch How, int First, int Count, int N>
-    __device__ __forceinline__ A
-    fold_vectors(const Slots (&v)[N], const Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number, const RowOf<Op>& row, int c) const
+    __device__ __forceinline__ A fold_vectors(const Slots (&v)[N], const Seconds (&y)[N], uint32 leaf, uint32 lane,
+                                              uint32 number, const RowOf<Op>& row, int c) const
     {
         if constexpr (Count == 1) {
             const int there = this->template present<How>(leaf, lane, number + First);

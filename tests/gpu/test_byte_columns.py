@@ -73,6 +73,7 @@ def test_every_byte_in_every_slot_of_every_column(stream, cut, dtype):
         x = x.view(bool) if dtype == "bool" else x.view(elements(dtype, "few", 1).dtype)
         for op in ("sum", "argmax") if dtype != "bool" else ("any", "sum"):
             check(x, stream, 0, op)
+            check(x, stream, 0, op, offset=3)
             check(x[:, 1:], stream, 0, op)
 
 

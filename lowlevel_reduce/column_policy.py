@@ -66,7 +66,8 @@ def choose_columns(
     width = wide if loaded_bytes(wide) <= LOADED_BYTES else narrow
     threads = problem.rows // inner * -(-inner // width)
     block = WARPS * LANES
-    alone = RESIDENT_HEAVY if itemsize == 1 else resident  # elements of one byte fill the registers: eight columns of each
+    # Where a thread has whole columns, eight of one byte at that, they fill the registers.
+    alone = RESIDENT_HEAVY if itemsize == 1 else resident
     enough = threads >= alone * facts.multiprocessors * block
     if vectors <= LANES and (loaded_bytes(width) <= LOADED_BYTES or enough):
         template = (block, width, tree_lanes, tree_steps, 0)

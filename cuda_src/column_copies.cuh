@@ -108,38 +108,6 @@ protected:
         return (after * V + (s ^ after / in_a_wave % V)) * beside + x;
     }
 
-    // Reads the thread's slots of one vector from shared memory.
-    template <Copies By> __device__ __forceinline__ void take(typename Base::Slots& v, int from) const
-    {
-        const uint32 me = threadIdx.x % lanes;
-        if constexpr (By == Copies::team) {
-            const uint32 columns = tile_bytes / sizeof(T), mine = uint32(this->begin - tile) / sizeof(T);
-            uint32 first = me / beside * V * columns + mine;
-            asm volatile("" : "+r"(first));  // or the compiler would keep the places of all slots in registers
-#pragma unroll
-            for (int s = 0; s < V; ++s) v.of[s] = take_across(run(from), first + s * columns);
-        } else {
-#pragma unroll
-            for (int s = 0; s < V; ++s) v.of[s] = places.of[from][threadIdx.x / lanes][place(me / beside, s, me % beside)];
-        }
-        v.gather();
-    }
-
-    // Reads an element of each row, of which the first has this number in a team's vector. Bytes are read by the word or two
-    // that hold them: what this brings for rows that do not exist has no meaning.
-    __device__ __forceinline__ Loaded take_across(const T* vector, uint32 number) const
-    {
-        Loaded v;
-        if constexpr (sizeof(v) == 4 && sizeof(T) == 1) {
-            const auto* word = reinterpret_cast<const uint32*>(vector);
-            v.whole = __funnelshift_r(word[number / 4], word[(number + this->available - 1) / 4], number * 8);
-        } else {
-#pragma unroll
-            for (int c = 0; c < C; ++c) v.elements[c] = vector[number + min(c, this->available - 1)];
-        }
-        return v;
-    }
-
     // Where a team's vector lies in shared memory.
     __device__ __forceinline__ T* run(int number) const
     {

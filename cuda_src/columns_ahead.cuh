@@ -7,6 +7,7 @@ struct ColumnsAhead : ColumnCopies<Op, C, Lanes, Steps, K, X, Threads> {
     using Copier = ColumnCopies<Op, C, Lanes, Steps, K, X, Threads>;
     using typename Copier::A;
     using typename Copier::Loaded;
+    using typename Copier::T;
     using Copier::ahead, Copier::beside, Copier::depth, Copier::in_stage, Copier::stages, Copier::V, Copier::vectors;
     using Copier::first, Copier::tile, Copier::tile_bytes;
     using Copier::Copier;
@@ -43,8 +44,42 @@ private:
         else fold_ahead<Fetch::part, By>(leaf, lane, lane_done);
     }
 
+    // Reads the thread's slots of one vector from shared memory.
+    template <Copies By> __device__ __forceinline__ void take(typename Copier::Slots& v, int from) const
+    {
+        const uint32 me = threadIdx.x % lanes;
+        if constexpr (By == Copies::team) {
+            const uint32 columns = tile_bytes / sizeof(T), mine = uint32(this->begin - tile) / sizeof(T);
+            uint32 first = me / beside * V * columns + mine;
+            asm volatile("" : "+r"(first));  // or the compiler would keep the places of all slots in registers
+#pragma unroll
+            for (int s = 0; s < V; ++s) v.of[s] = take_across(this->run(from), first + s * columns);
+        } else {
+#pragma unroll
+            for (int s = 0; s < V; ++s)
+                v.of[s] = this->places.of[from][threadIdx.x / lanes][Copier::place(me / beside, s, me % beside)];
+        }
+        v.gather();
+    }
+
+    // Reads an element of each row, of which the first has this number in a team's vector. Bytes are read by the word or two
+    // that hold them: what this brings for rows that do not exist has no meaning.
+    __device__ __forceinline__ Loaded take_across(const T* vector, uint32 number) const
+    {
+        Loaded v;
+        if constexpr (sizeof(v) == 4 && sizeof(T) == 1) {
+            const auto* word = reinterpret_cast<const uint32*>(vector);
+            v.whole = __funnelshift_r(word[number / 4], word[(number + this->available - 1) / 4], number * 8);
+        } else {
+#pragma unroll
+            for (int c = 0; c < C; ++c) v.elements[c] = vector[number + min(c, this->available - 1)];
+        }
+        return v;
+    }
+
     // While a stage is folded, those after it are copied, the last of them to the places of the stage folded before; and a
-    // second array's elements that go with the next stage are loaded.
+    // second array's elements that go with the next stage are loaded. Of bytes, of which a stage is much code, the few
+    // blocks at the end of columns fold all stages by the same.
     template <Fetch How, Copies By, class LaneDone>
     __device__ __forceinline__ void fold_ahead(uint32 leaf, uint32 lane, LaneDone lane_done) const
     {
@@ -57,7 +92,7 @@ private:
         for (int stage = 0; stage < ahead; ++stage) this->template copy<How, By>(leaf, stage * in_stage, stage * in_stage);
 #pragma unroll 1
         for (uint32 round = 0; round < rounds; ++round) {
-#pragma unroll(How == Fetch::whole || !gathers<typename Copier::T> ? stages : 1)
+#pragma unroll(How == Fetch::whole || !gathers<T> ? stages : 1)
             for (int stage = 0; stage < stages; ++stage) {
                 const uint32 number = round * vectors + stage * in_stage;
                 typename Copier::Seconds y[in_stage];

@@ -110,33 +110,17 @@ protected:
         return (after * V + (s ^ after / in_a_wave % V)) * beside + x;
     }
 
-    // Reads the thread's slots of one vector from shared memory.
-    __device__ __forceinline__ void take(Loaded* v, int from) const
-    {
-        const uint32 me = threadIdx.x % lanes;
-        if constexpr (By == CopiedBy::teams) {
-            const uint32 columns = tile_bytes / sizeof(T), mine = uint32(this->begin - tile) / sizeof(T);
-            const T* elements = run(from) + me / beside * V * columns + mine;
-#pragma unroll
-            for (int s = 0; s < V; ++s)
-#pragma unroll
-                for (int c = 0; c < C; ++c) v[s].elements[c] = elements[s * columns + min(c, this->available - 1)];
-        } else {
-#pragma unroll
-            for (int s = 0; s < V; ++s) v[s] = places.of[from][threadIdx.x / lanes][place(me / beside, s, me % beside)];
-        }
-    }
-
     // Where a team's vector lies in shared memory.
     __device__ __forceinline__ T* run(int number) const
     {
         return reinterpret_cast<T*>(places.of[number][threadIdx.x / team * (team / lanes)]);
     }
 
-    // Starts copies of a stage's vectors, from `number` on, to their places, and commits them as one group.
+    // Starts copies of a stage's vectors, from `number` on, to their places, and commits them as one group. Of bytes, whose
+    // threads have the most columns, only a warp's whole ones take the registers and the code of several at once.
     template <Fetch How> __device__ __forceinline__ void copy(uint32 leaf, uint32 number, int to) const
     {
-#pragma unroll
+#pragma unroll((How == Fetch::whole && By == CopiedBy::warps) || !gathers<T> ? C : 1)
         for (int i = 0; i < C; ++i) {
             if constexpr (By == CopiedBy::warps) copy_block<How>(leaf, number, to, Block(i * lanes + threadIdx.x % lanes));
             else copy_of_run<How>(leaf, number, to, i * team + threadIdx.x % team);

@@ -48,14 +48,17 @@ template <class Op, int Warps, int X, int C, int K, bool InOrder> struct ColumnM
         return neighbouring ? threadIdx.x % X * C + threadIdx.x / X : threadIdx.x;
     }
 
-    // Takes the thread's j-th lane of each of its columns. All threads of the block call it.
-    __device__ __forceinline__ void add(const A* a, uint32 j)
+    // Takes the thread's j-th lane of each of its columns, and may overwrite them. All threads of the block call it. It is a loop
+    // in which each column comes to the place of the first, because this is much code where it is called.
+    __device__ __forceinline__ void add(A* a, uint32 j)
     {
-#pragma unroll
+#pragma unroll 1
         for (int first = 0; first < C; first += at_once) {
             begin();
 #pragma unroll
-            for (int c = 0; c < at_once; ++c) bring(a[first + c], c);
+            for (int c = 0; c < at_once; ++c) bring(a[c], c);
+#pragma unroll
+            for (int c = at_once; c < C; ++c) a[c - at_once] = a[c];
             fold(first, j);
         }
     }

@@ -1,39 +1,16 @@
-// The neighbouring rows of one thread, whose elements lie a stride apart: one load takes one element of each row.
+// The neighbouring rows of one thread, folded in the order of the tree.
 #pragma once
-#include "column_loads.cuh"
+#include "column_fetch.cuh"
 
-// C rows of one thread, which lie as `Kept` says. Each has `Lanes` lanes of `Steps` steps, powers of two: fewer than 32 and 8
-// where rows are shorter than a leaf. `Behind` threads of a warp, a power of two, have the same rows, and neighbouring lanes of
-// them. The next lane of each thread is `Apart` lanes further on.
-template <class Op, class Kept, int C, int Lanes, int Steps, int Behind = 1, int Apart = Behind> struct Columns {
-    using T = typename Op::Input;
-    using A = typename Op::Accumulator;
-    using Loaded = ColumnVector<T, C>;
-    using Seconds = ColumnSeconds<Op, C>;
-    static constexpr int V = vector_elements<T>;
-    static constexpr int words = (sizeof(T) * C + 3) / 4;  // registers of a load
-    const char* begin;
-    const char* other;
-    RowOf<Op> rows[C];
-    const ShapedProblem& problem;
-    uint64 length;
-    int available;
-    bool aligned, misplaced;  // to a load across the C rows; not even to an element
-
-    // The thread's rows are number `row` and the C - 1 after it, of which `present` exist; the others are copies of the last
-    // one. Threads that exchange values must load in the same way: `all_present` is whether each of them has C rows.
-    __device__ __forceinline__
-    Columns(const ShapedProblem& p, uint64 row, int present, bool all_present) : problem(p), available(present)
-    {
-        length = p.actual_length();
-        begin = p.elements + Kept::offset(p.kept, row, 0, false);
-        if constexpr (!is_same<typename Op::Second, Unused>) other = p.second + Kept::offset(p.kept, row, 0, true);
-        const uint64 addresses = reinterpret_cast<uint64>(begin) | uint64(p.reduced.stride[0]);
-        aligned = all_present && addresses % (C * sizeof(T)) == 0;
-        misplaced = addresses % alignof(T) != 0;
-#pragma unroll
-        for (int c = 0; c < C; ++c) rows[c] = Source<Op>(p, begin + min(c, available - 1) * sizeof(T), nullptr, length).row;
-    }
+template <class Op, class Kept, int C, int Lanes, int Steps, int Behind = 1, int Apart = Behind>
+struct Columns : ColumnFetch<Op, Kept, C, Lanes, Steps, Behind, Apart> {
+    using Fetcher = ColumnFetch<Op, Kept, C, Lanes, Steps, Behind, Apart>;
+    using typename Fetcher::A;
+    using typename Fetcher::Seconds;
+    using typename Fetcher::Slots;
+    using typename Fetcher::T;
+    using Fetcher::aligned, Fetcher::length, Fetcher::misplaced, Fetcher::rows, Fetcher::V;
+    using Fetcher::Fetcher;
 
     // Folds K lanes (a power of two) of each row, from `lane` on. All threads of a warp call it if they exchange values. A
     // kernel that hardly ever calls it, because it has other code for aligned rows, does without code for whole lanes.
@@ -52,7 +29,7 @@ protected:
     // it holds little else, half as many if K < Lanes and accumulators have three words, by what NVRTC 13.0 makes of all.
     template <Fetch How, int K> static __device__ __forceinline__ constexpr int fetched_together()
     {
-        constexpr int vectors = K * Steps, vector = V * words * 4;
+        constexpr int vectors = K * Steps, vector = V * Slots::words * 4;
         constexpr bool alone = K == Lanes && is_same<typename Op::Second, Unused>;
         constexpr bool more = alone && (How == Fetch::whole || (How == Fetch::part && vectors * vector <= 128));
         constexpr int bytes = more ? 128 : K < Lanes && sizeof(A) == 12 ? 32 : 64;
@@ -65,64 +42,21 @@ protected:
         return K * Behind > Lanes ? K * Behind / Lanes : 1;
     }
 
-    static __device__ __forceinline__ constexpr uint32 place_of(uint32 lane, uint32 number)
-    {
-        const uint32 further = number / Steps * Apart;
-        return further / Lanes * leaf_elements<T> + (lane + further % Lanes) * V + number % Steps * (lanes * V);
-    }
-    // Elements from vector `t` to the next.
-    static __device__ __forceinline__ constexpr int next_vector(uint32 t)
-    {
-        return int(place_of(0, t + 1)) - int(place_of(0, t));
-    }
-    static __device__ __forceinline__ uint64 index_of(uint32 leaf, uint32 lane, uint32 number)
-    {
-        return uint64(leaf) * leaf_elements<T> + place_of(lane, number);
-    }
-
     template <Fetch How, int K> __device__ __forceinline__ void fold_fetched(uint32 leaf, uint32 lane, A* a) const
     {
         constexpr int at_once = fetched_together<How, K>(), rounds = K * Steps / at_once;
         LaneCounter<Op, log2_of(rounds)> counters[C];
 #pragma unroll 1
         for (uint32 round = 0; round < rounds; ++round) {
-            Loaded v[at_once][V];
+            Slots v[at_once];
             Seconds y[at_once];
             const uint32 number = round * at_once;
-            fetch<How>(v, leaf, lane, number);
-            load_seconds<How>(y, leaf, lane, number);
-#pragma unroll
-            for (int c = 0; c < C; ++c) push<at_once>(counters[c], fold_vectors<How, 0, at_once>(v, y, leaf, lane, number, c), round);
+            this->template fetch<How>(v, leaf, lane, number);
+            this->template load_seconds<How>(y, leaf, lane, number);
+            fold_rows<How>(counters, v, y, leaf, lane, number, round);
         }
 #pragma unroll
-        for (int c = 0; c < C; ++c) a[c] = counters[c].digits[log2_of(rounds)];
-    }
-
-    // Fetches N vectors from `number` on, which is a multiple of N. The address moves from one to the next: a product with the
-    // stride for each would take the registers of elements in flight.
-    template <Fetch How, int N>
-    __device__ __forceinline__ void fetch(Loaded (&v)[N][V], uint32 leaf, uint32 lane, uint32 number) const
-    {
-        const int64 stride = problem.reduced.stride[0];
-        const char* address = begin + int64(index_of(leaf, lane, number)) * stride;
-#pragma unroll
-        for (int t = 0; t < N; ++t) {
-            const int there = How == Fetch::whole ? V : present(leaf, lane, number + t);
-#pragma unroll
-            for (int s = 0; s < V; ++s, address += stride) {
-                // The compiler would put the use of a conditional load right behind it. So in place of an absent element the
-                // row's first one is loaded again.
-                load_across<How>(v[t][s], s < there ? address : begin, available);
-            }
-            address += (next_vector(t) - V) * stride;
-        }
-    }
-
-    // How many elements the row has from a vector's first on; none if not positive. 2^30 stands for more.
-    __device__ __forceinline__ int present(uint32 leaf, uint32 lane, uint32 number) const
-    {
-        const int64 left = int64(length) - int64(leaf) * leaf_elements<T>;
-        return int(max(min(left, int64(1 << 30)), int64(0))) - int(place_of(lane, number));
+        for (int c = 0; c < C; ++c) a[c] = counters[c].result();
     }
 
     // The fold of `count` vectors: of halves `a` and `b`, or `a` already. Lanes of several steps have elements that
@@ -145,44 +79,45 @@ protected:
         counter.push(value, before, [](A a, A b, int k) { return joined(a, b, Count << (k + 1)); });
     }
 
-    // Loads the second array's elements that go with N vectors from `number` on.
-    template <Fetch How, int N>
-    __device__ __forceinline__ void load_seconds(Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number) const
+    // Folds N vectors of each row, fetched from `number` on, and pushes them into its counter, `before` such folds earlier.
+    template <Fetch How, int N, class Counter>
+    __device__ __forceinline__ void
+    fold_rows(Counter* counters, Slots (&v)[N], Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number, uint32 before) const
     {
-        if constexpr (has_second<Op>) {
-            const bool placed = seconds_are_placed<Op>(problem);
+        if constexpr (folds_in_turn<Op, How> && C > 1) {
+            RowOf<Op> row[C];
 #pragma unroll
-            for (int t = 0; t < N; ++t) {
-                const char* from = other + int64(index_of(leaf, lane, number + t)) * problem.reduced.second_stride[0];
-                y[t].load(problem, from, How == Fetch::whole ? V : present(leaf, lane, number + t), available, placed);
+            for (int c = 0; c < C; ++c) row[c] = rows[c];
+#pragma unroll 1
+            for (int c = 0; c < C; ++c) {
+                push<N>(counters[0], fold_vectors<How, 0, N>(v, y, leaf, lane, number, row[0], 0), before);
+                const Counter first = counters[0];
+#pragma unroll
+                for (int i = 1; i < C; ++i) counters[i - 1] = counters[i], row[i - 1].pivot = row[i].pivot;
+                counters[C - 1] = first;
+#pragma unroll
+                for (int t = 0; t < N; ++t) v[t].move_up(), y[t].move_up();
             }
+        } else {
+#pragma unroll
+            for (int c = 0; c < C; ++c)
+                push<N>(counters[c], fold_vectors<How, 0, N>(v, y, leaf, lane, number, rows[c], c), before);
         }
     }
 
-    // Folds vectors First to First + Count - 1 of those fetched from `number` on, in row c. Depth first, so that a thread
-    // holds few accumulators at a time.
+    // Folds vectors First to First + Count - 1 of the row in place `c`. Depth first, so that a thread holds few accumulators
+    // at a time.
     template <Fetch How, int First, int Count, int N>
-    __device__ __forceinline__ A
-    fold_vectors(const Loaded (&v)[N][V], const Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number, int c) const
+    __device__ __forceinline__ A fold_vectors(const Slots (&v)[N], const Seconds (&y)[N], uint32 leaf, uint32 lane,
+                                              uint32 number, const RowOf<Op>& row, int c) const
     {
         if constexpr (Count == 1) {
-            const int there = How == Fetch::whole ? V : present(leaf, lane, number + First);
-            return with_lanes_behind(fold_slots<0, V>(v[First], y[First], index_of(leaf, lane, number + First), there, c), 1);
+            const int there = this->template present<How>(leaf, lane, number + First);
+            const uint64 index = this->index_of(leaf, lane, number + First);
+            return with_lanes_behind(v[First].template fold<How>(row, c, y[First], index, there), 1);
         } else {
-            const A a = fold_vectors<How, First, Count / 2>(v, y, leaf, lane, number, c);
-            return joined(a, fold_vectors<How, First + Count / 2, Count / 2>(v, y, leaf, lane, number, c), Count);
-        }
-    }
-
-    template <int First, int Count>
-    __device__ __forceinline__ A fold_slots(const Loaded* v, const Seconds& y, uint64 index, int there, int c) const
-    {
-        if constexpr (Count == 1) {
-            return First < there ? Op::map(ItemOf<Op>{v[First].elements[c], y.at(First, c), index + First}, rows[c])
-                                 : Op::identity();
-        } else {
-            const A a = fold_slots<First, Count / 2>(v, y, index, there, c);
-            return combine_neighbours<Op>(a, fold_slots<First + Count / 2, Count / 2>(v, y, index, there, c));
+            const A a = fold_vectors<How, First, Count / 2>(v, y, leaf, lane, number, row, c);
+            return joined(a, fold_vectors<How, First + Count / 2, Count / 2>(v, y, leaf, lane, number, row, c), Count);
         }
     }
 };

@@ -7,8 +7,9 @@ struct ColumnsAhead : ColumnCopies<Op, Kept, C, Lanes, Steps, K, X, Threads, By>
     using Copier = ColumnCopies<Op, Kept, C, Lanes, Steps, K, X, Threads, By>;
     using typename Copier::A;
     using typename Copier::Loaded;
+    using typename Copier::T;
     using Copier::ahead, Copier::beside, Copier::depth, Copier::in_stage, Copier::stages, Copier::V, Copier::vectors;
-    using Copier::Copier, Copier::first;
+    using Copier::Copier, Copier::first, Copier::tile, Copier::tile_bytes;
 
     // Folds the thread's lanes one after the other, and calls lane_done(a, j) with the j-th of each of its rows. All threads of
     // the block call it, and call `lane_done` together.
@@ -36,6 +37,39 @@ private:
         const bool block_is_whole = (last + Lanes - 1) / Lanes * (Lanes * Steps * V) <= this->length;
         if (all_agree(block_is_whole)) fold_ahead<Fetch::whole>(leaf, lane, lane_done);
         else fold_ahead<Fetch::part>(leaf, lane, lane_done);
+    }
+
+    // Reads the thread's slots of one vector from shared memory.
+    __device__ __forceinline__ void take(typename Copier::Slots& v, int from) const
+    {
+        const uint32 me = threadIdx.x % lanes;
+        if constexpr (By == CopiedBy::teams) {
+            const uint32 columns = tile_bytes / sizeof(T), mine = uint32(this->begin - tile) / sizeof(T);
+            uint32 first = me / beside * V * columns + mine;
+            asm volatile("" : "+r"(first));  // or the compiler would keep the places of all slots in registers
+#pragma unroll
+            for (int s = 0; s < V; ++s) v.of[s] = take_across(this->run(from), first + s * columns);
+        } else {
+#pragma unroll
+            for (int s = 0; s < V; ++s)
+                v.of[s] = this->places.of[from][threadIdx.x / lanes][Copier::place(me / beside, s, me % beside)];
+        }
+        v.gather();
+    }
+
+    // Reads an element of each row, of which the first has this number in a team's vector. Bytes are read by the word or two
+    // that hold them: what this brings for rows that do not exist has no meaning.
+    __device__ __forceinline__ Loaded take_across(const T* vector, uint32 number) const
+    {
+        Loaded v;
+        if constexpr (sizeof(v) == 4 && sizeof(T) == 1) {
+            const auto* word = reinterpret_cast<const uint32*>(vector);
+            v.whole = __funnelshift_r(word[number / 4], word[(number + this->available - 1) / 4], number * 8);
+        } else {
+#pragma unroll
+            for (int c = 0; c < C; ++c) v.elements[c] = vector[number + min(c, this->available - 1)];
+        }
+        return v;
     }
 
     // While a stage is folded, those after it are copied, the last of them to the places of the stage folded before; and a
@@ -71,18 +105,14 @@ private:
                     wait_for_copies<0>();
                     Copier::meet();
                 }
-                Loaded v[in_stage][V];
+                typename Copier::Slots v[in_stage];
 #pragma unroll
-                for (int t = 0; t < in_stage; ++t) this->take(v[t], stage * in_stage + t);
-#pragma unroll
-                for (int c = 0; c < C; ++c) {
-                    const A value = this->template fold_vectors<How, 0, in_stage>(v, y, leaf, lane, number, c);
-                    Copier::template push<in_stage>(counters[c], value, number % Steps / in_stage);
-                }
+                for (int t = 0; t < in_stage; ++t) take(v[t], stage * in_stage + t);
+                this->template fold_rows<How>(counters, v, y, leaf, lane, number, number % Steps / in_stage);
                 if ((number + in_stage) % Steps == 0) {
                     A a[C];
 #pragma unroll
-                    for (int c = 0; c < C; ++c) a[c] = counters[c].digits[log2_of(Steps / in_stage)];
+                    for (int c = 0; c < C; ++c) a[c] = counters[c].result();
                     lane_done(a, number / Steps);
                 }
             }

@@ -161,7 +161,7 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         const Ahead source(problem, places, tile.first_row, tile.rows, mine, uint64(tile.part) * depth * K + first_behind);
         if (IsEarly && is_same<typename Op::Pivot, Unused>) source.touch();
         wait_for_prerequisites();
-        if (source.length > 0) source.fold([&](const A* a, uint32 j) { meeting.add(a, j); });
+        if (source.length > 0) source.fold([&](A* a, uint32 j) { meeting.add(a, j); });
         if (!IsEarly) launch_dependents();
         // As above, but beside a second array it takes more registers to compute the tile anew.
         const ColumnTile same = has_second<Op> ? tile : column_tile<X, C>(problem);

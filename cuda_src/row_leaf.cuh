@@ -86,7 +86,7 @@ __device__ __forceinline__ typename Op::Accumulator lane_fold_anyhow(const S& so
         const int32 bytes = present_bytes<Op>(source, index);
         counter.push(fold_present<Op>(anyhow, Rows::fetch_edge(anyhow, index, bytes), index, bytes), t);
     }
-    return counter.digits[log2_of(steps)];
+    return counter.result();
 }
 
 // The lane's part of the leaf of a row whose elements are contiguous, and beside which there is no second array.

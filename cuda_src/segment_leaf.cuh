@@ -68,7 +68,7 @@ __device__ __forceinline__ typename Op::Accumulator edge_leaf_fold(const Segment
         const int32 bytes = present_bytes<Op>(source, index);
         counter.push(fold_present<Op>(source, SegmentRows::fetch_edge(source, index, bytes), index, bytes), t);
     }
-    return warp_fold<Op>(counter.digits[log2_of(steps)]);
+    return warp_fold<Op>(counter.result());
 }
 
 // A segment of at most `long_leaves` leaves by one warp. All 32 lanes call it; every lane holds the result.

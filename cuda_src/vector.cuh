@@ -15,10 +15,10 @@ template <class Op, uint32 N> __device__ __forceinline__ typename Op::Accumulato
 }
 
 // A binary counter in a thread's registers, over at most 2^Levels values that are pushed in order, `before` of them earlier.
-// When 2^Levels have been pushed, digits[Levels] is their fold.
+// When 2^Levels have been pushed, result() is their fold: it is in the first digit, which is free again.
 template <class Op, int Levels> struct LaneCounter {
     using A = typename Op::Accumulator;
-    A digits[Levels + 1];
+    A digits[Levels > 0 ? Levels : 1];
 
     __device__ __forceinline__ void push(A value, uint32 before)
     {
@@ -29,13 +29,15 @@ template <class Op, int Levels> struct LaneCounter {
     {
         bool carry = true;
 #pragma unroll
-        for (int k = 0; k <= Levels; ++k) {
+        for (int k = 0; k < Levels; ++k) {
             const bool occupied = before >> k & 1u;
             if (carry && occupied) value = join(digits[k], value, k);
             else if (carry) digits[k] = value;
             carry = carry && occupied;
         }
+        if (carry) digits[0] = value;
     }
+    __device__ __forceinline__ A result() const { return digits[0]; }
 };
 
 // The slot level of elements First to First + Count - 1 of a vector, Count a power of two, of which `bytes` bytes exist. Depth

@@ -19,7 +19,7 @@ __all__ = ["choose_columns"]
 
 _RESIDENT_NARROW, _RESIDENT_WIDE = 4, 3
 """How many blocks must fit on a multiprocessor: with 64 registers per thread for accumulators of up to 12 bytes, with
-80 for up to 24."""
+80 for up to 24, or for those of four bytes if elements have one."""
 
 _CUT_FOR_TWO_WIDE = 4
 """For how many blocks on a multiprocessor columns are cut if a thread loads sixteen bytes of several at once, of two
@@ -66,10 +66,12 @@ def choose_columns(
     width = wide if loaded_bytes(wide) <= LOADED_BYTES else narrow
     threads = problem.rows // inner * -(-inner // width)
     block = WARPS * LANES
-    enough = threads >= resident * facts.multiprocessors * block
+    # Where a thread has whole columns, eight of one byte at that, they fill the registers.
+    alone = RESIDENT_HEAVY if itemsize == 1 else resident
+    enough = threads >= alone * facts.multiprocessors * block
     if vectors <= LANES and (loaded_bytes(width) <= LOADED_BYTES or enough):
         template = (block, width, tree_lanes, tree_steps, 0)
-        return RowStrategy("columns", -(-threads // block), template, resident_blocks=resident)
+        return RowStrategy("columns", -(-threads // block), template, resident_blocks=alone)
     # Elements of two bytes fill the registers: few blocks with the widest possible loads are fastest.
     half = itemsize == 2 and all(stride % 8 == 0 for stride in strides_of_elements(problem))
     width = max(_side_by_side(problem, itemsize, accumulator_bytes, 16 if half else 8), 4 // itemsize)
@@ -131,6 +133,8 @@ def _second_fills_vectors(problem: Problem, itemsize: int) -> bool:
 
 def _resident_blocks_of_columns(itemsize: int, accumulator_bytes: int, *, heavy: bool) -> int:
     """Return how many blocks leave each thread enough registers for its elements in flight and its accumulators."""
-    if heavy or itemsize == 1 or accumulator_bytes > 24:
+    if heavy or accumulator_bytes > (4 if itemsize == 1 else 24):
         return RESIDENT_HEAVY
+    if itemsize == 1:
+        return _RESIDENT_WIDE
     return _RESIDENT_NARROW if accumulator_bytes <= 12 else _RESIDENT_WIDE

@@ -46,7 +46,8 @@ private:
         if constexpr (By == CopiedBy::teams) {
             const uint32 columns = tile_bytes / sizeof(T), mine = uint32(this->begin - tile) / sizeof(T);
             uint32 first = me / beside * V * columns + mine;
-            asm volatile("" : "+r"(first));  // or the compiler would keep the places of all slots in registers
+            // Or the compiler would keep the places of all slots in registers, of which there are many.
+            if constexpr (gathers<T>) asm volatile("" : "+r"(first));
 #pragma unroll
             for (int s = 0; s < V; ++s) v.of[s] = take_across(this->run(from), first + s * columns);
         } else {
@@ -73,8 +74,8 @@ private:
     }
 
     // While a stage is folded, those after it are copied, the last of them to the places of the stage folded before; and a
-    // second array's elements that go with the next stage are loaded. All stages have the same code where some of a tile may be
-    // absent: asking for each element takes more code than all else.
+    // second array's elements that go with the next stage are loaded. Of bytes, of which a stage is much code, the few blocks at
+    // the end of columns fold all stages by the same; with other elements that takes up to a tenth longer.
     template <Fetch How, class LaneDone>
     __device__ __forceinline__ void fold_ahead(uint32 leaf, uint32 lane, LaneDone lane_done) const
     {
@@ -87,7 +88,7 @@ private:
         for (int stage = 0; stage < ahead; ++stage) this->template copy<How>(leaf, stage * in_stage, stage * in_stage);
 #pragma unroll 1
         for (uint32 round = 0; round < rounds; ++round) {
-#pragma unroll(How == Fetch::whole ? stages : 1)
+#pragma unroll(How == Fetch::whole || !gathers<T> ? stages : 1)
             for (int stage = 0; stage < stages; ++stage) {
                 const uint32 number = round * vectors + stage * in_stage;
                 typename Copier::Seconds y[in_stage];

@@ -104,7 +104,7 @@ __device__ __forceinline__ void start_on_tile(const Problem& problem, uint64 til
     const uint64 bytes = problem.length * sizeof(typename Op::Input), first = tile * Warps * leaf_bytes;
     if (!is_late)
         touch_leaves<Op, Warps, touches_vectors<Op>>(
-            problem.elements, problem.second, problem.length, tile * Warps + warp_of_block());
+            problem.elements, problem.second, problem.length, tile * Warps + threadIdx.x / lanes);
     else if (first < bytes) prefetch_start<Warps>(problem.elements + first, bytes - first, has_room());
 }
 

@@ -28,11 +28,11 @@ fold_in_turns(const S& source, Placed placed, RowSlots<Op, Warps, W>& shared, ui
             if (lane == 0) slots[i % turns * W + member] = value;
             if ((i + 1) % turns != 0 && i + 1 < tiles) continue;
             __syncthreads();
-            if (member == 0) value = warp_fold<Op>(lane < (i % turns + 1) * W ? slots[lane] : Op::identity());
+            if (all_agree(member == 0)) value = warp_fold<Op>(lane < (i % turns + 1) * W ? slots[lane] : Op::identity());
         }
-        if (member == 0) counter.push(value, i / turns, lane);
+        if (all_agree(member == 0)) counter.push(value, i / turns, lane);
     }
-    return member == 0 ? counter.result((tiles + turns - 1) / turns) : Op::identity();
+    return all_agree(member == 0) ? counter.result((tiles + turns - 1) / turns) : Op::identity();
 }
 
 // A leaf for each warp. Called like fold_in_turns, and leaves its result where that does.
@@ -43,7 +43,7 @@ fold_at_once(const S& source, Placed placed, typename Op::Accumulator* slots, ui
     auto value = row_leaf_fold<Op, Rows>(source, member, placed, lane);
     if (lane == 0) slots[group * W + member] = value;
     __syncthreads();
-    if (member == 0) value = fold_warps<Op, W>(slots + group * W, lane);
+    if (all_agree(member == 0)) value = fold_warps<Op, W>(slots + group * W, lane);
     return value;
 }
 

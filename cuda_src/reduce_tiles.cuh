@@ -35,6 +35,8 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     const uint32 rank = rank_in_cluster<Blocks>(), tile = cluster * Blocks + rank;
     if (cluster < most) start_on_tile<Op, Warps>(problem, tile, is_late);
     const auto source = whole_array<Op>(problem);
+    // Blocks that fill a multiprocessor lack the register for it: sums of complex64 would spill.
+    const uint32 known_warp = Warps < 32 ? warp_of_block() : 0;
     if (cluster >= most) {
         launch_dependents();
         if (rank != 0) return;
@@ -47,7 +49,7 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     }
     if (problem.device_length != nullptr && gridDim.x > Blocks && cluster >= tile_count<Op, Warps * Blocks>(source)) return;
     prefetch_tile<Op, Warps>(source, tile, is_late);
-    const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes;
+    const uint32 warp = Warps < 32 ? known_warp : threadIdx.x / lanes, lane = threadIdx.x % lanes;
     auto value = leaf_fold<Op>(source, uint64(tile) * Warps + warp, lane);
     if (is_late) launch_dependents();
     value = block_fold<Op, Warps>(value, shared, 0);

@@ -34,7 +34,7 @@ __device__ __forceinline__ void start_on_short_rows(const ShapedProblem& problem
     if constexpr (!is_same<typename Op::Pivot, Unused>) return;  // the compiler has no register to spare there
     const bool by_block = has_room();
     const uint64 rows = by_block ? Warps * count : count;
-    const uint64 first = (by_block ? blockIdx.x : uint64(blockIdx.x) * Warps + warp_of_block()) * rows;
+    const uint64 first = (by_block ? blockIdx.x : uint64(blockIdx.x) * Warps + threadIdx.x / lanes) * rows;
     if (!is_known<Rows>(problem, first) || !(by_block || touches)) return;
     const uint64 row_bytes = problem.length * sizeof(typename Op::Input);
     const bool adjacent = problem.kept.count == 1 && uint64(problem.kept.stride[0]) == row_bytes;

@@ -2,8 +2,8 @@
 #pragma once
 #include "operator.cuh"
 #include "ptx.cuh"
+#include "warp.cuh"
 
-constexpr uint32 lanes = 32;
 constexpr uint32 vector_bytes = 16;
 constexpr uint32 steps = 8;  // vectors of a leaf that each lane loads
 constexpr uint32 leaf_vectors = lanes * steps;

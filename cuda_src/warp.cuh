@@ -2,6 +2,8 @@
 #pragma once
 #include "types.cuh"
 
+constexpr uint32 lanes = 32;
+
 template <class T, class F> __device__ __forceinline__ T shuffle_words(T value, F shuffle)
 {
     static_assert(sizeof(T) % 4 == 0, "shuffled in words");

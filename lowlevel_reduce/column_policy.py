@@ -80,7 +80,7 @@ def choose_columns(
     found = []
     for columns, slower in _widths(problem, width, itemsize, accumulator_bytes, two_arrays=two_arrays).items():
         cut_for = _CUT_FOR_TWO_WIDE if two_arrays and is_wide(columns, itemsize) else resident
-        round_length = 2 * cut_for / _CUT_FOR_TWO_WIDE if two_arrays and itemsize >= 4 else 1.0
+        round_length = 2 * cut_for / _CUT_FOR_TWO_WIDE if two_arrays and itemsize == 4 else 1.0
         together = Together(problem, facts, columns, tree, itemsize, accumulator_bytes, cut_for, slower, round_length)
         found += [(together.cost(way), together, way) for way in together.ways()]
     _, together, way = min(found, key=lambda each: each[0])

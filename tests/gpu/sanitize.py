@@ -32,7 +32,8 @@ TYPES = [("float32", None), ("float16", None), ("float64", "compensated"), ("int
 # Operators that fold vectors of small elements, and magnitudes: whole, short and long rows, columns, segments.
 SMALL = [("minmax", "float8_e4m3fn"), ("argmax", "uint8"), ("any", "float8_e5m2"), ("norm2", "int8"),
          ("norm1", "complex64")]  # fmt: skip
-SMALL_ROWS = [((1, 30_001), 1), ((40, 16), 1), ((5, 1025), 1), ((3, 12_289), 1), ((500, 30), 0)]
+SMALL_ROWS = [((1, 30_001), 1), ((40, 16), 1), ((5, 1025), 1), ((3, 12_289), 1), ((500, 30), 0), ((9000, 48), 0),
+              ((9000, 50), 0)]  # fmt: skip
 # Second arrays: by vectors, by elements, byte by byte, in rows of every kind of kernel.
 PAIRS = [("float32", "dot"), ("int8", "dot"), ("float16", "sum")]
 PAIR_ROWS = [((40, 4), 1), ((9, 100), 1), ((3, 5000), 1), ((1200, 2050), 1), ((2, 70_000), 1), ((500, 30), 0)]

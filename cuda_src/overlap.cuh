@@ -40,7 +40,7 @@ template <int Warps> __device__ __forceinline__ void prefetch_start(const char* 
 }
 
 // Touches the front of what a warp begins with, of up to a leaf, which brings it into the L2: the first half in a grid of one
-// turn (one wave of blocks), three eighths in others. All lanes of the warp call it. This is about what the memory has time
+// turn (one wave of blocks), three eighths in others and in whole arrays of almost a turn. All lanes of the warp call it. This is about what the memory has time
 // for: more would delay the end of the preceding kernel, and prefetching instead of reading gains less
 // (benchmarks/NOTES.md, "Half of a leaf before the wait"). A lane touches a word of each sector of 32 bytes or, if `ByVectors`,
 // all of half a sector.
@@ -49,7 +49,8 @@ template <int Warps, bool ByVectors = false> __device__ __forceinline__ void tou
     constexpr uint32 apart = ByVectors ? vector_bytes : 32;  // from lane to lane
     if (blockIdx.x >= places<Warps>()) return;
     const uint32 skipped = -uint32(reinterpret_cast<uint64>(begin)) % vector_bytes, lane = threadIdx.x % lanes;
-    const uint32 there = uint32(min(bytes, uint64(leaf_bytes))), front = there / 8 * (gridDim.x <= places<Warps>() ? 4 : 3);
+    const uint32 half_up_to = places<Warps>() / 8 * (ByVectors ? 7 : 8);  // blocks
+    const uint32 there = uint32(min(bytes, uint64(leaf_bytes))), front = there / 8 * (gridDim.x <= half_up_to ? 4 : 3);
 #pragma unroll
     for (uint32 t = 0; t < leaf_bytes / 2 / (lanes * apart); ++t) {
         const uint32 at = (t * lanes + lane) * apart;

@@ -29,7 +29,7 @@ LANES = """\
 #include "operators.cuh"
 #include "warp.cuh"
 using Op = {struct};
-extern "C" __global__ void lanes(const int32* keys, const uint64* indices, int64* out)
+extern "C" __global__ void all_lanes(const int32* keys, const uint64* indices, int64* out)
 {{
     const auto value = warp_fold<Op>(Op::Accumulator{{keys[threadIdx.x], Split64(indices[threadIdx.x])}});
     out[threadIdx.x] = int64(value.index.whole());
@@ -78,7 +78,7 @@ def test_lanes_far_apart(variant, architecture):
     op, last = VARIANTS[variant]
     operation = resolve(op, last=last)
     types = operation.types(element_type("float32"))
-    lanes = parsed("lanes", LANES, variant, "float32", architecture)
+    lanes = parsed("all_lanes", LANES, variant, "float32", architecture)
     rng = np.random.default_rng(5)
     for absent in (0, 20, 32):
         for _ in range(3):

@@ -13,12 +13,6 @@ constexpr bool folds_at_once = gathers<typename Op::Input> && !has_second<Op> &&
     (Op::packed || Op::folds_whole_vectors || Op::folds_with_row || Op::folds_vectors) &&
     (How == Fetch::whole || Op::has_absent || Op::repeats_first);
 
-// Whether the rows' vectors are folded in a loop, each of them in the place of the first: where that takes much code, or where
-// few blocks fold them.
-template <class Op, Fetch How>
-constexpr bool folds_in_turn = gathers<typename Op::Input> &&
-    !((How == Fetch::whole || sizeof(typename Op::Accumulator) > 8) && folds_at_once<Op, How>);
-
 // A row without a place in memory, for what is folded in registers.
 template <class Op> struct RowAlone {
     RowOf<Op> row;
@@ -62,14 +56,7 @@ template <class Op, int C> struct ColumnSlots {
         }
     }
 
-    // Puts the vector of each row in the place of that of the row before.
-    __device__ __forceinline__ void move_up()
-    {
-#pragma unroll
-        for (int c = 1; c < C; ++c) row[c - 1].whole = row[c].whole;
-    }
-
-    // Folds the row in place `c`, which has the first `there` elements; these have numbers from `index` on.
+    // Folds row `c`, which has the first `there` elements; these have numbers from `index` on.
     template <Fetch How, class Seconds>
     __device__ __forceinline__ A
     fold(const RowOf<Op>& of_row, int c, const Seconds& y, uint64 index, int there) const

@@ -102,8 +102,8 @@ BUGS = {
         edits=(
             (
                 "cluster.cuh",
-                "        cluster_wait();\n        if (threadIdx.x < lanes)",
-                "        if (threadIdx.x < lanes)",
+                "        cluster_wait();\n        if (all_agree(threadIdx.x < lanes))",
+                "        if (all_agree(threadIdx.x < lanes))",
             ),
         ),
         mapping={"strategy": "cluster", "cluster": 4},

@@ -81,8 +81,8 @@ protected:
 
     // Folds N vectors of each row, fetched from `number` on, and pushes them into its counter, `before` such folds earlier.
     template <Fetch How, int N, class Counter>
-    __device__ __forceinline__ void
-    fold_rows(Counter* counters, const Slots (&v)[N], const Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number, uint32 before) const
+    __device__ __forceinline__ void fold_rows(Counter* counters, const Slots (&v)[N], const Seconds (&y)[N], uint32 leaf,
+                                              uint32 lane, uint32 number, uint32 before) const
     {
 #pragma unroll
         for (int c = 0; c < C; ++c) push<N>(counters[c], fold_vectors<How, 0, N>(v, y, leaf, lane, number, c), before);

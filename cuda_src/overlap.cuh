@@ -40,10 +40,10 @@ template <int Warps> __device__ __forceinline__ void prefetch_start(const char* 
 }
 
 // Touches the front of what a warp begins with, of up to a leaf, which brings it into the L2: the first half in a grid of one
-// turn (one wave of blocks), three eighths in others and in whole arrays of almost a turn. All lanes of the warp call it. This is about what the memory has time
-// for: more would delay the end of the preceding kernel, and prefetching instead of reading gains less
-// (benchmarks/NOTES.md, "Half of a leaf before the wait"). A lane touches a word of each sector of 32 bytes or, if `ByVectors`,
-// all of half a sector.
+// turn (one wave of blocks), three eighths in others and in whole arrays of almost a turn. All lanes of the warp call it. This is
+// about what the memory has time for: more would delay the end of the preceding kernel, and prefetching instead of reading gains
+// less (benchmarks/NOTES.md, "Half of a leaf before the wait"). A lane touches a word of each sector of 32 bytes or, if
+// `ByVectors`, all of half a sector.
 template <int Warps, bool ByVectors = false> __device__ __forceinline__ void touch_start(const char* begin, uint64 bytes)
 {
     constexpr uint32 apart = ByVectors ? vector_bytes : 32;  // from lane to lane

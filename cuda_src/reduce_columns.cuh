@@ -152,7 +152,8 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         if (source.length > 0) source.fold(meeting);
         if (!IsEarly) launch_dependents();
         // Computes the tile anew: kept all along it would take registers that the elements need.
-        end_columns<Op, Kept, By>(problem, column_tile<X, C>(problem), meeting, meeting.column(neighbouring), problem.actual_length());
+        end_columns<Op, Kept, By>(
+            problem, column_tile<X, C>(problem), meeting, meeting.column(neighbouring), problem.actual_length());
     } else {
         using Ahead = ColumnsAhead<Op, Kept, C, Lanes, Steps, K, X, threads, Copied>;
         __shared__ typename Ahead::Places places;

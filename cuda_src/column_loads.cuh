@@ -78,7 +78,7 @@ __device__ __forceinline__ void load_across(ColumnVector<T, C>& v, const char* f
 
 // Who copies, 16 bytes at a time, whatever rows they belong to, where addresses allow it. warps: each warp the part of the tile
 // that its threads have, whose elements lie anywhere. teams: each team the whole tile, whose elements are contiguous; a team is
-// a warp, or as many warps as stand side by side. nobody: strides never allow it. column_tiles.copying decides.
+// a warp, or as many warps as stand side by side. nobody: strides never allow it. column_tiles.Together.copied_by decides.
 enum class CopiedBy { nobody, warps, teams };
 
 #if __CUDA_ARCH__ >= 800

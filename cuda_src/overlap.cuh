@@ -49,8 +49,8 @@ template <int Warps, bool ByVectors = false> __device__ __forceinline__ void tou
     constexpr uint32 apart = ByVectors ? vector_bytes : 32;  // from lane to lane
     if (blockIdx.x >= places<Warps>()) return;
     const uint32 skipped = -uint32(reinterpret_cast<uint64>(begin)) % vector_bytes, lane = threadIdx.x % lanes;
-    const uint32 half_up_to = places<Warps>() / 8 * (ByVectors ? 7 : 8);  // blocks
-    const uint32 there = uint32(min(bytes, uint64(leaf_bytes))), front = there / 8 * (gridDim.x <= half_up_to ? 4 : 3);
+    const uint32 there = uint32(min(bytes, uint64(leaf_bytes))), counted = ByVectors ? gridDim.x + gridDim.x / 8 : gridDim.x;
+    const uint32 front = there / 8 * (counted <= places<Warps>() ? 4 : 3);
 #pragma unroll
     for (uint32 t = 0; t < leaf_bytes / 2 / (lanes * apart); ++t) {
         const uint32 at = (t * lanes + lane) * apart;

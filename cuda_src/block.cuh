@@ -20,6 +20,20 @@ __device__ __forceinline__ typename Op::Accumulator fold_warps(const typename Op
     return warp_fold<Op, all>(N == all || slot < N ? slots[slot] : Op::identity());
 }
 
+// The same with the writes and the barrier. Every thread of the block calls it, all lanes of a warp with the same value; all lanes
+// of warp 0 hold the result, other warps nothing useful. The slots may be used again after another barrier.
+template <class Op, int Warps>
+__device__ __forceinline__ typename Op::Accumulator
+fold_of_warps(typename Op::Accumulator value, typename Op::Accumulator* slots)
+{
+    if constexpr (Warps == 1) return value;
+    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    if (lane == 0) slots[warp] = value;
+    __syncthreads();
+    if (all_agree(warp == 0)) value = fold_warps<Op, Warps>(slots, lane);
+    return value;
+}
+
 // The block level: folds one value a warp, balanced over the warp index. Every thread of the block calls it, all lanes of a
 // warp with the same value, `turn` counting the calls; all lanes of warp 0 hold the result, other warps nothing useful. A
 // call's slots may be used again after the next call, whose barrier shows that they have been read.
@@ -27,13 +41,44 @@ template <class Op, int Warps>
 __device__ __forceinline__ typename Op::Accumulator
 block_fold(typename Op::Accumulator value, BlockSlots<Op, Warps>& shared, uint32 turn)
 {
-    if constexpr (Warps == 1) return value;
-    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
-    auto& slots = shared.slots[turn & 1u];
-    if (lane == 0) slots[warp] = value;
-    __syncthreads();
-    if (all_agree(warp == 0)) value = fold_warps<Op, Warps>(slots, lane);
-    return value;
+    return fold_of_warps<Op, Warps>(value, shared.slots[turn & 1u]);
+}
+
+// The lane level of each warp and the block level in one, by way of shared memory, for accumulators of up to 8 bytes and a power
+// of two of warps.
+template <class Op, int Warps> constexpr bool folds_lanes_together =
+    Warps > 1 && power_of_two_from(Warps) == Warps && sizeof(typename Op::Accumulator) <= 8;
+
+// A place for each thread's value, or, where they do not go this way, for each warp's. The values that a lane of the first warp
+// takes, which are neighbours, lie a row apart, so that the lanes' accesses fall into different banks; four places more in each
+// row do the same, nearly, for the threads that put them there.
+template <class Op, int Warps, bool = folds_lanes_together<Op, Warps>> struct LaneSlots {
+    typename Op::Accumulator slots[Warps];
+};
+template <class Op, int Warps> struct LaneSlots<Op, Warps, true> {
+    typename Op::Accumulator slots[Warps][lanes + 4];
+};
+
+// Folds one value a thread, balanced over the thread's index: instead of five levels of shuffles in each warp and some more in
+// the first, each lane of the first warp folds as many neighbours as there are warps, and only these are shuffled. Every thread
+// of the block calls it, once; all lanes of warp 0 hold the result, other warps nothing useful.
+template <class Op, int Warps>
+__device__ __forceinline__ typename Op::Accumulator
+block_fold_lanes(typename Op::Accumulator value, LaneSlots<Op, Warps>& shared)
+{
+    if constexpr (!folds_lanes_together<Op, Warps>) {
+        return fold_of_warps<Op, Warps>(warp_fold<Op>(value), shared.slots);
+    } else {
+        shared.slots[threadIdx.x % Warps][threadIdx.x / Warps] = value;
+        __syncthreads();
+        if (all_agree(threadIdx.x < lanes)) {
+            typename Op::Accumulator a[Warps];
+#pragma unroll
+            for (int i = 0; i < Warps; ++i) a[i] = shared.slots[i][threadIdx.x % lanes];
+            value = warp_fold<Op>(fold_array<Op, Warps>(a));
+        }
+        return value;
+    }
 }
 
 // Folds a tile: as many consecutive leaves as the block has warps. Called like block_fold; the result is in the same lanes.

@@ -1,12 +1,24 @@
 // Folds across the blocks of a thread-block cluster, through distributed shared memory.
 #pragma once
 #include "block.cuh"
+#include "ptx_cluster.cuh"
 
-// Announces that this block runs: the others may write to its shared memory from now on. Every thread calls it once, at entry.
-template <int Blocks> __device__ __forceinline__ void cluster_enter()
+// A place for each block's value, in rank 0, and the barrier that counts the bytes of those that come from the others.
+template <class Op, int Blocks> struct ClusterSlots {
+    uint64 barrier;
+    typename Op::Accumulator slots[Blocks];
+};
+
+// Announces that this block runs and that its barrier counts: the others may write to its shared memory from now on. Every
+// thread calls it once, at entry.
+template <class Op, int Blocks> __device__ __forceinline__ void cluster_enter(ClusterSlots<Op, Blocks>& shared)
 {
 #if __CUDA_ARCH__ >= 900
-    if constexpr (Blocks > 1) cluster_arrive_relaxed();
+    if constexpr (Blocks > 1) {
+        if (threadIdx.x == 0) expect_bytes(&shared.barrier, (Blocks - 1) * sizeof(typename Op::Accumulator));
+        __syncwarp();
+        cluster_arrive();
+    }
 #endif
 }
 
@@ -18,22 +30,24 @@ template <int Blocks> __device__ __forceinline__ uint32 rank_in_cluster()
     return 0;
 }
 
-// The cluster level: folds one value a block, held by its thread 0, balanced over the rank. Every thread of every block calls
-// it once, after cluster_enter; all lanes of warp 0 of rank 0 hold the result, all other threads nothing useful. Only rank 0's
-// shared memory is written from outside, and rank 0 waits for that: the other blocks may exit at once.
+// The cluster level: folds one value a block, held by all lanes of its warp 0, balanced over the rank. Every thread of every
+// block calls it once, after cluster_enter; all lanes of warp 0 of rank 0 hold the result, all other threads nothing useful. Only
+// rank 0's shared memory is written from outside, and its warp 0 waits for that: all others may exit at once. Stores that count
+// their bytes where they arrive take one way; ordinary ones and a barrier of the cluster, three.
 template <class Op, int Blocks>
-__device__ __forceinline__ typename Op::Accumulator cluster_fold(typename Op::Accumulator value)
+__device__ __forceinline__ typename Op::Accumulator
+cluster_fold(typename Op::Accumulator value, ClusterSlots<Op, Blocks>& shared)
 {
     if constexpr (Blocks == 1) return value;
 #if __CUDA_ARCH__ >= 900
-    __shared__ typename Op::Accumulator slots[Blocks];
-    const uint32 rank = cluster_rank();
-    cluster_wait();  // every block of the cluster has started
-    if (threadIdx.x == 0) store_to_rank(&slots[rank], 0, value);
-    cluster_arrive();
-    if (rank == 0) {
-        cluster_wait();
-        if (all_agree(threadIdx.x < lanes)) value = warp_fold<Op, Blocks>(slots[threadIdx.x % Blocks]);
+    if (!all_agree(threadIdx.x < lanes)) return value;
+    const uint32 rank = cluster_rank(), from = threadIdx.x % Blocks;
+    if (rank != 0) {
+        cluster_wait();  // every block of the cluster has started
+        if (threadIdx.x == 0) store_to_rank(&shared.slots[rank], 0, value, &shared.barrier);
+    } else {
+        while (!__all_sync(0xffffffffu, have_arrived(&shared.barrier))) {}
+        value = warp_fold<Op, Blocks>(from == 0 ? value : shared.slots[from]);
     }
 #endif
     return value;

@@ -60,6 +60,18 @@ lane_fold_aligned(const S& source, const char* leaf, uint64 first, uint32 bytes,
     }
 }
 
+// The lane's part of a leaf at a 16-byte boundary of which no more than its first N steps exist, `bytes` bytes: the others would
+// cost as much. It waits for the prerequisites.
+template <class Op, uint32 N, class S>
+__device__ __forceinline__ typename Op::Accumulator
+lane_fold_front(const S& source, const char* leaf, uint64 first, uint32 bytes, uint32 lane)
+{
+    uint4 v[N];
+    wait_for_prerequisites();
+    load_part_of_leaf<Op, N>(v, leaf, bytes, lane);
+    return fold_vectors<Op, N>(source, v, first, lane);
+}
+
 // The lane's part of any other leaf: the source's first or last one, where its edge cuts a 16-byte block, or any leaf whose
 // second elements are not placed (seconds_are_placed). `rest` bytes of the source begin at `leaf`, at any address. Only the
 // first vector of all and the last two at most lie in a block that the source fills in part: these are gathered byte by byte.
@@ -108,12 +120,12 @@ lane_fold_edge(const S& source, const char* leaf, uint64 first, uint64 rest, uin
     }
 }
 
-// One leaf of a source of contiguous elements, whatever its place and alignment; the identity for a leaf past the end. All 32
-// lanes of a warp call it with the same leaf; every lane holds the result. It calls wait_for_prerequisites itself, as late as
-// it can, so that what is computed before the first load overlaps the preceding kernel. A kernel with few registers left sets
+// The lane's part of one leaf of a source of contiguous elements, whatever its place and alignment; the identity for a leaf past
+// the end. All 32 lanes of a warp call it with the same leaf. It calls wait_for_prerequisites itself, as late as it can, so
+// that what is computed before the first load overlaps the preceding kernel. A kernel with few registers left sets
 // JoinsWholeLeaves to false: misaligned leaves are then joined in halves, whatever the operator.
 template <class Op, bool JoinsWholeLeaves = joins_whole_leaves<Op>, class S>
-__device__ __forceinline__ typename Op::Accumulator leaf_fold(const S& source, uint64 leaf, uint32 lane)
+__device__ __forceinline__ typename Op::Accumulator lane_fold(const S& source, uint64 leaf, uint32 lane)
 {
     using T = typename Op::Input;
     const uint64 first = leaf * leaf_elements<T>;
@@ -126,28 +138,31 @@ __device__ __forceinline__ typename Op::Accumulator leaf_fold(const S& source, u
     const char* begin = source.begin + first * sizeof(T);
     const uint32 shift = uint32(reinterpret_cast<uint64>(begin)) % vector_bytes;
 
-    typename Op::Accumulator value;
     if (has_second<Op> && !source.seconds_are_placed()) {
         wait_for_prerequisites();
-        value = lane_fold_edge<Op>(with_seconds_anyhow<Op>(source), begin, first, rest, lane);
+        return lane_fold_edge<Op>(with_seconds_anyhow<Op>(source), begin, first, rest, lane);
     } else if (shift == 0 ? !fills_absent<Op> && bytes % vector_bytes != 0 : leaf == 0 || rest < leaf_bytes + vector_bytes) {
         wait_for_prerequisites();
-        value = lane_fold_edge<Op>(with_seconds_anyhow<Op>(source), begin, first, rest, lane);
+        return lane_fold_edge<Op>(with_seconds_anyhow<Op>(source), begin, first, rest, lane);
     } else if (fills_absent<Op> && shift == 0 && bytes <= leaf_bytes / 4) {
-        // Steps that are all absent would cost as much as those of a whole leaf: they are left out.
-        uint4 v[steps / 4];
-        wait_for_prerequisites();
-        load_part_of_leaf<Op, steps / 4>(v, begin, bytes, lane);
-        value = fold_vectors<Op, steps / 4>(source, v, first, lane);
+        return lane_fold_front<Op, steps / 4>(source, begin, first, bytes, lane);
+    } else if (fills_absent<Op> && shift == 0 && bytes <= leaf_bytes / 2) {
+        return lane_fold_front<Op, steps / 2>(source, begin, first, bytes, lane);
     } else if (shift == 0) {
         wait_for_prerequisites();
-        value = lane_fold_aligned<Op>(source, begin, first, bytes, lane);
+        return lane_fold_aligned<Op>(source, begin, first, bytes, lane);
     } else {
         uint4 v[steps];
         wait_for_prerequisites();
         if constexpr (JoinsWholeLeaves) load_shifted_leaf<Op>(v, begin - shift, shift, uint32(rest >> 63), lane);
         else load_shifted_halves(v, begin - shift, shift, lane);
-        value = fold_steps<Op>(source, v, first, lane);
+        return fold_steps<Op>(source, v, first, lane);
     }
-    return warp_fold<Op>(value);
+}
+
+// One leaf, called like lane_fold; every lane of the warp holds the result.
+template <class Op, bool JoinsWholeLeaves = joins_whole_leaves<Op>, class S>
+__device__ __forceinline__ typename Op::Accumulator leaf_fold(const S& source, uint64 leaf, uint32 lane)
+{
+    return warp_fold<Op>(lane_fold<Op, JoinsWholeLeaves>(source, leaf, lane));
 }

@@ -34,6 +34,8 @@ template <uint32 Count> __device__ __forceinline__ float64 sum_scaled(const uint
         return front + __fma_rn(float64(__uint_as_float(v->z)), 0x1p-896, scaled_float64(d));
     } else {
         const float64 front = sum_scaled<Count / 2>(v, specials);
+        // Orders nothing: it keeps the compiler from converting more at once than there are registers for.
+        if constexpr (Count > 2) __syncwarp();
         return front + sum_scaled<Count / 2>(v + Count / 2, specials);
     }
 }
@@ -46,17 +48,14 @@ __device__ __forceinline__ float64 special_summand(float32 specials)
     return __hiloint2double(finite ? 0x80000000 : (bits >> 3) | 0x70000000, 0);
 }
 
-// The sum of a lane's eight vectors of a leaf.
-__device__ __forceinline__ float64 sum_leaf_float32(const uint4* v)
+// The sum of N of a lane's vectors of a leaf, N a power of two up to 8.
+template <uint32 N> __device__ __forceinline__ float64 sum_vectors_float32(const uint4* v)
 {
+    if constexpr (N == 1) {
+        const auto at = [](uint32 bits) { return float64(__uint_as_float(bits)); };
+        return (at(v->x) + at(v->y)) + (at(v->z) + at(v->w));
+    }
     float32 specials = 0.0f;
-    // The barriers order nothing: they keep the compiler from converting more at once than there are registers for.
-    const float64 first = sum_scaled<2>(v, specials);
-    __syncwarp();
-    const float64 front = first + sum_scaled<2>(v + 2, specials);
-    __syncwarp();
-    const float64 third = sum_scaled<2>(v + 4, specials);
-    __syncwarp();
-    const float64 sum = front + (third + sum_scaled<2>(v + 6, specials));
+    const float64 sum = sum_scaled<N>(v, specials);
     return __fma_rn(sum, 0x1p896, special_summand(specials));
 }

@@ -47,8 +47,11 @@ template <class In, class Acc, class Out> struct Sum : Additive<In, Acc, Out> {
         else if constexpr (folds_whole_vectors) return sum_float8<In>(v);
         else return Acc(sum_packed<In, is_same<In, boolean>>(v));
     }
-    static constexpr bool folds_leaves = is_same<In, float32> && is_same<Acc, float64>;
-    static __device__ __forceinline__ Acc fold_leaf(const uint4* v, uint64) { return sum_leaf_float32(v); }
+    static constexpr bool folds_leaves = is_same<In, float32> && is_same<Acc, float64>, folds_vectors = folds_leaves;
+    template <uint32 vectors = 8> static __device__ __forceinline__ Acc fold_leaf(const uint4* v, uint64)
+    {
+        return sum_vectors_float32<vectors>(v);
+    }
 };
 
 template <class In, class Acc, class Out> struct Mean : Sum<In, Acc, Out> {

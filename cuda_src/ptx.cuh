@@ -1,5 +1,5 @@
-// Instructions that C++ has no name for: clusters, fences, streaming loads. One function each. Those about the launch as a whole
-// are in ptx_launch.cuh.
+// Instructions that C++ has no name for: fences, streaming loads, copies. One function each. Those about the launch as a whole are
+// in ptx_launch.cuh, those about clusters in ptx_cluster.cuh.
 #pragma once
 #include "ptx_launch.cuh"
 #include "types.cuh"
@@ -123,31 +123,3 @@ __device__ __forceinline__ uint32 atomic_count_ordered(uint32* address, uint32 l
     asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(address), "r"(last) : "memory");
     return old;
 }
-
-#if __CUDA_ARCH__ >= 900
-__device__ __forceinline__ uint32 cluster_rank()
-{
-    uint32 rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-
-// The two halves of the cluster's barrier, for whole warps (aligned); a thread that has exited counts as arrived.
-__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
-__device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;"); }
-__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-
-// Writes `value` to the copy of *local, a variable in shared memory, that the block of that rank holds. That block must have
-// started, and must not have exited.
-template <class T> __device__ __forceinline__ void store_to_rank(T* local, uint32 rank, T value)
-{
-    static_assert(sizeof(T) % 4 == 0, "stored in words");
-    uint32 address = uint32(__cvta_generic_to_shared(local)), remote;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
-    union { T whole; uint32 words[sizeof(T) / 4]; } u;
-    u.whole = value;
-#pragma unroll
-    for (uint32 i = 0; i < sizeof(T) / 4; ++i)
-        asm volatile("st.shared::cluster.u32 [%0], %1;" :: "r"(remote + 4 * i), "r"(u.words[i]) : "memory");
-}
-#endif

@@ -21,7 +21,8 @@ __device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& sour
 // elements are loaded.
 template <class Op, class Rows, int Warps, int Blocks>
 __device__ __forceinline__ typename Op::Accumulator
-batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op, Warps>& shared)
+batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op, Warps>& shared,
+           ClusterSlots<Op, Blocks>& others)
 {
     const bool is_small = is_small_grid<Warps>();
     const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes;
@@ -30,7 +31,7 @@ batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op,
     const ShapedSource<Op, typename Rows::Kept> source(problem, row);
     const auto value = late_leaf_fold<Op, Rows>(source, uint64(tile) * Warps + warp, lane);
     if (is_small) launch_dependents();
-    return cluster_fold<Op, Blocks>(block_fold<Op, Warps>(value, shared, 0));
+    return cluster_fold(block_fold<Op, Warps>(value, shared, 0), others);
 }
 
 // The number of a cluster among the `count` that fold tiles. Clusters of several blocks stay in order, and so do operators that
@@ -48,19 +49,20 @@ template <class Op, class Rows, int Warps, int Blocks, bool IsShared>
 __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;
-    cluster_enter<Blocks>();
+    __shared__ ClusterSlots<Op, Blocks> others;
+    cluster_enter(others);
     if (!is_small_grid<Warps>()) launch_dependents();
     const uint32 clusters = IsShared ? uint32(problem.count) : 1, folding = uint32(problem.rows) * clusters;  // of a row, of all
     const uint32 cluster = cluster_in_batch<Op, Warps, Blocks>(blockIdx.x, folding), rank = rank_in_cluster<Blocks>();
     if constexpr (!IsShared) {
-        const auto root = batch_fold<Op, Rows, Warps, Blocks>(problem, cluster, rank, shared);
+        const auto root = batch_fold<Op, Rows, Warps, Blocks>(problem, cluster, rank, shared, others);
         if (rank != 0 || threadIdx.x != 0) return;
         store_result<Op>(problem, ShapedSource<Op, typename Rows::Kept>(problem, cluster).row, cluster, root);
     } else {
         auto* slots = grid_slots<Op>(problem.workspace);
         if (cluster < folding) {
             const uint32 row = cluster / clusters, tile = (cluster - row * clusters) * Blocks + rank;
-            const auto value = batch_fold<Op, Rows, Warps, Blocks>(problem, row, tile, shared);
+            const auto value = batch_fold<Op, Rows, Warps, Blocks>(problem, row, tile, shared, others);
             // Makes the number anew: kept all along it would take a register that the elements need.
             if (rank == 0 && threadIdx.x == 0) slots[cluster_in_batch<Op, Warps, Blocks>(block_anew(), folding)].publish(value);
         } else if (rank == 0) {

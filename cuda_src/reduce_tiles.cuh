@@ -27,7 +27,8 @@ template <int Warps, int Blocks> __device__ __forceinline__ uint32 cluster_of(ui
 template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduce_tiles(const Problem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;
-    cluster_enter<Blocks>();
+    __shared__ ClusterSlots<Op, Blocks> others;
+    cluster_enter(others);
     const bool is_late = lets_in_late<Op, Warps>();
     if (!is_late) launch_dependents();
 
@@ -53,7 +54,7 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     auto value = leaf_fold<Op>(source, uint64(tile) * Warps + warp, lane);
     if (is_late) launch_dependents();
     value = block_fold<Op, Warps>(value, shared, 0);
-    value = cluster_fold<Op, Blocks>(value);
+    value = cluster_fold(value, others);
     if (rank != 0 || threadIdx.x != 0) return;
     // Makes the row and the number anew: kept all along they would take registers that the elements need.
     if (gridDim.x == Blocks) store_result<Op>(problem, whole_array<Op>(problem).row, 0, value);

@@ -57,8 +57,8 @@ _SHORT_SEGMENTS = 128
 """Threads in a block of the first segment kernel: `short_segment_warps` in cuda_src."""
 
 _FLAT = {
-    "block": ("reduce_cluster.cuh", "reduce_cluster<Op, {warps}, 1>"),
-    "cluster": ("reduce_cluster.cuh", "reduce_cluster<Op, {warps}, {cluster}>"),
+    "block": ("reduce_cluster.cuh", "reduce_cluster<Op, {warps}, 1, {in_turns}>"),
+    "cluster": ("reduce_cluster.cuh", "reduce_cluster<Op, {warps}, {cluster}, {in_turns}>"),
     "tiles": ("reduce_tiles.cuh", "reduce_tiles<Op, {warps}, {cluster}>"),
     "first_pass": ("reduce_two_pass.cuh", "reduce_first_pass<Op, {warps}>"),
     "second_pass": ("reduce_two_pass.cuh", "reduce_second_pass<Op, {warps}>"),
@@ -125,7 +125,8 @@ def kernel_sources(operator: OperatorText, strategy: Strategy) -> tuple[KernelSo
     sources = []
     for name in passes:
         header, call = _FLAT[name]
-        body = call.format(warps=strategy.warps, cluster=strategy.cluster)
+        in_turns = "true" if strategy.tiles_per_block > 1 else "false"
+        body = call.format(warps=strategy.warps, cluster=strategy.cluster, in_turns=in_turns)
         bounds = (strategy.block_threads, strategy.resident_blocks)
         sources.append(_source(operator, name, header, body, "Problem", bounds))
     return tuple(sources)

@@ -70,19 +70,17 @@ BUGS = {
         sound=(STRONG_STORE, STRONG_LOAD),
     ),
     "each block stores to its own rank": Bug(
-        edits=(("cluster.cuh", "store_to_rank(&slots[rank], 0, value)", "store_to_rank(&slots[rank], rank, value)"),),
+        edits=(("cluster.cuh", "&shared.slots[rank], 0, value,", "&shared.slots[rank], rank, value,"),),
         mapping={"strategy": "cluster", "cluster": 4},
-        caught="uninitialised bytes of shared memory",
+        caught="deadlock",
     ),
     "a rank past the cluster": Bug(
-        edits=(
-            ("cluster.cuh", "store_to_rank(&slots[rank], 0, value)", "store_to_rank(&slots[rank], rank + 1, value)"),
-        ),
+        edits=(("cluster.cuh", "&shared.slots[rank], 0, value,", "&shared.slots[rank], rank + 1, value,"),),
         mapping={"strategy": "cluster", "cluster": 4},
         caught="there is no block 4 in a cluster of 4",
     ),
     "two blocks at one place": Bug(
-        edits=(("cluster.cuh", "store_to_rank(&slots[rank], 0,", "store_to_rank(&slots[rank / 2], 0,"),),
+        edits=(("cluster.cuh", "&shared.slots[rank], 0, value,", "&shared.slots[rank / 2], 0, value,"),),
         mapping={"strategy": "cluster", "cluster": 4},
         caught="data race: writes what warp 0 of block .* wrote at PTX line",
     ),
@@ -98,37 +96,30 @@ BUGS = {
         mapping={"strategy": "two_pass"},
         caught=None,
     ),
-    "rank 0 does not wait, and exits before the cluster is done": Bug(
-        edits=(
-            (
-                "cluster.cuh",
-                "        cluster_wait();\n        if (all_agree(threadIdx.x < lanes))",
-                "        if (all_agree(threadIdx.x < lanes))",
-            ),
-        ),
+    "rank 0 does not wait for what the others store": Bug(
+        edits=(("cluster.cuh", "        while (!__all_sync(0xffffffffu, have_arrived(&shared.barrier))) {}\n", ""),),
         mapping={"strategy": "cluster", "cluster": 4},
         caught="uninitialised bytes of shared memory|data race: |has exited",
     ),
-    "no arrival after the store to rank 0": Bug(
-        edits=(
-            (
-                "cluster.cuh",
-                "    cluster_arrive();\n    if (rank == 0) {\n        cluster_wait();\n",
-                "    if (rank == 0) {\n",
-            ),
-        ),
+    "rank 0 waits for a block more": Bug(
+        edits=(("cluster.cuh", "(Blocks - 1) * sizeof", "Blocks * sizeof"),),
         mapping={"strategy": "cluster", "cluster": 4},
-        caught="uninitialised bytes of shared memory|data race: |has exited",
+        caught="deadlock",
     ),
-    "an arrival that releases nothing": Bug(
-        edits=(("cluster.cuh", "    cluster_arrive();\n", "    cluster_arrive_relaxed();\n"),),
+    "a wait that does not acquire what other blocks stored": Bug(
+        edits=(("ptx_cluster.cuh", "try_wait.parity.acquire", "try_wait.parity.relaxed"),),
         mapping={"strategy": "cluster", "cluster": 4},
-        caught="data race: reads what warp 0 of block",
+        caught="data race: reads what ",
     ),
     "nobody waits for rank 0 to have started": Bug(
-        edits=(("cluster.cuh", "    cluster_wait();  // every block of the cluster has started\n", ""),),
+        edits=(("cluster.cuh", "        cluster_wait();  // every block of the cluster has started\n", ""),),
         mapping={"strategy": "cluster", "cluster": 4},
-        caught="arrives again at the barrier of its cluster|has exited|data race: ",
+        caught="has exited|data race: |mbarrier",
+    ),
+    "an arrival that does not release the barrier's first state": Bug(
+        edits=(("ptx_cluster.cuh", "cluster.arrive.release", "cluster.arrive.relaxed"),),
+        mapping={"strategy": "cluster", "cluster": 4},
+        caught="data race: ",
     ),
     # One warp is held up: the others must not take away what it still waits for.
     "the last partial of a column is taken before all warps have seen it": Bug(

@@ -51,7 +51,11 @@ def test_every_leaf_has_a_place(facts, leaves, name):
         (8, ("block", 8, 1, 1)),
         (9, ("cluster", 4, 4, 4)),
         (16, ("cluster", 4, 4, 4)),
-        (17, ("tiles", 8, 1, 4)),
+        (17, ("cluster", 4, 8, 8)),
+        (32, ("cluster", 4, 8, 8)),
+        (33, ("cluster", 8, 8, 8)),
+        (64, ("cluster", 8, 8, 8)),
+        (65, ("tiles", 8, 1, 10)),
         (1048, ("tiles", 8, 1, 132)),
         (1572, ("tiles", 8, 1, 198)),
         (1573, ("tiles", 16, 1, 100)),
@@ -62,6 +66,11 @@ def test_every_leaf_has_a_place(facts, leaves, name):
 def test_what_was_measured_on_an_h200_is_what_is_chosen_there(leaves, mapping):
     chosen = policy.choose(leaves, HOPPER)
     assert (chosen.name, chosen.warps, chosen.cluster, chosen.blocks) == mapping
+
+
+def test_clusters_of_eight_are_for_large_devices():
+    few = HOPPER._replace(multiprocessors=32)
+    assert [policy.choose(leaves, few).name for leaves in (16, 17, 64)] == ["cluster", "tiles", "tiles"]
 
 
 @pytest.mark.parametrize("facts", [HOPPER, HOPPER._replace(multiprocessors=16), TURING, AMPERE])

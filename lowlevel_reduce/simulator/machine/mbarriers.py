@@ -107,7 +107,7 @@ def barrier_address(instruction: Instruction, flight: Flight, operand: Operand) 
 
 def completion(instruction: Instruction, flight: Flight) -> Callable[[Array, Array, Array], None]:
     """Return a function that reports, for threads, the arrival of bytes to mbarriers in shared memory."""
-    space = SPACES["shared"](flight).at(_alike(instruction, "atom", "acq_rel"))
+    space = SPACES["shared"](flight).at(_alike(instruction, "atom", "release"))
 
     def complete(threads: Array, places: Array, sizes: Array) -> None:
         _changed(space, threads, places, sizes.astype(np.int64), _complete)
@@ -131,12 +131,18 @@ def _barrier(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _alike(instruction: Instruction, opcode: str, order: str) -> Instruction:
-    """Return the atomic operation or acquiring load that orders accesses in the same way as the mbarrier does."""
+    """Return the atomic operation or load that orders accesses in the same way as the mbarrier does.
+
+    Within the cluster, whatever the scope: what asynchronous operations brought is visible to whoever sees it counted.
+    """
     return replace(instruction, opcode=opcode, modifiers=(order, "cluster", "shared", "b64"))
 
 
 def _space(instruction: Instruction, flight: Flight, opcode: str, order: str) -> Space:
-    return SPACES[space_of(instruction.modifiers)](flight).at(_alike(instruction, opcode, order))
+    """Return the space of an instruction that orders accesses as `order` says, unless it is ``.relaxed``."""
+    modifiers = instruction.modifiers
+    order = "relaxed" if "relaxed" in modifiers else order
+    return SPACES[space_of(modifiers)](flight).at(_alike(instruction, opcode, order))
 
 
 def _initialise(instruction: Instruction, flight: Flight, *, valid: bool) -> Step:

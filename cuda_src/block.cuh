@@ -98,12 +98,13 @@ block_fold_tiles(const Source<Op>& source, uint64 first, uint32 count, BlockSlot
 {
     const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes;
     WarpCounter<Op> counter;
+    uint32 i = 0;
 #pragma unroll 1
-    for (uint32 i = 0; i < count; ++i) {
+    do {  // at least one, so that no path to the result goes past the wait in it
         const auto value = block_fold_tile<Op, Warps>(source, first + i, shared, i);
         if (count == 1) return value;
         if (warp == 0) counter.push(value, lane);
-    }
+    } while (++i < count);
     return counter.result();
 }
 

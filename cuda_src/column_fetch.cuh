@@ -98,6 +98,7 @@ private:
             v.gather();
         } else {
             // Few bytes are fetched one by one: a quarter of the vector's at a time.
+            v.clear();
 #pragma unroll 1
             for (int s = 0; s < V; s += V / 4) {
                 v.make_room();

@@ -20,6 +20,15 @@ template <class Op, int C, bool Early = vector_elements<typename Op::Input> * C 
 
     __device__ __forceinline__ Second at(int s, int c) const { return of[s].elements[c]; }
 
+    // Puts each row in the place of the one before.
+    __device__ __forceinline__ void move_up()
+    {
+#pragma unroll
+        for (int s = 0; s < V; ++s)
+#pragma unroll
+            for (int c = 1; c < C; ++c) of[s].elements[c - 1] = of[s].elements[c];
+    }
+
     // Loads those from `from` on: the first `there` elements of the first `available` rows; further rows get copies of the
     // last. With `placed` they are all aligned.
     __device__ __forceinline__ void load(const ShapedProblem& problem, const char* from, int there, int available, bool placed)
@@ -53,6 +62,11 @@ template <class Op, int C> struct ColumnSeconds<Op, C, false> {
     __device__ __forceinline__ typename Op::Second at(int s, int c) const
     {
         return load_element<typename Op::Second>(first + s * step + min(c, last) * across);
+    }
+    __device__ __forceinline__ void move_up()
+    {
+        if (last > 0) first += across, --last;
+        asm volatile("" : "+l"(step));  // or the compiler would keep its multiples for the next row
     }
 };
 

@@ -13,6 +13,12 @@ constexpr bool folds_at_once = gathers<typename Op::Input> && !has_second<Op> &&
     (Op::packed || Op::folds_whole_vectors || Op::folds_with_row || Op::folds_vectors) &&
     (How == Fetch::whole || Op::has_absent || Op::repeats_first);
 
+// Whether the rows' vectors are folded in a loop, each of them in the place of the first: where that takes much code, or where
+// few blocks fold them.
+template <class Op, Fetch How>
+constexpr bool folds_in_turn = gathers<typename Op::Input> &&
+    !((How == Fetch::whole || sizeof(typename Op::Accumulator) > 8) && folds_at_once<Op, How>);
+
 // A row without a place in memory, for what is folded in registers.
 template <class Op> struct RowAlone {
     RowOf<Op> row;
@@ -36,6 +42,13 @@ template <class Op, int C> struct ColumnSlots {
     // Takes an element that is loaded by itself, if vectors are gathered.
     __device__ __forceinline__ void put(int s, int c, T x) { row[c].elements[s] = x; }
 
+    // Before make_room is called in a loop: as LaneCounter::clear.
+    __device__ __forceinline__ void clear()
+    {
+#pragma unroll
+        for (int c = 0; c < C; ++c) row[c].whole = make_uint4(0, 0, 0, 0);
+    }
+
     // Moves each row's vector four elements to the front, before elements are put in place of the last four.
     __device__ __forceinline__ void make_room()
     {
@@ -56,7 +69,14 @@ template <class Op, int C> struct ColumnSlots {
         }
     }
 
-    // Folds row `c`, which has the first `there` elements; these have numbers from `index` on.
+    // Puts the vector of each row in the place of that of the row before.
+    __device__ __forceinline__ void move_up()
+    {
+#pragma unroll
+        for (int c = 1; c < C; ++c) row[c - 1].whole = row[c].whole;
+    }
+
+    // Folds the row in place `c`, which has the first `there` elements; these have numbers from `index` on.
     template <Fetch How, class Seconds>
     __device__ __forceinline__ A
     fold(const RowOf<Op>& of_row, int c, const Seconds& y, uint64 index, int there) const

@@ -46,6 +46,7 @@ protected:
     {
         constexpr int at_once = fetched_together<How, K>(), rounds = K * Steps / at_once;
         LaneCounter<Op, log2_of(rounds)> counters[C];
+        prepare<How>(counters);
 #pragma unroll 1
         for (uint32 round = 0; round < rounds; ++round) {
             Slots v[at_once];
@@ -73,6 +74,14 @@ protected:
         return a;
     }
 
+    // Makes the counters of the rows ready for fold_rows.
+    template <Fetch How, class Counter> static __device__ __forceinline__ void prepare(Counter (&counters)[C])
+    {
+        if constexpr (folds_in_turn<Op, How>)
+#pragma unroll
+            for (int c = 0; c < C; ++c) counters[c].clear();
+    }
+
     // Pushes the fold of Count vectors into a LaneCounter of such folds.
     template <int Count, class Counter> static __device__ __forceinline__ void push(Counter& counter, A value, uint32 before)
     {
@@ -81,25 +90,43 @@ protected:
 
     // Folds N vectors of each row, fetched from `number` on, and pushes them into its counter, `before` such folds earlier.
     template <Fetch How, int N, class Counter>
-    __device__ __forceinline__ void fold_rows(Counter* counters, const Slots (&v)[N], const Seconds (&y)[N], uint32 leaf,
-                                              uint32 lane, uint32 number, uint32 before) const
+    __device__ __forceinline__ void fold_rows(Counter* counters, Slots (&v)[N], Seconds (&y)[N], uint32 leaf, uint32 lane,
+                                              uint32 number, uint32 before) const
     {
+        if constexpr (folds_in_turn<Op, How>) {
+            RowOf<Op> row[C];
 #pragma unroll
-        for (int c = 0; c < C; ++c) push<N>(counters[c], fold_vectors<How, 0, N>(v, y, leaf, lane, number, c), before);
+            for (int c = 0; c < C; ++c) row[c] = rows[c];
+#pragma unroll 1
+            for (int c = 0; c < C; ++c) {
+                push<N>(counters[0], fold_vectors<How, 0, N>(v, y, leaf, lane, number, row[0], 0), before);
+                const Counter first = counters[0];
+#pragma unroll
+                for (int i = 1; i < C; ++i) counters[i - 1] = counters[i], row[i - 1].pivot = row[i].pivot;
+                counters[C - 1] = first;
+#pragma unroll
+                for (int t = 0; t < N; ++t) v[t].move_up(), y[t].move_up();
+            }
+        } else {
+#pragma unroll
+            for (int c = 0; c < C; ++c)
+                push<N>(counters[c], fold_vectors<How, 0, N>(v, y, leaf, lane, number, rows[c], c), before);
+        }
     }
 
-    // Folds vectors First to First + Count - 1 of row `c`. Depth first, so that a thread holds few accumulators at a time.
+    // Folds vectors First to First + Count - 1 of the row in place `c`. Depth first, so that a thread holds few accumulators
+    // at a time.
     template <Fetch How, int First, int Count, int N>
-    __device__ __forceinline__ A
-    fold_vectors(const Slots (&v)[N], const Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number, int c) const
+    __device__ __forceinline__ A fold_vectors(const Slots (&v)[N], const Seconds (&y)[N], uint32 leaf, uint32 lane,
+                                              uint32 number, const RowOf<Op>& row, int c) const
     {
         if constexpr (Count == 1) {
             const int there = this->template present<How>(leaf, lane, number + First);
             const uint64 index = this->index_of(leaf, lane, number + First);
-            return with_lanes_behind(v[First].template fold<How>(rows[c], c, y[First], index, there), 1);
+            return with_lanes_behind(v[First].template fold<How>(row, c, y[First], index, there), 1);
         } else {
-            const A a = fold_vectors<How, First, Count / 2>(v, y, leaf, lane, number, c);
-            return joined(a, fold_vectors<How, First + Count / 2, Count / 2>(v, y, leaf, lane, number, c), Count);
+            const A a = fold_vectors<How, First, Count / 2>(v, y, leaf, lane, number, row, c);
+            return joined(a, fold_vectors<How, First + Count / 2, Count / 2>(v, y, leaf, lane, number, row, c), Count);
         }
     }
 };

@@ -81,6 +81,7 @@ private:
     {
         constexpr int rounds = K * Steps / vectors;
         LaneCounter<Op, log2_of(Steps / in_stage)> counters[C];
+        this->template prepare<How>(counters);
         constexpr bool one_ahead = sizeof(typename Copier::Seconds) * in_stage <= 32;  // of a second array
         typename Copier::Seconds next[in_stage];
         if (one_ahead) this->template load_seconds<How>(next, leaf, lane, 0);

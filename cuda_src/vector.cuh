@@ -18,7 +18,16 @@ template <class Op, uint32 N> __device__ __forceinline__ typename Op::Accumulato
 // When 2^Levels have been pushed, result() is their fold: it is in the first digit, which is free again.
 template <class Op, int Levels> struct LaneCounter {
     using A = typename Op::Accumulator;
-    A digits[Levels > 0 ? Levels : 1];
+    static constexpr int count = Levels > 0 ? Levels : 1;
+    A digits[count];
+
+    // Digits are written before they are used. They must also be before a loop in which counters change places: from -O1 on,
+    // ptxas (12.9 to 13.5) confuses registers that go round in a loop if they were not written before it, used or not.
+    __device__ __forceinline__ void clear()
+    {
+#pragma unroll
+        for (int k = 0; k < count; ++k) digits[k] = Op::identity();
+    }
 
     __device__ __forceinline__ void push(A value, uint32 before)
     {

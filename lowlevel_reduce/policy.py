@@ -17,6 +17,7 @@ __all__ = [
     "check_cluster",
     "choose",
     "folding_blocks",
+    "largest_cluster",
     "power_of_two",
     "slot_bytes",
     "workspace_bytes",
@@ -199,6 +200,21 @@ def _mapped(name: str, leaves: int, warps: int, cluster: int) -> Strategy:
     )
 
 
+_LARGE_DEVICE = 64
+
+
+def largest_cluster(facts: DeviceFacts) -> int:
+    """Return the most blocks of a cluster that is chosen unasked: 8, 4 in small contexts, 1 without clusters.
+
+    A cluster has to fit into one of the device's groups of multiprocessors, and part of a device, of fewer than 64
+    multiprocessors, may have no group that is complete; not measured. Clusters of 16 fit into some of an H200's groups
+    only, and must be allowed for each kernel.
+    """
+    if not facts.clusters:
+        return 1
+    return PORTABLE_CLUSTER if facts.multiprocessors >= _LARGE_DEVICE else PORTABLE_CLUSTER // 2
+
+
 class _Row(NamedTuple):
     """The fastest mapping found for up to `leaves` leaves."""
 
@@ -227,10 +243,6 @@ _LARGER_CLUSTERS = (
     _Row(32, "cluster", 4, 8),  # 32,768: 1.25; in tiles 1.51, in 16 blocks of 2 warps 1.23, in 4 of 8 warps 1.31
     _Row(64, "cluster", 8, 8),  # 65,536: 1.40; in tiles 1.58, in 16 blocks of 4 warps 1.32, in 4 of 16 warps 1.91
 )
-_LARGER_CLUSTERS_MULTIPROCESSORS = 64
-"""Contexts with fewer multiprocessors use tiles instead: a cluster has to fit into one of the device's clusters of
-multiprocessors, and part of a device may have none that is complete. Clusters of 16, which are faster still, fit into
-some of an H200's only, and must be allowed for each kernel. Not measured."""
 _TILES_WARPS = 16  # 1e8: 86.8, with 8 warps 93.0; 2^28: 234.4, with 8 warps 234.7, with 32 236.7
 
 # Everything else was not measured. Devices without clusters use the same rows. Tiles stop at 16 warps because a block
@@ -256,8 +268,8 @@ def _fastest(leaves: int, facts: DeviceFacts) -> _Row:
     # of 16 warps: 1.5 million take 2.66 and 2.98, but 2^21 take 4.67 and 4.25.
     few_tiles = _Row(_FEW_TILES_WARPS * (facts.multiprocessors - 1) * 3 // 2, "tiles", _FEW_TILES_WARPS, 1)
     rest = _Row(float("inf"), "tiles", _NEWER_TILES_WARPS if newer else _TILES_WARPS, 1)
-    larger = _LARGER_CLUSTERS if facts.multiprocessors >= _LARGER_CLUSTERS_MULTIPROCESSORS else ()
-    rows = (*few, *((_CLUSTER, *larger) if facts.clusters else ()), few_tiles, rest)
+    clusters = (row for row in (_CLUSTER, *_LARGER_CLUSTERS) if row.cluster <= largest_cluster(facts))
+    rows = (*few, *clusters, few_tiles, rest)
     return next(row for row in rows if leaves <= row.leaves)
 
 

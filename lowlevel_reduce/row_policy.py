@@ -8,7 +8,15 @@ from dataclasses import replace
 from lowlevel_reduce.column_policy import choose_columns
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
-from lowlevel_reduce.policy import MAX_GRID, DeviceFacts, check_cluster, choose, folding_blocks, power_of_two
+from lowlevel_reduce.policy import (
+    MAX_GRID,
+    DeviceFacts,
+    check_cluster,
+    choose,
+    folding_blocks,
+    largest_cluster,
+    power_of_two,
+)
 from lowlevel_reduce.row_strategy import (
     RESIDENT_HEAVY,
     ROW_STRATEGIES,
@@ -67,7 +75,7 @@ after the last tile."""
 
 _ROWS_FOR_PAIRS = 64
 """If there are at least this many rows of two tiles each, the two tiles of a row form a cluster: 132 rows of 2^15
-floats take 5.76 us instead of 7.15, but 16 rows of 2^14 take 2.04 instead of 1.98 (benchmarks/NOTES.md)."""
+floats take 5.03 us instead of 5.98 (benchmarks/NOTES.md)."""
 
 
 def choose_rows(
@@ -280,17 +288,22 @@ def _batch(problem: Problem, facts: DeviceFacts, leaves: int, warps: int, cluste
 
 
 def _tiles_of_a_row(rows: int, leaves: int, facts: DeviceFacts, *, narrow: bool) -> tuple[int, int]:
-    """Return the warps of a tile and the tiles of a cluster: one, or both tiles of a row.
+    """Return the warps of a tile and the tiles of a cluster: one, or all tiles of a row.
 
     For narrow accumulators a tile is as large as for a whole array of as many leaves: `policy` has the measurements.
+    If a multiprocessor can be had for each tile, and a portable cluster holds a row, there are no partials: 16 rows of
+    2^17 floats take 3.60 us instead of 4.15, 32 of 2^16 3.71 instead of 4.13, 8 of 2^15 1.60 instead of 1.84
+    (benchmarks/NOTES.md). With more tiles than multiprocessors, 64 of 2^16 take 6.30 instead of 5.21.
     """
     if leaves <= _MOST_LEAVES and not _are_few(rows, leaves, facts):
         return leaves, 1
     if not narrow:
         return WARPS, 1
     warps = max(WARPS, choose(rows * leaves, facts, strategy="tiles").warps)
-    paired = facts.clusters and warps < leaves <= 2 * warps and rows >= _ROWS_FOR_PAIRS
-    return warps, 2 if paired else 1
+    tiles = power_of_two(-(-leaves // warps))
+    fits = tiles <= largest_cluster(facts) and rows * tiles <= facts.multiprocessors
+    together = facts.clusters and (fits or (tiles == 2 and rows >= _ROWS_FOR_PAIRS))
+    return warps, tiles if together else 1
 
 
 def _warps_of_a_row(rows: int, leaves: float, facts: DeviceFacts) -> int:

@@ -240,6 +240,25 @@ def test_few_rows_are_spread_over_the_multiprocessors(rows, length, mapping):
     assert (chosen.warps, chosen.blocks, chosen.resident_blocks) == mapping
 
 
+@pytest.mark.parametrize(
+    ("rows", "length", "facts", "mapping"),
+    [
+        (16, 1 << 17, HOPPER, (16, 8, 1)),
+        (32, 1 << 16, HOPPER, (16, 4, 1)),
+        (8, 1 << 15, HOPPER, (8, 4, 1)),
+        (64, 1 << 15, HOPPER, (16, 2, 1)),
+        (64, 1 << 16, HOPPER, (16, 1, 4)),  # more tiles than multiprocessors
+        (132, 1 << 15, HOPPER, (16, 2, 1)),
+        (8, 1 << 18, HOPPER, (16, 1, 16)),  # more than a cluster holds
+        (4, 1 << 16, HOPPER._replace(multiprocessors=40), (8, 1, 8)),  # a small context
+        (16, 1 << 17, AMPERE, (16, 1, 8)),
+    ],
+)
+def test_rows_of_a_few_tiles_are_clusters_where_multiprocessors_are_left(rows, length, facts, mapping):
+    chosen = choose_rows(rows_of(rows, length, 4, 1), facts, 4, 8)
+    assert (chosen.name, chosen.warps, chosen.cluster, chosen.parts) == ("batch", *mapping)
+
+
 @pytest.mark.parametrize("cluster", [1, 2, 4, 8, 16])
 def test_a_cluster_that_has_a_row_for_itself_leaves_no_partials(cluster):
     for length, parts in ((100, 1), (cluster * 8 * 1024, 1), (cluster * 8 * 1024 + 1, 2)):

@@ -9,17 +9,29 @@ template <class Op, int Blocks> struct ClusterSlots {
     typename Op::Accumulator slots[Blocks];
 };
 
-// Announces that this block runs and that its barrier counts: the others may write to its shared memory from now on. Every
-// thread calls it once, at entry.
-template <class Op, int Blocks> __device__ __forceinline__ void cluster_enter(ClusterSlots<Op, Blocks>& shared)
+// Announces that this block runs and that its barrier counts the bytes that come from the others to rank 0: they may write to its
+// shared memory from now on. Every thread calls it once, at entry.
+__device__ __forceinline__ void cluster_enter(uint64& barrier, uint32 bytes)
 {
 #if __CUDA_ARCH__ >= 900
-    if constexpr (Blocks > 1) {
-        if (threadIdx.x == 0) expect_bytes(&shared.barrier, (Blocks - 1) * sizeof(typename Op::Accumulator));
-        __syncwarp();
-        cluster_arrive();
-    }
+    if (threadIdx.x == 0) expect_bytes(&barrier, bytes);
+    __syncwarp();
+    cluster_arrive();
 #endif
+}
+
+// Waits in rank 0 until all bytes have come. All 32 lanes of a warp call it.
+__device__ __forceinline__ void cluster_await(uint64& barrier)
+{
+#if __CUDA_ARCH__ >= 900
+    while (!__all_sync(0xffffffffu, have_arrived(&barrier))) {}
+#endif
+}
+
+// The same where each block brings one value.
+template <class Op, int Blocks> __device__ __forceinline__ void cluster_enter(ClusterSlots<Op, Blocks>& shared)
+{
+    if constexpr (Blocks > 1) cluster_enter(shared.barrier, (Blocks - 1) * sizeof(typename Op::Accumulator));
 }
 
 template <int Blocks> __device__ __forceinline__ uint32 rank_in_cluster()
@@ -46,7 +58,7 @@ cluster_fold(typename Op::Accumulator value, ClusterSlots<Op, Blocks>& shared)
         cluster_wait();  // every block of the cluster has started
         if (threadIdx.x == 0) store_to_rank(&shared.slots[rank], 0, value, &shared.barrier);
     } else {
-        while (!__all_sync(0xffffffffu, have_arrived(&shared.barrier))) {}
+        cluster_await(shared.barrier);
         value = warp_fold<Op, Blocks>(from == 0 ? value : shared.slots[from]);
     }
 #endif

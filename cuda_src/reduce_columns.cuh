@@ -1,7 +1,7 @@
 // Columns: the elements of a row lie a stride apart and neighbouring rows beside each other, so that a thread loads a
 // vector across C rows and folds each of them in the order of the tree.
 #pragma once
-#include "column_meeting.cuh"
+#include "column_cluster.cuh"
 #include "columns_ahead.cuh"
 #include "columns_wide.cuh"
 #include "overlap.cuh"
@@ -53,15 +53,16 @@ __device__ __forceinline__ void reduce_columns_alone(const ShapedProblem& proble
     store_columns<Op, C>(problem, source.rows, row, available, a);
 }
 
-// Who folds the partials that several blocks have made of each row. nobody: a block makes the whole row's. warps: each warp
-// those of a row, or of some rows. blocks: each block those of a row.
-enum class FoldedBy { nobody, warps, blocks };
+// Who folds the partials that several blocks have made of each row. nobody: a block makes the whole row's. cluster: these blocks
+// are a cluster, whose first one does. warps: each warp those of a row, or of some rows. blocks: each block those of a row.
+enum class FoldedBy { nobody, cluster, warps, blocks };
+__host__ __device__ constexpr bool by_others(FoldedBy by) { return by == FoldedBy::warps || by == FoldedBy::blocks; }
 
 // Blocks that fold partials come after those that make them. column_tiles.folders computes the same number.
 template <int Warps, FoldedBy By> __device__ __forceinline__ uint32 folders_of(const ShapedProblem& problem)
 {
     constexpr uint64 most = 512;
-    static_assert(By != FoldedBy::nobody, "there are partials");
+    static_assert(by_others(By), "there are partials in memory");
     return uint32(min(By == FoldedBy::warps ? (problem.rows + Warps - 1) / Warps : problem.rows, most));
 }
 
@@ -94,26 +95,32 @@ struct ColumnTile {
 };
 
 // This block's tile: X threads stand side by side, with C rows each. Rows side by side are divided evenly among blocks, but
-// for the last, so that none has few. Tiles of neighbouring rows are neighbours.
-template <int X, int C> __device__ __forceinline__ ColumnTile column_tile(const ShapedProblem& problem)
+// for the last, so that none has few. Tiles of neighbouring rows are neighbours, or else parts of the same rows, in a cluster.
+template <int X, int C, FoldedBy By> __device__ __forceinline__ ColumnTile column_tile(const ShapedProblem& problem)
 {
     const uint64 inner = problem.kept.size[0], side_by_side = (inner + C - 1) / C;
     const uint32 column_tiles = uint32((side_by_side + X - 1) / X);  // at most a grid's blocks
     const uint32 width = (uint32((side_by_side + column_tiles - 1) / column_tiles) + 3) / 4 * 4 * C;
-    const uint32 parts = uint32(problem.count), group = blockIdx.x / column_tiles;
-    const uint64 first_column = uint64(blockIdx.x % column_tiles) * width;
-    return {group / parts * inner + first_column, int(min(inner - first_column, uint64(width))), group % parts};
+    const uint32 parts = uint32(problem.count), tile = By == FoldedBy::cluster ? blockIdx.x / parts : blockIdx.x;
+    const uint32 group = tile / column_tiles, part = By == FoldedBy::cluster ? blockIdx.x % parts : group % parts;
+    const uint64 first_column = uint64(tile % column_tiles) * width;
+    const uint64 outer = By == FoldedBy::cluster ? group : group / parts;
+    return {outer * inner + first_column, int(min(inner - first_column, uint64(width))), part};
 }
 
 // Publishes or stores what the thread has of its column, if it has one; `length` is that of the rows.
-template <class Op, class Kept, FoldedBy By, class Meeting>
+template <class Op, class Kept, FoldedBy By, class Meeting, class Cluster>
 __device__ __forceinline__ void
-end_columns(const ShapedProblem& problem, const ColumnTile& tile, const Meeting& meeting, int column, uint64 length)
+end_columns(const ShapedProblem& problem, const ColumnTile& tile, const Meeting& meeting, const Cluster& cluster, int column,
+            uint64 length)
 {
-    if (!meeting.has_column() || column >= tile.rows) return;
+    const bool has_column = meeting.has_column() && column < tile.rows;
+    if (By != FoldedBy::cluster && !has_column) return;
+    auto value = has_column && length > 0 ? meeting.result() : Op::identity();
+    if constexpr (By == FoldedBy::cluster)
+        if (!cluster.meet(value, has_column, column)) return;
     const uint64 row = tile.first_row + column, parts = problem.count;
-    const auto value = length > 0 ? meeting.result() : Op::identity();
-    if (By != FoldedBy::nobody) grid_slots<Op>(problem.workspace)[row * parts + tile.part].publish(value);
+    if (by_others(By)) grid_slots<Op>(problem.workspace)[row * parts + tile.part].publish(value);
     else store_result<Op>(problem, ShapedSource<Op, Kept>(problem, row, length).row, row, value);
 }
 
@@ -131,7 +138,7 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
     __shared__ typename Meeting::Shared met;
     if (IsEarly) launch_dependents();
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
-    if constexpr (By != FoldedBy::nobody) {
+    if constexpr (by_others(By)) {
         const uint32 folders = folders_of<Warps, By>(problem), tiles = gridDim.x - folders;
         if (blockIdx.x >= tiles) {
             launch_dependents();
@@ -141,7 +148,11 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
     }
 
     Meeting meeting{met};
-    const ColumnTile tile = column_tile<X, C>(problem);
+    const ColumnTile tile = column_tile<X, C, By>(problem);
+    using Cluster = ColumnCluster<Op, By == FoldedBy::cluster ? Meeting::columns : 1>;
+    __shared__ typename Cluster::Shared others;
+    const Cluster cluster{others, uint32(problem.count)};
+    if constexpr (By == FoldedBy::cluster) cluster.enter(tile.rows);
     if constexpr (are_wide<Op, C>) {
         using Wide = WideColumns<Op, Kept, C, Lanes, Steps, K, X, threads>;
         __shared__ typename Wide::Shared shared;
@@ -153,7 +164,7 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         if (!IsEarly) launch_dependents();
         // Computes the tile anew: kept all along it would take registers that the elements need.
         end_columns<Op, Kept, By>(
-            problem, column_tile<X, C>(problem), meeting, meeting.column(neighbouring), problem.actual_length());
+            problem, column_tile<X, C, By>(problem), meeting, cluster, meeting.column(neighbouring), problem.actual_length());
     } else {
         using Ahead = ColumnsAhead<Op, Kept, C, Lanes, Steps, K, X, threads, Copied>;
         __shared__ typename Ahead::Places places;
@@ -165,8 +176,8 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         if (source.length > 0) source.fold([&](A* a, uint32 j) { meeting.add(a, j); });
         if (!IsEarly) launch_dependents();
         // As above, but beside a second array it takes more registers to compute the tile anew.
-        const ColumnTile same = has_second<Op> ? tile : column_tile<X, C>(problem);
-        end_columns<Op, Kept, By>(problem, same, meeting, meeting.column(true), problem.actual_length());
+        const ColumnTile same = has_second<Op> ? tile : column_tile<X, C, By>(problem);
+        end_columns<Op, Kept, By>(problem, same, meeting, cluster, meeting.column(true), problem.actual_length());
     }
 }
 

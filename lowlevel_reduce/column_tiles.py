@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
-from lowlevel_reduce.policy import DeviceFacts, power_of_two
+from lowlevel_reduce.policy import DeviceFacts, largest_cluster, power_of_two
 from lowlevel_reduce.row_strategy import RESIDENT_HEAVY, WARP_FOLDS, WARPS, CopiedBy, FoldedBy, RowStrategy
 
 __all__ = [
@@ -58,6 +58,14 @@ _FOLDERS = 512
 _FEW_PARTIALS = 8
 """Up to this many partials of a column are folded by a warp even if each column can have a block instead."""
 
+_MOST_IN_CLUSTER, _BARRIER_BYTES = 8, 16
+"""For how many blocks a block of a cluster has room, for an accumulator of each column: `ColumnCluster::most` in
+cuda_src; and bytes of its barrier, with what precedes the accumulators."""
+
+_CLUSTER_BLOCKS = 1.0
+"""The most blocks per multiprocessor if the tiles of a column are a cluster: with two, 2^10 x 2^11 gains 8 percent, and
+2^11 x 2^11 loses 8 (benchmarks/NOTES.md, "Columns in clusters")."""
+
 _SHARED_BYTES, _PLACES_ALIGNMENT = 48 << 10, 128
 """Shared memory that a block has without opting in to more; alignment of the places that elements are copied to."""
 
@@ -77,7 +85,7 @@ _FEW_LANES = 2
 _ENOUGH_BLOCKS = 1.15
 """Blocks per multiprocessor that keep its share of the memory busy."""
 
-_FOLD_ROUNDS, _UNCROWDED_ROUNDS = {"nobody": 0.0, "warps": 0.7, "blocks": 0.75}, 0.1
+_FOLD_ROUNDS, _UNCROWDED_ROUNDS = {"nobody": 0.0, "cluster": 0.1, "warps": 0.7, "blocks": 0.75}, 0.1
 """Time from the last partial to the results, by who folds them; and what blocks that fold them save if the next
 launch's blocks are let in early: these cannot crowd where there is room as long as others of this launch wait for a
 place."""
@@ -215,7 +223,7 @@ class Together:
         if early and parts > 1:
             loads -= self.saved_early(loaded) * min(1.0, tiles / places)
         fold = _FOLD_ROUNDS[way.folded_by] - (_UNCROWDED_ROUNDS if early and way.folded_by == "blocks" else 0.0)
-        return loads * (1 + costs.slot / tile if parts > 1 else 1.0) * self.round_length + fold
+        return loads * (1 + costs.slot / tile if waiting else 1.0) * self.round_length + fold
 
     def is_early(self, way: Way, blocks: int) -> bool:
         """Return whether so many blocks let the next launch's blocks in at once, and read ahead."""
@@ -248,14 +256,25 @@ class Together:
         parts = self.cut(Way(beside, lanes, "nobody")).parts
         for folded_by in folding(self.problem.rows, parts, self.resident):
             yield Way(beside, lanes, folded_by)
+        if self.fits_clusters(Way(beside, lanes, "cluster")):
+            yield Way(beside, lanes, "cluster")
+
+    def fits_clusters(self, way: Way) -> bool:
+        """Return whether the tiles of a column can be a cluster, and are few enough."""
+        _, parts, _, blocks = self.cut(way)
+        shared = shared_bytes(way.beside, way.lanes, self.width, self.accumulator_bytes, in_cluster=True)
+        few = 1 < parts <= largest_cluster(self.facts) and blocks <= _CLUSTER_BLOCKS * self.facts.multiprocessors
+        return few and shared <= _SHARED_BYTES
 
     def strategy(self, way: Way, resident: int) -> RowStrategy:
         """Return the strategy of a way, for a kernel of which so many blocks must fit on a multiprocessor."""
         _, parts, last, blocks = self.cut(way)
         template, early = (way.beside, self.width, *self.tree, way.lanes), self.is_early(way, blocks)
         one_axis, copied_by = len(self.problem.kept) <= 1, self.copied_by(way.beside)
-        return RowStrategy("columns", blocks, template, parts, last, one_axis=one_axis, resident_blocks=resident,
-                           early=early, folded_by=way.folded_by, copied_by=copied_by)  # fmt: skip
+        cluster = parts if way.folded_by == "cluster" else 1
+        return RowStrategy("columns", blocks, template, parts, last, one_axis=one_axis, cluster=cluster,
+                           resident_blocks=resident, early=early, folded_by=way.folded_by,
+                           copied_by=copied_by)  # fmt: skip
 
     def copied_by(self, beside: int) -> CopiedBy:
         """Return who copies columns, with so many threads side by side, if the array's address allows it.
@@ -270,17 +289,21 @@ class Together:
         return "teams" if self.threads <= beside and stride == self.problem.kept[0].size * self.itemsize else "nobody"
 
 
-def shared_bytes(beside: int, lanes_of_a_thread: int, width: int, accumulator_bytes: int) -> int:
+def shared_bytes(
+    beside: int, lanes_of_a_thread: int, width: int, accumulator_bytes: int, *, in_cluster: bool = False
+) -> int:
     """Return the most bytes of shared memory that a block takes.
 
-    In cuda_src it is the sum of `ColumnCopies::Places`, at a multiple of its alignment, `ColumnMeeting::Shared` and
-    `BlockSlots`. `WideColumns::Shared`, used in place of the first, is smaller.
+    In cuda_src it is the sum of `ColumnCopies::Places`, at a multiple of its alignment, `ColumnMeeting::Shared`,
+    `BlockSlots` and, in a cluster, `ColumnCluster::Shared`. `WideColumns::Shared`, used in place of the first, is
+    smaller.
     """
     threads, held = WARPS * LANES, width * accumulator_bytes
     places = threads * (LOADED_BYTES // 2 if held > 32 else LOADED_BYTES)
     brought = (threads if beside >= LANES else WARPS * beside) * (held if held <= 32 else accumulator_bytes)
     counters = lanes_of_a_thread.bit_length() * beside * held
-    return places + brought + counters + 2 * WARPS * accumulator_bytes + _PLACES_ALIGNMENT
+    together = _BARRIER_BYTES + _MOST_IN_CLUSTER * beside * held if in_cluster else 0
+    return places + brought + counters + together + 2 * WARPS * accumulator_bytes + _PLACES_ALIGNMENT
 
 
 def _is_narrow(threads: int, width: int, itemsize: int) -> bool:
@@ -324,7 +347,7 @@ def folding(rows: int, parts: int, resident: int) -> tuple[FoldedBy, ...]:
 
 def folders(rows: int, folded_by: FoldedBy) -> int:
     """Return how many blocks fold the partials of so many rows: the same number as `folders_of` in cuda_src."""
-    wanted = {"nobody": 0, "warps": -(-rows // WARPS), "blocks": rows}
+    wanted = {"nobody": 0, "cluster": 0, "warps": -(-rows // WARPS), "blocks": rows}
     return min(wanted[folded_by], _FOLDERS)
 
 

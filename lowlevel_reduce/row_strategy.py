@@ -23,7 +23,7 @@ WARP_FOLDS = 4 * LANES
 """The most partials of a row that one warp folds: `warp_folds` in cuda_src/row_partials.cuh."""
 
 
-FoldedBy = Literal["nobody", "warps", "blocks"]
+FoldedBy = Literal["nobody", "cluster", "warps", "blocks"]
 """Who folds the partials of columns: `FoldedBy` in cuda_src/reduce_columns.cuh."""
 
 CopiedBy = Literal["nobody", "warps", "teams"]
@@ -65,8 +65,9 @@ class RowStrategy:
         How many blocks must fit on a multiprocessor at once.
     early : bool
         Whether blocks of threads that share columns let the next launch's blocks in at once, and read ahead.
-    folded_by : {"nobody", "warps", "blocks"}
-        Who folds the partials of columns: a warp those of a column, or of some, or a block those of a column.
+    folded_by : {"nobody", "cluster", "warps", "blocks"}
+        Who folds the partials of columns: the first block of the cluster that makes them, a warp those of a column, or
+        of some, or a block those of a column.
     copied_by : {"nobody", "warps", "teams"}
         Who copies columns where the array's address allows it: each warp its own, or a team those of the whole tile.
     """

@@ -97,7 +97,7 @@ BUGS = {
         caught=None,
     ),
     "rank 0 does not wait for what the others store": Bug(
-        edits=(("cluster.cuh", "        while (!__all_sync(0xffffffffu, have_arrived(&shared.barrier))) {}\n", ""),),
+        edits=(("cluster.cuh", "    while (!__all_sync(0xffffffffu, have_arrived(&barrier))) {}\n", ""),),
         mapping={"strategy": "cluster", "cluster": 4},
         caught="uninitialised bytes of shared memory|data race: |has exited",
     ),

@@ -456,7 +456,27 @@ def test_blocks_of_columns_have_every_lane_once():
             assert (chosen.parts - 1) * a_block < needed <= chosen.parts * a_block
             groups = math.ceil(math.ceil(columns / width) / beside)
             assert chosen.blocks == groups * chosen.parts + chosen.folders
-            assert (chosen.folders > 0) == (chosen.parts > 1)
+            assert (chosen.folders > 0) == (chosen.parts > 1 and chosen.folded_by != "cluster")
+            assert chosen.cluster == (chosen.parts if chosen.folded_by == "cluster" else 1)
+
+
+@pytest.mark.parametrize(
+    ("length", "columns", "facts", "cluster"),
+    [
+        (2048, 512, HOPPER, 8),
+        (3000, 64, HOPPER, 6),
+        (4096, 512, HOPPER, 8),
+        (2048, 2048, HOPPER, 1),  # more tiles than multiprocessors
+        (70_000, 64, HOPPER, 1),  # more tiles than a cluster holds
+        (2048, 512, AMPERE, 1),
+        (2048, 64, HOPPER._replace(multiprocessors=40), 4),  # a small context
+    ],
+)
+def test_columns_of_a_few_tiles_are_clusters_where_multiprocessors_are_left(length, columns, facts, cluster):
+    chosen = choose_rows(rows_of(columns, length, 4, 0), facts, 4, 8)
+    assert chosen.cluster == cluster
+    if cluster > 1:
+        assert (chosen.parts, chosen.folders, chosen.blocks % cluster) == (cluster, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -474,7 +494,9 @@ def test_blocks_of_columns_find_room_in_shared_memory(itemsize):
     for columns, length, size in itertools.product((3, 99, 128, 4096), (70_000, 1 << 24), range(4, 68, 4)):
         chosen = choose_rows(rows_of(columns, length, itemsize, 0), HOPPER, itemsize, size, heavy=size > 24)
         beside, width, _, _, each = chosen.template
-        assert each == 0 or column_tiles.shared_bytes(beside, each, width, size) <= 48 << 10, (columns, length, size)
+        together = chosen.folded_by == "cluster"
+        taken = column_tiles.shared_bytes(beside, each, width, size, in_cluster=together)
+        assert each == 0 or taken <= 48 << 10, (columns, length, size)
 
 
 @pytest.mark.parametrize(

@@ -251,9 +251,12 @@ class Buffer(Handle):
         source : Buffer, array or object with the buffer protocol
             Host objects must be contiguous.
         stream : Stream, optional
-            Without one the copy is done when the call returns. With one it is only put into the stream: the source must
-            then not change until the stream has passed the copy. From pageable host memory, however, the driver stages
-            the copy before it returns, so that nothing overlaps: use pinned memory for overlap.
+            Without one the copy is done when the call returns. It is then made in the legacy stream of this buffer's
+            context, behind the work of that context's blocking streams alone: synchronise any other stream whose work
+            it needs, such as one of `Stream.create`, which is non-blocking, or of another device. With one it is only
+            put into the stream: the source must then not change until the stream has passed the copy. From pageable
+            host memory, however, the driver stages the copy before it returns, so that nothing overlaps: use pinned
+            memory for overlap.
         size_bytes : int, optional
             How much; without it source and buffer must have the same size.
 

@@ -276,16 +276,22 @@ def offer(
     kept: dict[Any, _Prepared] = others().setdefault(_KEPT, {})
     try:
         key = _key(shards, op, given, initial, options)
-        sources = [source_of(x, stream.context, stream) for x, stream in zip(shards, streams, strict=True)]
-        known = [source for source in sources if source is not None]
-        if len(known) < len(sources) or any(stream.is_capturing for stream in streams):
+        if (old := kept.get(key)) is not None and not old.is_over:
             return
-        if (old := kept.get(key)) is None or old.is_over:
-            lasting = [slots_of(stream).stream for stream in streams]
-            made = _Prepared(known, lasting, [used for _, used in partials], plan, counts, initial)
-            _keep(kept, key, made)
-    except (TypeError, ValueError, RuntimeError, CudaError):
-        return  # as in `call`; or there is no memory for it: this call has been made, and later ones do without
+        sources = [source_of(x, stream.context, stream) for x, stream in zip(shards, streams, strict=True)]
+    except (TypeError, ValueError, RuntimeError):  # as in `call`
+        return
+    known = [source for source in sources if source is not None]
+    if len(known) < len(sources) or any(stream.is_capturing for stream in streams):
+        return
+    lasting = [slots_of(stream).stream for stream in streams]
+    try:
+        made = _Prepared(known, lasting, [used for _, used in partials], plan, counts, initial)
+    except CudaError as error:
+        if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
+            raise
+        return  # this call has been made, and later ones do without
+    _keep(kept, key, made)
 
 
 def _keep(kept: dict[Any, _Prepared], key: Any, made: _Prepared) -> None:

@@ -44,6 +44,13 @@ def reduce_shards(
     Each device reduces its part. The partials, a few kilobytes, are copied to the first device, which folds them. The
     host waits for nothing.
 
+    A thread keeps what it needs to make its last 16 calls again with other arrays of the same kinds, lengths and
+    streams: bound launches with their workspaces, events, and memory for the partials, of up to 1 MiB on the first
+    device and as much on all others together; a call with more is not kept. Such a call takes some eight driver calls a
+    shard. Kept are calls with what `reduce` too repeats quickly: arrays in their own streams that this package
+    allocated, PyTorch's tensors, and CuPy's arrays of its own memory, none empty. Not kept are var, std and mean_var,
+    calls with `where` or `second`, and captured ones: those prepare everything each time.
+
     Parameters
     ----------
     shards : sequence of arrays
@@ -110,8 +117,8 @@ def reduce_shards(
             given = () if element_there is None else (flat_view(element_there, home, "the first element"),)
             arrays = (*inputs, *given)
             made.append(partials_of_views(op, arrays, chunk, home, None, is_masked=where is not None, options=options))
-    gathered = _gathered([part for part, _ in made], homes[0])
     with homes[0].context.pushed():
+        gathered = _gathered([part for part, _ in made], homes[0])
         arrays = ((gathered, "the partials"), (firsts[0], "the first element"))
         folded = tuple(flat_view(array, homes[0], what) for array, what in arrays if array is not None)
         result, plan = fold_of_views(op, problem, folded, None, homes[0], initial, None)

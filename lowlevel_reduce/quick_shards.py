@@ -270,9 +270,6 @@ def offer(
     counts = [array.shape[0] for array, _ in partials]
     if not all(counts) or plan.chunks * plan.partial_bytes > MAX_PARTIALS_BYTES:
         return
-    # Other objects for a stream that is not a default one may be closed while it is open.
-    if given is not None and not all(a is b or b.is_default for a, b in zip(given, streams, strict=True)):
-        return
     kept: dict[Any, _Prepared] = others().setdefault(_KEPT, {})
     try:
         key = _key(shards, op, given, initial, options)

@@ -238,6 +238,7 @@ def test_no_buffer_is_written_before_it_was_read(driver, contexts, streams):
         lengths = (1024, 1024, 2952)
         arrays = on_devices(X, homes, lengths)
         order = Order(driver)  # before the calls are prepared
+        order._wrap("cuMemAllocAsync", lambda size, stream: order._work(f"allocates {size}", stream))
         warm(arrays)
         begin = len(order.works)
         for _ in range(2):
@@ -252,6 +253,8 @@ def test_no_buffer_is_written_before_it_was_read(driver, contexts, streams):
                 assert key == streams[0].handle
     assert [len(each) for each in launches.values()] == [4, 2, 4]
     assert len(copies) == 2, "one in each call: the others write to their place"
+    place = order.last("allocates 40")  # for a partial of 8 bytes of each of five chunks
+    assert order.before(place, order.works.index(("cuLaunchKernelEx", beside.handle), place))
     folds = launches[streams[0]][1::2]
     writers = [launches[streams[1]][:1] + launches[beside][:2], launches[streams[1]][1:] + launches[beside][2:]]
     for fold, copy, made in zip(folds, copies, writers, strict=True):
@@ -392,6 +395,24 @@ def test_a_call_of_which_one_stream_is_captured_is_not_taken(streams):
             assert prepared(arrays) is None
         graph.close()
     assert prepared(arrays) is not None
+
+
+@pytest.mark.parametrize("ending", [0, 1])
+def test_a_closed_stream_is_refused_before_anything_is_launched(driver, contexts, ending):
+    with contextlib.ExitStack() as stack:
+        homes = [stack.enter_context(Stream.create(context)) for context in contexts]
+        arrays = on_devices(X, homes)
+        warm(arrays)
+        homes[ending].close()
+        before = driver.calls["cuLaunchKernelEx"]
+        for _ in range(2):
+            with pytest.raises(ValueError, match="closed"):
+                lr.reduce_shards(arrays)
+        assert driver.calls["cuLaunchKernelEx"] == before
+        homes[ending] = stack.enter_context(Stream.create(contexts[ending]))
+        arrays = on_devices(X, homes)
+        warm(arrays)
+        assert len(kept()) == 1, "what was kept in the closed stream has gone"
 
 
 def test_closed_streams_and_contexts_are_refused(devices):

@@ -243,6 +243,7 @@ def test_no_buffer_is_written_before_it_was_read(driver, contexts, streams):
         begin = len(order.works)
         for _ in range(2):
             lr.reduce_shards(arrays)
+        writes = "cuLaunchKernelEx", beside.handle
         launches = {each: [] for each in homes}
         copies = []
         for place, (name, key) in enumerate(order.works[begin:], begin):
@@ -254,7 +255,7 @@ def test_no_buffer_is_written_before_it_was_read(driver, contexts, streams):
     assert [len(each) for each in launches.values()] == [4, 2, 4]
     assert len(copies) == 2, "one in each call: the others write to their place"
     place = order.last("allocates 40")  # for a partial of 8 bytes of each of five chunks
-    assert order.before(place, order.works.index(("cuLaunchKernelEx", beside.handle), place))
+    assert order.before(place, order.works.index(writes, place))
     folds = launches[streams[0]][1::2]
     writers = [launches[streams[1]][:1] + launches[beside][:2], launches[streams[1]][1:] + launches[beside][2:]]
     for fold, copy, made in zip(folds, copies, writers, strict=True):

@@ -46,7 +46,7 @@ def reduce_shards(
 
     A thread keeps what it needs to make its last 16 calls again with other arrays of the same kinds, lengths and
     streams: bound launches with their workspaces, events, and memory for the partials, of up to 1 MiB on the first
-    device and as much on all others together; a call with more is not kept. Such a call takes some eight driver calls a
+    device and as much on all others together; a call with more is not kept. Such a call takes some nine driver calls a
     shard. Kept are calls with what `reduce` too repeats quickly: arrays in their own streams that this package
     allocated, PyTorch's tensors, and CuPy's arrays of its own memory, none empty. Not kept are var, std and mean_var,
     calls with `where` or `second`, and captured ones: those prepare everything each time.

@@ -69,7 +69,7 @@ class CombinePlan(BasePlan):
             result_shape=(),
             extents=Extents(
                 low=0,
-                high=self.chunks * self.words * PARTIAL_DTYPE.itemsize,
+                high=self.chunks * self.partial_bytes,
                 result_bytes=reduction.results * itemsize,
                 result_alignment=itemsize,
                 has_second=self.takes_first,
@@ -101,6 +101,11 @@ class CombinePlan(BasePlan):
             As `Plan.bind`.
         """
         return self._bind(stream, workspace, None, initial, allocator)
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes of one partial."""
+        return self.words * PARTIAL_DTYPE.itemsize
 
     @property
     def _partials(self) -> int:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.bound import BoundReduction
     from lowlevel_reduce.oneshot import Entry
 
-__all__ = ["MAX_QUICK", "call", "offer", "user"]
+__all__ = ["MAX_QUICK", "Source", "call", "key_of", "offer", "others", "slots_of", "source_of", "user"]
 
 MAX_QUICK = 64
 """The most calls that a thread remembers, with their bound launches; before it exceeds that, it forgets them all."""
@@ -42,7 +42,7 @@ _ELSEWHERE = -1  # not the number of any context
 _DEFAULT: dict[int | None, object] = {0: _LEGACY, 1: _LEGACY, 2: _PER_THREAD}
 
 
-class _Source(NamedTuple):
+class Source(NamedTuple):
     """How the arrays of one key are read.
 
     `producer` is set for the arrays of a library that must be asked for its stream; then the key starts with the
@@ -52,6 +52,13 @@ class _Source(NamedTuple):
     key: tuple[Any, ...]
     pointer: Callable[[Any], int]
     producer: Producer | None
+
+    def address(self, x: Any, stream: int) -> int:
+        """Return an array's address; 0 if it is not as its key says, used in the stream of that handle, or is empty."""
+        producer = self.producer
+        if producer is not None and (producer.stream(self.key[0]) != stream or not producer.plain(x)):
+            return 0
+        return self.pointer(x)
 
 
 class _Launch:
@@ -65,7 +72,7 @@ class _Launch:
     def __init__(
         self,
         bound: BoundReduction,
-        arrays: tuple[_Source, _Source | None],
+        arrays: tuple[Source, Source | None],
         result: tuple[np.dtype[Any], tuple[int, ...]],
         slots: Slots,
         *,
@@ -97,23 +104,21 @@ class _Launch:
         target, extents = self.target, self.extents
         if target is None:
             return 0
-        producer = target.producer
-        if producer is not None and (producer.stream(target.key[0]) != self.handle or not producer.plain(out)):
-            return 0
-        result = target.pointer(out)
+        result = target.address(out, self.handle)
         overlap = extents.overlap(source + extents.low, source + extents.high, result)
-        return 0 if overlap or result % extents.result_alignment else result
+        return 0 if not result or overlap or result % extents.result_alignment else result
 
 
 class _Thread:
     """What a thread keeps for one driver."""
 
-    __slots__ = ("__weakref__", "context", "context_id", "driver", "launches", "slots")
+    __slots__ = ("__weakref__", "context", "context_id", "driver", "launches", "others", "slots")
 
     def __init__(self, driver: binding.Implementation) -> None:
         self.driver = driver
         self.launches: dict[Any, _Launch] = {}
         self.slots: dict[Any, Slots] = {}
+        self.others: dict[Any, Any] = {}
         self.context = driver.prebuilt_number("cuCtxGetCurrent")
         self.context_id = driver.prebuilt_number("cuCtxGetId", 0)  # of the current context; negative without one
 
@@ -143,6 +148,11 @@ def _thread() -> _Thread:
 def user() -> object:
     """Return the borrower of this thread's launches: it lives as long as the thread, or until the driver changes."""
     return _thread()
+
+
+def others() -> dict[Any, Any]:
+    """Return what other modules keep for this thread: it goes with the thread, or when the driver changes."""
+    return _thread().others
 
 
 def call(x: Any, op: Any, stream: Any, options: tuple[Any, ...], out: Any) -> Any:
@@ -185,7 +195,7 @@ def call(x: Any, op: Any, stream: Any, options: tuple[Any, ...], out: Any) -> An
             is_current = own is None or own._handle == thread.context()
             place, context = default, thread.context_id() if is_current else _ELSEWHERE
         key: tuple[Any, ...] = (kind, known, op, place, options, _environment.get(_variable), context)
-        launch = thread.launches.get(key if out is None else (*key, *_key(out)))
+        launch = thread.launches.get(key if out is None else (*key, *key_of(out)))
     except (TypeError, RuntimeError, ValueError):  # not hashable, or not a plain array: others raise a clear error
         return None
     # An address of 0 means that there are no elements, or that a library has released the memory.
@@ -233,7 +243,7 @@ def offer(x: Any, op: Any, given: Any, options: tuple[Any, ...], out: Any, entry
         return
     thread, context = _thread(), stream.context
     try:
-        source, target = _source(x, context, stream), None if out is None else _source(out, context, stream)
+        source, target = source_of(x, context, stream), None if out is None else source_of(out, context, stream)
         if source is None or (target is None) != (out is None):
             return
         place = _DEFAULT.get(stream.handle, stream)
@@ -248,34 +258,39 @@ def offer(x: Any, op: Any, given: Any, options: tuple[Any, ...], out: Any, entry
 
 
 def _keep(
-    thread: _Thread, key: tuple[Any, ...], entry: Entry, source: _Source, target: _Source | None, stream: Stream
+    thread: _Thread, key: tuple[Any, ...], entry: Entry, source: Source, target: Source | None, stream: Stream
 ) -> None:
     bound = _lent(entry, thread, stream)
     if bound is None:
         return
     for old in [old for old, launch in thread.launches.items() if launch.bound.stream.is_closed]:
         del thread.launches[old]
-    for where in [where for where, slots in thread.slots.items() if slots.stream.is_closed]:
-        del thread.slots[where]
     if len(thread.launches) >= MAX_QUICK:
         thread.launches.clear()
         thread.slots.clear()
-    made, place = entry.plan, key[3]
-    where = (stream.context.id, place)
-    if where not in thread.slots:
-        thread.slots[where] = Slots(stream, stream.context) if place is stream else _default_slots(stream)
-    may_capture = place is not _LEGACY
+    made, may_capture = entry.plan, key[3] is not _LEGACY
     thread.launches[key] = kept = _Launch(
-        bound, (source, target), (made.result_dtype, made.result_shape), thread.slots[where], may_capture=may_capture
+        bound, (source, target), (made.result_dtype, made.result_shape), slots_of(stream), may_capture=may_capture
     )
     if may_capture and kept.capturing is None:  # later calls may be captured into a graph unnoticed
         entry.keep_loaded(bound)
 
 
-def _default_slots(stream: Stream) -> Slots:
-    """Return slots of a default stream, which stay usable whichever other object for the stream is closed."""
-    context = Context.from_handle(stream.context.handle)
-    return Slots(Stream.from_handle(stream.handle or 1, context=context).fixed(), context)
+def slots_of(stream: Stream) -> Slots:
+    """Return this thread's slots of a stream; those of a default one are usable whichever object for it is closed."""
+    thread = _thread()
+    place = _DEFAULT.get(stream.handle, stream)
+    where = (stream.context.id, place)
+    for old in [old for old, slots in thread.slots.items() if slots.stream.is_closed]:
+        del thread.slots[old]
+    if where not in thread.slots:
+        if len(thread.slots) >= MAX_QUICK:
+            thread.slots.clear()
+        if place is not stream:
+            context = Context.from_handle(stream.context.handle)
+            stream = Stream.from_handle(stream.handle or 1, context=context).fixed()
+        thread.slots[where] = Slots(stream, stream.context)
+    return thread.slots[where]
 
 
 def _lent(entry: Entry, thread: _Thread, stream: Stream) -> BoundReduction | None:
@@ -290,21 +305,21 @@ def _lent(entry: Entry, thread: _Thread, stream: Stream) -> BoundReduction | Non
     return bound
 
 
-def _source(x: Any, context: Context, stream: Stream) -> _Source | None:
+def source_of(x: Any, context: Context, stream: Stream) -> Source | None:
     """Return how arrays like `x` are read; None if only the driver can tell whether `x` is valid."""
     producer = producer_of(type(x))
     if producer is None:
         known = _own_key(x) if type(x) is DeviceArray else None
         if known is None or known[:2] != (context.id, stream.handle or 1):
             return None
-        return _Source(known, _own_pointer, None)
+        return Source(known, _own_pointer, None)
     if not producer.plain(x):
         return None
     known = producer.key(x)
-    return _Source(known, producer.pointer, producer) if _is_primary(context, known[0]) else None
+    return Source(known, producer.pointer, producer) if _is_primary(context, known[0]) else None
 
 
-def _key(x: Any) -> tuple[type, tuple[Any, ...]]:
+def key_of(x: Any) -> tuple[type, tuple[Any, ...]]:
     """Return an array's class and what a launch depends on; raises if the driver must be asked about its memory."""
     kind = type(x)
     producer = producer_of(kind)

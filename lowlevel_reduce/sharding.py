@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from lowlevel_reduce.allocator import Allocator
 from lowlevel_reduce.arguments import instance, integer
+from lowlevel_reduce.base_plan import BasePlan
 from lowlevel_reduce.chunks import check_chunk, check_length
 from lowlevel_reduce.combining import PARTIAL_DTYPE, CombinePlan, combine_plan, rooted_of
 from lowlevel_reduce.driver import Buffer, Stream
@@ -25,7 +26,32 @@ from lowlevel_reduce.plans import plan
 if TYPE_CHECKING:
     from lowlevel_reduce.operators import ElementMap, Reduction
 
-__all__ = ["combine_partials", "flat_view", "partials", "partials_of_views", "plain_options"]
+__all__ = [
+    "ChunksPlan",
+    "combine_partials",
+    "flat_view",
+    "fold_of_views",
+    "fold_problem",
+    "partials",
+    "partials_of_views",
+    "plain_options",
+]
+
+
+class ChunksPlan(NamedTuple):
+    """The plan that makes the partials of some chunks of a shard.
+
+    Attributes
+    ----------
+    plan : BasePlan
+        The plan.
+    source, result : int
+        Bytes from the beginning of the shard to that of the chunks, and the same of the shard's partials.
+    """
+
+    plan: BasePlan
+    source: int
+    result: int
 
 
 def partials(
@@ -87,7 +113,8 @@ def partials(
         source = flat_view(x, stream, "the shard")
         chunk = check_chunk(chunk, element_type(source.dtype))
         views = (source, *(flat_view(other, stream, "what goes with the shard") for other in given))
-        return partials_of_views(op, views, chunk, stream, allocator, is_masked=where is not None, options=options)
+        made, _ = partials_of_views(op, views, chunk, stream, allocator, is_masked=where is not None, options=options)
+        return made
 
 
 def combine_partials(
@@ -148,8 +175,34 @@ def combine_partials(
     """
     if allocator is not None:
         instance(allocator, Allocator, "the allocator")
+    options = {"result_dtype": result_dtype, "accumulate": accumulate, "nan": nan, "last": last, "map": map}
+    problem = fold_problem(op, length, chunk, dtype, where=where, initial=initial, ddof=ddof, **options)
+    stream = stream_of(stream)
+    with stream.context.pushed():
+        view = flat_view(partials, stream, "the partials")
+        beside = () if first is None else (flat_view(first, stream, "the first element"),)
+        result, _ = fold_of_views(op, problem, (view, *beside), out, stream, initial, allocator)
+        return result
+
+
+def fold_problem(
+    op: Any,
+    length: int,
+    chunk: int,
+    dtype: Any,
+    *,
+    where: bool,
+    initial: Any,
+    ddof: int,
+    result_dtype: Any,
+    accumulate: Any,
+    nan: Any,
+    last: Any,
+    map: Any,
+) -> dict[str, Any]:
+    """Return the arguments of `combine_plan` as they may stand in a key; raises as `combine_partials`."""
     element = element_type(dtype)
-    problem: dict[str, Any] = {
+    return {
         "length": check_length(length, element),
         "chunk": check_chunk(chunk, element),
         "dtype": element.dtype,
@@ -158,26 +211,39 @@ def combine_partials(
         "ddof": integer(ddof, "ddof is an integer"),
         **key_options(op, dtype=result_dtype, accumulate=accumulate, nan=nan, last=last, map=map),
     }
-    stream = stream_of(stream)
-    with stream.context.pushed():
-        view = flat_view(partials, stream, "the partials")
-        beside = () if first is None else (flat_view(first, stream, "the first element"),)
 
-        def make() -> CombinePlan:
-            made = combine_plan(op, context=stream.context, **problem)
-            if (view.dtype, view.shape) != (PARTIAL_DTYPE, (made.chunks * made.words,)):
-                raise ValueError(
-                    f"{made.length} elements in chunks of {made.chunk} have partials of shape "
-                    f"{(made.chunks, made.words)} and type {PARTIAL_DTYPE}; these are {view.shape[0]} of {view.dtype}"
-                )
-            if made.takes_first or beside:
-                _check_beside(made.reduction, (view._replace(dtype=made.dtype), *beside))
-            return made
 
-        kinds = [(each.dtype, each.shape) for each in (view, *beside)]
-        key = ("combined", op, initial_key(initial), *kinds, *problem.values())
-        with kept_entry(stream, key, make) as entry:
-            return run(entry, (view, *beside), out, stream, initial, allocator)
+def fold_of_views(
+    op: Any,
+    problem: dict[str, Any],
+    views: tuple[ArrayView, ...],
+    out: Any,
+    stream: Stream,
+    initial: Any,
+    allocator: Allocator | None,
+) -> tuple[Any, CombinePlan]:
+    """Fold partials, and return the result and the plan; the stream's context must be current.
+
+    `views` are the partials and, if it is given, the first element; `problem` is that of `fold_problem`.
+    """
+    view, *beside = views
+
+    def make() -> CombinePlan:
+        made = combine_plan(op, context=stream.context, **problem)
+        if (view.dtype, view.shape) != (PARTIAL_DTYPE, (made.chunks * made.words,)):
+            raise ValueError(
+                f"{made.length} elements in chunks of {made.chunk} have partials of shape "
+                f"{(made.chunks, made.words)} and type {PARTIAL_DTYPE}; these are {view.shape[0]} of {view.dtype}"
+            )
+        if made.takes_first or beside:
+            _check_beside(made.reduction, (view._replace(dtype=made.dtype), *beside))
+        return made
+
+    kinds = [(each.dtype, each.shape) for each in views]
+    key = ("combined", op, initial_key(initial), *kinds, *problem.values())
+    with kept_entry(stream, key, make) as entry:
+        result = run(entry, views, out, stream, initial, allocator)
+        return result, cast("CombinePlan", entry.plan)
 
 
 def plain_options(op: Any, *, accumulate: Any, nan: Any, last: Any, map: Any) -> dict[str, Any]:
@@ -208,11 +274,11 @@ def partials_of_views(
     *,
     is_masked: bool,
     options: dict[str, Any],
-) -> DeviceArray:
-    """Reduce the chunks of a flat array; the stream's context must be current.
+) -> tuple[DeviceArray, list[ChunksPlan]]:
+    """Reduce the chunks of a flat array, and return their partials and what made them.
 
-    `views` are the array and, if the operator takes one, the mask, second array or first element. `options` are those
-    of `plain_options`.
+    The stream's context must be current. `views` are the array and, if the operator takes one, the mask, second array
+    or first element. `options` are those of `plain_options`.
     """
     source = views[0]
     others = tuple((name, value) for name, value in options.items() if name != "accumulate")
@@ -221,6 +287,7 @@ def partials_of_views(
     words, length = reduction.results, source.shape[0]
     whole, rest = divmod(length, chunk)
     result = DeviceArray.empty((whole + (rest > 0), words), PARTIAL_DTYPE, stream, allocator)
+    used = []
     # The whole chunks as rows of equal length, and the rest of the array as one more row.
     for first, rows, of_a_row in ((0, whole, chunk), (whole, 1, rest)):
         if rows * of_a_row == 0:
@@ -232,7 +299,9 @@ def partials_of_views(
         out = _part(result, first, rows, stream)
         with kept_entry(stream, key, make) as entry:
             run(entry, _rows_of(reduction, views, first * chunk, (rows, of_a_row)), out, stream, None, allocator)
-    return result
+            begin = first * chunk * source.dtype.itemsize
+            used.append(ChunksPlan(entry.plan, begin, first * words * PARTIAL_DTYPE.itemsize))
+    return result, used
 
 
 def _part(result: DeviceArray, first: int, rows: int, stream: Stream) -> DeviceArray:

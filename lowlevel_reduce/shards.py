@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lowlevel_reduce import quick_shards
+from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.bound import check_pointer
 from lowlevel_reduce.chunks import common_chunk
 from lowlevel_reduce.combining import PARTIAL_DTYPE, divided
@@ -14,7 +16,7 @@ from lowlevel_reduce.driver import Buffer, Context, Stream
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.interop import ArrayView, DeviceArray, order_after
 from lowlevel_reduce.oneshot import stream_of
-from lowlevel_reduce.sharding import combine_partials, flat_view, partials_of_views, plain_options
+from lowlevel_reduce.sharding import flat_view, fold_of_views, fold_problem, partials_of_views, plain_options
 
 if TYPE_CHECKING:
     from lowlevel_reduce.operators import ElementMap
@@ -41,6 +43,13 @@ def reduce_shards(
 
     Each device reduces its part. The partials, a few kilobytes, are copied to the first device, which folds them. The
     host waits for nothing.
+
+    A thread keeps what it needs to make its last 16 calls again with other arrays of the same kinds, lengths and
+    streams: bound launches with their workspaces, events, and memory for the partials, of up to 1 MiB on the first
+    device and as much on all others together; a call with more is not kept. Such a call takes some nine driver calls a
+    shard. Kept are calls with what `reduce` too repeats quickly: arrays in their own streams that this package
+    allocated, PyTorch's tensors, and CuPy's arrays of its own memory, none empty. Not kept are var, std and mean_var,
+    calls with `where` or `second`, and captured ones: those prepare everything each time.
 
     Parameters
     ----------
@@ -69,11 +78,15 @@ def reduce_shards(
         As `partials` and `combine_partials`; or if there are no shards, one is on the host and `streams` is not given,
         their types differ, or one that other elements follow does not end with a leaf.
     """
-    shards = list(shards)
+    shards, streams = list(shards), None if streams is None else list(streams)
     if not shards:
         raise ValueError("an array has one shard or more; there is none")
     if where is not None and second is not None:
         raise ValueError("a reduction takes a mask or a second array, not both")
+    ddof = integer(ddof, "ddof is an integer")  # in a key, True, 1 and 1.0 are the same
+    simple, others_asked = where is None and second is None, (dtype, accumulate, nan, ddof, last, map)
+    if simple and (result := quick_shards.call(shards, op, streams, initial, others_asked)) is not None:
+        return result
     options = plain_options(op, accumulate=accumulate, nan=nan, last=last, map=map)
     homes = [stream_of(home) for home in (_homes_of(shards) if streams is None else streams)]
     others = second if where is None else where
@@ -94,29 +107,24 @@ def reduce_shards(
         raise TypeError(f"{reduction.name} takes one array")
     first = _first_element(views, homes) if is_about else None
     firsts = [None if first is None else _brought(first, home) for home in homes]
+    asked = {"result_dtype": dtype, "accumulate": accumulate, "nan": nan, "last": last, "map": map}
+    problem = fold_problem(
+        op, sum(lengths), chunk, element.dtype, where=where is not None, initial=initial, ddof=ddof, **asked
+    )
     made = []
     for home, inputs, element_there in zip(homes, views, firsts, strict=True):
         with home.context.pushed():
             given = () if element_there is None else (flat_view(element_there, home, "the first element"),)
             arrays = (*inputs, *given)
             made.append(partials_of_views(op, arrays, chunk, home, None, is_masked=where is not None, options=options))
-    return combine_partials(
-        _gathered(made, homes[0]),
-        op,
-        length=sum(lengths),
-        chunk=chunk,
-        dtype=element.dtype,
-        result_dtype=dtype,
-        accumulate=accumulate,
-        stream=homes[0],
-        nan=nan,
-        where=where is not None,
-        first=firsts[0],
-        initial=initial,
-        ddof=ddof,
-        last=last,
-        map=map,
-    )
+    with homes[0].context.pushed():
+        gathered = _gathered([part for part, _ in made], homes[0])
+        arrays = ((gathered, "the partials"), (firsts[0], "the first element"))
+        folded = tuple(flat_view(array, homes[0], what) for array, what in arrays if array is not None)
+        result, plan = fold_of_views(op, problem, folded, None, homes[0], initial, None)
+    if simple and not is_about:
+        quick_shards.offer(shards, op, streams, initial, others_asked, homes, made, plan)
+    return result
 
 
 def _homes_of(shards: Sequence[Any]) -> list[Stream]:

@@ -251,9 +251,12 @@ class Buffer(Handle):
         source : Buffer, array or object with the buffer protocol
             Host objects must be contiguous.
         stream : Stream, optional
-            Without one the copy is done when the call returns. With one it is only put into the stream: the source must
-            then not change until the stream has passed the copy. From pageable host memory, however, the driver stages
-            the copy before it returns, so that nothing overlaps: use pinned memory for overlap.
+            Without one the copy is done when the call returns. It is then made in the legacy stream of this buffer's
+            context, behind the work of that context's blocking streams alone: synchronise any other stream whose work
+            it needs, such as one of `Stream.create`, which is non-blocking, or of another device. With one it is only
+            put into the stream: the source must then not change until the stream has passed the copy. From pageable
+            host memory, however, the driver stages the copy before it returns, so that nothing overlaps: use pinned
+            memory for overlap.
         size_bytes : int, optional
             How much; without it source and buffer must have the same size.
 
@@ -266,6 +269,16 @@ class Buffer(Handle):
         size_bytes = _agreed(size_bytes, available, self._size_bytes)
         self._copy(self.pointer, pointer, size_bytes, stream, _contexts_apart(self, source))
         del keep  # held until the copy was made, or put into the stream
+
+    def copy_call(self, source: Buffer, stream: Stream) -> tuple[Any, ...]:
+        """Return the name and arguments of the driver call by which `copy_from` puts a copy into a stream.
+
+        For callers that make it again and again, in the stream's context, while buffers and stream are open. It copies
+        all of `source`, which must not be empty, nor larger than this buffer.
+        """
+        size_bytes = _agreed(source.size_bytes, source.size_bytes, self._size_bytes)
+        apart = _contexts_apart(self, source)
+        return *_copy_call(self.pointer, source.pointer, size_bytes, apart), stream.handle
 
     def copy_to(self, destination: Any, *, stream: Stream | None = None, size_bytes: int | None = None) -> None:
         """Copy the beginning of this buffer into `destination`, which if on the host must be contiguous and writable.
@@ -287,11 +300,8 @@ class Buffer(Handle):
             self._enqueue(stream, "cuMemsetD8Async", self.pointer, byte, self._size_bytes)
 
     def _copy(self, to: int, of: int, size_bytes: int, stream: Stream | None, apart: tuple[int, ...]) -> None:
-        if size_bytes and apart:
-            self._enqueue(stream, "cuMemcpyPeerAsync", to, apart[0], of, apart[1], size_bytes)
-        elif size_bytes:
-            # Addresses are unified, so one call serves every other pair of memories: the driver knows which is which.
-            self._enqueue(stream, "cuMemcpyAsync", to, of, size_bytes)
+        if size_bytes:
+            self._enqueue(stream, *_copy_call(to, of, size_bytes, apart))
 
     def _enqueue(self, stream: Stream | None, name: str, *args: int) -> None:
         # Without a stream: the legacy one, waited for. The driver's own synchronous calls do not wait for every pair
@@ -327,6 +337,14 @@ def _agreed(size_bytes: int | None, source: int, destination: int) -> int:
     if _checked_size(size_bytes) > min(source, destination):
         raise ValueError(f"{size_bytes} bytes exceed the source's {source} or the destination's {destination}")
     return size_bytes
+
+
+def _copy_call(to: int, of: int, size_bytes: int, apart: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return the name of a copy's driver call, and its arguments but the stream."""
+    if apart:
+        return "cuMemcpyPeerAsync", to, apart[0], of, apart[1], size_bytes
+    # Addresses are unified, so one call serves every other pair of memories: the driver knows which is which.
+    return "cuMemcpyAsync", to, of, size_bytes
 
 
 def _contexts_apart(destination: Any, source: Any) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import pytest
 from cuda.bindings import driver as cu
 
 import lowlevel_reduce as lr
+from lowlevel_reduce import quick
 from lowlevel_reduce.driver import Buffer, Context, Graph, MemoryPool, Stream, binding
 from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.simulator import SimulatedDriver, by_name
@@ -25,6 +26,7 @@ RNG = np.random.default_rng(11)
 TABLE = RNG.standard_normal((6, 10)).astype(np.float32)
 LINE = RNG.standard_normal(600).astype(np.float32)
 OFFSETS = np.array([0, 7, 7, 300, 600], np.int64)
+SHARDS = RNG.standard_normal((2, 1024)).astype(np.float32)
 MASK = RNG.random(LINE.shape) < 0.5
 
 
@@ -156,6 +158,15 @@ def one_shot(context, stream):
     return _bytes(first, second, lr.sum(x, stream=stream, out=out))
 
 
+def shards(context, stream):
+    """The first call, and the repeated one, which is another path; the second shard is in another context."""
+    with Stream.create(Context.current()) as there:
+        arrays = [lr.DeviceArray.from_numpy(part, each) for part, each in zip(SHARDS, (stream, there), strict=True)]
+        found = _bytes(lr.reduce_shards(arrays), lr.reduce_shards(arrays))
+        quick.others().clear()  # else what was kept in a stream that is closed goes with the next call's
+        return found
+
+
 def mask_and_initial(context, stream):
     x, mask = lr.DeviceArray.from_numpy(LINE, stream), lr.DeviceArray.from_numpy(MASK, stream)
     return _bytes(lr.sum(x, where=mask, initial=2.0, stream=stream))
@@ -176,6 +187,7 @@ PATHS = {
     graph_nodes: SUM + _tree(lr.tree.reduce(-LINE)),
     graph_update: _tree(lr.tree.reduce(-LINE)),
     one_shot: SUM * 3,
+    shards: _tree(lr.tree.reduce(SHARDS.ravel())) * 2,
     mask_and_initial: _tree(lr.tree.reduce(LINE, where=MASK, initial=2.0)),
 }
 
@@ -185,6 +197,7 @@ FINAL = {
     "cuLibraryUnload": {"libraries": 1},
     "cuMemFree": {"allocations": 1},
     "cuStreamDestroy": {"streams": 1},
+    "cuEventDestroy": {"events": 1},
     "cuGraphDestroy": {"graphs": 1},
     "cuGraphExecDestroy": {"executable graphs": 1},
     "cuGreenCtxDestroy": {"contexts": 2},

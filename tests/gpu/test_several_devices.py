@@ -125,6 +125,8 @@ def test_copies_from_one_device_to_the_other(contexts, streams, pooled):
         assert back.tobytes() == X.tobytes()
         here.fill(0, stream=streams[1])
         here.copy_to(there, stream=streams[1], size_bytes=8)
+        # Copies without a stream are made in the legacy one, which does not wait for streams that are non-blocking.
+        streams[1].synchronize()
         here.copy_from(there)
         here.copy_to(back)
         assert back.tobytes() == bytes(8) + X.tobytes()[8:]

@@ -24,6 +24,7 @@ LAYERS = [
     ["__init__"],
     ["functions"],
     ["prebuilding", "shards"],
+    ["quick_shards"],
     ["api", "segments", "sharding"],
     ["quick"],
     ["oneshot"],

@@ -4,10 +4,11 @@
 #include "types.cuh"
 
 #if __CUDA_ARCH__ >= 900
+// Volatile, so that it is read anew instead of kept in a register that the elements need.
 __device__ __forceinline__ uint32 cluster_rank()
 {
     uint32 rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
 }
 

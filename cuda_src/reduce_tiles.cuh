@@ -55,7 +55,7 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
     if (is_late) launch_dependents();
     value = block_fold<Op, Warps>(value, shared, 0);
     value = cluster_fold(value, others);
-    if (rank != 0 || threadIdx.x != 0) return;
+    if (rank_in_cluster<Blocks>() != 0 || threadIdx.x != 0) return;
     // Makes the row and the number anew: kept all along they would take registers that the elements need.
     if (gridDim.x == Blocks) store_result<Op>(problem, whole_array<Op>(problem).row, 0, value);
     else grid_slots<Op>(problem.workspace)[cluster_of<Warps, Blocks>(block_anew(), uint32(problem.count))].publish(value);

@@ -13,9 +13,10 @@ from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.handle import quietly
 from lowlevel_reduce.errors import CudaError
 
-__all__ = ["are_under_way", "begin", "end", "free_put_off", "put_off", "take"]
+__all__ = ["are_under_way", "begin", "end", "forget", "free_put_off", "holding", "note", "put_off", "take"]
 
 _CONTEXTS, _FREES = "contexts of captures", "frees put off"  # lists, which change by single, atomic operations
+_MEMORY = "memory of graphs"
 _IMPLICIT = "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
 
 
@@ -61,3 +62,22 @@ def free_put_off(implementation: binding.Implementation) -> None:
         except IndexError:  # another thread was faster
             return
         quietly(implementation, free)
+
+
+def note(implementation: binding.Implementation, pointer: int, size_bytes: int, ordinal: int) -> None:
+    """Note memory that a capture allocated: a driver knows nothing of it before the graph runs."""
+    implementation.kept.setdefault(_MEMORY, {})[pointer] = (size_bytes, ordinal)
+
+
+def forget(implementation: binding.Implementation, pointer: int) -> None:
+    """Forget memory that is about to be freed."""
+    implementation.kept.get(_MEMORY, {}).pop(pointer, None)
+
+
+def holding(implementation: binding.Implementation, address: int) -> tuple[int, int, int] | None:
+    """Return base, size in bytes and device of the noted memory that an address lies in; None for other addresses."""
+    noted: dict[int, tuple[int, int]] = implementation.kept.get(_MEMORY, {})
+    for base, (size_bytes, ordinal) in list(noted.items()):
+        if base <= address < base + size_bytes:
+            return base, size_bytes, ordinal
+    return None

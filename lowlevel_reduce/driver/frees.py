@@ -49,6 +49,8 @@ def free_async(
     CudaError
         If the driver refuses.
     """
+    if of_graph:
+        captures.forget(implementation, pointer)
     if life.ended(implementation, context):
         _free_without_context(implementation, device, pointer)
         return

@@ -101,6 +101,8 @@ class Buffer(Handle):
                 home = context.handle if stream.is_default else context.home
                 of_graph = captures.take(implementation, stream.handle)
                 pointer = _from_pool(size_bytes, stream, pool)
+                if of_graph:
+                    captures.note(implementation, pointer, size_bytes, context.device.ordinal)
             # The partial holds the stream: a stream that is still owned must not be destroyed before the free.
             release = functools.partial(
                 free_async, implementation, context.life, context.handle, home, device, of_graph, stream, pointer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lowlevel_reduce.driver import binding
+from lowlevel_reduce.driver import binding, captures
 from lowlevel_reduce.errors import CudaError
 
 __all__ = ["PointerInfo", "pointer_info"]
@@ -56,14 +56,20 @@ def pointer_info(pointer: int) -> PointerInfo:
     except CudaError as error:
         if error.name not in ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_CONTEXT"):
             raise
-        return _UNREGISTERED
+        return _of_graph(pointer)
     memory_type, context, base, size_bytes, is_managed = (int(value or 0) for value in values)
     kind = _kind(memory_type, bool(is_managed))
     if kind == "unregistered":
-        return _UNREGISTERED
+        return _of_graph(pointer)
     # The bindings 13.3 answer device 0 for every address: they keep the driver's answer and return another field.
     ordinal = binding.written_int("cuPointerGetAttribute", enumeration.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer)
     return PointerInfo(kind, context or None, ordinal if ordinal >= 0 else None, base, size_bytes)
+
+
+def _of_graph(pointer: int) -> PointerInfo:
+    """Return what is known of an address that the driver does not know: it may be memory of a graph under capture."""
+    found = captures.holding(binding.selected(), pointer)
+    return _UNREGISTERED if found is None else PointerInfo("device", None, found[2], found[0], found[1])
 
 
 def _kind(memory_type: int, is_managed: bool) -> str:

@@ -22,3 +22,13 @@ def test_two_blocks_of_a_multiprocessor(case):
     use = compile_kernel(source._replace(spare=()), "sm_90").kernels[source.entry]
     assert use.registers <= 64
     assert use.spill_store_bytes <= (SPILLED if str(case) in SQUARES else 0)
+
+
+@pytest.mark.parametrize("cluster", [2, 8])
+@pytest.mark.parametrize("op", ["sum", "max"])
+def test_two_blocks_in_clusters(op, cluster):
+    mapping = {"strategy": "tiles", "leaves": 100_000, "cluster": cluster}
+    (source,) = whole_programs(Case(op, "float32"), mapping, "sm_90")
+    use = compile_kernel(source._replace(spare=()), "sm_90").kernels[source.entry]
+    assert use.registers <= 64
+    assert use.spill_store_bytes == 0

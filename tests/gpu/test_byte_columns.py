@@ -115,6 +115,7 @@ def test_compensated_sums(stream):
 
 def test_many_lanes_of_a_thread(stream, cut, monkeypatch):
     """As where there is much to reduce: the leaves of the last block are then not all whole."""
+    monkeypatch.setattr(column_tiles, "_CLUSTER_BLOCKS", 0.0)  # no tiles that are a cluster
     monkeypatch.setattr(column_tiles, "_COPIES", column_tiles._COPIES._replace(start_rounds=10**6))
     for op, dtype in cut([*SIMULATED, ("norm2", "uint8")], [("sum", "int8"), ("argmax", "uint8")]):
         for width in (16, 7):

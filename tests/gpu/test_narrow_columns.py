@@ -43,6 +43,7 @@ def test_batches(stream, cut):
 
 def test_many_lanes_of_a_thread(stream, cut, monkeypatch):
     """As where there is much to reduce: there a warp's lanes are those of several leaves."""
+    monkeypatch.setattr(column_tiles, "_CLUSTER_BLOCKS", 0.0)  # no tiles that are a cluster
     monkeypatch.setattr(column_tiles, "_COPIES", column_tiles._COPIES._replace(start_rounds=10**6))
     for width in cut([2, 3, 4, 7, 16, 33, 64], [4, 7]):  # a single column is a whole array
         x = values("float32", (max(21_000, 84_000 // width), width))
@@ -67,6 +68,7 @@ def test_masks(stream):
 
 @pytest.mark.parametrize("by", ["warps", "blocks"])
 def test_few_partials_of_a_row(stream, cut, monkeypatch, by):
+    monkeypatch.setattr(column_tiles, "_CLUSTER_BLOCKS", 0.0)  # no tiles that are a cluster
     monkeypatch.setattr(column_tiles, "_FOLD_ROUNDS", {"nobody": 10**9, "warps": 10**9, "blocks": 10**9, by: 0.0})
     for shape in cut([(5000, 300), (30_000, 128), (9000, 33), (8192, 512)], [(9000, 33)]):
         x = values("float32", shape)

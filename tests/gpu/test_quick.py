@@ -417,14 +417,14 @@ def test_the_second_call_into_an_output_is_two_driver_calls(legacy, machine):
 
 def test_outputs_by_turns(stream, machine):
     arrays = [lr.DeviceArray.from_numpy(each, stream) for each in (X, Y)]
-    lr.sum(arrays[0], stream=stream, out=lr.DeviceArray.empty((), "float32", stream))
+    lr.sum(arrays[0], stream=stream, out=lr.DeviceArray.empty((), "float32", stream), strategy="tiles")
     outs = [lr.DeviceArray.from_numpy(np.full((), -1, np.float32), stream) for _ in range(3)]
     expected = [out.numpy().tobytes() for out in outs]
     for turn in range(6):
         out, x = outs[turn % 3], arrays[turn % 2]
 
         def call(x=x, out=out):
-            assert lr.sum(x, stream=stream, out=out) is out
+            assert lr.sum(x, stream=stream, out=out, strategy="tiles") is out
 
         if machine == "simulated":
             # What has a workspace that is used again must not become a graph's.

@@ -84,6 +84,7 @@ def test_logic(stream, cut, dtype):
 
 def test_many_lanes_of_a_thread(stream, cut, monkeypatch):
     """As where there is much to reduce: there a thread's lanes are those of several leaves."""
+    monkeypatch.setattr(column_tiles, "_CLUSTER_BLOCKS", 0.0)  # no tiles that are a cluster
     monkeypatch.setattr(column_tiles, "_WIDE", column_tiles._WIDE._replace(start_rounds=10**6))
     for shape in cut([(21_000, 64), (40_000, 32), (8192, 256)], [(5000, 32)]):
         x = values("float32", shape)
@@ -136,6 +137,7 @@ def test_accumulators_of_eight_bytes(stream, cut, op, dtype, length):
 
 
 def test_many_lanes_of_accumulators_of_eight_bytes(stream, cut, monkeypatch):
+    monkeypatch.setattr(column_tiles, "_CLUSTER_BLOCKS", 0.0)  # no tiles that are a cluster
     monkeypatch.setattr(column_tiles, "_WIDE", column_tiles._WIDE._replace(start_rounds=10**6))
     for shape in cut([(21_000, 96), (40_000, 128), (8192, 256)], [(5000, 96)]):
         x = far_apart("float32", shape)
@@ -185,6 +187,7 @@ def test_dot_products(stream, cut, dtype):
 
 
 def test_many_lanes_of_dot_products(stream, cut, monkeypatch):
+    monkeypatch.setattr(column_tiles, "_CLUSTER_BLOCKS", 0.0)  # no tiles that are a cluster
     monkeypatch.setattr(column_tiles, "_WIDE", column_tiles._WIDE._replace(start_rounds=10**6))
     for shape in cut([(21_000, 96), (8192, 256)], [(5000, 96)]):
         x, y = far_apart("float32", shape), values("float32", shape)

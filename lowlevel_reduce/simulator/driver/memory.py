@@ -108,14 +108,14 @@ class Memories:
     # queries
 
     def cuPointerGetAttribute(self, attribute: Any, pointer: Any) -> Any:
-        if self._holding(number(pointer)) is None:  # cuPointerGetAttributes returns zeros instead
+        if self._known(number(pointer)) is None:  # cuPointerGetAttributes returns zeros instead
             refuse("INVALID_VALUE")
         return self.cuPointerGetAttributes(1, [attribute], pointer)[0]
 
     def cuPointerGetAttributes(self, count: int, attributes: Any, pointer: Any) -> list[Any]:
         if count != len(attributes):
             refuse("INVALID_VALUE")
-        record = self._holding(number(pointer))
+        record = self._known(number(pointer))
         facts = _facts(record, number(pointer))
         names = [attribute.name.removeprefix("CU_POINTER_ATTRIBUTE_") for attribute in attributes]
         if any(name not in facts for name in names):
@@ -171,6 +171,11 @@ class Memories:
     def _owned(self, pointer: Any, *kinds: str) -> MemoryRecord:
         record = self._state.allocations.get(number(pointer))
         return record if record is not None and record.kind in kinds else refuse("INVALID_VALUE")
+
+    def _known(self, address: int) -> MemoryRecord | None:
+        """Return what holds an address; of memory of a graph the driver tells nothing before the graph runs."""
+        record = self._holding(address)
+        return record if record is not None and record.pointer in self._state.allocations else None
 
     def _holding(self, address: int) -> MemoryRecord | None:
         for record in (*self._state.allocations.values(), *self._state.reserved.values()):

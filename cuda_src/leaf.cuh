@@ -120,12 +120,14 @@ lane_fold_edge(const S& source, const char* leaf, uint64 first, uint64 rest, uin
     }
 }
 
-// The lane's part of one leaf of a source of contiguous elements, whatever its place and alignment; the identity for a leaf past
-// the end. All 32 lanes of a warp call it with the same leaf. It calls wait_for_prerequisites itself, as late as it can, so
-// that what is computed before the first load overlaps the preceding kernel. A kernel with few registers left sets
-// JoinsWholeLeaves to false: misaligned leaves are then joined in halves, whatever the operator.
-template <class Op, bool JoinsWholeLeaves = joins_whole_leaves<Op>, class S>
-__device__ __forceinline__ typename Op::Accumulator lane_fold(const S& source, uint64 leaf, uint32 lane)
+// One leaf of a source of contiguous elements, whatever its place and alignment; the identity for a leaf past the end. All 32
+// lanes of a warp call it with the same leaf; every lane holds the result. It calls wait_for_prerequisites itself, as late as
+// it can, so that what is computed before the first load overlaps the preceding kernel. A kernel with few registers left sets
+// JoinsWholeLeaves to false: misaligned leaves are then joined in halves, whatever the operator. With OfLanes the lane level is
+// left out, and each lane holds its part. It is one function with one end: where one function for the lane's part had another
+// around it, rows by blocks spilled 8 bytes.
+template <class Op, bool JoinsWholeLeaves = joins_whole_leaves<Op>, bool OfLanes = false, class S>
+__device__ __forceinline__ typename Op::Accumulator leaf_fold(const S& source, uint64 leaf, uint32 lane)
 {
     using T = typename Op::Input;
     const uint64 first = leaf * leaf_elements<T>;
@@ -138,31 +140,37 @@ __device__ __forceinline__ typename Op::Accumulator lane_fold(const S& source, u
     const char* begin = source.begin + first * sizeof(T);
     const uint32 shift = uint32(reinterpret_cast<uint64>(begin)) % vector_bytes;
 
+    typename Op::Accumulator value;
     if (has_second<Op> && !source.seconds_are_placed()) {
         wait_for_prerequisites();
-        return lane_fold_edge<Op>(with_seconds_anyhow<Op>(source), begin, first, rest, lane);
+        value = lane_fold_edge<Op>(with_seconds_anyhow<Op>(source), begin, first, rest, lane);
     } else if (shift == 0 ? !fills_absent<Op> && bytes % vector_bytes != 0 : leaf == 0 || rest < leaf_bytes + vector_bytes) {
         wait_for_prerequisites();
-        return lane_fold_edge<Op>(with_seconds_anyhow<Op>(source), begin, first, rest, lane);
+        value = lane_fold_edge<Op>(with_seconds_anyhow<Op>(source), begin, first, rest, lane);
     } else if (fills_absent<Op> && shift == 0 && bytes <= leaf_bytes / 4) {
-        return lane_fold_front<Op, steps / 4>(source, begin, first, bytes, lane);
-    } else if (fills_absent<Op> && shift == 0 && bytes <= leaf_bytes / 2) {
-        return lane_fold_front<Op, steps / 2>(source, begin, first, bytes, lane);
+        // Steps that are all absent would cost as much as those of a whole leaf. Not by lane_fold_front: as above.
+        uint4 v[steps / 4];
+        wait_for_prerequisites();
+        load_part_of_leaf<Op, steps / 4>(v, begin, bytes, lane);
+        value = fold_vectors<Op, steps / 4>(source, v, first, lane);
+    } else if (OfLanes && fills_absent<Op> && shift == 0 && bytes <= leaf_bytes / 2) {
+        value = lane_fold_front<Op, steps / 2>(source, begin, first, bytes, lane);
     } else if (shift == 0) {
         wait_for_prerequisites();
-        return lane_fold_aligned<Op>(source, begin, first, bytes, lane);
+        value = lane_fold_aligned<Op>(source, begin, first, bytes, lane);
     } else {
         uint4 v[steps];
         wait_for_prerequisites();
         if constexpr (JoinsWholeLeaves) load_shifted_leaf<Op>(v, begin - shift, shift, uint32(rest >> 63), lane);
         else load_shifted_halves(v, begin - shift, shift, lane);
-        return fold_steps<Op>(source, v, first, lane);
+        value = fold_steps<Op>(source, v, first, lane);
     }
+    return OfLanes ? value : warp_fold<Op>(value);
 }
 
-// One leaf, called like lane_fold; every lane of the warp holds the result.
-template <class Op, bool JoinsWholeLeaves = joins_whole_leaves<Op>, class S>
-__device__ __forceinline__ typename Op::Accumulator leaf_fold(const S& source, uint64 leaf, uint32 lane)
+// The lane's part of a leaf, called like leaf_fold.
+template <class Op, class S>
+__device__ __forceinline__ typename Op::Accumulator lane_fold(const S& source, uint64 leaf, uint32 lane)
 {
-    return warp_fold<Op>(lane_fold<Op, JoinsWholeLeaves>(source, leaf, lane));
+    return leaf_fold<Op, joins_whole_leaves<Op>, true>(source, leaf, lane);
 }

@@ -73,10 +73,6 @@ _FOLDED_BY_BLOCKS = 3
 block folds some, if their partials are few. The blocks of 1,024 rows would keep the device busy for some microseconds
 after the last tile."""
 
-_ROWS_FOR_PAIRS = 64
-"""If there are at least this many rows of two tiles each, the two tiles of a row form a cluster: 132 rows of 2^15
-floats take 5.03 us instead of 5.98 (benchmarks/NOTES.md)."""
-
 
 def choose_rows(
     problem: Problem,
@@ -302,7 +298,7 @@ def _tiles_of_a_row(rows: int, leaves: int, facts: DeviceFacts, *, narrow: bool)
     warps = max(WARPS, choose(rows * leaves, facts, strategy="tiles").warps)
     tiles = power_of_two(-(-leaves // warps))
     fits = tiles <= largest_cluster(facts) and rows * tiles <= facts.multiprocessors
-    together = facts.clusters and (fits or (tiles == 2 and rows >= _ROWS_FOR_PAIRS))
+    together = facts.clusters and (fits or tiles == 2)  # 132 rows of 2^15: 5.03 us instead of 5.98
     return warps, tiles if together else 1
 
 

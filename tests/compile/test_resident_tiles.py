@@ -1,7 +1,7 @@
 """Operators over large arrays fit the registers that leave a multiprocessor two blocks of 16 warps."""
 
 import pytest
-from test_kernels import Case, whole_programs
+from test_kernels import Case, row_programs, whole_programs
 
 from lowlevel_reduce.compiler import nvrtc
 from lowlevel_reduce.loading import compile_kernel
@@ -29,6 +29,15 @@ def test_two_blocks_of_a_multiprocessor(case):
 def test_two_blocks_in_clusters(op, cluster):
     mapping = {"strategy": "tiles", "leaves": 100_000, "cluster": cluster}
     (source,) = whole_programs(Case(op, "float32"), mapping, "sm_90")
+    use = compile_kernel(source._replace(spare=()), "sm_90").kernels[source.entry]
+    assert use.registers <= 64
+    assert use.spill_store_bytes == 0
+
+
+@pytest.mark.parametrize("op", ["sum", "max"])
+def test_two_blocks_of_rows(op):
+    """With a block for each row; with one at a time such rows take 13 percent longer."""
+    (source,) = row_programs(Case(op, "float32"), (1 << 14, 1 << 14), 1, "sm_90")
     use = compile_kernel(source._replace(spare=()), "sm_90").kernels[source.entry]
     assert use.registers <= 64
     assert use.spill_store_bytes == 0

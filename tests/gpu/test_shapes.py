@@ -219,7 +219,7 @@ def test_rows_by_clusters(stream, cluster):
 
 def test_a_row_shared_by_blocks_leaves_a_clean_workspace(stream, cut):
     for shape, axis in cut(
-        [((2, 10**6), 1), ((10**6, 3), 0), ((50_000, 64), 0)], [((2, 100_000), 1), ((60_000, 2), 0)]
+        [((2, 10**6), 1), ((10**6, 3), 0), ((50_000, 64), 0)], [((2, 100_000), 1), ((70_000, 3), 0)]
     ):
         x = values("float32", shape)
         with lr.plan("sum", shape=shape, dtype="float32", axis=axis, context=stream.context) as plan:

@@ -49,7 +49,7 @@ def test_other_sources_make_other_kernels_and_leave_the_librarys_alone(inputs, s
 
 
 def test_launches_and_constants_are_the_variants_own(context):
-    variant = Variant("v", None, {"row_policy._ROWS_FOR_PAIRS": 1}, {"shared_memory_carveout": 0})
+    variant = Variant("v", None, {"policy.PORTABLE_CLUSTER": 2}, {"shared_memory_carveout": 0})
 
     def launched(shape):
         with lr.plan("sum", shape=shape, axis=1, dtype="float32", context=context) as plan:
@@ -57,8 +57,8 @@ def test_launches_and_constants_are_the_variants_own(context):
             return config.shared_memory_carveout, config.cluster_blocks
 
     with variant.applied():
-        assert launched((3, 10_000)) == (0, 2)
-    assert launched((3, 10_000)) == (None, 1)
+        assert launched((3, 20_000)) == (0, 1)
+    assert launched((3, 20_000)) == (None, 4)
 
 
 def test_an_option_of_a_plan(inputs, stream):

@@ -48,6 +48,7 @@ WHOLE: Mapping[str, tuple[int, Mapping[str, Any]]] = {
     "block": (1, {}),
     "block of 8 warps": (8, {}),
     "cluster": (16, {}),
+    "tiles of 8 warps": (1 << 10, {}),
     "tiles": (1 << 16, {}),
     "two_pass": (1 << 16, {"strategy": "two_pass"}),
     "cooperative": (1 << 16, {"strategy": "cooperative"}),

@@ -160,6 +160,17 @@ grid_fold(Slot<typename Op::Accumulator>* slots, Partials partials, BlockSlots<O
     return block_fold<Op, Warps>(counter.result(), shared, turn);
 }
 
+// The same for up to one partial a thread, by the lanes of all warps together; returns true.
+template <class Op, int Warps>
+__device__ __forceinline__ bool
+grid_fold_lanes(Slot<typename Op::Accumulator>* slots, uint32 count, LaneSlots<Op, Warps>& shared, typename Op::Accumulator& root)
+{
+    root = Op::identity();
+    if (warp_of_block() * lanes < count) grid_take<Op, 1>(&root, slots, threadIdx.x, {count});
+    root = block_fold_lanes<Op, Warps>(root, shared);
+    return true;
+}
+
 // How many partials each of several folding blocks folds: as many as its lanes take at once. The same in policy.folding_blocks.
 template <int Warps> constexpr uint32 grid_run = Warps * lanes * 4;
 

@@ -91,7 +91,7 @@ constexpr bool starts_early = Warps < 32 && (is_same<typename Op::Pivot, Unused>
 template <class Op>
 constexpr bool touches_vectors = sizeof(typename Op::Input) == 4 && sizeof(typename Op::Accumulator) <= 8;
 
-// Whether the next launch's blocks are let in when elements are loaded, instead of at once.
+// Whether the next launch's blocks are let in when a tile is folded, instead of at once.
 template <class Op, int Warps> __device__ __forceinline__ bool lets_in_late()
 {
     return prefetches_tiles<Op, Warps> ? gridDim.x <= 12 * places<Warps>() : is_small_grid<Warps>();

@@ -17,9 +17,10 @@ __device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& sour
 }
 
 // Folds a tile of a row in each block of a cluster. All threads of the cluster call it; warp 0 of the first block holds the
-// fold of all these tiles. The next kernel's blocks have been let in already or, in a small grid, are let in here, when
-// elements are loaded.
-template <class Op, class Rows, int Warps, int Blocks>
+// fold of all these tiles. The next kernel's blocks have been let in already or, in a small grid, are let in here: when elements
+// are loaded or, where other blocks have yet to fold what is published, when the tile is folded. These then come when this block
+// has gone, and do not crowd (benchmarks/NOTES.md, "Blocks that crowd").
+template <class Op, class Rows, int Warps, int Blocks, bool IsShared>
 __device__ __forceinline__ typename Op::Accumulator
 batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op, Warps>& shared,
            ClusterSlots<Op, Blocks>& others)
@@ -29,9 +30,11 @@ batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op,
     if (!is_small) touch_leaf_of_row<Op, Rows, Warps>(problem, row, uint64(tile) * Warps + warp);
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
     const ShapedSource<Op, typename Rows::Kept> source(problem, row);
-    const auto value = late_leaf_fold<Op, Rows>(source, uint64(tile) * Warps + warp, lane);
-    if (is_small) launch_dependents();
-    return cluster_fold(block_fold<Op, Warps>(value, shared, 0), others);
+    auto value = late_leaf_fold<Op, Rows>(source, uint64(tile) * Warps + warp, lane);
+    if (is_small && !IsShared) launch_dependents();
+    value = block_fold<Op, Warps>(value, shared, 0);
+    if (is_small && IsShared) launch_dependents();
+    return cluster_fold(value, others);
 }
 
 // The number of a cluster among the `count` that fold tiles. Clusters of several blocks stay in order, and so do operators that
@@ -55,14 +58,14 @@ __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
     const uint32 clusters = IsShared ? uint32(problem.count) : 1, folding = uint32(problem.rows) * clusters;  // of a row, of all
     const uint32 cluster = cluster_in_batch<Op, Warps, Blocks>(blockIdx.x, folding), rank = rank_in_cluster<Blocks>();
     if constexpr (!IsShared) {
-        const auto root = batch_fold<Op, Rows, Warps, Blocks>(problem, cluster, rank, shared, others);
+        const auto root = batch_fold<Op, Rows, Warps, Blocks, false>(problem, cluster, rank, shared, others);
         if (rank != 0 || threadIdx.x != 0) return;
         store_result<Op>(problem, ShapedSource<Op, typename Rows::Kept>(problem, cluster).row, cluster, root);
     } else {
         auto* slots = grid_slots<Op>(problem.workspace);
         if (cluster < folding) {
             const uint32 row = cluster / clusters, tile = (cluster - row * clusters) * Blocks + rank;
-            const auto value = batch_fold<Op, Rows, Warps, Blocks>(problem, row, tile, shared, others);
+            const auto value = batch_fold<Op, Rows, Warps, Blocks, true>(problem, row, tile, shared, others);
             // Makes the number anew: kept all along it would take a register that the elements need.
             if (rank == 0 && threadIdx.x == 0) slots[cluster_in_batch<Op, Warps, Blocks>(block_anew(), folding)].publish(value);
         } else if (rank == 0) {

@@ -23,10 +23,43 @@ template <int Warps, int Blocks> __device__ __forceinline__ uint32 cluster_of(ui
     return Blocks == 1 && Warps < 32 ? tile_of(block, count, 256) : block / Blocks;
 }
 
-// The next kernel's blocks are let in at once or, in small grids, when elements are loaded.
+// What a block shares. Tiles of up to eight warps fold the lanes of all warps together, which larger ones lose by
+// (benchmarks/NOTES.md, "One block, and one cluster").
+template <class Op, int Warps, bool ByLanes = Warps <= 8 && folds_lanes_together<Op, Warps>> struct TileSlots {
+    BlockSlots<Op, Warps> warps;
+};
+template <class Op, int Warps> struct TileSlots<Op, Warps, true> {
+    BlockSlots<Op, Warps> warps;
+    LaneSlots<Op, Warps> lanes;
+};
+
+// Folds a tile. Every thread of the block calls it, once; all lanes of warp 0 hold the result.
+template <class Op, int Warps, bool ByLanes>
+__device__ __forceinline__ typename Op::Accumulator
+tile_fold(const Source<Op>& source, uint64 leaf, uint32 lane, TileSlots<Op, Warps, ByLanes>& shared)
+{
+    if constexpr (ByLanes) return block_fold_lanes<Op, Warps>(lane_fold<Op>(source, leaf, lane), shared.lanes);
+    else return block_fold<Op, Warps>(leaf_fold<Op>(source, leaf, lane), shared.warps, 0);
+}
+
+// Folds the partials of tiles like grid_fold_by. So few that one block takes them with a thread for each, but more than a warp
+// would, have their lanes folded together.
+template <class Op, int Warps, bool ByLanes>
+__device__ __forceinline__ bool
+tiles_fold(const Problem& problem, uint32 folder, uint32 folders, uint32 clusters, TileSlots<Op, Warps, ByLanes>& shared,
+           typename Op::Accumulator& root)
+{
+    auto* slots = grid_slots<Op>(problem.workspace);
+    if constexpr (ByLanes)
+        if (lanes < clusters && clusters <= Warps * lanes) return grid_fold_lanes<Op, Warps>(slots, clusters, shared.lanes, root);
+    return grid_fold_by<Op, Warps>(folder, folders, slots, clusters, shared.warps, root);
+}
+
+// The next kernel's blocks are let in at once or, in small grids, when a tile is folded: any earlier they would come before this
+// block has gone, and crowd (benchmarks/NOTES.md, "Blocks that crowd").
 template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduce_tiles(const Problem& problem)
 {
-    __shared__ BlockSlots<Op, Warps> shared;
+    __shared__ TileSlots<Op, Warps> shared;
     __shared__ ClusterSlots<Op, Blocks> others;
     cluster_enter(others);
     const bool is_late = lets_in_late<Op, Warps>();
@@ -44,16 +77,15 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
         wait_for_prerequisites();
         const uint32 clusters = clusters_in_use<Op, Warps * Blocks>(problem), folders = gridDim.x / Blocks - most;
         typename Op::Accumulator root;
-        if (!grid_fold_by<Op, Warps>(cluster - most, folders, grid_slots<Op>(problem.workspace), clusters, shared, root)) return;
+        if (!tiles_fold(problem, cluster - most, folders, clusters, shared, root)) return;
         if (threadIdx.x == 0) store_result<Op>(problem, source.row, 0, root);
         return;
     }
     if (problem.device_length != nullptr && gridDim.x > Blocks && cluster >= tile_count<Op, Warps * Blocks>(source)) return;
     prefetch_tile<Op, Warps>(source, tile, is_late);
     const uint32 warp = Warps < 32 ? known_warp : threadIdx.x / lanes, lane = threadIdx.x % lanes;
-    auto value = leaf_fold<Op>(source, uint64(tile) * Warps + warp, lane);
+    auto value = tile_fold(source, uint64(tile) * Warps + warp, lane, shared);
     if (is_late) launch_dependents();
-    value = block_fold<Op, Warps>(value, shared, 0);
     value = cluster_fold(value, others);
     if (rank_in_cluster<Blocks>() != 0 || threadIdx.x != 0) return;
     // Makes the row and the number anew: kept all along they would take registers that the elements need.

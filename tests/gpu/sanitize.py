@@ -1,8 +1,10 @@
 """Runs every kernel on small, awkward inputs and checks the bits; made to be run under compute-sanitizer.
 
-compute-sanitizer --tool TOOL --error-exitcode 9 python tests/gpu/sanitize.py [whole|long|shapes|many|small|pairs ...]
+compute-sanitizer --tool TOOL --error-exitcode 9 python tests/gpu/sanitize.py [--without-clusters]
+    [whole|long|shapes|many|small|pairs ...]
 
-A tool is memcheck, racecheck, synccheck or initcheck.
+A tool is memcheck, racecheck, synccheck or initcheck. Each case is told before it is launched, so that one that takes a
+tool very long can be seen. Without clusters, every launch is as on a device that has none.
 """
 
 import itertools
@@ -12,6 +14,7 @@ import numpy as np
 from placed import reduced
 
 import lowlevel_reduce as lr
+from lowlevel_reduce import mapping
 from lowlevel_reduce.dtypes import numpy_dtype
 
 KERNELS = [
@@ -45,22 +48,31 @@ MANY = [((600, 5000), 1), ((1100, 1100), 1), ((2200, 3001), 1), ((3000, 999), 1)
         ((65_536, 64), 0)]  # fmt: skip
 # As many rows of several tiles as it takes for warps to fold their partials.
 MANY_LONG = (400, 17_000)
+WITHOUT = "--without-clusters"
 LENGTHS = [0, 1, 1023, 4097, 300_001]
 OFFSETS = [0, 1, 12]
+
+
+def begin(case):
+    """Tell which case comes next, at once."""
+    print(case, flush=True)
+    return case
 
 
 def check_shapes(rng, stream):
     """Run rows and columns, contiguous and strided, and segments; return how many launches were checked."""
     done = 0
     for (shape, axis), op in itertools.product(ROWS, OPERATORS):
+        case = begin(f"{op} of {shape} axis {axis}")
         x = rng.standard_normal(shape).astype(np.float32)
         second = rng.standard_normal(shape).astype(np.float32) if op == "dot" else None
         found = lr.reduce(x, op, axis=axis, second=second, stream=stream)
         expected = lr.tree.reduce(x, op, axis=axis, second=second)
         pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
         if not all(np.allclose(mine.numpy(), theirs, rtol=1e-6, atol=1e-5) for mine, theirs in pairs):
-            sys.exit(f"wrong: {op} of {shape} axis {axis}")
+            sys.exit(f"wrong: {case}")
         done += 1
+    begin("segments")
     offsets = np.concatenate([[0], np.cumsum(SEGMENTS)])
     x = rng.standard_normal(offsets[-1]).astype(np.float32)
     for _ in range(2):
@@ -83,11 +95,13 @@ def check_small_elements(rng, stream):
     done = 0
     for op, dtype in SMALL:
         for shape, axis in SMALL_ROWS:
+            case = begin(f"{op} of {shape} {dtype} axis {axis}")
             x = (rng.standard_normal(shape) * 50).astype(numpy_dtype(dtype))
             expected = lr.tree.reduce(x, op, axis=axis)
             if not same(lr.reduce(x, op, axis=axis, stream=stream), expected):
-                sys.exit(f"wrong: {op} of {shape} {dtype} axis {axis}")
+                sys.exit(f"wrong: {case}")
             done += 1
+        case = begin(f"{op} of segments of {dtype}")
         offsets = np.concatenate([[0], np.cumsum(SEGMENTS)])
         x = (rng.standard_normal(offsets[-1]) * 50).astype(numpy_dtype(dtype))
         filled = [i for i, count in enumerate(SEGMENTS) if count]
@@ -97,7 +111,7 @@ def check_small_elements(rng, stream):
         parts = zip(*rows, strict=True) if isinstance(found, tuple) else [rows]
         found = found if isinstance(found, tuple) else (found,)
         if not same(found, tuple(np.stack(part) for part in parts)):
-            sys.exit(f"wrong: {op} of segments of {dtype}")
+            sys.exit(f"wrong: {case}")
         done += 1
     return done
 
@@ -112,9 +126,10 @@ def check_two_arrays(rng, stream):
         for second in (wide[:, : shape[1]].copy(), wide[:, ::2], wide[:, shape[1] - 1 :: -1]):
             expected = lr.tree.reduce(x, op, axis=axis, **{"second" if op == "dot" else "where": second})
             for offset in sorted({0, 1, x.itemsize}):
+                case = begin(f"{op} of {shape} {dtype} axis {axis}, second {second.strides} from byte {offset}")
                 found = reduced(x, op, stream=stream, axis=axis, second=second, second_offset=offset)
                 if found.tobytes() != expected.tobytes():
-                    sys.exit(f"wrong: {op} of {shape} {dtype} axis {axis}, second {second.strides} from byte {offset}")
+                    sys.exit(f"wrong: {case}")
                 done += 1
     return done
 
@@ -122,29 +137,35 @@ def check_two_arrays(rng, stream):
 def check_long_grids(rng, stream):
     """Run a whole array and rows that take many blocks: these prefetch, and let the next kernel in at once."""
     for shape, axis in LONG:
+        case = begin(f"sum of {shape} axis {axis}")
         x = rng.standard_normal(shape, np.float32)
         if not same(lr.sum(x, axis=axis, stream=stream), lr.tree.reduce(x, axis=axis)):
-            sys.exit(f"wrong: {shape} axis {axis}")
+            sys.exit(f"wrong: {case}")
     return len(LONG)
 
 
 def check_many_rows(rng, stream):
     """Run many rows and columns; return how many launches were checked."""
     for (shape, axis), op in itertools.product(MANY, ["sum", "max", "mean_var"]):
+        case = begin(f"{op} of {shape} axis {axis}")
         x = rng.standard_normal(shape, np.float32)
         if not same(lr.reduce(x, op, axis=axis, stream=stream), lr.tree.reduce(x, op, axis=axis)):
-            sys.exit(f"wrong: {op} of {shape} axis {axis}")
+            sys.exit(f"wrong: {case}")
+    case = begin(f"sum of {MANY_LONG} axis 1 in tiles")
     x = rng.standard_normal(MANY_LONG, np.float32)
     if not np.array_equal(reduced(x, stream=stream, axis=1, strategy="batch"), lr.tree.reduce(x, axis=1)):
-        sys.exit(f"wrong: {MANY_LONG} in tiles")
+        sys.exit(f"wrong: {case}")
     return 3 * len(MANY) + 1
 
 
 def check_whole_arrays(rng, stream):
     """Run whole arrays by each strategy, at every alignment, of exactly the memory they have."""
     done, context = 0, stream.context
-    for (dtype, accumulate), kernel in itertools.product(TYPES, KERNELS):
+    clusters = mapping.facts_of(context).clusters
+    kernels = [kernel for kernel in KERNELS if clusters or kernel.get("cluster", 1) == 1]
+    for (dtype, accumulate), kernel in itertools.product(TYPES, kernels):
         for n, offset in itertools.product(LENGTHS, OFFSETS):
+            case = begin(f"{dtype} {kernel} n={n} offset={offset}")
             x = (rng.standard_normal(n) * 50).astype(numpy_dtype(dtype))
             size = max(x.nbytes + offset, 1)  # exactly: a byte too far is out of bounds
             with (
@@ -162,7 +183,7 @@ def check_whole_arrays(rng, stream):
                 result.copy_to(value)
                 launch.close()
                 if value.tobytes() != lr.tree.reduce(x, accumulate=accumulate).tobytes():
-                    sys.exit(f"wrong: {dtype} {kernel} n={n} offset={offset}: {value}")
+                    sys.exit(f"wrong: {case}: {value}")
                 done += 1
     return done
 
@@ -177,7 +198,16 @@ PARTS = {
 }
 
 
-def main(names):
+def forget_clusters():
+    """Make every device one that has no clusters."""
+    facts_of = mapping.facts_of
+    mapping.facts_of = lambda context: facts_of(context)._replace(clusters=False)
+
+
+def main(arguments):
+    names = [name for name in arguments if name != WITHOUT]
+    if WITHOUT in arguments:
+        forget_clusters()
     rng = np.random.default_rng(0)
     with lr.Context.primary() as context, context.pushed(), lr.Stream.create(context) as stream:
         done = sum(PARTS[name](rng, stream) for name in names or PARTS)

@@ -76,7 +76,9 @@ def test_a_page_is_begun_and_then_added_to(ran, tmp_path):
     assert verify.main(["--page", str(page), "--part", "tests", "--part", "memcheck", "--jobs", "3"]) == 0
     assert ran[0][1:] == ["-m", "pytest", "-q", "-p", "no:benchmark", "--numprocesses", "3", "tests/gpu"]
     assert ran[1][:3] == ["compute-sanitizer", "--tool", "memcheck"]
+    assert ran[1][-1] == "tests/gpu/sanitize.py"
     assert verify.main(["--page", str(page), "--part", "racecheck"]) == 1
+    assert ran[2][-2:] == ["tests/gpu/sanitize.py", "--without-clusters"]
     text = page.read_text()
     assert text.count("# GPU tests and sanitizers") == 1
     assert text.count("commit abc") == 2

@@ -3,6 +3,7 @@
 And partials of many long rows, of which each warp folds some.
 """
 
+import numpy as np
 import pytest
 from placed import assert_same, reduced, values
 
@@ -28,6 +29,17 @@ def test_whole_arrays(a_block_a_run, stream):
     with lr.plan("sum", shape=x.shape, dtype=DTYPE, context=stream.context, **TILES) as plan:
         (_, config), *_ = plan.launches
         assert config.grid_blocks == RUN + 3 + 2
+    assert_same(reduced(x, stream=stream, repeat=2, **TILES), lr.tree.reduce(x), "twice: slots are left empty")
+
+
+@pytest.mark.parametrize("partials", [32, 33, 256, 257])
+def test_partials_of_few_tiles(partials, stream):
+    """Up to a warp's lanes, by one warp; up to a thread each, by the lanes of all warps together; more, in turns."""
+    x = values("float64", ((partials - 1) * WARPS + 1) * LEAF64 - 3)
+    signs = np.random.default_rng(1).choice([-1.0, 1.0], partials)  # of tiles, whose sums then cancel: the order shows
+    x = np.abs(x) * np.repeat(signs, WARPS * LEAF64)[: x.size]
+    with lr.plan("sum", shape=x.shape, dtype="float64", context=stream.context, **TILES) as plan:
+        assert plan.strategy.partials == partials
     assert_same(reduced(x, stream=stream, repeat=2, **TILES), lr.tree.reduce(x), "twice: slots are left empty")
 
 

@@ -1,4 +1,7 @@
-"""A leaf folded by one simulated warp, and leaves whose smallest and largest elements are not easy to tell."""
+"""Leaves folded by simulated warps, and leaves whose smallest and largest elements are not easy to tell.
+
+All leaves of a test are one launch, a block of one warp for each: the simulator runs many warps in the time of one.
+"""
 
 import struct
 
@@ -11,34 +14,43 @@ from lowlevel_reduce.simulator import machine, ptx
 
 OPTIONS = ("-fmad=false",)
 
-LEAF = """\
+HEAD = """\
 #include "operators.cuh"
 #include "leaf.cuh"
 using Op = {struct};
-// The leaf of `length` elements at x, which starts `first` elements into its row.
-extern "C" __global__ void leaf(const uint4* x, Op::Result* out, uint64 length, uint64 first)
+// A leaf of `length` elements at x, which starts `first` elements into its row.
+struct Leaf {{ const char* x; uint64 length, first; }};
+"""
+LEAF = (
+    HEAD
+    + """\
+extern "C" __global__ void leaf(const Leaf* leaves, Op::Result* out)
 {{
-    const Source<Op> source(Problem{{}}, reinterpret_cast<const char*>(x), nullptr, length);
-    auto value = lane_fold_aligned<Op>(source, source.begin, first, uint32(length * sizeof(Op::Input)), threadIdx.x);
+    const Leaf leaf = leaves[blockIdx.x];
+    const Source<Op> source(Problem{{}}, leaf.x, nullptr, leaf.length);
+    const uint32 bytes = uint32(leaf.length * sizeof(Op::Input));
+    auto value = lane_fold_aligned<Op>(source, source.begin, leaf.first, bytes, threadIdx.x);
     value = warp_fold<Op>(value);
     for (int k = 0; k < Op::results; ++k)
-        if (threadIdx.x == 0) out[k] = Op::finish(value, source.row, k);
+        if (threadIdx.x == 0) out[blockIdx.x * Op::results + k] = Op::finish(value, source.row, k);
 }}
 """
-VECTORS = """\
-#include "operators.cuh"
-#include "leaf.cuh"
-using Op = {struct};
+)
+VECTORS = (
+    HEAD
+    + """\
 // The same, at any address and of any length.
-extern "C" __global__ void vectors(const char* x, Op::Result* out, uint64 length, uint64 first)
+extern "C" __global__ void vectors(const Leaf* leaves, Op::Result* out)
 {{
-    const Source<Op> source(Problem{{}}, x, nullptr, length);
-    auto value = lane_fold_edge<Op>(source, x, first, length * sizeof(Op::Input), threadIdx.x);
+    const Leaf leaf = leaves[blockIdx.x];
+    const Source<Op> source(Problem{{}}, leaf.x, nullptr, leaf.length);
+    auto value = lane_fold_edge<Op>(source, leaf.x, leaf.first, leaf.length * sizeof(Op::Input), threadIdx.x);
     value = warp_fold<Op>(value);
     for (int k = 0; k < Op::results; ++k)
-        if (threadIdx.x == 0) out[k] = Op::finish(value, source.row, k);
+        if (threadIdx.x == 0) out[blockIdx.x * Op::results + k] = Op::finish(value, source.row, k);
 }}
 """
+)
 
 
 def kernel(entry, template, operation, dtype, architecture):
@@ -52,13 +64,10 @@ def parse(entry, text, architecture):
     return ptx.parse(image.data.decode()).kernels[entry]
 
 
-def run(parsed, result, count, arrays, *numbers, offset=0):
-    """Run a kernel by one warp; return the `count` results that it wrote. The arrays start `offset` bytes off."""
+def run(parsed, result, count, arrays, *numbers):
+    """Run a kernel of these arrays, a result and these numbers by one warp; return the `count` results that it wrote."""
     memory = machine.GlobalMemory()
-    addresses = []
-    for array in arrays:
-        addresses.append(memory.allocate(offset + array.nbytes) + offset)
-        memory.write(addresses[-1], array.tobytes())
+    addresses = [placed(memory, array) for array in arrays]
     size = count * np.dtype(result).itemsize
     out = memory.allocate(size)
     arguments = [*addresses, out, *numbers]
@@ -66,18 +75,39 @@ def run(parsed, result, count, arrays, *numbers, offset=0):
     return np.frombuffer(memory.read(out, size), result)
 
 
-def launch(parsed, memory, arguments, threads=32):
-    """Run a kernel by one block of so many threads, with these bytes as its arguments."""
+def fold(parsed, result, results, arrays, *, first=0, offset=0):
+    """Fold each array as a leaf by a warp of its own; return an array of the `results` of each.
+
+    Each has memory of its own that ends with it, and starts `offset` bytes into that.
+    """
+    memory = machine.GlobalMemory()
+    table = [(placed(memory, array, offset), array.size, first) for array in arrays]
+    leaves = placed(memory, np.array(table, np.uint64))
+    size = len(arrays) * results * np.dtype(result).itemsize
+    out = memory.allocate(size)
+    launch(parsed, memory, struct.pack("2Q", leaves, out), blocks=len(arrays))
+    return np.frombuffer(memory.read(out, size), result).reshape(len(arrays), results)
+
+
+def placed(memory, array, offset=0):
+    """Return the address of an array in memory that ends with it."""
+    address = memory.allocate(offset + array.nbytes) + offset
+    memory.write(address, array.tobytes())
+    return address
+
+
+def launch(parsed, memory, arguments, threads=32, blocks=1):
+    """Run a kernel by blocks of so many threads, with these bytes as its arguments."""
     machine.run(
         machine.Launch(
             kernel=parsed,
-            grid=(1, 1, 1),
+            grid=(blocks, 1, 1),
             block=(threads, 1, 1),
             cluster=None,
             dynamic_shared_bytes=0,
             arguments=arguments,
             cooperative=False,
-            resident_blocks=1,
+            resident_blocks=blocks,
             seed=None,
         ),
         memory,

@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from one_warp import LEAF, VECTORS, kernel, leaves, run
+from one_warp import LEAF, VECTORS, fold, kernel, leaves
 
 from lowlevel_reduce import tree
 from lowlevel_reduce.compiler import supported_architectures
@@ -35,36 +35,38 @@ def parsed(entry, template, variant, dtype, architecture):
     return kernel(entry, template, resolve(op, **options), dtype, architecture)
 
 
-def check(folded, variant, x, **where):
+def check(folded, variant, arrays, **where):
     op, options = VARIANTS[variant]
-    expected = tree.reduce(x, op, **options)
-    expected = np.array(expected if isinstance(expected, tuple) else (expected,))
-    got = run(folded, element_type(x.dtype).dtype, expected.size, [x], x.size, 0, **where)
-    assert got.tobytes() == expected.tobytes(), (got, expected, x.size)
+    arrays = list(arrays)
+    results = 2 if op == "minmax" else 1
+    found = fold(folded, element_type(arrays[0].dtype).dtype, results, arrays, **where)
+    for x, got in zip(arrays, found, strict=True):
+        expected = tree.reduce(x, op, **options)
+        expected = np.array(expected if isinstance(expected, tuple) else (expected,))
+        assert got.tobytes() == expected.tobytes(), (got, expected, x.size)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int16"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_leaf(variant, dtype, architecture):
-    for x in leaves(dtype):
-        check(parsed("leaf", LEAF, variant, dtype, architecture), variant, x)
+    check(parsed("leaf", LEAF, variant, dtype, architecture), variant, leaves(dtype))
 
 
 @pytest.mark.parametrize(("dtype", "architecture"), WIDENED)
 @pytest.mark.parametrize("variant", ["min", "max nan", "minmax"])
 def test_a_leaf_of_bytes(variant, dtype, architecture):
-    for x in leaves(dtype):
-        check(parsed("leaf", LEAF, variant, dtype, architecture), variant, x)
+    check(parsed("leaf", LEAF, variant, dtype, architecture), variant, leaves(dtype))
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_vectors_at_any_address(variant, dtype, architecture):
-    for x in list(leaves(dtype))[::3]:
-        for offset, size in ((0, x.size - 1), (6, x.size)):
-            check(parsed("vectors", VECTORS, variant, dtype, architecture), variant, x[:size], offset=offset)
+    some = list(leaves(dtype))[::3]
+    vectors = parsed("vectors", VECTORS, variant, dtype, architecture)
+    check(vectors, variant, [x[:-1] for x in some])
+    check(vectors, variant, some, offset=6)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,7 @@ def test_vectors_at_any_address(variant, dtype, architecture):
 @pytest.mark.parametrize("variant", ["max", "minmax"])
 def test_vectors_of_bytes_at_any_address(variant, dtype, architecture):
     vector = 16 // element_type(dtype).itemsize
-    for x in list(leaves(dtype))[-6:]:
-        for offset, size in ((0, x.size - 1), (6, x.size), (0, x.size - vector + 1)):
-            check(parsed("vectors", VECTORS, variant, dtype, architecture), variant, x[:size], offset=offset)
+    some = list(leaves(dtype))[-6:]
+    vectors = parsed("vectors", VECTORS, variant, dtype, architecture)
+    check(vectors, variant, [x[:size] for x in some for size in (x.size - 1, x.size - vector + 1)])
+    check(vectors, variant, some, offset=6)

@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from one_warp import LEAF, VECTORS, kernel, leaves, run
+from one_warp import LEAF, VECTORS, fold, kernel, leaves, run
 
 from lowlevel_reduce import tree
 from lowlevel_reduce.compiler import supported_architectures
@@ -43,15 +43,19 @@ def parsed(entry, template, variant, dtype, architecture):
     return kernel(entry, template, resolve(op, last=last), dtype, architecture)
 
 
+def check(folded, variant, arrays, *, first=0, offset=0):
+    op, last = VARIANTS[variant]
+    arrays = list(arrays)
+    found = fold(folded, np.int64, 1, arrays, first=first, offset=offset)
+    for x, (got,) in zip(arrays, found, strict=True):
+        assert got - first == tree.reduce(x, op, last=last), x.size
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_leaf(variant, dtype, architecture):
-    op, last = VARIANTS[variant]
-    leaf = parsed("leaf", LEAF, variant, dtype, architecture)
-    for x in leaves(dtype):
-        first = 1 << 33
-        assert run(leaf, np.int64, 1, [x], x.size, first)[0] - first == tree.reduce(x, op, last=last), x.size
+    check(parsed("leaf", LEAF, variant, dtype, architecture), variant, leaves(dtype), first=1 << 33)
 
 
 @pytest.mark.parametrize(("dtype", "architecture"), WIDENED)
@@ -64,12 +68,9 @@ def test_a_leaf_of_bytes(variant, dtype, architecture):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_vectors_at_any_address(variant, dtype, architecture):
-    op, last = VARIANTS[variant]
-    vectors = parsed("vectors", VECTORS, variant, dtype, architecture)
-    for x in list(leaves(dtype))[::5]:
-        for offset, size in ((0, x.size - 1), (6, x.size)):
-            got = run(vectors, np.int64, 1, [x[:size]], size, 0, offset=offset)[0]
-            assert got == tree.reduce(x[:size], op, last=last), (x.size, offset)
+    vectors, some = parsed("vectors", VECTORS, variant, dtype, architecture), list(leaves(dtype))[::5]
+    check(vectors, variant, [x[:-1] for x in some])
+    check(vectors, variant, some, offset=6)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

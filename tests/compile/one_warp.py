@@ -65,7 +65,7 @@ def parse(entry, text, architecture):
 
 
 def run(parsed, result, count, arrays, *numbers):
-    """Run a kernel of these arrays, a result and these numbers by one warp; return the `count` results that it wrote."""
+    """Run a kernel of these arrays, a result and these numbers by one warp; return the `count` results."""
     memory = machine.GlobalMemory()
     addresses = [placed(memory, array) for array in arrays]
     size = count * np.dtype(result).itemsize

@@ -6,14 +6,26 @@ CUDA ?= 12
 JOBS ?= auto
 VENV := .venv-cu$(CUDA)
 RUN := $(VENV)/bin/python
+PYTEST := $(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal
 
-.PHONY: demo test lint format clean
+.PHONY: demo check test test-all soak lint format clean
 
 demo: $(VENV)/installed
 	$(RUN) examples/cluster_reduce.py
 
+# Tiers of tests: tests/tiers.py says what each runs, CONTRIBUTING.md how long it takes.
+check: $(VENV)/installed
+	$(PYTEST) --tier check tests/unit $(ARGS)
+
 test: $(VENV)/installed
-	$(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)
+	$(PYTEST) --tier test $(ARGS)
+
+test-all: $(VENV)/installed
+	$(PYTEST) --tier all $(ARGS)
+
+soak: $(VENV)/installed
+	$(PYTEST) --tier soak $(ARGS)
+	$(RUN) -m tests.mutants
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .
@@ -25,7 +37,7 @@ format: $(VENV)/installed
 	$(RUN) -m ruff format .
 
 clean:
-	rm -rf .venv-cu12 .venv-cu13 build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv-cu12 .venv-cu13 .cache build dist .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -1,13 +1,15 @@
-"""For all tests: hypothesis without a deadline, since no test asserts a time; the switch of tests/gpu; one cache."""
+"""For all tests: tiers, kept kernels, the switch of tests/gpu, hypothesis without a deadline, quick collections."""
 
+import gc
 import os
 
+import kept
 import pytest
 from hypothesis import settings
 
-from lowlevel_reduce import NoCompilerError, compiler
+pytest_plugins = ["tiers"]
 
-settings.register_profile("no deadline", deadline=None)
+settings.register_profile("no deadline", deadline=None)  # no test asserts a time
 settings.load_profile("no deadline")
 
 
@@ -19,16 +21,20 @@ def pytest_addoption(parser):
     )
 
 
+def pytest_sessionstart(session):
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        kept.forget_the_oldest()
+
+
+def pytest_collection_finish(session):
+    """Let the garbage collector pass over thousands of tests, which take it 0.1 s: many tests call it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
-def cache_of_the_simulated(tmp_path_factory):
-    """What tests on simulated GPUs compile is compiled once a run; without NVRTC they are skipped and say so."""
-    try:
-        compiler.version()
-    except NoCompilerError as error:
-        pytest.skip(str(error))
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # which the run's processes share
+def kept_kernels():
+    """What these tests compile is kept between runs; without NVRTC they are skipped and say so."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOWLEVEL_REDUCE_CACHE_DIR", str(folder / "cache of the simulated"))
+        kept.use_kept_kernels(patch)
         yield

@@ -7,25 +7,21 @@ from pathlib import Path
 import pytest
 
 from lowlevel_reduce.compiler import version
-from lowlevel_reduce.errors import NoCompilerError
+
+
+@pytest.fixture(autouse=True)
+def _compiled(kept_kernels: None) -> None:
+    """Every test of this directory compiles, or takes what was compiled before."""
 
 
 @pytest.fixture(scope="session")
-def nvrtc_version() -> tuple[int, int]:
-    try:
-        return version()
-    except NoCompilerError as error:
-        pytest.skip(str(error))
+def nvrtc_version(kept_kernels: None) -> tuple[int, int]:
+    return version()
 
 
-@pytest.fixture(autouse=True)
-def _needs_nvrtc(nvrtc_version: tuple[int, int]) -> None:
-    """Every test of this directory."""
-
-
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def cache_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of the test's own, never the user's."""
+    """A cache of the test's own, for tests of compiling and caching."""
     directory = tmp_path / "cache"
     monkeypatch.setenv("LOWLEVEL_REDUCE_CACHE_DIR", str(directory))
     return directory

@@ -3,6 +3,7 @@
 All leaves of a test are one launch, a block of one warp for each: the simulator runs many warps in the time of one.
 """
 
+import re
 import struct
 
 import ml_dtypes
@@ -53,15 +54,23 @@ extern "C" __global__ void vectors(const Leaf* leaves, Op::Result* out)
 )
 
 
-def kernel(entry, template, operation, dtype, architecture):
-    """Return the kernel, parsed, of an operator over a type."""
-    return parse(entry, template.format(struct=operation.struct(operation.types(element_type(dtype)))), architecture)
+def kernels(entry, template, operation, dtype, architectures):
+    """Return the kernels, parsed, of an operator over a type: one of those whose PTX differs in its target alone."""
+    text = template.format(struct=operation.struct(operation.types(element_type(dtype))))
+    found = {}
+    for architecture in architectures:
+        code = ptx_of(entry, text, architecture)
+        found.setdefault(re.sub(r"^\.target .*$", "", code, flags=re.MULTILINE), code)
+    return [ptx.parse(code).kernels[entry] for code in found.values()]
 
 
 def parse(entry, text, architecture):
     """Return a kernel, parsed."""
-    image = compile_program(Program(entry, text, options=OPTIONS), architecture, output="ptx")
-    return ptx.parse(image.data.decode()).kernels[entry]
+    return ptx.parse(ptx_of(entry, text, architecture)).kernels[entry]
+
+
+def ptx_of(entry, text, architecture):
+    return compile_program(Program(entry, text, options=OPTIONS), architecture, output="ptx").data.decode()
 
 
 def run(parsed, result, count, arrays, *numbers):

@@ -28,6 +28,8 @@ from lowlevel_reduce.compiler import (
 from lowlevel_reduce.compiler.images import cubin_kernels, kernel_code
 from lowlevel_reduce.errors import CacheError, CompileError, CudaError, NoCompilerError, UnsupportedError
 
+pytestmark = pytest.mark.usefixtures("cache_directory")  # each test compiles anew
+
 ONE = Program("one", 'extern "C" __global__ void one(int* x) { *x = 1; }\n')
 WITH_HEADER = Program(
     "with_header", '#include "inner/add.cuh"\nextern "C" __global__ void k(int* x) { *x = add(*x); }\n'

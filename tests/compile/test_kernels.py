@@ -5,11 +5,11 @@ Operators, kernels and architectures meet pairwise, not all with all, so that it
 
 import os
 import re
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pytest
+from kept import listing
 
 from lowlevel_reduce import Operator, column_tiles, layout, policy, row_policy
 from lowlevel_reduce.compiler import supported_architectures
@@ -233,101 +233,90 @@ def check(pairs):
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_local_memory(kind):
-    number = list(KINDS).index(kind)
-    pairs = []
-    # One of every seven operators, so that seven neighbouring kinds meet all of them.
-    for i, case in enumerate(OPERATORS[number % 7 :: 7]):
-        architecture = ARCHITECTURES[(number + i) % len(ARCHITECTURES)]
-        pairs += [(program, architecture) for program in KINDS[kind](case, architecture)]
-    if not pairs:
-        architecture = "sm_90"  # which has every mapping
-        pairs = [(program, architecture) for case in OPERATORS[:2] for program in KINDS[kind](case, architecture)]
-    check(pairs)
+def meetings():
+    """Yield what is compiled: each kind meets every seventh operator, so seven neighbouring kinds meet all."""
+    for number, kind in enumerate(KINDS):
+        met = False
+        for i, case in enumerate(OPERATORS[number % 7 :: 7]):
+            architecture = ARCHITECTURES[(number + i) % len(ARCHITECTURES)]
+            if KINDS[kind](case, architecture):
+                met = True
+                yield pytest.param(kind, case, architecture, id=f"{kind}-{case}-{architecture}")
+        if not met:  # sm_90 has every mapping
+            yield from (pytest.param(kind, case, "sm_90", id=f"{kind}-{case}-sm_90") for case in OPERATORS[:2])
+
+
+@pytest.mark.parametrize(("kind", "case", "architecture"), list(meetings()))
+def test_no_local_memory(kind, case, architecture):
+    check([(program, architecture) for program in KINDS[kind](case, architecture)])
 
 
 SUMS = [Case("sum", entry.name, accumulator) for entry in ELEMENT_TYPES for accumulator in entry.accumulators]
 
 
-@pytest.mark.parametrize("mapping", WHOLE, ids=lambda mapping: "-".join(map(str, mapping.values())))
-def test_sums_of_every_type_and_accumulator(mapping):
-    number = WHOLE.index(mapping)
-    pairs = []
-    for i, case in enumerate(SUMS[number % 4 :: 4]):
-        architecture = ARCHITECTURES[(number + i) % len(ARCHITECTURES)]
-        pairs += [(program, architecture) for program in whole_programs(case, mapping, architecture)]
-    check(pairs)
+def sums():
+    """Yield the same of sums: four neighbouring mappings meet all types and accumulators."""
+    for number, mapping in enumerate(WHOLE):
+        for i, case in enumerate(SUMS[number % 4 :: 4]):
+            architecture = ARCHITECTURES[(number + i) % len(ARCHITECTURES)]
+            if whole_programs(case, mapping, architecture):
+                name = "-".join(map(str, [*mapping.values(), case, architecture]))
+                yield pytest.param(mapping, case, architecture, id=name)
+
+
+@pytest.mark.parametrize(("mapping", "case", "architecture"), list(sums()))
+def test_sums_of_every_type_and_accumulator(mapping, case, architecture):
+    check([(program, architecture) for program in whole_programs(case, mapping, architecture)])
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_compensated_sums_of_rows(architecture):
-    cases = [case for case in SUMS if case.accumulate == "compensated"]
-    check(
-        [(program, architecture) for case in cases for program in row_programs(case, (10_000, 4096), 1, architecture)]
-    )
+@pytest.mark.parametrize("case", [case for case in SUMS if case.accumulate == "compensated"], ids=str)
+def test_compensated_sums_of_rows(case, architecture):
+    check([(program, architecture) for program in row_programs(case, (10_000, 4096), 1, architecture)])
 
 
-def disassembler():
-    pathfinder = pytest.importorskip("cuda.pathfinder")
-    found = pathfinder.find_nvidia_binary_utility("nvdisasm")
-    if found is None:
-        pytest.skip("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
-    return found
-
-
-def wide_loads(cubin, tool, directory, kind=r"\S*128\S*"):
-    image = directory / f"{cubin.program.name}.cubin"
-    image.write_bytes(cubin.data)
-    listing = subprocess.run([tool, "-c", str(image)], capture_output=True, text=True, check=True).stdout
-    return len(re.findall(rf"\bLDG\.E\.({kind})", listing))
+def wide_loads(cubin, kind=r"\S*128\S*"):
+    return len(re.findall(rf"\bLDG\.E\.({kind})", listing(cubin.data)))
 
 
 LOADED = [OPERATORS[i] for i in (0, 2, 13)]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_whole_leaves_are_loaded_16_bytes_at_a_time(architecture, tmp_path):
-    tool = disassembler()
+def test_whole_leaves_are_loaded_16_bytes_at_a_time(architecture):
     pairs = [(program, architecture) for case in LOADED for program in whole_programs(case, WHOLE[3], architecture)]
     for cubin in compiled(pairs):
         # Eight unconditional loads in a row for a whole leaf, and five for each round of any other.
-        assert wide_loads(cubin, tool, tmp_path) >= 8 + 5, cubin.program.name
+        assert wide_loads(cubin) >= 8 + 5, cubin.program.name
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("shape", "axis"), [ROWS[1], ROWS[5], ROWS[-1]], ids=str)
-def test_aligned_rows_are_loaded_16_bytes_at_a_time(shape, axis, architecture, tmp_path):
-    tool = disassembler()
+def test_aligned_rows_are_loaded_16_bytes_at_a_time(shape, axis, architecture):
     pairs = [(program, architecture) for case in LOADED for program in row_programs(case, shape, axis, architecture)]
     for cubin in compiled(pairs):
-        assert wide_loads(cubin, tool, tmp_path) >= 8, cubin.program.name  # eight vectors a lane in flight
+        assert wide_loads(cubin) >= 8, cubin.program.name  # eight vectors a lane in flight
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_neighbouring_columns_go_to_registers(architecture, tmp_path):
+def test_neighbouring_columns_go_to_registers(architecture):
     """Four neighbouring rows of a thread at a time, 128 bytes of them in flight."""
-    tool = disassembler()
     cases = [(Case("max", "float32"), (4096, 4096)), (Case("sum", "float32"), (1 << 14, 1 << 14))]
     pairs = [(program, architecture) for case, shape in cases for program in row_programs(case, shape, 0, architecture)]
     for cubin in compiled(pairs):
         assert ", 4, 32, 8, " in cubin.program.source, "the rows of a thread"
-        assert wide_loads(cubin, tool, tmp_path) >= 8, cubin.program.name
+        assert wide_loads(cubin) >= 8, cubin.program.name
 
 
 @pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name != "sm_75"])
-def test_columns_are_copied_ahead_across_rows(architecture, tmp_path):
+def test_columns_are_copied_ahead_across_rows(architecture):
     """A thread has as many neighbouring rows as its accumulators leave registers for, and 128 bytes of them ahead."""
-    tool = disassembler()
     pairs = [
         (program, architecture) for program in row_programs(Case("sum", "float32"), (1 << 20, 64), 0, architecture)
     ]
     for cubin in compiled(pairs):
         assert ", 1, 32, 8, " in cubin.program.source, "the rows of a thread"
-        image = tmp_path / f"{cubin.program.name}.cubin"
-        image.write_bytes(cubin.data)
-        listing = subprocess.run([tool, "-c", str(image)], capture_output=True, text=True, check=True).stdout
-        copies = re.findall(r"\bLDGSTS\.E\S*", listing)
+        copies = re.findall(r"\bLDGSTS\.E\S*", listing(cubin.data))
         assert all(".128" in copy for copy in copies), set(copies)
         # Of 128 bytes a quarter is folded while the others are copied: three ahead, then one for each of the four that
         # are folded; for part of a tile, and for all of it.

@@ -1,9 +1,9 @@
 """Every rung of the ladder, in each of its forms, for old and new architectures: compiles, and stays in registers."""
 
 import re
-import subprocess
 
 import pytest
+from kept import listing
 
 from lowlevel_reduce.compiler import Program, compile_many, compile_program, supported_architectures
 from lowlevel_reduce.errors import NoCompilerError
@@ -59,32 +59,26 @@ def test_a_file_compiles_as_it_stands(rung):
     assert set(compile_program(program, "sm_90").names) == set(rung.entries)
 
 
-def listing(rung, tmp_path):
-    pathfinder = pytest.importorskip("cuda.pathfinder")
-    tool = pathfinder.find_nvidia_binary_utility("nvdisasm")
-    if tool is None:
-        pytest.skip("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
+def code_of(rung):
     (program,) = programs(rung, 256)
-    image = tmp_path / "rung.cubin"
-    image.write_bytes(compile_program(program, "sm_90").data)
-    return subprocess.run([tool, "-c", str(image)], capture_output=True, text=True, check=True).stdout
+    return listing(compile_program(program, "sm_90").data)
 
 
 @pytest.mark.parametrize("name", ["v4_float4", "v5_warp_shuffle", "v6_block_atomic", "v7_cluster"])
-def test_all_loads_of_a_tuned_form_are_on_their_way_before_the_first_addition(name, tmp_path):
-    text = listing(RUNGS[f"{name}_tuned"], tmp_path)
+def test_all_loads_of_a_tuned_form_are_on_their_way_before_the_first_addition(name):
+    text = code_of(RUNGS[f"{name}_tuned"])
     order = "".join("L" if "LDG" in word else "+" for word in re.findall(r"\bLDG\.E\.(?:\w+\.)?128|\bFADD\b", text))
     assert "L" * 8 + "+" in order, order
 
 
-def test_the_tensor_cores_multiply(tmp_path):
-    assert len(re.findall(r"\bHMMA\.16816\.F32\b", listing(RUNGS["tcu_reduce16"], tmp_path))) == 1
-    assert len(re.findall(r"\bHMMA\.16816\.F32\b", listing(RUNGS["tcu_reduce256"], tmp_path))) == 4
+def test_the_tensor_cores_multiply():
+    assert len(re.findall(r"\bHMMA\.16816\.F32\b", code_of(RUNGS["tcu_reduce16"]))) == 1
+    assert len(re.findall(r"\bHMMA\.16816\.F32\b", code_of(RUNGS["tcu_reduce256"]))) == 4
 
 
-def test_no_atomic_is_a_loop_but_where_it_is_meant_to_be(tmp_path):
-    assert re.search(r"\bREDG?\.E\.ADD", listing(RUNGS["v0_atomic"], tmp_path))
-    ordered = listing(RUNGS["v0_atomic_max_ordered"], tmp_path)
+def test_no_atomic_is_a_loop_but_where_it_is_meant_to_be():
+    assert re.search(r"\bREDG?\.E\.ADD", code_of(RUNGS["v0_atomic"]))
+    ordered = code_of(RUNGS["v0_atomic_max_ordered"])
     assert "MAX.S32" in ordered
     assert "CAS" not in ordered
-    assert "CAS" in listing(RUNGS["v0_atomic_max_cas"], tmp_path)
+    assert "CAS" in code_of(RUNGS["v0_atomic_max_cas"])

@@ -1,11 +1,8 @@
 """Where an extreme is: a lane's part of a leaf, and the 32 lanes at once, against the combination that defines them."""
 
-import itertools
-from functools import cache
-
 import numpy as np
 import pytest
-from one_warp import LEAF, VECTORS, fold, kernel, leaves, run
+from one_warp import LEAF, VECTORS, fold, kernels, leaves, run
 
 from lowlevel_reduce import tree
 from lowlevel_reduce.compiler import supported_architectures
@@ -22,8 +19,12 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_90")  # the first has no max.NaN, no pair
 VARIANTS = {"argmin": ("argmin", False), "argmax": ("argmax", False), "last argmax": ("argmax", True)}
 TYPES = ["float32", "int32", "uint32", "float16", "bfloat16", "float64", "int64", "uint64", "int16", "float8_e5m2"]
 # Bytes are compared as 16 bits, e4m3 from sm_89 on; integers as float16 before sm_90, then as integers.
-WIDENED = [*itertools.product(["int8", "uint8"], ["sm_80", "sm_90"]), ("uint16", "sm_90"), ("int8", "sm_120")]
-WIDENED += [("float8_e4m3fn", architecture) for architecture in ("sm_89", "sm_90", "sm_120")]
+WIDENED = {
+    "float8_e4m3fn": ("sm_89", "sm_90", "sm_120"),
+    "int8": ("sm_80", "sm_90", "sm_120"),
+    "uint8": ("sm_80", "sm_90"),
+    "uint16": ("sm_90",),
+}
 
 LANES = """\
 #include "operators.cuh"
@@ -37,10 +38,9 @@ extern "C" __global__ void all_lanes(const int32* keys, const uint64* indices, i
 """
 
 
-@cache
-def parsed(entry, template, variant, dtype, architecture):
+def kernels_of(entry, template, variant, dtype, architectures=ARCHITECTURES):
     op, last = VARIANTS[variant]
-    return kernel(entry, template, resolve(op, last=last), dtype, architecture)
+    return kernels(entry, template, resolve(op, last=last), dtype, architectures)
 
 
 def check(folded, variant, arrays, *, first=0, offset=0):
@@ -51,45 +51,45 @@ def check(folded, variant, arrays, *, first=0, offset=0):
         assert got - first == tree.reduce(x, op, last=last), x.size
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_leaf(variant, dtype, architecture):
-    check(parsed("leaf", LEAF, variant, dtype, architecture), variant, leaves(dtype), first=1 << 33)
+def test_a_leaf(variant, dtype):
+    for leaf in kernels_of("leaf", LEAF, variant, dtype):
+        check(leaf, variant, leaves(dtype), first=1 << 33)
 
 
-@pytest.mark.parametrize(("dtype", "architecture"), WIDENED)
+@pytest.mark.parametrize("dtype", WIDENED)
 @pytest.mark.parametrize("variant", ["argmin", "argmax"])
-def test_a_leaf_of_bytes(variant, dtype, architecture):
-    test_a_leaf(variant, dtype, architecture)
+def test_a_leaf_of_bytes(variant, dtype):
+    for leaf in kernels_of("leaf", LEAF, variant, dtype, WIDENED[dtype]):
+        check(leaf, variant, leaves(dtype), first=1 << 33)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_vectors_at_any_address(variant, dtype, architecture):
-    vectors, some = parsed("vectors", VECTORS, variant, dtype, architecture), list(leaves(dtype))[::5]
-    check(vectors, variant, [x[:-1] for x in some])
-    check(vectors, variant, some, offset=6)
+def test_vectors_at_any_address(variant, dtype):
+    some = list(leaves(dtype))[::5]
+    for vectors in kernels_of("vectors", VECTORS, variant, dtype):
+        check(vectors, variant, [x[:-1] for x in some])
+        check(vectors, variant, some, offset=6)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_lanes_far_apart(variant, architecture):
+def test_lanes_far_apart(variant):
     op, last = VARIANTS[variant]
     operation = resolve(op, last=last)
     types = operation.types(element_type("float32"))
-    lanes = parsed("all_lanes", LANES, variant, "float32", architecture)
     rng = np.random.default_rng(5)
-    for absent in (0, 20, 32):
-        for _ in range(3):
-            keys = rng.integers(-2, 2, 32).astype(np.int32)
-            indices = rng.integers(0, 3, 32).astype(np.uint64) << np.uint64(32)
-            indices |= rng.permutation(32).astype(np.uint64) << np.uint64(27)
-            for field, nothing in zip((keys, indices), operation.identity(types), strict=True):
-                field[32 - absent :] = nothing
-            expected = (keys[:1], indices[:1])
-            for lane in range(1, 32):
-                expected = operation.combine(expected, (keys[lane : lane + 1], indices[lane : lane + 1]), types)
-            got = run(lanes, np.int64, 32, [keys, indices])
-            assert (got == expected[1].view(np.int64)).all()
+    for lanes in kernels_of("all_lanes", LANES, variant, "float32"):
+        for absent in (0, 20, 32):
+            for _ in range(3):
+                keys = rng.integers(-2, 2, 32).astype(np.int32)
+                indices = rng.integers(0, 3, 32).astype(np.uint64) << np.uint64(32)
+                indices |= rng.permutation(32).astype(np.uint64) << np.uint64(27)
+                for field, nothing in zip((keys, indices), operation.identity(types), strict=True):
+                    field[32 - absent :] = nothing
+                expected = (keys[:1], indices[:1])
+                for lane in range(1, 32):
+                    expected = operation.combine(expected, (keys[lane : lane + 1], indices[lane : lane + 1]), types)
+                got = run(lanes, np.int64, 32, [keys, indices])
+                assert (got == expected[1].view(np.int64)).all()

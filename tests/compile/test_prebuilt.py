@@ -12,6 +12,8 @@ from lowlevel_reduce.kernels import KernelSource
 from lowlevel_reduce.loading import compile_kernel
 from lowlevel_reduce.prebuilding import BuildTarget, build_kernels, kernels_of
 
+pytestmark = pytest.mark.usefixtures("cache_directory")  # each test compiles anew
+
 H200 = BuildTarget.of_architecture("sm_90", 132)
 ONE = Program("one", 'extern "C" __global__ void one(int* x) { *x = 1; }\n')
 TWO = Program("two", 'extern "C" __global__ void two(int* x) { *x = 2; }\n')

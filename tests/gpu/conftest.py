@@ -41,6 +41,10 @@ def pytest_collection_modifyitems(items):
         for name in {item.originalname, item.cls and item.cls.__name__} & NOT_SIMULATED.keys():
             if machine == "simulated":
                 item.add_marker(pytest.mark.skip(reason=f"not simulated: {NOT_SIMULATED[name]}"))
+        for mark in item.iter_markers("simulated_if"):
+            params = {name: value for name, value in item.callspec.params.items() if name != "machine"}
+            if machine == "simulated" and not mark.args[0](**params):
+                item.add_marker(pytest.mark.skip(reason="not simulated: others like it are"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,7 +55,7 @@ def machine(request):
         with binding.use("cuda"):
             yield request.param
     else:
-        request.getfixturevalue("cache_of_the_simulated")
+        request.getfixturevalue("kept_kernels")
         with simulator.use("H200"):
             yield request.param
 

@@ -44,20 +44,18 @@ def lying(op, dtype, length):
     yield bytes_of(op, dtype, (length, 21))[::-1], 2
 
 
+@pytest.mark.simulated_if(lambda op, dtype: (op, dtype) in SIMULATED)
 @pytest.mark.parametrize(("op", "dtype"), CASES)
 def test_columns_however_they_lie(stream, cut, op, dtype):
-    if (op, dtype) not in cut(CASES, SIMULATED):
-        pytest.skip("not simulated: others like it are")
     for length in cut([17, 700, LEAF, LEAF + 5, 3 * LEAF - 16], [LEAF + 5]):
         for x, offset in lying(op, dtype, length):
             check(x, stream, 0, op, offset=offset)
 
 
+@pytest.mark.simulated_if(lambda dtype: dtype == "float8_e5m2")
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
 def test_exponentials(stream, cut, dtype):
     """Whose bits are those of the device's functions, not of NumPy's."""
-    if dtype not in cut(FLOATS + INTEGERS, ["float8_e5m2"]):
-        pytest.skip("not simulated: others like it are")
     for length in cut([17, 700, LEAF, LEAF + 5], [LEAF + 5]):
         for x, offset in lying("logsumexp", dtype, length):
             found = reduced(x, "logsumexp", stream=stream, axis=0, offset=offset)

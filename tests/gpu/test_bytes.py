@@ -48,14 +48,12 @@ def check(x, op, stream, axis=None, **options):
     assert_same(reduced(x, op, stream=stream, axis=axis, **options), expected, f"{op} {x.dtype} {x.shape} {options}")
 
 
-def skip_most(cut, op, dtype):
-    if (op, dtype) not in cut(CASES, SIMULATED):
-        pytest.skip("not simulated: others like it are")
+some_simulated = pytest.mark.simulated_if(lambda op, dtype: (op, dtype) in SIMULATED)
 
 
+@some_simulated
 @pytest.mark.parametrize(("op", "dtype"), CASES)
 def test_whole_arrays(stream, cut, op, dtype):
-    skip_most(cut, op, dtype)
     for kind in cut(["any bits", "few", "values"], ["any bits", "few"]):
         for length, offset in (
             (1, 0),
@@ -70,9 +68,9 @@ def test_whole_arrays(stream, cut, op, dtype):
         check(elements(dtype, "values", 20 * LEAF + 7), op, stream, strategy=strategy)
 
 
+@some_simulated
 @pytest.mark.parametrize(("op", "dtype"), CASES)
 def test_rows_and_columns(stream, cut, op, dtype):
-    skip_most(cut, op, dtype)
     shapes = [((9, VECTOR), 1), ((5, 51), 1), ((6, 128), 1), ((3, 600), 1), ((3, 2 * LEAF), 1), ((3, 3 * LEAF - 1), 1)]
     for kind in cut(["any bits", "few", "values"], ["any bits"]):
         for shape, axis in [*shapes, ((40, 7), 0), ((300, 32), 0)]:
@@ -80,9 +78,9 @@ def test_rows_and_columns(stream, cut, op, dtype):
     check(elements(dtype, "any bits", (6, 640))[:, ::2], op, stream, axis=1)
 
 
+@some_simulated
 @pytest.mark.parametrize(("op", "dtype"), CASES)
-def test_segments(stream, cut, op, dtype):
-    skip_most(cut, op, dtype)
+def test_segments(stream, op, dtype):
     offsets = np.cumsum([0, 3, 17, 16, 100, 2 * LEAF, 40])
     x = elements(dtype, "any bits", int(offsets[-1]))
     found = lr.segmented_reduce(x, offsets, op, stream=stream)

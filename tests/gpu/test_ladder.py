@@ -38,17 +38,15 @@ def test_every_rung_at_small_lengths(context, n):
     check(run(runnable(context), n=n, context=context, timed=False))
 
 
+@pytest.mark.simulated_if(lambda n: False)  # 2^24 elements would take minutes
 @pytest.mark.parametrize("n", LARGE)
 def test_every_rung_at_large_lengths(context, n):
-    if simulated():
-        pytest.skip("the simulator takes minutes for 2^24 elements")
     check(run(runnable(context), n=n, context=context, timed=False))
 
 
+@pytest.mark.simulated_if(lambda n: False)  # 2^24 elements would take minutes
 @pytest.mark.parametrize("n", LARGE)
 def test_every_rung_that_takes_float16_at_large_lengths(context, n):
-    if simulated():
-        pytest.skip("the simulator takes minutes for 2^24 elements")
     taking = [rung for rung in runnable(context) if "float16" in rung.dtypes]
     check(run(taking, n=n, dtype="float16", context=context, timed=False))
 

@@ -148,13 +148,12 @@ def test_every_byte_offset(stream, cut, dtype):
             check(values(dtype, shape), stream, 0, offset=offset)
 
 
+@pytest.mark.simulated_if(lambda op, dtype, size: size in (100, 1000) and op != "norm1")
 @pytest.mark.parametrize(
     ("op", "dtype"), [("sum", "float32"), ("prod", "float64"), ("mean", "float16"), ("norm1", "int8")]
 )
 @pytest.mark.parametrize("size", [4, 100, 1000, 5000])
 def test_one_row_one_number(stream, cut, op, dtype, size):
-    if cut(False, size not in (100, 1000) or op == "norm1"):
-        pytest.skip("not simulated: another kernel for each size")
     row = values(dtype, size)
     narrow = functools.partial(reduced, accumulate="float32" if dtype == "float32" else None)
     alone = narrow(row, op, stream=stream)
@@ -238,11 +237,10 @@ class TestTwoArrays:
         check(x, stream, -1, "dot", second=y[..., ::-1])
         check(x, stream, -1, "dot", second=y[..., :1])
 
+    @pytest.mark.simulated_if(lambda dtype: dtype != "float64")
     @pytest.mark.parametrize("dtype", ["float32", "int8", "float64", "complex128"])
     def test_the_second_lies_anyhow(self, stream, cut, dtype):
         """By vectors, by elements, the same one for all, and where it may be loaded byte by byte alone."""
-        if cut(False, dtype == "float64"):
-            pytest.skip("not simulated: others are like it")
         for shape in cut([(9, 4), (9, 100), (3, 1000), (3, 5000), (2, 70_000)], [(9, 36), (2, 5000)]):
             x, y = values(dtype, shape), values(dtype, (*shape[:-1], 2 * shape[-1]), seed=1)
             some, every_other = y[..., : shape[-1]].copy(), y[..., ::2]

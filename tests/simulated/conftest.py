@@ -6,7 +6,7 @@ from lowlevel_reduce import Context, Device, Stream, simulator
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _compiled(cache_of_the_simulated):
+def _compiled(kept_kernels):
     """Every test here runs compiled kernels."""
 
 

@@ -36,7 +36,7 @@ needs_the_hint = pytest.mark.skipif(
 
 
 @pytest.fixture
-def two(cache_of_the_simulated):
+def two(kept_kernels):
     with simulator.use("H200", devices=2) as driver:
         yield driver
 

@@ -1,0 +1,120 @@
+"""Which tests a command runs: the tiers check, test, all and soak, and the rule by which `make test` takes samples.
+
+check
+    tests/unit but for what is marked slow.
+test
+    Of each module every test function, and of their cases as many as show each value of each parameter once: each
+    operator, type, strategy, shape, architecture that the module knows. Of the cases that serve equally, the one is
+    taken whose pairs of values are newest in the whole run, so that different modules join them differently. Cases of
+    tests/unit are cheap and all run.
+all
+    Everything but what is marked soak. This is what pytest runs by itself.
+soak
+    What is marked soak alone: endurance, long fuzzing, installations.
+
+The choice depends on the names of the tests alone, so it is the same on every machine, and every process of a run makes
+the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import defaultdict
+
+import pytest
+
+TIERS = ("check", "test", "all", "soak")
+NOT_FACTORS = {"machine"}
+"""Parameters that say where a test runs, not what it tests."""
+
+Value = tuple[str, str]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--tier", choices=TIERS, default="all", help="which tests to run; CONTRIBUTING.md says what each is"
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    kept = set(map(id, chosen(items, config.getoption("tier"))))
+    dropped = [item for item in items if id(item) not in kept]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if id(item) in kept]
+
+
+def chosen(items: list[pytest.Item], tier: str) -> list[pytest.Item]:
+    """Return the tests of a tier."""
+    if tier == "soak":
+        return [item for item in items if is_marked(item, "soak")]
+    items = [item for item in items if not is_marked(item, "soak")]
+    if tier == "check":
+        return [item for item in items if of_units(item) and not is_marked(item, "slow")]
+    return items if tier == "all" else sampled(items)
+
+
+def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the sample of the tier test."""
+    modules: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        # A test that is skipped here costs nothing, and shows nothing that another would not have to show.
+        if not is_marked(item, "skip"):
+            modules[item.nodeid.split("::")[0]].append(item)
+    kept, known = [], set[frozenset[Value]]()
+    for module in modules.values():
+        kept += module if of_units(module[0]) else covering(module, known)
+    return kept
+
+
+def covering(items: list[pytest.Item], known: set[frozenset[Value]]) -> list[pytest.Item]:
+    """Return cases of a module that include each function and each value; add their pairs to those that are known."""
+    shown = {item: shown_by(item) for item in items}
+    missing = set().union(*shown.values())
+    kept = []
+    while missing:
+        best = max(items, key=lambda item: worth(item, shown[item] & missing, known))
+        missing -= shown[best]
+        known.update(pairs_of(best))
+        kept.append(best)
+    return kept
+
+
+def worth(item: pytest.Item, new: set[Value], known: set[frozenset[Value]]) -> tuple[int, int, str]:
+    """Return what a case is chosen by: the values that it adds, then its pairs, then a digest of its name."""
+    pairs = sum(pair not in known for pair in pairs_of(item))
+    return len(new), pairs, hashlib.sha256(item.nodeid.encode()).hexdigest()
+
+
+def shown_by(item: pytest.Item) -> set[Value]:
+    """Return what a test shows: its function, and the values of its parameters."""
+    return {("function", item.nodeid.split("[")[0]), *values_of(item)}
+
+
+def pairs_of(item: pytest.Item) -> list[frozenset[Value]]:
+    return [frozenset(pair) for pair in itertools.combinations(values_of(item), 2)]
+
+
+def values_of(item: pytest.Item) -> list[Value]:
+    """Return the values of a test's parameters, by their names."""
+    call = getattr(item, "callspec", None)
+    if call is None:
+        return []
+    return [(name, spelled(value)) for name, value in call.params.items() if name not in NOT_FACTORS]
+
+
+def spelled(value: object) -> str:
+    """Return a value's text, the same in every process: objects and functions by their names."""
+    name = getattr(value, "__name__", None) or getattr(value, "id", None) or getattr(value, "name", None)
+    text = str(name or value)
+    return text if " at 0x" not in text else type(value).__name__
+
+
+def is_marked(item: pytest.Item, mark: str) -> bool:
+    return item.get_closest_marker(mark) is not None
+
+
+def of_units(item: pytest.Item) -> bool:
+    return item.nodeid.startswith("tests/unit/")

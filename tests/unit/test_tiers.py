@@ -1,0 +1,95 @@
+"""The tiers of the tests: what a tier runs, and that its sample shows each value and depends on names alone."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import tiers
+
+
+class Item:
+    """As much of a collected test as tiers look at."""
+
+    def __init__(self, name, *marks, module="tests/gpu/test_x.py", **params):
+        self.nodeid = f"{module}::{name}" + (f"[{'-'.join(map(str, params.values()))}]" if params else "")
+        self.callspec = SimpleNamespace(params=params)
+        self.marks = marks
+
+    def get_closest_marker(self, name):
+        return name if name in self.marks else None
+
+
+ALL = [
+    Item("test_quick", module="tests/unit/test_a.py"),
+    Item("test_long", "slow", module="tests/unit/test_a.py"),
+    Item("test_endless", "soak", module="tests/unit/test_a.py"),
+    Item("test_device"),
+]
+
+
+def names(items):
+    return [item.nodeid.split("::")[1] for item in items]
+
+
+@pytest.mark.parametrize(
+    ("tier", "expected"),
+    [
+        ("check", ["test_quick"]),
+        ("test", ["test_quick", "test_long", "test_device"]),
+        ("all", ["test_quick", "test_long", "test_device"]),
+        ("soak", ["test_endless"]),
+    ],
+)
+def test_what_a_tier_runs(tier, expected):
+    assert names(tiers.chosen(ALL, tier)) == expected
+
+
+def matrix(function="test_all", **values):
+    first, second = values
+    return [Item(function, **{first: a, second: b}) for a in values[first] for b in values[second]]
+
+
+def test_a_sample_shows_each_value_and_each_function():
+    items = [*matrix(op=["sum", "max", "min"], dtype=["f2", "f4", "f8", "i4"]), Item("test_one")]
+    kept = tiers.chosen(items, "test")
+    assert {item.callspec.params.get("op") for item in kept} == {"sum", "max", "min", None}
+    assert {item.callspec.params.get("dtype") for item in kept} == {"f2", "f4", "f8", "i4", None}
+    assert len(kept) == 4 + 1, "as many as the longest list of values, and the function without any"
+
+
+def test_a_value_that_a_module_has_shown_is_not_shown_by_its_next_function():
+    items = [
+        *matrix(op=["sum", "max"], dtype=["f4", "i4"]),
+        *matrix("test_again", op=["sum", "max"], dtype=["f4", "i4"]),
+    ]
+    assert sorted(name.split("[")[0] for name in names(tiers.chosen(items, "test"))) == ["test_again", "test_all"]
+
+
+def test_modules_pair_values_in_different_ways():
+    values = {"op": ["sum", "max", "min"], "dtype": ["f2", "f4", "f8"]}
+    first = matrix(**values)
+    second = [Item("test_all", module="tests/gpu/test_y.py", **item.callspec.params) for item in first]
+    kept = [tuple(item.callspec.params.values()) for item in tiers.chosen(first + second, "test")]
+    assert len(set(kept)) == len(kept) == 6
+
+
+def test_a_test_that_is_skipped_shows_nothing():
+    items = [Item("test_a", "skip", op="sum"), Item("test_a", op="max")]
+    assert names(tiers.chosen(items, "test")) == ["test_a[max]"]
+
+
+def test_where_a_test_runs_is_no_value():
+    items = [Item("test_a", machine="cuda"), Item("test_a", machine="simulated")]
+    assert len(tiers.chosen(items, "test")) == 1
+
+
+def test_the_order_in_which_tests_are_collected_decides_nothing():
+    items = matrix(op=["sum", "max", "min"], dtype=["f2", "f4", "f8", "i4"])
+    assert set(names(tiers.chosen(items, "test"))) == set(names(tiers.chosen(items[::-1], "test")))
+
+
+def test_values_are_spelled_alike_in_every_process():
+    assert tiers.spelled(np_like := SimpleNamespace(id="v7_cluster")) == "v7_cluster", np_like
+    assert tiers.spelled(object()) == "object"
+    assert tiers.spelled(Path.exists) == "exists"
+    assert tiers.spelled(("sum", "float32")) == "('sum', 'float32')"

@@ -231,6 +231,7 @@ class Trial:
         own = f"failing {next(self._numbers)}"
         binding.register(own, lambda: self.driver)
         with contextlib.ExitStack() as stack:
+            stack.callback(binding.register, own, lambda: None)  # lets go of the driver and its memory
             stack.enter_context(binding.use(own))
             outer, context = (stack.enter_context(Context.create()) for _ in range(2))
             stream = stack.enter_context(Stream.create(context))

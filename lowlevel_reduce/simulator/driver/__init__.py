@@ -6,6 +6,7 @@ import functools
 import threading
 from collections import Counter
 from collections.abc import Callable
+from types import MethodType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from cuda.bindings import driver as cu
@@ -132,8 +133,8 @@ class SimulatedDriver:
         with self._lock:
             self._faults.add(name, nth, code)
 
-    def _function(self, name: str, routine: Callable[..., Any]) -> Callable[..., Any]:
-        nothing = _values(routine)
+    def _function(self, name: str, routine: MethodType) -> Callable[..., Any]:
+        nothing = _values(routine.__func__)
 
         def called(*args: Any) -> tuple[Any, ...]:
             with self._lock:
@@ -157,14 +158,15 @@ class SimulatedDriver:
         return (code, *(None,) * nothing)
 
 
-def _routines(state: State) -> list[tuple[str, Callable[..., Any]]]:
+def _routines(state: State) -> list[tuple[str, MethodType]]:
     nouns = [noun(state) for noun in _NOUNS]
     return [(name, getattr(noun, name)) for noun in nouns for name in dir(noun) if name.startswith("cu")]
 
 
-def _values(routine: Callable[..., Any]) -> int:
+@functools.cache  # evaluating the annotations of all routines takes 30 ms, and tests make many drivers
+def _values(function: Callable[..., Any]) -> int:
     """Return how many values a routine returns besides its result code, according to its annotation."""
-    answer = get_type_hints(routine)["return"]
+    answer = get_type_hints(function)["return"]
     return 0 if answer is type(None) else len(get_args(answer)) if get_origin(answer) is tuple else 1
 
 

@@ -33,6 +33,12 @@ def pytest_collection_finish(session):
 
 
 @pytest.fixture(scope="session")
+def is_sample(request):
+    """Whether the run takes samples: a test that repeats itself over very many calls then goes through some of them."""
+    return request.config.getoption("tier") in ("check", "test")
+
+
+@pytest.fixture(scope="session")
 def kept_kernels():
     """What these tests compile is kept between runs; without NVRTC they are skipped and say so."""
     with pytest.MonkeyPatch.context() as patch:

@@ -1,8 +1,5 @@
 """The kernels of arrays in parts, for every architecture: they compile and spill nothing."""
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from lowlevel_reduce import Operator
@@ -56,19 +53,29 @@ def name_of(case):
     return "-".join([getattr(case[0], "name", case[0]), case[1], *case[2]])
 
 
-@pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_no_kernel_of_arrays_in_parts_spills(case):
+def reduction_of(case):
     op, dtype, options = case
     accumulate = options.get("accumulate")
     reduction = divided(op, **{name: value for name, value in options.items() if name != "accumulate"})
-    types = reduction.types(element_type(dtype), accumulate)
-    jobs = [(partials_kernel_source(operator_text(reduction, types))[0], name) for name in ARCHITECTURES]
-    for shape in SHAPES:
-        request = request_of(rooted(reduction, types), shape=shape, axis=1, dtype=dtype)
-        facts = DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
-        jobs += [(source, "sm_90") for source in select(request, facts).sources]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        made = list(pool.map(lambda job: compile_kernel(*job), dict.fromkeys(jobs)))
-    for cubin in made:
-        for name, use in cubin.kernels.items():
-            assert (use.spill_store_bytes, use.spill_load_bytes) == (0, 0), (name, cubin.architecture, use)
+    return reduction, reduction.types(element_type(dtype), accumulate)
+
+
+def check(sources, architecture):
+    for source in sources:
+        for name, use in compile_kernel(source, architecture).kernels.items():
+            assert (use.spill_store_bytes, use.spill_load_bytes) == (0, 0), (name, architecture, use)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_no_kernel_of_partials_spills(case, architecture):
+    check(partials_kernel_source(operator_text(*reduction_of(case)))[:1], architecture)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_no_kernel_of_chunks_spills(case, shape):
+    reduction, types = reduction_of(case)
+    request = request_of(rooted(reduction, types), shape=shape, axis=1, dtype=case[1])
+    facts = DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
+    check(select(request, facts).sources, "sm_90")

@@ -267,13 +267,14 @@ def trial(engine, path, k, *, launches=True):
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.__name__)
-def test_every_call_may_fail(machine, engine, caplog, path):
+def test_every_call_may_fail(machine, engine, caplog, is_sample, path):
     if machine != "simulated":
         pytest.skip("a real driver's calls do not fail to order")
     usual, seen = trial(engine, path, 0), set()
     assert (usual.value, usual.error, usual.balanced) == (PATHS[path], None, True)
     gc.freeze()  # the collector passes over all that there is now
-    for k, failed in enumerate(usual.made, start=1):
+    made = list(enumerate(usual.made, start=1))
+    for k, failed in made[:: 7 if is_sample else 1]:
         caplog.clear()
         launches = failed not in seen  # running kernels takes most of the time: once for each function is enough
         seen.add(failed)

@@ -1,6 +1,7 @@
 """For all tests: tiers, kept kernels, the switch of tests/gpu, hypothesis without a deadline, quick collections."""
 
 import gc
+import itertools
 import os
 
 import kept
@@ -26,9 +27,15 @@ def pytest_sessionstart(session):
         kept.forget_the_oldest()
 
 
-def pytest_collection_finish(session):
-    """Let the garbage collector pass over thousands of tests, which take it 0.1 s: many tests call it."""
-    gc.collect()
+_TESTS_BETWEEN_COLLECTIONS = 200
+_tests = itertools.count(1)
+
+
+def pytest_runtest_setup(item):
+    """Let the garbage collector pass over what was there before a test: many tests call it, and all takes it 0.1 s."""
+    if next(_tests) % _TESTS_BETWEEN_COLLECTIONS == 0:
+        gc.unfreeze()
+        gc.collect()
     gc.freeze()
 
 

@@ -3,10 +3,9 @@
 check
     tests/unit but for what is marked slow.
 test
-    Of each module every test function, and of their cases as many as show each value of each parameter once: each
-    operator, type, strategy, shape, architecture that the module knows. Of the cases that serve equally, the one is
-    taken whose pairs of values are newest in the whole run, so that different modules join them differently. Cases of
-    tests/unit are cheap and all run.
+    tests/unit, and of each other folder every test function, with as many cases as show each value of each parameter
+    once: each operator, type, strategy, shape and architecture that the folder's tests know. Of the cases that serve
+    equally, the one is taken that joins most pairs of values which no test of the run has joined before.
 all
     Everything but what is marked soak. This is what pytest runs by itself.
 soak
@@ -58,27 +57,30 @@ def chosen(items: list[pytest.Item], tier: str) -> list[pytest.Item]:
 
 def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
     """Return the sample of the tier test."""
-    modules: dict[str, list[pytest.Item]] = defaultdict(list)
+    folders: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         # A test that is skipped here costs nothing, and shows nothing that another would not have to show.
         if not is_marked(item, "skip"):
-            modules[item.nodeid.split("::")[0]].append(item)
+            folders["/".join(item.nodeid.split("/")[:2])].append(item)
     kept, known = [], set[frozenset[Value]]()
-    for module in modules.values():
-        kept += module if of_units(module[0]) else covering(module, known)
+    for folder in folders.values():
+        kept += folder if of_units(folder[0]) else covering(folder, known)
     return kept
 
 
 def covering(items: list[pytest.Item], known: set[frozenset[Value]]) -> list[pytest.Item]:
-    """Return cases of a module that include each function and each value; add their pairs to those that are known."""
-    shown = {item: shown_by(item) for item in items}
-    missing = set().union(*shown.values())
-    kept = []
-    while missing:
-        best = max(items, key=lambda item: worth(item, shown[item] & missing, known))
-        missing -= shown[best]
-        known.update(pairs_of(best))
-        kept.append(best)
+    """Return tests that show each function and each value; add their pairs of values to those that are known."""
+    showing: dict[Value, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        for value in shown_by(item):
+            showing[value].append(item)
+    missing, kept = set(showing), []
+    for value in sorted(showing, key=lambda value: (len(showing[value]), value)):  # what few tests show comes first
+        if value in missing:
+            best = max(showing[value], key=lambda item: worth(item, shown_by(item) & missing, known))
+            missing -= shown_by(best)
+            known.update(pairs_of(best))
+            kept.append(best)
     return kept
 
 

@@ -57,7 +57,7 @@ def test_a_sample_shows_each_value_and_each_function():
     assert len(kept) == 4 + 1, "as many as the longest list of values, and the function without any"
 
 
-def test_a_value_that_a_module_has_shown_is_not_shown_by_its_next_function():
+def test_a_value_that_one_function_has_shown_need_not_be_shown_by_the_next():
     items = [
         *matrix(op=["sum", "max"], dtype=["f4", "i4"]),
         *matrix("test_again", op=["sum", "max"], dtype=["f4", "i4"]),
@@ -65,10 +65,10 @@ def test_a_value_that_a_module_has_shown_is_not_shown_by_its_next_function():
     assert sorted(name.split("[")[0] for name in names(tiers.chosen(items, "test"))) == ["test_again", "test_all"]
 
 
-def test_modules_pair_values_in_different_ways():
+def test_folders_pair_values_in_different_ways():
     values = {"op": ["sum", "max", "min"], "dtype": ["f2", "f4", "f8"]}
     first = matrix(**values)
-    second = [Item("test_all", module="tests/gpu/test_y.py", **item.callspec.params) for item in first]
+    second = [Item("test_all", module="tests/compile/test_y.py", **item.callspec.params) for item in first]
     kept = [tuple(item.callspec.params.values()) for item in tiers.chosen(first + second, "test")]
     assert len(set(kept)) == len(kept) == 6
 

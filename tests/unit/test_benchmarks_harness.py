@@ -614,6 +614,7 @@ def test_the_sweep_of_rows_and_columns_covers_every_row():
         assert (way.folders > 0) == (way.parts > 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     ["run", "report", "ladder", "ladder_counters", "ladder_doc", "embedding_doc", "tune", "counters", "limits"],

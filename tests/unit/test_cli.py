@@ -553,6 +553,7 @@ def command(request, tmp_path):
     return execute
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="a closed pipe is another error there")
 def test_a_closed_pipe_ends_a_command_without_a_word(command):
     read, write = os.pipe()
@@ -563,6 +564,7 @@ def test_a_closed_pipe_ends_a_command_without_a_word(command):
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no file that is always full")
 def test_a_full_disk_is_one_line_and_exit_code_2(command):
     with open("/dev/full", "w") as full:

@@ -18,6 +18,8 @@ from lowlevel_reduce.cli.rungs import Options, Result
 from lowlevel_reduce.cli.session import Session
 from lowlevel_reduce.ladder import KernelFacts
 
+pytestmark = pytest.mark.slow  # they draw pictures
+
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 pytest.importorskip("jinja2", reason="jinja2 is not installed")
 

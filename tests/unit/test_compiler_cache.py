@@ -448,6 +448,7 @@ def test_what_cannot_be_prebuilt_says_where(tmp_path: Path) -> None:
     assert "CACHE_DIR" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_two_processes_store_at_once(tmp_path: Path) -> None:
     # Both rewrite the same entries while this process reads them: it may see either version, never a mixture.
     script = (

@@ -27,6 +27,8 @@ from numpy_cases import (
 
 from lowlevel_reduce.tree import reduce
 
+pytestmark = pytest.mark.slow  # thousands of generated cases
+
 EXAMPLES = 100
 
 

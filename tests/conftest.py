@@ -8,6 +8,8 @@ import kept
 import pytest
 from hypothesis import settings
 
+from lowlevel_reduce.driver import binding, why_unavailable
+
 pytest_plugins = ["tiers"]
 
 settings.register_profile("no deadline", deadline=None)  # no test asserts a time
@@ -20,6 +22,12 @@ def pytest_addoption(parser):
         action="store_true",
         help="where there is a GPU, run tests/gpu on the simulated one too; where there is none, that is done anyway",
     )
+
+
+def pytest_report_header(config):
+    with binding.use("cuda"):
+        reason = why_unavailable()
+    return "GPU: " + ("there is one" if reason is None else f"none, so tests/gpu run on a simulated one: {reason}")
 
 
 def pytest_sessionstart(session):

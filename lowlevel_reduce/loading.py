@@ -10,7 +10,7 @@ from lowlevel_reduce.driver import Kernel, Library, binding
 from lowlevel_reduce.kernels import OPTIONS, KernelSource
 
 if TYPE_CHECKING:
-    from lowlevel_reduce.compiler import Cubin, DiskCache, Output, Resources
+    from lowlevel_reduce.compiler import Cubin, DiskCache, Output, Resources, SourceTree
 
 __all__ = ["LoadedKernel", "compile_kernel", "load_kernel"]
 
@@ -74,12 +74,19 @@ def load_kernel(source: KernelSource, architecture: str) -> LoadedKernel:
 
 
 def compile_kernel(
-    source: KernelSource, architecture: str, *, output: Output = "cubin", into: DiskCache | None = None
+    source: KernelSource,
+    architecture: str,
+    *,
+    output: Output = "cubin",
+    into: DiskCache | None = None,
+    tree: SourceTree | None = None,
+    options: tuple[str, ...] = OPTIONS,
 ) -> Cubin:
     """Return the kernel, compiled for the most blocks per multiprocessor with which the compiler spills no registers.
 
     How many registers an operator takes is not known beforehand, least of all for a user's operator. Every attempt is
     cached, or stored in the directory of prebuilt kernels `into`, because a later call makes the same attempts again.
+    Headers come from `tree`, by default this installation's ``cuda_src``.
 
     Raises
     ------
@@ -89,7 +96,8 @@ def compile_kernel(
     from lowlevel_reduce.compiler import Program, compile_program  # noqa: PLC0415 - at the first kernel
 
     for text in (source.text, *source.spare):
-        cubin = compile_program(Program(source.entry, text, options=OPTIONS), architecture, output=output, into=into)
+        program = Program(source.entry, text, options=options)
+        cubin = compile_program(program, architecture, output=output, into=into, tree=tree)
         resources = cubin.kernels.get(source.entry)
         if resources is None or not resources.spill_store_bytes:
             break

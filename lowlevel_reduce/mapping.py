@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from lowlevel_reduce import policy
@@ -13,7 +14,7 @@ from lowlevel_reduce.policy import DeviceFacts, Strategy
 from lowlevel_reduce.row_strategy import RowStrategy
 from lowlevel_reduce.selection import Request, select
 
-__all__ = ["MappedKernel", "Mapping", "extents_of", "facts_of", "map_request"]
+__all__ = ["MappedKernel", "Mapping", "extents_of", "facts_of", "launch_configs", "map_request"]
 
 
 class MappedKernel(NamedTuple):
@@ -80,40 +81,47 @@ def map_request(
     kernels = tuple(load_kernel(source, context.device.architecture) for source in selected.sources)
     if chosen.cluster > policy.PORTABLE_CLUSTER:
         kernels[0].kernel.allow_non_portable_cluster(context.device)
+
+    def fit() -> int:
+        return occupancy.max_cooperative_blocks(kernels[0].kernel, chosen.block_threads, context=context)
+
     if isinstance(chosen, Strategy):
-        configs = _whole_configs(chosen, kernels, context)
         # The second count is for a second pass.
         counts = (chosen.partials if chosen.name == "tiles" else chosen.tiles_per_block, chosen.partials)
     else:
-        configs, counts = (_row_config(chosen, facts),), (chosen.parts, 0)
-    launches = tuple(map(MappedKernel, kernels, configs, counts))
+        counts = (chosen.parts, 0)
+    launches = tuple(map(MappedKernel, kernels, launch_configs(chosen, facts, fit), counts))
     for launch in launches:
         check_launch(launch.loaded.kernel, launch.config, context)
     return Mapping(chosen, selected.workspace_bytes, launches)
 
 
-def _row_config(chosen: RowStrategy, facts: DeviceFacts) -> LaunchConfig:
-    return LaunchConfig(
-        chosen.blocks,
-        chosen.block_threads,
-        cluster=chosen.cluster if chosen.cluster > 1 else None,
-        programmatic_stream_serialization=facts.compute_capability >= (9, 0),
-    )
+def launch_configs(
+    chosen: Strategy | RowStrategy, facts: DeviceFacts, fit: Callable[[], int]
+) -> tuple[LaunchConfig, ...]:
+    """Return the launch configuration of each kernel of a strategy, in launch order.
 
-
-def _whole_configs(chosen: Strategy, kernels: tuple[LoadedKernel, ...], context: Context) -> tuple[LaunchConfig, ...]:
-    """Return a launch configuration for each kernel."""
-    blocks = chosen.blocks
-    if blocks is None:
-        fit = occupancy.max_cooperative_blocks(kernels[0].kernel, chosen.block_threads, context=context)
-        blocks = min(chosen.tiles, fit)
+    Parameters
+    ----------
+    chosen : Strategy or RowStrategy
+        What was selected.
+    facts : DeviceFacts
+        The device that it was selected for.
+    fit : callable
+        Returns how many blocks the device holds at once; called for cooperative grids alone.
+    """
+    if isinstance(chosen, Strategy):
+        programmatic = chosen.programmatic
+        blocks = chosen.blocks if chosen.blocks is not None else min(chosen.tiles, fit())
+    else:
+        programmatic, blocks = facts.compute_capability >= (9, 0), chosen.blocks
     first = LaunchConfig(
         blocks,
         chosen.block_threads,
         cluster=chosen.cluster if chosen.cluster > 1 else None,
         cooperative=chosen.name == "cooperative",
-        programmatic_stream_serialization=chosen.programmatic,
+        programmatic_stream_serialization=programmatic,
     )
-    if len(kernels) == 1:
+    if chosen.name != "two_pass":
         return (first,)
-    return first, LaunchConfig(1, chosen.block_threads, programmatic_stream_serialization=chosen.programmatic)
+    return first, LaunchConfig(1, chosen.block_threads, programmatic_stream_serialization=programmatic)

@@ -20,6 +20,7 @@ __all__ = [
     "largest_cluster",
     "power_of_two",
     "slot_bytes",
+    "why",
     "workspace_bytes",
 ]
 
@@ -271,6 +272,13 @@ def _fastest(leaves: int, facts: DeviceFacts) -> _Row:
     clusters = (row for row in (_CLUSTER, *_LARGER_CLUSTERS) if row.cluster <= largest_cluster(facts))
     rows = (*few, *clusters, few_tiles, rest)
     return next(row for row in rows if leaves <= row.leaves)
+
+
+def why(leaves: int, facts: DeviceFacts) -> str:
+    """Return in words why `choose` takes what it takes, unasked, for so many leaves on a device."""
+    row = _fastest(leaves, facts)
+    which = "the longest arrays" if row.leaves == float("inf") else f"arrays of up to {int(row.leaves)} leaves"
+    return f"the table of policy.py, measured on an H200, has it for {which}"
 
 
 def _default_warps(name: str, leaves: int, row: _Row, facts: DeviceFacts, wide_accumulator: bool) -> int:

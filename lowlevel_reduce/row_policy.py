@@ -26,7 +26,7 @@ from lowlevel_reduce.row_strategy import (
     rows_of_a_warp,
 )
 
-__all__ = ["choose_rows"]
+__all__ = ["choose_rows", "why_rows"]
 
 # How many blocks must fit on a multiprocessor, which limits a thread to 64 and 80 registers: the most with which the
 # compiler does not spill, as tests/compile verifies. RESIDENT_HEAVY leaves it 128.
@@ -116,7 +116,9 @@ def choose_rows(
     leaf = LANES * STEPS * vector
     leaves = max(1, -(-problem.length // leaf))
     narrow = not heavy and accumulator_bytes <= 8
-    name = strategy or _fastest(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
+    name = strategy
+    if name is None:
+        name, _ = _fastest(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
     if name not in ROW_STRATEGIES:
         raise ValueError(f"there is no strategy {name!r} for rows; there is {', '.join(ROW_STRATEGIES)}")
     if (name == "columns") != (problem.kind == "columns") or (name == "short_rows" and leaves > 1):
@@ -139,6 +141,16 @@ def choose_rows(
     if chosen.blocks > MAX_GRID:
         raise ValueError(f"{problem.rows} rows need {chosen.blocks} blocks; a grid has at most {MAX_GRID}")
     return chosen
+
+
+def why_rows(
+    problem: Problem, facts: DeviceFacts, *, itemsize: int, accumulator_bytes: int, heavy: bool, two_arrays: bool
+) -> str:
+    """Return in words why `choose_rows`, with the same arguments, takes the strategy that it takes unasked."""
+    vector = VECTOR_BYTES // itemsize
+    leaves = problem.length / (LANES * STEPS * vector)
+    narrow = not heavy and accumulator_bytes <= 8
+    return _fastest(problem, facts, vector, leaves, narrow=narrow, two_arrays=two_arrays)[1]
 
 
 def _resident_blocks_of_rows(
@@ -186,33 +198,52 @@ def _are_uneven(rows: int, leaves: int, facts: DeviceFacts) -> bool:
     return leaves >= _LONG_ROW and of_a_multiprocessor <= _RESIDENT_LIGHTEST and idle > _UNEVEN_ROWS
 
 
-def _are_cut(problem: Problem, leaves: int, facts: DeviceFacts, *, narrow: bool, two_arrays: bool) -> bool:
-    """Return whether rows of many leaves are cut into tiles: few rows, rows that share a device badly, long rows."""
+def _why_cut(problem: Problem, leaves: int, facts: DeviceFacts, *, narrow: bool, two_arrays: bool) -> str | None:
+    """Return why rows of many leaves are cut into tiles; None if they are not."""
     if problem.rows * WARPS < facts.multiprocessors * WARPS_TO_FILL:
-        return True
-    long = leaves >= _LONGEST_ROW and _are_aligned(problem) and not two_arrays
-    return narrow and (long or _are_uneven(problem.rows, leaves, facts))
+        return "the rows are too few to fill the device with a block each, so each is cut into tiles"
+    if narrow and leaves >= _LONGEST_ROW and _are_aligned(problem) and not two_arrays:
+        return "rows of that many leaves are faster in tiles, however many there are"
+    if narrow and _are_uneven(problem.rows, leaves, facts):
+        return "a block for each row would leave part of the device idle, so each is cut into tiles"
+    return None
 
 
 def _fastest(
     problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, narrow: bool, two_arrays: bool
-) -> str:
-    if problem.kind == "columns" or leaves <= 1:
-        return "columns" if problem.kind == "columns" else "short_rows"
+) -> tuple[str, str]:
+    """Return the strategy that is taken unasked, and why, in words."""
+    if problem.kind == "columns":
+        return "columns", "rows lie side by side in memory"
+    if leaves <= 1:
+        return "short_rows", "a row is no more than one leaf of 4 KiB"
+    whole = math.ceil(leaves)
+    cut = _why_cut(problem, whole, facts, narrow=narrow, two_arrays=two_arrays) if whole > WARPS else None
+    if cut is not None:
+        return "batch", cut
+    return _fastest_uncut(problem, facts, vector, leaves, narrow=narrow, two_arrays=two_arrays)
+
+
+def _fastest_uncut(
+    problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, narrow: bool, two_arrays: bool
+) -> tuple[str, str]:
+    """Return the same for rows of several leaves that are not cut for being few, long or uneven."""
     rows, whole = problem.rows, math.ceil(leaves)
-    if whole > WARPS and _are_cut(problem, whole, facts, narrow=narrow, two_arrays=two_arrays):
-        return "batch"
     by_leaves = whole <= _MOST_LEAVES and _are_aligned(problem)
     if by_leaves and not (narrow and _are_few(rows, whole, facts)):
-        return "rows" if whole == 2 and not two_arrays else "batch"
+        return "rows" if whole == 2 and not two_arrays else "batch", "a warp for each leaf of a row fills the device"
     many = _are_many_at_any_address(problem, facts, vector, two_arrays=two_arrays)
-    in_one_turn = many and leaves <= _MOST_UNALIGNED_LEAVES
-    if in_one_turn or not narrow or problem.kind == "strided" or whole > 2 * WARPS:
-        return "rows"
+    if many and leaves <= _MOST_UNALIGNED_LEAVES:
+        return "rows", "there are enough rows at any address for a warp to a leaf"
+    if not narrow or problem.kind == "strided" or whole > 2 * WARPS:
+        return "rows", "a block's warps take a row's leaves in turns, and there are enough rows to fill the device"
     if whole <= WARPS:
-        return "batch" if _are_few(rows, whole, facts) else "rows"
+        few = _are_few(rows, whole, facts)
+        return ("batch", "few rows of few leaves: a block for each") if few else ("rows", "many rows of few leaves")
     by_tiles = _time(rows, leaves, 2 * WARPS, facts)
-    return "batch" if by_tiles <= _time(rows, leaves, _warps_of_a_row(rows, leaves, facts), facts) else "rows"
+    if by_tiles <= _time(rows, leaves, _warps_of_a_row(rows, leaves, facts), facts):
+        return "batch", "tiles of 16 warps take less time than turns of fewer, by the model of row_policy.py"
+    return "rows", "turns of few warps take less time than tiles of 16, by the model of row_policy.py"
 
 
 def _short_rows(problem: Problem, facts: DeviceFacts, vector: int, *, two_arrays: bool) -> RowStrategy:

@@ -13,7 +13,7 @@ from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.policy import DeviceFacts, Strategy
 from lowlevel_reduce.row_strategy import RowStrategy
 
-__all__ = ["Request", "Selection", "choices", "needs_many_registers", "operator_text", "request_of", "select"]
+__all__ = ["Request", "Selection", "choices", "needs_many_registers", "operator_text", "request_of", "select", "why"]
 
 _VERY_WIDE_BYTES = 16
 """A thread that folds accumulators of more than this many bytes needs more registers than a full block leaves it. So
@@ -136,6 +136,21 @@ def select(
     if block_threads is not None:
         raise ValueError("block_threads goes with the reduction of a whole contiguous array")
     return _select_rows(request, facts, strategy, cluster)
+
+
+def why(request: Request, facts: DeviceFacts) -> str:
+    """Return in words why `select` takes the strategy that it takes unasked for a request on a device."""
+    problem, text = request.problem, request.text
+    if problem.kind == "whole":
+        return policy.why(-(-problem.length // request.types.element.leaf), facts)
+    return row_policy.why_rows(
+        problem,
+        facts,
+        itemsize=request.types.element.itemsize,
+        accumulator_bytes=text.accumulator_bytes,
+        heavy=text.heavy,
+        two_arrays=text.two_arrays,
+    )
 
 
 def _select_whole(

@@ -9,7 +9,7 @@ from lowlevel_reduce import UnsupportedError, column_tiles, layout, policy, row_
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.kernels import OperatorText, row_kernel_source
 from lowlevel_reduce.operators import resolve
-from lowlevel_reduce.selection import needs_many_registers
+from lowlevel_reduce.selection import needs_many_registers, request_of, select, why
 
 BLACKWELL = policy.DeviceFacts((12, 0), 170, clusters=True, cooperative=True)
 HOPPER = policy.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
@@ -66,6 +66,37 @@ def test_every_leaf_has_a_place(facts, leaves, name):
 def test_what_was_measured_on_an_h200_is_what_is_chosen_there(leaves, mapping):
     chosen = policy.choose(leaves, HOPPER)
     assert (chosen.name, chosen.warps, chosen.cluster, chosen.blocks) == mapping
+
+
+def test_the_reason_names_the_row_of_the_table():
+    assert [policy.why(leaves, HOPPER).rpartition(" for ")[2] for leaves in (0, 5, 64, 65, 1573)] == [
+        "arrays of up to 1 leaves", "arrays of up to 8 leaves", "arrays of up to 64 leaves",
+        "arrays of up to 1572 leaves", "the longest arrays"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "op", "name", "words"),
+    [
+        ((4096, 1000), 0, "sum", "columns", "side by side"),
+        ((500, 100), 1, "sum", "short_rows", "no more than one leaf"),
+        ((20, 20_000), 1, "sum", "batch", "too few to fill the device"),
+        ((1200, 100_000), 1, "sum", "batch", "however many there are"),
+        ((300, 70_000), 1, "sum", "batch", "part of the device idle"),
+        ((3000, 2000), 1, "sum", "rows", "a warp for each leaf"),
+        ((3000, 9000), 1, "sum", "batch", "a warp for each leaf"),
+        ((3000, 3001), 1, "sum", "rows", "a warp to a leaf"),
+        ((5000, 20_000), 1, "sum", "rows", "in turns"),
+        ((5000, 12_288), 1, "var", "rows", "in turns"),
+        ((70, 4096), 1, "sum", "batch", "few rows of few leaves"),
+        ((1000, 4097), 1, "sum", "rows", "many rows of few leaves"),
+        ((1000, 12_288), 1, "sum", "batch", "tiles of 16 warps take less"),
+        ((5000, 12_288), 1, "sum", "rows", "turns of few warps take less"),
+    ],
+)
+def test_the_reason_for_rows_goes_with_what_is_chosen(shape, axis, op, name, words):
+    request = request_of(op, shape=shape, axis=axis, dtype="float32")
+    assert select(request, HOPPER).strategy.name == name
+    assert words in why(request, HOPPER)
 
 
 def test_clusters_of_eight_are_for_large_devices():

@@ -149,6 +149,57 @@ def prebuild(
             show(command.render(built))
 
 
+@app.command(name="show")
+def show_what_runs(
+    context: typer.Context,
+    op: Annotated[str, typer.Argument(metavar="OP", help="The operator.")] = "sum",
+    shape: Annotated[str | None, typer.Option(help="Shape of the array, e.g. 4096x1000.")] = None,
+    axis: Annotated[str | None, typer.Option(help="An axis, or several with commas; default: all.")] = None,
+    dtype: Annotated[str, typer.Option(help="Type of the elements.")] = "float32",
+    strides_bytes: Annotated[str | None, typer.Option(help="E.g. 8000,8; default: contiguous.")] = None,
+    accumulate: Annotated[str | None, typer.Option(help="The accumulator, e.g. float64 or compensated.")] = None,
+    result_dtype: Annotated[str | None, typer.Option(help="The result's type.")] = None,
+    where: Annotated[bool, typer.Option("--where", help="There is a mask of the elements that take part.")] = False,
+    initial: Annotated[bool, typer.Option("--initial", help="There is a start value.")] = False,
+    nan: Annotated[str | None, typer.Option(help="propagate or ignore.")] = None,
+    map: Annotated[str | None, typer.Option(metavar="EXPRESSION", help='Of each element x, e.g. "x * x".')] = None,
+    strategy: Annotated[str | None, typer.Option(help="Force a strategy, e.g. two_pass.")] = None,
+    cluster: Annotated[int | None, typer.Option(help="Force the blocks of a cluster.")] = None,
+    block_threads: Annotated[int | None, typer.Option(help="Force the threads of a block.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--for", metavar="GPU", help="As for prebuild. Default: this GPU, or without a driver the simulated one."
+        ),
+    ] = None,
+    multiprocessors: Annotated[int | None, typer.Option(help="How many the GPU has; with --for sm_….")] = None,
+    sources: Annotated[str | None, typer.Option(metavar="DIR", help="Compile from another copy of cuda_src.")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="What would be launched, and why. The default.")] = False,
+    resources: Annotated[
+        bool, typer.Option("--resources", help="Registers, spills, memory and bytes of code.")
+    ] = False,
+    ptx: Annotated[bool, typer.Option("--ptx", help="The PTX, with the numbers of its lines.")] = False,
+    sass: Annotated[bool, typer.Option("--sass", help="The machine code, with addresses; needs nvdisasm.")] = False,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Above code, the line of CUDA C++ that it was compiled from.")
+    ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OPTIONS", help='Show what differs with other options, e.g. "max --strategy rows" or "--for A100".'
+        ),
+    ] = None,
+    no_color: Annotated[bool, typer.Option("--no-color", help="As if NO_COLOR were set.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what would be launched for a reduction, what the kernels use, or their code; no GPU is needed."""
+    from lowlevel_reduce.cli import show as command  # noqa: PLC0415
+
+    with clean_errors():
+        view = command.view_of(plan=plan, resources=resources, ptx=ptx, sass=sass)
+        command.run(context, view, lines=lines, other=against, no_color=no_color, as_json=as_json)
+
+
 @app.command()
 def operators(
     as_json: Json = False,

@@ -41,9 +41,9 @@ NONE = "–"
 _PIPE_COLUMNS = 200  # a pipe has no width, and tables must not be folded to 80 columns there
 
 
-def console(*, stderr: bool = False) -> Console:
-    """Return a console on this process's current stdout or stderr."""
-    found = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+def console(*, stderr: bool = False, no_color: bool = False) -> Console:
+    """Return a console on this process's current stdout or stderr; the variable NO_COLOR takes its colours, too."""
+    found = Console(stderr=stderr, highlight=False, markup=False, emoji=False, no_color=no_color or None)
     if not found.is_terminal and "COLUMNS" not in os.environ:
         found.width = _PIPE_COLUMNS
     return found

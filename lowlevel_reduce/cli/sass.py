@@ -7,14 +7,16 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from lowlevel_reduce.cli.control_flow import loops, straight_parts
 from lowlevel_reduce.errors import ReduceError
 
-__all__ = ["NoToolError", "disassemble", "hot_part"]
+__all__ = ["Line", "NoToolError", "disassemble", "hot_part", "listing"]
 
 _LABEL = re.compile(r"^\s*(\.L_x_\d+):")
-_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(.*?;)")
+_INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?;)")
+_PLACE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)')
 _GLOBAL, _SHARED = re.compile(r"\bLDG\b"), re.compile(r"\bLDS\b")
 _SECONDS = 60
 
@@ -23,8 +25,40 @@ class NoToolError(ReduceError):
     """nvdisasm is not installed; the message says how to get it."""
 
 
+class Line(NamedTuple):
+    """A line of a kernel's code.
+
+    Attributes
+    ----------
+    text : str
+        The instruction, indented, or a label.
+    address : int or None
+        The instruction's address in the kernel in bytes; None where there is none.
+    place : (str, int) or None
+        The file, as the compiler names it, and the line of CUDA C++ that it was compiled from, if that is known.
+    """
+
+    text: str
+    address: int | None = None
+    place: tuple[str, int] | None = None
+
+
 def disassemble(cubin: bytes, kernel: str) -> list[str]:
+    """Return the instructions of a kernel and the labels between them, in order; raises what `listing` raises."""
+    return [line.text for line in listing(cubin, kernel)]
+
+
+def listing(cubin: bytes, kernel: str, *, places: bool = False) -> list[Line]:
     """Return the instructions of a kernel and the labels between them, in order.
+
+    Parameters
+    ----------
+    cubin : bytes
+        The cubin.
+    kernel : str
+        The kernel's name.
+    places : bool
+        Whether to read where instructions come from, which a cubin knows that was compiled with ``-lineinfo``.
 
     Raises
     ------
@@ -36,7 +70,7 @@ def disassemble(cubin: bytes, kernel: str) -> list[str]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        command = [_nvdisasm(), "-c", file.name]
+        command = [_nvdisasm(), "-c", *(["-g"] if places else []), file.name]
         try:
             done = subprocess.run(  # noqa: S603 - NVIDIA's own program, on a file of ours
                 command, capture_output=True, text=True, timeout=_SECONDS, check=False
@@ -80,20 +114,22 @@ def _count(pattern: re.Pattern[str], lines: list[str]) -> int:
     return sum(bool(pattern.search(line)) for line in lines)
 
 
-def _of_kernel(text: str, kernel: str) -> list[str]:
-    lines: list[str] = []
-    inside = False
+def _of_kernel(text: str, kernel: str) -> list[Line]:
+    lines: list[Line] = []
+    inside, place = False, None
     for line in text.splitlines():
         if line.startswith("\t.section"):
             inside = False
         elif line.startswith(f".text.{kernel}:"):
             inside = True
         if inside:
-            instruction, label = _INSTRUCTION.search(line), _LABEL.match(line)
-            if instruction and instruction[1] != "NOP;":  # NOPs are padding behind the end
-                lines.append("    " + " ".join(instruction[1].split()))
+            instruction, label, origin = _INSTRUCTION.search(line), _LABEL.match(line), _PLACE.match(line)
+            if instruction and instruction[2] != "NOP;":  # padding behind the end, which nvdisasm writes so
+                lines.append(Line("    " + " ".join(instruction[2].split()), int(instruction[1], 16), place))
             elif label:
-                lines.append(f"{label[1]}:")
+                lines.append(Line(f"{label[1]}:"))
+            elif origin:
+                place = origin[1], int(origin[2])
     return lines
 
 

@@ -19,7 +19,7 @@ from lowlevel_reduce.simulator.ptx_code import Call, Copy, Instruction
 
 __all__ = ["Calls"]
 
-_CONVERSION = re.compile(r"%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|h|ll|l|z|j|t|L)?([diouxXcsfFeEgGp%])")
+_CONVERSION = re.compile(r"%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(hh|h|ll|l|z|j|t|L)?([diouxXcsfFeEgGaAp%])")
 LONGEST_TEXT = 4096
 
 
@@ -109,18 +109,27 @@ class Calls:
         """Print for one thread and return how many values there were; wide values take eight bytes, as on a GPU."""
         position, count = arguments, 0
 
-        def value(match: re.Match[str]) -> str:
+        def following(size: int) -> int:
             nonlocal position, count
-            kind, form = match[1], match[0]
-            if kind == "%" or "*" in form:
-                return "%"
             count += 1
-            wide = kind in "sfFeEgGp" or any(length in form for length in ("l", "z", "j", "t"))
-            size = 8 if wide else 4
-            position = -(-position // size) * size
-            bits = self._load(thread, position, size)
-            position += size
-            return self._text(thread, bits) if kind == "s" else _formatted(form, kind, bits, 8 * size)
+            start = -(-position // size) * size
+            position = start + size
+            return self._load(thread, start, size)
+
+        def value(match: re.Match[str]) -> str:
+            form, length, kind = match[0], match[1] or "", match[2]
+            if kind == "%":
+                return "%"
+            if kind in "aA":
+                raise ThreadFault(thread, f"prints by {form!r}, a conversion that the simulator does not know")
+            while "*" in form:  # a width or a precision, an int before the value
+                form = form.replace("*", str(_signed(following(4), 32)), 1)
+            size = 8 if kind in "sfFeEgGp" or length in ("l", "ll", "z", "j", "t") else 4
+            bits = following(size)
+            plain = form.removesuffix(length + kind) + kind
+            if kind == "s":
+                return plain % self._text(thread, bits)
+            return _formatted(plain, kind, bits, {"h": 16, "hh": 8}.get(length, 8 * size))
 
         print(_CONVERSION.sub(value, self._text(thread, text)), end="")
         return count
@@ -141,16 +150,20 @@ class Calls:
         return found.decode(errors="replace")
 
 
-def _formatted(form: str, kind: str, bits: int, width: int) -> str:
-    """Return one number as ``printf`` writes it."""
-    plain = re.sub(r"(?:hh|h|ll|l|z|j|t|L)(?=[a-zA-Z]$)", "", form)
+def _signed(bits: int, width: int) -> int:
+    """Return the signed integer that the lowest bits are."""
+    return bits - (1 << width) if bits >> (width - 1) & 1 else bits
+
+
+def _formatted(plain: str, kind: str, bits: int, width: int) -> str:
+    """Return one number as ``printf`` writes it by a conversion without the letters of the length."""
     if kind in "fFeEgG":
         return plain % float(np.array(bits, np.uint64).view(np.float64))
     if kind == "p":
         return hex(bits)
     if kind == "c":
         return plain % chr(bits & 255)
+    bits &= (1 << width) - 1
     if kind in "di":
-        signed = bits - (1 << width) if bits >> (width - 1) & 1 else bits
-        return plain % signed
+        return plain % _signed(bits, width)
     return plain.replace("u", "d") % bits

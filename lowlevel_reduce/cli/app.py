@@ -183,6 +183,9 @@ def show_what_runs(
     lines: Annotated[
         bool, typer.Option("--lines", help="Above code, the line of CUDA C++ that it was compiled from.")
     ] = False,
+    at: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Only the code near an address; in PTX, near a line.")
+    ] = None,
     against: Annotated[
         str | None,
         typer.Option(
@@ -197,7 +200,7 @@ def show_what_runs(
 
     with clean_errors():
         view = command.view_of(plan=plan, resources=resources, ptx=ptx, sass=sass)
-        command.run(context, view, lines=lines, other=against, no_color=no_color, as_json=as_json)
+        command.run(context, view, lines=lines, at=at, other=against, no_color=no_color, as_json=as_json)
 
 
 @app.command()

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from lowlevel_reduce.cli.sass import Line
 
-__all__ = ["Listing", "as_objects", "differences", "render"]
+__all__ = ["Listing", "around", "as_objects", "differences", "render"]
 
 # What stands in PTX and in machine code; the group is what gets the style.
 _STYLES = (
@@ -23,7 +23,7 @@ _STYLES = (
     (re.compile(r"(//.*)$"), "dim"),
 )
 _MARKS = {"-": "red", "+": "green", "@": "cyan"}
-_CONTEXT = 3
+_CONTEXT, _AROUND = 3, 5
 
 
 class Listing(NamedTuple):
@@ -56,6 +56,25 @@ class Listing(NamedTuple):
         name = max(names, key=len)
         lines = self.sources[name].splitlines()
         return f"{name}:{number}", lines[number - 1].strip() if number <= len(lines) else ""
+
+
+def around(listing: Listing, address: str) -> Listing:
+    """Return the lines nearest to an address, written as listings write it: in PTX, the number of a line.
+
+    Raises
+    ------
+    ValueError
+        If it is not written so, or the code has no such address.
+    """
+    try:
+        wanted = int(address, 16 if listing.address.endswith("x") else 10)
+    except ValueError:
+        raise ValueError(f"--at takes an address as it stands before the code, not {address!r}") from None
+    places = [place for place, line in enumerate(listing.lines) if line.address is not None and line.address <= wanted]
+    last = max((line.address for line in listing.lines if line.address is not None), default=-1)
+    if not places or wanted > last:
+        raise ValueError(f"--at {address}: {listing.title} has no such address")
+    return listing._replace(lines=listing.lines[max(0, places[-1] - _AROUND) : places[-1] + _AROUND + 1])
 
 
 def render(listing: Listing) -> Iterator[Text]:

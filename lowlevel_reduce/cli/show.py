@@ -29,7 +29,16 @@ class View(str, Enum):
     sass = "sass"
 
 
-def run(context: typer.Context, view: View, *, lines: bool, other: str | None, no_color: bool, as_json: bool) -> None:
+def run(
+    context: typer.Context,
+    view: View,
+    *,
+    lines: bool,
+    at: str | None,
+    other: str | None,
+    no_color: bool,
+    as_json: bool,
+) -> None:
     """Show a reduction, or how it differs from another.
 
     Parameters
@@ -40,26 +49,29 @@ def run(context: typer.Context, view: View, *, lines: bool, other: str | None, n
         What to show.
     lines : bool
         Show where code comes from.
+    at : str, optional
+        Show only the code near this address.
     other : str, optional
         What the other reduction has other options for.
     no_color, as_json : bool
         How to show it.
     """
     of_code = view in (View.ptx, View.sass)
-    if lines and (not of_code or other is not None):
-        raise ValueError("--lines goes with the code of one reduction: with --ptx or --sass, and without --against")
+    if (lines or at is not None) and (not of_code or other is not None):
+        what = "--lines" if lines else "--at"
+        raise ValueError(f"{what} goes with the code of one reduction: with --ptx or --sass, and without --against")
     asked = wanted(context)
     every = [asked] if other is None else [asked, against(context, asked, other)]
     found = [shown(each, lines=lines) for each in every]
     if found[0].note is not None:
         note(found[0].note, as_json=as_json)
     if as_json:
-        described = [_as_object(each, view) for each in found]
+        described = [_as_object(each, view, at) for each in found]
         write_json(described[0] if other is None else {"first": described[0], "second": described[1]})
         return
     out = console(no_color=no_color)
     if of_code:
-        for line in _code([_listings(each, view) for each in found]):
+        for line in _code([_listings(each, view, at) for each in found]):
             out.print(line, soft_wrap=True)
         return
     said = [_said(each, view) for each in found]
@@ -104,15 +116,16 @@ def _said(found: Shown, view: View) -> list[facts.Section]:
     return facts.of_plan(found) if view is View.plan else facts.of_resources(found)
 
 
-def _as_object(found: Shown, view: View) -> dict[str, Any]:
+def _as_object(found: Shown, view: View, at: str | None) -> dict[str, Any]:
     if view in (View.ptx, View.sass):
         names = [kernel.source.entry for kernel in found.kernels]
-        return {name: code.as_objects(each) for name, each in zip(names, _listings(found, view), strict=True)}
+        return {name: code.as_objects(each) for name, each in zip(names, _listings(found, view, at), strict=True)}
     return {title or "plan": said for title, said in _said(found, view)}
 
 
-def _listings(found: Shown, view: View) -> list[code.Listing]:
-    return [_listing(found, kernel, view) for kernel in found.kernels]
+def _listings(found: Shown, view: View, at: str | None = None) -> list[code.Listing]:
+    every = [_listing(found, kernel, view) for kernel in found.kernels]
+    return every if at is None else [code.around(listing, at) for listing in every]
 
 
 def _listing(found: Shown, kernel: Kernel, view: View) -> code.Listing:

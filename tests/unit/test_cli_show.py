@@ -151,6 +151,7 @@ def test_another_copy_of_the_sources_is_compiled(compiled, tmp_path):
         (("--sass", "--ptx"), "one thing is shown at a time: --ptx or --sass"),
         (("--lines",), "--lines goes with the code of one reduction"),
         (("--sass", "--lines", "--against", "max"), "--lines goes with the code of one reduction"),
+        (("--at", "0"), "--at goes with the code of one reduction"),
         (("--strategy", "tiles"), "there is no strategy 'tiles' for rows"),
     ],
 )
@@ -237,6 +238,18 @@ def test_lines_of_sources_stand_above_their_code(disassembler):
     ]
 
 
+def test_code_near_an_address_and_in_ptx_near_a_line():
+    lines = [sass.Line(f"I{i}", 16 * i) for i in range(40)]
+    listing = code.Listing("k", [*lines[:20], sass.Line(".L_x_0:"), *lines[20:]], "04x")
+    assert [line.text for line in code.around(listing, "0x148").lines] == [
+        "I16", "I17", "I18", "I19", ".L_x_0:", "I20", "I21", "I22", "I23", "I24", "I25"]  # fmt: skip
+    assert [line.text for line in code.around(listing, "0000").lines] == [f"I{i}" for i in range(6)]
+    assert code.around(listing._replace(address="5d"), "624").lines[-1].text == "I39"
+    for wrong, words in (("1000", "has no such address"), ("here", "--at takes an address")):
+        with pytest.raises(ValueError, match=words):
+            code.around(listing, wrong)
+
+
 def test_differences_show_addresses_and_do_not_compare_them():
     def listing(title, *texts):
         return code.Listing(title, [sass.Line(f"    {text}", 16 * i) for i, text in enumerate(texts)], "04x")
@@ -302,7 +315,8 @@ def test_the_command_shows_code_in_colours_where_there_is_a_terminal(compiled, m
     terminal = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "NO_COLOR": ""}
     plain = "sum_float32_float64_float32_columns for sm_90\n0010     @!P0 FADD R1, R2, 0x10 ;\n"
     assert run(*COLUMNS, "--sass").stdout == plain
-    shown = run(*COLUMNS, "--sass", **terminal).stdout
+    assert "has no such address" in run(*COLUMNS, "--sass", "--at", "20").stderr
+    shown = run(*COLUMNS, "--sass", "--at", "10", **terminal).stdout
     assert "\x1b[36mR1\x1b[0m" in shown
     assert "\x1b[1mFADD\x1b[0m" in shown
     assert re.sub(r"\x1b\[[\d;]*m", "", shown) == plain

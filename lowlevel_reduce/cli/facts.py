@@ -164,7 +164,8 @@ def _resources(kernel: Kernel) -> dict[str, Value]:
         "barriers": use.barriers,
         "code bytes": len(kernel_code(kernel.cubin.data, kernel.source.entry)),
         "threads of a block": kernel.config.block_threads,
-        "blocks to fit": kernel.resident_blocks,
+        "blocks wanted to fit": kernel.wanted_blocks,
+        "that fit unspilled": kernel.resident_blocks,
     }
 
 

@@ -50,11 +50,19 @@ class Wanted:
 
 
 class Kernel(NamedTuple):
-    """A kernel of a reduction: its source and cubin, its launch, and for how many blocks it was compiled."""
+    """A kernel of a reduction: its source and cubin, its launch.
+
+    Attributes
+    ----------
+    wanted_blocks, resident_blocks : int
+        How many blocks were to fit on a multiprocessor, and for how many the kernel is compiled, because it spills if
+        compiled for more.
+    """
 
     source: KernelSource
     cubin: Cubin
     config: LaunchConfig
+    wanted_blocks: int
     resident_blocks: int
 
 
@@ -152,4 +160,5 @@ def _kernel(
 ) -> Kernel:
     cubin = compile_kernel(source, architecture, tree=tree, options=options)
     given_up = (source.text, *source.spare).index(cubin.program.source)
-    return Kernel(source, cubin, config, selection.strategy.resident_blocks - given_up)
+    wanted = selection.strategy.resident_blocks
+    return Kernel(source, cubin, config, wanted, wanted - given_up)

@@ -178,7 +178,9 @@ def show_what_runs(
     resources: Annotated[
         bool, typer.Option("--resources", help="Registers, spills, memory and bytes of code.")
     ] = False,
-    ptx: Annotated[bool, typer.Option("--ptx", help="The PTX, with the numbers of its lines.")] = False,
+    ptx: Annotated[
+        bool, typer.Option("--ptx", help="The PTX that the simulator runs, with the numbers of its lines.")
+    ] = False,
     sass: Annotated[bool, typer.Option("--sass", help="The machine code, with addresses; needs nvdisasm.")] = False,
     lines: Annotated[
         bool, typer.Option("--lines", help="Above code, the line of CUDA C++ that it was compiled from.")

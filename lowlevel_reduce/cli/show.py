@@ -137,6 +137,8 @@ def _listing(found: Shown, kernel: Kernel, view: View) -> code.Listing:
     sources = {**found.tree.closure(program.name, program.source).files, program.name: program.source} if lines else {}
     if view is View.sass:
         return code.Listing(title, sass.listing(kernel.cubin.data, entry, places=lines), "04x", sources)
+    # A simulated device takes the first text, since PTX is not assembled and so nothing is known to spill.
+    program = dataclasses.replace(program, source=kernel.source.text)
     compiled = compile_program(program, found.target.architecture, output="ptx", tree=found.tree)
     return code.Listing(title, ptx.listing(compiled.data.decode()), "5d", sources)
 

@@ -2,12 +2,15 @@
 
 import json
 import re
+import shlex
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from lowlevel_reduce import driver
 from lowlevel_reduce.cli import app, code, facts, mapped, ptx, sass
+from lowlevel_reduce.cli import show as command
 from lowlevel_reduce.compiler import Cubin, Program, Resources
 
 USED = Resources(64, 25_120, 0, 0, 0, None, 1)
@@ -326,6 +329,28 @@ def test_the_command_shows_code_in_colours_where_there_is_a_terminal(compiled, m
     assert said(*COLUMNS, "--sass") == {
         "sum_float32_float64_float32_columns": [{"address": 16, "text": "@!P0 FADD R1, R2, 0x10 ;", "source": None}]
     }
+
+
+def test_the_ptx_is_what_a_simulated_gpu_runs_even_if_a_real_one_would_spill(compiled, monkeypatch):
+    def compile_program(program, architecture, *, output, tree):
+        assert (output, architecture) == ("ptx", "sm_90")
+        return Cubin(program.source.encode(), (), {}, architecture, (12, 9), "", program, output, from_cache=False)
+
+    monkeypatch.setattr(command, "compile_program", compile_program)
+    compiled["spills"] = 1
+    assert "__launch_bounds__(256, 4)" in run(*COLUMNS, "--ptx").stdout
+
+
+def test_the_commands_of_the_page_on_debugging_are_commands(compiled, monkeypatch):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "debugging.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^\$ python -m lowlevel_reduce (show .*)$", page, re.MULTILINE)
+    monkeypatch.setattr(command, "_listing", lambda *_: code.Listing("", [sass.Line("", 0), sass.Line("", 9999)], "5d"))
+    monkeypatch.setattr(mapped, "_tree", lambda root: None)
+    for line in commands:
+        assert run(*shlex.split(line)).exit_code == 0, line
+    named = set(re.findall(r"`(--[a-z-]+)", page.partition("## See what runs")[2].partition("## On a GPU")[0]))
+    assert named <= set(re.findall(r"--[a-z-]+", run("show", "--help").stdout))
+    assert len(commands) >= 4
 
 
 def test_without_a_disassembler_one_line_says_what_to_install(compiled, monkeypatch):

@@ -277,7 +277,7 @@ def _fastest(leaves: int, facts: DeviceFacts) -> _Row:
 def why(leaves: int, facts: DeviceFacts) -> str:
     """Return in words why `choose` takes what it takes, unasked, for so many leaves on a device."""
     row = _fastest(leaves, facts)
-    which = "the longest arrays" if row.leaves == float("inf") else f"arrays of up to {int(row.leaves)} leaves"
+    which = "longer arrays" if row.leaves == float("inf") else f"arrays of at most {int(row.leaves)} x 4 KiB"
     return f"the table of policy.py, measured on an H200, has it for {which}"
 
 

@@ -231,12 +231,14 @@ def _fastest_uncut(
     rows, whole = problem.rows, math.ceil(leaves)
     by_leaves = whole <= _MOST_LEAVES and _are_aligned(problem)
     if by_leaves and not (narrow and _are_few(rows, whole, facts)):
-        return "rows" if whole == 2 and not two_arrays else "batch", "a warp for each leaf of a row fills the device"
+        return "rows" if whole == 2 and not two_arrays else "batch", "short aligned rows take a warp for each leaf"
     many = _are_many_at_any_address(problem, facts, vector, two_arrays=two_arrays)
     if many and leaves <= _MOST_UNALIGNED_LEAVES:
         return "rows", "there are enough rows at any address for a warp to a leaf"
     if not narrow or problem.kind == "strided" or whole > 2 * WARPS:
-        return "rows", "a block's warps take a row's leaves in turns, and there are enough rows to fill the device"
+        strided, long = problem.kind == "strided", "rows are longer than a tile, and enough to fill the device"
+        because = "rows are strided" if strided else long if narrow else "the accumulator is wide"
+        return "rows", f"{because}: warps of a block take a row's leaves in turns"
     if whole <= WARPS:
         few = _are_few(rows, whole, facts)
         return ("batch", "few rows of few leaves: a block for each") if few else ("rows", "many rows of few leaves")

@@ -75,7 +75,7 @@ def test_kernels_are_in_launch_order_and_a_forced_strategy_is_told_from_the_envi
     kernel = found["sum_float32_float64_float32_cooperative"]
     assert (kernel["grid, blocks at most"], kernel["launch attributes"]) == (37, "cooperative")
     monkeypatch.delenv("LOWLEVEL_REDUCE_STRATEGY")
-    assert "arrays of up to 1572 leaves" in said(*whole)["plan"]["because"]
+    assert "arrays of at most 1572 x 4 KiB" in said(*whole)["plan"]["because"]
 
 
 @pytest.mark.parametrize(

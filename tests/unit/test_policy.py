@@ -70,8 +70,8 @@ def test_what_was_measured_on_an_h200_is_what_is_chosen_there(leaves, mapping):
 
 def test_the_reason_names_the_row_of_the_table():
     assert [policy.why(leaves, HOPPER).rpartition(" for ")[2] for leaves in (0, 5, 64, 65, 1573)] == [
-        "arrays of up to 1 leaves", "arrays of up to 8 leaves", "arrays of up to 64 leaves",
-        "arrays of up to 1572 leaves", "the longest arrays"]  # fmt: skip
+        "arrays of at most 1 x 4 KiB", "arrays of at most 8 x 4 KiB", "arrays of at most 64 x 4 KiB",
+        "arrays of at most 1572 x 4 KiB", "longer arrays"]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,9 @@ def test_the_reason_names_the_row_of_the_table():
         ((3000, 2000), 1, "sum", "rows", "a warp for each leaf"),
         ((3000, 9000), 1, "sum", "batch", "a warp for each leaf"),
         ((3000, 3001), 1, "sum", "rows", "a warp to a leaf"),
-        ((5000, 20_000), 1, "sum", "rows", "in turns"),
-        ((5000, 12_288), 1, "var", "rows", "in turns"),
+        ((5000, 20_000), 1, "sum", "rows", "enough to fill the device: warps"),
+        ((5000, 12_288), 1, "var", "rows", "the accumulator is wide: warps"),
+        ((100, 30, 40), (0, 2), "sum", "rows", "rows are strided"),
         ((70, 4096), 1, "sum", "batch", "few rows of few leaves"),
         ((1000, 4097), 1, "sum", "rows", "many rows of few leaves"),
         ((1000, 12_288), 1, "sum", "batch", "tiles of 16 warps take less"),

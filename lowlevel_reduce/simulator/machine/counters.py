@@ -54,12 +54,11 @@ class Counters:
     bytes_read: int = 0
     bytes_written: int = 0
 
-    def classify(self, code: Sequence[Instruction], executed: Sequence[int]) -> None:
-        """Fill in `instructions_by_class`, given how often each of a kernel's instructions was executed."""
+    def classify(self, classes: Sequence[str], executed: Sequence[int]) -> None:
+        """Fill in `instructions_by_class`, given the class of each of a kernel's instructions and how often it ran."""
         by_class: dict[str, int] = {}
-        for instruction, times in zip(code, executed, strict=True):
+        for name, times in zip(classes, executed, strict=True):
             if times:
-                name = class_of(instruction)
                 by_class[name] = by_class.get(name, 0) + times
         self.instructions_by_class = dict(sorted(by_class.items()))
         self.instructions = sum(executed)

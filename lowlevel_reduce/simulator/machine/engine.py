@@ -1,9 +1,18 @@
-"""The machine: executes a kernel, one instruction at a time for all threads that have reached it."""
+"""The machine: executes a kernel, one instruction at a time for all threads that have reached it.
+
+Most of its time is the fixed cost of calls of NumPy, since a test's launch has few warps: an instruction that computes
+takes two or three calls of about one microsecond each, a shuffle ten, an access to memory thirty, half of them for the
+detection of races. So it pays to do things once: `decoded` binds an instruction to its registers once for all launches
+of a kernel, straight lines of code run in one loop without looking for branches, and what one step computes about its
+threads or addresses is not computed again by the next layer. Only from some ten thousand threads on do the elements
+count more than the calls.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 
@@ -18,9 +27,10 @@ from lowlevel_reduce.simulator.machine.barriers import (
 )
 from lowlevel_reduce.simulator.machine.calls import Calls
 from lowlevel_reduce.simulator.machine.counters import Counters
+from lowlevel_reduce.simulator.machine.decoded import Decoded, decoded
 from lowlevel_reduce.simulator.machine.faults import KernelFault, ThreadFault
-from lowlevel_reduce.simulator.machine.flight import Flight, Launch, Step, check_launch, unknown
-from lowlevel_reduce.simulator.machine.instructions import DECODERS, WARP_INSTRUCTIONS
+from lowlevel_reduce.simulator.machine.flight import Launch, check_launch, unknown
+from lowlevel_reduce.simulator.machine.instructions import WARP_INSTRUCTIONS
 from lowlevel_reduce.simulator.machine.meetings import BARRIERS_OF_A_BLOCK
 from lowlevel_reduce.simulator.machine.memory import GlobalMemory
 from lowlevel_reduce.simulator.machine.progress import Progress
@@ -56,8 +66,8 @@ def run(launch: Launch, memory: GlobalMemory) -> Counters:
         own = place_variables(launch.kernel.module_variables, memory)
         launch = replace(launch, addresses=own)
     try:
-        with np.errstate(all="ignore"):
-            return _Machine(launch, memory).run()
+        with np.errstate(all="ignore"), decoded(launch, memory) as code:
+            return _Machine(launch, code).run()
     finally:
         for address in own.values():
             memory.free(address)
@@ -66,12 +76,12 @@ def run(launch: Launch, memory: GlobalMemory) -> Counters:
 class _Machine:
     """One launch."""
 
-    def __init__(self, launch: Launch, memory: GlobalMemory) -> None:
+    def __init__(self, launch: Launch, code: Decoded) -> None:
         self._launch = launch
-        self._flight = Flight(launch, memory)
+        self._decoded = code
+        self._flight = code.flight
         self._code = launch.kernel.instructions
-        self._steps: list[Step | None] = [None] * len(self._code)
-        self._executed = [0] * len(self._code)
+        self._executed = [0] * (len(self._code) + 1)  # how many warps more than at the instruction before
         self._control: dict[str, Callable[[Instruction, int, Array], int | None]] = {
             "bra": self._branch,
             "ret": self._return,
@@ -84,7 +94,6 @@ class _Machine:
             "barrier": self._barrier,
             **dict.fromkeys(WARP_INSTRUCTIONS, self._together),
         }
-        self._handlers = [self._control.get(instruction.opcode) for instruction in self._code]
         self._pc: Array = np.zeros(self._flight.count, np.int64)
         self._barriers = Barriers(self._flight, self._pc)
         self._calls = Calls(self._flight, self._pc)
@@ -173,58 +182,35 @@ class _Machine:
         first, last = int(threads[0]), int(threads[-1])
         self._group = group = slice(first, last + 1) if last - first + 1 == threads.size else threads
         warps_here = _warp_count(threads)
-        steps, handlers, executed, flight = self._steps, self._handlers, self._executed, self._flight
+        ends, executed, flight = self._decoded.ends, self._executed, self._flight
         following: int | None = pc
         try:
             while following is not None and following < limit:
                 self._now = pc = following
+                end = min(ends[pc], limit) if ends[pc] > pc else pc + 1
+                flight.clock += end - pc
                 executed[pc] += warps_here
-                flight.clock += 1
-                handler = handlers[pc]
-                if handler is None:
-                    (steps[pc] or self._decode(pc))(group)
-                    following = pc + 1
+                executed[end] -= warps_here
+                if ends[pc] > pc:
+                    self._straight(pc, end, group)
+                    following = end
                 else:
-                    following = handler(self._code[pc], pc, threads)
+                    following = self._control[self._code[pc].opcode](self._code[pc], pc, threads)
         except ThreadFault as fault:
             raise self._fault(self._now, fault.thread, fault.reason) from None
         if following is not None:
             self._pc[threads] = following
 
-    def _decode(self, pc: int) -> Step:
-        """Bind an instruction that is executed for the first time."""
-        instruction = self._code[pc]
-        decoder = DECODERS.get(instruction.opcode)
-        if decoder is None:
-            raise unknown(instruction)
+    def _straight(self, first: int, end: int, group: slice | Array) -> None:
+        """Execute instructions one after another."""
+        steps, step_of = self._decoded.steps, self._decoded.step
+        place = first
         try:
-            step = decoder(instruction, self._flight)
-        except (ValueError, IndexError, KeyError):
-            raise unknown(instruction) from None
-        if instruction.guard is not None and instruction.opcode not in self._control:
-            step = self._guarded(instruction, step)
-        self._steps[pc] = step
-        return step
-
-    def _guarded(self, instruction: Instruction, step: Step) -> Step:
-        flight = self._flight
-
-        def guarded(idx: slice | Array) -> None:
-            active = self._active(instruction, idx)
-            if active.all():
-                step(idx)
-            elif active.any():
-                step(flight.threads[idx][active])
-
-        return guarded
-
-    def _active(self, instruction: Instruction, idx: slice | Array) -> Array:
-        """Return for which threads the guard is true, so that they execute the instruction."""
-        guard = instruction.guard
-        if guard is None:
-            return np.ones(self._flight.threads[idx].size, np.bool_)
-        values = self._flight.register(guard.register)[idx]
-        return ~values if guard.negated else values
+            for place in range(first, end):
+                (steps[place] or step_of(place))(group)
+        except ThreadFault:
+            self._now = place
+            raise
 
     def _branch(self, instruction: Instruction, pc: int, threads: Array) -> int | None:
         target = instruction.target
@@ -232,10 +218,10 @@ class _Machine:
             raise unknown(instruction)
         counters = self._flight.counters
         counters.branches += _warp_count(threads)
-        active = self._active(instruction, self._group)
-        if not active.any():
+        active = self._decoded.active(instruction, self._group)
+        if active is not None and not active.any():
             return pc + 1
-        if active.all():
+        if active is None:
             if target > pc:
                 return target
             self._jump(threads, target, pc)
@@ -253,9 +239,9 @@ class _Machine:
 
     def _split(self, instruction: Instruction, pc: int, threads: Array) -> Array:
         """Move the threads whose guard is false to the next instruction; return the others."""
-        if instruction.guard is None:
+        active = self._decoded.active(instruction, self._group)
+        if active is None:
             return threads
-        active = self._active(instruction, self._group)
         self._pc[threads[~active]] = pc + 1
         return threads[active]
 
@@ -306,7 +292,7 @@ class _Machine:
     def _together(self, instruction: Instruction, pc: int, threads: Array) -> int | None:
         """Execute an instruction of a warp once all lanes of the member mask have reached it."""
         if instruction.guard is None and self._barriers.whole_warps(threads):
-            (self._steps[pc] or self._decode(pc))(self._group)
+            self._decoded.together(pc)(self._group)
             return pc + 1
         self._meet(instruction, pc, pc, self._split(instruction, pc, threads))
         return None
@@ -325,7 +311,7 @@ class _Machine:
             return
         if tag != ANY_WARP_BARRIER:
             self._now = tag
-            (self._steps[tag] or self._decode(tag))(ready)
+            self._decoded.together(tag)(ready)
         self._pc[ready] += 1
         self._barriers.state[ready] = RUNNING
 
@@ -389,7 +375,7 @@ class _Machine:
         )
 
     def _count(self) -> Counters:
-        self._flight.counters.classify(self._code, self._executed)
+        self._flight.counters.classify(self._decoded.classes, list(accumulate(self._executed[:-1])))
         return self._flight.counters
 
 

@@ -1,4 +1,9 @@
-"""The threads in flight: their registers, each one NumPy array over all threads, and how operands are read."""
+"""The threads in flight: their registers, each one NumPy array over all threads, and how operands are read.
+
+A flight outlives its launch: the next launch of the kernel takes it over with the steps that are bound to its
+registers. So the registers have room for more threads than a launch may have, and what depends on a launch is asked of
+the flight when a step is executed, never when it is bound.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +15,14 @@ import numpy as np
 
 from lowlevel_reduce.simulator.machine.counters import Counters
 from lowlevel_reduce.simulator.machine.memory import GlobalMemory
-from lowlevel_reduce.simulator.machine.races import Races
+from lowlevel_reduce.simulator.machine.races import Races, Site
 from lowlevel_reduce.simulator.machine.special import WARP, Geometry
 from lowlevel_reduce.simulator.machine.storage import Array, Storage
 from lowlevel_reduce.simulator.ptx_code import TYPE_BYTES, Instruction, KernelCode, UnknownInstruction
 from lowlevel_reduce.simulator.ptx_operands import Immediate, Name, Operand
 
 __all__ = [
+    "CLOCKS",
     "LOCAL_WINDOW",
     "SHARED_WINDOW",
     "Flight",
@@ -40,6 +46,9 @@ Step = Callable[[Index], None]
 REGISTERS_AT_ONCE = 32
 """Registers that share one allocation: the system provides one large one faster than many small ones."""
 
+LEAST_ROOM = 1024
+"""Threads that registers have room for at least, so that most later launches of a kernel fit."""
+
 SHARED_WINDOW = 1 << 56
 LOCAL_WINDOW = 1 << 57
 """Generic addresses from here on mean shared and local memory."""
@@ -53,7 +62,8 @@ NUMPY_TYPES = {
 }
 """The NumPy type of each PTX type; half types are represented by their bits."""
 
-_CLOCKS = {"%clock": "u4", "%clock64": "u8", "%clock_hi": "u4", "%globaltimer": "u8", "%globaltimer_lo": "u4"}
+CLOCKS = {"%clock": "u4", "%clock64": "u8", "%clock_hi": "u4", "%globaltimer": "u8", "%globaltimer_lo": "u4"}
+"""The registers that tell a time: the number of instructions that were executed before."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +125,8 @@ class Flight:
 
     Attributes
     ----------
+    room : int
+        The most threads that a launch of the kernel may have which takes over this flight.
     threads : numpy.ndarray
         The numbers of all threads, from 0.
     live : numpy.ndarray
@@ -132,7 +144,24 @@ class Flight:
     """
 
     def __init__(self, launch: Launch, memory: GlobalMemory) -> None:
+        self.count = 0
+        self._sites: list[Site] = []
+        self._registers: dict[str, Array] = {}
+        self._chunks: list[Array] = []
+        self._spare: dict[tuple[str, tuple[int, ...]], list[Array]] = {}
+        self._constants: dict[tuple[Immediate, str], Array] = {}
+        self._symbols: dict[tuple[str, str], Array] = {}
+        self._specials: dict[str, Array] = {}
+        self.begin(launch, memory)
+        # A power of two and one cache line more: registers at multiples of 4 KiB would share few sets of a cache.
+        self.room = max(LEAST_ROOM, 1 << (self.count - 1).bit_length()) + 16
+
+    def begin(self, launch: Launch, memory: GlobalMemory) -> None:
+        """Make ready for a launch, which must not have more threads than there is room for; all registers are zero."""
+        for chunk in self._chunks:
+            chunk[:, : self.count] = 0
         self.launch = launch
+        self.arguments: Array = np.array(bytearray(launch.arguments), np.uint8)
         self.memory = memory
         self.counters = Counters()
         self.geometry = Geometry(launch.grid, launch.block, launch.cluster, launch.resident_blocks)
@@ -150,33 +179,51 @@ class Flight:
         self.calls = Storage(self.call_stride * self.count)
         self.carry: Array = np.zeros(self.count, np.bool_)
         self.races = Races(self.geometry, memory, self.shared.size, self.shared_stride)
+        self.races.adopt(self._sites)
         self.changes = 0
         self.clock = 0
-        self._registers: dict[str, Array] = {}
-        self._spare: dict[tuple[str, tuple[int, ...]], list[Array]] = {}
-        self._specials: dict[str, tuple[Callable[[], Array], Array]] = {}
+        for (name, kind), cell in self._symbols.items():
+            cell[...] = self._symbol(name, kind)
+
+    def end(self) -> None:
+        """Let go of the launch and its memory."""
+        del self.launch, self.memory, self.races, self.shared, self.local, self.calls
+        for site in self._sites:
+            del site.races
+
+    def fits(self, launch: Launch) -> bool:
+        """Return whether there is room for the threads of another launch of the kernel."""
+        return Geometry(launch.grid, launch.block, launch.cluster, launch.resident_blocks).threads <= self.room
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the registers."""
+        return sum(chunk.nbytes for chunk in self._chunks)
 
     def register(self, name: str) -> Array:
         """Return a register's values in all threads."""
         array = self._registers.get(name)
         if array is None:
             kind = self.launch.kernel.registers[name]
-            shape = (self.count, 2) if kind == "b128" else (self.count,)
+            shape = (self.room, 2) if kind == "b128" else (self.room,)
             dtype = "?" if kind == "pred" else "u8" if kind == "b128" else f"u{TYPE_BYTES[kind]}"
             spare = self._spare.setdefault((dtype, shape), [])
             if not spare:
-                spare.extend(np.zeros((REGISTERS_AT_ONCE, *shape), dtype))
+                self._chunks.append(np.zeros((REGISTERS_AT_ONCE, *shape), dtype))
+                spare.extend(self._chunks[-1])
             array = self._registers[name] = spare.pop()
         return array
 
     def refresh(self) -> None:
         """Update the special registers after blocks have been put into slots."""
-        for values, array in self._specials.values():
-            array[:] = values()
+        for name, array in self._specials.items():
+            values = self.geometry.special(name)
+            if values is not None:
+                array[: self.count] = values()
 
     def digest(self) -> int:
         """Return a hash of the registers' values."""
-        return hash(tuple(hash(array.tobytes()) for array in self._registers.values()))
+        return hash(tuple(hash(array[: self.count].tobytes()) for array in self._registers.values()))
 
     def read(self, instruction: Instruction, operand: Operand, kind: str) -> Source:
         """Return the source of an operand's values, interpreted as a PTX type.
@@ -187,7 +234,9 @@ class Flight:
             If the operand cannot be read as that type.
         """
         if isinstance(operand, Immediate):
-            constant = np.broadcast_to(_constant(operand, kind), (self.count,))
+            constant = self._constants.get((operand, kind))
+            if constant is None:
+                constant = self._constants[operand, kind] = self._everywhere(_constant(operand, kind))
             return lambda idx: constant[idx]
         if not isinstance(operand, Name):
             raise unknown(instruction, "an operand cannot be read")
@@ -203,7 +252,7 @@ class Flight:
         if not isinstance(operand, Name):
             raise unknown(instruction, "a destination is no register")
         if operand.name == "_":
-            return np.empty((self.count, 2) if kind == "b128" else self.count, NUMPY_TYPES[kind])
+            return np.empty((self.room, 2) if kind == "b128" else self.room, NUMPY_TYPES[kind])
         if operand.name not in self.launch.kernel.registers:
             raise unknown(instruction, f"{operand.name} is no register")
         array, width = self.register(operand.name), TYPE_BYTES[kind]
@@ -231,21 +280,32 @@ class Flight:
         if ratio < 1:
             raise unknown(instruction, f"{name} does not hold a {kind}")
         seen = array.view(NUMPY_TYPES[kind])
-        return seen if ratio == 1 else seen.reshape(self.count, ratio)[:, 0]
+        return seen if ratio == 1 else seen.reshape(self.room, ratio)[:, 0]
 
     def _read_symbol(self, instruction: Instruction, name: str, kind: str) -> Source:
-        if name in _CLOCKS:
+        if name in CLOCKS:
             return lambda idx: np.full(self.threads[idx].size, self.clock, np.uint64).astype(NUMPY_TYPES[kind])
-        constant = self._symbol_value(name)
-        if constant is not None:
-            return self.read(instruction, Immediate(constant), kind)
+        if self._symbol_value(name) is not None:
+            cell = self._symbols.setdefault((name, kind), np.array(self._symbol(name, kind)))
+            everywhere = self._everywhere(cell)
+            return lambda idx: everywhere[idx]
         if name not in self._specials:
             values = self.geometry.special(name)
             if values is None:
                 raise unknown(instruction, f"there is no {name} here")
-            self._specials[name] = (values, values().astype(np.int64))
-        array = self._specials[name][1]
+            self._specials[name] = np.zeros(self.room, np.int64)
+            self._specials[name][: self.count] = values()
+        array = self._specials[name]
         return lambda idx: array[idx].astype(NUMPY_TYPES[kind])
+
+    def _everywhere(self, cell: Array) -> Array:
+        """Return an array over all threads, each of whose elements is that cell."""
+        everywhere: Array = np.ndarray((self.room,), cell.dtype, cell, strides=(0,))
+        return everywhere
+
+    def _symbol(self, name: str, kind: str) -> Array:
+        """Return the value in this launch of a name that has one."""
+        return _constant(Immediate(self._symbol_value(name) or 0), kind)
 
     def _symbol_value(self, name: str) -> int | None:
         """Return a name's value in all threads; for variables and parameters, the address in their state space."""

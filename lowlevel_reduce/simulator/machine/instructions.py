@@ -17,7 +17,10 @@ from lowlevel_reduce.simulator.machine import (
 )
 from lowlevel_reduce.simulator.machine.arithmetic import Decoder
 
-__all__ = ["DECODERS", "WARP_INSTRUCTIONS"]
+__all__ = ["CONTROL", "DECODERS", "WARP_INSTRUCTIONS"]
+
+CONTROL = frozenset({"bra", "ret", "call", "brx", "exit", "trap", "nanosleep", "bar", "barrier"})
+"""The opcodes that decide where a thread goes on, and when."""
 
 DECODERS: dict[str, Decoder] = {
     **arithmetic.DECODERS,

@@ -118,9 +118,9 @@ def _load_parameter(
     if not found or address.offset < 0 or address.offset + size > found[0].size:
         raise unknown(instruction, "that parameter is not known")
     offset = found[0].offset + address.offset
-    values = np.frombuffer(flight.launch.arguments[offset : offset + size], NUMPY_TYPES[kind]).reshape(len(targets), -1)
 
     def step(idx: slice | Array) -> None:
+        values = flight.arguments[offset : offset + size].view(NUMPY_TYPES[kind]).reshape(len(targets), -1)
         for target, value in zip(targets, values, strict=True):
             target[idx] = value
 
@@ -130,10 +130,9 @@ def _load_parameter(
 def _load_parameter_at(flight: Flight, addresses: Source, kind: str, targets: list[Array]) -> Step:
     """Load from a computed place in the kernel's parameters: an array in a struct that is passed by value."""
     size = TYPE_BYTES[kind] * len(targets)
-    block = np.frombuffer(flight.launch.arguments, np.uint8)
 
     def step(idx: slice | Array) -> None:
-        threads, places = flight.threads[idx], addresses(idx)
+        threads, places, block = flight.threads[idx], addresses(idx), flight.arguments
         check_alignment(threads, places, size)
         check(threads, places + np.uint64(size) > np.uint64(block.size), lambda i: (
             f"{size} bytes at {int(places[i]):#x} lie outside the {block.size} bytes of the kernel's parameters"

@@ -77,6 +77,12 @@ class Races:
         self.clocks = Clocks(geometry)
         self.meetings = Meetings(geometry, self.clocks)
 
+    def adopt(self, sites: list[Site]) -> None:
+        """Take over the sites of an earlier launch of the kernel."""
+        self._sites = sites
+        for site in sites:
+            site.races = self
+
     def start(self, slots: Array) -> None:
         """Start new blocks in these slots, with shared memory that no warp has accessed."""
         self.clocks.start(slots)
@@ -87,7 +93,7 @@ class Races:
             self.clocks.forget(SHARED_PLACES + first, SHARED_PLACES + first + self._stride)
 
     def site(self, instruction: Instruction) -> Site:
-        """Return how an instruction accesses memory."""
+        """Return how an instruction accesses memory, in this launch and in those that adopt the site."""
         self._sites.append(Site(self, instruction, len(self._sites)))
         return self._sites[-1]
 
@@ -151,10 +157,12 @@ class Site:
 
     Attributes
     ----------
+    races : Races
+        The accesses of the launch.
     instruction : Instruction
         The instruction.
     number : int
-        Its number among the sites of the launch.
+        Its number among the sites of the kernel.
     scope : int
         The scope of a strong access; 0 for a weak one.
     writes : bool
@@ -169,7 +177,7 @@ class Site:
 
     def __init__(self, races: Races, instruction: Instruction, number: int) -> None:
         modifiers = set(instruction.modifiers)
-        self._races = races
+        self.races = races
         self.instruction = instruction
         self.number = number
         self.atomic = instruction.opcode in {"atom", "red"}
@@ -187,37 +195,37 @@ class Site:
     @property
     def hands_on(self) -> bool:
         """Whether one warp's access may order its earlier accesses before the next warp's access to the same place."""
-        return self._acquires or self._releases or not self._races.clocks.quiet
+        return self._acquires or self._releases or not self.races.clocks.quiet
 
     def loaded_global(self, threads: Array, addresses: Array, size: int) -> None:
         """Record reads; for an atomic operation, recording the write is enough."""
         if not self.writes:
-            self._races.in_global(self, threads, addresses, size)
+            self.races.in_global(self, threads, addresses, size)
 
     def stored_global(self, threads: Array, addresses: Array, size: int) -> None:
         """Record writes."""
-        self._races.in_global(self, threads, addresses, size)
+        self.races.in_global(self, threads, addresses, size)
 
     def loaded_shared(self, threads: Array, offsets: Array, size: int) -> None:
         """Record reads; for an atomic operation, recording the write is enough."""
         if not self.writes:
-            self._races.in_shared(self, threads, offsets, size)
+            self.races.in_shared(self, threads, offsets, size)
 
     def stored_shared(self, threads: Array, offsets: Array, size: int) -> None:
         """Record writes."""
-        self._races.in_shared(self, threads, offsets, size)
+        self.races.in_shared(self, threads, offsets, size)
 
     def before(self, threads: Array, places: Array, size: int) -> None:
         """Acquire what was released at these places, if the access is a strong read."""
         if self.scope and (self.atomic or not self.writes):
             warps, elements = self._elements(threads, places, size)
-            self._races.clocks.read(warps, elements, self.scope, acquire=self._acquires)
+            self.races.clocks.read(warps, elements, self.scope, acquire=self._acquires)
 
     def after(self, threads: Array, places: Array, size: int) -> None:
         """Release at these places, or overwrite what was released there, if the access is a write."""
         if self.writes:
             warps, elements = self._elements(threads, places, size)
-            self._races.clocks.write(warps, elements, self.scope, release=self._releases, update=self.atomic)
+            self.races.clocks.write(warps, elements, self.scope, release=self._releases, update=self.atomic)
 
     def _elements(self, threads: Array, places: Array, size: int) -> tuple[Array, Array]:
         """Return the warps and the places where each element of each access begins."""

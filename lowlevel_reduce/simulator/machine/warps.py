@@ -45,7 +45,6 @@ def _shuffle(instruction: Instruction, flight: Flight) -> Step:
     pair = destination if isinstance(destination, Pair) else Pair(_name(instruction, destination), Name("_"))
     target = flight.write(instruction, pair.first, "b32")
     in_range = flight.write(instruction, pair.second, "pred")
-    everywhere = flight.read(instruction, value, "b32")(slice(None)) if isinstance(value, Name) else None
     own, amount, limits = (flight.read(instruction, operand, "u32") for operand in (value, lane, clamp))
     mask = flight.read(instruction, members, "u32")
 
@@ -58,7 +57,7 @@ def _shuffle(instruction: Instruction, flight: Flight) -> Step:
         source = np.where(valid, source, lanes)
         origin = threads - lanes + source
         _check_members(flight, threads, origin, source, mask(idx))
-        values = own(idx) if everywhere is None else everywhere[origin]
+        values = own(slice(None))[origin]
         target[idx] = values
         in_range[idx] = valid
 

@@ -3,6 +3,7 @@
 import contextlib
 import fnmatch
 import gc
+import json
 import os
 import re
 import subprocess
@@ -566,6 +567,25 @@ def test_the_page_of_the_results_tells_of_every_kind_of_file():
     files = [file.name for file in folder.iterdir() if file.name != "README.md"]
     assert [name for name in files if not any(fnmatch.fnmatch(name, kind) for kind in kinds)] == []
     assert [kind for kind in kinds if not fnmatch.filter(files, kind)] == []
+
+
+def test_every_file_of_results_is_quoted_by_its_full_name_and_all_are_small():
+    folder, root = report.RESULTS, report.ROOT
+    places = ("*.md", "docs/*.md", "benchmarks/**/*.md", *(f"{at}/**/*.*" for at in ("lowlevel_reduce", "cuda_src")))
+    pages = [*(root / "benchmarks").glob("**/*.py"), *(file for place in places for file in root.glob(place))]
+    told = "".join(page.read_text(encoding="utf-8") for page in pages if page.suffix in (".md", ".py", ".cuh", ".cu"))
+    files = [file for file in folder.iterdir() if file.name != "README.md"]
+    assert [file.name for file in files if file.name not in told] == []
+    there = {file.name for file in files}
+    quoted = set(re.findall(r"20\d\d-\d\d-\d\d-[a-z0-9-]+\.(?:jsonl|md)\b", told))
+    assert sorted(quoted - there) == []
+    assert sum(file.stat().st_size for file in folder.iterdir()) <= 1_500_000
+
+
+def test_every_file_of_results_tells_its_commit():
+    for file in report.RESULTS.glob("*.jsonl"):
+        first = json.loads(file.read_text(encoding="utf-8").partition("\n")[0])
+        assert first["conditions"]["commit"], file.name
 
 
 def test_rotation_leaves_the_l2():

@@ -2,11 +2,11 @@
 
 On a machine with a GPU and ncu::
 
-    python -m benchmarks.counters --profile --json benchmarks/results/DATE-DEVICE-counters.json
+    python -m benchmarks.counters --profile --json benchmarks/results/DATE-DEVICE-counters.jsonl
 
 or run there what ``--command`` prints, and then on any machine::
 
-    python -m benchmarks.counters --ncu ncu.csv --json benchmarks/results/DATE-DEVICE-counters.json
+    python -m benchmarks.counters --ncu ncu.csv --json benchmarks/results/DATE-DEVICE-counters.jsonl
 
 The simulator counts an atomic as a load and as a store of the sectors that it touches, so the profiler's atomics are
 added to its loads and stores before they are compared. Instructions are printed but not compared: the simulator counts
@@ -17,7 +17,6 @@ one of ``flat tiles``, loads as often as it polls, so its loads agree only if th
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import lowlevel_reduce as lr
-from benchmarks import ncu
+from benchmarks import ncu, records
 from benchmarks.figures import FileError
 from benchmarks.ncu import METRICS
 from benchmarks.timing import conditions
@@ -96,14 +95,14 @@ def compared(ours: int, theirs: int) -> str:
     return f"{100 * (ours - theirs) / theirs:+.1f} %" if theirs else f"{ours:+d}, profiler 0"
 
 
-def table(counted: Mapping[str, Mapping[str, Any]], measured: Mapping[str, Counts] | None) -> str:
+def table(counted: Mapping[str, Mapping[str, Any]], measured: Mapping[str, Counts]) -> str:
     """Return the counters as text, one line for each counter of each kernel."""
     lines = []
     for title, counts in counted.items():
         lines.append(f"{title} ({', '.join(counts['kernels'])})")
         for name in SHOWN:
             line = f"  {name:22} {counts[name]:>10,}"
-            theirs = (measured or {}).get(title, {}).get(name)
+            theirs = measured.get(title, {}).get(name)
             if theirs is not None:
                 line += f" {theirs:>12,}  {compared(counts[name], theirs) if name in METRICS else 'not compared'}"
             lines.append(line)
@@ -130,7 +129,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     counted = simulated()
     kernels = {title: counts["kernels"] for title, counts in counted.items()}
-    measured, facts = None, None
+    measured: dict[str, Counts] = {}
+    facts: dict[str, Any] = {}
     try:
         if arguments.profile:
             measured = ncu.profiled(ncu.profile(sys.executable), kernels)
@@ -142,9 +142,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     print(table(counted, measured))
     if arguments.json is not None:
-        document = {"conditions": facts, "n": N, "simulator": counted, "ncu": measured, "tolerance": TOLERANCE}
-        arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    pairs = [(counted[title][name], counts[name]) for title, counts in (measured or {}).items() for name in METRICS]
+        records.begin(arguments.json, "counters", facts, n=N, tolerance=TOLERANCE)
+        told = ({"title": title, "simulator": counts, "ncu": measured.get(title)} for title, counts in counted.items())
+        records.add(arguments.json, *told)
+    pairs = [(counted[title][name], counts[name]) for title, counts in measured.items() for name in METRICS]
     return int(any(compared(*pair) != "agrees" for pair in pairs))
 
 

@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import gc
 import importlib
-import json
 import math
 import statistics
 from collections.abc import Callable
@@ -21,6 +20,8 @@ from typing import Any
 import numpy as np
 
 import lowlevel_reduce as lr
+from benchmarks import records
+from benchmarks.figures import figure
 from benchmarks.suites.host import bare_launch
 from benchmarks.timing import conditions, host_us, replay_us
 from benchmarks.turns import in_turn
@@ -223,30 +224,23 @@ def _arrays(stream: lr.Stream) -> tuple[lr.DeviceArray, lr.DeviceArray]:
 
 
 def _row(suite: str, name: str, samples: list[float]) -> dict[str, Any]:
-    return {
-        "suite": suite,
-        "name": name,
-        "us": round(statistics.median(samples), 3),
-        "samples_us": [round(sample, 3) for sample in samples],
-    }
+    return {"suite": suite, "name": name, **figure(samples)}
 
 
 def main() -> None:
-    """Measure everything, print it and write the JSON."""
+    """Measure everything, print it and write the file."""
     parser = argparse.ArgumentParser(description="Measure the figures of embedding.")
-    parser.add_argument("--json", metavar="FILE", required=True)
+    parser.add_argument("--json", metavar="FILE", required=True, type=Path)
     parser.add_argument("--commit", help="for a copy of the tree without its history")
     arguments = parser.parse_args()
     with lr.Context.primary() as context, context.pushed(), lr.Stream.create(context) as stream:
         rows = [*back_to_back(context, stream), *host(context, stream), *beside_torch(context)]
         rows += million(context, stream)
         rows += [{"suite": "launch attributes", **row} for row in attribute_rows(context)]
-        document = {"conditions": conditions(context.device, arguments.commit), "rows": rows}
-    with open(arguments.json, "w", encoding="utf-8") as file:
-        json.dump(document, file, indent=1)
-        file.write("\n")
+        records.begin(arguments.json, "embedding", conditions(context.device, arguments.commit))
+    records.add(arguments.json, *rows)
     for row in rows:
-        figures = [f"{key} {value}" for key, value in row.items() if key not in {"suite", "name", "samples_us"}]
+        figures = [f"{key} {value}" for key, value in row.items() if key not in {"suite", "name"}]
         print(f"{row['suite']:28} {row['name']:36} {'  '.join(figures)}")
 
 

@@ -2,7 +2,7 @@
 
 python -m benchmarks.embedding_doc [--check]
 
-They come from the newest ``benchmarks/results/*-embedding*.json``, written by `benchmarks.embedding`. The table of a
+They come from the newest ``benchmarks/results/*-embedding*.jsonl``, written by `benchmarks.embedding`. The table of a
 suite is between ``<!-- table SUITE -->`` and ``<!-- end -->``, and the conditions of the measurement are between
 ``<!-- conditions -->`` and ``<!-- end -->``. A figure in a sentence is between ``<!-- figure KEY: SUITE: NAME -->`` and
 ``<!-- . -->``.
@@ -10,13 +10,13 @@ suite is between ``<!-- table SUITE -->`` and ``<!-- end -->``, and the conditio
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import records
 from benchmarks.figures import FileError
 from benchmarks.pages import ROOT, fill
 
@@ -60,21 +60,17 @@ def filled(text: str, results: Path) -> str:
 
 
 def _newest(results: Path) -> tuple[Path, Row, list[Row]]:
-    read = [_read(file) for file in sorted(results.glob("*-embedding*.json"))]
+    read = [_read(file) for file in sorted(results.glob("*-embedding*.jsonl"))]
     if not read:
-        raise FileError(f"there is no *-embedding.json in {results}")
+        raise FileError(f"there is no *-embedding.jsonl in {results}")
     return max(read, key=lambda each: str(each[1].get("measured", "")))
 
 
 def _read(file: Path) -> tuple[Path, Row, list[Row]]:
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        conditions, rows = dict(document["conditions"]), document["rows"]
-        if not all("suite" in row and "name" in row for row in rows):
-            raise FileError(f"{file.name}: a row has no suite or no name")
-    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
-        raise FileError(f"{file.name} holds no figures of embedding: {error!r}") from error
-    return file, conditions, rows
+    document = records.read(file, "embedding")
+    if not all("suite" in row and "name" in row for row in document.records):
+        raise FileError(f"{file.name}: a row has no suite or no name")
+    return file, document.conditions, list(document.records)
 
 
 def _rows(file: Path, rows: Sequence[Row], suite: str, name: str | None = None) -> list[Row]:

@@ -1,4 +1,4 @@
-"""The arithmetic of comparisons: medians, spreads, ratios, and the rows of a result file. Pure."""
+"""The arithmetic of comparisons: medians, spreads, ratios, and the rows of suites. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ __all__ = [
     "OURS",
     "FileError",
     "best_peer",
-    "checked_document",
     "digest",
     "figure",
     "geometric_mean",
@@ -21,6 +20,7 @@ __all__ = [
     "name_of",
     "row_at",
     "row_of",
+    "stored",
     "us_at",
 ]
 
@@ -30,25 +30,20 @@ OURS = "one tree"
 BARE = "bare cuLaunchKernelEx"
 """The name of the driver's own call in a row: a limit, not a competitor."""
 
-FORMAT = 1
 SUITES = ("flat", "types", "axes", "stats", "operators", "segments", "small", "host", "cold")
 
 Row = dict[str, Any]
 
 
 class FileError(ValueError):
-    """A result file is missing, or does not have the form that `benchmarks.run` writes."""
+    """A result file is missing, or does not have the form that the commands write."""
 
 
 def figure(samples_us: Sequence[float]) -> dict[str, Any]:
-    """Return the median of samples in microseconds, their spread in percent of it, and the samples."""
+    """Return the median of samples in microseconds, their spread in percent of it, and how many rounds they are of."""
     median = statistics.median(samples_us)
     spread = 100 * (max(samples_us) - min(samples_us)) / median if median else 0.0
-    return {
-        "us": round(median, 4),
-        "spread_percent": round(spread, 2),
-        "samples_us": [round(sample, 4) for sample in samples_us],
-    }
+    return {"us": round(median, 4), "spread_percent": round(spread, 2), "rounds": len(samples_us)}
 
 
 def median_us(row: Mapping[str, Any], name: str) -> float | None:
@@ -114,6 +109,11 @@ def row_of(cell: str, entries: Mapping[str, dict[str, Any]], *, size_bytes: int 
     return row
 
 
+def stored(row: Mapping[str, Any]) -> Row:
+    """Return a row as a file holds it: without what `row_of` works out from the rest."""
+    return {key: value for key, value in row.items() if key not in ("best_peer", "ratio", "gb_per_s")}
+
+
 def digest(value: Any) -> str:
     """Return 16 hexadecimal digits that differ if two JSON values do."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
@@ -128,31 +128,3 @@ def name_of(n: int) -> str:
 def geometric_mean(values: Iterable[float]) -> float:
     """Return the geometric mean of at least one number."""
     return statistics.geometric_mean(values)
-
-
-def checked_document(document: Any, name: str) -> dict[str, Any]:
-    """Return a result file's content, checked.
-
-    Raises
-    ------
-    FileError
-        Saying what is wrong with it.
-    """
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise FileError(f"{name} is no result of benchmarks.run in format {FORMAT}")
-    for key in ("conditions", "suites"):
-        if not isinstance(document.get(key), dict):
-            raise FileError(f"{name} has no {key!r}")
-    for suite, content in document["suites"].items():
-        if suite not in SUITES:
-            raise FileError(f"{name}: there is no suite {suite!r}")
-        rows = content.get("rows") if isinstance(content, dict) else None
-        if not isinstance(rows, list) or not isinstance(content.get("missing"), dict):
-            raise FileError(f"{name}: suite {suite!r} has no rows or does not say what was missing")
-        for row in rows:
-            if not isinstance(row, dict) or not isinstance(row.get("entries"), dict) or "cell" not in row:
-                raise FileError(f"{name}: a row of suite {suite!r} has no cell or no entries")
-            bad = [key for key, entry in row["entries"].items() if not ("us" in entry or "error" in entry)]
-            if bad:
-                raise FileError(f"{name}: {suite}, {row['cell']}: {bad[0]} has neither time nor error")
-    return document

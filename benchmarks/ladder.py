@@ -6,13 +6,13 @@ python -m benchmarks.ladder --json benchmarks/results
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import records
 from benchmarks.timing import conditions, opened
 from lowlevel_reduce.ladder import RUNGS, Record, iterate
 
@@ -80,17 +80,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             rungs = [rung for rung in there if rung.lacking(context.device) is None]
             missing = {rung.id: rung.lacking(context.device) for rung in there if rung not in rungs}
             print(f"{run.system}, N = {run.n:,}, {run.dtype}", flush=True)
-            records = []
+            file = arguments.json / f"{arguments.date}-{device}-ladder-{run.name}.jsonl"
+            records.begin(file, "ladder", facts, run=run.name, block=BLOCK, repeat=REPEAT, missing=missing)
             for record in iterate(rungs, n=run.n, dtype=run.dtype, block=BLOCK, repeat=REPEAT, context=context):
-                records.append(record)
+                records.add(file, record.as_dict())
                 wrong += [record.rung] if record.expected_correct and not record.correct else []
                 print(line_of(record), flush=True)
-            document = {
-                "conditions": facts, "run": run.name, "block": BLOCK, "repeat": REPEAT, "missing": missing,
-                "records": [record.as_dict() for record in records],
-            }  # fmt: skip
-            file = arguments.json / f"{arguments.date}-{device}-ladder-{run.name}.json"
-            file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
             print(f"  {time.perf_counter() - begin:.1f} s, {file.name}", flush=True)
     if wrong:
         print(f"WRONG: {', '.join(wrong)}")

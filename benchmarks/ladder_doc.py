@@ -3,7 +3,7 @@
 python -m benchmarks.ladder_doc [--check]
 
 Tables are between ``<!-- times RUN [RUNG ...] -->`` or ``<!-- counters RUNG ... -->`` and ``<!-- end -->``. Times come
-from the last ``benchmarks/results/*-ladder-RUN.json`` by name, written by `benchmarks.ladder`, counters from
+from the last ``benchmarks/results/*-ladder-RUN.jsonl`` by name, written by `benchmarks.ladder`, counters from
 ``benchmarks/ladder_counters.json``, written by `benchmarks.ladder_counters`.
 
 A figure in a sentence is between one of these and ``<!-- . -->``:
@@ -12,7 +12,7 @@ A figure in a sentence is between one of these and ``<!-- . -->``:
     <!-- percent RUN RUNG -->        its share of the peak bandwidth
     <!-- ratio RUN SLOW FAST -->     a time divided by another
     <!-- ns RUN RUNG N -->           a time divided by N, in nanoseconds
-    <!-- row NAME ROW -->            the time of a row of *-NAME.json
+    <!-- row NAME ROW -->            the time of a row of *-NAME.jsonl
     <!-- counted RUNG COUNTER -->    a counter; with two more words, divided by that one
 
 ``<!-- claim RUN A < B < C -->`` says that a sentence calls A faster than B and B faster than C.
@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import records
 from benchmarks.figures import FileError
 from benchmarks.ladder_counters import COUNTERS
 from benchmarks.pages import ROOT, fill
@@ -78,14 +79,14 @@ def filled(text: str, results: Path, counters: Path) -> str:
 
 
 def _file(results: Path, run: str) -> Path:
-    files = sorted(results.glob(f"*-ladder-{run}.json"))
+    files = sorted(results.glob(f"*-ladder-{run}.jsonl"))
     if not files:
         raise FileError(f"there is no run {run} of the ladder in {results}")
     return files[-1]
 
 
 def _timed(file: Path, name: str) -> Entry:
-    (record,) = _chosen(_records(file)[0], [name], file)
+    (record,) = _chosen(_timed_records(file)[0], [name], file)
     if not record["microseconds"]:
         raise FileError(f"{file.name}: {name} has no time")
     return record
@@ -120,7 +121,7 @@ def _counted(words: Sequence[str], file: Path) -> str:
     """Return the counter that ``RUNG COUNTER`` names, divided by a second one if two more words name that."""
     found = []
     for name, counter in zip(words[::2], words[1::2], strict=True):
-        (record,) = _chosen(_records(file)[0], [name], file)
+        (record,) = _chosen(_counted_records(file)[0], [name], file)
         if not (record["counters"] or {}).get(counter):
             raise FileError(f"{file.name}: {name} has no {counter}")
         found.append(int(record["counters"][counter]))
@@ -132,45 +133,54 @@ def _number(us: float) -> str:
 
 
 def _row_us(results: Path, name: str, row: str) -> float:
-    files = sorted(results.glob(f"*-{name}.json"))
-    rows = json.loads(files[-1].read_text(encoding="utf-8"))["rows"] if files else []
+    files = sorted(results.glob(f"*-{name}.jsonl"))
+    rows = records.read(files[-1], name).records if files else []
     found = [float(each["us"]) for each in rows if each["name"] == row]
     if len(found) != 1:
-        raise FileError(f"no *-{name}.json has just one row {row!r}")
+        raise FileError(f"no *-{name}.jsonl has just one row {row!r}")
     return found[0]
 
 
-def _records(file: Path) -> tuple[list[Entry], Entry]:
-    """Return a file's records and the conditions under which they were measured or counted."""
+def _timed_records(file: Path) -> tuple[list[Entry], Entry]:
+    """Return a file's records and the conditions under which they were measured."""
+    document = records.read(file, "ladder")
+    return _checked(document.records, file), document.conditions
+
+
+def _counted_records(file: Path) -> tuple[list[Entry], str]:
+    """Return a file's records and the version of NVRTC by which they were counted."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
-        records, conditions = document["records"], document.get("conditions") or {"nvrtc": document["nvrtc"]}
-        if not all("rung" in record and "microseconds" in record for record in records):
-            raise FileError(f"{file.name}: a record has no rung or no time")
+        return _checked(document["records"], file), str(document["nvrtc"])
     except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
         raise FileError(f"{file.name} holds no records of the ladder: {error!r}") from error
-    return records, conditions
 
 
-def _chosen(records: Sequence[Entry], names: Sequence[str], file: Path) -> list[Entry]:
-    by_name = {record["rung"]: record for record in records}
+def _checked(found: Sequence[Entry], file: Path) -> list[Entry]:
+    if not all("rung" in record and "microseconds" in record for record in found):
+        raise FileError(f"{file.name}: a record has no rung or no time")
+    return list(found)
+
+
+def _chosen(found: Sequence[Entry], names: Sequence[str], file: Path) -> list[Entry]:
+    by_name = {record["rung"]: record for record in found}
     if lacking := [name for name in names if name not in by_name]:
         raise FileError(f"{file.name} has no rung {', '.join(lacking)}")
-    return [by_name[name] for name in names] if names else list(records)
+    return [by_name[name] for name in names] if names else list(found)
 
 
 def _times(run: str, names: Sequence[str], results: Path) -> str:
-    files = sorted(results.glob(f"*-ladder-{run}.json"))
+    files = sorted(results.glob(f"*-ladder-{run}.jsonl"))
     if not files:
         return NOT_MEASURED
-    records, conditions = _records(files[-1])
+    found, conditions = _timed_records(files[-1])
     # As on the command line, speed-ups are not relative to a rung that is wrong on purpose.
-    first = next((record["microseconds"] for record in records if record["expected_correct"]), None)
+    first = next((record["microseconds"] for record in found if record["expected_correct"]), None)
     lines = [
         "| rung | µs | GB/s | % of peak | source: % of peak or time | × the first rung | relative error |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    shown = _chosen(records, names, files[-1])
+    shown = _chosen(found, names, files[-1])
     for record in shown:
         us = record["microseconds"]
         rung = RUNGS.get(record["rung"])
@@ -184,7 +194,7 @@ def _times(run: str, names: Sequence[str], results: Path) -> str:
             _verdict(record),
         ]
         lines.append("| " + " | ".join(cells) + " |")
-    n, dtypes = records[0]["n"], " and ".join(dict.fromkeys(record["dtype"] for record in shown))
+    n, dtypes = found[0]["n"], " and ".join(dict.fromkeys(record["dtype"] for record in shown))
     where = f"N = {n:,} {dtypes}, {conditions.get('device', 'a GPU')}, commit {conditions.get('commit')}"
     return "\n".join([*lines, "", f"{where}: `{files[-1].name}`."])
 
@@ -213,17 +223,15 @@ _COLUMNS: Mapping[str, Callable[[Entry], float]] = {
 
 
 def _counters(names: Sequence[str], file: Path) -> str:
-    records, conditions = _records(file)
+    found, nvrtc = _counted_records(file)
     lines = ["| rung | " + " | ".join(_COLUMNS) + " |", "| --- |" + " ---: |" * len(_COLUMNS)]
-    for record in _chosen(records, names, file):
+    for record in _chosen(found, names, file):
         if not record["counters"]:
             raise FileError(f"{file.name}: {record['rung']} has no counters")
         cells = [read(record["counters"]) for read in _COLUMNS.values()]
         texts = [f"{value:,}" if isinstance(value, int) else f"{value:.1f}" for value in cells]
         lines.append(f"| `{record['rung']}` | " + " | ".join(texts) + " |")
-    return "\n".join(
-        [*lines, "", f"N = {records[0]['n']:,}, simulated H200, NVRTC {conditions['nvrtc']}, all passes together."]
-    )
+    return "\n".join([*lines, "", f"N = {found[0]['n']:,}, simulated H200, NVRTC {nvrtc}, all passes together."])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ncu
+from benchmarks import ncu, records
 from benchmarks.figures import OURS, FileError
 from benchmarks.harness import Harness, Maker, Ready, ours
 from benchmarks.ncu import Launch
@@ -204,8 +204,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(summary(entry))
     with opened() as stream:
         facts = {**conditions(stream.context.device, arguments.commit), "ncu": ncu.version()}
-    document = {"conditions": facts, "metrics": dict(METRICS), "contenders": found}
-    arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    records.begin(arguments.json, "limits", facts, metrics=dict(METRICS))
+    records.add(arguments.json, *found)
     return int(any("error" in entry for entry in found))
 
 

@@ -76,7 +76,7 @@ def page(suites: Suites) -> str:
         "by this library's: above 1, this library is faster; below 1, the ratio is bold. A competitor's cell is empty "
         "where it was not tried.",
         "- Since 2026-11-23 the turn of each contender begins with a launch of its own, without a graph. Files before "
-        "`2026-11-23-h200-suites-5.json` used a smaller ring, of which the L2 still held a part, mostly for inputs of "
+        "`2026-11-23-h200-suites-5.jsonl` used a smaller ring, of which the L2 still held a part, mostly for inputs of "
         "50 to 300 MB. [benchmarks/NOTES.md](../benchmarks/NOTES.md) says why both matter.",
         "",
         "## Runs",

@@ -1,4 +1,4 @@
-"""Run suites next to every competitor, print their rows, and write the JSON after each cell.
+"""Run suites next to every competitor, print their rows, and save each cell as soon as it is measured.
 
 python -m benchmarks.run [--suite flat|types|axes|stats|operators|segments|small|host|cold ...] [--cell PATTERN ...]
                          [--mode rotated|hot|events] [--budget-seconds S] --json FILE
@@ -12,10 +12,10 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-from benchmarks import suites
-from benchmarks.figures import FORMAT, OURS, SUITES, Row, geometric_mean, median_us
+from benchmarks import records, runs, suites
+from benchmarks.figures import OURS, SUITES, Row, geometric_mean, median_us
 from benchmarks.harness import Harness, Mode
 from benchmarks.session import Session, plan_lines
 from benchmarks.suites.cell import Cell
@@ -93,12 +93,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.json is None or not arguments.json.parent.is_dir():
         parser.error("--json FILE is needed, in a directory that is there")
     with opened() as stream:
-        document: dict[str, Any] = {"format": FORMAT, "conditions": conditions(stream.context.device, arguments.commit)}
-        document |= {"quick": arguments.quick, "suites": {}}
+        facts = conditions(stream.context.device, arguments.commit)
+        records.begin(arguments.json, runs.KIND, facts, quick=arguments.quick)
         harness = Harness(stream, QUICK_ROUNDS if arguments.quick else ROUNDS)
         setting = suites.Setting(harness, arguments.quick, arguments.mode)
         session = Session(
-            cells, document, arguments.json, setting,
+            cells, arguments.json, setting,
             wanted=wanted, budget_seconds=arguments.budget_seconds, show=_show,
         )  # fmt: skip
         session.run(line_of)

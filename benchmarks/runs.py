@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import OURS, FileError, Row, checked_document, median_us
+from benchmarks import records
+from benchmarks.figures import OURS, SUITES, FileError, Row, median_us, row_of
 
-__all__ = ["PATTERN", "Suite", "load"]
+__all__ = ["KIND", "PATTERN", "Suite", "load", "suites_in"]
 
-PATTERN = "*-suites*.json"
+KIND = "suites"
+PATTERN = f"*-{KIND}*.jsonl"
 
 _OTHER_MODES = ("hot", "events")
 """Rows in these modes are ignored by goals and pages, except those of the suite of small arrays, which are hot."""
@@ -93,18 +94,56 @@ def _current(suites: list[Suite]) -> list[Suite]:
 
 def _all(directory: Path) -> Iterator[tuple[str, Suite]]:
     for file in sorted(directory.glob(PATTERN)):
-        document = checked_document(_read(file), file.name)
-        for name, content in document["suites"].items():
+        document = records.read(file, KIND)
+        for name, content in suites_in(document).items():
             rows = [row for row in content["rows"] if name == "small" or row.get("mode") not in _OTHER_MODES]
             if content["rows"] and not rows:
                 continue
-            partial = bool(document.get("quick")) or not content.get("complete", True)
-            partial = partial or len(rows) < len(content["rows"])
-            yield name, Suite({**content, "rows": rows}, file.name, document["conditions"], partial)
+            partial = bool(document.facts.get("quick")) or not content["complete"] or len(rows) < len(content["rows"])
+            yield name, Suite({**content, "rows": rows}, file.name, document.conditions, partial)
 
 
-def _read(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise FileError(f"{file.name} is no JSON: {error}") from error
+def suites_in(document: records.Document) -> dict[str, dict[str, Any]]:
+    """Return the suites of a file by name.
+
+    Each record names its suite. It is a row, with its cell's place among those of the suite; or the error of a cell
+    that broke off; or what is known at the end of a run: the seconds, whether the suite is complete, the cells that
+    were left out, and the competitors that were missing. A run that was cut short has no end, so its suites are not
+    complete.
+
+    Returns
+    -------
+    dict
+        Of each suite ``"rows"`` in the order of its cells, ``"broke_off"`` with an error for each such cell, and what
+        its end says.
+
+    Raises
+    ------
+    FileError
+        Saying what is wrong with a record.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    # Files from before 2026-11-26 have rows without a place, in the order of the cells.
+    for record in sorted(document.records, key=lambda record: int(record.get("place", 0))):
+        name, said = record.get("suite"), {key: value for key, value in record.items() if key not in ("suite", "place")}
+        if name not in SUITES:
+            raise FileError(f"{document.file}: there is no suite {name!r}")
+        suite = found.setdefault(name, {"rows": [], "broke_off": {}, "missing": {}, "complete": False})
+        if "entries" in said:
+            suite["rows"].append(_checked(said, f"{document.file}: {name}"))
+        elif "broke_off" in said:
+            suite["broke_off"][said["cell"]] = said["broke_off"]
+        elif {"complete", "missing"} <= said.keys():
+            suite |= said
+        else:
+            raise FileError(f"{document.file}: a record of {name} is neither a row nor an error nor the suite's end")
+    return found
+
+
+def _checked(row: Row, where: str) -> Row:
+    if "cell" not in row or not isinstance(row["entries"], dict):
+        raise FileError(f"{where}: a row has no cell or no entries")
+    for name, entry in row["entries"].items():
+        if not isinstance(entry, dict) or not ("us" in entry or "error" in entry):
+            raise FileError(f"{where}, {row['cell']}: {name} has neither time nor error")
+    return row_of(**row)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from benchmarks.figures import OURS, Row, median_us
+from benchmarks import records
+from benchmarks.figures import OURS, Row, median_us, stored
 from benchmarks.suites import Cell, Setting
 
 __all__ = ["START_SECONDS", "Session", "ordered", "plan_lines"]
@@ -50,10 +49,8 @@ class Session:
     ----------
     cells : mapping
         All cells of each suite; the file lists those that were not measured as left out.
-    document : dict
-        Everything in the file except the suites.
     file : Path
-        Where the results go. It is replaced as a whole after each cell, so it is complete at any time.
+        Where the results go: a file that `records.begin` has begun. Each cell is appended as soon as it is measured.
     setting : Setting
         The setting that cells are measured in.
     wanted : callable, optional
@@ -69,7 +66,6 @@ class Session:
     def __init__(
         self,
         cells: Cells,
-        document: dict[str, Any],
         file: Path,
         setting: Setting,
         *,
@@ -79,7 +75,6 @@ class Session:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._cells = cells
-        self._document = document
         self._file = file
         self._setting = setting
         self._wanted = wanted
@@ -112,6 +107,8 @@ class Session:
         ]  # fmt: skip
         order = [(suite, cell) for suite, cell in order if self._wanted(cell)]
         self._setting.prepare([cell for _, cell in order])
+        if versions := self._setting.versions():
+            records.add(self._file, {"conditions": versions})
         current, in_a_row = "", 0
         for suite, cell in order:
             if self._budget is not None and self._clock() - self._begin + cell.seconds > self._budget:
@@ -120,40 +117,34 @@ class Session:
                 self._show(f"== {suite}")
                 current = suite
             in_a_row = 0 if self._measure(suite, cell, line_of) else in_a_row + 1
-            self.write()
             if in_a_row == MOST_BROKEN:
                 self._show(f"== {MOST_BROKEN} cells in a row broke off: no more is tried")
-                return
+                break
+        self._end()
 
     def _measure(self, suite: str, cell: Cell, line_of: Callable[[Row], str]) -> bool:
         begin = self._clock()
         try:
             self._rows[suite][cell.name] = rows = cell.measure(self._setting)
         except Exception as error:  # noqa: BLE001  what was measured before must not be lost
-            self._broken[suite][cell.name] = f"{type(error).__name__}: {error}"[:200]
-            self._show(f"{cell.name} broke off: {self._broken[suite][cell.name]}")
+            self._broken[suite][cell.name] = told = f"{type(error).__name__}: {error}"[:200]
+            records.add(self._file, {"suite": suite, "cell": cell.name, "broke_off": told})
+            self._show(f"{cell.name} broke off: {told}")
             return False
         finally:
             self._seconds[suite] += self._clock() - begin
+        # With its place, because what goals name is measured first.
+        at = {"suite": suite, "place": self._cells[suite].index(cell)}
+        records.add(self._file, *({**at, **stored(row)} for row in rows))
         for row in rows:
             self._show(line_of(row))
         return True
 
-    def write(self) -> None:
-        """Write the rows so far of every suite that was begun."""
+    def _end(self) -> None:
+        """Write the end of every suite that was begun."""
         for suite in self._cells:
             left_out = self.left_out(suite)
             if len(left_out) == len(self._cells[suite]) and not self._broken[suite]:
                 continue
-            self._document["suites"][suite] = {
-                "seconds": round(self._seconds[suite], 1),
-                "complete": not left_out,
-                "left_out": left_out,
-                "broke_off": self._broken[suite],
-                "missing": dict(self._setting.missing),
-                "rows": self.rows(suite),
-            }
-        self._document["conditions"] |= self._setting.versions()
-        part = self._file.with_name(self._file.name + ".part")
-        part.write_text(json.dumps(self._document, indent=1) + "\n", encoding="utf-8")
-        part.replace(self._file)
+            end = {"seconds": round(self._seconds[suite], 1), "complete": not left_out, "left_out": left_out}
+            records.add(self._file, {"suite": suite, **end, "missing": dict(self._setting.missing)})

@@ -1,12 +1,11 @@
 """Time many mappings of whole arrays, rows and columns; the tables of the three policies come from this.
 
-python -m benchmarks.tune --json sweep.json [--part flat|rows|columns]
+python -m benchmarks.tune --json sweep.jsonl [--part flat|rows|columns]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from benchmarks import records
 from benchmarks.harness import Harness, Maker, ours
 from benchmarks.problems import Case
 from benchmarks.timing import conditions, opened
@@ -160,7 +160,7 @@ def _cells(part: str) -> list[tuple[str, Case]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the sweep and write its JSON after each cell."""
+    """Run the sweep and save each cell as soon as it is measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", metavar="FILE", required=True, type=Path)
     parser.add_argument("--part", action="append", choices=("flat", "rows", "columns"), help="by default all")
@@ -176,15 +176,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             clusters=device.supports_clusters,
             cooperative=device.supports_cooperative_launch,
         )
-        harness, rows = Harness(stream, ROUNDS), list[dict[str, Any]]()
-        document = {"conditions": conditions(device, arguments.commit), "rows": rows}
+        harness = Harness(stream, ROUNDS)
+        records.begin(arguments.json, "tune", conditions(device, arguments.commit))
         for part in arguments.part or ("flat", "rows", "columns"):
             for cell, case in _cells(part):
                 chosen, makers = (_flat_makers if part == "flat" else _matrix_makers)(harness, case, facts)
                 entries = harness.measure(case, makers)
                 times = {name: entry["us"] for name, entry in entries.items() if "us" in entry}
-                rows.append({"cell": cell, "chosen": chosen, "entries": entries})
-                arguments.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+                records.add(arguments.json, {"cell": cell, "chosen": chosen, "entries": entries})
                 print(line_of(cell, chosen, times), flush=True)
         harness.release()
     return 0

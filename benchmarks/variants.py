@@ -17,7 +17,6 @@ import argparse
 import ast
 import functools
 import importlib
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from benchmarks import records
 from benchmarks.figures import OURS, name_of
 from benchmarks.harness import Harness, Inputs, Maker, ours
 from benchmarks.peers import PEERS
@@ -89,7 +89,7 @@ class Variant:
         """Return it for a file: a constant that JSON has no form for, such as a mapping of pairs, as its text."""
         plain = (bool, int, float, str)
         constants = {name: value if isinstance(value, plain) else repr(value) for name, value in self.constants.items()}
-        return {**asdict(self), "constants": constants}
+        return {**asdict(self), "sources": None if self.sources is None else str(self.sources), "constants": constants}
 
     def maker(self, case: Case, inputs: Inputs, stream: Stream) -> Maker:
         """Return the maker that makes it ready for a case."""
@@ -184,7 +184,7 @@ def line_of(cell: str, entries: Mapping[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for, and write the JSON after each cell; return 1 if a variant failed."""
+    """Run what the command line asks for, and save each cell at once; return 1 if a variant failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--case",
@@ -209,16 +209,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     with opened() as stream:
         harness = Harness(stream, arguments.rounds)
         setting = Setting(harness)
-        document: dict[str, Any] = {
-            "conditions": conditions(stream.context.device, arguments.commit),
-            "variants": [variant.told() for variant in arguments.variant],
-            "missing": setting.missing,
-            "rows": rows,
-        }
+        facts = conditions(stream.context.device, arguments.commit)
+        told = [variant.told() for variant in arguments.variant]
+        setting.peers(*arguments.peer)
+        records.begin(arguments.json, "variants", facts, variants=told, missing=setting.missing)
         for case in arguments.case:
             entries = _measured(harness, case, arguments.variant, setting.peers(*arguments.peer))
             rows.append({"cell": name_of_case(case), "entries": entries})
-            arguments.json.write_text(json.dumps(document, indent=1, default=str) + "\n", encoding="utf-8")
+            records.add(arguments.json, rows[-1])
             print(line_of(name_of_case(case), entries), flush=True)
         harness.release()
     for name, why in setting.missing.items():

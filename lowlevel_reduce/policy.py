@@ -230,7 +230,7 @@ _FEW_TILES_WARPS = 8
 left to the fold."""
 
 # Times of float32 sums on one H200, back to back in a graph. Times in the same line are from one run of
-# benchmarks/results/2026-11-21-h200-launches.json (the last row's second time: from one of -folding.json).
+# benchmarks/results/2026-11-21-h200-launches.jsonl (the last row's second time: 2026-11-21-h200-folding.jsonl).
 # benchmarks/NOTES.md says what was tried and rejected.
 _BLOCKS = (
     _Row(1, "block", 1, 1),  # 256 elements: 1.03; with two warps 1.07
@@ -239,7 +239,7 @@ _BLOCKS = (
     _Row(8, "block", 8, 1),  # 8,192: 1.19; in a cluster 1.42
 )
 _CLUSTER = _Row(16, "cluster", 4, 4)  # 16,384: 1.50; in a block of 16 warps 1.53
-# One run of 2026-11-25-h200-sweeps-2.json for each line.
+# One run of 2026-11-25-h200-sweeps-2.jsonl for each line.
 _LARGER_CLUSTERS = (
     _Row(32, "cluster", 4, 8),  # 32,768: 1.25; in tiles 1.51, in 16 blocks of 2 warps 1.23, in 4 of 8 warps 1.31
     _Row(64, "cluster", 8, 8),  # 65,536: 1.40; in tiles 1.58, in 16 blocks of 4 warps 1.32, in 4 of 16 warps 1.91
@@ -265,7 +265,7 @@ _WIDE_WARPS = 8  # wide accumulators take 128 or more registers per thread: no r
 def _fastest(leaves: int, facts: DeviceFacts) -> _Row:
     newer = facts.compute_capability >= (10, 0)
     few = _SLOW_FLOAT64 if facts.clusters and facts.compute_capability[0] == 12 else _BLOCKS
-    # 2^18 elements on an H200: 1.82; in tiles of 16 warps 2.30. In 2026-11-23-h200-variants-5.json, for tiles of 8 and
+    # 2^18 elements on an H200: 1.82; in tiles of 16 warps 2.30. In 2026-11-23-h200-variants-5.jsonl, for tiles of 8 and
     # of 16 warps: 1.5 million take 2.66 and 2.98, but 2^21 take 4.67 and 4.25.
     few_tiles = _Row(_FEW_TILES_WARPS * (facts.multiprocessors - 1) * 3 // 2, "tiles", _FEW_TILES_WARPS, 1)
     rest = _Row(float("inf"), "tiles", _NEWER_TILES_WARPS if newer else _TILES_WARPS, 1)

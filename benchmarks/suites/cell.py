@@ -24,8 +24,8 @@ CELL_SECONDS, CONTENDER_SECONDS = 0.2, 0.1
 COMPILER_SECONDS = {"torch.compile": 1.0, "Numba": 1.0}
 """About how much longer a cell takes with a competitor that compiles for each case.
 
-Cells with torch.compile took 0.7 to 1.6 s where similar ones took 0.1 to 0.8 (`2026-11-22-h200-suites.json`), except
-for the first one of a run: see `session.START_SECONDS`. For Numba it is not known: it failed in that run.
+Cells with torch.compile took 0.7 to 1.6 s where similar ones took 0.1 to 0.8, on 2026-11-22, except for the first one
+of a run: see `session.START_SECONDS`. For Numba it is not known: it failed in that run.
 """
 
 COLUMNS_SECONDS = 1.0

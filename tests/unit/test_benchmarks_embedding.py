@@ -1,11 +1,9 @@
 """The figures of embedding: what is timed is right; and docs/embedding.md is as the newest file says. No times."""
 
-import json
-
 import pytest
 
 import lowlevel_reduce as lr
-from benchmarks import embedding, embedding_doc, timing
+from benchmarks import embedding, embedding_doc, records, timing
 from benchmarks.figures import FileError
 
 CONDITIONS = {
@@ -33,8 +31,9 @@ def measured(tmp_path):
 
     def write(date, rows, **conditions):
         measured = {"measured": f"{date}T03:04:05+00:00"}
-        document = {"conditions": CONDITIONS | measured | conditions, "rows": rows}
-        (tmp_path / f"{date}-h200-embedding.json").write_text(json.dumps(document))
+        file = tmp_path / f"{date}-h200-embedding.jsonl"
+        records.begin(file, "embedding", CONDITIONS | measured | conditions)
+        records.add(file, *rows)
 
     def fill(page):
         return embedding_doc.filled(page, tmp_path)
@@ -98,7 +97,7 @@ def test_figures_and_conditions_are_those_of_the_newest_file(measured):
     assert fill(f"{figure}0<!-- . --> bytes") == f"{figure}4,096<!-- . --> bytes"
     made = fill("<!-- conditions -->\n<!-- end -->\n")
     assert "D, driver 580.1, Python 3.12.3, cuda-bindings 13.3, 2026-01-02, commit c0ffee" in made
-    assert "`2026-01-02-h200-embedding.json`" in made
+    assert "`2026-01-02-h200-embedding.jsonl`" in made
 
 
 @pytest.mark.parametrize(
@@ -133,9 +132,9 @@ def test_rows_that_make_no_table_are_refused(measured, names, message):
 def test_a_file_of_something_else_is_refused(tmp_path, capsys):
     with pytest.raises(FileError, match="there is no"):
         embedding_doc.filled("", tmp_path)
-    (tmp_path / "2026-01-01-h200-embedding.json").write_text("[]")
+    (tmp_path / "2026-01-01-h200-embedding.jsonl").write_text("[]")
     assert embedding_doc.main(["--check", "--results", str(tmp_path)]) == 2
-    assert "holds no figures of embedding" in capsys.readouterr().err
+    assert "line 1 is no JSON object" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -1,14 +1,13 @@
 """The benchmarks' arithmetic and reports, with made-up figures: medians, ratios, goals, files, tables. No times."""
 
-import json
 import re
 
 import pytest
 
-from benchmarks import figures, goals, readme_doc, report, run
+from benchmarks import figures, goals, readme_doc, records, report, run
 from benchmarks.figures import OURS, FileError
 from benchmarks.peers import PEERS
-from benchmarks.runs import load
+from benchmarks.runs import load, suites_in
 
 
 def row(cell="2^20", ours=(2.0, 1.0, 3.0), shape=(1 << 20,), size_bytes=4 << 20, **peers):
@@ -19,13 +18,27 @@ def row(cell="2^20", ours=(2.0, 1.0, 3.0), shape=(1 << 20,), size_bytes=4 << 20,
 
 
 def document(rows, suite="flat", **changes):
-    content = {"seconds": 1.0, "missing": {"Numba": "numba is not installed"}, "rows": rows}
+    content = {"seconds": 1.0, "complete": True, "missing": {"Numba": "numba is not installed"}, "rows": rows}
     conditions = {"device": "NVIDIA H200", "measured": "2026-01-01", "commit": "abc", "packages": {"numpy": "2"}}
-    return {"format": 1, "conditions": conditions, "quick": False, "suites": {suite: content}, **changes}
+    return {"conditions": conditions, "quick": False, "suites": {suite: content}, **changes}
+
+
+def written(file, document):
+    """Write a file of suites as a session does, one of each of which is given whole."""
+    records.begin(file, "suites", document["conditions"], quick=document["quick"])
+    for suite, content in document["suites"].items():
+        end = {key: value for key, value in content.items() if key not in ("rows", "broke_off")}
+        broke_off = content.get("broke_off", {}).items()
+        records.add(
+            file,
+            *({"suite": suite, **figures.stored(row)} for row in content["rows"]),
+            *({"suite": suite, "cell": cell, "broke_off": error} for cell, error in broke_off),
+            {"suite": suite, **end},
+        )
 
 
 def test_a_figure_is_the_median_with_its_spread():
-    assert figures.figure([3.0, 1.0, 2.0]) == {"us": 2.0, "spread_percent": 100.0, "samples_us": [3.0, 1.0, 2.0]}
+    assert figures.figure([3.0, 1.0, 2.0]) == {"us": 2.0, "spread_percent": 100.0, "rounds": 3}
 
 
 def test_a_ratio_is_the_fastest_peers_time_by_ours():
@@ -65,22 +78,25 @@ def test_a_line_tells_of_failures():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("record", "message"),
     [
-        ({"format": 2}, "no result of benchmarks.run in format 1"),
-        ({"conditions": None}, "has no 'conditions'"),
-        ({"suites": {"round": {}}}, "no suite 'round'"),
-        ({"suites": {"flat": {"rows": []}}}, "does not say what was missing"),
-        ({"suites": {"flat": {"missing": {}, "rows": [{"cell": "x"}]}}}, "no cell or no entries"),
-        (
-            {"suites": {"flat": {"missing": {}, "rows": [{"cell": "x", "entries": {"a": {}}}]}}},
-            "neither time nor error",
-        ),
+        ({"suite": "round"}, "no suite 'round'"),
+        ({"cell": "x", "entries": {}}, "no suite None"),
+        ({"suite": "flat", "complete": True}, "neither a row nor an error nor the suite's end"),
+        ({"suite": "flat", "entries": {}}, "no cell or no entries"),
+        ({"suite": "flat", "cell": "x", "entries": []}, "no cell or no entries"),
+        ({"suite": "flat", "cell": "x", "entries": {"a": {}}}, "x: a has neither time nor error"),
     ],
 )
-def test_a_malformed_file_is_refused(change, message):
+def test_a_malformed_record_is_refused(record, message):
     with pytest.raises(FileError, match=message):
-        figures.checked_document(document([]) | change, "x.json")
+        suites_in(records.Document("x.jsonl", {}, {}, [record]))
+
+
+def test_rows_are_in_the_order_of_their_cells_however_they_were_measured():
+    made = [{"suite": "flat", "place": place, **figures.stored(row(str(place)))} for place in (2, 0, 1)]
+    rows = suites_in(records.Document("x.jsonl", {}, {}, made))["flat"]["rows"]
+    assert rows == [row("0"), row("1"), row("2")]
 
 
 def test_goals_are_judged_by_their_limits():
@@ -166,18 +182,18 @@ def report_of(folder, *arguments):
 
 def test_the_report_quotes_the_newest_full_run(tmp_path, capsys):
     old = [row("2^30", (901.0,), (1 << 30,), 4 << 30, CUB=(1.0,))]
-    (tmp_path / "1-suites.json").write_text(json.dumps(document(ROWS)))
+    written(tmp_path / "1-suites.jsonl", document(ROWS))
     older = document(old)
     older["conditions"]["measured"] = "2025-01-01"
-    (tmp_path / "2-suites.json").write_text(json.dumps(older))
-    (tmp_path / "3-suites-quick.json").write_text(json.dumps(document(old, quick=True)))
+    written(tmp_path / "2-suites.jsonl", older)
+    written(tmp_path / "3-suites-quick.jsonl", document(old, quick=True))
     status, page = report_of(tmp_path)
     assert status == 0
     where = "| NVIDIA H200 | not recorded | not recorded | not recorded, numpy 2 |"
-    assert f"| `1-suites.json` | flat | 2026-01-01 | abc {where}" in page
+    assert f"| `1-suites.jsonl` | flat | 2026-01-01 | abc {where}" in page
     assert "2-suites" not in page
     assert "| 100,000,000 | 90.00 | 4444 | CUB | **0.989** | 89.00 |" in page
-    assert "| flat | N = 1e8: at least 4.50 TB/s | **not met** | 4.444 TB/s | -1.2 % | `1-suites.json` |" in page
+    assert "| flat | N = 1e8: at least 4.50 TB/s | **not met** | 4.444 TB/s | -1.2 % | `1-suites.jsonl` |" in page
     assert "| flat | N = 2^30: at least 4.65 TB/s | met |" in page
     assert "| every N: not slower than the fastest peer | **not met** | 0.9889 times at worst (100,000,000)" in page
     assert "| types | not slower than any peer | not measured | no run of this suite |" in page
@@ -189,13 +205,13 @@ def test_the_report_quotes_the_newest_full_run(tmp_path, capsys):
 
 def test_who_failed_in_every_cell_is_no_competitor_and_is_said_to_have_failed(tmp_path):
     both = [row("a", CUB=(4.0,), Numba="AttributeError: row_stack"), row("b", Numba="no", **{"cuda.compute": (3.0,)})]
-    (tmp_path / "1-suites.json").write_text(json.dumps(document(both)))
+    written(tmp_path / "1-suites.jsonl", document(both))
     page = report_of(tmp_path)[1]
     assert "Competitors, and in how many of 2 cells each was timed: CUB (1), cuda.compute (1)." in page
     assert "Failed wherever they were tried: Numba (2: AttributeError: row_stack)." in page
     assert "| | one tree, µs | GB/s | best peer | ratio | CUB | cuda.compute |\n" in page
     assert "- a, Numba: AttributeError: row_stack" in page
-    (tmp_path / "1-suites.json").write_text(json.dumps(document([row("a", Numba="no")])))
+    written(tmp_path / "1-suites.jsonl", document([row("a", Numba="no")]))
     page = report_of(tmp_path)[1]
     assert "Competitor" not in page
     assert "commit abc. Failed wherever they were tried: Numba (1: no)." in page
@@ -205,7 +221,7 @@ def test_who_was_timed_without_a_graph_is_named(tmp_path):
     """For the page says of all device times that they are those of replays."""
     made = row("a", CUB=(4.0,), Numba=(90.0,))
     made["entries"]["Numba"]["timed"] = "between events, without a graph"
-    (tmp_path / "1-suites.json").write_text(json.dumps(document([made, row("b", CUB=(4.0,))])))
+    written(tmp_path / "1-suites.jsonl", document([made, row("b", CUB=(4.0,))]))
     page = report_of(tmp_path)[1]
     assert "\n- a, Numba: between events, without a graph\n" in page
     assert "a, CUB:" not in page
@@ -217,35 +233,36 @@ def test_the_readme_lists_whoever_was_timed(tmp_path):
     ]
     whole = document(made)
     whole["conditions"]["nvidia_smi"] = "1.2, 3"
-    (tmp_path / "1-suites.json").write_text(json.dumps(whole))
+    written(tmp_path / "1-suites.jsonl", whole)
     filled = readme_doc.filled("<!-- measured sums -->\n<!-- end -->", tmp_path)
     assert "Device time of a float32 sum by the one tree, next to the fastest of CUB and PyTorch:\n" in filled
 
 
 def test_a_figure_of_one_run_is_never_put_over_that_of_another(tmp_path):
     ours_only = [row("100,000,000", (80.0,), (10**8,), 4 * 10**8)]
-    (tmp_path / "1-suites.json").write_text(json.dumps(document(ours_only, quick=True)))
+    written(tmp_path / "1-suites.jsonl", document(ours_only, quick=True))
     other = document([row("100,000,000", (90.0,), (10**8,), 4 * 10**8, CUB=(99.0,))], quick=True)
     other["conditions"]["measured"] = "2025-01-01"
-    (tmp_path / "2-suites.json").write_text(json.dumps(other))
+    written(tmp_path / "2-suites.jsonl", other)
     page = report_of(tmp_path)[1]
-    assert "| N = 1e8: at least 4.50 TB/s | met | 5 TB/s | +11.1 % | `1-suites.json` |" in page
+    assert "| N = 1e8: at least 4.50 TB/s | met | 5 TB/s | +11.1 % | `1-suites.jsonl` |" in page
     assert (
-        "| N = 1e8: 1.02 times CUB's speed or better | met | 1.1 times CUB's speed | +7.8 % | `2-suites.json` |" in page
+        "| N = 1e8: 1.02 times CUB's speed or better | met | 1.1 times CUB's speed | +7.8 % | `2-suites.jsonl` |"
+        in page
     )
     assert "| every N: not slower than the fastest peer | met so far | 1.1 times" in page
 
 
 def test_rows_of_another_mode_are_on_no_page(tmp_path):
     rotated, hot, plain = (row("a", CUB=(4.0,)) | {"mode": mode} for mode in ("rotated", "hot", "host"))
-    (tmp_path / "1-suites.json").write_text(json.dumps(document([rotated])))
+    written(tmp_path / "1-suites.jsonl", document([rotated]))
     newer = document([hot])
     newer["conditions"]["measured"] = "2026-02-01"
-    (tmp_path / "2-suites.json").write_text(json.dumps(newer))
-    assert [suite.file for suite in load(tmp_path)["flat"]] == ["1-suites.json"]
+    written(tmp_path / "2-suites.jsonl", newer)
+    assert [suite.file for suite in load(tmp_path)["flat"]] == ["1-suites.jsonl"]
     both = document([], suites={"small": document([hot, plain], "small")["suites"]["small"],
                                 "flat": document([rotated, hot])["suites"]["flat"]})  # fmt: skip
-    (tmp_path / "1-suites.json").write_text(json.dumps(both))
+    written(tmp_path / "1-suites.jsonl", both)
     suites = load(tmp_path)
     assert [(suite.partial, len(suite.rows)) for suite in suites["small"]] == [(False, 2)]
     assert [(suite.partial, suite.rows) for suite in suites["flat"]] == [(True, [rotated])]
@@ -254,22 +271,22 @@ def test_rows_of_another_mode_are_on_no_page(tmp_path):
 def test_a_partial_run_refutes_and_does_not_confirm(tmp_path):
     fine = document([row("a", CUB=(4.0,))])
     fine["suites"]["flat"]["complete"] = False
-    (tmp_path / "2-suites.json").write_text(json.dumps(fine))
+    written(tmp_path / "2-suites.jsonl", fine)
     assert "| every N: not slower than the fastest peer | met so far |" in report_of(tmp_path)[1]
     slow = document([row("b", CUB=(1.0,))], quick=True)
     slow["conditions"]["measured"] = "2025-01-01"
-    (tmp_path / "1-suites.json").write_text(json.dumps(slow))
+    written(tmp_path / "1-suites.jsonl", slow)
     page = report_of(tmp_path)[1]
     assert "| every N: not slower than the fastest peer | **not met** | 0.5 times at worst (b)" in page
     assert page.count("a part of the suite's cells") == 2
     full = document([row("c", CUB=(3.0,))])
     full["conditions"]["measured"] = "2024-01-01"
-    (tmp_path / "3-suites.json").write_text(json.dumps(full))
+    written(tmp_path / "3-suites.jsonl", full)
     assert "| every N: not slower than the fastest peer | met | 1.5 times at worst (c)" in report_of(tmp_path)[1]
 
 
 def test_a_goal_whose_cell_failed_is_not_met(tmp_path):
-    (tmp_path / "1-suites.json").write_text(json.dumps(document([row("100,000,000", None, CUB=(4.0,))])))
+    written(tmp_path / "1-suites.jsonl", document([row("100,000,000", None, CUB=(4.0,))]))
     page = report_of(tmp_path)[1]
     assert "| N = 1e8: at least 4.50 TB/s | **not met** | failed: 100,000,000 |" in page
     assert "| N = 2^30: at least 4.65 TB/s | not measured | no row has the cell '2^30' |" in page
@@ -277,7 +294,7 @@ def test_a_goal_whose_cell_failed_is_not_met(tmp_path):
 
 def test_the_pictures_are_the_same_for_the_same_rows(tmp_path):
     rows = [*ROWS, row("2^20", CUB=(4.0,))]
-    (tmp_path / "1-suites.json").write_text(json.dumps(document(rows)))
+    written(tmp_path / "1-suites.jsonl", document(rows))
     (tmp_path / "plots").mkdir()
     (tmp_path / "plots" / "performance-axes.svg").write_text("of another time")
     page = report_of(tmp_path)[1]
@@ -293,16 +310,19 @@ def test_every_contender_of_whole_arrays_is_in_their_picture(tmp_path):
     """CUB in its three ways, and the last of them too, Numba, which two cells have."""
     names = ["CUB", "CUB not_guaranteed", "CUB gpu_to_gpu", *(name for name in PEERS if name != "CUB"), "another"]
     rows = [row(str(n), shape=(n,), size_bytes=4 * n, **dict.fromkeys(names, (4.0,))) for n in (256, 512, 1024)]
-    (tmp_path / "1-suites.json").write_text(json.dumps(document(rows)))
+    written(tmp_path / "1-suites.jsonl", document(rows))
     report_of(tmp_path)
     svg = (tmp_path / "plots" / "performance-flat.svg").read_text()
     assert [name for name in [OURS, *names] if f">{name}</text>" not in svg] == []
 
 
-@pytest.mark.parametrize(("text", "message"), [(None, "holds no"), ("{", "is no JSON"), ("[]", "no result")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "holds no"), ("{", "line 1 is no JSON"), ("[]", "no JSON object"), ("{}", "does not begin as")],
+)
 def test_the_report_fails_clearly(tmp_path, capsys, text, message):
     if text is not None:
-        (tmp_path / "1-suites.json").write_text(text)
+        (tmp_path / "1-suites.jsonl").write_text(text)
     assert report.main(["--results", str(tmp_path), "--docs", str(tmp_path)]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "performance.md").exists()
@@ -318,15 +338,15 @@ def test_the_committed_page_is_what_the_results_say(capsys):
 def test_a_cell_that_broke_off_is_named(tmp_path):
     whole = document([row("a", CUB=(4.0,))])
     whole["suites"]["flat"] |= {"complete": False, "left_out": ["b", "c"], "broke_off": {"b": "CudaError: no memory"}}
-    (tmp_path / "1-suites.json").write_text(json.dumps(whole))
+    written(tmp_path / "1-suites.jsonl", whole)
     assert "Stopped by an error, and so without a row:\n\n- b: CudaError: no memory\n" in report_of(tmp_path)[1]
 
 
 def test_a_page_that_is_not_what_the_results_say_is_noticed(tmp_path, capsys):
-    (tmp_path / "1-suites.json").write_text(json.dumps(document(ROWS)))
+    written(tmp_path / "1-suites.jsonl", document(ROWS))
     report_of(tmp_path)
     assert report_of(tmp_path, "--check")[0] == 0
-    (tmp_path / "1-suites.json").write_text(json.dumps(document(ROWS[:1])))
+    written(tmp_path / "1-suites.jsonl", document(ROWS[:1]))
     assert report_of(tmp_path, "--check")[0] == 1
     assert "differs from what the results say" in capsys.readouterr().err
 
@@ -336,11 +356,11 @@ def test_the_readme_quotes_the_newest_complete_run(tmp_path, capsys):
         rows = [figures.row_of(cell, {OURS: figures.figure([us]), "CUB": figures.figure([2 * us])}) for cell in cells]
         at = {"device": "D", "nvidia_smi": "1.2, 3", "packages": {}, "measured": date, "commit": "c"}
         content = {"rows": rows, "missing": {}, "complete": True}
-        return {"format": 1, "conditions": at, "quick": False, "suites": {"flat": content}}
+        return {"conditions": at, "quick": False, "suites": {"flat": content}}
 
     text = "a\n<!-- measured sums -->\nold\n<!-- end -->\nz\n"
     for date, us, cells in (("2026-01-02", 3.0, readme_doc._LENGTHS), ("2026-01-01", 5.0, readme_doc._LENGTHS)):
-        (tmp_path / f"{date}-suites.json").write_text(json.dumps(document(date, us, cells)))
+        written(tmp_path / f"{date}-suites.jsonl", document(date, us, cells))
     wanted = readme_doc.filled(text, tmp_path)
     assert "| 2^8 | 3.00 | 6.00 | 6.00 | CUB |" in wanted
     assert "commit c" in wanted
@@ -350,7 +370,7 @@ def test_the_readme_quotes_the_newest_complete_run(tmp_path, capsys):
         readme_doc.filled("<!-- measured operators -->\n<!-- end -->", tmp_path)
     with pytest.raises(figures.FileError, match="no table 'x'"):
         readme_doc.filled("<!-- measured x -->\n<!-- end -->", tmp_path)
-    (tmp_path / "2026-01-03-suites.json").write_text(json.dumps(document("2026-01-03", 3.0, ["2^8"])))
+    written(tmp_path / "2026-01-03-suites.jsonl", document("2026-01-03", 3.0, ["2^8"]))
     with pytest.raises(figures.FileError, match="no row has the cell"):
         readme_doc.filled(text, tmp_path)
 
@@ -362,8 +382,8 @@ def headline(folder, logsumexp, call):
         "stats": [row("logsumexp 2^14 x 2^14, axis 1", (233.0,), (1 << 14, 1 << 14), 1 << 30, **logsumexp)],
         "host": [row("one-shot", (8.9,), **call)],
     }
-    content = {suite: {"seconds": 1.0, "missing": {}, "rows": rows} for suite, rows in suites.items()}
-    (folder / "1-suites.json").write_text(json.dumps(document([], suites=content)))
+    content = {suite: {"seconds": 1.0, "complete": True, "missing": {}, "rows": rows} for suite, rows in suites.items()}
+    written(folder / "1-suites.jsonl", document([], suites=content))
     filled = readme_doc.filled("<!-- measured headline -->\n<!-- end -->", folder)
     return " ".join(filled.split("\n")[2:-2])
 

@@ -3,6 +3,7 @@
 import contextlib
 import fnmatch
 import gc
+import json
 import os
 import re
 import subprocess
@@ -255,7 +256,7 @@ def test_contenders_take_turns_and_what_fails_is_told(log):
     turns = (OURS, "CUB", "CUB", OURS, OURS, "CUB")
     assert rounds == [call for name in turns for call in (f"{name} alone", name, name)]
     assert entries[OURS]["us"] == 20.0
-    assert len(entries["CUB"]["samples_us"]) == 3
+    assert entries["CUB"]["rounds"] == 3
     assert entries["CuPy"] == {"error": "RuntimeError: no kernel image"}
     assert "not timed" in entries["wrong"]["error"]
     assert closed == ["wrong", "CUB"]
@@ -270,7 +271,7 @@ def test_who_raises_while_timed_fails_and_the_others_are_measured(log):
     makers = [maker(OURS, log, right, exact=True), maker("CUB", log, right, fails_at=4, close=close)]
     entries = Harness(STREAM, rounds=3).measure(Case("sum", (1000,)), makers)
     assert entries["CUB"] == {"error": "RuntimeError: an illegal address"}
-    assert len(entries[OURS]["samples_us"]) == 3
+    assert entries[OURS]["rounds"] == 3
 
 
 def test_results_are_checked_once_more_after_the_replays(log):
@@ -530,7 +531,7 @@ def test_a_very_slow_contender_has_one_turn(log, monkeypatch):
     right = problems.pattern("float32").at(np.arange(1000)).sum()
     makers = [maker(OURS, log, right, exact=True), maker("CUB", log, right)]
     entries = Harness(STREAM, rounds=3).measure(Case("sum", (1000,)), makers)
-    assert [len(entries[name]["samples_us"]) for name in (OURS, "CUB")] == [3, 1]
+    assert [entries[name]["rounds"] for name in (OURS, "CUB")] == [3, 1]
 
 
 def test_the_digest_of_the_sources_tells_of_every_change(tmp_path):
@@ -566,6 +567,25 @@ def test_the_page_of_the_results_tells_of_every_kind_of_file():
     files = [file.name for file in folder.iterdir() if file.name != "README.md"]
     assert [name for name in files if not any(fnmatch.fnmatch(name, kind) for kind in kinds)] == []
     assert [kind for kind in kinds if not fnmatch.filter(files, kind)] == []
+
+
+def test_every_file_of_results_is_quoted_by_its_full_name_and_all_are_small():
+    folder, root = report.RESULTS, report.ROOT
+    places = ("*.md", "docs/*.md", "benchmarks/**/*.md", *(f"{at}/**/*.*" for at in ("lowlevel_reduce", "cuda_src")))
+    pages = [*(root / "benchmarks").glob("**/*.py"), *(file for place in places for file in root.glob(place))]
+    told = "".join(page.read_text(encoding="utf-8") for page in pages if page.suffix in (".md", ".py", ".cuh", ".cu"))
+    files = [file for file in folder.iterdir() if file.name != "README.md"]
+    assert [file.name for file in files if file.name not in told] == []
+    there = {file.name for file in files}
+    quoted = set(re.findall(r"20\d\d-\d\d-\d\d-[a-z0-9-]+\.(?:jsonl|md)\b", told))
+    assert sorted(quoted - there) == []
+    assert sum(file.stat().st_size for file in folder.iterdir()) <= 1_500_000
+
+
+def test_every_file_of_results_tells_its_commit():
+    for file in report.RESULTS.glob("*.jsonl"):
+        first = json.loads(file.read_text(encoding="utf-8").partition("\n")[0])
+        assert first["conditions"]["commit"], file.name
 
 
 def test_rotation_leaves_the_l2():

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from benchmarks import ladder, ladder_counters, ladder_doc
+from benchmarks import ladder, ladder_counters, ladder_doc, records
 from benchmarks.figures import FileError
 from lowlevel_reduce.compiler.sources import SourceTree
 from lowlevel_reduce.ladder import RUNGS
@@ -23,13 +23,17 @@ def record(rung, us, **changes):
     return made | {"gb_per_s": us and 4000.0 / us, "percent_of_peak": 1.0, "counters": None, **changes}
 
 
+def written(file, found, kind="ladder"):
+    records.begin(file, kind, {"device": "D", "commit": "c"})
+    records.add(file, *found)
+
+
 def test_the_ladder_page_takes_its_times_from_the_newest_file(tmp_path):
     page = "x\n<!-- times a-1e8 v6_block_atomic v0_atomic -->\nstale\n<!-- end -->\ny\n"
     assert "Not measured yet." in ladder_doc.filled(page, tmp_path, COUNTERS)
     for date, us in (("2026-01-01", 9.0), ("2026-01-02", 4.0)):
-        records = [record("v0_atomic", 40.0), record("v6_block_atomic", us, correct=False)]
-        text = json.dumps({"conditions": {"device": "D", "commit": "c"}, "records": records})
-        (tmp_path / f"{date}-h200-ladder-a-1e8.json").write_text(text)
+        found = [record("v0_atomic", 40.0), record("v6_block_atomic", us, correct=False)]
+        written(tmp_path / f"{date}-h200-ladder-a-1e8.jsonl", found)
     made = ladder_doc.filled(page, tmp_path, COUNTERS)
     assert "| `v6_block_atomic` | 4.00 | 1,000.0 | 1.0 | 91 | 10.0 | WRONG |" in made
     assert made.index("`v6_block_atomic`") < made.index("`v0_atomic`")
@@ -38,13 +42,12 @@ def test_the_ladder_page_takes_its_times_from_the_newest_file(tmp_path):
 
 
 def test_a_speed_up_is_over_the_first_rung_that_is_meant_to_be_right_and_every_type_is_named(tmp_path):
-    records = [
+    found = [
         record("race", 5.0, correct=False, expected_correct=False),
         record("atomic", 40.0),
         record("tcu_reduce16", 10.0, dtype="float16"),
     ]
-    text = json.dumps({"conditions": {"device": "D", "commit": "c"}, "records": records})
-    (tmp_path / "2026-01-01-h200-ladder-e-2p24.json").write_text(text)
+    written(tmp_path / "2026-01-01-h200-ladder-e-2p24.jsonl", found)
     made = ladder_doc.filled("<!-- times e-2p24 -->\n<!-- end -->\n", tmp_path, COUNTERS)
     cells = {line.split(" | ")[0]: line.split(" | ") for line in made.splitlines() if line.startswith("| `")}
     assert [cells[f"| `{rung}`"][5] for rung in ("race", "atomic", "tcu_reduce16")] == ["8.0", "1.0", "4.0"]
@@ -57,10 +60,9 @@ def test_a_speed_up_is_over_the_first_rung_that_is_meant_to_be_right_and_every_t
 @pytest.mark.parametrize("run", ladder.RUNS, ids=lambda run: run.name)
 def test_every_run_has_its_table_and_a_file_fills_it(tmp_path, run):
     rungs = [rung.id for rung in RUNGS.values() if rung.system == run.system]
-    records = [record(rung, 7.0, n=run.n, dtype=run.dtype) for rung in rungs]
-    text = json.dumps({"conditions": {"device": "D", "commit": "c"}, "records": records})
-    name = f"2030-01-01-h200-ladder-{run.name}.json"
-    (tmp_path / name).write_text(text)
+    found = [record(rung, 7.0, n=run.n, dtype=run.dtype) for rung in rungs]
+    name = f"2030-01-01-h200-ladder-{run.name}.jsonl"
+    written(tmp_path / name, found)
     tables = re.findall(
         rf"<!-- times {run.name}(?: [^>]*)? -->\n.*?<!-- end -->\n", ladder_doc.PAGE.read_text(), re.DOTALL
     )
@@ -87,12 +89,11 @@ def test_a_ladder_table_of_an_unknown_rung_is_refused(tmp_path):
 
 @pytest.fixture
 def measured(tmp_path):
-    records = [record("v0_atomic", 400.0), record("v6_block_atomic", 200.0), record("v7_cluster", 1500.25)]
-    records.append(record("v8_one_tree", None))
-    text = json.dumps({"conditions": {"device": "D", "commit": "c"}, "records": records})
-    (tmp_path / "2026-01-01-h200-ladder-a-1e8.json").write_text(text)
+    found = [record("v0_atomic", 400.0), record("v6_block_atomic", 200.0), record("v7_cluster", 1500.25)]
+    found.append(record("v8_one_tree", None))
+    written(tmp_path / "2026-01-01-h200-ladder-a-1e8.jsonl", found)
     rows = [{"name": "tiles", "us": 89.193}, {"name": "twice", "us": 1.0}, {"name": "twice", "us": 2.0}]
-    (tmp_path / "2026-01-01-h200-foundation.json").write_text(json.dumps({"rows": rows}))
+    written(tmp_path / "2026-01-01-h200-foundation.jsonl", rows, "foundation")
     return lambda page: ladder_doc.filled(page, tmp_path, COUNTERS)
 
 
@@ -116,9 +117,9 @@ def test_a_figure_in_a_sentence_is_that_of_the_records(measured, figure, shown):
 
 def test_a_counter_in_a_sentence_is_that_of_the_simulator(tmp_path):
     counted = {"v0_atomic": {"atomics": 65539, "barriers": 0}, "v6_block_atomic": {"atomics": 65}, "race": None}
-    records = [record(rung, None, counters=counters) for rung, counters in counted.items()]
+    found = [record(rung, None, counters=counters) for rung, counters in counted.items()]
     file = tmp_path / "counters.json"
-    file.write_text(json.dumps({"nvrtc": "12.9", "records": records}))
+    file.write_text(json.dumps({"nvrtc": "12.9", "records": found}))
 
     def shown(words):
         return ladder_doc.filled(f"<!-- counted {words} -->stale<!-- . -->", tmp_path, file)

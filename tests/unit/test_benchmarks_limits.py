@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from benchmarks import limits, ncu
+from benchmarks import limits, ncu, records
 from benchmarks.figures import OURS, FileError
 from benchmarks.limits import METRICS, SIGN, contenders, summary
 from benchmarks.ncu import Launch
@@ -116,23 +116,23 @@ def program(tmp_path, monkeypatch):
 
 def test_the_profiler_is_run_and_its_figures_are_written(program, tmp_path, capsys):
     program([{"cell": "sum float32 2^8", "contender": OURS}])
-    file = tmp_path / "limits.json"
+    file = tmp_path / "limits.jsonl"
     with simulator.use("H200"):
         assert limits.main(["--case", "sum float32 2^8", "--json", str(file), "--commit", "abc"]) == 0
     assert "sum_tiles" in capsys.readouterr().out
     words = (tmp_path / "words").read_text()
     assert "--profile-from-start off" in words
     assert "--clock-control none" in words
-    document = json.loads(file.read_text())
-    assert document["conditions"]["ncu"] == "Version 1"
-    assert document["contenders"][0]["kernels"] == [{"kernel": "sum_tiles", **dict.fromkeys(METRICS, 7.0)}]
+    document = records.read(file, "limits")
+    assert document.conditions["ncu"] == "Version 1"
+    assert document.records[0]["kernels"] == [{"kernel": "sum_tiles", **dict.fromkeys(METRICS, 7.0)}]
     right = {"cell": "sum float32 2^8", "contender": OURS}
     others = [({"contender": "CuPy", "missing": "no module"}, 0), ({**right, "error": "it broke"}, 1)]
     for other, status in others:
         program([right, other])
         with simulator.use("H200"):
             assert limits.main(["--case", "sum float32 2^8", "--json", str(file)]) == status
-        assert json.loads(file.read_text())["contenders"][1] == other
+        assert records.read(file, "limits").records[1] == other
     program([{**right, "error": "it broke"}])
     assert limits.main(["--case", "sum float32 2^8", "--json", str(file)]) == 2
     assert "ncu saw 1 contenders, not 0" in capsys.readouterr().err
@@ -143,8 +143,8 @@ def test_bad_arguments_end_before_anything_is_run(monkeypatch, tmp_path, capsys)
     for arguments in (
         ["--case", "sum float32"],
         ["--case", "sum float32 8"],
-        ["--case", "sum float32 8", "--json", str(tmp_path / "no" / "file.json")],
-        ["--case", "sum float32 8", "--peer", "nobody", "--json", str(tmp_path / "file.json")],
+        ["--case", "sum float32 8", "--json", str(tmp_path / "no" / "file.jsonl")],
+        ["--case", "sum float32 8", "--peer", "nobody", "--json", str(tmp_path / "file.jsonl")],
     ):
         with pytest.raises(SystemExit) as raised:
             limits.main(arguments)

@@ -1,11 +1,10 @@
 """What Nsight Compute writes, in every form that it has, and how its refusals are told. No ncu and no GPU."""
 
-import json
 import stat
 
 import pytest
 
-from benchmarks import counters, ncu
+from benchmarks import counters, ncu, records
 from benchmarks.figures import FileError
 
 PROLOGUE = [
@@ -171,25 +170,25 @@ def program(tmp_path, monkeypatch):
 def test_the_profiler_is_run_and_compared_with(program, tmp_path, capsys):
     (tmp_path / "table.csv").write_text(wide())
     program(f'while [ "$1" != --log-file ]; do shift; done; cp {tmp_path}/table.csv "$2"; test "$LC_ALL" = C')
-    file = tmp_path / "counters.json"
+    file = tmp_path / "counters.jsonl"
     assert counters.main(["--profile", "--json", str(file), "--commit", "abc"]) == 1
     out = capsys.readouterr().out
     assert "global_loads                2,096        2,096  agrees" in out
     assert "atomics                         0           48  -100.0 %" in out
     assert "instructions                    0    2,469,134  not compared" in out
-    document = json.loads(file.read_text())
-    assert document["conditions"] == {"device": "D", "commit": "abc"}
-    assert document["ncu"]["conflicts"]["atomics"] == 48
+    document = records.read(file, "counters")
+    assert document.conditions == {"device": "D", "commit": "abc"}
+    assert {record["title"]: record["ncu"] for record in document.records}["conflicts"]["atomics"] == 48
 
 
 def test_a_profiler_that_may_not_count_ends_the_run_with_one_line(program, tmp_path, capsys):
     program(f"echo '{REFUSALS[0][0]}'; exit 1")
-    assert counters.main(["--profile", "--json", str(tmp_path / "x.json")]) == 2
+    assert counters.main(["--profile", "--json", str(tmp_path / "x.jsonl")]) == 2
     captured = capsys.readouterr()
     assert captured.err.splitlines() == [
         "benchmarks.counters: this machine does not let the user read the GPU's performance counters (ERR_NVGPUCTRPERM)"
     ]
-    assert not (tmp_path / "x.json").exists()
+    assert not (tmp_path / "x.jsonl").exists()
     program("echo what >&2; exit 9")
     assert counters.main(["--profile"]) == 2
     assert "ncu ended with 9: what" in capsys.readouterr().err

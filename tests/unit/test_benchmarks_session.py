@@ -1,13 +1,12 @@
 """A measuring session with made-up cells and a clock that only they move: order, budget, files, failures."""
 
 import contextlib
-import json
 from types import SimpleNamespace
 from typing import get_args
 
 import pytest
 
-from benchmarks import figures, run, runs
+from benchmarks import figures, records, run, runs
 from benchmarks.figures import OURS, row_of
 from benchmarks.harness import Mode
 from benchmarks.session import MOST_BROKEN, Session, ordered
@@ -34,7 +33,7 @@ class World:
             self.now += seconds if takes is None else takes
             self.measured.append(name)
             if self.file.exists():
-                self.files.append(json.loads(self.file.read_text()))
+                self.files.append(self.suites)
             if fails:
                 raise RuntimeError(fails)
             entry = {"error": "ReduceError: wrong"} if us is None else figures.figure([us])
@@ -43,20 +42,20 @@ class World:
         return Cell(name, measure, seconds, goal)
 
     def run(self, cells, budget=None):
-        document = {"format": 1, "conditions": {"device": "D"}, "quick": False, "suites": {}}
-        made = Session(cells, document, self.file, self, budget_seconds=budget, show=self.shown.append,
+        records.begin(self.file, runs.KIND, {"device": "D"}, quick=False)
+        made = Session(cells, self.file, self, budget_seconds=budget, show=self.shown.append,
                        clock=lambda: self.now)  # fmt: skip
         made.run(lambda row: f"row {row['cell']}")
         return made
 
     @property
     def suites(self):
-        return figures.checked_document(json.loads(self.file.read_text()), "x.json")["suites"]
+        return runs.suites_in(records.read(self.file, runs.KIND))
 
 
 @pytest.fixture
 def world(tmp_path):
-    return World(tmp_path / "x-suites.json")
+    return World(tmp_path / "x-suites.jsonl")
 
 
 def two_suites(world, **changes):
@@ -99,15 +98,24 @@ def test_a_cell_that_takes_longer_than_thought_costs_those_after_it(world):
     assert world.measured == ["slow"]
 
 
-def test_the_file_is_whole_after_every_cell(world):
+def test_the_file_has_each_cell_at_once_and_no_suite_is_complete_before_the_end(world):
     world.run(two_suites(world))
-    told = [{suite: len(content["rows"]) for suite, content in file["suites"].items()} for file in world.files]
-    assert told == [{"flat": 1}, {"flat": 2}, {"flat": 2, "host": 1}]
-    assert [file["suites"]["flat"]["complete"] for file in world.files] == [False, True, True]
-    assert not list(world.file.parent.glob("*.part"))
-    document = json.loads(world.file.read_text())
-    assert document["conditions"] == {"device": "D", "cub": "3.0.1"}
-    assert document["suites"]["flat"]["missing"] == world.missing
+    told = [{suite: len(content["rows"]) for suite, content in suites.items()} for suites in world.files]
+    assert told == [{}, {"flat": 1}, {"flat": 2}, {"flat": 2, "host": 1}]
+    assert not any(content["complete"] for suites in world.files for content in suites.values())
+    assert records.read(world.file, runs.KIND).conditions == {"device": "D", "cub": "3.0.1"}
+    assert [content["complete"] for content in world.suites.values()] == [True, True]
+    assert world.suites["flat"]["missing"] == world.missing
+
+
+def test_a_run_that_was_cut_short_is_a_part(world):
+    world.run(two_suites(world))
+    lines = world.file.read_text().splitlines(keepends=True)
+    assert not any(suite.partial for found in runs.load(world.file.parent).values() for suite in found)
+    world.file.write_text("".join(lines[:-1]))
+    assert {name: found[0].partial for name, found in runs.load(world.file.parent).items()} == {
+        "flat": False, "host": True,
+    }  # fmt: skip
 
 
 def test_a_cell_that_breaks_off_loses_no_other(world):

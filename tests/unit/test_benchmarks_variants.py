@@ -1,10 +1,8 @@
 """Variants of the library: how the command line spells them, and what they change while they are made."""
 
-import json
-
 import pytest
 
-from benchmarks import variants
+from benchmarks import records, variants
 from benchmarks.figures import OURS
 from benchmarks.problems import Case
 from benchmarks.variants import Variant, case_of, variant_of
@@ -114,23 +112,23 @@ def without_a_device(monkeypatch):
 
 
 def test_the_file_says_what_was_varied(without_a_device, tmp_path, capsys):
-    file = tmp_path / "out.json"
+    file = tmp_path / "out.jsonl"
     argv = ["--case", "sum float32 2^10", "--variant", "x launch.priority=1", "--json", str(file), "--commit", "abc"]
     argv += ["--variant", "y column_policy._SLOWER_COPIES={(4,8):2.0}"]
     assert variants.main(argv) == 0
-    found = json.loads(file.read_text())
-    assert found["conditions"] == {"commit": "abc"}
-    x, y = found["variants"]
+    found = records.read(file, "variants")
+    assert found.conditions == {"commit": "abc"}
+    x, y = found.facts["variants"]
     assert (x["name"], x["launch"]) == ("x", {"priority": 1})
     assert (y["name"], y["constants"]) == ("y", {"column_policy._SLOWER_COPIES": "{(4, 8): 2.0}"})
     entries = {OURS: {"us": 1.0}, "x": {"us": 2.0}, "y": {"us": 3.0}}
-    assert found["rows"] == [{"cell": "sum float32 2^10", "entries": entries}]
+    assert found.records == [{"cell": "sum float32 2^10", "entries": entries}]
     assert "x 2.00 (2.000)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("names", [["x", "x"], [OURS]])
 def test_names_are_told_apart(without_a_device, tmp_path, names, capsys):
-    argv = ["--case", "sum float32 2^10", "--json", str(tmp_path / "out.json")]
+    argv = ["--case", "sum float32 2^10", "--json", str(tmp_path / "out.jsonl")]
     for name in names:
         argv += ["--variant", name]
     with pytest.raises(SystemExit):

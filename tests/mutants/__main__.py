@@ -30,8 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not chosen:
         print("no such mutant: --list shows all", file=sys.stderr)
         return 2
-    tree = copies.digest(copies.files())
-    known = _known(asked.json, everything, tree)
+    known = _known(asked.json, everything)
     wanted = [each for each in chosen if each.id not in known]
     print(f"{len(chosen)} mutants, of which {len(chosen) - len(wanted)} are known already", flush=True)
     began = time.monotonic()
@@ -39,9 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
     def each(verdict: Verdict) -> None:
         known[verdict.id] = verdict
         if asked.json is not None and verdict.word != ERROR:
-            digest = next(one.digest for one in wanted if one.id == verdict.id)
+            digest = next(copies.digest(one) for one in wanted if one.id == verdict.id)
             with asked.json.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({**asdict(verdict), "mutant": digest, "tree": tree}) + "\n")
+                file.write(json.dumps({**asdict(verdict), "digest": digest}) + "\n")
         if verdict.word != KILLED:
             print(f"{verdict.word}: {verdict.id}: {verdict.how}", flush=True)
         if (number := sum(one.id in known for one in wanted)) % _EVERY == 0:
@@ -83,15 +82,15 @@ def _listed(chosen: list[Mutant]) -> int:
     return int(gone > 0)
 
 
-def _known(path: Path | None, everything: list[Mutant], tree: str) -> dict[str, Verdict]:
-    """Return the verdicts that were found out before of the same mutants, tests and code."""
+def _known(path: Path | None, everything: list[Mutant]) -> dict[str, Verdict]:
+    """Return the verdicts that were found out before of the same mutants, files and tests."""
     found: dict[str, Verdict] = {}
     if path is None or not path.exists():
         return found
-    digests = {each.id: each.digest for each in everything}
+    digests = {each.id: copies.digest(each) for each in everything}
     for line in path.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
-        if record.pop("tree") == tree and digests.get(record["id"]) == record.pop("mutant"):
+        if digests.get(record["id"]) == record.pop("digest"):
             found[record["id"]] = Verdict(**record)
     return found
 

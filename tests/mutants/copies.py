@@ -12,7 +12,6 @@ from pathlib import Path
 
 from tests.mutants.catalogue import ROOT, Mutant
 
-_MUTATED = ("cuda_src", "lowlevel_reduce", "tests")
 _LEFT_OUT = ("__pycache__", "build", "dist")
 
 
@@ -29,12 +28,11 @@ def files(root: Path = ROOT) -> list[str]:
     return sorted(found)
 
 
-def digest(names: list[str], root: Path = ROOT) -> str:
-    """Return a digest of the code and of its tests: what was found out of mutants holds as long as it is the same."""
-    made = hashlib.sha256()
-    for name in names:
-        if name.startswith(tuple(f"{each}/" for each in _MUTATED)) and not name.startswith("tests/mutants/"):
-            made.update(name.encode() + b"\0" + hashlib.sha256((root / name).read_bytes()).digest())
+def digest(mutant: Mutant, root: Path = ROOT) -> str:
+    """Return a digest of a mutant, its file and its tests: what was found out holds as long as it is the same."""
+    made = hashlib.sha256(mutant.digest.encode())
+    for name in sorted({mutant.file, *(test.split("::")[0] for test in mutant.tests)}):
+        made.update(name.encode() + b"\0" + hashlib.sha256((root / name).read_bytes()).digest())
     return made.hexdigest()[:16]
 
 

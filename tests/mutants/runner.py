@@ -142,7 +142,8 @@ def _pytest(copy: Copy, arguments: Sequence[str], timeout_s: float) -> tuple[int
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short"]
     command += ["--basetemp", str(copy.folder / "tmp"), *arguments]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LOWLEVEL_REDUCE_", "PYTEST_"))}
-    variables = {**kept, **_VARIABLES, "PYTHONPATH": str(copy.tree)}
+    # Kernels are kept by all that they are made from, so a mutant's are its own and the others are those of the tree.
+    variables = {**kept, **_VARIABLES, "PYTHONPATH": str(copy.tree), "TESTS_CACHE_DIR": str(ROOT / ".cache" / "tests")}
     with subprocess.Popen(
         command,
         cwd=copy.tree,

@@ -173,6 +173,7 @@ def test_a_mutant_is_taken_out_again(tree, tmp_path):
     assert (tree / "code_of_a_test.py").read_text() == CODE
 
 
+@pytest.mark.slow
 def test_what_a_run_finds_out(tree):
     found = run(mutants(tree), jobs=2, timeout_s=10, root=tree)
     assert {each.id: each.word for each in found} == {
@@ -189,5 +190,6 @@ def test_what_a_run_finds_out(tree):
     assert next(each.how for each in found if each.id == "killed") == "assert 1 == 2"
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_spent_leaves_the_rest(tree):
     assert run(mutants(tree)[:3], jobs=1, timeout_s=10, budget_s=0.0, root=tree) == []

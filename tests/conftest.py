@@ -35,7 +35,7 @@ def pytest_sessionstart(session):
         kept.forget_the_oldest()
 
 
-_TESTS_BETWEEN_COLLECTIONS = 200
+_TESTS_BETWEEN_COLLECTIONS = 1000
 _tests = itertools.count(1)
 
 

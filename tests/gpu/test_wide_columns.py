@@ -41,6 +41,21 @@ def test_extremes(stream, cut, length):
     check(values("int32", (length, 64)), stream, 0, "min")
 
 
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("max", "float32"), ("sum", "float32"), ("sum", "int32"), ("max", "float16")]
+)
+def test_lengths_around_a_leaf(stream, cut, op, dtype):
+    """The last leaf lacks one element, or none, or has one: whole leaves are loaded without a look at their ends."""
+    leaf = 4096 // values(dtype, 1).itemsize
+    for length in cut([leaf - 1, leaf, leaf + 1, 2 * leaf - 1, 2 * leaf], [2 * leaf - 1]):
+        x = far_apart(dtype, (length, 132))
+        assert template_of(stream, x.shape, op, dtype)[1] * x.itemsize == 16
+        if op == "max":
+            check(x, stream, 0, op)
+        else:
+            check_accumulators(x, stream, op)
+
+
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int16", "uint16"])
 def test_elements_of_two_bytes(stream, cut, dtype, length):

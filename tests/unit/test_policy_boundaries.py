@@ -161,10 +161,10 @@ def test_rows_that_multiprocessors_share_badly(rows, leaves, uneven):
 def test_rows_that_are_cut_into_tiles(rows, leaves, cut):
     problem = rows_of(rows, leaves * 1024)
     options = {"narrow": True, "two_arrays": False}
-    assert row_policy._are_cut(problem, leaves, HOPPER, **options) is cut
+    assert (row_policy._why_cut(problem, leaves, HOPPER, **options) is not None) is cut
     if rows == 1056:
-        assert not row_policy._are_cut(problem, leaves, HOPPER, narrow=False, two_arrays=False)
-        assert not row_policy._are_cut(problem, leaves, HOPPER, narrow=True, two_arrays=True)
+        assert row_policy._why_cut(problem, leaves, HOPPER, narrow=False, two_arrays=False) is None
+        assert row_policy._why_cut(problem, leaves, HOPPER, narrow=True, two_arrays=True) is None
 
 
 @pytest.mark.parametrize(

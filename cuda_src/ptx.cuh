@@ -86,6 +86,19 @@ __device__ __forceinline__ uint4 load_whole(const uint4* address)
     return v;
 }
 
+// Read and written without any order, by threads of the whole GPU at once.
+__device__ __forceinline__ uint64 load_relaxed(const uint64* address)
+{
+    uint64 v;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(address) : "memory");
+    return v;
+}
+
+__device__ __forceinline__ void store_relaxed(uint64* address, uint64 value)
+{
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" :: "l"(address), "l"(value) : "memory");
+}
+
 __device__ __forceinline__ uint32 load_acquire(const uint32* address)
 {
     uint32 v;

@@ -141,6 +141,8 @@ template <class Op, class Offset> __device__ __forceinline__ void reduce_long_se
     // The last block to come here empties the queue: all others have read it, or have published a tile after they read it.
     __syncthreads();
     const uint32 last = (now.has_blocks() ? gridDim.x - now.tiles : gridDim.x) - 1;
-    if (threadIdx.x == 0 && atomic_count_ordered(segments.queue.done, last) == last)
-        *segments.queue.claims = 0, *segments.queue.state = 0;
+    if (threadIdx.x == 0 && atomic_count_ordered(segments.queue.done, last) == last) {
+        *segments.queue.claims = 0;
+        store_relaxed(segments.queue.state, 0);
+    }
 }

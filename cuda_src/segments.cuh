@@ -49,7 +49,8 @@ struct QueueContents {
 
     __device__ __forceinline__ explicit QueueContents(const SegmentProblem& problem)
     {
-        const uint64 state = *SegmentQueue(problem).state;
+        // A strong read: blocks that only fold tiles do not count themselves as done before the queue is emptied.
+        const uint64 state = load_relaxed(SegmentQueue(problem).state);
         count = uint32(min(state >> tile_bits, problem.capacity));
         tiles = uint32(min(state & ((uint64(1) << tile_bits) - 1), problem.room));
         each = count <= few_segments ? 1 : entries_at_once;

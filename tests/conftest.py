@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from lowlevel_reduce.driver import binding, why_unavailable
 
-pytest_plugins = ["tiers"]
+pytest_plugins = ["seeds", "tiers"]
 
 settings.register_profile("no deadline", deadline=None)  # no test asserts a time
 settings.load_profile("no deadline")

@@ -15,10 +15,11 @@ from typing import Any
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.simulator import report
 from lowlevel_reduce.simulator.devices import SimulatedDevice, by_name, device_names
-from lowlevel_reduce.simulator.driver import LaunchRecord, SimulatedDriver
+from lowlevel_reduce.simulator.driver import SEED_VARIABLE, LaunchRecord, Seed, SimulatedDriver
 
 __all__ = [
     "DEVICE_VARIABLE",
+    "SEED_VARIABLE",
     "LaunchRecord",
     "SimulatedDevice",
     "SimulatedDriver",
@@ -39,7 +40,7 @@ _drivers: dict[str, SimulatedDriver] = {}  # by the name under which the driver 
 
 
 @contextmanager
-def use(name: str = "H200", *, devices: int = 1, seed: int | None = None) -> Iterator[SimulatedDriver]:
+def use(name: str = "H200", *, devices: int = 1, seed: Seed = "environment") -> Iterator[SimulatedDriver]:
     """Select a fresh simulated driver inside the block, for the whole process; yields it.
 
     Parameters
@@ -49,8 +50,9 @@ def use(name: str = "H200", *, devices: int = 1, seed: int | None = None) -> Ite
     devices : int, optional
         How many such devices there are, each with its own contexts, pools and memory. Kernels are not prevented from
         accessing the memory of a device for which peer access is not enabled.
-    seed : int, optional
-        Seed for a random order of the blocks and warps of a launch; without it they run in their natural order.
+    seed : int, "environment" or None, optional
+        Seed for a random order of the blocks and warps of a launch; None for their natural order. By default the one in
+        ``LOWLEVEL_REDUCE_SIMULATED_SEED``, which each launch reads, or None if it is not set.
 
     Raises
     ------

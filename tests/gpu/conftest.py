@@ -17,6 +17,7 @@ NOT_SIMULATED = {
     "TestTorch": "PyTorch speaks to NVIDIA's driver, not to a simulated one",
     "TestCuPy": "CuPy speaks to NVIDIA's driver, not to a simulated one",
     "test_own_protocols_round_trip": "cuda.core, which views foreign arrays, speaks to NVIDIA's driver",
+    "test_read_only_out": "cuda.core, which views foreign arrays, speaks to NVIDIA's driver",
     "test_events": "the simulator tells no time",
     "test_pointer_info_of_managed_memory": "managed memory is not simulated",
     "test_lengths_past_31_bits": "NumPy would take hours for 2^31 elements",

@@ -6,6 +6,7 @@ import numpy as np
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.policy import HEADER_BYTES
 
 POISON = 0xA5
 
@@ -78,7 +79,7 @@ def reduced(
 
     `second` is broadcast to the array, and `second_offset` what `offset` is to that. With `lengths`, the results for
     each of these lengths, which the device reads from its memory, are returned in a list: all from one graph, which is
-    replayed.
+    replayed. The workspace must be left as empty as it was given: what a launch leaves there, the next one meets.
     """
     if second is not None:
         second = np.broadcast_to(second, array.shape)
@@ -101,15 +102,20 @@ def reduced(
         shape = (plan.results, *plan.result_shape)
         out = np.empty(shape, plan.result_dtype)
         memory = stack.enter_context(lr.Buffer.allocate(max(out.nbytes, 1), stream.context))
+        workspace = None
+        if plan.has_workspace:
+            workspace = stack.enter_context(lr.Buffer.allocate(plan.workspace_bytes, stream.context))
         if lengths is None:
-            launch = plan.bind(stream, initial=initial)
+            launch = plan.bind(stream, workspace, initial=initial)
             stack.callback(launch.close)
             for _ in range(repeat):  # a second launch meets the workspace as the first one left it
                 memory.fill(POISON, stream=stream)
                 launch(source, memory.pointer, *other)
-            return _results(plan, memory, out, stream)
+            results = _results(plan, memory, out, stream)
+            _check_is_empty(workspace, stream)
+            return results
         length = stack.enter_context(lr.Buffer.allocate(8, stream.context))
-        launch = plan.bind(stream, initial=initial, length=length.pointer)
+        launch = plan.bind(stream, workspace, initial=initial, length=length.pointer)
         stack.callback(launch.close)
         with lr.Graph.capture(stream) as graph:
             launch(source, memory.pointer, *other)
@@ -120,6 +126,7 @@ def reduced(
                 memory.fill(POISON, stream=stream)
                 executable.launch(stream)
                 found.append(_results(plan, memory, out.copy(), stream))
+                _check_is_empty(workspace, stream)
         return found
 
 
@@ -128,6 +135,15 @@ def _results(plan, memory, out, stream):
         memory.copy_to(out, stream=stream, size_bytes=out.nbytes)
     stream.synchronize()
     return out[0] if plan.results == 1 else tuple(out)
+
+
+def _check_is_empty(workspace, stream):
+    """Check that no slot of a workspace holds a partial; the grid barrier before them has a bit that each use flips."""
+    if workspace is not None:
+        found = np.empty(workspace.size_bytes, np.uint8)
+        workspace.copy_to(found, stream=stream)
+        stream.synchronize()
+        assert not found[HEADER_BYTES:].any(), "the launch left something in its workspace"
 
 
 def assert_same(actual, expected, what=""):

@@ -6,6 +6,15 @@ import pytest
 import lowlevel_reduce as lr
 
 
+class ReadOnly:
+    """A device array as its interface shows it, and that it must not be written."""
+
+    def __init__(self, array):
+        interface = array.__cuda_array_interface__
+        self.array = array
+        self.__cuda_array_interface__ = {**interface, "data": (interface["data"][0], True)}
+
+
 @pytest.fixture
 def unchanged(context):
     """Check that the current context and a plan's result are the same after whatever the test did."""
@@ -145,6 +154,11 @@ class TestRefusals:
         inside = lr.DeviceArray(lr.Buffer.from_pointer(source.pointer + 8, 4), "float32", (), stream)
         with pytest.raises(ValueError, match="overlaps"):
             lr.sum(source, out=inside, stream=stream)
+
+    def test_read_only_out(self, stream):
+        out = lr.DeviceArray.empty((), "float32", stream)
+        with pytest.raises(ValueError, match="out is read-only"):
+            lr.sum(np.arange(1000, dtype=np.float32), out=ReadOnly(out), stream=stream)
 
     def test_second_arrays(self):
         x = np.zeros((4, 6), np.float32)

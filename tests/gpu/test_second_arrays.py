@@ -44,6 +44,13 @@ def test_short_rows(stream, cut, op, dtype, length):
             check(x, stream, 1, op, second=second, second_offset=second_offset * second.itemsize)
 
 
+@pytest.mark.parametrize("axis", [1, None])
+def test_every_byte_of_a_mask_that_is_not_zero_is_true(stream, axis):
+    """As in NumPy: what wrote a mask need not have written ones."""
+    bytes_ = np.random.default_rng(0).choice(np.array([0, 0, 2, 4, 128, 254], np.uint8), (3, 2050))
+    check(values("float32", bytes_.shape), stream, axis, second=bytes_.view(bool))
+
+
 @pytest.mark.parametrize("op", ["dot", "sum"])
 def test_second_arrays_that_do_not_follow_their_elements(stream, cut, op):
     """The same element for a row, the same row for all, every second element, and elements in reverse."""

@@ -78,6 +78,20 @@ def test_many_of_one_length(stream, cut, length):
     check(stream, values("float32", count * length), offsets_of([length] * count))
 
 
+EDGES = {  # of float32, float16 and float64: what one, two, three and four vectors hold, one step, and two
+    "float32": [4, 8, 12, 16, 128, 256],
+    "float16": [8, 32, 256, 512],
+    "float64": [2, 4, 6, 8, 64, 128],
+}
+
+
+@pytest.mark.parametrize("dtype", EDGES)
+def test_one_element_more_than_each_way_to_fold_takes(stream, dtype):
+    """Of each warp's thirty-two segments the longest decides how they are folded; others have one element less."""
+    lengths = [edge + more - i % 2 for edge in EDGES[dtype] for more in (0, 1) for i in range(32)]
+    check(stream, values(dtype, sum(lengths)), offsets_of(lengths))
+
+
 def test_very_many_tiny_ones(stream, cut):
     count = cut(2_000_000, 4000)
     lengths = np.random.default_rng(0).integers(0, 4, count)
@@ -168,7 +182,7 @@ def test_what_lies_outside_of_the_offsets_counts_for_nothing(stream):
 class Bound:
     """A segmented plan over device memory of its own, each block of memory exactly as large as it must be."""
 
-    def __init__(self, stream, x, offsets, op="sum", *, offset=0, **options):
+    def __init__(self, stream, x, offsets, op="sum", *, offset=0, guards=0, **options):
         context = stream.context
         self.stream, self.x = stream, x
         self.plan = lr.segmented_plan(
@@ -186,7 +200,11 @@ class Bound:
         self.offsets = lr.Buffer.allocate(offsets.nbytes, context)
         self.offsets.copy_from(offsets, stream=stream)
         self.out = np.empty(offsets.size - 1, self.plan.result_dtype)
-        self.result = lr.Buffer.allocate(self.out.nbytes, context)
+        self.guards = np.full(guards, 0xA5, np.uint8)  # behind the results
+        self.result = lr.Buffer.allocate(self.out.nbytes + guards, context)
+        if guards:
+            behind = lr.Buffer.from_pointer(self.result.pointer + self.out.nbytes, guards, context=context)
+            behind.copy_from(self.guards)
         self.workspace = lr.Buffer.allocate(self.plan.workspace_bytes, context)
         self.launch = self.plan.bind(stream, self.workspace)
 
@@ -194,18 +212,25 @@ class Bound:
         self.launch(self.source, self.result.pointer, self.offsets.pointer)
 
     def results(self):
-        self.result.copy_to(self.out, stream=self.stream)
+        found = np.empty(self.out.nbytes + self.guards.size, np.uint8)
+        self.result.copy_to(found, stream=self.stream)
         self.stream.synchronize()
+        assert found[self.out.nbytes :].tobytes() == self.guards.tobytes(), "something was written behind the results"
+        self.out[:] = found[: self.out.nbytes].view(self.out.dtype)
         return self.out.copy()
 
-    def queue_is_empty(self):
-        """Tell whether the workspace is as it was before the first launch: state, counts and flags zero."""
+    def workspace_parts(self):
+        """Return the bytes of the workspace: the queue's state, its entries, and the partials."""
         found = np.empty(self.plan.workspace_bytes, np.uint8)
         self.workspace.copy_to(found, stream=self.stream)
         self.stream.synchronize()
         leaf = 4096 // self.x.itemsize
-        entries = slice(256, 256 + 32 * (self.x.size // (16 * leaf) + 1))
-        return not np.delete(found, entries).any()
+        return np.split(found, [256, 256 + 32 * (self.x.size // (16 * leaf) + 1)])
+
+    def queue_is_empty(self):
+        """Tell whether the workspace is as it was before the first launch: state, counts and flags zero."""
+        state, _, partials = self.workspace_parts()
+        return not state.any() and not partials.any()
 
     def close(self):
         for each in (self.memory, self.offsets, self.result, self.workspace):
@@ -292,11 +317,6 @@ def test_a_call_that_was_interrupted_between_its_kernels_leaves_nothing_to_the_n
     x = values("float32", sum(first))
     case = bound(x, offsets_of(first))
     kernels = case.launch.kernels
-
-    class Interrupted:
-        def put(self, *values):
-            raise KeyboardInterrupt
-
     case.launch.kernels = (kernels[0], Interrupted())
     with pytest.raises(KeyboardInterrupt):
         case()
@@ -334,6 +354,38 @@ def test_wrong_offsets_touch_nothing_outside(bound, name, machine):
     case.offsets.copy_from(right, stream=case.stream)
     case()
     assert_same(case.results(), expected(x, right)[0])
+
+
+@pytest.mark.parametrize("segments", [1, 31, 33, 70])
+def test_nothing_is_written_behind_the_last_segment(bound, segments):
+    """Warps of which the last lacks segments, in each of the ways to fold: tiny, short, longer ones, and long ones."""
+    for longest in (3, 40, 200, 1500, 17 * LEAF):
+        lengths = [1] * (segments - 1) + [longest]
+        x, offsets = values("float32", sum(lengths)), offsets_of(lengths)
+        case = bound(x, offsets, accumulate="float32", guards=256)
+        case()
+        assert_same(case.results(), expected(x, offsets, accumulate="float32")[0])
+
+
+class Interrupted:
+    """In place of a bound kernel: an interrupt before it is launched."""
+
+    def put(self, *values):
+        raise KeyboardInterrupt
+
+
+def test_what_the_queue_has_no_room_for_is_not_written(bound, stream):
+    """More long segments than an array has, by offsets that do not ascend, as the first kernel alone leaves them."""
+    case = bound(values("float32", 60_000), np.array([0, 60_000] * 6 + [0], np.int64))
+    kernels = case.launch.kernels
+    case.launch.kernels = (kernels[0], Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        case()
+    stream.synchronize()
+    state, entries, partials = case.workspace_parts()
+    assert int(state[:8].view(np.uint64)[0]) >> 40 == 6
+    assert entries.reshape(-1, 32).any(axis=1).tolist() == [True] * 4
+    assert not partials.any()
 
 
 def test_workspace_too_small_or_misaligned(bound, stream):

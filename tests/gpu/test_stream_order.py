@@ -11,9 +11,10 @@ from in_threads import in_threads
 from stream_order import Order
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import foreign, simulator
+from lowlevel_reduce import foreign, producers, simulator
 from lowlevel_reduce.driver import Buffer, Context, Graph, Stream
 from lowlevel_reduce.driver.stream import ThreadStream
+from lowlevel_reduce.producers import Producer
 from lowlevel_reduce.slots import Slot
 
 N = 4096
@@ -454,6 +455,36 @@ class Views:
 @pytest.fixture
 def views(monkeypatch):
     monkeypatch.setattr(foreign, "_strided", Views)
+
+
+class Produced:
+    """An array of a library whose arrays are read by their attributes."""
+
+    def __init__(self, array):
+        self.array = array
+
+
+@pytest.mark.parametrize("handle", [1, 2, "theirs"])
+def test_the_stream_of_a_known_library_is_followed(order, mine, monkeypatch, handle):
+    """At the first call, which goes through the array's view, and at the next ones, which do not."""
+    with Stream.create(mine) as created, Stream.create(mine) as ours:
+        theirs = created if handle == "theirs" else Stream.from_handle(handle, context=mine)
+        library = Producer(
+            "a library",
+            key=lambda x: (0, x.array.dtype, x.array.shape, (4,)),
+            pointer=lambda x: x.array.pointer,
+            stream=lambda ordinal: theirs.handle or 1,
+            facts=lambda x: (x.array.shape, (4,), x.array.dtype),
+            plain=lambda x: True,
+        )
+        monkeypatch.setitem(producers._known, Produced, library)
+        x = Produced(lr.DeviceArray.from_numpy(X, theirs))
+        for _ in range(3):
+            x.array._buffer.copy_from(X, stream=theirs)
+            written = order.last("cuMemcpyAsync")
+            result = lr.sum(x, stream=ours)
+            assert order.before(written, order.last())
+            assert result.numpy().tobytes() == BITS
 
 
 @pytest.fixture

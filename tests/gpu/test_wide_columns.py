@@ -11,7 +11,8 @@ from lowlevel_reduce.operators import ElementMap
 
 WIDTHS = [32, 36, 60, 64, 100, 132, 256, 516]
 LENGTHS = [129, 257, 1000, 1024, 2048, 4099]
-SQUARE = ElementMap("x * x", numpy=np.square)
+ONE_MORE = ElementMap("x + 1", numpy=lambda x: x + 1)
+"""What makes something of an element that is absent, which squares do not: of zero they make zero."""
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +40,21 @@ def test_extremes(stream, cut, length):
         check(x, stream, 0, "max", offset=4)  # no four columns can be loaded together
         check(x[:, : width - 3], stream, 0, "min")  # nor can the last block's
     check(values("int32", (length, 64)), stream, 0, "min")
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("max", "float32"), ("sum", "float32"), ("sum", "int32"), ("max", "float16")]
+)
+def test_lengths_around_a_leaf(stream, cut, op, dtype):
+    """The last leaf lacks one element, or none, or has one: whole leaves are loaded without a look at their ends."""
+    leaf = 4096 // values(dtype, 1).itemsize
+    for length in cut([leaf - 1, leaf, leaf + 1, 2 * leaf - 1, 2 * leaf], [2 * leaf - 1]):
+        x = far_apart(dtype, (length, 132))
+        assert template_of(stream, x.shape, op, dtype)[1] * x.itemsize == 16
+        if op == "max":
+            check(x, stream, 0, op)
+        else:
+            check_accumulators(x, stream, op)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -152,7 +168,7 @@ def test_elements_that_nothing_stands_for(stream, cut):
     for shape in cut([(2500, 64), (4099, 132), (8192, 516)], [(1100, 132)]):
         x = far_apart("float32", shape)
         for offset in (0, 4):
-            check_accumulators(x, stream, "sum", offset=offset, map=SQUARE)
+            check_accumulators(x, stream, "sum", offset=offset, map=ONE_MORE)
 
 
 def test_masks_are_not_loaded_so(stream):

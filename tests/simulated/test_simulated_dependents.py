@@ -52,7 +52,8 @@ def uses_memory(line):
     return any(not ELSEWHERE.search(opcode) for opcode in MEMORY.findall(line)) and not UNSEEN.match(line)
 
 
-def check(texts, plan):
+def check(texts, plan, *, programmatic=True):
+    """Check that a plan's kernels are launched before their predecessors end, or not, and that they wait."""
     kernels = plan._open_kernels()
     assert kernels
     for loaded, config, *_ in kernels:
@@ -61,7 +62,8 @@ def check(texts, plan):
         uses = [i for i, line in enumerate(lines) if uses_memory(line)]
         waits = [i for i, line in enumerate(lines) if line.startswith("griddepcontrol.wait")]
         assert uses
-        if config.programmatic_stream_serialization:
+        assert bool(config.programmatic_stream_serialization) == programmatic
+        if programmatic:
             assert waits, f"{kernel.name} does not wait"
             assert waits[0] < uses[0], f"{kernel.name}: {lines[uses[0]]}"
 
@@ -71,9 +73,7 @@ def check(texts, plan):
 def test_a_plans_kernels_wait_first(context, texts, case, op):
     op = "dot" if case == "two arrays" else op
     with lr.plan(op, dtype="float32", context=context, **PLANS[case]) as plan:
-        check(texts, plan)
-        programmatic = [config.programmatic_stream_serialization for _, config in plan.launches]
-        assert all(programmatic) == (case != "cooperative")
+        check(texts, plan, programmatic=case != "cooperative")
 
 
 def test_what_is_read_before_the_wait_is_told_from_what_is_used():
@@ -95,3 +95,22 @@ def test_what_is_read_before_the_wait_is_told_from_what_is_used():
 def test_those_of_segments_do_too(context, texts, op, segments):
     with lr.segmented_plan(op, length=N, segments=segments, dtype="float32", context=context) as plan:
         check(texts, plan)
+
+
+@pytest.mark.parametrize("op", ["sum", "argmax"])
+def test_that_of_partials_does_too(context, texts, op):
+    with lr.combine_plan(op, length=N, chunk=4096, dtype="float32", context=context) as plan:
+        check(texts, plan)
+
+
+@pytest.mark.parametrize("name", ["RTX 4090"])
+def test_older_devices_have_none(context, texts):
+    """Compute capability 8.9, the last without."""
+    for make in (
+        lambda: lr.plan("sum", shape=5000, dtype="float32", context=context),
+        lambda: lr.plan("sum", shape=(50, 30), axis=1, dtype="float32", context=context),
+        lambda: lr.segmented_plan("sum", length=5000, segments=3, dtype="float32", context=context),
+        lambda: lr.combine_plan("sum", length=50_000, chunk=4096, dtype="float32", context=context),
+    ):
+        with make() as plan:
+            check(texts, plan, programmatic=False)

@@ -125,6 +125,7 @@ def test_one_atomic_an_element_a_block_a_cluster(context, rung, n, each, times):
     assert counters(context, rung, n)["atomics"] == -(-n // each) * times
 
 
+@pytest.mark.natural_order("how many swap depends on what those before them have left")
 @lengths
 def test_the_maxima_have_the_atomics_of_the_sums_or_look_before_they_swap(context, n):
     for name, atomics in (("v0_atomic", n), ("v6_block_atomic", -(-n // 1024)), ("v7_cluster", -(-n // 16384))):

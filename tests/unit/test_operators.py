@@ -325,6 +325,25 @@ def test_variance_with_the_worst_pivot_keeps_what_is_promised():
     assert float(tree.reduce(x, "var")) == pytest.approx(np.var(x), rel=bound)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_variance_is_not_below_zero_where_squares_vanish(dtype):
+    """The squared deviations are less than float64 holds, and the square of their sum over n is not."""
+    x = np.full(4096, 2.0**-538, dtype)
+    x[0] = 0
+    if dtype == "complex128":
+        x.imag = x.real
+    assert np.float64(2.0**-538) ** 2 == 0.0 < 4095 * 2.0**-538 * (4095 * 2.0**-538 / 4096)
+    for op in ("var", "std"):
+        assert tree.reduce(x, op, ddof=4095).tobytes() == bytes(8), f"{op} is +0.0"
+
+
+@pytest.mark.parametrize("part", [complex(np.nan, 3), complex(3, np.nan)])
+def test_a_complex_element_of_which_one_part_is_nan(part):
+    x = np.array([1 + 2j, part, 5j], np.complex64)
+    assert tree.reduce(x, nan="ignore") == 1 + 7j
+    assert tree.reduce(x, "mean", nan="ignore") == np.complex64(0.5 + 3.5j)
+
+
 @pytest.mark.parametrize("values", [[np.inf, 1, 2], [1, -np.inf], [np.inf, -np.inf], [np.nan, 1], [1, np.nan]])
 def test_mean_beside_an_infinity_is_numpys(values):
     with np.errstate(all="ignore"):

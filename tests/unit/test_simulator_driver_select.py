@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 from test_simulator_driver import ENGINE, PTX
@@ -71,3 +72,33 @@ def test_the_environment_names_the_device(monkeypatch):
     with binding.use("simulator"):
         assert Device(0).architecture == "sm_90"
     binding.register("simulator", simulator.by_environment)
+
+
+def seeds_of_launches(monkeypatch, **options):
+    """Return the seeds of a launch without one in the environment, and of one with it."""
+    seen = []
+
+    def run(launch, memory):
+        seen.append(launch["seed"])
+        return ENGINE.run(launch, memory)
+
+    monkeypatch.setattr("lowlevel_reduce.simulator.driver.default_engine", lambda: replace(ENGINE, run=run))
+    with simulator.use(**options), Context.primary() as context, context.pushed(), Stream.create(context) as stream:
+        with Buffer.allocate(16, context) as memory, Library.load(PTX) as library:
+            for value in ("", "77"):
+                monkeypatch.setenv(simulator.SEED_VARIABLE, value)
+                launch(library.kernel("add"), LaunchConfig(1, 32), stream, "QII", memory.pointer, 4, 1)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("options", "seeds"), [({}, [None, 77]), ({"seed": 5}, [5, 5]), ({"seed": None}, [None, None])]
+)
+def test_each_launch_reads_its_seed_from_the_environment_if_the_driver_has_none(monkeypatch, options, seeds):
+    assert seeds_of_launches(monkeypatch, **options) == seeds
+
+
+def test_a_seed_that_is_no_number(monkeypatch):
+    monkeypatch.setenv(simulator.SEED_VARIABLE, "-1")
+    with pytest.raises(ValueError, match="LOWLEVEL_REDUCE_SIMULATED_SEED is '-1', not an integer of 0 or more"):
+        simulator.SimulatedDriver()._state.seed_of_launch()

@@ -428,7 +428,36 @@ class TestClusters:
         assert set(run(body, blocks=2, cluster=cluster)[0].tolist()) == {explicit}
 
 
+# Accesses to shared memory: the instruction, bytes from a thread's to the next one's, and what is counted: passes over
+# the banks, and how many of them are due to conflicts.
+ACCESSES = {
+    "a word each": ("st.shared.u32 [%r5], %r4;", 4, (1, 0)),
+    "every second word": ("st.shared.u32 [%r5], %r4;", 8, (2, 1)),
+    "one word for all": ("ld.shared.u32 %r4, [%r5];", 0, (1, 0)),
+    "two bytes each": ("ld.shared.u16 %h1, [%r5];", 2, (1, 0)),  # two threads read the same word
+    "8 bytes each": ("st.shared.v2.u32 [%r5], {%r4, %r4};", 8, (2, 0)),  # half a warp at a time
+    "8 bytes, 8 apart": ("st.shared.v2.u32 [%r5], {%r4, %r4};", 16, (4, 2)),
+    "16 bytes each": ("st.shared.v4.u32 [%r5], {%r4, %r4, %r4, %r4};", 16, (4, 0)),  # a quarter of a warp at a time
+    "16 bytes, 16 apart": ("st.shared.v4.u32 [%r5], {%r4, %r4, %r4, %r4};", 32, (8, 4)),
+    "16 bytes, a line apart": ("st.shared.v4.u32 [%r5], {%r4, %r4, %r4, %r4};", 128, (32, 28)),
+    "the same 16 bytes": ("ld.shared.v4.u32 {%r4, %r7, %r8, %r9}, [%r5];", 0, (4, 0)),
+}
+
+
 class TestCounters:
+    @pytest.mark.parametrize(("access", "stride", "counted"), ACCESSES.values(), ids=ACCESSES)
+    def test_wavefronts(self, access, stride, counted):
+        """Lanes that access one word are served at once, and wide accesses a part of the warp at a time."""
+        body = f"mul.lo.u32 %r5, %r0, {stride}; mov.u32 %r6, s; add.s32 %r5, %r5, %r6; mov.u32 %r4, 7; {access} ret;"
+        written = "setp.eq.u32 %p1, %r0, 0; mov.u32 %r6, s; mov.u32 %r4, 0;" + "".join(
+            f"@%p1 st.shared.v4.u32 [%r6+{place}], {{%r4, %r4, %r4, %r4}};" for place in range(0, 64, 16)
+        )
+        loads = access.startswith("ld")
+        _, counters = run((written if loads else "") + body, declarations=".shared .align 16 .b8 s[4096];")
+        requests, passes = (4, 4) if loads else (0, 0)  # those of the writes before
+        assert counters.shared_requests == requests + 1
+        assert (counters.shared_wavefronts - passes, counters.bank_conflicts) == counted
+
     def test_sectors_and_conflicts(self):
         body = """
             mul.wide.u32 %rd2, %r0, 4; add.s64 %rd3, %rd0, %rd2; ld.global.u32 %r4, [%rd3];

@@ -144,6 +144,24 @@ def test_chunking_does_not_show(n, dtype, seed):
     assert len(results) == 1
 
 
+@pytest.mark.parametrize("op", ["argmax", "argmin"])
+@pytest.mark.parametrize("last", [False, True])
+def test_places_are_counted_through_all_runs_of_leaves(monkeypatch, op, last):
+    monkeypatch.setattr(tree, "LEAVES_AT_ONCE", 2)
+    x = np.random.default_rng(3).integers(-9, 10, 7 * 512 + 5).astype(np.float64)
+    x[:1200], x[-3:] = 0, 0  # so that no extreme is in the first run of two leaves
+    found = np.flatnonzero(x == (x.max() if op == "argmax" else x.min()))
+    assert tree.reduce(x, op, last=last) == found[-1 if last else 0]
+
+
+def test_runs_of_leaves_are_whole_subtrees():
+    """Any other number than a power of two would pair leaves otherwise, in arrays of more leaves than that."""
+    assert tree.LEAVES_AT_ONCE & (tree.LEAVES_AT_ONCE - 1) == 0
+    x = np.random.default_rng(0).standard_normal(tree.LEAVES_AT_ONCE * 512 + 1)
+    below = [tree.reduce(part) for part in np.split(x[:-1], 2)]
+    assert bits(tree.reduce(x)) == bits((below[0] + below[1]) + x[-1])
+
+
 def test_layout_does_not_show():
     x = data("float32", 6 * 5000).reshape(6, 5000)
     expected = bits(tree.reduce(np.ascontiguousarray(x[:, ::-3])))

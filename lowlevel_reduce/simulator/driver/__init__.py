@@ -26,10 +26,10 @@ from lowlevel_reduce.simulator.driver.occupancy import Occupancies
 from lowlevel_reduce.simulator.driver.peers import Peers
 from lowlevel_reduce.simulator.driver.pools import Pools
 from lowlevel_reduce.simulator.driver.records import LaunchRecord
-from lowlevel_reduce.simulator.driver.state import Refusal, State
+from lowlevel_reduce.simulator.driver.state import SEED_VARIABLE, Refusal, Seed, State
 from lowlevel_reduce.simulator.driver.streams import Events, Streams
 
-__all__ = ["Engine", "FunctionNotFoundError", "LaunchRecord", "SimulatedDriver"]
+__all__ = ["SEED_VARIABLE", "Engine", "FunctionNotFoundError", "LaunchRecord", "Seed", "SimulatedDriver"]
 
 _NOUNS = (
     *(Devices, Contexts, GreenContexts, Streams, Events, Memories, Pools),
@@ -56,8 +56,9 @@ class SimulatedDriver:
         The GPU to simulate.
     devices : int, optional
         How many such GPUs there are.
-    seed : int, optional
-        Seed for a random order of the blocks and warps of a launch; without it they run in their natural order.
+    seed : int, "environment" or None, optional
+        Seed for a random order of the blocks and warps of a launch; None for their natural order. By default the one in
+        ``LOWLEVEL_REDUCE_SIMULATED_SEED``, which each launch reads, or None if it is not set.
     engine : Engine, optional
         A machine to use instead of the simulator's own.
 
@@ -80,7 +81,7 @@ class SimulatedDriver:
         device: SimulatedDevice | str = H200,
         *,
         devices: int = 1,
-        seed: int | None = None,
+        seed: Seed = "environment",
         engine: Engine | None = None,
     ) -> None:
         self.device = by_name(device) if isinstance(device, str) else device

@@ -87,7 +87,7 @@ class Launches:
             arguments=work.arguments,
             cooperative=request.cooperative,
             resident_blocks=resident,
-            seed=self._state.seed,
+            seed=self._state.seed_of_launch(),
             addresses={name: address for name, (address, _) in kernel.library.variables.items()},
         )
         counters = self._state.engine.run(launch, self._state.memory)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 from cuda.bindings import driver as cu
 
@@ -25,7 +26,13 @@ from lowlevel_reduce.simulator.driver.records import (
     Stream,
 )
 
-__all__ = ["Refusal", "State", "number", "refuse"]
+__all__ = ["SEED_VARIABLE", "Refusal", "Seed", "State", "number", "refuse"]
+
+SEED_VARIABLE = "LOWLEVEL_REDUCE_SIMULATED_SEED"
+"""Environment variable with the seed of drivers that were given none; read at each launch."""
+
+Seed = int | Literal["environment"] | None
+"""The seed for the order of a launch's blocks and warps, where it comes from, or None for their natural order."""
 
 Record = TypeVar("Record")
 
@@ -72,13 +79,13 @@ class State:
         The kind of its devices.
     engine : Engine
         The machine.
-    seed : int or None
-        Passed to every launch: the seed for the order of blocks and warps, which is otherwise unspecified.
+    seed : int, "environment" or None
+        The seed for the order of the blocks and warps of every launch, or that it is the environment's.
     devices : int
         Number of devices.
     """
 
-    def __init__(self, device: SimulatedDevice, engine: Engine, seed: int | None, devices: int = 1) -> None:
+    def __init__(self, device: SimulatedDevice, engine: Engine, seed: Seed, devices: int = 1) -> None:
         self.device = device
         self.ordinals = range(devices)
         self.engine = engine
@@ -99,6 +106,15 @@ class State:
         self.peers: set[tuple[int, int]] = set()  # handles of contexts: the first may access the memory of the second
         self._gone: set[int] = set()
         self._threads = threading.local()
+
+    def seed_of_launch(self) -> int | None:
+        """Return the seed of the launch that is about to run, None for the natural order."""
+        if self.seed != "environment":
+            return self.seed
+        written = os.environ.get(SEED_VARIABLE)
+        if written and not written.isdecimal():
+            raise ValueError(f"{SEED_VARIABLE} is {written!r}, not an integer of 0 or more")
+        return int(written) if written else None
 
     # handles
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from lowlevel_reduce.simulator.ptx_code import (
     TYPE_BYTES,
@@ -28,8 +29,9 @@ _VARIABLE = re.compile(
     r"((?:\[\d*\])*)$"
 )
 _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)$", re.DOTALL)
-_LABEL = re.compile(r"([$%\w]+)\s*:(?!:)")
-_GUARD = re.compile(r"@(!?)([$%\w]+)\s+")
+_TOKEN = re.compile(
+    r"(?P<mark>[{};])|(?P<label>[$%\w]+)\s*:(?!:)|(?P<location>\.(?:loc[ \t]|file)[^\n]*)|(?P<statement>[^\s;][^;]*);?"
+)
 _CALL = re.compile(
     r"(?:\((?P<outputs>[^)]*)\)\s*,\s*)?(?P<function>[$%\w]+)\s*(?:,\s*\((?P<inputs>[^)]*)\)\s*)?(?:,\s*(?P<type>\S+))?$"
 )
@@ -37,6 +39,21 @@ _TABLE = re.compile(r"\.branchtargets\s+(.*)$")
 _IGNORED = (".pragma", ".callprototype", ".calltargets")
 _SUPPLIED = ("vprintf", "__assertfail")
 """Functions without a body that the machine supplies."""
+
+HEADS_KEPT, GUARDS_KEPT = 1024, 256
+
+
+@lru_cache(HEADS_KEPT)
+def _head(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the opcode and the modifiers."""
+    opcode, *modifiers = text.split(".")
+    return opcode, tuple(modifiers)
+
+
+@lru_cache(GUARDS_KEPT)
+def _guard(text: str) -> Guard:
+    """Return the guard, given what follows the ``@``."""
+    return Guard(text.lstrip("!"), text.startswith("!"))
 
 
 @dataclass(frozen=True)
@@ -198,7 +215,8 @@ class _Body:
         self._labels: dict[str, int] = {}
         self._tables: dict[str, list[str]] = {}
         self._label = ""
-        self._code: list[tuple[Instruction, list[str]]] = []
+        self._code: list[Instruction] = []
+        self._branches: dict[int, list[str]] = {}
 
     def name_here(self, name: str, unique: str) -> None:
         """Give a name a meaning in the innermost braces; in a kernel's outermost braces every name means itself."""
@@ -207,47 +225,36 @@ class _Body:
 
     def read(self) -> None:
         """Read the whole body."""
-        position, end = self._start, self._end
-        line, counted = self._kernel.line(position), position
-        while True:
-            while position < end and self._text[position].isspace():
-                position += 1
-            if position >= end:
-                return
-            line += self._text.count("\n", counted, position)
-            counted = position
-            position = self._statement(position, line)
+        text = self._text
+        line, counted = self._kernel.line(self._start), self._start
+        for match in _TOKEN.finditer(text, self._start, self._end):
+            kind, start = match.lastgroup, match.start()
+            if kind == "statement":
+                line += text.count("\n", counted, start)
+                counted = start
+                statement = " ".join(match["statement"].split())
+                if statement.startswith("."):
+                    self._directive(statement, line)
+                else:
+                    self._instruction(statement, line)
+            elif kind == "label":
+                self._label = match["label"]
+                self._labels[self._label] = len(self._code)
+            elif kind == "mark":
+                self._brace(match["mark"])
+
+    def _brace(self, mark: str) -> None:
+        if mark == "{":
+            self._opened += 1
+            self._scopes.append(_Scope(f"{self._suffix}#{self._opened}"))
+        elif mark == "}":
+            self._scopes.pop()
 
     def resolved(self, base: int) -> list[Instruction]:
         """Return the instructions with the targets of their branches, the first of them at `base` in the kernel."""
-        return [self._resolved(instruction, labels, base) for instruction, labels in self._code]
-
-    def _statement(self, position: int, line: int) -> int:
-        """Take one brace, label, directive or instruction; return where the next one may start."""
-        text = self._text
-        if text[position] == "{":
-            self._opened += 1
-            self._scopes.append(_Scope(f"{self._suffix}#{self._opened}"))
-            return position + 1
-        if text[position] == "}":
-            self._scopes.pop()
-            return position + 1
-        if text[position] == ";":
-            return position + 1
-        label = _LABEL.match(text, position)
-        if label:
-            self._label = label.group(1)
-            self._labels[self._label] = len(self._code)
-            return label.end()
-        if text.startswith((".loc ", ".loc\t", ".file"), position):
-            return text.find("\n", position) + 1 or len(text)
-        end = text.find(";", position)
-        statement = " ".join(text[position:end].split())
-        if statement.startswith("."):
-            self._directive(statement, line)
-        else:
-            self._instruction(statement, line)
-        return end + 1
+        for place, labels in self._branches.items():
+            self._code[place] = self._resolved(self._code[place], labels, base)
+        return self._code
 
     def _directive(self, statement: str, line: int) -> None:
         registers, table = _REGISTERS.match(statement), _TABLE.match(statement)
@@ -266,34 +273,41 @@ class _Body:
         for entry in (name.strip() for name in names.split(",")):
             family = re.fullmatch(r"([$%\w]+)<(\d+)>", entry)
             members = [f"{family.group(1)}{i}" for i in range(int(family.group(2)))] if family else [entry]
+            suffix = self._scopes[-1].suffix
+            if not suffix:
+                self._kernel.registers.update(dict.fromkeys(members, kind))
+                continue
             for member in members:
-                unique = member + self._scopes[-1].suffix
-                self.name_here(member, unique)
-                self._kernel.registers[unique] = kind
+                self.name_here(member, member + suffix)
+                self._kernel.registers[member + suffix] = kind
 
     def _instruction(self, statement: str, line: int) -> None:
         guard, body = None, statement
-        match = _GUARD.match(statement)
-        if match:
-            guard = Guard(self._name(match.group(2)), bool(match.group(1)))
-            body = statement[match.end() :]
+        if statement.startswith("@"):
+            text, _, body = statement[1:].partition(" ")
+            guard = _guard(text)
         head, _, rest = body.partition(" ")
-        opcode, *modifiers = head.split(".")
+        opcode, modifiers = _head(head)
+        given = rest
         if opcode == "call":
-            bare = Instruction(opcode, tuple(modifiers), (), guard, None, line, statement)
-            self._code.append((replace(bare, call=self._call(bare, rest), target=self._callee(rest)), []))
-            return
-        labels: list[str] = []
-        if opcode == "bra":
-            labels, rest = [rest.strip()], ""
+            given = ""
+        elif opcode == "bra":
+            self._branches[len(self._code)] = [rest.strip()]
+            given = ""
         elif opcode == "brx":
-            rest, _, table = (part.strip() for part in rest.partition(","))
-            labels = [f"[{table}]"]
+            given, _, table = (part.strip() for part in rest.partition(","))
+            self._branches[len(self._code)] = [f"[{table}]"]
         try:
-            found = tuple(renamed(operand, self._name) for operand in operands(rest))
+            found = operands(given)
         except ValueError as error:
             raise UnknownInstruction(statement, line, str(error)) from error
-        self._code.append((Instruction(opcode, tuple(modifiers), found, guard, None, line, statement), labels))
+        if any(scope.names for scope in self._scopes):
+            found = tuple([renamed(operand, self._name) for operand in found])
+            guard = guard and Guard(self._name(guard.register), guard.negated)
+        instruction = Instruction(opcode, modifiers, found, guard, None, line, statement)
+        if opcode == "call":
+            instruction = replace(instruction, call=self._call(instruction, rest), target=self._callee(rest))
+        self._code.append(instruction)
 
     def _callee(self, rest: str) -> int | None:
         match = _CALL.match(rest.strip())
@@ -330,8 +344,6 @@ class _Body:
         return name
 
     def _resolved(self, instruction: Instruction, labels: list[str], base: int) -> Instruction:
-        if not labels:
-            return instruction
         table = self._tables.get(labels[0][1:-1]) if labels[0].startswith("[") else labels
         if table is None or any(label not in self._labels for label in table):
             raise UnknownInstruction(instruction.text, instruction.line, "its label is not in this kernel")

@@ -11,7 +11,7 @@ from typing import Union
 __all__ = ["Address", "Immediate", "Name", "Operand", "Pair", "Vector", "operands", "parts_of", "renamed"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Name:
     """A register, special register or variable, possibly negated; ``_`` is a destination that discards the value."""
 
@@ -19,7 +19,7 @@ class Name:
     negated: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Immediate:
     """A constant: an integer, or the bits of a float of `float_bits` bits."""
 
@@ -27,7 +27,7 @@ class Immediate:
     float_bits: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Address:
     """A memory operand: an offset, and optionally a register or variable that it is added to."""
 
@@ -35,14 +35,14 @@ class Address:
     offset: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Vector:
     """Operands in braces."""
 
     elements: tuple[Name | Immediate, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pair:
     """Two destinations, separated by a vertical bar."""
 
@@ -52,8 +52,8 @@ class Pair:
 
 Operand = Union[Name, Immediate, Address, Vector, Pair]  # noqa: UP007 - evaluated at run time, on Python 3.10 too
 
-OPERANDS_KEPT = 4096
-"""How many parsed operands are kept: a kernel uses each of its registers several times."""
+OPERANDS_KEPT = 1 << 14
+"""How many parsed operands are kept: a kernel uses each of its registers several times, and others like it do."""
 
 _NAME = r"[$%\w][$%\w.#]*"
 _INTEGER = re.compile(r"-?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
@@ -62,7 +62,7 @@ _ADDRESS = re.compile(rf"\[\s*({_NAME})?\s*(?:([+-])\s*)?(-?\w+)?\s*\]$")
 _SPLIT = re.compile(r",(?![^{\[]*[}\]])")
 
 
-def operands(text: str) -> list[Operand]:
+def operands(text: str) -> tuple[Operand, ...]:
     """Parse what follows an opcode.
 
     Raises
@@ -70,7 +70,10 @@ def operands(text: str) -> list[Operand]:
     ValueError
         If an operand has an unknown form.
     """
-    return [_operand(part.strip()) for part in _SPLIT.split(text)] if text.strip() else []
+    if not text:
+        return ()
+    grouped = "{" in text or "[" in text
+    return tuple([_operand(part.strip()) for part in (_SPLIT.split(text) if grouped else text.split(","))])
 
 
 def renamed(operand: Operand, name: Callable[[str], str]) -> Operand:

@@ -49,8 +49,10 @@ def launched(kernel, blocks, threads, *, given, dynamic=0, resident=64, seed=Non
 
 @pytest.fixture
 def kernel():
-    """The kernel, parsed for this test alone."""
-    return ptx.parse(f"{KERNEL}// {np.random.default_rng().integers(1 << 62)}").kernels["k"]
+    """The kernel, which no other test has launched."""
+    ptx._parsed.cache_clear()
+    ptx.parse.cache_clear()
+    return ptx.parse(KERNEL).kernels["k"]
 
 
 def test_each_launch_sees_its_own_geometry_arguments_and_zeros(kernel):
@@ -85,6 +87,14 @@ def test_instructions_are_bound_once_and_memory_is_not_kept(kernel, monkeypatch)
     flight = bound[0][1]
     for name in ("launch", "memory", "races", "shared"):
         assert not hasattr(flight, name)
+
+
+def test_a_kernel_for_two_architectures_is_parsed_and_bound_once(kernel):
+    other = ptx.parse(KERNEL.replace("sm_90", "sm_120a"))
+    assert other.target == "sm_120a"
+    assert ptx.parse(KERNEL).target == "sm_90"
+    assert other.kernels["k"] is kernel
+    assert ptx.parse(KERNEL.replace("= 7", "= 8")).kernels["k"] is not kernel
 
 
 def test_what_is_kept_is_bounded(kernel, monkeypatch):

@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lowlevel_reduce.simulator.machine.counters import class_of
-from lowlevel_reduce.simulator.machine.flight import CLOCKS, Flight, Index, Launch, Step, unknown
+from lowlevel_reduce.simulator.machine.flight import Flight, Index, Launch, Step, unknown
 from lowlevel_reduce.simulator.machine.instructions import CONTROL, DECODERS, WARP_INSTRUCTIONS
 from lowlevel_reduce.simulator.machine.memory import GlobalMemory
 from lowlevel_reduce.simulator.machine.storage import Array
 from lowlevel_reduce.simulator.ptx_code import Instruction, KernelCode
-from lowlevel_reduce.simulator.ptx_operands import Name
 
 __all__ = ["Decoded", "decoded"]
 
@@ -113,7 +112,7 @@ def _ends(kernel: KernelCode) -> list[int]:
         instruction = kernel.instructions[pc]
         if instruction.opcode in CONTROL or instruction.opcode in WARP_INSTRUCTIONS:
             end = pc
-        elif any(isinstance(operand, Name) and operand.name in CLOCKS for operand in instruction.operands):
+        elif "%clock" in instruction.text or "%globaltimer" in instruction.text:
             ends.append(pc + 1)
             end = pc
             continue

@@ -22,7 +22,6 @@ from lowlevel_reduce.simulator.ptx_code import TYPE_BYTES, Instruction, KernelCo
 from lowlevel_reduce.simulator.ptx_operands import Immediate, Name, Operand
 
 __all__ = [
-    "CLOCKS",
     "LOCAL_WINDOW",
     "SHARED_WINDOW",
     "Flight",
@@ -62,7 +61,7 @@ NUMPY_TYPES = {
 }
 """The NumPy type of each PTX type; half types are represented by their bits."""
 
-CLOCKS = {"%clock": "u4", "%clock64": "u8", "%clock_hi": "u4", "%globaltimer": "u8", "%globaltimer_lo": "u4"}
+_CLOCKS = {"%clock": "u4", "%clock64": "u8", "%clock_hi": "u4", "%globaltimer": "u8", "%globaltimer_lo": "u4"}
 """The registers that tell a time: the number of instructions that were executed before."""
 
 
@@ -283,7 +282,7 @@ class Flight:
         return seen if ratio == 1 else seen.reshape(self.room, ratio)[:, 0]
 
     def _read_symbol(self, instruction: Instruction, name: str, kind: str) -> Source:
-        if name in CLOCKS:
+        if name in _CLOCKS:
             return lambda idx: np.full(self.threads[idx].size, self.clock, np.uint64).astype(NUMPY_TYPES[kind])
         if self._symbol_value(name) is not None:
             cell = self._symbols.setdefault((name, kind), np.array(self._symbol(name, kind)))

@@ -73,7 +73,8 @@ def progress(*, counted: bool = False) -> Progress:
     errors = console(stderr=True)
     amount = MofNCompleteColumn() if counted else TextColumn("{task.percentage:>3.0f} %")
     columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeElapsedColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)
+    errors.quiet = not errors.is_terminal  # before 15, Rich ends even a disabled bar with an empty line
+    return Progress(*columns, console=errors, transient=True, disable=errors.quiet)
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ def test_the_page_is_what_was_measured(capsys):
 
 
 def test_the_page_tells_what_launches_cost():
-    text = embedding_doc.PAGE.read_text()
+    text = embedding_doc.PAGE.read_text(encoding="utf-8")
     assert [match[2] for match in embedding_doc._TABLE.finditer(text)] == [BACK_TO_BACK, "host", "beside torch"]
     assert len(embedding_doc._FIGURE.findall(text)) == 4
     assert len(embedding_doc._CONDITIONS.findall(text)) == 1
@@ -63,13 +63,13 @@ def test_the_page_tells_what_launches_cost():
     ("was", "changed"), [("| `cluster` | 1.78 |", "| `cluster` | 1.96 |"), ("-->0<!--", "-->1<!--")]
 )
 def test_a_changed_page_is_noticed_and_mended(tmp_path, capsys, was, changed):
-    page, text = tmp_path / "embedding.md", embedding_doc.PAGE.read_text()
+    page, text = tmp_path / "embedding.md", embedding_doc.PAGE.read_text(encoding="utf-8")
     assert was in text
-    page.write_text(text.replace(was, changed, 1))
+    page.write_text(text.replace(was, changed, 1), encoding="utf-8")
     assert embedding_doc.main(["--check", "--page", str(page)]) == 1
     assert "run python -m benchmarks.embedding_doc" in capsys.readouterr().err
     assert embedding_doc.main(["--page", str(page)]) == 0
-    assert page.read_text() == text
+    assert page.read_text(encoding="utf-8") == text
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_rows_that_make_no_table_are_refused(measured, names, message):
 def test_a_file_of_something_else_is_refused(tmp_path, capsys):
     with pytest.raises(FileError, match="there is no"):
         embedding_doc.filled("", tmp_path)
-    (tmp_path / "2026-01-01-h200-embedding.jsonl").write_text("[]")
+    (tmp_path / "2026-01-01-h200-embedding.jsonl").write_text("[]", encoding="utf-8")
     assert embedding_doc.main(["--check", "--results", str(tmp_path)]) == 2
     assert "line 1 is no JSON object" in capsys.readouterr().err
 

@@ -177,7 +177,7 @@ ROWS = [row("100,000,000", (90.0,), (10**8,), 4 * 10**8, CUB=(89.0,)), row("2^30
 
 def report_of(folder, *arguments):
     status = report.main(["--results", str(folder), "--docs", str(folder), *arguments])
-    return status, (folder / "performance.md").read_text() if not status else ""
+    return status, (folder / "performance.md").read_text(encoding="utf-8") if not status else ""
 
 
 def test_the_report_quotes_the_newest_full_run(tmp_path, capsys):
@@ -296,14 +296,14 @@ def test_the_pictures_are_the_same_for_the_same_rows(tmp_path):
     rows = [*ROWS, row("2^20", CUB=(4.0,))]
     written(tmp_path / "1-suites.jsonl", document(rows))
     (tmp_path / "plots").mkdir()
-    (tmp_path / "plots" / "performance-axes.svg").write_text("of another time")
+    (tmp_path / "plots" / "performance-axes.svg").write_text("of another time", encoding="utf-8")
     page = report_of(tmp_path)[1]
     assert "(plots/performance-flat.svg)" in page
     (file,) = (tmp_path / "plots").iterdir()
-    svg = file.read_text()
+    svg = file.read_text(encoding="utf-8")
     assert svg.endswith(f"<!-- rows {figures.digest(rows)} -->\n")
     report_of(tmp_path)
-    assert file.read_text() == svg
+    assert file.read_text(encoding="utf-8") == svg
 
 
 def test_every_contender_of_whole_arrays_is_in_their_picture(tmp_path):
@@ -312,7 +312,7 @@ def test_every_contender_of_whole_arrays_is_in_their_picture(tmp_path):
     rows = [row(str(n), shape=(n,), size_bytes=4 * n, **dict.fromkeys(names, (4.0,))) for n in (256, 512, 1024)]
     written(tmp_path / "1-suites.jsonl", document(rows))
     report_of(tmp_path)
-    svg = (tmp_path / "plots" / "performance-flat.svg").read_text()
+    svg = (tmp_path / "plots" / "performance-flat.svg").read_text(encoding="utf-8")
     assert [name for name in [OURS, *names] if f">{name}</text>" not in svg] == []
 
 
@@ -322,7 +322,7 @@ def test_every_contender_of_whole_arrays_is_in_their_picture(tmp_path):
 )
 def test_the_report_fails_clearly(tmp_path, capsys, text, message):
     if text is not None:
-        (tmp_path / "1-suites.jsonl").write_text(text)
+        (tmp_path / "1-suites.jsonl").write_text(text, encoding="utf-8")
     assert report.main(["--results", str(tmp_path), "--docs", str(tmp_path)]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "performance.md").exists()
@@ -331,7 +331,10 @@ def test_the_report_fails_clearly(tmp_path, capsys, text, message):
 def test_the_committed_page_is_what_the_results_say(capsys):
     assert report.main(["--check"]) == 0, capsys.readouterr().err
     wanted = report.pictures(load(report.RESULTS))
-    there = {file.name: file.read_text().splitlines()[-1] for file in (report.DOCS / "plots").glob("performance-*")}
+    there = {
+        file.name: file.read_text(encoding="utf-8").splitlines()[-1]
+        for file in (report.DOCS / "plots").glob("performance-*")
+    }
     assert there == {name: f"<!-- rows {figures.digest(suite.rows)} -->" for name, (_, suite) in wanted.items()}
 
 

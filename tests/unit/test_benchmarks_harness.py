@@ -381,7 +381,7 @@ def test_cub_does_what_it_has_a_call_for():
     assert cub.kinds(Case("max", (9,))) == ["MAX"]
     assert cub.kinds(Case("max", (3, 3), 1)) == []
     assert cub.kinds(Case("min", (9,))) == []
-    assert all(f"defined(KIND_{kind})" in cub.SOURCE.read_text() for kind in cub.VARIANTS)
+    assert all(f"defined(KIND_{kind})" in cub.SOURCE.read_text(encoding="utf-8") for kind in cub.VARIANTS)
     assert cub.kinds(Case("sum", (9,), offsets=np.asarray([0, 9]))) == ["SEGMENTS"]
     assert cub.kinds(Case("sum", (9,), dtype="float8_e5m2")) == []
 

@@ -64,7 +64,9 @@ def test_every_run_has_its_table_and_a_file_fills_it(tmp_path, run):
     name = f"2030-01-01-h200-ladder-{run.name}.jsonl"
     written(tmp_path / name, found)
     tables = re.findall(
-        rf"<!-- times {run.name}(?: [^>]*)? -->\n.*?<!-- end -->\n", ladder_doc.PAGE.read_text(), re.DOTALL
+        rf"<!-- times {run.name}(?: [^>]*)? -->\n.*?<!-- end -->\n",
+        ladder_doc.PAGE.read_text(encoding="utf-8"),
+        re.DOTALL,
     )
     assert tables, "the page has a place for it"
     for table in tables:
@@ -75,7 +77,9 @@ def test_every_run_has_its_table_and_a_file_fills_it(tmp_path, run):
 
 def test_a_changed_ladder_page_is_noticed(tmp_path, capsys):
     page = tmp_path / "ladder.md"
-    page.write_text(ladder_doc.PAGE.read_text().replace("| `v0_atomic` | 36,966 |", "| `v0_atomic` | 36,967 |"))
+    page.write_text(
+        ladder_doc.PAGE.read_text(encoding="utf-8").replace("| `v0_atomic` | 36,966 |", "| `v0_atomic` | 36,967 |")
+    )
     assert ladder_doc.main(["--check", "--page", str(page)]) == 1
     assert "differs from what the results say" in capsys.readouterr().err
     assert ladder_doc.main(["--page", str(page)]) == 0
@@ -119,7 +123,7 @@ def test_a_counter_in_a_sentence_is_that_of_the_simulator(tmp_path):
     counted = {"v0_atomic": {"atomics": 65539, "barriers": 0}, "v6_block_atomic": {"atomics": 65}, "race": None}
     found = [record(rung, None, counters=counters) for rung, counters in counted.items()]
     file = tmp_path / "counters.json"
-    file.write_text(json.dumps({"nvrtc": "12.9", "records": found}))
+    file.write_text(json.dumps({"nvrtc": "12.9", "records": found}), encoding="utf-8")
 
     def shown(words):
         return ladder_doc.filled(f"<!-- counted {words} -->stale<!-- . -->", tmp_path, file)
@@ -161,7 +165,7 @@ def test_a_claim_is_held_against_the_times(measured):
 
 
 def test_the_page_claims_what_its_sentences_need():
-    text = ladder_doc.PAGE.read_text()
+    text = ladder_doc.PAGE.read_text(encoding="utf-8")
     assert len(ladder_doc._CLAIM.findall(text)) >= 20
     assert len(ladder_doc._FIGURE.findall(text)) >= 65
 
@@ -171,14 +175,14 @@ def test_the_committed_counters_are_those_of_the_sources(capsys):
 
 
 def test_counters_of_other_sources_are_stale(tmp_path, capsys):
-    document = json.loads(COUNTERS.read_text())
+    document = json.loads(COUNTERS.read_text(encoding="utf-8"))
     assert [record["rung"] for record in document["records"]] == list(document["digests"])
     document["digests"]["reduce1"] = "0"
     file = tmp_path / "counters.json"
-    file.write_text(json.dumps(document))
+    file.write_text(json.dumps(document), encoding="utf-8")
     assert ladder_counters.main(["--check", "--file", str(file)]) == 1
     assert "stale: reduce1 changed" in capsys.readouterr().err
-    file.write_text("[]")
+    file.write_text("[]", encoding="utf-8")
     assert ladder_counters.main(["--check", "--file", str(file)]) == 2
     assert "holds no counters" in capsys.readouterr().err
 
@@ -195,6 +199,6 @@ def test_a_comment_makes_no_counter_stale_and_code_does(tmp_path, monkeypatch, c
     was = ladder_counters._digest(rung)
     target = tmp_path / rung.file
     target.parent.mkdir(parents=True)
-    target.write_text(change(rung.source.read_text()))
+    target.write_text(change(rung.source.read_text(encoding="utf-8")))
     monkeypatch.setattr(ladder_counters, "source_tree", lambda: SourceTree(tmp_path))
     assert (ladder_counters._digest(rung) == was) is same

@@ -48,6 +48,6 @@ def test_a_malformed_file_is_refused(tmp_path, text, message):
     file = tmp_path / "x.jsonl"
     with pytest.raises(FileError, match="cannot be read"):
         records.read(file, "suites")
-    file.write_text(text)
+    file.write_text(text, encoding="utf-8")
     with pytest.raises(FileError, match=message):
         records.read(file, "suites")

@@ -110,7 +110,7 @@ def test_the_file_has_each_cell_at_once_and_no_suite_is_complete_before_the_end(
 
 def test_a_run_that_was_cut_short_is_a_part(world):
     world.run(two_suites(world))
-    lines = world.file.read_text().splitlines(keepends=True)
+    lines = world.file.read_text(encoding="utf-8").splitlines(keepends=True)
     assert not any(suite.partial for found in runs.load(world.file.parent).values() for suite in found)
     world.file.write_text("".join(lines[:-1]))
     assert {name: found[0].partial for name, found in runs.load(world.file.parent).items()} == {

@@ -35,7 +35,7 @@ def test_programs_that_include_the_same_share_their_headers(root: Path) -> None:
 def test_closure_is_recursive_and_ends_at_cycles(root: Path) -> None:
     headers = SourceTree(root).closure("k", '#include "ladder/c.cuh"\n')
     assert list(headers.files) == ["a.cuh", "b.cuh", "ladder/c.cuh"]
-    assert headers.files["b.cuh"] == (root / "b.cuh").read_text()
+    assert headers.files["b.cuh"] == (root / "b.cuh").read_text(encoding="utf-8")
 
 
 def test_a_source_without_includes_has_no_headers(root: Path) -> None:
@@ -107,7 +107,7 @@ def test_digest_sees_names_and_contents(root: Path) -> None:
 
     before = digest('#include "a.cuh"\n')
     assert digest('#include "a.cuh"\nint other_source;') == before  # the source itself is another ingredient of the key
-    (root / "b2.cuh").write_text((root / "b.cuh").read_text())
+    (root / "b2.cuh").write_text((root / "b.cuh").read_text(encoding="utf-8"))
     (root / "a.cuh").write_text('#pragma once\n#include "b2.cuh"\n')
     renamed = digest('#include "a.cuh"\n')
     (root / "b2.cuh").write_text("int changed;")

@@ -54,7 +54,7 @@ def test_tiny_segments_share_warps_where_there_are_many():
 
 
 def test_constants_are_those_of_the_kernels():
-    text = (sources.source_root() / "segments.cuh").read_text()
+    text = (sources.source_root() / "segments.cuh").read_text(encoding="utf-8")
     for name, value in {
         "long_leaves": segments._LONG_LEAVES,
         "few_segments": segments._FEW_SEGMENTS,

@@ -6,12 +6,17 @@ CUDA ?= 12
 JOBS ?= auto
 VENV := .venv-cu$(CUDA)
 RUN := $(VENV)/bin/python
+# An environment of its own for the demo, which needs a tenth of what the tests need.
+DEMO := .venv-demo-cu$(CUDA)
 PYTEST := $(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal
+
+# For a run of tests/unit: which lines of the library it reaches.
+COVERAGE := --cov --cov-report=term
 
 .PHONY: demo check test test-all soak lint format clean
 
-demo: $(VENV)/installed
-	$(RUN) examples/cluster_reduce.py
+demo: $(DEMO)/installed
+	$(DEMO)/bin/python examples/cluster_reduce.py
 
 # Tiers of tests: tests/tiers.py says what each runs, CONTRIBUTING.md how long it takes.
 check: $(VENV)/installed
@@ -37,9 +42,14 @@ format: $(VENV)/installed
 	$(RUN) -m ruff format .
 
 clean:
-	rm -rf .venv-cu12 .venv-cu13 .cache build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv-cu12 .venv-cu13 .venv-demo-cu12 .venv-demo-cu13 .cache build dist .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check -e ".[cu$(CUDA),dev]"
+	touch $@
+
+$(DEMO)/installed: pyproject.toml
+	$(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[nvrtc$(CUDA)]"
 	touch $@

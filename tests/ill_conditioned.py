@@ -3,9 +3,10 @@
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 
-def cancelling(length, condition, seed):
+def cancelling(length: int, condition: float, seed: int) -> npt.NDArray[np.float64]:
     """Return values x with sum(abs(x)) / abs(sum(x)) near `condition`, in random order.
 
     Four fifths of them are pairs a and -a whose magnitudes spread over 2^30, and which so add up to nothing; the sum is
@@ -19,12 +20,12 @@ def cancelling(length, condition, seed):
     return rng.permutation(np.concatenate([half, -half, rest]))
 
 
-def condition_of(x):
+def condition_of(x: npt.NDArray[np.float64]) -> float:
     """Return an array's condition number for summation, by the exact sum."""
     return math.fsum(np.abs(x)) / abs(math.fsum(x))
 
 
-def ulps(found, x):
+def ulps(found: float, x: npt.NDArray[np.float64]) -> float:
     """Return by how many units in the last place of the exact sum, rounded, `found` differs from it."""
     exact = math.fsum(x)
-    return abs(float(found) - exact) / np.spacing(abs(exact))
+    return float(abs(float(found) - exact) / np.spacing(abs(exact)))

@@ -1,18 +1,20 @@
 """Threads of a test: begun and waited for together, and what they return or raise is the test's."""
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 
-def in_threads(*works, timeout=None):
+def in_threads(*works: Callable[[], Any], timeout: float | None = None) -> list[Any]:
     """Run each of `works` on a thread of its own, all at once, and return what they returned, in their order.
 
     Raises what one of them raised, the first in their order; `AssertionError` if one has not ended after `timeout`
     seconds.
     """
-    outcomes = [None] * len(works)
-    raised = {}
+    outcomes: list[Any] = [None] * len(works)
+    raised: dict[int, BaseException] = {}
 
-    def run(index, work):
+    def run(index: int, work: Callable[[], Any]) -> None:
         try:
             outcomes[index] = work()
         except BaseException as error:  # noqa: BLE001 - raised by the test's own thread

@@ -5,15 +5,20 @@ All leaves of a test are one launch, a block of one warp for each: the simulator
 
 import re
 import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 from lowlevel_reduce.compiler import Program, compile_program
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.simulator import machine, ptx
 
 OPTIONS = ("-fmad=false",)
+
+Array = npt.NDArray[Any]
 
 HEAD = """\
 #include "operators.cuh"
@@ -54,26 +59,26 @@ extern "C" __global__ void vectors(const Leaf* leaves, Op::Result* out)
 )
 
 
-def kernels(entry, template, operation, dtype, architectures):
+def kernels(entry: str, template: str, operation: Any, dtype: str, architectures: Iterable[str]) -> list[Any]:
     """Return the kernels, parsed, of an operator over a type: one of those whose PTX differs in its target alone."""
     text = template.format(struct=operation.struct(operation.types(element_type(dtype))))
-    found = {}
+    found: dict[str, str] = {}
     for architecture in architectures:
         code = ptx_of(entry, text, architecture)
         found.setdefault(re.sub(r"^\.target .*$", "", code, flags=re.MULTILINE), code)
     return [ptx.parse(code).kernels[entry] for code in found.values()]
 
 
-def parse(entry, text, architecture):
+def parse(entry: str, text: str, architecture: str) -> Any:
     """Return a kernel, parsed."""
     return ptx.parse(ptx_of(entry, text, architecture)).kernels[entry]
 
 
-def ptx_of(entry, text, architecture):
+def ptx_of(entry: str, text: str, architecture: str) -> str:
     return compile_program(Program(entry, text, options=OPTIONS), architecture, output="ptx").data.decode()
 
 
-def run(parsed, result, count, arrays, *numbers):
+def run(parsed: Any, result: npt.DTypeLike, count: int, arrays: Iterable[Array], *numbers: int) -> Array:
     """Run a kernel of these arrays, a result and these numbers by one warp; return the `count` results."""
     memory = machine.GlobalMemory()
     addresses = [placed(memory, array) for array in arrays]
@@ -84,7 +89,9 @@ def run(parsed, result, count, arrays, *numbers):
     return np.frombuffer(memory.read(out, size), result)
 
 
-def fold(parsed, result, results, arrays, *, first=0, offset=0):
+def fold(
+    parsed: Any, result: npt.DTypeLike, results: int, arrays: Sequence[Array], *, first: int = 0, offset: int = 0
+) -> Array:
     """Fold each array as a leaf by a warp of its own; return an array of the `results` of each.
 
     Each has memory of its own that ends with it, and starts `offset` bytes into that.
@@ -98,14 +105,14 @@ def fold(parsed, result, results, arrays, *, first=0, offset=0):
     return np.frombuffer(memory.read(out, size), result).reshape(len(arrays), results)
 
 
-def placed(memory, array, offset=0):
+def placed(memory: machine.GlobalMemory, array: Array, offset: int = 0) -> int:
     """Return the address of an array in memory that ends with it."""
     address = memory.allocate(offset + array.nbytes) + offset
     memory.write(address, array.tobytes())
     return address
 
 
-def launch(parsed, memory, arguments, threads=32, blocks=1):
+def launch(parsed: Any, memory: machine.GlobalMemory, arguments: bytes, threads: int = 32, blocks: int = 1) -> None:
     """Run a kernel by blocks of so many threads, with these bytes as its arguments."""
     machine.run(
         machine.Launch(
@@ -123,9 +130,9 @@ def launch(parsed, memory, arguments, threads=32, blocks=1):
     )
 
 
-def leaves(dtype):
+def leaves(name: str) -> Iterator[Array]:
     """Yield leaves, whole and not: ties everywhere, worse than zeros, and NaN of any bits."""
-    dtype = element_type(dtype).dtype
+    dtype = element_type(name).dtype
     rng = np.random.default_rng(4)
     vector, unsigned = 16 // dtype.itemsize, np.dtype(f"u{dtype.itemsize}")
     for length in (256 * vector, 129 * vector, vector):

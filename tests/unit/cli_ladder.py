@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 KEYS = [
     "rung", "system", "n", "dtype", "value", "reference", "relative_error", "correct", "expected_correct",
@@ -25,11 +26,11 @@ class Rung:
     system: str
     source: Path
     title: str = "a rung"
-    published: dict | None = None
+    published: dict[str, float] | None = None
     operation: str = "sum"
     needs_clusters: bool = False
 
-    def lacking(self, device):
+    def lacking(self, device: Any) -> str | None:
         return f"{device.name} has no clusters" if self.needs_clusters and not device.supports_clusters else None
 
 
@@ -47,10 +48,10 @@ class Record:
     microseconds: float | None = None
     gb_per_s: float | None = None
     percent_of_peak: float | None = None
-    counters: dict | None = None
+    counters: dict[str, Any] | None = None
     fault: str | None = None
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "fault"}
 
 
@@ -72,7 +73,7 @@ MICROSECONDS = {
 }  # fmt: skip
 
 
-def timed(rung, **changes):
+def timed(rung: Rung, **changes: Any) -> Record:
     """Return a record as a GPU gives it."""
     us = MICROSECONDS[rung.id]
     right = rung.id != "race"
@@ -80,11 +81,11 @@ def timed(rung, **changes):
     return replace(record, **{"gb_per_s": 4e5 / us, "percent_of_peak": 4e5 / us / 48.14, **changes})
 
 
-def counted(rung, **changes):
+def counted(rung: Rung, **changes: Any) -> Record:
     """Return a record as a simulated device gives it."""
     right = rung.id != "race"
     return replace(Record(rung.id, rung.system, correct=right, expected_correct=right, counters=COUNTERS), **changes)
 
 
-def source_diff(rung):
+def source_diff(rung: Rung) -> list[tuple[str, str]]:
     return [(" ", "{"), ("-", "old < line;"), ("+", f"{rung.id} & new;"), (" ", "}")]

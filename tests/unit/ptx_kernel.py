@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from lowlevel_reduce.simulator import machine, ptx
+
+Array = npt.NDArray[Any]
 
 REGISTERS = (
     ".reg .pred %p<20>; .reg .b16 %h<40>; .reg .b32 %r<60>; .reg .f32 %f<60>; .reg .b64 %rd<60>; "
@@ -15,7 +19,7 @@ REGISTERS = (
 )
 
 
-def text(body, *, arrays=1, declarations="", module=""):
+def text(body: str, *, arrays: int = 1, declarations: str = "", module: str = "") -> str:
     """Return a module whose kernel has the addresses of arrays in %rd0, %rd1, … and its thread's number in %r0."""
     parameters = ", ".join(f".param .u64 a{i}" for i in range(arrays))
     loads = "\n".join(f"ld.param.u64 %rd{i}, [a{i}];" for i in range(arrays))
@@ -25,7 +29,16 @@ def text(body, *, arrays=1, declarations="", module=""):
     )
 
 
-def execute(body, *arrays, threads=32, blocks=1, cluster=None, declarations="", module="", seed=None):
+def execute(
+    body: str,
+    *arrays: Array,
+    threads: int = 32,
+    blocks: int = 1,
+    cluster: int | None = None,
+    declarations: str = "",
+    module: str = "",
+    seed: int | None = None,
+) -> tuple[list[Array], Any]:
     """Run a kernel on arrays and return what they hold then, and the counters."""
     memory = machine.GlobalMemory()
     addresses = [memory.allocate(array.nbytes) for array in arrays]
@@ -36,7 +49,7 @@ def execute(body, *arrays, threads=32, blocks=1, cluster=None, declarations="", 
         kernel=parsed.kernels["k"],
         grid=(blocks, 1, 1),
         block=(threads, 1, 1),
-        cluster=cluster and (cluster, 1, 1),
+        cluster=(cluster, 1, 1) if cluster else None,
         dynamic_shared_bytes=0,
         arguments=struct.pack(f"{len(arrays)}Q", *addresses),
         cooperative=False,
@@ -51,14 +64,14 @@ def execute(body, *arrays, threads=32, blocks=1, cluster=None, declarations="", 
     return found, counters
 
 
-def fault(body, *arrays, **options):
+def fault(body: str, *arrays: Array, **options: Any) -> machine.KernelFault:
     """Return the fault that a kernel commits."""
     with pytest.raises(machine.KernelFault) as caught:
         execute(body, *arrays, **options)
     return caught.value
 
 
-def own_places(*strides):
+def own_places(*strides: int) -> str:
     """Return code that adds to %rd10, %rd11, … the thread's place in each array, given the bytes of an element."""
     lines = []
     for i, stride in enumerate(strides):
@@ -66,7 +79,7 @@ def own_places(*strides):
     return "\n".join(lines) + "\n"
 
 
-def elementwise(instruction, *inputs, result, width=None):
+def elementwise(instruction: str, *inputs: Array, result: npt.DTypeLike, width: int | None = None) -> Array:
     """Execute an instruction with each thread's elements as %0, %1, … and return its result, as %d, by element."""
     registers = {1: "h", 2: "h", 4: "r", 8: "rd"}
     count = inputs[0].size

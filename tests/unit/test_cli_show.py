@@ -168,7 +168,7 @@ def test_what_makes_no_sense_is_one_line(compiled, arguments, words):
 def test_a_shape_is_needed_and_an_option_that_is_none_is_a_wrong_usage(compiled):
     assert "--shape" in run("show", "sum", "--for", "H200").stderr
     done = run(*COLUMNS, "--against", "--bogus")
-    assert (done.exit_code, "No such option: --bogus" in done.stderr) == (2, True)
+    assert (done.exit_code, "--bogus" in done.stderr) == (2, True)  # the words are those of Click
 
 
 def test_without_a_driver_it_is_the_simulated_gpu_and_says_so(compiled, monkeypatch):

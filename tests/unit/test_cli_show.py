@@ -316,7 +316,7 @@ def test_ptx_is_what_executes_with_the_numbers_of_its_lines():
 
 def test_the_command_shows_code_in_colours_where_there_is_a_terminal(compiled, monkeypatch):
     monkeypatch.setattr(sass, "listing", lambda *_, **__: [sass.Line("    @!P0 FADD R1, R2, 0x10 ;", 16)])
-    terminal = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "NO_COLOR": ""}
+    terminal = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "NO_COLOR": None}
     plain = "sum_float32_float64_float32_columns for sm_90\n0010     @!P0 FADD R1, R2, 0x10 ;\n"
     assert run(*COLUMNS, "--sass").stdout == plain
     assert "has no such address" in run(*COLUMNS, "--sass", "--at", "20").stderr

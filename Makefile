@@ -9,8 +9,6 @@ RUN := $(VENV)/bin/python
 # An environment of its own for the demo, which needs a tenth of what the tests need.
 DEMO := .venv-demo-cu$(CUDA)
 PYTEST := $(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal
-
-# For a run of tests/unit: which lines of the library it reaches.
 COVERAGE := --cov --cov-report=term
 
 .PHONY: demo check test test-all soak lint format clean
@@ -25,8 +23,14 @@ check: $(VENV)/installed
 test: $(VENV)/installed
 	$(PYTEST) --tier test $(ARGS)
 
+# Of tests/unit it is also told which lines of the library they reach.
 test-all: $(VENV)/installed
+ifdef ARGS
 	$(PYTEST) --tier all $(ARGS)
+else
+	$(PYTEST) --tier all $(COVERAGE) tests/unit
+	$(PYTEST) --tier all --ignore tests/unit
+endif
 
 soak: $(VENV)/installed
 	$(PYTEST) --tier soak $(ARGS)

@@ -105,6 +105,8 @@ def reduce(
         if an axis or option does not make sense; if rows are empty and the operator has no result for empty rows.
     UnsupportedError
         If the operator does not take the type, or the device lacks what the strategy needs.
+    BufferError
+        From the library of an array, if it does not export it by DLPack, e.g. a sparse tensor.
     NoDriverError, NoCompilerError, CompileError, CacheError, CudaError
         From the driver, the compiler or the cache. The context that was current before the call is current after it.
     """

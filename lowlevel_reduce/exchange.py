@@ -30,6 +30,7 @@ __all__ = [
 
 _LEGACY = 1
 _NO_SYNCHRONIZATION = -1  # means "do not order the streams" to DLPack and StridedMemoryView
+_HOST = (1, 3)  # DLPack's kDLCPU and kDLCUDAHost
 
 
 class ArrayView(NamedTuple):
@@ -70,10 +71,11 @@ def foreign_view(x: Any, stream: Stream) -> ArrayView:
             raise ValueError(f"the tensor is {done} lazily, and its memory holds other values: call resolve_{asked}()")
     # DLPack comes first, as in StridedMemoryView.
     by_dlpack = hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")
+    # Before the producer is asked for the memory: PyTorch answers a stream with an AssertionError if there is none.
+    if by_dlpack and x.__dlpack_device__()[0] in _HOST:
+        raise ValueError(f"{type(x).__name__} is in host memory; move it to the device, or pass it as a NumPy array")
     with nvidias_memory():
         view = _view_by_dlpack(x, stream) if by_dlpack else _view_by_interface(x, stream)
-    if not view.is_device_accessible:
-        raise ValueError(f"{type(x).__name__} is in host memory; move it to the device, or pass it as a NumPy array")
     dtype = view.dtype
     strides = view.strides  # in elements
     return ArrayView(

@@ -308,6 +308,8 @@ def view_array(x: Any, stream: Stream) -> ArrayView:
         If the array's memory is on the host.
     UnsupportedError
         If its element type is not supported.
+    BufferError
+        From its library, if that does not export it.
     """
     if isinstance(x, (np.ndarray, np.generic)):
         not_masked(x)

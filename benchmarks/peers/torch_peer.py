@@ -138,7 +138,7 @@ class _TorchReplay:
 def host_array(torch: Any, plane: Any) -> npt.NDArray[Any]:
     """Return a tensor on the host, 1-d and in its own type, because the check depends on how that type rounds."""
     dtype = numpy_dtype(str(plane.dtype).removeprefix("torch."))
-    if dtype.kind in "biufc":
+    if dtype.isbuiltin == 1:
         return np.asarray(plane.cpu().numpy()).reshape(-1)
     # Types that NumPy lacks: PyTorch returns only their bits.
     bits = torch.int16 if dtype.itemsize == np.dtype(np.int16).itemsize else torch.uint8

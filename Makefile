@@ -11,7 +11,7 @@ DEMO := .venv-demo-cu$(CUDA)
 PYTEST := $(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal
 COVERAGE := --cov --cov-report=term
 
-.PHONY: demo check test test-all soak lint format clean
+.PHONY: demo check test test-all test-torch test-mpi soak lint format clean
 
 demo: $(DEMO)/installed
 	$(DEMO)/bin/python examples/cluster_reduce.py
@@ -36,6 +36,13 @@ soak: $(VENV)/installed
 	$(PYTEST) --tier soak $(ARGS)
 	$(RUN) -m tests.mutants
 
+# Beside other libraries, each in an environment of its own, so that no other command installs PyTorch or an MPI.
+test-torch: .venv-torch/installed
+	.venv-torch/bin/python -m pytest tests/with_torch $(ARGS)
+
+test-mpi: .venv-mpi/installed
+	.venv-mpi/bin/python -m pytest tests/with_mpi $(ARGS)
+
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
@@ -46,7 +53,8 @@ format: $(VENV)/installed
 	$(RUN) -m ruff format .
 
 clean:
-	rm -rf .venv-cu12 .venv-cu13 .venv-demo-cu12 .venv-demo-cu13 .cache build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv-cu12 .venv-cu13 .venv-demo-cu12 .venv-demo-cu13 .venv-torch .venv-mpi .cache
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -56,4 +64,9 @@ $(VENV)/installed: pyproject.toml
 $(DEMO)/installed: pyproject.toml
 	$(PYTHON) -m venv $(DEMO)
 	$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[nvrtc$(CUDA)]"
+	touch $@
+
+.venv-torch/installed .venv-mpi/installed: .venv-%/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -e ".[cu12,test-$*]"
 	touch $@

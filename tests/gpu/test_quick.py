@@ -6,8 +6,10 @@ import types
 from collections import Counter
 from functools import partial
 
+import fake_torch
 import numpy as np
 import pytest
+from fake_torch import Tensor
 from in_threads import in_threads
 
 import lowlevel_reduce as lr
@@ -607,29 +609,6 @@ def test_an_allocator_gives_the_first_call_too_all_that_it_needs(context, stream
 # PyTorch and CuPy as the package sees them, over memory of a simulated device
 
 
-class Tensor:
-    """What of a tensor is looked at."""
-
-    def __init__(self, array, shape=None, strides=None, negated=False):
-        self.array, self.shape, self.steps, self.negated = array, shape or array.shape, strides or (1,), negated
-        self.dtype, self.is_cuda, self.layout = f"torch.{array.dtype}", True, "strided"
-
-    def data_ptr(self):
-        return self.array.pointer
-
-    def stride(self):
-        return self.steps
-
-    def get_device(self):
-        return 0
-
-    def is_neg(self):
-        return self.negated
-
-    def is_conj(self):
-        return False
-
-
 class Array:
     """What of a CuPy array is looked at."""
 
@@ -645,9 +624,6 @@ def libraries(machine, monkeypatch):
     if machine != "simulated":
         pytest.skip("stands in for libraries that a simulated device has not")
     working = types.SimpleNamespace(handle=0, elsewhere=0)
-    torch = types.ModuleType("torch")
-    torch.Tensor, torch.strided = Tensor, "strided"
-    torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: working.handle)
     cupy = types.ModuleType("cupy")
     cupy.ndarray = Array
     cupy.cuda = types.SimpleNamespace(  # -1 is the current device
@@ -655,7 +631,7 @@ def libraries(machine, monkeypatch):
             ptr=working.handle if device_id in (-1, 0) else working.elsewhere
         )
     )
-    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "torch", fake_torch.module(lambda ordinal: working.handle))
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(producers, "_known", {})
     return working

@@ -3,12 +3,13 @@
 import contextlib
 import gc
 import sys
-import types
 from collections import Counter
 
+import fake_torch
 import numpy as np
 import pytest
 from cuda.bindings import driver as cu
+from fake_torch import Tensor
 from in_threads import in_threads
 from stream_order import Order
 
@@ -502,50 +503,21 @@ def test_so_many_calls_are_kept_and_no_more(streams, monkeypatch):
     assert not kept()
 
 
-# PyTorch as the package sees it, over memory of a simulated device
-
-
-class Tensor:
-    """What of a tensor is looked at."""
-
-    def __init__(self, array, device, strides=(1,)):
-        self.array, self.shape, self.steps, self.device = array, array.shape, strides, device
-        self.dtype, self.is_cuda, self.layout = f"torch.{array.dtype}", True, "strided"
-
-    def __dlpack_device__(self):
-        return (2, self.device)
-
-    def data_ptr(self):
-        return self.array.pointer
-
-    def stride(self):
-        return self.steps
-
-    def get_device(self):
-        return self.device
-
-    def is_neg(self):
-        return False
-
-    def is_conj(self):
-        return False
+# PyTorch as the package sees it
 
 
 @pytest.fixture
 def working(driver, monkeypatch):
     """The streams that the library works in, by the device's ordinal."""
     working = {0: 0, 1: 0}
-    torch = types.ModuleType("torch")
-    torch.Tensor, torch.strided = Tensor, "strided"
-    torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=working.__getitem__)
-    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "torch", fake_torch.module(working.__getitem__))
     monkeypatch.setattr(producers, "_known", {})
     return working
 
 
 def test_tensors_in_their_library_s_streams(working, contexts, streams):
     memory = on_devices(X, [Stream.legacy(context) for context in contexts])
-    tensors = [Tensor(each, number) for number, each in enumerate(memory)]
+    tensors = [Tensor(each, device=number) for number, each in enumerate(memory)]
     warm(tensors)
     calls, result = counts(lambda: lr.reduce_shards(tensors))
     assert (calls["cuPointerGetAttributes"], calls["cuDevicePrimaryCtxRetain"], sum(calls.values())) == (0, 0, 20)
@@ -569,7 +541,7 @@ def test_tensors_of_a_primary_context_that_was_made_anew(working, devices):
         with contextlib.ExitStack() as stack:
             primaries = [stack.enter_context(Context.primary(device)) for device in devices]
             memory = on_devices(array, [Stream.legacy(context) for context in primaries])
-            tensors = [Tensor(each, number) for number, each in enumerate(memory)]
+            tensors = [Tensor(each, device=number) for number, each in enumerate(memory)]
             for _ in range(3):
                 assert lr.reduce_shards(tensors).numpy().tobytes() == bits(array)
             del memory, tensors

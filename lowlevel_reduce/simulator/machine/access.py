@@ -17,7 +17,7 @@ from lowlevel_reduce.simulator.machine.flight import (
 )
 from lowlevel_reduce.simulator.machine.races import Site
 from lowlevel_reduce.simulator.machine.special import WARP
-from lowlevel_reduce.simulator.machine.storage import Array, word_bytes
+from lowlevel_reduce.simulator.machine.storage import Array, distinct, word_bytes
 from lowlevel_reduce.simulator.ptx_code import TYPE_BYTES, Instruction
 from lowlevel_reduce.simulator.ptx_operands import Address, Immediate, Name
 
@@ -338,7 +338,7 @@ def check(threads: Array, wrong: Array, reason: Callable[[int], str]) -> None:
 
 def check_alignment(threads: Array, addresses: Array, size: int) -> None:
     """Raise for the first address that is not a multiple of the access's size."""
-    wrong = addresses % np.uint64(size) != 0
+    wrong = (addresses & np.uint64(size - 1)) != 0
     check(threads, wrong, lambda i: f"address {int(addresses[i]):#x} is misaligned for {size} bytes")
 
 
@@ -353,6 +353,14 @@ def _placed(threads: Array, access: Callable[[], Result]) -> Result:
 def _distinct(keys: Array) -> int:
     """Return how many different keys there are; the keys must be in ascending order."""
     return int(np.count_nonzero(keys[1:] != keys[:-1])) + 1
+
+
+def _starts(keys: Array) -> Array:
+    """Return where each run of equal keys starts."""
+    return np.concatenate((_FIRST, np.flatnonzero(keys[1:] != keys[:-1]) + 1))
+
+
+_FIRST = np.zeros(1, np.int64)
 
 
 def _sectors(threads: Array, addresses: Array) -> tuple[int, int]:
@@ -381,10 +389,10 @@ def _wavefronts(threads: Array, local: Array, size: int) -> tuple[int, int, int]
     parts = threads // lanes_at_once
     word = (local[:, None] // 4 + np.arange(words)).ravel()
     part = np.repeat(parts, words)
-    keys = np.unique((part << 24) + word)
-    banks = (keys >> 24) * WARP + (keys & (WARP - 1))
-    used, counts = np.unique(banks, return_counts=True)
-    groups = used // WARP
-    starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])
+    keys = distinct((part << 24) + word)
+    banks = np.sort((keys >> 24) * WARP + (keys & (WARP - 1)))
+    firsts = _starts(banks)
+    starts = _starts(banks[firsts] // WARP)
+    counts = np.diff(firsts, append=banks.size)
     passes = int(np.maximum.reduceat(counts, starts).sum())
     return _distinct(threads // WARP), passes, starts.size

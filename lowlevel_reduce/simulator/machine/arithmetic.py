@@ -212,6 +212,9 @@ def _set_predicate(instruction: Instruction, flight: Flight) -> Step:
     target = flight.write(instruction, pair.first, "pred")
     other = flight.write(instruction, pair.second, "pred")
 
+    if combine is None and pair.second.name == "_":
+        return elementwise(target, function, [left, right])
+
     def step(idx: slice | Array) -> None:
         result = function(left(idx), right(idx))
         opposite = ~result

@@ -1,6 +1,6 @@
 """A kernel's instructions bound to registers: each when it is first executed, kept for later launches of the kernel.
 
-Binding an instruction costs as much as executing it ten times for a few warps, and most tests launch a kernel several
+To bind an instruction takes as long as to execute it ten times for a few warps, and most tests launch a kernel several
 times on little data.
 """
 

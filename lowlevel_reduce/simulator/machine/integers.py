@@ -232,14 +232,14 @@ UNARY: dict[str, Function] = {
 """Functions of one integer."""
 
 BINARY: dict[str, Function] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
+    "add": np.add,
+    "sub": np.subtract,
     "min": np.minimum,
     "max": np.maximum,
     "div": divide,
     "rem": remainder,
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
 }
 """Functions of two integers."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from lowlevel_reduce.simulator.machine.clocks import Clocks
 from lowlevel_reduce.simulator.machine.special import WARP, Geometry
-from lowlevel_reduce.simulator.machine.storage import Array
+from lowlevel_reduce.simulator.machine.storage import Array, distinct
 
 __all__ = ["BARRIERS_OF_A_BLOCK", "Meetings"]
 
@@ -83,5 +83,5 @@ class _Rows:
 
 def _pairs(keys: Array, threads: Array) -> tuple[Array, Array]:
     """Return the distinct pairs of a barrier and a warp."""
-    pairs = np.unique(keys << 32 | threads // WARP)
+    pairs = distinct(keys << 32 | threads // WARP)
     return pairs >> 32, pairs & ((1 << 32) - 1)

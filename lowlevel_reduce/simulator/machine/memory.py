@@ -158,7 +158,7 @@ class GlobalMemory:
 
     def _parts(self, addresses: Array, size: int, what: str) -> list[tuple[Storage, Array, slice | Array]]:
         """Return storage, offsets and positions for each allocation that is accessed; raise for invalid addresses."""
-        misaligned = addresses % np.uint64(size) != 0
+        misaligned = (addresses & np.uint64(size - 1)) != 0
         if misaligned.any():
             place = int(np.flatnonzero(misaligned)[0])
             raise ThreadFault(place, f"address {int(addresses[place]):#x} is misaligned for {size} bytes")
@@ -173,16 +173,15 @@ class GlobalMemory:
     def _part(
         self, number: int, addresses: Array, size: int, what: str, chosen: slice | Array
     ) -> tuple[Storage, Array, slice | Array]:
-        places = np.arange(addresses.size)[chosen]
         if number < 0:
-            place = int(places[0])
+            place = int(np.arange(addresses.size)[chosen][0])
             raise ThreadFault(place, f"{size} bytes are {what} at {int(addresses[place]):#x}, outside all allocations")
         allocation, storage = self._allocations[number], self._storages[number]
         offsets = addresses[chosen].astype(np.int64) - allocation.base
         # Addresses from 2**63 on are negative numbers here, e.g. that of a null pointer with an index of -1.
         outside = (offsets < 0) | (offsets + size > allocation.size_bytes)
         if outside.any() or storage is None:
-            place = int(places[np.argmax(outside)])
+            place = int(np.arange(addresses.size)[chosen][np.argmax(outside)])
             raise ThreadFault(place, self._outside(allocation, int(addresses[place]), size, what))
         return storage, offsets, chosen
 

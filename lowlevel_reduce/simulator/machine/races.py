@@ -103,13 +103,13 @@ class Races:
 
     def in_global(self, site: Site, threads: Array, addresses: Array, size: int) -> None:
         """Record accesses to global memory; raises ThreadFault for a race."""
-        site.before(threads, addresses.astype(np.int64), size)
+        site.before(threads, addresses, size)
         for number, offsets, chosen in self._memory.places(addresses):
             shadow = self._global.get(number)
             if shadow is None:
                 shadow = self._global[number] = Shadow(self._memory.size_of(number))
             self._note(site, shadow, threads[chosen], offsets, size)
-        site.after(threads, addresses.astype(np.int64), size)
+        site.after(threads, addresses, size)
 
     def in_shared(self, site: Site, threads: Array, offsets: Array, size: int) -> None:
         """Record accesses to the shared memory of all slots; raises ThreadFault for a race."""
@@ -230,7 +230,8 @@ class Site:
     def _elements(self, threads: Array, places: Array, size: int) -> tuple[Array, Array]:
         """Return the warps and the places where each element of each access begins."""
         count = max(1, size // self._element)
-        return np.repeat(threads // WARP, count), (places[:, None] + np.arange(count) * self._element).ravel()
+        starts = places.astype(np.int64)[:, None] + np.arange(count) * self._element
+        return np.repeat(threads // WARP, count), starts.ravel()
 
 
 def _scope(modifiers: tuple[str, ...]) -> int:

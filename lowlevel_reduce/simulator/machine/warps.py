@@ -47,8 +47,19 @@ def _shuffle(instruction: Instruction, flight: Flight) -> Step:
     in_range = flight.write(instruction, pair.second, "pred")
     own, amount, limits = (flight.read(instruction, operand, "u32") for operand in (value, lane, clamp))
     mask = flight.read(instruction, members, "u32")
+    table = _fixed_lanes(find, lane, clamp, members)
 
     def step(idx: slice | Array) -> None:
+        if (
+            table is not None
+            and isinstance(idx, slice)
+            and not (idx.start | idx.stop) % WARP
+            and flight.live[idx].all()
+        ):
+            rows = own(idx).reshape(-1, WARP)
+            in_range[idx] = np.broadcast_to(table[1], rows.shape).ravel()
+            target[idx] = rows[:, table[0]].ravel()
+            return
         threads = flight.threads[idx]
         lanes = threads % WARP
         control = limits(idx).astype(np.int64)
@@ -62,6 +73,17 @@ def _shuffle(instruction: Instruction, flight: Flight) -> Step:
         in_range[idx] = valid
 
     return step
+
+
+def _fixed_lanes(find: Lanes, lane: Operand, clamp: Operand, members: Operand) -> tuple[Array, Array] | None:
+    """Return from which lane each lane of a whole warp reads, and whether that lane is in range; None if it varies."""
+    constants = [operand.value for operand in (lane, clamp, members) if isinstance(operand, Immediate)]
+    if len(constants) < 3 or constants[2] & 0xFFFF_FFFF != 0xFFFF_FFFF:
+        return None
+    lanes = np.arange(WARP)
+    amount, limit, segment = (np.full(WARP, value & 31) for value in (constants[0], constants[1], constants[1] >> 8))
+    source, valid = find(lanes, amount, limit, segment)
+    return np.where(valid, source, lanes), valid
 
 
 def _check_members(flight: Flight, threads: Array, origin: Array, source: Array, mask: Array) -> None:

@@ -51,7 +51,8 @@ def use(name: str = "H200", *, devices: int = 1, seed: Seed = "environment") -> 
         How many such devices there are, each with its own contexts, pools and memory. Kernels are not prevented from
         accessing the memory of a device for which peer access is not enabled.
     seed : int, "environment" or None, optional
-        Seed for a random order of the blocks and warps of a launch; None for their natural order. By default the one in
+        Seed for a random order of the blocks and warps of a launch, and for when asynchronous copies arrive; None for
+        their natural order, and for copies that arrive when they are waited for. By default the one in
         ``LOWLEVEL_REDUCE_SIMULATED_SEED``, which each launch reads, or None if it is not set.
 
     Raises

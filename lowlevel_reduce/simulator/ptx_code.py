@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.simulator.ptx_operands import Operand
@@ -28,6 +29,8 @@ TYPE_BYTES = {
     **{"e4m3x2": 2, "e5m2x2": 2, "u16x2": 4, "s16x2": 4, "u8x4": 4, "s8x4": 4},
 }
 """Size of each PTX type in bytes."""
+
+_CAN_BE_ASYNCHRONOUS = frozenset({"cp", "st", "red"})
 
 
 class UnknownInstruction(UnsupportedError):  # noqa: N818 - named for what was met
@@ -213,6 +216,16 @@ class KernelCode:
     call_bytes: int = 0
     call_depth: int = 0
     module_variables: dict[str, ModuleVariable] = field(default_factory=dict)
+
+    @cached_property
+    def asynchronous(self) -> tuple[Instruction, ...]:
+        """The instructions of mbarriers, and those that start and await asynchronous operations."""
+        return tuple(
+            instruction
+            for instruction in self.instructions
+            if instruction.opcode == "mbarrier"
+            or (instruction.opcode in _CAN_BE_ASYNCHRONOUS and "async" in instruction.modifiers)
+        )
 
     @property
     def parameter_bytes(self) -> int:

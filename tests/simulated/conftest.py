@@ -1,8 +1,11 @@
 """The public functions on simulated GPUs: they need NVRTC and no GPU; without NVRTC they are skipped and say so."""
 
+import shutil
+
 import pytest
 
 from lowlevel_reduce import Context, Device, Stream, simulator
+from lowlevel_reduce.compiler import program, sources
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,3 +35,21 @@ def context(driver):
 def stream(context):
     with Stream.create(context) as stream:
         yield stream
+
+
+@pytest.fixture
+def edited(tmp_path, monkeypatch):
+    """Compile from a copy of the sources with some places replaced."""
+
+    def edit(edits):
+        copy = tmp_path / "cuda_src"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(sources.source_root(), copy)
+        for name, old, new in edits:
+            text = (copy / name).read_text(encoding="utf-8")
+            assert text.count(old) == 1, f"{name} has {old!r} {text.count(old)} times, not once"
+            (copy / name).write_text(text.replace(old, new), encoding="utf-8")
+        tree = sources.SourceTree(copy)
+        monkeypatch.setattr(program, "source_tree", lambda: tree)
+
+    return edit

@@ -47,8 +47,10 @@ class FunctionNotFoundError(RuntimeError):
 class SimulatedDriver:
     """A driver with simulated devices: every function takes and returns what its counterpart in the bindings does.
 
-    Work runs as soon as it is put into a stream, in program order. If a kernel does something wrong, the launch raises
-    the machine's fault, and the context stays usable. Threads may call concurrently; one call runs at a time.
+    Work runs as soon as it is put into a stream, in program order. A launch that may start before the kernel ahead of
+    it has ended runs after it, too, but what it touches before its wait is checked against what that kernel did. If a
+    kernel does something wrong, the launch raises the machine's fault, and the context stays usable. Threads may call
+    concurrently; one call runs at a time.
 
     Parameters
     ----------
@@ -57,7 +59,8 @@ class SimulatedDriver:
     devices : int, optional
         How many such GPUs there are.
     seed : int, "environment" or None, optional
-        Seed for a random order of the blocks and warps of a launch; None for their natural order. By default the one in
+        Seed for a random order of the blocks and warps of a launch, and for when asynchronous copies arrive; None for
+        their natural order, and for copies that arrive when they are waited for. By default the one in
         ``LOWLEVEL_REDUCE_SIMULATED_SEED``, which each launch reads, or None if it is not set.
     engine : Engine, optional
         A machine to use instead of the simulator's own.

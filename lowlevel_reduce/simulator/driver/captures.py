@@ -63,7 +63,9 @@ def submit(state: State, stream: Stream, work: Node) -> None:
     """Run work now, or make it a node of the graph if `stream` is being captured."""
     capture = capturing(state, stream)
     if capture is None:
-        work.run()
+        before = [stream.trace] if work.programmatic and stream.trace is not None else []
+        stream.trace = None
+        stream.trace = work.run_after(before)
     else:
         capture.add(stream, work)
 

@@ -10,8 +10,9 @@ from cuda.bindings import driver as cu
 
 from lowlevel_reduce.simulator.devices import SimulatedDevice
 from lowlevel_reduce.simulator.driver.captures import check_unsafe, invalidate
-from lowlevel_reduce.simulator.driver.records import Context
+from lowlevel_reduce.simulator.driver.records import Context, Stream
 from lowlevel_reduce.simulator.driver.state import State, number, refuse
+from lowlevel_reduce.simulator.driver.streams import finish
 
 __all__ = ["Contexts", "release_primary", "resource_of", "retain_primary"]
 
@@ -93,6 +94,10 @@ class Contexts:
             invalidate(under_way)
             refuse("STREAM_CAPTURE_UNSUPPORTED")
         check_unsafe(self._state)
+        streams = [record for record in self._state.records.values() if isinstance(record, Stream)]
+        for stream in (*context.defaults.values(), *streams):
+            if stream.context is context:
+                finish(stream)
         self._state.done()
 
     def cuProfilerStart(self) -> None:

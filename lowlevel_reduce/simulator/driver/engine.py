@@ -103,9 +103,14 @@ def _place_nothing(module: Any, memory: Memory) -> Mapping[str, int]:
     return {}
 
 
+def _trace_nothing(before: Sequence[Any]) -> Any:
+    """Return no trace: the machine checks nothing about launches that overlap."""
+    del before
+
+
 @dataclass(frozen=True)
 class Engine:
-    """A machine, as five functions.
+    """A machine, as six functions.
 
     Attributes
     ----------
@@ -119,6 +124,9 @@ class Engine:
         Runs a launch on a memory and returns its counters.
     place : callable
         Places a parsed module's variables in a memory and returns their addresses by name.
+    trace : callable
+        Makes what a launch is noted in, given the traces of those launches in front of which it may start; its method
+        ``finish`` is called when the host has waited for the launch. None if nothing is noted.
     """
 
     parse: Callable[[str], Any]
@@ -126,6 +134,7 @@ class Engine:
     launch: Callable[..., Any]
     run: Callable[[Any, Any], Any]
     place: Callable[[Any, Memory], Mapping[str, int]] = _place_nothing
+    trace: Callable[[Sequence[Any]], Any] = _trace_nothing
 
 
 def default_engine() -> Engine:
@@ -135,4 +144,4 @@ def default_engine() -> Engine:
     def _place(module: ptx_code.Module, memory: Memory) -> Mapping[str, int]:
         return machine.place_variables(module.variables, memory)
 
-    return Engine(ptx.parse, machine.GlobalMemory, machine.Launch, machine.run, _place)
+    return Engine(ptx.parse, machine.GlobalMemory, machine.Launch, machine.run, _place, machine.Trace)

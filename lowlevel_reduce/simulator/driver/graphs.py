@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from typing import Any
 
@@ -53,8 +52,7 @@ class Graphs:
         graph = self._new_graph()
         handles = [self._state.new_handle() for _ in capture.nodes]
         for handle, node in zip(handles, capture.nodes, strict=True):
-            behind = frozenset(handles[index] for index in node.behind)
-            self._state.add_node(graph, dataclasses.replace(node, behind=behind), handle)
+            self._state.add_node(graph, node.renamed(handles), handle)
         return cu.CUgraph(graph.handle)
 
     def cuGraphCreate(self, flags: int) -> Any:
@@ -90,13 +88,13 @@ class Graphs:
             refuse("GRAPH_EXEC_UPDATE_FAILURE")
         for handle, node in fresh.items():
             own = names[handle]
-            record.nodes[own] = dataclasses.replace(node, behind=record.nodes[own].behind)
+            record.nodes[own] = node.renamed(names)
         info = cu.CUgraphExecUpdateResultInfo()
         info.result = cu.CUgraphExecUpdateResult.CU_GRAPH_EXEC_UPDATE_SUCCESS
         return info
 
     def cuGraphLaunch(self, executable: Any, stream: Any) -> None:
-        nodes = tuple(self._executable(executable).nodes.values())
+        nodes = dict(self._executable(executable).nodes)
         submit(self._state, stream_of(self._state, stream), Node("graph", lambda: _replay(nodes)))
 
     def cuGraphUpload(self, executable: Any, stream: Any) -> None:
@@ -141,6 +139,7 @@ def _ordered(graph: Graph) -> dict[int, Node]:
     return ordered
 
 
-def _replay(nodes: tuple[Node, ...]) -> None:
-    for node in nodes:
-        node.run()
+def _replay(nodes: dict[int, Node]) -> None:
+    traces: dict[int, Any] = {}
+    for handle, node in nodes.items():
+        traces[handle] = node.run_after([traces[before] for before in node.overlapped])

@@ -45,14 +45,16 @@ class Launches:
         """Return a kernel's parameter block, read from the addresses in the ``void**``."""
         return _arguments(kernel.code, number(table))
 
-    def node(self, work: KernelWork, behind: frozenset[int] = frozenset()) -> Node:
+    def node(
+        self, work: KernelWork, behind: frozenset[int] = frozenset(), overlapped: frozenset[int] = frozenset()
+    ) -> Node:
         """Return a launch as a node; it is checked when an executable is made or updated, and again when it runs."""
 
         def check() -> int:
             check_clusters(work.request)
             return self._resident_blocks(work.kernel, work.request, work.device)
 
-        return Node("kernel", lambda: self._run(work, check()), behind, work, check)
+        return Node("kernel", lambda traces: self._run(work, check(), traces), behind, overlapped, work, check)
 
     def _resident_blocks(self, kernel: Kernel, request: Request, device: SimulatedDevice) -> int:
         """Return how many blocks of the grid can be resident at once; refuse a launch that the device cannot run."""
@@ -74,8 +76,9 @@ class Launches:
             refuse("COOPERATIVE_LAUNCH_TOO_LARGE")
         return resident
 
-    def _run(self, work: KernelWork, resident: int) -> None:
+    def _run(self, work: KernelWork, resident: int, traces: list[Any]) -> Any:
         kernel, request = work.kernel, work.request
+        trace = self._state.engine.trace(traces)
         if self._state.records.get(kernel.handle) is not kernel:
             refuse("INVALID_HANDLE")  # it is replayed after its library was unloaded
         launch = self._state.engine.launch(
@@ -89,10 +92,12 @@ class Launches:
             resident_blocks=resident,
             seed=self._state.seed_of_launch(),
             addresses={name: address for name, (address, _) in kernel.library.variables.items()},
+            trace=trace,
         )
         counters = self._state.engine.run(launch, self._state.memory)
         record = LaunchRecord(kernel.code.name, request.grid, request.block, request.cluster, counters)
         self._state.launches.append(record)
+        return trace
 
 
 def _arguments(code: KernelCode, table: int) -> bytes:

@@ -24,6 +24,7 @@ _TYPES = {
     "allocation": "CU_GRAPH_NODE_TYPE_MEM_ALLOC",
     "free": "CU_GRAPH_NODE_TYPE_MEM_FREE",
 }
+_PROGRAMMATIC = 1  # CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
 _UPDATABLE = "DEVICE_UPDATABLE_KERNEL_NODE"
 _ATTRIBUTES = frozenset(
     {"ACCESS_POLICY_WINDOW", "COOPERATIVE", "CLUSTER_DIMENSION", "CLUSTER_SCHEDULING_POLICY_PREFERENCE", "PRIORITY"}
@@ -44,19 +45,19 @@ class Nodes:
         record = self._state.get(Graph, graph, "INVALID_VALUE")
         behind = frozenset(self._node_of(record, node) for node in (before or ())[:count])
         handle = self._state.new_handle()
-        self._state.add_node(record, self._kernel_node(parameters, behind), handle)
+        self._state.add_node(record, dataclasses.replace(self._kernel_node(parameters), behind=behind), handle)
         return cu.CUgraphNode(handle)
 
     def cuGraphKernelNodeSetParams(self, node: Any, parameters: Any) -> None:
         record = self._kernel(node)
-        record.node = self._kernel_node(parameters, record.node.behind, record.node.work)
+        record.node = self._kernel_node(parameters, record.node)
 
     def cuGraphExecKernelNodeSetParams(self, executable: Any, node: Any, parameters: Any) -> None:
         record = self._state.get(Executable, executable, "INVALID_VALUE")
         old = record.nodes.get(number(node))
         if old is None or old.work is None:
             refuse("INVALID_VALUE")
-        fresh = self._kernel_node(parameters, old.behind, old.work)
+        fresh = self._kernel_node(parameters, old)
         fresh.check()
         record.nodes[number(node)] = fresh
 
@@ -68,7 +69,8 @@ class Nodes:
         work = record.node.work
         request = dataclasses.replace(work.request, events=[])
         read_attribute(request, name, value, self._state.device)
-        record.node = self._launches.node(dataclasses.replace(work, request=request), record.node.behind)
+        fresh = dataclasses.replace(work, request=request)
+        record.node = self._launches.node(fresh, record.node.behind, record.node.overlapped)
 
     def cuGraphKernelNodeGetAttribute(self, node: Any, attribute: Any) -> Any:
         if attribute.name.removeprefix("CU_LAUNCH_ATTRIBUTE_") != _UPDATABLE:
@@ -90,25 +92,32 @@ class Nodes:
         del record.graph.nodes[record.handle]
         self._state.drop(record.handle)
         for left in record.graph.nodes.values():
-            left.node = dataclasses.replace(left.node, behind=left.node.behind - {record.handle})
+            node, gone = left.node, {record.handle}
+            left.node = dataclasses.replace(node, behind=node.behind - gone, overlapped=node.overlapped - gone)
 
     def cuGraphAddDependencies(self, graph: Any, begins: Any, ends: Any, *rest: Any) -> None:
         record, count = self._state.get(Graph, graph, "INVALID_VALUE"), int(rest[-1])
-        for begin, end in zip(begins[:count], ends[:count], strict=True):
+        edges = (rest[0] if len(rest) > 1 else None) or [None] * count
+        for begin, end, edge in zip(begins[:count], ends[:count], edges[:count], strict=True):
             before, after = self._node_of(record, begin), self._node_of(record, end)
             node = record.nodes[after].node
             if before == after or before in node.behind:
                 refuse("INVALID_VALUE")
-            record.nodes[after].node = dataclasses.replace(node, behind=node.behind | {before})
+            overlaps = edge is not None and int(edge.type) == _PROGRAMMATIC
+            overlapped = node.overlapped | ({before} if overlaps else set())
+            record.nodes[after].node = dataclasses.replace(node, behind=node.behind | {before}, overlapped=overlapped)
 
     cuGraphAddDependencies_v2 = cuGraphAddDependencies  # noqa: N815 - with edge data, as in bindings 12.9
 
-    def _kernel_node(self, parameters: Any, behind: frozenset[int], old: KernelWork | None = None) -> Node:
+    def _kernel_node(self, parameters: Any, old: Node | None = None) -> Node:
+        """Return a new kernel node, or the one that takes the place of an old one behind the same others."""
         kernel = self._state.get(Kernel, parameters.func)
-        request = request_of_node(parameters, self._state.device, old.request if old else None)
+        work = None if old is None else old.work
+        request = request_of_node(parameters, self._state.device, work.request if work else None)
         arguments = self._launches.arguments(kernel, parameters.kernelParams)
-        device = old.device if old else self._state.device_of(self._state.current())
-        return self._launches.node(KernelWork(kernel, request, arguments, device), behind)
+        device = work.device if work else self._state.device_of(self._state.current())
+        fresh = KernelWork(kernel, request, arguments, device)
+        return self._launches.node(fresh) if old is None else self._launches.node(fresh, old.behind, old.overlapped)
 
     def _record(self, node: Any) -> NodeRecord:
         return self._state.get(NodeRecord, node, "INVALID_VALUE")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,6 +57,7 @@ class Stream:
     priority: int = 0
     policy: int = -1  # not set: NVIDIA's driver returns this value, which is not a CUsynchronizationPolicy
     capture: Capture | None = None
+    trace: Any = None  # what the machine noted of the last work in it, if that was a kernel
     detached: bool = False  # its green context is gone
 
 
@@ -114,12 +115,13 @@ def _whole_steps(size_bytes: int) -> int:
 
 @dataclass(eq=False)
 class Event:
-    """An event; if recorded in a capture, it remembers the nodes that it comes after."""
+    """An event; it remembers what it comes after: the last kernel's trace or, if recorded in a capture, nodes."""
 
     handle: int
     context: Context
     timing: bool
     recorded: bool = False
+    trace: Any = None
     capture: Capture | None = None
     behind: frozenset[int] = frozenset()
 
@@ -174,14 +176,30 @@ def _nothing() -> None:
 class Node:
     """One piece of work: its kind, how to run it, the nodes before it, and how to check it for an executable.
 
-    The nodes before it are given by numbers in a capture, and by handles in a graph.
+    The nodes before it are given by numbers in a capture, and by handles in a graph. It may start before those of them
+    have ended that are in `overlapped`. To run, a kernel takes the traces of those, and returns its own.
     """
 
     kind: str
-    run: Callable[[], None]
+    run: Callable[..., Any]
     behind: frozenset[int] = frozenset()
+    overlapped: frozenset[int] = frozenset()
     work: KernelWork | None = None
     check: Callable[[], Any] = _nothing
+
+    @property
+    def programmatic(self) -> bool:
+        """Whether it is a launch that may start before the kernel ahead of it in its stream has ended."""
+        return self.work is not None and self.work.request.programmatic
+
+    def run_after(self, traces: list[Any]) -> Any:
+        """Run, given the traces of launches that may be running still; return the own one of a launch, else None."""
+        return self.run() if self.work is None else self.run(traces)
+
+    def renamed(self, names: Mapping[int, int] | Sequence[int]) -> Node:
+        """Return the same work where the nodes before it have other names."""
+        behind = frozenset(names[before] for before in self.behind)
+        return replace(self, behind=behind, overlapped=frozenset(names[before] for before in self.overlapped))
 
 
 @dataclass(eq=False)
@@ -195,18 +213,22 @@ class NodeRecord:
 
 @dataclass(eq=False)
 class Capture:
-    """A capture in progress: its nodes, and for each of its streams the nodes that the next one comes after."""
+    """A capture in progress: its nodes, and for each of its streams the nodes before the next one, and its last own."""
 
     origin: Stream
     mode: int
     thread: int
     nodes: list[Node] = field(default_factory=list)
     fronts: dict[Stream, frozenset[int]] = field(default_factory=dict)
+    last: dict[Stream, int] = field(default_factory=dict)
     invalid: bool = False
 
     def add(self, stream: Stream, work: Node) -> None:
         """Append work to a stream: it becomes a node after the stream's last ones."""
-        self.nodes.append(replace(work, behind=self.fronts[stream]))
+        behind, last = self.fronts[stream], self.last.get(stream, -1)
+        overlaps = work.programmatic and last in behind and self.nodes[last].work is not None
+        self.nodes.append(replace(work, behind=behind, overlapped=frozenset({last} if overlaps else ())))
+        self.last[stream] = len(self.nodes) - 1
         self.fronts[stream] = frozenset({len(self.nodes) - 1})
 
     def joined(self) -> bool:

@@ -32,6 +32,7 @@ class Request:
     cluster: Extents | None = None
     preferred_cluster: Extents | None = None
     cooperative: bool = False
+    programmatic: bool = False
     non_portable: bool = False
     captured_only: bool = False
     events: list[Any] = field(default_factory=list)
@@ -126,6 +127,10 @@ def _read_cooperative(request: Request, value: Any, device: SimulatedDevice) -> 
     request.cooperative = bool(value.cooperative)
 
 
+def _read_programmatic(request: Request, value: Any, device: SimulatedDevice) -> None:
+    request.programmatic = bool(value.programmaticStreamSerializationAllowed)
+
+
 def _read_cluster(request: Request, value: Any, device: SimulatedDevice) -> None:
     if not device.clusters:
         refuse("NOT_SUPPORTED")
@@ -176,7 +181,7 @@ _READERS: dict[str, Callable[[Request, Any, SimulatedDevice], None]] = {
     "COOPERATIVE": _read_cooperative,
     "CLUSTER_DIMENSION": _read_cluster,
     "CLUSTER_SCHEDULING_POLICY_PREFERENCE": _accept,
-    "PROGRAMMATIC_STREAM_SERIALIZATION": _accept,
+    "PROGRAMMATIC_STREAM_SERIALIZATION": _read_programmatic,
     "PROGRAMMATIC_EVENT": _read_programmatic_event,
     "PRIORITY": _accept,
     "MEM_SYNC_DOMAIN_MAP": _read_domain_map,

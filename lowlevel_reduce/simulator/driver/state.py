@@ -80,7 +80,8 @@ class State:
     engine : Engine
         The machine.
     seed : int, "environment" or None
-        The seed for the order of the blocks and warps of every launch, or that it is the environment's.
+        The seed for what is unspecified in every launch, such as the order of its blocks, or that it is the
+        environment's.
     devices : int
         Number of devices.
     """

@@ -1,4 +1,8 @@
-"""Streams and events; work runs as soon as it is put into a stream, so nothing is ever pending."""
+"""Streams and events; work runs as soon as it is put into a stream, so nothing is ever pending.
+
+What a stream's last kernel did is remembered until the host waits for it, or other work follows: a launch that may
+overlap with it must not touch that before it has waited.
+"""
 
 # ruff: noqa: N802, D102 - the names are the driver's, and so is their documentation
 
@@ -13,7 +17,7 @@ from lowlevel_reduce.simulator.driver.captures import capturing, check_unsafe, i
 from lowlevel_reduce.simulator.driver.records import Context, Event, Stream
 from lowlevel_reduce.simulator.driver.state import State, refuse
 
-__all__ = ["Events", "Streams", "mark", "new_stream"]
+__all__ = ["Events", "Streams", "finish", "mark", "new_stream"]
 
 _NON_BLOCKING = 1
 _LEAST, _GREATEST = 0, -5
@@ -112,6 +116,7 @@ class Streams:
             invalidate([capture])
             refuse("STREAM_CAPTURE_UNSUPPORTED")
         check_unsafe(self._state)
+        finish(stream_of(self._state, stream))
         self._state.done()
 
 
@@ -141,10 +146,12 @@ class Events:
     def cuEventSynchronize(self, event: Any) -> None:
         self._check_done(event)
         check_unsafe(self._state)
+        finish(self._state.get(Event, event))
 
     def cuEventQuery(self, event: Any) -> None:
         check_unsafe(self._state)
         self._check_done(event)
+        finish(self._state.get(Event, event))
 
     def cuEventElapsedTime(self, start: Any, end: Any) -> float:
         for event in (start, end):
@@ -175,9 +182,17 @@ def new_stream(state: State, context: Context, flags: int, priority: int) -> Any
     return cu.CUstream(handle)
 
 
+def finish(source: Stream | Event) -> None:
+    """Note that the host knows that all work of a stream, or all before an event, has ended."""
+    if source.trace is not None:
+        source.trace.finish()
+        source.trace = None
+
+
 def mark(state: State, event: Event, stream: Stream) -> None:
     """Record an event after all work that `stream` has so far."""
     capture = capturing(state, stream)
     event.capture = capture
     event.behind = frozenset() if capture is None else capture.fronts[stream]
     event.recorded = capture is None
+    event.trace = stream.trace if capture is None else None

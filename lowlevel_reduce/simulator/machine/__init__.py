@@ -7,6 +7,7 @@ from lowlevel_reduce.simulator.machine.engine import run
 from lowlevel_reduce.simulator.machine.faults import KernelFault
 from lowlevel_reduce.simulator.machine.flight import Launch
 from lowlevel_reduce.simulator.machine.memory import Allocation, GlobalMemory
+from lowlevel_reduce.simulator.machine.prerequisites import Trace
 from lowlevel_reduce.simulator.ptx_variables import place_variables
 
-__all__ = ["Allocation", "Counters", "GlobalMemory", "KernelFault", "Launch", "place_variables", "run"]
+__all__ = ["Allocation", "Counters", "GlobalMemory", "KernelFault", "Launch", "Trace", "place_variables", "run"]

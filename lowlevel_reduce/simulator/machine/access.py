@@ -26,11 +26,14 @@ __all__ = [
     "SPACES",
     "STATE_SPACES",
     "GenericSpace",
+    "GlobalSpace",
     "LocalSpace",
+    "SharedSpace",
     "Space",
     "address_source",
     "check",
     "check_alignment",
+    "placed",
     "space_of",
 ]
 
@@ -109,7 +112,7 @@ class GlobalSpace(Space):
         counters.global_loads += requests
         counters.global_load_sectors += sectors
         counters.bytes_read += threads.size * size
-        words = _placed(threads, lambda: self.flight.memory.load(addresses, size))
+        words = placed(threads, lambda: self.flight.memory.load(addresses, size))
         if self.site is not None:
             self.site.loaded_global(threads, addresses, size)
         return words
@@ -121,9 +124,12 @@ class GlobalSpace(Space):
         counters.global_stores += requests
         counters.global_store_sectors += sectors
         counters.bytes_written += threads.size * size
-        self.flight.changes += int(_placed(threads, lambda: self.flight.memory.store(addresses, size, words)))
+        self._put(threads, addresses, size, words)
         if self.site is not None:
             self.site.stored_global(threads, addresses, size)
+
+    def _put(self, threads: Array, addresses: Array, size: int, words: Array) -> None:
+        self.flight.changes += int(placed(threads, lambda: self.flight.memory.store(addresses, size, words)))
 
 
 class SharedSpace(Space):
@@ -132,21 +138,25 @@ class SharedSpace(Space):
     def load(self, threads: Array, addresses: Array, size: int, turns: Array | int = 0) -> Array:
         """Load, counting wavefronts; reading bytes that were never written is a fault."""
         offsets = self._offsets(threads, addresses, size, turns)
+        if self.site is not None:  # first: what is under way is a race, though nothing may be there yet
+            self.site.loaded_shared(threads, offsets, size)
         unwritten = self.flight.shared.unwritten(offsets, size)
         if unwritten is not None:
             place = int(np.flatnonzero(unwritten)[0])
             reason = f"reads {size} uninitialised bytes of shared memory at {int(addresses[place]):#x}"
             raise ThreadFault(int(threads[place]), reason)
-        if self.site is not None:
-            self.site.loaded_shared(threads, offsets, size)
         return self.flight.shared.load(offsets, size)
 
     def store(self, threads: Array, addresses: Array, size: int, words: Array, turns: Array | int = 0) -> None:
         """Store, counting wavefronts."""
         offsets = self._offsets(threads, addresses, size, turns)
-        self.flight.changes += int(self.flight.shared.store(offsets, size, words))
+        self._put(threads, offsets, size, words)
         if self.site is not None:
             self.site.stored_shared(threads, offsets, size)
+
+    def _put(self, threads: Array, offsets: Array, size: int, words: Array) -> None:
+        del threads
+        self.flight.changes += int(self.flight.shared.store(offsets, size, words))
 
     def places(self, threads: Array, addresses: Array) -> Array:
         """Return the offsets of the accesses in the shared memory of all slots, unchecked."""
@@ -244,7 +254,7 @@ class ConstantSpace(Space):
     def load(self, threads: Array, addresses: Array, size: int, turns: Array | int = 0) -> Array:
         """Load."""
         del turns
-        return _placed(threads, lambda: self.flight.memory.load(addresses, size))
+        return placed(threads, lambda: self.flight.memory.load(addresses, size))
 
     def store(self, threads: Array, addresses: Array, size: int, words: Array, turns: Array | int = 0) -> None:
         """Raise: constant memory cannot be written."""
@@ -342,7 +352,7 @@ def check_alignment(threads: Array, addresses: Array, size: int) -> None:
     check(threads, wrong, lambda i: f"address {int(addresses[i]):#x} is misaligned for {size} bytes")
 
 
-def _placed(threads: Array, access: Callable[[], Result]) -> Result:
+def placed(threads: Array, access: Callable[[], Result]) -> Result:
     """Run an access to global memory; attribute a fault of its n-th address to the n-th thread."""
     try:
         return access()

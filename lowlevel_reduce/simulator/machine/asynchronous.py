@@ -1,8 +1,9 @@
 """Asynchronous copies, stores and reductions, and hints to caches.
 
-They are executed immediately by the thread that issues them, so the data has arrived before a program waits for it. A
-thread that fails to wait for its own copies is therefore not detected here. Other threads must be ordered after the
-copy, by a barrier or by the mbarrier that the copy completes; otherwise their accesses race.
+An agent executes them, which the issuing warp is not ordered with before it waits: whoever uses the destination before
+a wait, or writes to the source, races with it. The source is read when the operation is issued. Copies and stores write
+their destination then or when they are waited for, as the launch's seed decides; reductions do so at once, and an
+mbarrier counts their bytes then or later.
 """
 
 from __future__ import annotations
@@ -12,26 +13,27 @@ from dataclasses import replace
 
 import numpy as np
 
-from lowlevel_reduce.simulator.machine import atomics, loads, mbarriers
+from lowlevel_reduce.simulator.machine import atomics, loads
 from lowlevel_reduce.simulator.machine.access import RANK_SHIFT, SPACES, Space, address_source
+from lowlevel_reduce.simulator.machine.agents import BULK_READ, BULK_WRITE, COMPLETES, COUNTED
 from lowlevel_reduce.simulator.machine.arithmetic import Decoder
+from lowlevel_reduce.simulator.machine.arrivals import Arrivals
+from lowlevel_reduce.simulator.machine.copy_groups import GROUP_INSTRUCTIONS, copies_arrive, group_step, small_copy
+from lowlevel_reduce.simulator.machine.delayed import by_agents, delayed
 from lowlevel_reduce.simulator.machine.faults import ThreadFault
 from lowlevel_reduce.simulator.machine.flight import NUMPY_TYPES, Flight, Index, Step, unknown
 from lowlevel_reduce.simulator.machine.mbarriers import barrier_address, completion
-from lowlevel_reduce.simulator.machine.storage import Array, word_bytes
+from lowlevel_reduce.simulator.machine.storage import Array
 from lowlevel_reduce.simulator.ptx_code import TYPE_BYTES, Instruction
 from lowlevel_reduce.simulator.ptx_operands import Address, Immediate, parts_of
 
 __all__ = ["DECODERS"]
 
-COUNTED = "mbarrier::complete_tx::bytes"
 BULK_STEP = 16
 """Sizes and addresses of bulk copies must be multiples of this many bytes."""
 
 Move = Callable[[Array, Array, Array, int], None]
 """A function of a thread, a destination, a source and a number of bytes, which moves them for that thread."""
-
-_WAITS = {"commit_group", "wait_group", "wait_all"}
 
 
 def _copy(instruction: Instruction, flight: Flight) -> Step:
@@ -39,81 +41,19 @@ def _copy(instruction: Instruction, flight: Flight) -> Step:
     modifiers = instruction.modifiers
     if "tensor" in modifiers or "async" not in modifiers:
         raise unknown(instruction)
-    if _WAITS & set(modifiers) or "prefetch" in modifiers:
+    if "prefetch" in modifiers or not flight.arrivals.active:  # where nothing is asynchronous, nothing is waited for
         return _nothing(instruction, flight)
+    if GROUP_INSTRUCTIONS & set(modifiers):
+        return group_step(instruction, flight)
     if modifiers[:2] == ("async", "mbarrier"):
-        return _copies_arrive(instruction, flight)
-    return _bulk(instruction, flight) if "bulk" in modifiers else _small(instruction, flight)
-
-
-def _space(instruction: Instruction, flight: Flight, name: str, *plain: str) -> Space:
-    """Return a space whose accesses are attributed to the instruction as loads, stores or reductions."""
-    opcode, *modifiers = plain
-    return SPACES[name](flight).at(replace(instruction, opcode=opcode, modifiers=(*modifiers, name, "b32")))
+        return copies_arrive(instruction, flight)
+    return _bulk(instruction, flight) if "bulk" in modifiers else small_copy(instruction, flight)
 
 
 def _nothing(instruction: Instruction, flight: Flight) -> Step:
     """Decode an instruction that has no effect on values."""
     del instruction, flight
     return lambda idx: None
-
-
-def _small(instruction: Instruction, flight: Flight) -> Step:
-    """Decode cp.async of 4, 8 or 16 bytes; if the source is shorter, the rest is filled with zeros."""
-    to, source, size, *rest = instruction.operands
-    known = {
-        "async",
-        "ca",
-        "cg",
-        "shared",
-        "shared::cta",
-        "global",
-        "L2::cache_hint",
-        "L2::64B",
-        "L2::128B",
-        "L2::256B",
-    }
-    if (
-        not (isinstance(to, Address) and isinstance(source, Address) and isinstance(size, Immediate))
-        or size.value not in {4, 8, 16}
-        or set(instruction.modifiers) - known
-    ):
-        raise unknown(instruction)
-    count = size.value
-    places, origins = address_source(instruction, flight, to), address_source(instruction, flight, source)
-    shared, memory = _space(instruction, flight, "shared", "st"), _space(instruction, flight, "global", "ld")
-    given = rest[:-1] if "L2::cache_hint" in instruction.modifiers else rest
-    used = flight.read(instruction, given[0] if given else Immediate(count), "u32")
-
-    def step(idx: Index) -> None:
-        threads, starts, sizes = flight.threads[idx], origins(idx), used(idx)
-        rows = np.zeros((threads.size, count), np.uint8)
-        for length in np.unique(sizes).tolist():
-            if length > count:
-                raise ThreadFault(int(threads[0]), f"copies {length} bytes where {count} are moved")
-            some = np.flatnonzero(sizes == length)
-            if length == count:
-                rows[some] = memory.load(threads[some], starts[some], count).view(np.uint8)
-                continue
-            for i in range(length):
-                byte = np.uint64(i)
-                rows[some, i] = memory.load(threads[some], starts[some] + byte, 1)[:, 0]
-        shared.store(threads, places(idx), count, rows.view(f"u{word_bytes(count)}"))
-
-    return step
-
-
-def _copies_arrive(instruction: Instruction, flight: Flight) -> Step:
-    """Decode cp.async.mbarrier.arrive: an arrival; without ``noinc``, one more arrival is expected, too."""
-    address = instruction.operands[0]
-    if not isinstance(address, Address):
-        raise unknown(instruction)
-    if "noinc" not in instruction.modifiers:
-        return _nothing(instruction, flight)
-    alike = Instruction(
-        "mbarrier", ("arrive", "shared", "b64"), (address,), None, None, instruction.line, instruction.text
-    )
-    return mbarriers.DECODERS["mbarrier"](alike, flight)
 
 
 def _bulk(instruction: Instruction, flight: Flight) -> Step:
@@ -124,7 +64,7 @@ def _bulk(instruction: Instruction, flight: Flight) -> Step:
         raise unknown(instruction)
     places, origins = address_source(instruction, flight, to), address_source(instruction, flight, source)
     sizes = flight.read(instruction, size, "u32")
-    barrier = barrier_address(instruction, flight, rest.pop(0)) if COUNTED in instruction.modifiers else None
+    barrier = barrier_address(instruction, flight, rest.pop(0)) if COMPLETES in instruction.modifiers else None
     many = "multicast::cluster" in instruction.modifiers
     masks = flight.read(instruction, rest[0] if many else Immediate(0), "u16")
     move = _mover(instruction, flight, *(m.split("::")[0] for m in spaces))
@@ -137,47 +77,70 @@ def _bulk(instruction: Instruction, flight: Flight) -> Step:
         for i in range(threads.size):
             _check_bulk(threads[i], ends[i], starts[i], counts[i])
             for shift in _receivers(int(ranks[i])) if many else (None,):
-                move(threads[i : i + 1], _in_block(ends[i : i + 1], shift), starts[i : i + 1], int(counts[i]))
+                own, counter = threads[i : i + 1], _in_block(barriers[i : i + 1], shift)
                 if barrier is not None:
-                    complete(threads[i : i + 1], _in_block(barriers[i : i + 1], shift), counts[i : i + 1])
+                    _issue(flight, own, counter)
+                move(own, _in_block(ends[i : i + 1], shift), starts[i : i + 1], int(counts[i]))
+                if barrier is not None:
+                    complete(own, counter, counts[i : i + 1])
 
     return step
 
 
+def _issue(flight: Flight, threads: Array, barriers: Array) -> None:
+    """Let the agents act for threads that do what mbarriers at these addresses count; decide when it arrives."""
+    local = barriers & np.uint64((1 << RANK_SHIFT) - 1)
+    flight.races.agents.issue(COUNTED, threads, local.astype(np.int64) // 8)
+    flight.arrivals.issue(threads, SPACES["shared"](flight).places(threads, barriers))
+
+
 def _mover(instruction: Instruction, flight: Flight, to: str, source: str) -> Move:
-    """Return a function that moves a run of bytes for one thread, or combines it with the destination."""
-    reduces = instruction.modifiers[0] == "reduce"
-    taken = _space(instruction, flight, source, "ld")
-    given = _space(instruction, flight, to, *(("red", "relaxed", "gpu") if reduces else ("st",)))
+    """Return a function that moves a run of bytes for one thread, or combines it with the destination.
+
+    The reads and the writes of a commit group are those of two agents, because a wait may be for the reads alone.
+    """
+    reduces, grouped = instruction.modifiers[0] == "reduce", "bulk_group" in instruction.modifiers
+    taken = by_agents(instruction, flight, SPACES[source](flight), "ld", source)
+    if reduces:
+        given = by_agents(instruction, flight, SPACES[to](flight), "red", "relaxed", "gpu", to)
+    else:
+        into = Arrivals.in_bulk_group if grouped else Arrivals.counted
+        given = by_agents(instruction, flight, delayed(flight, to, into), "st", to)
+    put = _reducer(instruction, given) if reduces else given.store
+    size = TYPE_BYTES[instruction.modifiers[-1]] if reduces else BULK_STEP
 
     def move(thread: Array, end: Array, start: Array, count: int) -> None:
-        steps = np.arange(0, count, BULK_STEP, dtype=np.uint64)
-        given.store(thread.repeat(steps.size), end + steps, BULK_STEP, taken.load(
-            thread.repeat(steps.size), start + steps, BULK_STEP
-        ))  # fmt: skip
+        steps = np.arange(0, count, size, dtype=np.uint64)
+        threads = thread.repeat(steps.size)
+        if grouped:
+            flight.arrivals.issue(thread)
+            flight.races.agents.issue(BULK_READ, thread)
+        words = taken.load(threads, start + steps, size)
+        if grouped:
+            flight.races.agents.issue(BULK_WRITE, thread)
+        put(threads, end + steps, size, words)
 
-    return _reducer(instruction, taken, given) if reduces else move
+    return move
 
 
-def _reducer(instruction: Instruction, taken: Space, given: Space) -> Move:
-    """Return a function that combines a run of elements with those at the destination."""
+def _reducer(instruction: Instruction, given: Space) -> Callable[[Array, Array, int, Array], None]:
+    """Return a function that combines elements with those at the destination."""
     kind = instruction.modifiers[-1]
     found = [m for m in instruction.modifiers if m in {"add", "min", "max", "inc", "dec", "and", "or", "xor"}]
     if len(found) != 1 or kind not in NUMPY_TYPES:
         raise unknown(instruction)
-    update, size = atomics.update_function(instruction, found[0], kind), TYPE_BYTES[kind]
+    update = atomics.update_function(instruction, found[0], kind)
 
-    def move(thread: Array, end: Array, start: Array, count: int) -> None:
-        steps = np.arange(0, count, size, dtype=np.uint64)
-        values = taken.load(thread.repeat(steps.size), start + steps, size).view(NUMPY_TYPES[kind])
+    def combine(threads: Array, ends: Array, size: int, words: Array) -> None:
+        values = words.view(NUMPY_TYPES[kind])
 
         def updated(turn: Array, words: Array) -> Array:
             old = words.view(NUMPY_TYPES[kind])[:, 0]
             return np.ascontiguousarray(update(old, values[turn, 0])).view(words.dtype)[:, None]
 
-        atomics.one_at_a_time(given, thread.repeat(steps.size), end + steps, size, updated)
+        atomics.one_at_a_time(given, threads, ends, size, updated)
 
-    return move
+    return combine
 
 
 def _check_bulk(thread: Array, end: Array, start: Array, count: int) -> None:
@@ -202,18 +165,23 @@ def _in_block(address: Array, rank: int | None) -> Array:
 def _counted(instruction: Instruction, flight: Flight) -> Step:
     """Decode st.async and red.async: a store or reduction that reports its bytes to an mbarrier."""
     address, value, *rest = instruction.operands
-    plain = tuple(m for m in instruction.modifiers if m not in {"async", COUNTED})
+    plain = tuple(m for m in instruction.modifiers if m not in {"async", COMPLETES})
     alike = replace(instruction, modifiers=plain, operands=(address, value))
-    move: Step = (loads if instruction.opcode == "st" else atomics).DECODERS[instruction.opcode](alike, flight)
-    if COUNTED not in instruction.modifiers:
-        return move
+    stores = instruction.opcode == "st"
+    if COMPLETES not in instruction.modifiers:
+        decoder: Decoder = (loads if stores else atomics).DECODERS[instruction.opcode]
+        return decoder(alike, flight)
+    space = delayed(flight, "shared", Arrivals.counted) if stores else SPACES["shared"](flight)
+    space.attribute(flight.races.site(alike, asynchronous=True))
+    move = loads.storing(alike, space) if stores else atomics.updating(alike, space)
     barrier, complete = barrier_address(instruction, flight, rest[0]), completion(instruction, flight)
     size = TYPE_BYTES[instruction.modifiers[-1]] * len(parts_of(value))
 
     def step(idx: Index) -> None:
-        threads = flight.threads[idx]
+        threads, barriers = flight.threads[idx], barrier(idx)
+        _issue(flight, threads, barriers)
         move(idx)
-        complete(threads, barrier(idx), np.full(threads.size, size))
+        complete(threads, barriers, np.full(threads.size, size))
 
     return step
 

@@ -25,7 +25,7 @@ from lowlevel_reduce.simulator.machine.storage import Array, word_bytes
 from lowlevel_reduce.simulator.ptx_code import TYPE_BYTES, Instruction
 from lowlevel_reduce.simulator.ptx_operands import Address, Operand, parts_of
 
-__all__ = ["DECODERS", "one_at_a_time", "update_function"]
+__all__ = ["DECODERS", "one_at_a_time", "update_function", "updating"]
 
 Update = Callable[..., Array]
 
@@ -73,6 +73,15 @@ def update_function(instruction: Instruction, operation: str, kind: str) -> Upda
 
 def _atomic(instruction: Instruction, flight: Flight) -> Step:
     """Decode atom and red."""
+    space = space_of(instruction.modifiers)
+    if space not in SPACES:
+        raise unknown(instruction)
+    return updating(instruction, SPACES[space](flight).at(instruction))
+
+
+def updating(instruction: Instruction, memory: Space) -> Step:
+    """Bind an atomic operation, given the state space that it updates."""
+    flight, space = memory.flight, space_of(instruction.modifiers)
     kind = instruction.modifiers[-1]
     operations = [m for m in instruction.modifiers[:-1] if m not in _FLAVOURS]
     if len(operations) != 1 or kind not in NUMPY_TYPES:
@@ -80,8 +89,7 @@ def _atomic(instruction: Instruction, flight: Flight) -> Step:
     update = update_function(instruction, operations[0], kind)
     returns = instruction.opcode == "atom"
     operands = instruction.operands[1:] if returns else instruction.operands
-    space = space_of(instruction.modifiers)
-    if not isinstance(operands[0], Address) or space not in SPACES:
+    if not isinstance(operands[0], Address):
         raise unknown(instruction)
     # An operand after the values is a cache policy.
     given = operands[1:3] if operations == ["cas"] else operands[1:2]
@@ -90,7 +98,7 @@ def _atomic(instruction: Instruction, flight: Flight) -> Step:
     targets = [flight.write(instruction, element, kind) for element in results]
     adds = (operations, kind) == (["add"], "f32") and space in {"global", "generic"}
     return _updating(
-        SPACES[space](flight).at(instruction),
+        memory,
         address_source(instruction, flight, operands[0]),
         kind,
         _added_by_memory(update) if adds else lambda places, *values: update(*values),

@@ -63,16 +63,23 @@ class Clocks:
     identity, own : numpy.ndarray
         For each warp in flight, its place in the grid and its own clock.
     unit_warps, block_warps : int
-        Warps of a cluster and of a block.
+        Warps of a cluster and of a block, each with its agents; the agents of a block come after its warps.
+    real_warps : int
+        Warps of a block without agents.
+    warps_in_flight : int
+        Warps in flight without agents; the agents' rows follow, warp by warp.
     """
 
-    def __init__(self, geometry: Geometry) -> None:
+    def __init__(self, geometry: Geometry, agents: int = 0) -> None:
         self._geometry = geometry
-        self.block_warps = geometry.stride // WARP
+        self._agents = agents
+        self.real_warps = geometry.stride // WARP
+        self.warps_in_flight = self.real_warps * geometry.slots
+        self.block_warps = self.real_warps * (1 + agents)
         self.unit_warps = self.block_warps * geometry.cluster_blocks
         self._warps = self.unit_warps * geometry.units
         count = self.block_warps * geometry.slots
-        self._column: Array = np.arange(count) % self.unit_warps
+        self._slot, self._column = self._places(count)
         self.identity: Array = np.zeros(count, np.int64)
         self.own: Array = np.zeros(count, np.int32)
         self._near: Array = np.zeros((count, self.unit_warps), np.int32)
@@ -81,6 +88,7 @@ class Clocks:
         self._fenced: dict[tuple[int, int], Knowledge] = {}
         self._observed: dict[tuple[int, int], Knowledge] = {}
         self._locations: dict[int, dict[tuple[int, int], Knowledge]] = {}
+        self._phases: dict[int, dict[tuple[int, int], Knowledge]] = {}
 
     @property
     def quiet(self) -> bool:
@@ -89,9 +97,11 @@ class Clocks:
 
     def start(self, slots: Array) -> None:
         """Start the warps of new blocks: they know of no other warp, and no other warp knows of them."""
-        warps = (slots[:, None] * self.block_warps + np.arange(self.block_warps)).ravel()
-        self.identity[warps] = self._geometry.unit_of_slot[warps // self.block_warps] * self.unit_warps
-        self.identity[warps] += self._column[warps]
+        warps = (slots[:, None] * self.real_warps + np.arange(self.real_warps)).ravel()
+        if self._agents:
+            agents = self.warps_in_flight + (warps[:, None] * self._agents + np.arange(self._agents)).ravel()
+            warps = np.concatenate((warps, agents))
+        self.identity[warps] = self._geometry.unit_of_slot[self._slot[warps]] * self.unit_warps + self._column[warps]
         self._near[warps] = 0
         self.own[warps] = 0
         self.tick(warps)
@@ -102,10 +112,44 @@ class Clocks:
                 self._fenced.pop((warp, scope), None)
                 self._observed.pop((warp, scope), None)
 
+    def _places(self, count: int) -> tuple[Array, Array]:
+        """Return the slot of each warp and agent, and its place among those of its cluster."""
+        rows = np.arange(count)
+        warps = np.where(rows < self.warps_in_flight, rows, (rows - self.warps_in_flight) // max(self._agents, 1))
+        slots, within = warps // self.real_warps, warps % self.real_warps
+        numbers = (rows - self.warps_in_flight) % max(self._agents, 1)
+        within = np.where(rows < self.warps_in_flight, within, self.real_warps + within * self._agents + numbers)
+        return slots, slots % self._geometry.cluster_blocks * self.block_warps + within
+
+    def fork(self, warps: Array, agents: Array) -> None:
+        """Let agents know what warps know, and nothing else: not even what they themselves did before."""
+        self._near[agents] = self._near[warps]
+        self._has_far[agents] = far = self._has_far[warps]
+        for warp, agent in zip(warps[far].tolist(), agents[far].tolist(), strict=True):
+            self._far[agent] = self._far[warp]
+
+    def reveal(self, agents: Array) -> None:
+        """Let agents know what they did: they are about to release it."""
+        self._near[agents, self._column[agents]] = self.own[agents]
+
+    def learn_of(self, warps: Array, agents: Array, times: Array) -> None:
+        """Let warps know what agents of their clusters had done by these times."""
+        np.maximum.at(self._near, (warps, self._column[agents]), times)
+
+    def know_of(self, warps: Array, agents: Array) -> Array:
+        """Return which warps know of anything that any of these agents, or those in the same places earlier, did."""
+        columns = np.unique(self._column[agents])
+        known: Array = np.any(self._near[warps][:, columns], axis=1)
+        for i in np.flatnonzero(~known & self._has_far[warps]).tolist():
+            far = self._far[int(warps[i])]
+            known[i] = far is not None and bool(far.reshape(-1, self.unit_warps)[:, columns].any())
+        return known
+
     def forget(self, first: int, last: int) -> None:
         """Forget what was released at places of memory that belong to another block now."""
-        for place in [place for place in self._locations if first <= place < last]:
-            del self._locations[place]
+        for known in (self._locations, self._phases):
+            for place in [place for place in known if first <= place < last]:
+                del known[place]
 
     def tick(self, warps: Array) -> None:
         """Begin a new epoch in these warps (each once): what they do from now on is not part of their last release."""
@@ -123,7 +167,10 @@ class Clocks:
             far = self._far[warp]
             if far is not None:
                 done[chosen] = far[identities[chosen]] >= clocks[chosen]
-        done |= identities == mine
+        own = identities == mine
+        if self._agents:
+            own &= warps < self.warps_in_flight  # an agent's operations are not ordered among each other
+        done |= own
         return done
 
     def included(self, identities: Array, theirs: Array, warps: Array, mine: int) -> Array:
@@ -169,12 +216,20 @@ class Clocks:
                 self._fenced[warp, level] = known
             self.tick(np.array([warp]))
 
-    def read(self, warps: Array, places: Array, scope: int, *, acquire: bool) -> None:
-        """Let warps acquire what was released at places of memory: now, or at their next fence if not `acquire`."""
-        if not self._locations:
+    def end_phase(self, place: int) -> None:
+        """Keep what was released at an mbarrier until the phase ended that has ended now."""
+        self._phases[place] = dict(self._locations.get(place, {}))
+
+    def read(self, warps: Array, places: Array, scope: int, *, acquire: bool, phase: bool = False) -> None:
+        """Let warps acquire what was released at places of memory: now, or at their next fence if not `acquire`.
+
+        With `phase` that is what was released at mbarriers before their last phase ended.
+        """
+        locations = self._phases if phase else self._locations
+        if not locations:
             return
         for warp, place in dict.fromkeys(zip(warps.tolist(), places.tolist(), strict=True)):
-            released = self._locations.get(place)
+            released = locations.get(place)
             if released is None:
                 continue
             for level in range(BLOCK, scope + 1):

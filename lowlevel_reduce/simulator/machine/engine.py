@@ -143,8 +143,7 @@ class _Machine:
             flight.shared.forget(slot * flight.shared_stride, flight.shared_stride)
             unit = flight.local_stride * geometry.stride
             flight.local.forget(slot * unit, unit)
-        flight.races.start(slots)
-        flight.refresh()
+        flight.start(slots)
 
     def _pick(self) -> tuple[Array, int] | None:
         """Return the threads to run next, and the place of other threads, which they must not pass."""
@@ -274,6 +273,7 @@ class _Machine:
             return
         self._barriers.state[leaving] = EXITED
         self._flight.live[leaving] = False
+        self._flight.arrivals.leave(leaving)
         self._flight.changes += 1
         self._vacant = True
         self._barriers.release_clusters()
@@ -382,6 +382,8 @@ class _Machine:
         )
 
     def _count(self) -> Counters:
+        if self._launch.trace is not None:
+            self._launch.trace.note(self._launch.kernel.name, self._flight.races)
         self._flight.counters.classify(self._decoded.classes, list(accumulate(self._executed[:-1])))
         return self._flight.counters
 

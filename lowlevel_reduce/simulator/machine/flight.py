@@ -13,8 +13,11 @@ from typing import Union
 
 import numpy as np
 
+from lowlevel_reduce.simulator.machine.agents import WAIT, agents_of_warp
+from lowlevel_reduce.simulator.machine.arrivals import Arrivals
 from lowlevel_reduce.simulator.machine.counters import Counters
 from lowlevel_reduce.simulator.machine.memory import GlobalMemory
+from lowlevel_reduce.simulator.machine.prerequisites import Prerequisites, Trace
 from lowlevel_reduce.simulator.machine.races import Races, Site
 from lowlevel_reduce.simulator.machine.special import WARP, Geometry
 from lowlevel_reduce.simulator.machine.storage import Array, Storage
@@ -86,7 +89,10 @@ class Launch:
     resident_blocks : int
         Blocks that may be in flight at once; the others start when those exit.
     seed : int or None
-        Seed of a random order in which blocks start and warps are scheduled; None for their natural order.
+        Seed of a random order in which blocks start and warps are scheduled, and of whether asynchronous copies arrive
+        at the earliest or at the latest; None for the natural order, and for the latest.
+    trace : Trace or None
+        Where to note what the launch did, and what earlier launches did that may be running still; None for neither.
     addresses : mapping or None
         Address of each variable of the module, as `place_variables` returns them; None if the variables exist for this
         launch only.
@@ -102,6 +108,7 @@ class Launch:
     resident_blocks: int
     seed: int | None = None
     addresses: Mapping[str, int] | None = None
+    trace: Trace | None = None
 
 
 def unknown(instruction: Instruction, why: str = "") -> UnknownInstruction:
@@ -136,6 +143,10 @@ class Flight:
         Parameters of calls, `call_stride` bytes a thread.
     races : Races
         Which warps accessed which memory, and the order of these accesses.
+    arrivals : Arrivals
+        What asynchronous operations have under way.
+    prerequisites : Prerequisites or None
+        Earlier launches that may be running still; None if there are none.
     carry : numpy.ndarray
         The carry flag of each thread.
     changes : int
@@ -177,8 +188,15 @@ class Flight:
         self.call_stride = -(-launch.kernel.call_bytes // 32) * 32
         self.calls = Storage(self.call_stride * self.count)
         self.carry: Array = np.zeros(self.count, np.bool_)
-        self.races = Races(self.geometry, memory, self.shared.size, self.shared_stride)
+        early = launch.trace is not None and launch.trace.early
+        agents = agents_of_warp(launch.kernel.asynchronous) | ({WAIT: 1} if early else {})
+        self.races = Races(self.geometry, memory, self.shared.size, self.shared_stride, agents)
         self.races.adopt(self._sites)
+        self.prerequisites: Prerequisites | None = None
+        if launch.trace is not None and early:
+            self.prerequisites = Prerequisites(launch.trace, self.races, launch.kernel.instructions)
+            self.races.prerequisites = self.prerequisites
+        self.arrivals = Arrivals(self, launch.kernel.asynchronous)
         self.changes = 0
         self.clock = 0
         for (name, kind), cell in self._symbols.items():
@@ -186,7 +204,7 @@ class Flight:
 
     def end(self) -> None:
         """Let go of the launch and its memory."""
-        del self.launch, self.memory, self.races, self.shared, self.local, self.calls
+        del self.launch, self.memory, self.races, self.prerequisites, self.arrivals, self.shared, self.local, self.calls
         for site in self._sites:
             del site.races
 
@@ -213,8 +231,11 @@ class Flight:
             array = self._registers[name] = spare.pop()
         return array
 
-    def refresh(self) -> None:
-        """Update the special registers after blocks have been put into slots."""
+    def start(self, slots: Array) -> None:
+        """Start the blocks that have been put into slots: what is known of their accesses, and special registers."""
+        self.races.start(slots)
+        if self.arrivals.active:
+            self.arrivals.start(slots)
         for name, array in self._specials.items():
             values = self.geometry.special(name)
             if values is not None:

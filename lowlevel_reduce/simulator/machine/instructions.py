@@ -13,6 +13,7 @@ from lowlevel_reduce.simulator.machine import (
     mbarriers,
     narrow,
     packed,
+    prerequisites,
     warps,
 )
 from lowlevel_reduce.simulator.machine.arithmetic import Decoder
@@ -35,6 +36,7 @@ DECODERS: dict[str, Decoder] = {
     **asynchronous.DECODERS,
     **mbarriers.DECODERS,
     **matrix.DECODERS,
+    **prerequisites.DECODERS,
 }
 """The decoder of each opcode."""
 

@@ -21,7 +21,7 @@ from lowlevel_reduce.simulator.machine.storage import Array, word_bytes
 from lowlevel_reduce.simulator.ptx_code import TYPE_BYTES, Instruction
 from lowlevel_reduce.simulator.ptx_operands import Address, Operand, Vector
 
-__all__ = ["DECODERS"]
+__all__ = ["DECODERS", "storing"]
 
 _HINTS = {
     *(
@@ -146,11 +146,19 @@ def _load_parameter_at(flight: Flight, addresses: Source, kind: str, targets: li
 
 
 def _store(instruction: Instruction, flight: Flight) -> Step:
-    kind, count = _elements(instruction)
-    space, address = space_of(instruction.modifiers), instruction.operands[0]
-    if not isinstance(address, Address) or space not in SPACES:
+    space = space_of(instruction.modifiers)
+    if space not in SPACES:
         raise unknown(instruction)
-    memory, addresses = SPACES[space](flight).at(instruction), address_source(instruction, flight, address)
+    return storing(instruction, SPACES[space](flight).at(instruction))
+
+
+def storing(instruction: Instruction, memory: Space) -> Step:
+    """Bind a store, given the state space that it stores to."""
+    flight, address = memory.flight, instruction.operands[0]
+    kind, count = _elements(instruction)
+    if not isinstance(address, Address):
+        raise unknown(instruction)
+    addresses = address_source(instruction, flight, address)
     sources = [
         flight.read(instruction, operand, kind) for operand in _registers(instruction, instruction.operands[1], count)
     ]

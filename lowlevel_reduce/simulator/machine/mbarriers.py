@@ -2,7 +2,8 @@
 
 PTX leaves the word's format open. Here it has, from the lowest bit up: 20 bits for the arrivals that a phase expects,
 20 for the pending arrivals, 22 for the pending bytes as a signed number, and the parity of the phase in bit 62. The
-word is in shared memory, so that a thread waits for a change of memory as in any other polling loop.
+word is in shared memory, so that a thread waits for a change of memory as in any other polling loop. A test acquires
+what arrivals and asynchronous operations released only if it finds that the phase is complete.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ import numpy as np
 from lowlevel_reduce.simulator.machine.access import SPACES, Space, address_source, space_of
 from lowlevel_reduce.simulator.machine.arithmetic import Decoder
 from lowlevel_reduce.simulator.machine.atomics import one_at_a_time
+from lowlevel_reduce.simulator.machine.clocks import CLUSTER
 from lowlevel_reduce.simulator.machine.faults import ThreadFault
-from lowlevel_reduce.simulator.machine.flight import Flight, Index, Source, Step, unknown
-from lowlevel_reduce.simulator.machine.storage import Array
+from lowlevel_reduce.simulator.machine.flight import SHARED_WINDOW, Flight, Index, Source, Step, unknown
+from lowlevel_reduce.simulator.machine.races import SHARED_PLACES
+from lowlevel_reduce.simulator.machine.special import WARP
+from lowlevel_reduce.simulator.machine.storage import Array, Storage
 from lowlevel_reduce.simulator.ptx_code import Instruction
 from lowlevel_reduce.simulator.ptx_operands import Address, Immediate, Name, Operand
 
-__all__ = ["DECODERS", "barrier_address", "completion"]
+__all__ = ["DECODERS", "arrival", "barrier_address", "completion"]
 
 COUNT_BITS, BYTE_BITS, PARITY = 20, 22, 62
 MOST_ARRIVALS = (1 << COUNT_BITS) - 1
+IN_WINDOW = np.uint64(SHARED_WINDOW - 1)
 _FLAVOURS = {"relaxed", "acquire", "release", "cta", "cluster", "shared", "shared::cta", "shared::cluster", "b64"}
 
 Change = Callable[[Array, Array, Array, Array], tuple[Array, Array, Array]]
@@ -56,6 +61,10 @@ def _arrive(expected: Array, pending: Array, pending_bytes: Array, count: Array)
     return expected, pending - count, pending_bytes
 
 
+def _nothing(expected: Array, pending: Array, pending_bytes: Array, count: Array) -> tuple[Array, Array, Array]:
+    return expected, pending, pending_bytes
+
+
 def _arrive_and_drop(expected: Array, pending: Array, pending_bytes: Array, count: Array) -> tuple[Array, Array, Array]:
     return expected - count, pending - count, pending_bytes
 
@@ -85,6 +94,7 @@ _CHANGES: dict[str, Change] = {
 
 def _changed(space: Space, threads: Array, places: Array, amounts: Array, change: Change) -> Array:
     """Change words for one thread after another; return the old words."""
+    ended: list[Array] = []
 
     def update(turn: Array, words: Array) -> Array:
         expected, pending, pending_bytes, parity = _fields(words[:, 0])
@@ -93,9 +103,26 @@ def _changed(space: Space, threads: Array, places: Array, amounts: Array, change
         if low.any():
             thread = int(threads[turn][np.argmax(low)])
             raise ThreadFault(thread, "arrives at an mbarrier at which the phase expects nobody any more")
-        return _word(expected, pending, pending_bytes, parity)[:, None]
+        after = _word(expected, pending, pending_bytes, parity)
+        ended.append(turn[_fields(after)[3] != parity])
+        return after[:, None]
 
-    return one_at_a_time(space, threads, places, 8, update)[:, 0]
+    before: Array = one_at_a_time(space, threads, places, 8, update)[:, 0]
+    last = np.concatenate(ended)
+    if last.size:
+        _end_phases(space.flight, _offsets(space, threads[last], places[last]).tolist())
+    return before
+
+
+def _offsets(space: Space, threads: Array, places: Array) -> Array:
+    """Return the offsets of mbarriers in the shared memory of all slots, whether their addresses are generic or not."""
+    found: Array = (space.places(threads, places).astype(np.uint64) & IN_WINDOW).astype(np.int64)
+    return found
+
+
+def _end_phases(flight: Flight, offsets: list[int]) -> None:
+    for offset in offsets:
+        flight.races.clocks.end_phase(SHARED_PLACES + offset)
 
 
 def barrier_address(instruction: Instruction, flight: Flight, operand: Operand) -> Source:
@@ -106,13 +133,59 @@ def barrier_address(instruction: Instruction, flight: Flight, operand: Operand) 
 
 
 def completion(instruction: Instruction, flight: Flight) -> Callable[[Array, Array, Array], None]:
-    """Return a function that reports, for threads, the arrival of bytes to mbarriers in shared memory."""
-    space = SPACES["shared"](flight).at(_alike(instruction, "atom", "release"))
+    """Return a function that reports, for threads, the arrival of bytes to mbarriers in shared memory.
+
+    The threads' agents release what they did, and the bytes are counted when the data arrives.
+    """
+    space = _agents_space(instruction, flight)
 
     def complete(threads: Array, places: Array, sizes: Array) -> None:
-        _changed(space, threads, places, sizes.astype(np.int64), _complete)
+        flight.races.agents.reveal(threads)
+        one_at_a_time(space, threads, places, 8, lambda turn, words: words)
+        offsets = space.places(threads, places)
+
+        def act(rows: Array) -> None:
+            for offset in np.unique(offsets[rows]).tolist():
+                if _count_bytes(flight.shared, offset, sizes[rows][offsets[rows] == offset].tolist()):
+                    _end_phases(flight, [offset])
+            flight.changes += 1
+
+        flight.arrivals.counted(threads, act)
 
     return complete
+
+
+def arrival(instruction: Instruction, flight: Flight, *, counts: bool) -> Callable[[Array, Array], None]:
+    """Return a function by which the agents of threads arrive at mbarriers, where that counts only if `counts`."""
+    space = _agents_space(instruction, flight)
+    change = _arrive if counts else _nothing
+
+    def arrive(threads: Array, places: Array) -> None:
+        _changed(space, threads, places, np.ones(threads.size, np.int64), change)
+
+    return arrive
+
+
+def _agents_space(instruction: Instruction, flight: Flight) -> Space:
+    """Return shared memory as agents release at mbarriers in it."""
+    space = SPACES["shared"](flight)
+    space.attribute(flight.races.site(_alike(instruction, "atom", "release"), asynchronous=True))
+    return space
+
+
+def _count_bytes(shared: Storage, offset: int, sizes: list[int]) -> bool:
+    """Count bytes that have arrived, and return whether a phase has ended by that.
+
+    They are counted at once if the phase cannot end before the last of them, else one after another.
+    """
+    at, ended = np.array([offset]), False
+    expected, pending, pending_bytes, parity = _fields(shared.load(at, 8)[:, 0])
+    for size in [sum(sizes)] if int(pending_bytes[0]) >= sum(sizes) else sizes:
+        word, before = _word(expected, pending, pending_bytes - size, parity), parity
+        expected, pending, pending_bytes, parity = _fields(word)
+        shared.store(at, 8, word[:, None])
+        ended |= bool(parity != before)
+    return ended
 
 
 def _barrier(instruction: Instruction, flight: Flight) -> Step:
@@ -174,7 +247,7 @@ def _change(instruction: Instruction, flight: Flight, change: Change) -> Step:
     if not isinstance(address, Address):
         raise unknown(instruction)
     places = address_source(instruction, flight, address)
-    space = _space(instruction, flight, "atom", "acq_rel")
+    space = _space(instruction, flight, "atom", "release")
     amount = flight.read(instruction, rest[0] if rest else Immediate(1), "u32")
 
     def step(idx: Index) -> None:
@@ -193,14 +266,24 @@ def _wait(instruction: Instruction, flight: Flight, *, by_parity: bool) -> Step:
         raise unknown(instruction)
     target = flight.write(instruction, destination, "pred")
     places = address_source(instruction, flight, address)
-    space = _space(instruction, flight, "ld", "acquire")
+    space = SPACES[space_of(instruction.modifiers)](flight).at(_alike(instruction, "ld", "relaxed"))
     asked = flight.read(instruction, phase, "u32" if by_parity else "u64")
+    acquires = "relaxed" not in instruction.modifiers
 
     def step(idx: Index) -> None:
-        words = space.load(flight.threads[idx], places(idx), 8)[:, 0]
-        wanted = asked(idx).astype(np.int64)
-        parity = wanted & 1 if by_parity else wanted >> PARITY & 1
-        target[idx] = _fields(words)[3] != parity
+        threads, at = flight.threads[idx], places(idx)
+        offsets = _offsets(space, threads, at)
+
+        def test() -> None:
+            words = space.load(threads, at, 8)[:, 0]
+            wanted = asked(idx).astype(np.int64)
+            parity = wanted & 1 if by_parity else wanted >> PARITY & 1
+            target[idx] = complete = _fields(words)[3] != parity
+            if acquires and complete.any():
+                warps, there = threads[complete] // WARP, SHARED_PLACES + offsets[complete]
+                flight.races.clocks.read(warps, there, CLUSTER, acquire=True, phase=True)
+
+        flight.arrivals.polled(offsets, test)
 
     return step
 

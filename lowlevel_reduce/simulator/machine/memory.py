@@ -136,9 +136,16 @@ class GlobalMemory:
     def store(self, addresses: Array, size: int, words: Array) -> bool:
         """Write rows of words; return whether that changed anything. Raises for invalid addresses as `load` does."""
         changed = False
-        for storage, offsets, chosen in self._parts(addresses, size, "written"):
+        for storage, offsets, chosen in self.storages(addresses, size):
             changed |= storage.store(offsets, size, words[chosen])
         return changed
+
+    def storages(self, addresses: Array, size: int) -> list[tuple[Storage, Array, slice | Array]]:
+        """Return for each allocation that is written its storage, the offsets in it, and which addresses these are.
+
+        Raises for invalid addresses as `load` does.
+        """
+        return self._parts(addresses, size, "written")
 
     def places(self, addresses: Array) -> list[tuple[int, Array, slice | Array]]:
         """Return for each allocation that is accessed its number, the offsets in it, and which addresses these are.

@@ -4,10 +4,12 @@ The memory consistency model of the PTX ISA decides, whatever the order in which
 
 - Program order holds within a warp. Its lanes count as one thread, so races between lanes are not detected.
 - Barriers of a block and of a cluster order everything before an arrival (``.relaxed`` ones order nothing) before
-  everything after the wait. The end of a launch orders everything; ``griddepcontrol`` orders nothing within a launch.
+  everything after the wait. The end of a launch orders everything, but for launches that may start before it:
+  ``prerequisites`` says which accesses come too early then.
 - A release synchronises with the acquire that reads what it wrote, or what atomics computed from that: ``.release``,
   ``.acquire`` and ``.acq_rel``, or a fence before a strong write and a fence after a strong read, each as far as its
   scope reaches. An acquire of another size or first byte does not recognise the release.
+- An asynchronous operation is ordered after what precedes it in program order, and before what follows a wait for it.
 - Strong accesses (``.relaxed`` and above, ``.volatile``, atomics) do not race with each other if the scope of each
   includes the other warp; they do race with weak ones.
 
@@ -20,10 +22,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from lowlevel_reduce.simulator.machine.agents import Agents
 from lowlevel_reduce.simulator.machine.clocks import BLOCK, CLUSTER, DEVICE, NO_SCOPE, Clocks
 from lowlevel_reduce.simulator.machine.faults import ThreadFault
 from lowlevel_reduce.simulator.machine.meetings import Meetings
 from lowlevel_reduce.simulator.machine.memory import GlobalMemory
+from lowlevel_reduce.simulator.machine.prerequisites import Prerequisites
 from lowlevel_reduce.simulator.machine.shadow import (
     STRONG_READ,
     STRONG_WRITE,
@@ -58,24 +62,39 @@ class Races:
         The device's global memory.
     shared_bytes, shared_stride : int
         Bytes of shared memory of all slots, and of one slot.
+    agents : dict, optional
+        The agents that a warp needs, as `agents_of_warp` returns them.
 
     Attributes
     ----------
+    agents : Agents
+        Those who carry out asynchronous operations.
     clocks : Clocks
         The happens-before order.
     meetings : Meetings
         The barriers.
+    prerequisites : Prerequisites or None
+        Earlier launches that may be running still; None if there are none.
     """
 
-    def __init__(self, geometry: Geometry, memory: GlobalMemory, shared_bytes: int, shared_stride: int) -> None:
+    def __init__(
+        self,
+        geometry: Geometry,
+        memory: GlobalMemory,
+        shared_bytes: int,
+        shared_stride: int,
+        agents: dict[str, int] | None = None,
+    ) -> None:
         self._geometry = geometry
         self._memory = memory
         self._stride = shared_stride
         self._shared = Shadow(shared_bytes)
         self._global: dict[int, Shadow] = {}
         self._sites: list[Site] = []
-        self.clocks = Clocks(geometry)
+        self.clocks = Clocks(geometry, sum((agents or {}).values()))
+        self.agents = Agents(self.clocks, agents or {}, geometry.threads)
         self.meetings = Meetings(geometry, self.clocks)
+        self.prerequisites: Prerequisites | None = None
 
     def adopt(self, sites: list[Site]) -> None:
         """Take over the sites of an earlier launch of the kernel."""
@@ -92,9 +111,12 @@ class Races:
             self._shared.forget(first, self._stride)
             self.clocks.forget(SHARED_PLACES + first, SHARED_PLACES + first + self._stride)
 
-    def site(self, instruction: Instruction) -> Site:
-        """Return how an instruction accesses memory, in this launch and in those that adopt the site."""
-        self._sites.append(Site(self, instruction, len(self._sites)))
+    def site(self, instruction: Instruction, *, asynchronous: bool = False) -> Site:
+        """Return how an instruction accesses memory, in this launch and in those that adopt the site.
+
+        That is by the threads' warps or, if it is asynchronous, by the agents that act for them.
+        """
+        self._sites.append(Site(self, instruction, len(self._sites), asynchronous=asynchronous))
         return self._sites[-1]
 
     def fence(self, instruction: Instruction, threads: Array) -> None:
@@ -108,6 +130,8 @@ class Races:
             shadow = self._global.get(number)
             if shadow is None:
                 shadow = self._global[number] = Shadow(self._memory.size_of(number))
+            if self.prerequisites is not None:
+                self.prerequisites.check(site, threads[chosen], number, offsets, size)
             self._note(site, shadow, threads[chosen], offsets, size)
         site.after(threads, addresses, size)
 
@@ -119,7 +143,7 @@ class Races:
 
     def _note(self, site: Site, shadow: Shadow, threads: Array, offsets: Array, size: int) -> None:
         places, each = shadow.places(offsets, size)
-        warps = threads // WARP
+        warps = site.actors(threads)
         entries = packed(self.clocks.identity[warps], self.clocks.own[warps], site.number, site.scope)
         if each > 1:
             entries, warps = np.repeat(entries, each), np.repeat(warps, each)
@@ -142,14 +166,24 @@ class Races:
             if racing.any():
                 found = int(np.flatnonzero(racing)[0])
                 thread = int(threads[int(others[found]) * threads.size // epochs.places.size])
-                where = self._described(int(fields.identities[found]), self._sites[int(fields.sites[found])])
+                where = self.described(int(fields.identities[found]), int(fields.sites[found]))
                 raise ThreadFault(thread, f"data race: {site.verb} what {where}, and nothing orders the two")
 
-    def _described(self, identity: int, site: Site) -> str:
+    def shadow_of(self, number: int) -> Shadow | None:
+        """Return the accesses to an allocation; None if there were none."""
+        return self._global.get(number)
+
+    def described(self, identity: int, number: int) -> str:
+        """Return in words what a warp of that identity did at the site of that number."""
+        site = self._sites[number]
         block, warp = divmod(identity, self.clocks.block_warps)
-        index = self._geometry.index_of_block(block)
+        index, real = self._geometry.index_of_block(block), self.clocks.real_warps
         line, text = site.instruction.line, site.instruction.text
-        return f"warp {warp} of block {index} {site.past} at PTX line {line} ({text})"
+        who = f"warp {warp}"
+        if warp >= real:
+            agents = self.clocks.block_warps // real - 1
+            who = f"an asynchronous operation of warp {(warp - real) // agents}"
+        return f"{who} of block {index} {site.past} at PTX line {line} ({text})"
 
 
 class Site:
@@ -163,6 +197,8 @@ class Site:
         The instruction.
     number : int
         Its number among the sites of the kernel.
+    asynchronous : bool
+        Whether agents access memory instead of the threads' warps.
     scope : int
         The scope of a strong access; 0 for a weak one.
     writes : bool
@@ -175,11 +211,12 @@ class Site:
         What it does, in words, in the present and in the past tense.
     """
 
-    def __init__(self, races: Races, instruction: Instruction, number: int) -> None:
+    def __init__(self, races: Races, instruction: Instruction, number: int, *, asynchronous: bool = False) -> None:
         modifiers = set(instruction.modifiers)
         self.races = races
         self.instruction = instruction
         self.number = number
+        self.asynchronous = asynchronous
         self.atomic = instruction.opcode in {"atom", "red"}
         self.writes = self.atomic or instruction.opcode in {"st", "stmatrix"} or "store" in modifiers
         self.scope = _scope(instruction.modifiers) if self.atomic or modifiers & _STRONG else NO_SCOPE
@@ -196,6 +233,11 @@ class Site:
     def hands_on(self) -> bool:
         """Whether one warp's access may order its earlier accesses before the next warp's access to the same place."""
         return self._acquires or self._releases or not self.races.clocks.quiet
+
+    def actors(self, threads: Array) -> Array:
+        """Return who accesses memory for these threads: their warps, or the agents that act for them."""
+        found: Array = self.races.agents.acting[threads] if self.asynchronous else threads // WARP
+        return found
 
     def loaded_global(self, threads: Array, addresses: Array, size: int) -> None:
         """Record reads; for an atomic operation, recording the write is enough."""
@@ -231,7 +273,7 @@ class Site:
         """Return the warps and the places where each element of each access begins."""
         count = max(1, size // self._element)
         starts = places.astype(np.int64)[:, None] + np.arange(count) * self._element
-        return np.repeat(threads // WARP, count), starts.ravel()
+        return np.repeat(self.actors(threads), count), starts.ravel()
 
 
 def _scope(modifiers: tuple[str, ...]) -> int:

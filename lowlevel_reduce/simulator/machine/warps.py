@@ -268,7 +268,7 @@ def _active(instruction: Instruction, flight: Flight) -> Step:
 
 
 def _nothing(instruction: Instruction, flight: Flight) -> Step:
-    """Decode instructions without an effect here: prefetches, dependent launch, a warp's barrier after all arrived."""
+    """Decode instructions without an effect here: prefetches, a warp's barrier after all arrived."""
     del instruction, flight
     return lambda idx: None
 
@@ -280,6 +280,6 @@ DECODERS: dict[str, Decoder] = {
     "match": _match,
     "elect": _elect,
     "activemask": _active,
-    **dict.fromkeys(("griddepcontrol", "prefetch", "prefetchu"), _nothing),
+    **dict.fromkeys(("prefetch", "prefetchu"), _nothing),
 }
 """Instructions that lanes execute together, and those without an effect."""

@@ -59,6 +59,13 @@ def test_another_context_is_current_before_and_after(context, device, result):
         assert Context.current() == other
 
 
+def test_a_value_is_read_in_the_context_of_its_stream(only_simulated, device, result):
+    """The handle of a default stream means another one in each context."""
+    with Context.create(device) as other, other.pushed():
+        float(result)
+        assert calls(lambda: float(result))["cuCtxPushCurrent"] == 1
+
+
 def test_nothing_is_current_in_another_thread(result):
     assert in_threads(lambda: (float(result), Context.current())) == [(float(lr.tree.reduce(X)), None)]
 

@@ -104,6 +104,21 @@ def test_what_others_initialised_before_a_fork_is_told_of(fake):
         binding.call("cuDeviceGetCount")
 
 
+def test_a_driver_that_was_used_before_a_fork_is_refused(fake):
+    implementation = binding.selected()
+    implementation.note_fork()
+    assert binding.call("cuDeviceGetCount") == 2, "it was not used before"
+    implementation.kept["kernels"] = object()
+    implementation.note_fork()
+    assert implementation.kept == {}
+    with pytest.raises(NoDriverError, match="was forked"):
+        binding.call("cuDeviceGetCount")
+    implementation.note_fork()  # a child's child
+    with pytest.raises(NoDriverError, match="was forked"):
+        binding.call("cuDeviceGetCount")
+    assert fake.count("cuInit") == 1
+
+
 def test_a_signals_handler_may_need_the_driver_while_it_is_initialised(fake, monkeypatch):
     """It runs in the thread that has the lock: one that it had to wait for would never be free."""
     answers = []
@@ -141,6 +156,13 @@ def test_use_restores_also_after_an_error():
             assert binding.selected().name == "two"
             raise KeyError
         assert binding.selected().name == "one"
+
+
+def test_a_replaced_driver_keeps_nothing(fake):
+    replaced = binding.selected()
+    replaced.kept["kernels"] = object()
+    binding.register("fake", FakeDriver)
+    assert replaced.kept == {}
 
 
 def test_an_unknown_name_lists_the_registered():

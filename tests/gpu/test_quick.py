@@ -171,6 +171,29 @@ def test_options_and_shapes_are_told_apart(stream):
         assert lr.std(flat, stream=stream, ddof=0).numpy() != lr.std(flat, stream=stream, ddof=1000).numpy()
 
 
+def test_what_is_more_than_an_array_is_not_passed_over(stream):
+    """A call with a mask, a second array or an initial value is none that went before it without."""
+    x, mask = lr.DeviceArray.from_numpy(X, stream), np.arange(N) % 3 == 0
+    warm(x, stream=stream)
+    for given in ({"where": mask}, {"initial": 1e6}):
+        for _ in range(2):
+            assert lr.sum(x, stream=stream, **given).numpy().tobytes() == lr.tree.reduce(X, **given).tobytes()
+        assert is_quick(lr.sum(x, stream=stream))
+
+
+def test_a_slot_is_used_again(stream):
+    x = lr.DeviceArray.from_numpy(X, stream)
+    warm(x, stream=stream)
+    first = lr.sum(x, stream=stream)
+    assert is_quick(first)
+    address = first.pointer
+    second = lr.sum(x, stream=stream)
+    assert second.pointer != address
+    del first
+    gc.collect()
+    assert lr.sum(x, stream=stream).pointer == address
+
+
 def test_the_variable_is_read_at_every_call(legacy, monkeypatch):
     x = lr.DeviceArray.from_numpy(X, legacy)
     warm(x)
@@ -724,6 +747,9 @@ def test_strides_of_a_tensor(libraries, legacy):
     every_other = Tensor(keep, (N // 2,), (2,))
     for _ in range(3):
         assert lr.sum(every_other).numpy().tobytes() == bits(X[::2])
+    offsets = lr.DeviceArray.from_numpy(np.array([0, N // 2]), legacy)
+    with pytest.raises(ValueError, match=r"x has shape \(10000,\); it must have one contiguous axis"):
+        lr.segmented_reduce(every_other, offsets)
 
 
 def test_the_stream_that_a_library_works_in_is_waited_for(libraries, context):

@@ -95,6 +95,12 @@ def test_the_most_that_is_read_so_is_read_whole(stream):
         assert readback.read(buffer.pointer + 3, 5, stream) == bytes(range(3, 8))
 
 
+def test_more_than_that_is_waited_for_too(only_simulated, stream):
+    array = lr.DeviceArray.from_numpy(X, stream)
+    read = calls(array.numpy)
+    assert (read["cuMemcpyAsync"] + read["cuMemcpyDtoHAsync"], read["cuStreamSynchronize"]) == (1, 1)
+
+
 def test_a_closed_stream_is_refused(context):
     with Stream.create(context) as stream:
         array = lr.DeviceArray.from_numpy(X[:1], stream)

@@ -2,8 +2,10 @@
 
 # ruff: noqa: PT012 - the block under test is what is tested
 
+import copy
 import itertools
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -53,6 +55,14 @@ def test_a_failure_carries_call_code_name_and_description(fake):
     with pytest.raises(CudaError, match="cuMemAlloc failed with CUDA_ERROR_OUT_OF_MEMORY") as caught:
         binding.call("cuMemAlloc", 1)
     assert (caught.value.code, caught.value.description) == (2, "what CUDA_ERROR_OUT_OF_MEMORY means")
+
+
+def test_an_error_of_another_process_says_the_same():
+    error = CudaError("cuMemAlloc", 2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory")
+    for copied in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(copied) is CudaError
+        assert str(copied) == str(error)
+        assert vars(copied) == vars(error)
 
 
 def test_raise_for_returns_on_success(fake):

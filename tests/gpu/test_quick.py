@@ -796,6 +796,16 @@ def test_a_tensor_outside_of_the_primary_context_is_looked_at(libraries, device)
         del x
 
 
+def test_the_default_stream_of_a_library_is_the_primary_contexts(libraries, device):
+    """Whatever context is current; another one's default stream has the same handle."""
+    with Context.create(device) as created, created.pushed():
+        mine = Stream.legacy(created)
+        x = Tensor(lr.DeviceArray.from_numpy(X, mine))
+        waits = counts(lambda: lr.sum(x, stream=mine))
+        assert (waits["cuEventRecord"], waits["cuStreamWaitEvent"]) == (1, 1)
+        del x
+
+
 def test_borrowed_memory_of_cupy_is_looked_at(libraries, legacy):
     keep = lr.DeviceArray.from_numpy(X, legacy)
     with pytest.raises(TypeError, match="no array"):

@@ -85,6 +85,15 @@ def test_a_primary_context_that_is_needed_for_a_moment_is_let_go(driver):
     assert not primaries
 
 
+def test_a_host_array_is_not_captured(stream):
+    """The graph's replays would read host memory that may be gone."""
+    x = np.ones(5, np.float32)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="cannot be copied to the device in a capture"), Graph.capture(stream):
+            lr.sum(x, stream=stream)
+    assert float(lr.sum(x, stream=stream)) == 5
+
+
 def test_a_context_at_the_address_of_one_of_ours_that_has_ended_is_its_owners(driver, monkeypatch):
     ours = Context.create()
     address = ours.handle

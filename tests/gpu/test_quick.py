@@ -801,7 +801,7 @@ def test_the_default_stream_of_a_library_is_the_primary_contexts(libraries, devi
     with Context.create(device) as created, created.pushed():
         mine = Stream.legacy(created)
         x = Tensor(lr.DeviceArray.from_numpy(X, mine))
-        waits = counts(lambda: lr.sum(x, stream=mine))
+        waits = counts(partial(lr.sum, x, stream=mine))
         assert (waits["cuEventRecord"], waits["cuStreamWaitEvent"]) == (1, 1)
         del x
 

@@ -527,6 +527,17 @@ def test_an_output_that_overlaps_is_refused_though_its_memory_is_known(legacy):
     assert other.numpy().tobytes() == bits(X[:1])
 
 
+def test_the_call_after_a_refused_output_is_quick(legacy, machine):
+    if machine != "simulated":
+        pytest.skip("calls are counted by the simulated driver")
+    one, other = lr.DeviceArray.from_numpy(X[:1], legacy), lr.DeviceArray.from_numpy(Y[:1], legacy)
+    for _ in range(2):
+        lr.sum(one, out=other)
+    with pytest.raises(ValueError, match="overlaps the input"):
+        lr.sum(one, out=one)
+    assert counts(partial(lr.sum, one, out=other)) == TAKEN
+
+
 def test_an_output_that_was_closed_is_refused(legacy):
     x = lr.DeviceArray.from_numpy(X, legacy)
     outs = [lr.DeviceArray.empty((), "float32", legacy) for _ in range(2)]

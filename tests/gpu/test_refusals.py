@@ -82,6 +82,16 @@ class TestRefusals:
                 bound.check(memory.pointer + 400, memory.pointer + result)
             bound.close()
 
+    def test_results_in_the_second_array(self, stream, memory):
+        first, second = memory.pointer, memory.pointer + 400
+        with lr.plan("dot", shape=100, dtype="float32", context=stream.context) as plan:
+            bound = plan.bind(stream)
+            for result in (400, 796):  # the first element's bytes, the last one's
+                with pytest.raises(ValueError, match="overlaps the second input"):
+                    bound.check(first, memory.pointer + result, second)
+            bound.check(first, memory.pointer + 800, second)
+            bound.close()
+
     def test_what_has_no_elements_overlaps_nothing(self, stream, memory):
         out = lr.DeviceArray(memory, np.float32, (4,), stream)
         empty = lr.Buffer.from_pointer(memory.pointer + 4, 0, context=stream.context, owner=memory)

@@ -78,6 +78,20 @@ def test_few_partials_of_a_row(stream, cut, monkeypatch, by):
         check(x, stream, 0, repeat=3)
 
 
+def test_more_columns_than_blocks_that_fold(stream, monkeypatch):
+    """Each of these has one column after another, as where there are very many partials of very many columns."""
+    monkeypatch.setattr(column_tiles, "_CLUSTER_BLOCKS", 0.0)
+    monkeypatch.setattr(column_tiles, "_FOLD_ROUNDS", {"nobody": 10**9, "blocks": 0.0})
+    monkeypatch.setattr(
+        column_tiles, "folding", lambda rows, parts, resident: ("blocks",) if parts > 1 else ("nobody",)
+    )
+    x = values("float32", (1024, 514))
+    with lr.plan("sum", shape=x.shape, dtype="float32", axis=0, context=stream.context) as plan:
+        assert plan.strategy.parts > 1
+        assert (plan.strategy.folded_by, plan.strategy.folders) == ("blocks", 512)
+    check(x, stream, 0)
+
+
 def test_partials_of_a_row_folded_by_a_block(stream, cut, monkeypatch):
     """Whose warps wait for the last of them: none may leave that slot empty before the others have looked."""
     monkeypatch.setattr(column_policy, "_SLOWER_COPIES", {})  # one column a thread

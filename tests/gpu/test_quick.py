@@ -171,6 +171,29 @@ def test_options_and_shapes_are_told_apart(stream):
         assert lr.std(flat, stream=stream, ddof=0).numpy() != lr.std(flat, stream=stream, ddof=1000).numpy()
 
 
+def test_what_is_more_than_an_array_is_not_passed_over(stream):
+    """A call with a mask, a second array or an initial value is none that went before it without."""
+    x, mask = lr.DeviceArray.from_numpy(X, stream), np.arange(N) % 3 == 0
+    warm(x, stream=stream)
+    for given in ({"where": mask}, {"initial": 1e6}):
+        for _ in range(2):
+            assert lr.sum(x, stream=stream, **given).numpy().tobytes() == lr.tree.reduce(X, **given).tobytes()
+        assert is_quick(lr.sum(x, stream=stream))
+
+
+def test_a_slot_is_used_again(stream):
+    x = lr.DeviceArray.from_numpy(X, stream)
+    warm(x, stream=stream)
+    first = lr.sum(x, stream=stream)
+    assert is_quick(first)
+    address = first.pointer
+    second = lr.sum(x, stream=stream)
+    assert second.pointer != address
+    del first
+    gc.collect()
+    assert lr.sum(x, stream=stream).pointer == address
+
+
 def test_the_variable_is_read_at_every_call(legacy, monkeypatch):
     x = lr.DeviceArray.from_numpy(X, legacy)
     warm(x)
@@ -504,6 +527,17 @@ def test_an_output_that_overlaps_is_refused_though_its_memory_is_known(legacy):
     assert other.numpy().tobytes() == bits(X[:1])
 
 
+def test_the_call_after_a_refused_output_is_quick(legacy, machine):
+    if machine != "simulated":
+        pytest.skip("calls are counted by the simulated driver")
+    one, other = lr.DeviceArray.from_numpy(X[:1], legacy), lr.DeviceArray.from_numpy(Y[:1], legacy)
+    for _ in range(2):
+        lr.sum(one, out=other)
+    with pytest.raises(ValueError, match="overlaps the input"):
+        lr.sum(one, out=one)
+    assert counts(partial(lr.sum, one, out=other)) == TAKEN
+
+
 def test_an_output_that_was_closed_is_refused(legacy):
     x = lr.DeviceArray.from_numpy(X, legacy)
     outs = [lr.DeviceArray.empty((), "float32", legacy) for _ in range(2)]
@@ -724,6 +758,9 @@ def test_strides_of_a_tensor(libraries, legacy):
     every_other = Tensor(keep, (N // 2,), (2,))
     for _ in range(3):
         assert lr.sum(every_other).numpy().tobytes() == bits(X[::2])
+    offsets = lr.DeviceArray.from_numpy(np.array([0, N // 2]), legacy)
+    with pytest.raises(ValueError, match=r"x has shape \(10000,\); it must have one contiguous axis"):
+        lr.segmented_reduce(every_other, offsets)
 
 
 def test_the_stream_that_a_library_works_in_is_waited_for(libraries, context):
@@ -767,6 +804,16 @@ def test_a_tensor_outside_of_the_primary_context_is_looked_at(libraries, device)
         x = Tensor(lr.DeviceArray.from_numpy(X, Stream.legacy(created)))
         for _ in range(3):
             assert not is_quick(lr.sum(x))
+        del x
+
+
+def test_the_default_stream_of_a_library_is_the_primary_contexts(libraries, device):
+    """Whatever context is current; another one's default stream has the same handle."""
+    with Context.create(device) as created, created.pushed():
+        mine = Stream.legacy(created)
+        x = Tensor(lr.DeviceArray.from_numpy(X, mine))
+        waits = counts(partial(lr.sum, x, stream=mine))
+        assert (waits["cuEventRecord"], waits["cuStreamWaitEvent"]) == (1, 1)
         del x
 
 

@@ -346,6 +346,45 @@ def test_what_was_current_is_current_afterwards(devices, contexts, streams, curr
         assert in_threads(work) == [(bits(X), True)]
 
 
+def test_each_launch_is_made_in_the_context_of_its_stream(driver, contexts, streams):
+    """Which a driver demands, and a simulated one does not."""
+    launch, seen = driver._functions["cuLaunchKernelEx"], []
+
+    def noted(config, *rest):
+        seen.append((int(config.hStream), driver._state.stack[-1]))
+        return launch(config, *rest)
+
+    driver._functions["cuLaunchKernelEx"] = noted  # before the calls are prepared
+    arrays = on_devices(X, streams)
+    warm(arrays)
+    seen.clear()
+    assert is_quick(lr.reduce_shards(arrays))
+    where = {stream.handle: context.handle for stream, context in zip(streams, contexts, strict=True)}
+    assert {stream for stream, _ in seen} == set(where)
+    assert [current for _, current in seen] == [where[stream] for stream, _ in seen]
+
+
+def test_a_context_of_another_number_is_another_one(driver, contexts, streams):
+    """As where its owner has ended it, and others have made one at its address."""
+    ask, moved = driver._functions["cuCtxGetId"], []
+
+    def asked(handle):
+        code, *number = ask(handle)
+        return (code, number[0] + 1000) if moved and int(handle) == contexts[1].handle else (code, *number)
+
+    driver._functions["cuCtxGetId"] = asked  # before the calls are prepared
+    arrays = on_devices(X, streams)
+    warm(arrays)
+    assert is_quick(lr.reduce_shards(arrays))
+    moved.append("it")
+    launches = driver.calls["cuLaunchKernelEx"]
+    prepared = next(iter(kept().values()))
+    assert prepared(arrays) is None
+    assert driver.calls["cuLaunchKernelEx"] == launches
+    moved.clear()
+    assert is_quick(lr.reduce_shards(arrays))
+
+
 def test_after_a_call_that_fails_midway_the_next_is_right(driver, contexts, streams):
     arrays = on_devices(X, streams)
     warm(arrays)

@@ -59,6 +59,13 @@ def test_another_context_is_current_before_and_after(context, device, result):
         assert Context.current() == other
 
 
+def test_a_value_is_read_in_the_context_of_its_stream(only_simulated, device, result):
+    """The handle of a default stream means another one in each context."""
+    with Context.create(device) as other, other.pushed():
+        float(result)
+        assert calls(lambda: float(result))["cuCtxPushCurrent"] == 1
+
+
 def test_nothing_is_current_in_another_thread(result):
     assert in_threads(lambda: (float(result), Context.current())) == [(float(lr.tree.reduce(X)), None)]
 
@@ -86,6 +93,12 @@ def test_the_most_that_is_read_so_is_read_whole(stream):
         buffer.copy_from(values, stream=stream)
         assert readback.read(buffer.pointer, values.nbytes, stream) == values.tobytes()
         assert readback.read(buffer.pointer + 3, 5, stream) == bytes(range(3, 8))
+
+
+def test_more_than_that_is_waited_for_too(only_simulated, stream):
+    array = lr.DeviceArray.from_numpy(X, stream)
+    read = calls(array.numpy)
+    assert (read["cuMemcpyAsync"] + read["cuMemcpyDtoHAsync"], read["cuStreamSynchronize"]) == (1, 1)
 
 
 def test_a_closed_stream_is_refused(context):

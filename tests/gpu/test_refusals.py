@@ -71,6 +71,27 @@ class TestRefusals:
     def test_a_result_beside_the_elements(self, bound, memory, result):
         bound.check(memory.pointer + 400, memory.pointer + result)
 
+    def test_results_that_reach_into_the_elements(self, stream, memory):
+        """From before the first one, or from the last one on."""
+        with lr.plan("sum", shape=(3, 100), axis=1, dtype="float32", context=stream.context) as plan:
+            bound = plan.bind(stream)
+            for result in (392, 396, 400, 1596):
+                with pytest.raises(ValueError, match="overlaps the input"):
+                    bound.check(memory.pointer + 400, memory.pointer + result)
+            for result in (388, 1600):
+                bound.check(memory.pointer + 400, memory.pointer + result)
+            bound.close()
+
+    def test_results_in_the_second_array(self, stream, memory):
+        first, second = memory.pointer, memory.pointer + 400
+        with lr.plan("dot", shape=100, dtype="float32", context=stream.context) as plan:
+            bound = plan.bind(stream)
+            for result in (400, 796):  # the first element's bytes, the last one's
+                with pytest.raises(ValueError, match="overlaps the second input"):
+                    bound.check(first, memory.pointer + result, second)
+            bound.check(first, memory.pointer + 800, second)
+            bound.close()
+
     def test_what_has_no_elements_overlaps_nothing(self, stream, memory):
         out = lr.DeviceArray(memory, np.float32, (4,), stream)
         empty = lr.Buffer.from_pointer(memory.pointer + 4, 0, context=stream.context, owner=memory)

@@ -412,6 +412,32 @@ def test_refusals(stream, x, offsets, op, error, message):
         lr.segmented_reduce(x, given, op, stream=stream)
 
 
+def test_results_in_the_place_of_an_offset_are_refused(stream):
+    """Of the last one too, of which there is one more than there are segments."""
+    x, offsets = values("int64", 100), offsets_of([40, 60])
+    with lr.Buffer.allocate(2 * offsets.nbytes, stream.context) as memory:
+        memory.copy_from(np.concatenate([offsets, offsets]), stream=stream)
+        there = lr.DeviceArray(memory, offsets.dtype, offsets.shape, stream)
+        for place in (0, 1, 2):
+            results = lr.Buffer.from_pointer(memory.pointer + 8 * place, 16, context=stream.context, owner=memory)
+            with pytest.raises(ValueError, match="overlaps the second input"):
+                lr.segmented_reduce(x, there, out=lr.DeviceArray(results, x.dtype, (2,), stream), stream=stream)
+        results = lr.Buffer.from_pointer(memory.pointer + 24, 16, context=stream.context, owner=memory)
+        out = lr.segmented_reduce(x, there, out=lr.DeviceArray(results, x.dtype, (2,), stream), stream=stream)
+        assert_same(out.numpy(), expected(x, offsets)[0])
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "slot", "leaves"), [("sum", "float32", 16, 16), ("mean_var", "float64", 32, 8)]
+)
+@pytest.mark.parametrize("length", [0, 1, 16 * LEAF - 1, 16 * LEAF, 10**6])
+def test_workspace_bytes_are_as_documented(context, op, dtype, slot, leaves, length):
+    plan = lr.segmented_plan(op, length=length, segments=3, dtype=dtype, context=context)
+    leaf = 4096 // np.dtype(dtype).itemsize
+    most = length // (16 * leaf) + 1
+    assert plan.workspace_bytes == 256 + 32 * most + slot * (length // (leaves * leaf) + 2 * most)
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_misaligned_offsets_are_refused_before_a_launch(stream, dtype):
     """A kernel reads them as they are: it would end with an error of which a context does not recover."""

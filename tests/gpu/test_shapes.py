@@ -8,6 +8,7 @@ from placed import Strided, assert_same, placed, reduced, span, values
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import row_policy
+from lowlevel_reduce.dtypes import numpy_dtype
 
 SIZES = [1, 2, 3, 4, 5, 8, 31, 32, 33, 100, 127, 128, 129, 256, 1000, 1023, 1024, 1025, 4097, 40_000]
 FEW_SIZES = [1, 3, 33, 100, 1025, 4097]
@@ -301,11 +302,20 @@ def test_results_of_a_public_function(stream):
     assert_same(out.numpy(), lr.tree.reduce(x, axis=1, keepdims=True, dtype="float64"))
 
 
+@pytest.mark.parametrize(("dtype", "digits"), [("bfloat16", 8), ("float16", 11)])
+def test_results_halfway_between_two_are_rounded_to_the_even_one(stream, dtype, digits):
+    last, half = 2.0 ** (1 - digits), 2.0**-digits
+    x = np.array([[1, half], [1 + last, half], [-1, -half], [-1 - last, -half]]).astype(numpy_dtype(dtype))
+    results = check(x, stream, 1)
+    assert results.astype(np.float64).tolist() == [1, 1 + 2 * last, -1, -1 - 2 * last]
+
+
 def test_initial(stream):
     x = values("float32", (6, 50))
     for op, initial in (("sum", 2.5), ("prod", -1), ("min", -np.inf), ("max", 3), ("max", np.nan)):
         for axis in (0, 1, None):
             check(x, stream, axis, op, initial=initial)
+    check(values("complex64", (6, 50)), stream, 1, initial=3 - 5j)
     first, second = (float(lr.sum(x[0], initial=start, stream=stream)) for start in (1.0, 1000.0))
     assert second - first == pytest.approx(999, abs=1e-3)  # one plan, each value its own
 

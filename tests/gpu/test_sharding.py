@@ -358,6 +358,37 @@ def test_copies_come_behind_what_they_copy_and_before_what_frees_it(machine):
         assert order.before(copy, last("cuMemFreeAsync", streams[1]))
 
 
+def test_the_first_element_is_brought_behind_what_makes_it(machine):
+    """Each shard's variance is about the first one's first element, of which another device gets a copy."""
+    if machine == "cuda":
+        pytest.skip("a simulated driver records its launches")
+    with simulator.use("H200", devices=2) as driver, contextlib.ExitStack() as stack:
+        contexts = [stack.enter_context(Context.primary(number)) for number in (0, 1)]
+        streams = [stack.enter_context(Stream.create(context)) for context in contexts]
+        arrays = [lr.DeviceArray.from_numpy(values(2048, "float32"), stream) for stream in streams]
+        order = Order(driver)
+        lr.reduce_shards(arrays, "var")
+        gc.collect()
+        copies = [i for i, (name, _) in enumerate(order.works) if name.startswith("cuMemcpy")]
+        made, brought = copies[:2]
+        assert [order.works[i][1] for i in (made, brought)] == [streams[0].handle, streams[1].handle]
+        assert order.before(made, brought)
+        gathered = order.last("cuMemcpyPeerAsync")
+        freed = [i for i, work in enumerate(order.works) if work == ("cuMemFreeAsync", streams[1].handle)]
+        assert order.works[gathered][1] == streams[0].handle
+        assert freed
+        assert all(order.before(gathered, i) for i in freed), "the partials among them"
+
+
+def test_arrays_of_several_lengths_in_one_stream(stream):
+    """What is kept for one is for so many whole chunks."""
+    for length in (5000, 3000, 4096, 5000):
+        x = values(length, "float32")
+        made = lr.partials(x, "sum", chunk=1024, stream=stream)
+        total = lr.combine_partials(made, "sum", length=length, chunk=1024, dtype="float32", stream=stream)
+        assert total.numpy().tobytes() == lr.tree.reduce(x).tobytes()
+
+
 def test_shards_are_read_when_their_streams_have_written_them(devices):
     with contextlib.ExitStack() as stack:
         contexts = [stack.enter_context(Context.primary(device)) for device in devices[:2]]

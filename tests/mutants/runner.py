@@ -21,6 +21,9 @@ from tests.mutants.copies import Copy, files
 KILLED, TIMED_OUT, SURVIVED, GONE, ERROR = "killed", "killed by the time limit", "survived", "gone", "error"
 _FAILED = 1  # pytest's exit code where tests ran and some failed; any other but 0 says nothing of the mutant
 _BASELINE_S = 600.0
+# Kernels are kept by all that they are made from, so a mutant's are its own and the others are those of the tree. That
+# does not hold for what a mutant of the compiler layer keeps.
+_KERNELS, _KEEPS_KERNELS = ROOT / ".cache" / "tests", "lowlevel_reduce/compiler/"
 # Without a GPU, so that tests/gpu runs on the simulated one everywhere, and one thread for each process.
 _VARIABLES = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -64,13 +67,17 @@ def run(
         else:
             done(Verdict(mutant.id, GONE, f"its text occurs {count} times in {mutant.file}", 0.0))
     with _copies(min(jobs, max(1, len(there))), root) as copies, ThreadPoolExecutor(jobs) as pool:
-        passing = _passing({test for mutant in there for test in mutant.tests}, copies, pool, jobs)
-        # Kernels first: they take longest, and so do not come last.
-        order = sorted(there, key=lambda mutant: (not mutant.file.startswith("cuda_src/"), mutant.id))
-        futures = [pool.submit(_verdict, mutant, copies, passing, timeout_s, until) for mutant in order]
-        for future in as_completed(futures):
-            if (verdict := future.result()) is not None:
-                done(verdict)
+        try:
+            passing = _passing({test for mutant in there for test in mutant.tests}, copies, pool, jobs)
+            # Kernels first: they take longest, and so do not come last.
+            order = sorted(there, key=lambda mutant: (not mutant.file.startswith("cuda_src/"), mutant.id))
+            futures = [pool.submit(_verdict, mutant, copies, passing, timeout_s, until) for mutant in order]
+            for future in as_completed(futures):
+                if (verdict := future.result()) is not None:
+                    done(verdict)
+        except BaseException:  # an interrupt, too, waits only for what is running
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return verdicts
 
 
@@ -103,7 +110,8 @@ def _verdict(
         return Verdict(mutant.id, ERROR, f"does not pass without the mutant: {', '.join(missing)}", 0.0)
     with _lent(copies) as copy, copy.changed(mutant):
         began = time.monotonic()
-        code, text = _pytest(copy, ["-x", *mutant.tests], timeout_s)
+        cache = copy.folder / "kernels" / mutant.id if mutant.file.startswith(_KEEPS_KERNELS) else _KERNELS
+        code, text = _pytest(copy, ["-x", *mutant.tests], timeout_s, cache)
         seconds = time.monotonic() - began
     word = {_FAILED: KILLED, 0: SURVIVED, None: TIMED_OUT}.get(code, ERROR)
     return Verdict(mutant.id, word, f"after {timeout_s:g} s" if code is None else _said(text, code), round(seconds, 1))
@@ -137,13 +145,14 @@ def _has_passed(test: str, report: str) -> bool:
     return said("PASSED") and not said("FAILED") and not said("ERROR")
 
 
-def _pytest(copy: Copy, arguments: Sequence[str], timeout_s: float) -> tuple[int | None, str]:
+def _pytest(copy: Copy, arguments: Sequence[str], timeout_s: float, cache: Path = _KERNELS) -> tuple[int | None, str]:
     """Run pytest in a copy; return its exit code, None if it was stopped, and what it printed."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short"]
+    if (copy.tree / "tests" / "seeds.py").exists():  # the order of simulated blocks is the same at each run
+        command += ["--seed", "1"]
     command += ["--basetemp", str(copy.folder / "tmp"), *arguments]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LOWLEVEL_REDUCE_", "PYTEST_"))}
-    # Kernels are kept by all that they are made from, so a mutant's are its own and the others are those of the tree.
-    variables = {**kept, **_VARIABLES, "PYTHONPATH": str(copy.tree), "TESTS_CACHE_DIR": str(ROOT / ".cache" / "tests")}
+    variables = {**kept, **_VARIABLES, "PYTHONPATH": str(copy.tree), "TESTS_CACHE_DIR": str(cache)}
     with subprocess.Popen(
         command,
         cwd=copy.tree,

@@ -9,6 +9,7 @@ from lowlevel_reduce.driver import launch
 SOURCE = r"""
 extern "C" __global__ void same(unsigned *out) { atomicAdd(out, 1u); }
 extern "C" __global__ void pairs(unsigned *out) { atomicAdd(out + threadIdx.x / 2, 1u); }
+extern "C" __global__ void alternating(unsigned *out) { atomicAdd(out + threadIdx.x % 2, 1u); }
 extern "C" __global__ void apart(unsigned *out) { atomicAdd(out + threadIdx.x, 1u); }
 """
 
@@ -20,7 +21,7 @@ def library(context):
         yield library
 
 
-@pytest.mark.parametrize(("kernel", "collisions"), [("same", 31), ("pairs", 16), ("apart", 0)])
+@pytest.mark.parametrize(("kernel", "collisions"), [("same", 31), ("pairs", 16), ("alternating", 30), ("apart", 0)])
 def test_collisions_of_atomics(library, stream, context, kernel, collisions):
     with Buffer.allocate(256, context) as out:
         out.fill(0)

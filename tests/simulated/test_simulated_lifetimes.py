@@ -67,6 +67,33 @@ def test_closing_a_context_ends_what_was_made_in_it_while_it_was_current(driver,
     assert not {"contexts", "streams", "allocations"} & set(driver.leaks())
 
 
+def test_a_primary_context_that_is_needed_for_a_moment_is_let_go(driver):
+    """To compare a green one with it, and to free memory whose context has ended."""
+    with Context.primary() as primary:
+        primaries = driver._state.primaries
+        assert primaries[0].retained == 1
+        with Context.green(0, 8) as share:
+            assert share.reaches(primary.handle)
+        assert primaries[0].retained == 1
+        owner = Context.create()
+        borrowed = Context.from_handle(owner.handle)
+        buffer = Buffer.allocate_async(100, Stream.create(borrowed))
+        owner.close()
+        buffer.close()
+        assert "allocations" not in driver.leaks()
+        assert primaries[0].retained == 1
+    assert not primaries
+
+
+def test_a_host_array_is_not_captured(stream):
+    """The graph's replays would read host memory that may be gone."""
+    x = np.ones(5, np.float32)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="cannot be copied to the device in a capture"), Graph.capture(stream):
+            lr.sum(x, stream=stream)
+    assert float(lr.sum(x, stream=stream)) == 5
+
+
 def test_a_context_at_the_address_of_one_of_ours_that_has_ended_is_its_owners(driver, monkeypatch):
     ours = Context.create()
     address = ours.handle

@@ -38,6 +38,18 @@ def test_other_devices_have_the_same_bits(context, stream, name):
             total(x, stream, strategy="cluster")
 
 
+@pytest.mark.parametrize("name", ["T4"])
+@pytest.mark.parametrize("long", [0, 15, 16, 31])
+def test_segments_without_an_instruction_for_the_longest_of_a_warp(stream, long):
+    """Before compute capability 8.0; all lanes fold their segments in the way that the longest needs."""
+    lengths = [3] * 32
+    lengths[long] = 200
+    x, offsets = data("float32", sum(lengths)), np.concatenate([[0], np.cumsum(lengths)])
+    found = lr.segmented_reduce(x, offsets, accumulate="float32", stream=stream).numpy()
+    for got, begin, end in zip(found, offsets, offsets[1:], strict=False):
+        assert_bits(got, lr.tree.reduce(x[begin:end], accumulate="float32"))
+
+
 def test_one_shot_and_nothing_left_behind(driver, context):
     x = data("float64", 5000)
     result = lr.sum(x)

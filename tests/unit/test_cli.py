@@ -501,6 +501,23 @@ def test_files_that_cannot_be_reduced(tmp_path, name):
     assert done.stderr.count("\n") == 1
 
 
+class Code:
+    """Creates a file when it is read from a pickle."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (self.path, "w"))
+
+
+def test_a_file_runs_no_code(tmp_path):
+    np.save(tmp_path / "code.npy", np.array([Code(str(tmp_path / "made"))], object))
+    done = run("reduce", tmp_path / "code.npy", "--device", "simulator")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert not (tmp_path / "made").exists()
+
+
 @pytest.mark.parametrize("shape", [f"({10**30},)", f"({2**62}, {2**62})", "(4,", "-" * 9000 + "4", "(True,)"])
 def test_a_damaged_header_is_one_line(tmp_path, shape):
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}\n".encode()

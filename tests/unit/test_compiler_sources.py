@@ -117,6 +117,7 @@ def test_digest_sees_names_and_contents(root: Path) -> None:
 def test_digest_keeps_names_and_contents_apart() -> None:
     assert sources._digest({"a": "bc"}) != sources._digest({"ab": "c"})
     assert sources._digest({"a": "b", "c": "d"}) != sources._digest({"a": "bcd"})
+    assert sources._digest({"a": "b"}) != sources._digest({"c": "b"})
 
 
 def test_files_are_read_once_a_tree_and_afresh_by_the_next(root: Path) -> None:

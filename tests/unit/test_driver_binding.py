@@ -2,8 +2,10 @@
 
 # ruff: noqa: PT012 - the block under test is what is tested
 
+import copy
 import itertools
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -55,6 +57,14 @@ def test_a_failure_carries_call_code_name_and_description(fake):
     assert (caught.value.code, caught.value.description) == (2, "what CUDA_ERROR_OUT_OF_MEMORY means")
 
 
+def test_an_error_of_another_process_says_the_same():
+    error = CudaError("cuMemAlloc", 2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory")
+    for copied in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(copied) is CudaError
+        assert str(copied) == str(error)
+        assert vars(copied) == vars(error)
+
+
 def test_raise_for_returns_on_success(fake):
     binding.raise_for("cuX", cu.CUresult.CUDA_SUCCESS)
     with pytest.raises(CudaError, match="cuX failed"):
@@ -104,6 +114,21 @@ def test_what_others_initialised_before_a_fork_is_told_of(fake):
         binding.call("cuDeviceGetCount")
 
 
+def test_a_driver_that_was_used_before_a_fork_is_refused(fake):
+    implementation = binding.selected()
+    implementation.note_fork()
+    assert binding.call("cuDeviceGetCount") == 2, "it was not used before"
+    implementation.kept["kernels"] = object()
+    implementation.note_fork()
+    assert implementation.kept == {}
+    with pytest.raises(NoDriverError, match="was forked"):
+        binding.call("cuDeviceGetCount")
+    implementation.note_fork()  # a child's child
+    with pytest.raises(NoDriverError, match="was forked"):
+        binding.call("cuDeviceGetCount")
+    assert fake.count("cuInit") == 1
+
+
 def test_a_signals_handler_may_need_the_driver_while_it_is_initialised(fake, monkeypatch):
     """It runs in the thread that has the lock: one that it had to wait for would never be free."""
     answers = []
@@ -141,6 +166,13 @@ def test_use_restores_also_after_an_error():
             assert binding.selected().name == "two"
             raise KeyError
         assert binding.selected().name == "one"
+
+
+def test_a_replaced_driver_keeps_nothing(fake):
+    replaced = binding.selected()
+    replaced.kept["kernels"] = object()
+    binding.register("fake", FakeDriver)
+    assert replaced.kept == {}
 
 
 def test_an_unknown_name_lists_the_registered():

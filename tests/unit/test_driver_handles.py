@@ -69,8 +69,10 @@ def test_close_releases_once(fake, context, noun):
 @pytest.mark.parametrize("noun", MAKERS)
 def test_with_closes_also_after_an_error(fake, context, noun):
     before = fake.living(noun)
-    with pytest.raises(KeyError), MAKERS[noun](context):
+    made = MAKERS[noun](context)  # kept, so that no finalizer does it
+    with pytest.raises(KeyError), made:
         raise KeyError
+    assert made.is_closed
     assert fake.living(noun) == before
 
 
@@ -280,6 +282,17 @@ def test_an_unbalanced_block_over_the_current_context(fake, context, damage):
         assert fake.stack == [context.handle]
 
 
+def test_what_lay_below_is_there_again(fake, context):
+    """The block took off more than its own context: the one before it is put back on top of what is left."""
+    with Context.create(1) as below, Context.primary() as before:
+        fake.stack[:] = [below.handle, before.handle]
+        with pytest.raises(ReduceError, match="did not match"), context.pushed():
+            fake.cuCtxPopCurrent()
+            fake.cuCtxPopCurrent()
+        assert fake.stack == [below.handle, before.handle]
+        fake.stack.clear()
+
+
 def test_the_multiprocessors_are_the_contexts(fake, context):
     assert context.multiprocessor_count == 66
     fake.missing.add("cuCtxGetDevResource")
@@ -329,6 +342,11 @@ def test_an_attribute_is_asked_once(fake):
     assert fake.count("cuDeviceGetAttribute") == 1
 
 
+def test_attributes_are_each_devices_own(fake):
+    fake.cuDeviceGetAttribute = lambda attribute, device: (0, 100 + int(device))
+    assert [Device(ordinal).multiprocessor_count for ordinal in (0, 1, 0)] == [100, 101, 100]
+
+
 def test_what_is_no_device_or_no_attribute(fake):
     for ordinal in (-1, 2):
         with pytest.raises(ValueError, match=rf"no device {ordinal}: there are 2"):
@@ -373,6 +391,25 @@ def test_the_context_of_a_stream(fake, context):
     with context.pushed():
         assert Stream.per_thread().context == context
     assert [Stream.from_handle(h).is_default for h in (0, 1, 2, 3)] == [True, True, True, False]
+
+
+def test_the_null_stream_is_the_legacy_one(fake, context):
+    null, legacy = Stream.from_handle(0, context=context), Stream.legacy(context)
+    assert null.is_same(legacy)
+    assert legacy.is_same(null)
+    assert not null.is_same(Stream.per_thread(context))
+    assert not Stream.create(context).is_same(null)
+
+
+def test_a_default_streams_number_is_its_contexts(fake, context):
+    fake.cuStreamGetId = lambda handle: (0, fake.stack[-1])
+    legacy, made = Stream.legacy(), Stream.create(context)
+    with Context.create(1) as other:
+        for each in (context, other, context):
+            with each.pushed():
+                assert legacy.id == each.handle
+                assert made.id == context.handle
+    assert fake.count("cuStreamGetId") == 4, "a stream of its own is asked once"
 
 
 class NoneForUnknown(cu.CUstreamAttrValue):
@@ -475,6 +512,26 @@ def test_elapsed_needs_timing(fake, context):
     for late, early in ((timed, untimed), (untimed, timed)):
         with pytest.raises(ValueError, match="timing=False"):
             late.elapsed_ms(early)
+
+
+def test_what_is_not_ready_is_no_error(fake, context):
+    fake.cuEventQuery = fake.cuStreamQuery
+    stream, event = Stream.create(context), Event.create(context)
+    assert not stream.query()
+    assert not event.query()
+    for name in ("cuStreamQuery", "cuEventQuery"):
+        fake.fails[name] = cu.CUresult.CUDA_SUCCESS
+    assert stream.query()
+    assert event.query()
+    fake.fails["cuEventQuery"] = cu.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(CudaError):
+        event.query()
+
+
+@pytest.mark.parametrize(("options", "flags"), [({}, 0), ({"timing": False}, 2), ({"blocking_sync": True}, 1)])
+def test_events_have_what_was_asked_for(fake, context, options, flags):
+    Event.create(context, **options)
+    assert [arguments for name, arguments in fake.calls if name == "cuEventCreate"] == [(flags,)]
 
 
 # memory
@@ -632,6 +689,10 @@ def test_pointer_info(fake, context):
     fake.cuPointerGetAttributes = lambda *asked: (0, [1, cu.CUcontext(0x99), 0x7000, 64, False])
     fake.cuPointerGetAttribute = lambda *asked: (0, -1)
     assert pointer_info(0x7000) == PointerInfo("host", 0x99, None, 0x7000, 64)
+    for memory_type, is_managed in ((2, True), (4, False)):
+        answer = (0, [memory_type, cu.CUcontext(0x99), 0x7000, 64, is_managed])
+        fake.cuPointerGetAttributes = lambda *asked, answer=answer: answer
+        assert pointer_info(0x7000).kind == "managed"
     del fake.cuPointerGetAttributes, fake.cuPointerGetAttribute
     fake.fails["cuPointerGetAttributes"] = cu.CUresult.CUDA_ERROR_INVALID_VALUE
     assert pointer_info(0x10) == unknown
@@ -722,6 +783,21 @@ def test_memory_of_a_graph_is_freed_in_its_capture(fake, context):
     graph.close()
 
 
+def test_the_addresses_of_a_graphs_memory(fake, context):
+    """The driver knows them only once the graph runs."""
+    stream = Stream.create(context)
+    with Graph.capture(stream) as graph:
+        buffer = Buffer.allocate_async(4, stream)
+        first = buffer.pointer
+        del fake.memory[first]
+        info = PointerInfo("device", None, 0, first, 4)
+        assert [pointer_info(first + i) for i in (0, 3)] == [info, info]
+        assert [pointer_info(first + i).kind for i in (-1, 4)] == ["unregistered"] * 2
+        buffer.close()
+        assert pointer_info(first).kind == "unregistered"
+    graph.close()
+
+
 def test_a_failed_capture_is_ended_and_thrown_away(fake, context):
     stream = Stream.create(context)
     with pytest.raises(KeyError), Graph.capture(stream) as graph:
@@ -788,6 +864,19 @@ def test_what_was_made_in_a_borrowed_context_is_not_touched_when_its_owner_has_e
     fake.calls.clear()
     made.close()
     assert not [name for name, _ in fake.calls if name.endswith("Destroy")]
+
+
+@pytest.mark.parametrize("kind", [Stream, Event])
+def test_nor_when_another_one_is_at_its_address(fake, monkeypatch, kind):
+    numbers = {"now": 1}
+    monkeypatch.setattr(fake, "cuCtxGetId", lambda handle: (cu.CUresult.CUDA_SUCCESS, numbers["now"]), raising=False)
+    handle = fake.cuCtxCreate(0, 0)[1]  # by others
+    fake.stack.clear()
+    made, lost = (kind.create(Context.from_handle(handle)) for _ in range(2))
+    made.close()
+    numbers["now"] = 2
+    lost.close()
+    assert len([name for name, _ in fake.calls if name.endswith("Destroy")]) == 1
 
 
 @pytest.mark.parametrize("refused", ["cuCtxGetId", "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxGetState"])

@@ -241,6 +241,12 @@ def test_one_lost_element_is_noticed():
     assert not judge("sum", x, np.array([np.nan], np.float32), Shape((), (10_000,)), "float32").correct
 
 
+def test_what_is_exact_is_so_to_the_last_bit():
+    x = elements(10_000, "float32", "sum")
+    right = np.array([x.sum(dtype=np.float64)], np.float32)
+    assert not judge("sum", x, np.nextafter(right, np.float32(np.inf)), Shape((), (10_000,)), "float32").correct
+
+
 def test_float16_may_be_off_by_its_roundings_and_no_more():
     x = elements(65_539, "float16", "sum")
     shape = RUNGS["float16_narrow"].plan.shape(Problem(65_539, 256, ("float16_narrow",)))

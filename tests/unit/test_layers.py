@@ -163,10 +163,11 @@ def test_making_an_array_of_a_type_of_numpy_needs_no_other_types():
 def test_what_is_left_to_its_first_use_is_an_attribute():
     script = (
         "import lowlevel_reduce as lr; "
-        "print(lr.simulator.by_name('T4').key, int(lr.tree.reduce([1, 2])), hasattr(lr, 'simulators'))"
+        "print('tree' in vars(lr), lr.simulator.by_name('T4').key, int(lr.tree.reduce([1, 2])), "
+        "hasattr(lr, 'simulators'), 'plan' in vars(lr), lr.plan.__name__, 'plan' in vars(lr))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["T4", "3", "False"]
+    assert done.stdout.split() == ["False", "T4", "3", "False", "False", "plan", "True"]
 
 
 @pytest.mark.parametrize("package", ["lowlevel_reduce", "lowlevel_reduce.driver", "lowlevel_reduce.operators"])

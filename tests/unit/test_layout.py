@@ -117,12 +117,21 @@ def test_kinds(shape, axis, strides, kind):
     assert layout.problem_of(shape, 4, axis=axis, strides_bytes=strides).kind == kind
 
 
+def test_axes_are_taken_in_the_arrays_order():
+    """Whatever order they are named in: the tree's order of a row's elements is that of the array."""
+    for axes in ((2, 0), (-1, 0), [2, -3]):
+        assert layout.problem_of((2, 3, 5), 4, axis=axes) == layout.problem_of((2, 3, 5), 4, axis=(0, 2))
+
+
 def test_a_second_array_that_lies_otherwise_makes_no_whole():
     alike = {"strides_bytes": (20, 4), "second_itemsize": 4}
     assert layout.problem_of((3, 5), 4, second_strides_bytes=(20, 4), **alike).kind == "whole"
     assert layout.problem_of((3, 5), 4, second_strides_bytes=(0, 4), **alike).kind != "whole"
     mask = {"strides_bytes": (20, 4), "second_itemsize": 1}
     assert layout.problem_of((3, 5), 4, second_strides_bytes=(5, 1), **mask).kind == "whole"
+    for second in (0, 8):
+        one = layout.problem_of((15,), 4, strides_bytes=(4,), second_strides_bytes=(second,), second_itemsize=4)
+        assert one.kind == "rows"
     window = layout.problem_of((3, 5), 4, second_strides_bytes=(4, 4), **alike)  # as of sliding_window_view
     assert window.kind == "rows"
     assert places(window, second=True).tolist() == [[4 * (i + j) for i in range(3) for j in range(5)]]

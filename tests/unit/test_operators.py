@@ -12,7 +12,17 @@ from numpy_cases import NUMPY
 
 from lowlevel_reduce import UnsupportedError, tree
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type
-from lowlevel_reduce.operators import OPERATORS, ElementMap, Items, NumpyMeaning, Operator, Row, resolve
+from lowlevel_reduce.operators import (
+    OPERATORS,
+    ElementMap,
+    Items,
+    NumpyMeaning,
+    Operator,
+    Row,
+    adapters,
+    arithmetic,
+    resolve,
+)
 
 TYPES = [entry.name for entry in ELEMENT_TYPES]
 PLAIN = [
@@ -563,6 +573,46 @@ def test_the_variance_of_a_map_is_about_the_maps_first_value():
     inverse = ElementMap("1 / x", numpy=lambda x: 1 / x)
     mean, var = tree.reduce(x, "mean_var", map=inverse)
     np.testing.assert_allclose([mean, var], [(1 / x).mean(), (1 / x).var()], rtol=1e-12)
+
+
+def test_moments_are_about_the_first_element():
+    """About the last one neither would overflow, or the other one would."""
+    large = 1e154  # two squares of which are more than there is
+    assert tree.reduce(np.array([0.0, large, large]), "var") == np.inf
+    assert np.isfinite(tree.reduce(np.array([large, large, 0.0]), "var"))
+
+
+def test_sums_of_low_parts_keep_their_error():
+    """Where high parts and a low one cancel, what the other low part leaves is all that is there."""
+    x, y = ((np.array([high]), np.array([low])) for high, low in ((1.0, 2.0**-53), (2.0**-52, 2.0**-106)))
+    high, low = arithmetic.add_compensated(x, y)
+    assert sum(map(Fraction, (high[0], low[0]))) == sum(map(Fraction, (1.0, 2.0**-53, 2.0**-52, 2.0**-106)))
+
+
+def test_products_that_are_tiny_have_no_error():
+    """Of a product near the smallest numbers the error is not exact any more, so that none is kept, as in kernels."""
+    for exponent, kept in ((-449, True), (-451, False)):
+        x = np.array([(1 + 2.0**-30) * 2.0**exponent])
+        high, low = arithmetic.two_product(x, x)
+        exact = Fraction(x[0]) ** 2 - Fraction(high[0])
+        assert exact != 0
+        assert Fraction(low[0]) == (exact if kept else 0)
+
+
+def test_integers_of_which_a_mean_is_exact_are_summed_as_such():
+    types = [OPERATORS["mean"].types(element_type(name)).accumulator for name in ("int8", "uint32", "bool", "int64")]
+    assert types == ["int64", "uint64", "int64", "float64"]
+
+
+def test_labels_tell_adapters_and_maps_apart():
+    """Kernels are looked up and shown by them."""
+    element = element_type("float32")
+    inner = OPERATORS["sum"]
+    maps = [resolve("sum", map=ElementMap(f"x * {number}.0f")) for number in (2, 3)]
+    adapted = [inner, adapters.masked(inner), adapters.with_initial(inner), adapters.ignoring_nan(inner)]
+    adapted += [adapters.rooted(inner, inner.types(element)), *maps]
+    labels = [each.label for each in adapted]
+    assert len(set(labels)) == len(labels)
 
 
 def test_the_table_says_what_kernels_need():

@@ -92,6 +92,7 @@ def test_quotes_between_digits_begin_no_character(text):
             TypeError,
             "accumulator_bytes is an integer",
         ),
+        ({"accumulator": "struct { char v[6]; }", "accumulator_bytes": 6}, ValueError, "whole 4-byte words"),
         ({"second": 1}, TypeError, "second is True or False"),
         ({"empty": "nan"}, TypeError, "empty is a number, not 'nan'"),
         ({"empty": [0.0]}, TypeError, "empty is a number"),

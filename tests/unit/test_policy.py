@@ -139,6 +139,14 @@ def test_more_partials_than_two_runs_are_folded_by_a_block_a_run(warps):
     assert [policy.folding_blocks(count, warps) for count in counts] == [0, 1, 1, 1, 3, 3, 4, 1000]
 
 
+def test_a_cluster_makes_one_partial_of_its_tiles():
+    for leaves in (1000, 1001):
+        for cluster in (1, 4):
+            chosen = policy.choose(leaves, HOPPER, strategy="tiles", cluster=cluster)
+            assert chosen.partials == -(-leaves // (chosen.warps * cluster))
+    assert policy.choose(1000, HOPPER, strategy="cluster").partials == 0
+
+
 def test_workspace_is_monotonic():
     sizes = [policy.workspace_bytes(leaves, 8) for leaves in range(5000)]
     assert sizes == sorted(sizes)
@@ -299,6 +307,7 @@ def test_a_cluster_that_has_a_row_for_itself_leaves_no_partials(cluster):
         assert chosen.folders == (0 if parts == 1 else 5)
         assert chosen.blocks == cluster * (5 * parts + chosen.folders)
         assert (chosen.workspace_bytes(5, 8) > 0) == (parts > 1)
+        assert chosen.template == (cluster, int(parts > 1)), "its kernel publishes nothing then"
 
 
 @pytest.mark.parametrize(

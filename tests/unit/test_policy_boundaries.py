@@ -197,6 +197,11 @@ def test_rows_of_words(vector, words):
     itemsize = 16 // vector
     problem = rows_of(10, 5001, itemsize, stride=5001 * itemsize + itemsize)
     assert row_policy._takes_words(problem, vector, two_arrays=False) is (words and vector != 1)
+    whole = rows_of(10, 5008, itemsize, stride=5008 * itemsize)
+    assert not row_policy._takes_words(whole, vector, two_arrays=False)
+    if vector > 1:  # whole vectors that begin between those of the row before
+        between = rows_of(10, 5008, itemsize, stride=5009 * itemsize)
+        assert row_policy._takes_words(between, vector, two_arrays=False) is words
     assert not row_policy._takes_words(problem, vector, two_arrays=True)
 
 
@@ -256,6 +261,25 @@ def test_short_rows(length, template, blocks):
     """Ten rows: how many lanes and steps one takes, and in how many blocks of one warp they are."""
     chosen = choose(rows_of(10, length, stride=4 * 1024))
     assert (chosen.template, chosen.blocks, chosen.warps) == (template, blocks, 1)
+
+
+@pytest.mark.parametrize("length", [4, 8, 128, 512])  # one, two and thirty-two lanes a row, in one step and in four
+def test_rows_of_a_warp(length):
+    rows = {4: 4 * 32, 8: 8 * 16, 128: 8, 512: 2}[length]
+    assert [choose(rows_of(count, length, stride=4 * 1024)).blocks for count in (rows, rows + 1)] == [1, 2]
+
+
+def test_a_row_of_two_leaves_is_not_short():
+    with pytest.raises(ValueError, match="'short_rows' does not go with 5 rows of 1025"):
+        choose(rows_of(5, 1025), strategy="short_rows")
+
+
+def test_rows_along_axes_that_cannot_be_joined():
+    def chosen(apart):
+        problem = layout.problem_of((3, 5, 100), 4, axis=2, strides_bytes=(5 * 400 + apart, 400, 4))
+        return choose(problem).one_axis
+
+    assert (chosen(0), chosen(16)) == (True, False)
 
 
 def test_modelled_times():

@@ -51,6 +51,13 @@ def test_of_a_shape_those_that_a_plan_takes_and_no_others():
     assert kernels_of("sum", H200, dtype="float32", shape=(0, 4), axis=1) == ()
 
 
+def test_names_tell_accumulators_and_results_apart():
+    """Kernels are shown by them, and several of a wheel's may be of one operator and type."""
+    chosen = [{}, {"accumulate": "float32"}, {"accumulate": "compensated"}, {"result_dtype": "float64"}]
+    kernels = [kernels_of("sum", H200, dtype="float32", shape=(4096, 1000), axis=0, **options) for options in chosen]
+    assert len({kernel.entry for (kernel,) in kernels}) == len(chosen)
+
+
 def test_the_environments_strategy_counts_as_it_does_for_plans(monkeypatch):
     monkeypatch.setenv("LOWLEVEL_REDUCE_STRATEGY", "cooperative")
     assert {kernel.entry.rpartition("_")[2] for kernel in kernels_of("sum", H200, dtype="float32")} == {"cooperative"}

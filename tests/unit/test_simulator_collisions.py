@@ -105,3 +105,32 @@ def test_sectors_that_thousands_of_warps_read_are_counted_for_each():
         machine.Launch(kernel, (warps, 1, 1), (32, 1, 1), None, 0, struct.pack("Q", address), False, warps), memory
     )
     assert (counters.global_loads, counters.global_load_sectors) == (warps, 4 * warps)
+
+
+def test_sectors_are_counted_in_whatever_order_lanes_touch_them():
+    alternating = (
+        "and.b32 %r4, %r0, 1; mul.wide.u32 %rd8, %r4, 32; add.s64 %rd8, %rd0, %rd8; ld.global.u32 %r5, [%rd8];"
+    )
+    _, counters = execute(alternating, np.zeros(16, np.uint32), threads=64)
+    assert (counters.global_loads, counters.global_load_sectors) == (2, 4)
+
+
+def test_what_lanes_share_and_what_is_wide_is_no_conflict():
+    """A bank gives one word to any number of lanes, and sixteen bytes are given to a quarter of a warp at a time."""
+    store = (
+        "mul.lo.u32 %r4, %r0, 16; mov.u32 %r6, s; add.u32 %r6, %r6, %r4; st.shared.v4.u32 [%r6], {%r0, %r0, %r0, %r0};"
+    )
+    loads = {
+        "ld.shared.u32 %r5, [s];": (1, 1, 0),
+        "ld.shared.v4.u32 {%r5, %r7, %r8, %r9}, [%r6];": (1, 4, 0),
+        "ld.shared.v2.u32 {%r5, %r7}, [%r6];": (1, 4, 2),  # every other pair of banks
+    }
+    for load, (requests, passes, conflicts) in loads.items():
+        _, counters = execute(
+            f"{store} bar.sync 0; {load}",
+            np.zeros(1, np.uint32),
+            threads=32,
+            declarations=".shared .align 16 .b8 s[512];",
+        )
+        counted = counters.shared_requests - 1, counters.shared_wavefronts - 4, counters.bank_conflicts
+        assert counted == (requests, passes, conflicts), load

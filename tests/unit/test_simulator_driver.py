@@ -260,6 +260,8 @@ def test_destroying_pops_here_and_is_met_elsewhere():
     assert int(good(driver.cuCtxGetCurrent())) == int(context)  # only the top was taken off
     assert driver.cuMemAlloc(16)[0] == ERROR.CUDA_ERROR_CONTEXT_IS_DESTROYED
     assert driver.cuCtxGetId(context)[0] == ERROR.CUDA_ERROR_CONTEXT_IS_DESTROYED
+    good(driver.cuCtxPopCurrent())
+    assert not int(good(driver.cuCtxGetCurrent()))
 
 
 def test_threads_have_stacks_of_their_own(driver):
@@ -385,9 +387,11 @@ def test_occupancy_by_hand(driver):
     attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS
     assert good(driver.cuKernelGetAttribute(attribute, function, 0)) == 40
     assert good(ask(function, 512, 0)) == 3
+    assert good(ask(function, 224, 0)) == 6  # 48 warps for blocks of seven, where 51 would be enough for another one
     assert good(ask(function, 32, 0)) == 32  # as many blocks as there may be
     assert good(ask(function, 513, 0)) == 0  # launch bounds
     assert good(ask(function, 64, 47 * 1024)) == 4  # 47 + 1 + 1 KiB of 228
+    assert good(ask(function, 64, 37 * 1024)) == 5  # which would be six without the last one
     assert good(ask(function, 64, 48 * 1024)) == 0  # not opted in to
     dynamic = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     good(driver.cuKernelSetAttribute(dynamic, 100 * 1024, function, 0))

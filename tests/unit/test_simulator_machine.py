@@ -33,7 +33,10 @@ def kernel(body, declarations=""):
     return ptx.parse(text).kernels["k"]
 
 
-def run(body, source=b"", *, blocks=1, threads=32, cluster=None, resident=8, seed=None, declarations="", dynamic=0):
+def run(
+    body, source=b"", *, blocks=1, threads=32, cluster=None, resident=8, seed=None, declarations="", dynamic=0,
+    cooperative=False,
+):  # fmt: skip
     """Run a kernel with `a` and `b` the addresses of input and output; return the output's words and the counters."""
     memory = machine.GlobalMemory()
     a = memory.allocate(max(len(source), 1))
@@ -48,7 +51,7 @@ def run(body, source=b"", *, blocks=1, threads=32, cluster=None, resident=8, see
         cluster=cluster and (cluster, 1, 1),
         dynamic_shared_bytes=dynamic,
         arguments=struct.pack("QQ", a, b),
-        cooperative=False,
+        cooperative=cooperative,
         resident_blocks=resident,
         seed=seed,
     )
@@ -80,6 +83,7 @@ class TestMemory:
         first, second = memory.allocate(5), memory.allocate(7, alignment=1024)
         assert first % 256 == second % 1024 == 0
         assert second >= first + 5 + 256
+        assert memory.allocate(256) >= second + 7 + 256
         memory.free(first)
         assert memory.allocate(5) > second
         assert memory.find(first + 4).freed
@@ -251,6 +255,9 @@ class TestControlFlow:
             run("ret;", blocks=3, cluster=2)
         with pytest.raises(ValueError, match="hold no cluster"):
             run("ret;", blocks=4, cluster=4, resident=3)
+        run("ret;", blocks=4, resident=4, cooperative=True)
+        with pytest.raises(ValueError, match="a cooperative grid of 5 blocks does not fit: 4 are resident"):
+            run("ret;", blocks=5, resident=4, cooperative=True)
 
 
 class TestWarps:
@@ -277,6 +284,17 @@ class TestWarps:
             st.global.u32 [%rd9], %r4; ret;
         """
         assert run(body, seed=1)[0].tolist() == [i + 216 for i in range(16)] + list(range(16))
+
+    def test_lanes_that_come_back_later_are_awaited(self):
+        # The longer way lies behind the shuffle, so that the lanes on the shorter one come there first.
+        body = """
+            setp.lt.u32 %p1, %r0, 16; mov.u32 %r5, %r0; @%p1 bra LONG;
+            SHUFFLE_B: shfl.sync.bfly.b32 %r4, %r5, 16, 31, -1;
+            st.global.u32 [%rd9], %r4; ret;
+            LONG: add.s32 %r5, %r5, 100; bra SHUFFLE_B;
+        """
+        for seed in (None, 1):
+            assert run(body, seed=seed)[0].tolist() == list(range(16, 32)) + [i + 100 for i in range(16)]
 
     def test_warp_barrier_in_both_branches(self):
         body = """
@@ -348,6 +366,16 @@ class TestBarriers:
         output, _ = run(self.CLUSTER, blocks=8, cluster=4, seed=seed, declarations=".shared .align 4 .b8 s[16];")
         assert output.reshape(8, 32)[0].tolist() == [0, 1, 2, 3] * 8
         assert output.reshape(8, 32)[4].tolist() == [4, 5, 6, 7] * 8
+
+    def test_a_block_that_comes_late_is_awaited(self):
+        body = """
+            mov.u32 %r4, %cluster_ctarank; setp.eq.u32 %p1, %r4, 0; @%p1 bra LATE;
+            ARRIVE: barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+            ld.global.u32 %r6, [%rd0]; st.global.u32 [%rd9], %r6; ret;
+            LATE: mov.u32 %r5, 7; add.u32 %r5, %r5, 1; add.u32 %r5, %r5, 1; st.global.u32 [%rd0], %r5; bra ARRIVE;
+        """
+        for seed in (None, 0, 1):
+            assert run(body, bytes(4), blocks=2, cluster=2, seed=seed)[0].tolist() == [9] * 64
 
     def test_shared_memory_of_a_block_that_has_exited(self):
         body = """

@@ -179,6 +179,7 @@ class TestAtomics:
         cluster = narrow.replace("cta", "cluster")
         race(cluster, blocks=2, seed=seed)
         run(cluster, blocks=2, cluster=2, seed=seed)
+        race(narrow, blocks=2, cluster=2, seed=seed)
         race("@%p0 red.relaxed.cta.global.add.u32 [%rd0], 1;", blocks=2, seed=seed)
         # A later access of wider scope does not stand for a narrower one.
         twice = by_cases(

@@ -16,8 +16,8 @@ from lowlevel_reduce.simulator.machine.flight import (
     Source,
 )
 from lowlevel_reduce.simulator.machine.races import Site
-from lowlevel_reduce.simulator.machine.special import WARP
-from lowlevel_reduce.simulator.machine.storage import Array, distinct, word_bytes
+from lowlevel_reduce.simulator.machine.storage import Array, word_bytes
+from lowlevel_reduce.simulator.machine.traffic import sectors, wavefronts
 from lowlevel_reduce.simulator.ptx_code import TYPE_BYTES, Instruction
 from lowlevel_reduce.simulator.ptx_operands import Address, Immediate, Name
 
@@ -108,9 +108,9 @@ class GlobalSpace(Space):
     def load(self, threads: Array, addresses: Array, size: int, turns: Array | int = 0) -> Array:
         """Load, counting requests, sectors and bytes."""
         counters = self.flight.counters
-        requests, sectors = _sectors(threads + turns * self.flight.count, addresses)
+        requests, touched = sectors(threads + turns * self.flight.count, addresses)
         counters.global_loads += requests
-        counters.global_load_sectors += sectors
+        counters.global_load_sectors += touched
         counters.bytes_read += threads.size * size
         words = placed(threads, lambda: self.flight.memory.load(addresses, size))
         if self.site is not None:
@@ -120,9 +120,9 @@ class GlobalSpace(Space):
     def store(self, threads: Array, addresses: Array, size: int, words: Array, turns: Array | int = 0) -> None:
         """Store, counting requests, sectors and bytes."""
         counters = self.flight.counters
-        requests, sectors = _sectors(threads + turns * self.flight.count, addresses)
+        requests, touched = sectors(threads + turns * self.flight.count, addresses)
         counters.global_stores += requests
-        counters.global_store_sectors += sectors
+        counters.global_store_sectors += touched
         counters.bytes_written += threads.size * size
         self._put(threads, addresses, size, words)
         if self.site is not None:
@@ -200,7 +200,7 @@ class SharedSpace(Space):
 
     def _count(self, threads: Array, local: Array, size: int) -> None:
         counters = self.flight.counters
-        requests, passes, ideal = _wavefronts(threads, local, size)
+        requests, passes, ideal = wavefronts(threads, local, size)
         counters.shared_requests += requests
         counters.shared_wavefronts += passes
         counters.bank_conflicts += passes - ideal
@@ -358,51 +358,3 @@ def placed(threads: Array, access: Callable[[], Result]) -> Result:
         return access()
     except ThreadFault as fault:
         raise ThreadFault(int(threads[fault.thread]), fault.reason) from None
-
-
-def _distinct(keys: Array) -> int:
-    """Return how many different keys there are; the keys must be in ascending order."""
-    return int(np.count_nonzero(keys[1:] != keys[:-1])) + 1
-
-
-def _starts(keys: Array) -> Array:
-    """Return where each run of equal keys starts."""
-    return np.concatenate((_FIRST, np.flatnonzero(keys[1:] != keys[:-1]) + 1))
-
-
-_FIRST = np.zeros(1, np.int64)
-
-
-def _sectors(threads: Array, addresses: Array) -> tuple[int, int]:
-    """Return how many warp requests these accesses make, and how many 32-byte sectors the requests touch in total.
-
-    The threads must be in ascending order.
-    """
-    warps, sectors = threads // WARP, addresses >> np.uint64(5)
-    another = warps[1:] != warps[:-1]
-    if ((sectors[1:] < sectors[:-1]) & ~another).any():
-        order = np.lexsort((sectors, warps))
-        warps, sectors = warps[order], sectors[order]
-        another = warps[1:] != warps[:-1]
-    different = another | (sectors[1:] != sectors[:-1])
-    return int(np.count_nonzero(another)) + 1, int(np.count_nonzero(different)) + 1
-
-
-def _wavefronts(threads: Array, local: Array, size: int) -> tuple[int, int, int]:
-    """Return the number of warp requests, their passes over the banks, and the passes that conflict-free ones need.
-
-    Accesses of 8 and 16 bytes are served for half and a quarter of a warp at a time. In one pass a bank delivers one
-    word, to any number of lanes.
-    """
-    words = max(1, size // 4)
-    lanes_at_once = WARP // min(words, 4)
-    parts = threads // lanes_at_once
-    word = (local[:, None] // 4 + np.arange(words)).ravel()
-    part = np.repeat(parts, words)
-    keys = distinct((part << 24) + word)
-    banks = np.sort((keys >> 24) * WARP + (keys & (WARP - 1)))
-    firsts = _starts(banks)
-    starts = _starts(banks[firsts] // WARP)
-    counts = np.diff(firsts, append=banks.size)
-    passes = int(np.maximum.reduceat(counts, starts).sum())
-    return _distinct(threads // WARP), passes, starts.size

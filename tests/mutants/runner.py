@@ -20,7 +20,7 @@ from tests.mutants.copies import Copy, files
 
 KILLED, TIMED_OUT, SURVIVED, GONE, ERROR = "killed", "killed by the time limit", "survived", "gone", "error"
 _FAILED = 1  # pytest's exit code where tests ran and some failed; any other but 0 says nothing of the mutant
-_BASELINE_S = 600.0
+_BASELINE_S, _TOGETHER = 600.0, 20  # without a mutant, so many tests are run together
 # Kernels are kept by all that they are made from, so a mutant's are its own and the others are those of the tree. That
 # does not hold for what a mutant of the compiler layer keeps.
 _KERNELS, _KEEPS_KERNELS = ROOT / ".cache" / "tests", "lowlevel_reduce/compiler/"
@@ -120,7 +120,7 @@ def _verdict(
 def _passing(tests: Iterable[str], copies: queue.Queue[Copy], pool: ThreadPoolExecutor, jobs: int) -> set[str]:
     """Return those tests that pass on the tree as it is; what a test's name without parameters stands for, must all."""
     ordered = sorted(tests)
-    size = max(1, -(-len(ordered) // (2 * jobs)))
+    size = max(1, min(_TOGETHER, -(-len(ordered) // (2 * jobs))))
     parts = [ordered[first : first + size] for first in range(0, len(ordered), size)]
 
     def passed(part: list[str]) -> set[str]:

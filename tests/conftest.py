@@ -35,12 +35,16 @@ def pytest_sessionstart(session):
         kept.forget_the_oldest()
 
 
-_TESTS_BETWEEN_COLLECTIONS = 1000
+_TESTS_BETWEEN_COLLECTIONS = 100
 _tests = itertools.count(1)
 
 
 def pytest_runtest_setup(item):
-    """Let the garbage collector pass over what was there before a test: many tests call it, and all takes it 0.1 s."""
+    """Let the garbage collector pass over what was there before a test: many tests call it, and all takes it 0.1 s.
+
+    What was passed over and has become garbage since, such as a simulated driver with its memory, is collected every
+    hundred tests: after a thousand it may be 10 GB.
+    """
     if next(_tests) % _TESTS_BETWEEN_COLLECTIONS == 0:
         gc.unfreeze()
         gc.collect()

@@ -131,7 +131,7 @@ class CubPeer:
 
 def kinds(case: Case) -> list[str]:
     """Return the kinds of call that reduce a case; none if CUB has no single call for it."""
-    if case.dtype not in TYPES or case.op not in ("sum", "argmax", "max"):
+    if case.dtype not in TYPES or case.op not in ("sum", "argmax", "max") or not case.is_plain:
         return []
     if case.offsets is not None:
         return ["SEGMENTS"] if case.op == "sum" else []

@@ -24,7 +24,7 @@ class TritonPeer(TorchPeer):
 
     def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
         """Return the sum, for whole arrays of float32."""
-        if case.op != "sum" or case.dtype != "float32" or case.axis is not None or case.offsets is not None:
+        if case.op != "sum" or case.dtype != "float32" or not case.is_plain_whole:
             return []
         return [Maker("Triton", lambda: self.made("Triton", self._sum, self.tensors(case, inputs)))]
 

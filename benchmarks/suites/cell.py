@@ -75,7 +75,7 @@ def array_cell(name: str, case: Case, peers: Sequence[str], *, goal: bool = Fals
     contenders = 1 + sum(VARIANTS.get(peer, 1) for peer in peers)
     seconds = CELL_SECONDS + CONTENDER_SECONDS * contenders + case.nbytes / BYTES_A_SECOND
     seconds += sum(COMPILER_SECONDS.get(peer, 0.0) for peer in peers)
-    if "CuPy" in peers and case.axis is not None and case.axis < len(case.shape) - 1:
+    if "CuPy" in peers and case.axis is not None and case.axes != (len(case.shape) - 1,):
         seconds += COLUMNS_SECONDS
     return Cell(name, measure, seconds, goal, case, tuple(peers))
 

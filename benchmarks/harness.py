@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -12,11 +13,13 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks import caches
+from benchmarks import caches, situations
 from benchmarks.figures import OURS, Row, figure, row_of
+from benchmarks.peers.common import RawArray
 from benchmarks.problems import BLOCK, LAG, Case, check, pattern
-from benchmarks.timing import Replay, captured, events_us, launches_for, rotation, timed_us
-from benchmarks.turns import in_turn, telling
+from benchmarks.situations import Neighbour, added
+from benchmarks.timing import Enqueue, Replay, captured, events_us, launches_for, rotation, timed_us
+from benchmarks.turns import Entries, in_turn, telling
 from lowlevel_reduce import Buffer, Stream, plan, segmented_plan
 from lowlevel_reduce.dtypes import numpy_dtype
 
@@ -57,7 +60,10 @@ class Ready:
     spoil : callable
         Overwrites, in the stream, what `results` would return, so that a result found there later is a new one.
     record : callable, optional
-        ``record(launches)`` captures so many launches by the library's own means; by default the stream is captured.
+        ``record(enqueue, launches)`` captures so many calls of `enqueue`, which may put other kernels in the stream,
+        too, by the library's own means; by default the stream is captured.
+    outputs : callable, optional
+        Returns the last result on the device, its first value of a row if it has two, as what PyTorch can view.
     graph : bool
         Whether it can be captured in a graph; otherwise it is timed between events.
     exact : bool
@@ -69,7 +75,8 @@ class Ready:
     name: str
     enqueue: Callable[[int], object]
     results: Callable[[], list[npt.NDArray[Any]]]
-    record: Callable[[int], Replay] | None = None
+    record: Callable[[Enqueue, int], Replay] | None = None
+    outputs: Callable[[], Any] | None = None
     graph: bool = True
     exact: bool = False
     spoil: Callable[[], object] = _nothing
@@ -100,12 +107,14 @@ class Inputs:
     """Addresses of the copies of a case's elements, all in one memory that is filled once, and the segments' borders.
 
     If the case has two arrays, `seconds` are the addresses of the second one's copies, one for each of `pointers`.
+    `spare` is where the same elements are once more, each array's, if that was asked for.
     """
 
     case: Case
     pointers: list[int]
     offsets: Buffer | None = None
     seconds: Sequence[int] = ()
+    spare: Sequence[int] = ()
 
 
 @dataclass
@@ -117,30 +126,38 @@ class Harness:
     stream : Stream
         Where everything runs.
     rounds : int
-        How often each contender is timed.
+        How often each contender is timed back to back.
+    situation_rounds : int
+        How often each is timed beside other kernels.
     """
 
     stream: Stream
     rounds: int = 5
+    situation_rounds: int = situations.ROUNDS
     _memory: Buffer | None = None
     _dtype: str = ""
     _copies: int = 1
 
-    def inputs(self, case: Case, mode: Mode) -> Inputs:
-        """Return the elements of a case on the device; memory that holds the same type is reused."""
+    def inputs(self, case: Case, mode: Mode, *, spare: bool = False) -> Inputs:
+        """Return the elements of a case on the device; memory that holds the same type is reused.
+
+        With `spare`, they are there at least twice, and all but the first copy may be used by others.
+        """
         itemsize, block = numpy_dtype(case.dtype).itemsize, self._block_bytes(case.dtype)
         of_array = -(-(case.array_bytes + (case.shift + LAG * (case.arrays - 1)) * itemsize) // block) * block
         stride = of_array * case.arrays
         cold = mode != "hot" and case.nbytes >= ROTATE_FROM_BYTES
         self._copies = copies = rotation(case.nbytes, self.stream.context.device, stride) if cold else 1
-        first = self._filled(case.dtype, stride * copies)
+        first = self._filled(case.dtype, stride * (max(copies, 2) if spare else copies))
         offsets = None
         if case.offsets is not None:
             offsets = Buffer.allocate(case.offsets.nbytes, self.stream.context)
             offsets.copy_from(case.offsets)
         pointers = [first + i * stride + case.shift * itemsize for i in range(copies)]
-        seconds = [pointer + of_array + LAG * itemsize for pointer in pointers] if case.arrays == 2 else []
-        return Inputs(case, pointers, offsets, seconds)
+        lags = (0, of_array + LAG * itemsize)[: case.arrays]
+        seconds = [pointer + lag for pointer in pointers for lag in lags[1:]]
+        again = [pointers[0] + stride + lag for lag in lags] if spare else []
+        return Inputs(case, pointers, offsets, seconds, again)
 
     def _block_bytes(self, dtype: str) -> int:
         return BLOCK * numpy_dtype(dtype).itemsize
@@ -169,27 +186,54 @@ class Harness:
             self._memory.close()
             self._memory = None
 
-    def compare(self, cell: str, case: Case, peers: Sequence[Peer], *, mode: Mode = "rotated", **facts: Any) -> Row:
-        """Return the row of a cell: ours and every peer that offers the case, each checked and then timed in turn."""
-        inputs = self.inputs(case, mode)
+    def compare(
+        self,
+        cell: str,
+        case: Case,
+        peers: Sequence[Peer],
+        *,
+        mode: Mode = "rotated",
+        neighbours: Callable[[Inputs], Sequence[Neighbour]] | None = None,
+        **facts: Any,
+    ) -> list[Row]:
+        """Return the rows of a cell: ours and every peer that offers the case, each checked and then timed in turn.
+
+        The first row is of the mode, and there is another one for each of the `neighbours`.
+        """
+        inputs = self.inputs(case, mode, spare=neighbours is not None)
         makers = [Maker(OURS, lambda: ours(case, inputs, self.stream))]
         makers += [make for peer in peers for make in peer.ready(case, inputs, self.stream)]
         begin = time.perf_counter()
         try:
-            entries = self.measure(case, makers, mode=mode)
+            around = [] if neighbours is None else neighbours(inputs)
+            entries = self.measure_around(case, makers, around, mode=mode)
             self.stream.synchronize()  # raises if a contender has lost the device: then no further cell can be measured
         finally:
             if inputs.offsets is not None:
                 inputs.offsets.close()
-        seconds = round(time.perf_counter() - begin, 2)
+        seconds = {"seconds": round(time.perf_counter() - begin, 2)}
         shape = {"op": case.op, "shape": list(case.shape), "axis": case.axis, "dtype": case.dtype, "shift": case.shift}
-        return row_of(cell, entries, size_bytes=case.moved_bytes, mode=mode, seconds=seconds, **shape, **facts)
+        shape |= {} if case.strides is None else {"strides": list(case.strides)}
+        return [
+            row_of(cell, found, size_bytes=case.moved_bytes, mode=name, **(seconds if name == mode else {}), **shape,
+                   **facts)
+            for name, found in entries.items()
+        ]  # fmt: skip
 
     def measure(self, case: Case, makers: Sequence[Maker], *, mode: Mode = "rotated") -> dict[str, dict[str, Any]]:
         """Return an entry for each contender: made ready, checked, captured, timed in turn, and checked once more.
 
         The inputs must be those that `inputs` returned last. A contender that fails in any of these steps gets an entry
         with the error.
+        """
+        return self.measure_around(case, makers, (), mode=mode)[mode]
+
+    def measure_around(
+        self, case: Case, makers: Sequence[Maker], neighbours: Sequence[Neighbour], *, mode: Mode = "rotated"
+    ) -> dict[str, dict[str, dict[str, Any]]]:
+        """Return what `measure` returns, by the mode, and the entries of the time added beside each of the neighbours.
+
+        Whose result is wrong in the end has failed in all of them.
         """
         failed: dict[str, dict[str, Any]] = {}
         lanes: list[_Lane] = []
@@ -200,16 +244,27 @@ class Harness:
             takers = {lane.ready.name: functools.partial(lane.once_us, self.stream) for lane in lanes}
             slow = [lane.ready.name for lane in lanes if lane.slow]
             samples = in_turn(takers, self.rounds, failed, once=slow)
+            usual = {name: statistics.median(taken) for name, taken in samples.items()}
+            beside = {each.mode: self._added(lanes, usual, each) for each in neighbours}
             for lane in lanes:
                 if lane.ready.name in samples:
                     with telling(lane.ready.name, failed):  # the result of the last replay
                         check(case, lane.ready.results(), exact=lane.ready.exact, known=known)
             right = [lane for lane in lanes if lane.ready.name not in failed]
-            return {lane.ready.name: lane.figure(samples[lane.ready.name]) for lane in right} | failed
+            found = {lane.ready.name: lane.figure(samples[lane.ready.name]) for lane in right} | failed
+            return {mode: found} | {name: entries | failed for name, entries in beside.items()}
         finally:
             for lane in lanes:
                 with suppress(Exception) if lane.ready.name in failed else nullcontext():
                     lane.close()
+
+    def _added(self, lanes: Sequence[_Lane], usual: Mapping[str, float], neighbour: Neighbour) -> Entries:
+        """Return the entries of the time added beside other kernels; an error there loses no other figure."""
+        failed: Entries = {}
+        graphs = [lane.ready for lane in lanes if lane.replay is not None and lane.ready.name in usual]
+        with telling(OURS, failed):
+            return added(graphs, usual, neighbour, self.stream, failed, self.situation_rounds) | failed
+        return failed
 
     def _admit(
         self,
@@ -252,7 +307,8 @@ class _Lane:
         once = once if slow else min(once, events_us(ready.enqueue, stream, launches=1))
         if mode == "events" or not ready.graph:
             return cls(ready, launches_for(once, copies), None, slow)
-        record = ready.record or (lambda launches: captured(ready.enqueue, stream, launches))
+        own = ready.record or (lambda enqueue, launches: captured(enqueue, stream, launches))
+        record = functools.partial(own, ready.enqueue)
         if once < TRIAL_US:  # too short for events: they would include host time
             with _closing(record(8)) as trial:
                 once = min(timed_us(trial.launch, trial.launch, stream) for _ in range(2)) / 8
@@ -305,7 +361,11 @@ def ours(case: Case, inputs: Inputs, stream: Stream, **options: Any) -> Ready:
         )
         more = [(inputs.offsets.pointer,)]
     else:
-        made = plan(case.op, shape=case.shape, axis=case.axis, dtype=case.dtype, context=stream.context, **options)
+        laid: dict[str, Any] = {} if case.strides is None else {"strides_bytes": case.strides_bytes}
+        laid |= {"second_strides_bytes": case.strides_bytes} if laid and case.arrays == 2 else {}
+        made = plan(
+            case.op, shape=case.shape, axis=case.axis, dtype=case.dtype, context=stream.context, **laid, **options
+        )
     planes, size = made.reduction.results, case.rows * made.result_dtype.itemsize
     launch = made.bind(stream)
     out = Buffer.allocate(max(planes * size, 1), stream.context)
@@ -328,4 +388,5 @@ def ours(case: Case, inputs: Inputs, stream: Stream, **options: Any) -> Ready:
     def spoil() -> None:
         out.fill(SPOILT, stream=stream)
 
-    return Ready(OURS, enqueue, results, exact=True, spoil=spoil, close=close)
+    first = RawArray(target, (case.rows,), made.result_dtype)
+    return Ready(OURS, enqueue, results, outputs=lambda: first, exact=True, spoil=spoil, close=close)

@@ -20,8 +20,7 @@ class TorchCompiledPeer(TorchPeer):
         """Return the call to compile; for a dot product one that does not end in a library's call."""
         if case.op != "dot":
             return super().function(case)
-        axes = tuple(range(len(case.shape))) if case.axis is None else case.axis
-        return lambda pair: (pair[0] * pair[1]).sum(axes)
+        return lambda pair: (pair[0] * pair[1]).sum(case.axes)
 
     def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
         """Return the compiled call of the case, if there is one."""

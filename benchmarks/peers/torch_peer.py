@@ -35,8 +35,12 @@ class TorchPeer:
         wanted = getattr(self.torch, case.dtype)
 
         def made(pointers: Sequence[int]) -> list[Any]:
-            arrays = raw_arrays(pointers, case.shape, case.dtype)
-            return [self.torch.as_tensor(array, device="cuda").view(wanted) for array in arrays]
+            shape = case.shape if case.strides is None else (case.span,)
+            arrays = raw_arrays(pointers, shape, case.dtype)
+            tensors = [self.torch.as_tensor(array, device="cuda").view(wanted) for array in arrays]
+            if case.strides is None:
+                return tensors
+            return [tensor.as_strided(case.shape, case.strides) for tensor in tensors]
 
         first = made(inputs.pointers)
         return list(zip(first, made(inputs.seconds), strict=True)) if inputs.seconds else first
@@ -46,17 +50,25 @@ class TorchPeer:
         torch, axis = self.torch, case.axis
         if case.offsets is not None:
             return None
-        whole = axis is None
+        whole, single = axis is None, isinstance(axis, int)
         table: dict[str, Function] = {
             "sum": torch.sum if whole else (lambda x: torch.sum(x, axis)),
             "max": torch.amax if whole else (lambda x: torch.amax(x, axis)),
-            "argmax": torch.argmax if whole else (lambda x: torch.argmax(x, axis)),
-            "minmax": torch.aminmax if whole else (lambda x: torch.aminmax(x, dim=axis)),
             "mean_var": lambda x: tuple(reversed(torch.var_mean(x, axis, correction=0))),
             "norm2": lambda x: torch.linalg.vector_norm(x, dim=axis),
-            "dot": lambda pair: torch.dot(*pair) if whole else torch.linalg.vecdot(*pair, dim=axis),
-            "logsumexp": lambda x: torch.logsumexp(x, tuple(range(x.ndim)) if whole else axis),
+            "logsumexp": lambda x: torch.logsumexp(x, case.axes),
+            "dot": lambda pair: (pair[0] * pair[1]).sum(case.axes),
         }
+        if whole or single:
+            table["argmax"] = torch.argmax if whole else (lambda x: torch.argmax(x, axis))
+            table["minmax"] = torch.aminmax if whole else (lambda x: torch.aminmax(x, dim=axis))
+        if single or len(case.shape) == 1:
+            table["dot"] = (
+                (lambda pair: torch.dot(*pair)) if whole else lambda pair: torch.linalg.vecdot(*pair, dim=axis)
+            )
+        if case.dtype.startswith(("int", "uint", "bool")):
+            for op in ("mean_var", "norm2", "logsumexp", "dot"):  # which PyTorch has for floats only
+                table.pop(op, None)
         return table.get(case.op)
 
     def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
@@ -104,10 +116,10 @@ class TorchPeer:
             last[0] = None
             external.synchronize()
 
-        def record(launches: int) -> Replay:
+        def record(enqueue: Callable[[int], object], launches: int) -> Replay:
             return Leaving(_TorchReplay(torch, external, enqueue, launches), last)
 
-        return Ready(name, enqueue, results, record=record, spoil=spoil, close=close)
+        return Ready(name, enqueue, results, record=record, outputs=lambda: planes()[0], spoil=spoil, close=close)
 
 
 class _TorchReplay:

@@ -31,6 +31,10 @@ of a run: see `session.START_SECONDS`. For Numba it is not known: it failed in t
 COLUMNS_SECONDS = 1.0
 """How much longer a cell takes with CuPy along an axis that is not the last one, where its launches are slow."""
 
+SITUATION_SECONDS, SITUATION_PASSES, MEMORY_BYTES_A_SECOND = 0.11, 400, 3e12
+"""How much longer for each contender a cell takes in two more situations: graphs of 2 ms, each replayed 9 times behind
+another replay. Graphs of large arrays hold three launches at least, beside copies of them, for a few contenders."""
+
 BYTES_A_SECOND = 20e9
 """How fast elements are made and results are checked."""
 
@@ -66,14 +70,30 @@ class Cell:
     peers: tuple[str, ...] = ()
 
 
-def array_cell(name: str, case: Case, peers: Sequence[str], *, goal: bool = False, mode: Mode | None = None) -> Cell:
-    """Return the cell that compares the named competitors on a case, in a mode, by default that of the setting."""
+def array_cell(
+    name: str,
+    case: Case,
+    peers: Sequence[str],
+    *,
+    goal: bool = False,
+    mode: Mode | None = None,
+    around: bool = False,
+    consumed: bool = False,
+) -> Cell:
+    """Return the cell that compares the named competitors on a case, in a mode, by default that of the setting.
+
+    With `around`, it is measured after its producer and alone, too, and with `consumed` before a consumer as well.
+    """
 
     def measure(setting: Setting) -> Sequence[Row]:
-        return [setting.harness.compare(name, case, setting.peers(*peers), mode=mode or setting.mode)]
+        neighbours = setting.neighbours(case, consumed=consumed) if around else None
+        contenders = setting.peers(*peers)
+        return setting.harness.compare(name, case, contenders, mode=mode or setting.mode, neighbours=neighbours)
 
     contenders = 1 + sum(VARIANTS.get(peer, 1) for peer in peers)
     seconds = CELL_SECONDS + CONTENDER_SECONDS * contenders + case.nbytes / BYTES_A_SECOND
+    if around:
+        seconds += SITUATION_SECONDS * contenders + SITUATION_PASSES * case.nbytes / MEMORY_BYTES_A_SECOND
     seconds += sum(COMPILER_SECONDS.get(peer, 0.0) for peer in peers)
     if "CuPy" in peers and case.axis is not None and case.axes != (len(case.shape) - 1,):
         seconds += COLUMNS_SECONDS

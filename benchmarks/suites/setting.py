@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks import peers
-from benchmarks.harness import Harness, Mode
+from benchmarks.harness import Harness, Inputs, Mode
+from benchmarks.problems import Case
+from benchmarks.situations import Neighbour
 from benchmarks.suites.cell import Cell
 from lowlevel_reduce import Stream
 
@@ -26,6 +29,8 @@ class Setting:
         Whether fewer rounds are enough.
     mode : {"rotated", "hot", "events"}
         How the harness times cells that do not set a mode themselves.
+    situations : bool
+        Whether cells are measured after their producer and alone, too.
     missing : dict
         Competitors that were requested and are not available, with the reason.
     """
@@ -33,8 +38,10 @@ class Setting:
     harness: Harness
     quick: bool = False
     mode: Mode = "rotated"
+    situations: bool = True
     missing: dict[str, str] = field(default_factory=dict)
     _found: dict[str, Any] = field(default_factory=dict)
+    _neighbours: Any = None
 
     @property
     def stream(self) -> Stream:
@@ -52,6 +59,16 @@ class Setting:
     def peer(self, name: str) -> Any:
         """Return one competitor, None if it is missing."""
         return next(iter(self.peers(name)), None)
+
+    def neighbours(self, case: Case, *, consumed: bool = False) -> Callable[[Inputs], Sequence[Neighbour]] | None:
+        """Return what makes the kernels around a case of its inputs; None without PyTorch, which has these kernels."""
+        torch = self.peer("torch")
+        if torch is None or not self.situations:
+            return None
+        if self._neighbours is None:
+            self._neighbours = importlib.import_module("benchmarks.peers.neighbours").Neighbours(torch)
+        made = self._neighbours
+        return lambda inputs: list(made.of(case, inputs, consumed=consumed))
 
     def opened(self, name: str) -> Any:
         """Return a competitor if it has been opened already, else None; nothing is opened."""

@@ -233,7 +233,7 @@ def maker(name, log, value, fails_at=None, **options):
     """Return what makes a contender; a value may be what returns one."""
     results = value if callable(value) else lambda: value
     ready = Ready(name, lambda i: log.append(f"{name} alone"), lambda: [np.asarray([results()], np.float32)],
-                  record=lambda launches: FakeReplay(log, name, fails_at), **options)  # fmt: skip
+                  record=lambda enqueue, launches: FakeReplay(log, name, fails_at), **options)  # fmt: skip
     return Maker(name, lambda: ready)
 
 
@@ -302,7 +302,7 @@ def test_a_lost_device_is_told_of_the_cell(log, monkeypatch):
         raise ReduceError("the device is lost")
 
     made = Harness(SimpleNamespace(synchronize=lost, context=None), rounds=1)
-    monkeypatch.setattr(made, "inputs", lambda case, mode: SimpleNamespace(offsets=None))
+    monkeypatch.setattr(made, "inputs", lambda case, mode, *, spare: SimpleNamespace(offsets=None))
     with pytest.raises(ReduceError, match="the device is lost"):
         made.compare("a", Case("sum", (1000,)), [])
 
@@ -432,10 +432,13 @@ class FakeSetting:
     def peers(self, *names):
         return list(names)
 
-    def compare(self, cell, case, contenders, *, mode="rotated"):
+    def neighbours(self, case, *, consumed):
+        return None
+
+    def compare(self, cell, case, contenders, *, mode="rotated", neighbours=None):
         names = [*contenders, "CUB", "CUB gpu_to_gpu", "CUB ArgMax"]
         entries = {OURS: figures.figure([2.0]), **{name: figures.figure([4.0]) for name in names}}
-        return figures.row_of(cell, entries, size_bytes=case.moved_bytes, shape=list(case.shape))
+        return [figures.row_of(cell, entries, size_bytes=case.moved_bytes, shape=list(case.shape))]
 
 
 def rows_of(cells):
@@ -480,8 +483,8 @@ def test_the_marked_cells_of_calls_and_processes(suite, named):
 class Named(FakeSetting):
     """A setting that says which competitors a cell asked for."""
 
-    def compare(self, cell, case, contenders, *, mode="rotated"):
-        return cell, case.op, case.axis, tuple(contenders), mode
+    def compare(self, cell, case, contenders, *, mode="rotated", neighbours=None):
+        return [(cell, case.op, case.axis, tuple(contenders), mode)]
 
 
 def test_torch_compile_is_in_every_cell_that_pytorch_is_in_but_for_types_it_is_not_used_for():

@@ -26,6 +26,7 @@ TITLES = {
     "stats": "Other operators",
     "operators": "Every operator next to the sum",
     "segments": "Segments",
+    "shapes": "Random shapes, and those of models",
     "small": "Small arrays",
     "host": "Host time of a call",
     "cold": "Cold starts",
@@ -39,6 +40,8 @@ ABOUT = {
     "are there to compare them with.",
     "operators": "Every operator of one array over 2^28 elements of several types, without competitors.",
     "segments": "Sums of float32 segments whose borders are given (CSR), and of one array to compare them with.",
+    "shapes": "Shapes, axes, strides, types and operators drawn from a seed, by the distribution that "
+    "[benchmarks/shapes.py](../benchmarks/shapes.py) states, and what models reduce.",
     "small": "Sums of float32 that stay in the L2. *Device* is device time, back to back; *call to value* is the time "
     "from a call until its value is on the host.",
     "host": "The time that one call keeps the host busy, with 4,096 float32. `bare cuLaunchKernelEx` is the driver's "

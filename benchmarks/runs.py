@@ -114,8 +114,8 @@ def suites_in(document: records.Document) -> dict[str, dict[str, Any]]:
     Returns
     -------
     dict
-        Of each suite ``"rows"`` in the order of its cells, ``"broke_off"`` with an error for each such cell, and what
-        its end says.
+        Of each suite ``"rows"`` in the order of its cells, ``"places"`` with the place of each row's cell,
+        ``"broke_off"`` with an error for each such cell, and what its end says.
 
     Raises
     ------
@@ -128,15 +128,19 @@ def suites_in(document: records.Document) -> dict[str, dict[str, Any]]:
         name, said = record.get("suite"), {key: value for key, value in record.items() if key not in ("suite", "place")}
         if name not in SUITES:
             raise FileError(f"{document.file}: there is no suite {name!r}")
-        suite = found.setdefault(name, {"rows": [], "broke_off": {}, "missing": {}, "complete": False})
+        suite = found.setdefault(name, {"rows": [], "places": [], "broke_off": {}, "missing": {}, "complete": False})
         if "entries" in said:
             suite["rows"].append(_checked(said, f"{document.file}: {name}"))
+            suite["places"].append(int(record.get("place", 0)))
         elif "broke_off" in said:
             suite["broke_off"][said["cell"]] = said["broke_off"]
         elif {"complete", "missing"} <= said.keys():
-            suite |= said
+            suite |= said  # of a run that was continued, what its last part says
         else:
             raise FileError(f"{document.file}: a record of {name} is neither a row nor an error nor the suite's end")
+    for suite in found.values():
+        measured = {row["cell"] for row in suite["rows"]}  # some in a later part than the one that broke off there
+        suite["broke_off"] = {cell: why for cell, why in suite["broke_off"].items() if cell not in measured}
     return found
 
 

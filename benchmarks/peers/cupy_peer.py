@@ -39,6 +39,8 @@ class CupyPeer:
         table: dict[str, Callable[..., Any]] = {
             "sum": lambda x: cupy.sum(x, axis=axis),
             "max": lambda x: cupy.max(x, axis=axis),
+            "mean": lambda x: cupy.mean(x, axis=axis),
+            "norm_inf": lambda x: cupy.max(cupy.abs(x), axis=axis),
             "mean_var": lambda x: (cupy.mean(x, axis=axis), cupy.var(x, axis=axis)),
             "logsumexp": lambda x: importlib.import_module("cupyx.scipy.special").logsumexp(x, axis=axis),
             "dot": cupy.dot if len(case.shape) == 1 else (lambda x, y: cupy.sum(x * y, axis=axis)),

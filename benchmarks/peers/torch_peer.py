@@ -35,12 +35,11 @@ class TorchPeer:
         wanted = getattr(self.torch, case.dtype)
 
         def made(pointers: Sequence[int]) -> list[Any]:
-            shape = case.shape if case.strides is None else (case.span,)
-            arrays = raw_arrays(pointers, shape, case.dtype)
-            tensors = [self.torch.as_tensor(array, device="cuda").view(wanted) for array in arrays]
-            if case.strides is None:
-                return tensors
-            return [tensor.as_strided(case.shape, case.strides) for tensor in tensors]
+            before = case.shift * numpy_dtype(case.dtype).itemsize
+            raw = raw_arrays([pointer - before for pointer in pointers], (case.shift + case.span,), case.dtype)
+            memory = [self.torch.as_tensor(array, device="cuda").view(wanted) for array in raw]
+            # As the part of an aligned tensor that a user would have: of an unaligned one, Inductor would make a copy.
+            return [tensor.as_strided(case.shape, case.element_strides, case.shift) for tensor in memory]
 
         first = made(inputs.pointers)
         return list(zip(first, made(inputs.seconds), strict=True)) if inputs.seconds else first
@@ -54,8 +53,10 @@ class TorchPeer:
         table: dict[str, Function] = {
             "sum": torch.sum if whole else (lambda x: torch.sum(x, axis)),
             "max": torch.amax if whole else (lambda x: torch.amax(x, axis)),
+            "mean": torch.mean if whole else (lambda x: torch.mean(x, axis)),
             "mean_var": lambda x: tuple(reversed(torch.var_mean(x, axis, correction=0))),
             "norm2": lambda x: torch.linalg.vector_norm(x, dim=axis),
+            "norm_inf": lambda x: torch.linalg.vector_norm(x, torch.inf, dim=axis),
             "logsumexp": lambda x: torch.logsumexp(x, case.axes),
             "dot": lambda pair: (pair[0] * pair[1]).sum(case.axes),
         }
@@ -67,7 +68,14 @@ class TorchPeer:
                 (lambda pair: torch.dot(*pair)) if whole else lambda pair: torch.linalg.vecdot(*pair, dim=axis)
             )
         if case.dtype.startswith(("int", "uint", "bool")):
-            for op in ("mean_var", "norm2", "logsumexp", "dot"):  # which PyTorch has for floats only
+            for op in (
+                "mean",
+                "mean_var",
+                "norm2",
+                "norm_inf",
+                "logsumexp",
+                "dot",
+            ):  # which PyTorch has for floats only
                 table.pop(op, None)
         return table.get(case.op)
 

@@ -90,7 +90,7 @@ def flat(*, quick: bool = False) -> list[Cell]:
     """Return the sums of float32 arrays from 2^8 to 2^31 elements."""
     lengths = sorted([*(1 << power for power in range(8, 32)), *ODD_LENGTHS])
     lengths = [256, 1 << 16, 1 << 20, 100_000_000] if quick else lengths
-    peers = ("CUB", "cuda.compute", "CuPy", "torch", "Triton", "torch.compile")
+    peers = ("CUB", "cuda.compute", "CuPy", "torch", "torch deterministic", "Triton", "torch.compile")
     slices = [] if quick else [Case("sum", (100_000_000,), shift=1)]
     aside = [array_cell(f"{name_of(case.size)}, from element 1 on", case, peers, goal=True) for case in slices]
     return aside + [

@@ -84,6 +84,9 @@ class Setting:
         if cub is not None:
             cub.prefetch(cases)
         self.peers(*dict.fromkeys(name for cell in cells for name in cell.peers))
+        compiled = self.opened("torch.compile")
+        if compiled is not None:
+            compiled.prefetch([cell.case for cell in cells if cell.case is not None and "torch.compile" in cell.peers])
         self.settle()
 
     def settle(self) -> None:

@@ -1,5 +1,6 @@
 """Random problems, drawn from the seed alone within their limits; and cases of any axes and strides."""
 
+import itertools
 import math
 from collections import Counter
 from dataclasses import replace
@@ -9,8 +10,10 @@ import pytest
 
 from benchmarks import problems, shapes
 from benchmarks.problems import BLOCK, LAG, Case, check
+from benchmarks.suites import shapes as suite
 from lowlevel_reduce import ReduceError
 from lowlevel_reduce.dtypes import numpy_dtype
+from lowlevel_reduce.selection import request_of
 
 MANY = [shapes.drawn(5, number) for number in range(1500)]
 
@@ -130,3 +133,21 @@ def test_what_is_read_is_counted_once():
     assert Case("sum", (4, 6), 1, strides=(0, 2)).moved_bytes == 4 * (6 + 4)
     assert Case("sum", (4, 6), 1, strides=(0, 2)).array_bytes == 4 * 11
     assert Case("dot", (4, 6), (0, 1)).moved_bytes == 2 * 4 * 24 + 4
+
+
+def test_the_suite_has_the_random_problems_of_a_seed_and_those_of_models():
+    cells = suite.shapes(seed=5, cells=40)
+    cases = {cell.case for cell in cells}
+    assert cases >= set(MANY[:40])
+    assert cases >= set(suite.MODELS.values())
+    assert len({cell.name for cell in cells}) == len(cells) == 40 + len(suite.MODELS)
+    assert [cell.name for cell in cells] == [cell.name for cell in suite.shapes(seed=5, cells=40)]
+    types = [cell.case.dtype for cell in cells]
+    assert [dtype for dtype, _ in itertools.groupby(types)] == list(dict.fromkeys(types))
+    assert {cell.name for cell in suite.shapes(quick=True, seed=5)} <= {cell.name for cell in suite.shapes(seed=5)}
+
+
+def test_what_models_reduce_can_be_checked_and_planned():
+    for case in suite.MODELS.values():
+        assert case.op == "argmax" or problems.reduced(case.op, np.asarray([1.0, 2.0]), np.asarray([1, 1]))
+        assert request_of(case.op, shape=case.shape, dtype=case.dtype, axis=case.axis).problem.rows == case.rows

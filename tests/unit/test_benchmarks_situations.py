@@ -227,5 +227,5 @@ def test_the_spare_elements_are_those_of_the_input(op):
             Buffer.from_pointer(pointer, host.nbytes, context=stream.context, owner=made).copy_to(host)
             found.append(host.tobytes())
         assert found[: len(first)] == found[len(first) :]
-        assert len(set(found)) == len(set((*first, *inputs.spare))) / 2
+        assert len(set(found)) == len({*first, *inputs.spare}) / 2
         made.release()

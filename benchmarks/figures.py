@@ -31,7 +31,7 @@ OURS = "one tree"
 BARE = "bare cuLaunchKernelEx"
 """The name of the driver's own call in a row: a limit, not a competitor."""
 
-SUITES = ("flat", "types", "axes", "stats", "operators", "segments", "shapes", "small", "host", "cold")
+SUITES = ("flat", "types", "axes", "stats", "operators", "segments", "shapes", "small", "host", "cold", "parts")
 
 REPRODUCIBLE = ("CUB gpu_to_gpu", "torch deterministic", "Triton inner tree")
 """The competitors that promise the same bits at least from run to run on a GPU: a class of their own."""

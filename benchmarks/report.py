@@ -30,6 +30,7 @@ TITLES = {
     "small": "Small arrays",
     "host": "Host time of a call",
     "cold": "Cold starts",
+    "parts": "Arrays in parts",
 }
 
 ABOUT = {
@@ -49,6 +50,7 @@ ABOUT = {
     "that is there already.",
     "cold": "Fresh processes, with an empty cache of compiled kernels and with a full one. *Plan compiled* is the time "
     "to make a plan whose kernel is compiled; *plan loaded* takes the kernel from the cache.",
+    "parts": "Sums of float32 on one GPU or two, in one process or two, from the call to the value on the host.",
 }
 """What the page says of each suite under its title."""
 

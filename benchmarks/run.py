@@ -1,6 +1,6 @@
 """Run suites next to every competitor, print their rows, and save each cell as soon as it is measured.
 
-python -m benchmarks.run [--suite flat|types|axes|stats|operators|segments|shapes|small|host|cold ...]
+python -m benchmarks.run [--suite flat|types|axes|stats|operators|segments|shapes|small|host|cold|parts ...]
                          [--cell PATTERN ...] [--seed N] [--cells 300] [--mode rotated|hot|events]
                          [--budget-seconds S] [--continue] --json FILE
 

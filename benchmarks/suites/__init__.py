@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from benchmarks.suites import arrays, cold, host, shapes
+from benchmarks.suites import arrays, cold, host, parts, shapes
 from benchmarks.suites.cell import Cell
 from benchmarks.suites.setting import Setting
 
@@ -30,5 +30,6 @@ SUITES: Mapping[str, Suite] = {
     "small": host.small,
     "host": host.host,
     "cold": cold.cold,
+    "parts": parts.parts,
 }
 """Every suite by its name, in the order of a full run."""

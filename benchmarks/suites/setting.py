@@ -42,6 +42,7 @@ class Setting:
     missing: dict[str, str] = field(default_factory=dict)
     _found: dict[str, Any] = field(default_factory=dict)
     _neighbours: Any = None
+    _kept: dict[str, Any] = field(default_factory=dict)
 
     @property
     def stream(self) -> Stream:
@@ -69,6 +70,12 @@ class Setting:
             self._neighbours = importlib.import_module("benchmarks.peers.neighbours").Neighbours(torch)
         made = self._neighbours
         return lambda inputs: list(made.of(case, inputs, consumed=consumed))
+
+    def kept(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what cells share, made when the first of them asks for it."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
 
     def opened(self, name: str) -> Any:
         """Return a competitor if it has been opened already, else None; nothing is opened."""

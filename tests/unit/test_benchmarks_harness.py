@@ -25,6 +25,7 @@ from benchmarks.suites import SUITES
 from benchmarks.suites import setting as setting_module
 from benchmarks.suites.arrays import OPERATOR_TYPES, operator_costs
 from benchmarks.suites.cell import array_cell
+from benchmarks.suites.forms import FORMS
 from lowlevel_reduce import ReduceError, layout, policy, simulator, tree
 from lowlevel_reduce.column_tiles import Together
 from lowlevel_reduce.dtypes import numpy_dtype
@@ -472,7 +473,7 @@ def test_the_cells_that_goals_name_are_marked_to_be_measured_first(suite):
     ("suite", "named"),
     [
         ("small", {"2^8, device", "2^16, device", "2^20, device"}),
-        ("host", {"bound launch, block", "one-shot"}),
+        ("host", {"bound launch, block", "one-shot", *(form.name for form in FORMS)}),
         ("cold", {"fresh processes"}),
     ],
 )
@@ -523,7 +524,7 @@ def test_the_quick_forms_of_the_others_too():
 
 def test_every_cell_has_a_time_to_plan_with():
     cells = {name: suite() for name, suite in SUITES.items()}
-    assert all(0 < cell.seconds < 60 for found in cells.values() for cell in found)
+    assert all(0 < cell.seconds < 150 for found in cells.values() for cell in found)
     lines = session.plan_lines(cells)
     assert [line.split()[0] for line in lines[1:-1]] == list(SUITES)
     assert lines[-1].startswith("about ")

@@ -67,13 +67,22 @@ def summary_of(rows: Sequence[Row]) -> str:
     return text + (f"; FAILED: {', '.join(failed)}" if failed else "")
 
 
-def summaries(rows: Sequence[Row]) -> list[str]:
-    """Return the summary of a suite's rows in each situation, with its name where there are several."""
-    modes = list(dict.fromkeys(row.get("mode") for row in rows))
-    of_mode = {mode: [row for row in rows if row.get("mode") == mode] for mode in modes}
-    if not SITUATIONS.keys() & (of_mode.keys() - {BACK_TO_BACK}):
-        return [summary_of(rows)]
-    return [f"{SITUATIONS.get(str(mode), mode)}: {summary_of(found)}" for mode, found in of_mode.items()]
+def table(suites_rows: Mapping[str, Sequence[Row]]) -> list[str]:
+    """Return a line for each suite and situation: how many rows, their mean ratio, how many are behind, the worst."""
+    lines = [f"{'suite':9} {'situation':20} {'rows':>5} {'mean':>6} {'behind':>6} {'failed':>6}  worst"]
+    for suite, rows in suites_rows.items():
+        for mode in dict.fromkeys(row.get("mode") for row in rows):
+            found = [row for row in rows if row.get("mode") == mode]
+            rated = [row for row in found if row["ratio"] is not None]
+            failed = sum(median_us(row, OURS) is None for row in found)
+            line = f"{suite:9} {SITUATIONS.get(str(mode), str(mode))[:20]:20} {len(found):5}"
+            if rated:
+                worst = min(rated, key=lambda row: row["ratio"])
+                behind = sum(row["ratio"] < 1 for row in rated)
+                mean = geometric_mean(row["ratio"] for row in rated)
+                line += f" {mean:6.2f} {behind:6} {failed:6}  {worst['ratio']:.3f} {worst['cell'][:60]}"
+            lines.append(line if rated else f"{line} {'':6} {'':6} {failed:6}")
+    return lines
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -113,16 +122,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         )  # fmt: skip
         session.run(line_of)
         setting.harness.release()
-    for suite in cells:
+    rows = {suite: session.rows(suite) for suite in cells}
+    for suite, found in rows.items():
+        plain = [row for row in found if row.get("mode") not in SITUATIONS or row["mode"] == BACK_TO_BACK]
         left_out = session.left_out(suite)
-        for text in summaries(session.rows(suite)):
-            _show(f"== {suite}, {text}")
-        if left_out:
-            _show(f"== {suite}: {len(left_out)} cells left out")
+        _show(f"== {suite}: {summary_of(plain)}" + (f"; {len(left_out)} left out" if left_out else ""))
     for name, why in setting.missing.items():
         _show(f"   missing: {name}: {why}")
-    if "shapes" in cells:
-        _show(f"   seed {facts['seed']}")
+    _show("\n".join([*table(rows), f"seed {facts['seed']}, {now['device']}, sources {now['sources']}"]))
     return int(session.failed)
 
 

@@ -25,9 +25,9 @@ CELL_SECONDS, CONTENDER_SECONDS = 0.2, 0.1
 COMPILER_SECONDS = {"torch.compile": 0.5, "Numba": 1.0, "quack": 0.1}
 """About how much longer a cell takes with a competitor that compiles for each case.
 
-Cells with torch.compile took 0.7 to 1.6 s where similar ones took 0.1 to 0.8, on 2026-11-22, before most of its work was
-done ahead (`peers.inductor`). For Numba it is not known: it failed in that run. quack compiles the rows that it has,
-which few cells are.
+Cells with torch.compile took 0.7 to 1.6 s where similar ones took 0.1 to 0.8, on 2026-11-22, before most of its work
+was done ahead (`peers.inductor`). For Numba it is not known: it failed in that run. quack compiles the rows that it
+has, which few cells are.
 """
 
 COLUMNS_SECONDS = 1.0

@@ -192,7 +192,7 @@ def test_patterns_choose_cells_and_mistakes_are_told(capsys):
 def test_cells_that_were_not_asked_for_are_left_out_and_the_suite_is_not_complete(world, monkeypatch):
     stream = SimpleNamespace(context=SimpleNamespace(device=None))
     monkeypatch.setattr(run, "opened", lambda: contextlib.nullcontext(stream))
-    monkeypatch.setattr(run, "conditions", lambda device, commit: {"device": "D"})
+    monkeypatch.setattr(run, "conditions", lambda device, commit: {"device": "D", "sources": "s"})
     monkeypatch.setattr(run, "Harness", lambda stream, *rounds: SimpleNamespace(release=lambda: None))
     monkeypatch.setattr(run.suites, "Setting", lambda harness, quick, mode, _: world if mode == "hot" else None)
     world.harness = SimpleNamespace(release=lambda: None)
@@ -249,14 +249,17 @@ def test_a_run_does_not_go_on_on_another_card_or_with_other_sources(world, monke
     assert world.file.read_text() == before
 
 
-def test_a_summary_tells_situations_apart():
+def test_the_table_at_the_end_tells_situations_apart():
     def of(mode, theirs):
         return row_of("a", {OURS: figures.figure([1.0]), "torch": figures.figure([theirs])}, mode=mode)
 
-    assert run.summaries([of("rotated", 2.0)]) == ["geometric mean x2.000 of the best peer; behind in none"]
-    assert [text.partition(":")[0] for text in run.summaries([of("rotated", 2.0), of("after", 0.5)])] == [
-        "back to back", "after its producer",
-    ]  # fmt: skip
+    head, *lines = run.table({"flat": [of("rotated", 2.0), of("after", 0.5)], "cold": [of("process", 1.0)]})
+    assert head.split() == ["suite", "situation", "rows", "mean", "behind", "failed", "worst"]
+    assert [line.split() for line in lines] == [
+        ["flat", "back", "to", "back", "1", "2.00", "0", "0", "2.000", "a"],
+        ["flat", "after", "its", "producer", "1", "0.50", "1", "0", "0.500", "a"],
+        ["cold", "process", "1", "1.00", "0", "0", "1.000", "a"],
+    ]
 
 
 def test_the_usage_names_every_suite_and_mode():

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+import lowlevel_reduce
 from benchmarks import caches, situations
 from benchmarks.figures import OURS, Row, figure, row_of
 from benchmarks.peers.common import RawArray
@@ -20,7 +21,7 @@ from benchmarks.problems import BLOCK, LAG, Case, check, pattern
 from benchmarks.situations import Neighbour, added
 from benchmarks.timing import Enqueue, Replay, captured, events_us, launches_for, rotation, timed_us
 from benchmarks.turns import Entries, in_turn, telling
-from lowlevel_reduce import Buffer, Stream, plan, segmented_plan
+from lowlevel_reduce import Buffer, Stream
 from lowlevel_reduce.dtypes import numpy_dtype
 
 __all__ = ["SPOILT", "Harness", "Inputs", "Maker", "Mode", "Peer", "Ready", "ours"]
@@ -350,24 +351,25 @@ def _closing(replay: Replay) -> Iterator[Replay]:
         replay.close()
 
 
-def ours(case: Case, inputs: Inputs, stream: Stream, **options: Any) -> Ready:
-    """Return this library's contender for a case; `options` go to its plan."""
-    made: Any
+def ours(
+    case: Case, inputs: Inputs, stream: Stream, *, package: Any = lowlevel_reduce, own: Any = None, **options: Any
+) -> Ready:
+    """Return this library's contender for a case; `options` go to its plan.
+
+    Of another checkout, `package` is its package and `own` the stream as an object of its own.
+    """
+    own = stream if own is None else own
+    common = {"dtype": case.dtype, "context": own.context, **options}
     more: list[tuple[int, ...]] = [(second,) for second in inputs.seconds] or [()]  # further arguments of a launch
     if inputs.offsets is not None:
-        length, rows = case.size, case.rows
-        made = segmented_plan(
-            case.op, length=length, segments=rows, dtype=case.dtype, context=stream.context, **options
-        )
+        made = package.segmented_plan(case.op, length=case.size, segments=case.rows, **common)
         more = [(inputs.offsets.pointer,)]
     else:
-        laid: dict[str, Any] = {} if case.strides is None else {"strides_bytes": case.strides_bytes}
+        laid = {} if case.strides is None else {"strides_bytes": case.strides_bytes}
         laid |= {"second_strides_bytes": case.strides_bytes} if laid and case.arrays == 2 else {}
-        made = plan(
-            case.op, shape=case.shape, axis=case.axis, dtype=case.dtype, context=stream.context, **laid, **options
-        )
+        made = package.plan(case.op, shape=case.shape, axis=case.axis, **laid, **common)
     planes, size = made.reduction.results, case.rows * made.result_dtype.itemsize
-    launch = made.bind(stream)
+    launch = made.bind(own)
     out = Buffer.allocate(max(planes * size, 1), stream.context)
     pointers, target = inputs.pointers, out.pointer
 

@@ -215,11 +215,18 @@ class Harness:
         seconds = {"seconds": round(time.perf_counter() - begin, 2)}
         shape = {"op": case.op, "shape": list(case.shape), "axis": case.axis, "dtype": case.dtype, "shift": case.shift}
         shape |= {} if case.strides is None else {"strides": list(case.strides)}
+        # What the case is stands in the first row alone: it is the longest part of a row.
         return [
-            row_of(cell, found, size_bytes=case.moved_bytes, mode=name, **(seconds if name == mode else {}), **shape,
-                   **facts)
+            row_of(
+                cell,
+                found,
+                size_bytes=case.moved_bytes,
+                mode=name,
+                **(shape | seconds if name == mode else {}),
+                **facts,
+            )
             for name, found in entries.items()
-        ]  # fmt: skip
+        ]
 
     def measure(self, case: Case, makers: Sequence[Maker], *, mode: Mode = "rotated") -> dict[str, dict[str, Any]]:
         """Return an entry for each contender: made ready, checked, captured, timed in turn, and checked once more.

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from benchmarks import records, runs, situations, suites
-from benchmarks.figures import OURS, SUITES, FileError, Row, geometric_mean, median_us
+from benchmarks.figures import BACK_TO_BACK, OURS, SITUATIONS, SUITES, FileError, Row, geometric_mean, median_us
 from benchmarks.harness import Harness, Mode
 from benchmarks.session import Session, plan_lines
-from benchmarks.situations import BACK_TO_BACK, SITUATIONS
 from benchmarks.suites import shapes
 from benchmarks.suites.cell import Cell
 from benchmarks.timing import conditions, opened

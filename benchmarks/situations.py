@@ -7,29 +7,19 @@ how many there are, is the time that the contender adds. Both are replayed in tu
 from __future__ import annotations
 
 import functools
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.figures import figure
 from benchmarks.timing import Enqueue, Replay, captured, timed_us
 from benchmarks.turns import Entries, in_turn, telling
-from lowlevel_reduce import ReduceError, Stream
+from lowlevel_reduce import Stream
 
 if TYPE_CHECKING:
     from benchmarks.harness import Ready
 
-__all__ = ["AFTER", "ALONE", "BACK_TO_BACK", "CONSUMED", "SITUATIONS", "Neighbour", "added"]
-
-AFTER, ALONE, BACK_TO_BACK, CONSUMED = "after", "alone", "rotated", "consumed"
-
-SITUATIONS: Mapping[str, str] = {
-    AFTER: "after its producer",
-    ALONE: "alone",
-    BACK_TO_BACK: "back to back",
-    CONSUMED: "between its producer and a consumer",
-}
-"""What the mode of a row is called. "Back to back" is a throughput: launches overlap, their code is in the caches."""
+__all__ = ["Neighbour", "added"]
 
 ROUNDS, QUICK_ROUNDS = 9, 3
 
@@ -123,23 +113,11 @@ def added(
             graph.close()
 
 
-def figure_of_added(samples_us: Sequence[float]) -> dict[str, Any]:
-    """Return the median of added times, the range of their middle half in percent of it, and how many there are.
-
-    The other kernel varies, too, and is most of what is timed: the whole range would be that of one late round.
-    """
-    median = statistics.median(samples_us)
-    if median <= 0:
-        raise ReduceError(f"the added time of {median:.3f} us is none: not measurable")
-    low, _, high = statistics.quantiles(samples_us, n=4) if len(samples_us) > 1 else (median, median, median)
-    return {"us": round(median, 4), "spread_percent": round(100 * (high - low) / median, 2), "rounds": len(samples_us)}
-
-
 def _entry(taken: Sequence[float], base: Sequence[float]) -> dict[str, Any]:
-    try:
-        return figure_of_added([both - other for both, other in zip(taken, base, strict=False)])
-    except ReduceError as error:
-        return {"error": f"{type(error).__name__}: {error}"}
+    found = figure([both - other for both, other in zip(taken, base, strict=False)])
+    if found["us"] <= 0:
+        return {"error": f"the added time of {found['us']:.3f} us is none: not measurable"}
+    return found
 
 
 def _recorded(contender: Ready, neighbour: Neighbour, stream: Stream, launches: int) -> Replay:

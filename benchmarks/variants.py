@@ -30,12 +30,11 @@ from unittest import mock
 
 from benchmarks import records
 from benchmarks.checkouts import Checkout
-from benchmarks.figures import OURS
+from benchmarks.figures import BACK_TO_BACK, OURS
 from benchmarks.harness import Harness, Inputs, Maker, ours
 from benchmarks.peers import PEERS
 from benchmarks.problems import Case
 from benchmarks.shapes import named
-from benchmarks.situations import BACK_TO_BACK
 from benchmarks.suites import Setting, arrays
 from benchmarks.timing import conditions, opened, sources_digest
 from lowlevel_reduce import ReduceError, Stream, loading, mapping, segments

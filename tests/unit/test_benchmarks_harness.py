@@ -439,7 +439,8 @@ class FakeSetting:
     def compare(self, cell, case, contenders, *, mode="rotated", neighbours=None):
         names = [*contenders, "CUB", "CUB gpu_to_gpu", "CUB ArgMax"]
         entries = {OURS: figures.figure([2.0]), **{name: figures.figure([4.0]) for name in names}}
-        return [figures.row_of(cell, entries, size_bytes=case.moved_bytes, shape=list(case.shape))]
+        facts = {"shape": list(case.shape), "shift": case.shift}
+        return [figures.row_of(cell, entries, size_bytes=case.moved_bytes, **facts)]
 
 
 def rows_of(cells):
@@ -452,13 +453,13 @@ def test_the_goals_of_a_suite_find_their_cells(suite):
     rows = rows_of(cells)
     assert [row["cell"] for row in rows] == [cell.name for cell in cells]
     assert len({row["cell"] for row in rows}) == len(rows)
-    outcomes = {goal.text: goal.judge(rows) for goal in goals.GOALS if goal.suite == suite}
+    outcomes = {goal.text: goal.judge(rows) for goal in goals.GOALS if goal.suite == suite and "alone" not in goal.text
+                and "producer" not in goal.text}  # fmt: skip
     assert outcomes
-    for text, outcome in outcomes.items():
-        # Twice the peers' speed everywhere, in the same time for narrow types as for wide ones, and whether results are
-        # few or make the most bytes.
-        missed = ("logsumexp at least", "16- and 8-bit types", "rows of 4, 8 and 32", "2^20 x 2^8 along")
-        assert outcome.met is (not text.startswith(missed)), text
+    # Twice the peers' speed everywhere, in the same time for narrow types as for wide ones.
+    assert [text for text, outcome in outcomes.items() if not outcome.met] == (
+        ["16- and 8-bit types: 93 % of float32's bytes per second at 2^30"] if suite == "types" else []
+    )
 
 
 @pytest.mark.parametrize("suite", ["flat", "types", "stats"])

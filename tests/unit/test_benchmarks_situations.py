@@ -9,11 +9,11 @@ import pytest
 
 from benchmarks import harness as harness_module
 from benchmarks import problems, situations, timing
-from benchmarks.figures import OURS
+from benchmarks.figures import AFTER, ALONE, CONSUMED, OURS
 from benchmarks.harness import Harness, Inputs, Maker, Ready
 from benchmarks.peers.neighbours import ELSEWHERE_BYTES, Neighbours
 from benchmarks.problems import Case
-from benchmarks.situations import AFTER, ALONE, CONSUMED, Neighbour, added
+from benchmarks.situations import Neighbour, added
 from lowlevel_reduce import Buffer, simulator
 
 STREAM = SimpleNamespace(synchronize=lambda: None)
@@ -113,13 +113,6 @@ def test_a_time_that_is_not_there_is_no_figure(world):
     world.costs[OURS] = 0.0
     entries = added([world.ready(OURS)], USUAL, neighbour(world), STREAM, {}, 3)
     assert "not measurable" in entries[OURS]["error"]
-
-
-def test_the_spread_is_that_of_the_middle_half():
-    figure = situations.figure_of_added([10.0, 10.1, 10.2, 10.3, 99.0])
-    assert (figure["us"], figure["rounds"]) == (10.2, 5)
-    assert figure["spread_percent"] == pytest.approx(100 * (54.65 - 10.05) / 10.2, rel=1e-3)
-    assert situations.figure_of_added([10.0, 10.1, 10.2, 10.3, 10.4, 10.5, 99.0])["spread_percent"] < 5
 
 
 CASE = Case("sum", (1000,))

@@ -8,15 +8,14 @@ It prints a JSON object: by the name of each form, its driver calls by their nam
 from __future__ import annotations
 
 import functools
-import importlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarks.suites.forms import FORMS, Arrays, Form
+from benchmarks.suites.forms import FORMS, Arrays, Form, installed
 from benchmarks.timing import opened
 from lowlevel_reduce.driver import binding
 
@@ -76,24 +75,11 @@ def counts(arrays: Arrays, forms: Iterable[Form], calls: Counter[str]) -> dict[s
     return found
 
 
-def installed(names: Iterable[str], load: Callable[[str], Any] = importlib.import_module) -> Mapping[str, Any]:
-    """Return those of the named libraries that can be imported."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = load(name)
-        except ImportError:
-            continue
-    return found
-
-
 def main() -> int:
     """Print the counts."""
-    libraries = {
-        name.partition(".")[0]: each for name, each in installed(("torch", "cupy", "jax", "numba.cuda")).items()
-    }
-    if "numba" in libraries:
-        libraries["numba"] = importlib.import_module("numba")
+    libraries, missing = installed()
+    for name, why in missing.items():
+        print(f"{name} is missing: {why}", file=sys.stderr)
     with counted(binding.native()) as calls, opened() as stream:
         arrays = Arrays(stream, libraries)
         forms = [form for form in FORMS if form.needs is None or form.needs in libraries]

@@ -93,14 +93,15 @@ def added(
     base, graphs = neighbour.around(None), dict[str, Replay]()
     other_us = _other_us(base, stream)
     fastest = min(usual_us[each.name] for each in chosen)
-    launches = int(min(MOST, max(FEWEST, GRAPH_US / (other_us + fastest))))
+    slow = [each.name for each in chosen if usual_us[each.name] > SLOW * max(fastest, other_us)]
+    launches = {each.name: _launches(other_us + fastest) for each in chosen}
+    launches |= {"": _launches(other_us + fastest), **{name: _launches(other_us + usual_us[name]) for name in slow}}
     try:
-        graphs[""] = captured(base, stream, launches)
+        graphs[""] = captured(base, stream, launches[""])
         for each in chosen:
             with telling(each.name, failed):
-                graphs[each.name] = _recorded(each, neighbour, stream, launches)
-        takers = {name: functools.partial(_once_us, graph, stream, launches) for name, graph in graphs.items()}
-        slow = [each.name for each in chosen if usual_us[each.name] > SLOW * max(fastest, other_us)]
+                graphs[each.name] = _recorded(each, neighbour, stream, launches[each.name])
+        takers = {name: functools.partial(_once_us, graph, stream, launches[name]) for name, graph in graphs.items()}
         samples = in_turn(takers, rounds, failed, once=slow)
         for each in chosen:
             if each.name in samples:  # with what its graph writes, for the check at the end
@@ -129,6 +130,11 @@ def _recorded(contender: Ready, neighbour: Neighbour, stream: Stream, launches: 
     graph = record(enqueue, launches)
     timed_us(lambda: None, graph.launch, stream)
     return graph
+
+
+def _launches(once_us: float) -> int:
+    """Return how many launches of that duration a graph holds."""
+    return int(min(MOST, max(FEWEST, GRAPH_US / max(once_us, 1e-3))))
 
 
 def _other_us(base: Enqueue, stream: Stream) -> float:

@@ -70,9 +70,15 @@ class Neighbours:
             source = torch.zeros(4 * case.rows, dtype=torch.uint8, device="cuda")
             sink = torch.empty_like(source)
 
+        views: dict[int, Any] = {}  # of memory that stays where it is, because a capture need not ask what it is
+
         def read(results: Any) -> None:
             with torch.cuda.stream(self._external):
-                there = source if results is None else torch.as_tensor(results, device="cuda")
+                there = source if results is None else views.get(id(results))
+                if there is None:
+                    there = torch.as_tensor(results, device="cuda")
+                    if isinstance(results, RawArray):
+                        views[id(results)] = there
                 bits = there.reshape(-1).view(torch.uint8)[: sink.numel()]
                 torch.bitwise_or(bits, 0, out=sink[: bits.numel()])
 

@@ -23,7 +23,8 @@ class TorchCompiledPeer(TorchPeer):
         """Return the call to compile; for a dot product one that does not end in a library's call."""
         if case.op != "dot":
             return super().function(case)
-        return lambda pair: (pair[0] * pair[1]).sum(case.axes)
+        axes = case.axes
+        return lambda pair: (pair[0] * pair[1]).sum(axes)
 
     def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
         """Return the compiled call of the case, if there is one."""

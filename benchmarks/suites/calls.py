@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import json
 import sys
 import tempfile
@@ -16,7 +15,7 @@ from benchmarks import new_shapes
 from benchmarks.figures import OURS, Row, figure, row_of
 from benchmarks.processes import environment_of, last_line
 from benchmarks.suites.cell import Cell, some
-from benchmarks.suites.forms import FORMS, Arrays, Do, Form, host_array
+from benchmarks.suites.forms import FORMS, Arrays, Do, Form, host_array, installed
 from benchmarks.suites.setting import Setting
 from benchmarks.timing import host_us
 from benchmarks.turns import Entries, in_turn, telling
@@ -67,19 +66,11 @@ _LIBRARIES = {"torch": "torch", "CuPy": "cupy", "JAX": "jax"}
 
 
 def _arrays(setting: Setting) -> Arrays:
-    libraries = {}
-    for peer, module in (("torch", "torch"), ("CuPy", "cupy")):
-        found = setting.peer(peer)
-        if found is not None:
-            libraries[module] = getattr(found, module)
-    for name in ("jax.numpy", "numba.cuda"):
-        package = name.partition(".")[0]
-        try:
-            importlib.import_module(name)
-        except Exception as error:  # noqa: BLE001  what is installed and does not start is missing, too
-            setting.missing[package] = f"{type(error).__name__}: {error}"[:200]
-        else:
-            libraries[package] = sys.modules[package]
+    libraries, missing = installed()
+    setting.missing |= {name: why for name, why in missing.items() if name in ("jax", "numba")}
+    for peer, package in (("torch", "torch"), ("CuPy", "cupy")):
+        if setting.peer(peer) is None:  # which says why
+            libraries = {name: library for name, library in libraries.items() if name != package}
     return Arrays(setting.stream, libraries)
 
 

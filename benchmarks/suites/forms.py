@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +17,7 @@ import numpy.typing as npt
 import lowlevel_reduce as lr
 from benchmarks.problems import pattern
 
-__all__ = ["FORMS", "Arrays", "Form", "host_array"]
+__all__ = ["FORMS", "Arrays", "Do", "Form", "host_array", "installed"]
 
 ROWS, COLUMNS = 512, 1024
 CHUNK = 1 << 13
@@ -175,13 +177,22 @@ class Arrays:
         return first
 
     def captured(self, call: Callable[[], Any]) -> Any:
-        """Capture many calls in a graph of PyTorch's, and replay it; return the last call's result."""
+        """Capture many calls in a graph of PyTorch's, after one that is not captured, and replay it.
+
+        Returns the last call's result.
+        """
         torch, result = self.torch, None
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(CAPTURED):
-                result = call()
-        graph.replay()
+        with torch.cuda.stream(self.other_stream):  # and not torch.cuda.graph, which first collects garbage
+            call()  # as one does before a capture
+            graph.capture_begin(capture_error_mode="relaxed")
+            try:
+                for _ in range(CAPTURED):
+                    result = call()
+            finally:
+                graph.capture_end()
+            graph.replay()
+        self.other_stream.synchronize()
         return result
 
 
@@ -214,6 +225,21 @@ class Form:
     others: Mapping[str, Do] = field(default_factory=dict)
     needs: str | None = None
     calls: int = 1
+
+
+def installed(names: Iterable[str] = ("torch", "cupy", "jax.numpy", "numba.cuda")) -> tuple[Libraries, dict[str, str]]:
+    """Return those of the named modules' packages that can be imported, and why the others cannot."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take three quarters of the memory
+    found, missing = {}, {}
+    for name in names:
+        package = name.partition(".")[0]
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001  what is installed and does not start is missing, too
+            missing[package] = f"{type(error).__name__}: {error}"[:200]
+        else:
+            found[package] = sys.modules[package]
+    return found, missing
 
 
 def host_array(value: Any) -> npt.NDArray[Any]:

@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _check_same(parser, done, now)
         quick = bool(facts["quick"])
         rounds = (QUICK_ROUNDS, situations.QUICK_ROUNDS) if quick else (ROUNDS, situations.ROUNDS)
-        setting = suites.Setting(Harness(stream, *rounds), quick, arguments.mode, arguments.situations)
+        setting = suites.Setting(Harness(stream, *rounds), quick, arguments.mode, arguments.situations, facts["seed"])
         session = Session(
             cells, arguments.json, setting, wanted=wanted, done={} if done is None else runs.suites_in(done),
             budget_seconds=arguments.budget_seconds, show=_show,

@@ -28,9 +28,6 @@ FORM_SECONDS, NEW_SHAPES_SECONDS = 1.0, 30.0
 
 CALLS, ROUNDS_OF_CALLS = 50, 5
 
-SEED = 1
-"""Of the lengths of new shapes."""
-
 
 def form_cells(*, quick: bool = False) -> list[Cell]:
     """Return a cell for each form of a call."""
@@ -117,9 +114,9 @@ def _new_shapes(setting: Setting, *, kind: str, calls: int) -> Sequence[Row]:
     entries: Entries = {}
     for name, library in new_shapes.LIBRARIES.items():
         with telling(name, failed), tempfile.TemporaryDirectory() as cache:
-            words = ["--library", library, "--kind", kind, "--calls", str(calls), "--seed", str(SEED)]
+            words = ["--library", library, "--kind", kind, "--calls", str(calls), "--seed", str(setting.seed)]
             command = [sys.executable, "-m", "benchmarks.new_shapes", *words]
             entries[name] = json.loads(last_line(command, environment_of(cache)))
     entries = {name: entry for name, entry in entries.items() if entry} | failed  # empty: without such a call
     return [row_of(_NEW.format(kind=kind), entries, mode="process", kind="new shapes", op="call", shape=[], axis=None,
-                   dtype="float32", calls=calls, seed=SEED)]  # fmt: skip
+                   dtype="float32", calls=calls)]  # fmt: skip

@@ -31,6 +31,8 @@ class Setting:
         How the harness times cells that do not set a mode themselves.
     situations : bool
         Whether cells are measured after their producer and alone, too.
+    seed : int
+        What cells draw at random is drawn from this.
     missing : dict
         Competitors that were requested and are not available, with the reason.
     """
@@ -39,6 +41,7 @@ class Setting:
     quick: bool = False
     mode: Mode = "rotated"
     situations: bool = True
+    seed: int = 0
     missing: dict[str, str] = field(default_factory=dict)
     _found: dict[str, Any] = field(default_factory=dict)
     _neighbours: Any = None
@@ -62,9 +65,12 @@ class Setting:
         return next(iter(self.peers(name)), None)
 
     def neighbours(self, case: Case, *, consumed: bool = False) -> Callable[[Inputs], Sequence[Neighbour]] | None:
-        """Return what makes the kernels around a case of its inputs; None without PyTorch, which has these kernels."""
-        torch = self.peer("torch")
-        if torch is None or not self.situations:
+        """Return what makes the kernels around a case of its inputs; None without PyTorch, which has these kernels.
+
+        None in the modes that the pages do not quote, too.
+        """
+        torch = self.peer("torch") if self.situations and self.mode == "rotated" else None
+        if torch is None:
             return None
         if self._neighbours is None:
             self._neighbours = importlib.import_module("benchmarks.peers.neighbours").Neighbours(torch)

@@ -120,12 +120,13 @@ def test_calls_of_new_shapes_are_this_librarys(kind):
 def test_a_row_of_new_shapes_has_what_each_process_prints(monkeypatch):
     def printed(command, environment):
         library = command[command.index("--library") + 1]
+        assert command[-2:] == ["--seed", "77"]
         if library == "torch":
             raise RuntimeError("a fresh process failed with 1: no GPU")
         return '{"us": 9.0, "p99_us": 20.0, "worst_us": 500.0, "compilations": 3}' if library == "ours" else "{}"
 
     monkeypatch.setattr(calls, "last_line", printed)
-    (row,) = calls._new_shapes(SimpleNamespace(settle=lambda: None), kind="sum(x[:n])", calls=600)
+    (row,) = calls._new_shapes(SimpleNamespace(settle=lambda: None, seed=77), kind="sum(x[:n])", calls=600)
     assert row["entries"][OURS] == {"us": 9.0, "p99_us": 20.0, "worst_us": 500.0, "compilations": 3}
     assert "no GPU" in row["entries"]["torch"]["error"]
     assert "CuPy" not in row["entries"]

@@ -34,7 +34,7 @@ def test_a_cell_has_the_samples_that_its_process_prints(monkeypatch):
         return json.dumps({OURS: [30.0, 10.0, 20.0], "torch": [40.0]})
 
     monkeypatch.setattr(parts, "last_line", printed)
-    setting = SimpleNamespace(quick=True, settle=lambda: None, missing={})
+    setting = SimpleNamespace(quick=True, settle=lambda: None, missing={}, peer=lambda name: name)
     (row,) = parts._measured(setting, way="one", elements=16_000_000)
     assert (row["cell"], row["entries"][OURS]["us"], row["ratio"]) == ("one process, one GPU, 16,000,000", 20.0, 2.0)
     assert commands[0][-6:] == ["--way", "one", "--elements", "16000000", "--rounds", "5"]
@@ -44,7 +44,7 @@ def test_a_cell_has_the_samples_that_its_process_prints(monkeypatch):
 def test_two_gpus_are_measured_where_there_are_two(monkeypatch, gpus):
     monkeypatch.setattr(parts.binding, "call", lambda name: gpus)
     monkeypatch.setattr(parts, "last_line", lambda *_: json.dumps({OURS: [1.0]}))
-    setting = SimpleNamespace(quick=False, settle=lambda: None, missing={})
+    setting = SimpleNamespace(quick=False, settle=lambda: None, missing={}, peer=lambda name: name)
     cells = [cell for cell in parts.parts() if "two GPUs" in cell.name]
     assert len(cells) == 6
     assert [len(cell.measure(setting)) for cell in cells] == [gpus - 1] * 6

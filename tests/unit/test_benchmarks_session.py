@@ -194,7 +194,7 @@ def test_cells_that_were_not_asked_for_are_left_out_and_the_suite_is_not_complet
     monkeypatch.setattr(run, "opened", lambda: contextlib.nullcontext(stream))
     monkeypatch.setattr(run, "conditions", lambda device, commit: {"device": "D", "sources": "s"})
     monkeypatch.setattr(run, "Harness", lambda stream, *rounds: SimpleNamespace(release=lambda: None))
-    monkeypatch.setattr(run.suites, "Setting", lambda harness, quick, mode, _: world if mode == "hot" else None)
+    monkeypatch.setattr(run.suites, "Setting", lambda harness, quick, mode, *_: world if mode == "hot" else None)
     world.harness = SimpleNamespace(release=lambda: None)
     made = {name: lambda *, quick, some=some: some for name, some in two_suites(world).items()}
     monkeypatch.setattr(run.suites, "SUITES", made)

@@ -43,8 +43,8 @@ GOAL_LENGTHS = (1 << 16, 1 << 20, 1 << 24, 100_000_000, 1 << 28, 1 << 30)
 MOST_AROUND = 1 << 28
 """Of every type, longer arrays are timed back to back only: what surrounds a launch of a millisecond is lost in it."""
 
-CONSUMED_MATRIX = (2048, 2048)
-"""Sums along both axes of this are timed before a consumer, too."""
+CONSUMED = (Case("sum", (2048, 2048), 1), Case("argmax", (1 << 20,)))
+"""Of axes and of other operators, what is timed before a consumer, too."""
 
 TYPE_LENGTHS = (1 << 20, 1 << 24, 1 << 28, 1 << 30)
 COLUMNS = (2, 3, 5, 8, 10, 12, 14, 16, 18, 20, 23, 26)
@@ -208,7 +208,7 @@ def _compared(cases: Sequence[Case], goals: Sequence[Case]) -> list[Cell]:
         shape = " x ".join(name_of(size) for size in case.shape)
         where = "" if case.axis is None else f", axis {case.axis}"
         name = case.op if case.dtype == "float32" else f"{case.op} {case.dtype}"
-        consumed = case.shape == CONSUMED_MATRIX
+        consumed = case in CONSUMED
         label = f"{name} {shape}{where}"
         found.append(array_cell(label, case, peers, goal=case in goals, around=True, consumed=consumed))
     return found

@@ -222,3 +222,26 @@ def test_the_spare_elements_are_those_of_the_input(op):
         assert found[: len(first)] == found[len(first) :]
         assert len(set(found)) == len({*first, *inputs.spare}) / 2
         made.release()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_graph_that_has_lost_its_work_beside_other_kernels_is_not_timed(world, harness, lost):
+    """Its result would stay spoilt: that which is there from other launches is not taken for it."""
+    state = {"spoilt": False}
+
+    def results():
+        since = world.replayed[state["at"] :] if state["spoilt"] else [[OURS]]
+        return RIGHT if any(OURS in held for held in since) else np.nan
+
+    def spoil():
+        state.update(spoilt=True, at=len(world.replayed))
+
+    def record(enqueue, launches):
+        graph = world.captured(enqueue, STREAM, launches)
+        if lost and "other" in graph.held:
+            graph.held[:] = ["other"]
+        return graph
+
+    makers = [maker(world, OURS, results, spoil=spoil, record=record)]
+    entries = harness.measure_around(CASE, makers, [neighbour(world)])[AFTER]
+    assert ("not timed" in entries[OURS].get("error", "")) is lost

@@ -20,40 +20,26 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.problems import Case
 from benchmarks.resources import H200
+from benchmarks.selected import sources_of
 from benchmarks.shapes import drawn_layout
 from benchmarks.suites.arrays import takes
 from lowlevel_reduce.compiler.images import kernel_code
 from lowlevel_reduce.kernels import KernelSource
 from lowlevel_reduce.loading import compile_kernel
-from lowlevel_reduce.selection import request_of, select
 
-__all__ = ["main", "member", "met", "sources_of"]
+__all__ = ["main", "member", "met"]
 
 OPERATORS = ("sum", "mean_var", "argmax", "logsumexp", "dot")
 TYPES = ("float32", "bfloat16", "float64", "int8")
 SHAPES = 3000
 
 
-def sources_of(case: Case) -> dict[str, KernelSource]:
-    """Return the kernels that reduce a case on an H200, in launch order, by their role."""
-    request = request_of(
-        case.op,
-        shape=case.shape,
-        dtype=case.dtype,
-        axis=case.axis,
-        strides_bytes=case.strides_bytes,
-        second_strides_bytes=case.strides_bytes if case.arrays == 2 else None,
-    )
-    return {source.entry.removeprefix(f"{request.text.label}_"): source for source in select(request, H200).sources}
-
-
 def met(op: str, dtype: str, seed: int, shapes: int) -> list[tuple[str, KernelSource]]:
     """Return the kernels that the first `shapes` shapes of a seed meet, with their roles, in order of appearance."""
     found: dict[str, tuple[str, KernelSource]] = {}
     for number in range(shapes):
-        for role, source in sources_of(drawn_layout(seed, number, op, dtype)).items():
+        for role, source in sources_of(drawn_layout(seed, number, op, dtype), H200).items():
             found.setdefault(source.text, (role, source))
     return list(found.values())
 

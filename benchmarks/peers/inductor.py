@@ -10,7 +10,7 @@ import importlib
 import multiprocessing
 import os
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from typing import Any
 
 from benchmarks.problems import Case
@@ -23,6 +23,9 @@ LEAST_CASES = 16
 MOST_PROCESSES, MOST_BYTES = 12, 4 << 30
 """Each process has a context and an input of so many bytes on the device."""
 
+MOST_SECONDS = 150.0
+"""What is not compiled by then is compiled when it is measured."""
+
 _state: dict[str, Any] = {}
 
 
@@ -33,8 +36,10 @@ def compile_ahead(cases: Sequence[Case]) -> None:
         return
     many = max(1, min(MOST_PROCESSES, (os.cpu_count() or 2) // 2))
     with ProcessPoolExecutor(many, mp_context=multiprocessing.get_context("spawn"), initializer=_start) as pool:
-        for outcome in [pool.submit(_compile, case) for case in cases]:
-            outcome.exception()
+        outcomes = [pool.submit(_compile, case) for case in cases]
+        wait(outcomes, timeout=MOST_SECONDS)
+        for outcome in outcomes:
+            outcome.cancel()
 
 
 def configure() -> None:

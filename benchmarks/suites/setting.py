@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks import peers
 from benchmarks.harness import Harness, Inputs, Mode
 from benchmarks.problems import Case
+from benchmarks.selected import compile_ahead
 from benchmarks.situations import Neighbour
 from benchmarks.suites.cell import Cell
 from lowlevel_reduce import Stream
@@ -88,7 +89,7 @@ class Setting:
         return self._found.get(name)
 
     def prepare(self, cells: Sequence[Cell]) -> None:
-        """Compile what the cells need of CUB, open their other competitors meanwhile, and wait for both.
+        """Compile what the cells need of CUB and of this library, open their other competitors, and wait for all.
 
         Nothing is compiled while cells are measured, because the same host launches their work.
         """
@@ -96,6 +97,7 @@ class Setting:
         cub = self.peer("CUB") if cases else None
         if cub is not None:
             cub.prefetch(cases)
+        compile_ahead([cell.case for cell in cells if cell.case is not None], self.stream.context)
         self.peers(*dict.fromkeys(name for cell in cells for name in cell.peers))
         compiled = self.opened("torch.compile")
         if compiled is not None:

@@ -399,18 +399,20 @@ def test_all_is_compiled_and_opened_before_anything_is_measured(monkeypatch):
         return {name: cub_peer for name in names if name != "Numba"}, {n: "none" for n in names if n == "Numba"}
 
     monkeypatch.setattr(setting_module.peers, "find", find)
+    monkeypatch.setattr(setting_module, "compile_ahead", lambda cases, context: log.append(f"ours {len(cases)}"))
     cells = [
         array_cell("a", Case("sum", (9,)), ("CUB", "torch")),
         array_cell("b", Case("prod", (9,)), ()),  # of us alone
         array_cell("c", Case("argmax", (9,)), ("CUB", "Numba")),
     ]
-    made = setting_module.Setting(SimpleNamespace(stream=None))
+    stream = SimpleNamespace(context=None)
+    made = setting_module.Setting(SimpleNamespace(stream=stream))
     made.prepare(cells)
-    assert log == ["open CUB", "compile sum", "compile argmax", "open torch", "open Numba", "compiled"]
+    assert log == ["open CUB", "compile sum", "compile argmax", "ours 3", "open torch", "open Numba", "compiled"]
     assert made.missing == {"Numba": "none"}
     log.clear()
-    setting_module.Setting(SimpleNamespace(stream=None)).prepare(cells[1:2])
-    assert log == []
+    setting_module.Setting(SimpleNamespace(stream=stream)).prepare(cells[1:2])
+    assert log == ["ours 1"]
 
 
 def test_expected_results_are_found_once_for_all_contenders():

@@ -3,8 +3,13 @@
 import json
 from types import SimpleNamespace
 
-from benchmarks import zoo
+import numpy as np
+
+from benchmarks import selected, zoo
 from benchmarks.problems import Case
+from benchmarks.resources import H200
+from benchmarks.selected import sources_of
+from lowlevel_reduce import ReduceError
 
 
 def listed(tmp_path, *arguments):
@@ -53,7 +58,23 @@ def test_what_is_compiled_is_listed_by_kernel(tmp_path, monkeypatch):
 
 
 def test_a_kernel_is_named_by_its_role():
-    assert list(zoo.sources_of(Case("sum", (1 << 24,)))) == ["tiles"]
+    assert list(sources_of(Case("sum", (1 << 24,)), H200)) == ["tiles"]
     strided = Case("dot", (64, 64, 64), (0, 2), strides=(1, 64, 4096))
-    ((role, source),) = zoo.sources_of(strided).items()
+    ((role, source),) = sources_of(strided, H200).items()
     assert source.entry == f"dot_float32_float64_float32_{role}"
+
+
+def test_what_a_run_needs_is_compiled_once_and_who_fails_there_ends_nothing(monkeypatch):
+    compiled = []
+
+    def compile_kernel(source, architecture):
+        compiled.append(source.text)
+        raise ReduceError("no room for the cache")
+
+    monkeypatch.setattr(selected, "compile_kernel", compile_kernel)
+    monkeypatch.setattr(selected, "facts_of", lambda context: H200)
+    cases = [Case("sum", (1 << 24,)), Case("sum", (1 << 25,)), Case("max", (1 << 20, 8), 1)]
+    context = SimpleNamespace(device=SimpleNamespace(architecture="sm_90"))
+    selected.compile_ahead([*cases, Case("sum", (9,), offsets=np.asarray([0, 9]))], context)
+    assert sorted(compiled) == sorted({source.text for case in cases for source in sources_of(case, H200).values()})
+    assert len(compiled) == 2

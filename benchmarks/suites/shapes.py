@@ -65,4 +65,4 @@ def shapes(*, quick: bool = False, seed: int = 0, cells: int = CELLS) -> list[Ce
 
 def _cell(name: str, case: Case, kind: str) -> Cell:
     consumed = name.startswith(CONSUMED)
-    return array_cell(name, case, PEERS, goal=kind == "model", around=True, consumed=consumed, facts={"kind": kind})
+    return array_cell(name, case, PEERS, goal=True, around=True, consumed=consumed, facts={"kind": kind})

@@ -17,7 +17,7 @@ from benchmarks.turns import Entries, in_turn, telling
 from lowlevel_reduce import Stream
 
 if TYPE_CHECKING:
-    from benchmarks.harness import Ready
+    from benchmarks.contenders import Ready
 
 __all__ = ["Neighbour", "added"]
 

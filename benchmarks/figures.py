@@ -9,8 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 __all__ = [
+    "AFTER",
+    "ALONE",
+    "BACK_TO_BACK",
     "BARE",
+    "CONSUMED",
     "OURS",
+    "REPRODUCIBLE",
+    "SITUATIONS",
     "FileError",
     "best_peer",
     "digest",
@@ -30,7 +36,20 @@ OURS = "one tree"
 BARE = "bare cuLaunchKernelEx"
 """The name of the driver's own call in a row: a limit, not a competitor."""
 
-SUITES = ("flat", "types", "axes", "stats", "operators", "segments", "small", "host", "cold")
+SUITES = ("flat", "types", "axes", "stats", "operators", "segments", "shapes", "small", "host", "cold", "parts")
+
+REPRODUCIBLE = ("CUB gpu_to_gpu", "torch deterministic", "Triton inner tree")
+"""The competitors that promise the same bits at least from run to run on a GPU: a class of their own."""
+
+AFTER, ALONE, BACK_TO_BACK, CONSUMED = "after", "alone", "rotated", "consumed"
+
+SITUATIONS: Mapping[str, str] = {
+    AFTER: "after its producer",
+    ALONE: "alone",
+    BACK_TO_BACK: "back to back",
+    CONSUMED: "between its producer and a consumer",
+}
+"""What the mode of a row is called. "Back to back" is a throughput: launches overlap, their code is in the caches."""
 
 Row = dict[str, Any]
 
@@ -40,9 +59,14 @@ class FileError(ValueError):
 
 
 def figure(samples_us: Sequence[float]) -> dict[str, Any]:
-    """Return the median of samples in microseconds, their spread in percent of it, and how many rounds they are of."""
+    """Return the median of samples in microseconds, their spread in percent of it, and how many rounds they are of.
+
+    The spread is the range of the middle half: one round that something else disturbed is not all of it. In files of
+    before 2026-11-26 it is the range of all.
+    """
     median = statistics.median(samples_us)
-    spread = 100 * (max(samples_us) - min(samples_us)) / median if median else 0.0
+    low, _, high = statistics.quantiles(samples_us, n=4) if len(samples_us) > 1 else (median, median, median)
+    spread = 100 * (high - low) / median if median else 0.0
     return {"us": round(median, 4), "spread_percent": round(spread, 2), "rounds": len(samples_us)}
 
 

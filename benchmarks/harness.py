@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import functools
+import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks import caches
+import lowlevel_reduce
+from benchmarks import caches, situations
+from benchmarks.contenders import SPOILT, Inputs, Maker, Peer, Ready
 from benchmarks.figures import OURS, Row, figure, row_of
+from benchmarks.peers.common import RawArray
 from benchmarks.problems import BLOCK, LAG, Case, check, pattern
+from benchmarks.situations import Neighbour, added
 from benchmarks.timing import Replay, captured, events_us, launches_for, rotation, timed_us
-from benchmarks.turns import in_turn, telling
-from lowlevel_reduce import Buffer, Stream, plan, segmented_plan
+from benchmarks.turns import Entries, in_turn, telling
+from lowlevel_reduce import Buffer, Stream
 from lowlevel_reduce.dtypes import numpy_dtype
 
 __all__ = ["SPOILT", "Harness", "Inputs", "Maker", "Mode", "Peer", "Ready", "ours"]
@@ -31,81 +36,11 @@ TRIAL_US = 1500.0
 SLOW_US = 20_000.0
 """Contenders whose launch takes longer are timed in the first round only: no ratio depends on them."""
 
-SPOILT = 0xFF
-"""The byte that results are overwritten with: as a number it is NaN or -1."""
-
 Mode = Literal["rotated", "hot", "events"]
 
 
 def _nothing() -> None:
     """Do nothing."""
-
-
-@dataclass
-class Ready:
-    """A contender that is ready to run one case.
-
-    Attributes
-    ----------
-    name : str
-        Its name in the table.
-    enqueue : callable
-        ``enqueue(i)`` puts one reduction of the input's copy number i, modulo the number of copies, into the stream,
-        and allocates no new memory.
-    results : callable
-        Waits, and returns the last result as 1-d arrays on the host, one for each value that a row reduces to.
-    spoil : callable
-        Overwrites, in the stream, what `results` would return, so that a result found there later is a new one.
-    record : callable, optional
-        ``record(launches)`` captures so many launches by the library's own means; by default the stream is captured.
-    graph : bool
-        Whether it can be captured in a graph; otherwise it is timed between events.
-    exact : bool
-        Whether its sums must be bitwise right.
-    close : callable
-        Frees its memory.
-    """
-
-    name: str
-    enqueue: Callable[[int], object]
-    results: Callable[[], list[npt.NDArray[Any]]]
-    record: Callable[[int], Replay] | None = None
-    graph: bool = True
-    exact: bool = False
-    spoil: Callable[[], object] = _nothing
-    close: Callable[[], object] = _nothing
-
-
-@dataclass
-class Maker:
-    """Makes one contender ready. Its name is known before that is tried, so that a failure can be reported."""
-
-    name: str
-    make: Callable[[], Ready]
-
-    def __call__(self) -> Ready:
-        """Make it ready; may raise any exception."""
-        return self.make()
-
-
-class Peer(Protocol):
-    """A library to compare with; it offers contenders for the cases that it can reduce."""
-
-    def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
-        """Return the makers of its contenders for a case; none if it does not offer the case."""
-
-
-@dataclass
-class Inputs:
-    """Addresses of the copies of a case's elements, all in one memory that is filled once, and the segments' borders.
-
-    If the case has two arrays, `seconds` are the addresses of the second one's copies, one for each of `pointers`.
-    """
-
-    case: Case
-    pointers: list[int]
-    offsets: Buffer | None = None
-    seconds: Sequence[int] = ()
 
 
 @dataclass
@@ -117,30 +52,38 @@ class Harness:
     stream : Stream
         Where everything runs.
     rounds : int
-        How often each contender is timed.
+        How often each contender is timed back to back.
+    situation_rounds : int
+        How often each is timed beside other kernels.
     """
 
     stream: Stream
     rounds: int = 5
+    situation_rounds: int = situations.ROUNDS
     _memory: Buffer | None = None
     _dtype: str = ""
     _copies: int = 1
 
-    def inputs(self, case: Case, mode: Mode) -> Inputs:
-        """Return the elements of a case on the device; memory that holds the same type is reused."""
+    def inputs(self, case: Case, mode: Mode, *, spare: bool = False) -> Inputs:
+        """Return the elements of a case on the device; memory that holds the same type is reused.
+
+        With `spare`, they are there at least twice, and all but the first copy may be used by others.
+        """
         itemsize, block = numpy_dtype(case.dtype).itemsize, self._block_bytes(case.dtype)
         of_array = -(-(case.array_bytes + (case.shift + LAG * (case.arrays - 1)) * itemsize) // block) * block
         stride = of_array * case.arrays
         cold = mode != "hot" and case.nbytes >= ROTATE_FROM_BYTES
         self._copies = copies = rotation(case.nbytes, self.stream.context.device, stride) if cold else 1
-        first = self._filled(case.dtype, stride * copies)
+        first = self._filled(case.dtype, stride * (max(copies, 2) if spare else copies))
         offsets = None
         if case.offsets is not None:
             offsets = Buffer.allocate(case.offsets.nbytes, self.stream.context)
             offsets.copy_from(case.offsets)
         pointers = [first + i * stride + case.shift * itemsize for i in range(copies)]
-        seconds = [pointer + of_array + LAG * itemsize for pointer in pointers] if case.arrays == 2 else []
-        return Inputs(case, pointers, offsets, seconds)
+        lags = (0, of_array + LAG * itemsize)[: case.arrays]
+        seconds = [pointer + lag for pointer in pointers for lag in lags[1:]]
+        again = [pointers[0] + stride + lag for lag in lags] if spare else []
+        return Inputs(case, pointers, offsets, seconds, again)
 
     def _block_bytes(self, dtype: str) -> int:
         return BLOCK * numpy_dtype(dtype).itemsize
@@ -169,27 +112,61 @@ class Harness:
             self._memory.close()
             self._memory = None
 
-    def compare(self, cell: str, case: Case, peers: Sequence[Peer], *, mode: Mode = "rotated", **facts: Any) -> Row:
-        """Return the row of a cell: ours and every peer that offers the case, each checked and then timed in turn."""
-        inputs = self.inputs(case, mode)
+    def compare(
+        self,
+        cell: str,
+        case: Case,
+        peers: Sequence[Peer],
+        *,
+        mode: Mode = "rotated",
+        neighbours: Callable[[Inputs], Sequence[Neighbour]] | None = None,
+        **facts: Any,
+    ) -> list[Row]:
+        """Return the rows of a cell: ours and every peer that offers the case, each checked and then timed in turn.
+
+        The first row is of the mode, and there is another one for each of the `neighbours`.
+        """
+        inputs = self.inputs(case, mode, spare=neighbours is not None)
         makers = [Maker(OURS, lambda: ours(case, inputs, self.stream))]
         makers += [make for peer in peers for make in peer.ready(case, inputs, self.stream)]
         begin = time.perf_counter()
         try:
-            entries = self.measure(case, makers, mode=mode)
+            around = [] if neighbours is None else neighbours(inputs)
+            entries = self.measure_around(case, makers, around, mode=mode)
             self.stream.synchronize()  # raises if a contender has lost the device: then no further cell can be measured
         finally:
             if inputs.offsets is not None:
                 inputs.offsets.close()
-        seconds = round(time.perf_counter() - begin, 2)
+        seconds = {"seconds": round(time.perf_counter() - begin, 2)}
         shape = {"op": case.op, "shape": list(case.shape), "axis": case.axis, "dtype": case.dtype, "shift": case.shift}
-        return row_of(cell, entries, size_bytes=case.moved_bytes, mode=mode, seconds=seconds, **shape, **facts)
+        shape |= {} if case.strides is None else {"strides": list(case.strides)}
+        # What the case is stands in the first row alone: it is the longest part of a row.
+        return [
+            row_of(
+                cell,
+                found,
+                size_bytes=case.moved_bytes,
+                mode=name,
+                **(shape | seconds if name == mode else {}),
+                **facts,
+            )
+            for name, found in entries.items()
+        ]
 
     def measure(self, case: Case, makers: Sequence[Maker], *, mode: Mode = "rotated") -> dict[str, dict[str, Any]]:
         """Return an entry for each contender: made ready, checked, captured, timed in turn, and checked once more.
 
         The inputs must be those that `inputs` returned last. A contender that fails in any of these steps gets an entry
         with the error.
+        """
+        return self.measure_around(case, makers, (), mode=mode)[mode]
+
+    def measure_around(
+        self, case: Case, makers: Sequence[Maker], neighbours: Sequence[Neighbour], *, mode: Mode = "rotated"
+    ) -> dict[str, dict[str, dict[str, Any]]]:
+        """Return what `measure` returns, by the mode, and the entries of the time added beside each of the neighbours.
+
+        Whose result is wrong in the end has failed in all of them.
         """
         failed: dict[str, dict[str, Any]] = {}
         lanes: list[_Lane] = []
@@ -200,16 +177,27 @@ class Harness:
             takers = {lane.ready.name: functools.partial(lane.once_us, self.stream) for lane in lanes}
             slow = [lane.ready.name for lane in lanes if lane.slow]
             samples = in_turn(takers, self.rounds, failed, once=slow)
+            usual = {name: statistics.median(taken) for name, taken in samples.items()}
+            beside = {each.mode: self._added(lanes, usual, each) for each in neighbours}
             for lane in lanes:
                 if lane.ready.name in samples:
                     with telling(lane.ready.name, failed):  # the result of the last replay
                         check(case, lane.ready.results(), exact=lane.ready.exact, known=known)
             right = [lane for lane in lanes if lane.ready.name not in failed]
-            return {lane.ready.name: lane.figure(samples[lane.ready.name]) for lane in right} | failed
+            found = {lane.ready.name: lane.figure(samples[lane.ready.name]) for lane in right} | failed
+            return {mode: found} | {name: entries | failed for name, entries in beside.items()}
         finally:
             for lane in lanes:
                 with suppress(Exception) if lane.ready.name in failed else nullcontext():
                     lane.close()
+
+    def _added(self, lanes: Sequence[_Lane], usual: Mapping[str, float], neighbour: Neighbour) -> Entries:
+        """Return the entries of the time added beside other kernels; an error there loses no other figure."""
+        failed: Entries = {}
+        graphs = [lane.ready for lane in lanes if lane.replay is not None and lane.ready.name in usual]
+        with telling(OURS, failed):
+            return added(graphs, usual, neighbour, self.stream, failed, self.situation_rounds) | failed
+        return failed
 
     def _admit(
         self,
@@ -252,7 +240,8 @@ class _Lane:
         once = once if slow else min(once, events_us(ready.enqueue, stream, launches=1))
         if mode == "events" or not ready.graph:
             return cls(ready, launches_for(once, copies), None, slow)
-        record = ready.record or (lambda launches: captured(ready.enqueue, stream, launches))
+        own = ready.record or (lambda enqueue, launches: captured(enqueue, stream, launches))
+        record = functools.partial(own, ready.enqueue)
         if once < TRIAL_US:  # too short for events: they would include host time
             with _closing(record(8)) as trial:
                 once = min(timed_us(trial.launch, trial.launch, stream) for _ in range(2)) / 8
@@ -294,20 +283,25 @@ def _closing(replay: Replay) -> Iterator[Replay]:
         replay.close()
 
 
-def ours(case: Case, inputs: Inputs, stream: Stream, **options: Any) -> Ready:
-    """Return this library's contender for a case; `options` go to its plan."""
-    made: Any
+def ours(
+    case: Case, inputs: Inputs, stream: Stream, *, package: Any = lowlevel_reduce, own: Any = None, **options: Any
+) -> Ready:
+    """Return this library's contender for a case; `options` go to its plan.
+
+    Of another checkout, `package` is its package and `own` the stream as an object of its own.
+    """
+    own = stream if own is None else own
+    common = {"dtype": case.dtype, "context": own.context, **options}
     more: list[tuple[int, ...]] = [(second,) for second in inputs.seconds] or [()]  # further arguments of a launch
     if inputs.offsets is not None:
-        length, rows = case.size, case.rows
-        made = segmented_plan(
-            case.op, length=length, segments=rows, dtype=case.dtype, context=stream.context, **options
-        )
+        made = package.segmented_plan(case.op, length=case.size, segments=case.rows, **common)
         more = [(inputs.offsets.pointer,)]
     else:
-        made = plan(case.op, shape=case.shape, axis=case.axis, dtype=case.dtype, context=stream.context, **options)
+        laid = {} if case.strides is None else {"strides_bytes": case.strides_bytes}
+        laid |= {"second_strides_bytes": case.strides_bytes} if laid and case.arrays == 2 else {}
+        made = package.plan(case.op, shape=case.shape, axis=case.axis, **laid, **common)
     planes, size = made.reduction.results, case.rows * made.result_dtype.itemsize
-    launch = made.bind(stream)
+    launch = made.bind(own)
     out = Buffer.allocate(max(planes * size, 1), stream.context)
     pointers, target = inputs.pointers, out.pointer
 
@@ -328,4 +322,5 @@ def ours(case: Case, inputs: Inputs, stream: Stream, **options: Any) -> Ready:
     def spoil() -> None:
         out.fill(SPOILT, stream=stream)
 
-    return Ready(OURS, enqueue, results, exact=True, spoil=spoil, close=close)
+    first = RawArray(target, (case.rows,), made.result_dtype)
+    return Ready(OURS, enqueue, results, outputs=lambda: first, exact=True, spoil=spoil, close=close)

@@ -12,7 +12,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.figures import OURS, Row, digest, median_us
+from benchmarks.figures import OURS, SITUATIONS, Row, digest, median_us
 
 __all__ = ["plot"]
 
@@ -24,18 +24,21 @@ COLOURS = (
 
 
 def plot(name: str, rows: Sequence[Row], peak_gb_per_s: float | None, file: Path) -> None:
-    """Write a suite's plot: bandwidth over the length for `flat`, else the ratio to the best peer in each cell.
+    """Write a suite's plot: for `flat` bandwidth over the length, else ratios to the best peer.
 
-    The same rows give the same file: it stores text as text and has neither date nor version. Its last line is the
-    digest of the rows (`figures.digest`).
+    Of `shapes` it is the distribution of the ratios, of other suites the ratio in each cell. The same rows give the
+    same file: it stores text as text and has neither date nor version. Its last line is the digest of the rows
+    (`figures.digest`).
     """
     with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none", "font.size": 9}):
-        tall = 4.5 if name == "flat" else max(2.5, 0.19 * len(rows))
+        tall = 4.5 if name in ("flat", "shapes") else max(2.5, 0.19 * len(rows))
         figure = Figure(figsize=(8, tall), layout="constrained")
         axes = figure.add_subplot()
         _grey(axes)
         if name == "flat":
             _bandwidths(axes, rows, peak_gb_per_s)
+        elif name == "shapes":
+            _distributions(axes, rows)
         else:
             _ratios(axes, rows)
         text = io.StringIO()
@@ -76,6 +79,22 @@ def _ratios(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_yticks(places, [f"{row['cell']} ({row['best_peer']})" for row in measured], fontsize=7)
     axes.invert_yaxis()
     axes.set_xlabel("times the speed of the best peer", color=GREY)
+
+
+def _distributions(axes: Axes, rows: Sequence[Row]) -> None:
+    """Draw, for each situation, what part of the cells has at most which ratio to the best peer."""
+    for (mode, name), colour in zip(SITUATIONS.items(), COLOURS, strict=False):
+        ratios = sorted(row["ratio"] for row in rows if row.get("mode") == mode and row["ratio"] is not None)
+        if ratios:
+            parts = [100 * (place + 1) / len(ratios) for place in range(len(ratios))]
+            axes.step(ratios, parts, where="post", label=name, color=colour, linewidth=1.6)
+    axes.axvline(1, color=GREY, linewidth=1)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}")
+    axes.set_xlabel("times the speed of the best peer", color=GREY)
+    axes.set_ylabel("% of random cells at or below", color=GREY)
+    axes.legend(frameon=False, labelcolor=GREY)
 
 
 def _grey(axes: Axes) -> None:

@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.figures import OURS, FileError, median_us, row_at, us_at
+from benchmarks.figures import AFTER, BACK_TO_BACK, OURS, FileError, median_us, row_at, us_at
 from benchmarks.pages import ROOT, fill
 from benchmarks.runs import Suite, load
 from benchmarks.suites.arrays import OPERATOR_TYPES, OPERATORS
@@ -77,15 +77,22 @@ def _shown(us: float) -> str:
     return f"{us:.2f}" if us < 100 else f"{us:.1f}"
 
 
+def _in_use(suite: Suite) -> Suite:
+    """Return the rows of a suite that are quoted: after its producer, where there are such rows, else back to back."""
+    return suite.of(AFTER if AFTER in suite.modes else BACK_TO_BACK) if len(suite.modes) > 1 else suite
+
+
 def _headline(flat: Suite, stats: Suite, host: Suite) -> str:
     """Return the figures that the page begins with, each next to the fastest competitor in its row."""
+    behind_producer = ", right after the kernel that wrote the input" if AFTER in flat.modes else ""
+    flat, stats = _in_use(flat), _in_use(stats)
     rate = 1e-6 * row_at(flat.rows, _SUM)["size_bytes"] / us_at(flat.rows, _SUM)
     text = (
-        f"On one {flat.conditions['device']}, each compared with the fastest competitor in the same run: the sum of "
-        f"1e8 float32 takes {_spoken_us(flat, _SUM)} µs ({rate:.2f} TB/s), against {_beside(flat, _SUM)}; `logsumexp` "
-        f"along the rows of a 16384 x 16384 array takes {_spoken_us(stats, _LOGSUMEXP)} µs, against "
-        f"{_beside(stats, _LOGSUMEXP, 'torch')}; a call to `lr.sum` costs {_spoken_us(host, _CALL)} µs of host time, "
-        f"against {_beside(host, _CALL)}."
+        f"On one {flat.conditions['device']}{behind_producer}, each compared with the fastest competitor in the same "
+        f"run: the sum of 1e8 float32 takes {_spoken_us(flat, _SUM)} µs ({rate:.2f} TB/s), against "
+        f"{_beside(flat, _SUM)}; `logsumexp` along the rows of a 16384 x 16384 array takes "
+        f"{_spoken_us(stats, _LOGSUMEXP)} µs, against {_beside(stats, _LOGSUMEXP, 'torch')}; a call to `lr.sum` costs "
+        f"{_spoken_us(host, _CALL)} µs of host time, against {_beside(host, _CALL)}."
     )
     return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
@@ -103,14 +110,17 @@ def _spoken_us(suite: Suite, cell: str, name: str = OURS) -> str:
 
 
 def _sums(suite: Suite) -> str:
+    when = " that follows the kernel that wrote its input," if AFTER in suite.modes else ","
+    how = "added device time in graphs" if AFTER in suite.modes else "device time by graph replays"
+    suite = _in_use(suite)
     # Variants of CUB count as one library; competitors that failed are not in `peers`.
     names = [_LIBRARIES.get(name, name) for name in dict.fromkeys(peer.partition(" ")[0] for peer in suite.peers)]
-    lines = [f"Device time of a float32 sum by the one tree, next to the fastest of {_listed(names)}:", ""]
+    lines = [f"Device time of a float32 sum by the one tree{when} next to the fastest of {_listed(names)}:", ""]
     lines += ["| elements | one tree, µs | CUB, µs | fastest peer, µs | peer |", "| --- | ---: | ---: | ---: | --- |"]
     for cell in _LENGTHS:
         ours, cub, best = us_at(suite.rows, cell), us_at(suite.rows, cell, "CUB"), row_at(suite.rows, cell)["best_peer"]
         lines.append(f"| {cell} | {_shown(ours)} | {_shown(cub)} | {_shown(us_at(suite.rows, cell, best))} | {best} |")
-    return "\n".join([*lines, "", _conditions(suite)])
+    return "\n".join([*lines, "", _conditions(suite, how)])
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -133,13 +143,13 @@ def _costs(suite: Suite) -> str:
     return "\n".join([*lines, "", _conditions(suite)])
 
 
-def _conditions(suite: Suite) -> str:
+def _conditions(suite: Suite, how: str = "device time by graph replays") -> str:
     at, packages = suite.conditions, suite.conditions["packages"]
     nvrtc = next((f"NVRTC {packages[name]}, " for name in packages if name.startswith("nvidia-cuda-nvrtc")), "")
     cub = f"CUB {at['cub']}, " if "cub" in at else ""
     return (
         f"Measured on one {at['device']}, driver {at['nvidia_smi'].split(',')[0]}, {nvrtc}{cub}{at['measured'][:10]}, "
-        f"commit {at['commit']}: device time by graph replays, medians of one run, `benchmarks/results/{suite.file}`."
+        f"commit {at['commit']}: {how}, medians of one run, `benchmarks/results/{suite.file}`."
     )
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.figures import BARE, OURS, SUITES, FileError, Row, geometric_mean, median_us
+from benchmarks.figures import AFTER, BACK_TO_BACK, SUITES, FileError
 from benchmarks.goals import GOALS, Goal, Outcome
 from benchmarks.pages import RESULTS, ROOT, put
-from benchmarks.runs import Suite, load
+from benchmarks.runs import Suite, load_cards
+from benchmarks.tables import cell_text, lines_of, told
 
 __all__ = ["main", "page", "pictures"]
 
@@ -26,9 +27,11 @@ TITLES = {
     "stats": "Other operators",
     "operators": "Every operator next to the sum",
     "segments": "Segments",
+    "shapes": "Random shapes, and those of models",
     "small": "Small arrays",
     "host": "Host time of a call",
     "cold": "Cold starts",
+    "parts": "Arrays in parts",
 }
 
 ABOUT = {
@@ -39,13 +42,17 @@ ABOUT = {
     "are there to compare them with.",
     "operators": "Every operator of one array over 2^28 elements of several types, without competitors.",
     "segments": "Sums of float32 segments whose borders are given (CSR), and of one array to compare them with.",
+    "shapes": "Shapes, axes, strides, types and operators drawn from a seed, by the distribution that "
+    "[benchmarks/shapes.py](../benchmarks/shapes.py) states, and what models reduce.",
     "small": "Sums of float32 that stay in the L2. *Device* is device time, back to back; *call to value* is the time "
     "from a call until its value is on the host.",
-    "host": "The time that one call keeps the host busy, with 4,096 float32. `bare cuLaunchKernelEx` is the driver's "
-    "call alone, all arguments prepared: a limit, not a competitor. *One-shot* is `sum(x)`, with `out=` into memory "
-    "that is there already.",
+    "host": "The time that one call keeps the host busy. Launches and *one-shot* calls are of 4,096 float32; `bare "
+    "cuLaunchKernelEx` is the driver's call alone, all arguments prepared: a limit, not a competitor. Every form of a "
+    "call is of 512 x 1024 float32, beside what PyTorch, CuPy or JAX has for the same, with the number of driver calls "
+    "behind it. *New shapes* are 600 calls, each of another length, in a process with an empty cache of kernels.",
     "cold": "Fresh processes, with an empty cache of compiled kernels and with a full one. *Plan compiled* is the time "
     "to make a plan whose kernel is compiled; *plan loaded* takes the kernel from the cache.",
+    "parts": "Sums of float32 on one GPU or two, in one process or two, from the call to the value on the host.",
 }
 """What the page says of each suite under its title."""
 
@@ -57,88 +64,99 @@ FEWEST_POINTS = 3
 NOT_MEASURED = "not measured"
 
 Suites = Mapping[str, Sequence[Suite]]
+Cards = Mapping[str, Suites]
 
 
-def page(suites: Suites) -> str:
-    """Return docs/performance.md."""
+def page(cards: Cards) -> str:
+    """Return docs/performance.md, of the runs of each suite on each kind of GPU."""
     parts = [
         "# Performance",
         "",
         "`python -m benchmarks.report` writes this page from the files in `benchmarks/results`. Do not edit it: a test "
         "fails if it differs from what the files say.",
         "",
-        "- Device times are of CUDA-graph replays, back to back. Inputs of 8 MiB and more rotate through a ring of "
-        "buffers, so that they are not in the L2; smaller ones stay in it.",
+        "## Goals",
+        "",
+        "What is not met is bold. *So far* means that the run did not cover every cell. *The spread* is the larger of "
+        "those of the figures that are compared, each the range of the middle half of the rounds, and before "
+        "2026-11-26 of all rounds. The margin is by how much a goal is exceeded or, where it is negative, missed; "
+        "*within a spread* means that the samples differ by more than that. A goal is not met if this library failed "
+        "in a cell that the goal needs. Figures of two kinds of GPU are never compared with each other.",
+        "",
+        *_goals(cards),
+        "",
+        "## How it is measured",
+        "",
+        "- *After its producer* and *alone* are times added to another kernel: a CUDA graph of many times [other "
+        "kernel; reduction], less a graph of as many times [other kernel], by how many there are. After its producer, "
+        "the other kernel is PyTorch's elementwise one and has just written the input, of which the L2 still holds a "
+        "part. Alone, it has written 100 MB elsewhere: input and code come from memory. One cell of each suite is also "
+        "followed by a kernel that reads the result.",
+        "- *Back to back*, launches of the same reduction follow each other in a graph: a throughput. Inputs of 8 MiB "
+        "and more rotate through a ring of buffers, so that they are not in the L2; smaller ones stay in it.",
         "- In each row, this library and its competitors take turns in one process. Each result is checked before it "
         "is timed, and a figure is the median of the rounds.",
-        "- *One tree* is this library. *GB/s* is its bandwidth, with elements, borders of segments and results each "
+        "- *One tree* is this library. *GB/s* is its bandwidth, with each element, the borders of segments and results "
         "counted once. *Best peer* is the fastest competitor of the row, and *ratio* is the competitor's time divided "
-        "by this library's: above 1, this library is faster; below 1, the ratio is bold. A competitor's cell is empty "
-        "where it was not tried.",
+        "by this library's: above 1, this library is faster; below 1, the ratio is bold. *To the reproducible* is the "
+        "ratio to the fastest of those that promise the same bits at least from run to run. A competitor's cell is "
+        "empty where it was not tried.",
         "- Since 2026-11-23 the turn of each contender begins with a launch of its own, without a graph. Files before "
         "`2026-11-23-h200-suites-5.jsonl` used a smaller ring, of which the L2 still held a part, mostly for inputs of "
         "50 to 300 MB. [benchmarks/NOTES.md](../benchmarks/NOTES.md) says why both matter.",
         "",
         "## Runs",
         "",
-        *_runs(suites),
-        "",
-        "## Goals",
-        "",
-        "*So far* means that the run did not cover every cell of the suite. The margin is by how much a goal is "
-        "exceeded or, where it is negative, missed. *Within a spread* means that the samples of the row differ by more "
-        "than the margin, from the smallest to the largest. A goal is not met if this library failed in a cell that "
-        "the goal needs.",
-        "",
-        *_goals(suites),
+        *_runs(cards),
     ]
     for name in SUITES:
         parts += ["", f"## {TITLES[name]}", "", ABOUT[name], ""]
-        if name not in suites:
-            parts += ["Not measured yet."]
-        for number, suite in enumerate(suites.get(name, [])):
-            parts += ([""] if number else []) + _suite(name, number, suite)
+        found = [suite for suites in cards.values() for suite in suites.get(name, [])]
+        parts += [] if found else ["Not measured yet."]
+        for number, suite in enumerate(found):
+            files = {mode: file for file, (_, mode, shown) in pictures(cards).items() if shown is suite}
+            parts += ([""] if number else []) + lines_of(suite, files)
     return "\n".join(parts) + "\n"
 
 
-def _runs(suites: Suites) -> list[str]:
+def _runs(cards: Cards) -> list[str]:
     by_file: dict[str, tuple[Suite, list[str]]] = {}
     for name in SUITES:
-        for suite in suites.get(name, []):
+        for suite in (each for suites in cards.values() for each in suites.get(name, [])):
             by_file.setdefault(suite.file, (suite, []))[1].append(name + (" (in part)" if suite.partial else ""))
-    lines = ["| file | suites | measured | commit | device | driver, clocks | CUDA | Python, packages |"]
-    lines += ["| --- " * 8 + "|"]
+    lines = ["| file | suites | seed | measured | commit | device | driver, clocks | CUDA | Python, packages |"]
+    lines += ["| --- " * 9 + "|"]
     for file, (suite, names) in sorted(by_file.items(), key=lambda item: item[1][0].measured, reverse=True):
         facts = suite.conditions
         packages = [f"{name} {version}" for name, version in facts.get("packages", {}).items()]
         packages += [f"CUB {facts['cub']}"] if facts.get("cub") else []
         cells = [
-            f"`{file}`", ", ".join(names), suite.measured, _commit(facts), _told(facts.get("device")),
-            _told(facts.get("nvidia_smi")), _told(facts.get("cuda_driver")),
-            ", ".join([_told(facts.get("python")), *packages]),
+            f"`{file}`", ", ".join(names), "" if suite.seed is None else str(suite.seed), suite.measured,
+            _commit(facts), told(facts.get("device")), told(facts.get("nvidia_smi")), told(facts.get("cuda_driver")),
+            ", ".join([told(facts.get("python")), *packages]),
         ]  # fmt: skip
-        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+        lines.append("| " + " | ".join(map(cell_text, cells)) + " |")
     return lines
-
-
-def _told(value: object) -> str:
-    return "not recorded" if value is None else str(value)
 
 
 def _commit(facts: Mapping[str, object]) -> str:
     sources = f", sources {facts['sources']}" if facts.get("sources") else ""
-    return _told(facts.get("commit")) + sources
+    return told(facts.get("commit")) + sources
 
 
-def _goals(suites: Suites) -> list[str]:
-    lines = ["| suite | goal | | reached | margin | run |", "| --- | --- | --- | --- | --- | --- |"]
+def _goals(cards: Cards) -> list[str]:
+    """Return the table of goals, with columns for each kind of GPU."""
+    lines = ["| suite | goal |" + "".join(f" {card} | reached | margin | run |" for card in cards)]
+    lines += ["| --- | --- |" + " --- | --- | --- | --- |" * len(cards)]
     for goal in GOALS:
-        cells = [goal.suite, goal.text, *_judged(goal, suites.get(goal.suite, []))]
-        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+        judged = [judge(goal, suites.get(goal.suite, [])) for suites in cards.values()]
+        text = f"**{goal.text}**" if any(verdict == "**not met**" for verdict, *_ in judged) else goal.text
+        cells = [goal.suite, text, *(cell for each in judged for cell in each)]
+        lines.append("| " + " | ".join(map(cell_text, cells)) + " |")
     return lines
 
 
-def _judged(goal: Goal, candidates: Sequence[Suite]) -> tuple[str, str, str, str]:
+def judge(goal: Goal, candidates: Sequence[Suite]) -> tuple[str, str, str, str]:
     """Return verdict, what was reached, margin, and file, of the newest run that has the cells that the goal needs.
 
     If a goal is about every cell, a partial run that refutes it takes precedence over newer ones that do not.
@@ -154,99 +172,42 @@ def _judged(goal: Goal, candidates: Sequence[Suite]) -> tuple[str, str, str, str
         return NOT_MEASURED, reason, "", ""
     refuted = [each for each in judged if goal.scope == "every" and not each[1].met]
     suite, outcome = (refuted or judged)[0]
-    return goal.verdict(outcome, partial=suite.partial), outcome.reached, outcome.margin, f"`{suite.file}`"
+    verdict = goal.verdict(outcome, partial=suite.partial, used_seed=suite.used_seed)
+    return verdict, outcome.reached, outcome.margin, f"`{suite.file}`"
 
 
-def _suite(name: str, number: int, suite: Suite) -> list[str]:
-    rows, peers = suite.rows, suite.peers
-    ratios = [row["ratio"] for row in rows if row.get("ratio") is not None]
-    lines = [_source_line(suite), ""]
-    if ratios:
-        behind = sum(ratio < 1 for ratio in ratios)
-        mean = geometric_mean(ratios)
-        slower = f"slower than the best peer in {behind} of {len(ratios)} cells"
-        lines += [f"Geometric mean of the ratios {mean:.2f}; {slower}.", ""]
-    if _drawn(name, suite):
-        lines += [f"![{TITLES[name]}, {suite.file}](plots/{_picture(name, number)})", ""]
-    lines += [
-        f"| | {OURS}, µs | GB/s | best peer | ratio |" + "".join(f" {peer} |" for peer in peers),
-        "| --- | --- | --- | --- | --- |" + " --- |" * len(peers),
-        *(_line(row, peers) for row in rows),
-    ]
-    timed = [
-        (row["cell"], key, entry["timed"]) for row in rows for key, entry in row["entries"].items() if "timed" in entry
-    ]
-    if timed:
-        lines += ["", "Timed in another way, which measures the host where it is slower than the device:", ""]
-        lines += [f"- {cell}, {key}: {how}" for cell, key, how in timed]
-    failed = [
-        (row["cell"], key, entry["error"]) for row in rows for key, entry in row["entries"].items() if "error" in entry
-    ]
-    if failed:
-        lines += ["", "Failed, and so not timed:", ""]
-        lines += [f"- {cell}, {key}: {_cell(error)}" for cell, key, error in failed]
-    if suite.content.get("broke_off"):
-        lines += ["", "Stopped by an error, and so without a row:", ""]
-        lines += [f"- {cell}: {_cell(error)}" for cell, error in suite.content["broke_off"].items()]
-    return lines
+def pictures(cards: Cards) -> dict[str, tuple[str, str, Suite]]:
+    """Return the page's pictures: for each file name its kind, the mode or "random", and the suite that it is of."""
+    found: dict[str, tuple[str, str, Suite]] = {}
+    for place, suites in enumerate(cards.values()):
+        for name, candidates in suites.items():
+            for number, suite in enumerate(candidates):
+                many = "".join(f"-{each + 1}" for each in (place, number) if each)
+                if name == "shapes":
+                    random = [row for row in suite.rows if row.get("kind") == "random" and row["ratio"] is not None]
+                    if len(random) >= FEWEST_POINTS:
+                        found[f"performance-shapes{many}.svg"] = ("shapes", "random", suite)
+                    continue
+                for mode in (AFTER, BACK_TO_BACK):
+                    if _drawn(name, suite.of(mode)):
+                        what = "" if mode == BACK_TO_BACK else f"-{mode}"
+                        shown = mode if AFTER in suite.modes else "None"
+                        kind = name if mode == BACK_TO_BACK else "ratios"
+                        found[f"performance-{name}{what}{many}.svg"] = (kind, shown, suite)
+    return found
 
 
-def _source_line(suite: Suite) -> str:
-    text = f"`{suite.file}`, measured {suite.measured}, commit {_told(suite.conditions.get('commit'))}"
-    text += ", a part of the suite's cells." if suite.partial else "."
-    rivals = {peer: many for peer, many in suite.peers.items() if peer != BARE}
-    listed = ", ".join(f"{peer} ({many})" for peer, many in rivals.items())
-    text += f" Competitors, and in how many of {len(suite.rows)} cells each was timed: {listed}." if rivals else ""
-    text += "" if rivals or suite.failures else " No competitors."
-    if suite.failures:
-        told = (f"{peer} ({len(errors)}: {_cell(errors[0])})" for peer, errors in suite.failures.items())
-        text += f" Failed wherever they were tried: {'; '.join(told)}."
-    if suite.content["missing"]:
-        text += " Missing: " + "; ".join(f"{key} ({why})" for key, why in suite.content["missing"].items()) + "."
-    return text
-
-
-def _line(row: Row, peers: Iterable[str]) -> str:
-    ours = median_us(row, OURS)
-    cells = [
-        row["cell"],
-        _number(ours) if ours is not None else "failed",
-        "" if row.get("gb_per_s") is None else f"{row['gb_per_s']:.0f}",
-        row.get("best_peer") or "",
-        "" if row.get("ratio") is None else (f"{row['ratio']:.2f}" if row["ratio"] >= 1 else f"**{row['ratio']:.3f}**"),
-    ]
-    for peer in peers:
-        entry, value = row["entries"].get(peer), median_us(row, peer)
-        cells.append("" if entry is None else "failed" if value is None else _number(value))
-    return "| " + " | ".join(map(_cell, cells)) + " |"
-
-
-def _number(us: float) -> str:
-    return f"{us:.2f}" if us < 1000 else f"{us:,.0f}"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _picture(name: str, number: int) -> str:
-    return f"performance-{name}{f'-{number + 1}' if number else ''}.svg"
+def drawn_rows(kind: str, mode: str, suite: Suite) -> list[dict[str, object]]:
+    """Return the rows that a picture shows."""
+    if mode == "random":
+        return [row for row in suite.rows if row.get("kind") == "random"]
+    return suite.of(BACK_TO_BACK if mode == "None" else mode).rows
 
 
 def _drawn(name: str, suite: Suite) -> bool:
     if name == "flat":
-        return len({row["shape"][0] for row in suite.rows if row["gb_per_s"] is not None}) >= FEWEST_POINTS
+        return len({row["cell"] for row in suite.rows if row["gb_per_s"] is not None}) >= FEWEST_POINTS
     return name in PLOTTED and sum(row["ratio"] is not None for row in suite.rows) >= FEWEST_POINTS
-
-
-def pictures(suites: Suites) -> dict[str, tuple[str, Suite]]:
-    """Return the page's pictures: for each file name the suite that it shows and the run it is from."""
-    return {
-        _picture(name, number): (name, suite)
-        for name, found in suites.items()
-        for number, suite in enumerate(found)
-        if _drawn(name, suite)
-    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -258,15 +219,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the page differs from the files")
     arguments = parser.parse_args(argv)
     try:
-        suites = load(arguments.results)
+        cards = load_cards(arguments.results)
         if arguments.complete:
-            _need_all(suites)
-        text = page(suites)
+            _need_all(next(iter(cards.values())))
+        text = page(cards)
     except FileError as error:
         print(f"benchmarks.report: {error}", file=sys.stderr)
         return 2
     if not arguments.check:
-        _draw(suites, arguments.docs / "plots")
+        _draw(cards, arguments.docs / "plots")
     return put("report", arguments.docs / "performance.md", text, check=arguments.check)
 
 
@@ -276,16 +237,17 @@ def _need_all(suites: Suites) -> None:
         raise FileError(f"no full run of the suite {', '.join(lacking)}")
 
 
-def _draw(suites: Suites, folder: Path) -> None:
+def _draw(cards: Cards, folder: Path) -> None:
     from benchmarks.plots import plot  # noqa: PLC0415  matplotlib is slow to import, and an extra
 
-    wanted = pictures(suites)
+    wanted = pictures(cards)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("performance-*.svg"):
         if old.name not in wanted:
             old.unlink()
-    for name, (kind, suite) in wanted.items():
-        plot(kind, suite.rows, suite.conditions.get("peak_bandwidth_gb_per_s"), folder / name)
+    for name, (kind, mode, suite) in wanted.items():
+        rows = drawn_rows(kind, mode, suite)
+        plot(kind, rows, suite.conditions.get("peak_bandwidth_gb_per_s"), folder / name)
 
 
 if __name__ == "__main__":

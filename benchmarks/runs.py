@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks import records
-from benchmarks.figures import OURS, SUITES, FileError, Row, median_us, row_of
+from benchmarks.figures import BACK_TO_BACK, OURS, SUITES, FileError, Row, median_us, row_of
 
-__all__ = ["KIND", "PATTERN", "Suite", "load", "suites_in"]
+__all__ = ["KIND", "PATTERN", "Suite", "card_of", "load", "load_cards", "suites_in"]
 
 KIND = "suites"
 PATTERN = f"*-{KIND}*.jsonl"
@@ -33,12 +33,33 @@ class Suite:
         The conditions of the measurement.
     partial : bool
         Whether it lacks cells of the suite, because the run was a quick one or was cut short.
+    seed : int or None
+        The seed of random shapes.
+    used_seed : bool
+        Whether an earlier run had that seed already.
     """
 
     content: Mapping[str, Any]
     file: str
     conditions: Mapping[str, Any]
     partial: bool = False
+    seed: int | None = None
+    used_seed: bool = False
+
+    @property
+    def card(self) -> str:
+        """The kind of GPU that it was measured on, such as H100: figures of two kinds are not compared."""
+        return card_of(str(self.conditions.get("device")))
+
+    def of(self, mode: str) -> Suite:
+        """Return its rows of one mode as a suite."""
+        rows = [row for row in self.rows if row.get("mode", BACK_TO_BACK) == mode]
+        return replace(self, content={**self.content, "rows": rows})
+
+    @property
+    def modes(self) -> list[str]:
+        """The modes of its rows, in order of appearance."""
+        return list(dict.fromkeys(row.get("mode", BACK_TO_BACK) for row in self.rows))
 
     @property
     def rows(self) -> list[Row]:
@@ -71,20 +92,38 @@ class Suite:
         return str(self.conditions.get("measured") or self.file[:10])
 
 
+def card_of(device: str) -> str:
+    """Return the kind of a GPU from its name: of "NVIDIA H100 80GB HBM3" it is H100."""
+    words = device.removeprefix("NVIDIA ").split()
+    return words[0] if words else device
+
+
 def load(directory: Path) -> dict[str, list[Suite]]:
-    """Return the runs of every suite: its newest complete run alone or, without one, all partial runs, newest first.
+    """Return the runs of every suite on the kind of GPU that was measured last; see `load_cards`."""
+    return next(iter(load_cards(directory).values()))
+
+
+def load_cards(directory: Path) -> dict[str, dict[str, list[Suite]]]:
+    """Return the runs of every suite for each kind of GPU, that of the newest run first.
+
+    Of a suite, they are its newest complete run alone or, without one, all partial runs, newest first.
 
     Raises
     ------
     FileError
         If there is no file, or one is malformed.
     """
-    found: dict[str, list[Suite]] = {}
-    for name, suite in _all(directory):
-        found.setdefault(name, []).append(suite)
-    if not found:
+    everything = sorted(_all(directory), key=lambda each: (each[1].measured, each[1].file))
+    if not everything:
         raise FileError(f"{directory} holds no {PATTERN}: run benchmarks.run")
-    return {name: _current(suites) for name, suites in found.items()}
+    found: dict[str, dict[str, list[Suite]]] = {}
+    seeds: set[int | None] = {None}
+    for name, suite in everything:
+        of_card = found.setdefault(suite.card, {})
+        of_card.setdefault(name, []).append(replace(suite, used_seed=name == "shapes" and suite.seed in seeds))
+        seeds |= {suite.seed} if name == "shapes" else set()
+    newest = sorted(found, key=lambda card: max(s.measured for suites in found[card].values() for s in suites))
+    return {card: {name: _current(suites) for name, suites in found[card].items()} for card in reversed(newest)}
 
 
 def _current(suites: list[Suite]) -> list[Suite]:
@@ -100,7 +139,8 @@ def _all(directory: Path) -> Iterator[tuple[str, Suite]]:
             if content["rows"] and not rows:
                 continue
             partial = bool(document.facts.get("quick")) or not content["complete"] or len(rows) < len(content["rows"])
-            yield name, Suite({**content, "rows": rows}, file.name, document.conditions, partial)
+            seed = document.facts.get("seed")
+            yield name, Suite({**content, "rows": rows}, file.name, document.conditions, partial, seed)
 
 
 def suites_in(document: records.Document) -> dict[str, dict[str, Any]]:
@@ -114,8 +154,8 @@ def suites_in(document: records.Document) -> dict[str, dict[str, Any]]:
     Returns
     -------
     dict
-        Of each suite ``"rows"`` in the order of its cells, ``"broke_off"`` with an error for each such cell, and what
-        its end says.
+        Of each suite ``"rows"`` in the order of its cells, ``"places"`` with the place of each row's cell,
+        ``"broke_off"`` with an error for each such cell, and what its end says.
 
     Raises
     ------
@@ -128,15 +168,19 @@ def suites_in(document: records.Document) -> dict[str, dict[str, Any]]:
         name, said = record.get("suite"), {key: value for key, value in record.items() if key not in ("suite", "place")}
         if name not in SUITES:
             raise FileError(f"{document.file}: there is no suite {name!r}")
-        suite = found.setdefault(name, {"rows": [], "broke_off": {}, "missing": {}, "complete": False})
+        suite = found.setdefault(name, {"rows": [], "places": [], "broke_off": {}, "missing": {}, "complete": False})
         if "entries" in said:
             suite["rows"].append(_checked(said, f"{document.file}: {name}"))
+            suite["places"].append(int(record.get("place", 0)))
         elif "broke_off" in said:
             suite["broke_off"][said["cell"]] = said["broke_off"]
         elif {"complete", "missing"} <= said.keys():
-            suite |= said
+            suite |= said  # of a run that was continued, what its last part says
         else:
             raise FileError(f"{document.file}: a record of {name} is neither a row nor an error nor the suite's end")
+    for suite in found.values():
+        measured = {row["cell"] for row in suite["rows"]}  # some in a later part than the one that broke off there
+        suite["broke_off"] = {cell: why for cell, why in suite["broke_off"].items() if cell not in measured}
     return found
 
 

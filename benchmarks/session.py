@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from benchmarks import records
 from benchmarks.figures import OURS, Row, median_us, stored
@@ -55,6 +57,8 @@ class Session:
         The setting that cells are measured in.
     wanted : callable, optional
         Says whether to measure a cell; by default all are.
+    done : mapping, optional
+        What the file holds already, as `runs.suites_in` returns it: cells that have rows there are not measured again.
     budget_seconds : float, optional
         No cell is begun that would, by its estimate, end later than this after the session's beginning.
     show : callable
@@ -70,6 +74,7 @@ class Session:
         setting: Setting,
         *,
         wanted: Callable[[Cell], bool] = lambda cell: True,
+        done: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
         budget_seconds: float | None = None,
         show: Callable[[str], object] = print,
         clock: Callable[[], float] = time.perf_counter,
@@ -81,9 +86,13 @@ class Session:
         self._budget = budget_seconds
         self._show, self._clock = show, clock
         self._begin = clock()
-        self._rows: dict[str, dict[str, Sequence[Row]]] = {suite: {} for suite in cells}
+        self._rows: dict[str, dict[str, list[Row]]] = {suite: {} for suite in cells}
         self._broken: dict[str, dict[str, str]] = {suite: {} for suite in cells}
-        self._seconds = dict.fromkeys(cells, 0.0)
+        self._seconds = {suite: float(done.get(suite, {}).get("seconds", 0.0)) for suite in cells}
+        for suite, found in cells.items():
+            content = done.get(suite, {"rows": [], "places": []})
+            for place, row in zip(content["places"], content["rows"], strict=True):
+                self._rows[suite].setdefault(found[place].name, []).append(row)
 
     @property
     def failed(self) -> bool:
@@ -105,7 +114,7 @@ class Session:
         order = ordered(self._cells) if self._budget is not None else [
             (suite, cell) for suite, found in self._cells.items() for cell in found
         ]  # fmt: skip
-        order = [(suite, cell) for suite, cell in order if self._wanted(cell)]
+        order = [each for each in order if self._wanted(each[1]) and each[1].name not in self._rows[each[0]]]
         self._setting.prepare([cell for _, cell in order])
         if versions := self._setting.versions():
             records.add(self._file, {"conditions": versions})
@@ -125,7 +134,8 @@ class Session:
     def _measure(self, suite: str, cell: Cell, line_of: Callable[[Row], str]) -> bool:
         begin = self._clock()
         try:
-            self._rows[suite][cell.name] = rows = cell.measure(self._setting)
+            rows = list(cell.measure(self._setting))
+            self._rows[suite][cell.name] = rows
         except Exception as error:  # noqa: BLE001  what was measured before must not be lost
             self._broken[suite][cell.name] = told = f"{type(error).__name__}: {error}"[:200]
             records.add(self._file, {"suite": suite, "cell": cell.name, "broke_off": told})

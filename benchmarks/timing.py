@@ -165,7 +165,8 @@ def opened() -> Iterator[Stream]:
 
 _PACKAGES = (
     "cuda-bindings", "cuda-core", "cuda-cccl", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "numpy", "torch",
-    "triton", "cupy-cuda12x", "cupy-cuda13x", "numba", "numba-cuda",
+    "triton", "cupy-cuda12x", "cupy-cuda13x", "numba", "numba-cuda", "jax",
+    "quack-kernels", "nvidia-cutlass-dsl",
 )  # fmt: skip
 
 

@@ -2,9 +2,11 @@
 
 python -m benchmarks.variants --case "OP TYPE SHAPE" ... [--variant "NAME KEY=VALUE ..."] ... [--peer NAME] --json FILE
 
-A shape is sizes with x between them, such as 8x2^20. axis=N may follow, and shift=N, the array's first element in an
-aligned memory. Segments have their names in the suite. A variant differs from the library as it is by any of
+A shape is sizes with x between them, such as 8x2^20. axis=N may follow, or axis=N,M; strides=N,M,... in elements; and
+shift=N, the array's first element in an aligned memory. Segments have their names in the suite. With --around, each
+case is also timed after its producer and alone. A variant differs from the library as it is by any of
 
+    checkout=DIR            the whole library of another checkout, such as that of an old commit (with nothing else)
     sources=DIR             another cuda_src, such as that of a checkout with a change
     MODULE.NAME=VALUE       another constant of a module, such as column_tiles._ENOUGH_BLOCKS=1.0
     launch.FIELD=VALUE      an attribute of every launch, such as launch.shared_memory_carveout=0
@@ -21,18 +23,20 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from benchmarks import records
-from benchmarks.figures import OURS, name_of
+from benchmarks.checkouts import Checkout
+from benchmarks.figures import BACK_TO_BACK, OURS
 from benchmarks.harness import Harness, Inputs, Maker, ours
 from benchmarks.peers import PEERS
 from benchmarks.problems import Case
+from benchmarks.shapes import named
 from benchmarks.suites import Setting, arrays
-from benchmarks.timing import conditions, opened
+from benchmarks.timing import conditions, opened, sources_digest
 from lowlevel_reduce import ReduceError, Stream, loading, mapping, segments
 from lowlevel_reduce.compiler import program
 from lowlevel_reduce.compiler.sources import SourceTree
@@ -56,6 +60,8 @@ class Variant:
         Its name in the table.
     sources : Path, optional
         Its cuda_src.
+    checkout : Checkout, optional
+        The checkout that its library is of, instead of this one; then it differs by nothing else.
     constants, launch, plan : dict
         Other values for constants of modules (by ``"module.NAME"``), fields of `LaunchConfig`, and options of a plan.
     """
@@ -65,6 +71,7 @@ class Variant:
     constants: dict[str, Any] = field(default_factory=dict)
     launch: dict[str, Any] = field(default_factory=dict)
     plan: dict[str, Any] = field(default_factory=dict)
+    checkout: Checkout | None = None
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -89,12 +96,17 @@ class Variant:
         """Return it for a file: a constant that JSON has no form for, such as a mapping of pairs, as its text."""
         plain = (bool, int, float, str)
         constants = {name: value if isinstance(value, plain) else repr(value) for name, value in self.constants.items()}
-        return {**asdict(self), "sources": None if self.sources is None else str(self.sources), "constants": constants}
+        told = {"name": self.name, "launch": self.launch, "plan": self.plan, "constants": constants}
+        if self.checkout is not None:
+            told |= {"checkout": str(self.checkout.root), "checkout_sources": sources_digest(self.checkout.root)}
+        return {**told, "sources": None if self.sources is None else str(self.sources)}
 
     def maker(self, case: Case, inputs: Inputs, stream: Stream) -> Maker:
         """Return the maker that makes it ready for a case."""
 
         def make() -> Any:
+            if self.checkout is not None:
+                return self.checkout.ready(case, inputs, stream, self.name)
             with self.applied():
                 return replace(ours(case, inputs, stream, **self.plan), name=self.name)
 
@@ -114,7 +126,7 @@ def variant_of(text: str) -> Variant:
     name = " ".join(word for word in words if "=" not in word)
     if not name or words[len(words) - len(settings) :] != settings:
         raise ValueError(f"a variant is a name and then KEY=VALUE words, not {text!r}")
-    sources, found = None, dict[str, dict[str, Any]](constants={}, launch={}, plan={})
+    sources, checkout, found = None, None, dict[str, dict[str, Any]](constants={}, launch={}, plan={})
     for setting in settings:
         key, value = setting.split("=", 1)
         kind, _, rest = key.rpartition(".")
@@ -122,6 +134,8 @@ def variant_of(text: str) -> Variant:
             sources = Path(value)
             if not (sources / "operators.cuh").is_file():
                 raise ValueError(f"{value} is no cuda_src: it lacks operators.cuh")
+        elif key == "checkout":
+            checkout = Checkout(Path(value))
         elif kind in ("launch", "plan"):
             found[kind][rest] = ast.literal_eval(value)
         else:
@@ -129,7 +143,9 @@ def variant_of(text: str) -> Variant:
     unknown = set(found["launch"]) - set(LaunchConfig.__dataclass_fields__)
     if unknown:
         raise ValueError(f"a launch has no {', '.join(sorted(unknown))}")
-    return Variant(name, sources, **found)
+    if checkout is not None and len(settings) > 1:
+        raise ValueError(f"a whole checkout differs by nothing else: {text!r}")
+    return Variant(name, sources, **found, checkout=checkout)
 
 
 def _constant(key: str) -> str:
@@ -153,16 +169,23 @@ def case_of(text: str) -> Case:
     """
     if text in arrays.SEGMENTS:
         return arrays.segment_case(text)
-    form = re.fullmatch(r"(\w+) (\w+) ([\d^x]+)(?: axis=(\d+))?(?: shift=(\d+))?", text)
+    form = re.fullmatch(
+        r"(\w+) (\w+) ([\d^x]+)(?: axis=(\d+(?:,\d+)*))?(?: strides=(\d+(?:,\d+)*))?(?: shift=(\d+))?", text
+    )
     if form is None or form[1] not in OPERATORS:
         raise ValueError(
-            f"a case is 'OP TYPE SHAPE [axis=N] [shift=N]', or one of {list(arrays.SEGMENTS)}, not {text!r}"
+            f"a case is 'OP TYPE SHAPE [axis=N,...] [strides=N,...] [shift=N]', or one of {list(arrays.SEGMENTS)}, "
+            f"not {text!r}"
         )
     shape = tuple(_size(size) for size in form[3].split("x"))
-    axis = None if form[4] is None else int(form[4])
-    if axis is not None and axis >= len(shape):
-        raise ValueError(f"{text!r}: {len(shape)} axes have no number {axis}")
-    return Case(form[1], shape, axis, element_type(form[2]).name, shift=int(form[5] or 0))
+    axes = None if form[4] is None else tuple(map(int, form[4].split(",")))
+    strides = None if form[5] is None else tuple(map(int, form[5].split(",")))
+    if axes is not None and max(axes) >= len(shape):
+        raise ValueError(f"{text!r}: {len(shape)} axes have no number {max(axes)}")
+    if strides is not None and len(strides) != len(shape):
+        raise ValueError(f"{text!r}: {len(shape)} axes have as many strides, not {len(strides)}")
+    axis = axes[0] if axes is not None and len(axes) == 1 else axes
+    return Case(form[1], shape, axis, element_type(form[2]).name, shift=int(form[6] or 0), strides=strides)
 
 
 def _size(text: str) -> int:
@@ -197,6 +220,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--variant", action="append", default=[], type=spelled(variant_of), metavar="TEXT")
     parser.add_argument("--peer", action="append", default=[], choices=PEERS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--around", action="store_true", help="also after a producer and alone, which needs PyTorch")
     parser.add_argument("--json", metavar="FILE", required=True, type=Path)
     parser.add_argument("--commit", help="for a copy of the tree without its history")
     arguments = parser.parse_args(argv)
@@ -207,17 +231,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("variants need names of their own")
     rows: list[dict[str, Any]] = []
     with opened() as stream:
-        harness = Harness(stream, arguments.rounds)
+        harness = Harness(stream, arguments.rounds, arguments.rounds)
         setting = Setting(harness)
         facts = conditions(stream.context.device, arguments.commit)
         told = [variant.told() for variant in arguments.variant]
         setting.peers(*arguments.peer)
         records.begin(arguments.json, "variants", facts, variants=told, missing=setting.missing)
         for case in arguments.case:
-            entries = _measured(harness, case, arguments.variant, setting.peers(*arguments.peer))
-            rows.append({"cell": name_of_case(case), "entries": entries})
-            records.add(arguments.json, rows[-1])
-            print(line_of(name_of_case(case), entries), flush=True)
+            neighbours = setting.neighbours(case) if arguments.around else None
+            found = _measured(harness, case, arguments.variant, setting.peers(*arguments.peer), neighbours)
+            for mode, entries in found.items():
+                rows.append({"cell": name_of_case(case), "mode": mode, "entries": entries})
+                records.add(arguments.json, rows[-1])
+                tag = "" if mode == BACK_TO_BACK else f" {mode}"
+                print(line_of(f"{name_of_case(case)}{tag}", entries), flush=True)
         harness.release()
     for name, why in setting.missing.items():
         print(f"missing: {name}: {why}")
@@ -228,18 +255,19 @@ def name_of_case(case: Case) -> str:
     """Return the name of a case's row."""
     if case.offsets is not None:
         return f"{case.rows} segments of {case.size} {case.dtype}"
-    axis = "" if case.axis is None else f", axis {case.axis}"
-    shift = f", from element {case.shift} on" if case.shift else ""
-    return f"{case.op} {case.dtype} {' x '.join(map(name_of, case.shape))}{axis}{shift}"
+    return named(case)
 
 
-def _measured(harness: Harness, case: Case, variants: Sequence[Variant], peers: Sequence[Any]) -> dict[str, Any]:
-    inputs = harness.inputs(case, "rotated")
+def _measured(
+    harness: Harness, case: Case, variants: Sequence[Variant], peers: Sequence[Any], neighbours: Any = None
+) -> dict[str, dict[str, Any]]:
+    """Return the entries by mode: back to back, and beside the neighbours if there are any."""
+    inputs = harness.inputs(case, "rotated", spare=neighbours is not None)
     makers = [Maker(OURS, lambda: ours(case, inputs, harness.stream))]
     makers += [variant.maker(case, inputs, harness.stream) for variant in variants]
     makers += [maker for peer in peers for maker in peer.ready(case, inputs, harness.stream)]
     try:
-        return harness.measure(case, makers)
+        return harness.measure_around(case, makers, [] if neighbours is None else neighbours(inputs))
     finally:
         if inputs.offsets is not None:
             inputs.offsets.close()

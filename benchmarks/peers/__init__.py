@@ -17,6 +17,8 @@ PEERS: Mapping[str, str] = {
     "CuPy": "cupy_peer",
     "torch": "torch_peer",
     "torch.compile": "torch_compiled",
+    "torch deterministic": "torch_deterministic",
+    "quack": "quack_peer",
     "Triton": "triton_peer",
     "Numba": "numba_peer",
 }

@@ -23,14 +23,16 @@ class Missing(Exception):  # noqa: N818  it is not an error
 class RawArray:
     """Device memory with ``__cuda_array_interface__``; types that this lacks are passed as unsigned integers."""
 
-    def __init__(self, pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any], strides_bytes: tuple[int, ...] | None = None
+    ) -> None:
         known = dtype.kind in "biufc" and dtype.name not in ("bfloat16",) and "float8" not in dtype.name
         self.__cuda_array_interface__ = {
             "shape": shape,
             "typestr": dtype.str if known else f"<u{dtype.itemsize}",
             "data": (pointer, False),
             "version": 3,
-            "strides": None,
+            "strides": strides_bytes,
         }
 
 

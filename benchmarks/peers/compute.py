@@ -31,7 +31,7 @@ class ComputePeer:
 
     def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
         """Return the sum, prepared beforehand (``make_reduce_into``, ``make_segmented_reduce``)."""
-        if case.op != "sum" or case.dtype not in TYPES or case.dtype in _LACKS:
+        if case.op != "sum" or case.dtype not in TYPES or case.dtype in _LACKS or not case.is_plain:
             return []
         rows = case.axis is not None and case.axis == len(case.shape) - 1 and case.shape[-1] >= BORDERED_ROWS
         if case.offsets is not None or rows:

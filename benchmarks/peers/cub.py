@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import SPOILT, Inputs, Maker, Ready
-from benchmarks.peers.common import Missing, closer, reader
+from benchmarks.peers.common import Missing, RawArray, closer, reader
 from benchmarks.problems import Case
 from lowlevel_reduce import Buffer, ReduceError, Stream
 from lowlevel_reduce.dtypes import numpy_dtype
@@ -99,7 +99,8 @@ class CubPeer:
 
         results, close = reader(out, case.rows, result, stream), closer(stream, workspace, out)
         enqueue, spoil = (lambda i: call(workspace.pointer, size, i)), (lambda: out.fill(SPOILT, stream=stream))
-        return Ready(VARIANTS[kind], enqueue, results, spoil=spoil, close=close)
+        first = RawArray(out.pointer, (case.rows,), result)
+        return Ready(VARIANTS[kind], enqueue, results, outputs=lambda: first, spoil=spoil, close=close)
 
     def _library(self, kind: str, dtype: str) -> Future[ctypes.CDLL]:
         key = (kind, dtype)
@@ -131,7 +132,7 @@ class CubPeer:
 
 def kinds(case: Case) -> list[str]:
     """Return the kinds of call that reduce a case; none if CUB has no single call for it."""
-    if case.dtype not in TYPES or case.op not in ("sum", "argmax", "max"):
+    if case.dtype not in TYPES or case.op not in ("sum", "argmax", "max") or not case.is_plain:
         return []
     if case.offsets is not None:
         return ["SEGMENTS"] if case.op == "sum" else []

@@ -25,7 +25,7 @@ class NumbaPeer:
 
     def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
         """Return the sum of a whole array."""
-        whole = case.op == "sum" and case.axis is None and case.offsets is None
+        whole = case.op == "sum" and case.is_plain_whole
         if not whole or case.dtype not in ("float32", "float64", "int64"):
             return []
         return [Maker("Numba", lambda: self._made(case, inputs))]

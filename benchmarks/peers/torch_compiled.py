@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from benchmarks.harness import Inputs, Maker, Ready
 from benchmarks.peers.common import Missing
+from benchmarks.peers.inductor import compile_ahead, configure
 from benchmarks.peers.torch_peer import Function, TorchPeer, open_torch
 from benchmarks.problems import Case
 from lowlevel_reduce import Stream
@@ -20,7 +23,7 @@ class TorchCompiledPeer(TorchPeer):
         """Return the call to compile; for a dot product one that does not end in a library's call."""
         if case.op != "dot":
             return super().function(case)
-        axes = tuple(range(len(case.shape))) if case.axis is None else case.axis
+        axes = case.axes
         return lambda pair: (pair[0] * pair[1]).sum(axes)
 
     def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
@@ -37,6 +40,10 @@ class TorchCompiledPeer(TorchPeer):
 
         return [Maker(self.name, make)]
 
+    def prefetch(self, cases: Sequence[Case]) -> None:
+        """Compile what the cases will need, and wait for it."""
+        compile_ahead([case for case in cases if case.offsets is None])
+
 
 def open_peer(stream: Stream) -> TorchCompiledPeer:
     """Return ``torch.compile``; raise `Missing` if Triton is not installed."""
@@ -45,4 +52,5 @@ def open_peer(stream: Stream) -> TorchCompiledPeer:
         import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: F401, PLC0415
     except ImportError as error:
         raise Missing(f"torch.compile has no Triton: {error}") from error
+    configure()
     return TorchCompiledPeer(torch, stream)

@@ -35,28 +35,48 @@ class TorchPeer:
         wanted = getattr(self.torch, case.dtype)
 
         def made(pointers: Sequence[int]) -> list[Any]:
-            arrays = raw_arrays(pointers, case.shape, case.dtype)
-            return [self.torch.as_tensor(array, device="cuda").view(wanted) for array in arrays]
+            before = case.shift * numpy_dtype(case.dtype).itemsize
+            raw = raw_arrays([pointer - before for pointer in pointers], (case.shift + case.span,), case.dtype)
+            memory = [self.torch.as_tensor(array, device="cuda").view(wanted) for array in raw]
+            # As the part of an aligned tensor that a user would have: of an unaligned one, Inductor would make a copy.
+            return [tensor.as_strided(case.shape, case.element_strides, case.shift) for tensor in memory]
 
         first = made(inputs.pointers)
         return list(zip(first, made(inputs.seconds), strict=True)) if inputs.seconds else first
 
     def function(self, case: Case) -> Function | None:
         """Return the call that reduces a case; None if there is none."""
-        torch, axis = self.torch, case.axis
+        torch, axis, axes = self.torch, case.axis, case.axes  # here, and not in what is called: that is compiled
         if case.offsets is not None:
             return None
-        whole = axis is None
+        whole, single = axis is None, isinstance(axis, int)
         table: dict[str, Function] = {
             "sum": torch.sum if whole else (lambda x: torch.sum(x, axis)),
             "max": torch.amax if whole else (lambda x: torch.amax(x, axis)),
-            "argmax": torch.argmax if whole else (lambda x: torch.argmax(x, axis)),
-            "minmax": torch.aminmax if whole else (lambda x: torch.aminmax(x, dim=axis)),
+            "mean": torch.mean if whole else (lambda x: torch.mean(x, axis)),
             "mean_var": lambda x: tuple(reversed(torch.var_mean(x, axis, correction=0))),
             "norm2": lambda x: torch.linalg.vector_norm(x, dim=axis),
-            "dot": lambda pair: torch.dot(*pair) if whole else torch.linalg.vecdot(*pair, dim=axis),
-            "logsumexp": lambda x: torch.logsumexp(x, tuple(range(x.ndim)) if whole else axis),
+            "norm_inf": lambda x: torch.linalg.vector_norm(x, torch.inf, dim=axis),
+            "logsumexp": lambda x: torch.logsumexp(x, axes),
+            "dot": lambda pair: (pair[0] * pair[1]).sum(axes),
         }
+        if whole or single:
+            table["argmax"] = torch.argmax if whole else (lambda x: torch.argmax(x, axis))
+            table["minmax"] = torch.aminmax if whole else (lambda x: torch.aminmax(x, dim=axis))
+        if single or len(case.shape) == 1:
+            table["dot"] = (
+                (lambda pair: torch.dot(*pair)) if whole else lambda pair: torch.linalg.vecdot(*pair, dim=axis)
+            )
+        if case.dtype.startswith(("int", "uint", "bool")):
+            for op in (
+                "mean",
+                "mean_var",
+                "norm2",
+                "norm_inf",
+                "logsumexp",
+                "dot",
+            ):  # which PyTorch has for floats only
+                table.pop(op, None)
         return table.get(case.op)
 
     def ready(self, case: Case, inputs: Inputs, stream: Stream) -> list[Maker]:
@@ -104,10 +124,10 @@ class TorchPeer:
             last[0] = None
             external.synchronize()
 
-        def record(launches: int) -> Replay:
+        def record(enqueue: Callable[[int], object], launches: int) -> Replay:
             return Leaving(_TorchReplay(torch, external, enqueue, launches), last)
 
-        return Ready(name, enqueue, results, record=record, spoil=spoil, close=close)
+        return Ready(name, enqueue, results, record=record, outputs=lambda: planes()[0], spoil=spoil, close=close)
 
 
 class _TorchReplay:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from benchmarks.suites import arrays, cold, host
+from benchmarks.suites import arrays, cold, host, parts, shapes
 from benchmarks.suites.cell import Cell
 from benchmarks.suites.setting import Setting
 
@@ -26,8 +26,10 @@ SUITES: Mapping[str, Suite] = {
     "stats": arrays.stats,
     "operators": arrays.operator_costs,
     "segments": arrays.segments,
+    "shapes": shapes.shapes,
     "small": host.small,
     "host": host.host,
     "cold": cold.cold,
+    "parts": parts.parts,
 }
 """Every suite by its name, in the order of a full run."""

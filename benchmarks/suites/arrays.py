@@ -40,6 +40,12 @@ COMPILED_TYPES = ("float32", "float16", "bfloat16")
 GOAL_LENGTHS = (1 << 16, 1 << 20, 1 << 24, 100_000_000, 1 << 28, 1 << 30)
 """The lengths of whole arrays that are measured first."""
 
+MOST_AROUND = 1 << 28
+"""Of every type, longer arrays are timed back to back only: what surrounds a launch of a millisecond is lost in it."""
+
+CONSUMED = (Case("sum", (2048, 2048), 1), Case("argmax", (1 << 20,)))
+"""Of axes and of other operators, what is timed before a consumer, too."""
+
 TYPE_LENGTHS = (1 << 20, 1 << 24, 1 << 28, 1 << 30)
 COLUMNS = (2, 3, 5, 8, 10, 12, 14, 16, 18, 20, 23, 26)
 """Matrices of 2^28 elements have 2 to these powers columns."""
@@ -74,7 +80,9 @@ SEGMENTS: Mapping[str, Callable[[np.random.Generator], npt.NDArray[np.int64]]] =
 }
 """Makers of segment lengths: many segments, few long ones, tiny ones, and a mixture."""
 
-SEGMENTS_SECONDS = 5.0
+CONSUMED_SEGMENTS = "1,000,000 of about 100"
+
+SEGMENTS_SECONDS = 6.0
 """About how long a cell takes: making the lengths, checking the sums, and a competitor that is slow here."""
 
 
@@ -82,14 +90,17 @@ def flat(*, quick: bool = False) -> list[Cell]:
     """Return the sums of float32 arrays from 2^8 to 2^31 elements."""
     lengths = sorted([*(1 << power for power in range(8, 32)), *ODD_LENGTHS])
     lengths = [256, 1 << 16, 1 << 20, 100_000_000] if quick else lengths
-    peers = ("CUB", "cuda.compute", "CuPy", "torch", "Triton", "torch.compile")
+    peers = ("CUB", "cuda.compute", "CuPy", "torch", "torch deterministic", "Triton", "torch.compile")
     slices = [] if quick else [Case("sum", (100_000_000,), shift=1)]
-    return [array_cell(f"{name_of(case.size)}, from element 1 on", case, peers, goal=True) for case in slices] + [
+    aside = [array_cell(f"{name_of(case.size)}, from element 1 on", case, peers, goal=True) for case in slices]
+    return aside + [
         array_cell(
             name_of(n),
             Case("sum", (n,)),
             (*peers, "Numba") if n in NUMBA_LENGTHS else peers,
             goal=n in GOAL_LENGTHS,
+            around=True,
+            consumed=n == 1 << 20,
         )
         for n in lengths
     ]
@@ -107,6 +118,8 @@ def types(*, quick: bool = False) -> list[Cell]:
             Case("sum", (n,), dtype=name),
             (*peers, "torch.compile") if name in COMPILED_TYPES else peers,
             goal=n == 1 << 30,
+            around=n <= MOST_AROUND,
+            consumed=(name, n) == ("bfloat16", 1 << 20),
         )
         for name in names
         for n in some(TYPE_LENGTHS, (0, 2), quick=quick)
@@ -180,7 +193,9 @@ def _segments(name: str, *, goal: bool) -> Cell:
     peers = ("CUB", "cuda.compute", "torch")
 
     def measure(setting: Setting) -> Sequence[Row]:
-        return [setting.harness.compare(name, segment_case(name), setting.peers(*peers), mode=setting.mode)]
+        case = segment_case(name)
+        neighbours = setting.neighbours(case, consumed=name == CONSUMED_SEGMENTS)
+        return setting.harness.compare(name, case, setting.peers(*peers), mode=setting.mode, neighbours=neighbours)
 
     # The case is only for competitors that prepare: float32 segments, whatever their borders.
     return Cell(name, measure, SEGMENTS_SECONDS, goal, Case("sum", (1,), offsets=np.asarray([0, 1])), peers)
@@ -193,5 +208,7 @@ def _compared(cases: Sequence[Case], goals: Sequence[Case]) -> list[Cell]:
         shape = " x ".join(name_of(size) for size in case.shape)
         where = "" if case.axis is None else f", axis {case.axis}"
         name = case.op if case.dtype == "float32" else f"{case.op} {case.dtype}"
-        found.append(array_cell(f"{name} {shape}{where}", case, peers, goal=case in goals))
+        consumed = case in CONSUMED
+        label = f"{name} {shape}{where}"
+        found.append(array_cell(label, case, peers, goal=case in goals, around=True, consumed=consumed))
     return found

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.figures import OURS, Row, figure, row_of
+from benchmarks.processes import environment_of, last_line
 from benchmarks.suites.cell import Cell
 from benchmarks.suites.setting import Setting
+from benchmarks.turns import telling
 
-__all__ = ["cold", "keeping"]
+__all__ = ["PEERS", "cold"]
 
 WARM = 2
 """How many processes with a full cache follow each one with an empty cache."""
 
 FIRST_SECONDS, EMPTY_SECONDS, WARM_SECONDS = 3.0, 6.0, 1.5
 """About how long a process takes: the one that only leaves byte code behind, and one with each kind of cache."""
+
+PEER_SECONDS = {"CuPy": 3.0, "torch": 5.0, "torch.compile": 14.0, "cuda.compute": 6.0}
+"""The same of a competitor's process, on average."""
 
 SCRIPT = """
 import json, os, time
@@ -31,20 +34,88 @@ imported = time.perf_counter()
 import lowlevel_reduce as lr
 package = time.perf_counter()
 assert os.path.exists(lr.__spec__.cached), "the byte code was not kept"
-out = {"imports before": imported - start, "import": package - imported}
+out = {"imports before": imported - start, "import": package - imported, "import with all": package - start}
 with lr.Context.primary() as context, context.pushed():
     context.synchronize()
     created = time.perf_counter()
     value = float(lr.sum(numpy.ones(1_000_000, numpy.float32)))
     done = time.perf_counter()
     assert value == 1e6
-    out |= {"context": created - package, "first result": done - created}
+    assert float(lr.max(numpy.ones(1_000_000, numpy.float32))) == 1
+    out |= {"context": created - package, "first result": done - created, "second operator": time.perf_counter() - done}
     for name, op, shape, axis, dtype in PLANS:
-        begin = time.perf_counter()
+        begin, processor = time.perf_counter(), time.process_time()
         lr.plan(op, shape=shape, axis=axis, dtype=dtype, context=context)
         out[name] = time.perf_counter() - begin
+        out["processor, " + name] = time.process_time() - processor
 print(json.dumps(out))
 """
+
+_PEER = """
+import json, time
+start = time.perf_counter()
+import numpy
+{imports}
+package = time.perf_counter()
+x = numpy.ones(1_000_000, numpy.float32)
+{context}
+created = time.perf_counter()
+assert float({first}) == 1e6
+done = time.perf_counter()
+assert float({second}) == 1
+ended = time.perf_counter()
+times = {{"import with all": package - start, "first result": done - created, "second operator": ended - done}}
+print(json.dumps(times))
+"""
+
+_COMPUTE = """
+import cuda.compute as compute
+import lowlevel_reduce as lr
+from benchmarks.peers.common import RawArray
+
+
+def reduced(op, first):
+    host = numpy.asarray([first], numpy.float32)
+    with lr.Stream.create() as stream:
+        source, out = lr.DeviceArray.from_numpy(x, stream), lr.DeviceArray.empty((), "float32", stream)
+        source, target = (RawArray(each.pointer, (size,), x.dtype) for each, size in ((source, x.size), (out, 1)))
+        call = compute.make_reduce_into(d_in=source, d_out=target, op=op, h_init=host)
+        common = dict(d_in=source, d_out=target, op=op, h_init=host, num_items=x.size, stream=stream)
+        size = call(temp_storage=None, **common)
+        storage = lr.DeviceArray.empty((size,), "uint8", stream)
+        workspace = RawArray(storage.pointer, (size,), numpy.dtype("uint8"))
+        workspace.nbytes = size
+        call(temp_storage=workspace, **common)
+        return float(out)
+"""
+
+PEERS: Mapping[str, str] = {
+    "CuPy": _PEER.format(
+        imports="import cupy",
+        context="cupy.cuda.runtime.free(0)",
+        first="cupy.asarray(x).sum()",
+        second="cupy.asarray(x).max()",
+    ),
+    "torch": _PEER.format(
+        imports="import torch",
+        context="torch.zeros(1, device='cuda')",
+        first="torch.from_numpy(x).cuda().sum()",
+        second="torch.from_numpy(x).cuda().amax()",
+    ),
+    "torch.compile": _PEER.format(
+        imports="import torch",
+        context="torch.zeros(1, device='cuda')",
+        first="torch.compile(torch.sum)(torch.from_numpy(x).cuda())",
+        second="torch.compile(torch.amax)(torch.from_numpy(x).cuda())",
+    ),
+    "cuda.compute": _PEER.format(
+        imports=_COMPUTE,
+        context="current = lr.Context.primary().pushed(); current.__enter__(); lr.Context.current().synchronize()",
+        first="reduced(compute.OpKind.PLUS, 0)",
+        second="reduced(compute.OpKind.MAXIMUM, 0)",
+    ),
+}
+"""What each competitor's process runs: the same results, from the same array on the host."""
 
 PLANS = [
     ("sum float64, tiles", "sum", [1 << 24], None, "float64"),
@@ -58,57 +129,65 @@ PLANS = [
     ("argmax, tiles", "argmax", [1 << 24], None, "float32"),
 ]
 
+Times = Sequence[Mapping[str, float]]
+"""Of each process, its times in seconds by what they are of."""
+
 
 def cold(*, quick: bool = False) -> list[Cell]:
-    """Return times of fresh processes, with an empty cubin cache and with a full one.
+    """Return times of fresh processes, with empty caches and with full ones, beside those of competitors.
 
     All of them find the byte code of every module, as with an installed package: a first process, which is not timed,
     writes it, even if this process or the folder of the sources may not keep any.
     """
     times = 1 if quick else 3
-    measure = functools.partial(_measured, times=times)
+    peers = ("CuPy", "torch") if quick else tuple(PEERS)
+    measure = functools.partial(_measured, times=times, peers=peers)
     seconds = FIRST_SECONDS + times * (EMPTY_SECONDS + WARM * WARM_SECONDS)
+    seconds += sum(PEER_SECONDS[peer] for peer in peers) * (2 if quick else 3)
     return [Cell("fresh processes", measure, seconds, goal=True)]
 
 
-def _measured(setting: Setting, *, times: int) -> list[Row]:
+def _measured(setting: Setting, *, times: int, peers: Sequence[str]) -> list[Row]:
     setting.settle()
-    empty, warm = [], []
     with tempfile.TemporaryDirectory() as byte_code:
-        run = functools.partial(_process, environment=keeping(byte_code))
-        with tempfile.TemporaryDirectory() as directory:
-            run(directory, plans=[])
-        for _ in range(times):
-            with tempfile.TemporaryDirectory() as directory:
-                empty.append(run(directory))
-                warm += [run(directory) for _ in range(WARM)]
-    rows = [_row(part, [times[part] for times in warm]) for part in ("import", "imports before", "context")]
-    rows.append(_row("first result, empty cache", [times["first result"] for times in empty]))
-    rows.append(_row("first result, warm cache", [times["first result"] for times in warm]))
+        with tempfile.TemporaryDirectory() as cache:
+            _process(SCRIPT.replace("PLANS", "[]"), cache, byte_code)
+        empty, warm = _processes(SCRIPT.replace("PLANS", repr(PLANS)), times, byte_code)
+        found: dict[str, tuple[Times, Times]] = {OURS: (empty, warm)}
+        failed: dict[str, dict[str, Any]] = {}
+        for name in peers:
+            with telling(name, failed):
+                found[name] = _processes(PEERS[name], 1, byte_code)
+    rows = [_row(part, {OURS: warm}, part) for part in ("import", "imports before", "context")]
+    all_empty, all_warm = ({name: times[full] for name, times in found.items()} for full in (0, 1))
+    rows.append(_row("import with all it needs", all_warm, "import with all", failed))
+    for part in ("first result", "second operator"):
+        rows.append(_row(f"{part}, empty cache", all_empty, part, failed))
+        rows.append(_row(f"{part}, warm cache", all_warm, part, failed))
     for name, *_ in PLANS:
-        rows.append(_row(f"plan compiled: {name}", [times[name] for times in empty]))
-        rows.append(_row(f"plan loaded: {name}", [times[name] for times in warm]))
+        rows.append(_row(f"plan compiled: {name}", {OURS: empty}, name))
+        rows.append(_row(f"plan loaded: {name}", {OURS: warm}, name))
+        rows.append(_row(f"processor time compiled: {name}", {OURS: empty}, f"processor, {name}"))
     return rows
 
 
-def keeping(byte_code: str) -> dict[str, str]:
-    """Return an environment in which processes keep their byte code in a folder, whatever this process does."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPYCACHEPREFIX": byte_code}
+def _processes(script: str, times: int, byte_code: str) -> tuple[Times, Times]:
+    """Return the times of processes with empty caches and with the caches that those left behind."""
+    empty, warm = [], []
+    for _ in range(times):
+        with tempfile.TemporaryDirectory() as cache:
+            empty.append(_process(script, cache, byte_code))
+            warm += [_process(script, cache, byte_code) for _ in range(WARM)]
+    return empty, warm
 
 
-def _process(cache: str, *, environment: Mapping[str, str], plans: Sequence[Any] = PLANS) -> dict[str, float]:
+def _process(script: str, cache: str, byte_code: str) -> dict[str, float]:
     """Run a fresh process and return its times in seconds."""
-    environment = {**environment, "LOWLEVEL_REDUCE_CACHE_DIR": cache}
-    script = SCRIPT.replace("PLANS", repr(plans))
-    run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
-    if run.returncode:
-        said = (run.stderr.strip() or "it said nothing").splitlines()[-1]  # a process ended by a signal says nothing
-        raise RuntimeError(f"a fresh process failed with {run.returncode}: {said}")
-    times: dict[str, Any] = json.loads(run.stdout)
+    times: dict[str, Any] = json.loads(last_line([sys.executable, "-c", script], environment_of(cache, byte_code)))
     return times
 
 
-def _row(cell: str, seconds: list[float]) -> Row:
-    entries = {OURS: figure([1e6 * each for each in seconds])}
+def _row(cell: str, times: Mapping[str, Times], part: str, failed: Mapping[str, Any] | None = None) -> Row:
+    entries = {name: figure([1e6 * each[part] for each in found]) for name, found in times.items()}
+    entries |= failed or {}
     return row_of(cell, entries, mode="process", op="sum", shape=[], axis=None, dtype="float32")

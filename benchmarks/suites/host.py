@@ -13,6 +13,7 @@ import lowlevel_reduce as lr
 from benchmarks.figures import BARE, OURS, Row, figure, name_of, row_of
 from benchmarks.peers.common import RawArray
 from benchmarks.problems import Case, check, pattern
+from benchmarks.suites.calls import form_cells, new_shape_cells
 from benchmarks.suites.cell import Cell, array_cell, some
 from benchmarks.suites.setting import Setting
 from benchmarks.timing import host_us
@@ -60,7 +61,7 @@ def small(*, quick: bool = False) -> list[Cell]:
 
 
 def host(*, quick: bool = False) -> list[Cell]:
-    """Return the host times of one call: bound, prepared, one-shot with and without `out`, and making a plan."""
+    """Return the host times of one call: bound, prepared, one-shot, making a plan, every form, and new shapes."""
 
     def bound(calls: Calls, strategy: str) -> dict[str, Call]:
         return {OURS: calls.bound(strategy)} | ({BARE: calls.bare()} if strategy == "block" else {})
@@ -78,6 +79,8 @@ def host(*, quick: bool = False) -> list[Cell]:
     return [
         *cells,
         _calls_cell("plan of a loaded kernel", CALL_LENGTH, lambda calls: {OURS: calls.planning()}, calls=20),
+        *form_cells(quick=quick),
+        *new_shape_cells(quick=quick),
     ]
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks import peers
-from benchmarks.harness import Harness, Mode
+from benchmarks.harness import Harness, Inputs, Mode
+from benchmarks.problems import Case
+from benchmarks.selected import compile_ahead
+from benchmarks.situations import Neighbour
 from benchmarks.suites.cell import Cell
 from lowlevel_reduce import Stream
 
@@ -26,6 +30,10 @@ class Setting:
         Whether fewer rounds are enough.
     mode : {"rotated", "hot", "events"}
         How the harness times cells that do not set a mode themselves.
+    situations : bool
+        Whether cells are measured after their producer and alone, too.
+    seed : int
+        What cells draw at random is drawn from this.
     missing : dict
         Competitors that were requested and are not available, with the reason.
     """
@@ -33,8 +41,12 @@ class Setting:
     harness: Harness
     quick: bool = False
     mode: Mode = "rotated"
+    situations: bool = True
+    seed: int = 0
     missing: dict[str, str] = field(default_factory=dict)
     _found: dict[str, Any] = field(default_factory=dict)
+    _neighbours: Any = None
+    _kept: dict[str, Any] = field(default_factory=dict)
 
     @property
     def stream(self) -> Stream:
@@ -53,12 +65,31 @@ class Setting:
         """Return one competitor, None if it is missing."""
         return next(iter(self.peers(name)), None)
 
+    def neighbours(self, case: Case, *, consumed: bool = False) -> Callable[[Inputs], Sequence[Neighbour]] | None:
+        """Return what makes the kernels around a case of its inputs; None without PyTorch, which has these kernels.
+
+        None in the modes that the pages do not quote, too.
+        """
+        torch = self.peer("torch") if self.situations and self.mode == "rotated" else None
+        if torch is None:
+            return None
+        if self._neighbours is None:
+            self._neighbours = importlib.import_module("benchmarks.peers.neighbours").Neighbours(torch)
+        made = self._neighbours
+        return lambda inputs: list(made.of(case, inputs, consumed=consumed))
+
+    def kept(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what cells share, made when the first of them asks for it."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
+
     def opened(self, name: str) -> Any:
         """Return a competitor if it has been opened already, else None; nothing is opened."""
         return self._found.get(name)
 
     def prepare(self, cells: Sequence[Cell]) -> None:
-        """Compile what the cells need of CUB, open their other competitors meanwhile, and wait for both.
+        """Compile what the cells need of CUB and of this library, open their other competitors, and wait for all.
 
         Nothing is compiled while cells are measured, because the same host launches their work.
         """
@@ -66,7 +97,11 @@ class Setting:
         cub = self.peer("CUB") if cases else None
         if cub is not None:
             cub.prefetch(cases)
+        compile_ahead([cell.case for cell in cells if cell.case is not None], self.stream.context)
         self.peers(*dict.fromkeys(name for cell in cells for name in cell.peers))
+        compiled = self.opened("torch.compile")
+        if compiled is not None:
+            compiled.prefetch([cell.case for cell in cells if cell.case is not None and "torch.compile" in cell.peers])
         self.settle()
 
     def settle(self) -> None:

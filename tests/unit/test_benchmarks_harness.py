@@ -25,6 +25,7 @@ from benchmarks.suites import SUITES
 from benchmarks.suites import setting as setting_module
 from benchmarks.suites.arrays import OPERATOR_TYPES, operator_costs
 from benchmarks.suites.cell import array_cell
+from benchmarks.suites.forms import FORMS
 from lowlevel_reduce import ReduceError, layout, policy, simulator, tree
 from lowlevel_reduce.column_tiles import Together
 from lowlevel_reduce.dtypes import numpy_dtype
@@ -233,7 +234,7 @@ def maker(name, log, value, fails_at=None, **options):
     """Return what makes a contender; a value may be what returns one."""
     results = value if callable(value) else lambda: value
     ready = Ready(name, lambda i: log.append(f"{name} alone"), lambda: [np.asarray([results()], np.float32)],
-                  record=lambda launches: FakeReplay(log, name, fails_at), **options)  # fmt: skip
+                  record=lambda enqueue, launches: FakeReplay(log, name, fails_at), **options)  # fmt: skip
     return Maker(name, lambda: ready)
 
 
@@ -302,7 +303,7 @@ def test_a_lost_device_is_told_of_the_cell(log, monkeypatch):
         raise ReduceError("the device is lost")
 
     made = Harness(SimpleNamespace(synchronize=lost, context=None), rounds=1)
-    monkeypatch.setattr(made, "inputs", lambda case, mode: SimpleNamespace(offsets=None))
+    monkeypatch.setattr(made, "inputs", lambda case, mode, *, spare: SimpleNamespace(offsets=None))
     with pytest.raises(ReduceError, match="the device is lost"):
         made.compare("a", Case("sum", (1000,)), [])
 
@@ -398,18 +399,20 @@ def test_all_is_compiled_and_opened_before_anything_is_measured(monkeypatch):
         return {name: cub_peer for name in names if name != "Numba"}, {n: "none" for n in names if n == "Numba"}
 
     monkeypatch.setattr(setting_module.peers, "find", find)
+    monkeypatch.setattr(setting_module, "compile_ahead", lambda cases, context: log.append(f"ours {len(cases)}"))
     cells = [
         array_cell("a", Case("sum", (9,)), ("CUB", "torch")),
         array_cell("b", Case("prod", (9,)), ()),  # of us alone
         array_cell("c", Case("argmax", (9,)), ("CUB", "Numba")),
     ]
-    made = setting_module.Setting(SimpleNamespace(stream=None))
+    stream = SimpleNamespace(context=None)
+    made = setting_module.Setting(SimpleNamespace(stream=stream))
     made.prepare(cells)
-    assert log == ["open CUB", "compile sum", "compile argmax", "open torch", "open Numba", "compiled"]
+    assert log == ["open CUB", "compile sum", "compile argmax", "ours 3", "open torch", "open Numba", "compiled"]
     assert made.missing == {"Numba": "none"}
     log.clear()
-    setting_module.Setting(SimpleNamespace(stream=None)).prepare(cells[1:2])
-    assert log == []
+    setting_module.Setting(SimpleNamespace(stream=stream)).prepare(cells[1:2])
+    assert log == ["ours 1"]
 
 
 def test_expected_results_are_found_once_for_all_contenders():
@@ -432,10 +435,14 @@ class FakeSetting:
     def peers(self, *names):
         return list(names)
 
-    def compare(self, cell, case, contenders, *, mode="rotated"):
+    def neighbours(self, case, *, consumed):
+        return None
+
+    def compare(self, cell, case, contenders, *, mode="rotated", neighbours=None):
         names = [*contenders, "CUB", "CUB gpu_to_gpu", "CUB ArgMax"]
         entries = {OURS: figures.figure([2.0]), **{name: figures.figure([4.0]) for name in names}}
-        return figures.row_of(cell, entries, size_bytes=case.moved_bytes, shape=list(case.shape))
+        facts = {"shape": list(case.shape), "shift": case.shift}
+        return [figures.row_of(cell, entries, size_bytes=case.moved_bytes, **facts)]
 
 
 def rows_of(cells):
@@ -448,13 +455,13 @@ def test_the_goals_of_a_suite_find_their_cells(suite):
     rows = rows_of(cells)
     assert [row["cell"] for row in rows] == [cell.name for cell in cells]
     assert len({row["cell"] for row in rows}) == len(rows)
-    outcomes = {goal.text: goal.judge(rows) for goal in goals.GOALS if goal.suite == suite}
+    outcomes = {goal.text: goal.judge(rows) for goal in goals.GOALS if goal.suite == suite and "alone" not in goal.text
+                and "producer" not in goal.text}  # fmt: skip
     assert outcomes
-    for text, outcome in outcomes.items():
-        # Twice the peers' speed everywhere, in the same time for narrow types as for wide ones, and whether results are
-        # few or make the most bytes.
-        missed = ("logsumexp at least", "16- and 8-bit types", "rows of 4, 8 and 32", "2^20 x 2^8 along")
-        assert outcome.met is (not text.startswith(missed)), text
+    # Twice the peers' speed everywhere, in the same time for narrow types as for wide ones.
+    assert [text for text, outcome in outcomes.items() if not outcome.met] == (
+        ["16- and 8-bit types: 93 % of float32's bytes per second at 2^30"] if suite == "types" else []
+    )
 
 
 @pytest.mark.parametrize("suite", ["flat", "types", "stats"])
@@ -469,7 +476,7 @@ def test_the_cells_that_goals_name_are_marked_to_be_measured_first(suite):
     ("suite", "named"),
     [
         ("small", {"2^8, device", "2^16, device", "2^20, device"}),
-        ("host", {"bound launch, block", "one-shot"}),
+        ("host", {"bound launch, block", "one-shot", *(form.name for form in FORMS)}),
         ("cold", {"fresh processes"}),
     ],
 )
@@ -480,8 +487,8 @@ def test_the_marked_cells_of_calls_and_processes(suite, named):
 class Named(FakeSetting):
     """A setting that says which competitors a cell asked for."""
 
-    def compare(self, cell, case, contenders, *, mode="rotated"):
-        return cell, case.op, case.axis, tuple(contenders), mode
+    def compare(self, cell, case, contenders, *, mode="rotated", neighbours=None):
+        return [(cell, case.op, case.axis, tuple(contenders), mode)]
 
 
 def test_torch_compile_is_in_every_cell_that_pytorch_is_in_but_for_types_it_is_not_used_for():
@@ -520,7 +527,7 @@ def test_the_quick_forms_of_the_others_too():
 
 def test_every_cell_has_a_time_to_plan_with():
     cells = {name: suite() for name, suite in SUITES.items()}
-    assert all(0 < cell.seconds < 60 for found in cells.values() for cell in found)
+    assert all(0 < cell.seconds < 150 for found in cells.values() for cell in found)
     lines = session.plan_lines(cells)
     assert [line.split()[0] for line in lines[1:-1]] == list(SUITES)
     assert lines[-1].startswith("about ")

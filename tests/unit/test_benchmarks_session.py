@@ -41,10 +41,11 @@ class World:
 
         return Cell(name, measure, seconds, goal)
 
-    def run(self, cells, budget=None):
-        records.begin(self.file, runs.KIND, {"device": "D"}, quick=False)
+    def run(self, cells, budget=None, done=None):
+        if done is None:
+            records.begin(self.file, runs.KIND, {"device": "D"}, quick=False)
         made = Session(cells, self.file, self, budget_seconds=budget, show=self.shown.append,
-                       clock=lambda: self.now)  # fmt: skip
+                       done=done or {}, clock=lambda: self.now)  # fmt: skip
         made.run(lambda row: f"row {row['cell']}")
         return made
 
@@ -86,6 +87,37 @@ def test_with_a_budget_what_goals_name_comes_first_and_nothing_is_begun_that_wou
     assert [row["cell"] for row in suites["flat"]["rows"]] == ["a", "b"]
     assert (suites["flat"]["complete"], suites["host"]["complete"]) == (True, False)
     assert suites["host"]["left_out"] == ["d"]
+
+
+def test_a_run_goes_on_where_its_last_part_ended(world):
+    """Also if that was cut off: what has no row is measured, and in the end the file is that of one run."""
+    world.run(two_suites(world, fails="no memory"), budget=35.0)
+    assert world.measured == ["b", "c", "a"]
+    lines = world.file.read_text().splitlines()
+    world.file.write_text("\n".join(line for line in lines if '"complete"' not in line) + "\n")
+    world.measured.clear()
+    made = world.run(two_suites(world), done=world.suites)
+    assert world.measured == world.prepared == ["b", "d"]
+    suites = world.suites
+    assert {name: [row["cell"] for row in suite["rows"]] for name, suite in suites.items()} == {
+        "flat": ["a", "b"], "host": ["c", "d"],
+    }  # fmt: skip
+    assert all(suite["complete"] and not suite["broke_off"] for suite in suites.values())
+    assert not made.failed
+    again = world.run(two_suites(world), done=world.suites)
+    assert world.measured == ["b", "d"]
+    assert [row["cell"] for row in again.rows("flat")] == ["a", "b"]
+
+
+def test_the_rows_of_a_cell_are_known_by_its_place_whatever_they_are_called(world):
+    def several(setting):
+        world.measured.append("processes")
+        return [row_of(name, {OURS: figures.figure([1.0])}, shape=[]) for name in ("import", "first result")]
+
+    cells = {"cold": [Cell("processes", several, 1.0)]}
+    world.run(cells)
+    world.run(cells, done=world.suites)
+    assert world.measured == ["processes"]
 
 
 def test_a_short_cell_is_measured_where_a_long_one_no_longer_is(world):
@@ -160,9 +192,10 @@ def test_patterns_choose_cells_and_mistakes_are_told(capsys):
 def test_cells_that_were_not_asked_for_are_left_out_and_the_suite_is_not_complete(world, monkeypatch):
     stream = SimpleNamespace(context=SimpleNamespace(device=None))
     monkeypatch.setattr(run, "opened", lambda: contextlib.nullcontext(stream))
-    monkeypatch.setattr(run, "conditions", lambda device, commit: {"device": "D"})
-    monkeypatch.setattr(run, "Harness", lambda stream, rounds: SimpleNamespace(release=lambda: None))
-    monkeypatch.setattr(run.suites, "Setting", lambda harness, quick, mode: world if mode == "hot" else None)
+    monkeypatch.setattr(run, "conditions", lambda device, commit: {"device": "D", "sources": "s"})
+    monkeypatch.setattr(run, "Harness", lambda stream, *rounds: SimpleNamespace(release=lambda: None))
+    monkeypatch.setattr(run.suites, "Setting", lambda harness, quick, mode, *_: world if mode == "hot" else None)
+    world.harness = SimpleNamespace(release=lambda: None)
     made = {name: lambda *, quick, some=some: some for name, some in two_suites(world).items()}
     monkeypatch.setattr(run.suites, "SUITES", made)
     assert run.main(["--cell", "^b$", "--mode", "hot", "--json", str(world.file)]) == 0
@@ -171,6 +204,62 @@ def test_cells_that_were_not_asked_for_are_left_out_and_the_suite_is_not_complet
     assert (world.suites["flat"]["complete"], world.suites["flat"]["left_out"]) == (False, ["a"])
     (suite,) = runs.load(world.file.parent)["flat"]
     assert suite.partial
+
+
+def command(world, monkeypatch, device="D", sources="s"):
+    """Return `run.main` on a made-up device, with random shapes that take no time."""
+    stream = SimpleNamespace(context=SimpleNamespace(device=None))
+    monkeypatch.setattr(run, "opened", lambda: contextlib.nullcontext(stream))
+    monkeypatch.setattr(run, "conditions", lambda _, commit: {"device": device, "sources": sources})
+    monkeypatch.setattr(run, "Harness", lambda stream, *rounds: None)
+    world.harness = SimpleNamespace(release=lambda: None)
+    monkeypatch.setattr(run.suites, "Setting", lambda *_: world)
+    seeds = []
+
+    def drawn(*, quick, seed, cells):
+        seeds.append(seed)
+        return [world.cell(f"{seed}, {i}") for i in range(cells)]
+
+    monkeypatch.setattr(run.shapes, "shapes", drawn)
+    return lambda *arguments: run.main(["--suite", "shapes", "--json", str(world.file), *arguments]), seeds
+
+
+def test_the_seed_stands_in_the_file_and_a_later_part_has_it_too(world, monkeypatch):
+    main, seeds = command(world, monkeypatch)
+    assert main("--cells", "3", "--budget-seconds", "15") == 0
+    facts = records.read(world.file, runs.KIND).facts
+    assert facts == {"quick": False, "seed": seeds[0], "cells": 3}
+    assert main("--continue") == 0
+    assert seeds == [facts["seed"]] * 2
+    assert world.measured == [f"{seeds[0]}, {i}" for i in range(3)]
+    assert world.suites["shapes"]["complete"]
+    assert main("--cells", "1", "--seed", "77") == 0
+    assert records.read(world.file, runs.KIND).facts["seed"] == seeds[-1] == 77
+
+
+@pytest.mark.parametrize("other", [{"device": "another"}, {"sources": "changed"}])
+def test_a_run_does_not_go_on_on_another_card_or_with_other_sources(world, monkeypatch, other, capsys):
+    main, _ = command(world, monkeypatch)
+    assert main("--cells", "2", "--budget-seconds", "15") == 0
+    before = world.file.read_text()
+    main, _ = command(world, monkeypatch, **other)
+    with pytest.raises(SystemExit):
+        main("--continue")
+    assert f"is of the {next(iter(other))}" in capsys.readouterr().err
+    assert world.file.read_text() == before
+
+
+def test_the_table_at_the_end_tells_situations_apart():
+    def of(mode, theirs):
+        return row_of("a", {OURS: figures.figure([1.0]), "torch": figures.figure([theirs])}, mode=mode)
+
+    head, *lines = run.table({"flat": [of("rotated", 2.0), of("after", 0.5)], "cold": [of("process", 1.0)]})
+    assert head.split() == ["suite", "situation", "rows", "mean", "behind", "failed", "worst"]
+    assert [line.split() for line in lines] == [
+        ["flat", "back", "to", "back", "1", "2.00", "0", "0", "2.000", "a"],
+        ["flat", "after", "its", "producer", "1", "0.50", "1", "0", "0.500", "a"],
+        ["cold", "process", "1", "1.00", "0", "0", "1.000", "a"],
+    ]
 
 
 def test_the_usage_names_every_suite_and_mode():

@@ -3,6 +3,7 @@
 import gc
 import itertools
 import os
+from collections.abc import Iterator
 
 import kept
 import pytest
@@ -16,7 +17,7 @@ settings.register_profile("no deadline", deadline=None)  # no test asserts a tim
 settings.load_profile("no deadline")
 
 
-def pytest_addoption(parser):
+def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--simulated",
         action="store_true",
@@ -24,13 +25,13 @@ def pytest_addoption(parser):
     )
 
 
-def pytest_report_header(config):
+def pytest_report_header(config: pytest.Config) -> str:
     with binding.use("cuda"):
         reason = why_unavailable()
     return "GPU: " + ("there is one" if reason is None else f"none, so tests/gpu run on a simulated one: {reason}")
 
 
-def pytest_sessionstart(session):
+def pytest_sessionstart(session: pytest.Session) -> None:
     if "PYTEST_XDIST_WORKER" not in os.environ:
         kept.forget_the_oldest()
 
@@ -39,7 +40,7 @@ _TESTS_BETWEEN_COLLECTIONS = 100
 _tests = itertools.count(1)
 
 
-def pytest_runtest_setup(item):
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let the garbage collector pass over what was there before a test: many tests call it, and all takes it 0.1 s.
 
     What was passed over and has become garbage since, such as a simulated driver with its memory, is collected every
@@ -52,13 +53,13 @@ def pytest_runtest_setup(item):
 
 
 @pytest.fixture(scope="session")
-def is_sample(request):
+def is_sample(request: pytest.FixtureRequest) -> bool:
     """Whether the run takes samples: a test that repeats itself over very many calls then goes through some of them."""
     return request.config.getoption("tier") in ("check", "test")
 
 
 @pytest.fixture(scope="session")
-def kept_kernels():
+def kept_kernels() -> Iterator[None]:
     """What these tests compile is kept between runs; without NVRTC they are skipped and say so."""
     with pytest.MonkeyPatch.context() as patch:
         kept.use_kept_kernels(patch)

@@ -1,6 +1,8 @@
 """PyTorch as the package sees it, over memory of a simulated device; tests/with_torch compares it with PyTorch."""
 
 import types
+from collections.abc import Callable
+from typing import Any
 
 
 class Tensor:
@@ -20,32 +22,40 @@ class Tensor:
 
     is_cuda, layout = True, "strided"
 
-    def __init__(self, array, shape=None, strides=(1,), *, negated=False, device=0):
+    def __init__(
+        self,
+        array: Any,
+        shape: tuple[int, ...] | None = None,
+        strides: tuple[int, ...] = (1,),
+        *,
+        negated: bool = False,
+        device: int = 0,
+    ) -> None:
         self.array, self.shape, self.steps, self.negated = array, shape or array.shape, strides, negated
         self.dtype, self.ordinal = f"torch.{array.dtype}", device
 
-    def __dlpack_device__(self):
+    def __dlpack_device__(self) -> tuple[int, int]:
         return (2, self.ordinal)
 
-    def data_ptr(self):
+    def data_ptr(self) -> Any:
         return self.array.pointer
 
-    def stride(self):
+    def stride(self) -> tuple[int, ...]:
         return self.steps
 
-    def get_device(self):
+    def get_device(self) -> int:
         return self.ordinal
 
-    def is_neg(self):
+    def is_neg(self) -> bool:
         return self.negated
 
-    def is_conj(self):
+    def is_conj(self) -> bool:
         return False
 
 
-def module(raw_stream):
+def module(raw_stream: Callable[[int], int]) -> Any:
     """Return a module of such tensors; ``raw_stream(ordinal)`` is the handle of the stream that it works in."""
-    torch = types.ModuleType("torch")
+    torch: Any = types.ModuleType("torch")
     torch.Tensor, torch.strided = Tensor, Tensor.layout
     torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=raw_stream)
     return torch

@@ -5,12 +5,19 @@ device.
 """
 
 import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-NUMPY = {
+Array = npt.NDArray[Any]
+Reduce = Callable[..., Any]
+Outcome = Array | type[Exception]
+
+NUMPY: dict[str, Reduce] = {
     "sum": np.sum,
     "prod": np.prod,
     "min": np.min,
@@ -40,7 +47,7 @@ PAIRS = {"minmax": ("min", "max"), "mean_var": ("mean", "var")}
 MOMENT_DTYPES = ["float32", "float64", "int16", "bool"]  # NumPy computes those of float16 in float16
 
 
-def generate(body, examples):
+def generate(body: Callable[[st.DataObject], None], examples: int) -> None:
     """Call ``body(data)`` with so many examples' data, the same ones every time."""
     given(st.data())(
         settings(
@@ -54,7 +61,7 @@ def generate(body, examples):
 
 
 @st.composite
-def arrays(draw, op, dtypes):
+def arrays(draw: st.DrawFn, op: str, dtypes: Sequence[str]) -> Array:
     """Return an array of small integers, some of them NaN where the type has it, of any strides."""
     dtype = np.dtype(draw(st.sampled_from(dtypes)))
     shape = tuple(draw(st.lists(st.integers(0, 5), max_size=3)))
@@ -71,10 +78,12 @@ def arrays(draw, op, dtypes):
         if op == "prod":
             x = np.sign(x)  # NumPy, which multiplies in the type itself, would leave its range
     steps = draw(st.tuples(*[st.sampled_from([1, 2, -1, -2]) for _ in shape]))
-    return x[(*(slice(None, None, step) for step in steps), ...)].transpose(draw(st.permutations(range(len(shape)))))
+    places: Any = (*(slice(None, None, step) for step in steps), ...)
+    strided: Array = x[places].transpose(draw(st.permutations(range(len(shape)))))
+    return strided
 
 
-def axes(ndim, *, single):
+def axes(ndim: int, *, single: bool) -> st.SearchStrategy[Any]:
     """Return a strategy for an axis, some of them out of range, or unless `single` for several."""
     # Of a single element NumPy's sum takes axis 0 and its mean does not; here all take it.
     one = st.integers(-ndim - 1, ndim) if ndim else st.none()
@@ -82,7 +91,7 @@ def axes(ndim, *, single):
     return st.one_of(st.none(), one) if single else st.one_of(st.none(), one, several)
 
 
-def outcome(function):
+def outcome(function: Callable[[], npt.ArrayLike]) -> Outcome:
     """Return a function's result as an array, or the kind of its error."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -92,26 +101,27 @@ def outcome(function):
             return type(error)
 
 
-def assert_alike(ours, numpys, **tolerances):
+def assert_alike(ours: Outcome, numpys: Outcome, *, rtol: float = 0.0, atol: float = 0.0) -> None:
     """Compare two outcomes: both errors, or the same types, shapes and, up to the tolerances, values."""
     if isinstance(numpys, type):
         assert isinstance(ours, type), f"NumPy raises {numpys.__name__}; this gives {ours}"
         return
     assert not isinstance(ours, type), f"NumPy gives {numpys}; this raises {ours.__name__}"
     assert (ours.shape, ours.dtype) == (numpys.shape, numpys.dtype)
-    if tolerances:
-        np.testing.assert_allclose(ours, numpys, **tolerances)
+    if rtol or atol:
+        np.testing.assert_allclose(ours, numpys, rtol=rtol, atol=atol)
     else:
         np.testing.assert_array_equal(ours, numpys)
 
 
-def _tolerances(op, x, theirs):
+def _tolerances(op: str, x: Array, theirs: Outcome) -> dict[str, float]:
     # NumPy rounds sums of float16 and divides those of float32 in float32; of float64 both are the same division.
-    rounded = op in ("mean", *NORMS) and x.dtype != np.float64 and not isinstance(theirs, type)
-    return {"rtol": 2 * np.finfo(theirs.dtype).eps} if rounded else {}
+    if isinstance(theirs, type) or x.dtype == np.float64 or op not in ("mean", *NORMS):
+        return {}
+    return {"rtol": 2 * float(np.finfo(theirs.dtype).eps)}
 
 
-def compare(data, reduce, op, numpy, dtypes, **options):
+def compare(data: st.DataObject, reduce: Reduce, op: str, numpy: Reduce, dtypes: Sequence[str], **options: Any) -> None:
     """Compare one reduction with that of a function of NumPy's."""
     x = data.draw(arrays(op, dtypes))
     asked = {"axis": data.draw(axes(x.ndim, single=op in ONE_AXIS)), "keepdims": data.draw(st.booleans())}
@@ -119,7 +129,7 @@ def compare(data, reduce, op, numpy, dtypes, **options):
     assert_alike(outcome(lambda: reduce(x, op, **asked, **options)), theirs, **_tolerances(op, x, theirs))
 
 
-def compare_masked(data, reduce, op, dtypes):
+def compare_masked(data: st.DataObject, reduce: Reduce, op: str, dtypes: Sequence[str]) -> None:
     """Compare a reduction of what a mask of some of the last axes leaves, with an initial value where one is taken."""
     x = data.draw(arrays(op, dtypes))
     rng = np.random.default_rng(data.draw(st.integers(0, 9)))
@@ -131,7 +141,7 @@ def compare_masked(data, reduce, op, dtypes):
     assert_alike(outcome(lambda: reduce(x, op, **asked)), theirs, **_tolerances(op, x, theirs))
 
 
-def compare_moments(data, reduce, op, ddof, dtypes):
+def compare_moments(data: st.DataObject, reduce: Reduce, op: str, ddof: int, dtypes: Sequence[str]) -> None:
     """Compare a variance or a standard deviation; NumPy's of float32 are computed in float32."""
     x = data.draw(arrays(op, dtypes))
     asked = {"axis": data.draw(axes(x.ndim, single=False)), "ddof": ddof}
@@ -139,12 +149,12 @@ def compare_moments(data, reduce, op, ddof, dtypes):
     assert_alike(outcome(lambda: reduce(x, op, **asked)), theirs, rtol=1e-5, atol=1e-6)
 
 
-def compare_last(data, reduce, op, dtypes):
+def compare_last(data: st.DataObject, reduce: Reduce, op: str, dtypes: Sequence[str]) -> None:
     """Compare the last of several smallest or largest elements with the first of the array back to front."""
     x = data.draw(arrays(op, dtypes))
     axis = data.draw(axes(x.ndim, single=True))
 
-    def numpys():
+    def numpys() -> Any:
         length = x.size if axis is None else np.shape(x)[axis] if axis in range(-x.ndim, x.ndim) else 0
         back = np.flip(x) if axis is None else np.flip(x, axis)
         return length - 1 - NUMPY[op](back, axis=axis)
@@ -152,7 +162,7 @@ def compare_last(data, reduce, op, dtypes):
     assert_alike(outcome(lambda: reduce(x, op, axis=axis, last=True)), outcome(numpys))
 
 
-def compare_norm(data, reduce, op, dtypes):
+def compare_norm(data: st.DataObject, reduce: Reduce, op: str, dtypes: Sequence[str]) -> None:
     """Compare a norm along one axis; those of other arrays are matrix norms in NumPy."""
     x = data.draw(arrays(op, dtypes))
     if x.ndim == 0:
@@ -164,7 +174,7 @@ def compare_norm(data, reduce, op, dtypes):
     assert_alike(ours, theirs, **_tolerances(op, x, theirs))
 
 
-def compare_pair(data, reduce, op, dtypes):
+def compare_pair(data: st.DataObject, reduce: Reduce, op: str, dtypes: Sequence[str]) -> None:
     """Compare the two results of an operator, each with NumPy's function for it."""
     x = data.draw(arrays(op, dtypes))
     asked = {"axis": data.draw(axes(x.ndim, single=False)), "keepdims": data.draw(st.booleans())}
@@ -173,7 +183,7 @@ def compare_pair(data, reduce, op, dtypes):
     assert_alike(ours, theirs, **({"rtol": 1e-5, "atol": 1e-6} if op == "mean_var" else {}))
 
 
-def compare_logsumexp(data, reduce, dtypes):
+def compare_logsumexp(data: st.DataObject, reduce: Reduce, dtypes: Sequence[str]) -> None:
     """Compare with NumPy's sum of logarithms, made in float64; the type is the elements', of integers float64."""
     x = data.draw(arrays("logsumexp", dtypes))
     asked = {"axis": data.draw(axes(x.ndim, single=True)), "keepdims": data.draw(st.booleans())}
@@ -182,7 +192,7 @@ def compare_logsumexp(data, reduce, dtypes):
     assert_alike(outcome(lambda: reduce(x, "logsumexp", **asked)), theirs, rtol=4 * np.finfo(kind).eps, atol=1e-6)
 
 
-def compare_dot(data, reduce, dtypes):
+def compare_dot(data: st.DataObject, reduce: Reduce, dtypes: Sequence[str]) -> None:
     """Compare a product of two arrays of one axis, of any strides, with NumPy's."""
     x = data.draw(arrays("dot", dtypes))
     x = x[(0,) * (x.ndim - 1)] if 0 not in x.shape[:-1] and x.ndim else np.zeros(0, x.dtype)

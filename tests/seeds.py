@@ -5,28 +5,29 @@ Each test's order has a seed of its own, made from the run's and the test's name
 
 import random
 import zlib
+from collections.abc import Iterator
 
 import pytest
 
 from lowlevel_reduce import simulator
 
 
-def pytest_addoption(parser):
+def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, help="of the order of simulated blocks and warps, which else is drawn")
 
 
-def pytest_configure(config):
+def pytest_configure(config: pytest.Config) -> None:
     if config.option.seed is None:
         config.option.seed = random.randrange(10**6)  # which the processes of xdist are given as well
     config.addinivalue_line("markers", "natural_order(reason): simulated blocks and warps run in their natural order")
 
 
-def pytest_report_header(config):
+def pytest_report_header(config: pytest.Config) -> str:
     return f"order of simulated blocks and warps: --seed {config.option.seed}"
 
 
 @pytest.fixture(autouse=True)
-def order_of_the_simulated(request):
+def order_of_the_simulated(request: pytest.FixtureRequest) -> Iterator[None]:
     """Each test has an order of its own; a test that fails says which."""
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("natural_order"):

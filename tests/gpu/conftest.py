@@ -4,10 +4,15 @@ On a real GPU by default alone, with ``--simulated`` on both. Without a GPU the 
 the simulated half runs, with fewer and smaller problems: what a test asks of the fixture `cut`.
 """
 
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
 import pytest
 
 from lowlevel_reduce import Context, Device, Stream, simulator
 from lowlevel_reduce.driver import binding, why_unavailable
+
+_T = TypeVar("_T")
 
 with binding.use("cuda"):
     REASON = why_unavailable()
@@ -26,15 +31,16 @@ NOT_SIMULATED = {
 }
 
 
-def pytest_generate_tests(metafunc):
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "machine" in metafunc.fixturenames:
         simulated = REASON is not None or metafunc.config.getoption("simulated")
         machines = ["cuda", "simulated"] if simulated else ["cuda"]
         metafunc.parametrize("machine", machines, indirect=True, scope="module")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        assert isinstance(item, pytest.Function), f"{item} is no test function"
         # The hook sees the whole session's items; only those of this folder have a machine.
         machine = item.callspec.params.get("machine") if hasattr(item, "callspec") else None
         if machine == "cuda" and REASON is not None:
@@ -49,7 +55,7 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def machine(request):
+def machine(request: pytest.FixtureRequest) -> Iterator[str]:
     """The driver that a module's tests speak to: "cuda", or "simulated" for an H200 in NumPy."""
     if request.param == "cuda":
         request.getfixturevalue("kept")
@@ -62,7 +68,7 @@ def machine(request):
 
 
 @pytest.fixture(scope="session")
-def kept():
+def kept() -> Iterator[None]:
     """The real primary context, retained for the session: letting go of it would tear it down after each module."""
     with binding.use("cuda"):
         primary = Context.primary()
@@ -71,32 +77,32 @@ def kept():
 
 
 @pytest.fixture
-def cut(machine):
+def cut(machine: str) -> Callable[[_T, _T], _T]:
     """Choose what a test goes through: ``cut(all, some)`` is `all` on a real GPU, and `some` where it is simulated."""
     return lambda everything, some: some if machine == "simulated" else everything
 
 
 @pytest.fixture(scope="module")
-def device(machine):
+def device(machine: str) -> Device:
     return Device(0)
 
 
 @pytest.fixture(scope="module")
-def primary(device):
+def primary(device: Device) -> Iterator[Context]:
     """The primary context, retained for the module: letting go of it would tear it down after each test."""
     with Context.primary(device) as primary:
         yield primary
 
 
 @pytest.fixture
-def context(device, primary):
+def context(device: Device, primary: Context) -> Iterator[Context]:
     """The primary context, current on this thread; what was current before is current afterwards."""
     with Context.primary(device) as context, context.pushed():
         yield context
 
 
 @pytest.fixture
-def stream(context):
+def stream(context: Context) -> Iterator[Stream]:
     with Stream.create(context) as stream:
         yield stream
         stream.synchronize()

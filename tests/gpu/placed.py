@@ -1,35 +1,49 @@
 """Arrays placed in device memory as they lie on the host, reduced there by a plan, and compared with the tree."""
 
 import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.operators.base import Reduction, Types
+from lowlevel_reduce.plans import Plan
 from lowlevel_reduce.policy import HEADER_BYTES
+
+Array = npt.NDArray[Any]
 
 POISON = 0xA5
 
 
-def values(dtype, shape, seed=0):
+def values(dtype: npt.DTypeLike, shape: int | tuple[int, ...], seed: int = 0) -> Array:
     """Return values whose sum depends on the order of the additions; what a mask is made of, for bool."""
     rng = np.random.default_rng(seed)
     dtype = element_type(dtype).dtype
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
-        return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+        return np.asarray(rng.integers(limits.min, limits.max, shape, dtype, endpoint=True))
     if dtype.kind == "b":
         return rng.integers(0, 2, shape, np.uint8).view(bool)
     scale = 2.0 ** rng.integers(-6, 5, shape)
     if dtype.kind == "c":
-        return ((rng.standard_normal(shape) + 1j * rng.standard_normal(shape)) * scale).astype(dtype)
+        return np.asarray((rng.standard_normal(shape) + 1j * rng.standard_normal(shape)) * scale).astype(dtype)
     return np.asarray(rng.standard_normal(shape) * scale).astype(dtype)
 
 
 class Strided:
     """A device array with strides, for `__cuda_array_interface__`."""
 
-    def __init__(self, base, pointer, shape, strides, dtype):
+    def __init__(
+        self,
+        base: lr.DeviceArray,
+        pointer: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: npt.DTypeLike,
+    ) -> None:
         self.base = base
         self.__cuda_array_interface__ = {
             "shape": shape,
@@ -41,7 +55,7 @@ class Strided:
         }
 
 
-def span(array):
+def span(array: Array) -> tuple[int, int]:
     """Return the bytes from an array's first element to its lowest one, and past its highest."""
     if array.size == 0:
         return 0, 0
@@ -50,7 +64,7 @@ def span(array):
 
 
 @contextlib.contextmanager
-def placed(array, stream, *, offset=0):
+def placed(array: Array, stream: lr.Stream, *, offset: int = 0) -> Iterator[int]:
     """Copy a host array to the device with its strides; give the address of its first element.
 
     The memory ends with the array, and starts `offset` bytes before it, so that a driver that looks sees a byte too
@@ -73,8 +87,18 @@ def placed(array, stream, *, offset=0):
 
 
 def reduced(
-    array, op="sum", *, stream, offset=0, second=None, second_offset=0, initial=None, lengths=None, repeat=1, **options
-):
+    array: Array,
+    op: str | Reduction = "sum",
+    *,
+    stream: lr.Stream,
+    offset: int = 0,
+    second: Array | None = None,
+    second_offset: int = 0,
+    initial: Any = None,
+    lengths: Iterable[int] | None = None,
+    repeat: int = 1,
+    **options: Any,
+) -> Any:
     """Reduce an array as it lies, by a plan; return its results as one array each, two for two of them.
 
     `second` is broadcast to the array, and `second_offset` what `offset` is to that. With `lengths`, the results for
@@ -130,14 +154,14 @@ def reduced(
         return found
 
 
-def _results(plan, memory, out, stream):
+def _results(plan: Plan, memory: lr.Buffer, out: Array, stream: lr.Stream) -> Array | tuple[Array, ...]:
     if out.nbytes:
         memory.copy_to(out, stream=stream, size_bytes=out.nbytes)
     stream.synchronize()
     return out[0] if plan.results == 1 else tuple(out)
 
 
-def _check_is_empty(workspace, stream):
+def _check_is_empty(workspace: lr.Buffer | None, stream: lr.Stream) -> None:
     """Check that no slot of a workspace holds a partial; the grid barrier before them has a bit that each use flips."""
     if workspace is not None:
         found = np.empty(workspace.size_bytes, np.uint8)
@@ -146,7 +170,7 @@ def _check_is_empty(workspace, stream):
         assert not found[HEADER_BYTES:].any(), "the launch left something in its workspace"
 
 
-def assert_same(actual, expected, what=""):
+def assert_same(actual: Any, expected: Any, what: str = "") -> None:
     """Compare results of one or more arrays bit for bit; say where they first differ."""
     if not isinstance(expected, tuple):
         actual, expected = (actual,), (expected,)
@@ -160,7 +184,7 @@ def assert_same(actual, expected, what=""):
             raise AssertionError(f"{what}: at {place} {one[first]!r} is not {other[first]!r}")
 
 
-def assert_near(actual, expected, reduction, length, types, what=""):
+def assert_near(actual: Any, expected: Any, reduction: Reduction, length: int, types: Types, what: str = "") -> None:
     """Compare bit for bit where an operator is exact, else within the bound that it states."""
     if reduction.exact:
         assert_same(actual, expected, what)

@@ -9,6 +9,8 @@ tool very long can be seen. Without clusters, every launch is as on a device tha
 
 import itertools
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from placed import reduced
@@ -17,7 +19,7 @@ import lowlevel_reduce as lr
 from lowlevel_reduce import mapping
 from lowlevel_reduce.dtypes import numpy_dtype
 
-KERNELS = [
+KERNELS: list[dict[str, Any]] = [
     {"strategy": "block"},
     {"strategy": "cluster", "cluster": 8},
     {"strategy": "cluster", "cluster": 16},
@@ -53,13 +55,13 @@ LENGTHS = [0, 1, 1023, 4097, 300_001]
 OFFSETS = [0, 1, 12]
 
 
-def begin(case):
+def begin(case: str) -> str:
     """Tell which case comes next, at once."""
     print(case, flush=True)
     return case
 
 
-def check_shapes(rng, stream):
+def check_shapes(rng: np.random.Generator, stream: lr.Stream) -> int:
     """Run rows and columns, contiguous and strided, and segments; return how many launches were checked."""
     done = 0
     for (shape, axis), op in itertools.product(ROWS, OPERATORS):
@@ -84,13 +86,13 @@ def check_shapes(rng, stream):
     return done
 
 
-def same(found, expected):
+def same(found: Any, expected: Any) -> bool:
     """Whether results, one or several, have the bits of those expected."""
     pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
     return all(mine.numpy().tobytes() == np.asarray(theirs).tobytes() for mine, theirs in pairs)
 
 
-def check_small_elements(rng, stream):
+def check_small_elements(rng: np.random.Generator, stream: lr.Stream) -> int:
     """Run the folds of vectors of small elements by each kind of kernel; return how many launches were checked."""
     done = 0
     for op, dtype in SMALL:
@@ -116,7 +118,7 @@ def check_small_elements(rng, stream):
     return done
 
 
-def check_two_arrays(rng, stream):
+def check_two_arrays(rng: np.random.Generator, stream: lr.Stream) -> int:
     """Run dot products and masked sums whose second array lies anyhow; return how many launches were checked."""
     done = 0
     for (dtype, op), (shape, axis) in itertools.product(PAIRS, PAIR_ROWS):
@@ -124,7 +126,8 @@ def check_two_arrays(rng, stream):
         wide = (rng.standard_normal((shape[0], 2 * shape[1])) * 50).astype(x.dtype)
         wide = wide > 0 if op == "sum" else wide
         for second in (wide[:, : shape[1]].copy(), wide[:, ::2], wide[:, shape[1] - 1 :: -1]):
-            expected = lr.tree.reduce(x, op, axis=axis, **{"second" if op == "dot" else "where": second})
+            options: dict[str, Any] = {"second" if op == "dot" else "where": second}
+            expected = lr.tree.reduce(x, op, axis=axis, **options)
             for offset in sorted({0, 1, x.itemsize}):
                 case = begin(f"{op} of {shape} {dtype} axis {axis}, second {second.strides} from byte {offset}")
                 found = reduced(x, op, stream=stream, axis=axis, second=second, second_offset=offset)
@@ -134,7 +137,7 @@ def check_two_arrays(rng, stream):
     return done
 
 
-def check_long_grids(rng, stream):
+def check_long_grids(rng: np.random.Generator, stream: lr.Stream) -> int:
     """Run a whole array and rows that take many blocks: these prefetch, and let the next kernel in at once."""
     for shape, axis in LONG:
         case = begin(f"sum of {shape} axis {axis}")
@@ -144,7 +147,7 @@ def check_long_grids(rng, stream):
     return len(LONG)
 
 
-def check_many_rows(rng, stream):
+def check_many_rows(rng: np.random.Generator, stream: lr.Stream) -> int:
     """Run many rows and columns; return how many launches were checked."""
     for (shape, axis), op in itertools.product(MANY, ["sum", "max", "mean_var"]):
         case = begin(f"{op} of {shape} axis {axis}")
@@ -158,7 +161,7 @@ def check_many_rows(rng, stream):
     return 3 * len(MANY) + 1
 
 
-def check_whole_arrays(rng, stream):
+def check_whole_arrays(rng: np.random.Generator, stream: lr.Stream) -> int:
     """Run whole arrays by each strategy, at every alignment, of exactly the memory they have."""
     done, context = 0, stream.context
     clusters = mapping.facts_of(context).clusters
@@ -198,13 +201,13 @@ PARTS = {
 }
 
 
-def forget_clusters():
+def forget_clusters() -> None:
     """Make every device one that has no clusters."""
     facts_of = mapping.facts_of
     mapping.facts_of = lambda context: facts_of(context)._replace(clusters=False)
 
 
-def main(arguments):
+def main(arguments: Sequence[str]) -> None:
     names = [name for name in arguments if name != WITHOUT]
     if WITHOUT in arguments:
         forget_clusters()

@@ -1,6 +1,8 @@
 """The public functions on simulated GPUs: they need NVRTC and no GPU; without NVRTC they are skipped and say so."""
 
 import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -9,39 +11,39 @@ from lowlevel_reduce.compiler import program, sources
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _compiled(kept_kernels):
+def _compiled(kept_kernels: None) -> None:
     """Every test here runs compiled kernels."""
 
 
 @pytest.fixture
-def name():
+def name() -> str:
     """The simulated device; a test may ask for another one."""
     return "H200"
 
 
 @pytest.fixture
-def driver(name):
+def driver(name: str) -> Iterator[simulator.SimulatedDriver]:
     with simulator.use(name) as driver:
         yield driver
 
 
 @pytest.fixture
-def context(driver):
+def context(driver: simulator.SimulatedDriver) -> Iterator[Context]:
     with Context.primary(Device(0)) as context, context.pushed():
         yield context
 
 
 @pytest.fixture
-def stream(context):
+def stream(context: Context) -> Iterator[Stream]:
     with Stream.create(context) as stream:
         yield stream
 
 
 @pytest.fixture
-def edited(tmp_path, monkeypatch):
+def edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[tuple[str, str, str]]], None]:
     """Compile from a copy of the sources with some places replaced."""
 
-    def edit(edits):
+    def edit(edits: Iterable[tuple[str, str, str]]) -> None:
         copy = tmp_path / "cuda_src"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(sources.source_root(), copy)

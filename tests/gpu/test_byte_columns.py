@@ -72,6 +72,14 @@ def test_columns_of_a_vector(stream, op, dtype, length):
         check(bytes_of(op, dtype, (length, width)), stream, 0, op, offset=offset)
 
 
+@pytest.mark.parametrize(("dtype", "low"), [("uint8", 50), ("int8", -60)])
+def test_vectors_of_nothing_are_no_extremes(stream, dtype, low):
+    """All elements are on one side of zero, so that zeros in the place of absent ones would show."""
+    for length in (33, LEAF + 5):
+        x = np.random.default_rng(length).integers(low, low + 10, (length, 40)).astype(dtype)
+        check(x, stream, 0, "minmax")
+
+
 @pytest.mark.parametrize("dtype", BYTES)
 def test_every_byte_in_every_slot_of_every_column(stream, cut, dtype):
     """So that a byte that is gathered into another column, or another slot, is found."""

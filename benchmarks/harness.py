@@ -92,7 +92,9 @@ class Harness:
         """Return the address of memory of at least that size, filled with repetitions of the pattern."""
         if self._memory is not None and (self._dtype != dtype or self._memory.size_bytes < size_bytes):
             self.release()
-        if self._memory is None:
+        if self._memory is not None:
+            caches.make_room()
+        else:
             caches.release()
             context, block = self.stream.context, self._block_bytes(dtype)
             self._memory, self._dtype = Buffer.allocate(size_bytes, context), dtype
@@ -193,6 +195,7 @@ class Harness:
 
     def _added(self, lanes: Sequence[_Lane], usual: Mapping[str, float], neighbour: Neighbour) -> Entries:
         """Return the entries of the time added beside other kernels; an error there loses no other figure."""
+        caches.make_room()  # of the graphs of the situation before
         failed: Entries = {}
         graphs = [lane.ready for lane in lanes if lane.replay is not None and lane.ready.name in usual]
         with telling(OURS, failed):

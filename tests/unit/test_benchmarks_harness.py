@@ -15,12 +15,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import figures, goals, peers, problems, report, session, timing, tune
+from benchmarks import caches, figures, goals, peers, problems, report, session, timing, tune
 from benchmarks import harness as harness_module
 from benchmarks.figures import OURS
 from benchmarks.harness import Harness, Maker, Ready, ours
 from benchmarks.peers import cub
 from benchmarks.problems import BLOCK, LAG, Case, Pattern, check
+from benchmarks.situations import Neighbour
 from benchmarks.suites import SUITES
 from benchmarks.suites import setting as setting_module
 from benchmarks.suites.arrays import OPERATOR_TYPES, operator_costs
@@ -95,20 +96,42 @@ def test_garbage_is_let_go_of_before_elements_are_put_on_the_device():
         gc.enable()
 
 
-@pytest.mark.parametrize("is_used", [True, False])
-def test_what_competitors_keep_is_given_back_before_elements_are_put_on_the_device(is_used, monkeypatch):
-    """By PyTorch only if it has used the device: asking it would initialise it."""
+def keeping(monkeypatch, *, is_used=True):
+    """Have stand-ins for PyTorch and CuPy; return the list of whose memory is given back."""
     emptied = []
     cuda = SimpleNamespace(is_initialized=lambda: is_used, empty_cache=lambda: emptied.append("torch"))
     pool = SimpleNamespace(free_all_blocks=lambda: emptied.append("cupy"))
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(get_default_memory_pool=lambda: pool))
+    return emptied
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_what_competitors_keep_is_given_back_before_elements_are_put_on_the_device(is_used, monkeypatch):
+    """By PyTorch only if it has used the device: asking it would initialise it."""
+    emptied = keeping(monkeypatch, is_used=is_used)
     with simulator.use("H200"), timing.opened() as stream:
         harness = Harness(stream)
         for dtype in ("float32", "float32", "int8"):  # the second finds its elements there
             harness.inputs(Case("sum", (1000,), dtype=dtype), "hot")
         harness.release()
     assert emptied == 2 * (["torch", "cupy"] if is_used else ["cupy"])
+
+
+@pytest.mark.parametrize(("free", "emptied"), [(41, []), (39, ["torch", "cupy"])])
+def test_what_competitors_keep_is_given_back_when_memory_runs_short(monkeypatch, free, emptied):
+    """Before a cell, and before each situation, though the elements are there already."""
+    given_back = keeping(monkeypatch)
+    monkeypatch.setattr(harness_module, "ours", lambda *_: 1 / 0)
+    with simulator.use("H200"), timing.opened() as stream:
+        harness = Harness(stream, rounds=1)
+        harness.inputs(Case("sum", (1000,)), "hot", spare=True)
+        given_back.clear()
+        monkeypatch.setattr(caches, "binding", SimpleNamespace(call=lambda name: (free, 80)))
+        after = Neighbour("after", lambda: None)
+        harness.compare("a", Case("sum", (500,)), [], mode="hot", neighbours=lambda _: [after])
+        harness.release()
+    assert given_back == 2 * emptied
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((3, 4), 0), ((3, 4), 1), ((2, 3, 4), 1), ((5,), None)])
@@ -290,7 +313,7 @@ def test_a_graph_that_has_lost_its_work_is_not_timed(log, monkeypatch, op):
     case = Case(op, (1000,))
     with simulator.use("H200"), timing.opened() as stream:
         harness = Harness(stream, rounds=1)
-        inputs = harness.inputs(case, "hot")
+        inputs = harness.inputs(case, "hot", spare=True)
         monkeypatch.setattr(harness_module, "captured", lambda enqueue, stream, launches: FakeReplay(log, OURS))
         entries = harness.measure(case, [Maker(OURS, lambda: ours(case, inputs, stream))])
         harness.release()

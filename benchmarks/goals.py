@@ -133,27 +133,49 @@ def _telling(texts: Sequence[str], other: float) -> str:
 
 def _chosen(rows: Rows, mode: str | None, kind: str | None) -> Rows:
     """Return the rows of a mode and a kind, of which this library failed in none; raise if there are none."""
+    found = _there(rows, mode, kind)
+    if failed := _failed(found):
+        raise FailedError(failed)
+    return found
+
+
+def _there(rows: Rows, mode: str | None, kind: str | None) -> Rows:
     found = [row for row in (rows if mode is None else of_mode(rows, mode)) if kind in (None, row.get("kind"))]
     if not found:
         raise FileError(f"no row {SITUATIONS.get(str(mode), mode or kind or 'of this kind')}")
-    failed = [str(row["cell"]) for row in found if median_us(row, OURS) is None]
-    if failed:
-        raise FailedError(f"failed: {', '.join(failed[:5])}" + (f" and {len(failed) - 5} more" if failed[5:] else ""))
     return found
+
+
+def _failed(rows: Rows) -> str:
+    """Return as text in which rows this library failed; nothing if in none."""
+    failed = [str(row["cell"]) for row in rows if median_us(row, OURS) is None]
+    more = f" and {len(failed) - 5} more" if failed[5:] else ""
+    return f"failed: {', '.join(failed[:5])}{more}" if failed else ""
+
+
+def _with_failed(outcome: Outcome, rows: Rows) -> Outcome:
+    """Return the outcome of those rows in which this library has a time; it is not met if it failed in any."""
+    failed = _failed(rows)
+    return replace(outcome, met=False, reached=f"{outcome.reached}; {failed}") if failed else outcome
 
 
 def _rated(rows: Rows) -> Rows:
     found = [row for row in rows if row["ratio"] is not None]
     if not found:
-        raise FileError("no peer was there")
+        raise FailedError(failed) if (failed := _failed(rows)) else FileError("no peer was there")
     return found
 
 
 def _lacking(rows: Rows) -> str:
     """Return as text in how many cells each competitor failed, and how many have no competitor at all."""
-    failed = Counter(name for row in rows for name, entry in row["entries"].items() if "error" in entry)
-    alone = sum(row["best_peer"] is None for row in rows)
-    return "".join(_without(many, name) for name, many in {**failed, "any peer": alone}.items())
+    failed = Counter(
+        name for row in rows for name, entry in row["entries"].items() if name != OURS and "error" in entry
+    )
+    timed = {name for row in rows for name, entry in row["entries"].items() if "us" in entry}
+    lacking = "".join(_without(many, name) for name, many in failed.items() if name in timed)
+    never = [name for name in failed if name not in timed]
+    lacking += f"; without {', '.join(never)}" if never else ""
+    return lacking + _without(sum(row["best_peer"] is None for row in rows), "any peer")
 
 
 def _without(cells: int, name: str) -> str:
@@ -164,7 +186,7 @@ def none_behind(mode: str | None, *, kind: str | None = None, least: int = 0) ->
     """Return the judge of whether a peer is faster in a cell by more than the spread of both figures."""
 
     def judge(rows: Rows) -> Outcome:
-        found = _chosen(rows, mode, kind)
+        found = _there(rows, mode, kind)
         rated = _rated(found)
         late = [row for row in rated if behind(row) > 0]
         slower = sum(row["ratio"] < 1 for row in rated)
@@ -174,7 +196,8 @@ def none_behind(mode: str | None, *, kind: str | None = None, least: int = 0) ->
             f"{worst['ratio']:.4g} times at worst ({worst['cell']}); {len(late)} of {len(rated)} cells behind by more "
             f"than the spread, {slower} at all; geometric mean {mean:.3f}{_lacking(found)}"
         )
-        return Outcome(not late, reached, f"{100 * (worst['ratio'] - 1):+.1f} %", final=len(found) >= least)
+        outcome = Outcome(not late, reached, f"{100 * (worst['ratio'] - 1):+.1f} %", final=len(found) >= least)
+        return _with_failed(outcome, found)
 
     return judge
 
@@ -236,13 +259,14 @@ def _unaligned(rows: Rows) -> Outcome:
 
 def _every_form(rows: Rows) -> Outcome:
     """Judge the host time of every form of a call, beside the best form that another library has for the same."""
-    rated = _rated(_chosen(rows, None, "form"))
+    found = _there(rows, None, "form")
+    rated = _rated(found)
     times = {row["cell"]: 1 / row["ratio"] for row in rated}
     late = sum(value > 1.2 for value in times.values())
     worst = max(times, key=lambda cell: times[cell])
     row = row_at(rated, worst)
     outcome = at_most(times[worst], 1.2, f"times {row['best_peer']} at worst ({worst})", spread(row, OURS))
-    return replace(outcome, reached=f"{outcome.reached}; {late} of {len(times)} above 1.2")
+    return _with_failed(replace(outcome, reached=f"{outcome.reached}; {late} of {len(times)} above 1.2"), found)
 
 
 def _new_shapes(rows: Rows) -> Outcome:

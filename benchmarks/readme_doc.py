@@ -2,8 +2,9 @@
 
 python -m benchmarks.readme_doc [--check]
 
-They come from the newest complete run of each suite, and are between ``<!-- measured NAME -->`` and ``<!-- end -->``:
-``headline`` is a paragraph, ``sums`` and ``operators`` are tables with the conditions of the measurement.
+They come from the newest complete run of each suite, on the kind of GPU that was measured last if there is one, and are
+between ``<!-- measured NAME -->`` and ``<!-- end -->``: ``headline`` is a paragraph, ``sums`` and ``operators`` are
+tables with the conditions of the measurement.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.figures import AFTER, BACK_TO_BACK, OURS, FileError, median_us, row_at, us_at
 from benchmarks.pages import ROOT, fill
-from benchmarks.runs import Suite, load
+from benchmarks.runs import Suite, load_cards
 from benchmarks.suites.arrays import OPERATOR_TYPES, OPERATORS
 
 __all__ = ["PAGE", "filled", "main"]
@@ -25,6 +26,7 @@ PAGE = ROOT / "README.md"
 
 _LENGTHS = ("2^8", "2^12", "2^16", "2^18", "2^20", "2^22", "2^24", "2^26", "100,000,000", "2^28", "2^30")
 _SUM, _LOGSUMEXP, _CALL = "100,000,000", "logsumexp 2^14 x 2^14, axis 1", "one-shot"
+_ALONG_AXIS = "sum(x, axis=1)"
 """The cells of the headline, from the suites of whole arrays, of other operators, and of host time."""
 
 _SPOKEN = {
@@ -51,11 +53,11 @@ def filled(text: str, results: Path) -> str:
     FileError
         If a file is malformed, there is no complete run of a suite, or it lacks a cell.
     """
-    suites = load(results)
+    cards = load_cards(results)
     tables = {
-        "headline": lambda: _headline(*(_newest(suites, name) for name in ("flat", "stats", "host"))),
-        "sums": lambda: _sums(_newest(suites, "flat")),
-        "operators": lambda: _costs(_newest(suites, "operators")),
+        "headline": lambda: _headline(*(_newest(cards, name) for name in ("flat", "stats", "host"))),
+        "sums": lambda: _sums(_newest(cards, "flat")),
+        "operators": lambda: _costs(_newest(cards, "operators")),
     }
 
     def table(match: re.Match[str]) -> str:
@@ -66,8 +68,8 @@ def filled(text: str, results: Path) -> str:
     return _TABLE.sub(table, text)
 
 
-def _newest(suites: dict[str, list[Suite]], name: str) -> Suite:
-    for suite in suites.get(name, []):
+def _newest(cards: dict[str, dict[str, list[Suite]]], name: str) -> Suite:
+    for suite in (each for suites in cards.values() for each in suites.get(name, [])):
         if not suite.partial:
             return suite
     raise FileError(f"there is no complete run of the suite {name!r}")
@@ -92,15 +94,18 @@ def _headline(flat: Suite, stats: Suite, host: Suite) -> str:
         f"run: the sum of 1e8 float32 takes {_spoken_us(flat, _SUM)} µs ({rate:.2f} TB/s), against "
         f"{_beside(flat, _SUM)}; `logsumexp` along the rows of a 16384 x 16384 array takes "
         f"{_spoken_us(stats, _LOGSUMEXP)} µs, against {_beside(stats, _LOGSUMEXP, 'torch')}; a call to `lr.sum` costs "
-        f"{_spoken_us(host, _CALL)} µs of host time, against {_beside(host, _CALL)}."
+        f"{_spoken_us(host, _CALL)} µs of host time, against {_beside(host, _CALL)}"
     )
+    if any(row["cell"] == _ALONG_AXIS for row in host.rows):
+        text += f", and one along an axis {_spoken_us(host, _ALONG_AXIS)}, against {_beside(host, _ALONG_AXIS)}"
+    text += "."
     return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _beside(suite: Suite, cell: str, *others: str) -> str:
     """Return the fastest competitor of a row with its time, and the same for the `others`."""
     names = dict.fromkeys([row_at(suite.rows, cell)["best_peer"], *others])
-    spoken = _CALLS if cell == _CALL else _SPOKEN
+    spoken = _CALLS if cell in (_CALL, _ALONG_AXIS) else _SPOKEN
     return " and ".join(f"{_spoken_us(suite, cell, name)} for {spoken.get(name, name)}" for name in names)
 
 
@@ -110,7 +115,7 @@ def _spoken_us(suite: Suite, cell: str, name: str = OURS) -> str:
 
 
 def _sums(suite: Suite) -> str:
-    when = " that follows the kernel that wrote its input," if AFTER in suite.modes else ","
+    when = ", right after the kernel that wrote its input," if AFTER in suite.modes else ","
     how = "added device time in graphs" if AFTER in suite.modes else "device time by graph replays"
     suite = _in_use(suite)
     # Variants of CUB count as one library; competitors that failed are not in `peers`.

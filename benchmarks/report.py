@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.figures import AFTER, BACK_TO_BACK, SUITES, FileError
 from benchmarks.goals import GOALS, Goal, Outcome
 from benchmarks.pages import RESULTS, ROOT, put
-from benchmarks.runs import Suite, load_cards
+from benchmarks.runs import Suite, load_cards, load_kernels
 from benchmarks.tables import cell_text, lines_of, told
 
 __all__ = ["main", "page", "pictures"]
@@ -67,8 +69,11 @@ Suites = Mapping[str, Sequence[Suite]]
 Cards = Mapping[str, Suites]
 
 
-def page(cards: Cards) -> str:
-    """Return docs/performance.md, of the runs of each suite on each kind of GPU."""
+def page(cards: Cards, counted: tuple[str, list[dict[str, Any]]] | None = None) -> str:
+    """Return docs/performance.md, of the runs of each suite on each kind of GPU, and of the kernels that were counted.
+
+    The latter as `runs.load_kernels` returns them.
+    """
     parts = [
         "# Performance",
         "",
@@ -116,7 +121,22 @@ def page(cards: Cards) -> str:
         for number, suite in enumerate(found):
             files = {mode: file for file, (_, mode, shown) in pictures(cards).items() if shown is suite}
             parts += ([""] if number else []) + lines_of(suite, files)
+    parts += ["", "## Kernels", "", *(["Not counted yet."] if counted is None else _kernels(*counted))]
     return "\n".join(parts) + "\n"
+
+
+def _kernels(file: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return how many kernels random shapes meet, a line for each operator and a column for each type."""
+    found = {(row["operator"], row["dtype"]): row["kernels"] for row in rows}
+    operators, types = (list(dict.fromkeys(names)) for names in zip(*found, strict=True))
+    return [
+        f"How many kernels {rows[0]['shapes']:,} random shapes of seed {rows[0]['seed']} meet on an H200, for each "
+        f"operator and type: each is compiled when it is first met. `{file}`, without a GPU.",
+        "",
+        "| | " + " | ".join(types) + " |",
+        "| --- |" + " --- |" * len(types),
+        *(f"| {op} | " + " | ".join(str(found.get((op, dtype), "")) for dtype in types) + " |" for op in operators),
+    ]
 
 
 def _runs(cards: Cards) -> list[str]:
@@ -145,15 +165,24 @@ def _commit(facts: Mapping[str, object]) -> str:
 
 
 def _goals(cards: Cards) -> list[str]:
-    """Return the table of goals, with columns for each kind of GPU."""
-    lines = ["| suite | goal |" + "".join(f" {card} | reached | margin | run |" for card in cards)]
-    lines += ["| --- | --- |" + " --- | --- | --- | --- |" * len(cards)]
-    for goal in GOALS:
-        judged = [judge(goal, suites.get(goal.suite, [])) for suites in cards.values()]
-        text = f"**{goal.text}**" if any(verdict == "**not met**" for verdict, *_ in judged) else goal.text
-        cells = [goal.suite, text, *(cell for each in judged for cell in each)]
+    """Return the table of goals, with columns for each kind of GPU, and which files it is of."""
+    judged = {card: [judge(goal, suites.get(goal.suite, [])) for goal in GOALS] for card, suites in cards.items()}
+    usual = {card: _most(file for *_, file in found if file) for card, found in judged.items()}
+    lines = ["| suite | goal |" + "".join(f" {card} | reached | margin |" for card in cards)]
+    lines += ["| --- | --- |" + " --- | --- | --- |" * len(cards)]
+    for goal, *each in zip(GOALS, *judged.values(), strict=True):
+        cells = [goal.suite, f"**{goal.text}**" if any(verdict == "**not met**" for verdict, *_ in each) else goal.text]
+        for card, (verdict, reached, margin, file) in zip(cards, each, strict=True):
+            other = f" ({file})" if file and file != usual[card] else ""
+            cells += [verdict, reached + other, margin]
         lines.append("| " + " | ".join(map(cell_text, cells)) + " |")
-    return lines
+    where = "; ".join(f"{card} of {file}" for card, file in usual.items() if file)
+    return [*lines, "", f"Where no other file is named, {where}."] if where else lines
+
+
+def _most(files: Iterable[str]) -> str:
+    """Return the file that is named most often, of none nothing."""
+    return next((file for file, _ in Counter(files).most_common(1)), "")
 
 
 def judge(goal: Goal, candidates: Sequence[Suite]) -> tuple[str, str, str, str]:
@@ -222,7 +251,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         cards = load_cards(arguments.results)
         if arguments.complete:
             _need_all(next(iter(cards.values())))
-        text = page(cards)
+        text = page(cards, load_kernels(arguments.results))
     except FileError as error:
         print(f"benchmarks.report: {error}", file=sys.stderr)
         return 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from benchmarks import records
 from benchmarks.figures import BACK_TO_BACK, OURS, SUITES, FileError, Row, median_us, row_of
 
-__all__ = ["KIND", "PATTERN", "Suite", "card_of", "load", "load_cards", "suites_in"]
+__all__ = ["KIND", "PATTERN", "Suite", "card_of", "load", "load_cards", "load_kernels", "suites_in"]
 
 KIND = "suites"
 PATTERN = f"*-{KIND}*.jsonl"
@@ -124,6 +125,26 @@ def load_cards(directory: Path) -> dict[str, dict[str, list[Suite]]]:
         seeds |= {suite.seed} if name == "shapes" else set()
     newest = sorted(found, key=lambda card: max(s.measured for suites in found[card].values() for s in suites))
     return {card: {name: _current(suites) for name, suites in found[card].items()} for card in reversed(newest)}
+
+
+def load_kernels(directory: Path) -> tuple[str, list[dict[str, Any]]] | None:
+    """Return the newest list of `benchmarks.zoo` with its file's name, None if there is none.
+
+    Raises
+    ------
+    FileError
+        If it is malformed.
+    """
+    for file in sorted(directory.glob("*-zoo*.json"), reverse=True):
+        try:
+            rows = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise FileError(f"{file.name} is no JSON: {error}") from error
+        wanted = {"operator", "dtype", "kernels", "seed", "shapes"}
+        if not isinstance(rows, list) or not rows or any(wanted - set(row) for row in rows):
+            raise FileError(f"{file.name} is no list of benchmarks.zoo")
+        return file.name, rows
+    return None
 
 
 def _current(suites: list[Suite]) -> list[Suite]:

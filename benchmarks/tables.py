@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.figures import (
@@ -22,10 +23,14 @@ from benchmarks.figures import (
 from benchmarks.goals import behind
 from benchmarks.runs import Suite
 
-__all__ = ["WORST", "cell_text", "line_of", "lines_of", "source_line", "told"]
+__all__ = ["WORST", "cell_text", "line_of", "lines_of", "own_ratio", "source_line", "told"]
 
 WORST = 20
 """How many random cells are listed by name: those in which a peer is ahead by most."""
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_END = re.compile(r"\.\s|\sSearch for `")
+"""The codes that colour an error in a terminal, and where its first sentence ends."""
 
 _FIRST = (AFTER, ALONE, BACK_TO_BACK, CONSUMED)
 """The order of situations; other modes follow."""
@@ -56,7 +61,7 @@ def lines_of(suite: Suite, pictures: Mapping[str, str]) -> list[str]:
         lines += [f"**{name}**{what}. {_mean(found)}" if several else _mean(found), ""]
         what = name if several else suite.file
         lines += [f"![{what}](plots/{pictures[str(mode)]})", ""] if not random and str(mode) in pictures else []
-        lines += _table(found)
+        lines += _folded(_table(found), len(found))
         lines += [""]
     return [*lines[:-1], *_remarks(suite)]
 
@@ -96,6 +101,13 @@ def _of_random(suite: Suite, rows: Sequence[Row], pictures: Mapping[str, str]) -
     return [*lines, "What models reduce:", ""]
 
 
+def _folded(table: list[str], cells: int) -> list[str]:
+    """Return a table, if it is long behind a line that opens it."""
+    if cells <= WORST:
+        return table
+    return ["<details>", f"<summary>{cells} cells</summary>", "", *table, "", "</details>"]
+
+
 def _table(rows: Sequence[Row]) -> list[str]:
     """Return the table of rows: ours, the best peer, the best of those whose bits are reproducible, and all peers."""
     new = [row for row in rows if row.get("kind") == "new shapes"]
@@ -111,14 +123,12 @@ def _plain_table(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return []
     peers = _peers(rows)
-    counted = any("driver_calls" in row for row in rows)
-    promised = any(name in peers for name in REPRODUCIBLE)
-    extra = [*(["driver calls"] if counted else []), *(["to the reproducible"] if promised else [])]
-    return [
-        f"| | {OURS}, µs | GB/s | best peer | ratio |" + "".join(f" {name} |" for name in (*extra, *peers)),
-        "| --- | --- | --- | --- | --- |" + " --- |" * (len(extra) + len(peers)),
-        *(line_of(row, peers, counted=counted, promised=promised) for row in rows),
-    ]
+    shown = [("GB/s", _rate), ("best peer", lambda row: row.get("best_peer") or ""), ("ratio", own_ratio),
+             ("driver calls", _driver_calls), ("to the reproducible", _to_the_reproducible)]  # fmt: skip
+    columns = [(title, text) for title, text in shown if any(map(text, rows))]
+    titles = ["", f"{OURS}, µs", *(title for title, _ in columns), *peers]
+    lines = [f"| {' | '.join(titles)} |".replace("|  |", "| |"), "| --- " * len(titles) + "|"]
+    return [*lines, *(line_of(row, peers, [text for _, text in columns]) for row in rows)]
 
 
 def _peers(rows: Iterable[Row]) -> list[str]:
@@ -127,25 +137,35 @@ def _peers(rows: Iterable[Row]) -> list[str]:
     return [name for name in names if any(median_us(row, name) is not None for row in rows)]
 
 
-def line_of(row: Row, peers: Iterable[str], *, counted: bool = False, promised: bool = False) -> str:
-    """Return a row of a table, with its driver calls and its ratio to the reproducible if they have columns."""
+def line_of(row: Row, peers: Iterable[str], columns: Iterable[Callable[[Row], str]]) -> str:
+    """Return a row of a table: our time, the text of each column, and the competitors' times."""
     ours = median_us(row, OURS)
-    cells = [
-        row["cell"],
-        _number(ours) if ours is not None else "failed",
-        "" if row.get("gb_per_s") is None else f"{row['gb_per_s']:.0f}",
-        row.get("best_peer") or "",
-        _ratio(row.get("ratio")),
-    ]
-    if counted:
-        cells.append("" if "driver_calls" not in row else f"{row['driver_calls']:g}")
-    if promised:
-        theirs = [us for name in REPRODUCIBLE if (us := median_us(row, name)) is not None]
-        cells.append(_ratio(None if ours is None or not theirs else min(theirs) / ours))
+    cells = [row["cell"], _number(ours) if ours is not None else "failed", *(text(row) for text in columns)]
     for peer in peers:
         entry, value = row["entries"].get(peer), median_us(row, peer)
         cells.append("" if entry is None else "failed" if value is None else _number(value))
     return "| " + " | ".join(map(cell_text, cells)) + " |"
+
+
+def _rate(row: Row) -> str:
+    rate = row.get("gb_per_s")
+    return "" if rate is None else f"{rate:.0f}" if rate >= 1 else f"{rate:.2g}"
+
+
+def own_ratio(row: Row) -> str:
+    """Return the ratio of a row as text."""
+    return _ratio(row.get("ratio"))
+
+
+def _driver_calls(row: Row) -> str:
+    return f"{row['driver_calls']:g}" if "driver_calls" in row else ""
+
+
+def _to_the_reproducible(row: Row) -> str:
+    """Return the ratio to the fastest of those that promise the same bits at least from run to run."""
+    ours = median_us(row, OURS)
+    theirs = [us for name in REPRODUCIBLE if (us := median_us(row, name)) is not None]
+    return _ratio(None if ours is None or not theirs else min(theirs) / ours)
 
 
 def _ratio(ratio: float | None) -> str:
@@ -162,7 +182,7 @@ def _new_shapes(rows: Sequence[Row]) -> list[str]:
         for name in names:
             entry = row["entries"].get(name, {})
             figures = [entry.get(key) for key in ("us", "p99_us", "worst_us")]
-            cells.append("" if None in figures else ", ".join(f"{figure:,.0f}" for figure in figures))
+            cells.append("" if None in figures else ", ".join(map(_number, figures)))
         lines.append("| " + " | ".join(map(cell_text, cells)) + f" | {row['entries'][OURS].get('compilations', '')} |")
     return lines
 
@@ -174,7 +194,7 @@ def _remarks(suite: Suite) -> Iterator[str]:
     if timed:
         yield from ("", "Timed in another way, which measures the host where it is slower than the device:", "")
         yield from timed
-    failed = _entries(rows, "error")
+    failed = _entries(rows, "error", without=suite.failures)
     if failed:
         yield from ("", "Failed, and so not timed:", "")
         yield from failed
@@ -183,19 +203,25 @@ def _remarks(suite: Suite) -> Iterator[str]:
         yield from (f"- {cell}: {cell_text(error)}" for cell, error in suite.content["broke_off"].items())
 
 
-def _entries(rows: Iterable[Row], key: str) -> list[str]:
+def _entries(rows: Iterable[Row], key: str, without: Collection[str] = ()) -> list[str]:
     """Return a line for each text under a key of an entry, with the cells that have it, of many only a few."""
     found: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for name, entry in row["entries"].items():
-            if key in entry:
-                cells = found.setdefault((name, cell_text(str(entry[key]))), [])
+            if key in entry and name not in without:
+                cells = found.setdefault((name, _brief(entry[key])), [])
                 cells += [row["cell"]] if row["cell"] not in cells else []
     lines = []
     for (name, text), cells in found.items():
         more = f" and {len(cells) - 3} more" if cells[3:] else ""
         lines.append(f"- {'; '.join(cells[:3])}{more}, {name}: {text}")
     return lines
+
+
+def _brief(text: str) -> str:
+    """Return the first sentence of an error, without the codes that colour it in a terminal."""
+    plain = " ".join(_COLOURS.sub("", text).split())
+    return cell_text(_END.split(plain, maxsplit=1)[0])
 
 
 def source_line(suite: Suite) -> str:
@@ -208,7 +234,7 @@ def source_line(suite: Suite) -> str:
     text += f" Competitors, and in how many of {len(suite.rows)} rows each was timed: {listed}." if rivals else ""
     text += "" if rivals or suite.failures else " No competitors."
     if suite.failures:
-        said = (f"{peer} ({len(errors)}: {cell_text(errors[0])})" for peer, errors in suite.failures.items())
+        said = (f"{peer} ({len(errors)}: {_brief(errors[0])})" for peer, errors in suite.failures.items())
         text += f" Failed wherever they were tried: {'; '.join(said)}."
     if suite.content["missing"]:
         text += " Missing: " + "; ".join(f"{key} ({why})" for key, why in suite.content["missing"].items()) + "."
@@ -226,4 +252,7 @@ def cell_text(text: str) -> str:
 
 
 def _number(us: float) -> str:
-    return f"{us:.2f}" if us < 1000 else f"{us:,.0f}"
+    """Return a time as text: in microseconds, from ten milliseconds on in milliseconds, which it says."""
+    if us < 10_000:
+        return f"{us:.2f}" if us < 1000 else f"{us:,.0f}"
+    return f"{us / 1000:.1f} ms" if us < 100_000 else f"{us / 1000:,.0f} ms"

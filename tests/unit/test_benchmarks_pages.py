@@ -1,5 +1,7 @@
 """The page of the suites, of made-up runs: situations, random cells, forms of a call, two kinds of GPU."""
 
+import json
+
 import pytest
 
 from benchmarks import figures, readme_doc, records, report, runs
@@ -89,7 +91,8 @@ def test_two_kinds_of_gpu_stand_side_by_side_and_are_not_compared(tmp_path):
     other = {"flat": [row("2^20", BACK_TO_BACK, 5.0)], "types": [row("int8 2^20", BACK_TO_BACK, 5.0)]}
     write(tmp_path, "2-suites.jsonl", other, device="NVIDIA H100 80GB HBM3", measured="2026-11-30")
     page = page_of(tmp_path)
-    assert "| suite | goal | H200 | reached | margin | run | H100 | reached | margin | run |" in page
+    assert "| suite | goal | H200 | reached | margin | H100 | reached | margin |" in page
+    assert "Where no other file is named, H200 of `1-suites.jsonl`; H100 of `2-suites.jsonl`." in page
     goal = "back to back: no peer faster by more than the spread"
     (line,) = [line for line in page.splitlines() if line.startswith(f"| flat | **{goal}**")]
     assert "| met | 2 times at worst" in line
@@ -110,7 +113,7 @@ def test_forms_have_their_driver_calls_and_new_shapes_their_longest_call(tmp_pat
     page = page_of(tmp_path)
     assert "| | one tree, µs | GB/s | best peer | ratio | driver calls | torch |" in page
     assert "| sum(x, axis=1) | 200.00 | 21 | torch | **0.040** | 37 | 8.00 |" in page
-    assert "| new shapes: sum(x[:n]) | 829, 1,500, 525,000 | 11, 20, 90 | 3 |" in page
+    assert "| new shapes: sum(x[:n]) | 829.00, 1,500, 525 ms | 10.80, 20.00, 90.00 | 3 |" in page
 
 
 def test_competitors_whose_bits_are_reproducible_have_a_ratio_of_their_own(tmp_path):
@@ -123,8 +126,66 @@ def test_what_failed_in_many_cells_is_told_once(tmp_path):
     rows = [row(f"cell {i}", mode) for i in range(5) for mode in MODES]
     for each in rows:
         each["entries"]["CuPy"] = {"error": "ReduceError: wrong"}
-    write(tmp_path, "1-suites.jsonl", {"axes": rows})
+    fine = row("fine", BACK_TO_BACK, peers={"CuPy": 4.0})
+    write(tmp_path, "1-suites.jsonl", {"axes": [*rows, fine]})
     assert "\n- cell 0; cell 1; cell 2 and 2 more, CuPy: ReduceError: wrong\n" in page_of(tmp_path)
+    write(tmp_path, "1-suites.jsonl", {"axes": rows})
+    page = page_of(tmp_path)
+    assert "Failed wherever they were tried: CuPy (15: ReduceError: wrong)." in page
+    assert "and so not timed" not in page
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("OutOfMemoryError: no memory. Tried to allocate 2.00 MiB. GPU 0 has", "OutOfMemoryError: no memory"),
+        ("DSLError: \n\x1b[91m\x1b[1merror:\x1b[0m No valid IR.\n  \x1b[91merror:", "DSLError: error: No valid IR"),
+        ("AcceleratorError: during capture\nSearch for `cudaError' in", "AcceleratorError: during capture"),
+        ("ReduceError: result 0 is 1.5, not 2.0: not timed", "ReduceError: result 0 is 1.5, not 2.0: not timed"),
+    ],
+)  # fmt: skip
+def test_of_an_error_the_first_sentence_is_told(tmp_path, error, told):
+    rows = [row(cell, BACK_TO_BACK, peers={"torch": 4.0, "quack": 4.0}) for cell in ("a", "b")]
+    rows[0]["entries"]["quack"] = {"error": error}
+    write(tmp_path, "1-suites.jsonl", {"axes": rows})
+    assert f"\n- a, quack: {told}\n" in page_of(tmp_path)
+
+
+def test_a_long_table_is_opened_by_a_line_and_a_column_that_nothing_fills_is_left_out(tmp_path):
+    plain = [figures.row_of(f"call {i}", {OURS: figures.figure([12_345.6])}, mode="host") for i in range(20)]
+    write(tmp_path, "1-suites.jsonl", {"host": plain})
+    page = page_of(tmp_path)
+    assert "\n| | one tree, µs |\n| --- | --- |\n| call 0 | 12.3 ms |\n" in page
+    assert "<details>" not in page
+    write(tmp_path, "1-suites.jsonl", {"host": [*plain, row("the last", "host")]})
+    page = page_of(tmp_path)
+    opened = "\n<details>\n<summary>21 cells</summary>\n\n| | one tree, µs | GB/s | best peer | ratio | torch |\n"
+    assert opened in page
+    assert page.index("| the last | 2.00 |") < page.index("\n\n</details>\n")
+
+
+def test_the_kernels_that_were_counted_last_have_a_table(tmp_path):
+    write(tmp_path, "1-suites.jsonl", {"flat": [row("2^20", BACK_TO_BACK)]})
+    assert "\n## Kernels\n\nNot counted yet.\n" in page_of(tmp_path)
+    for name, many in (("2026-12-01-h200-zoo.json", 400), ("2026-12-02-h200-zoo.json", 17)):
+        rows = [{"operator": "sum", "dtype": dtype, "kernels": many, "seed": 3, "shapes": 3000} for dtype in "ab"]
+        (tmp_path / name).write_text(json.dumps(rows))
+    page = page_of(tmp_path)
+    assert "3,000 random shapes of seed 3" in page
+    assert "`2026-12-02-h200-zoo.json`" in page
+    assert "\n| | a | b |\n| --- | --- | --- |\n| sum | 17 | 17 |\n" in page
+    for broken in ("[", "[]", '[{"operator": "sum"}]'):
+        (tmp_path / "2026-12-03-h200-zoo.json").write_text(broken)
+        assert report.main(["--results", str(tmp_path), "--docs", str(tmp_path)]) == 2
+
+
+def test_the_readme_takes_a_suite_from_another_card_if_the_last_has_none(tmp_path):
+    costs = [row("sum float32 2^28", BACK_TO_BACK, 90.0, {})]
+    write(tmp_path, "1-suites.jsonl", {"operators": costs}, device="NVIDIA H200", measured="2026-11-30")
+    write(tmp_path, "2-suites.jsonl", {"flat": [row("2^20", BACK_TO_BACK)]}, device="NVIDIA H100")
+    filled = readme_doc.filled("<!-- measured operators -->\n<!-- end -->", tmp_path)
+    assert "| `sum` | 90.0 µs |" in filled
+    assert "Measured on one NVIDIA H200," in filled
 
 
 @pytest.mark.parametrize("mode", [AFTER, BACK_TO_BACK])
@@ -135,11 +196,12 @@ def test_the_readme_quotes_what_follows_its_producer_if_that_was_measured(tmp_pa
     flat += [row(cell, each, us[each], {"CUB": 92.5}) for cell in readme_doc._LENGTHS if cell != "100,000,000"
              for each in modes]  # fmt: skip
     stats = [row("logsumexp 2^14 x 2^14, axis 1", each, us[each], {"torch": 237.2}) for each in modes]
-    host = [row("one-shot", "host", 8.9, {"torch": 10.9})]
+    host = [row("one-shot", "host", 8.9, {"torch": 10.9}), row("sum(x, axis=1)", "host", 205.6, {"torch": 8.0})]
     write(tmp_path, "1-suites.jsonl", {"flat": flat, "stats": stats, "host": host})
     text = "<!-- measured headline -->\n<!-- end --><!-- measured sums -->\n<!-- end -->"
     filled = " ".join(readme_doc.filled(text, tmp_path).split())
     assert f"the sum of 1e8 float32 takes {us[mode]} µs" in filled
     assert ("right after the kernel that wrote the input, each" in filled) is (mode == AFTER)
-    assert ("that follows the kernel that wrote its input, next" in filled) is (mode == AFTER)
+    assert ("right after the kernel that wrote its input, next" in filled) is (mode == AFTER)
+    assert "8.9 µs of host time, against 10.9 for `torch.sum`, and one along an axis 205.6, against 8.0 for" in filled
     assert f"| 2^8 | {us[mode]:.2f} | 92.50 | 92.50 | CUB |" in filled

@@ -61,8 +61,8 @@ class FileError(ValueError):
 def figure(samples_us: Sequence[float]) -> dict[str, Any]:
     """Return the median of samples in microseconds, their spread in percent of it, and how many rounds they are of.
 
-    The spread is the range of the middle half: one round that something else disturbed is not all of it. In files of
-    before 2026-11-26 it is the range of all.
+    The spread is the range of the middle half: one round that something else disturbed is not all of it. In files
+    of an H200 of up to 2026-11-25 it is the range of all.
     """
     median = statistics.median(samples_us)
     low, _, high = statistics.quantiles(samples_us, n=4) if len(samples_us) > 1 else (median, median, median)

@@ -11,6 +11,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from benchmarks.figures import OURS, SITUATIONS, Row, digest, median_us
 
@@ -21,6 +22,10 @@ COLOURS = (
     "#d9730d", "#2f80d0", "#2e9e6b", "#b455c8", "#c9a000", "#d04a5a", "#7a8a99", "#159ca8", "#8a6d3b", "#6b8e23",
 )  # fmt: skip
 """As many as whole arrays have contenders; if there were more, colours would repeat."""
+
+
+WIDE = 6.0
+"""Over a wider range of ratios, numbers between 1, 2 and 5 would run into each other."""
 
 
 def plot(name: str, rows: Sequence[Row], peak_gb_per_s: float | None, file: Path) -> None:
@@ -72,13 +77,9 @@ def _ratios(axes: Axes, rows: Sequence[Row]) -> None:
     # Bars begin at 1, where both are equally fast.
     lengths = [ratio - 1 for ratio in ratios]
     axes.barh(places, lengths, left=1, color=[COLOURS[0] if ratio < 1 else COLOURS[1] for ratio in ratios])
-    axes.axvline(1, color=GREY, linewidth=1)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("{x:g}")
+    _ratio_axis(axes)
     axes.set_yticks(places, [f"{row['cell']} ({row['best_peer']})" for row in measured], fontsize=7)
     axes.invert_yaxis()
-    axes.set_xlabel("times the speed of the best peer", color=GREY)
 
 
 def _distributions(axes: Axes, rows: Sequence[Row]) -> None:
@@ -88,13 +89,23 @@ def _distributions(axes: Axes, rows: Sequence[Row]) -> None:
         if ratios:
             parts = [100 * (place + 1) / len(ratios) for place in range(len(ratios))]
             axes.step(ratios, parts, where="post", label=name, color=colour, linewidth=1.6)
+    _ratio_axis(axes)
+    axes.set_ylabel("% of random cells at or below", color=GREY)
+    axes.legend(frameon=False, labelcolor=GREY)
+
+
+def _ratio_axis(axes: Axes) -> None:
+    """Let the axis of ratios be logarithmic, with as many numbers as there is room for."""
     axes.axvline(1, color=GREY, linewidth=1)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("{x:g}")
+    low, high = axes.get_xlim()
+    if high / low > WIDE:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.xaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel("times the speed of the best peer", color=GREY)
-    axes.set_ylabel("% of random cells at or below", color=GREY)
-    axes.legend(frameon=False, labelcolor=GREY)
 
 
 def _grey(axes: Axes) -> None:

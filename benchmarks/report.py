@@ -83,10 +83,11 @@ def page(cards: Cards, counted: tuple[str, list[dict[str, Any]]] | None = None) 
         "## Goals",
         "",
         "What is not met is bold. *So far* means that the run did not cover every cell. *The spread* is the larger of "
-        "those of the figures that are compared, each the range of the middle half of the rounds, and before "
-        "2026-11-26 of all rounds. The margin is by how much a goal is exceeded or, where it is negative, missed; "
-        "*within a spread* means that the samples differ by more than that. A goal is not met if this library failed "
-        "in a cell that the goal needs. Figures of two kinds of GPU are never compared with each other.",
+        "those of the figures that are compared, each the range of the middle half of the rounds, and in "
+        "the files of an H200 of up to 2026-11-25 of all rounds. The margin is by how much a goal is exceeded or, "
+        "where it is negative, missed; *within a spread* means that the samples differ by more than that. A goal is "
+        "not met if this library failed in a cell that the goal needs. Figures of two kinds of GPU are never compared "
+        "with each other.",
         "",
         *_goals(cards),
         "",

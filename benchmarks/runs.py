@@ -184,7 +184,7 @@ def suites_in(document: records.Document) -> dict[str, dict[str, Any]]:
         Saying what is wrong with a record.
     """
     found: dict[str, dict[str, Any]] = {}
-    # Files from before 2026-11-26 have rows without a place, in the order of the cells.
+    # Files of an H200 of up to 2026-11-25 have rows without a place, in the order of the cells.
     for record in sorted(document.records, key=lambda record: int(record.get("place", 0))):
         name, said = record.get("suite"), {key: value for key, value in record.items() if key not in ("suite", "place")}
         if name not in SUITES:

@@ -153,11 +153,19 @@ def _runs(cards: Cards) -> list[str]:
         packages += [f"CUB {facts['cub']}"] if facts.get("cub") else []
         cells = [
             f"`{file}`", ", ".join(names), "" if suite.seed is None else str(suite.seed), suite.measured,
-            _commit(facts), told(facts.get("device")), told(facts.get("nvidia_smi")), told(facts.get("cuda_driver")),
+            _commit(facts), _device(facts), told(facts.get("nvidia_smi")), told(facts.get("cuda_driver")),
             ", ".join([told(facts.get("python")), *packages]),
         ]  # fmt: skip
         lines.append("| " + " | ".join(map(cell_text, cells)) + " |")
     return lines
+
+
+def _device(facts: Mapping[str, Any]) -> str:
+    """Return a run's device, and if it was measured in parts, in how many and on how many cards."""
+    parts = facts.get("parts", [])
+    cards = len({part["card"] for part in [facts, *parts]}) if parts else 1
+    more = f", {len(parts) + 1} parts" + (f" on {cards} cards" if cards > 1 else "") if parts else ""
+    return told(facts.get("device")) + more
 
 
 def _commit(facts: Mapping[str, object]) -> str:

@@ -31,6 +31,9 @@ __all__ = ["line_of", "main", "summary_of"]
 
 ROUNDS, QUICK_ROUNDS = 5, 3
 
+OF_A_PART = ("measured", "card", "nvidia_smi", "load_average")
+"""What a file keeps of the conditions of each later part: what may differ from those of the first."""
+
 NAMED = 12
 """How many cells a summary names."""
 
@@ -112,6 +115,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             records.begin(arguments.json, runs.KIND, now, **facts)
         else:
             _check_same(parser, done, now)
+            part = {key: now[key] for key in OF_A_PART}
+            records.add(arguments.json, {"conditions": {"parts": [*done.conditions.get("parts", []), part]}})
         quick = bool(facts["quick"])
         rounds = (QUICK_ROUNDS, situations.QUICK_ROUNDS) if quick else (ROUNDS, situations.ROUNDS)
         setting = suites.Setting(Harness(stream, *rounds), quick, arguments.mode, arguments.situations, facts["seed"])

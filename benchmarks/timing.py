@@ -175,6 +175,7 @@ def conditions(device: Device, commit: str | None) -> dict[str, Any]:
     return {
         "measured": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "device": device.name,
+        "card": device.uuid[:8],  # which of those of this name
         "compute_capability": ".".join(map(str, device.compute_capability)),
         "multiprocessors": device.multiprocessor_count,
         "peak_bandwidth_gb_per_s": round(device.peak_bandwidth / 1e9, 1),

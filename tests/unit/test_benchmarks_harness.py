@@ -581,9 +581,11 @@ def test_the_digest_of_the_sources_tells_of_every_change(tmp_path):
 
 
 def test_conditions_tell_of_the_sources_and_of_the_host():
-    device = SimpleNamespace(name="D", compute_capability=(9, 0), multiprocessor_count=132, peak_bandwidth=1e12)
+    device = SimpleNamespace(name="D", uuid="0a1b2c3d-0000-1111-2222-333344445555", compute_capability=(9, 0),
+                             multiprocessor_count=132, peak_bandwidth=1e12)  # fmt: skip
     with simulator.use("H200"):
         found = timing.conditions(device, "abc")
+    assert (found["device"], found["card"]) == ("D", "0a1b2c3d")
     assert found["sources"] == timing.sources_digest()
     assert found["logical_cpus"] == os.cpu_count()
     assert len(found["load_average"]) == 3

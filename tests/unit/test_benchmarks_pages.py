@@ -104,6 +104,14 @@ def test_two_kinds_of_gpu_stand_side_by_side_and_are_not_compared(tmp_path):
     assert list(runs.load(tmp_path)) == ["flat"]  # of the card that was measured last
 
 
+@pytest.mark.parametrize(("cards", "told"), [("aa", "2 parts"), ("aba", "3 parts on 2 cards")])
+def test_a_run_in_parts_says_on_how_many_cards(tmp_path, cards, told):
+    write(tmp_path, "1-suites.jsonl", {"flat": [row("2^20", BACK_TO_BACK)]})
+    parts = {"card": cards[0], "parts": [{"card": card} for card in cards[1:]]}
+    records.add(tmp_path / "1-suites.jsonl", {"conditions": parts})
+    assert f"| NVIDIA H200, {told} |" in page_of(tmp_path)
+
+
 def test_forms_have_their_driver_calls_and_new_shapes_their_longest_call(tmp_path):
     form = row("sum(x, axis=1)", "host", 200.0, {"torch": 8.0}, kind="form", driver_calls=37)
     new = row("new shapes: sum(x[:n])", "process", 829.0, {"torch": 10.8}, kind="new shapes")

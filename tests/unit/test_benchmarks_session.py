@@ -1,6 +1,7 @@
 """A measuring session with made-up cells and a clock that only they move: order, budget, files, failures."""
 
 import contextlib
+import itertools
 from types import SimpleNamespace
 from typing import get_args
 
@@ -210,7 +211,9 @@ def command(world, monkeypatch, device="D", sources="s"):
     """Return `run.main` on a made-up device, with random shapes that take no time."""
     stream = SimpleNamespace(context=SimpleNamespace(device=None))
     monkeypatch.setattr(run, "opened", lambda: contextlib.nullcontext(stream))
-    monkeypatch.setattr(run, "conditions", lambda _, commit: {"device": device, "sources": sources})
+    times = itertools.count()
+    now = {"device": device, "sources": sources, "card": "c", "nvidia_smi": "n", "load_average": [0.5]}
+    monkeypatch.setattr(run, "conditions", lambda _, commit: {**now, "measured": f"at {next(times)}"})
     monkeypatch.setattr(run, "Harness", lambda stream, *rounds: None)
     world.harness = SimpleNamespace(release=lambda: None)
     monkeypatch.setattr(run.suites, "Setting", lambda *_: world)
@@ -222,6 +225,16 @@ def command(world, monkeypatch, device="D", sources="s"):
 
     monkeypatch.setattr(run.shapes, "shapes", drawn)
     return lambda *arguments: run.main(["--suite", "shapes", "--json", str(world.file), *arguments]), seeds
+
+
+def test_the_file_tells_of_every_part(world, monkeypatch):
+    main, _ = command(world, monkeypatch)
+    assert main("--cells", "3", "--budget-seconds", "15") == 0
+    assert main("--continue", "--budget-seconds", "0") == main("--continue") == 0
+    found = records.read(world.file, runs.KIND).conditions
+    assert found["measured"] == "at 0"
+    part = {"card": "c", "nvidia_smi": "n", "load_average": [0.5]}
+    assert found["parts"] == [{**part, "measured": "at 1"}, {**part, "measured": "at 2"}]
 
 
 def test_the_seed_stands_in_the_file_and_a_later_part_has_it_too(world, monkeypatch):

@@ -36,6 +36,22 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         kept.forget_the_oldest()
 
 
+_COLLECTED = pytest.StashKey[frozenset[str]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.stash[_COLLECTED] = frozenset(item.nodeid for item in items)  # before any is deselected
+
+
+@pytest.fixture(scope="session")
+def collected(request: pytest.FixtureRequest) -> frozenset[str]:
+    """The names of all tests in the files of this run, also of those that it does not run."""
+    if any("::" in argument for argument in request.config.args):
+        pytest.skip("pytest was given single tests, so it knows no file's tests")
+    return request.config.stash[_COLLECTED]
+
+
 _TESTS_BETWEEN_COLLECTIONS = 100
 _tests = itertools.count(1)
 

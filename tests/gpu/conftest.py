@@ -31,6 +31,8 @@ NOT_SIMULATED = {
 }
 
 
+# First, so that a test has one name: pytest asks this file before or after its own fixtures, as it is given arguments.
+@pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "machine" in metafunc.fixturenames:
         simulated = REASON is not None or metafunc.config.getoption("simulated")

@@ -96,6 +96,15 @@ def test_a_one_shot_sum_takes_all_from_it(arena, allocator, stream, monkeypatch)
     assert arena.settled()
 
 
+def test_a_one_shot_sum_that_is_refused_gives_back_its_workspace_at_once(arena, allocator, stream):
+    source = lr.DeviceArray.from_numpy(X, stream)
+    inside = lr.DeviceArray(Buffer.from_pointer(source.pointer + 8, 4), "float32", (), stream)
+    with pytest.raises(ValueError, match="overlaps") as refused:
+        lr.sum(source, stream=stream, strategy="tiles", out=inside, allocator=allocator)
+    assert len(arena.given) == 1
+    assert arena.back == arena.given, f"also while somebody holds {refused.value!r} and the frames that it came through"
+
+
 def test_two_results_go_back_when_both_are_let_go(arena, allocator, stream):
     source = lr.DeviceArray.from_numpy(X, stream)
     low, high = lr.minmax(source, stream=stream, allocator=allocator)

@@ -118,7 +118,20 @@ def test_a_default_stream_of_a_context_that_is_not_current(device, legacy_of):
         assert is_quick(mine)
         assert is_quick(theirs)
         assert Context.current() == other
-        del x, y, mine, theirs
+        there = lr.sum(y, stream=stream)  # where the array is not
+        assert (there.context, there.numpy().tobytes()) == (created, bits(Y))
+        del x, y, mine, theirs, there
+
+
+def test_an_error_of_the_launch_is_told(legacy, machine):
+    if machine != "simulated":
+        pytest.skip("the simulated driver fails when it is told to")
+    x = lr.DeviceArray.from_numpy(X, legacy)
+    warm(x)
+    simulator.selected().fail_call("cuLaunchKernelEx", 1, "LAUNCH_OUT_OF_RESOURCES")
+    with pytest.raises(lr.CudaError, match="LAUNCH_OUT_OF_RESOURCES"):
+        lr.sum(x)
+    assert lr.sum(x).numpy().tobytes() == bits(X)
 
 
 def test_a_default_stream_that_was_closed_is_refused_and_others_are_not(context):

@@ -44,6 +44,9 @@ class TestRefusals:
             bound.check(host.ctypes.data, memory.pointer)
         with pytest.raises(ValueError, match="the result at .* device pointer is due"):
             bound.check(memory.pointer, host.ctypes.data)
+        with lr.Buffer.pinned(4000, bound.context) as pinned:
+            with pytest.raises(ValueError, match="the input .* is page-locked host memory; a device pointer is due"):
+                bound.check(pinned.pointer, memory.pointer)
 
     def test_pointer_of_another_context(self, bound, memory, device):
         with lr.Context.create(device) as other, lr.Buffer.allocate(8192, other) as theirs:
@@ -156,6 +159,8 @@ class TestRefusals:
     def test_strategy_from_the_environment(self, context, monkeypatch):
         monkeypatch.setenv("LOWLEVEL_REDUCE_STRATEGY", "two_pass")
         assert lr.plan("sum", shape=1000, dtype="float32", context=context).strategy.name == "two_pass"
+        rows = lr.plan("sum", shape=(3, 1000), axis=1, dtype="float32", context=context)
+        assert rows.strategy.name == "short_rows", "which the variable is not about"
         monkeypatch.setenv("LOWLEVEL_REDUCE_STRATEGY", "fast")
         with pytest.raises(ValueError, match="no strategy 'fast'"):
             lr.plan("sum", shape=1000, dtype="float32", context=context)

@@ -141,6 +141,13 @@ def test_types(stream, dtype, op):
     check(stream, values(dtype, sum(lengths)), offsets_of(lengths), op)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "float16"])
+def test_the_last_segment_ends_with_the_array(stream, dtype):
+    """It begins within a block of 16 bytes, and its last leaf is one element, in the block in which the other ends."""
+    lengths = [3, 2 * 4096 // np.dtype(dtype).itemsize + 1]
+    check(stream, values(dtype, sum(lengths)), offsets_of(lengths))
+
+
 def test_options(stream):
     lengths = [5, 0, 100, 20_000]
     x, offsets = values("float32", sum(lengths)), offsets_of(lengths)
@@ -207,6 +214,8 @@ class Bound:
             behind.copy_from(self.guards)
         self.workspace = lr.Buffer.allocate(self.plan.workspace_bytes, context)
         self.launch = self.plan.bind(stream, self.workspace)
+        queue_bytes = 32 * (x.nbytes // (16 * 4096) + 1)
+        self.queue = lr.Buffer.from_pointer(self.workspace.pointer + 256, queue_bytes, context=context)
 
     def __call__(self):
         self.launch(self.source, self.result.pointer, self.offsets.pointer)
@@ -224,8 +233,7 @@ class Bound:
         found = np.empty(self.plan.workspace_bytes, np.uint8)
         self.workspace.copy_to(found, stream=self.stream)
         self.stream.synchronize()
-        leaf = 4096 // self.x.itemsize
-        return np.split(found, [256, 256 + 32 * (self.x.size // (16 * leaf) + 1)])
+        return np.split(found, [256, 256 + self.queue.size_bytes])
 
     def queue_is_empty(self):
         """Tell whether the workspace is as it was before the first launch: state, counts and flags zero."""
@@ -276,11 +284,12 @@ def test_several_groups_a_warp(bound, monkeypatch, offsets_dtype):
     assert case.queue_is_empty()
 
 
-def test_many_long_ones_and_one_of_many_tiles(bound):
-    """More than have a block each for their partials, and more partials than a warp folds."""
+def test_many_long_ones_and_one_of_many_tiles(bound, stream):
+    """More than have a block each for their partials, and more partials than a warp folds; behind them is no entry."""
     lengths = [16 * LEAF + 1] * 260 + [130 * 16 * LEAF]
     x, offsets = values("float32", sum(lengths)), offsets_of(lengths)
     case = bound(x, offsets, accumulate="float32")
+    case.queue.fill(1, stream=stream)
     case()
     assert_same(case.results(), expected(x, offsets, accumulate="float32")[0])
     assert case.queue_is_empty()
@@ -335,7 +344,9 @@ WRONG = {
     "descending": [60_000, 20_000, 40_000, 0, 50_000],
     "outside": [0, 2**62, -5, 70_000, 2**40],
     "negative": [-(2**63), -1, 3, 60_000, 2**63 - 1],
+    "a little outside": [59_990, 60_010, 60_020, 60_030, 60_040],
     "overlapping": [0, 60_000, 0, 60_000, 0],
+    "more than there is room for": [0, 60_000] * 6,
     "short and far behind each other": [50_000, 50_010, 100, 110, 7],
     "short and far before each other": [100, 110, 59_990, 60_000, 59_995],
 }
@@ -350,7 +361,7 @@ def test_wrong_offsets_touch_nothing_outside(bound, name, machine):
     case()
     case.results()
     assert case.queue_is_empty()
-    right = np.array([0, 30_000, 30_001, 60_000, 60_000], np.int64)
+    right = np.array([0, 30_000, 30_001, 60_000, *[60_000] * (offsets.size - 4)], np.int64)
     case.offsets.copy_from(right, stream=case.stream)
     case()
     assert_same(case.results(), expected(x, right)[0])

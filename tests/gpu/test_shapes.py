@@ -275,6 +275,14 @@ class TestTwoArrays:
                 check(x, stream, axis, op, second=mask)
         check(x, stream, 1, "max", second=x[0] > 0, initial=0)
 
+    def test_axes_of_one_element_are_broadcast_by_the_public_functions(self, stream):
+        x = values("float32", (9, 100))
+        for other in (x[:1], x[:, :1]):
+            found = lr.sum(x, axis=1, where=other > 0, stream=stream).numpy()
+            assert_same(found, lr.tree.reduce(x, axis=1, where=other > 0))
+            found = lr.dot(x, other, axis=1, stream=stream).numpy()
+            assert_same(found, lr.tree.reduce(x, "dot", axis=1, second=np.broadcast_to(other, x.shape)))
+
     def test_a_mask_of_rows_that_are_longer_than_a_leaf(self, stream):
         x = values("float32", (3, 5000))
         for op in ("sum", "count_nonzero"):

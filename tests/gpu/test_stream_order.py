@@ -541,6 +541,11 @@ def test_a_consumer_of_the_interface_waits_for_the_stream_that_it_names(order, m
     del x, result
 
 
+def test_the_null_stream_is_named_as_the_legacy_one(mine):
+    x = lr.DeviceArray.from_numpy(X, Stream.from_handle(0, context=mine))
+    assert x.__cuda_array_interface__["stream"] == 1, "0 is not allowed there"
+
+
 class ByDLPack:
     def __init__(self, order, array, working, context):
         self.order, self.array, self.working, self.context = order, array, working, context

@@ -89,6 +89,15 @@ def test_nothing_of_a_context_that_is_gone_is_freed(fake, monkeypatch):
     assert fake.count("cuMemFree") == 0
 
 
+def test_nothing_is_freed_in_another_context_that_has_the_handle_by_now(fake, monkeypatch):
+    monkeypatch.setattr(oneshot, "MAX_BOUND", 0)
+    another = Context.from_handle(fake.cuCtxCreate(0, 0)[1])
+    old = entry(another)
+    oneshot.LaunchCache().give((binding.selected(), another.id - 1, "sum"), old)
+    assert old.bound.workspace.is_closed
+    assert fake.count("cuMemFree") == 0
+
+
 def test_what_is_lent_is_its_borrowers_alone_while_that_lives(fake):
     cache, mine, other = oneshot.LaunchCache(), Thread(), Thread()
     with Context.create(0) as context:

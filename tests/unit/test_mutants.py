@@ -109,7 +109,7 @@ def test_there_are_many_in_every_area():
 
 
 def test_tests_are_where_the_list_says():
-    """Tests of a file are told apart by their names alone: what is behind a bracket is known only when they are run."""
+    """Even of files of which this run has no tests; what is behind a bracket is known only when these are collected."""
     names = {test.partition("[")[0] for each in mutants() for test in each.tests}
     lost = []
     for name in sorted(names):
@@ -118,6 +118,15 @@ def test_tests_are_where_the_list_says():
         if not text or not all(re.search(rf"^\s*(def|class) {part}\b", text, re.MULTILINE) for part in parts):
             lost.append(name)
     assert lost == []
+
+
+def test_parameters_are_those_that_the_list_names(collected):
+    """In the files of this run: a mutant whose test has other parameters by now is one that no test sees."""
+    paths = {name.partition("::")[0] for name in collected}
+    named = {test for each in mutants() for test in each.tests if "[" in test and test.partition("::")[0] in paths}
+    if not any("[simulated" in name for name in collected):  # on a real GPU, alone
+        named = {name for name in named if "[simulated" not in name}
+    assert sorted(named - collected) == []
 
 
 def test_the_page_counts_what_the_list_has():

@@ -33,6 +33,7 @@ from lowlevel_reduce.kernels import (
     kernel_sources,
     row_kernel_source,
     segment_kernel_sources,
+    with_twins,
 )
 from lowlevel_reduce.operators import OPERATORS, resolve
 from lowlevel_reduce.selection import needs_many_registers, operator_text
@@ -80,11 +81,12 @@ def sources(op: str, dtype: str) -> Iterator[tuple[str, KernelSource]]:
     wide, small = needs_many_registers(reduction, types), element.itemsize <= 2
     for kind, (leaves, options) in WHOLE.items():
         chosen = policy.choose(leaves, H200, wide_accumulator=wide, small_elements=small, **options)
-        for source in kernel_sources(text, chosen):
+        for source in with_twins(kernel_sources(text, chosen)):
             part = source.entry.removeprefix(f"{text.label}_")
-            yield kind if part == chosen.name else f"{kind}, {part}", source
+            yield kind if part == chosen.name else f"{kind}, {part.removeprefix(f'{chosen.name}_')}", source
     for kind, (shape, axis) in MATRICES.items():
-        yield kind, _matrix(text, element, shape, axis)
+        for source in with_twins([_matrix(text, element, shape, axis)]):
+            yield f"{kind}, anywhere" if source.entry.endswith("_anywhere") else kind, source
     if reduction.second is None:
         for source in segment_kernel_sources(text, "int64"):
             yield source.entry.removeprefix(f"{text.label}_").replace("_", " "), source

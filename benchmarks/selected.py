@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 from benchmarks.problems import Case
 from lowlevel_reduce import Context
-from lowlevel_reduce.kernels import KernelSource
+from lowlevel_reduce.kernels import KernelSource, with_twins
 from lowlevel_reduce.loading import compile_kernel
 from lowlevel_reduce.mapping import facts_of
 from lowlevel_reduce.policy import DeviceFacts
@@ -18,7 +18,7 @@ __all__ = ["compile_ahead", "sources_of"]
 
 
 def sources_of(case: Case, facts: DeviceFacts) -> dict[str, KernelSource]:
-    """Return the kernels that reduce a case on a device, in launch order, by their role."""
+    """Return the kernels that reduce a case on a device, in launch order, each with its twin, by their role."""
     request = request_of(
         case.op,
         shape=case.shape,
@@ -27,7 +27,8 @@ def sources_of(case: Case, facts: DeviceFacts) -> dict[str, KernelSource]:
         strides_bytes=case.strides_bytes,
         second_strides_bytes=case.strides_bytes if case.arrays == 2 else None,
     )
-    return {source.entry.removeprefix(f"{request.text.label}_"): source for source in select(request, facts).sources}
+    sources = with_twins(select(request, facts).sources)
+    return {source.entry.removeprefix(f"{request.text.label}_"): source for source in sources}
 
 
 def compile_ahead(cases: Iterable[Case], context: Context) -> None:

@@ -82,9 +82,9 @@ block_fold_lanes(typename Op::Accumulator value, LaneSlots<Op, Warps>& shared)
 }
 
 // Folds a tile: as many consecutive leaves as the block has warps. Called like block_fold; the result is in the same lanes.
-template <class Op, int Warps>
+template <class Op, int Warps, class S>
 __device__ __forceinline__ typename Op::Accumulator
-block_fold_tile(const Source<Op>& source, uint64 tile, BlockSlots<Op, Warps>& shared, uint32 turn)
+block_fold_tile(const S& source, uint64 tile, BlockSlots<Op, Warps>& shared, uint32 turn)
 {
     const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes;
     return block_fold<Op, Warps>(leaf_fold<Op>(source, tile * Warps + warp, lane), shared, turn);
@@ -92,9 +92,9 @@ block_fold_tile(const Source<Op>& source, uint64 tile, BlockSlots<Op, Warps>& sh
 
 // Folds `count` consecutive tiles from `first` on, one after the other. Every thread of the block calls it; all lanes of warp 0
 // hold the result.
-template <class Op, int Warps>
+template <class Op, int Warps, class S>
 __device__ __forceinline__ typename Op::Accumulator
-block_fold_tiles(const Source<Op>& source, uint64 first, uint32 count, BlockSlots<Op, Warps>& shared)
+block_fold_tiles(const S& source, uint64 first, uint32 count, BlockSlots<Op, Warps>& shared)
 {
     const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes;
     WarpCounter<Op> counter;
@@ -109,7 +109,7 @@ block_fold_tiles(const Source<Op>& source, uint64 first, uint32 count, BlockSlot
 }
 
 // How many tiles of `Leaves` leaves a source has; one if it has no element.
-template <class Op, uint32 Leaves> __device__ __forceinline__ uint32 tile_count(const Source<Op>& source)
+template <class Op, uint32 Leaves, class S> __device__ __forceinline__ uint32 tile_count(const S& source)
 {
     return max(1u, uint32((source.leaf_count() + Leaves - 1) / Leaves));
 }

@@ -46,23 +46,6 @@ struct ColumnCopies : Columns<Op, Kept, C, Lanes, Steps, (X < int(lanes) ? int(l
         tile_bytes = rows * int(sizeof(T));
     }
 
-    // Touches 64 of the bytes that the thread copies first, if each warp copies those of its own threads: like touch_start, only
-    // in blocks that the device has room for at once.
-    __device__ __forceinline__ void touch() const
-    {
-        if constexpr (By == CopiedBy::warps) {
-            constexpr int blocks = K * Steps * C < 4 ? K * Steps * C : 4;
-            const bool is_known = this->problem.device_length == nullptr && blockIdx.x < ::places<Threads / lanes>();
-            if (!is_known || !are_copied()) return;
-#pragma unroll
-            for (int i = 0; i < blocks; ++i) {
-                const Block block(i % C * lanes + threadIdx.x % lanes);
-                const uint64 index = index_of(block, uint32(first / Lanes), i / C);
-                touch_if(index < this->length, address_of(block) + int64(index) * this->problem.reduced.stride[0]);
-            }
-        }
-    }
-
 protected:
     // Whether all blocks of 16 bytes that a warp's threads have, or a team's, are at multiples of 16 bytes.
     __device__ __forceinline__ bool are_copied() const

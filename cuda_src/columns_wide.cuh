@@ -52,17 +52,6 @@ template <class Op, class Kept, int C, int Lanes, int Steps, int K, int X, int T
         return (addresses | uint64(rows * sizeof(T))) % vector_bytes == 0;
     }
 
-    // Touches what the thread loads first, where elements can be loaded together: like touch_start, only in blocks that the
-    // device has room for at once.
-    __device__ __forceinline__ void touch() const
-    {
-        if (problem.device_length != nullptr || blockIdx.x >= places<Threads / lanes>()) return;
-        const uint64 index = index_of(first_lane + threadIdx.x / X);
-        const char* at = begin + across() + int64(index) * problem.reduced.stride[0];
-#pragma unroll
-        for (uint32 s = 0; s < V; ++s) touch_if(index + s < length, at + int64(s) * problem.reduced.stride[0]);
-    }
-
     // Folds the thread's lanes one after the other; all threads of the block call it. Where elements cannot be loaded together,
     // a thread's rows lie X apart instead of side by side, so that neighbouring threads load neighbouring elements.
     template <class Meeting> __device__ __forceinline__ void fold(Meeting& meeting) const

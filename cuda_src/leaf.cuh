@@ -6,8 +6,8 @@
 #pragma once
 #include "leaf_steps.cuh"
 
-// The lane's part of a leaf of two arrays, of which the first is at a 16-byte boundary. `bytes` bytes of the leaf exist, whole
-// vectors. Where half a leaf of both arrays takes the registers of a whole leaf of one, it goes half at a time.
+// The lane's part of a leaf of two arrays, of which the first is at a 16-byte boundary. `bytes` bytes of the leaf exist: whole
+// vectors, unless the source is aligned. Where half a leaf of both arrays takes the registers of a whole leaf of one, it goes half at a time.
 template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator
 lane_fold_beside(const S& source, const char* leaf, uint64 first, uint32 bytes, uint32 lane)
@@ -27,23 +27,32 @@ lane_fold_beside(const S& source, const char* leaf, uint64 first, uint32 bytes, 
             load_seconds<Op, at_once>(y, source, begin, lane);
             value = fold_vectors<Op, at_once>(with_pivot_from_here(source), v, y, begin, lane);
         } else {
-            const auto present = [=](uint32 t) { return (before + t * lanes + lane) * vector_bytes < bytes; };
+            const auto present = [=](uint32 t) { return before + t * lanes + lane < bytes / vector_bytes; };
 #pragma unroll
             for (uint32 t = 0; t < at_once; ++t) v[t] = load_streaming_if(present(t), address + lanes * t);
             load_present_seconds<Op, at_once>(y, source, begin, lane, present);
-            value = fold_present_vectors<Op, at_once>(with_pivot_from_here(source), v, y, begin, lane, present);
+            const auto ready = with_pivot_from_here(source);
+            typename Op::Accumulator a[at_once];
+            fold_each_present<Op, at_once>(ready, v, y, begin, lane, present, a);
+            const char* round_begin = leaf + before * vector_bytes;
+            const int32 left = int32(bytes) - int32(before * vector_bytes);
+            if constexpr (S::may_be_cut) fold_cut_vector<Op, at_once>(ready, round_begin, begin, left, lane, a);
+            value = fold_array<Op, at_once>(a);
         }
         if (round + 1 < rounds) half = value;
     }
     return rounds == 1 ? value : combine_neighbours<Op>(half, value);
 }
 
-// The lane's part of a leaf at a 16-byte boundary. `bytes` bytes exist: whole vectors, unless the operator fills_absent.
+// The lane's part of a leaf at a 16-byte boundary. `bytes` bytes exist: whole vectors, unless the operator fills_absent or the
+// source is aligned.
 template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator
 lane_fold_aligned(const S& source, const char* leaf, uint64 first, uint32 bytes, uint32 lane)
 {
-    if constexpr (has_second<Op>) {
+    if constexpr (has_second<Op> && S::is_aligned) {
+        return lane_fold_beside<Op>(source, leaf, first, bytes, lane);
+    } else if constexpr (has_second<Op>) {
         return source.seconds_are_vectors() ? lane_fold_beside<Op>(SecondsInVectors<S>(source), leaf, first, bytes, lane)
                                             : lane_fold_beside<Op>(source, leaf, first, bytes, lane);
     } else {
@@ -54,22 +63,10 @@ lane_fold_aligned(const S& source, const char* leaf, uint64 first, uint32 bytes,
         } else {
             load_part_of_leaf<Op, steps>(v, leaf, bytes, lane);
             if constexpr (!fills_absent<Op>)
-                return fold_present_steps<Op>(with_pivot_from_here(source), v, first, bytes, lane);
+                return fold_present_steps<Op>(with_pivot_from_here(source), leaf, v, first, bytes, lane);
         }
         return fold_steps<Op>(with_pivot_from_here(source), v, first, lane);
     }
-}
-
-// The lane's part of a leaf at a 16-byte boundary of which no more than its first N steps exist, `bytes` bytes: the others would
-// cost as much. It waits for the prerequisites.
-template <class Op, uint32 N, class S>
-__device__ __forceinline__ typename Op::Accumulator
-lane_fold_front(const S& source, const char* leaf, uint64 first, uint32 bytes, uint32 lane)
-{
-    uint4 v[N];
-    wait_for_prerequisites();
-    load_part_of_leaf<Op, N>(v, leaf, bytes, lane);
-    return fold_vectors<Op, N>(source, v, first, lane);
 }
 
 // The lane's part of any other leaf: the source's first or last one, where its edge cuts a 16-byte block, or any leaf whose
@@ -120,6 +117,23 @@ lane_fold_edge(const S& source, const char* leaf, uint64 first, uint64 rest, uin
     }
 }
 
+// The fold of a leaf of an aligned source, of which `bytes` bytes exist; called like leaf_fold.
+template <class Op, bool OfLanes, class S>
+__device__ __forceinline__ typename Op::Accumulator
+aligned_leaf_fold(const S& source, const char* leaf, uint64 first, uint32 bytes, uint32 lane)
+{
+    typename Op::Accumulator value;
+    wait_for_prerequisites();
+    if (fills_absent<Op> && bytes <= leaf_bytes / 4) {  // steps that are all absent would cost as much as those of a whole leaf
+        uint4 v[steps / 4];
+        load_part_of_leaf<Op, steps / 4>(v, leaf, bytes, lane);
+        value = fold_vectors<Op, steps / 4>(source, v, first, lane);
+    } else {
+        value = lane_fold_aligned<Op>(source, leaf, first, bytes, lane);
+    }
+    return OfLanes ? value : warp_fold<Op>(value);
+}
+
 // One leaf of a source of contiguous elements, whatever its place and alignment; the identity for a leaf past the end. All 32
 // lanes of a warp call it with the same leaf; every lane holds the result. It calls wait_for_prerequisites itself, as late as
 // it can, so that what is computed before the first load overlaps the preceding kernel. A kernel with few registers left sets
@@ -140,6 +154,7 @@ __device__ __forceinline__ typename Op::Accumulator leaf_fold(const S& source, u
     const char* begin = source.begin + first * sizeof(T);
     const uint32 shift = uint32(reinterpret_cast<uint64>(begin)) % vector_bytes;
 
+    if constexpr (S::is_aligned) return aligned_leaf_fold<Op, OfLanes>(source, begin, first, bytes, lane);
     typename Op::Accumulator value;
     if (has_second<Op> && !source.seconds_are_placed()) {
         wait_for_prerequisites();
@@ -147,14 +162,6 @@ __device__ __forceinline__ typename Op::Accumulator leaf_fold(const S& source, u
     } else if (shift == 0 ? !fills_absent<Op> && bytes % vector_bytes != 0 : leaf == 0 || rest < leaf_bytes + vector_bytes) {
         wait_for_prerequisites();
         value = lane_fold_edge<Op>(with_seconds_anyhow<Op>(source), begin, first, rest, lane);
-    } else if (fills_absent<Op> && shift == 0 && bytes <= leaf_bytes / 4) {
-        // Steps that are all absent would cost as much as those of a whole leaf. Not by lane_fold_front: as above.
-        uint4 v[steps / 4];
-        wait_for_prerequisites();
-        load_part_of_leaf<Op, steps / 4>(v, begin, bytes, lane);
-        value = fold_vectors<Op, steps / 4>(source, v, first, lane);
-    } else if (OfLanes && fills_absent<Op> && shift == 0 && bytes <= leaf_bytes / 2) {
-        value = lane_fold_front<Op, steps / 2>(source, begin, first, bytes, lane);
     } else if (shift == 0) {
         wait_for_prerequisites();
         value = lane_fold_aligned<Op>(source, begin, first, bytes, lane);

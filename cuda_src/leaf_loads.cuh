@@ -2,18 +2,35 @@
 #pragma once
 #include "vector.cuh"
 
-// Loads the first N of a lane's vectors of a leaf at a 16-byte boundary, of which `bytes` bytes exist, all in flight at once.
-// These bytes are whole vectors, unless the operator fills_absent.
+// The elements of a vector that the row's end cuts after `bytes` bytes, and in place of the others some that change nothing:
+// absent elements or, for operators that fold whole leaves and have none, copies of the first.
+template <class Op> __device__ __forceinline__ uint4 load_cut_vector(const char* address, int32 bytes)
+{
+    using T = typename Op::Input;
+    union { T elements[vector_elements<T>]; uint4 raw; } u;
+    u.raw = load_elements<T>(address, bytes, absent_elements<Op>());
+    if constexpr (!fills_absent<Op>)
+#pragma unroll
+        for (int32 i = 1; i < int32(vector_elements<T>); ++i)
+            if (i * int32(sizeof(T)) >= bytes) u.elements[i] = u.elements[0];
+    return u.raw;
+}
+
+// Whether something can be loaded in place of a cut vector's absent elements, so that it folds like a whole one.
+template <class Op> constexpr bool completes_cut_vectors = fills_absent<Op> || (Op::folds_leaves && !has_second<Op>);
+
+// Loads the first N of a lane's vectors of a leaf at a 16-byte boundary, of which `bytes` bytes exist, all in flight at once. A
+// vector that is cut is loaded only if the operator completes_cut_vectors.
 template <class Op, uint32 N>
 __device__ __forceinline__ void load_part_of_leaf(uint4* v, const char* leaf, uint32 bytes, uint32 lane)
 {
     const auto* address = reinterpret_cast<const uint4*>(leaf) + lane;
-    const uint32 whole = bytes / vector_bytes, rest = fills_absent<Op> ? bytes % vector_bytes : 0;
+    const uint32 whole = bytes / vector_bytes, rest = completes_cut_vectors<Op> ? bytes % vector_bytes : 0;
 #pragma unroll
     for (uint32 t = 0; t < N; ++t)
         v[t] = load_streaming_if(t * lanes + lane < whole, address + lanes * t, absent_elements<Op>());
     if (rest == 0) return;
-    const uint4 last = load_elements<typename Op::Input>(leaf + whole * vector_bytes, rest, absent_elements<Op>());
+    const uint4 last = load_cut_vector<Op>(leaf + whole * vector_bytes, rest);
 #pragma unroll
     for (uint32 t = 0; t < N; ++t)
         if (t * lanes + lane == whole) v[t] = last;

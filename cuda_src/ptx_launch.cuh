@@ -30,27 +30,6 @@ __device__ __forceinline__ void prefetch_l2(const char* address, uint32 bytes)
 #endif
 }
 
-// Loads 16 bytes, if `wanted`, into registers that nobody reads. They come into the L2, where later writes update them, so this
-// too may come before wait_for_prerequisites, of memory that is allocated while the preceding kernel runs. Volatile, or ptxas
-// would remove it. Until they are there, whatever else is to be loaded into the same registers waits, and with it all that is
-// loaded behind: tests/compile/test_loads_in_flight.py looks for that.
-__device__ __forceinline__ void touch_if(bool wanted, const char* address)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("{ .reg .pred p; .reg .u32 x, y, z, w; setp.ne.u32 p, %1, 0;"
-                 "@p ld.volatile.global.v4.u32 {x, y, z, w}, [%0]; }" :: "l"(address), "r"(uint32(wanted)));
-#endif
-}
-
-// The same for a word, which takes one register.
-__device__ __forceinline__ void touch_word_if(bool wanted, const char* address)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("{ .reg .pred p; .reg .u32 x; setp.ne.u32 p, %1, 0; @p ld.volatile.global.u32 x, [%0]; }"
-                 :: "l"(address), "r"(uint32(wanted)));
-#endif
-}
-
 // blockIdx.x, which the compiler takes for another number: what follows from it is computed anew instead of kept in registers.
 __device__ __forceinline__ uint32 block_anew()
 {

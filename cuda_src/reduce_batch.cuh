@@ -2,18 +2,20 @@
 // cluster's shared memory; the partials of longer rows are folded by other blocks as they come.
 #pragma once
 #include "grid.cuh"
+#include "overlap.cuh"
 #include "row_leaf.cuh"
 #include "row_partials.cuh"
-#include "rows_ahead.cuh"
 
 // One leaf of a row by one warp, which waits for the prerequisites here, as late as it can. All 32 lanes call it.
 template <class Op, class Rows, class S>
 __device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& source, uint64 leaf, uint32 lane)
 {
-    if constexpr (Rows::can_be_whole && !has_second<Op>) return leaf_fold<Op>(source, leaf, lane);
-    wait_for_prerequisites();
-    const Placed placed = placed_in<Op, Rows>(source.problem, source.row.length);
-    return row_leaf_fold<Op, Rows>(source, leaf, placed, lane);
+    if constexpr (Rows::where == Begin::aligned || (Rows::are_contiguous && !has_second<Op>)) {
+        return leaf_fold<Op>(source, leaf, lane);
+    } else {
+        wait_for_prerequisites();
+        return row_leaf_fold<Op, Rows>(source, leaf, placed_in<Op, Rows>(source.problem), lane);
+    }
 }
 
 // Folds a tile of a row in each block of a cluster. All threads of the cluster call it; warp 0 of the first block holds the
@@ -27,9 +29,8 @@ batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op,
 {
     const bool is_small = is_small_grid<Warps>();
     const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes;
-    if (!is_small) touch_leaf_of_row<Op, Rows, Warps>(problem, row, uint64(tile) * Warps + warp);
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
-    const ShapedSource<Op, typename Rows::Kept> source(problem, row);
+    const ShapedSource<Op, typename Rows::Kept, Rows::where> source(problem, row);
     auto value = late_leaf_fold<Op, Rows>(source, uint64(tile) * Warps + warp, lane);
     if (is_small && !IsShared) launch_dependents();
     value = block_fold<Op, Warps>(value, shared, 0);
@@ -37,12 +38,13 @@ batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op,
     return cluster_fold(value, others);
 }
 
-// The number of a cluster among the `count` that fold tiles. Clusters of several blocks stay in order, and so do operators that
+// The number of a cluster among the `count` that fold tiles, the last one first, as in whole arrays. Clusters of several blocks stay in order, and so do operators that
 // do not fold a leaf at once: norms and squares of float32 would spill.
 template <class Op, int Warps, int Blocks> __device__ __forceinline__ uint32 cluster_in_batch(uint32 block, uint32 count)
 {
     constexpr bool in_runs = Blocks == 1 && Op::folds_leaves;
-    return in_runs ? tile_of(block, count, places<Warps>()) : block / Blocks;
+    const uint32 number = in_runs ? tile_of(block, count, places<Warps>()) : block / Blocks;
+    return number < count ? count - 1 - number : number;
 }
 
 // Where several clusters share a row, the grid's last clusters fold what these publish, each by its first block: equally many

@@ -4,13 +4,14 @@
 
 // Each block folds one tile or, with InTurns, several consecutive ones: problem.count, a power of two. The blocks' results are
 // folded in rank 0's shared memory. Without the code for several tiles a sum of up to a leaf takes a tenth less.
-template <class Op, int Warps, int Blocks, bool InTurns> __device__ __forceinline__ void reduce_cluster(const Problem& problem)
+template <class Op, int Warps, int Blocks, bool InTurns, Begin Where>
+__device__ __forceinline__ void reduce_cluster(const Problem& problem)
 {
     __shared__ ClusterSlots<Op, Blocks> others;
     cluster_enter(others);
     launch_dependents();
 
-    const auto source = whole_array<Op>(problem);
+    const auto source = whole_array<Op, Where>(problem);
     const uint32 rank = rank_in_cluster<Blocks>();
     typename Op::Accumulator value;
     if constexpr (InTurns) {

@@ -127,7 +127,7 @@ end_columns(const ShapedProblem& problem, const ColumnTile& tile, const Meeting&
 // X threads of a block stand side by side, with C rows each, and those behind each other divide the lanes of the tree among
 // them, K lanes each, a power of two. `count` blocks share the lanes of all leaves of a row, and those of neighbouring rows
 // are neighbours, because these lie side by side. A block waits for the prerequisites when it knows what to load. If not
-// `IsEarly`, the next kernel's blocks are let in when elements are loaded, and touch nothing: in a short grid they would
+// `IsEarly`, the next kernel's blocks are let in when elements are loaded: in a short grid they would
 // otherwise crowd on the multiprocessors with the most room (benchmarks/NOTES.md, "How columns are cut").
 template <class Op, class Kept, int Warps, int X, int C, int Lanes, int Steps, int K, bool IsEarly, FoldedBy By, CopiedBy Copied>
 __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& problem)
@@ -158,7 +158,6 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         __shared__ typename Wide::Shared shared;
         const Wide source(problem, shared, tile.first_row, tile.rows, uint64(tile.part) * depth * K);
         const bool neighbouring = source.together();
-        if (IsEarly && neighbouring) source.touch();
         wait_for_prerequisites();
         if (source.length > 0) source.fold(meeting);
         if (!IsEarly) launch_dependents();
@@ -171,7 +170,6 @@ __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& pro
         const int first_behind = warp_of_block() * lanes / X;  // the warp's
         const int mine = min(int(threadIdx.x % X) * C, (tile.rows - 1) / C * C);
         const Ahead source(problem, places, tile.first_row, tile.rows, mine, uint64(tile.part) * depth * K + first_behind);
-        if (IsEarly && is_same<typename Op::Pivot, Unused>) source.touch();
         wait_for_prerequisites();
         if (source.length > 0) source.fold([&](A* a, uint32 j) { meeting.add(a, j); });
         if (!IsEarly) launch_dependents();

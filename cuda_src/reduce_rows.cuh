@@ -2,7 +2,7 @@
 #pragma once
 #include "block.cuh"
 #include "row_leaf.cuh"
-#include "rows_ahead.cuh"
+#include "overlap.cuh"
 
 // Where the W warps of a row collect the folds of their leaves, turn by turn, until there are as many as one warp folds.
 template <class Op, int Warps, int W> struct RowSlots {
@@ -58,10 +58,9 @@ __device__ __forceinline__ void reduce_rows(const ShapedProblem& problem)
     if (!is_late) launch_dependents();
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, group = warp / W, member = warp % W;
     const uint64 row = uint64(blockIdx.x) * groups + group;
-    if (!is_late) touch_leaf_of_row<Op, Rows, Warps>(problem, row, member);
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
-    const ShapedSource<Op, typename Rows::Kept> source(problem, min(row, problem.rows - 1));
-    const Placed placed = placed_in<Op, Rows>(problem, source.row.length);
+    const ShapedSource<Op, typename Rows::Kept, Rows::where> source(problem, min(row, problem.rows - 1));
+    const Placed placed = placed_in<Op, Rows>(problem);
     wait_for_prerequisites();
     typename Op::Accumulator root;
     if constexpr (InOneTurn) {

@@ -1,26 +1,6 @@
 // Many rows of at most one leaf, each folded by a part of a warp: one launch, no workspace.
 #pragma once
-#include "block.cuh"
-#include "rows_ahead.cuh"
-
-// The pivot of the row that a lane's group of G lanes folds. The row's first element is in the first vector of the group's lane
-// 0, so a shuffle brings it: a load of its own would take another round trip to the L2. A pivot that is given is loaded.
-template <class Op, int G, class SourceOf>
-__device__ __forceinline__ typename Op::Pivot pivot_of(SourceOf source_of, int row, uint4 first_vector, uint32 lane)
-{
-    using T = typename Op::Input;
-    if constexpr (is_same<typename Op::Pivot, Unused>) {
-        return {};
-    } else if constexpr (Op::pivot_is_given) {
-        return source_of(row, true).row.pivot;
-    } else {
-        union { uint4 raw; uint32 words[vector_bytes / 4]; T first; } u;
-        u.raw = first_vector;
-#pragma unroll
-        for (uint32 i = 0; i < (sizeof(T) + 3) / 4; ++i) u.words[i] = shuffle_from(u.words[i], lane / G * G);
-        return Op::pivot(u.first);
-    }
-}
+#include "short_rows_anywhere.cuh"
 
 // Rows of up to so many vectors are loaded through the L1. Each byte is still read once; but where so many results are written
 // between the loads, the memory handles both better in this way, by 8 percent for rows of one vector and by 2 for rows of
@@ -34,34 +14,8 @@ __device__ __forceinline__ uint4 load_of_row(bool wanted, const uint4* vector, u
     else return load_streaming_if(wanted, vector, v);
 }
 
-// Folds N rows at once, each by G lanes in S steps, `AtOnce` vectors of a lane in flight: `fetch` loads the vector at an
-// element of a source and `fold` folds it. a[i] becomes the lane's part of the i-th row, pivots[i] its pivot.
-template <class Op, int G, int N, int S, int AtOnce, class SourceOf, class Fetch, class Fold>
-__device__ __forceinline__ void
-fold_short_rows(SourceOf source_of, Fetch fetch, Fold fold, typename Op::Accumulator* a, typename Op::Pivot* pivots, uint32 lane)
-{
-    const auto index_of = [=](int t) { return (t * lanes + lane % G) * vector_elements<typename Op::Input>; };
-    typename Op::Accumulator part[N * S];
-#pragma unroll
-    for (int first = 0; first < N * S; first += AtOnce) {
-        uint4 v[AtOnce];
-#pragma unroll
-        for (int k = 0; k < AtOnce; ++k) v[k] = fetch(source_of((first + k) / S), index_of((first + k) % S));
-#pragma unroll
-        for (int k = first; k < first + AtOnce; ++k)
-            if (k % S == 0) pivots[k / S] = pivot_of<Op, G>(source_of, k / S, v[k - first], lane);
-#pragma unroll
-        for (int k = first; k < first + AtOnce; ++k) {
-            auto source = source_of(k / S);
-            source.row.pivot = pivots[k / S];
-            part[k] = fold(source, v[k - first], index_of(k % S));
-            if (k % S == S - 1) a[k / S] = fold_array<Op, S>(part + k / S * S);
-        }
-        if (AtOnce < N * S) __syncwarp();  // orders nothing: it keeps the compiler from holding all vectors at once
-    }
-}
-
-// The same for rows of whole vectors, all in flight at once. `All` says that all of a lane's vectors are present; otherwise
+// Folds N rows of whole vectors at once, each by G lanes in S steps, all vectors in flight: a[i] becomes the lane's part of the i-th
+// row, pivots[i] its pivot. `All` says that all of a lane's vectors are present; otherwise
 // absent ones hold elements that change nothing, if the operator has such, or are left out.
 template <class Op, int G, int N, int S, bool All, class SourceOf>
 __device__ __forceinline__ void
@@ -92,49 +46,16 @@ fold_whole_rows(SourceOf source_of, typename Op::Accumulator* a, typename Op::Pi
     }
 }
 
-// One row by G lanes, in compact code: for the few at the array's edges. All 32 lanes call it, each group with a row of its
-// own; every lane of the group holds the result.
-template <class Op, class Rows, int G, int S, class S1>
-__device__ __forceinline__ typename Op::Accumulator fold_edge_row(const S1& source, uint32 lane)
-{
-    constexpr uint32 V = vector_elements<typename Op::Input>;
-    typename Op::Accumulator part[S];
-#pragma unroll
-    for (int t = 0; t < S; ++t) {
-        const uint64 index = (t * lanes + lane % G) * V;
-        const int32 bytes = present_bytes<Op>(source, index);
-        part[t] = fold_present<Op>(source, Rows::fetch_edge(source, index, bytes), index, bytes);
-    }
-    return warp_fold<Op, G>(fold_array<Op, S>(part));
-}
-
-// Whether all 16-byte blocks that the warp's rows touch lie inside the array. Rows may lie in any order, so each is checked.
-template <class Rows, int N, class SourceOf> __device__ __forceinline__ bool all_inside(SourceOf source_of)
-{
-    bool inside = true;
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-        const auto source = source_of(i);
-        inside = inside && Rows::inside(source, 0, source.row.length);
-    }
-    return __all_sync(0xffffffffu, inside);
-}
-
 // Rows of at most one leaf: G lanes of a warp fold a row in S steps (S > 1 only with G = 32). A warp has as many rows as make
 // eight vectors a lane, of both arrays together, all in flight at once; half as many where each vector is a row and makes a
 // result, because more loads between the stores serve the memory less well.
-template <class Op, class Rows, int Resident, int Warps, int G, int S>
+template <class Op, class Rows, int Warps, int G, int S>
 __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
 {
-    using RowSource = ShapedSource<Op, typename Rows::Kept>;
+    using RowSource = ShapedSource<Op, typename Rows::Kept, Rows::where>;
     constexpr int most = has_second<Op> ? steps / 2 : steps;
     constexpr int N = G == 1 ? most / 2 : S < most ? most / S : 1, groups = lanes / G, H = G < N ? G : N;
-    constexpr int few = sizeof(typename Op::Accumulator) > 8 ? 2 : 4, at_once = N * S < few ? N * S : few;  // of several loads
     launch_dependents();
-    // Grids that would be one turn (wave) by their number of warps, but are two because only `Resident` blocks fit on a
-    // multiprocessor, lose by it (benchmarks/NOTES.md, "Half of a leaf before the wait").
-    const bool touches = G < int(lanes) || gridDim.x <= uint32(Resident) * multiprocessors() || gridDim.x > places<Warps>();
-    start_on_short_rows<Op, Rows, Warps>(problem, N * groups, touches);
     wait_for_prerequisites();
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     const uint64 first_row = (uint64(blockIdx.x) * Warps + warp) * (N * groups);
@@ -148,42 +69,12 @@ __device__ __forceinline__ void reduce_short_rows(const ShapedProblem& problem)
 
     typename Op::Accumulator a[N];
     typename Op::Pivot pivots[N];
-    const bool placed = seconds_are_placed<Op>(problem);
-    if (Rows::can_be_whole && placed && Rows::whole(problem, uint64(length) * sizeof(typename Op::Input))) {
+    if constexpr (Rows::where == Begin::aligned) {
         const bool all = length == G * S * vector_elements<typename Op::Input>;  // half as many instructions
-        if (!has_second<Op> || !seconds_are_vectors<Op>(problem)) {
-            if (all) fold_whole_rows<Op, G, N, S, true>(source_of, a, pivots, lane);
-            else fold_whole_rows<Op, G, N, S, false>(source_of, a, pivots, lane);
-        } else if constexpr (has_second<Op>) {
-            const auto in_vectors = [&](int i) { return SecondsInVectors<RowSource>(source_of(i)); };
-            if (all) fold_whole_rows<Op, G, N, S, true>(in_vectors, a, pivots, lane);
-            else fold_whole_rows<Op, G, N, S, false>(in_vectors, a, pivots, lane);
-        }
-    } else if (placed && Rows::template by_element<typename Op::Input>(problem)) {
-        const auto fetch = [](const RowSource& source, uint32 index) {
-            return Rows::fetch_elements(source, index, present_bytes<Op>(source, index));
-        };
-        const auto fold = [](const RowSource& source, uint4 raw, uint32 index) {
-            return fold_filled<Op>(source, raw, index, present_bytes<Op>(source, index));
-        };
-        fold_short_rows<Op, G, N, S, at_once>(source_of, fetch, fold, a, pivots, lane);
-    } else if (!are_words<typename Op::Input> && placed && all_inside<Rows, N>(source_of)) {
-        const auto fetch = [](const RowSource& source, uint32 index) {
-            return Rows::fetch_inside(source, index, present_bytes<Op>(source, index));
-        };
-        const auto fold = [](const RowSource& source, uint4 raw, uint32 index) {
-            return fold_vector_part<Op>(source, raw, index, present_bytes<Op>(source, index));
-        };
-        fold_short_rows<Op, G, N, S, at_once>(source_of, fetch, fold, a, pivots, lane);
+        if (all) fold_whole_rows<Op, G, N, S, true>(source_of, a, pivots, lane);
+        else fold_whole_rows<Op, G, N, S, false>(source_of, a, pivots, lane);
     } else {
-#pragma unroll 1
-        for (int i = 0; i < N; ++i) {
-            const uint32 past = i * groups + lane / G;
-            const auto source = with_seconds_anyhow<Op>(source_of(i, true));
-            const auto value = fold_edge_row<Op, Rows, G, S>(source, lane);
-            if (lane % G == 0 && past <= last) store_result<Op>(problem, source.row, first_row + past, value);
-        }
-        return;
+        if (!fold_rows_anywhere<Op, Rows, G, N, S>(problem, source_of, a, pivots, first_row, last, lane)) return;
     }
     warp_fold_rows<Op, G, N>(a, lane);
 #pragma unroll

@@ -16,11 +16,13 @@ template <class Op, uint32 Leaves> __device__ __forceinline__ uint32 clusters_in
     return max(1u, uint32((leaves_of<T>(problem.actual_length()) + Leaves - 1) / Leaves));
 }
 
-// The number of a cluster among the `count` that have a tile. Clusters of several blocks stay in order, and so do blocks that
+// The number of a cluster among the `count` that have a tile, the last tile first: its elements were written last and may still be
+// in the L2 (benchmarks/NOTES.md, "The end first"). Clusters of several blocks stay in order, and so do blocks that
 // fill a multiprocessor, which have no register to spare; nor have others for a division by another number than a power of two.
 template <int Warps, int Blocks> __device__ __forceinline__ uint32 cluster_of(uint32 block, uint32 count)
 {
-    return Blocks == 1 && Warps < 32 ? tile_of(block, count, 256) : block / Blocks;
+    const uint32 number = Blocks == 1 && Warps < 32 ? tile_of(block, count, 256) : block / Blocks;
+    return number < count ? count - 1 - number : number;
 }
 
 // What a block shares. Tiles of up to eight warps fold the lanes of all warps together, which larger ones lose by
@@ -34,9 +36,9 @@ template <class Op, int Warps> struct TileSlots<Op, Warps, true> {
 };
 
 // Folds a tile. Every thread of the block calls it, once; all lanes of warp 0 hold the result.
-template <class Op, int Warps, bool ByLanes>
+template <class Op, int Warps, class S, bool ByLanes>
 __device__ __forceinline__ typename Op::Accumulator
-tile_fold(const Source<Op>& source, uint64 leaf, uint32 lane, TileSlots<Op, Warps, ByLanes>& shared)
+tile_fold(const S& source, uint64 leaf, uint32 lane, TileSlots<Op, Warps, ByLanes>& shared)
 {
     if constexpr (ByLanes) return block_fold_lanes<Op, Warps>(lane_fold<Op>(source, leaf, lane), shared.lanes);
     else return block_fold<Op, Warps>(leaf_fold<Op>(source, leaf, lane), shared.warps, 0);
@@ -57,18 +59,18 @@ tiles_fold(const Problem& problem, uint32 folder, uint32 folders, uint32 cluster
 
 // The next kernel's blocks are let in at once or, in small grids, when a tile is folded: any earlier they would come before this
 // block has gone, and crowd (benchmarks/NOTES.md, "Blocks that crowd").
-template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduce_tiles(const Problem& problem)
+template <class Op, int Warps, int Blocks, Begin Where>
+__device__ __forceinline__ void reduce_tiles(const Problem& problem)
 {
     __shared__ TileSlots<Op, Warps> shared;
     __shared__ ClusterSlots<Op, Blocks> others;
     cluster_enter(others);
-    const bool is_late = lets_in_late<Op, Warps>();
+    const bool is_late = lets_in_late<Warps>();
     if (!is_late) launch_dependents();
 
     const uint32 most = uint32(problem.count), cluster = cluster_of<Warps, Blocks>(blockIdx.x, most);
     const uint32 rank = rank_in_cluster<Blocks>(), tile = cluster * Blocks + rank;
-    if (cluster < most) start_on_tile<Op, Warps>(problem, tile, is_late);
-    const auto source = whole_array<Op>(problem);
+    const auto source = whole_array<Op, Where>(problem);
     // Blocks that fill a multiprocessor lack the register for it: sums of complex64 would spill.
     const uint32 known_warp = Warps < 32 ? warp_of_block() : 0;
     if (cluster >= most) {
@@ -82,13 +84,12 @@ template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduc
         return;
     }
     if (problem.device_length != nullptr && gridDim.x > Blocks && cluster >= tile_count<Op, Warps * Blocks>(source)) return;
-    prefetch_tile<Op, Warps>(source, tile, is_late);
     const uint32 warp = Warps < 32 ? known_warp : threadIdx.x / lanes, lane = threadIdx.x % lanes;
     auto value = tile_fold(source, uint64(tile) * Warps + warp, lane, shared);
     if (is_late) launch_dependents();
     value = cluster_fold(value, others);
     if (rank_in_cluster<Blocks>() != 0 || threadIdx.x != 0) return;
     // Makes the row and the number anew: kept all along they would take registers that the elements need.
-    if (gridDim.x == Blocks) store_result<Op>(problem, whole_array<Op>(problem).row, 0, value);
+    if (gridDim.x == Blocks) store_result<Op>(problem, whole_array<Op, Where>(problem).row, 0, value);
     else grid_slots<Op>(problem.workspace)[cluster_of<Warps, Blocks>(block_anew(), uint32(problem.count))].publish(value);
 }

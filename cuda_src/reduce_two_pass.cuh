@@ -7,7 +7,6 @@ template <class Op, int Warps> __device__ __forceinline__ void reduce_first_pass
 {
     __shared__ BlockSlots<Op, Warps> shared;
     launch_dependents();
-    start_on_tile<Op, Warps>(problem, blockIdx.x, false);
     const auto source = whole_array<Op>(problem);
     const auto value = block_fold_tile<Op, Warps>(source, blockIdx.x, shared, 0);
     if (threadIdx.x == 0) grid_slots<Op>(problem.workspace)[blockIdx.x].publish(value);

@@ -5,16 +5,14 @@
 
 // How elements lie in all rows of a launch.
 struct Placed {
-    bool whole;       // each vector of a leaf is at a multiple of 16 bytes, and present or absent as a whole
     bool by_element;  // elements are words, and aligned
     bool seconds;     // those of a second array lie as `seconds_are_placed` says, or there is none
 };
 
-template <class Op, class Rows> __device__ __forceinline__ Placed placed_in(const ShapedProblem& problem, uint64 length)
+template <class Op, class Rows> __device__ __forceinline__ Placed placed_in(const ShapedProblem& problem)
 {
-    using T = typename Op::Input;
-    return {Rows::whole(problem, length * sizeof(T)), Rows::can_be_whole && Rows::template by_element<T>(problem),
-            seconds_are_placed<Op>(problem)};
+    if constexpr (Rows::where == Begin::aligned) return {};
+    else return {Rows::are_contiguous && Rows::template by_element<typename Op::Input>(problem), seconds_are_placed<Op>(problem)};
 }
 
 // The lane's part of a leaf of words. A load for each element, all in flight at once, costs less than
@@ -98,8 +96,6 @@ lane_fold_of_row(const S& source, uint64 first, Placed placed, uint32 lane)
     const char* begin = source.begin + first * sizeof(T);
     const uint64 rest = (source.row.length - first) * sizeof(T);
     const bool is_full = rest >= leaf_bytes;
-    if (placed.whole)
-        return lane_fold_aligned<Op>(source, begin, first, uint32(min(rest, uint64(leaf_bytes))), lane);
     if constexpr (are_words<T>) {
         // Words that are not aligned are rare. Code as fast for them would take registers that the others need.
         if (!placed.by_element) return lane_fold_anyhow<Op, Rows>(source, first, lane);
@@ -119,16 +115,16 @@ __device__ __forceinline__ typename Op::Accumulator
 row_leaf_fold(const S& source, uint64 leaf, Placed placed, uint32 lane)
 {
     using T = typename Op::Input;
-    const uint64 first = leaf * leaf_elements<T>;
-    if (first >= source.row.length) return Op::identity();
-    if constexpr (Rows::can_be_whole && !has_second<Op>)
-        return warp_fold<Op>(lane_fold_of_row<Op, Rows>(source, first, placed, lane));
-    const uint64 count = min(source.row.length - first, uint64(leaf_elements<T>));
-    if constexpr (Rows::can_be_whole)
-        if (placed.whole && placed.seconds)
-            return warp_fold<Op>(
-                lane_fold_aligned<Op>(source, source.begin + first * sizeof(T), first, uint32(count * sizeof(T)), lane));
-    if ((!Rows::can_be_whole && !has_second<Op>) || (placed.seconds && Rows::inside(source, first, count)))
-        return warp_fold<Op>(lane_fold_inside<Op, Rows>(source, first, lane));
-    return warp_fold<Op>(lane_fold_anyhow<Op, Rows>(source, first, lane));
+    if constexpr (Rows::where == Begin::aligned) {
+        return leaf_fold<Op>(source, leaf, lane);
+    } else {
+        const uint64 first = leaf * leaf_elements<T>;
+        if (first >= source.row.length) return Op::identity();
+        if constexpr (Rows::are_contiguous && !has_second<Op>)
+            return warp_fold<Op>(lane_fold_of_row<Op, Rows>(source, first, placed, lane));
+        const uint64 count = min(source.row.length - first, uint64(leaf_elements<T>));
+        if ((!Rows::are_contiguous && !has_second<Op>) || (placed.seconds && Rows::inside(source, first, count)))
+            return warp_fold<Op>(lane_fold_inside<Op, Rows>(source, first, lane));
+        return warp_fold<Op>(lane_fold_anyhow<Op, Rows>(source, first, lane));
+    }
 }

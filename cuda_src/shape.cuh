@@ -71,7 +71,8 @@ template <class Op> __device__ __forceinline__ bool seconds_are_vectors(const Sh
 }
 
 // One row of a shaped problem: a Source whose elements, and those of its second array, may lie in any way.
-template <class Op, class Kept> struct ShapedSource : Source<Op> {
+template <class Op, class Kept, Begin Where = Begin::anywhere> struct ShapedSource : Source<Op, Where> {
+    static constexpr bool is_aligned = Where == Begin::aligned, may_be_cut = false;
     const ShapedProblem& problem;
     const char* other;
 
@@ -84,7 +85,7 @@ template <class Op, class Kept> struct ShapedSource : Source<Op> {
     // Row `first` + `past`.
     __device__ __forceinline__
     ShapedSource(const ShapedProblem& p, uint64 first, uint32 past, uint64 length, bool with_pivot)
-        : Source<Op>(p, p.elements + Kept::offset(p.kept, first, past, false), nullptr, length, with_pivot), problem(p)
+        : Source<Op, Where>(p, p.elements + Kept::offset(p.kept, first, past, false), nullptr, length, with_pivot), problem(p)
     {
         if constexpr (!is_same<typename Op::Second, Unused>) other = p.second + Kept::offset(p.kept, first, past, true);
     }
@@ -93,25 +94,27 @@ template <class Op, class Kept> struct ShapedSource : Source<Op> {
         return other + problem.reduced.offset(index, true);
     }
     __device__ __forceinline__ int64 second_step() const { return problem.reduced.second_stride[0]; }
-    __device__ __forceinline__ bool seconds_are_placed() const { return ::seconds_are_placed<Op>(problem); }
-    __device__ __forceinline__ bool seconds_are_vectors() const { return ::seconds_are_vectors<Op>(problem); }
+    __device__ __forceinline__ bool seconds_are_placed() const { return is_aligned || ::seconds_are_placed<Op>(problem); }
+    __device__ __forceinline__ bool seconds_are_vectors() const { return is_aligned || ::seconds_are_vectors<Op>(problem); }
 };
 
-// A kernel treats the rows of a warp in the fastest way that is allowed. "whole": each vector is at a multiple of 16 bytes, and
-// present or absent as a whole. "inside": any vectors, if none of their 16-byte blocks lies partly outside the array. "edge":
-// any vectors. In place of the last two, words are loaded one by one where they are aligned: a load costs no more than
-// shifting what neighbours loaded.
+// Rows whose elements are contiguous, and which all begin and end at multiples of 16 bytes.
+template <class KeptAxes> struct AlignedRows {
+    using Kept = KeptAxes;
+    static constexpr Begin where = Begin::aligned;
+    static constexpr bool are_contiguous = true;
+};
+
+// Other rows are treated in the fastest way that is allowed. "inside": any vectors, if none of their 16-byte blocks lies partly
+// outside the array. "edge": any vectors. In place of both, words are loaded one by one where they are aligned: a load costs no
+// more than shifting what neighbours loaded.
 
 // Rows whose elements are contiguous, at any address.
 template <class KeptAxes> struct ContiguousRows {
     using Kept = KeptAxes;
-    static constexpr bool can_be_whole = true;
+    static constexpr Begin where = Begin::anywhere;
+    static constexpr bool are_contiguous = true;
 
-    // Whether all rows begin and end at multiples of 16 bytes.
-    static __device__ __forceinline__ bool whole(const ShapedProblem& p, uint64 row_bytes)
-    {
-        return (row_bytes | row_addresses(p)) % vector_bytes == 0;
-    }
     // Whether elements are to be loaded one by one.
     template <class T> static __device__ __forceinline__ bool by_element(const ShapedProblem& p)
     {
@@ -119,8 +122,9 @@ template <class KeptAxes> struct ContiguousRows {
     }
     template <class S> static __device__ __forceinline__ uint4 fetch_elements(const S& source, uint64 index, int32 bytes)
     {
+        using T = typename S::T;
         const auto absent = absent_elements<typename S::Operator>();
-        return load_elements<typename S::T>(source.begin + index * sizeof(typename S::T), bytes, absent);
+        return load_elements<T, are_words<T>>(source.begin + index * sizeof(T), bytes, absent);
     }
     // Whether all 16-byte blocks that `count` elements from number `first` on touch lie inside the array.
     template <class S> static __device__ __forceinline__ bool inside(const S& source, uint64 first, uint64 count)
@@ -152,22 +156,11 @@ private:
     }
 };
 
-// Rows of words at any address, of which the host knows that not all begin and end at multiples of 16 bytes: the kernel need
-// not contain the code for those that do.
-template <class KeptAxes> struct UnalignedRows : ContiguousRows<KeptAxes> {
-    static __device__ __forceinline__ bool whole(const ShapedProblem&, uint64) { return false; }
-    template <class S> static __device__ __forceinline__ uint4 fetch_elements(const S& source, uint64 index, int32 bytes)
-    {
-        using T = typename S::T;
-        return load_elements<T, true>(source.begin + index * sizeof(T), bytes, absent_elements<typename S::Operator>());
-    }
-};
-
 // Rows whose elements lie in any way: one load for each element, and nothing else is read.
 template <class KeptAxes> struct StridedRows {
     using Kept = KeptAxes;
-    static constexpr bool can_be_whole = false;
-    static __device__ __forceinline__ bool whole(const ShapedProblem&, uint64) { return false; }
+    static constexpr Begin where = Begin::anywhere;
+    static constexpr bool are_contiguous = false;
     template <class T> static __device__ __forceinline__ bool by_element(const ShapedProblem&) { return true; }
     template <class S> static __device__ __forceinline__ bool inside(const S&, uint64, uint64) { return true; }
     template <class S> static __device__ __forceinline__ uint4 fetch_elements(const S& source, uint64 index, int32 bytes)

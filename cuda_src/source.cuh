@@ -49,9 +49,16 @@ template <class T> __device__ __forceinline__ T load_element(const char* address
 // aligned. in_vectors: contiguous besides, and so that those that go with a whole vector of the first array are one load.
 enum class SecondsLie { anyhow, a_step_apart, in_vectors };
 
-// One row, or a whole array seen as one row: contiguous elements from `begin` on, at any address.
-template <class Op> struct Source {
+// Where a launch's arrays begin. aligned: at multiples of 16 bytes, and where there is a second array, so that its elements that
+// go with a vector of the first are one load; rows too, whose lengths are whole vectors. anywhere: at any address. Each kernel is
+// compiled for one of them, because the code for all addresses is far more than that for aligned ones (alignment.py chooses).
+enum class Begin { aligned, anywhere };
+
+// One row, or a whole array seen as one row: contiguous elements from `begin` on.
+template <class Op, Begin Where = Begin::anywhere> struct Source {
     using Operator = Op;
+    static constexpr bool is_aligned = Where == Begin::aligned;
+    static constexpr bool may_be_cut = is_aligned;  // whether the last vector may lie in part past the end
     using T = typename Op::Input;
     using Second = typename Op::Second;
     const char* begin;
@@ -75,17 +82,17 @@ template <class Op> struct Source {
 
     // Where element `index` of the second array lies, how many bytes from one to the next, and whether that step is the same
     // everywhere and all are aligned.
-    static constexpr SecondsLie seconds_lie = SecondsLie::a_step_apart;
+    static constexpr SecondsLie seconds_lie = is_aligned ? SecondsLie::in_vectors : SecondsLie::a_step_apart;
     __device__ __forceinline__ const char* second_at(uint64 index) const { return second + index * sizeof(Second); }
     __device__ __forceinline__ int64 second_step() const { return sizeof(Second); }
     __device__ __forceinline__ bool seconds_are_placed() const
     {
-        return reinterpret_cast<uint64>(second) % alignof(Second) == 0;
+        return is_aligned || reinterpret_cast<uint64>(second) % alignof(Second) == 0;
     }
     // Whether they lie in vectors as well.
     __device__ __forceinline__ bool seconds_are_vectors() const
     {
-        return reinterpret_cast<uint64>(second) % (vector_elements<T> * sizeof(Second)) == 0;
+        return is_aligned || reinterpret_cast<uint64>(second) % (vector_elements<T> * sizeof(Second)) == 0;
     }
 
     __device__ __forceinline__ typename Op::Accumulator map(T x, Second y, uint64 index) const
@@ -110,10 +117,11 @@ template <class S> __device__ __forceinline__ S with_pivot_from_here(S source)
 }
 
 // All elements of a contiguous array. Waits for the prerequisites if it has to read the pivot or the length.
-template <class Op> __device__ __forceinline__ Source<Op> whole_array(const Problem& problem)
+template <class Op, Begin Where = Begin::anywhere>
+__device__ __forceinline__ Source<Op, Where> whole_array(const Problem& problem)
 {
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
-    return Source<Op>(problem, problem.elements, problem.second, problem.actual_length());
+    return Source<Op, Where>(problem, problem.elements, problem.second, problem.actual_length());
 }
 
 // Writes the results of row `number`. One thread calls it, after wait_for_prerequisites.

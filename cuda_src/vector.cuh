@@ -154,7 +154,7 @@ fold_if(bool present, const S& source, uint4 raw, const Seconds<Op>& seconds, ui
 }
 
 // How many bytes of the vector at element `index` belong to the row; 0 past its end.
-template <class Op> __device__ __forceinline__ int32 present_bytes(const Source<Op>& source, uint64 index)
+template <class Op, class S> __device__ __forceinline__ int32 present_bytes(const S& source, uint64 index)
 {
     constexpr uint32 V = vector_elements<typename Op::Input>;
     if (index >= source.row.length) return 0;

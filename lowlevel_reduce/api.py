@@ -156,9 +156,11 @@ def reduce(
         forced = os.environ.get("LOWLEVEL_REDUCE_STRATEGY")
 
         def make() -> Plan:
-            from lowlevel_reduce.plans import plan  # noqa: PLC0415 - with the first plan
+            from lowlevel_reduce.plans import plan_of  # noqa: PLC0415 - with the first plan
+            from lowlevel_reduce.selection import request_of  # noqa: PLC0415
 
-            made = plan(op, context=context, **problem)
+            described = {name: value for name, value in problem.items() if name != "strategy"}
+            made = plan_of(request_of(op, **described), context, strategy=strategy)
             _check_second(made, other)
             return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from lowlevel_reduce.allocator import Allocator
 from lowlevel_reduce.arguments import instance, integer
 from lowlevel_reduce.bound import BoundReduction, DirectReduction, Extents, check_pointer
 from lowlevel_reduce.closing import Closing
-from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Stream, binding
+from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Kernel, LaunchConfig, Stream, binding
 from lowlevel_reduce.kernels import ArgumentKind, signature
 from lowlevel_reduce.mapping import MappedKernel
 from lowlevel_reduce.operators import Reduction, Types, result_tuple
@@ -53,6 +54,7 @@ class BasePlan(Closing, ABC):
         self.workspace_bytes = workspace_bytes
         self._extents = extents
         self._letters = signature(fields)
+        self._is_shaped = fields == "shaped"
         self._kernels: tuple[MappedKernel, ...] | None = kernels
 
     @property
@@ -68,6 +70,11 @@ class BasePlan(Closing, ABC):
     def has_workspace(self) -> bool:
         """Whether a bound launch needs a workspace of `workspace_bytes`."""
         return bool(self._kernels and self._partials)
+
+    def load_twins(self) -> None:
+        """Load the kernels for arrays at any address, so that no launch has to; raises what loading a kernel raises."""
+        for entry in self._open_kernels():
+            entry.load_twin(self.context)
 
     @abstractmethod
     def bind(
@@ -122,9 +129,11 @@ class BasePlan(Closing, ABC):
         unused = workspace is None and not (kernels and self._partials)
         workspace = _cleared(workspace, 0 if unused else self.workspace_bytes, self.context, stream, allocator)
         with _closed_on_error(workspace):
+            # The length may leave rows that are no whole vectors.
+            anywhere = length is not None and self._is_shaped
             bound = [
                 BoundKernel(
-                    entry.loaded.kernel,
+                    (entry.load_twin(self.context) if anywhere else entry.loaded).kernel,
                     entry.config,
                     stream,
                     self._letters,
@@ -134,13 +143,20 @@ class BasePlan(Closing, ABC):
                 for entry in kernels
             ]
             direct = len(bound) == 1 and not stream.is_default and not self._extents.has_second
-            return (DirectReduction if direct else BoundReduction)(bound, stream, workspace, self._extents)
+            has_twins = not anywhere and any(entry.twin for entry in kernels)
+            load = functools.partial(_twins, kernels, self.context) if has_twins else None
+            return (DirectReduction if direct else BoundReduction)(bound, stream, workspace, self._extents, load)
 
     def _initial_words(self, initial: Any) -> tuple[int, int]:
         if (initial is None) == self.reduction.has_initial:
             made = "with an initial value: pass" if self.reduction.has_initial else "without an initial value: drop"
             raise ValueError(f"this plan of {self.op} was made {made} initial=")
         return self.reduction.initial_words(initial, self.types) if initial is not None else (0, 0)
+
+
+def _twins(kernels: tuple[MappedKernel, ...], context: Context) -> list[tuple[Kernel, LaunchConfig]]:
+    """Return what takes the place of kernels for arrays that are not aligned."""
+    return [(entry.load_twin(context).kernel, entry.config) for entry in kernels]
 
 
 def _cleared(

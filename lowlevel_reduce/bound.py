@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from lowlevel_reduce.arguments import integer
@@ -11,7 +11,7 @@ from lowlevel_reduce.driver.turns import Reason, Turn
 from lowlevel_reduce.errors import ReduceError
 
 if TYPE_CHECKING:
-    from lowlevel_reduce.driver import BoundKernel
+    from lowlevel_reduce.driver import BoundKernel, Kernel, LaunchConfig
 
 __all__ = ["BoundReduction", "DirectReduction", "Extents", "check_pointer"]
 
@@ -32,6 +32,8 @@ class Extents(NamedTuple):
         What the second array's address must be a multiple of: 1, but for the offsets of segments their size.
     result_bytes, result_alignment : int
         Bytes of all results together, and what their address must be a multiple of.
+    vector_bytes, second_vector_bytes : int
+        What the first and the second array's address must be multiples of for the kernels for aligned arrays.
     """
 
     low: int
@@ -42,6 +44,8 @@ class Extents(NamedTuple):
     second_low: int = 0
     second_high: int = 0
     second_alignment: int = 1
+    vector_bytes: int = 1
+    second_vector_bytes: int = 1
 
     def overlap(self, begin: int, end: int, result: int) -> bool:
         """Tell whether results at the address `result` overlap the bytes from address `begin` to `end`."""
@@ -58,8 +62,7 @@ class BoundReduction:
     Attributes
     ----------
     kernels : tuple of BoundKernel
-        What a call launches, in order; empty if there are no results. For ``Graph.add_kernel`` and
-        ``GraphExec.set_kernel``: each takes ``(source, result, second)``, with 0 if there is no second array.
+        What a call launches, in order, if the arrays are aligned, as `kernels_for` says; empty if there are no results.
     stream : Stream
         Where it runs.
     context : Context
@@ -70,7 +73,10 @@ class BoundReduction:
         Which bytes a call touches, relative to the addresses that it is given.
     """
 
-    __slots__ = ("_closed", "_turn", "_unfinished", "context", "extents", "kernels", "stream", "workspace")
+    __slots__ = (
+        *("_closed", "_kept", "_load_twins", "_masks", "_turn", "_twins", "_unfinished"),
+        *("context", "extents", "kernels", "stream", "workspace"),
+    )
 
     def __init__(
         self,
@@ -78,8 +84,17 @@ class BoundReduction:
         stream: Stream,
         workspace: Buffer,
         extents: Extents,
+        load_twins: Callable[[], Sequence[tuple[Kernel, LaunchConfig]]] | None = None,
     ) -> None:
         self.kernels = tuple(kernels)
+        self._kept: dict[Kernel, None] | None = None
+        self._load_twins = load_twins
+        self._twins: tuple[BoundKernel, ...] | None = None if load_twins else self.kernels
+        # The bits that no aligned address has; all addresses are alike to kernels without twins.
+        self._masks = (extents.vector_bytes - 1, extents.second_vector_bytes - 1) if load_twins else (0, 0)
+        if load_twins:
+            for kernel in self.kernels:
+                kernel.alignments = (extents.vector_bytes, 1, extents.second_vector_bytes)
         # One for all kernels: a call of several is under way from before the first to after the last.
         self._turn = self.kernels[0].turn if kernels else Turn(set)
         for kernel in self.kernels[1:]:
@@ -129,11 +144,55 @@ class BoundReduction:
                 with self.context.pushed():  # which a default stream without a context stands for
                     self.workspace.fill(0, stream=self.stream)
             self._unfinished = len(self.kernels) > 1
-            for kernel in self.kernels:
+            for kernel in self.kernels_for(source, second):
                 kernel.put(source, result, second or 0)
             self._unfinished = False
         finally:
             self._turn.idle.append(item)
+
+    def kernels_for(self, source: int, second: int | None = None) -> tuple[BoundKernel, ...]:
+        """Return what a call with these addresses launches, in order; empty if there are no results.
+
+        They are `kernels` for arrays that begin at multiples of 16 bytes (a mask at one of as many bytes as a vector of
+        16 bytes has elements), else kernels for arrays at any address, which are loaded, and if need be compiled, when
+        they are first asked for. For ``Graph.add_kernel`` and ``GraphExec.set_kernel``: each takes ``(source, result,
+        second)``, with 0 if there is no second array.
+
+        Raises
+        ------
+        CompileError, NoCompilerError, CacheError, CudaError
+            From loading a kernel.
+        """
+        first_mask, second_mask = self._masks
+        if not (source & first_mask or (second or 0) & second_mask):
+            return self.kernels
+        if self._twins is None:
+            self._twins = self._bound_twins()
+        return self._twins
+
+    @property
+    def vector_mask(self) -> int:
+        """The bits that the first array's address does not have where `kernels` are launched."""
+        return self._masks[0]
+
+    def again_for(self, source: int) -> int:
+        """Launch the only kernel for an array at this address, with the arguments that are in place; return its code.
+
+        For a caller that has the turn.
+        """
+        (kernel,) = self.kernels_for(source)
+        return kernel.again()
+
+    def _bound_twins(self) -> tuple[BoundKernel, ...]:
+        pairs = self._load_twins() if self._load_twins else ()
+        if self._kept is not None:
+            self._kept.update((kernel, None) for kernel, _ in pairs)
+        return tuple(each.sibling(kernel, config) for each, (kernel, config) in zip(self.kernels, pairs, strict=True))
+
+    def keep_loaded(self, kept: dict[Kernel, None]) -> None:
+        """Put its kernels into a dictionary that keeps them loaded, those that are loaded later as well."""
+        self._kept = kept
+        kept.update(dict.fromkeys(each.kernel for each in (*self.kernels, *(self._twins or ()))))
 
     def check(self, source: int, result: int, second: int | None = None) -> None:
         """Refuse addresses that a launch must not be given; launches nothing.
@@ -206,10 +265,11 @@ class BoundReduction:
 class DirectReduction(BoundReduction):
     """One kernel, one array, a real stream: `BoundKernel`'s call, written out, for a tenth of the launch's time."""
 
-    __slots__ = ("_launch",)
+    __slots__ = ("_launch", "_mask")
 
     def _prepare(self) -> None:
         _, self._launch = self.kernels[0].prebuilt()
+        self._mask = self._masks[0]
 
     def __call__(self, source: int, result: int, second: int | None = None) -> None:
         """Put the reduction into the stream, as `BoundReduction` does."""
@@ -225,7 +285,7 @@ class DirectReduction(BoundReduction):
         try:
             slots[0] = source
             slots[1] = result
-            code = self._launch()
+            code = self.again_for(source) if source & self._mask else self._launch()
         finally:
             self._turn.idle.append(slots)
         if code:

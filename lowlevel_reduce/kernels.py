@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from lowlevel_reduce.layout import MAX_AXES, Axis, Problem
@@ -22,6 +22,7 @@ __all__ = [
     "segment_kernel_sources",
     "shape_values",
     "signature",
+    "with_twins",
 ]
 
 OPTIONS = (
@@ -57,15 +58,18 @@ _SHORT_SEGMENTS = 128
 """Threads in a block of the first segment kernel: `short_segment_warps` in cuda_src."""
 
 _FLAT = {
-    "block": ("reduce_cluster.cuh", "reduce_cluster<Op, {warps}, 1, {in_turns}>"),
-    "cluster": ("reduce_cluster.cuh", "reduce_cluster<Op, {warps}, {cluster}, {in_turns}>"),
-    "tiles": ("reduce_tiles.cuh", "reduce_tiles<Op, {warps}, {cluster}>"),
+    "block": ("reduce_cluster.cuh", "reduce_cluster<Op, {warps}, 1, {in_turns}, Begin::{begin}>"),
+    "cluster": ("reduce_cluster.cuh", "reduce_cluster<Op, {warps}, {cluster}, {in_turns}, Begin::{begin}>"),
+    "tiles": ("reduce_tiles.cuh", "reduce_tiles<Op, {warps}, {cluster}, Begin::{begin}>"),
     "first_pass": ("reduce_two_pass.cuh", "reduce_first_pass<Op, {warps}>"),
     "second_pass": ("reduce_two_pass.cuh", "reduce_second_pass<Op, {warps}>"),
     "cooperative": ("reduce_cooperative.cuh", "reduce_cooperative<Op, {warps}>"),
 }
+_ALIGNED = ("block", "cluster", "tiles")
+"""The kernels for whole arrays that begin at multiples of 16 bytes, with a twin each; the others take any address."""
+
 _ROWS = {
-    "short_rows": ("reduce_short_rows.cuh", "reduce_short_rows<Op, {lie}, {resident}, {arguments}>"),
+    "short_rows": ("reduce_short_rows.cuh", "reduce_short_rows<Op, {lie}, {arguments}>"),
     "rows": ("reduce_rows.cuh", "reduce_rows<Op, {lie}, {arguments}>"),
     "batch": ("reduce_batch.cuh", "reduce_batch<Op, {lie}, {arguments}>"),
     "columns": (
@@ -85,11 +89,14 @@ class KernelSource(NamedTuple):
     spare : tuple of str
         The text for fewer and fewer blocks per multiprocessor, and so more registers per thread: alternatives for when
         the compiler spills.
+    twin : KernelSource or None
+        The kernel that does the same for arrays at any address; None if this one does.
     """
 
     entry: str
     text: str
     spare: tuple[str, ...] = ()
+    twin: KernelSource | None = None
 
 
 class OperatorText(NamedTuple):
@@ -122,28 +129,50 @@ class OperatorText(NamedTuple):
 def kernel_sources(operator: OperatorText, strategy: Strategy) -> tuple[KernelSource, ...]:
     """Return the kernels of a strategy for a whole array, in launch order."""
     passes = ("first_pass", "second_pass") if strategy.name == "two_pass" else (strategy.name,)
-    sources = []
-    for name in passes:
-        header, call = _FLAT[name]
-        in_turns = "true" if strategy.tiles_per_block > 1 else "false"
-        body = call.format(warps=strategy.warps, cluster=strategy.cluster, in_turns=in_turns)
-        bounds = (strategy.block_threads, strategy.resident_blocks)
-        sources.append(_source(operator, name, header, body, "Problem", bounds))
-    return tuple(sources)
+    return tuple(_whole_source(operator, strategy, name) for name in passes)
+
+
+def _whole_source(operator: OperatorText, strategy: Strategy, name: str) -> KernelSource:
+    header, call = _FLAT[name]
+    in_turns = "true" if strategy.tiles_per_block > 1 else "false"
+
+    def source(entry: str, begin: str) -> KernelSource:
+        body = call.format(warps=strategy.warps, cluster=strategy.cluster, in_turns=in_turns, begin=begin)
+        return _source(operator, entry, header, body, "Problem", (strategy.block_threads, strategy.resident_blocks))
+
+    aligned = source(name, "aligned")
+    return aligned._replace(twin=source(f"{name}_anywhere", "anywhere")) if name in _ALIGNED else aligned
 
 
 def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSource:
     """Return the kernel of a strategy for rows or columns."""
     header, call = _ROWS[strategy.name]
-    arguments = ", ".join(map(str, (strategy.warps, *strategy.template)))
-    lie = ("Contiguous" if strategy.aligned else "Unaligned") if strategy.contiguous else "Strided"
     axes = "OneAxis" if strategy.one_axis else "AnyAxes"
-    lie = f"{lie}Rows<{axes}>"
-    early = "true" if strategy.early else "false"
-    body = call.format(lie=lie, axes=axes, arguments=arguments, early=early, folded_by=strategy.folded_by,
-                       copied_by=strategy.copied_by, resident="{resident}")  # fmt: skip
-    bounds = (strategy.block_threads, strategy.resident_blocks)
-    return _source(operator, strategy.name, header, body, "ShapedProblem", bounds)
+
+    def source(name: str, lie: str) -> KernelSource:
+        body = call.format(
+            lie=f"{lie}Rows<{axes}>",
+            axes=axes,
+            arguments=", ".join(map(str, (strategy.warps, *strategy.template))),
+            early="true" if strategy.early else "false",
+            folded_by=strategy.folded_by,
+            copied_by=strategy.copied_by,
+        )
+        return _source(
+            operator, name, header, body, "ShapedProblem", (strategy.block_threads, strategy.resident_blocks)
+        )
+
+    if strategy.name == "columns":
+        return source(strategy.name, "")
+    if not strategy.contiguous:
+        return source(f"{strategy.name}_strided", "Strided")
+    anywhere = source(f"{strategy.name}_anywhere", "Contiguous")
+    return source(strategy.name, "Aligned")._replace(twin=anywhere) if strategy.aligned else anywhere
+
+
+def with_twins(sources: Iterable[KernelSource]) -> tuple[KernelSource, ...]:
+    """Return kernels, each with its twin behind it if it has one."""
+    return tuple(each for source in sources for each in (source, source.twin) if each is not None)
 
 
 def partials_kernel_source(operator: OperatorText) -> tuple[KernelSource, int]:
@@ -180,12 +209,9 @@ def segment_kernel_sources(operator: OperatorText, offsets: str, groups: int = 1
 def _source(
     operator: OperatorText, name: str, header: str, body: str, problem: str, bounds: tuple[int, int]
 ) -> KernelSource:
-    entry = f"{operator.label}_{name}"  # a body may name the number of blocks for which it is compiled
+    entry = f"{operator.label}_{name}"
     threads, most = bounds
-    texts = [
-        _text(operator, entry, header, body.format(resident=blocks), problem, (threads, blocks))
-        for blocks in range(most, 0, -1)
-    ]
+    texts = [_text(operator, entry, header, body, problem, (threads, blocks)) for blocks in range(most, 0, -1)]
     return KernelSource(entry, texts[0], tuple(texts[1:]))
 
 

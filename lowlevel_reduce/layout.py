@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from lowlevel_reduce.arguments import chosen_axes, integer
+from lowlevel_reduce.dtypes import VECTOR_BYTES
 from lowlevel_reduce.errors import UnsupportedError
 
 __all__ = [
@@ -58,6 +59,10 @@ class Problem(NamedTuple):
         The kept and the reduced axes, the innermost first, with neighbours joined where both arrays allow it.
     low, high : int
         Offsets in bytes from the first element: of the array's lowest byte, and of the byte past its highest.
+    aligned : bool
+        Whether, in arrays that begin at multiples of 16 bytes, all rows lie in whole vectors of 16 bytes at such
+        multiples (a whole array's last vector may be cut), and the second array's elements that go with a vector follow
+        each other at a multiple of their size.
     """
 
     kind: Kind
@@ -68,6 +73,7 @@ class Problem(NamedTuple):
     reduced: tuple[Axis, ...]
     low: int
     high: int
+    aligned: bool = False
 
 
 def problem_of(
@@ -133,8 +139,10 @@ def problem_of(
     spans = [] if is_empty else [entry.stride * (entry.size - 1) for entry in axes]
     rows = math.prod(lengths[i] for i in range(len(axes)) if i not in chosen)
     length = math.prod(lengths[i] for i in chosen)
+    kind = "whole" if rows == 1 and length == 0 else _kind(kept, reduced, rows, itemsize, second_itemsize)
     return Problem(
-        kind="whole" if rows == 1 and length == 0 else _kind(kept, reduced, rows, itemsize, second_itemsize),
+        kind=kind,
+        aligned=kind == "whole" or (kind == "rows" and _in_vectors(kept, reduced, length, itemsize, second_itemsize)),
         length=length,
         rows=rows,
         result_shape=tuple(1 if i in chosen else size for i, size in enumerate(lengths) if keepdims or i not in chosen),
@@ -222,6 +230,17 @@ def _kind(kept: tuple[Axis, ...], reduced: tuple[Axis, ...], rows: int, itemsize
     if rows and len(reduced) <= 1 and kept and kept[0].stride == itemsize:
         return "columns"
     return "rows" if in_order else "strided"
+
+
+def _in_vectors(
+    kept: tuple[Axis, ...], reduced: tuple[Axis, ...], length: int, itemsize: int, second_itemsize: int
+) -> bool:
+    """Tell whether contiguous rows are aligned, as `Problem` says."""
+    vector = max(1, VECTOR_BYTES // itemsize)
+    if length * itemsize % VECTOR_BYTES or any(axis.stride % VECTOR_BYTES for axis in kept):
+        return False
+    follow = len(reduced) == 1 and reduced[0].second_stride == second_itemsize
+    return not second_itemsize or (follow and not any(axis.second_stride % (vector * second_itemsize) for axis in kept))
 
 
 def _in_order(reduced: tuple[Axis, ...], itemsize: int) -> bool:

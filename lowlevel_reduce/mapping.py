@@ -9,6 +9,8 @@ from lowlevel_reduce import policy
 from lowlevel_reduce.bound import Extents
 from lowlevel_reduce.driver import Context, LaunchConfig, occupancy
 from lowlevel_reduce.driver.checks import check_launch
+from lowlevel_reduce.dtypes import VECTOR_BYTES
+from lowlevel_reduce.kernels import KernelSource
 from lowlevel_reduce.loading import LoadedKernel, load_kernel
 from lowlevel_reduce.policy import DeviceFacts, Strategy
 from lowlevel_reduce.row_strategy import RowStrategy
@@ -18,11 +20,23 @@ __all__ = ["MappedKernel", "Mapping", "extents_of", "facts_of", "launch_configs"
 
 
 class MappedKernel(NamedTuple):
-    """One launch of a plan: the kernel, its configuration, and the value of the field `count` of its argument."""
+    """One launch of a plan: the kernel, its configuration, and the value of the field `count` of its argument.
+
+    `twin` is the source of the kernel that takes its place for arrays that are not aligned; None if it takes all.
+    """
 
     loaded: LoadedKernel
     config: LaunchConfig
     count_field: int
+    twin: KernelSource | None = None
+
+    def load_twin(self, context: Context) -> LoadedKernel:
+        """Return the kernel for arrays at any address, compiled and loaded if this process has not done so."""
+        if self.twin is None:
+            return self.loaded
+        loaded = load_kernel(self.twin, context.device.architecture)
+        _allow(loaded, self.config.cluster_blocks, context)
+        return loaded
 
 
 class Mapping(NamedTuple):
@@ -50,6 +64,8 @@ def extents_of(request: Request) -> Extents:
         has_second=second is not None,
         second_low=sum(min(span, 0) for span in spans),
         second_high=sum(max(span, 0) for span in spans) + (second.itemsize if second is not None and used else 0),
+        vector_bytes=VECTOR_BYTES,
+        second_vector_bytes=1 if second is None else max(1, VECTOR_BYTES // types.element.itemsize) * second.itemsize,
     )
 
 
@@ -79,8 +95,7 @@ def map_request(
     if not selected.sources:
         return Mapping(chosen, selected.workspace_bytes, ())
     kernels = tuple(load_kernel(source, context.device.architecture) for source in selected.sources)
-    if chosen.cluster > policy.PORTABLE_CLUSTER:
-        kernels[0].kernel.allow_non_portable_cluster(context.device)
+    _allow(kernels[0], chosen.cluster, context)
 
     def fit() -> int:
         return occupancy.max_cooperative_blocks(kernels[0].kernel, chosen.block_threads, context=context)
@@ -90,10 +105,17 @@ def map_request(
         counts = (chosen.partials if chosen.name == "tiles" else chosen.tiles_per_block, chosen.partials)
     else:
         counts = (chosen.parts, 0)
-    launches = tuple(map(MappedKernel, kernels, launch_configs(chosen, facts, fit), counts))
+    twins = (source.twin for source in selected.sources)
+    launches = tuple(map(MappedKernel, kernels, launch_configs(chosen, facts, fit), counts, twins))
     for launch in launches:
         check_launch(launch.loaded.kernel, launch.config, context)
     return Mapping(chosen, selected.workspace_bytes, launches)
+
+
+def _allow(loaded: LoadedKernel, cluster: int, context: Context) -> None:
+    """Allow a kernel clusters of a size that not every device has, if it is to be launched in such."""
+    if cluster > policy.PORTABLE_CLUSTER:
+        loaded.kernel.allow_non_portable_cluster(context.device)
 
 
 def launch_configs(

@@ -87,8 +87,7 @@ class Entry:
 
         The caller has to keep alive what is captured, but has no object for the kernels.
         """
-        kept = binding.selected().kept.setdefault("kernels of graphs", {})
-        kept.update(dict.fromkeys(each.kernel for each in bound.kernels))
+        bound.keep_loaded(binding.selected().kept.setdefault("kernels of graphs", {}))
 
     def borrower(self) -> Any:
         """Return the borrower if it is still alive, else None."""

@@ -13,7 +13,7 @@ from lowlevel_reduce.compiler import DiskCache, Output, Resources, open_cache, p
 from lowlevel_reduce.driver import Context, binding
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.errors import CacheError, UnsupportedError
-from lowlevel_reduce.kernels import KernelSource, segment_kernel_sources
+from lowlevel_reduce.kernels import KernelSource, segment_kernel_sources, with_twins
 from lowlevel_reduce.layout import MAX_BYTES
 from lowlevel_reduce.loading import compile_kernel
 from lowlevel_reduce.mapping import facts_of
@@ -193,7 +193,7 @@ def kernels_of(
             cluster=cluster,
             block_threads=block_threads,
         )
-        sources.update(dict.fromkeys(selected.sources))
+        sources.update(dict.fromkeys(with_twins(selected.sources)))
     return tuple(sources)
 
 

@@ -137,7 +137,7 @@ def choose_rows(
             chosen = _rows(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
         resident = _resident_blocks_of_rows(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
         chosen = replace(chosen, resident_blocks=resident)
-    chosen = replace(chosen, one_axis=len(problem.kept) <= 1)
+    chosen = replace(chosen, one_axis=len(problem.kept) <= 1, aligned=problem.aligned)
     if chosen.blocks > MAX_GRID:
         raise ValueError(f"{problem.rows} rows need {chosen.blocks} blocks; a grid has at most {MAX_GRID}")
     return chosen
@@ -257,16 +257,13 @@ def _short_rows(problem: Problem, facts: DeviceFacts, vector: int, *, two_arrays
     needed = -(-problem.rows // (rows_of_a_group * (LANES // group)))
     warps = _warps_of_a_block(needed, 1, facts)
     contiguous = problem.kind != "strided"
-    words, template = _takes_words(problem, vector, two_arrays=two_arrays), (group, row_steps)
-    return RowStrategy(
-        "short_rows", -(-needed // warps), template, contiguous=contiguous, aligned=not words, warps=warps
-    )
+    return RowStrategy("short_rows", -(-needed // warps), (group, row_steps), contiguous=contiguous, warps=warps)
 
 
 def _rows(
     problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, narrow: bool, two_arrays: bool
 ) -> RowStrategy:
-    contiguous, words = problem.kind != "strided", _takes_words(problem, vector, two_arrays=two_arrays)
+    contiguous = problem.kind != "strided"
     many = _are_many_at_any_address(problem, facts, vector, two_arrays=two_arrays)
     by_leaves = many and narrow and 1 < leaves <= _MOST_UNALIGNED_LEAVES
     little = 1.0 if by_leaves or _are_aligned(problem) else _LITTLE_OF_A_LEAF
@@ -283,7 +280,6 @@ def _rows(
         -(-problem.rows // rows_of_a_block),
         (warps_of_a_row, in_one_turn),
         contiguous=contiguous,
-        aligned=not words,
         warps=warps_of_a_row * rows_of_a_block,
     )
 

@@ -54,7 +54,7 @@ class RowStrategy:
     contiguous : bool
         Whether each row's elements lie one after the other.
     aligned : bool
-        Whether, for all that is known before the array is, rows may begin and end at multiples of sixteen bytes.
+        Whether rows lie in whole vectors at multiples of sixteen bytes if the array begins at one: `Problem.aligned`.
     one_axis : bool
         Whether the rows lie along one axis.
     warps : int
@@ -78,7 +78,7 @@ class RowStrategy:
     parts: int = 1
     folders: int = 0
     contiguous: bool = True
-    aligned: bool = True
+    aligned: bool = False
     one_axis: bool = True
     warps: int = WARPS
     cluster: int = 1

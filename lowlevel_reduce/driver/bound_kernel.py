@@ -62,6 +62,12 @@ class BoundKernel:
         have such blocks, or a cooperative grid does not fit.
     UnsupportedError
         If the device or the bindings do not support what the configuration asks for.
+
+    Attributes
+    ----------
+    alignments : tuple of int
+        What the first arguments, which are addresses, must be multiples of; calls and nodes with others are refused.
+        Empty unless whoever made it sets it.
     """
 
     __slots__ = (
@@ -78,6 +84,7 @@ class BoundKernel:
         "_slots",
         "_stream",
         "_turn",
+        "alignments",
         "config",
         "kernel",
         "signature",
@@ -93,17 +100,12 @@ class BoundKernel:
         constants: Sequence[float] = (),
         as_struct: bool = False,
     ) -> None:
-        self.kernel = kernel
-        self.config = config
+        self.alignments: tuple[int, ...] = ()
         self.signature = signature
         self._stream = stream = Stream.of(stream)
         context = stream.context
-        check_launch(kernel, config, context)
         # The driver takes the context from the stream, save for a default one, which stands for the current context.
         self._context: Context | None = context if stream.is_default else None
-        self._library = kernel.library
-        self._function = kernel.function_in(context)
-        self._native = native_config(config, stream.handle)
         count = len(signature)
         passed = count - len(constants)
         if passed < 0:
@@ -115,9 +117,19 @@ class BoundKernel:
         arguments = 1 if as_struct else count
         self._pointers = (ctypes.c_void_p * arguments)(*(first + 8 * i for i in range(arguments)))
         self._pointers_address = ctypes.addressof(self._pointers) if count else 0
-        self._launch = binding.prebuilt("cuLaunchKernelEx", self._native, self._function, self._pointers_address, 0)
+        self._aim(kernel, config)
         self._shares = False
         self._join(Turn(functools.partial(_view, self._slots)))
+
+    def _aim(self, kernel: Kernel, config: LaunchConfig) -> None:
+        """Make calls launch this kernel, with the arguments that there are."""
+        check_launch(kernel, config, self.context)
+        self.kernel = kernel
+        self.config = config
+        self._library = kernel.library
+        self._function = kernel.function_in(self.context)
+        self._native = native_config(config, self._stream.handle)
+        self._launch = binding.prebuilt("cuLaunchKernelEx", self._native, self._function, self._pointers_address, 0)
 
     def _join(self, turn: Turn) -> None:
         self._turn = turn
@@ -157,7 +169,7 @@ class BoundKernel:
         Raises
         ------
         ValueError
-            If the library, the stream or its context was closed.
+            If the library, the stream or its context was closed, or an address does not suit `alignments`.
         ReduceError
             If another call of this object is in progress.
         struct.error
@@ -170,17 +182,26 @@ class BoundKernel:
         except IndexError:
             item = self._turn.retake(self)
         try:
-            self._pack(self._slots, 0, *values)
-            code = self._launch() if self._context is None else self._launch_in(self._context)
+            self._pack_aligned(values)
+            code = self.again()
         finally:
             self._turn.idle.append(item)
         if code:
             binding.raise_for("cuLaunchKernelEx", code)
 
+    def _pack_aligned(self, values: Sequence[float]) -> None:
+        for value, alignment in zip(values, self.alignments):  # noqa: B905 - the other arguments are no addresses
+            if int(value) % alignment:
+                raise ValueError(
+                    f"{self.kernel.name} takes addresses at multiples of {alignment} bytes, not {int(value):#x}: "
+                    "kernels_for of the launch returns one that takes it"
+                )
+        self._pack(self._slots, 0, *values)
+
     def put(self, *values: float) -> None:
         """Launch as a call does, for a caller that already has the turn."""
         self._pack(self._slots, 0, *values)
-        code = self._launch() if self._context is None else self._launch_in(self._context)
+        code = self.again()
         if code:
             binding.raise_for("cuLaunchKernelEx", code)
 
@@ -189,6 +210,27 @@ class BoundKernel:
             return self._launch()
         with context.pushed():
             return self._launch()
+
+    def again(self) -> int:
+        """Launch with the arguments in place, for a caller that has the turn; return the driver's result code."""
+        return self._launch() if self._context is None else self._launch_in(self._context)
+
+    def sibling(self, kernel: Kernel, config: LaunchConfig) -> BoundKernel:
+        """Return another kernel bound to the same stream, arguments and turn: only one of them is in a call at a time.
+
+        Raises
+        ------
+        ValueError, UnsupportedError
+            As the constructor.
+        """
+        other = object.__new__(BoundKernel)
+        for name in ("_context", "_pack", "_pointers", "_pointers_address", "_slots", "_stream", "signature"):
+            setattr(other, name, getattr(self, name))
+        other.alignments = ()
+        other._aim(kernel, config)
+        other._shares = True
+        other._join(self._turn)
+        return other
 
     def packed_for(self, use: Callable[[int], _T], *values: float) -> _T:
         """Put these arguments in place, and return what `use` returns for the address of the table of their addresses.
@@ -207,7 +249,7 @@ class BoundKernel:
         except IndexError:
             item = self._turn.retake(self)
         try:
-            self._pack(self._slots, 0, *values)
+            self._pack_aligned(values)
             used = use(self._pointers_address)
         finally:
             self._turn.idle.append(item)

@@ -15,7 +15,7 @@ from lowlevel_reduce import Operator, column_tiles, layout, policy, row_policy
 from lowlevel_reduce.compiler import supported_architectures
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type
 from lowlevel_reduce.errors import NoCompilerError
-from lowlevel_reduce.kernels import kernel_sources, row_kernel_source, segment_kernel_sources
+from lowlevel_reduce.kernels import kernel_sources, row_kernel_source, segment_kernel_sources, with_twins
 from lowlevel_reduce.loading import compile_kernel
 from lowlevel_reduce.operators import resolve
 from lowlevel_reduce.selection import needs_many_registers, operator_text
@@ -155,7 +155,7 @@ def whole_programs(case, mapping, architecture):
         return []
     small = case.types.element.itemsize <= 2
     chosen = policy.choose(options.pop("leaves"), facts, wide_accumulator=wide, small_elements=small, **options)
-    return list(kernel_sources(text, chosen))
+    return list(with_twins(kernel_sources(text, chosen)))
 
 
 def row_programs(case, shape, axis, architecture, *, strided=False):
@@ -181,7 +181,7 @@ def row_programs(case, shape, axis, architecture, *, strided=False):
         heavy=text.heavy,
         two_arrays=text.two_arrays,
     )
-    return [row_kernel_source(text, chosen)]
+    return list(with_twins([row_kernel_source(text, chosen)]))
 
 
 def segment_programs(case, offsets, groups):

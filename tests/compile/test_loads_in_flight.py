@@ -1,9 +1,8 @@
 """A warp's loads of a leaf are all in flight at once: none waits until one before it has arrived.
 
-What a warp touches ahead of its leaf is loaded into registers that nobody reads. If the compiler gives them to the leaf
-as well, a load of the leaf waits for what was touched; and because loads share the scoreboards that instructions wait
-for, it waits for the loads of the leaf before it, too, in every block. Sums then take 13 percent longer, and nothing
-else shows it (benchmarks/NOTES.md, "Loads that wait for each other").
+If the compiler gives a load a register that an earlier one has not yet filled, it waits for that one; and because loads
+share the scoreboards that instructions wait for, it may wait for others too. Sums then take 13 percent longer, and
+nothing else shows it (benchmarks/NOTES.md, "Loads that wait for each other").
 """
 
 from typing import NamedTuple

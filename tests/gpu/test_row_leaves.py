@@ -86,14 +86,6 @@ def test_a_warp_for_each_leaf_at_any_address(stream, cut, monkeypatch, leaves):
                 check(x, stream, 1, op, offset=1)  # words that are not even aligned to themselves
 
 
-def test_nothing_is_touched_behind_the_last_row(stream):
-    """Warps read ahead of half of a leaf; of the last row's last one there is less than that, and then no memory."""
-    x = values("float32", (3, 2 * 1024 + 8))
-    with lr.plan("sum", shape=x.shape, dtype="float32", axis=1, strategy="rows", context=stream.context) as plan:
-        assert plan.strategy.template == (4, 0), "which reads ahead in grids of any size"
-    check(x, stream, 1, strategy="rows")
-
-
 def test_all_elements_of_the_array_and_no_other(stream, cut):
     """Nothing beside an array is read as if it belonged to it: a sum of ones between others is a count."""
     for dtype, length in cut([("float16", 6001), ("float32", 3001), ("int8", 9001)], [("float32", 1500)]):

@@ -58,6 +58,7 @@ PURE = [
 PEERS = {
     ("tree", "operators"),
     ("tree", "dtypes"),
+    ("layout", "dtypes"),
     ("operators", "dtypes"),
 }
 

@@ -378,19 +378,27 @@ def test_warps_of_a_row(rows, length, way):
 @pytest.mark.parametrize(
     ("length", "itemsize", "two_arrays", "lie"),
     [
-        (5000, 4, False, "Contiguous"),
-        (5001, 4, False, "Unaligned"),
-        (501, 4, False, "Unaligned"),
-        (5001, 8, False, "Unaligned"),
-        (5001, 2, False, "Contiguous"),  # no words: they are shifted
-        (5001, 4, True, "Contiguous"),  # vectors of two arrays have code of their own
+        (5000, 4, False, "Aligned"),
+        (5001, 4, False, "Contiguous"),
+        (501, 4, False, "Contiguous"),
+        (5001, 8, False, "Contiguous"),
+        (5001, 2, False, "Contiguous"),
+        (5000, 4, True, "Aligned"),
     ],
 )
-def test_rows_of_words_that_vectors_do_not_fit(length, itemsize, two_arrays, lie):
-    chosen = choose_rows(rows_of(3000, length, itemsize, 1), HOPPER, itemsize, 8, two_arrays=two_arrays)
-    assert chosen.aligned == (lie == "Contiguous")
-    text = row_kernel_source(OperatorText("sum", "Sum", 8), chosen).text
-    assert f" {lie}Rows<OneAxis>" in text
+def test_rows_that_vectors_fit_have_a_twin_at_any_address(length, itemsize, two_arrays, lie):
+    problem = layout.problem_of(
+        (3000, length), itemsize, axis=1, second_strides_bytes=(length, 1) if two_arrays else None,
+        second_itemsize=int(two_arrays),
+    )  # fmt: skip
+    chosen = choose_rows(problem, HOPPER, itemsize, 8, two_arrays=two_arrays)
+    assert chosen.aligned == problem.aligned == (lie == "Aligned")
+    source = row_kernel_source(OperatorText("sum", "Sum", 8), chosen)
+    assert f" {lie}Rows<OneAxis>" in source.text
+    assert (source.twin is not None) == chosen.aligned
+    assert source.twin is None or (
+        " ContiguousRows<OneAxis>" in source.twin.text and source.twin.entry == f"{source.entry}_anywhere"
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from lowlevel_reduce import driver, layout, prebuilding
 from lowlevel_reduce.cli import app
 from lowlevel_reduce.cli import prebuild as command
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.kernels import segment_kernel_sources
+from lowlevel_reduce.kernels import segment_kernel_sources, with_twins
 from lowlevel_reduce.prebuilding import BuildTarget, kernels_of, kernels_of_segments
 from lowlevel_reduce.segments import _groups_of_a_warp
 from lowlevel_reduce.selection import operator_text, request_of, select
@@ -37,9 +37,9 @@ def test_whole_arrays_of_every_length_are_covered(target, op, dtype):
     prebuilt = set(kernels_of(op, target, dtype=dtype))
     used = set()
     for length in lengths_around(element_type(dtype).itemsize):
-        used.update(select(request_of(op, shape=length, dtype=dtype), target.facts).sources)
+        used.update(with_twins(select(request_of(op, shape=length, dtype=dtype), target.facts).sources))
     for shape in ((3, 0), (0, 3), (1, 2, 0, 5), (0, 2, 0)):
-        assert set(select(request_of(op, shape=shape, dtype=dtype), target.facts).sources) <= prebuilt
+        assert set(with_twins(select(request_of(op, shape=shape, dtype=dtype), target.facts).sources)) <= prebuilt
     assert used == prebuilt
 
 
@@ -61,8 +61,9 @@ def test_names_tell_accumulators_and_results_apart():
 def test_the_environments_strategy_counts_as_it_does_for_plans(monkeypatch):
     monkeypatch.setenv("LOWLEVEL_REDUCE_STRATEGY", "cooperative")
     assert {kernel.entry.rpartition("_")[2] for kernel in kernels_of("sum", H200, dtype="float32")} == {"cooperative"}
-    (rows,) = kernels_of("sum", H200, dtype="float32", shape=(1000, 1000), axis=1)
+    rows, anywhere = kernels_of("sum", H200, dtype="float32", shape=(1000, 1000), axis=1)
     assert rows.entry.endswith("short_rows")
+    assert anywhere == rows.twin
 
 
 @pytest.mark.parametrize("segments", [1, 1000, 10_000_000])

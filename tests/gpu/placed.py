@@ -94,6 +94,7 @@ def reduced(
     offset: int = 0,
     second: Array | None = None,
     second_offset: int = 0,
+    where: bool | None = None,
     initial: Any = None,
     lengths: Iterable[int] | None = None,
     repeat: int = 1,
@@ -101,9 +102,10 @@ def reduced(
 ) -> Any:
     """Reduce an array as it lies, by a plan; return its results as one array each, two for two of them.
 
-    `second` is broadcast to the array, and `second_offset` what `offset` is to that. With `lengths`, the results for
-    each of these lengths, which the device reads from its memory, are returned in a list: all from one graph, which is
-    replayed. The workspace must be left as empty as it was given: what a launch leaves there, the next one meets.
+    `second` is broadcast to the array, and `second_offset` what `offset` is to that; `where` tells whether it is a
+    mask, by default unless `op` is dot. With `lengths`, the results for each of these lengths, which the device reads
+    from its memory, are returned in a list: all from one graph, which is replayed. The workspace must be left as empty
+    as it was given: what a launch leaves there, the next one meets.
     """
     if second is not None:
         second = np.broadcast_to(second, array.shape)
@@ -116,7 +118,7 @@ def reduced(
                 strides_bytes=array.strides,
                 second_strides_bytes=None if second is None else second.strides,
                 initial=initial is not None,
-                where=second is not None and op != "dot",
+                where=second is not None and op != "dot" if where is None else where,
                 context=stream.context,
                 **options,
             )

@@ -8,6 +8,7 @@ import lowlevel_reduce as lr
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators import resolve
+from lowlevel_reduce.policy import STRATEGIES
 
 OPERATORS = ["sum", "prod", "min", "max", "argmin", "argmax", "mean", "any", "all", "norm1", "norm_inf"]
 PARTS = 4
@@ -78,23 +79,72 @@ def test_every_operator(stream, cut, dtype, part):
         row, other = (row_of(op, dtype, size, seed) for seed in (1, 2))
         # Rounding a float64 sum would hide the order of the additions.
         exact = {"accumulate": "float32"} if dtype == "float32" and op in ("sum", "prod", "mean", "norm1") else {}
-        alone = reduced(row, op, stream=stream, **exact)
-        what = f"{op} of {size} {dtype}"
-        assert_same(alone, lr.tree.reduce(row, op, **exact), what)
-        few, many = SIZES[size]
-        for array, axis, places in ways(row, other, few):
-            found = reduced(array, op, stream=stream, axis=axis, **exact).reshape(-1)
-            for place in places:
-                assert_same(found[place], alone, f"{what} in {array.shape} {array.strides}, axis {axis}")
-        crowd, places = among(row, other, cut(many, 20))
-        for array, axis in ((crowd, 1), (np.ascontiguousarray(crowd.T), 0)):
-            found = lr.reduce(array, op, axis=axis, stream=stream, **exact).numpy()
-            for place in places:
-                assert_same(found[place], alone, f"{what} in a batch of {len(crowd)}, axis {axis}")
-        for offset in {row.itemsize, 8, 1}:
-            assert_same(reduced(row, op, stream=stream, offset=offset, **exact), alone, f"{what} at byte {offset}")
-        assert_same(reduced(row[::-1].copy()[::-1], op, stream=stream, **exact), alone, f"{what} back to front")
-        borders = np.cumsum([0, 3, size, 0, size])
-        found = lr.segmented_reduce(np.concatenate([other[:3], row, row]), borders, op, stream=stream, **exact)
-        for place in (1, 3):
-            assert_same(found.numpy()[place], alone, f"{what} as a segment")
+        alone = same_however_it_lies(row, other, op, stream, cut, **exact)
+        assert_same(alone, lr.tree.reduce(row, op, **exact), f"{op} of {size} {dtype}")
+
+
+def same_however_it_lies(row, other, op, stream, cut, result=None, **options):
+    """Check that a row's results, of type `result`, are the same bits wherever it lies, and among what; return them."""
+    planned, called = {**options, "result_dtype": result}, {**options, "dtype": result}
+    alone = reduced(row, op, stream=stream, **planned)
+    what = f"{op} of {row.size} {row.dtype}"
+    few, many = SIZES[row.size]
+    for array, axis, places in ways(row, other, few):
+        found = reduced(array, op, stream=stream, axis=axis, **planned)
+        for place in places:
+            assert_same(at(found, place), alone, f"{what} in {array.shape} {array.strides}, axis {axis}")
+    crowd, places = among(row, other, cut(many, 20))
+    for array, axis in ((crowd, 1), (np.ascontiguousarray(crowd.T), 0)):
+        found = on_host(lr.reduce(array, op, axis=axis, stream=stream, **called))
+        for place in places:
+            assert_same(at(found, place), alone, f"{what} in a batch of {len(crowd)}, axis {axis}")
+    for offset in {row.itemsize, 8, 1}:
+        found = reduced(row, op, stream=stream, offset=offset, **planned)
+        assert_same(found, alone, f"{what} at byte {offset}")
+    backwards = row[::-1].copy()[::-1]
+    assert_same(reduced(backwards, op, stream=stream, **planned), alone, f"{what} back to front")
+    borders = np.cumsum([0, 3, row.size, 0, row.size])
+    segments = np.concatenate([other[:3], row, row])
+    found = on_host(lr.segmented_reduce(segments, borders, op, stream=stream, **called))
+    for place in (1, 3):
+        assert_same(at(found, place), alone, f"{what} as a segment")
+    return alone
+
+
+def on_host(results):
+    return tuple(each.numpy() for each in results) if isinstance(results, tuple) else results.numpy()
+
+
+def at(results, place):
+    """Return one row's results."""
+    if isinstance(results, tuple):
+        return tuple(each.reshape(-1)[place] for each in results)
+    return results.reshape(-1)[place]
+
+
+FLOATS = [element.name for element in ELEMENT_TYPES if element.is_float]
+SIMULATED = {("logsumexp", "float32", 5004), ("softmax_stats", "bfloat16", 100)}
+
+
+# Of these operators NumPy does not give a GPU's bits, so no recorded result tells: the row by itself is the measure.
+@pytest.mark.simulated_if(lambda op, dtype, size: (op, dtype, size) in SIMULATED)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", [*FLOATS, "int32"])
+@pytest.mark.parametrize("op", ["logsumexp", "softmax_stats"])
+def test_exponentials_have_one_number_by_every_strategy(stream, cut, op, dtype, size):
+    # The sum of exponentials is about 3/2, so that its logarithm does not hide the last bits, nor does its type.
+    x = np.random.default_rng(1).standard_normal(size) - np.log(2 * size)
+    x[size // 2] = 0
+    row, result = x.astype(element_type(dtype).dtype), "float64" if dtype in ("float64", "int32") else "float32"
+    alone = same_however_it_lies(row, values(dtype, size), op, stream, cut, result)
+    what = f"{op} of {size} {dtype}"
+    for strategy in STRATEGIES:
+        found = reduced(row, op, stream=stream, strategy=strategy, result_dtype=result)
+        assert_same(found, alone, f"{what} by {strategy}")
+    leaf = element_type(dtype).leaf
+    for chunk in cut((leaf, 2 * leaf, 4 * leaf), (leaf,)):
+        roots = lr.partials(row, op, chunk=chunk, stream=stream)
+        folded = lr.combine_partials(
+            roots, op, length=size, chunk=chunk, dtype=row.dtype, result_dtype=result, stream=stream
+        )
+        assert_same(on_host(folded), alone, f"{what} in chunks of {chunk}")

@@ -71,8 +71,6 @@ __device__ __forceinline__ void reduce_tiles(const Problem& problem)
     const uint32 most = uint32(problem.count), cluster = cluster_of<Warps, Blocks>(blockIdx.x, most);
     const uint32 rank = rank_in_cluster<Blocks>(), tile = cluster * Blocks + rank;
     const auto source = whole_array<Op, Where>(problem);
-    // Blocks that fill a multiprocessor lack the register for it: sums of complex64 would spill.
-    const uint32 known_warp = Warps < 32 ? warp_of_block() : 0;
     if (cluster >= most) {
         launch_dependents();
         if (rank != 0) return;
@@ -84,7 +82,9 @@ __device__ __forceinline__ void reduce_tiles(const Problem& problem)
         return;
     }
     if (problem.device_length != nullptr && gridDim.x > Blocks && cluster >= tile_count<Op, Warps * Blocks>(source)) return;
-    const uint32 warp = Warps < 32 ? known_warp : threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    // Blocks that fill a multiprocessor lack the register for a number that the compiler knows to be the same in a warp: sums of
+    // complex64 would spill.
+    const uint32 warp = Warps < 32 ? warp_of_block() : threadIdx.x / lanes, lane = threadIdx.x % lanes;
     auto value = tile_fold(source, uint64(tile) * Warps + warp, lane, shared);
     if (is_late) launch_dependents();
     value = cluster_fold(value, others);

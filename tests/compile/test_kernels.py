@@ -275,6 +275,16 @@ def test_compensated_sums_of_rows(case, architecture):
     check([(program, architecture) for program in row_programs(case, (10_000, 4096), 1, architecture)])
 
 
+@pytest.mark.parametrize("leaves", [1 << 10, 1 << 16])
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("sum", "float32"), ("mean", "float32"), ("sum", "complex64"), ("max", "int8")]
+)
+def test_tiles_of_common_operators_run_in_as_many_blocks_as_they_are_meant_for(op, dtype, leaves):
+    """Where the compiler spills, fewer blocks fit on a multiprocessor: 2^22 floats then take 8.4 us instead of 7.4."""
+    source, _ = whole_programs(Case(op, dtype), {"strategy": "tiles", "leaves": leaves}, "sm_90")
+    check([(source._replace(spare=()), "sm_90")])
+
+
 def wide_loads(cubin, kind=r"\S*128\S*"):
     return len(re.findall(rf"\bLDG\.E\.({kind})", listing(cubin.data)))
 
@@ -293,7 +303,7 @@ def test_whole_leaves_are_loaded_16_bytes_at_a_time(architecture):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("shape", "axis"), [ROWS[1], ROWS[5], ROWS[-1]], ids=str)
 def test_aligned_rows_are_loaded_16_bytes_at_a_time(shape, axis, architecture):
-    pairs = [(program, architecture) for case in LOADED for program in row_programs(case, shape, axis, architecture)]
+    pairs = [(row_programs(case, shape, axis, architecture)[0], architecture) for case in LOADED]
     for cubin in compiled(pairs):
         assert wide_loads(cubin) >= 8, cubin.program.name  # eight vectors a lane in flight
 

@@ -27,6 +27,7 @@ from lowlevel_reduce.compiler import Program, compile_program, version
 from lowlevel_reduce.compiler.images import kernel_code
 from lowlevel_reduce.dtypes import ElementType, element_type
 from lowlevel_reduce.kernels import (
+    ANYWHERE,
     OPTIONS,
     KernelSource,
     OperatorText,
@@ -86,7 +87,7 @@ def sources(op: str, dtype: str) -> Iterator[tuple[str, KernelSource]]:
             yield kind if part == chosen.name else f"{kind}, {part.removeprefix(f'{chosen.name}_')}", source
     for kind, (shape, axis) in MATRICES.items():
         for source in with_twins([_matrix(text, element, shape, axis)]):
-            yield f"{kind}, anywhere" if source.entry.endswith("_anywhere") else kind, source
+            yield f"{kind}, anywhere" if source.entry.endswith(ANYWHERE) else kind, source
     if reduction.second is None:
         for source in segment_kernel_sources(text, "int64"):
             yield source.entry.removeprefix(f"{text.label}_").replace("_", " "), source
@@ -96,8 +97,9 @@ def _matrix(text: OperatorText, element: ElementType, shape: tuple[int, int], ax
     rows, columns = shape
     shape = (rows, max(1, columns * 4 // element.itemsize))
     strides = layout.contiguous_strides(shape, element.itemsize) if text.two_arrays else None  # as if of a product
+    second_itemsize = element.itemsize if text.two_arrays else 0
     problem = layout.problem_of(
-        shape, element.itemsize, axis=axis, second_strides_bytes=strides, second_itemsize=element.itemsize
+        shape, element.itemsize, axis=axis, second_strides_bytes=strides, second_itemsize=second_itemsize
     )
     chosen = row_policy.choose_rows(
         problem,

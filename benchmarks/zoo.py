@@ -3,8 +3,8 @@
 python -m benchmarks.zoo --seed N --json FILE [--compile] [--op OP ...] [--type TYPE ...] [--shapes 3000]
 
 The shapes, axes and strides are those of `benchmarks.shapes`; the device is an H200. The file is a list with an object
-for each operator and type: ``operator``, ``dtype``, ``kernels`` (how many), and the ``seed`` and number of ``shapes``
-that say which. With ``--compile`` it also has ``members``, a list with ``entry``, ``role``, ``code_bytes``,
+for each operator and type: ``operator``, ``dtype``, ``kernels`` (how many, but for those for arrays at any address),
+``twins`` (how many of these), and the ``seed`` and number of ``shapes`` that say which. With ``--compile`` it also has ``members``, a list with ``entry``, ``role``, ``code_bytes``,
 ``registers`` and ``spills`` (bytes) of each kernel, and the largest ``code_bytes``, ``registers`` and ``spills``.
 """
 
@@ -25,7 +25,7 @@ from benchmarks.selected import sources_of
 from benchmarks.shapes import drawn_layout
 from benchmarks.suites.arrays import takes
 from lowlevel_reduce.compiler.images import kernel_code
-from lowlevel_reduce.kernels import KernelSource
+from lowlevel_reduce.kernels import ANYWHERE, KernelSource
 from lowlevel_reduce.loading import compile_kernel
 
 __all__ = ["main", "member", "met"]
@@ -60,7 +60,8 @@ def member(role: str, source: KernelSource, architecture: str) -> dict[str, Any]
 def listed(op: str, dtype: str, arguments: argparse.Namespace, pool: ThreadPoolExecutor) -> dict[str, Any]:
     """Return the object of an operator and a type."""
     kernels = met(op, dtype, arguments.seed, arguments.shapes)
-    found: dict[str, Any] = {"operator": op, "dtype": dtype, "kernels": len(kernels)}
+    twins = sum(source.entry.endswith(ANYWHERE) for _, source in kernels)
+    found: dict[str, Any] = {"operator": op, "dtype": dtype, "kernels": len(kernels) - twins, "twins": twins}
     found |= {"seed": arguments.seed, "shapes": arguments.shapes}
     if arguments.compile:
         members = list(pool.map(lambda each: member(each[0], each[1], arguments.architecture), kernels))
@@ -71,7 +72,7 @@ def listed(op: str, dtype: str, arguments: argparse.Namespace, pool: ThreadPoolE
 
 def line_of(row: Mapping[str, Any]) -> str:
     """Return an object as a line."""
-    line = f"{row['operator']:12} {row['dtype']:10} {row['kernels']:5} kernels"
+    line = f"{row['operator']:12} {row['dtype']:10} {row['kernels']:5} kernels and {row['twins']:3} twins"
     if "members" not in row:
         return line
     largest = f"{row['code_bytes']} bytes of code, {row['registers']} registers, {row['spills']} bytes spilled"

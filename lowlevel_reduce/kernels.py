@@ -10,6 +10,7 @@ from lowlevel_reduce.policy import Strategy
 from lowlevel_reduce.row_strategy import RowStrategy
 
 __all__ = [
+    "ANYWHERE",
     "FIELDS",
     "OPTIONS",
     "ArgumentKind",
@@ -41,6 +42,9 @@ FIELDS = ("elements", "result", "second", "workspace", "device_length", "length"
           "initial1")  # fmt: skip
 """The fields of `Problem` in cuda_src/source.cuh, 8 bytes each: every entry's argument is, or starts with, a `Problem`.
 A call sets the first three."""
+
+ANYWHERE = "_anywhere"
+"""What the names of kernels for arrays at any address end with, where there are others for aligned ones."""
 
 _AXES = "Q" + "Q" * MAX_AXES + "q" * MAX_AXES * 2
 _SHAPE = "qq" + _AXES + _AXES
@@ -141,7 +145,7 @@ def _whole_source(operator: OperatorText, strategy: Strategy, name: str) -> Kern
         return _source(operator, entry, header, body, "Problem", (strategy.block_threads, strategy.resident_blocks))
 
     aligned = source(name, "aligned")
-    return aligned._replace(twin=source(f"{name}_anywhere", "anywhere")) if name in _ALIGNED else aligned
+    return aligned._replace(twin=source(f"{name}{ANYWHERE}", "anywhere")) if name in _ALIGNED else aligned
 
 
 def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSource:
@@ -166,7 +170,7 @@ def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSo
         return source(strategy.name, "")
     if not strategy.contiguous:
         return source(f"{strategy.name}_strided", "Strided")
-    anywhere = source(f"{strategy.name}_anywhere", "Contiguous")
+    anywhere = source(f"{strategy.name}{ANYWHERE}", "Contiguous")
     return source(strategy.name, "Aligned")._replace(twin=anywhere) if strategy.aligned else anywhere
 
 

@@ -4,8 +4,9 @@ python -m benchmarks.zoo --seed N --json FILE [--compile] [--op OP ...] [--type 
 
 The shapes, axes and strides are those of `benchmarks.shapes`; the device is an H200. The file is a list with an object
 for each operator and type: ``operator``, ``dtype``, ``kernels`` (how many, but for those for arrays at any address),
-``twins`` (how many of these), and the ``seed`` and number of ``shapes`` that say which. With ``--compile`` it also has ``members``, a list with ``entry``, ``role``, ``code_bytes``,
-``registers`` and ``spills`` (bytes) of each kernel, and the largest ``code_bytes``, ``registers`` and ``spills``.
+``twins`` (how many of these), and the ``seed`` and number of ``shapes`` that say which. With ``--compile`` it also has
+``members``, a list with ``entry``, ``role``, ``code_bytes``, ``registers`` and ``spills`` (bytes) of each kernel, and
+the largest ``code_bytes``, ``registers`` and ``spills``.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import kept
 import pytest
 from hypothesis import settings
 
+from lowlevel_reduce.base_plan import BasePlan
 from lowlevel_reduce.driver import binding, why_unavailable
 
 pytest_plugins = ["seeds", "tiers"]
@@ -54,6 +55,7 @@ def collected(request: pytest.FixtureRequest) -> frozenset[str]:
 
 _TESTS_BETWEEN_COLLECTIONS = 100
 _tests = itertools.count(1)
+_load_twins = BasePlan.load_twins
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -61,7 +63,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     What was passed over and has become garbage since, such as a simulated driver with its memory, is collected every
     hundred tests: after a thousand it may be 10 GB.
+
+    A plan compiles its kernels for arrays at any address when it is made, and most tests never use them: here they wait
+    until they are needed, but in tests marked as being about that.
     """
+    loads = item.get_closest_marker("loads_twins") is not None
+    setattr(BasePlan, "load_twins", _load_twins if loads else lambda self: None)  # noqa: B010 - mypy minds an assignment
     if next(_tests) % _TESTS_BETWEEN_COLLECTIONS == 0:
         gc.unfreeze()
         gc.collect()

@@ -1,0 +1,107 @@
+"""Kernels for aligned arrays, and their twins for arrays at any address: which is launched, and when it is loaded."""
+
+import numpy as np
+import pytest
+from placed import POISON, placed, values
+
+import lowlevel_reduce as lr
+from lowlevel_reduce import mapping
+from lowlevel_reduce.driver import Graph
+
+SHAPES = [((5001,), None), ((70_000,), None), ((9, 1024), 1), ((9, 3000), 1)]
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """The entries of the kernels that are asked for, in their order."""
+    entries = []
+
+    def load(source, architecture):
+        entries.append(source.entry)
+        return real(source, architecture)
+
+    real = mapping.load_kernel
+    monkeypatch.setattr(mapping, "load_kernel", load)
+    return entries
+
+
+def of(plan, pointer, stream, second=None):
+    """Return the bytes of what a launch of the plan makes of the array at `pointer`."""
+    out = lr.DeviceArray.from_numpy(np.full(plan.result_shape, POISON, plan.result_dtype), stream)
+    plan.bind(stream)(pointer, out.pointer, second)
+    return out.numpy().tobytes()
+
+
+@pytest.mark.loads_twins
+def test_a_plan_loads_both_when_it_is_made(loaded, stream):
+    with lr.plan("sum", shape=(9, 1024), dtype="float32", axis=1, context=stream.context):
+        assert [entry.rpartition("_float32_")[2] for entry in loaded] == ["short_rows", "short_rows_anywhere"]
+
+
+@pytest.mark.parametrize(("shape", "axis"), SHAPES, ids=str)
+def test_a_launch_takes_any_address_and_loads_the_twin_once(loaded, stream, shape, axis):
+    x = values("float32", shape)
+    wanted = lr.tree.reduce(x, axis=axis).tobytes()
+    with lr.plan("sum", shape=shape, dtype="float32", axis=axis, context=stream.context) as plan:
+        assert len(loaded) == 1
+        for offset, kernels in ((0, 1), (4, 2), (16, 2), (1, 3)):
+            with placed(x, stream, offset=offset) as pointer:
+                assert of(plan, pointer, stream) == wanted
+            assert len(loaded) == kernels, offset
+
+
+def test_a_mask_that_is_not_aligned_takes_the_twin(loaded, stream):
+    x, where = values("float32", 5001), values("bool", 5001)
+    wanted = lr.tree.reduce(x, where=where).tobytes()
+    with (
+        lr.plan("sum", shape=5001, dtype="float32", where=True, context=stream.context) as plan,
+        placed(x, stream) as pointer,
+    ):
+        for offset, kernels in ((0, 1), (4, 1), (1, 2)):
+            with placed(where, stream, offset=offset) as second:
+                assert of(plan, pointer, stream, second) == wanted
+            assert len(loaded) == kernels, offset
+
+
+@pytest.mark.parametrize("shape", [(5, 300), (5, 296)])
+def test_rows_that_vectors_do_not_fit_have_one_kernel_for_all(loaded, stream, shape):
+    """As have aligned ones of a length that the device knows."""
+    x = values("float16", shape)
+    with lr.plan("sum", shape=shape, dtype="float16", axis=1, context=stream.context) as plan:
+        assert plan.problem.aligned == (shape[1] % 8 == 0)
+        length = lr.DeviceArray.from_numpy(np.asarray([shape[1] - 3], np.uint64), stream)
+        out = lr.DeviceArray.from_numpy(np.zeros(shape[0], np.float16), stream)
+        with placed(x, stream) as pointer:
+            plan.bind(stream, length=length.pointer)(pointer, out.pointer)
+            wanted = lr.tree.reduce(x[:, : shape[1] - 3], axis=1)
+            assert out.numpy().tobytes() == wanted.tobytes()
+    assert {entry.endswith("_anywhere") for entry in loaded[-1:]} == {True}
+
+
+@pytest.mark.parametrize("many", [20_000, 200_000])
+def test_a_kernel_for_aligned_arrays_refuses_others(stream, many):
+    x = values("float32", many)
+    out = lr.DeviceArray.from_numpy(np.zeros((), np.float32), stream)
+    with (
+        lr.plan("sum", shape=many, dtype="float32", context=stream.context) as plan,
+        placed(x, stream, offset=4) as pointer,
+    ):
+        launch = plan.bind(stream)
+        (aligned,), (anywhere,) = launch.kernels_for(pointer - 4), launch.kernels_for(pointer)
+        assert (aligned,) == launch.kernels
+        with pytest.raises(ValueError, match=rf"multiples of 16 bytes, not {pointer:#x}"):
+            aligned(pointer, out.pointer, 0)
+        with Graph.create(stream.context) as graph:
+            with pytest.raises(ValueError, match="kernels_for"):
+                graph.add_kernel(aligned, pointer, out.pointer, 0)
+            assert graph.node_count == 0
+            graph.add_kernel(anywhere, pointer, out.pointer, 0)
+            with graph.instantiate() as executable:
+                executable.launch(stream)
+                assert out.numpy().tobytes() == lr.tree.reduce(x).tobytes()
+
+
+def test_a_one_shot_call_loads_the_twin_when_it_is_needed(loaded, stream):
+    x = lr.DeviceArray.from_numpy(values("float32", 7 * 1024), stream)
+    lr.sum(x, stream=stream)
+    assert not [entry for entry in loaded if entry.endswith("_anywhere")]

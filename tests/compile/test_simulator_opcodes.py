@@ -311,7 +311,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) k(const unsigned* in, unsig
         asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], %1, [%2];"
                      :: "r"(there + 256), "r"(1000 + rank), "r"(bar_there) : "memory");
     }
-    asm volatile("{.reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], 0; @!p bra W;}"
+    asm volatile("{.reg .pred p; W: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], 0; @!p bra W;}"
                  :: "r"(m) : "memory");
     out[64 * blockIdx.x + i] = data[i] + data[64];
     asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");

@@ -152,7 +152,7 @@ class TestTogether:
 
 
 SHARED = ".shared .align 16 .b8 data[1024]; .shared .align 8 .b64 bar; .shared .align 8 .b64 bar2;"
-WAIT = "WAIT{0}: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], {1}; @!%p1 bra WAIT{0};"
+WAIT = "WAIT{0}: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [%r1], {1}; @!%p1 bra WAIT{0};"
 
 
 class TestMbarriers:

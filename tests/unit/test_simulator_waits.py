@@ -104,6 +104,7 @@ BEGIN = """
     cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd0], 1024, [%r1]; JOIN:
 """
 POLL = "{0}: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r{1}], 0; @!%p1 bra {0};\n"
+OF_CLUSTER = POLL.replace(".parity", ".parity.acquire.cluster")
 TAKE = "ld.shared.v4.u32 {%r4, %r5, %r6, %r7}, [%r8]; st.global.v4.u32 [%rd11], {%r4, %r5, %r6, %r7};\n"
 
 
@@ -178,9 +179,16 @@ class TestStoresToOtherBlocks:
 
     def test_who_waits_finds_them(self):
         for seed in SEEDS:
-            code = self.BEGIN + POLL.format("W", 1) + self.LOOK + self.MEET
+            code = self.BEGIN + OF_CLUSTER.format("W", 1) + self.LOOK + self.MEET
             found, _ = execute(code, np.zeros(2, "u4"), blocks=2, cluster=2, declarations=SHARED, seed=seed)
             assert found[0].tolist() == [1, 0]
+
+    def test_who_waits_for_what_the_own_block_does_races(self):
+        """The scope of a wait is the block unless it says that it is the cluster."""
+        for wait in (POLL, POLL.replace(".parity", ".parity.acquire.cta")):
+            code = self.BEGIN + wait.format("W", 1) + self.LOOK + self.MEET
+            found = fault(code, np.zeros(2, "u4"), blocks=2, cluster=2, declarations=SHARED)
+            assert "data race: reads what an asynchronous operation of warp 0" in found.reason
 
     def test_a_barrier_of_the_cluster_does_not_bring_them(self):
         for seed in SEEDS:

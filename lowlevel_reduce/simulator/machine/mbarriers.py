@@ -3,7 +3,8 @@
 PTX leaves the word's format open. Here it has, from the lowest bit up: 20 bits for the arrivals that a phase expects,
 20 for the pending arrivals, 22 for the pending bytes as a signed number, and the parity of the phase in bit 62. The
 word is in shared memory, so that a thread waits for a change of memory as in any other polling loop. A test acquires
-what arrivals and asynchronous operations released only if it finds that the phase is complete.
+what arrivals and asynchronous operations released only if it finds that the phase is complete, and only what its scope
+includes: without ``.cluster``, what came from the own block.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from lowlevel_reduce.simulator.machine.access import SPACES, Space, address_source, space_of
 from lowlevel_reduce.simulator.machine.arithmetic import Decoder
 from lowlevel_reduce.simulator.machine.atomics import one_at_a_time
-from lowlevel_reduce.simulator.machine.clocks import CLUSTER
+from lowlevel_reduce.simulator.machine.clocks import BLOCK, CLUSTER
 from lowlevel_reduce.simulator.machine.faults import ThreadFault
 from lowlevel_reduce.simulator.machine.flight import SHARED_WINDOW, Flight, Index, Source, Step, unknown
 from lowlevel_reduce.simulator.machine.races import SHARED_PLACES
@@ -206,7 +207,8 @@ def _barrier(instruction: Instruction, flight: Flight) -> Step:
 def _alike(instruction: Instruction, opcode: str, order: str) -> Instruction:
     """Return the atomic operation or load that orders accesses in the same way as the mbarrier does.
 
-    Within the cluster, whatever the scope: what asynchronous operations brought is visible to whoever sees it counted.
+    Within the cluster, whatever the scope: what asynchronous operations brought is visible to whoever sees it counted
+    and acquires at a scope that has their block.
     """
     return replace(instruction, opcode=opcode, modifiers=(order, "cluster", "shared", "b64"))
 
@@ -269,6 +271,7 @@ def _wait(instruction: Instruction, flight: Flight, *, by_parity: bool) -> Step:
     space = SPACES[space_of(instruction.modifiers)](flight).at(_alike(instruction, "ld", "relaxed"))
     asked = flight.read(instruction, phase, "u32" if by_parity else "u64")
     acquires = "relaxed" not in instruction.modifiers
+    scope = CLUSTER if "cluster" in instruction.modifiers else BLOCK
 
     def step(idx: Index) -> None:
         threads, at = flight.threads[idx], places(idx)
@@ -281,7 +284,7 @@ def _wait(instruction: Instruction, flight: Flight, *, by_parity: bool) -> Step:
             target[idx] = complete = _fields(words)[3] != parity
             if acquires and complete.any():
                 warps, there = threads[complete] // WARP, SHARED_PLACES + offsets[complete]
-                flight.races.clocks.read(warps, there, CLUSTER, acquire=True, phase=True)
+                flight.races.clocks.read(warps, there, scope, acquire=True, phase=True)
 
         flight.arrivals.polled(offsets, test)
 

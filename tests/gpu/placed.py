@@ -67,21 +67,23 @@ def span(array: Array) -> tuple[int, int]:
 def placed(array: Array, stream: lr.Stream, *, offset: int = 0) -> Iterator[int]:
     """Copy a host array to the device with its strides; give the address of its first element.
 
-    The memory ends with the array, and starts `offset` bytes before it, so that a driver that looks sees a byte too
-    far; what lies between the elements is poison.
+    The memory ends with the array, and starts `offset` bytes before it, which nothing ever writes, so that a driver
+    that looks sees a byte too far on either side; what lies between the elements is poison.
     """
     low, high = span(array)
-    host = np.full(offset + high - low, POISON, np.uint8)
+    host = np.full(high - low, POISON, np.uint8)
     if array.size:
         itemsize = array.itemsize
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, itemsize)
         places = np.zeros(array.shape, np.int64)
         for i, (size, stride) in enumerate(zip(array.shape, array.strides, strict=True)):
             places += (np.arange(size) * stride).reshape([-1 if k == i else 1 for k in range(array.ndim)])
-        host[(places.reshape(-1, 1) - low + offset) + np.arange(itemsize)] = raw
-    with lr.Buffer.allocate(max(host.size, 1), stream.context) as memory:
+        host[(places.reshape(-1, 1) - low) + np.arange(itemsize)] = raw
+    with lr.Buffer.allocate(max(offset + host.size, 1), stream.context) as memory:
         if host.size:
-            memory.copy_from(host, stream=stream)
+            lr.Buffer.from_pointer(memory.pointer + offset, host.size, context=stream.context).copy_from(
+                host, stream=stream
+            )
         yield memory.pointer + offset - low
         stream.synchronize()
 

@@ -60,6 +60,19 @@ def test_short_columns(stream, cut):
             check(values("float64", (2 * length, width))[::2], stream, 0)
 
 
+@pytest.mark.parametrize("length", [16, 40])
+def test_several_columns_of_a_thread(stream, length):
+    """The last thread lacks some of them; their results, and what a second array has for them, begin anywhere."""
+    x = values("float16", (3, length, 9))
+    with lr.plan("sum", shape=x.shape, dtype="float16", axis=1, context=stream.context) as plan:
+        assert plan.strategy.template[1:] == ((4, 2, 1, 0) if length == 16 else (2, 8, 1, 1))
+    check(x, stream, 1)
+    check(x, stream, 1, "dot", second=values("float16", x.shape, seed=1))
+    wide = values("float16", (length, 16), seed=1)
+    for second in (wide[:, ::2], wide[:, :1]):  # aligned, and not side by side
+        check(x[0, :, :8].copy(), stream, 0, "dot", second=second)
+
+
 def test_masks(stream):
     x = values("float32", (2500, 7))
     check(x, stream, 0, second=x > 0)

@@ -1,8 +1,10 @@
 """The kernels of demonstrations for every architecture that this NVRTC knows: they compile, and spill nothing."""
 
+import re
+
 import pytest
 
-from lowlevel_reduce.compiler import Program, compile_many, supported_architectures
+from lowlevel_reduce.compiler import Program, compile_many, compile_program, supported_architectures
 from lowlevel_reduce.errors import NoCompilerError
 
 try:
@@ -25,3 +27,11 @@ def test_study_kernels(header):
         for name, resources in cubin.kernels.items():
             assert resources.spill_store_bytes == 0, f"{name} for {cubin.architecture}"
             assert resources.registers <= 32, f"{name} for {cubin.architecture}: blocks of 1024 threads must fit twice"
+
+
+def test_a_node_is_given_a_whole_address():
+    """Simulated devices do not run this kernel, and half of an address is mostly enough on others, too."""
+    program = Program("study_update", '#include "study/update.cuh"\n')
+    text = compile_program(program, "sm_90", output="ptx").data.decode()
+    assert ".param .b64 param3;" in text
+    assert re.findall(r"st\.param\.b64 \t?\[param3(?:\+0)?\], (.*);", text) == ["8"]

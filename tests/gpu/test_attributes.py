@@ -93,6 +93,13 @@ def test_cooperative_blocks_meet_and_one_too_many_is_refused(observed, context):
     assert "are refused" in observed(2)
 
 
+def test_every_block_waits_for_all_others_at_the_grids_barrier(context):
+    """In a random order of simulated blocks, too, which the table of all attributes is not made in."""
+    blocks = context.multiprocessor_count
+    with Bench(context) as bench:
+        assert (bench.meet(LaunchConfig(blocks, 32, cooperative=True))["arrived"] == blocks).all()
+
+
 def test_blocks_see_their_rank(observed):
     assert observed(4).startswith("ranks 0 1 2 3 in clusters of 4;")
     assert "refused unless the kernel allows them" in observed(4)

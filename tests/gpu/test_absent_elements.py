@@ -23,8 +23,9 @@ NUMBERS = {
 @pytest.mark.parametrize("op", ["sum", "mean", "mean_var"])
 def test_rows(stream, cut, op, numbers):
     options = {} if op == "mean_var" else {"accumulate": "float32"}
+    hides_bits = (op, numbers) == ("mean_var", "far from zero")  # a float32, those of its pivot
     for length in cut(LENGTHS, [3, 33]):
-        for dtype in cut(["float32", "float64"], ["float32"]):
+        for dtype in ["float32", "float64"] if hides_bits else cut(["float32", "float64"], ["float32"]):
             x = NUMBERS[numbers]((11, length)).astype(dtype)
             asked = options if dtype == "float32" else {}
             expected = tree.reduce(x, op, axis=1, **asked)

@@ -31,6 +31,13 @@ def test_rows_that_cancel(stream):
     assert ulps(found[1], x[1]) <= 1
 
 
+def test_what_only_the_errors_of_low_parts_hold(stream):
+    """All else cancels: the high parts of two pairs of elements, and then their low parts with a third pair."""
+    x = np.array([1.0, 2.0**-60, -1.0, 2.0**-120, -(2.0**-60), 0.0, 0.0, 0.0])
+    assert_same(lr.tree.reduce(x, accumulate="compensated"), np.array(2.0**-120))
+    assert_same(reduced(x, stream=stream, accumulate="compensated"), np.array(2.0**-120))
+
+
 LARGEST = np.finfo(np.float64).max
 
 

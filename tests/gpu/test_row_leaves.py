@@ -44,7 +44,7 @@ def test_as_many_warps_as_a_row_may_have(stream, cut, monkeypatch, warps):
     monkeypatch.setattr(row_policy, "_warps_of_a_row", lambda *_: warps)
     for dtype in cut(["float32", "float16", "float64"], ["float32"]):
         size = values(dtype, 1).itemsize
-        for length in cut([2000, 9000, 40_001], [2501]):
+        for length in cut([2000, 9000, 40_001], [4501]):
             check(values(dtype, (11, length)), stream, 1, "sum", offset=size, strategy="rows")
             check(values(dtype, (11, length)), stream, 1, "sum", strategy="rows")
 
@@ -84,6 +84,13 @@ def test_a_warp_for_each_leaf_at_any_address(stream, cut, monkeypatch, leaves):
                 check(x, stream, 1, op)
                 check(x, stream, 1, op, offset=x.itemsize)
                 check(x, stream, 1, op, offset=1)  # words that are not even aligned to themselves
+
+
+@pytest.mark.parametrize("strategy", ["short_rows", "rows", "batch"])
+def test_rows_of_whole_vectors_that_begin_between_vectors(stream, strategy):
+    """The first row begins at a multiple of sixteen bytes, and those after it two bytes past one, and so on."""
+    length = 64 if strategy == "short_rows" else 4096
+    check(values("float16", (5, length + 1))[:, :length], stream, 1, strategy=strategy)
 
 
 def test_all_elements_of_the_array_and_no_other(stream, cut):

@@ -95,6 +95,7 @@ def test_segments(stream, op, dtype):
 def test_vectors_of_nothing_are_no_extremes(stream, dtype, low):
     """All elements are on one side of zero, so that zeros in the place of absent ones would show."""
     x = np.random.default_rng(low % 7).integers(low, low + 10, (3, LEAF + 5)).astype(dtype)
+    check(x.ravel(), "minmax", stream)
     check(x.ravel(), "minmax", stream, offset=7)
     check(x, "minmax", stream, axis=1)
     check(x[:, :51], "minmax", stream, axis=1, offset=7)

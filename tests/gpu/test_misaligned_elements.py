@@ -29,6 +29,14 @@ def test_strided(stream, dtype):
     check(values(dtype, (6, 70))[:, ::2], "sum", 1, stream, 1)
 
 
+@pytest.mark.parametrize("length", [64, 1500])
+def test_rows_in_packed_records(stream, length):
+    """Of which the first one is aligned, and those after it are at odd addresses."""
+    records = np.zeros(5, np.dtype([("row", "<f4", length), ("flag", "u1")]))
+    records["row"] = values("float32", (5, length))
+    check(records["row"], "sum", 1, stream, 0)
+
+
 def test_second_array_in_a_packed_record(stream):
     record = np.zeros(1500, np.dtype([("flag", "u1"), ("value", "<f4")]))
     record["value"] = values("float32", 1500)

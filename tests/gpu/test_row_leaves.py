@@ -87,10 +87,11 @@ def test_a_warp_for_each_leaf_at_any_address(stream, cut, monkeypatch, leaves):
 
 
 @pytest.mark.parametrize("strategy", ["short_rows", "rows", "batch"])
-def test_rows_of_whole_vectors_that_begin_between_vectors(stream, strategy):
-    """The first row begins at a multiple of sixteen bytes, and those after it two bytes past one, and so on."""
-    length = 64 if strategy == "short_rows" else 4096
+def test_rows_that_begin_or_end_within_vectors(stream, strategy):
+    """The first row begins at a multiple of sixteen bytes, and the next one past it; or all end before one."""
+    length = 64 if strategy == "short_rows" else 2048
     check(values("float16", (5, length + 1))[:, :length], stream, 1, strategy=strategy)
+    check(values("float32", (5, length))[:, : length - 3], stream, 1, strategy=strategy)
 
 
 def test_all_elements_of_the_array_and_no_other(stream, cut):

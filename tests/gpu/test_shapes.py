@@ -292,7 +292,7 @@ class TestTwoArrays:
 
 @pytest.mark.parametrize("op", ["minmax", "mean_var"])
 def test_two_results(stream, op):
-    for shape, axis in (((9, 100), 1), ((9, 100), 0), ((3, 5000), 1), ((40,), None)):
+    for shape, axis in (((9, 100), 1), ((9, 100), 0), ((3, 5000), 1), ((40,), None), ((1309,), None)):
         check(values("float32", shape), stream, axis, op)
 
 

@@ -7,15 +7,6 @@
 // About how many blocks of so many warps are resident on the device at once.
 template <int Warps> __device__ __forceinline__ uint32 places() { return 32 / Warps * multiprocessors(); }
 
-// Whether the grid is so small that it leaves room for the blocks of the next two launches and more. If these came early they
-// would crowd where there is room, so that some multiprocessors would have several blocks of one launch and others none. With
-// larger grids each launch's blocks get the places that those of the launch before the last have left; and blocks that fill a
-// multiprocessor leave no room.
-template <int Warps> __device__ __forceinline__ bool is_small_grid()
-{
-    return Warps < 32 && gridDim.x + gridDim.x / 8 < places<Warps>() / 2;
-}
-
 // Which of `count` tiles the block of this number takes. `apart` blocks, about as many as run at the same time, are given tiles
 // that lie a run apart, and the next ones those behind them, so that each place on the device reads a run of tiles one after
 // the other: the memory serves that a little better than neighbouring tiles at once (benchmarks/NOTES.md, "Runs of tiles").
@@ -37,8 +28,7 @@ template <int Warps> __device__ __forceinline__ void prefetch_start(const char* 
     if (threadIdx.x == 0 && blockIdx.x < (wanted ? places<Warps>() : 0)) prefetch_l2(begin, uint32(min(bytes, most)));
 }
 
-// Whether the next launch's blocks are let in when a tile is folded, instead of at once.
-template <int Warps> __device__ __forceinline__ bool lets_in_late()
-{
-    return Warps >= 32 ? gridDim.x <= 12 * places<Warps>() : is_small_grid<Warps>();
-}
+// Whether the next launch's blocks are let in when a tile is folded, instead of at once: in grids of few turns (waves of blocks).
+// If these blocks came early they would crowd where there is room, so that some multiprocessors would have several blocks of one
+// launch and others none (benchmarks/NOTES.md, "Grids of few turns").
+template <int Warps> __device__ __forceinline__ bool lets_in_late() { return gridDim.x <= 12 * places<Warps>(); }

@@ -19,7 +19,7 @@ __device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& sour
 }
 
 // Folds a tile of a row in each block of a cluster. All threads of the cluster call it; warp 0 of the first block holds the
-// fold of all these tiles. The next kernel's blocks have been let in already or, in a small grid, are let in here: when elements
+// fold of all these tiles. The next kernel's blocks have been let in already or, in grids of few turns, are let in here: when elements
 // are loaded or, where other blocks have yet to fold what is published, when the tile is folded. These then come when this block
 // has gone, and do not crowd (benchmarks/NOTES.md, "Blocks that crowd").
 template <class Op, class Rows, int Warps, int Blocks, bool IsShared>
@@ -27,14 +27,13 @@ __device__ __forceinline__ typename Op::Accumulator
 batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op, Warps>& shared,
            ClusterSlots<Op, Blocks>& others)
 {
-    const bool is_small = is_small_grid<Warps>();
     const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes;
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
     const ShapedSource<Op, typename Rows::Kept, Rows::where> source(problem, row);
     auto value = late_leaf_fold<Op, Rows>(source, uint64(tile) * Warps + warp, lane);
-    if (is_small && !IsShared) launch_dependents();
+    if (!IsShared) launch_dependents();
     value = block_fold<Op, Warps>(value, shared, 0);
-    if (is_small && IsShared) launch_dependents();
+    if (IsShared) launch_dependents();
     return cluster_fold(value, others);
 }
 
@@ -56,7 +55,7 @@ __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
     __shared__ BlockSlots<Op, Warps> shared;
     __shared__ ClusterSlots<Op, Blocks> others;
     cluster_enter(others);
-    if (!is_small_grid<Warps>()) launch_dependents();
+    if (!lets_in_late<Warps>()) launch_dependents();
     const uint32 clusters = IsShared ? uint32(problem.count) : 1, folding = uint32(problem.rows) * clusters;  // of a row, of all
     const uint32 cluster = cluster_in_batch<Op, Warps, Blocks>(blockIdx.x, folding), rank = rank_in_cluster<Blocks>();
     if constexpr (!IsShared) {

@@ -54,8 +54,7 @@ __device__ __forceinline__ void reduce_rows(const ShapedProblem& problem)
 {
     static_assert(InOneTurn || (W & (W - 1)) == 0, "each turn folds a subtree");
     constexpr int groups = Warps / W;
-    const bool is_late = InOneTurn && is_small_grid<Warps>();
-    if (!is_late) launch_dependents();
+    if (!InOneTurn || !lets_in_late<Warps>()) launch_dependents();
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, group = warp / W, member = warp % W;
     const uint64 row = uint64(blockIdx.x) * groups + group;
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
@@ -66,7 +65,7 @@ __device__ __forceinline__ void reduce_rows(const ShapedProblem& problem)
     if constexpr (InOneTurn) {
         __shared__ typename Op::Accumulator slots[Warps];
         root = fold_at_once<Op, Rows, Warps, W>(source, placed, slots, group, member, lane);
-        if (is_late) launch_dependents();
+        launch_dependents();  // at the latest
     } else {
         __shared__ RowSlots<Op, Warps, W> shared;
         root = fold_in_turns<Op, Rows, Warps, W>(source, placed, shared, group, member, lane);

@@ -57,7 +57,7 @@ tiles_fold(const Problem& problem, uint32 folder, uint32 folders, uint32 cluster
     return grid_fold_by<Op, Warps>(folder, folders, slots, clusters, shared.warps, root);
 }
 
-// The next kernel's blocks are let in at once or, in small grids, when a tile is folded: any earlier they would come before this
+// The next kernel's blocks are let in at once or, in grids of few turns, when a tile is folded: any earlier they would come before this
 // block has gone, and crowd (benchmarks/NOTES.md, "Blocks that crowd").
 template <class Op, int Warps, int Blocks, Begin Where>
 __device__ __forceinline__ void reduce_tiles(const Problem& problem)
@@ -65,8 +65,7 @@ __device__ __forceinline__ void reduce_tiles(const Problem& problem)
     __shared__ TileSlots<Op, Warps> shared;
     __shared__ ClusterSlots<Op, Blocks> others;
     cluster_enter(others);
-    const bool is_late = lets_in_late<Warps>();
-    if (!is_late) launch_dependents();
+    if (!lets_in_late<Warps>()) launch_dependents();
 
     const uint32 most = uint32(problem.count), cluster = cluster_of<Warps, Blocks>(blockIdx.x, most);
     const uint32 rank = rank_in_cluster<Blocks>(), tile = cluster * Blocks + rank;
@@ -86,7 +85,7 @@ __device__ __forceinline__ void reduce_tiles(const Problem& problem)
     // complex64 would spill.
     const uint32 warp = Warps < 32 ? warp_of_block() : threadIdx.x / lanes, lane = threadIdx.x % lanes;
     auto value = tile_fold(source, uint64(tile) * Warps + warp, lane, shared);
-    if (is_late) launch_dependents();
+    launch_dependents();  // at the latest
     value = cluster_fold(value, others);
     if (rank_in_cluster<Blocks>() != 0 || threadIdx.x != 0) return;
     // Makes the row and the number anew: kept all along they would take registers that the elements need.

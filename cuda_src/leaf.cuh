@@ -7,7 +7,8 @@
 #include "leaf_steps.cuh"
 
 // The lane's part of a leaf of two arrays, of which the first is at a 16-byte boundary. `bytes` bytes of the leaf exist: whole
-// vectors, unless the source is aligned. Where half a leaf of both arrays takes the registers of a whole leaf of one, it goes half at a time.
+// vectors, unless the source is aligned. Where half a leaf of both arrays takes the registers of a whole leaf of one, it goes
+// half at a time.
 template <class Op, class S>
 __device__ __forceinline__ typename Op::Accumulator
 lane_fold_beside(const S& source, const char* leaf, uint64 first, uint32 bytes, uint32 lane)

@@ -80,8 +80,8 @@ fold_present_vectors(const S& source, const uint4* v, const Seconds<Op>* y, uint
     return fold_array<Op, N>(a);
 }
 
-// Of N times 32 vectors from `begin` on, of which the row has `bytes` bytes: the fold of the one that the row's end cuts, if one is
-// cut, into its place among the lane's N. `first` is the number of the first element.
+// Of N times 32 vectors from `begin` on, of which the row has `bytes` bytes: the fold of the one that the row's end cuts, if
+// one is cut, into its place among the lane's N. `first` is the number of the first element.
 template <class Op, uint32 N, class S>
 __device__ __forceinline__ void
 fold_cut_vector(const S& source, const char* begin, uint64 first, int32 bytes, uint32 lane, typename Op::Accumulator* a)
@@ -109,7 +109,8 @@ fold_present_steps(const S& source, const char* begin, uint4* v, uint64 first, u
     } else {
         const Seconds<Op> y[steps] = {};
         typename Op::Accumulator a[steps];
-        fold_each_present<Op, steps>(source, v, y, first, lane, [=](uint32 t) { return t * lanes + lane < bytes / vector_bytes; }, a);
+        const auto present = [=](uint32 t) { return t * lanes + lane < bytes / vector_bytes; };
+        fold_each_present<Op, steps>(source, v, y, first, lane, present, a);
         if constexpr (S::may_be_cut) fold_cut_vector<Op, steps>(source, begin, first, int32(bytes), lane, a);
         return fold_array<Op, steps>(a);
     }

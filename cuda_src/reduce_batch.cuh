@@ -19,9 +19,9 @@ __device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& sour
 }
 
 // Folds a tile of a row in each block of a cluster. All threads of the cluster call it; warp 0 of the first block holds the
-// fold of all these tiles. The next kernel's blocks have been let in already or, in grids of few turns, are let in here: when elements
-// are loaded or, where other blocks have yet to fold what is published, when the tile is folded. These then come when this block
-// has gone, and do not crowd (benchmarks/NOTES.md, "Blocks that crowd").
+// fold of all these tiles. The next kernel's blocks have been let in already or, in grids of few turns, are let in here: when
+// elements are loaded or, where other blocks have yet to fold what is published, when the tile is folded. These then come when
+// this block has gone, and do not crowd (benchmarks/NOTES.md, "Blocks that crowd").
 template <class Op, class Rows, int Warps, int Blocks, bool IsShared>
 __device__ __forceinline__ typename Op::Accumulator
 batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op, Warps>& shared,
@@ -37,8 +37,8 @@ batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op,
     return cluster_fold(value, others);
 }
 
-// The number of a cluster among the `count` that fold tiles, the last one first, as in whole arrays. Clusters of several blocks stay in order, and so do operators that
-// do not fold a leaf at once: norms and squares of float32 would spill.
+// The number of a cluster among the `count` that fold tiles, the last one first, as in whole arrays. Clusters of several blocks
+// stay in order, and so do operators that do not fold a leaf at once: norms and squares of float32 would spill.
 template <class Op, int Warps, int Blocks> __device__ __forceinline__ uint32 cluster_in_batch(uint32 block, uint32 count)
 {
     constexpr bool in_runs = Blocks == 1 && Op::folds_leaves;

@@ -125,10 +125,10 @@ end_columns(const ShapedProblem& problem, const ColumnTile& tile, const Meeting&
 }
 
 // X threads of a block stand side by side, with C rows each, and those behind each other divide the lanes of the tree among
-// them, K lanes each, a power of two. `count` blocks share the lanes of all leaves of a row, and those of neighbouring rows
-// are neighbours, because these lie side by side. A block waits for the prerequisites when it knows what to load. If not
-// `IsEarly`, the next kernel's blocks are let in when elements are loaded: in a short grid they would
-// otherwise crowd on the multiprocessors with the most room (benchmarks/NOTES.md, "How columns are cut").
+// them, K lanes each, a power of two. `count` blocks share the lanes of all leaves of a row, and those of neighbouring rows are
+// neighbours, because these lie side by side. A block waits for the prerequisites when it knows what to load. If not `IsEarly`,
+// the next kernel's blocks are let in when elements are loaded: in a short grid they would otherwise crowd on the
+// multiprocessors with the most room (benchmarks/NOTES.md, "How columns are cut").
 template <class Op, class Kept, int Warps, int X, int C, int Lanes, int Steps, int K, bool IsEarly, FoldedBy By, CopiedBy Copied>
 __device__ __forceinline__ void reduce_columns_together(const ShapedProblem& problem)
 {

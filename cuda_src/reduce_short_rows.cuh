@@ -14,9 +14,9 @@ __device__ __forceinline__ uint4 load_of_row(bool wanted, const uint4* vector, u
     else return load_streaming_if(wanted, vector, v);
 }
 
-// Folds N rows of whole vectors at once, each by G lanes in S steps, all vectors in flight: a[i] becomes the lane's part of the i-th
-// row, pivots[i] its pivot. `All` says that all of a lane's vectors are present; otherwise
-// absent ones hold elements that change nothing, if the operator has such, or are left out.
+// Folds N rows of whole vectors at once, each by G lanes in S steps, all vectors in flight: a[i] becomes the lane's part of the
+// i-th row, pivots[i] its pivot. `All` says that all of a lane's vectors are present; otherwise absent ones hold elements that
+// change nothing, if the operator has such, or are left out.
 template <class Op, int G, int N, int S, bool All, class SourceOf>
 __device__ __forceinline__ void
 fold_whole_rows(SourceOf source_of, typename Op::Accumulator* a, typename Op::Pivot* pivots, uint32 lane)

@@ -16,9 +16,9 @@ template <class Op, uint32 Leaves> __device__ __forceinline__ uint32 clusters_in
     return max(1u, uint32((leaves_of<T>(problem.actual_length()) + Leaves - 1) / Leaves));
 }
 
-// The number of a cluster among the `count` that have a tile, the last tile first: its elements were written last and may still be
-// in the L2 (benchmarks/NOTES.md, "The end first"). Clusters of several blocks stay in order, and so do blocks that
-// fill a multiprocessor, which have no register to spare; nor have others for a division by another number than a power of two.
+// The number of a cluster among the `count` that have a tile, the last tile first: its elements were written last and may still
+// be in the L2 (benchmarks/NOTES.md, "The end first"). Clusters of several blocks stay in order, and so do blocks that fill a
+// multiprocessor, which have no register to spare; nor have others for a division by another number than a power of two.
 template <int Warps, int Blocks> __device__ __forceinline__ uint32 cluster_of(uint32 block, uint32 count)
 {
     const uint32 number = Blocks == 1 && Warps < 32 ? tile_of(block, count, 256) : block / Blocks;
@@ -57,8 +57,8 @@ tiles_fold(const Problem& problem, uint32 folder, uint32 folders, uint32 cluster
     return grid_fold_by<Op, Warps>(folder, folders, slots, clusters, shared.warps, root);
 }
 
-// The next kernel's blocks are let in at once or, in grids of few turns, when a tile is folded: any earlier they would come before this
-// block has gone, and crowd (benchmarks/NOTES.md, "Blocks that crowd").
+// The next kernel's blocks are let in at once or, in grids of few turns, when a tile is folded: any earlier they would come
+// before this block has gone, and crowd (benchmarks/NOTES.md, "Blocks that crowd").
 template <class Op, int Warps, int Blocks, Begin Where>
 __device__ __forceinline__ void reduce_tiles(const Problem& problem)
 {

@@ -70,7 +70,7 @@ _SHARED_BYTES, _PLACES_ALIGNMENT = 48 << 10, 128
 """Shared memory that a block has without opting in to more; alignment of the places that elements are copied to."""
 
 _EARLY, _EARLY_COPIES = 4.0, 1.8
-"""With more blocks per multiprocessor than this, they let the next launch's blocks in at once, and read ahead.
+"""With more blocks per multiprocessor than this, they let the next launch's blocks in at once.
 
 The second number holds where elements are copied and a thread has few lanes. Four blocks are what there is room for: in
 shorter grids the next launch's blocks may crowd where there is room (benchmarks/NOTES.md, "How columns are cut").
@@ -98,7 +98,8 @@ _READ_AHEAD_ROUNDS, _EARLY_ROUNDS, _READ_AHEAD_ROUNDS_WIDE = 0.85, 0.65, 0.4
 the next launch's blocks in early saves there alone, where rows are no whole vectors; and what both save where a thread
 loads sixteen bytes of elements of four or more bytes.
 
-They were fitted to the times of 23, 19 and three shapes (benchmarks/NOTES.md, "How columns are cut").
+They were fitted to the times of 23, 19 and three shapes (benchmarks/NOTES.md, "How columns are cut"), when blocks read
+ahead of the wait, which they no longer do; not fitted anew.
 """
 
 _CROWD_COST, _CROWD_ROUNDS = 0.2, 1.5

@@ -64,7 +64,7 @@ class RowStrategy:
     resident_blocks : int
         How many blocks must fit on a multiprocessor at once.
     early : bool
-        Whether blocks of threads that share columns let the next launch's blocks in at once, and read ahead.
+        Whether blocks of threads that share columns let the next launch's blocks in at once.
     folded_by : {"nobody", "cluster", "warps", "blocks"}
         Who folds the partials of columns: the first block of the cluster that makes them, a warp those of a column, or
         of some, or a block those of a column.

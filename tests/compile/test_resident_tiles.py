@@ -18,17 +18,25 @@ SQUARES = ("norm2-float32", "sum_squares-float32", "norm2-complex64")
 @pytest.mark.parametrize("case", FULL, ids=str)
 def test_two_blocks_of_a_multiprocessor(case):
     """With more registers there would be one, at four fifths of the memory's speed."""
-    (source,) = whole_programs(case, {"strategy": "tiles", "leaves": 100_000}, "sm_90")
+    source, _ = whole_programs(case, {"strategy": "tiles", "leaves": 100_000}, "sm_90")
     use = compile_kernel(source._replace(spare=()), "sm_90").kernels[source.entry]
     assert use.registers <= 64
     assert use.spill_store_bytes <= (SPILLED if str(case) in SQUARES else 0)
+
+
+@pytest.mark.parametrize("op", ["sum", "mean", "max"])
+def test_four_blocks_of_eight_warps(op):
+    source, _ = whole_programs(Case(op, "float32"), {"strategy": "tiles", "leaves": 1 << 10}, "sm_90")
+    use = compile_kernel(source._replace(spare=()), "sm_90").kernels[source.entry]
+    assert use.registers <= 64
+    assert use.spill_store_bytes == 0
 
 
 @pytest.mark.parametrize("cluster", [2, 8])
 @pytest.mark.parametrize("op", ["sum", "max"])
 def test_two_blocks_in_clusters(op, cluster):
     mapping = {"strategy": "tiles", "leaves": 100_000, "cluster": cluster}
-    (source,) = whole_programs(Case(op, "float32"), mapping, "sm_90")
+    source, _ = whole_programs(Case(op, "float32"), mapping, "sm_90")
     use = compile_kernel(source._replace(spare=()), "sm_90").kernels[source.entry]
     assert use.registers <= 64
     assert use.spill_store_bytes == 0
@@ -37,7 +45,7 @@ def test_two_blocks_in_clusters(op, cluster):
 @pytest.mark.parametrize("op", ["sum", "max"])
 def test_two_blocks_of_rows(op):
     """With a block for each row; with one at a time such rows take 13 percent longer."""
-    (source,) = row_programs(Case(op, "float32"), (1 << 14, 1 << 14), 1, "sm_90")
+    source, _ = row_programs(Case(op, "float32"), (1 << 14, 1 << 14), 1, "sm_90")
     use = compile_kernel(source._replace(spare=()), "sm_90").kernels[source.entry]
     assert use.registers <= 64
     assert use.spill_store_bytes == 0

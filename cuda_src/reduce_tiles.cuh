@@ -81,9 +81,7 @@ __device__ __forceinline__ void reduce_tiles(const Problem& problem)
         return;
     }
     if (problem.device_length != nullptr && gridDim.x > Blocks && cluster >= tile_count<Op, Warps * Blocks>(source)) return;
-    // Blocks that fill a multiprocessor lack the register for a number that the compiler knows to be the same in a warp: sums of
-    // complex64 would spill.
-    const uint32 warp = Warps < 32 ? warp_of_block() : threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;  // warp_of_block would take too many registers
     auto value = tile_fold(source, uint64(tile) * Warps + warp, lane, shared);
     launch_dependents();  // at the latest
     value = cluster_fold(value, others);

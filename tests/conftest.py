@@ -53,16 +53,17 @@ def collected(request: pytest.FixtureRequest) -> frozenset[str]:
     return request.config.stash[_COLLECTED]
 
 
-_TESTS_BETWEEN_COLLECTIONS = 100
+_TESTS_BETWEEN_COLLECTIONS = 500
 _tests = itertools.count(1)
 _load_twins = BasePlan.load_twins
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let the garbage collector pass over what was there before a test: many tests call it, and all takes it 0.1 s.
+    """Let the garbage collector pass over what was there before a test: many tests call it, and all takes it seconds.
 
-    What was passed over and has become garbage since, such as a simulated driver with its memory, is collected every
-    hundred tests: after a thousand it may be 10 GB.
+    What is garbage by now is collected first, which takes no time, because only the last test's objects are looked at.
+    What was passed over and has become garbage since, such as the simulated driver of a module, is collected every few
+    hundred tests: it may be some GB.
 
     A plan compiles its kernels for arrays at any address when it is made, and most tests never use them: here they wait
     until they are needed, but in tests marked as being about that.
@@ -71,7 +72,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     setattr(BasePlan, "load_twins", _load_twins if loads else lambda self: None)  # noqa: B010 - mypy minds an assignment
     if next(_tests) % _TESTS_BETWEEN_COLLECTIONS == 0:
         gc.unfreeze()
-        gc.collect()
+    gc.collect()
     gc.freeze()
 
 

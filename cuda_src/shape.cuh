@@ -61,15 +61,6 @@ template <class Op> __device__ __forceinline__ bool seconds_are_placed(const Sha
     }
 }
 
-// Whether they lie in vectors as well, in every row; asked only where seconds_are_placed.
-template <class Op> __device__ __forceinline__ bool seconds_are_vectors(const ShapedProblem& problem)
-{
-    using Second = typename Op::Second;
-    uint64 bits = reinterpret_cast<uint64>(problem.second);
-    for (uint32 i = 0; i < problem.kept.count; ++i) bits |= uint64(problem.kept.second_stride[i]);
-    return problem.reduced.second_stride[0] == sizeof(Second) && bits % Seconds<Op>::bytes == 0;
-}
-
 // One row of a shaped problem: a Source whose elements, and those of its second array, may lie in any way.
 template <class Op, class Kept, Begin Where = Begin::anywhere> struct ShapedSource : Source<Op, Where> {
     static constexpr bool is_aligned = Where == Begin::aligned, may_be_cut = false;
@@ -94,8 +85,6 @@ template <class Op, class Kept, Begin Where = Begin::anywhere> struct ShapedSour
         return other + problem.reduced.offset(index, true);
     }
     __device__ __forceinline__ int64 second_step() const { return problem.reduced.second_stride[0]; }
-    __device__ __forceinline__ bool seconds_are_placed() const { return is_aligned || ::seconds_are_placed<Op>(problem); }
-    __device__ __forceinline__ bool seconds_are_vectors() const { return is_aligned || ::seconds_are_vectors<Op>(problem); }
 };
 
 // Rows whose elements are contiguous, and which all begin and end at multiples of 16 bytes.

@@ -37,11 +37,12 @@ def test_rows_in_packed_records(stream, length):
     check(records["row"], "sum", 1, stream, 0)
 
 
-def test_second_array_in_a_packed_record(stream):
-    record = np.zeros(1500, np.dtype([("flag", "u1"), ("value", "<f4")]))
-    record["value"] = values("float32", 1500)
-    x = values("float32", 1500)
+@pytest.mark.parametrize(("shape", "axis"), [((1500,), None), ((3, 300), 1), ((3, 1500), 1)], ids=str)
+def test_second_array_in_a_packed_record(stream, shape, axis):
+    record = np.zeros(shape, np.dtype([("flag", "u1"), ("value", "<f4")]))
+    record["value"] = values("float32", shape)
+    x = values("float32", shape)
     second = record["value"]  # at odd addresses, five bytes apart
-    actual = reduced(x, "dot", stream=stream, second=second)
-    wanted = tree.reduce(x, "dot", second=np.ascontiguousarray(second))
+    actual = reduced(x, "dot", stream=stream, axis=axis, second=second)
+    wanted = tree.reduce(x, "dot", axis=axis, second=np.ascontiguousarray(second))
     assert actual.tobytes() == wanted.tobytes()

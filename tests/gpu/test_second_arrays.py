@@ -53,11 +53,19 @@ def test_every_byte_of_a_mask_that_is_not_zero_is_true(stream, axis):
 
 @pytest.mark.parametrize("op", ["dot", "sum"])
 def test_second_arrays_that_do_not_follow_their_elements(stream, cut, op):
-    """The same element for a row, the same row for all, every second element, and elements in reverse."""
+    """The same element for a row, the same row for all, every second element, elements in reverse, and rows apart."""
     for length in cut([60, 1500, 5000], [1500]):
         x = values("float32", (6, length))
         wide = beside(op, values("float32", (6, 2 * length)))
-        for second in (wide[:, :1], wide[:1, :length], wide[:, ::2], wide[:, length - 1 :: -1], wide[::-1, :length]):
+        odd = beside(op, values("float32", (6, 2 * length + 1)))[:, :length]  # rows between vectors
+        for second in (
+            wide[:, :1],
+            wide[:1, :length],
+            wide[:, ::2],
+            wide[:, length - 1 :: -1],
+            wide[::-1, :length],
+            odd,
+        ):
             check(x, stream, 1, op, second=second)
 
 

@@ -98,7 +98,7 @@ class Variant:
         constants = {name: value if isinstance(value, plain) else repr(value) for name, value in self.constants.items()}
         told = {"name": self.name, "launch": self.launch, "plan": self.plan, "constants": constants}
         if self.checkout is not None:
-            told |= {"checkout": str(self.checkout.root), "checkout_sources": sources_digest(self.checkout.root)}
+            told |= {"checkout": self.checkout.root.name, "checkout_sources": sources_digest(self.checkout.root)}
         return {**told, "sources": None if self.sources is None else str(self.sources)}
 
     def maker(self, case: Case, inputs: Inputs, stream: Stream) -> Maker:

@@ -187,7 +187,7 @@ def test_a_whole_checkout_is_a_contender_beside_this_one(checkout):
     assert sys.modules["lowlevel_reduce"].__version__ != "of another time"
     assert str(checkout) not in sys.path
     told = other.told()
-    assert (told["checkout"], len(told["checkout_sources"])) == (str(checkout), 12)
+    assert (told["checkout"], len(told["checkout_sources"])) == (checkout.name, 12)
 
 
 def test_what_is_no_checkout_is_refused(tmp_path, checkout):

@@ -18,14 +18,12 @@ __device__ __forceinline__ uint32 tile_of(uint32 block, uint32 count, uint32 apa
     return first + all <= count ? first + past % apart * run + past / apart : block;
 }
 
-// Prefetches what a block begins with into the L2, if `wanted` and the block is one of those that start first (blocks start in
-// the order of their numbers): the memory has time for it while the preceding kernel ends. Blocks that start later have nothing
-// to wait for. `wanted` shares the branch on the block's number: a branch of its own took registers, and operators that just
-// fitted had eight too few and spilled.
-template <int Warps> __device__ __forceinline__ void prefetch_start(const char* begin, uint64 bytes, bool wanted)
+// Prefetches what a block begins with into the L2, if the block is one of those that start first (blocks start in the order of
+// their numbers): the memory has time for it while the preceding kernel ends. Blocks that start later have nothing to wait for.
+template <int Warps> __device__ __forceinline__ void prefetch_start(const char* begin, uint64 bytes)
 {
     constexpr uint64 most = Warps * leaf_bytes;
-    if (threadIdx.x == 0 && blockIdx.x < (wanted ? places<Warps>() : 0)) prefetch_l2(begin, uint32(min(bytes, most)));
+    if (threadIdx.x == 0 && blockIdx.x < places<Warps>()) prefetch_l2(begin, uint32(min(bytes, most)));
 }
 
 // Whether the next launch's blocks are let in when a tile is folded, instead of at once: in grids of few turns (waves of blocks).

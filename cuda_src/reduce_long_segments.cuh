@@ -11,7 +11,7 @@ template <class Op> __device__ __forceinline__ void prefetch_likely_tile(const S
     constexpr uint64 tile_bytes = tile_warps<Op> * leaf_bytes;
     const uint64 bytes = problem.length * sizeof(typename Op::Input), first = blockIdx.x * tile_bytes;
     if (first < bytes && gridDim.x * tile_bytes >= bytes)
-        prefetch_start<tile_warps<Op>>(problem.elements + first, min(bytes - first, tile_bytes), true);
+        prefetch_start<tile_warps<Op>>(problem.elements + first, min(bytes - first, tile_bytes));
 }
 
 // The last of `count` entries whose first tile is not after `tile`. All lanes of a warp call it; every lane holds the result.

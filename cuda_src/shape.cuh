@@ -63,7 +63,7 @@ template <class Op> __device__ __forceinline__ bool seconds_are_placed(const Sha
 
 // One row of a shaped problem: a Source whose elements, and those of its second array, may lie in any way.
 template <class Op, class Kept, Begin Where = Begin::anywhere> struct ShapedSource : Source<Op, Where> {
-    static constexpr bool is_aligned = Where == Begin::aligned, may_be_cut = false;
+    static constexpr bool may_be_cut = false;
     const ShapedProblem& problem;
     const char* other;
 

@@ -22,7 +22,8 @@ __device__ __forceinline__ typename Op::Pivot pivot_of(SourceOf source_of, int r
 }
 
 // Folds N rows at once, each by G lanes in S steps, `AtOnce` vectors of a lane in flight: `fetch` loads the vector at an
-// element of a source and `fold` folds it. a[i] becomes the lane's part of the i-th row, pivots[i] its pivot.
+// element of a source, of which so many bytes exist, and `fold` folds it. a[i] becomes the lane's part of the i-th row, pivots[i]
+// its pivot.
 template <class Op, int G, int N, int S, int AtOnce, class SourceOf, class Fetch, class Fold>
 __device__ __forceinline__ void
 fold_short_rows(SourceOf source_of, Fetch fetch, Fold fold, typename Op::Accumulator* a, typename Op::Pivot* pivots, uint32 lane)
@@ -33,7 +34,11 @@ fold_short_rows(SourceOf source_of, Fetch fetch, Fold fold, typename Op::Accumul
     for (int first = 0; first < N * S; first += AtOnce) {
         uint4 v[AtOnce];
 #pragma unroll
-        for (int k = 0; k < AtOnce; ++k) v[k] = fetch(source_of((first + k) / S), index_of((first + k) % S));
+        for (int k = 0; k < AtOnce; ++k) {
+            const auto source = source_of((first + k) / S);
+            const uint32 index = index_of((first + k) % S);
+            v[k] = fetch(source, index, present_bytes<Op>(source, index));
+        }
 #pragma unroll
         for (int k = first; k < first + AtOnce; ++k)
             if (k % S == 0) pivots[k / S] = pivot_of<Op, G>(source_of, k / S, v[k - first], lane);
@@ -41,7 +46,8 @@ fold_short_rows(SourceOf source_of, Fetch fetch, Fold fold, typename Op::Accumul
         for (int k = first; k < first + AtOnce; ++k) {
             auto source = source_of(k / S);
             source.row.pivot = pivots[k / S];
-            part[k] = fold(source, v[k - first], index_of(k % S));
+            const uint32 index = index_of(k % S);
+            part[k] = fold(source, v[k - first], index, present_bytes<Op>(source, index));
             if (k % S == S - 1) a[k / S] = fold_array<Op, S>(part + k / S * S);
         }
         if (AtOnce < N * S) __syncwarp();  // orders nothing: it keeps the compiler from holding all vectors at once
@@ -88,23 +94,13 @@ fold_rows_anywhere(const ShapedProblem& problem, SourceOf source_of, typename Op
     constexpr uint32 groups = lanes / G;
     const bool placed = seconds_are_placed<Op>(problem);
     if (placed && Rows::template by_element<typename Op::Input>(problem)) {
-        const auto fetch = [](const RowSource& source, uint32 index) {
-            return Rows::fetch_elements(source, index, present_bytes<Op>(source, index));
-        };
-        const auto fold = [](const RowSource& source, uint4 raw, uint32 index) {
-            return fold_filled<Op>(source, raw, index, present_bytes<Op>(source, index));
-        };
-        fold_short_rows<Op, G, N, S, at_once>(source_of, fetch, fold, a, pivots, lane);
+        fold_short_rows<Op, G, N, S, at_once>(
+            source_of, Rows::template fetch_elements<RowSource>, fold_filled<Op, RowSource>, a, pivots, lane);
         return true;
     }
     if (!are_words<typename Op::Input> && placed && all_inside<Rows, N>(source_of)) {
-        const auto fetch = [](const RowSource& source, uint32 index) {
-            return Rows::fetch_inside(source, index, present_bytes<Op>(source, index));
-        };
-        const auto fold = [](const RowSource& source, uint4 raw, uint32 index) {
-            return fold_vector_part<Op>(source, raw, index, present_bytes<Op>(source, index));
-        };
-        fold_short_rows<Op, G, N, S, at_once>(source_of, fetch, fold, a, pivots, lane);
+        fold_short_rows<Op, G, N, S, at_once>(
+            source_of, Rows::template fetch_inside<RowSource>, fold_vector_part<Op, RowSource>, a, pivots, lane);
         return true;
     }
 #pragma unroll 1

@@ -88,12 +88,12 @@ template <class Op, Begin Where = Begin::anywhere> struct Source {
     __device__ __forceinline__ int64 second_step() const { return sizeof(Second); }
     __device__ __forceinline__ bool seconds_are_placed() const
     {
-        return is_aligned || reinterpret_cast<uint64>(second) % alignof(Second) == 0;
+        return reinterpret_cast<uint64>(second) % alignof(Second) == 0;
     }
     // Whether they lie in vectors as well.
     __device__ __forceinline__ bool seconds_are_vectors() const
     {
-        return is_aligned || reinterpret_cast<uint64>(second) % (vector_elements<T> * sizeof(Second)) == 0;
+        return reinterpret_cast<uint64>(second) % (vector_elements<T> * sizeof(Second)) == 0;
     }
 
     __device__ __forceinline__ typename Op::Accumulator map(T x, Second y, uint64 index) const

@@ -148,7 +148,6 @@ def reduce(
             "second_strides_bytes": None if other is None else other.strides_bytes,
             "where": where is not None,
             "initial": initial is not None,
-            "strategy": strategy,
             "ddof": ddof,
             **plain,
         }
@@ -156,17 +155,20 @@ def reduce(
         forced = os.environ.get("LOWLEVEL_REDUCE_STRATEGY")
 
         def make() -> Plan:
-            from lowlevel_reduce.plans import plan_of  # noqa: PLC0415 - with the first plan
+            from lowlevel_reduce.mapping import map_request  # noqa: PLC0415 - with the first plan
+            from lowlevel_reduce.plans import Plan, default_strategy  # noqa: PLC0415
             from lowlevel_reduce.selection import request_of  # noqa: PLC0415
 
-            described = {name: value for name, value in problem.items() if name != "strategy"}
-            made = plan_of(request_of(op, **described), context, strategy=strategy)
+            # Not by `plan`, which compiles at once what arrays at other addresses would need.
+            request = request_of(op, **problem)
+            chosen = strategy or default_strategy(request)
+            made = Plan(request, context, map_request(request, context, strategy=chosen))
             _check_second(made, other)
             return made
 
         inputs = (source,) if other is None else (source, other)
         # The second array's type is looked at only where a plan is made, so an entry is for this one alone.
-        key = (op, start, forced, None if other is None else other.dtype, *problem.values())
+        key = (op, start, forced, strategy, None if other is None else other.dtype, *problem.values())
         with kept_entry(stream, key, make, quick.user()) as entry:
             result = run(entry, inputs, out, stream, initial, allocator)
             if simple:

@@ -71,11 +71,13 @@ class BoundReduction:
         Memory for partials; of zero bytes if the strategy needs none.
     extents : Extents
         Which bytes a call touches, relative to the addresses that it is given.
+    mask : int
+        The bits that the first array's address lacks where `kernels` are launched; 0 if they take any address.
     """
 
     __slots__ = (
-        *("_closed", "_kept", "_load_twins", "_masks", "_turn", "_twins", "_unfinished"),
-        *("context", "extents", "kernels", "stream", "workspace"),
+        *("_closed", "_kept", "_load_twins", "_second_mask", "_turn", "_twins", "_unfinished"),
+        *("context", "extents", "kernels", "mask", "stream", "workspace"),
     )
 
     def __init__(
@@ -90,9 +92,9 @@ class BoundReduction:
         self._kept: dict[Kernel, None] | None = None
         self._load_twins = load_twins
         self._twins: tuple[BoundKernel, ...] | None = None if load_twins else self.kernels
-        # The bits that no aligned address has; all addresses are alike to kernels without twins.
-        self._masks = (extents.vector_bytes - 1, extents.second_vector_bytes - 1) if load_twins else (0, 0)
+        self.mask = self._second_mask = 0  # all addresses are alike to kernels without twins
         if load_twins:
+            self.mask, self._second_mask = extents.vector_bytes - 1, extents.second_vector_bytes - 1
             for kernel in self.kernels:
                 kernel.alignments = (extents.vector_bytes, 1, extents.second_vector_bytes)
         # One for all kernels: a call of several is under way from before the first to after the last.
@@ -143,8 +145,9 @@ class BoundReduction:
             if self._unfinished:  # the first kernel may have left in the workspace what the last one takes out of it
                 with self.context.pushed():  # which a default stream without a context stands for
                     self.workspace.fill(0, stream=self.stream)
-            self._unfinished = len(self.kernels) > 1
-            for kernel in self.kernels_for(source, second):
+            kernels = self.kernels_for(source, second) if self.mask else self.kernels
+            self._unfinished = len(kernels) > 1
+            for kernel in kernels:
                 kernel.put(source, result, second or 0)
             self._unfinished = False
         finally:
@@ -160,28 +163,28 @@ class BoundReduction:
 
         Raises
         ------
+        TypeError
+            If an address is not an integer.
         CompileError, NoCompilerError, CacheError, CudaError
             From loading a kernel.
         """
-        first_mask, second_mask = self._masks
-        if not (source & first_mask or (second or 0) & second_mask):
+        try:
+            aligned = not (source & self.mask or (second or 0) & self._second_mask)
+        except TypeError:
+            raise TypeError(f"a device address is an integer, not {source!r} or {second!r}") from None
+        if aligned:
             return self.kernels
         if self._twins is None:
             self._twins = self._bound_twins()
         return self._twins
 
-    @property
-    def vector_mask(self) -> int:
-        """The bits that the first array's address does not have where `kernels` are launched."""
-        return self._masks[0]
+    def again_for(self, source: int, *, in_context: bool = False) -> int:
+        """Launch the only kernel for an array at this address, with the arguments in place; return the driver's code.
 
-    def again_for(self, source: int) -> int:
-        """Launch the only kernel for an array at this address, with the arguments that are in place; return its code.
-
-        For a caller that has the turn.
+        For a caller that has the turn; `in_context` is as for `BoundKernel.prebuilt`.
         """
         (kernel,) = self.kernels_for(source)
-        return kernel.again()
+        return kernel.again(in_context=in_context)
 
     def _bound_twins(self) -> tuple[BoundKernel, ...]:
         pairs = self._load_twins() if self._load_twins else ()
@@ -265,11 +268,10 @@ class BoundReduction:
 class DirectReduction(BoundReduction):
     """One kernel, one array, a real stream: `BoundKernel`'s call, written out, for a tenth of the launch's time."""
 
-    __slots__ = ("_launch", "_mask")
+    __slots__ = ("_launch",)
 
     def _prepare(self) -> None:
         _, self._launch = self.kernels[0].prebuilt()
-        self._mask = self._masks[0]
 
     def __call__(self, source: int, result: int, second: int | None = None) -> None:
         """Put the reduction into the stream, as `BoundReduction` does."""
@@ -285,7 +287,7 @@ class DirectReduction(BoundReduction):
         try:
             slots[0] = source
             slots[1] = result
-            code = self.again_for(source) if source & self._mask else self._launch()
+            code = self.again_for(source) if source & self.mask else self._launch()
         finally:
             self._turn.idle.append(slots)
         if code:

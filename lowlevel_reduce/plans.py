@@ -18,7 +18,7 @@ from lowlevel_reduce.policy import Strategy
 from lowlevel_reduce.row_strategy import RowStrategy
 from lowlevel_reduce.selection import Request, choices, request_of
 
-__all__ = ["Plan", "default_strategy", "plan", "plan_of"]
+__all__ = ["Plan", "default_strategy", "plan"]
 
 
 class Plan(BasePlan):
@@ -231,26 +231,12 @@ def plan(
         initial=initial,
         **options,
     )
-    made = plan_of(request, Context.of(context), strategy=strategy, cluster=cluster, block_threads=block_threads)
+    context = Context.of(context)
+    strategy = strategy or default_strategy(request)
+    mapping = map_request(request, context, strategy=strategy, cluster=cluster, block_threads=block_threads)
+    made = Plan(request, context, mapping)
     made.load_twins()
     return made
-
-
-def plan_of(
-    request: Request,
-    context: Context,
-    *,
-    strategy: str | None = None,
-    cluster: int | None = None,
-    block_threads: int | None = None,
-) -> Plan:
-    """Return the plan of a request, whose kernels for arrays at any address are loaded when they are first needed."""
-    strategy = strategy or default_strategy(request)
-    return Plan(
-        request,
-        context,
-        map_request(request, context, strategy=strategy, cluster=cluster, block_threads=block_threads),
-    )
 
 
 def default_strategy(request: Request) -> str | None:

@@ -80,7 +80,7 @@ class _Launch:
     ) -> None:
         self.bound = bound  # keeps it alive
         self.turn, self.launch = bound.kernels[0].prebuilt(in_context=True)
-        self.mask = bound.vector_mask
+        self.mask = bound.mask
         self.extents = bound.extents
         source, self.target = arrays
         self.pointer: Callable[[Any], int] = source.pointer
@@ -215,7 +215,7 @@ def call(x: Any, op: Any, stream: Any, options: tuple[Any, ...], out: Any) -> An
             words[1] = result = launch.place(out, source)
             if not result:
                 return None
-        code = launch.bound.again_for(source) if source & launch.mask else launch.launch()
+        code = launch.bound.again_for(source, in_context=True) if source & launch.mask else launch.launch()
     finally:
         launch.turn.idle.append(words)
     if code:

@@ -182,26 +182,27 @@ class BoundKernel:
         except IndexError:
             item = self._turn.retake(self)
         try:
-            self._pack_aligned(values)
-            code = self.again()
+            if self.alignments:
+                self._check_alignments(values)
+            self._pack(self._slots, 0, *values)
+            code = self._launch() if self._context is None else self._launch_in(self._context)
         finally:
             self._turn.idle.append(item)
         if code:
             binding.raise_for("cuLaunchKernelEx", code)
 
-    def _pack_aligned(self, values: Sequence[float]) -> None:
+    def _check_alignments(self, values: Sequence[float]) -> None:
         for value, alignment in zip(values, self.alignments):  # noqa: B905 - the other arguments are no addresses
             if int(value) % alignment:
                 raise ValueError(
                     f"{self.kernel.name} takes addresses at multiples of {alignment} bytes, not {int(value):#x}: "
                     "kernels_for of the launch returns one that takes it"
                 )
-        self._pack(self._slots, 0, *values)
 
     def put(self, *values: float) -> None:
         """Launch as a call does, for a caller that already has the turn."""
         self._pack(self._slots, 0, *values)
-        code = self.again()
+        code = self._launch() if self._context is None else self._launch_in(self._context)
         if code:
             binding.raise_for("cuLaunchKernelEx", code)
 
@@ -211,9 +212,12 @@ class BoundKernel:
         with context.pushed():
             return self._launch()
 
-    def again(self) -> int:
-        """Launch with the arguments in place, for a caller that has the turn; return the driver's result code."""
-        return self._launch() if self._context is None else self._launch_in(self._context)
+    def again(self, *, in_context: bool = False) -> int:
+        """Launch with the arguments in place, for a caller that has the turn; return the driver's result code.
+
+        `in_context` is as for `prebuilt`.
+        """
+        return self._launch() if in_context or self._context is None else self._launch_in(self._context)
 
     def sibling(self, kernel: Kernel, config: LaunchConfig) -> BoundKernel:
         """Return another kernel bound to the same stream, arguments and turn: only one of them is in a call at a time.
@@ -249,7 +253,8 @@ class BoundKernel:
         except IndexError:
             item = self._turn.retake(self)
         try:
-            self._pack_aligned(values)
+            self._check_alignments(values)
+            self._pack(self._slots, 0, *values)
             used = use(self._pointers_address)
         finally:
             self._turn.idle.append(item)

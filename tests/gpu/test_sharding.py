@@ -11,19 +11,9 @@ from stream_order import Order
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
 from lowlevel_reduce.driver import Buffer, Context, Device, Graph, Stream
-from lowlevel_reduce.operators import NumpyMeaning
+from tests.golden.cases import USERS
 
-ABSMAX = lr.Operator(
-    "absmax",
-    map="fabsf(x)",
-    combine="fmaxf(a, b)",
-    identity='nanf("")',
-    numpy=NumpyMeaning(
-        identity=(np.float32(np.nan),),
-        map=lambda x, y, i: (np.abs(x),),
-        combine=lambda a, b: (np.fmax(a[0], b[0]),),
-    ),
-)
+ABSMAX = USERS["absmax"]
 INDEXED = lr.Operator("indexed", map="float(i)", combine="a + b", identity="0.0f")
 
 

@@ -101,6 +101,15 @@ def test_a_kernel_for_aligned_arrays_refuses_others(stream, many):
                 assert out.numpy().tobytes() == lr.tree.reduce(x).tobytes()
 
 
+@pytest.mark.parametrize("address", [1.5, "x", None])
+def test_an_address_that_is_no_integer_is_refused(stream, address):
+    with lr.plan("dot", shape=100, dtype="float32", context=stream.context) as plan:
+        launch = plan.bind(stream)
+        for refused in (lambda: launch.kernels_for(address), lambda: launch(address, 256, 256)):
+            with pytest.raises(TypeError, match="a device address is an integer"):
+                refused()
+
+
 def test_a_one_shot_call_loads_the_twin_when_it_is_needed(loaded, stream):
     x = lr.DeviceArray.from_numpy(values("float32", 7 * 1024), stream)
     lr.sum(x, stream=stream)

@@ -58,12 +58,9 @@ WHOLE: Mapping[str, tuple[int, Mapping[str, Any]]] = {
 """Leaves and options for `policy.choose`, by the name of the kind of kernel."""
 
 MATRICES: Mapping[str, tuple[tuple[int, int], int]] = {
-    "rows of 16 bytes": ((1 << 24, 4), 1),
-    "rows of 128 bytes": ((1 << 22, 32), 1),
-    "rows of a leaf": ((1 << 18, 1024), 1),
+    "short rows": ((1 << 22, 32), 1),
     "rows of 4 leaves": ((1 << 16, 4096), 1),
     "rows of 16 leaves": ((1 << 14, 1 << 14), 1),
-    "few rows of 1 KiB": ((1 << 8, 256), 1),
     "few rows of 4 leaves": ((33, 4096), 1),
     "batch": ((8, 1 << 20), 1),
     "batch in pairs": ((132, 1 << 15), 1),

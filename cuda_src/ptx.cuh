@@ -30,6 +30,23 @@ __device__ __forceinline__ uint4 load_cached_if(bool wanted, const uint4* addres
     return v;
 }
 
+// The same two loads where the value has no meaning unless `wanted` is not zero: no instruction gives it one.
+__device__ __forceinline__ uint4 load_streaming_where(uint32 wanted, const uint4* address)
+{
+    uint4 v;
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0;"
+                 "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(address), "r"(wanted));
+    return v;
+}
+__device__ __forceinline__ uint4 load_cached_where(uint32 wanted, const uint4* address)
+{
+    uint4 v;
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(address), "r"(wanted));
+    return v;
+}
+
 // A word of 4 or 8 bytes that neighbours want too, if `wanted`, else `v`, without a branch: the compiler would put what is
 // computed with the word under the condition as well, and for many words there are too few predicates.
 __device__ __forceinline__ uint32 load_word_if(bool wanted, const uint32* address, uint32 v)

@@ -71,15 +71,15 @@ template <class Op, class Kept, Begin Where = Begin::anywhere> struct ShapedSour
 
     // For callers that have read the length before: the compiler would read it again for every row.
     __device__ __forceinline__ ShapedSource(const ShapedProblem& p, uint64 row, uint64 length)
-        : ShapedSource(p, row, 0, length, true) {}
-
-    // Row `first` + `past`.
-    __device__ __forceinline__
-    ShapedSource(const ShapedProblem& p, uint64 first, uint32 past, uint64 length, bool with_pivot)
-        : Source<Op, Where>(p, p.elements + Kept::offset(p.kept, first, past, false), nullptr, length, with_pivot), problem(p)
+        : Source<Op, Where>(p, p.elements + Kept::offset(p.kept, row, 0, false), nullptr, length), problem(p)
     {
-        if constexpr (!is_same<typename Op::Second, Unused>) other = p.second + Kept::offset(p.kept, first, past, true);
+        if constexpr (!is_same<typename Op::Second, Unused>) other = p.second + Kept::offset(p.kept, row, 0, true);
     }
+
+    // The row whose elements begin at `begin`, and those of the second array at `second`; without its pivot.
+    __device__ __forceinline__ ShapedSource(const ShapedProblem& p, const char* begin, const char* second, uint64 length)
+        : Source<Op, Where>(p, begin, nullptr, length, false), problem(p), other(second) {}
+
     __device__ __forceinline__ const char* second_at(uint64 index) const
     {
         return other + problem.reduced.offset(index, true);

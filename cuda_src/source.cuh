@@ -75,8 +75,12 @@ template <class Op, Begin Where = Begin::anywhere> struct Source {
         row.length = length;
         row.initial[0] = problem.initial[0];
         row.initial[1] = problem.initial[1];
+        if (with_pivot) load_pivot(problem);
+    }
+    __device__ __forceinline__ void load_pivot(const Problem& problem)
+    {
         if constexpr (!is_same<typename Op::Pivot, Unused>)
-            if (with_pivot && length > 0) row.pivot = Op::pivot(load_element<T>(Op::pivot_is_given ? problem.second : first));
+            if (row.length > 0) row.pivot = Op::pivot(load_element<T>(Op::pivot_is_given ? problem.second : begin));
     }
 
     __device__ __forceinline__ uint64 leaf_count() const { return leaves_of<T>(row.length); }
@@ -125,13 +129,20 @@ __device__ __forceinline__ Source<Op, Where> whole_array(const Problem& problem)
     return Source<Op, Where>(problem, problem.elements, problem.second, problem.actual_length());
 }
 
-// Writes the results of row `number`. One thread calls it, after wait_for_prerequisites.
+// Writes the results of a row, the first of them to `results`. One thread calls it, after wait_for_prerequisites.
+template <class Op>
+__device__ __forceinline__ void
+store_results(const Problem& problem, const RowOf<Op>& row, typename Op::Result* results, typename Op::Accumulator root)
+{
+#pragma unroll
+    for (int k = 0; k < Op::results; ++k)
+        results[k * problem.rows] = row.length == 0 ? Op::empty(row, k) : Op::finish(root, row, k);
+}
+
+// The same for row `number`.
 template <class Op>
 __device__ __forceinline__ void
 store_result(const Problem& problem, const RowOf<Op>& row, uint64 number, typename Op::Accumulator root)
 {
-    auto* results = reinterpret_cast<typename Op::Result*>(problem.result) + number;
-#pragma unroll
-    for (int k = 0; k < Op::results; ++k)
-        results[k * problem.rows] = row.length == 0 ? Op::empty(row, k) : Op::finish(root, row, k);
+    store_results<Op>(problem, row, reinterpret_cast<typename Op::Result*>(problem.result) + number, root);
 }

@@ -29,12 +29,13 @@ template <class Op, int Levels> struct LaneCounter {
         for (int k = 0; k < count; ++k) digits[k] = Op::identity();
     }
 
-    __device__ __forceinline__ void push(A value, uint32 before)
+    // Returns the fold of all values in the largest subtree that this one completes.
+    __device__ __forceinline__ A push(A value, uint32 before)
     {
-        push(value, before, [](A a, A b, int) { return combine_neighbours<Op>(a, b); });
+        return push(value, before, [](A a, A b, int) { return combine_neighbours<Op>(a, b); });
     }
     // The same with join(a, b, k), which folds the fold of 2^k values and that of the 2^k after them.
-    template <class Join> __device__ __forceinline__ void push(A value, uint32 before, Join join)
+    template <class Join> __device__ __forceinline__ A push(A value, uint32 before, Join join)
     {
         bool carry = true;
 #pragma unroll
@@ -45,6 +46,7 @@ template <class Op, int Levels> struct LaneCounter {
             carry = carry && occupied;
         }
         if (carry) digits[0] = value;
+        return value;
     }
     __device__ __forceinline__ A result() const { return digits[0]; }
 };

@@ -54,7 +54,7 @@ class BasePlan(Closing, ABC):
         self.workspace_bytes = workspace_bytes
         self._extents = extents
         self._letters = signature(fields)
-        self._is_shaped = fields == "shaped"
+        self._is_shaped = fields in ("shaped", "short_rows")
         self._kernels: tuple[MappedKernel, ...] | None = kernels
 
     @property

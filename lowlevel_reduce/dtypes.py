@@ -27,6 +27,7 @@ COMPENSATED = "compensated"
 VECTOR_BYTES = 16
 LANES = 32
 STEPS = 8
+LANE_BITS, STEP_BITS = LANES.bit_length() - 1, STEPS.bit_length() - 1
 LEAF_BYTES = VECTOR_BYTES * LANES * STEPS
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
+from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS, VECTOR_BYTES
 from lowlevel_reduce.layout import MAX_AXES, Axis, Problem
 from lowlevel_reduce.policy import Strategy
-from lowlevel_reduce.row_strategy import RowStrategy
+from lowlevel_reduce.row_strategy import WARPS, RowStrategy
 
 __all__ = [
     "ANYWHERE",
@@ -22,6 +23,7 @@ __all__ = [
     "segment_blocks",
     "segment_kernel_sources",
     "shape_values",
+    "short_row_values",
     "signature",
     "with_twins",
 ]
@@ -35,7 +37,7 @@ OPTIONS = (
 )
 """The options that every kernel is compiled with, besides the compiler layer's own."""
 
-ArgumentKind = Literal["whole", "shaped", "segments", "partials"]
+ArgumentKind = Literal["whole", "shaped", "short_rows", "segments", "partials"]
 """The kinds of entries' arguments, by what they contain besides `Problem`."""
 
 FIELDS = ("elements", "result", "second", "workspace", "device_length", "length", "rows", "count", "initial0",
@@ -49,6 +51,9 @@ ANYWHERE = "_anywhere"
 _AXES = "Q" + "Q" * MAX_AXES + "q" * MAX_AXES * 2
 _SHAPE = "qq" + _AXES + _AXES
 """What `ShapedProblem` in cuda_src/shape.cuh adds, as letters of `BoundKernel`'s signature."""
+
+_SHORT_ROWS = _SHAPE + "Q" * (13 + 2 * STEP_BITS)
+"""What `ShortRowsProblem` in cuda_src/short_rows.cuh adds to `Problem`."""
 
 _SEGMENTS = "qqQQ"
 """What `SegmentProblem` in cuda_src/segments.cuh adds."""
@@ -73,7 +78,7 @@ _ALIGNED = ("block", "cluster", "tiles")
 """The kernels for whole arrays that begin at multiples of 16 bytes, with a twin each; the others take any address."""
 
 _ROWS = {
-    "short_rows": ("reduce_short_rows.cuh", "reduce_short_rows<Op, {lie}, {arguments}>"),
+    "short_rows": ("reduce_short_rows.cuh", "reduce_short_rows<Op, {lie}>"),
     "rows": ("reduce_rows.cuh", "reduce_rows<Op, {lie}, {arguments}>"),
     "batch": ("reduce_batch.cuh", "reduce_batch<Op, {lie}, {arguments}>"),
     "columns": (
@@ -151,7 +156,10 @@ def _whole_source(operator: OperatorText, strategy: Strategy, name: str) -> Kern
 def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSource:
     """Return the kernel of a strategy for rows or columns."""
     header, call = _ROWS[strategy.name]
-    axes = "OneAxis" if strategy.one_axis else "AnyAxes"
+    # Short rows have one kernel for blocks of any number of warps and rows along any number of axes.
+    short = strategy.name == "short_rows"
+    axes = "OneAxis" if strategy.one_axis and not short else "AnyAxes"
+    threads, argument = (WARPS * LANES, "ShortRowsProblem") if short else (strategy.block_threads, "ShapedProblem")
 
     def source(name: str, lie: str) -> KernelSource:
         body = call.format(
@@ -162,9 +170,7 @@ def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSo
             folded_by=strategy.folded_by,
             copied_by=strategy.copied_by,
         )
-        return _source(
-            operator, name, header, body, "ShapedProblem", (strategy.block_threads, strategy.resident_blocks)
-        )
+        return _source(operator, name, header, body, argument, (threads, strategy.resident_blocks))
 
     if strategy.name == "columns":
         return source(strategy.name, "")
@@ -236,13 +242,51 @@ extern "C" __global__ void __launch_bounds__({bounds[0]}, {bounds[1]})
 
 def signature(kind: ArgumentKind) -> str:
     """Return the type letters of an entry's argument, one for each field, as `BoundKernel` takes them."""
-    added = {"whole": "", "shaped": _SHAPE, "segments": _SEGMENTS, "partials": _PARTIALS}
+    added = {"whole": "", "shaped": _SHAPE, "short_rows": _SHORT_ROWS, "segments": _SEGMENTS, "partials": _PARTIALS}
     return "Q" * len(FIELDS) + added[kind]
 
 
 def shape_values(problem: Problem) -> tuple[int, ...]:
     """Return the fields that `ShapedProblem` adds."""
     return (problem.low, problem.high, *_axes(problem.kept), *_axes(problem.reduced))
+
+
+def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, second_itemsize: int) -> tuple[int, ...]:
+    """Return the fields that `ShortRowsProblem` adds to `ShapedProblem`: what would cost the kernel instructions.
+
+    `second_itemsize` is 0 without a second array.
+    """
+    levels, vector = strategy.levels, VECTOR_BYTES // itemsize
+    lane_bits, step_bits = min(levels, LANE_BITS), max(levels - LANE_BITS, 0)
+    in_flight = STEP_BITS - (second_itemsize > 0)  # log2 of a lane's vectors
+    held_bits = max(in_flight - (levels == 0), step_bits)
+    row_bits = held_bits + LANE_BITS - levels
+    of_pass, exchanged = min(held_bits, in_flight), min(lane_bits, in_flight - min(step_bits, in_flight))
+    among = (1 << exchanged) - 1
+    kept = problem.kept[0] if problem.kept else Axis(1, 0)
+
+    def apart(step_bytes: int, row_bytes: int) -> tuple[int, ...]:
+        group_bytes = row_bytes << (LANE_BITS - lane_bits)
+        bytes_apart = (step_bytes << j if j < step_bits else group_bytes << (j - step_bits) for j in range(STEP_BITS))
+        return tuple(each % (1 << 64) for each in bytes_apart)  # of rows that are not there, it may be anything
+
+    return (
+        levels,
+        lane_bits,
+        step_bits,
+        LANE_BITS - lane_bits,
+        held_bits,
+        row_bits,
+        strategy.warps,
+        (problem.rows >> row_bits) // strategy.warps,
+        int(-(-problem.length // vector) != 1 << levels),
+        (1 << (1 << of_pass)) - 1,
+        among,
+        (1 << lane_bits) - 1 - among,
+        1 << of_pass >> min(levels, in_flight),
+        *apart(LANES * VECTOR_BYTES, kept.stride),
+        *apart(LANES * vector * second_itemsize, kept.second_stride),
+    )
 
 
 def _axes(axes: Sequence[Axis]) -> tuple[int, ...]:

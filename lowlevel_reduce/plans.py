@@ -11,7 +11,7 @@ from lowlevel_reduce.allocator import Allocator
 from lowlevel_reduce.base_plan import BasePlan
 from lowlevel_reduce.bound import BoundReduction
 from lowlevel_reduce.driver import Buffer, Context, Kernel, LaunchConfig
-from lowlevel_reduce.kernels import shape_values
+from lowlevel_reduce.kernels import ArgumentKind, shape_values, short_row_values
 from lowlevel_reduce.mapping import Mapping, extents_of, map_request
 from lowlevel_reduce.operators import Reduction
 from lowlevel_reduce.policy import Strategy
@@ -62,7 +62,7 @@ class Plan(BasePlan):
             context=context,
             kernels=mapping.kernels,
             workspace_bytes=mapping.workspace_bytes,
-            fields="shaped" if isinstance(mapping.strategy, RowStrategy) else "whole",
+            fields=_argument(mapping.strategy),
         )
         self.shape = request.shape
         self.problem = request.problem
@@ -113,9 +113,14 @@ class Plan(BasePlan):
 
     def _fields(self, length: int, count: int, initial: tuple[int, int]) -> tuple[int, ...]:
         fields = (length, self.problem.length, self.problem.rows, count)
-        if isinstance(self.strategy, RowStrategy):
-            return (*fields, *initial, *shape_values(self.problem))
-        return (*fields, *initial)
+        if not isinstance(self.strategy, RowStrategy):
+            return (*fields, *initial)
+        shape = shape_values(self.problem)
+        if self.strategy.name == "short_rows":
+            second = self.second_dtype if self.reduction.two_arrays else None  # the pivot of chunks is no second array
+            itemsizes = self.dtype.itemsize, 0 if second is None else second.itemsize
+            shape = (*shape, *short_row_values(self.problem, self.strategy, *itemsizes))
+        return (*fields, *initial, *shape)
 
     @property
     def launches(self) -> tuple[tuple[Kernel, LaunchConfig], ...]:
@@ -144,6 +149,12 @@ class Plan(BasePlan):
 
     def __repr__(self) -> str:
         return f"<Plan {self.op} {self.shape} {self.dtype} {self.strategy.name}>"
+
+
+def _argument(chosen: Strategy | RowStrategy) -> ArgumentKind:
+    if isinstance(chosen, Strategy):
+        return "whole"
+    return "short_rows" if chosen.name == "short_rows" else "shaped"
 
 
 def _shared_out(chosen: Strategy | RowStrategy) -> str:

@@ -160,7 +160,7 @@ def _resident_blocks_of_rows(
         wide = accumulator_bytes > 8
         warps = 16 if (heavy and (wide or not two_arrays)) or accumulator_bytes > 16 else 24 if wide else 32
         return warps // chosen.warps
-    if chosen.warps < WARPS:
+    if chosen.warps < WARPS and chosen.name != "short_rows":
         return WARPS // chosen.warps  # there are no more blocks than that: as many registers per thread as it wants
     if two_arrays and chosen.contiguous and itemsize >= 4 and accumulator_bytes == 8:
         return _RESIDENT_LIGHTEST  # half as many vectors of each array are in flight
@@ -249,15 +249,13 @@ def _fastest_uncut(
 
 
 def _short_rows(problem: Problem, facts: DeviceFacts, vector: int, *, two_arrays: bool) -> RowStrategy:
-    vectors = max(1, -(-problem.length // vector))
-    group = min(LANES, power_of_two(vectors))
-    row_steps = power_of_two(-(-vectors // LANES)) if group == LANES else 1
-    most = STEPS // 2 if two_arrays else STEPS
-    rows_of_a_group = most // 2 if group == 1 else max(1, most // row_steps)  # N in cuda_src/reduce_short_rows.cuh
-    needed = -(-problem.rows // (rows_of_a_group * (LANES // group)))
+    levels = (max(1, -(-problem.length // vector)) - 1).bit_length()
+    most = 2 if two_arrays else 3  # log2 of the vectors that a lane holds: of_a_warp in cuda_src/reduce_short_rows.cuh
+    of_a_warp = max(most + 5 - max(levels, 1), 0)  # log2 of its rows
+    needed = -(-problem.rows // (1 << of_a_warp))
     warps = _warps_of_a_block(needed, 1, facts)
     contiguous = problem.kind != "strided"
-    return RowStrategy("short_rows", -(-needed // warps), (group, row_steps), contiguous=contiguous, warps=warps)
+    return RowStrategy("short_rows", -(-needed // warps), (), contiguous=contiguous, levels=levels, warps=warps)
 
 
 def _rows(

@@ -57,6 +57,8 @@ class RowStrategy:
         Whether rows lie in whole vectors at multiples of sixteen bytes if the array begins at one: `Problem.aligned`.
     one_axis : bool
         Whether the rows lie along one axis.
+    levels : int
+        For short rows, log2 of the vectors of one, rounded up: the tree's levels in lanes and then in steps.
     warps : int
         Warps in a block.
     cluster : int
@@ -80,6 +82,7 @@ class RowStrategy:
     contiguous: bool = True
     aligned: bool = False
     one_axis: bool = True
+    levels: int = 0
     warps: int = WARPS
     cluster: int = 1
     resident_blocks: int = RESIDENT_HEAVY

@@ -13,6 +13,7 @@ from lowlevel_reduce.cli.mapped import Kernel, Shown
 from lowlevel_reduce.cli.output import NONE
 from lowlevel_reduce.column_tiles import is_wide
 from lowlevel_reduce.compiler.images import kernel_code
+from lowlevel_reduce.dtypes import LANE_BITS
 from lowlevel_reduce.policy import Strategy
 from lowlevel_reduce.row_strategy import RowStrategy
 
@@ -122,7 +123,8 @@ def _of_columns(chosen: RowStrategy) -> str:
 
 _OF_ROWS: Mapping[str, Callable[[RowStrategy], str]] = {
     "short_rows": lambda chosen: (
-        f"{_many(chosen.template[0], 'lane')} to a row, {_many(chosen.template[1], 'vector')} to a lane"
+        f"{_many(1 << min(chosen.levels, LANE_BITS), 'lane')} to a row, "
+        f"{_many(1 << max(chosen.levels - LANE_BITS, 0), 'vector')} to a lane"
     ),
     "rows": lambda chosen: (
         f"{_many(chosen.template[0], 'warp')} to a row{', a leaf each' if chosen.template[1] else ', in turns'}"

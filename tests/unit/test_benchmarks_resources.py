@@ -30,7 +30,7 @@ def test_the_kinds_are_kernels_that_differ(dtype):
     for kind, strategy in {
         "tiles": "tiles",
         "batch": "batch",
-        "rows of 16 bytes": "short_rows",
+        "short rows": "short_rows",
         "columns": "columns",
     }.items():
         assert re.search(rf"_{strategy}\b", texts[kind].entry)

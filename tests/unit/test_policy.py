@@ -7,7 +7,7 @@ import pytest
 
 from lowlevel_reduce import UnsupportedError, column_tiles, layout, policy, row_policy
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.kernels import OperatorText, row_kernel_source
+from lowlevel_reduce.kernels import OperatorText, row_kernel_source, with_twins
 from lowlevel_reduce.operators import resolve
 from lowlevel_reduce.selection import needs_many_registers, request_of, select, why
 
@@ -263,10 +263,10 @@ def test_a_strategy_that_does_not_go_with_the_rows(axis, name):
 @pytest.mark.parametrize(
     ("rows", "length", "mapping"),
     [
-        (256, 256, (1, 64, 8)),  # four rows a warp
-        (4 * (132 * 8 - 1), 256, (1, 132 * 8 - 1, 8)),
+        (256, 256, (1, 64, 4)),  # four rows a warp
+        (4 * (132 * 8 - 1), 256, (1, 132 * 8 - 1, 4)),
         (4 * (132 * 8 - 1) + 1, 256, (8, 132, 4)),
-        (40, 4, (1, 1, 8)),
+        (40, 4, (1, 1, 4)),
         (131, 8000, (8, 131, 4)),  # a row takes eight warps
         (33, 4096, (8, 33, 4)),
         (100_000, 2048, (4, 50_000, 8)),
@@ -275,7 +275,7 @@ def test_a_strategy_that_does_not_go_with_the_rows(axis, name):
     ],
 )
 def test_few_rows_are_spread_over_the_multiprocessors(rows, length, mapping):
-    """Where as many registers as a thread wants leave room for all."""
+    """Where as many registers as a thread wants leave room for all; short rows have one kernel for all blocks."""
     chosen = choose_rows(rows_of(rows, length, 4, 1, strides=(4 * length, 4)), HOPPER, 4, 8)
     assert (chosen.warps, chosen.blocks, chosen.resident_blocks) == mapping
 
@@ -394,11 +394,29 @@ def test_rows_that_vectors_fit_have_a_twin_at_any_address(length, itemsize, two_
     chosen = choose_rows(problem, HOPPER, itemsize, 8, two_arrays=two_arrays)
     assert chosen.aligned == problem.aligned == (lie == "Aligned")
     source = row_kernel_source(OperatorText("sum", "Sum", 8), chosen)
-    assert f" {lie}Rows<OneAxis>" in source.text
+    axes = "AnyAxes" if chosen.name == "short_rows" else "OneAxis"
+    assert f" {lie}Rows<{axes}>" in source.text
     assert (source.twin is not None) == chosen.aligned
     assert source.twin is None or (
-        " ContiguousRows<OneAxis>" in source.twin.text and source.twin.entry == f"{source.entry}_anywhere"
+        f" ContiguousRows<{axes}>" in source.twin.text and source.twin.entry == f"{source.entry}_anywhere"
     )
+
+
+@pytest.mark.parametrize(("lie", "kernels"), [("aligned", 2), ("contiguous", 1), ("strided", 1)])
+def test_short_rows_have_one_kernel_and_its_twin(lie, kernels):
+    """Of any length, however many, in blocks of one warp or of eight, along one axis or several."""
+    apart = {"aligned": 16, "contiguous": 4, "strided": 16}[lie]
+    step = 8 if lie == "strided" else 4
+    found = set()
+    for length in range(4, 1025, 4):
+        for rows in (3, 100_000):
+            row = step * length + apart
+            for strides in ((2 * row, row, step), (2 * row + 16, row, step)):
+                problem = layout.problem_of((rows, 2, length), 4, axis=2, strides_bytes=strides)
+                chosen = choose_rows(problem, HOPPER, 4, 8)
+                assert chosen.name == "short_rows"
+                found.update(with_twins([row_kernel_source(OperatorText("sum", "Sum", 8), chosen)]))
+    assert len(found) == kernels
 
 
 @pytest.mark.parametrize(

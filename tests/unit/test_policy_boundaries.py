@@ -2,7 +2,7 @@
 
 import pytest
 
-from lowlevel_reduce import UnsupportedError, column_policy, column_tiles, layout, policy, row_policy
+from lowlevel_reduce import UnsupportedError, column_policy, column_tiles, kernels, layout, policy, row_policy
 from lowlevel_reduce.column_tiles import Together, Way
 from lowlevel_reduce.policy import DeviceFacts
 
@@ -127,8 +127,10 @@ def test_blocks_of_two_arrays_on_a_multiprocessor():
     options = {"itemsize": 4, "heavy": True, "two_arrays": True}
     found = [row_policy._resident_blocks_of_rows(batch, accumulator_bytes=size, **options) for size in (8, 9, 16, 17)]
     assert found == [4, 2, 2, 2]
-    narrower = row_policy.RowStrategy("short_rows", 1, (1, 1), warps=4)
+    narrower = row_policy.RowStrategy("rows", 1, (1, 0), warps=4)
     assert row_policy._resident_blocks_of_rows(narrower, accumulator_bytes=8, **options) == 2
+    short = row_policy.RowStrategy("short_rows", 1, (), warps=4)
+    assert row_policy._resident_blocks_of_rows(short, accumulator_bytes=8, **options) == 4
 
 
 @pytest.mark.parametrize(
@@ -254,13 +256,36 @@ def test_partials_that_a_warp_folds():
 
 
 @pytest.mark.parametrize(
-    ("length", "template", "blocks"),
-    [(4, (1, 1), 1), (5, (2, 1), 1), (128, (32, 1), 2), (129, (32, 2), 3), (512, (32, 4), 5), (513, (32, 8), 10)],
+    ("length", "levels", "blocks"),
+    [(0, 0, 1), (4, 0, 1), (5, 1, 1), (128, 5, 2), (129, 6, 3), (512, 7, 5), (513, 8, 10)],
 )
-def test_short_rows(length, template, blocks):
-    """Ten rows: how many lanes and steps one takes, and in how many blocks of one warp they are."""
+def test_short_rows(length, levels, blocks):
+    """Ten rows: how many levels of the tree one has in lanes and steps, and in how many blocks of one warp they are."""
     chosen = choose(rows_of(10, length, stride=4 * 1024))
-    assert (chosen.template, chosen.blocks, chosen.warps) == (template, blocks, 1)
+    assert (chosen.levels, chosen.blocks, chosen.warps) == (levels, blocks, 1)
+
+
+@pytest.mark.parametrize(
+    ("length", "second_itemsize", "kept", "values"),
+    [
+        # levels; bits of lanes, steps, groups, a lane's vectors, a warp's rows; warps, whole blocks; whether in part;
+        # the vectors of a lane; whose result a lane holds, whether it is idle, how many it holds; bytes apart
+        (4, 0, (3000, 32), (0, 0, 0, 5, 2, 7, 8, 2, 0, 0xF, 0, 0, 4, 1024, 2048, 4096)),
+        (8, 0, (3000, 32), (1, 1, 0, 4, 3, 7, 8, 2, 0, 0xFF, 1, 0, 4, 512, 1024, 2048)),
+        (100, 0, (3000, -800), (5, 5, 0, 0, 3, 3, 8, 46, 1, 0xFF, 7, 24, 1, 2**64 - 800, 2**64 - 1600, 2**64 - 3200)),
+        (256, 0, (3000, 2048), (6, 5, 1, 0, 3, 2, 8, 93, 0, 0xFF, 3, 28, 1, 512, 2048, 4096)),
+        (1024, 0, (3000, 4096), (8, 5, 3, 0, 3, 0, 8, 375, 0, 0xFF, 0, 31, 1, 512, 1024, 2048)),
+        (1024, 4, (3000, 4096), (8, 5, 3, 0, 3, 0, 8, 375, 0, 0xF, 0, 31, 1, 512, 1024, 2048)),
+        (8, 4, (3000, 32), (1, 1, 0, 4, 2, 6, 8, 5, 0, 0xF, 1, 0, 2, 512, 1024, 2048)),
+    ],
+)
+def test_what_a_kernel_of_short_rows_is_told(length, second_itemsize, kept, values):
+    """With a second array of the same type, the bytes between its vectors follow."""
+    problem = rows_of(kept[0], length)._replace(kept=(layout.Axis(*kept, kept[1] if second_itemsize else 0),))
+    strategy = row_policy.RowStrategy("short_rows", 1, (), levels=values[0], warps=8)
+    found = kernels.short_row_values(problem, strategy, 4, second_itemsize)
+    assert found == (*values, *(values[-3:] if second_itemsize else (0, 0, 0)))
+    assert len(kernels.signature("short_rows")) == len(kernels.signature("shaped")) + len(found)
 
 
 @pytest.mark.parametrize("length", [4, 8, 128, 512])  # one, two and thirty-two lanes a row, in one step and in four

@@ -14,6 +14,15 @@ template <> struct Word<16> { using type = uint4; };
 // Whether elements are words of four or eight bytes, which one load each takes where they are aligned.
 template <class T> constexpr bool are_words = sizeof(T) == 4 || sizeof(T) == 8;
 
+// One element at a multiple of its size.
+template <class T> __device__ __forceinline__ T load_aligned(const char* address)
+{
+    using W = typename Word<sizeof(T)>::type;
+    union { W word; T element; } u;
+    u.word = __ldg(reinterpret_cast<const W*>(address));
+    return u.element;
+}
+
 // A vector loaded element by element: the elements in its first `bytes` bytes, and those of `absent` in place of the others.
 // `InOrder` is for words: each load is then one instruction, without a branch, and the compiler keeps them in this order; it
 // would otherwise fold some vectors before it loads the others, where registers are few.
@@ -77,6 +86,40 @@ template <class Load> __device__ __forceinline__ uint4 load_shifted(const char* 
 __device__ __forceinline__ uint4 load_inside(const char* address, int32 bytes)
 {
     return load_shifted(address, bytes, [](bool wanted, const uint4* block) { return load_cached_if(wanted, block); });
+}
+
+// The bits of an element at any address, in compact code: byte by byte where it is not aligned.
+template <class T> __device__ __forceinline__ uint4 load_bits(const char* address)
+{
+    uint64 low = 0, high = 0;
+    if (reinterpret_cast<uint64>(address) % sizeof(T) == 0) {
+        const auto word = __ldg(reinterpret_cast<const typename Word<sizeof(T)>::type*>(address));
+        if constexpr (sizeof(T) == 16) return word;
+        else if constexpr (sizeof(T) == 8) return make_uint4(word.x, word.y, 0, 0);
+        else return make_uint4(word, 0, 0, 0);
+    }
+#pragma unroll 1
+    for (uint32 i = 0; i < sizeof(T); ++i) {
+        const uint64 byte = uint64(uint8(address[i])) << (i % 8 * 8);
+        if (i < 8) low |= byte;
+        else high |= byte;
+    }
+    return make_uint4(uint32(low), uint32(low >> 32), uint32(high), uint32(high >> 32));
+}
+
+// The first `present` of V elements at any addresses, V * sizeof(T) bytes at most 16, in compact code: one load after the other.
+template <class T, uint32 V, class AddressOf> __device__ __forceinline__ uint4 load_anyhow(int32 present, AddressOf address_of)
+{
+    constexpr uint32 size = sizeof(T), bytes = V * size;
+    uint4 all = make_uint4(0, 0, 0, 0);
+#pragma unroll 1
+    for (int32 i = 0; i < int32(V); ++i) {
+        uint4 one = make_uint4(0, 0, 0, 0);
+        if (i < present) one = load_bits<T>(address_of(i));
+        if constexpr (size == vector_bytes) return one;
+        else all = shift_bytes(all, one, size);
+    }
+    return shift_bytes(all, make_uint4(0, 0, 0, 0), (vector_bytes - bytes) % vector_bytes);
 }
 
 // For lane i, byte i of 32 bytes at any address, of which the first `bytes` exist (all if 32 or more, none if 0 or less); 0 for

@@ -13,8 +13,9 @@ __device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& sour
     if constexpr (Rows::where == Begin::aligned || (Rows::are_contiguous && !has_second<Op>)) {
         return leaf_fold<Op>(source, leaf, lane);
     } else {
+        const Placed placed = placed_in<Op, Rows>(source.problem);
         wait_for_prerequisites();
-        return row_leaf_fold<Op, Rows>(source, leaf, placed_in<Op, Rows>(source.problem), lane);
+        return row_leaf_fold<Op, Rows>(source, leaf, placed, lane);
     }
 }
 
@@ -29,7 +30,7 @@ batch_fold(const ShapedProblem& problem, uint32 row, uint32 tile, BlockSlots<Op,
 {
     const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes;
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
-    const ShapedSource<Op, typename Rows::Kept, Rows::where> source(problem, row);
+    const ShapedSource<Op, Rows::where> source(problem, row);
     auto value = late_leaf_fold<Op, Rows>(source, uint64(tile) * Warps + warp, lane);
     if (!IsShared) launch_dependents();
     value = block_fold<Op, Warps>(value, shared, 0);
@@ -61,7 +62,7 @@ __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
     if constexpr (!IsShared) {
         const auto root = batch_fold<Op, Rows, Warps, Blocks, false>(problem, cluster, rank, shared, others);
         if (rank != 0 || threadIdx.x != 0) return;
-        store_result<Op>(problem, ShapedSource<Op, typename Rows::Kept>(problem, cluster).row, cluster, root);
+        store_result<Op>(problem, ShapedSource<Op>(problem, cluster).row, cluster, root);
     } else {
         auto* slots = grid_slots<Op>(problem.workspace);
         if (cluster < folding) {
@@ -73,11 +74,11 @@ __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
             launch_dependents();
             wait_for_prerequisites();
             const uint32 number = cluster - folding, all = gridDim.x / Blocks - folding, rows = uint32(problem.rows);
-            if (all < rows) return fold_partials_by_warps<Op, typename Rows::Kept, Warps>(problem, number, all);
+            if (all < rows) return fold_partials_by_warps<Op, Warps>(problem, number, all);
             const uint32 folders = all / rows, row = number / folders, folder = number - row * folders;
             typename Op::Accumulator root;
             if (!grid_fold_by<Op, Warps>(folder, folders, slots + uint64(row) * clusters, clusters, shared, root)) return;
-            const ShapedSource<Op, typename Rows::Kept> source(problem, row);
+            const ShapedSource<Op> source(problem, row);
             if (threadIdx.x == 0) store_result<Op>(problem, source.row, row, root);
         }
     }

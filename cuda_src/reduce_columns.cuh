@@ -71,7 +71,7 @@ template <class Op, class Kept, int Warps, FoldedBy By>
 __device__ __forceinline__ void fold_column_partials(const ShapedProblem& problem, uint32 folder, uint32 folders)
 {
     if constexpr (By == FoldedBy::warps) {
-        fold_partials_by_warps<Op, Kept, Warps>(problem, folder, folders);
+        fold_partials_by_warps<Op, Warps>(problem, folder, folders);
     } else {
         const uint32 count = uint32(problem.count);
         __shared__ BlockSlots<Op, Warps> shared;
@@ -82,7 +82,7 @@ __device__ __forceinline__ void fold_column_partials(const ShapedProblem& proble
             grid_await<Op>(slots + count - 1);
             __syncthreads();  // all have seen the last partial before a warp takes it, which leaves its slot empty
             const auto root = grid_fold<Op, Warps>(slots, {count}, shared, turn++);
-            if (threadIdx.x == 0) store_result<Op>(problem, ShapedSource<Op, Kept>(problem, row).row, row, root);
+            if (threadIdx.x == 0) store_result<Op>(problem, ShapedSource<Op>(problem, row).row, row, root);
         }
     }
 }
@@ -121,7 +121,7 @@ end_columns(const ShapedProblem& problem, const ColumnTile& tile, const Meeting&
         if (!cluster.meet(value, has_column, column)) return;
     const uint64 row = tile.first_row + column, parts = problem.count;
     if (by_others(By)) grid_slots<Op>(problem.workspace)[row * parts + tile.part].publish(value);
-    else store_result<Op>(problem, ShapedSource<Op, Kept>(problem, row, length).row, row, value);
+    else store_result<Op>(problem, ShapedSource<Op>(problem, row, length).row, row, value);
 }
 
 // X threads of a block stand side by side, with C rows each, and those behind each other divide the lanes of the tree among

@@ -58,7 +58,7 @@ __device__ __forceinline__ void reduce_rows(const ShapedProblem& problem)
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, group = warp / W, member = warp % W;
     const uint64 row = uint64(blockIdx.x) * groups + group;
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
-    const ShapedSource<Op, typename Rows::Kept, Rows::where> source(problem, min(row, problem.rows - 1));
+    const ShapedSource<Op, Rows::where> source(problem, min(row, problem.rows - 1));
     const Placed placed = placed_in<Op, Rows>(problem);
     wait_for_prerequisites();
     typename Op::Accumulator root;

@@ -1,17 +1,19 @@
 // One leaf of a row, folded by one warp, wherever the row's elements lie.
 #pragma once
 #include "leaf.cuh"
-#include "shape.cuh"
+#include "strided_leaf.cuh"
 
 // How elements lie in all rows of a launch.
 struct Placed {
-    bool by_element;  // elements are words, and aligned
+    bool by_element;  // elements are words, and aligned; of strided rows, those of both arrays are aligned
     bool seconds;     // those of a second array lie as `seconds_are_placed` says, or there is none
+    bool in_vectors;  // of strided rows: those of both arrays come in vectors
 };
 
 template <class Op, class Rows> __device__ __forceinline__ Placed placed_in(const ShapedProblem& problem)
 {
     if constexpr (Rows::where == Begin::aligned) return {};
+    else if constexpr (!Rows::are_contiguous) return {are_aligned<Op>(problem), false, are_in_vectors<Op>(problem)};
     else return {Rows::are_contiguous && Rows::template by_element<typename Op::Input>(problem), seconds_are_placed<Op>(problem)};
 }
 
@@ -120,11 +122,19 @@ row_leaf_fold(const S& source, uint64 leaf, Placed placed, uint32 lane)
     } else {
         const uint64 first = leaf * leaf_elements<T>;
         if (first >= source.row.length) return Op::identity();
-        if constexpr (Rows::are_contiguous && !has_second<Op>)
-            return warp_fold<Op>(lane_fold_of_row<Op, Rows>(source, first, placed, lane));
-        const uint64 count = min(source.row.length - first, uint64(leaf_elements<T>));
-        if ((!Rows::are_contiguous && !has_second<Op>) || (placed.seconds && Rows::inside(source, first, count)))
-            return warp_fold<Op>(lane_fold_inside<Op, Rows>(source, first, lane));
-        return warp_fold<Op>(lane_fold_anyhow<Op, Rows>(source, first, lane));
+        typename Op::Accumulator value;
+        if constexpr (!Rows::are_contiguous) {
+            const ShapedProblem& problem = source.problem;
+            if (placed.by_element && (problem.far == 0 || problem.reduced.is_near(first, leaf_elements<T>)))
+                value = lane_fold_strided<Op>(source, first, placed.in_vectors, lane);
+            else value = lane_fold_anyhow<Op, Rows>(source, first, lane);
+        } else if constexpr (!has_second<Op>) {
+            value = lane_fold_of_row<Op, Rows>(source, first, placed, lane);
+        } else {
+            const uint64 count = min(source.row.length - first, uint64(leaf_elements<T>));
+            if (placed.seconds && Rows::inside(source, first, count)) value = lane_fold_inside<Op, Rows>(source, first, lane);
+            else value = lane_fold_anyhow<Op, Rows>(source, first, lane);
+        }
+        return warp_fold<Op>(value);
     }
 }

@@ -8,7 +8,7 @@ constexpr uint32 warp_folds = 4 * lanes;
 
 // Folds the partials of up to four rows, from number `row` on, by one warp: at most 128 places in all, 32 times `of_a_row` for
 // each row of `count` partials. All 32 lanes call it.
-template <class Op, class Kept>
+template <class Op>
 __device__ __forceinline__ void fold_few_partials(const ShapedProblem& problem, uint64 row, uint32 count, uint32 of_a_row)
 {
     constexpr uint32 in_flight = warp_folds / lanes;
@@ -28,17 +28,17 @@ __device__ __forceinline__ void fold_few_partials(const ShapedProblem& problem, 
     for (uint32 mask = 1; mask < of_a_row; mask *= 2) root = Op::combine(root, shuffle_xor(root, mask));
     if (lane >= in_flight || lane % of_a_row != 0 || lane / of_a_row >= rows) return;
     const uint64 number = row + lane / of_a_row;
-    store_result<Op>(problem, ShapedSource<Op, Kept>(problem, number).row, number, root);
+    store_result<Op>(problem, ShapedSource<Op>(problem, number).row, number, root);
 }
 
 // Folds the partials of all rows as they come, as block `folder` of `folders`: each warp as many rows at once as it can. All
 // threads of the block call it.
-template <class Op, class Kept, int Warps>
+template <class Op, int Warps>
 __device__ __forceinline__ void fold_partials_by_warps(const ShapedProblem& problem, uint32 folder, uint32 folders)
 {
     const uint32 count = uint32(problem.count), warp = warp_of_block();
     const uint32 of_a_row = count > 2 * lanes ? 4 : count > lanes ? 2 : 1, rows = 4 / of_a_row;
 #pragma unroll 1
     for (uint64 row = (folder * Warps + warp) * rows; row < problem.rows; row += folders * Warps * rows)
-        fold_few_partials<Op, Kept>(problem, row, count, of_a_row);
+        fold_few_partials<Op>(problem, row, count, of_a_row);
 }

@@ -40,13 +40,13 @@ __device__ __forceinline__ Seconds<Op> seconds_of(const S& source, uint64 index,
     } else {
         using Second = typename Op::Second;
         constexpr int32 size = sizeof(typename Op::Input), V = Seconds<Op>::V;
-        const char* address = source.second_at(index);
-        Seconds<Op> y;
         if constexpr (S::seconds_lie == SecondsLie::anyhow) {
-#pragma unroll
-            for (int32 i = 0; i < V; ++i)
-                if (i * size < bytes) y.elements[i] = load_element<Second>(source.second_at(index + i));
+            union { uint4 raw; Seconds<Op> seconds; } u;
+            u.raw = load_anyhow<Second, V>(bytes / size, [&](uint32 i) { return source.second_at(index + i); });
+            return u.seconds;
         } else {
+            const char* address = source.second_at(index);
+            Seconds<Op> y;
             const int64 step = source.second_step();
             const bool whole = S::seconds_lie == SecondsLie::in_vectors ||
                 (step == sizeof(Second) && reinterpret_cast<uint64>(address) % Seconds<Op>::bytes == 0);
@@ -59,8 +59,8 @@ __device__ __forceinline__ Seconds<Op> seconds_of(const S& source, uint64 index,
                 for (int32 i = 0; i < V; ++i)
                     if (i * size < bytes) y.elements[i] = *reinterpret_cast<const Second*>(address + i * step);
             }
+            return y;
         }
-        return y;
     }
 }
 

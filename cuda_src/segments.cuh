@@ -61,7 +61,7 @@ struct QueueContents {
 };
 
 constexpr uint64 no_segment = ~uint64(0);  // of an entry for which there is no room, as happens if offsets do not ascend
-using SegmentRows = ContiguousRows<OneAxis>;
+using SegmentRows = ContiguousRows;
 
 template <class Op> struct SegmentSource : Source<Op> {
     const SegmentProblem& problem;

@@ -1,34 +1,10 @@
 // Arrays of any shape: which row a number stands for, where it lies, and how its vectors are fetched.
 #pragma once
+#include "axes.cuh"
 #include "block.cuh"
 
-constexpr uint32 max_axes = 8;
-
-// Axes of both arrays, the innermost first; strides in bytes. In the order of kernels._AXES.
-struct Axes {
-    uint64 count;
-    uint64 size[max_axes];
-    int64 stride[max_axes];
-    int64 second_stride[max_axes];
-
-    // Bytes from the first element to element `index`, in the first or the second array.
-    __device__ __forceinline__ int64 offset(uint64 index, bool of_second) const
-    {
-        const int64* by = of_second ? second_stride : stride;
-        if (count <= 1) return int64(index) * by[0];
-        int64 sum = 0;
-#pragma unroll 1
-        for (uint32 i = 0; i + 1 < count; ++i) {
-            const uint64 rest = (index | size[i]) >> 32 == 0 ? uint32(index) / uint32(size[i]) : index / size[i];
-            sum += int64(index - rest * size[i]) * by[i];
-            index = rest;
-        }
-        return sum + int64(index) * by[count - 1];
-    }
-};
-
-// Where the rows lie: along one axis, which most problems come down to, or along several. offset() gives the bytes from the
-// first row to row `first` + `past`: along one axis two instructions, where rows have `first` in common.
+// Where columns lie: along one axis, which most problems come down to, or along several. offset() gives the bytes from the first
+// one to number `first` + `past`: along one axis two instructions, where columns have `first` in common.
 struct OneAxis {
     static __device__ __forceinline__ int64 offset(const Axes& axes, uint64 first, uint32 past, bool of_second)
     {
@@ -43,9 +19,12 @@ struct AnyAxes {
     }
 };
 
-// The argument of the entries for rows. `low` and `high` bound the bytes of the first array, relative to `elements`.
+// The argument of the entries for rows. `low` and `high` bound the bytes of the first array, relative to `elements`. `apart` and
+// `second_apart` have the bits, of the lowest four, that are set in any stride but the innermost reduced axis's: they tell how
+// the runs of elements along that axis are aligned. Of rows that are not `far`, all elements are near each other, in both arrays.
 struct ShapedProblem : Problem {
     int64 low, high;
+    uint64 apart, second_apart, far;
     Axes kept, reduced;
 };
 
@@ -55,14 +34,13 @@ template <class Op> __device__ __forceinline__ bool seconds_are_placed(const Sha
     if constexpr (is_same<typename Op::Second, Unused>) {
         return true;
     } else {
-        uint64 bits = reinterpret_cast<uint64>(problem.second) | uint64(problem.reduced.second_stride[0]);
-        for (uint32 i = 0; i < problem.kept.count; ++i) bits |= uint64(problem.kept.second_stride[i]);
+        const uint64 bits = reinterpret_cast<uint64>(problem.second) | problem.second_apart | problem.reduced.second_stride[0];
         return problem.reduced.count <= 1 && bits % alignof(typename Op::Second) == 0;
     }
 }
 
 // One row of a shaped problem: a Source whose elements, and those of its second array, may lie in any way.
-template <class Op, class Kept, Begin Where = Begin::anywhere> struct ShapedSource : Source<Op, Where> {
+template <class Op, Begin Where = Begin::anywhere> struct ShapedSource : Source<Op, Where> {
     static constexpr bool may_be_cut = false;
     const ShapedProblem& problem;
     const char* other;
@@ -71,9 +49,9 @@ template <class Op, class Kept, Begin Where = Begin::anywhere> struct ShapedSour
 
     // For callers that have read the length before: the compiler would read it again for every row.
     __device__ __forceinline__ ShapedSource(const ShapedProblem& p, uint64 row, uint64 length)
-        : Source<Op, Where>(p, p.elements + Kept::offset(p.kept, row, 0, false), nullptr, length), problem(p)
+        : Source<Op, Where>(p, p.elements + p.kept.offset(row, false), nullptr, length), problem(p)
     {
-        if constexpr (!is_same<typename Op::Second, Unused>) other = p.second + Kept::offset(p.kept, row, 0, true);
+        if constexpr (!is_same<typename Op::Second, Unused>) other = p.second + p.kept.offset(row, true);
     }
 
     // The row whose elements begin at `begin`, and those of the second array at `second`; without its pivot.
@@ -88,26 +66,25 @@ template <class Op, class Kept, Begin Where = Begin::anywhere> struct ShapedSour
 };
 
 // Rows whose elements are contiguous, and which all begin and end at multiples of 16 bytes.
-template <class KeptAxes> struct AlignedRows {
-    using Kept = KeptAxes;
+struct AlignedRows {
     static constexpr Begin where = Begin::aligned;
     static constexpr bool are_contiguous = true;
 };
 
 // Other rows are treated in the fastest way that is allowed. "inside": any vectors, if none of their 16-byte blocks lies partly
-// outside the array. "edge": any vectors. In place of both, words are loaded one by one where they are aligned: a load costs no
-// more than shifting what neighbours loaded.
+// outside the array; only if has_inside. "edge": any vectors. In place of both, words are loaded one by one where they
+// are aligned: a load costs no more than shifting what neighbours loaded.
 
 // Rows whose elements are contiguous, at any address.
-template <class KeptAxes> struct ContiguousRows {
-    using Kept = KeptAxes;
+struct ContiguousRows {
     static constexpr Begin where = Begin::anywhere;
     static constexpr bool are_contiguous = true;
+    template <class T> static constexpr bool has_inside = !are_words<T>;
 
     // Whether elements are to be loaded one by one.
     template <class T> static __device__ __forceinline__ bool by_element(const ShapedProblem& p)
     {
-        return are_words<T> && row_addresses(p) % sizeof(T) == 0;
+        return are_words<T> && (reinterpret_cast<uint64>(p.elements) | p.apart) % sizeof(T) == 0;
     }
     template <class S> static __device__ __forceinline__ uint4 fetch_elements(const S& source, uint64 index, int32 bytes)
     {
@@ -134,42 +111,64 @@ template <class KeptAxes> struct ContiguousRows {
             return wanted ? load_within(reinterpret_cast<const char*>(block), low, high) : make_uint4(0, 0, 0, 0);
         });
     }
-
-private:
-    // The bits that are set in the address of any row's first element, which tell how all rows are aligned.
-    static __device__ __forceinline__ uint64 row_addresses(const ShapedProblem& p)
-    {
-        uint64 bits = reinterpret_cast<uint64>(p.elements);
-        for (uint32 i = 0; i < p.kept.count; ++i) bits |= uint64(p.kept.stride[i]);
-        return bits;
-    }
 };
 
-// Rows whose elements lie in any way: one load for each element, and nothing else is read.
-template <class KeptAxes> struct StridedRows {
-    using Kept = KeptAxes;
+// Rows whose elements lie in any way. "inside": in every row the elements come in runs of whole vectors at multiples of 16 bytes,
+// which one load each brings. Otherwise there is a load for each element, and nothing else is read.
+struct StridedRows {
     static constexpr Begin where = Begin::anywhere;
     static constexpr bool are_contiguous = false;
-    template <class T> static __device__ __forceinline__ bool by_element(const ShapedProblem&) { return true; }
-    template <class S> static __device__ __forceinline__ bool inside(const S&, uint64, uint64) { return true; }
+    template <class T> static constexpr bool has_inside = true;
+
+    // Whether each vector's elements are one load, if `T` are those of the first array.
+    template <class T> static __device__ __forceinline__ bool in_vectors(const ShapedProblem& p)
+    {
+        return p.reduced.stride[0] == sizeof(T) && p.reduced.size[0] % vector_elements<T> == 0 &&
+               (reinterpret_cast<uint64>(p.elements) | p.apart) % vector_bytes == 0;
+    }
+    // Whether all elements are aligned, but do not come in vectors, and rows have some.
+    template <class T> static __device__ __forceinline__ bool by_element(const ShapedProblem& p)
+    {
+        return (reinterpret_cast<uint64>(p.elements) | p.apart | p.reduced.stride[0]) % sizeof(T) == 0 && is_near(p) &&
+               !in_vectors<T>(p) && p.actual_length() > 0;
+    }
+    template <class S> static __device__ __forceinline__ bool inside(const S& source, uint64, uint64)
+    {
+        return in_vectors<typename S::T>(source.problem) && is_near(source.problem);
+    }
     template <class S> static __device__ __forceinline__ uint4 fetch_elements(const S& source, uint64 index, int32 bytes)
     {
         using T = typename S::T;
-        constexpr int32 V = vector_elements<T>, size = sizeof(T);
-        union { uint4 raw; T elements[V]; } u;
-        u.raw = absent_elements<typename S::Operator>();
+        constexpr uint32 V = vector_elements<T>;
+        uint32 past[V];
+        int32 offsets[V];
 #pragma unroll
-        for (int32 i = 0; i < V; ++i)
-            if (i * size < bytes)
-                u.elements[i] = load_element<T>(source.begin + source.problem.reduced.offset(index + i, false));
-        return u.raw;
+        for (uint32 i = 0; i < V; ++i) past[i] = min(uint32(index) + i, uint32(source.row.length) - 1);
+        source.problem.reduced.template near_offsets<V>(0, past, offsets);
+        union { uint4 raw; T elements[V]; } u;
+#pragma unroll
+        for (uint32 i = 0; i < V; ++i) u.elements[i] = load_aligned<T>(source.begin + offsets[i]);
+        return join_bytes(u.raw, absent_elements<typename S::Operator>(), bytes);
     }
     template <class S> static __device__ __forceinline__ uint4 fetch_inside(const S& source, uint64 index, int32 bytes)
     {
-        return fetch_elements(source, index, bytes);
+        uint32 past[1] = {uint32(index)};
+        int32 offset[1];
+        source.problem.reduced.template near_offsets<1>(0, past, offset);
+        return load_cached_if(bytes > 0, reinterpret_cast<const uint4*>(source.begin + offset[0]));
     }
+    // In compact code, at any address.
     template <class S> static __device__ __forceinline__ uint4 fetch_edge(const S& source, uint64 index, int32 bytes)
     {
-        return fetch_elements(source, index, bytes);
+        using T = typename S::T;
+        const auto at = [&](uint32 i) { return source.begin + source.problem.reduced.offset(index + i, false); };
+        return load_anyhow<T, vector_elements<T>>(bytes / int32(sizeof(T)), at);
+    }
+
+private:
+    // Whether a row of at most one leaf ends near where it begins.
+    static __device__ __forceinline__ bool is_near(const ShapedProblem& p)
+    {
+        return p.far == 0 || p.reduced.is_near(0, leaf_bytes);
     }
 };

@@ -90,7 +90,7 @@ template <int Bits, bool Aligned> struct LaneVectors {
             for (int k = 0; k < count; ++k) {
                 const uint32 past = uint32(k) >> step_bits << problem.group_bits;
                 next += step_bytes;
-                if (step(k) == first_step) next = begin + AnyAxes::offset(axes, row, past, OfSecond) + first_step * step_bytes;
+                if (step(k) == first_step) next = begin + axes.offset(row + past, OfSecond) + first_step * step_bytes;
 #pragma unroll
                 for (int i = 0; i < count; ++i) at[i] = i == k ? next : at[i];  // a register has no number
             }

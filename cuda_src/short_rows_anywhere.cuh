@@ -5,7 +5,7 @@
 // A lane's vectors in a pass, and the rows that they belong to.
 template <class Op, class Rows, int Bits> struct VectorsAnywhere {
     using T = typename Op::Input;
-    using RowSource = ShapedSource<Op, AnyAxes>;
+    using RowSource = ShapedSource<Op>;
     static constexpr int count = 1 << Bits;
 
     const LaneVectors<Bits, false>& held;
@@ -94,7 +94,7 @@ template <class Op, class Rows, int Bits> struct VectorsAnywhere {
     {
         if (placed && by_element)
             fold(a, pivots, last, Rows::template fetch_elements<RowSource>, fold_filled<Op, RowSource>);
-        else if (!are_words<T> && placed && all_inside())
+        else if (Rows::template has_inside<T> && placed && all_inside())
             fold(a, pivots, last, Rows::template fetch_inside<RowSource>, fold_vector_part<Op, RowSource>);
         else fold_anyhow(a, pivots);
     }

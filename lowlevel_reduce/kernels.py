@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import or_
 from typing import Literal, NamedTuple
 
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS, VECTOR_BYTES
@@ -48,9 +50,12 @@ A call sets the first three."""
 ANYWHERE = "_anywhere"
 """What the names of kernels for arrays at any address end with, where there are others for aligned ones."""
 
-_AXES = "Q" + "Q" * MAX_AXES + "q" * MAX_AXES * 2
-_SHAPE = "qq" + _AXES + _AXES
+_AXES = "Q" + "Q" * MAX_AXES * 2 + "q" * MAX_AXES * 2
+_SHAPE = "qqQQQ" + _AXES + _AXES
 """What `ShapedProblem` in cuda_src/shape.cuh adds, as letters of `BoundKernel`'s signature."""
+
+_FAR_BYTES = 1 << 31
+"""Elements of a row that lie closer than this are *near* each other: `Axes.near_offsets` in cuda_src/axes.cuh."""
 
 _SHORT_ROWS = _SHAPE + "Q" * (13 + 2 * STEP_BITS)
 """What `ShortRowsProblem` in cuda_src/short_rows.cuh adds to `Problem`."""
@@ -158,13 +163,12 @@ def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSo
     header, call = _ROWS[strategy.name]
     # Short rows have one kernel for blocks of any number of warps and rows along any number of axes.
     short = strategy.name == "short_rows"
-    axes = "OneAxis" if strategy.one_axis and not short else "AnyAxes"
     threads, argument = (WARPS * LANES, "ShortRowsProblem") if short else (strategy.block_threads, "ShapedProblem")
 
     def source(name: str, lie: str) -> KernelSource:
         body = call.format(
-            lie=f"{lie}Rows<{axes}>",
-            axes=axes,
+            lie=f"{lie}Rows",
+            axes="OneAxis" if strategy.one_axis else "AnyAxes",
             arguments=", ".join(map(str, (strategy.warps, *strategy.template))),
             early="true" if strategy.early else "false",
             folded_by=strategy.folded_by,
@@ -248,7 +252,13 @@ def signature(kind: ArgumentKind) -> str:
 
 def shape_values(problem: Problem) -> tuple[int, ...]:
     """Return the fields that `ShapedProblem` adds."""
-    return (problem.low, problem.high, *_axes(problem.kept), *_axes(problem.reduced))
+    others = (*problem.kept, *problem.reduced[1:])
+    apart = reduce(or_, (axis.stride for axis in others), 0) % VECTOR_BYTES
+    second_apart = reduce(or_, (axis.second_stride for axis in others), 0) % VECTOR_BYTES
+    reach = sum((axis.size - 1) * abs(axis.stride) for axis in problem.reduced)
+    second_reach = sum((axis.size - 1) * abs(axis.second_stride) for axis in problem.reduced)
+    far = int(max(reach, second_reach) >= _FAR_BYTES)
+    return (problem.low, problem.high, apart, second_apart, far, *_axes(problem.kept), *_axes(problem.reduced))
 
 
 def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, second_itemsize: int) -> tuple[int, ...]:
@@ -294,6 +304,15 @@ def _axes(axes: Sequence[Axis]) -> tuple[int, ...]:
     return (
         len(axes),
         *(axis.size for axis in axes), *rest,
+        *(_reciprocal(axis.size) for axis in axes[:-1]), *(0 for _ in axes[-1:]), *rest,
         *(axis.stride for axis in axes), *rest,
         *(axis.second_stride for axis in axes), *rest,
     )  # fmt: skip
+
+
+def _reciprocal(size: int) -> int:
+    """Return the word that indices are multiplied by in place of a division by `size`: `Axes` in cuda_src/shape.cuh.
+
+    Only a problem without elements has axes of less than two, by which nothing is divided.
+    """
+    return -(-(1 << (63 + (size - 1).bit_length())) // size) if size > 1 else 0

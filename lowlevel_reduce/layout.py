@@ -229,7 +229,8 @@ def _kind(kept: tuple[Axis, ...], reduced: tuple[Axis, ...], rows: int, itemsize
         return "whole"
     if rows and len(reduced) <= 1 and kept and kept[0].stride == itemsize:
         return "columns"
-    return "rows" if in_order else "strided"
+    # Such elements of the second array are loaded one by one, and so are those of the first.
+    return "rows" if in_order and len(reduced) <= 1 else "strided"
 
 
 def _in_vectors(

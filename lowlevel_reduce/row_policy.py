@@ -137,7 +137,7 @@ def choose_rows(
             chosen = _rows(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
         resident = _resident_blocks_of_rows(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
         chosen = replace(chosen, resident_blocks=resident)
-    chosen = replace(chosen, one_axis=len(problem.kept) <= 1, aligned=problem.aligned)
+    chosen = replace(chosen, aligned=problem.aligned)
     if chosen.blocks > MAX_GRID:
         raise ValueError(f"{problem.rows} rows need {chosen.blocks} blocks; a grid has at most {MAX_GRID}")
     return chosen
@@ -157,21 +157,29 @@ def _resident_blocks_of_rows(
     chosen: RowStrategy, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool
 ) -> int:
     if chosen.name == "batch" or (chosen.name == "rows" and chosen.template[1]):  # as many warps as registers allow
-        wide = accumulator_bytes > 8
-        warps = 16 if (heavy and (wide or not two_arrays)) or accumulator_bytes > 16 else 24 if wide else 32
+        wide, gathers_two = accumulator_bytes > 8, two_arrays and not chosen.contiguous
+        many = 24 if wide or gathers_two else 32
+        warps = 16 if (heavy and (wide or not two_arrays)) or accumulator_bytes > 16 else many
         return warps // chosen.warps
     if chosen.warps < WARPS and chosen.name != "short_rows":
         return WARPS // chosen.warps  # there are no more blocks than that: as many registers per thread as it wants
     if two_arrays and chosen.contiguous and itemsize >= 4 and accumulator_bytes == 8:
         return _RESIDENT_LIGHTEST  # half as many vectors of each array are in flight
-    if heavy or accumulator_bytes > 16 or itemsize <= 2 or not (chosen.contiguous or chosen.name == "rows"):
+    by_words = chosen.contiguous and itemsize > 2
+    if heavy or accumulator_bytes > 16 or (chosen.name == "short_rows" and not by_words):
         return RESIDENT_HEAVY
-    return _RESIDENT_LIGHTEST if accumulator_bytes <= 8 else _RESIDENT_LIGHT
+    return _RESIDENT_LIGHTEST if accumulator_bytes <= 8 and by_words else _RESIDENT_LIGHT
 
 
-def _are_aligned(problem: Problem) -> bool:
-    """Return whether sixteen-byte vectors begin at the same places in all rows."""
-    return problem.kind != "strided" and all(axis.stride % VECTOR_BYTES == 0 for axis in problem.kept)
+def _are_aligned(problem: Problem, vector: int) -> bool:
+    """Return whether sixteen-byte vectors begin at the same places in all rows, and in all runs of strided ones."""
+    others = problem.kept
+    if problem.kind == "strided":
+        run = problem.reduced[0]
+        if run.stride * vector != VECTOR_BYTES or run.size % vector:
+            return False
+        others += problem.reduced[1:]
+    return all(axis.stride % VECTOR_BYTES == 0 for axis in others)
 
 
 def _are_few(rows: int, leaves: int, facts: DeviceFacts) -> bool:
@@ -181,13 +189,13 @@ def _are_few(rows: int, leaves: int, facts: DeviceFacts) -> bool:
 
 def _takes_words(problem: Problem, vector: int, *, two_arrays: bool) -> bool:
     """Return whether rows are contiguous, but their elements are loaded one by one, because vectors do not fit them."""
-    fit = _are_aligned(problem) and problem.length % vector == 0
+    fit = _are_aligned(problem, vector) and problem.length % vector == 0
     return problem.kind != "strided" and not fit and not two_arrays and vector in (2, 4)
 
 
 def _are_many_at_any_address(problem: Problem, facts: DeviceFacts, vector: int, *, two_arrays: bool) -> bool:
     """Return whether rows of words begin at different places between vectors, and are enough to fill the device."""
-    words = not _are_aligned(problem) and _takes_words(problem, vector, two_arrays=two_arrays)
+    words = not _are_aligned(problem, vector) and _takes_words(problem, vector, two_arrays=two_arrays)
     return words and problem.rows >= facts.multiprocessors * WARPS_TO_FILL
 
 
@@ -198,11 +206,13 @@ def _are_uneven(rows: int, leaves: int, facts: DeviceFacts) -> bool:
     return leaves >= _LONG_ROW and of_a_multiprocessor <= _RESIDENT_LIGHTEST and idle > _UNEVEN_ROWS
 
 
-def _why_cut(problem: Problem, leaves: int, facts: DeviceFacts, *, narrow: bool, two_arrays: bool) -> str | None:
+def _why_cut(
+    problem: Problem, facts: DeviceFacts, vector: int, leaves: int, *, narrow: bool, two_arrays: bool
+) -> str | None:
     """Return why rows of many leaves are cut into tiles; None if they are not."""
     if problem.rows * WARPS < facts.multiprocessors * WARPS_TO_FILL:
         return "the rows are too few to fill the device with a block each, so each is cut into tiles"
-    if narrow and leaves >= _LONGEST_ROW and _are_aligned(problem) and not two_arrays:
+    if narrow and leaves >= _LONGEST_ROW and _are_aligned(problem, vector) and not two_arrays:
         return "rows of that many leaves are faster in tiles, however many there are"
     if narrow and _are_uneven(problem.rows, leaves, facts):
         return "a block for each row would leave part of the device idle, so each is cut into tiles"
@@ -218,7 +228,7 @@ def _fastest(
     if leaves <= 1:
         return "short_rows", "a row is no more than one leaf of 4 KiB"
     whole = math.ceil(leaves)
-    cut = _why_cut(problem, whole, facts, narrow=narrow, two_arrays=two_arrays) if whole > WARPS else None
+    cut = _why_cut(problem, facts, vector, whole, narrow=narrow, two_arrays=two_arrays) if whole > WARPS else None
     if cut is not None:
         return "batch", cut
     return _fastest_uncut(problem, facts, vector, leaves, narrow=narrow, two_arrays=two_arrays)
@@ -229,15 +239,15 @@ def _fastest_uncut(
 ) -> tuple[str, str]:
     """Return the same for rows of several leaves that are not cut for being few, long or uneven."""
     rows, whole = problem.rows, math.ceil(leaves)
-    by_leaves = whole <= _MOST_LEAVES and _are_aligned(problem)
+    by_leaves = whole <= _MOST_LEAVES and _are_aligned(problem, vector)
     if by_leaves and not (narrow and _are_few(rows, whole, facts)):
         return "rows" if whole == 2 and not two_arrays else "batch", "short aligned rows take a warp for each leaf"
     many = _are_many_at_any_address(problem, facts, vector, two_arrays=two_arrays)
     if many and leaves <= _MOST_UNALIGNED_LEAVES:
         return "rows", "there are enough rows at any address for a warp to a leaf"
-    if not narrow or problem.kind == "strided" or whole > 2 * WARPS:
-        strided, long = problem.kind == "strided", "rows are longer than a tile, and enough to fill the device"
-        because = "rows are strided" if strided else long if narrow else "the accumulator is wide"
+    if not narrow or whole > 2 * WARPS:
+        long = "rows are longer than a tile, and enough to fill the device"
+        because = long if narrow else "the accumulator is wide"
         return "rows", f"{because}: warps of a block take a row's leaves in turns"
     if whole <= WARPS:
         few = _are_few(rows, whole, facts)
@@ -264,8 +274,8 @@ def _rows(
     contiguous = problem.kind != "strided"
     many = _are_many_at_any_address(problem, facts, vector, two_arrays=two_arrays)
     by_leaves = many and narrow and 1 < leaves <= _MOST_UNALIGNED_LEAVES
-    little = 1.0 if by_leaves or _are_aligned(problem) else _LITTLE_OF_A_LEAF
-    if contiguous and not two_arrays and 0 < leaves - 1 <= little:
+    little = 1.0 if by_leaves or _are_aligned(problem, vector) else _LITTLE_OF_A_LEAF
+    if not two_arrays and 0 < leaves - 1 <= little:
         warps_of_a_row, rows_of_a_block, in_one_turn = 2, _ROWS_OF_A_BLOCK, 1
     elif by_leaves:
         warps_of_a_row, rows_of_a_block, in_one_turn = math.ceil(leaves), 1, 1

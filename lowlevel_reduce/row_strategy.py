@@ -56,7 +56,7 @@ class RowStrategy:
     aligned : bool
         Whether rows lie in whole vectors at multiples of sixteen bytes if the array begins at one: `Problem.aligned`.
     one_axis : bool
-        Whether the rows lie along one axis.
+        Whether columns lie along one axis.
     levels : int
         For short rows, log2 of the vectors of one, rounded up: the tree's levels in lanes and then in steps.
     warps : int

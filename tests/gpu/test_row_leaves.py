@@ -37,6 +37,7 @@ def test_operators(stream, cut, op):
             x = values("float32", (4, length))
             check(x, stream, 1, op, offset=4, **way)
             check(x[:, : length - 1], stream, 1, op, **way)  # rows with something between them
+        check(values("float16", (4, 2100)), stream, 1, op, offset=2, **way)
 
 
 @pytest.mark.parametrize("warps", [1, 2, 4, 8])

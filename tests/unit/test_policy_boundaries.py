@@ -102,7 +102,7 @@ def test_rows_of_more_than_a_leaf_are_not_short():
         (9, 4, False, (3, 6)),
         (16, 4, False, (3, 6)),
         (17, 4, False, (2, 4)),
-        (4, 2, False, (2, 8)),
+        (4, 2, False, (3, 8)),
         (8, 3, False, (4, 8)),
         (8, 4, True, (2, 4)),
         (16, 4, True, (2, 4)),
@@ -116,6 +116,18 @@ def test_blocks_of_rows_on_a_multiprocessor(accumulator, itemsize, heavy, reside
     assert tuple(row_policy._resident_blocks_of_rows(each, **options) for each in (rows, leaves)) == residents
 
 
+def test_blocks_of_strided_rows_on_a_multiprocessor():
+    """Gathering takes more registers than loading vectors."""
+
+    def resident(name, itemsize, accumulator):
+        way = row_policy.RowStrategy(name, 1, (1, 0), contiguous=False)
+        return row_policy._resident_blocks_of_rows(way, itemsize, accumulator, heavy=False, two_arrays=False)
+
+    assert [resident("rows", itemsize, 8) for itemsize in (1, 2, 4, 8)] == [3, 3, 3, 3]
+    assert [resident("rows", 4, accumulator) for accumulator in (16, 17)] == [3, 2]
+    assert [resident("short_rows", itemsize, 8) for itemsize in (2, 4)] == [2, 2]
+
+
 def test_blocks_of_two_arrays_on_a_multiprocessor():
     def resident(itemsize, accumulator, contiguous=True, name="rows"):
         rows = row_policy.RowStrategy(name, 1, (1, 0), contiguous=contiguous)
@@ -127,6 +139,8 @@ def test_blocks_of_two_arrays_on_a_multiprocessor():
     options = {"itemsize": 4, "heavy": True, "two_arrays": True}
     found = [row_policy._resident_blocks_of_rows(batch, accumulator_bytes=size, **options) for size in (8, 9, 16, 17)]
     assert found == [4, 2, 2, 2]
+    strided = row_policy.RowStrategy("batch", 1, (1, 0), warps=8, contiguous=False)
+    assert row_policy._resident_blocks_of_rows(strided, accumulator_bytes=8, **options) == 3
     narrower = row_policy.RowStrategy("rows", 1, (1, 0), warps=4)
     assert row_policy._resident_blocks_of_rows(narrower, accumulator_bytes=8, **options) == 2
     short = row_policy.RowStrategy("short_rows", 1, (), warps=4)
@@ -163,10 +177,10 @@ def test_rows_that_multiprocessors_share_badly(rows, leaves, uneven):
 def test_rows_that_are_cut_into_tiles(rows, leaves, cut):
     problem = rows_of(rows, leaves * 1024)
     options = {"narrow": True, "two_arrays": False}
-    assert (row_policy._why_cut(problem, leaves, HOPPER, **options) is not None) is cut
+    assert (row_policy._why_cut(problem, HOPPER, 4, leaves, **options) is not None) is cut
     if rows == 1056:
-        assert row_policy._why_cut(problem, leaves, HOPPER, narrow=False, two_arrays=False) is None
-        assert row_policy._why_cut(problem, leaves, HOPPER, narrow=True, two_arrays=True) is None
+        assert row_policy._why_cut(problem, HOPPER, 4, leaves, narrow=False, two_arrays=False) is None
+        assert row_policy._why_cut(problem, HOPPER, 4, leaves, narrow=True, two_arrays=True) is None
 
 
 @pytest.mark.parametrize(
@@ -299,12 +313,13 @@ def test_a_row_of_two_leaves_is_not_short():
         choose(rows_of(5, 1025), strategy="short_rows")
 
 
-def test_rows_along_axes_that_cannot_be_joined():
+def test_rows_along_axes_that_cannot_be_joined_take_the_same_kernel():
     def chosen(apart):
         problem = layout.problem_of((3, 5, 100), 4, axis=2, strides_bytes=(5 * 400 + apart, 400, 4))
-        return choose(problem).one_axis
+        assert len(problem.kept) == (1 if apart == 0 else 2)
+        return choose(problem)
 
-    assert (chosen(0), chosen(16)) == (True, False)
+    assert chosen(0) == chosen(16)
 
 
 def test_modelled_times():
@@ -546,3 +561,36 @@ def test_modelled_costs():
     assert more.cost(way) == pytest.approx((0.125 + 0.35) * (1 + 1.15 / 4) * 1.01 * 1.013)
     half = together(columns_of(256, 32 * full * 3 // 2), tree=(8, 1))
     assert half.cost(way) == pytest.approx((0.125 + 0.35) * 1.5 * 1.01 * 1.013)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((512, 512, 512), (0, 2)),
+        ((32, 256, 56, 56), (0, 2, 3)),
+        ((128, 8, 16, 16), (0, 3)),
+        ((32, 128, 56, 64), (1, 3)),
+    ],
+)
+@pytest.mark.parametrize("narrow", [True, False])
+def test_rows_in_runs_of_whole_vectors_are_mapped_like_contiguous_ones(shape, axis, narrow):
+    def mapped(problem):
+        sizes = {"itemsize": 4, "accumulator_bytes": 8 if narrow else 24, "heavy": not narrow}
+        way = row_policy.choose_rows(problem, HOPPER, **sizes)
+        return way.name, way.blocks, way.template, way.parts, way.folders, way.warps, way.cluster
+
+    runs = layout.problem_of(shape, 4, axis=axis)
+    assert runs.kind == "strided"
+    assert mapped(runs) == mapped(rows_of(runs.rows, runs.length))
+
+
+@pytest.mark.parametrize(
+    ("strides", "aligned"),
+    [((4096, 64, 4), True), ((4096, 60, 4), False), ((4100, 64, 4), False), ((4096, 64, 8), False)],
+)
+def test_runs_in_which_vectors_begin_at_multiples_of_sixteen_bytes(strides, aligned):
+    def problem(run):
+        return layout.problem_of((5, 7, run), 4, axis=(0, 2), strides_bytes=strides)
+
+    assert row_policy._are_aligned(problem(8), 4) is aligned
+    assert not row_policy._are_aligned(problem(7), 4)

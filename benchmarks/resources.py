@@ -64,9 +64,8 @@ MATRICES: Mapping[str, tuple[tuple[int, int], int]] = {
     "few rows of 4 leaves": ((33, 4096), 1),
     "batch": ((8, 1 << 20), 1),
     "batch in pairs": ((132, 1 << 15), 1),
-    "columns alone": ((32, 1 << 20), 0),
-    "columns of 1 KiB rows": ((1 << 20, 256), 0),
-    "columns": ((1 << 12, 1 << 12), 0),
+    "columns": ((1 << 12, 13), 0),
+    "wide columns": ((1 << 14, 1 << 14), 0),
 }
 """Shape for elements of 4 bytes, and axis; for other types it is scaled so that rows have as many bytes."""
 

@@ -17,8 +17,7 @@ from benchmarks import records
 from benchmarks.harness import Harness, Maker, ours
 from benchmarks.problems import Case
 from benchmarks.timing import conditions, opened
-from lowlevel_reduce import layout, policy, row_policy, row_strategy
-from lowlevel_reduce.column_tiles import Together
+from lowlevel_reduce import column_policy, layout, policy, row_policy, row_strategy
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.row_strategy import RowStrategy
 
@@ -36,8 +35,6 @@ ROW_SHAPES = (
     (8, 1 << 20),
 )
 COLUMN_SHAPES = ((256, 256), (4096, 4096), (1 << 20, 256), (1 << 24, 8), (1 << 26, 4), (8, 1 << 24), (100_000, 1000))
-BESIDE = (2, 4, 8, 16, 32, 64, 128, 256)
-LANES_OF_A_THREAD = (1, 2, 4, 8, 16, 32)
 ROUNDS = 3
 
 ACCUMULATOR_BYTES = 8
@@ -81,15 +78,14 @@ def row_strategies(chosen: RowStrategy, rows: int, leaves: int) -> Iterator[tupl
             yield f"batch, tiles of {warps} warps", replace(shared, blocks=blocks, parts=tiles, folders=folders)
 
 
-def column_strategies(together: Together, resident: int) -> Iterator[tuple[str, RowStrategy]]:
-    """Yield the ways to reduce columns: threads side by side, lanes of the tree per thread, who folds partials."""
-    for beside in BESIDE:
-        if beside > policy.power_of_two(together.threads):
-            return
-        for lanes_of_a_thread in (lanes for lanes in LANES_OF_A_THREAD if lanes <= together.tree[0]):
-            for way in together.ways_to_fold(beside, lanes_of_a_thread):
-                name = f"{beside} side by side, {lanes_of_a_thread} lanes each, folded by {way.folded_by}"
-                yield name, together.strategy(way, resident)
+def column_strategies(
+    problem: layout.Problem, facts: policy.DeviceFacts, itemsize: int
+) -> Iterator[tuple[str, RowStrategy]]:
+    """Yield the ways to reduce columns: narrow loads or wide ones, what a block has, and who folds partials."""
+    for way, of in column_policy.ways(problem, facts, itemsize, ACCUMULATOR_BYTES):
+        columns, vectors, turns = way.tile
+        name = f"{of.loads.width} in a load, {columns} x {vectors}, {turns} turns, folded by {way.folded_by}"
+        yield name, column_policy.strategy_of(way, of)
 
 
 def _forced(strategy: RowStrategy) -> Any:
@@ -106,11 +102,8 @@ def _matrix_makers(harness: Harness, case: Case, facts: policy.DeviceFacts) -> t
     ways: dict[str, RowStrategy] = {}
     if problem.kind != "columns":
         ways = dict(row_strategies(chosen, problem.rows, leaves))
-    elif chosen.template[-1] > 0:  # the threads of a block share columns
-        _, width, *tree, _ = chosen.template
-        resident, slower = chosen.resident_blocks, 1.0
-        cut = Together(problem, facts, width, (tree[0], tree[1]), itemsize, ACCUMULATOR_BYTES, resident, slower)
-        ways = dict(column_strategies(cut, resident))
+    else:
+        ways = dict(column_strategies(problem, facts, itemsize))
     inputs = harness.inputs(case, "rotated")
 
     def maker(name: str, strategy: RowStrategy) -> Maker:

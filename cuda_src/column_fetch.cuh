@@ -1,159 +1,159 @@
-// How a thread fetches elements of neighbouring rows that lie a stride apart: one load takes one element of each row.
+// How a thread fetches the elements of neighbouring rows: one load takes an element of each.
 #pragma once
 #include "column_slots.cuh"
 
-// C rows of one thread, which lie as `Kept` says. Each has `Lanes` lanes of `Steps` steps, powers of two: fewer than 32 and 8
-// where rows are shorter than a leaf. `Behind` threads of a warp, a power of two, have the same rows, and neighbouring lanes of
-// them. The next lane of each thread is `Apart` lanes further on.
-template <class Op, class Kept, int C, int Lanes, int Steps, int Behind = 1, int Apart = Behind> struct ColumnFetch {
+// C neighbouring rows of one thread, of which `available` exist; the others are copies of the last one. N vectors of each are
+// fetched together, in at most 2^round_levels rounds. If `Where` is aligned, all C elements of a load exist and are aligned to its
+// size; else each thread finds out how they can be loaded. `IsStraight`: there is one reduced axis.
+template <class Op, int C, int N, bool IsStraight, Begin Where> struct ColumnFetch {
     using T = typename Op::Input;
     using A = typename Op::Accumulator;
-    using Loaded = ColumnVector<T, C>;
     using Slots = ColumnSlots<Op, C>;
-    using Seconds = ColumnSeconds<Op, C>;
-    static constexpr int V = Slots::V;
+    using Place = Walk<IsStraight>;
+    using Seconds = ColumnSeconds<Op, C, IsStraight>;
+    static constexpr int V = vector_elements<T>, load_bytes = C * sizeof(T);
+    static constexpr bool is_aligned = Where == Begin::aligned;
+    // Elements of one or two bytes are loaded by the words that hold them, wherever they are.
+    static constexpr bool by_words = !is_aligned && sizeof(T) < 4 && load_bytes <= 4;
+
+    // How the elements of C rows come. together: in one load. words: by the two words that hold them. singly: each by itself.
+    // bytes: byte by byte where that is needed.
+    enum class By { together, words, singly, bytes };
+    const ShapedProblem& problem;
     const char* begin;
     const char* other;
     RowOf<Op> rows[C];
-    const ShapedProblem& problem;
-    uint64 length;
     int available;
-    bool aligned, misplaced;  // to a load across the C rows; not even to an element
+    By by;
 
-    // The thread's rows are number `row` and the C - 1 after it, of which `present` exist; the others are copies of the last
-    // one. Threads that exchange values must load in the same way: `all_present` is whether each of them has C rows.
-    __device__ __forceinline__
-    ColumnFetch(const ShapedProblem& p, uint64 row, int present, bool all_present) : problem(p), available(present)
+    __device__ __forceinline__ ColumnFetch(const ShapedProblem& p, uint64 row, int present, uint64 length)
+        : problem(p), available(is_aligned ? C : present)
     {
-        length = p.actual_length();
-        begin = p.elements + Kept::offset(p.kept, row, 0, false);
-        if constexpr (!is_same<typename Op::Second, Unused>) other = p.second + Kept::offset(p.kept, row, 0, true);
-        const uint64 addresses = reinterpret_cast<uint64>(begin) | uint64(p.reduced.stride[0]);
-        aligned = all_present && addresses % (C * sizeof(T)) == 0;
-        misplaced = addresses % alignof(T) != 0;
+        begin = p.elements + p.kept.offset(row, false);
+        if constexpr (has_second<Op>) other = p.second + p.kept.offset(row, true);
+        by = is_aligned ? By::together : way_to_load();
 #pragma unroll
         for (int c = 0; c < C; ++c) rows[c] = Source<Op>(p, begin + min(c, available - 1) * sizeof(T), nullptr, length).row;
     }
 
 protected:
-    static __device__ __forceinline__ constexpr uint32 place_of(uint32 lane, uint32 number)
+    // Which vectors of the rows a round has: `count` from `number` on, in a leaf whose first element is `first` and which has `left`.
+    struct Vectors {
+        uint64 first;
+        int left;
+        uint32 number, count, log_steps;
+
+        // Elements from the leaf's first to the first of the round's t-th vector.
+        __device__ __forceinline__ uint32 past(uint32 t) const
+        {
+            const uint32 step = number + t & (1u << log_steps) - 1;
+            return ((number + t >> log_steps) + step * lanes) * V;
+        }
+        __device__ __forceinline__ uint64 index(uint32 t) const { return first + past(t); }
+
+        // How many elements there are from the t-th vector on; none if not positive.
+        __device__ __forceinline__ int left_from(uint32 t) const { return t < count ? left - int(past(t)) : 0; }
+    };
+
+    __device__ __forceinline__ uint32 axes() const { return IsStraight ? 1 : uint32(problem.reduced.count); }
+
+    __device__ __forceinline__ By way_to_load() const
     {
-        const uint32 further = number / Steps * Apart;
-        return further / Lanes * leaf_elements<T> + (lane + further % Lanes) * V + number % Steps * (lanes * V);
-    }
-    // Elements from vector `t` to the next.
-    static __device__ __forceinline__ constexpr int next_vector(uint32 t)
-    {
-        return int(place_of(0, t + 1)) - int(place_of(0, t));
-    }
-    static __device__ __forceinline__ uint64 index_of(uint32 leaf, uint32 lane, uint32 number)
-    {
-        return uint64(leaf) * leaf_elements<T> + place_of(lane, number);
+        uint64 addresses = reinterpret_cast<uint64>(begin);
+        int64 low = begin - problem.elements, high = low + load_bytes;  // of all elements of the rows
+        for (uint32 i = 0; i < axes(); ++i) {
+            const int64 stride = problem.reduced.stride[i], span = int64(problem.reduced.size[i] - 1) * stride;
+            addresses |= uint64(stride);
+            low += min(span, int64(0)), high += max(span, int64(0));
+        }
+        if (axes() > Place::most_axes || addresses % alignof(T) != 0) return By::bytes;
+        if (available == C && addresses % load_bytes == 0) return By::together;
+        const bool words_inside = low >= problem.low + 3 && high <= problem.high - 3;
+        return by_words && available == C && words_inside ? By::words : By::singly;
     }
 
-    // How many elements the row has from a vector's first on; none if not positive. 2^30 stands for more.
-    template <Fetch How> __device__ __forceinline__ int present(uint32 leaf, uint32 lane, uint32 number) const
+    // Finds where a round's vectors begin: of several axes in a loop, in which each comes to its place from the last one's, because
+    // of the code that divides by their sizes.
+    __device__ __forceinline__ void begin_walks(Place (&at)[N], const Vectors& vectors, bool of_second) const
     {
-        if (How == Fetch::whole) return V;
-        const int64 left = int64(length) - int64(leaf) * leaf_elements<T>;
-        return int(max(min(left, int64(1 << 30)), int64(0))) - int(place_of(lane, number));
-    }
-
-    // Loads the second array's elements that go with N vectors from `number` on.
-    template <Fetch How, int N>
-    __device__ __forceinline__ void load_seconds(Seconds (&y)[N], uint32 leaf, uint32 lane, uint32 number) const
-    {
-        if constexpr (has_second<Op>) {
-            const bool placed = seconds_are_placed<Op>(problem);
+        const char* from = of_second ? other : begin;
 #pragma unroll
-            for (int t = 0; t < N; ++t) {
-                const char* from = other + int64(index_of(leaf, lane, number + t)) * problem.reduced.second_stride[0];
-                y[t].load(problem, from, present<How>(leaf, lane, number + t), available, placed);
-            }
+        for (int t = 0; t < N; ++t) at[t] = Place{from};
+#pragma unroll(IsStraight ? N : 1)
+        for (int t = 0; t < N; ++t) {
+            if constexpr (!IsStraight)
+#pragma unroll
+                for (int k = 1; k < N; ++k) at[k - 1] = at[k];
+            at[IsStraight ? t : N - 1].begin(problem.reduced, from, vectors.index(t), of_second);
         }
     }
 
-    // Fetches N vectors from `number` on, which is a multiple of N.
-    template <Fetch How, int N>
-    __device__ __forceinline__ void fetch(Slots (&v)[N], uint32 leaf, uint32 lane, uint32 number) const
+    // Fetches a round's vectors. In place of an absent element the row's first is loaded again: the compiler would put the use of a
+    // conditional load right behind it.
+    template <Fetch How, By Way>
+    __device__ __forceinline__ void fetch_all(Slots (&v)[N], Place (&at)[N], const Vectors& vectors) const
     {
-        const char* address = begin + int64(index_of(leaf, lane, number)) * problem.reduced.stride[0];
+        begin_walks(at, vectors, false);
 #pragma unroll
         for (int t = 0; t < N; ++t) {
-            fetch_vector<How>(v[t], address, present<How>(leaf, lane, number + t));
-            address += next_vector(t) * problem.reduced.stride[0];
-        }
-    }
-
-private:
-    // A vector of each row, from `address` on, of which the first `there` elements exist.
-    template <Fetch How> __device__ __forceinline__ void fetch_vector(Slots& v, const char* address, int there) const
-    {
-        if constexpr (How == Fetch::whole || How == Fetch::part || !gathers<T>) {
-            fetch_slots<How, 0, V>(v, address, there);
-        } else if (sizeof(Loaded) >= 4 && there >= V && are_words_inside(address)) {
-            const int64 stride = problem.reduced.stride[0];
+            if (How == Fetch::part && uint32(t) >= vectors.count && !(Op::folds_elements && load_bytes == vector_bytes)) {
+                // Halves share registers, which are taken apart and put together: none goes round unwritten.
+                if constexpr (sizeof(T) != 2) break;
 #pragma unroll
-            for (int s = 0; s < V; ++s) v.of[s] = fetch_words(address + s * stride);
-            v.gather();
-        } else {
-            // Few bytes are fetched one by one: a quarter of the vector's at a time.
-            v.clear();
-#pragma unroll 1
-            for (int s = 0; s < V; s += V / 4) {
-                v.make_room();
-                fetch_slots<How, V - V / 4, V / 4>(v, address + s * problem.reduced.stride[0], there - s);
+                for (int s = 0; s < V; ++s) v[t].clear(s);
+                continue;
+            }
+            const int left = vectors.left_from(t);
+#pragma unroll
+            for (int s = 0; s < V; ++s) {
+                load<Way>(v[t].of[s], How == Fetch::whole || s < left ? at[t].place : begin);
+                at[t].step(problem.reduced, false);
             }
         }
-    }
-
-    // Count slots from the First on. The address moves from one to the next: a product with the stride for each would take the
-    // registers of elements in flight.
-    template <Fetch How, int First, int Count>
-    __device__ __forceinline__ void fetch_slots(Slots& v, const char* address, int there) const
-    {
-#pragma unroll
-        for (int s = 0; s < Count; ++s, address += problem.reduced.stride[0]) {
-            // The compiler would put the use of a conditional load right behind it. So in place of an absent element the row's
-            // first one is loaded again.
-            fetch_slot<How>(v, First + s, s < there ? address : begin);
-        }
-        if constexpr (How == Fetch::whole || How == Fetch::part) v.gather();
-    }
-
-    // Whether the words that hold bytes of the rows, from the element at `address` to the last one of the vector, lie in the
-    // array.
-    __device__ __forceinline__ bool are_words_inside(const char* address) const
-    {
-        const char *low = problem.elements + problem.low + 3, *high = problem.elements + problem.high - 4 * (Slots::words + 1);
-        const char* last = address + (V - 1) * problem.reduced.stride[0];
-        return address >= low && address <= high && last >= low && last <= high;
-    }
-
-    // One element of each row, which are bytes at any address, by the words that hold them.
-    static __device__ __forceinline__ Loaded fetch_words(const char* from)
-    {
-        const uint32 place = uint32(reinterpret_cast<uint64>(from));
-        const auto* word = reinterpret_cast<const uint32*>(from - place % 4);
-        ColumnWords<T, C> u;
-        uint32 next = __ldg(word);
-#pragma unroll
-        for (int q = 0; q < Slots::words; ++q) {
-            const uint32 before = next;
-            next = __ldg(word + q + 1);
-            u.words[q] = __funnelshift_r(before, next, place * 8);
-        }
-        return u.loaded;
     }
 
     // One element of each row.
-    template <Fetch How> __device__ __forceinline__ void fetch_slot(Slots& v, int s, const char* from) const
+    template <By Way> __device__ __forceinline__ void load(ColumnVector<T, C>& v, const char* from) const
     {
-        if constexpr (How == Fetch::whole || How == Fetch::part || !gathers<T>) {
-            load_across<How>(v.of[s], from, available);
-        } else {
+        ColumnWords<T, C> u;
+        if constexpr (Way == By::words) {
+            const uint32 place = uint32(reinterpret_cast<uint64>(from)) % 4;
+            const auto* word = reinterpret_cast<const uint32*>(from - place);
+            u.words[0] = __funnelshift_r(__ldg(word), __ldg(word + (place + load_bytes > 4 ? 1 : 0)), place * 8);
+            v = u.loaded;
+        } else if constexpr (Way == By::singly) {
 #pragma unroll
-            for (int c = 0; c < C; ++c) v.put(s, c, load_element<T>(from + min(c, available - 1)));
+            for (int c = 0; c < C; ++c) v.elements[c] = reinterpret_cast<const T*>(from)[min(c, available - 1)];
+        } else if constexpr (load_bytes == vector_bytes) {
+            const uint4 raw = load_streaming(reinterpret_cast<const uint4*>(from));
+            u.words[0] = raw.x, u.words[1] = raw.y, u.words[2] = raw.z, u.words[3] = raw.w;
+            v = u.loaded;
+        } else {
+            v.whole = __ldg(reinterpret_cast<const decltype(v.whole)*>(from));
+        }
+    }
+
+    // The same for any number of reduced axes and elements at any address, which are rare, in compact code.
+    __device__ __forceinline__ void fetch_bytes(Slots (&v)[N], const Vectors& vectors) const
+    {
+#pragma unroll
+        for (int t = 0; t < N; ++t)
+#pragma unroll
+            for (int s = 0; s < V; ++s) v[t].clear(s);
+#pragma unroll 1
+        for (int t = 0; t < N; ++t) {
+#pragma unroll
+            for (int k = 0; k < (N - 1) * V; ++k) v[k / V].of[k % V].whole = v[k / V + 1].of[k % V].whole;
+#pragma unroll 1
+            for (int s = 0; s < V; ++s) {
+#pragma unroll
+                for (int k = 1; k < V; ++k) v[N - 1].of[k - 1].whole = v[N - 1].of[k].whole;
+                Place at;
+                at.begin(problem.reduced, begin, s < vectors.left_from(t) ? vectors.index(t) + s : 0, false);
+#pragma unroll
+                for (int c = 0; c < C; ++c)
+                    v[N - 1].of[V - 1].elements[c] = load_element<T>(at.place + min(c, available - 1) * sizeof(T));
+            }
         }
     }
 };

@@ -1,4 +1,4 @@
-// Where the threads of a block that stand behind each other join the lanes of their columns, one of each thread at a time.
+// Where folds of columns meet: those of a thread's rounds, those of the threads of a block, and those of the blocks of a cluster.
 #pragma once
 #include "vector.cuh"
 
@@ -12,82 +12,79 @@ template <class Op> struct Neighbours<Op, false> : Op {
     }
 };
 
-// A binary counter like LaneCounter, but in shared memory: a thread has registers for its elements alone.
-template <class Op, int Levels, int Threads> struct SharedCounter {
-    typename Op::Accumulator digits[Levels + 1][Threads];
+constexpr uint32 column_warps = 8, column_threads = column_warps * lanes;
+// A thread has at most 2^round_levels rounds in a turn. The same in column_policy.
+template <class Op, int C> constexpr int round_levels = C * sizeof(typename Op::Accumulator) <= 32 ? 3 : 1;
 
-    __device__ __forceinline__ void push(typename Op::Accumulator value, uint32 before)
+// The folds of a thread's last 2^k rounds, of each of its columns: a binary counter in shared memory, because registers are for
+// elements in flight.
+template <class Op, int C> struct RoundFolds {
+    static constexpr uint32 levels = round_levels<Op, C>;
+    typename Op::Accumulator of[levels][C][column_threads];
+
+    // Adds a round's folds to those of the `before` rounds before it; `a` becomes the folds of all if they are a power of two now.
+    __device__ __forceinline__ void add(typename Op::Accumulator* a, uint32 before)
     {
         uint32 k = 0;
 #pragma unroll 1
-        for (; before >> k & 1u; ++k) value = combine_neighbours<Op>(digits[k][threadIdx.x], value);
-        digits[k][threadIdx.x] = value;
+        for (; before >> k & 1u; ++k)
+#pragma unroll
+            for (int c = 0; c < C; ++c) a[c] = Op::combine(of[k][c][threadIdx.x], a[c]);
+        if (k == levels) return;
+#pragma unroll
+        for (int c = 0; c < C; ++c) of[k][c][threadIdx.x] = a[c];
     }
 };
 
-// X threads of the block stand side by side, with C columns each; those behind each other bring different lanes of the same
-// columns. Within a warp they have joined these lanes before and hold the same values. For each column one thread of the block
-// folds what all threads bring of it, K times.
-template <class Op, int Warps, int X, int C, int K, bool InOrder> struct ColumnMeeting {
+// Where the threads of a block, and the blocks of a cluster, bring what they have of each column.
+template <class Op, int C> struct ColumnMeeting {
     using A = typename Op::Accumulator;
-    using Near = Neighbours<Op, InOrder>;
-    static constexpr int columns = X * C, parts = X >= int(lanes) ? Warps * int(lanes) / X : Warps;  // of a column at a time
-    static constexpr int at_once = C * sizeof(A) <= 32 ? C : 1;  // columns of a thread for which there is room
-    static_assert(columns <= Warps * int(lanes), "a column has a thread that folds it");
-    struct Shared {
-        A brought[parts][at_once][X];
-        SharedCounter<Near, log2_of(K), columns> counter;
+    static constexpr uint32 most = 8;  // blocks of a cluster, and parts of a column in a block
+    static constexpr uint32 places = sizeof(A) <= 8 ? 512 : sizeof(A) <= 32 ? 256 : 64;  // the same in column_policy
+    union {
+        RoundFolds<Op, C> waiting;  // while a turn's elements are folded
+        A brought[column_threads * C];
     };
-    Shared& shared;
+    A digits[places];  // the folds of 2^k turns of each column
+    A of_ranks[places];
+    uint64 barrier;
 
-    // Whether the thread folds a column of the block, and which one. A thread that brings columns has neighbouring ones or, if
-    // not `neighbouring`, ones that lie X apart.
-    static __device__ __forceinline__ bool has_column() { return threadIdx.x < columns; }
-    static __device__ __forceinline__ int column(bool neighbouring)
+    // Brings what the thread has of its columns, joined with what the threads behind it in its warp have. 2^beside threads stand
+    // side by side. All threads of the block call it, between barriers. Returns how many parts of each column there are.
+    __device__ __forceinline__ uint32 bring(A* a, uint32 beside)
     {
-        return neighbouring ? threadIdx.x % X * C + threadIdx.x / X : threadIdx.x;
-    }
-
-    // Takes the thread's j-th lane of each of its columns, and may overwrite them. All threads of the block call it. It is a loop
-    // in which each column comes to the place of the first, because this is much code where it is called.
-    __device__ __forceinline__ void add(A* a, uint32 j)
-    {
+        constexpr uint32 in_a_warp = log2_of(lanes);
+        const uint32 lane = threadIdx.x % lanes, mine = threadIdx.x & (1u << beside) - 1;
 #pragma unroll 1
-        for (int first = 0; first < C; first += at_once) {
-            begin();
+        for (uint32 mask = 1u << beside; mask < lanes; mask *= 2)
 #pragma unroll
-            for (int c = 0; c < at_once; ++c) bring(a[c], c);
+            for (int c = 0; c < C; ++c) a[c] = Op::combine(a[c], shuffle_xor(a[c], mask));
+        if (lane >> beside == 0 || beside >= in_a_warp) {
+            A* to = brought + ((threadIdx.x >> max(beside, in_a_warp) << beside) + mine) * C;
 #pragma unroll
-            for (int c = at_once; c < C; ++c) a[c - at_once] = a[c];
-            fold(first, j);
+            for (int c = 0; c < C; ++c) to[c] = a[c];
         }
+        return blockDim.x >> max(beside, in_a_warp);
     }
 
-    // The same in steps, for `at_once` columns: all threads of the block call begin, then bring theirs, then call fold.
-    __device__ __forceinline__ void begin() const { __syncthreads(); }  // what came before has been folded
-    __device__ __forceinline__ void bring(A value, int c)
+    // The fold of `first` and of the `count` - 1 values, at most seven, that follow `values` `pitch` places apart. Their elements
+    // may interleave.
+    static __device__ __forceinline__ A folded(A first, const A* values, uint32 count, uint32 pitch)
     {
-        shared.brought[X >= int(lanes) ? threadIdx.x / X : threadIdx.x / lanes][c][threadIdx.x % X] = value;
-    }
-    __device__ __forceinline__ void fold(int first, uint32 j)
-    {
-        __syncthreads();
-        const uint32 c = threadIdx.x / X - first;
-        if (c < at_once) shared.counter.push(fold_parts<0, parts>(&shared.brought[0][c][threadIdx.x % X]), j);
+        if (count == 1) return first;
+        A of[most];
+        of[0] = first;
+#pragma unroll
+        for (uint32 k = 1; k < most; ++k) of[k] = k < count ? values[k * pitch] : Op::identity();
+        return fold_array<Neighbours<Op, false>, most>(of);
     }
 
-    // The fold of the thread's column, once K lanes have come, if it has a column.
-    __device__ __forceinline__ A result() const { return shared.counter.digits[log2_of(K)][threadIdx.x]; }
-
-private:
-    // Depth first, to need few registers.
-    template <int First, int Count> static __device__ __forceinline__ A fold_parts(const A* brought)
+    // Adds a turn's fold of a column to those of the `before` turns before it: a binary counter.
+    __device__ __forceinline__ void add(A value, uint32 before, uint32 column, uint32 pitch)
     {
-        if constexpr (Count == 1) {
-            return brought[First * at_once * X];
-        } else {
-            const A a = fold_parts<First, Count / 2>(brought);
-            return combine_neighbours<Near>(a, fold_parts<First + Count / 2, Count / 2>(brought));
-        }
+        A* digit = digits + column;
+#pragma unroll 1
+        for (; before & 1u; before >>= 1, digit += pitch) value = Op::combine(*digit, value);
+        *digit = value;
     }
 };

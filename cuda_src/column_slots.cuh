@@ -13,19 +13,9 @@ constexpr bool folds_at_once = gathers<typename Op::Input> && !has_second<Op> &&
     (Op::packed || Op::folds_whole_vectors || Op::folds_with_row || Op::folds_vectors) &&
     (How == Fetch::whole || Op::has_absent || Op::repeats_first);
 
-// Whether the rows' vectors are folded in a loop, each of them in the place of the first, because that takes much code. Those that
-// are folded at once take a fifth longer in a loop.
-template <class Op, Fetch How> constexpr bool folds_in_turn = gathers<typename Op::Input> && !folds_at_once<Op, How>;
-
 // A row without a place in memory, for what is folded in registers.
 template <class Op> struct RowAlone {
     RowOf<Op> row;
-};
-
-// What a load brings, in registers.
-template <class T, int C> union ColumnWords {
-    ColumnVector<T, C> loaded;
-    uint32 words[(sizeof(T) * C + 3) / 4];
 };
 
 // The elements of one vector of each of C rows.
@@ -37,23 +27,14 @@ template <class Op, int C> struct ColumnSlots {
     ColumnVector<T, C> of[V];  // as they are loaded
     union { T elements[V]; uint32 words[4]; uint4 whole; } row[C];  // gathered
 
-    // Takes an element that is loaded by itself, if vectors are gathered.
-    __device__ __forceinline__ void put(int s, int c, T x) { row[c].elements[s] = x; }
-
-    // Before make_room is called in a loop: as LaneCounter::clear.
-    __device__ __forceinline__ void clear()
+    // Before elements change places in a loop: as LaneCounter::clear. The compiler must not see that the zeros are never used.
+    __device__ __forceinline__ void clear(int s)
     {
+        ColumnWords<T, C> u;
+        u.words[0] = 0;
 #pragma unroll
-        for (int c = 0; c < C; ++c) row[c].whole = make_uint4(0, 0, 0, 0);
-    }
-
-    // Moves each row's vector four elements to the front, before elements are put in place of the last four.
-    __device__ __forceinline__ void make_room()
-    {
-#pragma unroll
-        for (int c = 0; c < C; ++c)
-#pragma unroll
-            for (int i = 1; i < 4; ++i) row[c].words[i - 1] = row[c].words[i];
+        for (int q = 0; q < words; ++q) asm volatile("mov.b32 %0, 0;" : "=r"(u.words[q]));
+        of[s].whole = u.loaded.whole;
     }
 
     // Gathers the vectors of all rows, once all their elements are loaded together.
@@ -65,13 +46,6 @@ template <class Op, int C> struct ColumnSlots {
 #pragma unroll
                 for (int s = 0; s < V; s += 4) transpose(q, s);
         }
-    }
-
-    // Puts the vector of each row in the place of that of the row before.
-    __device__ __forceinline__ void move_up()
-    {
-#pragma unroll
-        for (int c = 1; c < C; ++c) row[c - 1].whole = row[c].whole;
     }
 
     // Folds the row in place `c`, which has the first `there` elements; these have numbers from `index` on.

@@ -4,19 +4,19 @@
 
 // Loads the second array's elements that go with the first N vectors that a lane holds of a leaf, all in flight at once;
 // element `first` is the leaf's first. load_present_seconds does so for the vectors, whole ones, that are `present(t)`.
-template <class Op, uint32 N, bool ThroughL1 = false, class S>
+template <class Op, uint32 N, class S>
 __device__ __forceinline__ void load_seconds(Seconds<Op>* y, const S& source, uint64 first, uint32 lane)
 {
 #pragma unroll
-    for (uint32 t = 0; t < N; ++t) y[t] = seconds_of<Op, ThroughL1>(source, first + (t * lanes + lane) * Seconds<Op>::V);
+    for (uint32 t = 0; t < N; ++t) y[t] = seconds_of<Op>(source, first + (t * lanes + lane) * Seconds<Op>::V);
 }
-template <class Op, uint32 N, bool ThroughL1 = false, class S, class Present>
+template <class Op, uint32 N, class S, class Present>
 __device__ __forceinline__ void
 load_present_seconds(Seconds<Op>* y, const S& source, uint64 first, uint32 lane, Present present)
 {
 #pragma unroll
     for (uint32 t = 0; t < N; ++t)
-        y[t] = seconds_if<Op, ThroughL1>(present(t), source, first + (t * lanes + lane) * Seconds<Op>::V);
+        y[t] = seconds_if<Op>(present(t), source, first + (t * lanes + lane) * Seconds<Op>::V);
 }
 
 // Whether a lane lacks the registers to fold several vectors of a leaf at once, because they make many wide accumulators.
@@ -68,16 +68,6 @@ fold_each_present(const S& source, const uint4* v, const Seconds<Op>* y, uint64 
 #pragma unroll
     for (uint32 t = 0; t < N; ++t)
         a[t] = fold_if<Op>(present(t), source, v[t], y[t], first + (t * lanes + lane) * vector_elements<typename Op::Input>);
-}
-
-// The step level over them.
-template <class Op, uint32 N, class S, class Present>
-__device__ __forceinline__ typename Op::Accumulator
-fold_present_vectors(const S& source, const uint4* v, const Seconds<Op>* y, uint64 first, uint32 lane, Present present)
-{
-    typename Op::Accumulator a[N];
-    fold_each_present<Op, N>(source, v, y, first, lane, present, a);
-    return fold_array<Op, N>(a);
 }
 
 // Of N times 32 vectors from `begin` on, of which the row has `bytes` bytes: the fold of the one that the row's end cuts, if

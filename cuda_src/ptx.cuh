@@ -62,30 +62,6 @@ __device__ __forceinline__ uint2 load_word_if(bool wanted, const uint2* address,
     return v;
 }
 
-#if __CUDA_ARCH__ >= 800
-// Starts an asynchronous copy to shared memory of 16 bytes that nobody writes during the kernel. The thread may read them after
-// commit_copies and wait_for_copies, other threads after a barrier that follows these.
-__device__ __forceinline__ void copy_async(void* shared, const void* global)
-{
-    const uint32 to = uint32(__cvta_generic_to_shared(shared));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(global) : "memory");
-}
-
-// The same if `wanted`; else writes 16 zeros and reads nothing.
-__device__ __forceinline__ void copy_async_if(bool wanted, void* shared, const void* global)
-{
-    const uint32 to = uint32(__cvta_generic_to_shared(shared)), bytes = wanted ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(global), "r"(bytes) : "memory");
-}
-
-// Closes a group of the thread's copies; waits until all groups but the last N have arrived.
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N> __device__ __forceinline__ void wait_for_copies()
-{
-    asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory");
-}
-#endif
-
 // 16 bytes stored, or loaded, by one access, relaxed at the scope of the GPU: never torn, and never from a stale cache line.
 __device__ __forceinline__ void store_whole(uint4* address, uint4 v)
 {

@@ -3,22 +3,6 @@
 #include "axes.cuh"
 #include "block.cuh"
 
-// Where columns lie: along one axis, which most problems come down to, or along several. offset() gives the bytes from the first
-// one to number `first` + `past`: along one axis two instructions, where columns have `first` in common.
-struct OneAxis {
-    static __device__ __forceinline__ int64 offset(const Axes& axes, uint64 first, uint32 past, bool of_second)
-    {
-        const int64 stride = of_second ? axes.second_stride[0] : axes.stride[0];
-        return int64(first) * stride + int64(past) * stride;
-    }
-};
-struct AnyAxes {
-    static __device__ __forceinline__ int64 offset(const Axes& axes, uint64 first, uint32 past, bool of_second)
-    {
-        return axes.offset(first + past, of_second);
-    }
-};
-
 // The argument of the entries for rows. `low` and `high` bound the bytes of the first array, relative to `elements`. `apart` and
 // `second_apart` have the bits, of the lowest four, that are set in any stride but the innermost reduced axis's: they tell how
 // the runs of elements along that axis are aligned. Of rows that are not `far`, all elements are near each other, in both arrays.

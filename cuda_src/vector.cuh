@@ -14,8 +14,7 @@ template <class Op, uint32 N> __device__ __forceinline__ typename Op::Accumulato
     return a[0];
 }
 
-// A binary counter in a thread's registers, over at most 2^Levels values that are pushed in order, `before` of them earlier.
-// When 2^Levels have been pushed, result() is their fold: it is in the first digit, which is free again.
+// A binary counter in a thread's registers, for at most 2^Levels values in order.
 template <class Op, int Levels> struct LaneCounter {
     using A = typename Op::Accumulator;
     static constexpr int count = Levels > 0 ? Levels : 1;
@@ -32,16 +31,11 @@ template <class Op, int Levels> struct LaneCounter {
     // Returns the fold of all values in the largest subtree that this one completes.
     __device__ __forceinline__ A push(A value, uint32 before)
     {
-        return push(value, before, [](A a, A b, int) { return combine_neighbours<Op>(a, b); });
-    }
-    // The same with join(a, b, k), which folds the fold of 2^k values and that of the 2^k after them.
-    template <class Join> __device__ __forceinline__ A push(A value, uint32 before, Join join)
-    {
         bool carry = true;
 #pragma unroll
         for (int k = 0; k < Levels; ++k) {
             const bool occupied = before >> k & 1u;
-            if (carry && occupied) value = join(digits[k], value, k);
+            if (carry && occupied) value = combine_neighbours<Op>(digits[k], value);
             else if (carry) digits[k] = value;
             carry = carry && occupied;
         }

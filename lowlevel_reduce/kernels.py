@@ -68,6 +68,9 @@ _PARTIALS = "Q"
 
 _PARTIALS_WARPS = 16
 
+COLUMN_THREADS = 256
+"""Threads in a block that kernels for columns are compiled for: `column_threads` in cuda_src/reduce_columns.cuh."""
+
 _SHORT_SEGMENTS = 128
 """Threads in a block of the first segment kernel: `short_segment_warps` in cuda_src."""
 
@@ -86,10 +89,6 @@ _ROWS = {
     "short_rows": ("reduce_short_rows.cuh", "reduce_short_rows<Op, {lie}>"),
     "rows": ("reduce_rows.cuh", "reduce_rows<Op, {lie}, {arguments}>"),
     "batch": ("reduce_batch.cuh", "reduce_batch<Op, {lie}, {arguments}>"),
-    "columns": (
-        "reduce_columns.cuh",
-        "reduce_columns<Op, {axes}, {arguments}, {early}, FoldedBy::{folded_by}, CopiedBy::{copied_by}>",
-    ),
 }
 
 
@@ -160,28 +159,35 @@ def _whole_source(operator: OperatorText, strategy: Strategy, name: str) -> Kern
 
 def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSource:
     """Return the kernel of a strategy for rows or columns."""
+    if strategy.name == "columns":
+        return _column_kernel_source(operator, strategy)
     header, call = _ROWS[strategy.name]
     # Short rows have one kernel for blocks of any number of warps and rows along any number of axes.
     short = strategy.name == "short_rows"
     threads, argument = (WARPS * LANES, "ShortRowsProblem") if short else (strategy.block_threads, "ShapedProblem")
 
     def source(name: str, lie: str) -> KernelSource:
-        body = call.format(
-            lie=f"{lie}Rows",
-            axes="OneAxis" if strategy.one_axis else "AnyAxes",
-            arguments=", ".join(map(str, (strategy.warps, *strategy.template))),
-            early="true" if strategy.early else "false",
-            folded_by=strategy.folded_by,
-            copied_by=strategy.copied_by,
-        )
+        body = call.format(lie=f"{lie}Rows", arguments=", ".join(map(str, (strategy.warps, *strategy.template))))
         return _source(operator, name, header, body, argument, (threads, strategy.resident_blocks))
 
-    if strategy.name == "columns":
-        return source(strategy.name, "")
     if not strategy.contiguous:
         return source(f"{strategy.name}_strided", "Strided")
     anywhere = source(f"{strategy.name}{ANYWHERE}", "Contiguous")
     return source(strategy.name, "Aligned")._replace(twin=anywhere) if strategy.aligned else anywhere
+
+
+def _column_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSource:
+    arguments = ", ".join(map(str, strategy.template))
+
+    def source(name: str, begin: str) -> KernelSource:
+        body = f"reduce_columns<Op, {arguments}, {'true' if strategy.straight else 'false'}, Begin::{begin}>"
+        bounds = (COLUMN_THREADS, strategy.resident_blocks)
+        return _source(operator, name, "reduce_columns.cuh", body, "ShapedProblem", bounds)
+
+    name = f"columns{'' if strategy.straight else '_strided'}{'_wide' if strategy.wide else ''}"
+    if not strategy.aligned:
+        return source(name, "anywhere")
+    return source(name, "aligned")._replace(twin=source(f"{name}{ANYWHERE}", "anywhere"))
 
 
 def with_twins(sources: Iterable[KernelSource]) -> tuple[KernelSource, ...]:

@@ -31,6 +31,10 @@ MAX_AXES = 8
 MAX_STRIDE = (1 << 63) - 1
 """The farthest in bytes that strides may reach in either direction."""
 
+_WALKED_AXES = 3
+"""The most reduced axes along which kernels for columns go from one element of a second array to the next:
+`Walk::most_axes` in cuda_src/column_loads.cuh. The first array's are looked for one by one where there are more."""
+
 Kind = Literal["whole", "rows", "columns", "strided"]
 
 
@@ -48,8 +52,8 @@ class Problem(NamedTuple):
     Attributes
     ----------
     kind : str
-        "whole": one contiguous row; "rows": each row is contiguous; "columns": rows are adjacent in memory, and the
-        elements of each are evenly spaced; "strided": anything else.
+        "whole": one contiguous row; "rows": each row is contiguous; "columns": rows lie side by side in memory, or runs
+        of them do; "strided": anything else.
     length, rows : int
         Elements in a row, and the number of rows. A row's elements are in C order of the reduced axes, the rows in C
         order of the others.
@@ -227,7 +231,8 @@ def _kind(kept: tuple[Axis, ...], reduced: tuple[Axis, ...], rows: int, itemsize
     # whatever its strides are: both may be an element's size, as with a window that slides over an array.
     if rows == 1 and in_order and len(reduced) <= 1 and all(each.second_stride == second_itemsize for each in reduced):
         return "whole"
-    if rows and len(reduced) <= 1 and kept and kept[0].stride == itemsize:
+    is_walked = not second_itemsize or len(reduced) <= _WALKED_AXES
+    if rows and kept and kept[0].stride == itemsize and is_walked:
         return "columns"
     # Such elements of the second array are loaded one by one, and so are those of the first.
     return "rows" if in_order and len(reduced) <= 1 else "strided"

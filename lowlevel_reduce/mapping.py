@@ -104,7 +104,7 @@ def map_request(
         # The second count is for a second pass.
         counts = (chosen.partials if chosen.name == "tiles" else chosen.tiles_per_block, chosen.partials)
     else:
-        counts = (chosen.parts, 0)
+        counts = (chosen.count, 0)
     twins = (source.twin for source in selected.sources)
     launches = tuple(map(MappedKernel, kernels, launch_configs(chosen, facts, fit), counts, twins))
     for launch in launches:

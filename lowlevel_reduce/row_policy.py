@@ -51,6 +51,11 @@ multiprocessor."""
 _ROWS_OF_A_BLOCK = 2
 """Rows in a block, if each has two leaves."""
 
+_WARPS_AT_ONCE = 8
+"""Up to so many rows of at most a leaf per multiprocessor, and of more than 256 bytes, have a warp each, in the kernel
+for rows of a few leaves, if accumulators are narrow: it has less code than that for short rows of all lengths
+(benchmarks/NOTES.md, "One kernel for short rows")."""
+
 _LITTLE_OF_A_LEAF = 0.5
 """If no more than this fraction of a second leaf is filled, it gets a warp of its own even in rows at any address."""
 
@@ -136,8 +141,7 @@ def choose_rows(
         else:
             chosen = _rows(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
         resident = _resident_blocks_of_rows(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
-        chosen = replace(chosen, resident_blocks=resident)
-    chosen = replace(chosen, aligned=problem.aligned)
+        chosen = replace(chosen, resident_blocks=resident, aligned=problem.aligned)
     if chosen.blocks > MAX_GRID:
         raise ValueError(f"{problem.rows} rows need {chosen.blocks} blocks; a grid has at most {MAX_GRID}")
     return chosen
@@ -206,6 +210,12 @@ def _are_uneven(rows: int, leaves: int, facts: DeviceFacts) -> bool:
     return leaves >= _LONG_ROW and of_a_multiprocessor <= _RESIDENT_LIGHTEST and idle > _UNEVEN_ROWS
 
 
+def _have_a_warp_each(problem: Problem, facts: DeviceFacts, vector: int) -> bool:
+    """Return whether rows of at most a leaf are long enough for a whole warp, and few enough to run all at once."""
+    long = problem.length > LANES // 2 * vector
+    return problem.kind == "rows" and long and problem.rows <= _WARPS_AT_ONCE * facts.multiprocessors
+
+
 def _why_cut(
     problem: Problem, facts: DeviceFacts, vector: int, leaves: int, *, narrow: bool, two_arrays: bool
 ) -> str | None:
@@ -226,6 +236,8 @@ def _fastest(
     if problem.kind == "columns":
         return "columns", "rows lie side by side in memory"
     if leaves <= 1:
+        if narrow and _have_a_warp_each(problem, facts, vector):
+            return "rows", "rows of no more than one leaf are few enough for a warp each"
         return "short_rows", "a row is no more than one leaf of 4 KiB"
     whole = math.ceil(leaves)
     cut = _why_cut(problem, facts, vector, whole, narrow=narrow, two_arrays=two_arrays) if whole > WARPS else None
@@ -275,7 +287,9 @@ def _rows(
     many = _are_many_at_any_address(problem, facts, vector, two_arrays=two_arrays)
     by_leaves = many and narrow and 1 < leaves <= _MOST_UNALIGNED_LEAVES
     little = 1.0 if by_leaves or _are_aligned(problem, vector) else _LITTLE_OF_A_LEAF
-    if not two_arrays and 0 < leaves - 1 <= little:
+    if contiguous and 0 < leaves <= 1:
+        warps_of_a_row, rows_of_a_block, in_one_turn = 1, WARPS // 2, 1
+    elif not two_arrays and 0 < leaves - 1 <= little:
         warps_of_a_row, rows_of_a_block, in_one_turn = 2, _ROWS_OF_A_BLOCK, 1
     elif by_leaves:
         warps_of_a_row, rows_of_a_block, in_one_turn = math.ceil(leaves), 1, 1

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple, get_args
 
 from lowlevel_reduce.dtypes import LANES
 from lowlevel_reduce.policy import HEADER_BYTES, power_of_two, slot_bytes
 
-__all__ = ["RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "WARP_FOLDS", "CopiedBy", "FoldedBy", "RowStrategy",
+__all__ = ["RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "WARP_FOLDS", "FoldedBy", "RowStrategy", "Tile",
            "rows_of_a_warp"]  # fmt: skip
 
 ROW_STRATEGIES = ("short_rows", "rows", "batch", "columns")
@@ -24,10 +24,15 @@ WARP_FOLDS = 4 * LANES
 
 
 FoldedBy = Literal["nobody", "cluster", "warps", "blocks"]
-"""Who folds the partials of columns: `FoldedBy` in cuda_src/reduce_columns.cuh."""
+"""Who folds the partials of columns, in the order of `FoldedBy` in cuda_src/reduce_columns.cuh."""
 
-CopiedBy = Literal["nobody", "warps", "teams"]
-"""Who copies columns to shared memory: `CopiedBy` in cuda_src/column_loads.cuh."""
+
+class Tile(NamedTuple):
+    """The columns of a block, the vectors that it folds of each in a turn, and its turns: powers of two."""
+
+    columns: int
+    vectors: int
+    turns: int
 
 
 def rows_of_a_warp(parts: int) -> int:
@@ -55,8 +60,6 @@ class RowStrategy:
         Whether each row's elements lie one after the other.
     aligned : bool
         Whether rows lie in whole vectors at multiples of sixteen bytes if the array begins at one: `Problem.aligned`.
-    one_axis : bool
-        Whether columns lie along one axis.
     levels : int
         For short rows, log2 of the vectors of one, rounded up: the tree's levels in lanes and then in steps.
     warps : int
@@ -65,13 +68,15 @@ class RowStrategy:
         Blocks in a cluster.
     resident_blocks : int
         How many blocks must fit on a multiprocessor at once.
-    early : bool
-        Whether blocks of threads that share columns let the next launch's blocks in at once.
+    wide : bool
+        Whether a thread loads sixteen bytes of neighbouring columns at a time, or as many as its accumulators allow.
+    straight : bool
+        Whether there is one reduced axis, or none.
+    tile : Tile or None
+        A block's tile of columns.
     folded_by : {"nobody", "cluster", "warps", "blocks"}
         Who folds the partials of columns: the first block of the cluster that makes them, a warp those of a column, or
         of some, or a block those of a column.
-    copied_by : {"nobody", "warps", "teams"}
-        Who copies columns where the array's address allows it: each warp its own, or a team those of the whole tile.
     """
 
     name: str
@@ -81,14 +86,14 @@ class RowStrategy:
     folders: int = 0
     contiguous: bool = True
     aligned: bool = False
-    one_axis: bool = True
     levels: int = 0
     warps: int = WARPS
     cluster: int = 1
     resident_blocks: int = RESIDENT_HEAVY
-    early: bool = False
+    wide: bool = False
+    straight: bool = True
+    tile: Tile | None = None
     folded_by: FoldedBy = "nobody"
-    copied_by: CopiedBy = "nobody"
 
     @property
     def block_threads(self) -> int:
@@ -99,6 +104,15 @@ class RowStrategy:
     def partials(self) -> int:
         """Partials of one row in the workspace; 0 if they are exchanged through shared memory."""
         return self.parts if self.folders else 0
+
+    @property
+    def count(self) -> int:
+        """The kernel's field `count`: the parts of a row, and how columns are cut (`ColumnCut` in cuda_src)."""
+        if self.tile is None:
+            return self.parts
+        columns, vectors, turns = (size.bit_length() - 1 for size in self.tile)
+        by = get_args(FoldedBy).index(self.folded_by)
+        return self.parts | columns << 32 | vectors << 40 | turns << 48 | by << 56
 
     def workspace_bytes(self, rows: int, accumulator_bytes: int) -> int:
         """Return the workspace's size in bytes: 256 + s * rows * parts with slots of s bytes; 0 without partials."""

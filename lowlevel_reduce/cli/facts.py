@@ -11,11 +11,10 @@ from rich.table import Table
 from lowlevel_reduce import layout
 from lowlevel_reduce.cli.mapped import Kernel, Shown
 from lowlevel_reduce.cli.output import NONE
-from lowlevel_reduce.column_tiles import is_wide
 from lowlevel_reduce.compiler.images import kernel_code
 from lowlevel_reduce.dtypes import LANE_BITS
 from lowlevel_reduce.policy import Strategy
-from lowlevel_reduce.row_strategy import RowStrategy
+from lowlevel_reduce.row_strategy import RowStrategy, Tile
 
 __all__ = ["Section", "beside", "of_plan", "of_resources", "tables"]
 
@@ -79,7 +78,7 @@ def _plan(found: Shown) -> dict[str, Value]:
         "results": f"{types.result_dtype}, shape {problem.result_shape}"
         f"{'' if request.reduction.results == 1 else f', {request.reduction.results} arrays of them'}",
         "strategy": chosen.name,
-        "of which": "; ".join(_numbers(chosen, types.element.itemsize)),
+        "of which": "; ".join(_numbers(chosen)),
         "because": found.reason,
         "workspace bytes": found.selection.workspace_bytes,
     }
@@ -90,7 +89,7 @@ def _axes(axes: Sequence[layout.Axis]) -> str | None:
     return ", ".join(f"{axis.size:,} at {axis.stride:,} bytes" for axis in axes) or None
 
 
-def _numbers(chosen: Strategy | RowStrategy, itemsize: int) -> list[str]:
+def _numbers(chosen: Strategy | RowStrategy) -> list[str]:
     if isinstance(chosen, Strategy):
         turns = [f"{chosen.tiles_per_block} tiles to a block"] if chosen.tiles_per_block > 1 else []
         partials = _many(chosen.partials, "partial") if chosen.partials else "no partials"
@@ -106,19 +105,16 @@ def _numbers(chosen: Strategy | RowStrategy, itemsize: int) -> list[str]:
         found.append(
             f"{'contiguous' if chosen.contiguous else 'strided'} rows{'' if chosen.aligned else ' at any address'}"
         )
-    elif chosen.template[-1]:
+    elif chosen.parts > 1:
         found.append(f"folded by {chosen.folded_by}")
-        if not is_wide(chosen.template[1], itemsize):  # which needs no copies
-            found.append(f"copied by {chosen.copied_by}")
     return found
 
 
 def _of_columns(chosen: RowStrategy) -> str:
-    beside, width, tree_lanes, _, lanes = chosen.template
-    if not lanes:
-        return f"each thread has {_many(width, 'column')} to itself"
-    columns = f"{_many(beside, 'thread')} side by side with {_many(width, 'column')} each"
-    return f"{columns}, {lanes} of the tree's {_many(tree_lanes, 'lane')} to a thread"
+    width, tile = chosen.template[0], chosen.tile or Tile(1, 1, 1)
+    each = f"{_many(tile.columns // width, 'thread')} side by side with {_many(width, 'column')} each"
+    turns = f", {tile.turns} times" if tile.turns > 1 else ""
+    return f"{each}, {_many(tile.vectors, 'vector')} of each column to a block{turns}"
 
 
 _OF_ROWS: Mapping[str, Callable[[RowStrategy], str]] = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 from kept import listing
 
-from lowlevel_reduce import Operator, column_tiles, layout, policy, row_policy
+from lowlevel_reduce import Operator, layout, policy, row_policy
 from lowlevel_reduce.compiler import supported_architectures
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type
 from lowlevel_reduce.errors import NoCompilerError
@@ -209,17 +209,6 @@ def kernel_kinds():
 KINDS = dict(kernel_kinds())
 
 
-# A thread has 255 registers at most. Four columns of 8-bit elements, whose moments take 16 bytes each, fill them: NVRTC
-# 13.5 spills up to 68 bytes of variances of bool for sm_100, none of float8, and 13.0 fills but one. Nobody else may.
-ALL_REGISTERS, SPILLED_WITH_ALL = 254, 68
-
-
-def overflows(program, use):
-    moments = program.name.startswith(("var_", "std_", "mean_var_")) and program.name.endswith("_columns")
-    small = any(f"_{name}_" in program.name for name in ("int8", "uint8", "bool"))
-    return moments and small and use.registers >= ALL_REGISTERS and use.spill_store_bytes <= SPILLED_WITH_ALL
-
-
 def check(pairs):
     assert pairs
     wrong = []
@@ -227,7 +216,7 @@ def check(pairs):
         assert cubin.names == (cubin.program.name,)
         assert "warning" not in cubin.log.lower(), cubin.log
         use = cubin.kernels[cubin.program.name]
-        if (use.stack_bytes or use.spill_store_bytes or use.spill_load_bytes) and not overflows(cubin.program, use):
+        if use.stack_bytes or use.spill_store_bytes or use.spill_load_bytes:
             wrong.append(f"{cubin.program.name} for {cubin.architecture}: {use}")
     assert not wrong, "\n".join(wrong)
 
@@ -317,39 +306,8 @@ def test_neighbouring_columns_go_to_registers(architecture):
     cases = [(Case("max", "float32"), (4096, 4096)), (Case("sum", "float32"), (1 << 14, 1 << 14))]
     pairs = [(program, architecture) for case, shape in cases for program in row_programs(case, shape, 0, architecture)]
     for cubin in compiled(pairs):
-        assert ", 4, 32, 8, " in cubin.program.source, "the rows of a thread"
+        assert "reduce_columns<Op, 4, 2, true, " in cubin.program.source, "the rows of a thread"
         assert wide_loads(cubin) >= 8, cubin.program.name
-
-
-@pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name != "sm_75"])
-def test_columns_are_copied_ahead_across_rows(architecture):
-    """A thread has as many neighbouring rows as its accumulators leave registers for, and 128 bytes of them ahead."""
-    pairs = [
-        (program, architecture) for program in row_programs(Case("sum", "float32"), (1 << 20, 64), 0, architecture)
-    ]
-    for cubin in compiled(pairs):
-        assert ", 1, 32, 8, " in cubin.program.source, "the rows of a thread"
-        copies = re.findall(r"\bLDGSTS\.E\S*", listing(cubin.data))
-        assert all(".128" in copy for copy in copies), set(copies)
-        # Of 128 bytes a quarter is folded while the others are copied: three ahead, then one for each of the four that
-        # are folded; for part of a tile, and for all of it.
-        quarter = 128 // 16 // 4
-        assert len(copies) == 2 * (3 + 4) * quarter, cubin.program.name
-
-
-@pytest.mark.parametrize(("op", "dtype"), [("sum", "float32"), ("argmax", "float16"), ("mean_var", "int8")])
-def test_columns_take_the_shared_memory_that_is_reckoned_with(op, dtype):
-    case = Case(op, dtype)
-    size = operator_text(case.reduction, case.types).accumulator_bytes
-    for shape in ((4096, 4096), (1 << 20, 16)):
-        programs = row_programs(case, shape, 0, "sm_90")
-        for cubin in compiled([(program, "sm_90") for program in programs]):
-            found = re.search(
-                r"reduce_columns<Op, \w+, 8, (\d+), (\d+), \d+, \d+, (\d+), \w+, \S+, \S+>", cubin.program.source
-            )
-            beside, width, each = map(int, found.groups())
-            reckoned = column_tiles.shared_bytes(beside, each, width, size)
-            assert cubin.kernels[cubin.program.name].shared_bytes <= reckoned <= 48 << 10
 
 
 def test_columns_of_the_widest_accumulator_compile():

@@ -1,13 +1,15 @@
 """Arrays placed in device memory as they lie on the host, reduced there by a plan, and compared with the tree."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 import lowlevel_reduce as lr
+from lowlevel_reduce import column_policy
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.operators.base import Reduction, Types
 from lowlevel_reduce.plans import Plan
@@ -202,3 +204,8 @@ def assert_near(actual: Any, expected: Any, reduction: Reduction, length: int, t
         with np.errstate(invalid="ignore"):
             near = (np.abs(one - other) <= bound) | (one == other) | (np.isnan(one) & np.isnan(other))
         assert near.all(), f"{what}: {one[~near][:3]} is not within {bound[~near][:3]} of {other[~near][:3]}"
+
+
+def prefer_way(monkeypatch: pytest.MonkeyPatch, key: Callable[[column_policy.Way, column_policy.Columns], Any]) -> None:
+    """Cut columns in the way for which `key(way, of)` is the least, instead of the fastest (`column_policy.cost`)."""
+    monkeypatch.setattr(column_policy, "cost", key)

@@ -8,6 +8,7 @@ from placed import assert_same, reduced, values
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import tree
+from lowlevel_reduce.operators import ElementMap
 
 LENGTHS = [1, 2, 3, 5, 31, 33, 100, 130]
 NUMBERS = {
@@ -33,6 +34,15 @@ def test_rows(stream, cut, op, numbers):
             for offset in (0, 4, 1):
                 found = reduced(x, op, stream=stream, axis=1, offset=offset, **asked)
                 assert_same(found, expected, f"{op} of {numbers}, {dtype}, length {length}, offset {offset}")
+
+
+def test_maps_that_make_something_of_nothing(stream):
+    """What changes no sum before a map would do so behind it."""
+    one_more = ElementMap("x + 1", numpy=lambda x: x + 1)
+    for length in (33, 1501):
+        x = values("float32", (5, length))
+        found = reduced(x, stream=stream, axis=1, map=one_more)
+        assert_same(found, tree.reduce(x, axis=1, map=one_more), f"length {length}")
 
 
 @pytest.mark.parametrize("numbers", NUMBERS)

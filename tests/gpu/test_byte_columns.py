@@ -4,12 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
-from placed import reduced, values
+from placed import prefer_way, reduced, values
 from test_bytes import elements
 from test_shapes import check
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import column_tiles
+from lowlevel_reduce import column_policy
 
 FLOATS, INTEGERS = ["float8_e4m3fn", "float8_e5m2"], ["int8", "uint8"]
 BYTES = [*FLOATS, *INTEGERS, "bool"]
@@ -36,10 +36,10 @@ def bytes_of(op, dtype, shape):
 
 def lying(op, dtype, length):
     """Yield columns, and where they begin, for each way in which a kernel brings them to registers."""
-    yield bytes_of(op, dtype, (length, 48)), 0  # copied by warps, where only whole vectors lie side by side
-    yield bytes_of(op, dtype, (length, 7)), 0  # copied by teams, at any address; the last thread has three columns
+    yield bytes_of(op, dtype, (length, 48)), 0  # four columns in a load
+    yield bytes_of(op, dtype, (length, 7)), 0  # at any address; the last thread has three columns
     wide = bytes_of(op, dtype, (length, 36))
-    yield wide[:, :24], 0  # four columns in a load
+    yield wide[:, :24], 0  # of rows with gaps
     yield wide[:, 1:22], 1  # words that hold four columns, and bytes at the array's edges
     yield bytes_of(op, dtype, (length, 21))[::-1], 2
 
@@ -72,10 +72,25 @@ def test_columns_of_a_vector(stream, op, dtype, length):
         check(bytes_of(op, dtype, (length, width)), stream, 0, op, offset=offset)
 
 
+@pytest.mark.parametrize(("op", "dtype"), [("max", "int8"), ("sum", "float8_e4m3fn")])
+def test_loads_of_several_words(stream, cut, monkeypatch, op, dtype):
+    """As where there is much to reduce: of eight columns or more, gathered four at a time."""
+    prefer_way(monkeypatch, lambda way, of: (-of.loads.width, way.making))
+    for length in cut([3, 33, 700, LEAF + 5], [33]):
+        with lr.plan(op, shape=(length, 40), dtype=dtype, axis=0, context=stream.context) as plan:
+            assert plan.strategy.template[0] >= 8
+        for width, offset in ((40, 0), (37, 0), (40, 3)):
+            check(bytes_of(op, dtype, (length, width)), stream, 0, op, offset=offset)
+
+
 @pytest.mark.parametrize(("dtype", "low"), [("uint8", 50), ("int8", -60)])
-def test_vectors_of_nothing_are_no_extremes(stream, dtype, low):
-    """All elements are on one side of zero, so that zeros in the place of absent ones would show."""
-    for length in (33, LEAF + 5):
+def test_vectors_of_nothing_are_no_extremes(stream, monkeypatch, dtype, low):
+    """All elements are on one side of zero, so that zeros in the place of absent ones would show.
+
+    A thread loads two vectors in a round, as if it had registers for that, so that there are rounds with one.
+    """
+    monkeypatch.setattr(column_policy, "loads_of", lambda *_, **wide: column_policy.Loads(4, 2))
+    for length in (3, 33, LEAF + 5):
         x = np.random.default_rng(length).integers(low, low + 10, (length, 40)).astype(dtype)
         check(x, stream, 0, "minmax")
 
@@ -121,13 +136,11 @@ def test_compensated_sums(stream):
 
 def test_many_lanes_of_a_thread(stream, cut, monkeypatch):
     """As where there is much to reduce: the leaves of the last block are then not all whole."""
-    monkeypatch.setattr(column_tiles, "_CLUSTER_BLOCKS", 0.0)  # no tiles that are a cluster
-    monkeypatch.setattr(column_tiles, "_COPIES", column_tiles._COPIES._replace(start_rounds=10**6))
+    prefer_way(monkeypatch, lambda way, of: (-way.tile.turns, way.tile.columns))
     for op, dtype in cut([*SIMULATED, ("norm2", "uint8")], [("sum", "int8"), ("argmax", "uint8")]):
         for width in (16, 7):
             x = bytes_of(op, dtype, (4 * LEAF + 21, width))
             with lr.plan(op, shape=x.shape, dtype=dtype, axis=0, context=stream.context) as plan:
                 assert plan.strategy.name == "columns"
-                assert plan.strategy.template[1] == 4
-                assert plan.strategy.template[-1] >= 2
+                assert plan.strategy.tile.turns >= 2
             check(x, stream, 0, op)

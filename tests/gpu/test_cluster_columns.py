@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from placed import prefer_way
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.dtypes import numpy_dtype
 
-# Shapes, and how many blocks a cluster has on an H200.
-SHAPES = {(1500, 64): 8, (2048, 64): 8, (3000, 64): 6, (5000, 64): 5, (7000, 32): 7, (3, 2048, 40): 8}
+SHAPES = [(1500, 64), (3000, 64), (5000, 64), (7000, 32), (3, 2048, 40), (2048, 5, 3, 33)]
 OPERATORS = [("sum", "float32"), ("max", "float32"), ("mean_var", "float32"), ("logsumexp", "float32"),
              ("sum", "float16"), ("sum", "int8"), ("sum", "float64"), ("sum", "complex64"),
              ("argmax", "float16")]  # fmt: skip
@@ -25,15 +25,26 @@ def assert_same(found, expected):
         assert mine.numpy().tobytes() == np.asarray(theirs).tobytes()
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_clusters_of_any_size_give_the_bits_of_the_tree(context, stream, shape):
-    if context.device.compute_capability[0] != 9 or context.multiprocessor_count != 132:
-        pytest.skip("other devices have other mappings")
-    with lr.plan("sum", shape=shape, dtype="float32", axis=-2, context=context) as plan:
-        assert f"in clusters of {SHAPES[shape]} of" in plan.describe()
-        assert plan.workspace_bytes == 0
-    x = array(shape, "float32")
-    assert_same(lr.sum(x, axis=-2, stream=stream), lr.tree.reduce(x, axis=-2))
+@pytest.fixture(autouse=True)
+def in_clusters(monkeypatch):
+    """Wherever that is possible."""
+    prefer_way(monkeypatch, lambda way, of: way.folded_by != "cluster")
+
+
+@pytest.mark.parametrize("blocks", range(2, 9))
+def test_clusters_of_any_size_give_the_bits_of_the_tree(context, stream, cut, monkeypatch, blocks):
+    if not context.device.compute_capability >= (9, 0):
+        pytest.skip("the device has no clusters")
+    prefer_way(monkeypatch, lambda way, of: (way.folded_by != "cluster", way.parts != blocks))
+    for shape in cut(SHAPES, [(blocks * 1024 - 3, 36)]):
+        axis = (0, 2) if len(shape) == 4 else -2
+        with lr.plan("sum", shape=shape, dtype="float32", axis=axis, context=context) as plan:
+            if plan.strategy.cluster != blocks:  # so many would not have as many elements each
+                continue
+            assert f"in clusters of {blocks} of" in plan.describe()
+            assert plan.workspace_bytes == 0
+        x = array(shape, "float32")
+        assert_same(lr.sum(x, axis=axis, stream=stream), lr.tree.reduce(x, axis=axis))
 
 
 @pytest.mark.parametrize(("op", "dtype"), OPERATORS, ids=str)

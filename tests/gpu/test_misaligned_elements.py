@@ -29,6 +29,11 @@ def test_strided(stream, dtype):
     check(values(dtype, (6, 70))[:, ::2], "sum", 1, stream, 1)
 
 
+def test_neighbouring_columns(stream):
+    """Of which a thread has two: neither together nor by themselves can their elements be loaded at once."""
+    check(values("float16", (300, 8)), "sum", 0, stream, 1)
+
+
 @pytest.mark.parametrize("length", [64, 1500])
 def test_rows_in_packed_records(stream, length):
     """Of which the first one is aligned, and those after it are at odd addresses."""

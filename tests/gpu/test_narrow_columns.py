@@ -1,12 +1,12 @@
-"""Columns of narrow rows, several lanes of the tree for each warp, and of rows that are no whole vectors wide."""
+"""Columns that lie in few bytes side by side, and in rows that are no whole vectors wide."""
 
 import numpy as np
 import pytest
-from placed import values
+from placed import prefer_way, values
 from test_shapes import check
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import column_policy, column_tiles
+from lowlevel_reduce import column_policy
 from lowlevel_reduce.row_strategy import WARP_FOLDS
 
 WIDTHS = [1, 2, 3, 4, 5, 8, 16, 24, 31, 33, 64, 99, 127, 128, 129, 255, 260]
@@ -41,16 +41,42 @@ def test_batches(stream, cut):
         check(values("float32", (3, 701, width)), stream, 1)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("axes", [2, 3, 4])
+def test_elements_along_axes_that_cannot_be_joined(stream, axes, dtype):
+    """A vector's elements lie along several of them, in both arrays; of more than three, each is looked for."""
+    shape, apart = (14, *(4, 4, 6)[4 - axes :], 9), (slice(None, None, 2),) * axes
+    x, y = values(dtype, shape)[apart], values("bool", shape, seed=1)[apart]
+    for second in (None, y, np.broadcast_to(y[:1], x.shape)):
+        check(x, stream, tuple(range(axes)), second=second)
+    check(x[::-1], stream, tuple(range(axes)), second=y)
+
+
 def test_many_lanes_of_a_thread(stream, cut, monkeypatch):
-    """As where there is much to reduce: there a warp's lanes are those of several leaves."""
-    monkeypatch.setattr(column_tiles, "_CLUSTER_BLOCKS", 0.0)  # no tiles that are a cluster
-    monkeypatch.setattr(column_tiles, "_COPIES", column_tiles._COPIES._replace(start_rounds=10**6))
+    """As where there is much to reduce: a block then has several turns."""
+    prefer_way(monkeypatch, lambda way, of: (of.loads.width > 1, -way.tile.turns, way.tile.columns))
     for width in cut([2, 3, 4, 7, 16, 33, 64], [4, 7]):  # a single column is a whole array
         x = values("float32", (max(21_000, 84_000 // width), width))
         with lr.plan("sum", shape=x.shape, dtype="float32", axis=0, context=stream.context) as plan:
-            assert plan.strategy.template[-1] >= 16
+            assert plan.strategy.tile.turns >= 4
         check(x, stream, 0)
         check(x, stream, 0, offset=4)
+
+
+@pytest.mark.parametrize("rounds", [2, 4, 8])
+def test_rounds_of_a_thread(stream, monkeypatch, rounds):
+    """Whose folds wait in shared memory for the next ones'."""
+
+    def key(way, of):
+        each = way.tile.vectors * way.tile.columns // (way.threads * of.loads.width)
+        return (of.loads.width > 1, each != rounds * of.loads.at_once, way.making)
+
+    prefer_way(monkeypatch, key)
+    x = values("float64", (3000, 33))
+    with lr.plan("sum", shape=x.shape, dtype="float64", axis=0, context=stream.context) as plan:
+        tile, (_, at_once) = plan.strategy.tile, plan.strategy.template
+        assert tile.vectors * tile.columns == rounds * at_once * plan.strategy.block_threads
+    check(x, stream, 0)
 
 
 def test_short_columns(stream, cut):
@@ -61,16 +87,42 @@ def test_short_columns(stream, cut):
 
 
 @pytest.mark.parametrize("length", [16, 40])
-def test_several_columns_of_a_thread(stream, length):
+def test_several_columns_of_a_thread(stream, length, monkeypatch):
     """The last thread lacks some of them; their results, and what a second array has for them, begin anywhere."""
+    prefer_way(monkeypatch, lambda way, of: of.loads.width)
     x = values("float16", (3, length, 9))
     with lr.plan("sum", shape=x.shape, dtype="float16", axis=1, context=stream.context) as plan:
-        assert plan.strategy.template[1:] == ((4, 2, 1, 0) if length == 16 else (2, 8, 1, 1))
+        assert plan.strategy.template[0] == 2
     check(x, stream, 1)
     check(x, stream, 1, "dot", second=values("float16", x.shape, seed=1))
     wide = values("float16", (length, 16), seed=1)
     for second in (wide[:, ::2], wide[:, :1]):  # aligned, and not side by side
         check(x[0, :, :8].copy(), stream, 0, "dot", second=second)
+
+
+@pytest.mark.parametrize("op", ["sum", "minmax"])
+def test_threads_that_have_columns_alone(stream, monkeypatch, op):
+    """They store the results, together where the address allows it; the last one of a run has fewer."""
+    prefer_way(monkeypatch, lambda way, of: (of.loads.width, way.making))
+    x = values("float16", (13, 3, 9))
+    with lr.plan(op, shape=x.shape, dtype="float16", axis=1, context=stream.context) as plan:
+        assert plan.strategy.tile.columns == plan.strategy.block_threads * 2
+    check(x, stream, 1, op)
+    check(x[:, :, :8].copy(), stream, 1, op)
+
+
+def test_more_columns_than_threads(stream, monkeypatch):
+    """Small blocks, of which each thread brings several columns and stores as many."""
+
+    def key(way, of):
+        beside = way.tile.columns // of.loads.width
+        return not (2 * beside <= way.threads < way.tile.columns)
+
+    prefer_way(monkeypatch, key)
+    x = values("float32", (40, 132))
+    with lr.plan("sum", shape=x.shape, dtype="float32", axis=0, context=stream.context) as plan:
+        assert plan.strategy.block_threads < min(plan.strategy.tile.columns, column_policy.COLUMN_THREADS)
+    check(x, stream, 0)
 
 
 def test_masks(stream):
@@ -81,8 +133,7 @@ def test_masks(stream):
 
 @pytest.mark.parametrize("by", ["warps", "blocks"])
 def test_few_partials_of_a_row(stream, cut, monkeypatch, by):
-    monkeypatch.setattr(column_tiles, "_CLUSTER_BLOCKS", 0.0)  # no tiles that are a cluster
-    monkeypatch.setattr(column_tiles, "_FOLD_ROUNDS", {"nobody": 10**9, "warps": 10**9, "blocks": 10**9, by: 0.0})
+    prefer_way(monkeypatch, lambda way, of: (way.folded_by != by, way.parts > WARP_FOLDS, way.making))
     for shape in cut([(5000, 300), (30_000, 128), (9000, 33), (8192, 512)], [(9000, 33)]):
         x = values("float32", shape)
         with lr.plan("sum", shape=shape, dtype="float32", axis=0, context=stream.context) as plan:
@@ -91,13 +142,11 @@ def test_few_partials_of_a_row(stream, cut, monkeypatch, by):
         check(x, stream, 0, repeat=3)
 
 
+@pytest.mark.natural_order("more blocks wait than are resident at once, which is right if blocks start in their order")
 def test_more_columns_than_blocks_that_fold(stream, monkeypatch):
     """Each of these has one column after another, as where there are very many partials of very many columns."""
-    monkeypatch.setattr(column_tiles, "_CLUSTER_BLOCKS", 0.0)
-    monkeypatch.setattr(column_tiles, "_FOLD_ROUNDS", {"nobody": 10**9, "blocks": 0.0})
-    monkeypatch.setattr(
-        column_tiles, "folding", lambda rows, parts, resident: ("blocks",) if parts > 1 else ("nobody",)
-    )
+    monkeypatch.setattr(column_policy, "_folding", lambda rows, parts, *_: ("blocks",) if parts > 1 else ("nobody",))
+    prefer_way(monkeypatch, lambda way, of: (way.parts == 1, way.making))
     x = values("float32", (1024, 514))
     with lr.plan("sum", shape=x.shape, dtype="float32", axis=0, context=stream.context) as plan:
         assert plan.strategy.parts > 1
@@ -107,12 +156,19 @@ def test_more_columns_than_blocks_that_fold(stream, monkeypatch):
 
 def test_partials_of_a_row_folded_by_a_block(stream, cut, monkeypatch):
     """Whose warps wait for the last of them: none may leave that slot empty before the others have looked."""
-    monkeypatch.setattr(column_policy, "_SLOWER_COPIES", {})  # one column a thread
-    monkeypatch.setattr(column_tiles, "_LANES_OF_BROKEN_LINES", 1)  # as many partials as there may be
-    monkeypatch.setattr(column_tiles, "_COPIES", column_tiles._COPIES._replace(lines={256: 0.0}))
+    prefer_way(monkeypatch, lambda way, of: (of.loads.width, -way.parts))  # as many partials as there may be
     for shape, rows_of_a_block, repeat in cut([((8400, 127), 1, 3), ((35_000, 600), 2, 20)], [((8400, 127), 1, 3)]):
         x = values("float32", shape)
         with lr.plan("sum", shape=shape, dtype="float32", axis=0, context=stream.context) as plan:
             assert plan.strategy.parts > WARP_FOLDS
             assert -(-shape[1] // plan.strategy.folders) == rows_of_a_block
         check(x, stream, 0, repeat=repeat, accumulate="float64")
+
+
+def test_partials_that_a_block_takes_at_once(stream, monkeypatch):
+    """One for each of its threads at most, and more than a warp folds."""
+    prefer_way(monkeypatch, lambda way, of: (of.loads.width, not WARP_FOLDS < way.parts <= 256, way.making))
+    x = values("float32", (8400, 33))
+    with lr.plan("sum", shape=x.shape, dtype="float32", axis=0, context=stream.context) as plan:
+        assert WARP_FOLDS < plan.strategy.parts <= column_policy.COLUMN_THREADS
+    check(x, stream, 0, accumulate="float64")

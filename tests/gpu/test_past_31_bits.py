@@ -1,7 +1,10 @@
 """Rows, columns, segments, and as many rows, of more than 2^31 elements: an index of 32 bits would show."""
 
+import contextlib
+
 import numpy as np
 import pytest
+from placed import placed
 
 import lowlevel_reduce as lr
 
@@ -48,6 +51,21 @@ def test_one_axis_is_long(stream, zeros, n, lie):
     squares = sum(value**2 for value in places.values())
     np.testing.assert_allclose(mean, 417 / n, rtol=1e-12)
     np.testing.assert_allclose(var, squares / n - (417 / n) ** 2, rtol=1e-9)
+
+
+def test_an_axis_past_32_bits_inside_another(stream, cut):
+    """Of as many elements as one of them: where an axis ends, the next element lies along the other."""
+    n = cut(2**32 + 1, 20_001)
+    with contextlib.ExitStack() as stack:
+        x = stack.enter_context(placed(np.array([[1, 20], [3, 50]], np.uint8), stream))
+        strides = {"strides_bytes": (2, 0, 1), "axis": (0, 1)}
+        plan = stack.enter_context(lr.plan("sum", shape=(2, n, 2), dtype="uint8", context=stream.context, **strides))
+        assert plan.strategy.name == "columns"
+        result = lr.DeviceArray.empty(plan.result_shape, plan.result_dtype, stream)
+        launch = plan.bind(stream)
+        stack.callback(launch.close)
+        launch(x, result.pointer)
+        assert result.numpy().tolist() == [4 * n, 70 * n]
 
 
 def test_rows_are_many(stream, zeros, n):

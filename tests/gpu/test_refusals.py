@@ -160,7 +160,7 @@ class TestRefusals:
         monkeypatch.setenv("LOWLEVEL_REDUCE_STRATEGY", "two_pass")
         assert lr.plan("sum", shape=1000, dtype="float32", context=context).strategy.name == "two_pass"
         rows = lr.plan("sum", shape=(3, 1000), axis=1, dtype="float32", context=context)
-        assert rows.strategy.name == "short_rows", "which the variable is not about"
+        assert rows.strategy.name == "rows", "which the variable is not about"
         monkeypatch.setenv("LOWLEVEL_REDUCE_STRATEGY", "fast")
         with pytest.raises(ValueError, match="no strategy 'fast'"):
             lr.plan("sum", shape=1000, dtype="float32", context=context)

@@ -35,7 +35,7 @@ def of(plan, pointer, stream, second=None):
 @pytest.mark.loads_twins
 def test_a_plan_loads_both_when_it_is_made(loaded, stream):
     with lr.plan("sum", shape=(9, 1024), dtype="float32", axis=1, context=stream.context):
-        assert [entry.rpartition("_float32_")[2] for entry in loaded] == ["short_rows", "short_rows_anywhere"]
+        assert [entry.rpartition("_float32_")[2] for entry in loaded] == ["rows", "rows_anywhere"]
 
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES, ids=str)

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from placed import assert_same, reduced, values
+from placed import assert_same, prefer_way, reduced, values
 from test_shapes import check
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import column_policy, column_tiles
 from lowlevel_reduce.operators import ElementMap
 
 WIDTHS = [32, 36, 60, 64, 100, 132, 256, 516]
@@ -16,9 +15,13 @@ ONE_MORE = ElementMap("x + 1", numpy=lambda x: x + 1)
 
 
 @pytest.fixture(autouse=True)
-def never_copied(monkeypatch):
-    """As where there is much to reduce: few columns are copied, for their elements are in flight at once then."""
-    monkeypatch.setattr(column_policy, "_SLOWER_COPIES", dict.fromkeys(column_policy._SLOWER_COPIES, 10**9))
+def wide(monkeypatch):
+    """As where there is much to reduce: few columns are loaded one by one, for that many more threads load them."""
+    prefer_way(monkeypatch, lambda way, of: (-of.loads.width, way.tile.turns, way.making))
+
+
+def prefer_turns(monkeypatch):
+    prefer_way(monkeypatch, lambda way, of: (-of.loads.width, -way.tile.turns))
 
 
 def few_are_true(dtype, shape):
@@ -26,16 +29,16 @@ def few_are_true(dtype, shape):
     return (np.random.default_rng(shape).random(shape) < 0.7 / shape[-2]).astype(dtype)
 
 
-def template_of(stream, shape, op, dtype, axis=0):
+def strategy_of(stream, shape, op, dtype, axis=0):
     with lr.plan(op, shape=shape, dtype=dtype, axis=axis, context=stream.context) as plan:
-        return plan.strategy.template
+        return plan.strategy
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_extremes(stream, cut, length):
     for width in cut(WIDTHS, [36, 132]):
         x = values("float32", (length, width))
-        assert template_of(stream, x.shape, "max", "float32")[1] == 4
+        assert strategy_of(stream, x.shape, "max", "float32").template[0] == 4
         check(x, stream, 0, "max")
         check(x, stream, 0, "max", offset=4)  # no four columns can be loaded together
         check(x[:, : width - 3], stream, 0, "min")  # nor can the last block's
@@ -50,7 +53,7 @@ def test_lengths_around_a_leaf(stream, cut, op, dtype):
     leaf = 4096 // values(dtype, 1).itemsize
     for length in cut([leaf - 1, leaf, leaf + 1, 2 * leaf - 1, 2 * leaf], [2 * leaf - 1]):
         x = far_apart(dtype, (length, 136 if dtype == "float16" else 132))  # of whole vectors
-        assert template_of(stream, x.shape, op, dtype)[1] * x.itemsize == 16
+        assert strategy_of(stream, x.shape, op, dtype).template[0] * x.itemsize == 16
         if op == "max":
             check(x, stream, 0, op)
         else:
@@ -63,7 +66,7 @@ def test_elements_of_two_bytes(stream, cut, dtype, length):
     """Of which eight columns are folded as they are, two at a time in a word, or each in an accumulator."""
     for width in cut([64, 72, 136, 520], [72]):
         x = values(dtype, (length, width))
-        assert template_of(stream, x.shape, "max", dtype)[1] == 8
+        assert strategy_of(stream, x.shape, "max", dtype).template[0] == 8
         check(x, stream, 0, "max")
         check(x, stream, 0, "min", offset=2)
         check(x[:, : width - 3], stream, 0, "max")
@@ -93,28 +96,33 @@ def test_zeros_and_what_is_no_number(stream, cut, dtype):
 def test_logic(stream, cut, dtype):
     for length in cut(LENGTHS, [1100]):
         x = few_are_true(dtype, (length, 64))
-        assert template_of(stream, x.shape, "any", dtype)[1] * x.itemsize == 16
+        assert strategy_of(stream, x.shape, "any", dtype).template[0] * x.itemsize == 16
         check(x, stream, 0, "any")
         check(1 - x, stream, 0, "all", offset=x.itemsize)
 
 
 def test_many_lanes_of_a_thread(stream, cut, monkeypatch):
-    """As where there is much to reduce: there a thread's lanes are those of several leaves."""
-    monkeypatch.setattr(column_tiles, "_CLUSTER_BLOCKS", 0.0)  # no tiles that are a cluster
-    monkeypatch.setattr(column_tiles, "_WIDE", column_tiles._WIDE._replace(start_rounds=10**6))
+    """As where there is much to reduce: a block then has several turns."""
+    prefer_turns(monkeypatch)
     for shape in cut([(21_000, 64), (40_000, 32), (8192, 256)], [(5000, 32)]):
         x = values("float32", shape)
-        assert template_of(stream, shape, "max", "float32")[-1] >= 4
+        assert strategy_of(stream, shape, "max", "float32").tile.turns > 1
         check(x, stream, 0, "max")
         check(x, stream, 0, "max", offset=4)
         check(x[: shape[0] - 700], stream, 0, "min")
 
 
+def test_a_vector_where_a_thread_loads_two(stream):
+    """All elements are on one side of zero, so that zeros in the place of a second vector would show."""
+    x = 1 + np.abs(values("float32", (3, 132)))
+    assert strategy_of(stream, x.shape, "max", "float32").template[1] == 2
+    check(x, stream, 0, "min")
+    check(-x, stream, 0, "max")
+
+
 def test_lines_that_rows_break(stream):
     x = values("float32", (3000, 1000))
-    _, width, *_, lanes_of_a_thread = template_of(stream, x.shape, "max", "float32")
-    assert width == 4
-    assert lanes_of_a_thread * width <= 4
+    assert strategy_of(stream, x.shape, "max", "float32").aligned
     check(x, stream, 0, "max")
 
 
@@ -146,21 +154,20 @@ def far_apart(dtype, shape):
     ("op", "dtype"), [("sum", "float32"), ("sum", "float64"), ("sum", "int32"), ("norm1", "float32"), ("prod", "int32")]
 )
 def test_accumulators_of_eight_bytes(stream, cut, op, dtype, length):
-    """Folds that wait for the next elements' do so in shared memory."""
+    """Of several columns, whose folds wait for the next rounds' in shared memory."""
     for width in cut([96, 132, 516], [132]):
         x = far_apart(dtype, (length, width))
-        assert template_of(stream, x.shape, op, dtype)[1] * x.itemsize == 16
+        assert strategy_of(stream, x.shape, op, dtype).template[0] * x.itemsize == 16
         check_accumulators(x, stream, op)
         check_accumulators(x, stream, op, offset=x.itemsize)
         check_accumulators(x[:, : width - 3], stream, op)
 
 
 def test_many_lanes_of_accumulators_of_eight_bytes(stream, cut, monkeypatch):
-    monkeypatch.setattr(column_tiles, "_CLUSTER_BLOCKS", 0.0)  # no tiles that are a cluster
-    monkeypatch.setattr(column_tiles, "_WIDE", column_tiles._WIDE._replace(start_rounds=10**6))
+    prefer_turns(monkeypatch)
     for shape in cut([(21_000, 96), (40_000, 128), (8192, 256)], [(5000, 96)]):
         x = far_apart("float32", shape)
-        assert template_of(stream, shape, "sum", "float32")[-1] >= 4
+        assert strategy_of(stream, shape, "sum", "float32").tile.turns > 1
         check_accumulators(x, stream, "sum")
         check_accumulators(x, stream, "sum", offset=4)
         check_accumulators(x[: shape[0] - 700], stream, "sum")
@@ -180,11 +187,11 @@ def test_masks_are_not_loaded_so(stream):
     check(x, stream, 0, "sum", second=x > 0)
 
 
-def dot_template(stream, x, second):
+def dot_strategy(stream, x, second):
     with lr.plan(
         "dot", shape=x.shape, dtype=x.dtype, axis=0, second_strides_bytes=second.strides, context=stream.context
     ) as plan:
-        return plan.strategy.template
+        return plan.strategy
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
@@ -192,25 +199,22 @@ def test_dot_products(stream, cut, dtype):
     """Of two arrays that both fill vectors, and of arrays that do not, as the device finds or the plan knows."""
     for length, width in cut([(1000, 96), (2048, 132), (4099, 516)], [(1100, 132)]):
         x, y = far_apart(dtype, (length, width)), values(dtype, (length, width))[::-1].copy()
-        assert dot_template(stream, x, y)[1] * x.itemsize == 16
+        assert dot_strategy(stream, x, y).template[0] * x.itemsize == 16
         check_accumulators(x, stream, "dot", second=y)
         for places in ({"offset": x.itemsize}, {"second_offset": x.itemsize}):
             check_accumulators(x, stream, "dot", second=y, **places)
         check_accumulators(x[:, : width - 3], stream, "dot", second=y[:, : width - 3])
         for other in (y[::-1], np.broadcast_to(y[:1], x.shape)):  # in reverse, and the same row for all
-            assert dot_template(stream, x, other)[1] * x.itemsize == 16
             check_accumulators(x, stream, "dot", second=other)
         other = np.broadcast_to(y[:, :1], x.shape)  # the same element for a row
-        assert dot_template(stream, x, other)[1] == 1
         check_accumulators(x, stream, "dot", second=other)
 
 
 def test_many_lanes_of_dot_products(stream, cut, monkeypatch):
-    monkeypatch.setattr(column_tiles, "_CLUSTER_BLOCKS", 0.0)  # no tiles that are a cluster
-    monkeypatch.setattr(column_tiles, "_WIDE", column_tiles._WIDE._replace(start_rounds=10**6))
+    prefer_turns(monkeypatch)
     for shape in cut([(21_000, 96), (8192, 256)], [(5000, 96)]):
         x, y = far_apart("float32", shape), values("float32", shape)
-        assert dot_template(stream, x, y)[-1] >= 4
+        assert dot_strategy(stream, x, y).tile.turns > 1
         check_accumulators(x, stream, "dot", second=y)
 
 

@@ -39,7 +39,7 @@ ONE_WAIT = {
         ("reduce_tiles.cuh", "if (rank != 0) return;\n        ", ""), "sum", {"shape": 40_000, "strategy": "tiles"}
     ),
     "blocks that fold the partials of columns": (
-        ("reduce_columns.cuh", "            launch_dependents();\n            ", "\n            return fold_column"),
+        ("reduce_columns.cuh", "        launch_dependents();\n        ", "\n        return fold_column"),
         *("sum", {"shape": (50_000, 3), "axis": 0}),
     ),
     "blocks that fold the partials of rows": (

@@ -28,7 +28,6 @@ from benchmarks.suites.arrays import OPERATOR_TYPES, operator_costs
 from benchmarks.suites.cell import array_cell
 from benchmarks.suites.forms import FORMS
 from lowlevel_reduce import ReduceError, layout, policy, simulator, tree
-from lowlevel_reduce.column_tiles import Together
 from lowlevel_reduce.dtypes import numpy_dtype
 from lowlevel_reduce.row_strategy import RowStrategy
 
@@ -656,14 +655,13 @@ def test_the_sweep_of_rows_and_columns_covers_every_row():
         assert (way.blocks * a_block >= 1000) if a_block else way.blocks == 1000 * way.parts + way.folders, name
     problem = layout.problem_of((40 * 1024, 512), 4, axis=0)
     facts = policy.DeviceFacts((9, 0), 16, clusters=True, cooperative=True)
-    ways = list(tune.column_strategies(Together(problem, facts, 4, (32, 8), 4, 8, 2, 1.0), 2))
-    assert len(ways) > 5
-    assert {way.early for _, way in ways} == {False, True}
-    for name, way in ways:
-        beside, *_, each = way.template
-        assert way.parts * 256 // beside * each >= 40 * 32, name
-        assert way.blocks == -(-128 // beside) * way.parts + way.folders
-        assert (way.folders > 0) == (way.parts > 1)
+    ways = dict(tune.column_strategies(problem, facts, 4))
+    assert len(ways) > 50
+    assert {way.wide for way in ways.values()} == {False, True}
+    for name, way in ways.items():
+        assert way.parts * way.tile.vectors * way.tile.turns >= 40 * 256, name
+        assert way.blocks == -(-512 // way.tile.columns) * way.parts + way.folders
+        assert (way.folders > 0) == (way.parts > 1 and way.folded_by != "cluster")
 
 
 @pytest.mark.slow

@@ -16,17 +16,18 @@ def test_every_operator_and_type_has_every_kind_of_kernel():
     kinds = {pair: [kind for kind, _ in resources.sources(*pair)] for pair in pairs}
     assert all(len(set(found)) == len(found) for found in kinds.values())
     kernels = {*resources.WHOLE, *resources.MATRICES} - {"two_pass"} | {"two_pass, first_pass", "two_pass, second_pass"}
-    twins = {f"{kind}, anywhere" for kind in kernels if not re.match("two_pass|cooperative|columns", kind)}
+    twins = {f"{kind}, anywhere" for kind in kernels if not re.match("two_pass|cooperative|columns|wide", kind)}
+    of_columns = {"columns, anywhere", "wide columns, anywhere"}  # where sixteen bytes of neighbours are loaded
     for (op, _), found in kinds.items():
         segments = set() if op == "dot" else {"short segments", "long segments"}
-        assert set(found) == kernels | twins | segments
+        assert set(found) - of_columns == kernels | twins | segments
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "complex64"])
 def test_the_kinds_are_kernels_that_differ(dtype):
     """But those of rows of four leaves and of sixteen, and of columns, which are one another's for wide elements."""
     texts = dict(resources.sources("sum", dtype))
-    assert len({source.text for source in texts.values()}) >= len(texts) - 3
+    assert len({source.text for source in texts.values()}) >= len(texts) - 4
     for kind, strategy in {
         "tiles": "tiles",
         "batch": "batch",

@@ -14,7 +14,7 @@ from lowlevel_reduce.cli import show as command
 from lowlevel_reduce.compiler import Cubin, Program, Resources
 
 USED = Resources(64, 25_120, 0, 0, 0, None, 1)
-COLUMNS = ("show", "sum", "--shape", "4096x1000", "--axis", "0", "--for", "H200")
+COLUMNS = ("show", "sum", "--shape", "2048x512", "--axis", "0", "--for", "H200")
 COLOUR = re.compile(r"\x1b\[(?:\d;)?3\d")
 
 
@@ -51,11 +51,11 @@ def said(*arguments):
 def test_the_plan_of_columns(compiled):
     found = said(*COLUMNS)
     plan, kernel = found["plan"], found["sum_float32_float64_float32_columns"]
-    assert plan["problem"] == "1,000 rows of 4,096 elements: columns"
-    assert (plan["kept axes"], plan["reduced axes"]) == ("1,000 at 4 bytes", "4,096 at 4,000 bytes")
+    assert plan["problem"] == "512 rows of 2,048 elements: columns"
+    assert (plan["kept axes"], plan["reduced axes"]) == ("512 at 4 bytes", "2,048 at 2,048 bytes")
     assert (plan["strategy"], plan["because"]) == ("columns", "rows lie side by side in memory")
     assert "8 blocks share a row" in plan["of which"]
-    assert (kernel["grid, blocks"], kernel["block, threads"], kernel["cluster, blocks"]) == (128, 256, 8)
+    assert (kernel["grid, blocks"], kernel["block, threads"], kernel["cluster, blocks"]) == (256, 256, 8)
     assert (kernel["static shared bytes"], kernel["dynamic shared bytes"]) == (25_120, 0)
     assert kernel["launch attributes"] == "programmatic_stream_serialization"
     assert [(entry, architecture) for entry, architecture, *_ in compiled["kernels"]] == [
@@ -99,10 +99,10 @@ def test_strides_reach_the_problem(compiled):
 
 def test_resources_say_how_many_blocks_are_left_after_spills(compiled):
     kernel = said(*COLUMNS, "--resources")["sum_float32_float64_float32_columns"]
-    assert (kernel["registers"], kernel["code bytes"], kernel["that fit unspilled"]) == (64, 16 * 1464, 4)
+    assert (kernel["registers"], kernel["code bytes"], kernel["that fit unspilled"]) == (64, 16 * 1464, 3)
     compiled["spills"] = 1
     kernel = said(*COLUMNS, "--resources")["sum_float32_float64_float32_columns"]
-    assert (kernel["blocks wanted to fit"], kernel["that fit unspilled"]) == (4, 3)
+    assert (kernel["blocks wanted to fit"], kernel["that fit unspilled"]) == (3, 2)
 
 
 def test_an_array_without_rows_has_no_kernels(compiled):
@@ -338,7 +338,7 @@ def test_the_ptx_is_what_a_simulated_gpu_runs_even_if_a_real_one_would_spill(com
 
     monkeypatch.setattr(command, "compile_program", compile_program)
     compiled["spills"] = 1
-    assert "__launch_bounds__(256, 4)" in run(*COLUMNS, "--ptx").stdout
+    assert "__launch_bounds__(256, 3)" in run(*COLUMNS, "--ptx").stdout
 
 
 def test_the_commands_of_the_page_on_debugging_are_commands(compiled, monkeypatch):

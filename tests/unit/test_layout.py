@@ -90,7 +90,6 @@ def test_a_kind_keeps_its_promise(case):
     if problem.kind == "whole":
         assert problem.rows == 1
     if problem.kind == "columns":
-        assert len(problem.reduced) <= 1
         assert problem.kept[0].stride == itemsize
         assert problem.rows % problem.kept[0].size == 0
 
@@ -116,6 +115,16 @@ def test_a_kind_keeps_its_promise(case):
 )
 def test_kinds(shape, axis, strides, kind):
     assert layout.problem_of(shape, 4, axis=axis, strides_bytes=strides).kind == kind
+
+
+@pytest.mark.parametrize(("axes", "second", "kind"), [(3, 1, "columns"), (4, 1, "strided"), (4, 0, "columns")])
+def test_columns_beside_a_second_array_lie_along_three_axes(axes, second, kind):
+    """At most: along these, kernels go from element to element."""
+    shape, strides = (*(3,) * axes, 8), layout.contiguous_strides((*(6,) * axes, 8), 4)
+    apart = {"strides_bytes": (*(2 * stride for stride in strides[:-1]), 4), "axis": range(axes)}
+    seconds = {"second_strides_bytes": strides, "second_itemsize": second} if second else {}
+    problem = layout.problem_of(shape, 4, **apart, **seconds)
+    assert (problem.kind, len(problem.reduced)) == (kind, axes)
 
 
 def test_axes_are_taken_in_the_arrays_order():

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from lowlevel_reduce import UnsupportedError, column_tiles, layout, policy, row_policy
+from lowlevel_reduce import UnsupportedError, column_policy, layout, policy, row_policy
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.kernels import OperatorText, row_kernel_source, with_twins
 from lowlevel_reduce.operators import resolve
@@ -78,7 +78,8 @@ def test_the_reason_names_the_row_of_the_table():
     ("shape", "axis", "op", "name", "words"),
     [
         ((4096, 1000), 0, "sum", "columns", "side by side"),
-        ((500, 100), 1, "sum", "short_rows", "no more than one leaf"),
+        ((5000, 100), 1, "sum", "short_rows", "no more than one leaf"),
+        ((500, 100), 1, "sum", "rows", "few enough for a warp each"),
         ((20, 20_000), 1, "sum", "batch", "too few to fill the device"),
         ((1200, 100_000), 1, "sum", "batch", "however many there are"),
         ((300, 70_000), 1, "sum", "batch", "part of the device idle"),
@@ -264,7 +265,9 @@ def test_a_strategy_that_does_not_go_with_the_rows(axis, name):
 @pytest.mark.parametrize(
     ("rows", "length", "mapping"),
     [
-        (256, 256, (1, 64, 4)),  # four rows a warp
+        (256, 256, (4, 64, 8)),  # a warp a row
+        (8 * 132, 256, (4, 264, 8)),
+        (8 * 132 + 1, 256, (1, 265, 4)),  # four rows a warp
         (4 * (132 * 8 - 1), 256, (1, 132 * 8 - 1, 4)),
         (4 * (132 * 8 - 1) + 1, 256, (8, 132, 4)),
         (40, 4, (1, 1, 4)),
@@ -413,49 +416,40 @@ def test_short_rows_have_one_kernel_and_its_twin(lie, kernels):
             row = step * length + apart
             for strides in ((2 * row, row, step), (2 * row + 16, row, step)):
                 problem = layout.problem_of((rows, 2, length), 4, axis=2, strides_bytes=strides)
-                chosen = choose_rows(problem, HOPPER, 4, 8)
-                assert chosen.name == "short_rows"
+                chosen = choose_rows(problem, HOPPER, 4, 8, strategy="short_rows")
                 found.update(with_twins([row_kernel_source(OperatorText("sum", "Sum", 8), chosen)]))
     assert len(found) == kernels
 
 
 @pytest.mark.parametrize(
-    ("shape", "early"),
-    [((1 << 14, 256), True), ((2048, 512), False), ((1 << 14, 1 << 14), False), ((1 << 26, 4), True)],
-)
-def test_columns_that_let_the_next_launch_in_early(shape, early):
-    """Not in small grids, and those that load sixteen bytes only where not all blocks run at once."""
-    chosen = choose_rows(layout.problem_of(shape, 4, axis=0), HOPPER, 4, 8)
-    assert chosen.early is early
-    arguments = f", {str(early).lower()}, FoldedBy::{chosen.folded_by}, CopiedBy::warps>(problem);"
-    assert arguments in row_kernel_source(OperatorText("sum", "Sum", 8), chosen).text
-
-
-@pytest.mark.parametrize(
-    ("shape", "axis", "by"),
+    ("shape", "axis", "entry", "aligned"),
     [
-        ((4096, 4096), 0, "warps"),
-        ((1 << 26, 4), 0, "warps"),
-        ((1 << 20, 3), 0, "teams"),  # contiguous, and one tile has all columns
-        ((4, 1 << 20, 3), 1, "teams"),
-        ((100_000, 1001), 0, "nobody"),
-        ((1000, 1001), 0, "nobody"),
+        ((1 << 14, 1 << 14), 0, "columns_wide", True),
+        ((100_000, 1001), 0, "columns", False),
+        ((64, 50, 16, 256), (0, 2), "columns_strided_wide", False),
+        ((64, 50, 16, 5), (0, 2), "columns_strided", False),
     ],
     ids=str,
 )
-def test_who_copies_columns(shape, axis, by):
+def test_kernels_for_columns(shape, axis, entry, aligned):
+    """One for narrow loads and one for wide ones, each also for several reduced axes, and a twin for aligned arrays."""
     chosen = choose_rows(layout.problem_of(shape, 4, axis=axis), HOPPER, 4, 8)
-    assert chosen.copied_by == by
-    axes = "OneAxis" if len(shape) == 2 else "AnyAxes"
-    text = row_kernel_source(OperatorText("sum", "Sum", 8), chosen).text
-    assert f"reduce_columns<Op, {axes}, " in text
-    assert f", CopiedBy::{by}>(problem);" in text
+    source = row_kernel_source(OperatorText("sum", "Sum", 8), chosen)
+    assert source.entry == f"sum_{entry}"
+    assert chosen.aligned is aligned
+    straight = "true" if isinstance(axis, int) else "false"
+    arguments = f"reduce_columns<Op, {', '.join(map(str, chosen.template))}, {straight}, Begin::"
+    assert f"{arguments}{'aligned' if aligned else 'anywhere'}>(problem);" in source.text
+    assert (source.twin is not None) is aligned
+    assert source.twin is None or f"{arguments}anywhere>(problem);" in source.twin.text
 
 
-@pytest.mark.parametrize(("stride", "by"), [(12, "teams"), (16, "warps"), (-16, "warps"), (20, "nobody")])
-def test_who_copies_columns_of_rows_that_lie_apart(stride, by):
-    problem = layout.problem_of((1 << 20, 3), 4, axis=0, strides_bytes=(stride, 4))
-    assert choose_rows(problem, HOPPER, 4, 8).copied_by == by
+def test_columns_of_all_shapes_share_kernels():
+    texts = set()
+    for length, columns in itertools.product((3, 100, 2000, 70_000, 1 << 24), (2, 7, 64, 99, 1000)):
+        chosen = choose_rows(layout.problem_of((length, columns), 4, axis=0), HOPPER, 4, 8)
+        texts.add(row_kernel_source(OperatorText("sum", "Sum", 8), chosen).text)
+    assert len(texts) <= 3  # narrow, wide, and wide where the array begins anywhere
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
@@ -469,14 +463,13 @@ def test_no_rows_or_no_elements(shape, axis, strategy):
     assert (chosen.blocks == 0) == (problem.rows == 0)
 
 
-@pytest.mark.parametrize(("shape", "axis"), [((8, 1 << 24), 0), ((4096, 64, 512), 1), ((1 << 20, 4, 10), 1)], ids=str)
-def test_short_columns_are_folded_by_a_thread_each(shape, axis):
+@pytest.mark.parametrize(("shape", "axis"), [((4, 1 << 24), 0), ((4096, 4, 512), 1), ((1 << 20, 4, 10), 1)], ids=str)
+def test_columns_of_a_vector_are_folded_by_a_thread_each(shape, axis):
     problem = layout.problem_of(shape, 4, axis=axis)
     chosen = choose_rows(problem, HOPPER, 4, 8)
-    _, width, _, _, levels = chosen.template
-    inner = problem.kept[0].size
+    inner, width = problem.kept[0].size, chosen.template[0]
     threads = problem.rows // inner * -(-inner // width)
-    assert (levels, chosen.parts) == (0, 1)
+    assert (chosen.tile.vectors, chosen.tile.turns, chosen.parts) == (1, 1, 1)
     assert chosen.blocks == -(-threads // chosen.block_threads)
 
 
@@ -484,143 +477,74 @@ def test_short_columns_are_folded_by_a_thread_each(shape, axis):
 def test_long_columns_keep_every_multiprocessor_busy(shape):
     chosen = choose_rows(layout.problem_of(shape, 4, axis=0), HOPPER, 4, 8)
     of_a_multiprocessor = (chosen.blocks - chosen.folders) / HOPPER.multiprocessors
-    assert of_a_multiprocessor >= 1.15
+    assert of_a_multiprocessor >= 1.8
     assert of_a_multiprocessor / math.ceil(of_a_multiprocessor) >= 0.8
 
 
-def test_few_blocks_wait_for_partials_beside_those_that_make_them():
-    """Blocks that poll in half of the places that 2^16 x 2^12 in 256 tiles would leave cost it a fifth."""
-    for power in range(2, 24):
-        shape = (1 << 28 - power, 1 << power)
-        chosen = choose_rows(layout.problem_of(shape, 4, axis=0), HOPPER, 4, 8)
-        places = HOPPER.multiprocessors * chosen.resident_blocks
-        assert min(chosen.folders, places - chosen.blocks + chosen.folders) <= HOPPER.multiprocessors, shape
-
-
-@pytest.mark.parametrize(
-    ("shape", "itemsize", "width"),
-    [
-        ((1 << 14, 1 << 14), 4, 4),
-        ((100_000, 1000), 4, 4),
-        ((100_000, 1000), 8, 2),
-        ((1 << 22, 64), 4, 1),  # few columns in whole lines
-        ((1 << 14, 256), 4, 1),  # few elements: a lane is loaded a quarter at a time
-        ((100_000, 1001), 4, 1),  # no sixteen bytes together
-    ],
-    ids=str,
-)
-def test_columns_of_wide_accumulators_go_to_registers_where_that_is_faster(shape, itemsize, width):
-    assert choose_rows(layout.problem_of(shape, itemsize, axis=0), HOPPER, itemsize, 8).template[1] == width
-
-
-def test_blocks_of_columns_have_every_lane_once():
+def test_blocks_of_columns_have_every_vector_once():
     for itemsize, accumulator_bytes in TYPES:
-        for length, columns in itertools.product((2000, 70_000, 1 << 24), (3, 64, 99, 1000)):
+        for length, columns in itertools.product((3, 50, 2000, 70_000, 1 << 24), (3, 64, 99, 1000)):
             chosen = choose_rows(rows_of(columns, length, itemsize, 0), HOPPER, itemsize, accumulator_bytes)
-            beside, width, lanes, _, each = chosen.template
-            a_block = chosen.block_threads // beside * each
-            needed = -(-length * itemsize // 4096) * lanes
-            assert (chosen.parts - 1) * a_block < needed <= chosen.parts * a_block
-            groups = math.ceil(math.ceil(columns / width) / beside)
-            assert chosen.blocks == groups * chosen.parts + chosen.folders
+            width, at_once = chosen.template
+            tile, threads = chosen.tile, chosen.block_threads
+            assert all(size & size - 1 == 0 for size in (*tile, threads))
+            needed = -(-length * itemsize // 16)
+            a_block = tile.vectors * tile.turns
+            assert (chosen.parts - 1) * a_block < -(-needed // 256) * 256
+            assert needed <= chosen.parts * a_block
+            beside = tile.columns // width
+            each = max(1, tile.vectors * beside // threads)
+            assert each <= 8 * at_once  # a thread has room for the folds of so many rounds
+            assert tile.turns == 1 or tile.columns <= threads  # a thread folds a column's turns
+            tiles = math.ceil(math.ceil(columns / width) / beside)
+            assert chosen.blocks == tiles * chosen.parts + chosen.folders
             assert (chosen.folders > 0) == (chosen.parts > 1 and chosen.folded_by != "cluster")
             assert chosen.cluster == (chosen.parts if chosen.folded_by == "cluster" else 1)
 
 
+def test_how_columns_are_cut_in_one_word():
+    chosen = choose_rows(layout.problem_of((1 << 14, 1 << 8), 4, axis=0), HOPPER, 4, 8)
+    word, by = chosen.count, ("nobody", "cluster", "warps", "blocks").index(chosen.folded_by)
+    fields = [word & 0xFFFFFFFF, *(1 << (word >> shift & 255) for shift in (32, 40, 48)), word >> 56]
+    assert fields == [chosen.parts, *chosen.tile, by]
+    assert chosen.parts > 1
+    assert choose_rows(layout.problem_of((2, 1 << 20), 4, axis=1), HOPPER, 4, 8).count < 1 << 32
+
+
 @pytest.mark.parametrize(
-    ("length", "columns", "facts", "cluster"),
+    ("length", "columns", "facts", "is_cluster"),
     [
-        (2048, 512, HOPPER, 8),
-        (3000, 64, HOPPER, 6),
-        (4096, 512, HOPPER, 8),
-        (2048, 2048, HOPPER, 1),  # more tiles than multiprocessors
-        (70_000, 64, HOPPER, 1),  # more tiles than a cluster holds
-        (2048, 512, AMPERE, 1),
-        (2048, 64, HOPPER._replace(multiprocessors=40), 4),  # a small context
+        (2048, 512, HOPPER, True),
+        (3000, 64, HOPPER, True),
+        (70_000, 64, HOPPER, False),  # more parts than a cluster holds
+        (2048, 512, AMPERE, False),
     ],
 )
-def test_columns_of_a_few_tiles_are_clusters_where_multiprocessors_are_left(length, columns, facts, cluster):
+def test_columns_of_a_few_tiles_are_clusters(length, columns, facts, is_cluster):
     chosen = choose_rows(rows_of(columns, length, 4, 0), facts, 4, 8)
-    assert chosen.cluster == cluster
-    if cluster > 1:
-        assert (chosen.parts, chosen.folders, chosen.blocks % cluster) == (cluster, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("columns", "itemsize", "bytes_together"), [(99, 4, 4), (98, 4, 4), (100, 4, 16), (28, 4, 4), (99, 2, 4)]
-)
-def test_columns_are_loaded_together_where_every_row_allows_it(columns, itemsize, bytes_together):
-    """An accumulator of 4 bytes leaves registers for four columns of a thread, if as many as fill a line are there."""
-    chosen = choose_rows(rows_of(columns, 10_000_000, itemsize, 0), HOPPER, itemsize, 4)
-    assert chosen.template[1] * itemsize == bytes_together
-    assert choose_rows(rows_of(columns, 5000, itemsize, 0), HOPPER, itemsize, 4).template[1] * itemsize <= 4
-
-
-@pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
-def test_blocks_of_columns_find_room_in_shared_memory(itemsize):
-    for columns, length, size in itertools.product((3, 99, 128, 4096), (70_000, 1 << 24), range(4, 68, 4)):
-        chosen = choose_rows(rows_of(columns, length, itemsize, 0), HOPPER, itemsize, size, heavy=size > 24)
-        beside, width, _, _, each = chosen.template
-        together = chosen.folded_by == "cluster"
-        taken = column_tiles.shared_bytes(beside, each, width, size, in_cluster=together)
-        assert each == 0 or taken <= 48 << 10, (columns, length, size)
+    assert (chosen.folded_by == "cluster") is is_cluster
+    if is_cluster:
+        assert (chosen.parts, chosen.folders, chosen.blocks % chosen.cluster) == (chosen.cluster, 0, 0)
+        assert 2 <= chosen.cluster <= 8
+        assert chosen.blocks <= (chosen.resident_blocks - 1) * facts.multiprocessors  # all run at once
 
 
 @pytest.mark.parametrize(
     ("rows", "parts", "resident", "by"),
     [
-        (99, 1, 4, {"nobody": 0}),
-        (99, 8, 4, {"warps": 13}),
-        (99, 9, 4, {"warps": 13, "blocks": 99}),
+        (99, 1, 3, {"nobody": 0}),
+        (99, 8, 3, {"warps": 13}),
+        (99, 9, 3, {"warps": 13, "blocks": 99}),
         (99, 9, 2, {"warps": 13}),  # few blocks fit, and those that wait would take their places
         (512, 128, 3, {"warps": 64, "blocks": 512}),
-        (513, 128, 4, {"warps": 65}),  # a block would fold more than one column
+        (513, 128, 3, {"warps": 65}),  # a block would fold more than one column
         (513, 129, 2, {"blocks": 512}),
-        (10**6, 2, 4, {"warps": 512}),
+        (10**6, 2, 3, {"warps": 512}),
     ],
 )
 def test_blocks_that_fold_partials(rows, parts, resident, by):
-    ways = column_tiles.folding(rows, parts, resident)
-    assert {way: column_tiles.folders(rows, way) for way in ways} == by
-
-
-@pytest.mark.parametrize(
-    ("second", "width"),
-    [((4000, 4), 4), ((4000, 0), 1), ((0, 4), 4), ((4004, 4), 1), ((-4000, 4), 4), ((1000, 1), 1), ((8000, 8), 1)],
-    ids=str,
-)
-def test_two_arrays_go_to_registers_where_both_fill_vectors(second, width):
-    """The second array may be contiguous, of one element a row, of one row, unaligned, reversed, a mask, or strided."""
-    problem = layout.problem_of((100_000, 1000), 4, axis=0, second_strides_bytes=second, second_itemsize=4)
-    chosen = choose_rows(problem, HOPPER, 4, 8, heavy=True, two_arrays=True)
-    assert (chosen.template[1], chosen.resident_blocks) == (width, 2)
-
-
-@pytest.mark.parametrize(
-    ("shape", "itemsize", "width"),
-    [
-        ((1 << 14, 1 << 8), 4, 1),
-        ((1 << 12, 1 << 9), 4, 1),
-        ((1 << 13, 1 << 10), 4, 4),
-        ((1 << 19, 1 << 8), 4, 4),
-        ((1 << 14, 1 << 14), 4, 4),
-        ((100_000, 1000), 4, 4),
-        ((1 << 18, 1 << 8), 8, 2),
-    ],
-    ids=str,
-)
-def test_two_small_arrays_are_copied(shape, itemsize, width):
-    """The faster of the two ways, as measured for each of these shapes (benchmarks/NOTES.md, "Two arrays")."""
-    strides = layout.contiguous_strides(shape, itemsize)
-    problem = layout.problem_of(shape, itemsize, axis=0, second_strides_bytes=strides, second_itemsize=itemsize)
-    assert choose_rows(problem, HOPPER, itemsize, 8, heavy=True, two_arrays=True).template[1] == width
-
-
-@pytest.mark.parametrize(("shape", "by"), [((10_000, 256), "blocks"), ((2048, 2048), "warps"), ((512, 2048), "nobody")])
-def test_who_folds_the_partials_of_columns(shape, by):
-    chosen = choose_rows(layout.problem_of(shape, 4, axis=0), HOPPER, 4, 8)
-    assert chosen.folded_by == by
-    assert chosen.folders == {"blocks": shape[1], "warps": shape[1] // 8, "nobody": 0}[by]
+    ways = column_policy._folding(rows, parts, False, AMPERE, resident)
+    assert {way: column_policy.folders(rows, way) for way in ways} == by
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,10 @@
 
 import pytest
 
-from lowlevel_reduce import UnsupportedError, column_policy, column_tiles, kernels, layout, policy, row_policy
-from lowlevel_reduce.column_tiles import Together, Way
+from lowlevel_reduce import UnsupportedError, column_policy, kernels, layout, policy, row_policy
+from lowlevel_reduce.column_policy import Loads, Way
 from lowlevel_reduce.policy import DeviceFacts
+from lowlevel_reduce.row_strategy import RowStrategy, Tile
 
 HOPPER = DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
 ADA = DeviceFacts((8, 9), 128, clusters=False, cooperative=True)
@@ -92,7 +93,20 @@ def choose(problem, facts=HOPPER, *, itemsize=4, accumulator=8, **options):
 
 
 def test_rows_of_more_than_a_leaf_are_not_short():
-    assert [choose(rows_of(5, length)).name for length in (1023, 1024, 1025)] == ["short_rows", "short_rows", "batch"]
+    rows = 2000
+    assert [choose(rows_of(rows, length)).name for length in (1023, 1024, 1025)] == ["short_rows", "short_rows", "rows"]
+
+
+def test_few_short_rows_have_a_warp_each():
+    """Of more than half as many vectors as a warp has lanes, and eight for each multiprocessor."""
+    assert [choose(rows_of(5, length)).name for length in (64, 65, 1024)] == ["short_rows", "rows", "rows"]
+    assert [choose(rows_of(rows, 100)).name for rows in (1056, 1057)] == ["rows", "short_rows"]
+    chosen = choose(rows_of(1056, 100))
+    assert (chosen.template, chosen.warps, chosen.blocks) == ((1, 1), 4, 264)
+    assert choose(rows_of(5, 100), accumulator=9).name == "short_rows"
+    assert choose(rows_of(5, 100), heavy=True).name == "short_rows"
+    strided = layout.problem_of((5, 100), 4, axis=1, strides_bytes=(1000, 8))
+    assert choose(strided).name == "short_rows"
 
 
 @pytest.mark.parametrize(
@@ -275,7 +289,7 @@ def test_partials_that_a_warp_folds():
 )
 def test_short_rows(length, levels, blocks):
     """Ten rows: how many levels of the tree one has in lanes and steps, and in how many blocks of one warp they are."""
-    chosen = choose(rows_of(10, length, stride=4 * 1024))
+    chosen = choose(rows_of(10, length, stride=4 * 1024), strategy="short_rows")
     assert (chosen.levels, chosen.blocks, chosen.warps) == (levels, blocks, 1)
 
 
@@ -305,7 +319,8 @@ def test_what_a_kernel_of_short_rows_is_told(length, second_itemsize, kept, valu
 @pytest.mark.parametrize("length", [4, 8, 128, 512])  # one, two and thirty-two lanes a row, in one step and in four
 def test_rows_of_a_warp(length):
     rows = {4: 4 * 32, 8: 8 * 16, 128: 8, 512: 2}[length]
-    assert [choose(rows_of(count, length, stride=4 * 1024)).blocks for count in (rows, rows + 1)] == [1, 2]
+    found = [rows_of(count, length, stride=4 * 1024) for count in (rows, rows + 1)]
+    assert [choose(problem, strategy="short_rows").blocks for problem in found] == [1, 2]
 
 
 def test_a_row_of_two_leaves_is_not_short():
@@ -336,231 +351,156 @@ def test_modelled_times():
 # Columns
 
 
+@pytest.mark.parametrize(("accumulator", "heavy", "resident"), [(16, False, 3), (17, False, 2), (4, True, 2)])
+def test_blocks_of_columns_on_a_multiprocessor(accumulator, heavy, resident):
+    chosen = column_policy.choose_columns(columns_of(5000, 64), HOPPER, 4, accumulator, heavy=heavy)
+    assert chosen.resident_blocks == resident
+
+
 @pytest.mark.parametrize(
-    ("itemsize", "accumulator", "heavy", "resident"),
+    ("itemsize", "accumulator", "wide", "two_arrays", "loads"),
     [
-        (1, 4, False, 3),
-        (1, 5, False, 2),
-        (2, 12, False, 4),
-        (2, 13, False, 3),
-        (4, 24, False, 3),
-        (4, 25, False, 2),
-        (4, 4, True, 2),
+        (4, 8, False, False, Loads(1, 4)),
+        (4, 8, True, False, Loads(4, 2)),
+        (4, 9, True, False, Loads(2, 2)),  # 32 bytes of accumulators, and registers for 64 bytes of elements
+        (4, 8, True, True, Loads(4, 1)),
+        (2, 4, False, False, Loads(2, 2)),
+        (2, 4, True, False, Loads(8, 1)),
+        (2, 5, True, False, Loads(4, 1)),
+        (1, 8, False, False, Loads(4, 1)),
+        (1, 4, True, False, Loads(8, 1)),
+        (1, 40, False, False, Loads(1, 1)),
+        (8, 8, False, False, Loads(1, 4)),
+        (8, 8, True, False, Loads(2, 4)),
+        (16, 16, False, False, Loads(1, 4)),
     ],
 )
-def test_blocks_of_columns_on_a_multiprocessor(itemsize, accumulator, heavy, resident):
-    assert column_policy._resident_blocks_of_columns(itemsize, accumulator, heavy=heavy) == resident
-
-
-def test_columns_that_one_thread_has_alone():
-    def folds_alone(length, columns, itemsize=4, accumulator=8, stride=None):
-        chosen = column_policy.choose_columns(
-            columns_of(length, columns, itemsize, stride), HOPPER, itemsize, accumulator, heavy=False
-        )
-        return chosen.template[-1] == 0
-
-    enough = 4 * 132 * 256  # threads
-    assert folds_alone(16, 40)  # two columns of sixteen elements, 128 bytes
-    assert not folds_alone(17, 40)
-    assert folds_alone(128, 2 * enough)  # two columns a thread
-    assert not folds_alone(128, 2 * enough - 2)
-    assert not folds_alone(129, 2 * enough)  # more vectors than lanes
+def test_what_kernels_for_columns_load(itemsize, accumulator, wide, two_arrays, loads):
+    assert column_policy.loads_of(itemsize, accumulator, wide=wide, two_arrays=two_arrays) == loads
 
 
 @pytest.mark.parametrize(
-    ("columns", "stride", "fills"), [(32, None, True), (31, 128, False), (36, None, True), (32, 132, False)]
+    ("columns", "stride", "aligned"), [(32, None, True), (31, 128, False), (36, None, True), (32, 132, False)]
 )
-def test_columns_that_fill_vectors(columns, stride, fills):
-    assert column_policy._fills_vectors(columns_of(1000, columns, stride=stride), 4) is fills
+def test_columns_whose_loads_are_aligned(columns, stride, aligned):
+    problem = columns_of(1000, columns, stride=stride)
+    assert column_policy._are_aligned(problem, Loads(4, 2), 4) is aligned
+
+
+def test_kernels_whose_threads_have_a_column_each_are_not_wide():
+    """However large an element is: there is no other kernel."""
+    chosen = column_policy.choose_columns(columns_of(1 << 16, 4096, 16), HOPPER, 16, 16, heavy=False)
+    assert (chosen.template[0], chosen.wide, chosen.aligned) == (1, False, False)
+
+
+def test_rows_have_no_word_but_their_parts():
+    assert RowStrategy("batch", 12, (), parts=3).count == 3
+
+
+@pytest.mark.parametrize(("apart", "aligned"), [(128_000, True), (128_016, True), (128_008, False)])
+def test_runs_of_columns_whose_loads_are_aligned(apart, aligned):
+    problem = layout.problem_of((3, 1000, 32), 4, axis=1, strides_bytes=(apart, 128, 4))
+    assert column_policy._are_aligned(problem, Loads(4, 2), 4) is aligned
+
+
+def test_clusters_run_at_once_and_small_blocks_are_few():
+    tile = Tile(32, 64, 1)
+    assert Way(tile, 256, 264, 8, "cluster").is_possible(3, 132)
+    assert not Way(tile, 256, 265, 8, "cluster").is_possible(3, 132)
+    assert not Way(tile, 256, 133, 8, "cluster").is_possible(2, 132)
+    assert Way(tile, 256, 10**6, 8, "warps").is_possible(3, 132)
+    assert Way(tile, 128, 264, 1, "nobody").is_possible(3, 132)
+    assert not Way(tile, 128, 265, 1, "nobody").is_possible(3, 132)
+
+
+def ways_of(length, columns, *, itemsize=4, accumulator=8, wide=False):
+    loads = column_policy.loads_of(itemsize, accumulator, wide=wide)
+    vectors = -(-length * itemsize // 4096) * 256
+    of = column_policy.Columns(columns_of(length, columns, itemsize), HOPPER, itemsize, vectors, loads, 1.0, 3)
+    return of, list(column_policy._ways(of, accumulator))
+
+
+def test_room_for_the_folds_of_columns():
+    assert [column_policy._places(size) for size in (8, 9, 32, 33)] == [512, 256, 256, 64]
+    each = [
+        max(way.tile.vectors * way.tile.columns // way.threads for way in ways_of(100_000, 64, accumulator=size)[1])
+        for size in (32, 33)
+    ]
+    assert each == [32, 8]  # eight rounds of four vectors, and two
+
+
+def test_ways_to_cut_columns():
+    """Sectors side by side at least; what threads and blocks have room for at most."""
+    _, ways = ways_of(100_000, 1000)
+    assert {way.tile.columns for way in ways} == {8, 16, 32, 64, 128, 256}
+    assert {way.tile.turns for way in ways} == {1, 2, 4, 8, 16, 32}
+    for way in ways:
+        each = way.tile.vectors * way.tile.columns // way.threads
+        assert 4 <= each <= 32
+        assert way.tile.turns == 1 or (each == 32 and way.tile.columns * way.tile.turns.bit_length() <= 512)
+        assert way.folded_by != "cluster" or way.parts * way.tile.columns <= 512
+        assert way.making == -(-1000 // way.tile.columns) * way.parts
+    assert max(way.tile.columns * way.tile.turns.bit_length() for way in ways if way.tile.turns > 1) == 512
+    assert {way.tile.columns for way in ways_of(100_000, 5)[1]} == {8}
+    for columns, most in ((31, 8), (32, 32)):  # of less than a line, a thread has few vectors: so has the one behind it
+        each = {way.tile.vectors * way.tile.columns // way.threads for way in ways_of(100_000, columns)[1]}
+        assert max(each) == most
+    assert max(way.tile.vectors * way.tile.turns for way in ways_of(3000, 1000)[1]) == 1024  # the next power of two
+    clusters = [way for way in ways_of(1 << 17, 1000)[1] if way.folded_by == "cluster"]
+    assert max(way.parts * way.tile.columns for way in clusters) == 512
 
 
 @pytest.mark.parametrize(
-    ("columns", "accumulator", "widths"),
+    ("rows", "parts", "fit", "by"),
     [
-        (64, 8, {1: 1.0}),  # 256 bytes in whole lines
-        (96, 8, {1: 1.03, 4: 1.0}),
-        (68, 8, {1: 1.2, 4: 1.0}),  # broken lines
-        (64, 4, {1: 1.2, 4: 1.0}),
-        (64, 5, {1: 1.0}),
+        (512, 2, True, ("cluster", "warps")),
+        (512, 2, False, ("warps",)),
+        (512, 8, True, ("cluster", "warps")),
+        (512, 9, True, ("warps", "blocks")),
+        (513, 9, True, ("warps",)),
+        (512, 128, True, ("warps", "blocks")),
+        (512, 129, True, ("blocks",)),
     ],
 )
-def test_how_many_columns_a_thread_may_have(columns, accumulator, widths):
-    problem = columns_of(1000, columns)
-    if accumulator == 5:
-        assert column_policy._widths(problem, 2, 4, accumulator, two_arrays=False) == {2: 1.0}  # was not measured
-    else:
-        assert column_policy._widths(problem, 2, 4, accumulator, two_arrays=False) == widths
-
-
-@pytest.mark.parametrize(
-    ("itemsize", "held", "accumulator", "stride", "width"),
-    [
-        (4, 16, 4, 4000, 4),
-        (4, 16, 4, 4008, 2),
-        (4, 16, 4, 4004, 1),
-        (4, 16, 8, 4000, 2),
-        (4, 16, 16, 4000, 1),
-        (4, 8, 16, 4000, 1),
-        (2, 16, 4, 4002, 4),
-        (1, 32, 4, 4001, 8),
-        (8, 32, 8, 4008, 1),
-        (8, 32, 8, 4000, 2),
-    ],
-)
-def test_columns_side_by_side(itemsize, held, accumulator, stride, width):
-    problem = columns_of(1000, 100, itemsize, stride)
-    assert column_policy._side_by_side(problem, itemsize, accumulator, held) == width
-
-
-def test_loads_of_sixteen_bytes_are_wide_from_elements_of_four_on():
-    found = {(w, s) for w in (1, 2, 4, 8, 16) for s in (1, 2, 4, 8, 16) if column_tiles.is_wide(w, s)}
-    assert found == {(4, 4), (2, 8)}
-
-
-def together(problem, width=1, *, accumulator=8, facts=HOPPER, tree=(32, 8)):
-    return Together(problem, facts, width, tree, 4, accumulator, 4, 1.0)
-
-
-@pytest.mark.parametrize(("width", "lanes", "most"), [(1, 1, 237), (1, 2, 237), (1, 4, 528), (4, 1, 528)], ids=str)
-def test_blocks_that_let_the_next_launch_in_early(width, lanes, most):
-    """1.8 or four for each of 132 multiprocessors."""
-    columns = together(columns_of(5000, 256), width)
-    assert [columns.is_early(Way(32, lanes, "nobody"), blocks) for blocks in (most, most + 1)] == [False, True]
-
-
-def test_what_reading_ahead_saves():
-    assert together(columns_of(5000, 256), 4).saved_early(9.0) == 0.4
-    assert together(columns_of(5000, 256)).saved_early(1) == 0.85
-    assert together(columns_of(5000, 256)).saved_early(1.01) == 0.0
-    assert together(columns_of(5000, 255)).saved_early(1) == 0.65
-    assert together(columns_of(5000, 256, stride=1028)).saved_early(1) == 0.65
-
-
-def test_tiles_of_a_column_that_are_a_cluster():
-    """From two to eight, and no more blocks than multiprocessors."""
-    way = Way(32, 1, "cluster")  # tiles of eight lanes, 32 columns wide
-
-    def fits(leaves, columns, **options):
-        return together(columns_of(leaves * 1024, columns), **options).fits_clusters(way)
-
-    assert [fits(leaves, 32) for leaves in (1, 2, 3)] == [True, True, False]  # four tiles, eight, twelve
-    assert [fits(2, columns) for columns in (512, 513)] == [True, False]  # 128 blocks, 136
-    assert fits(2, 16 * 32, facts=HOPPER._replace(multiprocessors=128))
-    assert not fits(2, 16 * 32, facts=HOPPER._replace(multiprocessors=127))
-    assert not fits(2, 32, facts=HOPPER._replace(multiprocessors=63))  # clusters of four
-    assert not together(columns_of(32, 32), tree=(8, 1)).fits_clusters(way)  # one tile
-    assert not fits(2, 32, accumulator=256)  # no room in shared memory
-
-
-@pytest.mark.parametrize(
-    ("columns", "stride", "beside", "width", "by"),
-    [
-        (64, None, 4, 1, "warps"),
-        (64, None, 2, 1, "nobody"),  # a warp's threads load eight bytes side by side
-        (64, None, 2, 2, "warps"),
-        (63, None, 64, 1, "teams"),
-        (63, None, 63, 1, "teams"),
-        (63, None, 62, 1, "nobody"),
-        (63, 256, 2, 1, "nobody"),
-        (63, 260, 64, 1, "nobody"),
-    ],
-)
-def test_who_copies(columns, stride, beside, width, by):
-    assert together(columns_of(5000, columns, stride=stride), width).copied_by(beside) == by
-
-
-@pytest.mark.parametrize(
-    ("arguments", "in_cluster", "size"),
-    [
-        # places + what is brought + a level for each power of two of lanes + slots of the warps + alignment
-        ((32, 1, 1, 8), False, 256 * 128 + 256 * 8 + 1 * 32 * 8 + 2 * 8 * 8 + 128),
-        ((32, 32, 1, 8), False, 256 * 128 + 256 * 8 + 6 * 32 * 8 + 2 * 8 * 8 + 128),
-        ((31, 1, 1, 8), False, 256 * 128 + 8 * 31 * 8 + 1 * 31 * 8 + 2 * 8 * 8 + 128),
-        ((32, 1, 4, 8), False, 256 * 128 + 256 * 32 + 1 * 32 * 32 + 2 * 8 * 8 + 128),  # 32 bytes of a thread
-        ((32, 1, 4, 9), False, 256 * 64 + 256 * 9 + 1 * 32 * 36 + 2 * 8 * 9 + 128),  # more
-        ((32, 1, 1, 16), False, 256 * 128 + 256 * 16 + 1 * 32 * 16 + 2 * 8 * 16 + 128),
-        ((32, 1, 1, 8), True, 256 * 128 + 256 * 8 + 1 * 32 * 8 + 2 * 8 * 8 + 128 + 16 + 8 * 32 * 8),
-    ],
-    ids=str,
-)
-def test_shared_memory_of_a_block(arguments, in_cluster, size):
-    assert column_tiles.shared_bytes(*arguments, in_cluster=in_cluster) == size
-
-
-@pytest.mark.parametrize(
-    ("columns", "width", "itemsize", "accumulator", "most"),
-    [
-        (128, 1, 4, 8, 32),  # whole lines
-        (128, 1, 4, 9, 16),
-        (129, 1, 4, 8, 4),  # broken lines of more than 128 columns
-        (127, 1, 4, 8, 32),  # all of one block
-        (255, 1, 4, 8, 4),
-        (132, 4, 4, 8, 2),
-        (255, 2, 2, 8, 4),
-        (100, 1, 2, 4, 4),
-    ],
-)
-def test_lanes_of_a_thread(columns, width, itemsize, accumulator, most):
-    problem, threads = columns_of(5000, columns, itemsize), -(-columns // width)
-    assert column_tiles._lanes_of_a_thread(problem, threads, width, itemsize, accumulator) == most
-
-
-@pytest.mark.parametrize(
-    ("columns", "width", "itemsize", "besides"),
-    [
-        (127, 1, 4, [128]),  # broken lines that are all of one block
-        (128, 1, 4, [64, 32, 16, 8]),
-        (129, 1, 4, [64, 32, 16, 8]),
-        (1024, 4, 4, [16, 8, 4]),  # 256, 128 and 64 bytes, and not two threads
-        (1004, 4, 4, [32, 16, 8, 4]),
-        (8, 1, 4, [8]),
-        (32, 1, 8, [32, 16, 8, 4]),
-        (16, 4, 2, [4]),
-        (2, 1, 16, [2]),
-    ],
-)
-def test_threads_side_by_side(columns, width, itemsize, besides):
-    problem, threads = columns_of(5000, columns, itemsize), -(-columns // width)
-    assert column_tiles._besides(problem, threads, width, itemsize) == besides
-
-
-@pytest.mark.parametrize(
-    ("rows", "parts", "resident", "by"),
-    [
-        (512, 2, 4, ("warps",)),
-        (512, 8, 4, ("warps",)),
-        (512, 9, 4, ("warps", "blocks")),
-        (512, 9, 3, ("warps", "blocks")),
-        (512, 9, 2, ("warps",)),
-        (513, 9, 4, ("warps",)),
-        (512, 128, 4, ("warps", "blocks")),
-        (512, 129, 4, ("blocks",)),
-    ],
-)
-def test_who_folds(rows, parts, resident, by):
-    assert column_tiles.folding(rows, parts, resident) == by
-
-
-def test_ways_have_room_in_shared_memory():
-    """48 KiB, and thirty-two threads with one lane each where nothing has room."""
-    for accumulator in (8, 40, 64, 100, 200, 1000):
-        columns = together(columns_of(100_000, 4096), accumulator=accumulator)
-        shapes = {(way.beside, way.lanes) for way in columns.ways()}
-        taken = [column_tiles.shared_bytes(*shape, 1, accumulator) for shape in shapes]
-        assert max(taken) <= 48 << 10 if accumulator < 1000 else shapes == {(32, 1)}
+def test_who_folds(rows, parts, fit, by):
+    assert column_policy._folding(rows, parts, fit, HOPPER, 3) == by
+    assert column_policy._folding(rows, parts, fit, ADA, 3) == tuple(each for each in by if each != "cluster")
 
 
 def test_modelled_costs():
-    """In rounds, by hand: loads and starts of full waves, and of what is left in the last."""
-    full, way = 132 * 4, Way(32, 1, "nobody")  # blocks of a wave; 32 columns and all eight lanes of the tree a block
-    columns = together(columns_of(256, 32 * full), tree=(8, 1))
-    assert columns.cut(way) == (8, 1, 0, full)
-    # 16 bytes of a lane are an eighth of a round; 128 bytes side by side cost 1.3 %, and one wave 1 %.
-    assert columns.cost(way) == pytest.approx((0.125 + 0.35) * 1.01 * 1.013)
-    more = together(columns_of(256, 32 * (full + 1)), tree=(8, 1))  # of which the last does not keep the memory busy
-    assert more.cost(way) == pytest.approx((0.125 + 0.35) * (1 + 1.15 / 4) * 1.01 * 1.013)
-    half = together(columns_of(256, 32 * full * 3 // 2), tree=(8, 1))
-    assert half.cost(way) == pytest.approx((0.125 + 0.35) * 1.5 * 1.01 * 1.013)
+    """In microseconds, by hand: reading and what is between, of the waves of blocks."""
+    of, _ = ways_of(256, 32 * 132)
+    round_bytes = 256 * 4 * 16  # of a block: sixteen loads of each thread
+    alone = Way(Tile(32, 32, 1), 256, 132, 1, "nobody")  # a block for each multiprocessor, and a round each
+    reading = round_bytes / 24e3 * 1.02  # a line side by side
+    rest = 1 + 0.002  # before and after, and a partial
+    assert column_policy.cost(alone, of) == pytest.approx(max(1.2, reading + 0.35) + 0.6 + 1 + rest + 132e-5)
+    three = alone._replace(making=3 * 132)
+    turn = max(1.2, 3 * reading + 0.35 / 9) + 0.6 / 9
+    assert column_policy.cost(three, of) == pytest.approx(turn + 1 / 3 + rest + 3 * 132e-5)
+    more = alone._replace(making=3 * 132 + 1)  # a second wave
+    assert column_policy.cost(more, of) == pytest.approx(2 * (turn + 1 / 3) + rest + (3 * 132 + 1) * 1e-5)
+    many = alone._replace(making=33 * 66)  # five waves and a half
+    assert column_policy.cost(many, of) == pytest.approx(5.5 * (turn + 1 / 3) + rest + 33 * 66e-5)
+    shared = alone._replace(parts=2, folded_by="warps")
+    partials = 132 * 32 * 32 / 132 / 24e3
+    assert column_policy.cost(shared, of) - column_policy.cost(alone, of) == pytest.approx(partials + 1 + 0.002)
+    of_turns = alone._replace(tile=Tile(32, 32, 4))
+    assert column_policy.cost(of_turns, of) - column_policy.cost(alone, of) == pytest.approx(
+        3 * (max(1.2, reading + 0.35) + 0.6)
+    )
+
+
+def test_modelled_costs_of_all_columns_of_an_array_and_of_short_ones():
+    """Blocks that have all read no broken lines, and elements that are absent are not read."""
+
+    def cost(length):
+        of, _ = ways_of(length, 32)
+        return column_policy.cost(Way(Tile(32, 256, 1), 256, 3 * 132, 1, "nobody"), of)
+
+    reading = 256 * 4 * 16 / 24e3  # of a block, in each of eight rounds
+    assert cost(1024) == pytest.approx(8 * (3 * reading + 0.35 / 9) + 0.6 / 9 + 1 / 3 + 1 + 0.002 + 3 * 132e-5)
+    assert cost(15) < cost(16) == cost(1024)
 
 
 @pytest.mark.parametrize(

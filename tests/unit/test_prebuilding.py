@@ -44,8 +44,8 @@ def test_whole_arrays_of_every_length_are_covered(target, op, dtype):
 
 
 def test_of_a_shape_those_that_a_plan_takes_and_no_others():
-    kernels = kernels_of("sum", H200, dtype="float32", shape=(4096, 1000), axis=0)
-    assert kernels == select(request_of("sum", shape=(4096, 1000), dtype="float32", axis=0), H200.facts).sources
+    kernels = kernels_of("sum", H200, dtype="float32", shape=(4096, 1001), axis=0)
+    assert kernels == select(request_of("sum", shape=(4096, 1001), dtype="float32", axis=0), H200.facts).sources
     forced = kernels_of("sum", H200, dtype="float32", shape=1 << 20, strategy="two_pass")
     assert [kernel.entry.rpartition("_float32_")[2] for kernel in forced] == ["first_pass", "second_pass"]
     assert kernels_of("sum", H200, dtype="float32", shape=(0, 4), axis=1) == ()
@@ -54,14 +54,14 @@ def test_of_a_shape_those_that_a_plan_takes_and_no_others():
 def test_names_tell_accumulators_and_results_apart():
     """Kernels are shown by them, and several of a wheel's may be of one operator and type."""
     chosen = [{}, {"accumulate": "float32"}, {"accumulate": "compensated"}, {"result_dtype": "float64"}]
-    kernels = [kernels_of("sum", H200, dtype="float32", shape=(4096, 1000), axis=0, **options) for options in chosen]
+    kernels = [kernels_of("sum", H200, dtype="float32", shape=(4096, 1001), axis=0, **options) for options in chosen]
     assert len({kernel.entry for (kernel,) in kernels}) == len(chosen)
 
 
 def test_the_environments_strategy_counts_as_it_does_for_plans(monkeypatch):
     monkeypatch.setenv("LOWLEVEL_REDUCE_STRATEGY", "cooperative")
     assert {kernel.entry.rpartition("_")[2] for kernel in kernels_of("sum", H200, dtype="float32")} == {"cooperative"}
-    rows, anywhere = kernels_of("sum", H200, dtype="float32", shape=(1000, 1000), axis=1)
+    rows, anywhere = kernels_of("sum", H200, dtype="float32", shape=(3000, 1000), axis=1)
     assert rows.entry.endswith("short_rows")
     assert anywhere == rows.twin
 

@@ -104,8 +104,11 @@ class _Reads(Handle):
 
     @property
     def is_over(self) -> bool:
-        """Whether its context has ended."""
-        return self._life.ended(self._driver, self._context_handle)
+        """Whether its context has ended.
+
+        One that was closed here is not asked about: the driver may crash on the handle of a context that it destroyed.
+        """
+        return self._halted or self._life.ended(self._driver, self._context_handle)
 
     def take(self) -> _Copy | None:
         """Return a copy that nobody else has until it is back in `idle`; None if the context was closed."""

@@ -160,15 +160,15 @@ def test_many_threads_read_at_the_same_time(context, cut):
 
 
 def test_page_locked_memory_is_asked_for_once_and_goes_with_its_context(only_simulated, device):
-    driver = simulator.selected()
-    before = driver.leaks()
-    for _ in range(3):
+    left = []
+    for _ in range(4):
         with Context.create(device) as context, Stream.create(context) as stream:
             array = lr.DeviceArray.from_numpy(X[:1], stream)
             assert calls(array.item)["cuMemHostAlloc"] == 1
             assert calls(array.item)["cuMemHostAlloc"] == 0
             del array
-    assert driver.leaks() == before
+        left.append(simulator.selected().leaks())
+    assert left[0] == left[-1]
     assert sum(not reads.is_over for reads in binding.selected().kept["reads"].values()) <= 1, "the primary one's"
     assert len(binding.selected().kept["reads"]) <= 2, "what is over goes when the next is made"
 
@@ -223,6 +223,27 @@ def test_a_context_is_not_closed_while_it_is_read_from(only_simulated, device, m
         array = None
     assert seen
     assert context.is_closed
+
+
+def test_the_driver_is_not_asked_about_a_context_that_was_closed(only_simulated, device, monkeypatch):
+    """It may crash on such a handle."""
+    driver = simulator.selected()
+    usual, asked, closed = driver._call, [], set()
+
+    def noting(name, routine, nothing, args):
+        if name == "cuCtxGetId":
+            asked.extend(args)
+        return usual(name, routine, nothing, args)
+
+    monkeypatch.setattr(driver, "_call", noting)
+    for _ in range(3):
+        with Context.create(device) as context, Stream.create(context) as stream:
+            assert lr.DeviceArray.from_numpy(X[:1], stream).item() == X[0]
+            handle = context.handle
+        assert handle in asked
+        assert not closed & set(asked)
+        asked.clear()
+        closed.add(handle)
 
 
 def test_without_page_locked_memory_values_are_read_all_the_same(only_simulated, device, caplog):

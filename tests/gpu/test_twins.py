@@ -63,11 +63,12 @@ def test_a_mask_that_is_not_aligned_takes_the_twin(loaded, stream):
             assert len(loaded) == kernels, offset
 
 
+@pytest.mark.parametrize("strategy", ["rows", "short_rows"])
 @pytest.mark.parametrize("shape", [(5, 300), (5, 296)])
-def test_rows_that_vectors_do_not_fit_have_one_kernel_for_all(loaded, stream, shape):
+def test_rows_that_vectors_do_not_fit_have_one_kernel_for_all(loaded, stream, shape, strategy):
     """As have aligned ones of a length that the device knows."""
     x = values("float16", shape)
-    with lr.plan("sum", shape=shape, dtype="float16", axis=1, context=stream.context) as plan:
+    with lr.plan("sum", shape=shape, dtype="float16", axis=1, strategy=strategy, context=stream.context) as plan:
         assert plan.problem.aligned == (shape[1] % 8 == 0)
         length = lr.DeviceArray.from_numpy(np.asarray([shape[1] - 3], np.uint64), stream)
         out = lr.DeviceArray.from_numpy(np.zeros(shape[0], np.float16), stream)

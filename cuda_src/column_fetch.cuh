@@ -98,10 +98,13 @@ protected:
         for (int t = 0; t < N; ++t) {
             if (How == Fetch::part && uint32(t) >= vectors.count && !(Op::folds_elements && load_bytes == vector_bytes)) {
                 // Halves share registers, which are taken apart and put together: none goes round unwritten.
-                if constexpr (sizeof(T) != 2) break;
+                if constexpr (sizeof(T) == 2) {
 #pragma unroll
-                for (int s = 0; s < V; ++s) v[t].clear(s);
-                continue;
+                    for (int s = 0; s < V; ++s) v[t].clear(s);
+                    continue;
+                } else {
+                    break;
+                }
             }
             const int left = vectors.left_from(t);
 #pragma unroll

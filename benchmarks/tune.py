@@ -82,7 +82,7 @@ def column_strategies(
     problem: layout.Problem, facts: policy.DeviceFacts, itemsize: int
 ) -> Iterator[tuple[str, RowStrategy]]:
     """Yield the ways to reduce columns: narrow loads or wide ones, what a block has, and who folds partials."""
-    for way, of in column_policy.ways(problem, facts, itemsize, ACCUMULATOR_BYTES):
+    for way, of in column_policy.ways(problem, facts, itemsize, ACCUMULATOR_BYTES, heavy=False, two_arrays=False):
         columns, vectors, turns = way.tile
         name = f"{of.loads.width} in a load, {columns} x {vectors}, {turns} turns, folded by {way.folded_by}"
         yield name, column_policy.strategy_of(way, of)

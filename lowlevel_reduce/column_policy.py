@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
 from lowlevel_reduce.policy import DeviceFacts, largest_cluster, power_of_two
-from lowlevel_reduce.row_strategy import RESIDENT_HEAVY, WARP_FOLDS, WARPS, FoldedBy, RowStrategy, Tile
+from lowlevel_reduce.row_strategy import MOST_THREADS, RESIDENT_HEAVY, WARP_FOLDS, WARPS, FoldedBy, RowStrategy, Tile
 
-__all__ = ["COLUMN_THREADS", "Columns", "Loads", "Way", "choose_columns", "cost", "folders", "loads_of", "strategy_of",
+__all__ = ["Columns", "Loads", "Way", "choose_columns", "cost", "folders", "loads_of", "strategy_of",
            "ways"]  # fmt: skip
-
-COLUMN_THREADS = WARPS * LANES
-"""The most threads in a block, and what its kernel is compiled for: `column_threads` in cuda_src/reduce_columns.cuh."""
 
 _RESIDENT, _LIGHT_BYTES = 3, 16
 """How many blocks must fit on a multiprocessor, which leaves a thread 80 registers; heavy operators, and those with
@@ -164,13 +161,13 @@ class Way(NamedTuple):
         """Return whether a cluster's blocks run at once, and whether small blocks are too few to be a loss."""
         if self.folded_by == "cluster":
             return self.making <= (resident - 1) * multiprocessors
-        return self.threads == COLUMN_THREADS or self.making <= 2 * multiprocessors
+        return self.threads == MOST_THREADS or self.making <= 2 * multiprocessors
 
 
 def cost(way: Way, of: Columns) -> float:
     """Return about how long a way takes, in microseconds."""
     tile, width, places = way.tile, of.loads.width, of.facts.multiprocessors
-    at_once = min(-(-way.making // places), of.resident * COLUMN_THREADS // way.threads, 32)  # of a multiprocessor
+    at_once = min(-(-way.making // places), of.resident * MOST_THREADS // way.threads, 32)  # of a multiprocessor
     waves = way.making / (places * at_once)
     if waves < _FEW_WAVES:
         waves = math.ceil(waves)
@@ -182,40 +179,25 @@ def cost(way: Way, of: Columns) -> float:
         reading *= _BROKEN_LINES.get(tile.columns * of.itemsize, 1.0)
     hidden = at_once**2  # what others hide of a block's own work, about
     turn = rounds * max(_LATENCY, at_once * reading + _GAP / hidden) + _MEETING / hidden
-    block = turn * tile.turns + _BLOCK * COLUMN_THREADS / way.threads / at_once
+    block = turn * tile.turns + _BLOCK * MOST_THREADS / way.threads / at_once
     partials = way.making * tile.columns * 2 * VECTOR_BYTES / places / _BYTES if way.parts > 1 else 0.0
     return (
         waves * block + partials + _BLOCK + _FOLD[way.folded_by] + _EACH_PARTIAL * way.parts + _EACH_BLOCK * way.making
     )
 
 
-def choose_columns(
-    problem: Problem,
-    facts: DeviceFacts,
-    itemsize: int,
-    accumulator_bytes: int,
-    *,
-    heavy: bool,
-    two_arrays: bool = False,
-) -> RowStrategy:
-    """Choose how to reduce the columns of a problem: which columns a block has, and how many vectors of each.
-
-    The parameters are those of `row_policy.choose_rows`, which calls this for problems of the kind "columns".
-    """
-    found = ways(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
+def choose_columns(found: Iterable[tuple[Way, Columns]]) -> RowStrategy:
+    """Choose among what `ways` yields: which columns a block has, and how many vectors of each."""
     return strategy_of(*min(found, key=lambda each: cost(*each)))
 
 
 def ways(
-    problem: Problem,
-    facts: DeviceFacts,
-    itemsize: int,
-    accumulator_bytes: int,
-    *,
-    heavy: bool = False,
-    two_arrays: bool = False,
+    problem: Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool
 ) -> Iterator[tuple[Way, Columns]]:
-    """Yield the ways to reduce columns, each with what `cost` and `strategy_of` need besides; there is always one."""
+    """Yield the ways to reduce columns, each with what `cost` and `strategy_of` need besides; there is always one.
+
+    The parameters are those of `row_policy.choose_rows`, for problems of the kind "columns".
+    """
     vectors = max(1, -(-problem.length * itemsize // VECTOR_BYTES))
     vectors = power_of_two(vectors) if vectors <= _LEAF else -(-vectors // _LEAF) * _LEAF
     resident = RESIDENT_HEAVY if heavy or accumulator_bytes > _LIGHT_BYTES else _RESIDENT
@@ -263,7 +245,7 @@ def _ways(of: Columns, accumulator_bytes: int) -> Iterator[Way]:
     inner, all_vectors = problem.kept[0].size, power_of_two(of.vectors)
     all_threads = -(-inner // width) * (problem.rows // inner)  # side by side
     places = _places(accumulator_bytes)
-    most = max(width, min(COLUMN_THREADS * width, power_of_two(problem.rows)))
+    most = max(width, min(MOST_THREADS * width, power_of_two(problem.rows)))
     rounds = _ROUNDS if width * accumulator_bytes <= _HELD_BYTES else _FEW_ROUNDS
     most_each = min(rounds * at_once, _LEAF, all_vectors)
     if inner * of.itemsize < _LINE_BYTES:  # threads behind each other then load what lies in the same lines
@@ -272,7 +254,7 @@ def _ways(of: Columns, accumulator_bytes: int) -> Iterator[Way]:
         beside = across // width
         tiles = -(-all_threads // beside)
         for each in _powers(min(at_once, all_vectors), most_each):
-            depth = min(COLUMN_THREADS // beside, all_vectors // each)
+            depth = min(MOST_THREADS // beside, all_vectors // each)
             threads = max(LANES, beside * depth)
             in_a_turn = min(threads // beside * each, all_vectors)
             most_turns = _MOST_TURNS if each == most_each and across <= threads else 1  # else more in a turn are better

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS, VECTOR_BYTES
 from lowlevel_reduce.layout import MAX_AXES, Axis, Problem
 from lowlevel_reduce.policy import Strategy
-from lowlevel_reduce.row_strategy import WARPS, RowStrategy
+from lowlevel_reduce.row_strategy import MOST_THREADS, RowStrategy, short_row_bits
 
 __all__ = [
     "ANYWHERE",
@@ -67,9 +67,6 @@ _PARTIALS = "Q"
 """What `PartialsProblem` in cuda_src/reduce_partials.cuh adds."""
 
 _PARTIALS_WARPS = 16
-
-COLUMN_THREADS = 256
-"""Threads in a block that kernels for columns are compiled for: `column_threads` in cuda_src/reduce_columns.cuh."""
 
 _SHORT_SEGMENTS = 128
 """Threads in a block of the first segment kernel: `short_segment_warps` in cuda_src."""
@@ -164,7 +161,7 @@ def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSo
     header, call = _ROWS[strategy.name]
     # Short rows have one kernel for blocks of any number of warps and rows along any number of axes.
     short = strategy.name == "short_rows"
-    threads, argument = (WARPS * LANES, "ShortRowsProblem") if short else (strategy.block_threads, "ShapedProblem")
+    threads, argument = (MOST_THREADS, "ShortRowsProblem") if short else (strategy.block_threads, "ShapedProblem")
 
     def source(name: str, lie: str) -> KernelSource:
         body = call.format(lie=f"{lie}Rows", arguments=", ".join(map(str, (strategy.warps, *strategy.template))))
@@ -181,7 +178,7 @@ def _column_kernel_source(operator: OperatorText, strategy: RowStrategy) -> Kern
 
     def source(name: str, begin: str) -> KernelSource:
         body = f"reduce_columns<Op, {arguments}, {'true' if strategy.straight else 'false'}, Begin::{begin}>"
-        bounds = (COLUMN_THREADS, strategy.resident_blocks)
+        bounds = (MOST_THREADS, strategy.resident_blocks)
         return _source(operator, name, "reduce_columns.cuh", body, "ShapedProblem", bounds)
 
     name = f"columns{'' if strategy.straight else '_strided'}{'_wide' if strategy.wide else ''}"
@@ -275,8 +272,8 @@ def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, sec
     levels, vector = strategy.levels, VECTOR_BYTES // itemsize
     lane_bits, step_bits = min(levels, LANE_BITS), max(levels - LANE_BITS, 0)
     in_flight = STEP_BITS - (second_itemsize > 0)  # log2 of a lane's vectors
-    held_bits = max(in_flight - (levels == 0), step_bits)
-    row_bits = held_bits + LANE_BITS - levels
+    row_bits = short_row_bits(levels, two_arrays=second_itemsize > 0)
+    held_bits = row_bits + levels - LANE_BITS
     of_pass, exchanged = min(held_bits, in_flight), min(lane_bits, in_flight - min(step_bits, in_flight))
     among = (1 << exchanged) - 1
     kept = problem.kept[0] if problem.kept else Axis(1, 0)

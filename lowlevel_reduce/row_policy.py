@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from lowlevel_reduce.column_policy import choose_columns
+from lowlevel_reduce.column_policy import choose_columns, ways
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
 from lowlevel_reduce.policy import (
@@ -24,6 +24,7 @@ from lowlevel_reduce.row_strategy import (
     WARPS,
     RowStrategy,
     rows_of_a_warp,
+    short_row_bits,
 )
 
 __all__ = ["choose_rows", "why_rows"]
@@ -131,7 +132,8 @@ def choose_rows(
     if cluster is not None:
         check_cluster(name, cluster, facts, ("batch",))
     if name == "columns":
-        chosen = choose_columns(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
+        found = ways(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
+        chosen = choose_columns(found)
     else:
         if name == "short_rows":
             chosen = _short_rows(problem, facts, vector, two_arrays=two_arrays)
@@ -272,9 +274,7 @@ def _fastest_uncut(
 
 def _short_rows(problem: Problem, facts: DeviceFacts, vector: int, *, two_arrays: bool) -> RowStrategy:
     levels = (max(1, -(-problem.length // vector)) - 1).bit_length()
-    most = 2 if two_arrays else 3  # log2 of the vectors that a lane holds: of_a_warp in cuda_src/reduce_short_rows.cuh
-    of_a_warp = max(most + 5 - max(levels, 1), 0)  # log2 of its rows
-    needed = -(-problem.rows // (1 << of_a_warp))
+    needed = -(-problem.rows // (1 << short_row_bits(levels, two_arrays=two_arrays)))
     warps = _warps_of_a_block(needed, 1, facts)
     contiguous = problem.kind != "strided"
     return RowStrategy("short_rows", -(-needed // warps), (), contiguous=contiguous, levels=levels, warps=warps)

@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
-from lowlevel_reduce.dtypes import LANES
+from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS
 from lowlevel_reduce.policy import HEADER_BYTES, power_of_two, slot_bytes
 
-__all__ = ["RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "WARP_FOLDS", "FoldedBy", "RowStrategy", "Tile",
-           "rows_of_a_warp"]  # fmt: skip
+__all__ = ["MOST_THREADS", "RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "WARP_FOLDS", "FoldedBy", "RowStrategy", "Tile",
+           "rows_of_a_warp", "short_row_bits"]  # fmt: skip
 
 ROW_STRATEGIES = ("short_rows", "rows", "batch", "columns")
 
 WARPS = 8
 """Warps in a block, unless there is a reason for another number."""
+
+MOST_THREADS = WARPS * LANES
+"""Threads in a block, at most, that kernels for short rows and for columns are compiled for: of the latter
+`column_threads` in cuda_src/column_meeting.cuh."""
 
 RESIDENT_HEAVY = 2
 """Blocks of `WARPS` warps that fit on a multiprocessor if a thread may need 128 registers."""
@@ -24,7 +28,7 @@ WARP_FOLDS = 4 * LANES
 
 
 FoldedBy = Literal["nobody", "cluster", "warps", "blocks"]
-"""Who folds the partials of columns, in the order of `FoldedBy` in cuda_src/reduce_columns.cuh."""
+"""Who folds the partials of columns, in the order of `FoldedBy` in cuda_src/column_tile.cuh."""
 
 
 class Tile(NamedTuple):
@@ -35,9 +39,20 @@ class Tile(NamedTuple):
     turns: int
 
 
+_NO_TILE = Tile(1, 1, 1)
+
+
 def rows_of_a_warp(parts: int) -> int:
     """Return how many rows a warp folds at once: four registers hold their partials, of which each row has `parts`."""
     return 4 // power_of_two(-(-parts // LANES))
+
+
+def short_row_bits(levels: int, *, two_arrays: bool) -> int:
+    """Return log2 of the short rows that a warp takes, whose `levels` are those of `RowStrategy`.
+
+    As many as make eight vectors a lane, of both arrays together: `reduce_short_rows` in cuda_src.
+    """
+    return max(STEP_BITS - two_arrays + LANE_BITS - max(levels, 1), 0)
 
 
 @dataclass(frozen=True)
@@ -72,8 +87,8 @@ class RowStrategy:
         Whether a thread loads sixteen bytes of neighbouring columns at a time, or as many as its accumulators allow.
     straight : bool
         Whether there is one reduced axis, or none.
-    tile : Tile or None
-        A block's tile of columns.
+    tile : Tile
+        A block's tile of columns; of ones for rows.
     folded_by : {"nobody", "cluster", "warps", "blocks"}
         Who folds the partials of columns: the first block of the cluster that makes them, a warp those of a column, or
         of some, or a block those of a column.
@@ -92,7 +107,7 @@ class RowStrategy:
     resident_blocks: int = RESIDENT_HEAVY
     wide: bool = False
     straight: bool = True
-    tile: Tile | None = None
+    tile: Tile = _NO_TILE
     folded_by: FoldedBy = "nobody"
 
     @property
@@ -108,8 +123,6 @@ class RowStrategy:
     @property
     def count(self) -> int:
         """The kernel's field `count`: the parts of a row, and how columns are cut (`ColumnCut` in cuda_src)."""
-        if self.tile is None:
-            return self.parts
         columns, vectors, turns = (size.bit_length() - 1 for size in self.tile)
         by = get_args(FoldedBy).index(self.folded_by)
         return self.parts | columns << 32 | vectors << 40 | turns << 48 | by << 56

@@ -14,7 +14,7 @@ from lowlevel_reduce.cli.output import NONE
 from lowlevel_reduce.compiler.images import kernel_code
 from lowlevel_reduce.dtypes import LANE_BITS
 from lowlevel_reduce.policy import Strategy
-from lowlevel_reduce.row_strategy import RowStrategy, Tile
+from lowlevel_reduce.row_strategy import RowStrategy
 
 __all__ = ["Section", "beside", "of_plan", "of_resources", "tables"]
 
@@ -111,7 +111,7 @@ def _numbers(chosen: Strategy | RowStrategy) -> list[str]:
 
 
 def _of_columns(chosen: RowStrategy) -> str:
-    width, tile = chosen.template[0], chosen.tile or Tile(1, 1, 1)
+    width, tile = chosen.template[0], chosen.tile
     each = f"{_many(tile.columns // width, 'thread')} side by side with {_many(width, 'column')} each"
     turns = f", {tile.turns} times" if tile.turns > 1 else ""
     return f"{each}, {_many(tile.vectors, 'vector')} of each column to a block{turns}"

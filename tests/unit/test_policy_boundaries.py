@@ -353,7 +353,8 @@ def test_modelled_times():
 
 @pytest.mark.parametrize(("accumulator", "heavy", "resident"), [(16, False, 3), (17, False, 2), (4, True, 2)])
 def test_blocks_of_columns_on_a_multiprocessor(accumulator, heavy, resident):
-    chosen = column_policy.choose_columns(columns_of(5000, 64), HOPPER, 4, accumulator, heavy=heavy)
+    ways = column_policy.ways(columns_of(5000, 64), HOPPER, 4, accumulator, heavy=heavy, two_arrays=False)
+    chosen = column_policy.choose_columns(ways)
     assert chosen.resident_blocks == resident
 
 
@@ -389,7 +390,8 @@ def test_columns_whose_loads_are_aligned(columns, stride, aligned):
 
 def test_kernels_whose_threads_have_a_column_each_are_not_wide():
     """However large an element is: there is no other kernel."""
-    chosen = column_policy.choose_columns(columns_of(1 << 16, 4096, 16), HOPPER, 16, 16, heavy=False)
+    ways = column_policy.ways(columns_of(1 << 16, 4096, 16), HOPPER, 16, 16, heavy=False, two_arrays=False)
+    chosen = column_policy.choose_columns(ways)
     assert (chosen.template[0], chosen.wide, chosen.aligned) == (1, False, False)
 
 

@@ -7,7 +7,7 @@ from test_shapes import check
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import column_policy
-from lowlevel_reduce.row_strategy import WARP_FOLDS
+from lowlevel_reduce.row_strategy import MOST_THREADS, WARP_FOLDS
 
 WIDTHS = [1, 2, 3, 4, 5, 8, 16, 24, 31, 33, 64, 99, 127, 128, 129, 255, 260]
 FEW_WIDTHS = [3, 4, 16, 33, 99, 129]
@@ -121,7 +121,7 @@ def test_more_columns_than_threads(stream, monkeypatch):
     prefer_way(monkeypatch, key)
     x = values("float32", (40, 132))
     with lr.plan("sum", shape=x.shape, dtype="float32", axis=0, context=stream.context) as plan:
-        assert plan.strategy.block_threads < min(plan.strategy.tile.columns, column_policy.COLUMN_THREADS)
+        assert plan.strategy.block_threads < min(plan.strategy.tile.columns, MOST_THREADS)
     check(x, stream, 0)
 
 
@@ -170,5 +170,5 @@ def test_partials_that_a_block_takes_at_once(stream, monkeypatch):
     prefer_way(monkeypatch, lambda way, of: (of.loads.width, not WARP_FOLDS < way.parts <= 256, way.making))
     x = values("float32", (8400, 33))
     with lr.plan("sum", shape=x.shape, dtype="float32", axis=0, context=stream.context) as plan:
-        assert WARP_FOLDS < plan.strategy.parts <= column_policy.COLUMN_THREADS
+        assert WARP_FOLDS < plan.strategy.parts <= MOST_THREADS
     check(x, stream, 0, accumulate="float64")

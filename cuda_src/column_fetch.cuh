@@ -98,13 +98,10 @@ protected:
         for (int t = 0; t < N; ++t) {
             if (How == Fetch::part && uint32(t) >= vectors.count && !(Op::folds_elements && load_bytes == vector_bytes)) {
                 // Halves share registers, which are taken apart and put together: none goes round unwritten.
-                if constexpr (sizeof(T) == 2) {
+                if constexpr (sizeof(T) == 2)
 #pragma unroll
                     for (int s = 0; s < V; ++s) v[t].clear(s);
-                    continue;
-                } else {
-                    break;
-                }
+                continue;  // not break: NVRTC 13 would then keep the vectors in local memory from sm_100 on
             }
             const int left = vectors.left_from(t);
 #pragma unroll
@@ -144,19 +141,16 @@ protected:
 #pragma unroll
             for (int s = 0; s < V; ++s) v[t].clear(s);
 #pragma unroll 1
-        for (int t = 0; t < N; ++t) {
+        for (int i = 0; i < N * V; ++i) {
+            const bool there = i % V < vectors.left_from(i / V);
+            Place at;
+            at.begin(problem.reduced, begin, there ? vectors.index(i / V) + i % V : 0, false);
+            ColumnVector<T, C> x;
 #pragma unroll
-            for (int k = 0; k < (N - 1) * V; ++k) v[k / V].of[k % V].whole = v[k / V + 1].of[k % V].whole;
-#pragma unroll 1
-            for (int s = 0; s < V; ++s) {
+            for (int c = 0; c < C; ++c) x.elements[c] = load_element<T>(at.place + min(c, available - 1) * sizeof(T));
 #pragma unroll
-                for (int k = 1; k < V; ++k) v[N - 1].of[k - 1].whole = v[N - 1].of[k].whole;
-                Place at;
-                at.begin(problem.reduced, begin, s < vectors.left_from(t) ? vectors.index(t) + s : 0, false);
-#pragma unroll
-                for (int c = 0; c < C; ++c)
-                    v[N - 1].of[V - 1].elements[c] = load_element<T>(at.place + min(c, available - 1) * sizeof(T));
-            }
+            for (int k = 0; k < N * V; ++k)
+                if (k == i) v[k / V].of[k % V] = x;
         }
     }
 };

@@ -25,7 +25,12 @@ struct Axes {
     // Bytes from the first element to element `index`, in the first or the second array.
     __device__ __forceinline__ int64 offset(uint64 index, bool of_second) const
     {
-        const int64* by = of_second ? second_stride : stride;
+        return offset_by(of_second ? second_stride : stride, index);
+    }
+
+    // The same with other strides.
+    __device__ __forceinline__ int64 offset_by(const int64* by, uint64 index) const
+    {
         int64 sum = 0;
         uint32 i = 0;
 #pragma unroll 1

@@ -22,7 +22,7 @@ fold_column_partials(const ShapedProblem& problem, const ColumnCut& cut, uint32 
         grid_await<Op>(slots + cut.parts - 1);
         __syncthreads();  // all have seen the last partial before a warp takes it, which leaves its slot empty
         const auto root = grid_fold<Op, column_warps>(slots, {cut.parts}, shared, turn++);
-        if (threadIdx.x == 0) store_result<Op>(problem, ShapedSource<Op>(problem, row).row, row, root);
+        if (threadIdx.x == 0) store_result<Op>(problem, ShapedSource<Op>(problem, row).row, problem.place(row), root);
     }
 }
 
@@ -32,14 +32,15 @@ __device__ __forceinline__ void
 store_columns(const ShapedProblem& problem, const RowOf<Op>* rows, uint64 row, int available, const typename Op::Accumulator* a)
 {
     using R = typename Op::Result;
+    const int64 apart = problem.permuted == 0 ? 1 : problem.result_stride[0];
 #pragma unroll
     for (int k = 0; k < Op::results; ++k) {
-        auto* results = reinterpret_cast<R*>(problem.result) + k * problem.rows + row;
+        auto* results = reinterpret_cast<R*>(problem.result) + k * problem.rows + problem.place(row);
         R values[C];
 #pragma unroll
         for (int c = 0; c < C; ++c) values[c] = rows[c].length == 0 ? Op::empty(rows[c], k) : Op::finish(a[c], rows[c], k);
         if constexpr (C * sizeof(R) <= vector_bytes) {
-            if (available == C && reinterpret_cast<uint64>(results) % (C * sizeof(R)) == 0) {
+            if (apart == 1 && available == C && reinterpret_cast<uint64>(results) % (C * sizeof(R)) == 0) {
                 ColumnVector<R, C> v;
 #pragma unroll
                 for (int c = 0; c < C; ++c) v.elements[c] = values[c];
@@ -49,7 +50,7 @@ store_columns(const ShapedProblem& problem, const RowOf<Op>* rows, uint64 row, i
         }
 #pragma unroll
         for (int c = 0; c < C; ++c)
-            if (c < available) results[c] = values[c];
+            if (c < available) results[c * apart] = values[c];
     }
 }
 
@@ -83,7 +84,7 @@ end_columns(const ShapedProblem& problem, const ColumnCut& cut, const ColumnTile
         if (int(column % C) >= rows) continue;
         if (cut.by == FoldedBy::warps || cut.by == FoldedBy::blocks)
             grid_slots<Op>(problem.workspace)[row * cut.parts + tile.part].publish(value);
-        else store_result<Op>(problem, ShapedSource<Op>(problem, row, length).row, row, value);
+        else store_result<Op>(problem, ShapedSource<Op>(problem, row, length).row, problem.place(row), value);
     }
 }
 

@@ -28,7 +28,7 @@ __device__ __forceinline__ void fold_few_partials(const ShapedProblem& problem, 
     for (uint32 mask = 1; mask < of_a_row; mask *= 2) root = Op::combine(root, shuffle_xor(root, mask));
     if (lane >= in_flight || lane % of_a_row != 0 || lane / of_a_row >= rows) return;
     const uint64 number = row + lane / of_a_row;
-    store_result<Op>(problem, ShapedSource<Op>(problem, number).row, number, root);
+    store_result<Op>(problem, ShapedSource<Op>(problem, number).row, problem.place(number), root);
 }
 
 // Folds the partials of all rows as they come, as block `folder` of `folders`: each warp as many rows at once as it can. All

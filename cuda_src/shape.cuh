@@ -6,10 +6,18 @@
 // The argument of the entries for rows. `low` and `high` bound the bytes of the first array, relative to `elements`. `apart` and
 // `second_apart` have the bits, of the lowest four, that are set in any stride but the innermost reduced axis's: they tell how
 // the runs of elements along that axis are aligned. Of rows that are not `far`, all elements are near each other, in both arrays.
+// Rows are numbered in the order of `kept`; if that is not the results' order, they are `permuted`, which only columns are.
 struct ShapedProblem : Problem {
     int64 low, high;
-    uint64 apart, second_apart, far;
+    uint64 apart, second_apart, far, permuted;
     Axes kept, reduced;
+    int64 result_stride[max_axes];  // of the kept axes, in results
+
+    // The number that row `row` has among the results.
+    __device__ __forceinline__ uint64 place(uint64 row) const
+    {
+        return permuted == 0 ? row : uint64(kept.offset_by(result_stride, row));
+    }
 };
 
 // Whether in every row the second array's elements lie a fixed step apart and aligned; true if there is none.

@@ -51,7 +51,7 @@ ANYWHERE = "_anywhere"
 """What the names of kernels for arrays at any address end with, where there are others for aligned ones."""
 
 _AXES = "Q" + "Q" * MAX_AXES * 2 + "q" * MAX_AXES * 2
-_SHAPE = "qqQQQ" + _AXES + _AXES
+_SHAPE = "qqQQQQ" + _AXES + _AXES + "q" * MAX_AXES
 """What `ShapedProblem` in cuda_src/shape.cuh adds, as letters of `BoundKernel`'s signature."""
 
 _FAR_BYTES = 1 << 31
@@ -261,7 +261,12 @@ def shape_values(problem: Problem) -> tuple[int, ...]:
     reach = sum((axis.size - 1) * abs(axis.stride) for axis in problem.reduced)
     second_reach = sum((axis.size - 1) * abs(axis.second_stride) for axis in problem.reduced)
     far = int(max(reach, second_reach) >= _FAR_BYTES)
-    return (problem.low, problem.high, apart, second_apart, far, *_axes(problem.kept), *_axes(problem.reduced))
+    results = [axis.result_stride for axis in problem.kept]
+    permuted = int(results != sorted(results))
+    return (
+        problem.low, problem.high, apart, second_apart, far, permuted,
+        *_axes(problem.kept), *_axes(problem.reduced), *results, *(0,) * (MAX_AXES - len(results)),
+    )  # fmt: skip
 
 
 def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, second_itemsize: int) -> tuple[int, ...]:

@@ -39,11 +39,22 @@ Kind = Literal["whole", "rows", "columns", "strided"]
 
 
 class Axis(NamedTuple):
-    """One axis: its size, and the bytes from one element to the next in the first and in the second array."""
+    """One axis.
+
+    Attributes
+    ----------
+    size : int
+        Its elements.
+    stride, second_stride : int
+        Bytes from one element to the next in the first and in the second array.
+    result_stride : int
+        Results from one row to the next along a kept axis.
+    """
 
     size: int
     stride: int
     second_stride: int = 0
+    result_stride: int = 0
 
 
 class Problem(NamedTuple):
@@ -55,12 +66,13 @@ class Problem(NamedTuple):
         "whole": one contiguous row; "rows": each row is contiguous; "columns": rows lie side by side in memory, or runs
         of them do; "strided": anything else.
     length, rows : int
-        Elements in a row, and the number of rows. A row's elements are in C order of the reduced axes, the rows in C
+        Elements in a row, and the number of rows. A row's elements are in C order of the reduced axes, the results in C
         order of the others.
     result_shape : tuple of int
         The shape of the results.
     kept, reduced : tuple of Axis
-        The kept and the reduced axes, the innermost first, with neighbours joined where both arrays allow it.
+        The kept and the reduced axes, the innermost first, with neighbours joined where the arrays and the results
+        allow it. Rows are numbered in the order of `kept`: that of the results, unless in another one they are columns.
     low, high : int
         Offsets in bytes from the first element: of the array's lowest byte, and of the byte past its highest.
     aligned : bool
@@ -131,7 +143,10 @@ def problem_of(
     if second_strides_bytes is not None:
         seconds = _strides(second_strides_bytes, lengths, "second_strides_bytes")
     axes = [Axis(*entry) for entry in zip(lengths, strides, seconds, strict=True)]
-    kept = _joined([axes[i] for i in range(len(axes)) if i not in chosen])
+    of_results = [axes[i] for i in range(len(axes)) if i not in chosen]
+    steps = contiguous_strides([axis.size for axis in of_results], 1)
+    kept_axes = [axis._replace(result_stride=step) for axis, step in zip(of_results, steps, strict=True)]
+    kept = _joined(kept_axes)
     reduced = _joined([axes[i] for i in chosen])
     if max(len(kept), len(reduced)) > MAX_AXES:
         raise UnsupportedError(
@@ -144,6 +159,10 @@ def problem_of(
     rows = math.prod(lengths[i] for i in range(len(axes)) if i not in chosen)
     length = math.prod(lengths[i] for i in chosen)
     kind = "whole" if rows == 1 and length == 0 else _kind(kept, reduced, rows, itemsize, second_itemsize)
+    if kind == "strided":
+        side_by_side = _joined(sorted(kept_axes, key=lambda axis: _apart(axis, itemsize), reverse=True))
+        if _kind(side_by_side, reduced, rows, itemsize, second_itemsize) == "columns":
+            kind, kept = "columns", side_by_side
     return Problem(
         kind=kind,
         aligned=kind == "whole" or (kind == "rows" and _in_vectors(kept, reduced, length, itemsize, second_itemsize)),
@@ -218,11 +237,17 @@ def _joined(axes: Sequence[Axis]) -> tuple[Axis, ...]:
             inner is not None
             and outer.stride == inner.stride * inner.size
             and outer.second_stride == inner.second_stride * inner.size
+            and outer.result_stride == inner.result_stride * inner.size
         ):
-            found[-1] = Axis(inner.size * outer.size, inner.stride, inner.second_stride)
+            found[-1] = inner._replace(size=inner.size * outer.size)
         else:
             found.append(outer)
     return tuple(found)
+
+
+def _apart(axis: Axis, itemsize: int) -> tuple[bool, bool, int]:
+    """Return by what axes are ordered, innermost first: one of neighbours in memory, then by strides, then broadcast."""
+    return axis.stride != itemsize, axis.stride == 0, abs(axis.stride)
 
 
 def _kind(kept: tuple[Axis, ...], reduced: tuple[Axis, ...], rows: int, itemsize: int, second_itemsize: int) -> Kind:

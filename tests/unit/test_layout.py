@@ -10,21 +10,25 @@ from lowlevel_reduce import UnsupportedError, layout
 SHAPES = st.lists(st.integers(0, 5), max_size=4)
 
 
-def offset(axes, index, *, second=False):
-    """Return where element `index` lies, as cuda_src/shape.cuh computes it."""
+def offset(axes, index, by="stride"):
+    """Return where element `index`, or its result, lies, as `Axes::offset_by` in cuda_src computes it."""
     place = 0
     for axis in axes:
         index, rest = divmod(index, axis.size)
-        place += rest * (axis.second_stride if second else axis.stride)
+        place += rest * getattr(axis, by)
     assert index == 0
     return place
 
 
 def places(problem, *, second=False):
-    """Return the byte offset of every element as (rows, length)."""
-    rows = [offset(problem.kept, i, second=second) for i in range(problem.rows)]
-    elements = [offset(problem.reduced, i, second=second) for i in range(problem.length)]
-    return np.add.outer(np.array(rows, int), np.array(elements, int))
+    """Return the byte offset of every element as (rows, length), rows in the order of their results."""
+    by = "second_stride" if second else "stride"
+    rows = np.empty(problem.rows, int)
+    numbers = [offset(problem.kept, i, "result_stride") for i in range(problem.rows)]
+    assert sorted(numbers) == list(range(problem.rows))
+    rows[numbers] = [offset(problem.kept, i, by) for i in range(problem.rows)]
+    elements = [offset(problem.reduced, i, by) for i in range(problem.length)]
+    return np.add.outer(rows, np.array(elements, int))
 
 
 def expected_places(shape, strides, axes):
@@ -106,6 +110,9 @@ def test_a_kind_keeps_its_promise(case):
         ((3, 5), 0, None, "columns"),
         ((3, 4, 5), 1, None, "columns"),
         ((3, 4, 5), (0, 2), None, "strided"),
+        ((3, 4, 5), 1, (4, 12, 48), "columns"),  # the rows' neighbours are not the results'
+        ((3, 4, 5), 1, (4, 12, -48), "columns"),
+        ((2, 3, 5), 2, (0, 4, 12), "columns"),
         ((3, 5), None, (4, 12), "strided"),  # transposed: C order is not that of memory
         ((7,), None, (-4,), "strided"),
         ((7,), None, (0,), "strided"),

@@ -1,0 +1,58 @@
+"""Columns that lie side by side in another order than their results: each result is written to its own place."""
+
+import numpy as np
+import pytest
+from placed import prefer_way, values
+from test_shapes import check
+
+import lowlevel_reduce as lr
+
+
+def turned(dtype, runs, length, beside, *, seed=0):
+    """Return an array of shape (beside, length, runs) whose first axis is the innermost one in memory."""
+    return values(dtype, (runs, length, beside), seed=seed).transpose(2, 1, 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "float64", "complex128"])
+def test_each_type(stream, cut, dtype):
+    for runs, beside in cut([(2, 1), (2, 3), (3, 16), (5, 31), (7, 64), (3, 130)], [(3, 16), (5, 31)]):
+        check(turned(dtype, runs, 40, beside), stream, 1)
+
+
+@pytest.mark.parametrize("op", ["mean_var", "argmin", "minmax", "logsumexp"])
+def test_operators(stream, op):
+    """Of several results each has its plane."""
+    check(turned("float32", 3, 300, 20), stream, 1, op)
+
+
+@pytest.mark.parametrize("by", ["nobody", "cluster", "warps", "blocks"])
+def test_whoever_folds(stream, monkeypatch, by):
+    prefer_way(monkeypatch, lambda way, of: (way.folded_by != by, of.loads.width == 1, way.making))
+    x = turned("float32", 3, 20_000, 9)
+    strides = x.strides
+    with lr.plan(
+        "sum", shape=x.shape, dtype="float32", axis=1, strides_bytes=strides, context=stream.context
+    ) as plan:
+        assert plan.strategy.folded_by == by or by == "cluster"  # which older devices lack
+    check(x, stream, 1)
+
+
+def test_a_thread_for_each_column(stream):
+    """Which then writes the results of its columns itself: side by side, apart, or some of them."""
+    for beside in (8, 10):
+        check(turned("float32", 40, 3, beside), stream, 1)
+        check(turned("int8", 40, 3, beside), stream, 1)
+
+
+def test_more_axes(stream):
+    x = values("float32", (3, 2, 30, 5, 8))
+    check(x.transpose(4, 1, 3, 0, 2), stream, 4)
+    check(x.transpose(4, 1, 3, 0, 2), stream, (2, 4))
+    check(x.transpose(1, 4, 2, 0, 3)[::-1, :, :, ::2], stream, 2)
+    check(np.broadcast_to(x[0, 0], (4, 30, 5, 8)).transpose(3, 0, 2, 1), stream, 3)
+
+
+def test_a_second_array(stream):
+    x, y = turned("float32", 3, 90, 12), turned("float32", 3, 90, 12, seed=1)
+    check(x, stream, 1, "dot", second=y)
+    check(x, stream, 1, "dot", second=np.ascontiguousarray(y))

@@ -48,7 +48,6 @@ INSTRUCTION_BYTES = 16
 
 WHOLE: Mapping[str, tuple[int, Mapping[str, Any]]] = {
     "block": (1, {}),
-    "block of 8 warps": (8, {}),
     "cluster": (16, {}),
     "tiles of 8 warps": (1 << 10, {}),
     "tiles": (1 << 16, {}),
@@ -59,11 +58,9 @@ WHOLE: Mapping[str, tuple[int, Mapping[str, Any]]] = {
 
 MATRICES: Mapping[str, tuple[tuple[int, int], int]] = {
     "short rows": ((1 << 22, 32), 1),
-    "rows of 4 leaves": ((1 << 16, 4096), 1),
-    "rows of 16 leaves": ((1 << 14, 1 << 14), 1),
-    "few rows of 4 leaves": ((33, 4096), 1),
+    "rows at once": ((1 << 16, 4096), 1),
+    "rows in turns": ((1 << 10, 20 << 10), 1),
     "batch": ((8, 1 << 20), 1),
-    "batch in pairs": ((132, 1 << 15), 1),
     "columns": ((1 << 12, 13), 0),
     "wide columns": ((1 << 14, 1 << 14), 0),
 }

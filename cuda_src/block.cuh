@@ -10,27 +10,40 @@ template <class Op, int Warps> struct BlockSlots {
 // The smallest power of two that is not below n.
 __host__ __device__ constexpr int power_of_two_from(int n) { return n <= 1 ? 1 : 2 * power_of_two_from((n + 1) / 2); }
 
-// Folds what N warps put into as many slots, balanced over their numbers; slots from N to the next power of two count as
-// absent. All lanes of a warp call it, after a barrier that follows the writes; every lane holds the result.
+// Folds what `count` warps, at most N, put into as many slots, balanced over their numbers; slots from `count` to the next power of
+// two from N count as absent. All lanes of a warp call it, after a barrier that follows the writes; every lane holds the result.
 template <class Op, int N>
-__device__ __forceinline__ typename Op::Accumulator fold_warps(const typename Op::Accumulator* slots, uint32 lane)
+__device__ __forceinline__ typename Op::Accumulator
+fold_warps(const typename Op::Accumulator* slots, uint32 lane, uint32 count = N)
 {
     constexpr int all = power_of_two_from(N);
     const uint32 slot = lane % all;
-    return warp_fold<Op, all>(N == all || slot < N ? slots[slot] : Op::identity());
+    return warp_fold<Op, all>(slot < count ? slots[slot] : Op::identity());
+}
+
+// The same for up to 16 warps, without the last level for up to eight.
+template <class Op>
+__device__ __forceinline__ typename Op::Accumulator
+fold_few_warps(const typename Op::Accumulator* slots, uint32 lane, uint32 count)
+{
+    const uint32 slot = lane & (count > 8 ? 15 : 7);
+    auto value = warp_fold<Op, 8>(slot < count ? slots[slot] : Op::identity());
+    if (count > 8) value = Op::combine(value, shuffle_xor(value, 8));
+    return value;
 }
 
 // The same with the writes and the barrier. Every thread of the block calls it, all lanes of a warp with the same value; all lanes
-// of warp 0 hold the result, other warps nothing useful. The slots may be used again after another barrier.
+// of warp 0 hold the result, other warps nothing useful. The slots may be used again after another barrier. The block has `warps`
+// warps, at most `Warps`.
 template <class Op, int Warps>
 __device__ __forceinline__ typename Op::Accumulator
-fold_of_warps(typename Op::Accumulator value, typename Op::Accumulator* slots)
+fold_of_warps(typename Op::Accumulator value, typename Op::Accumulator* slots, uint32 warps = Warps)
 {
-    if constexpr (Warps == 1) return value;
+    if (warps == 1) return value;
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
     if (lane == 0) slots[warp] = value;
     __syncthreads();
-    if (all_agree(warp == 0)) value = fold_warps<Op, Warps>(slots, lane);
+    if (all_agree(warp == 0)) value = fold_warps<Op, Warps>(slots, lane, warps);
     return value;
 }
 
@@ -39,9 +52,9 @@ fold_of_warps(typename Op::Accumulator value, typename Op::Accumulator* slots)
 // call's slots may be used again after the next call, whose barrier shows that they have been read.
 template <class Op, int Warps>
 __device__ __forceinline__ typename Op::Accumulator
-block_fold(typename Op::Accumulator value, BlockSlots<Op, Warps>& shared, uint32 turn)
+block_fold(typename Op::Accumulator value, BlockSlots<Op, Warps>& shared, uint32 turn, uint32 warps = Warps)
 {
-    return fold_of_warps<Op, Warps>(value, shared.slots[turn & 1u]);
+    return fold_of_warps<Op, Warps>(value, shared.slots[turn & 1u], warps);
 }
 
 // The lane level of each warp and the block level in one, by way of shared memory, for accumulators of up to 8 bytes and a power
@@ -61,20 +74,22 @@ template <class Op, int Warps> struct LaneSlots<Op, Warps, true> {
 
 // Folds one value a thread, balanced over the thread's index: instead of five levels of shuffles in each warp and some more in
 // the first, each lane of the first warp folds as many neighbours as there are warps, and only these are shuffled. Every thread
-// of the block calls it, once; all lanes of warp 0 hold the result, other warps nothing useful.
+// of the block calls it, once; all lanes of warp 0 hold the result, other warps nothing useful. The block has `warps` warps, a
+// power of two up to `Warps`.
 template <class Op, int Warps>
 __device__ __forceinline__ typename Op::Accumulator
-block_fold_lanes(typename Op::Accumulator value, LaneSlots<Op, Warps>& shared)
+block_fold_lanes(typename Op::Accumulator value, LaneSlots<Op, Warps>& shared, uint32 warps = Warps)
 {
     if constexpr (!folds_lanes_together<Op, Warps>) {
-        return fold_of_warps<Op, Warps>(warp_fold<Op>(value), shared.slots);
+        return fold_of_warps<Op, Warps>(warp_fold<Op>(value), shared.slots, warps);
     } else {
-        shared.slots[threadIdx.x % Warps][threadIdx.x / Warps] = value;
+        if (warps == 1) return warp_fold<Op>(value);
+        shared.slots[threadIdx.x & warps - 1][threadIdx.x >> 31 - __clz(int(warps))] = value;
         __syncthreads();
         if (all_agree(threadIdx.x < lanes)) {
             typename Op::Accumulator a[Warps];
 #pragma unroll
-            for (int i = 0; i < Warps; ++i) a[i] = shared.slots[i][threadIdx.x % lanes];
+            for (uint32 i = 0; i < Warps; ++i) a[i] = i < warps ? shared.slots[i][threadIdx.x % lanes] : Op::identity();
             value = warp_fold<Op>(fold_array<Op, Warps>(a));
         }
         return value;
@@ -84,24 +99,24 @@ block_fold_lanes(typename Op::Accumulator value, LaneSlots<Op, Warps>& shared)
 // Folds a tile: as many consecutive leaves as the block has warps. Called like block_fold; the result is in the same lanes.
 template <class Op, int Warps, class S>
 __device__ __forceinline__ typename Op::Accumulator
-block_fold_tile(const S& source, uint64 tile, BlockSlots<Op, Warps>& shared, uint32 turn)
+block_fold_tile(const S& source, uint64 tile, BlockSlots<Op, Warps>& shared, uint32 turn, uint32 warps = Warps)
 {
     const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes;
-    return block_fold<Op, Warps>(leaf_fold<Op>(source, tile * Warps + warp, lane), shared, turn);
+    return block_fold<Op, Warps>(leaf_fold<Op>(source, tile * warps + warp, lane), shared, turn, warps);
 }
 
 // Folds `count` consecutive tiles from `first` on, one after the other. Every thread of the block calls it; all lanes of warp 0
 // hold the result.
 template <class Op, int Warps, class S>
 __device__ __forceinline__ typename Op::Accumulator
-block_fold_tiles(const S& source, uint64 first, uint32 count, BlockSlots<Op, Warps>& shared)
+block_fold_tiles(const S& source, uint64 first, uint32 count, BlockSlots<Op, Warps>& shared, uint32 warps = Warps)
 {
     const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes;
     WarpCounter<Op> counter;
     uint32 i = 0;
 #pragma unroll 1
     do {  // at least one, so that no path to the result goes past the wait in it
-        const auto value = block_fold_tile<Op, Warps>(source, first + i, shared, i);
+        const auto value = block_fold_tile<Op, Warps>(source, first + i, shared, i, warps);
         if (count == 1) return value;
         if (warp == 0) counter.push(value, lane);
     } while (++i < count);

@@ -3,6 +3,8 @@
 #include "block.cuh"
 #include "ptx_cluster.cuh"
 
+constexpr uint32 most_in_cluster = 16;
+
 // A place for each block's value, in rank 0, and the barrier that counts the bytes of those that come from the others.
 template <class Op, int Blocks> struct ClusterSlots {
     uint64 barrier;
@@ -28,16 +30,17 @@ __device__ __forceinline__ void cluster_await(uint64& barrier)
 #endif
 }
 
-// The same where each block brings one value.
-template <class Op, int Blocks> __device__ __forceinline__ void cluster_enter(ClusterSlots<Op, Blocks>& shared)
+// The same where each block brings one value. Here and below the cluster has `blocks` blocks, at most `Blocks`.
+template <class Op, int Blocks>
+__device__ __forceinline__ void cluster_enter(ClusterSlots<Op, Blocks>& shared, uint32 blocks = Blocks)
 {
-    if constexpr (Blocks > 1) cluster_enter(shared.barrier, (Blocks - 1) * sizeof(typename Op::Accumulator));
+    if (blocks > 1) cluster_enter(shared.barrier, (blocks - 1) * sizeof(typename Op::Accumulator));
 }
 
-template <int Blocks> __device__ __forceinline__ uint32 rank_in_cluster()
+__device__ __forceinline__ uint32 rank_in_cluster(uint32 blocks)
 {
 #if __CUDA_ARCH__ >= 900
-    if constexpr (Blocks > 1) return cluster_rank();
+    if (blocks > 1) return cluster_rank();
 #endif
     return 0;
 }
@@ -48,18 +51,17 @@ template <int Blocks> __device__ __forceinline__ uint32 rank_in_cluster()
 // their bytes where they arrive take one way; ordinary ones and a barrier of the cluster, three.
 template <class Op, int Blocks>
 __device__ __forceinline__ typename Op::Accumulator
-cluster_fold(typename Op::Accumulator value, ClusterSlots<Op, Blocks>& shared)
+cluster_fold(typename Op::Accumulator value, ClusterSlots<Op, Blocks>& shared, uint32 blocks = Blocks)
 {
-    if constexpr (Blocks == 1) return value;
 #if __CUDA_ARCH__ >= 900
-    if (!all_agree(threadIdx.x < lanes)) return value;
+    if (blocks == 1 || !all_agree(threadIdx.x < lanes)) return value;
     const uint32 rank = cluster_rank(), from = threadIdx.x % Blocks;
     if (rank != 0) {
         cluster_wait();  // every block of the cluster has started
         if (threadIdx.x == 0) store_to_rank(&shared.slots[rank], 0, value, &shared.barrier);
     } else {
         cluster_await(shared.barrier);
-        value = warp_fold<Op, Blocks>(from == 0 ? value : shared.slots[from]);
+        value = warp_fold<Op, Blocks>(from == 0 ? value : from < blocks ? shared.slots[from] : Op::identity());
     }
 #endif
     return value;

@@ -4,8 +4,8 @@
 #pragma once
 #include "source.cuh"
 
-// About how many blocks of so many warps are resident on the device at once.
-template <int Warps> __device__ __forceinline__ uint32 places() { return 32 / Warps * multiprocessors(); }
+// Warps of a multiprocessor that are resident at once, about.
+constexpr uint32 resident_warps = 32;
 
 // Which of `count` tiles the block of this number takes. `apart` blocks, about as many as run at the same time, are given tiles
 // that lie a run apart, and the next ones those behind them, so that each place on the device reads a run of tiles one after
@@ -14,7 +14,9 @@ template <int Warps> __device__ __forceinline__ uint32 places() { return 32 / Wa
 __device__ __forceinline__ uint32 tile_of(uint32 block, uint32 count, uint32 apart)
 {
     constexpr uint32 run = 8;
-    const uint32 all = apart * run, first = block / all * all, past = block % all;
+    const uint32 all = apart * run;
+    if (count < all) return block;
+    const uint32 first = block / all * all, past = block % all;
     return first + all <= count ? first + past % apart * run + past / apart : block;
 }
 
@@ -23,10 +25,14 @@ __device__ __forceinline__ uint32 tile_of(uint32 block, uint32 count, uint32 apa
 template <int Warps> __device__ __forceinline__ void prefetch_start(const char* begin, uint64 bytes)
 {
     constexpr uint64 most = Warps * leaf_bytes;
-    if (threadIdx.x == 0 && blockIdx.x < places<Warps>()) prefetch_l2(begin, uint32(min(bytes, most)));
+    if (threadIdx.x == 0 && blockIdx.x < resident_warps / Warps * multiprocessors()) prefetch_l2(begin, uint32(min(bytes, most)));
 }
 
-// Whether the next launch's blocks are let in when a tile is folded, instead of at once: in grids of few turns (waves of blocks).
+// Whether the next launch's blocks, of so many warps each, are let in when a tile is folded, instead of at once: in grids of few
+// turns (waves of blocks).
 // If these blocks came early they would crowd where there is room, so that some multiprocessors would have several blocks of one
 // launch and others none (benchmarks/NOTES.md, "Grids of few turns").
-template <int Warps> __device__ __forceinline__ bool lets_in_late() { return gridDim.x <= 12 * places<Warps>(); }
+__device__ __forceinline__ bool lets_in_late(uint32 warps)
+{
+    return uint64(gridDim.x) * warps <= 12 * resident_warps * multiprocessors();
+}

@@ -97,7 +97,7 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
     using A = typename Op::Accumulator;
     __shared__ ColumnMeeting<Op, C> met;
     const ColumnCut cut(problem.count);
-    if (!lets_in_late<column_warps>()) launch_dependents();
+    if (!lets_in_late(column_warps)) launch_dependents();
     const uint32 folders = cut.folders(problem.rows), tiles = gridDim.x - folders;
     if (blockIdx.x >= tiles) {
         launch_dependents();

@@ -65,10 +65,10 @@ __device__ __forceinline__ void reduce_tiles(const Problem& problem)
     __shared__ TileSlots<Op, Warps> shared;
     __shared__ ClusterSlots<Op, Blocks> others;
     cluster_enter(others);
-    if (!lets_in_late<Warps>()) launch_dependents();
+    if (!lets_in_late(Warps)) launch_dependents();
 
     const uint32 most = uint32(problem.count), cluster = cluster_of<Warps, Blocks>(blockIdx.x, most);
-    const uint32 rank = rank_in_cluster<Blocks>(), tile = cluster * Blocks + rank;
+    const uint32 rank = rank_in_cluster(Blocks), tile = cluster * Blocks + rank;
     const auto source = whole_array<Op, Where>(problem);
     if (cluster >= most) {
         launch_dependents();
@@ -85,7 +85,7 @@ __device__ __forceinline__ void reduce_tiles(const Problem& problem)
     auto value = tile_fold(source, uint64(tile) * Warps + warp, lane, shared);
     launch_dependents();  // at the latest
     value = cluster_fold(value, others);
-    if (rank_in_cluster<Blocks>() != 0 || threadIdx.x != 0) return;
+    if (rank_in_cluster(Blocks) != 0 || threadIdx.x != 0) return;
     // Makes the row and the number anew: kept all along they would take registers that the elements need.
     if (gridDim.x == Blocks) store_result<Op>(problem, whole_array<Op, Where>(problem).row, 0, value);
     else grid_slots<Op>(problem.workspace)[cluster_of<Warps, Blocks>(block_anew(), uint32(problem.count))].publish(value);

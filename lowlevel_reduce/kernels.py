@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS, VECTOR_BYTES
 from lowlevel_reduce.layout import MAX_AXES, Axis, Problem
-from lowlevel_reduce.policy import Strategy
-from lowlevel_reduce.row_strategy import MOST_THREADS, RowStrategy, short_row_bits
+from lowlevel_reduce.policy import PORTABLE_CLUSTER, Strategy
+from lowlevel_reduce.row_strategy import MOST_THREADS, WARPS, RowStrategy, short_row_bits
 
 __all__ = [
     "ANYWHERE",
@@ -84,8 +84,9 @@ _ALIGNED = ("block", "cluster", "tiles")
 
 _ROWS = {
     "short_rows": ("reduce_short_rows.cuh", "reduce_short_rows<Op, {lie}>"),
-    "rows": ("reduce_rows.cuh", "reduce_rows<Op, {lie}, {arguments}>"),
-    "batch": ("reduce_batch.cuh", "reduce_batch<Op, {lie}, {arguments}>"),
+    "rows": ("reduce_rows.cuh", "reduce_rows<Op, {lie}>"),
+    "at_once": ("reduce_at_once.cuh", "reduce_at_once<Op, {lie}>"),
+    "batch": ("reduce_batch.cuh", "reduce_batch<Op, {lie}, {warps}>"),
 }
 
 
@@ -145,10 +146,13 @@ def kernel_sources(operator: OperatorText, strategy: Strategy) -> tuple[KernelSo
 def _whole_source(operator: OperatorText, strategy: Strategy, name: str) -> KernelSource:
     header, call = _FLAT[name]
     in_turns = "true" if strategy.tiles_per_block > 1 else "false"
+    warps, cluster = strategy.warps, strategy.cluster
+    if name in ("block", "cluster"):  # one kernel each for all sizes that small arrays are given
+        warps, cluster = max(warps, WARPS), max(cluster, PORTABLE_CLUSTER)
 
     def source(entry: str, begin: str) -> KernelSource:
-        body = call.format(warps=strategy.warps, cluster=strategy.cluster, in_turns=in_turns, begin=begin)
-        return _source(operator, entry, header, body, "Problem", (strategy.block_threads, strategy.resident_blocks))
+        body = call.format(warps=warps, cluster=cluster, in_turns=in_turns, begin=begin)
+        return _source(operator, entry, header, body, "Problem", (warps * LANES, strategy.resident_blocks))
 
     aligned = source(name, "aligned")
     return aligned._replace(twin=source(f"{name}{ANYWHERE}", "anywhere")) if name in _ALIGNED else aligned
@@ -158,23 +162,22 @@ def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSo
     """Return the kernel of a strategy for rows or columns."""
     if strategy.name == "columns":
         return _column_kernel_source(operator, strategy)
-    header, call = _ROWS[strategy.name]
-    # Short rows have one kernel for blocks of any number of warps and rows along any number of axes.
-    short = strategy.name == "short_rows"
-    threads, argument = (MOST_THREADS, "ShortRowsProblem") if short else (strategy.block_threads, "ShapedProblem")
+    kernel = strategy.kernel
+    header, call = _ROWS[kernel]
+    argument = "ShortRowsProblem" if kernel == "short_rows" else "ShapedProblem"
 
     def source(name: str, lie: str) -> KernelSource:
-        body = call.format(lie=f"{lie}Rows", arguments=", ".join(map(str, (strategy.warps, *strategy.template))))
-        return _source(operator, name, header, body, argument, (threads, strategy.resident_blocks))
+        body = call.format(lie=f"{lie}Rows", warps=strategy.most_warps)
+        return _source(operator, name, header, body, argument, (strategy.most_warps * LANES, strategy.resident_blocks))
 
     if not strategy.contiguous:
-        return source(f"{strategy.name}_strided", "Strided")
-    anywhere = source(f"{strategy.name}{ANYWHERE}", "Contiguous")
-    return source(strategy.name, "Aligned")._replace(twin=anywhere) if strategy.aligned else anywhere
+        return source(f"{kernel}_strided", "Strided")
+    anywhere = source(f"{kernel}{ANYWHERE}", "Contiguous")
+    return source(kernel, "Aligned")._replace(twin=anywhere) if strategy.aligned else anywhere
 
 
 def _column_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSource:
-    arguments = ", ".join(map(str, strategy.template))
+    arguments = ", ".join(map(str, strategy.loads))
 
     def source(name: str, begin: str) -> KernelSource:
         body = f"reduce_columns<Op, {arguments}, {'true' if strategy.straight else 'false'}, Begin::{begin}>"
@@ -183,7 +186,7 @@ def _column_kernel_source(operator: OperatorText, strategy: RowStrategy) -> Kern
 
     name = f"columns{'' if strategy.straight else '_strided'}{'_wide' if strategy.wide else ''}"
     if not strategy.aligned:
-        return source(name, "anywhere")
+        return source(f"{name}{ANYWHERE}" if strategy.straight and strategy.wide else name, "anywhere")
     return source(name, "aligned")._replace(twin=source(f"{name}{ANYWHERE}", "anywhere"))
 
 

@@ -33,6 +33,10 @@ __all__ = ["choose_rows", "why_rows"]
 # compiler does not spill, as tests/compile verifies. RESIDENT_HEAVY leaves it 128.
 _RESIDENT_LIGHTEST, _RESIDENT_LIGHT = 4, 3
 
+_MOST_WARPS, _MOST_WIDE_WARPS = 16, 12
+"""The most warps of a block with one leaf each: with wide accumulators, or where elements of two arrays are gathered,
+two blocks of twelve warps leave a thread the 80 registers that it needs."""
+
 WARPS_TO_FILL = 16
 """Warps per multiprocessor that keep its share of the memory bandwidth busy, each with 4 KiB in flight."""
 
@@ -142,8 +146,8 @@ def choose_rows(
             chosen = _batch(problem, facts, leaves, warps, fastest if cluster is None else cluster)
         else:
             chosen = _rows(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
-        resident = _resident_blocks_of_rows(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
-        chosen = replace(chosen, resident_blocks=resident, aligned=problem.aligned)
+        bounds = _bounds_of_rows(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
+        chosen = replace(chosen, most_warps=bounds[0], resident_blocks=bounds[1], aligned=problem.aligned)
     if chosen.blocks > MAX_GRID:
         raise ValueError(f"{problem.rows} rows need {chosen.blocks} blocks; a grid has at most {MAX_GRID}")
     return chosen
@@ -159,22 +163,21 @@ def why_rows(
     return _fastest(problem, facts, vector, leaves, narrow=narrow, two_arrays=two_arrays)[1]
 
 
-def _resident_blocks_of_rows(
+def _bounds_of_rows(
     chosen: RowStrategy, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool
-) -> int:
-    if chosen.name == "batch" or (chosen.name == "rows" and chosen.template[1]):  # as many warps as registers allow
+) -> tuple[int, int]:
+    """Return for how many warps of a block a kernel is compiled, and how many such blocks fit on a multiprocessor."""
+    if chosen.in_one_turn:  # as many warps as registers allow
         wide, gathers_two = accumulator_bytes > 8, two_arrays and not chosen.contiguous
-        many = 24 if wide or gathers_two else 32
-        warps = 16 if (heavy and (wide or not two_arrays)) or accumulator_bytes > 16 else many
-        return warps // chosen.warps
-    if chosen.warps < WARPS and chosen.name != "short_rows":
-        return WARPS // chosen.warps  # there are no more blocks than that: as many registers per thread as it wants
+        if (heavy and (wide or not two_arrays)) or accumulator_bytes > 16:
+            return _MOST_WARPS, 1
+        return (_MOST_WIDE_WARPS if wide or gathers_two else _MOST_WARPS), 2
     if two_arrays and chosen.contiguous and itemsize >= 4 and accumulator_bytes == 8:
-        return _RESIDENT_LIGHTEST  # half as many vectors of each array are in flight
+        return WARPS, _RESIDENT_LIGHTEST  # half as many vectors of each array are in flight
     by_words = chosen.contiguous and itemsize > 2
     if heavy or accumulator_bytes > 16 or (chosen.name == "short_rows" and not by_words):
-        return RESIDENT_HEAVY
-    return _RESIDENT_LIGHTEST if accumulator_bytes <= 8 and by_words else _RESIDENT_LIGHT
+        return WARPS, RESIDENT_HEAVY
+    return WARPS, _RESIDENT_LIGHTEST if accumulator_bytes <= 8 and by_words else _RESIDENT_LIGHT
 
 
 def _are_aligned(problem: Problem, vector: int) -> bool:
@@ -277,7 +280,7 @@ def _short_rows(problem: Problem, facts: DeviceFacts, vector: int, *, two_arrays
     needed = -(-problem.rows // (1 << short_row_bits(levels, two_arrays=two_arrays)))
     warps = _warps_of_a_block(needed, 1, facts)
     contiguous = problem.kind != "strided"
-    return RowStrategy("short_rows", -(-needed // warps), (), contiguous=contiguous, levels=levels, warps=warps)
+    return RowStrategy("short_rows", -(-needed // warps), contiguous=contiguous, levels=levels, warps=warps)
 
 
 def _rows(
@@ -288,19 +291,20 @@ def _rows(
     by_leaves = many and narrow and 1 < leaves <= _MOST_UNALIGNED_LEAVES
     little = 1.0 if by_leaves or _are_aligned(problem, vector) else _LITTLE_OF_A_LEAF
     if contiguous and 0 < leaves <= 1:
-        warps_of_a_row, rows_of_a_block, in_one_turn = 1, WARPS // 2, 1
+        warps_of_a_row, rows_of_a_block, in_one_turn = 1, WARPS // 2, True
     elif not two_arrays and 0 < leaves - 1 <= little:
-        warps_of_a_row, rows_of_a_block, in_one_turn = 2, _ROWS_OF_A_BLOCK, 1
+        warps_of_a_row, rows_of_a_block, in_one_turn = 2, _ROWS_OF_A_BLOCK, True
     elif by_leaves:
-        warps_of_a_row, rows_of_a_block, in_one_turn = math.ceil(leaves), 1, 1
+        warps_of_a_row, rows_of_a_block, in_one_turn = math.ceil(leaves), 1, True
     else:
         warps_of_a_row = 1 if many and leaves <= WARPS else _warps_of_a_row(problem.rows, leaves, facts)
         warps = _warps_of_a_block(problem.rows * warps_of_a_row, warps_of_a_row, facts)
-        rows_of_a_block, in_one_turn = warps // warps_of_a_row, 0
+        rows_of_a_block, in_one_turn = warps // warps_of_a_row, False
     return RowStrategy(
         "rows",
         -(-problem.rows // rows_of_a_block),
-        (warps_of_a_row, in_one_turn),
+        warps_of_a_row=warps_of_a_row,
+        in_one_turn=in_one_turn,
         contiguous=contiguous,
         warps=warps_of_a_row * rows_of_a_block,
     )
@@ -319,15 +323,16 @@ def _batch(problem: Problem, facts: DeviceFacts, leaves: int, warps: int, cluste
     parts = -(-leaves // (warps * cluster))
     shared = parts > 1  # a cluster that has a row to itself needs no other one to fold it
     if shared and parts <= WARP_FOLDS and problem.rows > _FOLDED_BY_BLOCKS * facts.multiprocessors:
-        folders = -(-problem.rows // (warps * rows_of_a_warp(parts)))
+        folders = -(-problem.rows // (WARPS * rows_of_a_warp(parts)))
     else:
-        folders = problem.rows * folding_blocks(parts, warps)
+        folders = problem.rows * folding_blocks(parts, WARPS)
     return RowStrategy(
         "batch",
         (problem.rows * parts + folders) * cluster,
-        (cluster, int(shared)),
-        parts,
+        parts=parts,
         folders=folders,
+        warps_of_a_row=warps,
+        in_one_turn=True,
         contiguous=problem.kind != "strided",
         warps=warps,
         cluster=cluster,

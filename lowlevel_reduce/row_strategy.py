@@ -69,8 +69,14 @@ class RowStrategy:
         Clusters that share a row; if more than one, they exchange partials through the workspace.
     folders : int
         Clusters behind the others that fold the partials; 0 if no row is shared.
-    template : tuple of int
-        The kernel's template arguments after the operator and the warps.
+    loads : tuple of int
+        Of columns, `column_policy.Loads`, for which the kernel is compiled.
+    warps_of_a_row : int
+        Warps of a block that share a row, or its tile of one.
+    in_one_turn : bool
+        Whether each of them folds one leaf; else they take a row's leaves in turns, and are a power of two.
+    most_warps : int
+        For rows in one turn, the warps of the largest block that the kernel is compiled for.
     contiguous : bool
         Whether each row's elements lie one after the other.
     aligned : bool
@@ -96,9 +102,12 @@ class RowStrategy:
 
     name: str
     blocks: int
-    template: tuple[int, ...]
+    loads: tuple[int, ...] = ()
     parts: int = 1
     folders: int = 0
+    warps_of_a_row: int = 1
+    in_one_turn: bool = False
+    most_warps: int = WARPS
     contiguous: bool = True
     aligned: bool = False
     levels: int = 0
@@ -116,13 +125,22 @@ class RowStrategy:
         return self.warps * LANES
 
     @property
+    def kernel(self) -> str:
+        """The kernel: `name`, or "at_once" for rows in one turn that no two blocks share."""
+        return "at_once" if self.in_one_turn and self.parts == self.cluster == 1 else self.name
+
+    @property
     def partials(self) -> int:
         """Partials of one row in the workspace; 0 if they are exchanged through shared memory."""
         return self.parts if self.folders else 0
 
     @property
     def count(self) -> int:
-        """The kernel's field `count`: the parts of a row, and how columns are cut (`ColumnCut` in cuda_src)."""
+        """The kernel's field `count`: how rows or columns are cut, `RowCut` and `ColumnCut` in cuda_src."""
+        if self.name != "columns":
+            several = self.warps > self.warps_of_a_row or not self.in_one_turn
+            bits = self.warps_of_a_row.bit_length() - 1 if several else LANE_BITS
+            return self.parts | self.warps_of_a_row << 32 | self.cluster << 40 | bits << 48 | LANES // self.warps << 56
         columns, vectors, turns = (size.bit_length() - 1 for size in self.tile)
         by = get_args(FoldedBy).index(self.folded_by)
         return self.parts | columns << 32 | vectors << 40 | turns << 48 | by << 56

@@ -111,7 +111,7 @@ def _numbers(chosen: Strategy | RowStrategy) -> list[str]:
 
 
 def _of_columns(chosen: RowStrategy) -> str:
-    width, tile = chosen.template[0], chosen.tile
+    width, tile = chosen.loads[0], chosen.tile
     each = f"{_many(tile.columns // width, 'thread')} side by side with {_many(width, 'column')} each"
     turns = f", {tile.turns} times" if tile.turns > 1 else ""
     return f"{each}, {_many(tile.vectors, 'vector')} of each column to a block{turns}"
@@ -123,7 +123,7 @@ _OF_ROWS: Mapping[str, Callable[[RowStrategy], str]] = {
         f"{_many(1 << max(chosen.levels - LANE_BITS, 0), 'vector')} to a lane"
     ),
     "rows": lambda chosen: (
-        f"{_many(chosen.template[0], 'warp')} to a row{', a leaf each' if chosen.template[1] else ', in turns'}"
+        f"{_many(chosen.warps_of_a_row, 'warp')} to a row{', a leaf each' if chosen.in_one_turn else ', in turns'}"
     ),
     "batch": lambda chosen: (
         f"tiles of {_leaves(chosen.warps)}{f', {chosen.cluster} to a cluster' if chosen.cluster > 1 else ''}"

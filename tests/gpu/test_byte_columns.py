@@ -78,7 +78,7 @@ def test_loads_of_several_words(stream, cut, monkeypatch, op, dtype):
     prefer_way(monkeypatch, lambda way, of: (-of.loads.width, way.making))
     for length in cut([3, 33, 700, LEAF + 5], [33]):
         with lr.plan(op, shape=(length, 40), dtype=dtype, axis=0, context=stream.context) as plan:
-            assert plan.strategy.template[0] >= 8
+            assert plan.strategy.loads[0] >= 8
         for width, offset in ((40, 0), (37, 0), (40, 3)):
             check(bytes_of(op, dtype, (length, width)), stream, 0, op, offset=offset)
 

@@ -74,7 +74,7 @@ def test_rounds_of_a_thread(stream, monkeypatch, rounds):
     prefer_way(monkeypatch, key)
     x = values("float64", (3000, 33))
     with lr.plan("sum", shape=x.shape, dtype="float64", axis=0, context=stream.context) as plan:
-        tile, (_, at_once) = plan.strategy.tile, plan.strategy.template
+        tile, (_, at_once) = plan.strategy.tile, plan.strategy.loads
         assert tile.vectors * tile.columns == rounds * at_once * plan.strategy.block_threads
     check(x, stream, 0)
 
@@ -92,7 +92,7 @@ def test_several_columns_of_a_thread(stream, length, monkeypatch):
     prefer_way(monkeypatch, lambda way, of: of.loads.width)
     x = values("float16", (3, length, 9))
     with lr.plan("sum", shape=x.shape, dtype="float16", axis=1, context=stream.context) as plan:
-        assert plan.strategy.template[0] == 2
+        assert plan.strategy.loads[0] == 2
     check(x, stream, 1)
     check(x, stream, 1, "dot", second=values("float16", x.shape, seed=1))
     wide = values("float16", (length, 16), seed=1)

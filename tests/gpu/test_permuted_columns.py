@@ -30,9 +30,7 @@ def test_whoever_folds(stream, monkeypatch, by):
     prefer_way(monkeypatch, lambda way, of: (way.folded_by != by, of.loads.width == 1, way.making))
     x = turned("float32", 3, 20_000, 9)
     strides = x.strides
-    with lr.plan(
-        "sum", shape=x.shape, dtype="float32", axis=1, strides_bytes=strides, context=stream.context
-    ) as plan:
+    with lr.plan("sum", shape=x.shape, dtype="float32", axis=1, strides_bytes=strides, context=stream.context) as plan:
         assert plan.strategy.folded_by == by or by == "cluster"  # which older devices lack
     check(x, stream, 1)
 

@@ -59,7 +59,7 @@ def test_a_warp_for_each_leaf(stream, cut, monkeypatch, leaves):
         for missing in cut([0, 8, a_leaf - 8], [8]):
             x = values(dtype, (5, leaves * a_leaf - missing))
             with lr.plan("sum", shape=x.shape, dtype=dtype, axis=1, context=stream.context) as plan:
-                assert plan.strategy.template == ((2, 1) if leaves == 2 else (1, 0))
+                assert (plan.strategy.warps_of_a_row, plan.strategy.in_one_turn) == (leaves, True)
                 assert plan.strategy.warps == (4 if leaves == 2 else leaves)
             for op in cut(["sum", "argmax", "mean_var"], ["sum"]):
                 check(x, stream, 1, op)
@@ -79,7 +79,8 @@ def test_a_warp_for_each_leaf_at_any_address(stream, cut, monkeypatch, leaves):
         for missing in cut([1, 3, a_leaf // 2 - 1], [1]):
             x = values(dtype, (5, leaves * a_leaf - missing))
             with lr.plan("sum", shape=x.shape, dtype=dtype, axis=1, context=stream.context) as plan:
-                assert (plan.strategy.name, plan.strategy.template) == ("rows", (leaves, 1))
+                assert (plan.strategy.name, plan.strategy.warps_of_a_row) == ("rows", leaves)
+                assert plan.strategy.in_one_turn
                 assert not plan.strategy.aligned
             for op in cut(["sum", "max", "norm1"], ["sum", "max"]):
                 check(x, stream, 1, op)

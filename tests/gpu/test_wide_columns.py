@@ -38,7 +38,7 @@ def strategy_of(stream, shape, op, dtype, axis=0):
 def test_extremes(stream, cut, length):
     for width in cut(WIDTHS, [36, 132]):
         x = values("float32", (length, width))
-        assert strategy_of(stream, x.shape, "max", "float32").template[0] == 4
+        assert strategy_of(stream, x.shape, "max", "float32").loads[0] == 4
         check(x, stream, 0, "max")
         check(x, stream, 0, "max", offset=4)  # no four columns can be loaded together
         check(x[:, : width - 3], stream, 0, "min")  # nor can the last block's
@@ -53,7 +53,7 @@ def test_lengths_around_a_leaf(stream, cut, op, dtype):
     leaf = 4096 // values(dtype, 1).itemsize
     for length in cut([leaf - 1, leaf, leaf + 1, 2 * leaf - 1, 2 * leaf], [2 * leaf - 1]):
         x = far_apart(dtype, (length, 136 if dtype == "float16" else 132))  # of whole vectors
-        assert strategy_of(stream, x.shape, op, dtype).template[0] * x.itemsize == 16
+        assert strategy_of(stream, x.shape, op, dtype).loads[0] * x.itemsize == 16
         if op == "max":
             check(x, stream, 0, op)
         else:
@@ -66,7 +66,7 @@ def test_elements_of_two_bytes(stream, cut, dtype, length):
     """Of which eight columns are folded as they are, two at a time in a word, or each in an accumulator."""
     for width in cut([64, 72, 136, 520], [72]):
         x = values(dtype, (length, width))
-        assert strategy_of(stream, x.shape, "max", dtype).template[0] == 8
+        assert strategy_of(stream, x.shape, "max", dtype).loads[0] == 8
         check(x, stream, 0, "max")
         check(x, stream, 0, "min", offset=2)
         check(x[:, : width - 3], stream, 0, "max")
@@ -96,7 +96,7 @@ def test_zeros_and_what_is_no_number(stream, cut, dtype):
 def test_logic(stream, cut, dtype):
     for length in cut(LENGTHS, [1100]):
         x = few_are_true(dtype, (length, 64))
-        assert strategy_of(stream, x.shape, "any", dtype).template[0] * x.itemsize == 16
+        assert strategy_of(stream, x.shape, "any", dtype).loads[0] * x.itemsize == 16
         check(x, stream, 0, "any")
         check(1 - x, stream, 0, "all", offset=x.itemsize)
 
@@ -115,7 +115,7 @@ def test_many_lanes_of_a_thread(stream, cut, monkeypatch):
 def test_a_vector_where_a_thread_loads_two(stream):
     """All elements are on one side of zero, so that zeros in the place of a second vector would show."""
     x = 1 + np.abs(values("float32", (3, 132)))
-    assert strategy_of(stream, x.shape, "max", "float32").template[1] == 2
+    assert strategy_of(stream, x.shape, "max", "float32").loads[1] == 2
     check(x, stream, 0, "min")
     check(-x, stream, 0, "max")
 
@@ -157,7 +157,7 @@ def test_accumulators_of_eight_bytes(stream, cut, op, dtype, length):
     """Of several columns, whose folds wait for the next rounds' in shared memory."""
     for width in cut([96, 132, 516], [132]):
         x = far_apart(dtype, (length, width))
-        assert strategy_of(stream, x.shape, op, dtype).template[0] * x.itemsize == 16
+        assert strategy_of(stream, x.shape, op, dtype).loads[0] * x.itemsize == 16
         check_accumulators(x, stream, op)
         check_accumulators(x, stream, op, offset=x.itemsize)
         check_accumulators(x[:, : width - 3], stream, op)
@@ -199,7 +199,7 @@ def test_dot_products(stream, cut, dtype):
     """Of two arrays that both fill vectors, and of arrays that do not, as the device finds or the plan knows."""
     for length, width in cut([(1000, 96), (2048, 132), (4099, 516)], [(1100, 132)]):
         x, y = far_apart(dtype, (length, width)), values(dtype, (length, width))[::-1].copy()
-        assert dot_strategy(stream, x, y).template[0] * x.itemsize == 16
+        assert dot_strategy(stream, x, y).loads[0] * x.itemsize == 16
         check_accumulators(x, stream, "dot", second=y)
         for places in ({"offset": x.itemsize}, {"second_offset": x.itemsize}):
             check_accumulators(x, stream, "dot", second=y, **places)

@@ -25,7 +25,8 @@ PLANS = {
     "cluster": ({"shape": 15_000, "strategy": "cluster"}, "cluster"),
     "short rows": ({"shape": (500, 40), "axis": 1}, "short_rows"),
     "rows": ({"shape": (40, 5000), "axis": 1, "strategy": "rows"}, "rows"),
-    "batch": ({"shape": (8, 5000), "axis": 1, "strategy": "batch"}, "batch"),
+    "rows at once": ({"shape": (8, 5000), "axis": 1, "strategy": "batch"}, "at_once"),
+    "batch": ({"shape": (2, 60_000), "axis": 1, "strategy": "batch"}, "batch"),
     "columns of threads": ({"shape": (20, 3000), "axis": 0}, "columns"),
     "columns of blocks": ({"shape": (500, 100), "axis": 0}, "columns"),
     "columns of several blocks": ({"shape": (50_000, 3), "axis": 0}, "columns"),
@@ -43,7 +44,7 @@ ONE_WAIT = {
         *("sum", {"shape": (50_000, 3), "axis": 0}),
     ),
     "blocks that fold the partials of rows": (
-        ("reduce_batch.cuh", "            launch_dependents();\n            ", "\n            const uint32 number"),
+        ("reduce_batch.cuh", "        launch_dependents();\n        ", "\n        if (rank != 0"),
         *("sum", {"shape": (2, 60_000), "axis": 1, "strategy": "batch", "cluster": 1}),
     ),
     "columns that read a pivot": (

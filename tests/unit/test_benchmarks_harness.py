@@ -649,9 +649,9 @@ def test_a_graph_holds_enough_launches_and_not_too_many():
 
 
 def test_the_sweep_of_rows_and_columns_covers_every_row():
-    chosen = RowStrategy("rows", 1, (8,))
+    chosen = RowStrategy("rows", 1)
     for name, way in tune.row_strategies(chosen, 1000, 20):
-        a_block = 8 // way.template[0] if way.name == "rows" else None
+        a_block = 8 // way.warps_of_a_row if way.name == "rows" else None
         assert (way.blocks * a_block >= 1000) if a_block else way.blocks == 1000 * way.parts + way.folders, name
     problem = layout.problem_of((40 * 1024, 512), 4, axis=0)
     facts = policy.DeviceFacts((9, 0), 16, clusters=True, cooperative=True)

@@ -25,12 +25,14 @@ def test_every_operator_and_type_has_every_kind_of_kernel():
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "complex64"])
 def test_the_kinds_are_kernels_that_differ(dtype):
-    """But those of rows of four leaves and of sixteen, and of columns, which are one another's for wide elements."""
+    """But those of columns, which are one another's for wide elements, and of tiles for wide accumulators."""
     texts = dict(resources.sources("sum", dtype))
     assert len({source.text for source in texts.values()}) >= len(texts) - 4
     for kind, strategy in {
         "tiles": "tiles",
         "batch": "batch",
+        "rows at once": "at_once",
+        "rows in turns": "rows",
         "short rows": "short_rows",
         "columns": "columns",
     }.items():

@@ -102,7 +102,7 @@ def test_few_short_rows_have_a_warp_each():
     assert [choose(rows_of(5, length)).name for length in (64, 65, 1024)] == ["short_rows", "rows", "rows"]
     assert [choose(rows_of(rows, 100)).name for rows in (1056, 1057)] == ["rows", "short_rows"]
     chosen = choose(rows_of(1056, 100))
-    assert (chosen.template, chosen.warps, chosen.blocks) == ((1, 1), 4, 264)
+    assert (chosen.warps_of_a_row, chosen.in_one_turn, chosen.warps, chosen.blocks) == (1, True, 4, 264)
     assert choose(rows_of(5, 100), accumulator=9).name == "short_rows"
     assert choose(rows_of(5, 100), heavy=True).name == "short_rows"
     strided = layout.problem_of((5, 100), 4, axis=1, strides_bytes=(1000, 8))
@@ -112,30 +112,31 @@ def test_few_short_rows_have_a_warp_each():
 @pytest.mark.parametrize(
     ("accumulator", "itemsize", "heavy", "residents"),
     [
-        (8, 4, False, (4, 8)),
-        (9, 4, False, (3, 6)),
-        (16, 4, False, (3, 6)),
-        (17, 4, False, (2, 4)),
-        (4, 2, False, (3, 8)),
-        (8, 3, False, (4, 8)),
-        (8, 4, True, (2, 4)),
-        (16, 4, True, (2, 4)),
+        (8, 4, False, (4, (16, 2))),
+        (9, 4, False, (3, (12, 2))),
+        (16, 4, False, (3, (12, 2))),
+        (17, 4, False, (2, (16, 1))),
+        (4, 2, False, (3, (16, 2))),
+        (8, 3, False, (4, (16, 2))),
+        (8, 4, True, (2, (16, 1))),
+        (16, 4, True, (2, (16, 1))),
     ],
 )
 def test_blocks_of_rows_on_a_multiprocessor(accumulator, itemsize, heavy, residents):
-    """Where a warp has rows, or several leaves, and where each has one leaf."""
-    rows = row_policy.RowStrategy("rows", 1, (1, 0))
-    leaves = row_policy.RowStrategy("batch", 1, (1, 0), warps=4)
+    """Where a warp has rows, or several leaves, and where each has one leaf: of at most how many warps, and how many."""
     options = {"itemsize": itemsize, "accumulator_bytes": accumulator, "heavy": heavy, "two_arrays": False}
-    assert tuple(row_policy._resident_blocks_of_rows(each, **options) for each in (rows, leaves)) == residents
+    assert row_policy._bounds_of_rows(row_policy.RowStrategy("rows", 1), **options) == (8, residents[0])
+    for name in ("rows", "batch"):
+        leaves = row_policy.RowStrategy(name, 1, warps=4, in_one_turn=True)
+        assert row_policy._bounds_of_rows(leaves, **options) == residents[1]
 
 
 def test_blocks_of_strided_rows_on_a_multiprocessor():
     """Gathering takes more registers than loading vectors."""
 
     def resident(name, itemsize, accumulator):
-        way = row_policy.RowStrategy(name, 1, (1, 0), contiguous=False)
-        return row_policy._resident_blocks_of_rows(way, itemsize, accumulator, heavy=False, two_arrays=False)
+        way = row_policy.RowStrategy(name, 1, contiguous=False)
+        return row_policy._bounds_of_rows(way, itemsize, accumulator, heavy=False, two_arrays=False)[1]
 
     assert [resident("rows", itemsize, 8) for itemsize in (1, 2, 4, 8)] == [3, 3, 3, 3]
     assert [resident("rows", 4, accumulator) for accumulator in (16, 17)] == [3, 2]
@@ -144,21 +145,20 @@ def test_blocks_of_strided_rows_on_a_multiprocessor():
 
 def test_blocks_of_two_arrays_on_a_multiprocessor():
     def resident(itemsize, accumulator, contiguous=True, name="rows"):
-        rows = row_policy.RowStrategy(name, 1, (1, 0), contiguous=contiguous)
-        return row_policy._resident_blocks_of_rows(rows, itemsize, accumulator, heavy=True, two_arrays=True)
+        rows = row_policy.RowStrategy(name, 1, contiguous=contiguous)
+        return row_policy._bounds_of_rows(rows, itemsize, accumulator, heavy=True, two_arrays=True)[1]
 
     assert (resident(4, 8), resident(2, 8), resident(4, 9), resident(4, 7)) == (4, 2, 2, 2)
     assert (resident(8, 8), resident(4, 8, contiguous=False)) == (4, 2)
-    batch = row_policy.RowStrategy("batch", 1, (1, 0), warps=8)
+    batch = row_policy.RowStrategy("batch", 1, in_one_turn=True)
     options = {"itemsize": 4, "heavy": True, "two_arrays": True}
-    found = [row_policy._resident_blocks_of_rows(batch, accumulator_bytes=size, **options) for size in (8, 9, 16, 17)]
-    assert found == [4, 2, 2, 2]
-    strided = row_policy.RowStrategy("batch", 1, (1, 0), warps=8, contiguous=False)
-    assert row_policy._resident_blocks_of_rows(strided, accumulator_bytes=8, **options) == 3
-    narrower = row_policy.RowStrategy("rows", 1, (1, 0), warps=4)
-    assert row_policy._resident_blocks_of_rows(narrower, accumulator_bytes=8, **options) == 2
-    short = row_policy.RowStrategy("short_rows", 1, (), warps=4)
-    assert row_policy._resident_blocks_of_rows(short, accumulator_bytes=8, **options) == 4
+    found = [row_policy._bounds_of_rows(batch, accumulator_bytes=size, **options) for size in (8, 9, 16, 17)]
+    assert found == [(16, 2), (16, 1), (16, 1), (16, 1)]
+    strided = row_policy.RowStrategy("batch", 1, in_one_turn=True, contiguous=False)
+    assert row_policy._bounds_of_rows(strided, accumulator_bytes=8, **options) == (12, 2)
+    for name in ("rows", "short_rows"):  # of fewer warps, too
+        narrower = row_policy.RowStrategy(name, 1, warps=4)
+        assert row_policy._bounds_of_rows(narrower, accumulator_bytes=8, **options) == (8, 4)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,8 @@ def test_a_warp_for_each_leaf(rows, length, way):
 def test_many_rows_at_any_address(rows, many):
     problem = rows_of(rows, 3001)
     assert row_policy._are_many_at_any_address(problem, HOPPER, 4, two_arrays=False) is many
-    assert choose(problem).template == ((3, 1) if many else (4, 0))
+    chosen = choose(problem)
+    assert (chosen.warps_of_a_row, chosen.in_one_turn) == ((3, True) if many else (4, False))
 
 
 @pytest.mark.parametrize(("vector", "words"), [(1, False), (2, True), (4, True), (8, False), (16, False)])
@@ -237,8 +238,8 @@ def test_rows_of_words(vector, words):
 
 def test_little_of_a_second_leaf_gets_a_warp_in_rows_at_any_address():
     """Fewer of them than fill the device."""
-    assert choose(rows_of(900, 1024 + 513, stride=4 * 1541)).template == (2, 0)
-    assert choose(rows_of(900, 1024 + 512, stride=4 * 1541)).template == (2, 1)
+    assert not choose(rows_of(900, 1024 + 513, stride=4 * 1541)).in_one_turn
+    assert choose(rows_of(900, 1024 + 512, stride=4 * 1541)).in_one_turn
 
 
 @pytest.mark.parametrize(("needed", "warps"), [(1055, 1), (1056, 8)])
@@ -270,7 +271,7 @@ def test_tiles_of_a_row_of_wide_accumulators():
     assert row_policy._tiles_of_a_row(1000, 32, ADA, narrow=True) == (16, 1)
 
 
-@pytest.mark.parametrize(("rows", "folders"), [(396, 396), (397, 397 // 4 // 16 + 1)])
+@pytest.mark.parametrize(("rows", "folders"), [(396, 396), (397, 397 // 4 // 8 + 1)])
 def test_rows_with_folding_blocks_of_their_own(rows, folders):
     assert choose(rows_of(rows, 1 << 18), strategy="batch").folders == folders
 
@@ -278,7 +279,7 @@ def test_rows_with_folding_blocks_of_their_own(rows, folders):
 def test_partials_that_a_warp_folds():
     assert [row_policy.rows_of_a_warp(parts) for parts in (2, 32, 33, 64, 65, 128)] == [4, 4, 2, 2, 1, 1]
     problem = rows_of(4096, 128 * 16 * 1024)
-    assert choose(problem, strategy="batch", cluster=1).folders == 4096 // 16
+    assert choose(problem, strategy="batch", cluster=1).folders == 4096 // 8
     problem = rows_of(4096, 128 * 16 * 1024 + 4)
     assert choose(problem, strategy="batch", cluster=1).folders == 4096
 
@@ -392,11 +393,26 @@ def test_kernels_whose_threads_have_a_column_each_are_not_wide():
     """However large an element is: there is no other kernel."""
     ways = column_policy.ways(columns_of(1 << 16, 4096, 16), HOPPER, 16, 16, heavy=False, two_arrays=False)
     chosen = column_policy.choose_columns(ways)
-    assert (chosen.template[0], chosen.wide, chosen.aligned) == (1, False, False)
+    assert (chosen.loads[0], chosen.wide, chosen.aligned) == (1, False, False)
 
 
-def test_rows_have_no_word_but_their_parts():
-    assert RowStrategy("batch", 12, (), parts=3).count == 3
+@pytest.mark.parametrize(
+    ("rows", "length", "fields"),
+    [
+        (100, 3000, (1, 8, 1, 5, 4)),  # a block for each row
+        (5000, 3000, (1, 3, 1, 5, 10)),
+        (5000, 2000, (1, 2, 1, 1, 8)),  # several rows of two warps
+        (1000, 100, (1, 1, 1, 0, 8)),
+        (5000, 8000, (1, 8, 1, 5, 4)),
+        (8, 1 << 15, (1, 8, 4, 5, 4)),  # a cluster for each row
+        (8, 1 << 20, (64, 16, 1, 5, 2)),
+        (3000, 20_001, (1, 4, 1, 2, 4)),  # in turns
+    ],
+)
+def test_how_rows_are_cut_in_one_word(rows, length, fields):
+    """Parts of a row, its warps in a block, blocks of a cluster, log2 of the warps, blocks of a multiprocessor."""
+    word = choose(rows_of(rows, length)).count
+    assert (word & 0xFFFFFFFF, *(word >> shift & 255 for shift in (32, 40, 48, 56))) == fields
 
 
 @pytest.mark.parametrize(("apart", "aligned"), [(128_000, True), (128_016, True), (128_008, False)])
@@ -519,7 +535,7 @@ def test_rows_in_runs_of_whole_vectors_are_mapped_like_contiguous_ones(shape, ax
     def mapped(problem):
         sizes = {"itemsize": 4, "accumulator_bytes": 8 if narrow else 24, "heavy": not narrow}
         way = row_policy.choose_rows(problem, HOPPER, **sizes)
-        return way.name, way.blocks, way.template, way.parts, way.folders, way.warps, way.cluster
+        return way.name, way.blocks, way.warps_of_a_row, way.parts, way.folders, way.warps, way.cluster
 
     runs = layout.problem_of(shape, 4, axis=axis)
     assert runs.kind == "strided"

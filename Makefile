@@ -9,6 +9,9 @@ RUN := $(VENV)/bin/python
 # An environment of its own for the demo, which needs a tenth of what the tests need.
 DEMO := .venv-demo-cu$(CUDA)
 PYTEST := $(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal
+# What the tests import is compiled once, though the environment may say otherwise: tests are rewritten as they are loaded,
+# which takes six seconds of every process.
+unexport PYTHONDONTWRITEBYTECODE
 COVERAGE := --cov --cov-report=term
 
 .PHONY: demo check test test-all test-torch test-mpi soak lint format clean

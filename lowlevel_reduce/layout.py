@@ -246,7 +246,7 @@ def _joined(axes: Sequence[Axis]) -> tuple[Axis, ...]:
 
 
 def _apart(axis: Axis, itemsize: int) -> tuple[bool, bool, int]:
-    """Return by what axes are ordered, innermost first: one of neighbours in memory, then by strides, then broadcast."""
+    """Return what orders axes, innermost first: one of neighbours in memory, then others by strides, then broadcast."""
     return axis.stride != itemsize, axis.stride == 0, abs(axis.stride)
 
 

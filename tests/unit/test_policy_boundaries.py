@@ -5,7 +5,7 @@ import pytest
 from lowlevel_reduce import UnsupportedError, column_policy, kernels, layout, policy, row_policy
 from lowlevel_reduce.column_policy import Loads, Way
 from lowlevel_reduce.policy import DeviceFacts
-from lowlevel_reduce.row_strategy import RowStrategy, Tile
+from lowlevel_reduce.row_strategy import Tile
 
 HOPPER = DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
 ADA = DeviceFacts((8, 9), 128, clusters=False, cooperative=True)
@@ -123,7 +123,7 @@ def test_few_short_rows_have_a_warp_each():
     ],
 )
 def test_blocks_of_rows_on_a_multiprocessor(accumulator, itemsize, heavy, residents):
-    """Where a warp has rows, or several leaves, and where each has one leaf: of at most how many warps, and how many."""
+    """Where warps have rows or several leaves, and where each has one leaf: of how many warps at most, and how many."""
     options = {"itemsize": itemsize, "accumulator_bytes": accumulator, "heavy": heavy, "two_arrays": False}
     assert row_policy._bounds_of_rows(row_policy.RowStrategy("rows", 1), **options) == (8, residents[0])
     for name in ("rows", "batch"):

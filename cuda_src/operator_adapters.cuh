@@ -25,10 +25,12 @@ template <class To> __device__ __forceinline__ To whole_part(float64 x)
     return To(x <= least ? least : x);
 }
 
-// What a user's finish returns -> result; a value of the result's own type that C++ cannot compute with stays as it is.
+// What a user's finish returns -> result; a value of the result's own type that C++ cannot compute with stays as it is, and a
+// real number becomes a complex one without an imaginary part.
 template <class Out, class T> __device__ __forceinline__ Out result_of(T x)
 {
     if constexpr (is_integer<Out> && (is_same<T, float32> || is_same<T, float64>)) return whole_part<Out>(x);
+    else if constexpr (is_complex<Out> && !is_complex<T>) return Out{narrow<decltype(Out::re)>(x), 0};
     else if constexpr (is_same<T, Out> && !is_integer<T> && !is_same<T, float32> && !is_same<T, float64>) return x;
     else return narrow<Out>(x);
 }

@@ -1,5 +1,6 @@
 """A user's own operators on a device against their meaning in NumPy: over nothing, and where floats become integers."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -51,6 +52,20 @@ def test_zeros_of_both_signs_are_two_operators(stream):
 def test_both_results_over_nothing(stream):
     own = sums(empty=2.5, finish=("a", "a * 2"), result="int16")
     assert [each.numpy().tolist() for each in lr.reduce(np.zeros((2, 0), np.int8), own, axis=1)] == [[2, 2], [2, 2]]
+
+
+@pytest.mark.parametrize("result", ["complex64", "complex128"])
+@pytest.mark.parametrize("finish", ["a", "int64(a)", "complex128(a, 0)", "complex64{float32(a), 0}"])
+def test_a_real_number_becomes_a_complex_one(stream, result, finish):
+    whole = NumpyMeaning(MEANING.identity, MEANING.map, MEANING.combine, lambda a, n: np.trunc(a[0]))
+    own = dataclasses.replace(
+        sums(finish=finish, result=result, empty=complex(2.5, -1.0)), numpy=whole if "int64" in finish else MEANING
+    )
+    x = np.array([[0.25, 2**20 + 1, 1, 3.5], [-0.0, -0.0, -0.0, -0.0]], np.float64)
+    y = np.array([[math.nan, 1.0, 0.0, 0.0], [math.inf, 1.0, 2.0, 3.0]])
+    for each in (x[:1], x, y) if finish == "a" else (x[:1],):
+        assert_same(lr.reduce(each, own, axis=1).numpy(), lr.tree.reduce(each, own, axis=1))
+    assert_same(lr.reduce(x[:, :0], own, axis=1).numpy(), lr.tree.reduce(x[:, :0], own, axis=1), "of nothing")
 
 
 def test_without_one_a_segment_of_nothing_has_what_is_made_of_the_identity():

@@ -135,7 +135,7 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
         dtype = getattr(ml_dtypes, _ML_DTYPES[dtype])
     try:
         resolved: np.dtype[Any] = np.dtype(dtype)
-    except SyntaxError as error:  # which NumPy lets through, of a text with brackets such as "(2,f4"
+    except (SyntaxError, UnicodeEncodeError) as error:  # NumPy lets them through, of "(2,f4" and of "\\ud800"
         raise TypeError(f"data type {dtype!r} not understood") from error
     if not resolved.isnative:
         raise UnsupportedError(f"{resolved} is not in this machine's byte order; convert it with .astype first")

@@ -16,14 +16,19 @@ from lowlevel_reduce.compiler.resources import Resources, parse_resources
 from lowlevel_reduce.compiler.sources import Headers, SourceTree, source_tree
 from lowlevel_reduce.compiler.toolchain import Toolchain
 from lowlevel_reduce.errors import CompileError, NoCompilerError
+from lowlevel_reduce.texts import check_text
 
 __all__ = ["Cubin", "Output", "Program", "compile_many", "compile_program", "entry_name"]
 
 Output = Literal["cubin", "ptx"]
 
 _ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
-# Options that this layer decides, or through which a file that the cache key does not cover could enter a cubin.
-_REFUSED = re.compile(r"--?(?:gpu-architecture|arch|include|pre-include|I|time|(?:create-|use-)?pch)")
+# Options that this layer decides, or through which a file that the cache key does not cover could enter a cubin: NVRTC
+# passes over white space before an option, and macros could ask for a file where the sources do not show it.
+_REFUSED = re.compile(
+    r"\s*--?(?:gpu-architecture|arch|std|include|pre-include|I|time|(?:create-|use-)?pch)|.*(?:options-file|-optf|##|%:|__h)",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class Program:
     def __post_init__(self) -> None:
         if not isinstance(self.options, tuple):
             raise TypeError(f"options are a tuple of strings, not {self.options!r}")
+        for what, text in (("name", self.name), ("source", self.source), *(("option", each) for each in self.options)):
+            check_text(text, f"a program's {what}")
         for option in self.options:
             if _REFUSED.match(option):
                 raise ValueError(

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
 
+from lowlevel_reduce.compiler.preprocessing import Include, Place, Reading, RefusedTextError, read
 from lowlevel_reduce.errors import CompileError
 
 __all__ = ["Headers", "SourceTree", "source_root", "source_tree"]
-
-# A string literal is matched only to be skipped: it may contain what looks like the start of a comment.
-_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b[ \t]*(.*?)[ \t\r]*$", re.MULTILINE)
 
 
 class Headers(NamedTuple):
@@ -40,8 +36,9 @@ class Headers(NamedTuple):
 
 
 class _File(NamedTuple):
+    name: str
     text: str
-    includes: tuple[tuple[str, int], ...]
+    reading: Reading
 
 
 class SourceTree:
@@ -76,31 +73,37 @@ class SourceTree:
         Raises
         ------
         CompileError
-            If a header is missing, or the name in an ``#include`` is not in quotes or angle brackets; the error shows
-            the line of the ``#include``.
+            If a header is missing, or if a text could make NVRTC open another file; the error shows the line.
         """
         found: dict[str, _File] = {}
-        pending = [(program, _parse(program, program, source))]
+        own = _parse(program, program, source)
+        pending = [own]
         while pending:
-            includer, file = pending.pop()
-            for name, line in file.includes:
-                if name not in found:
-                    found[name] = self._read(program, name, includer, file.text, line)
-                    pending.append((name, found[name]))
+            file = pending.pop()
+            for include in file.reading.includes:
+                if include.name not in found:
+                    found[include.name] = self._read(program, include, file)
+                    pending.append(found[include.name])
+        _check_pieces(program, [own, *found.values()])
         names = tuple(sorted(found))
         if names not in self._closures:  # the digest takes most of the time, and related kernels include the same files
             files = {name: found[name].text for name in names}
             self._closures[names] = Headers(MappingProxyType(files), _digest(files))
         return self._closures[names]
 
-    def _read(self, program: str, name: str, includer: str, text: str, line: int) -> _File:
+    def _read(self, program: str, include: Include, includer: _File) -> _File:
+        name = include.name
         found = self._files.get(name)
         if found is None:
             try:
                 content = self._path(name).read_text(encoding="utf-8")
             except (OSError, ValueError) as error:
-                raise _include_error(
-                    program, f"{name!r} is not a header of {self.root}: {error}", includer, text, line
+                raise _error(
+                    program,
+                    f"{name!r} is not a header of {self.root}: {error}",
+                    includer.name,
+                    includer.text,
+                    include.place,
                 ) from error
             # No lock, since a signal handler might wait for it: if threads read the same file, one result is kept.
             found = self._files.setdefault(name, _parse(program, name, content))
@@ -142,28 +145,24 @@ def source_tree() -> SourceTree:
 
 
 def _parse(program: str, name: str, text: str) -> _File:
-    bare = _COMMENT.sub(_blank, text)
-    includes: list[tuple[str, int]] = []
-    for match in _INCLUDE.finditer(bare):
-        target = match.group(1)
-        line = bare.count("\n", 0, match.start()) + 1
-        if target.startswith('"') and target.endswith('"') and len(target) > 2:
-            includes.append((target[1:-1], line))
-        elif not target.startswith("<"):
-            # It is not known here what a macro expands to, so the header would be missing from the digest.
-            raise _include_error(
-                program, f'cannot follow "#include {target}": write the name in quotes', name, text, line
-            )
-    return _File(text, tuple(includes))
+    try:
+        return _File(name, text, read(text))
+    except RefusedTextError as error:
+        raise _error(program, str(error), name, text, error.place) from None
 
 
-def _blank(match: re.Match[str]) -> str:
-    token = match.group()
-    return token if token.startswith('"') else " " + "\n" * token.count("\n")
+def _check_pieces(program: str, files: Sequence[_File]) -> None:
+    """Refuse a program that could put the name of a question for files together from pieces."""
+    if any(file.reading.pastes for file in files):
+        for file in files:
+            if file.reading.piece is not None:
+                raise _error(program, str(file.reading.piece), file.name, file.text, file.reading.piece.place)
 
 
-def _include_error(program: str, message: str, file: str, text: str, line: int) -> CompileError:
-    return CompileError(program, message, file, line, text.split("\n")[line - 1])
+def _error(program: str, message: str, name: str, text: str, place: Place) -> CompileError:
+    file = place.file or name
+    log = f"{file}({place.presumed}): error: {message}"
+    return CompileError(program, log, file, place.presumed, text.split("\n")[place.line - 1])
 
 
 def _digest(files: Mapping[str, str]) -> str:

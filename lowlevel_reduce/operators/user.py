@@ -29,6 +29,7 @@ from lowlevel_reduce.operators.validation import (
     element_names,
     empty_key,
 )
+from lowlevel_reduce.texts import check_text
 
 __all__ = ["ElementMap", "NumpyMeaning", "Operator", "mapped"]
 
@@ -148,6 +149,7 @@ class Operator:
         check_accumulator(self.accumulator, self.accumulator_bytes)
         if not isinstance(self.preamble, str):
             raise TypeError(f"preamble is CUDA C++ text, not {self.preamble!r}")
+        check_text(self.preamble, "an Operator's preamble")
         if not isinstance(self.second, bool):
             raise TypeError(f"second is True or False, not {self.second!r}")
         if self.numpy is not None and not isinstance(self.numpy, NumpyMeaning):
@@ -287,6 +289,7 @@ class ElementMap:
     def __post_init__(self) -> None:
         if not isinstance(self.source, str):
             raise TypeError(f"a map is CUDA C++ text, not {self.source!r}")
+        check_text(self.source, "a map")
         if not self.source.strip():
             raise ValueError("a map is an expression, not an empty text")
         if self.numpy is not None and not callable(self.numpy):

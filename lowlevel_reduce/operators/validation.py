@@ -9,6 +9,7 @@ from typing import Any
 
 from lowlevel_reduce.dtypes import accumulator_bytes, element_type
 from lowlevel_reduce.operators.scalars import number_of
+from lowlevel_reduce.texts import check_text
 
 __all__ = ["SCALARS", "STRUCT", "check_accumulator", "check_name", "check_texts", "element_names", "empty_key"]
 
@@ -21,10 +22,11 @@ _MOST_ACCUMULATOR_BYTES = 64
 
 
 def check_texts(texts: Mapping[str, Any]) -> None:
-    """Refuse arguments, given by name, that are not text or are empty; raises TypeError or ValueError."""
+    """Refuse arguments, given by name, that are empty or no text of a compiler's; raises TypeError or ValueError."""
     for what, text in texts.items():
         if not isinstance(text, str):
             raise TypeError(f"{what} is CUDA C++ text, not {text!r}")
+        check_text(text, f"an Operator's {what}")
         if not text.strip():
             raise ValueError(f"an Operator needs {what}=")
 
@@ -45,6 +47,7 @@ def check_accumulator(accumulator: Any, size: Any) -> None:
         if size not in (None, accumulator_bytes(accumulator)):
             raise ValueError(f"{accumulator} has not {size} bytes")
         return
+    check_text(accumulator, "an Operator's accumulator")
     if not STRUCT.fullmatch(accumulator):
         raise ValueError(f'an accumulator is one of {", ".join(SCALARS)} or "struct {{ … }}", not {accumulator!r}')
     if size is None or size <= 0 or size % 4 or size > _MOST_ACCUMULATOR_BYTES:

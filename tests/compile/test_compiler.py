@@ -162,10 +162,9 @@ def test_headers_come_from_the_tree_alone(tree: SourceTree, monkeypatch: pytest.
     # A file of the working directory must not get in: the key would not know it.
     (tree.root / "stray.h").write_text("#define STRAY 1\n")
     monkeypatch.chdir(tree.root)
-    with pytest.raises(CompileError, match=r"could not open|cannot open"):
-        compile_program(Program("stray", f"#include <stray.h>\n{ONE.source}"), "sm_90", tree=tree)
-    with pytest.raises(CompileError, match=r"could not open|cannot open"):
-        nvrtc.compile_source("stray", f'#include "stray.h"\n{ONE.source}', "sm_90", headers={})
+    for name in ('"stray.h"', "<stray.h>"):
+        with pytest.raises(CompileError, match=r"could not open|cannot open"):
+            nvrtc.compile_source("stray", f"#include {name}\n{ONE.source}", "sm_90", headers={})
 
 
 def test_a_changed_header_is_compiled_anew(tree: SourceTree) -> None:

@@ -365,12 +365,32 @@ def test_program_refuses_what_the_key_cannot_cover() -> None:
         "--gpu-architecture=sm_80",
         "--pre-include=x",
         "--pch",
+        "--std=c++14",
+        "-std=c++20",
+        " -I/usr/include",
+        "\t-I/usr/include",
+        "--ptxas-options=--options-file=x",
+        "-Xptxas=-optf=x",
+        "-DJOIN(a,b)=a##b",
+        "-DJOIN(a,b)=a%:%:b",
+        "-DASK=__has_include",
     ):
         with pytest.raises(ValueError, match="not a program's to choose"):
             Program("k", "", options=(option,))
     with pytest.raises(TypeError, match="tuple"):
         Program("k", "", options="-lineinfo")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a program's option is text, not 3"):
+        Program("k", "", options=(3,))  # type: ignore[arg-type]
     Program("k", "", options=("-fmad=false", "--maxrregcount=32", "-lineinfo", "-default-device"))
+
+
+@pytest.mark.parametrize("sign", ["\0", "\ud800"])
+def test_program_refuses_text_that_nvrtc_cannot_be_given(sign: str) -> None:
+    for name, source, options in ((f"k{sign}", "", ()), ("k", f"// é\n{sign}", ()), ("k", "", (f"-DX={sign}",))):
+        with pytest.raises(ValueError, match="a program's (name|source|option) holds") as caught:
+            Program(name, source, options=options)
+        assert repr(sign) in str(caught.value)
+    assert Program("ü", "// é \U0001f600").source
 
 
 # -- prebuilt kernels -------------------------------------------------------------------------------------------------

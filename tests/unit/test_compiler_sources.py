@@ -47,11 +47,10 @@ def test_a_source_without_includes_has_no_headers(root: Path) -> None:
     [
         '// #include "nope.cuh"',
         '/* one\n#include "nope.cuh"\n*/',
-        "#include <cuda_fp16.h>",
         'const char* s = "/*";\n//#include "nope.cuh"\n',
     ],
 )
-def test_comments_and_system_headers_are_not_ours(root: Path, text: str) -> None:
+def test_what_comments_name_is_not_included(root: Path, text: str) -> None:
     assert not SourceTree(root).closure("k", text).files
 
 
@@ -86,6 +85,13 @@ def test_a_missing_header_names_who_asked_for_it(root: Path) -> None:
     error = caught.value
     assert (error.program, error.file, error.line) == ("sum", "b.cuh", 3)
     assert error.source_line == '#include "nope.cuh"'
+
+
+def test_a_header_of_nobodys_is_refused(root: Path) -> None:
+    """NVRTC has no header of its own, and no folder to look into: it would only say so later."""
+    with pytest.raises(CompileError, match=r"'cuda_fp16\.h' is not a header of") as caught:
+        SourceTree(root).closure("k", "int x;\n#include <cuda_fp16.h>\n")
+    assert (caught.value.line, caught.value.source_line) == (2, "#include <cuda_fp16.h>")
 
 
 @pytest.mark.parametrize("name", ["../a.cuh", "/etc/hosts", "./a.cuh", "ladder/../a.cuh", "ladder\\c.cuh", "c:a.cuh"])

@@ -38,7 +38,7 @@ LAYERS = [
     ["column_policy"],
     ["row_strategy", "chunks"],
     ["policy", "layout", "tree", "operators", "dtypes", "compiler", "driver"],
-    ["errors", "arguments", "closing", "later"],
+    ["errors", "arguments", "texts", "closing", "later"],
 ]
 PURE = [
     "selection",

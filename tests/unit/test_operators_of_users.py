@@ -37,6 +37,26 @@ def test_statements_are_what_returns_something_itself(text, statements):
     assert body_of(text, "f").startswith("return") != statements
 
 
+@pytest.mark.parametrize("sign", ["\0", "\ud800"])
+@pytest.mark.parametrize("where", ["map", "combine", "identity", "finish", "preamble", "accumulator"])
+def test_text_that_no_compiler_can_be_given_is_refused(where, sign):
+    texts = {"accumulator": f"struct {{ float v; {sign}}}", "finish": ("a", f"a{sign}")}
+    with pytest.raises(ValueError, match=f"an Operator's {where}.* holds .*: leave") as caught:
+        Operator("f", **{**SUM, where: texts.get(where, f"x + {sign}")}, accumulator_bytes=4)
+    assert repr(sign) in str(caught.value)
+
+
+@pytest.mark.parametrize("sign", ["\0", "\ud800"])
+def test_a_map_and_a_name_that_no_compiler_can_be_given_are_refused(sign):
+    with pytest.raises(ValueError, match="a map holds"):
+        ElementMap(f"x{sign}")
+    with pytest.raises(ValueError, match="an Operator's name"):
+        Operator(f"f{sign}", **SUM)
+    with pytest.raises(TypeError):
+        Operator("f", **SUM, result=f"float32{sign}")
+    assert ElementMap("x /* \U0001f600 */").source
+
+
 @pytest.mark.parametrize(
     ("text", "used"),
     [

@@ -19,6 +19,7 @@ from lowlevel_reduce.bound import BoundReduction
 from lowlevel_reduce.driver import Buffer, Context, Device, Event, Stream, binding
 from lowlevel_reduce.errors import (
     CacheError,
+    CacheWarning,
     CompileError,
     CudaError,
     NoCompilerError,
@@ -53,6 +54,7 @@ __all__ = [
     "Buffer",
     "BuildTarget",
     "CacheError",
+    "CacheWarning",
     "CombinePlan",
     "CompileError",
     "Context",

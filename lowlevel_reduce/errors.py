@@ -7,6 +7,7 @@ from typing import Any
 
 __all__ = [
     "CacheError",
+    "CacheWarning",
     "CompileError",
     "CudaError",
     "NoCompilerError",
@@ -35,6 +36,10 @@ class UnsupportedError(ReduceError):
 
 class CacheError(ReduceError, OSError):
     """The cache of compiled code, or a directory of prebuilt kernels, cannot be used; the message says what to do."""
+
+
+class CacheWarning(UserWarning):
+    """Compiled code cannot be written to the cache, so that other processes compile it anew; the message says why."""
 
 
 class CudaError(ReduceError):

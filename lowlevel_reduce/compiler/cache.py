@@ -7,6 +7,9 @@ Any other file is a miss.
 
 A directory of prebuilt kernels has the same kind of entries. It may belong to root, everybody may read it, nothing is
 evicted from it, and only prebuilding writes to it.
+
+Missing directories above either are made with its own mode, whatever the umask. Those that are there are not looked at:
+who may write there could put another directory in the place of ours, but not one that belongs to this user.
 """
 
 from __future__ import annotations
@@ -20,10 +23,13 @@ import re
 import stat
 import struct
 import time
+import warnings
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from lowlevel_reduce.errors import CacheError
+from lowlevel_reduce.compiler.files import make_directories, read_file, write_file
+from lowlevel_reduce.errors import CacheError, CacheWarning
 
 __all__ = [
     "LIMIT_BYTES",
@@ -51,11 +57,10 @@ _ENTRY_NAME = r"(?:cubin|ptx|toolchain)-[0-9a-f]{64}\.llr"
 _TEMPORARY_NAME = r"\.[0-9a-f]{32}\.llr-tmp"
 _ABANDONED_SECONDS = 3600  # a temporary file this old belongs to a process that died while writing
 
-# Flags that an operating system lacks are zero: Windows has neither O_NOFOLLOW nor O_NONBLOCK, others have no O_BINARY.
-_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
-_BINARY = getattr(os, "O_BINARY", 0)
-_READ = os.O_RDONLY | _NOFOLLOW | _BINARY | getattr(os, "O_NONBLOCK", 0)  # a FIFO must not block the open
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _BINARY
+# What could not be written to a directory, by the directory and the name: the most recent ones, for this process.
+_unwritten: OrderedDict[tuple[str, str], Stored] = OrderedDict()
+_MOST_UNWRITTEN = 256
+_warned: set[str] = set()  # the directories that a warning has named
 
 
 class Stored(NamedTuple):
@@ -128,11 +133,13 @@ class DiskCache:
             If the directory belongs to another user, or others may write to it.
         """
         if not self._is_there():
-            return None
+            return _unwritten.get((self.directory, name))
         path = os.path.join(self.directory, name)
-        data = _read_trusted_file(path, self._use)
+        data = read_file(path, lambda info: _is_trusted(info, self._use))
         stored = None if data is None else _decode(name, data)
-        if stored is not None and self.limit_bytes is not None:
+        if stored is None:
+            return _unwritten.get((self.directory, name))
+        if self.limit_bytes is not None:
             # A hit is worth more than its time of use, which cannot be recorded in a read-only directory.
             with contextlib.suppress(OSError):
                 os.utime(path)
@@ -148,13 +155,34 @@ class DiskCache:
         CacheError
             If the entry cannot be written; the message names the directory and says what to do.
         """
-        if not re.fullmatch(_ENTRY_NAME, name):
-            raise ValueError(f"not an entry's name: {name!r}")
         with self._explained():
-            os.makedirs(self.directory, mode=self._use.directory_mode, exist_ok=True)
-            self._is_there()
-            self._replace(name, _encode(name, metadata, payload))
-            self._evict(keep=name)
+            self._write(name, metadata, payload)
+
+    def keep(self, name: str, metadata: Mapping[str, Any], payload: bytes) -> None:
+        """Write an entry as `store` does, or keep it for this process if it cannot be written.
+
+        That is worth a CacheWarning, the first time for each directory, and no error: the caller has what it needs.
+
+        Raises
+        ------
+        ValueError
+            If the name is not one of an entry.
+        CacheError
+            If the directory belongs to another user, or others may write to it.
+        """
+        try:
+            self.store(name, metadata, payload)
+        except CacheError as error:
+            if not isinstance(error.__cause__, OSError):
+                raise
+            _unwritten[self.directory, name] = Stored(metadata, payload)
+            while len(_unwritten) > _MOST_UNWRITTEN:
+                _unwritten.popitem(last=False)
+            if self.directory not in _warned:
+                _warned.add(self.directory)
+                warnings.warn(f"{error} Until then every process compiles anew.", CacheWarning, stacklevel=2)
+        else:
+            _unwritten.pop((self.directory, name), None)
 
     def entries(self) -> list[Entry]:
         """List the entries, the least recently used first."""
@@ -186,6 +214,16 @@ class DiskCache:
                 f"cannot write to the {self._use.what} in {self.directory}: {error}. {self._use.if_unwritable}"
             ) from error
 
+    def _write(self, name: str, metadata: Mapping[str, Any], payload: bytes) -> None:
+        if not re.fullmatch(_ENTRY_NAME, name):
+            raise ValueError(f"not an entry's name: {name!r}")
+        make_directories(self.directory, self._use.directory_mode)
+        self._is_there()
+        temporary = os.path.join(self.directory, f".{os.urandom(16).hex()}.llr-tmp")
+        place = os.path.join(self.directory, name)
+        write_file(place, _encode(name, metadata, payload), temporary=temporary, mode=self._use.file_mode)
+        self._evict(keep=name)
+
     def _is_there(self) -> bool:
         try:
             info = os.stat(self.directory)
@@ -199,20 +237,6 @@ class DiskCache:
                 f"{self._use.if_untrusted}"
             )
         return True
-
-    def _replace(self, name: str, data: bytes) -> None:
-        temporary = os.path.join(self.directory, f".{os.urandom(16).hex()}.llr-tmp")
-        descriptor = os.open(temporary, _CREATE, self._use.file_mode)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            _move(temporary, os.path.join(self.directory, name))
-        except BaseException:
-            with contextlib.suppress(OSError):  # the caller is to see the original error
-                os.unlink(temporary)
-            raise
 
     def _evict(self, *, keep: str) -> None:
         entries = [] if self.limit_bytes is None else self.entries()
@@ -310,33 +334,6 @@ def _default_directory() -> str:
     return directory
 
 
-def _read_trusted_file(path: str, use: _Use) -> bytes | None:
-    try:
-        descriptor = os.open(path, _READ)
-    except OSError:  # missing, a symbolic link, not readable: all are misses, and the next store replaces the file
-        return None
-    try:
-        # The open file is checked, not the path once more: so what is checked is what is read.
-        info = os.fstat(descriptor)
-        if not stat.S_ISREG(info.st_mode) or not _is_trusted(info, use):
-            return None
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read()
-    except OSError:  # a read error of the medium
-        return None
-    finally:
-        os.close(descriptor)
-
-
-def _move(temporary: str, path: str) -> None:
-    try:
-        os.replace(temporary, path)
-    except PermissionError:
-        if os.name != "nt" or not os.path.exists(path):
-            raise
-        os.unlink(temporary)  # Windows does not replace a file that another process is reading: so there is an entry
-
-
 def _is_trusted(info: os.stat_result, use: _Use) -> bool:
     if not hasattr(os, "geteuid"):
         return True  # Windows: an access list protects the user's profile, and the mode bits mean nothing
@@ -364,6 +361,6 @@ def _decode(name: str, data: bytes) -> Stored | None:
         held = json.loads(data[_HEADER.size : start])
         if held["name"] != name or not isinstance(held["metadata"], dict):
             return None
-    except (ValueError, KeyError, TypeError):  # the digest matches, but this code did not write the entry
+    except (ValueError, KeyError, TypeError, RecursionError):  # the digest matches, but this code did not write it
         return None
     return Stored(held["metadata"], data[start : start + payload_bytes])

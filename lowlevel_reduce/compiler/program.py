@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any, Literal, NamedTuple
 
 from lowlevel_reduce.compiler import nvrtc, toolchain
@@ -145,7 +145,8 @@ def compile_program(
     NoCompilerError
         If the program has to be compiled and NVRTC is missing.
     CacheError
-        If the directory of the cache or of prebuilt kernels is not safe to use or cannot be written.
+        If the directory of the cache or of prebuilt kernels is not safe to use, or `into` cannot be written. If the
+        cache cannot be, that is a CacheWarning, once for each directory, and the code is kept for this process.
     """
     job, cache = _job(program, architecture, output, tree), open_cache()
     prebuilt = open_prebuilt() if into is None else into
@@ -299,7 +300,7 @@ def _compile(job: _Job, cache: DiskCache | None) -> Cubin:
         from_cache=False,
     )
     if cache is not None:
-        cache.store(_entry_name(job, toolchain.ask(cache)), _encode(cubin), data)
+        cache.keep(_entry_name(job, toolchain.ask(cache)), _encode(cubin), data)
     return cubin
 
 
@@ -322,15 +323,33 @@ def _decode(job: _Job, stored: Stored) -> Cubin | None:
 
 
 def _rebuild(job: _Job, held: Mapping[str, Any], data: bytes) -> Cubin:
-    major, minor = held["nvrtc_version"]
+    major, minor = (_of(int, number) for number in held["nvrtc_version"])
+    if (held["program"], held["architecture"]) != (job.program.name, job.architecture):
+        raise ValueError("an entry of another program")
+    names = tuple(_of(str, name) for name in _of(list, held["names"]))
+    kernels = {name: _resources(values) for name, values in _of(dict, held["kernels"]).items()}
+    if not names or kernels.keys() != (set(names) if job.output == "cubin" else set()):
+        raise ValueError("an entry that lacks kernels")
     return Cubin(
         data=data,
-        names=tuple(held["names"]),
-        kernels=MappingProxyType({name: Resources(**values) for name, values in held["kernels"].items()}),
-        architecture=held["architecture"],
+        names=names,
+        kernels=MappingProxyType(kernels),
+        architecture=job.architecture,
         nvrtc_version=(major, minor),
-        log=held["log"],
+        log=_of(str, held["log"]),
         program=job.program,
         output=job.output,
         from_cache=True,
     )
+
+
+def _resources(values: Any) -> Resources:
+    for value in _of(dict, values).values():
+        _of((int, NoneType), value)
+    return Resources(**values)
+
+
+def _of(kind: Any, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is no {kind}")
+    return value

@@ -82,9 +82,12 @@ def recall(cache: DiskCache) -> Toolchain | None:
         return None
     try:
         file = stored.metadata["file"]
-        if _describe_file(file["path"]) != file:
+        # A path that is a number would be a descriptor.
+        if not isinstance(file["path"], str) or _describe_file(file["path"]) != file:
             return None
         major, minor = stored.metadata["version"]
+        if not isinstance(major, int) or not isinstance(minor, int):
+            return None
         return Toolchain((major, minor), file["size"])
     except (KeyError, TypeError, ValueError):  # complete, and named like a record, but not written by this code
         return None
@@ -102,8 +105,8 @@ def _record(cache: DiskCache, metadata: dict[str, Any]) -> None:
     try:
         cache.store(_record_name(), metadata, b"")
     except CacheError:
-        # The record only saves time. Hits must work even in a read-only cache; after a miss, storing the compiled entry
-        # fails for the same reason and raises.
+        # The record only saves time. Hits must work even in a read-only cache; after a miss, keeping the compiled entry
+        # fails for the same reason and tells.
         return
 
 

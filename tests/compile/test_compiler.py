@@ -26,7 +26,7 @@ from lowlevel_reduce.compiler import (
     toolchain,
 )
 from lowlevel_reduce.compiler.images import cubin_kernels, kernel_code
-from lowlevel_reduce.errors import CacheError, CompileError, CudaError, NoCompilerError, UnsupportedError
+from lowlevel_reduce.errors import CacheError, CacheWarning, CompileError, CudaError, NoCompilerError, UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("cache_directory")  # each test compiles anew
 
@@ -380,12 +380,29 @@ def test_a_shared_directory_is_refused(cache_directory: Path) -> None:
         compile_program(ONE, "sm_90")
 
 
-def test_an_unwritable_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_directory_is_told_and_fails_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LOWLEVEL_REDUCE_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    with pytest.raises(CacheError, match="off") as caught:
-        compile_program(ONE, "sm_90")
-    assert str(tmp_path / "file" / "cache") in str(caught.value)
+    with pytest.warns(CacheWarning, match="off") as told:
+        first = compile_program(ONE, "sm_90")
+    assert len(told) == 1
+    assert str(tmp_path / "file" / "cache") in str(told[0].message)
+    monkeypatch.setattr(nvrtc, "compile_source", lambda *_, **__: pytest.fail("compiled again"))
+    assert contents(compile_program(ONE, "sm_90")) == contents(first)
+
+
+@pytest.mark.parametrize("kernels", [[], 3, None, "one", {"one": []}, {"one": {"registers": 1}}, {}, {"two": {}}])
+def test_an_entry_whose_kernels_are_none_is_compiled_anew(kernels: Any, cache_directory: Path) -> None:
+    before = compile_program(ONE, "sm_90")
+    cache = open_cache()
+    assert cache is not None
+    (entry,) = cache_directory.glob("cubin-*")
+    held = cache.load(entry.name)
+    assert held is not None
+    cache.store(entry.name, {**held.metadata, "kernels": kernels}, held.payload)
+    after = compile_program(ONE, "sm_90")
+    assert not after.from_cache
+    assert (after.data, after.kernels) == (before.data, before.kernels)
 
 
 def test_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_directory: Path) -> None:

@@ -64,7 +64,7 @@ def soup(rng: random.Random, *, refused: bool = False) -> tuple[str, list[str]]:
 
 def read_soups(seed: int, count: int) -> Counts:
     """Read so many soups; one that is read otherwise than it was made is lost."""
-    refused, lost = 0, []
+    refused, lost = 0, list[str]()
     for k in range(count):
         rng = random.Random(f"{seed} {k}")
         must_refuse = rng.random() < 0.3

@@ -19,7 +19,8 @@ from lowlevel_reduce.compiler import cache as cache_module
 from lowlevel_reduce.compiler.cache import DiskCache, make_key, open_cache, open_prebuilt, prebuilt_at
 from lowlevel_reduce.compiler.program import Program, entry_name
 from lowlevel_reduce.compiler.toolchain import Toolchain
-from lowlevel_reduce.errors import CacheError, ReduceError
+from lowlevel_reduce.errors import CacheError, CacheWarning, ReduceError
+from tests.fuzz.files import open_descriptors
 
 NAME = f"cubin-{'a' * 64}.llr"
 OTHER = f"cubin-{'b' * 64}.llr"
@@ -99,6 +100,7 @@ def forged(
         forged(b"{}"),
         forged(json.dumps({"name": NAME}).encode()),
         forged(json.dumps({"name": NAME, "metadata": 3}).encode()),
+        forged(b'{"name": "' + NAME.encode() + b'", "metadata": {"x": ' + b"[" * 200_000 + b"]" * 200_000 + b"}}"),
         forged(json.dumps({"name": NAME, "metadata": {}}).encode(), magic=b"OTHERAPP"),
         forged(json.dumps({"name": NAME, "metadata": {}}).encode(), schema=cache_module.SCHEMA + 1),
     ],
@@ -231,6 +233,128 @@ def test_a_failing_write_leaves_the_old_entry_and_no_temporary(
         cache.store(NAME, {}, b"new")
     assert os.listdir(cache.directory) == [NAME]
     assert cache.load(NAME).payload == b"old"  # type: ignore[union-attr]
+
+
+def failing(code: int) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+@posix
+def test_a_failing_close_loses_neither_what_was_read_nor_a_descriptor(
+    cache: DiskCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.store(NAME, {}, b"x")
+    before, real = open_descriptors(), os.close
+
+    def close(descriptor: int) -> None:
+        real(descriptor)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "close", close)
+    assert cache.load(NAME).payload == b"x"  # type: ignore[union-attr]
+    with pytest.raises(CacheError, match="Input/output error"):
+        cache.store(OTHER, {}, b"y")
+    monkeypatch.undo()
+    assert open_descriptors() == before
+    assert os.listdir(cache.directory) == [NAME]
+
+
+@posix
+@pytest.mark.parametrize("operation", ["write", "fsync", "replace"])
+def test_a_failing_write_leaks_no_descriptor(cache: DiskCache, operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = open_descriptors()
+    monkeypatch.setattr(os, operation, failing(errno.ENOSPC))
+    with pytest.raises(CacheError, match="No space left"):
+        cache.store(NAME, {}, b"x")
+    monkeypatch.undo()
+    assert open_descriptors() == before
+    assert os.listdir(cache.directory) == []
+
+
+def test_a_write_may_take_several_calls(cache: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, read = os.write, os.read
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
+    monkeypatch.setattr(os, "read", lambda descriptor, count: read(descriptor, min(count, 5)))
+    cache.store(NAME, {"k": 1}, bytes(range(100)))
+    assert cache.load(NAME).payload == bytes(range(100))  # type: ignore[union-attr]
+
+
+def test_what_cannot_be_written_is_kept_and_told_once_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caches = [DiskCache(str(tmp_path / name)) for name in "ab"]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", failing(errno.ENOSPC))
+        for cache in caches:
+            told = f"in {cache.directory}: .*No space left.*LOWLEVEL_REDUCE_CACHE_DIR"
+            with pytest.warns(CacheWarning, match=told):
+                cache.keep(NAME, {"of": NAME}, cache.directory.encode())
+            cache.keep(OTHER, {"of": OTHER}, cache.directory.encode())  # a second warning would be an error here
+        for cache in caches:
+            for name in (NAME, OTHER):
+                assert DiskCache(cache.directory).load(name) == ({"of": name}, cache.directory.encode())
+            assert not os.listdir(cache.directory)
+    caches[0].keep(NAME, {}, b"new")
+    assert caches[0].load(NAME) == ({}, b"new")
+    caches[0].clear()
+    assert caches[0].load(NAME) is None
+    assert caches[1].load(NAME) is not None
+
+
+def test_what_is_kept_for_this_process_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "_MOST_UNWRITTEN", 3)
+    (tmp_path / "file").touch()
+    cache = DiskCache(str(tmp_path / "file"))
+    with pytest.warns(CacheWarning):
+        cache.keep(names(5)[0], {}, b"x")
+    for name in names(5)[1:]:
+        cache.keep(name, {}, b"x")
+    assert [cache.load(name) is not None for name in names(5)] == [False, False, True, True, True]
+
+
+def test_a_directory_named_like_an_entry_is_in_nobodys_way(cache: DiskCache) -> None:
+    os.makedirs(path(cache))
+    os.chmod(cache.directory, 0o700)
+    assert cache.load(NAME) is None
+    with pytest.raises(CacheError, match="cannot write"):
+        cache.store(NAME, {}, b"x")
+    with pytest.warns(CacheWarning):
+        cache.keep(NAME, {}, b"x")
+    assert cache.load(NAME) == ({}, b"x")
+    assert os.listdir(cache.directory) == [NAME]
+
+
+@posix
+@pytest.mark.parametrize(("make", "mode"), [(DiskCache, 0o700), (prebuilt_at, 0o755)], ids=["cache", "prebuilt"])
+def test_no_directory_that_is_made_can_be_written_by_others(
+    tmp_path: Path, make: Callable[[str], DiskCache], mode: int
+) -> None:
+    """Who may write above a directory could put another in its place."""
+    before = os.umask(0)
+    try:
+        make(str(tmp_path / "a" / "b" / "c")).store(NAME, {}, b"x")
+    finally:
+        os.umask(before)
+    for made in (tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "c"):
+        assert stat.S_IMODE(made.stat().st_mode) == mode
+
+
+@posix
+def test_a_shared_directory_is_refused_and_not_only_told(cache: DiskCache) -> None:
+    cache.store(NAME, {}, b"x")
+    os.chmod(cache.directory, 0o777)
+    with pytest.raises(CacheError, match="others may write into it"):
+        cache.keep(NAME, {}, b"x")
+
+
+@posix
+def test_a_file_of_a_terabyte_is_a_miss(cache: DiskCache) -> None:
+    cache.store(NAME, {}, b"x")
+    os.truncate(path(cache), 1 << 40)
+    assert cache.load(NAME) is None
 
 
 def names(count: int) -> list[str]:

@@ -1,0 +1,42 @@
+"""The cache and prebuilt kernels where any file operation fails, where signals arrive, and with forged entries."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.files import fail_file_operations, forge_entries, open_descriptors
+
+posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs POSIX descriptors")
+
+
+@pytest.mark.skipif(not open_descriptors(), reason="needs /proc")
+def test_open_descriptors_are_seen() -> None:
+    before = open_descriptors()
+    with open(os.devnull, "rb"):
+        assert len(open_descriptors()) == len(before) + 1
+    assert open_descriptors() == before
+
+
+@posix
+@pytest.mark.slow
+def test_every_file_operation_may_fail(tmp_path: Path) -> None:
+    counts = fail_file_operations(tmp_path / "d")
+    assert not counts.lost, counts.lost[0]
+    assert counts.tried > 400
+    assert 0 < counts.refused < counts.tried / 10
+
+
+@posix
+def test_some_file_operations_fail(tmp_path: Path) -> None:
+    counts = fail_file_operations(tmp_path / "d", seed=1, count=50)
+    assert (counts.tried, counts.lost) == (50, ())
+
+
+@posix
+def test_forged_entries_are_compiled_anew(tmp_path: Path) -> None:
+    counts = forge_entries(tmp_path, seed=1, count=300)
+    assert not counts.lost, counts.lost[0]
+    assert counts.refused > 250

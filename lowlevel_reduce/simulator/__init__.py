@@ -15,12 +15,13 @@ from typing import Any
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.simulator import report
 from lowlevel_reduce.simulator.devices import SimulatedDevice, by_name, device_names
-from lowlevel_reduce.simulator.driver import SEED_VARIABLE, LaunchRecord, Seed, SimulatedDriver
+from lowlevel_reduce.simulator.driver import SEED_VARIABLE, LaunchRecord, ReentrantCallError, Seed, SimulatedDriver
 
 __all__ = [
     "DEVICE_VARIABLE",
     "SEED_VARIABLE",
     "LaunchRecord",
+    "ReentrantCallError",
     "SimulatedDevice",
     "SimulatedDriver",
     "by_name",
@@ -89,11 +90,7 @@ def selected() -> SimulatedDriver:
 
 def counters() -> dict[str, Any]:
     """Return the counters of the selected simulated driver by kernel name, each added up over the kernel's launches."""
-    sums: dict[str, Any] = {}
-    for launch in selected().launches:
-        known = sums.get(launch.kernel)
-        sums[launch.kernel] = launch.counters if known is None else known + launch.counters
-    return sums
+    return selected().counters()
 
 
 def counters_table() -> str:

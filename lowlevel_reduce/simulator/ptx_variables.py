@@ -28,6 +28,9 @@ class Memory(Protocol):
     def allocate(self, size_bytes: int, *, alignment: int = 256) -> int:
         """Return the address of newly allocated memory."""
 
+    def free(self, address: int) -> None:
+        """Free an allocation."""
+
     def write(self, address: int, data: bytes) -> None:
         """Set bytes."""
 
@@ -87,15 +90,28 @@ def place_variables(variables: Mapping[str, ModuleVariable], memory: Memory) -> 
     UnknownInstruction
         If an initialiser uses an address that is not that of a variable of the module.
     """
-    addresses = {v.name: memory.allocate(max(v.size, 1), alignment=v.alignment) for v in variables.values()}
     for variable in variables.values():
-        data = bytearray(variable.data)
         for reference in variable.references:
-            if reference.symbol not in addresses:
+            if reference.symbol not in variables:
                 raise UnknownInstruction(reference.symbol, 0, f"{variable.name} is initialised with its address")
-            value = addresses[reference.symbol] + reference.addend >> reference.shift
-            masked = value & ((1 << 8 * reference.size) - 1)
-            data[reference.offset : reference.offset + reference.size] = masked.to_bytes(reference.size, "little")
-        if data:
-            memory.write(addresses[variable.name], bytes(data))
+    addresses: dict[str, int] = {}
+    try:
+        for variable in variables.values():
+            addresses[variable.name] = memory.allocate(max(variable.size, 1), alignment=variable.alignment)
+        for variable in variables.values():
+            _initialise(variable, addresses, memory)
+    except BaseException:  # the host has no memory for them, or an interrupt comes
+        for address in addresses.values():
+            memory.free(address)
+        raise
     return addresses
+
+
+def _initialise(variable: ModuleVariable, addresses: Mapping[str, int], memory: Memory) -> None:
+    data = bytearray(variable.data)
+    for reference in variable.references:
+        value = addresses[reference.symbol] + reference.addend >> reference.shift
+        masked = value & ((1 << 8 * reference.size) - 1)
+        data[reference.offset : reference.offset + reference.size] = masked.to_bytes(reference.size, "little")
+    if data:
+        memory.write(addresses[variable.name], bytes(data))

@@ -77,6 +77,11 @@ class Memory:
     def free(self, address):
         self.find(address).freed = True
 
+    def reserve(self, size_bytes, owner, *, alignment=256):
+        address = self.allocate(size_bytes, alignment=alignment)
+        self.free(address)
+        return address
+
     def revive(self, address):
         self.find(address).freed = False
 

@@ -26,10 +26,20 @@ from lowlevel_reduce.simulator.driver.occupancy import Occupancies
 from lowlevel_reduce.simulator.driver.peers import Peers
 from lowlevel_reduce.simulator.driver.pools import Pools
 from lowlevel_reduce.simulator.driver.records import LaunchRecord
-from lowlevel_reduce.simulator.driver.state import SEED_VARIABLE, Refusal, Seed, State
+from lowlevel_reduce.simulator.driver.state import LAUNCHES_KEPT, SEED_VARIABLE, Refusal, Seed, State
 from lowlevel_reduce.simulator.driver.streams import Events, Streams
+from lowlevel_reduce.simulator.driver.turn import ReentrantCallError
 
-__all__ = ["SEED_VARIABLE", "Engine", "FunctionNotFoundError", "LaunchRecord", "Seed", "SimulatedDriver"]
+__all__ = [
+    "LAUNCHES_KEPT",
+    "SEED_VARIABLE",
+    "Engine",
+    "FunctionNotFoundError",
+    "LaunchRecord",
+    "ReentrantCallError",
+    "Seed",
+    "SimulatedDriver",
+]
 
 _NOUNS = (
     *(Devices, Contexts, GreenContexts, Streams, Events, Memories, Pools),
@@ -50,7 +60,8 @@ class SimulatedDriver:
     Work runs as soon as it is put into a stream, in program order. A launch that may start before the kernel ahead of
     it has ended runs after it, too, but what it touches before its wait is checked against what that kernel did. If a
     kernel does something wrong, the launch raises the machine's fault, and the context stays usable. Threads may call
-    concurrently; one call runs at a time.
+    concurrently; one call runs at a time, and what becomes of a call from within a call is said in ``turn``. Where the
+    host's memory does not suffice, a call returns ``CUDA_ERROR_OUT_OF_MEMORY``, and nothing has changed.
 
     Parameters
     ----------
@@ -72,7 +83,7 @@ class SimulatedDriver:
     device : SimulatedDevice
         The GPU.
     launches : list of LaunchRecord
-        Every kernel that ran, oldest first.
+        The kernels that ran, oldest first; the last `LAUNCHES_KEPT` of them.
     calls : Counter
         How often each function was called.
     """
@@ -106,8 +117,13 @@ class SimulatedDriver:
 
     @property
     def launches(self) -> list[LaunchRecord]:
-        """Every kernel that ran, oldest first."""
-        return self._state.launches
+        """The last kernels that ran, oldest first."""
+        return list(self._state.launches)
+
+    def counters(self) -> dict[str, Any]:
+        """Return the counters of every kernel that ran by its name, each added up over the kernel's launches."""
+        with self._lock:
+            return self._state.counters()
 
     @property
     def call_count(self) -> int:
@@ -117,6 +133,7 @@ class SimulatedDriver:
     def leaks(self) -> dict[str, int]:
         """Return how many contexts, streams, events, allocations, libraries, graphs and executables still exist."""
         with self._lock:
+            self._state.turn.settle()
             return self._state.leaks()
 
     def fail(self, k: int, code: Any) -> None:
@@ -142,12 +159,16 @@ class SimulatedDriver:
 
         def called(*args: Any) -> tuple[Any, ...]:
             with self._lock:
-                return self._call(name, routine, nothing, args)
+                answer = self._call(name, routine, nothing, args)  # not returned from here: see `Turn.take`
+            return answer
 
         called.__name__ = name
         return called
 
     def _call(self, name: str, routine: Callable[..., Any], nothing: int, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return self._state.turn.take(name, lambda: self._answer(name, routine, nothing, args))
+
+    def _answer(self, name: str, routine: Callable[..., Any], nothing: int, args: tuple[Any, ...]) -> tuple[Any, ...]:
         self.calls[name] += 1
         code = None if name in _TEXTS else self._faults.due(name)
         if code is None and not self._state.initialised and name not in _BEFORE_INIT:
@@ -157,6 +178,8 @@ class SimulatedDriver:
                 value = routine(*args)
             except Refusal as refusal:
                 code = refusal.code
+            except MemoryError:  # NumPy's among them: the host's memory is the device's
+                code = cu.CUresult.CUDA_ERROR_OUT_OF_MEMORY
             else:
                 return (_SUCCESS, *_spread(value, nothing))
         return (code, *(None,) * nothing)

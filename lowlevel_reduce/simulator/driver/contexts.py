@@ -29,10 +29,13 @@ class Contexts:
         return cu.CUcontext(retain_primary(self._state, self._state.check_device(device)).handle)
 
     def cuDevicePrimaryCtxRelease(self, device: Any) -> None:
-        release_primary(self._state, self._state.check_device(device))
+        ordinal = self._state.check_device(device)
+        if self._state.primary(ordinal) is None:
+            refuse("INVALID_CONTEXT")
+        self._state.turn.soon(lambda: release_primary(self._state, ordinal))
 
     def cuDevicePrimaryCtxGetState(self, device: Any) -> tuple[int, int]:
-        return 0, int(self._state.check_device(device) in self._state.primaries)
+        return 0, int(self._state.primary(self._state.check_device(device)) is not None)
 
     def cuCtxCreate(self, *arguments: Any) -> Any:
         *parameters, flags, device = arguments  # bindings 13 put creation parameters first
@@ -48,12 +51,12 @@ class Contexts:
 
     def cuCtxDestroy(self, context: Any) -> None:
         record = self._state.context(context)
-        if record.retained is not None or record.green:
+        if record.handle in self._state.primary_handles or record.green:
             refuse("INVALID_CONTEXT")  # a primary context is released, a green one destroyed as such
-        self._state.end_context(record)
         stack = self._state.stack
         if stack and stack[-1] == record.handle:  # it stays on other threads' stacks, where its use is refused
             stack.pop()
+        self._state.turn.soon(lambda: self._state.end_context(record))
 
     def cuCtxGetCurrent(self) -> Any:
         stack = self._state.stack
@@ -113,21 +116,21 @@ class Contexts:
 
 def retain_primary(state: State, ordinal: int) -> Context:
     """Count one more owner of a device's primary context, which is created for the first owner."""
-    if ordinal not in state.primaries:
-        context = Context(state.primary_handles[ordinal], state.new_id(), ordinal=ordinal, retained=0)
-        state.primaries[ordinal] = state.keep(context, context.handle)
-    primary = state.primaries[ordinal]
-    primary.retained = (primary.retained or 0) + 1
+    primary = state.primary(ordinal)
+    if primary is None:
+        handle = state.primary_handles[ordinal]
+        primary = state.records.setdefault(handle, Context(handle, state.new_id(), ordinal=ordinal, owners=[]))
+    primary.owners.append(None)
     return primary
 
 
 def release_primary(state: State, ordinal: int) -> None:
     """Count one owner less; the primary context ends with the last owner."""
-    primary = state.primaries.get(ordinal) or refuse("INVALID_CONTEXT")
-    primary.retained = (primary.retained or 0) - 1
-    if not primary.retained:
+    primary = state.primary(ordinal) or refuse("INVALID_CONTEXT")
+    if len(primary.owners) > 1:
+        primary.owners.pop()
+    else:
         state.end_context(primary)
-        del state.primaries[ordinal]
 
 
 def resource_of(device: SimulatedDevice, kind: Any) -> Any:

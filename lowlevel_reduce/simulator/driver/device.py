@@ -93,7 +93,7 @@ class Devices:
 
     def cuMemGetInfo(self) -> tuple[int, int]:
         total = self._state.device.memory_bytes
-        return total - self._state.allocated_bytes[self._state.current().ordinal], total
+        return total - self._state.allocated_bytes(self._state.current().ordinal), total
 
     def cuThreadExchangeStreamCaptureMode(self, mode: Any) -> Any:
         before, self._state.capture_mode = self._state.capture_mode, number(mode)

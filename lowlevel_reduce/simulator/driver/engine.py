@@ -78,8 +78,11 @@ class Memory(Protocol):
     def free(self, address: int) -> None:
         """Free an allocation."""
 
+    def reserve(self, size_bytes: int, owner: object, *, alignment: int = 256) -> int:
+        """Return an address at which `revive` brings about memory, as often as it was freed, while `owner` lives."""
+
     def revive(self, address: int) -> None:
-        """Allocate a freed allocation again at its old address, with undefined content."""
+        """Allocate memory at a reserved address, with undefined content."""
 
     def read(self, address: int, size: int) -> bytes:
         """Return bytes."""

@@ -33,12 +33,13 @@ class Faults:
     def due(self, name: str) -> Any:
         """Count a call of `name`; return the code that it is to fail with, or None."""
         code = None
-        for fault in list(self._pending):
+        for fault in self._pending:
             if fault[0] in (None, name):
                 fault[1] -= 1
                 if not fault[1]:
-                    self._pending.remove(fault)
                     code = code or fault[2]
+        if code is not None:
+            self._pending = [fault for fault in self._pending if fault[1] > 0]
         return code
 
 

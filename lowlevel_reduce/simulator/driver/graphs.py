@@ -33,8 +33,12 @@ class Graphs:
             refuse("ILLEGAL_STATE")
         capture = Capture(origin, number(mode), threading.get_ident())
         capture.fronts[origin] = frozenset()
-        origin.capture = capture
-        self._state.captures.append(capture)
+        try:
+            self._state.captures.append(capture)
+            origin.capture = capture
+        except BaseException:  # an interrupt: a capture of which nobody knows would forbid others to allocate
+            self._state.end_capture(capture)
+            raise
 
     def cuStreamEndCapture(self, stream: Any) -> Any:
         record = stream_of(self._state, stream)
@@ -86,9 +90,7 @@ class Graphs:
         )
         if not same:
             refuse("GRAPH_EXEC_UPDATE_FAILURE")
-        for handle, node in fresh.items():
-            own = names[handle]
-            record.nodes[own] = node.renamed(names)
+        record.nodes = {names[handle]: node.renamed(names) for handle, node in fresh.items()}
         info = cu.CUgraphExecUpdateResultInfo()
         info.result = cu.CUgraphExecUpdateResult.CU_GRAPH_EXEC_UPDATE_SUCCESS
         return info
@@ -106,12 +108,17 @@ class Graphs:
 
     def cuGraphDestroy(self, graph: Any) -> None:
         record = self._graph(graph)
-        for handle in record.nodes:
+        self._state.turn.soon(lambda: self._end(record))
+
+    def _end(self, record: Graph) -> None:
+        for handle in list(record.nodes):
             self._state.drop(handle)
         self._state.drop(record.handle)
+        record.nodes.clear()  # their records refer to the graph: in a circle, they would wait for the collector
 
     def cuGraphExecDestroy(self, executable: Any) -> None:
-        self._state.drop(self._executable(executable).handle)
+        record = self._executable(executable)
+        self._state.turn.soon(lambda: self._state.drop(record.handle))
 
     def _new_graph(self) -> Graph:
         graph = Graph(self._state.new_handle())

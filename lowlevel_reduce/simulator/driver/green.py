@@ -78,7 +78,12 @@ class GreenContexts:
 
     def cuGreenCtxDestroy(self, green: Any) -> None:
         record = self._green(green)
-        for stream in self._state.records.values():
+        self._state.turn.soon(lambda: self._end(record))
+
+    def _end(self, record: GreenContext) -> None:
+        if self._state.records.get(record.handle) is not record:
+            return
+        for stream in list(self._state.records.values()):
             if isinstance(stream, Stream) and stream.context is record.context:
                 stream.detached = True
         self._state.end_context(record.context)

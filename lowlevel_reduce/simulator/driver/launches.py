@@ -96,7 +96,7 @@ class Launches:
         )
         counters = self._state.engine.run(launch, self._state.memory)
         record = LaunchRecord(kernel.code.name, request.grid, request.block, request.cluster, counters)
-        self._state.launches.append(record)
+        self._state.launched(record)
         return trace
 
 

@@ -42,21 +42,24 @@ class Libraries:
         _check_target(text, self._state.device)
         module = self._state.engine.parse(text.decode())
         library = Library(self._state.new_handle())
+        records: dict[int, Any] = {library.handle: library}
+        for name, kernel in module.kernels.items():
+            record = Kernel(self._state.new_handle(), library, kernel, _attributes(kernel, self._state.device))
+            library.kernels[name] = records[record.handle] = record
         for name, address in self._state.engine.place(module, self._state.memory).items():
             library.variables[name] = (address, module.variables[name].size)
-        for name, kernel in module.kernels.items():
-            attributes = _attributes(kernel, self._state.device)
-            record = Kernel(self._state.new_handle(), library, kernel, attributes)
-            library.kernels[name] = self._state.keep(record, record.handle)
-        self._state.keep(library, library.handle)
+        self._state.records.update(records)  # all at once
         return cu.CUlibrary(library.handle)
 
     def cuLibraryUnload(self, library: Any) -> None:
         record = self._state.get(Library, library)
+        self._state.turn.soon(lambda: self._end(record))
+
+    def _end(self, record: Library) -> None:
         for kernel in record.kernels.values():
             self._state.drop(kernel.handle)
         for address, _ in record.variables.values():
-            self._state.memory.free(address)
+            self._state.free(address)
         self._state.drop(record.handle)
 
     def cuLibraryGetKernel(self, library: Any, name: bytes) -> Any:

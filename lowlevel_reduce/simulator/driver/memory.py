@@ -16,6 +16,7 @@ from lowlevel_reduce.simulator.driver.state import State, number, refuse
 __all__ = ["Memories"]
 
 _PAGE = 4096
+_MOST_PINNED = 1 << 46  # no host has more
 _GAP = 1 << 26  # an address this close to device memory is taken for a stray device address, not for a host address
 _HOST, _DEVICE = 1, 2  # CUmemorytype
 _HOST_FLAGS = 7
@@ -48,6 +49,8 @@ class Memories:
         check_unsafe(self._state)
         if size_bytes <= 0 or flags & ~_HOST_FLAGS:
             refuse("INVALID_VALUE")
+        if size_bytes > _MOST_PINNED:
+            refuse("OUT_OF_MEMORY")
         storage = (ctypes.c_uint8 * (size_bytes + _PAGE))()
         pointer = -(-ctypes.addressof(storage) // _PAGE) * _PAGE
         self._state.allocations[pointer] = MemoryRecord(
@@ -59,24 +62,28 @@ class Memories:
         self._state.current()
         if number(pointer):
             check_unsafe(self._state)
-            self._state.release(self._owned(pointer, "device", "pool", "graph"))
+            record = self._owned(pointer, "device", "pool", "graph")
+            self._state.turn.soon(lambda: self._state.release(record))
 
     def cuMemFreeHost(self, pointer: Any) -> None:
         self._state.current()
         check_unsafe(self._state)
-        self._state.release(self._owned(pointer, "pinned"))
+        record = self._owned(pointer, "pinned")
+        self._state.turn.soon(lambda: self._state.release(record))
 
     def cuMemFreeAsync(self, pointer: Any, stream: Any) -> None:
         where = stream_of(self._state, stream)
         capture = capturing(self._state, where)
         if capture is None:
-            self._state.release(self._owned(pointer, "pool", "graph"))
+            owned = self._owned(pointer, "pool", "graph")
+            self._state.turn.soon(lambda: self._state.release(owned))
             return
         record = self._state.reserved.get(number(pointer))
         if record is None:  # a graph can free only what a graph allocates
             invalidate([capture])
             refuse("INVALID_VALUE")
-        capture.add(where, Node("free", lambda: self._state.release(self._owned(record.pointer, "graph"))))
+        node = Node("free", lambda: self._state.release(self._owned(record.pointer, "graph")))
+        self._state.turn.soon(lambda: capture.add(where, node))
 
     # copying and filling
 
@@ -128,24 +135,23 @@ class Memories:
         state = self._state
         ordinal = pool.ordinal if pool is not None else context.ordinal if context is not None else 0
         if context is not None and context.green:
-            context = state.primaries[ordinal]  # a green context shares its memory
+            context = state.primary(ordinal)  # a green context shares its memory
         if size_bytes <= 0:
             refuse("INVALID_VALUE")
-        if state.allocated_bytes[ordinal] + size_bytes > state.device.memory_bytes:
+        if state.allocated_bytes(ordinal) + size_bytes > state.device.memory_bytes:
             refuse("OUT_OF_MEMORY")
-        if pool is not None and not pool.take(size_bytes):
+        if pool is not None and not pool.has_room(size_bytes, state.used_bytes(pool)):
             refuse("OUT_OF_MEMORY")
-        try:
-            pointer = state.memory.allocate(size_bytes, alignment=256)
-        except MemoryError:
-            if pool is not None:
-                pool.used -= size_bytes
-            refuse("OUT_OF_MEMORY")
-        state.allocated_bytes[ordinal] += size_bytes
+        pointer = state.memory.allocate(size_bytes, alignment=256)
+        self._widen(pointer, size_bytes)
         state.allocations[pointer] = MemoryRecord(pointer, size_bytes, kind, context, ordinal, pool=pool)
+        if pool is not None:
+            pool.count(state.used_bytes(pool))
+        return cu.CUdeviceptr(pointer)
+
+    def _widen(self, pointer: int, size_bytes: int) -> None:
         self._lowest = min(self._lowest or pointer, pointer)
         self._end = max(self._end, pointer + size_bytes)
-        return cu.CUdeviceptr(pointer)
 
     def _allocate_in_order(self, size_bytes: int, stream: Stream, pool: Pool) -> Any:
         capture = capturing(self._state, stream)
@@ -153,10 +159,11 @@ class Memories:
             return self._allocate(size_bytes, "pool", None, pool)
         if size_bytes <= 0:
             refuse("INVALID_VALUE")
+        if size_bytes > self._state.device.memory_bytes:
+            refuse("OUT_OF_MEMORY")
         # The address belongs to the graph from now on; there is memory at it only while the graph runs.
-        pointer = self._state.memory.allocate(size_bytes, alignment=256)
-        self._state.memory.free(pointer)
-        record = MemoryRecord(pointer, size_bytes, "graph", None, stream.context.ordinal)
+        record = MemoryRecord(0, size_bytes, "graph", None, stream.context.ordinal)
+        record.pointer = pointer = self._state.memory.reserve(size_bytes, record, alignment=256)
         self._state.reserved[pointer] = record
         capture.add(stream, Node("allocation", lambda: self._revive(record)))
         return cu.CUdeviceptr(pointer)
@@ -164,8 +171,11 @@ class Memories:
     def _revive(self, record: MemoryRecord) -> None:
         if record.pointer in self._state.allocations:  # the graph is launched again before the memory was freed
             refuse("INVALID_VALUE")
-        self._state.memory.revive(record.pointer)
-        self._state.allocated_bytes[record.ordinal] += record.size_bytes
+        if self._state.allocated_bytes(record.ordinal) + record.size_bytes > self._state.device.memory_bytes:
+            refuse("OUT_OF_MEMORY")
+        found = self._state.memory.find(record.pointer)
+        if found is None or found.freed:  # else an interrupt came between the two lines
+            self._state.memory.revive(record.pointer)
         self._state.allocations[record.pointer] = record
 
     def _owned(self, pointer: Any, *kinds: str) -> MemoryRecord:

@@ -89,9 +89,12 @@ class Nodes:
         record = self._record(node)
         if record.node.work is not None and record.node.work.request.captured_only:
             refuse("INVALID_VALUE")  # a node that device code may update cannot be removed
-        del record.graph.nodes[record.handle]
+        self._state.turn.soon(lambda: self._end(record))
+
+    def _end(self, record: NodeRecord) -> None:
+        record.graph.nodes.pop(record.handle, None)
         self._state.drop(record.handle)
-        for left in record.graph.nodes.values():
+        for left in list(record.graph.nodes.values()):
             node, gone = left.node, {record.handle}
             left.node = dataclasses.replace(node, behind=node.behind - gone, overlapped=node.overlapped - gone)
 

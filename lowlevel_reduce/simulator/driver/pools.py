@@ -51,9 +51,12 @@ class Pools:
         record = self._pool(pool)
         if record.default:
             refuse("INVALID_VALUE")
-        self._state.drop(record.handle)  # its memory lives on until it is freed
+        self._state.turn.soon(lambda: self._end(record))
+
+    def _end(self, record: Pool) -> None:
         if self._state.current_pools[record.ordinal] is record:
             self._state.current_pools[record.ordinal] = self._state.default_pools[record.ordinal]
+        self._state.drop(record.handle)  # its memory lives on until it is freed
 
     def cuMemPoolGetAttribute(self, pool: Any, attribute: Any) -> Any:
         field = _FIELDS.get(attribute.name.removeprefix(_ATTRIBUTE)) or refuse("NOT_SUPPORTED")

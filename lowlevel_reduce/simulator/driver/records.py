@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(eq=False)
 class Context:
-    """A context; `retained` counts the owners of a primary context, and is None for others.
+    """A context; `owners` has an entry for each owner of a primary context: a list, since that changes in one step.
 
     A green context also has its handle as a green context, and its share of the device.
     """
@@ -40,7 +40,7 @@ class Context:
     id: int
     flags: int = 0
     ordinal: int = 0
-    retained: int | None = None
+    owners: list[None] = field(default_factory=list)
     device: SimulatedDevice | None = None
     green: int = 0
     defaults: dict[tuple[int, int], Stream] = field(default_factory=dict)
@@ -93,15 +93,16 @@ class Pool:
     opportunistic: int = 1
     internal_dependencies: int = 1
 
-    def take(self, size_bytes: int) -> bool:
-        """Count an allocation; return False, counting nothing, if it would exceed the pool's maximum size."""
-        if self.max_size and self.used + size_bytes > self.max_size:
-            return False
-        self.used += size_bytes
-        self.used_high = max(self.used_high, self.used)
-        self.reserved = max(self.reserved, _whole_steps(self.used))
+    def has_room(self, size_bytes: int, used: int) -> bool:
+        """Return whether so many more bytes than those in use do not exceed the pool's maximum size."""
+        return not self.max_size or used + size_bytes <= self.max_size
+
+    def count(self, used: int) -> None:
+        """Note how many bytes are in use."""
+        self.used = used
+        self.used_high = max(self.used_high, used)
+        self.reserved = max(self.reserved, _whole_steps(used))
         self.reserved_high = max(self.reserved_high, self.reserved)
-        return True
 
     def give_back(self, keep_bytes: int) -> None:
         """Reduce the reserved memory to `keep_bytes`, or to what is in use if that is more."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from typing import Any, Literal, NoReturn, TypeVar
-
-from cuda.bindings import driver as cu
+import weakref
+from collections import deque
+from typing import Any, Literal, TypeVar
 
 from lowlevel_reduce.simulator.devices import SimulatedDevice
 from lowlevel_reduce.simulator.driver.engine import Engine
@@ -25,11 +25,19 @@ from lowlevel_reduce.simulator.driver.records import (
     Pool,
     Stream,
 )
+from lowlevel_reduce.simulator.driver.refusal import Refusal, refuse
+from lowlevel_reduce.simulator.driver.turn import Turn
 
 __all__ = ["SEED_VARIABLE", "Refusal", "Seed", "State", "number", "refuse"]
 
 SEED_VARIABLE = "LOWLEVEL_REDUCE_SIMULATED_SEED"
 """Environment variable with the seed of drivers that were given none; read at each launch."""
+
+LAUNCHES_KEPT = 512
+"""The records of so many launches are kept, the newest; of earlier ones only their kernels' counters, added up."""
+
+ENDED_KEPT = 1024
+"""Of so many contexts it is known that they existed and were destroyed, the last ones."""
 
 Seed = int | Literal["environment"] | None
 """The seed for the order of a launch's blocks and warps, where it comes from, or None for their natural order."""
@@ -50,19 +58,6 @@ _NOUNS = {
     Executable: "executable graphs",
     Pool: "memory pools",
 }
-
-
-class Refusal(Exception):  # noqa: N818 - not an error of ours: the facade turns it into a result code
-    """Ends a driver function with a result code other than success."""
-
-    def __init__(self, code: Any) -> None:
-        super().__init__(code.name)
-        self.code = code
-
-
-def refuse(name: str) -> NoReturn:
-    """End the driver's function with the result code ``CUDA_ERROR_<name>``."""
-    raise Refusal(getattr(cu.CUresult, f"CUDA_ERROR_{name}"))
 
 
 def number(value: Any) -> int:
@@ -95,17 +90,18 @@ class State:
         self.initialised = False
         self.records: dict[int, Any] = {}
         self.allocations: dict[int, MemoryRecord] = {}
-        self.reserved: dict[int, MemoryRecord] = {}  # memory of graphs, which exists from one node to another
-        self.allocated_bytes = [0] * devices
+        # Memory of graphs, which exists from one node to another; it is known as long as these nodes are.
+        self.reserved: weakref.WeakValueDictionary[int, MemoryRecord] = weakref.WeakValueDictionary()
         self.captures: list[Capture] = []
-        self.launches: list[LaunchRecord] = []
+        self.launches: deque[LaunchRecord] = deque()
+        self.forgotten: dict[str, Any] = {}  # the counters of earlier launches, added up, by kernel
         self.default_pools = [Pool(next(_handles), ordinal, default=True) for ordinal in self.ordinals]
         self.current_pools = list(self.default_pools)
         self.records.update((pool.handle, pool) for pool in self.default_pools)
-        self.primaries: dict[int, Context] = {}  # the retained primary contexts, by device
         self.primary_handles = [next(_handles) for _ in self.ordinals]
         self.peers: set[tuple[int, int]] = set()  # handles of contexts: the first may access the memory of the second
-        self._gone: set[int] = set()
+        self.turn = Turn()
+        self._ended: deque[int] = deque(maxlen=ENDED_KEPT)  # handles of contexts
         self._threads = threading.local()
 
     def seed_of_launch(self) -> int | None:
@@ -130,13 +126,11 @@ class State:
     def keep(self, record: Record, handle: int) -> Record:
         """Let `handle` stand for `record`."""
         self.records[handle] = record
-        self._gone.discard(handle)
         return record
 
     def drop(self, handle: int) -> None:
         """Make `handle` stale: it stands for nothing any more."""
-        del self.records[handle]
-        self._gone.add(handle)
+        self.records.pop(handle, None)
 
     def get(self, kind: type[Record], handle: Any, missing: str = "INVALID_HANDLE") -> Record:
         """Return what `handle` stands for; refuse with the code `missing` if that is not a `kind`."""
@@ -149,8 +143,15 @@ class State:
 
     def context(self, handle: Any) -> Context:
         """Return the context of a handle; refuse a handle that is stale or not a context's."""
-        gone = number(handle) in self._gone
-        return self.get(Context, handle, "CONTEXT_IS_DESTROYED" if gone else "INVALID_CONTEXT")
+        record = self.records.get(number(handle))
+        if isinstance(record, Context):
+            return record
+        return refuse("CONTEXT_IS_DESTROYED" if number(handle) in self._ended else "INVALID_CONTEXT")
+
+    def primary(self, ordinal: int) -> Context | None:
+        """Return a device's primary context, None if it has no owner."""
+        record = self.records.get(self.primary_handles[ordinal])
+        return record if isinstance(record, Context) else None
 
     def check_device(self, device: Any) -> int:
         """Return the number of a device; refuse a number that no device has."""
@@ -200,21 +201,55 @@ class State:
         for record in list(self.allocations.values()):
             if record.context is context:
                 self.release(record)
-        self.drop(context.handle)
         self.peers = {pair for pair in self.peers if context.handle not in pair}
+        self._ended.append(context.handle)
+        self.drop(context.handle)
 
     def release(self, record: MemoryRecord) -> None:
-        """Free an allocation."""
-        del self.allocations[record.pointer]
+        """Free an allocation, if it was not freed before."""
+        if self.allocations.get(record.pointer) is not record:
+            return
         if record.kind != "pinned":
-            self.allocated_bytes[record.ordinal] -= record.size_bytes
-            if record.pool is not None:
-                record.pool.used -= record.size_bytes
-            self.memory.free(record.pointer)
+            self.free(record.pointer)
+        del self.allocations[record.pointer]
+        if record.pool is not None:
+            record.pool.count(self.used_bytes(record.pool))
+
+    def free(self, address: int) -> None:
+        """Free memory of the machine, if that was not done before."""
+        found = self.memory.find(address)
+        if found is not None and not found.freed:
+            self.memory.free(address)
+
+    def allocated_bytes(self, ordinal: int) -> int:
+        """Return how many bytes are allocated on a device."""
+        records = list(self.allocations.values())
+        return sum(record.size_bytes for record in records if record.kind != "pinned" and record.ordinal == ordinal)
+
+    def used_bytes(self, pool: Pool) -> int:
+        """Return how many bytes are allocated from a pool."""
+        return sum(record.size_bytes for record in list(self.allocations.values()) if record.pool is pool)
+
+    def launched(self, record: LaunchRecord) -> None:
+        """Keep the record of a launch; of the oldest, for which there is no room, the counters are added up."""
+        self.launches.append(record)
+        while len(self.launches) > LAUNCHES_KEPT:
+            old = self.launches.popleft()
+            known = self.forgotten.get(old.kernel)
+            self.forgotten[old.kernel] = old.counters if known is None else known + old.counters
+
+    def counters(self) -> dict[str, Any]:
+        """Return the counters of all launches by kernel, each added up over the kernel's launches."""
+        sums = dict(self.forgotten)
+        for launch in list(self.launches):
+            known = sums.get(launch.kernel)
+            sums[launch.kernel] = launch.counters if known is None else known + launch.counters
+        return sums
 
     def end_capture(self, capture: Capture) -> None:
         """End a capture: its streams run work again."""
-        self.captures.remove(capture)
+        if capture in self.captures:
+            self.captures.remove(capture)
         for stream in capture.fronts:
             stream.capture = None
 

@@ -41,13 +41,16 @@ class Streams:
 
     def cuStreamDestroy(self, stream: Any) -> None:
         record = self._state.get(Stream, stream)
+        self._state.turn.soon(lambda: self._end(record))
+
+    def _end(self, record: Stream) -> None:
         if record.capture is not None:
             capture = record.capture
             invalidate([capture])
             if capture.origin is record:
                 self._state.end_capture(capture)
             else:
-                del capture.fronts[record]
+                capture.fronts.pop(record, None)
         self._state.drop(record.handle)
 
     def cuStreamGetCtx(self, stream: Any) -> Any:
@@ -101,8 +104,8 @@ class Streams:
         if capture is not None and capture is not other:
             invalidate([capture, other])
             refuse("STREAM_CAPTURE_MERGE")
-        waiting.capture = other
         other.fronts[waiting] = other.fronts.get(waiting, frozenset()) | record.behind
+        waiting.capture = other  # last: a stream in a capture has a front there
 
     def _with_policy(self, stream: Any, attribute: Any) -> Stream:
         record = stream_of(self._state, stream)
@@ -135,7 +138,8 @@ class Events:
         return cu.CUevent(handle)
 
     def cuEventDestroy(self, event: Any) -> None:
-        self._state.drop(self._state.get(Event, event).handle)
+        record = self._state.get(Event, event)
+        self._state.turn.soon(lambda: self._state.drop(record.handle))
 
     def cuEventRecord(self, event: Any, stream: Any) -> None:
         record, source = self._state.get(Event, event), stream_of(self._state, stream)
@@ -192,7 +196,7 @@ def finish(source: Stream | Event) -> None:
 def mark(state: State, event: Event, stream: Stream) -> None:
     """Record an event after all work that `stream` has so far."""
     capture = capturing(state, stream)
-    event.capture = capture
     event.behind = frozenset() if capture is None else capture.fronts[stream]
-    event.recorded = capture is None
     event.trace = stream.trace if capture is None else None
+    event.recorded = capture is None
+    event.capture = capture

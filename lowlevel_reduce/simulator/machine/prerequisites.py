@@ -143,23 +143,23 @@ class Prerequisites:
         clocks = self._races.clocks
         return set((clocks.identity[threads // WARP] // clocks.block_warps).tolist())
 
-    def check(self, site: Site, threads: Array, number: int, offsets: Array, size: int) -> None:
+    def check(self, site: Site, threads: Array, base: int, offsets: Array, size: int) -> None:
         """Raise ThreadFault if these accesses to an allocation meet those of a launch that may be running still."""
         if self._trace.unawaited:
-            self._check(site, self._trace.unawaited, NOT_IN_BETWEEN, threads, number, offsets, size)
+            self._check(site, self._trace.unawaited, NOT_IN_BETWEEN, threads, base, offsets, size)
         actors = site.actors(threads)
         early: Array = self._waited[actors] != self._races.clocks.identity[actors]
         if early.any():
             early[early] = ~self._races.agents.know_of_wait(actors[early])
         if early.any():
             threads, offsets = threads[early], offsets[early]
-            self._check(site, self._trace.awaited, "before griddepcontrol.wait", threads, number, offsets, size)
+            self._check(site, self._trace.awaited, "before griddepcontrol.wait", threads, base, offsets, size)
 
     def _check(
-        self, site: Site, earlier: Iterable[Footprint], why: str, threads: Array, number: int, offsets: Array, size: int
+        self, site: Site, earlier: Iterable[Footprint], why: str, threads: Array, base: int, offsets: Array, size: int
     ) -> None:
         for launch in earlier:
-            met = _met(launch.races, site, number, offsets, size)
+            met = _met(launch.races, site, base, offsets, size)
             if met is not None and not self._prefetches(site.instruction):
                 reason = f"data race: {site.verb} what {met[1]} of the earlier kernel {launch.kernel}, {why}"
                 raise ThreadFault(int(threads[met[0]]), reason)
@@ -174,9 +174,9 @@ class Prerequisites:
         return all(self._mentions[name] == 1 for name in destination)
 
 
-def _met(earlier: Races | None, site: Site, number: int, offsets: Array, size: int) -> tuple[int, str] | None:
+def _met(earlier: Races | None, site: Site, base: int, offsets: Array, size: int) -> tuple[int, str] | None:
     """Return the first access that conflicts with one of an earlier launch, and that one in words."""
-    shadow = None if earlier is None else earlier.shadow_of(number)
+    shadow = None if earlier is None else earlier.shadow_of(base)
     if shadow is None or earlier is None:
         return None
     places, each = shadow.places(offsets, size)

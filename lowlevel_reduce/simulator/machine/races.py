@@ -89,7 +89,7 @@ class Races:
         self._memory = memory
         self._stride = shared_stride
         self._shared = Shadow(shared_bytes)
-        self._global: dict[int, Shadow] = {}
+        self._global: dict[int, Shadow] = {}  # by the first address of each allocation
         self._sites: list[Site] = []
         self.clocks = Clocks(geometry, sum((agents or {}).values()))
         self.agents = Agents(self.clocks, agents or {}, geometry.threads)
@@ -126,12 +126,12 @@ class Races:
     def in_global(self, site: Site, threads: Array, addresses: Array, size: int) -> None:
         """Record accesses to global memory; raises ThreadFault for a race."""
         site.before(threads, addresses, size)
-        for number, offsets, chosen in self._memory.places(addresses):
-            shadow = self._global.get(number)
+        for base, offsets, chosen in self._memory.places(addresses):
+            shadow = self._global.get(base)
             if shadow is None:
-                shadow = self._global[number] = Shadow(self._memory.size_of(number))
+                shadow = self._global[base] = Shadow(self._memory.size_of(base))
             if self.prerequisites is not None:
-                self.prerequisites.check(site, threads[chosen], number, offsets, size)
+                self.prerequisites.check(site, threads[chosen], base, offsets, size)
             self._note(site, shadow, threads[chosen], offsets, size)
         site.after(threads, addresses, size)
 
@@ -169,9 +169,9 @@ class Races:
                 where = self.described(int(fields.identities[found]), int(fields.sites[found]))
                 raise ThreadFault(thread, f"data race: {site.verb} what {where}, and nothing orders the two")
 
-    def shadow_of(self, number: int) -> Shadow | None:
-        """Return the accesses to an allocation; None if there were none."""
-        return self._global.get(number)
+    def shadow_of(self, base: int) -> Shadow | None:
+        """Return the accesses to the allocation that begins at `base`; None if there were none."""
+        return self._global.get(base)
 
     def described(self, identity: int, number: int) -> str:
         """Return in words what a warp of that identity did at the site of that number."""

@@ -15,10 +15,18 @@ from typing import Any
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.simulator import report
 from lowlevel_reduce.simulator.devices import SimulatedDevice, by_name, device_names
-from lowlevel_reduce.simulator.driver import SEED_VARIABLE, LaunchRecord, ReentrantCallError, Seed, SimulatedDriver
+from lowlevel_reduce.simulator.driver import (
+    INSTRUCTIONS_VARIABLE,
+    SEED_VARIABLE,
+    LaunchRecord,
+    ReentrantCallError,
+    Seed,
+    SimulatedDriver,
+)
 
 __all__ = [
     "DEVICE_VARIABLE",
+    "INSTRUCTIONS_VARIABLE",
     "SEED_VARIABLE",
     "LaunchRecord",
     "ReentrantCallError",
@@ -41,7 +49,9 @@ _drivers: dict[str, SimulatedDriver] = {}  # by the name under which the driver 
 
 
 @contextmanager
-def use(name: str = "H200", *, devices: int = 1, seed: Seed = "environment") -> Iterator[SimulatedDriver]:
+def use(
+    name: str = "H200", *, devices: int = 1, seed: Seed = "environment", instructions: Seed = "environment"
+) -> Iterator[SimulatedDriver]:
     """Select a fresh simulated driver inside the block, for the whole process; yields it.
 
     Parameters
@@ -55,13 +65,17 @@ def use(name: str = "H200", *, devices: int = 1, seed: Seed = "environment") -> 
         Seed for a random order of the blocks and warps of a launch, and for when asynchronous copies arrive; None for
         their natural order, and for copies that arrive when they are waited for. By default the one in
         ``LOWLEVEL_REDUCE_SIMULATED_SEED``, which each launch reads, or None if it is not set.
+    instructions : int, "environment" or None, optional
+        How many instructions a launch may execute, counted once for all threads that execute one together, so that a
+        kernel that never ends is a fault: `KernelFault` names its loop. None for 10 million. By default the number in
+        ``LOWLEVEL_REDUCE_SIMULATED_INSTRUCTIONS``, which each launch reads, or 10 million if it is not set.
 
     Raises
     ------
     ValueError
         If no such device can be simulated.
     """
-    driver = SimulatedDriver(by_name(name), devices=devices, seed=seed)
+    driver = SimulatedDriver(by_name(name), devices=devices, seed=seed, instructions=instructions)
     # A name of its own: what is kept by the driver's name, such as loaded kernels, is not shared with other drivers.
     own = f"{_NAME} {driver.device.key} #{next(_numbers)}"
     _drivers[own] = driver

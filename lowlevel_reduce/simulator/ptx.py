@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from lowlevel_reduce.simulator.ptx_body import KernelParser, Source
-from lowlevel_reduce.simulator.ptx_code import Module, ModuleVariable
+from lowlevel_reduce.simulator.ptx_code import KernelCode, Module, ModuleVariable, UnknownInstruction
 from lowlevel_reduce.simulator.ptx_variables import module_variable
 
 __all__ = ["parse"]
@@ -26,6 +26,7 @@ _CODE = re.compile(
 )
 
 _HEAD = {what: re.compile(rf"^\s*\.{what}\s+([\w.]+)", re.MULTILINE) for what in ("version", "target")}
+_FILE = re.compile(r"^\s*\.file\s+(\d+)\s+\"([^\"]*)\"", re.MULTILINE)
 _VARIABLE = re.compile(r"(?:\.(?:extern|visible|weak|common)\s+)*\.(global|const|shared)\s.*", re.DOTALL)
 
 
@@ -54,9 +55,18 @@ def _parsed(plain: str) -> Module:
     bodies, outside = _bodies(plain)
     shared, variables = _variables(plain, outside)
     functions = {match["function"]: (match, end) for match, end in bodies if match["function"]}
-    source = Source(plain, functions, shared, variables)
-    kernels = {match["entry"]: KernelParser(source, match, end).kernel() for match, end in bodies if match["entry"]}
+    source = Source(plain, functions, shared, variables, dict(_FILE.findall(plain)))
+    kernels = {match["entry"]: _kernel(source, match, end) for match, end in bodies if match["entry"]}
     return Module("", version[1] if version else "", kernels, variables)
+
+
+def _kernel(source: Source, entry: re.Match[str], end: int) -> KernelCode:
+    parser = KernelParser(source, entry, end)
+    try:
+        return parser.kernel()
+    except RecursionError:
+        why = "its functions call each other deeper than the simulator can follow"
+        raise UnknownInstruction(f".entry {entry['entry']}", parser.line(entry.start()), why) from None
 
 
 def _bodies(text: str) -> tuple[list[tuple[re.Match[str], int]], list[tuple[int, int]]]:
@@ -66,6 +76,9 @@ def _bodies(text: str) -> tuple[list[tuple[re.Match[str], int]], list[tuple[int,
         outside.append((position, match.start()))
         declared = match["end"] == ";"
         position = match.end() if declared else _closing_brace(text, match.end())
+        if position < 0:
+            line = text.count("\n", 0, match.start()) + 1
+            raise UnknownInstruction(" ".join(match[0].split()), line, "its braces are not closed")
         if not declared:
             bodies.append((match, position))
     outside.append((position, len(text)))
@@ -101,4 +114,4 @@ def _closing_brace(text: str, position: int) -> int:
         depth += 1 if match.group() == "{" else -1
         if depth == 0:
             return match.end()
-    return len(text)
+    return -1

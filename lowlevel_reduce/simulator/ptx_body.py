@@ -19,11 +19,19 @@ from lowlevel_reduce.simulator.ptx_code import (
     UnknownInstruction,
     Variable,
 )
+from lowlevel_reduce.simulator.ptx_declared import (
+    END_OF_CODE,
+    checked_alignment,
+    checked_size,
+    extent,
+    launch_bounds,
+    parameters_of,
+    register_names,
+)
 from lowlevel_reduce.simulator.ptx_operands import operands, renamed
 
 __all__ = ["KernelParser", "Source"]
 
-_PARAMETER = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr[^,]*?\s)?([\w$]+)(?:\[(\d+)\])?\s*$")
 _VARIABLE = re.compile(
     r"(?:\.(?:extern|visible|weak|common)\s+)*\.(shared|local|param)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)"
     r"((?:\[\d*\])*)$"
@@ -37,6 +45,8 @@ _CALL = re.compile(
 )
 _TABLE = re.compile(r"\.branchtargets\s+(.*)$")
 _IGNORED = (".pragma", ".callprototype", ".calltargets")
+_LAST = ("ret", "exit", "trap", "bra", "brx")
+"""Instructions behind which no thread goes on, unless a guard keeps it from executing them."""
 _SUPPLIED = ("vprintf", "__assertfail")
 """Functions without a body that the machine supplies."""
 
@@ -58,12 +68,13 @@ def _guard(text: str) -> Guard:
 
 @dataclass(frozen=True)
 class Source:
-    """The module around a kernel: its text, its functions with the ends of their bodies, and its variables."""
+    """The module around a kernel: its text, its functions with the ends of their bodies, its variables, its files."""
 
     text: str
     functions: Mapping[str, tuple[re.Match[str], int]]
     shared: list[str]
     variables: dict[str, ModuleVariable]
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -95,12 +106,15 @@ class KernelParser:
         The module.
     registers, variables : dict
         The registers and variables of all bodies, by unique names.
+    places : list
+        Lines of the PTX, and the places in the source from which what follows them was compiled.
     """
 
     def __init__(self, source: Source, entry: re.Match[str], end: int) -> None:
         self.source = source
         self.registers: dict[str, str] = {}
         self.variables: dict[str, Variable] = {}
+        self.places: list[tuple[int, str, int]] = []
         self._entry = entry
         self._end = end
         self._bytes = {"shared": 0, "local": 0, "param": 0}
@@ -119,10 +133,10 @@ class KernelParser:
             self.variables[variable] = Variable("shared", 0, -(-self._bytes["shared"] // 16) * 16)
         return KernelCode(
             name=entry["entry"],
-            parameters=_parameters(entry["parameters"] or "", self.line(entry.start())),
+            parameters=parameters_of(entry["parameters"] or "", self.line(entry.start())),
             static_shared_bytes=self._bytes["shared"],
             local_bytes=self._bytes["local"],
-            **_bounds(entry["directives"]),
+            **launch_bounds(entry["directives"], self.line(entry.start())),
             instructions=tuple(self._code),
             registers=self.registers,
             variables=self.variables,
@@ -130,6 +144,7 @@ class KernelParser:
             call_bytes=self._bytes["param"],
             call_depth=body.depth,
             module_variables=self.source.variables,
+            places=tuple(sorted(self.places)),
         )
 
     def line(self, position: int) -> int:
@@ -146,10 +161,12 @@ class KernelParser:
         if "[]" in extents:
             self._dynamic.append(name)
             return name, name
-        step = int(alignment or size)
-        for extent in re.findall(r"\d+", extents):
-            size *= int(extent)
-        self.variables[name + suffix] = Variable(space, size, self._place(space, size, step))
+        step = checked_alignment(int(alignment or size), statement, line)
+        for count in re.findall(r"\d+", extents):
+            size *= int(count)
+        place = self._place(space, size, step)
+        checked_size(self._bytes[space], space, statement, line)
+        self.variables[name + suffix] = Variable(space, size, place)
         return name, name + suffix
 
     def function(self, name: str) -> _Function | str:
@@ -168,9 +185,10 @@ class KernelParser:
     def _parsed(self, name: str, match: re.Match[str], end: int) -> _Function:
         line, suffix = self.line(match.start()), f"#{name}"
         self._declare_shared(self.source.text[match.end() : end])
-        inputs, outputs = (_parameters(match[part] or "", line) for part in ("inputs", "results"))
+        inputs, outputs = (parameters_of(match[part] or "", line) for part in ("inputs", "results"))
         body = _Body(self, match.end(), end, suffix)
-        inputs_at, outputs_at = (self._place("param", _extent(formal), 16) for formal in (inputs, outputs))
+        inputs_at, outputs_at = (self._place("param", extent(formal), 16) for formal in (inputs, outputs))
+        checked_size(self._bytes["param"], "param", name, line)
         for formal, base in ((inputs, inputs_at), (outputs, outputs_at)):
             for parameter in formal:
                 body.name_here(parameter.name, parameter.name + suffix)
@@ -241,20 +259,40 @@ class _Body:
                 self._label = match["label"]
                 self._labels[self._label] = len(self._code)
             elif kind == "mark":
-                self._brace(match["mark"])
+                self._brace(match["mark"], start)
+            elif match["location"].startswith(".loc"):
+                self._note_source(match["location"], start)
 
-    def _brace(self, mark: str) -> None:
+    def _note_source(self, text: str, start: int) -> None:
+        """Note from where in the source the following instructions were compiled."""
+        numbers = text.split()[1:3]
+        file = self._kernel.source.files.get(numbers[0]) if len(numbers) == 2 else None
+        if file is not None and numbers[1].isdecimal():
+            self._kernel.places.append((self._kernel.line(start), file, int(numbers[1])))
+
+    def _brace(self, mark: str, start: int) -> None:
         if mark == "{":
             self._opened += 1
             self._scopes.append(_Scope(f"{self._suffix}#{self._opened}"))
         elif mark == "}":
+            if len(self._scopes) == 1:
+                raise UnknownInstruction(mark, self._kernel.line(start), "no brace is open")
             self._scopes.pop()
 
     def resolved(self, base: int) -> list[Instruction]:
         """Return the instructions with the targets of their branches, the first of them at `base` in the kernel."""
         for place, labels in self._branches.items():
             self._code[place] = self._resolved(self._code[place], labels, base)
+        if not self._ends():
+            line = self._kernel.line(self._end)
+            self._code.append(Instruction(END_OF_CODE, (), (), None, None, line, "the end of the code"))
         return self._code
+
+    def _ends(self) -> bool:
+        """Return whether no thread can come to the end of the code."""
+        last = self._code[-1] if self._code else None
+        going_on = last is None or last.guard is not None or last.opcode not in _LAST
+        return not going_on and len(self._code) not in self._labels.values()
 
     def _directive(self, statement: str, line: int) -> None:
         registers, table = _REGISTERS.match(statement), _TABLE.match(statement)
@@ -271,8 +309,7 @@ class _Body:
         if kind not in TYPE_BYTES:
             raise UnknownInstruction(f".reg .{kind} {names}", line)
         for entry in (name.strip() for name in names.split(",")):
-            family = re.fullmatch(r"([$%\w]+)<(\d+)>", entry)
-            members = [f"{family.group(1)}{i}" for i in range(int(family.group(2)))] if family else [entry]
+            members = register_names(entry, len(self._kernel.registers), line)
             suffix = self._scopes[-1].suffix
             if not suffix:
                 self._kernel.registers.update(dict.fromkeys(members, kind))
@@ -304,6 +341,8 @@ class _Body:
         if any(scope.names for scope in self._scopes):
             found = tuple([renamed(operand, self._name) for operand in found])
             guard = guard and Guard(self._name(guard.register), guard.negated)
+        if guard is not None and self._kernel.registers.get(guard.register) != "pred":
+            raise UnknownInstruction(statement, line, f"{guard.register} is declared as no predicate")
         instruction = Instruction(opcode, modifiers, found, guard, None, line, statement)
         if opcode == "call":
             instruction = replace(instruction, call=self._call(instruction, rest), target=self._callee(rest))
@@ -351,34 +390,3 @@ class _Body:
         if instruction.opcode == "brx":
             return replace(instruction, targets=targets)
         return replace(instruction, target=targets[0])
-
-
-def _bounds(directives: str) -> dict[str, int]:
-    """Return the launch bounds of an entry."""
-    threads = re.search(r"\.maxntid\s+([\d,\s]+)", directives)
-    blocks = re.search(r"\.minnctapersm\s+(\d+)", directives)
-    most = 1
-    for size in threads.group(1).split(",") if threads else ["1024"]:
-        most *= int(size)
-    return {"max_threads": most, "min_blocks": int(blocks.group(1)) if blocks else 0}
-
-
-def _extent(parameters: tuple[Parameter, ...]) -> int:
-    return max((parameter.offset + parameter.size for parameter in parameters), default=0)
-
-
-def _parameters(text: str, line: int) -> tuple[Parameter, ...]:
-    found, offset = [], 0
-    for entry in (" ".join(part.split()) for part in text.split(",")):
-        if not entry:
-            continue
-        match = _PARAMETER.match(entry)
-        if match is None or match.group(2) not in TYPE_BYTES:
-            raise UnknownInstruction(entry, line)
-        alignment, kind, name, count = match.groups()
-        size = TYPE_BYTES[kind] * int(count or 1)
-        step = int(alignment or TYPE_BYTES[kind])
-        offset = -(-offset // step) * step
-        found.append(Parameter(name, size, step, offset))
-        offset += size
-    return tuple(found)

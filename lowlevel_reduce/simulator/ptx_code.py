@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -163,7 +164,10 @@ class Reference:
 
 @dataclass(frozen=True)
 class ModuleVariable:
-    """A ``.global`` or ``.const`` variable of a module, its initial content, and the addresses in it."""
+    """A ``.global`` or ``.const`` variable of a module, what it is initialised with, and the addresses in that.
+
+    What follows the `data` is zero.
+    """
 
     name: str
     space: str
@@ -201,6 +205,8 @@ class KernelCode:
         Bytes of a thread's call parameters, and the most calls that can be nested.
     module_variables : dict
         The module's own variables by name.
+    places : tuple
+        In ascending order, lines of the PTX with the file and line of the source from which what follows was compiled.
     """
 
     name: str
@@ -216,6 +222,12 @@ class KernelCode:
     call_bytes: int = 0
     call_depth: int = 0
     module_variables: dict[str, ModuleVariable] = field(default_factory=dict)
+    places: tuple[tuple[int, str, int], ...] = ()
+
+    def source_of(self, line: int) -> str:
+        """Return the place in the source of a line of the PTX, as ``file:line``; nothing where no table tells it."""
+        number = bisect.bisect_right(self.places, line, key=lambda place: place[0])
+        return "{1}:{2}".format(*self.places[number - 1]) if number else ""
 
     @cached_property
     def asynchronous(self) -> tuple[Instruction, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Union
 
-__all__ = ["Address", "Immediate", "Name", "Operand", "Pair", "Vector", "operands", "parts_of", "renamed"]
+__all__ = ["Address", "Immediate", "Name", "Operand", "Pair", "Vector", "integer_of", "operands", "parts_of", "renamed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _simple(text: str) -> Name | Immediate:
     if real:
         return Immediate(int(real.group(2), 16), 32 if real.group(1) in "fF" else 64)
     if _INTEGER.match(text):
-        return Immediate(_integer(text))
+        return Immediate(integer_of(text))
     negated = text.startswith("!")
     name = text.lstrip("! ")
     if not re.fullmatch(_NAME, name):
@@ -123,7 +123,8 @@ def _simple(text: str) -> Name | Immediate:
     return Name(name, negated)
 
 
-def _integer(text: str) -> int:
+def integer_of(text: str) -> int:
+    """Return the value of an integer: decimal, hexadecimal, binary, or octal by its leading zero."""
     digits = text.rstrip("U")
     return int(digits, 0) if not re.fullmatch(r"-?0\d+", digits) else int(digits, 8)
 
@@ -134,6 +135,6 @@ def _address(text: str) -> Address:
         raise ValueError(f"no address has the form {text!r}")
     base, sign, offset = match.groups()
     if base is not None and _INTEGER.match(base) and offset is None:
-        return Address("", _integer(base))
-    distance = _integer(offset) if offset else 0
+        return Address("", integer_of(base))
+    distance = integer_of(offset) if offset else 0
     return Address(base or "", -distance if sign == "-" else distance)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from lowlevel_reduce.simulator.ptx_code import TYPE_BYTES, ModuleVariable, Reference, UnknownInstruction
+from lowlevel_reduce.simulator.ptx_declared import checked_alignment, checked_size
+from lowlevel_reduce.simulator.ptx_operands import integer_of
 
 __all__ = ["Memory", "module_variable", "place_variables"]
 
@@ -15,7 +17,7 @@ _VARIABLE = re.compile(
     r"(?:\.align (?P<align>\d+) )?\.(?P<kind>\w+) (?P<name>[\w$]+) ?(?P<extents>(?:\[ ?\d* ?\] ?)*)"
     r"(?:= ?(?P<first>.*))?$"
 )
-_VALUE = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|\d+)U?$")
+_VALUE = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[0-7]*|[1-9]\d*)U?$")
 _REAL = re.compile(r"0[fFdD]([0-9a-fA-F]{8}|[0-9a-fA-F]{16})$")
 _SYMBOL = re.compile(
     r"(?:(?P<mask>0[xX][fF]+0*) ?\( ?)?(?:generic ?\( ?)?(?P<name>[A-Za-z_$][\w$]*) ?\)?(?: ?(?P<add>[+-] ?\w+))? ?\)?$"
@@ -33,6 +35,9 @@ class Memory(Protocol):
 
     def write(self, address: int, data: bytes) -> None:
         """Set bytes."""
+
+    def fill(self, address: int, byte: int, size: int) -> None:
+        """Set every byte to one value."""
 
 
 def module_variable(statement: str, line: int) -> ModuleVariable:
@@ -54,7 +59,8 @@ def module_variable(statement: str, line: int) -> ModuleVariable:
         count *= int(extent)
     if "[]" in match["extents"].replace(" ", ""):
         count *= len(tokens)
-    data, references = bytearray(width * count), []
+    size = checked_size(width * count, match["space"], statement, line)
+    data, references = bytearray(width * len(tokens)), []
     for i, token in enumerate(tokens):
         found = _first_value(token, i * width, width)
         if found is None or i >= count:
@@ -64,13 +70,18 @@ def module_variable(statement: str, line: int) -> ModuleVariable:
         else:
             data[i * width : (i + 1) * width] = found
     return ModuleVariable(
-        match["name"], match["space"], width * count, int(match["align"] or width), bytes(data), tuple(references)
+        match["name"],
+        match["space"],
+        size,
+        checked_alignment(int(match["align"] or width), statement, line),
+        bytes(data),
+        tuple(references),
     )
 
 
 def _first_value(token: str, offset: int, width: int) -> bytes | Reference | None:
     if _VALUE.match(token):
-        return (int(token.rstrip("U"), 0) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+        return (integer_of(token) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
     real = _REAL.match(token)
     if real:
         return int(real[1], 16).to_bytes(width, "little") if len(real[1]) == 2 * width else None
@@ -78,8 +89,12 @@ def _first_value(token: str, offset: int, width: int) -> bytes | Reference | Non
     if symbol is None:
         return None
     mask = int(symbol["mask"], 16) if symbol["mask"] else 0xFF
-    addend = int(symbol["add"].replace(" ", ""), 0) if symbol["add"] else 0
-    return Reference(offset, symbol["name"], addend, width, (mask & -mask).bit_length() - 1)
+    addend = _VALUE.match(symbol["add"].replace(" ", "").lstrip("+")) if symbol["add"] else None
+    if symbol["add"] and addend is None:
+        return None
+    return Reference(
+        offset, symbol["name"], integer_of(addend[0]) if addend else 0, width, (mask & -mask).bit_length() - 1
+    )
 
 
 def place_variables(variables: Mapping[str, ModuleVariable], memory: Memory) -> dict[str, int]:
@@ -113,5 +128,7 @@ def _initialise(variable: ModuleVariable, addresses: Mapping[str, int], memory: 
         value = addresses[reference.symbol] + reference.addend >> reference.shift
         masked = value & ((1 << 8 * reference.size) - 1)
         data[reference.offset : reference.offset + reference.size] = masked.to_bytes(reference.size, "little")
+    if variable.size:
+        memory.fill(addresses[variable.name], 0, variable.size)
     if data:
         memory.write(addresses[variable.name], bytes(data))

@@ -38,6 +38,7 @@ def execute(
     declarations: str = "",
     module: str = "",
     seed: int | None = None,
+    instructions: int | None = None,
 ) -> tuple[list[Array], Any]:
     """Run a kernel on arrays and return what they hold then, and the counters."""
     memory = machine.GlobalMemory()
@@ -55,6 +56,7 @@ def execute(
         cooperative=False,
         resident_blocks=8,
         seed=seed,
+        instructions=instructions,
     )
     counters = machine.run(launch, memory)
     found = [

@@ -26,11 +26,19 @@ from lowlevel_reduce.simulator.driver.occupancy import Occupancies
 from lowlevel_reduce.simulator.driver.peers import Peers
 from lowlevel_reduce.simulator.driver.pools import Pools
 from lowlevel_reduce.simulator.driver.records import LaunchRecord
-from lowlevel_reduce.simulator.driver.state import LAUNCHES_KEPT, SEED_VARIABLE, Refusal, Seed, State
+from lowlevel_reduce.simulator.driver.state import (
+    INSTRUCTIONS_VARIABLE,
+    LAUNCHES_KEPT,
+    SEED_VARIABLE,
+    Refusal,
+    Seed,
+    State,
+)
 from lowlevel_reduce.simulator.driver.streams import Events, Streams
 from lowlevel_reduce.simulator.driver.turn import ReentrantCallError
 
 __all__ = [
+    "INSTRUCTIONS_VARIABLE",
     "LAUNCHES_KEPT",
     "SEED_VARIABLE",
     "Engine",
@@ -73,6 +81,10 @@ class SimulatedDriver:
         Seed for a random order of the blocks and warps of a launch, and for when asynchronous copies arrive; None for
         their natural order, and for copies that arrive when they are waited for. By default the one in
         ``LOWLEVEL_REDUCE_SIMULATED_SEED``, which each launch reads, or None if it is not set.
+    instructions : int, "environment" or None, optional
+        How many instructions a launch may execute, counted once for all threads that execute one together; one that has
+        not ended by then raises the machine's fault, which names the loop. None for 10 million. By default that of
+        ``LOWLEVEL_REDUCE_SIMULATED_INSTRUCTIONS``, which each launch reads, or 10 million if it is not set.
     engine : Engine, optional
         A machine to use instead of the simulator's own.
 
@@ -96,11 +108,12 @@ class SimulatedDriver:
         *,
         devices: int = 1,
         seed: Seed = "environment",
+        instructions: Seed = "environment",
         engine: Engine | None = None,
     ) -> None:
         self.device = by_name(device) if isinstance(device, str) else device
         self.calls: Counter[str] = Counter()
-        self._state = State(self.device, engine or default_engine(), seed, devices)
+        self._state = State(self.device, engine or default_engine(), seed, devices, instructions)
         self._faults = Faults()
         self._lock = threading.RLock()
         self._functions = {name: self._function(name, routine) for name, routine in _routines(self._state)}

@@ -93,6 +93,7 @@ class Launches:
             seed=self._state.seed_of_launch(),
             addresses={name: address for name, (address, _) in kernel.library.variables.items()},
             trace=trace,
+            instructions=self._state.limit_of_launch(),
         )
         counters = self._state.engine.run(launch, self._state.memory)
         record = LaunchRecord(kernel.code.name, request.grid, request.block, request.cluster, counters)

@@ -40,7 +40,10 @@ class Libraries:
     ) -> Any:
         text = _ptx(code)
         _check_target(text, self._state.device)
-        module = self._state.engine.parse(text.decode())
+        try:
+            module = self._state.engine.parse(text.decode())
+        except UnicodeDecodeError:
+            refuse("INVALID_PTX")
         library = Library(self._state.new_handle())
         records: dict[int, Any] = {library.handle: library}
         for name, kernel in module.kernels.items():

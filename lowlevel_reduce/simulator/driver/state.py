@@ -28,10 +28,23 @@ from lowlevel_reduce.simulator.driver.records import (
 from lowlevel_reduce.simulator.driver.refusal import Refusal, refuse
 from lowlevel_reduce.simulator.driver.turn import Turn
 
-__all__ = ["SEED_VARIABLE", "Refusal", "Seed", "State", "number", "refuse"]
+__all__ = [
+    "ENDED_KEPT",
+    "INSTRUCTIONS_VARIABLE",
+    "LAUNCHES_KEPT",
+    "SEED_VARIABLE",
+    "Refusal",
+    "Seed",
+    "State",
+    "number",
+    "refuse",
+]
 
 SEED_VARIABLE = "LOWLEVEL_REDUCE_SIMULATED_SEED"
 """Environment variable with the seed of drivers that were given none; read at each launch."""
+
+INSTRUCTIONS_VARIABLE = "LOWLEVEL_REDUCE_SIMULATED_INSTRUCTIONS"
+"""Environment variable with the limit of instructions of drivers that were given none; read at each launch."""
 
 LAUNCHES_KEPT = 512
 """The records of so many launches are kept, the newest; of earlier ones only their kernels' counters, added up."""
@@ -79,13 +92,18 @@ class State:
         environment's.
     devices : int
         Number of devices.
+    instructions : int, "environment" or None
+        The most instructions of every launch, None for as many as the machine allows, or that it is the environment's.
     """
 
-    def __init__(self, device: SimulatedDevice, engine: Engine, seed: Seed, devices: int = 1) -> None:
+    def __init__(
+        self, device: SimulatedDevice, engine: Engine, seed: Seed, devices: int = 1, instructions: Seed = "environment"
+    ) -> None:
         self.device = device
         self.ordinals = range(devices)
         self.engine = engine
         self.seed = seed
+        self.instructions = instructions
         self.memory = engine.memory()
         self.initialised = False
         self.records: dict[int, Any] = {}
@@ -106,12 +124,11 @@ class State:
 
     def seed_of_launch(self) -> int | None:
         """Return the seed of the launch that is about to run, None for the natural order."""
-        if self.seed != "environment":
-            return self.seed
-        written = os.environ.get(SEED_VARIABLE)
-        if written and not written.isdecimal():
-            raise ValueError(f"{SEED_VARIABLE} is {written!r}, not an integer of 0 or more")
-        return int(written) if written else None
+        return _of_environment(SEED_VARIABLE) if self.seed == "environment" else self.seed
+
+    def limit_of_launch(self) -> int | None:
+        """Return the most instructions of the launch that is about to run, None for as many as the machine allows."""
+        return _of_environment(INSTRUCTIONS_VARIABLE) if self.instructions == "environment" else self.instructions
 
     # handles
 
@@ -261,3 +278,11 @@ class State:
                 counts[_NOUNS[type(record)]] += 1
         counts["allocations"] = len(self.allocations)
         return {noun: count for noun, count in counts.items() if count}
+
+
+def _of_environment(variable: str) -> int | None:
+    """Return the number that an environment variable has, None if it is not set."""
+    written = os.environ.get(variable)
+    if written and not written.isdecimal():
+        raise ValueError(f"{variable} is {written!r}, not an integer of 0 or more")
+    return int(written) if written else None

@@ -17,7 +17,7 @@ from lowlevel_reduce.simulator.machine.agents import BULK_READ, BULK_WRITE, COPY
 from lowlevel_reduce.simulator.machine.faults import ThreadFault
 from lowlevel_reduce.simulator.machine.special import WARP
 from lowlevel_reduce.simulator.machine.storage import Array
-from lowlevel_reduce.simulator.ptx_code import Instruction
+from lowlevel_reduce.simulator.ptx_code import Instruction, UnknownInstruction
 from lowlevel_reduce.simulator.ptx_operands import Immediate
 
 if TYPE_CHECKING:
@@ -54,10 +54,20 @@ class _Late:
         return _Late(self.keys[chosen], self.threads[chosen], self.rows[chosen], self.act)
 
 
+MOST_GROUPS = 1024
+"""The most commit groups that a wait may leave: for each, every thread has a time."""
+
+
 def most_groups(code: Iterable[Instruction]) -> int:
     """Return the most commit groups that a wait in this code leaves unfinished."""
-    waits = [one.operands[0] for one in code if one.opcode == "cp" and "wait_group" in one.modifiers]
-    return max((operand.value for operand in waits if isinstance(operand, Immediate)), default=0)
+    most = 0
+    for one in code:
+        if one.opcode == "cp" and "wait_group" in one.modifiers:
+            left = one.operands[0] if len(one.operands) == 1 else None
+            if not isinstance(left, Immediate) or not 0 <= left.value <= MOST_GROUPS:
+                raise UnknownInstruction(one.text, one.line, f"it leaves 0 to {MOST_GROUPS} groups, as a constant")
+            most = max(most, left.value)
+    return most
 
 
 def _arrive(late: list[_Late], due: Callable[[_Late], Array]) -> list[_Late]:

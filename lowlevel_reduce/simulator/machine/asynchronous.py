@@ -25,6 +25,7 @@ from lowlevel_reduce.simulator.machine.flight import NUMPY_TYPES, Flight, Index,
 from lowlevel_reduce.simulator.machine.mbarriers import barrier_address, completion
 from lowlevel_reduce.simulator.machine.storage import Array
 from lowlevel_reduce.simulator.ptx_code import TYPE_BYTES, Instruction
+from lowlevel_reduce.simulator.ptx_declared import MOST_BYTES
 from lowlevel_reduce.simulator.ptx_operands import Address, Immediate, parts_of
 
 __all__ = ["DECODERS"]
@@ -147,6 +148,8 @@ def _check_bulk(thread: Array, end: Array, start: Array, count: int) -> None:
     if count % BULK_STEP or int(end) % BULK_STEP or int(start) % BULK_STEP:
         what = f"{count} bytes from {int(start):#x} to {int(end):#x}"
         raise ThreadFault(int(thread), f"a bulk copy of {what}: all three are multiples of {BULK_STEP}")
+    if count > MOST_BYTES["shared"]:
+        raise ThreadFault(int(thread), f"a bulk copy of {count} bytes, more than shared memory has")
 
 
 def _receivers(mask: int) -> list[int]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lowlevel_reduce.simulator.machine.counters import class_of
+from lowlevel_reduce.simulator.machine.faults import UNFIT, unfit
 from lowlevel_reduce.simulator.machine.flight import Flight, Index, Launch, Step, unknown
 from lowlevel_reduce.simulator.machine.instructions import CONTROL, DECODERS, WARP_INSTRUCTIONS
 from lowlevel_reduce.simulator.machine.memory import GlobalMemory
@@ -88,8 +89,8 @@ class Decoded:
             raise unknown(instruction)
         try:
             return decoder(instruction, self.flight)
-        except (ValueError, IndexError, KeyError):
-            raise unknown(instruction) from None
+        except UNFIT as error:
+            raise unfit(instruction, error) from error
 
     def _guarded(self, instruction: Instruction, step: Step) -> Step:
         flight = self.flight

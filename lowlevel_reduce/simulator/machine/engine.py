@@ -17,8 +17,6 @@ import numpy as np
 from lowlevel_reduce.simulator.machine import warps
 from lowlevel_reduce.simulator.machine.barriers import (
     ANY_WARP_BARRIER,
-    AT_BLOCK,
-    AT_CLUSTER,
     EXITED,
     RUNNING,
     Barriers,
@@ -26,15 +24,17 @@ from lowlevel_reduce.simulator.machine.barriers import (
 from lowlevel_reduce.simulator.machine.calls import Calls
 from lowlevel_reduce.simulator.machine.counters import Counters
 from lowlevel_reduce.simulator.machine.decoded import Decoded, decoded
-from lowlevel_reduce.simulator.machine.faults import KernelFault, ThreadFault
+from lowlevel_reduce.simulator.machine.faults import UNFIT, ThreadFault, unfit
 from lowlevel_reduce.simulator.machine.flight import Launch, check_launch, unknown
 from lowlevel_reduce.simulator.machine.instructions import WARP_INSTRUCTIONS
 from lowlevel_reduce.simulator.machine.meetings import BARRIERS_OF_A_BLOCK
 from lowlevel_reduce.simulator.machine.memory import GlobalMemory
 from lowlevel_reduce.simulator.machine.progress import Progress
+from lowlevel_reduce.simulator.machine.reports import INSTRUCTIONS, deadlock, endless, fault_at
 from lowlevel_reduce.simulator.machine.special import WARP
 from lowlevel_reduce.simulator.machine.storage import Array
 from lowlevel_reduce.simulator.ptx_code import Instruction
+from lowlevel_reduce.simulator.ptx_declared import END_OF_CODE
 from lowlevel_reduce.simulator.ptx_operands import Immediate, Operand
 from lowlevel_reduce.simulator.ptx_variables import place_variables
 
@@ -87,6 +87,7 @@ class _Machine:
             "brx": self._switch,
             "exit": self._exit,
             "trap": self._trap,
+            END_OF_CODE: self._overrun,
             "nanosleep": self._sleep,
             "bar": self._barrier,
             "barrier": self._barrier,
@@ -106,9 +107,11 @@ class _Machine:
         self._now = 0
         self._warps = 0  # of the group
         self._whole: bool | None = None
+        self._jumped: int | None = None  # where threads last branched backwards
 
     def run(self) -> Counters:
         """Run until every block has exited."""
+        limit = INSTRUCTIONS if self._launch.instructions is None else self._launch.instructions
         while True:
             if self._vacant:
                 self._fill()
@@ -116,9 +119,11 @@ class _Machine:
             if picked is None:
                 if not self._flight.live.any():
                     return self._count()
-                self._deadlock("nobody can go on")
+                raise deadlock(self._flight, self._barriers, self._pc, "nobody can go on")
             else:
                 self._advance(*picked)
+                if self._flight.clock > limit and self._flight.live.any():
+                    raise endless(self._flight, self._barriers, self._pc, self._jumped, limit)
 
     def _fill(self) -> None:
         """Put the next blocks into the slots of clusters that have exited."""
@@ -160,7 +165,8 @@ class _Machine:
         if not same.all():
             ready, places = ready[same], places[same]
         if not shuffled and self._progress.stuck(turn, self._flight, self._state):
-            self._deadlock("it waits for a change of memory that nobody will make")
+            why = "it waits for a change of memory that nobody will make"
+            raise deadlock(self._flight, self._barriers, self._pc, why)
         place = int(places.min())
         here = places == place
         if here.all():
@@ -197,7 +203,9 @@ class _Machine:
                 else:
                     following = self._control[self._code[pc].opcode](self._code[pc], pc, threads)
         except ThreadFault as fault:
-            raise self._fault(self._now, fault.thread, fault.reason) from None
+            raise fault_at(self._flight, self._now, fault.thread, fault.reason) from None
+        except UNFIT as error:
+            raise unfit(self._code[self._now], error) from error
         if following is not None:
             self._pc[threads] = following
 
@@ -208,7 +216,7 @@ class _Machine:
         try:
             for place in range(first, end):
                 (steps[place] or step_of(place))(group)
-        except ThreadFault:
+        except Exception:
             self._now = place
             raise
 
@@ -236,6 +244,7 @@ class _Machine:
         self._pc[threads] = target
         if target <= pc:
             self._turns[threads] += 1
+            self._jumped = pc
 
     def _split(self, instruction: Instruction, pc: int, threads: Array) -> Array:
         """Move the threads whose guard is false to the next instruction; return the others."""
@@ -284,6 +293,9 @@ class _Machine:
         stopped = self._split(instruction, pc, threads)
         if stopped.size:
             raise ThreadFault(int(stopped[0]), "the kernel traps")
+
+    def _overrun(self, instruction: Instruction, pc: int, threads: Array) -> None:
+        raise ThreadFault(int(threads[0]), "it goes on behind the last instruction, where no ret is")
 
     def _sleep(self, instruction: Instruction, pc: int, threads: Array) -> None:
         sleeping = self._split(instruction, pc, threads)
@@ -362,24 +374,6 @@ class _Machine:
         if (barrier >= BARRIERS_OF_A_BLOCK).any():
             raise ThreadFault(int(threads[np.argmax(barrier)]), f"a block has {BARRIERS_OF_A_BLOCK} barriers")
         return barrier, count
-
-    def _deadlock(self, why: str) -> None:
-        """Raise for the first thread that would wait forever."""
-        thread, where = self._barriers.first_waiting()
-        pc = int(self._pc[thread]) - (1 if self._barriers.state[thread] in {AT_BLOCK, AT_CLUSTER} else 0)
-        waits = f"it waits {where} for threads that exited or wait elsewhere; " if where else ""
-        raise self._fault(pc, thread, f"deadlock: {waits}{why}")
-
-    def _fault(self, pc: int, thread: int, reason: str) -> KernelFault:
-        geometry, instruction = self._flight.geometry, self._code[min(pc, len(self._code) - 1)]
-        return KernelFault(
-            self._launch.kernel.name,
-            instruction.line,
-            instruction.text,
-            geometry.block_index(thread // geometry.stride),
-            geometry.thread_index(thread),
-            reason,
-        )
 
     def _count(self) -> Counters:
         if self._launch.trace is not None:

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from lowlevel_reduce.errors import ReduceError
+from lowlevel_reduce.simulator.ptx_code import Instruction, UnknownInstruction
 
-__all__ = ["KernelFault", "ThreadFault"]
+__all__ = ["UNFIT", "KernelFault", "ThreadFault", "unfit"]
+
+UNFIT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What Python and NumPy raise where an instruction's operands or types are not of the form that its decoder reads."""
+
+
+def unfit(instruction: Instruction, error: Exception) -> UnknownInstruction:
+    """Return the exception for an instruction whose operands or types do not fit it, given what was raised for them."""
+    count = len(instruction.operands)
+    why = f"its types, or its {count} operand{'s' * (count != 1)}, do not fit it ({type(error).__name__}: {error})"
+    return UnknownInstruction(instruction.text, instruction.line, why)
 
 
 class KernelFault(ReduceError):  # noqa: N818 - a fault of the kernel, not of the machine

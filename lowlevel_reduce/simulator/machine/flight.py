@@ -96,6 +96,9 @@ class Launch:
     addresses : mapping or None
         Address of each variable of the module, as `place_variables` returns them; None if the variables exist for this
         launch only.
+    instructions : int or None
+        How many instructions the launch may execute, counted once for all threads that execute one together; None for
+        `reports.INSTRUCTIONS`.
     """
 
     kernel: KernelCode
@@ -109,11 +112,14 @@ class Launch:
     seed: int | None = None
     addresses: Mapping[str, int] | None = None
     trace: Trace | None = None
+    instructions: int | None = None
 
 
 def unknown(instruction: Instruction, why: str = "") -> UnknownInstruction:
     """Return the exception for an instruction that the machine cannot execute."""
-    return UnknownInstruction(instruction.text, instruction.line, why)
+    count = len(instruction.operands)
+    form = f"it has no such form with {count} operand{'s' * (count != 1)}"
+    return UnknownInstruction(instruction.text, instruction.line, why or form)
 
 
 def bits_of(kind: str) -> int:

@@ -17,10 +17,11 @@ from lowlevel_reduce.simulator.machine import (
     warps,
 )
 from lowlevel_reduce.simulator.machine.arithmetic import Decoder
+from lowlevel_reduce.simulator.ptx_declared import END_OF_CODE
 
 __all__ = ["CONTROL", "DECODERS", "WARP_INSTRUCTIONS"]
 
-CONTROL = frozenset({"bra", "ret", "call", "brx", "exit", "trap", "nanosleep", "bar", "barrier"})
+CONTROL = frozenset({"bra", "ret", "call", "brx", "exit", "trap", "nanosleep", "bar", "barrier", END_OF_CODE})
 """The opcodes that decide where a thread goes on, and when."""
 
 DECODERS: dict[str, Decoder] = {

@@ -1,0 +1,529 @@
+"""Mutations of PTX texts: whatever is wrong with a text, the simulator runs it or raises an error of its own.
+
+`of_small_kernels` and `of_a_launch` are plain functions of a seed and a count, and return counts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import random
+import re
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver as cu
+
+from lowlevel_reduce.errors import UnsupportedError
+from lowlevel_reduce.simulator import SimulatedDriver, machine, ptx
+from lowlevel_reduce.simulator.ptx_code import UnknownInstruction
+
+__all__ = ["OWN_ERRORS", "SMALL_KERNELS", "Counts", "mutated", "of_a_launch", "of_small_kernels"]
+
+OWN_ERRORS = (UnknownInstruction, machine.KernelFault, UnsupportedError)
+"""What the simulator may raise for a text; a driver's function may also return the driver's code."""
+
+LIMIT = 1_500
+"""Instructions of a mutated kernel: several times as many as the kernels have."""
+
+_HEAD = ".version 8.8\n.target sm_100\n.address_size 64\n"
+_BLOCK = (
+    """
+.shared .align 4 .b8 partials[32];
+.global .align 4 .u32 table[4] = {1, 2, 3, 4};
+.visible .entry k(.param .u64 .ptr .align 4 a, .param .u64 b, .param .u32 n)
+.maxntid 64, 1, 1
+.minnctapersm 2
+{
+.reg .pred %p<6>;
+.reg .b32 %r<24>;
+.reg .f32 %f<12>;
+.reg .b64 %rd<12>;
+.shared .align 8 .b8 late[64];
+.local .align 8 .b8 depot[16];
+ld.param.u64 %rd1, [a];
+ld.param.u64 %rd2, [b];
+ld.param.u32 %r1, [n];
+cvta.to.global.u64 %rd3, %rd1;
+mov.u32 %r2, %tid.x;
+mov.u32 %r3, %ntid.x;
+mov.f32 %f1, 0f00000000;
+mov.u32 %r4, %r2;
+$loop:
+setp.ge.u32 %p1, %r4, %r1;
+@%p1 bra $folded;
+mul.wide.u32 %rd4, %r4, 4;
+add.s64 %rd5, %rd3, %rd4;
+ld.global.nc.f32 %f2, [%rd5];
+fma.rn.f32 %f1, %f2, 0f3F800000, %f1;
+add.u32 %r4, %r4, %r3;
+bra.uni $loop;
+$folded:
+mov.b32 %r5, %f1;
+shfl.sync.bfly.b32 %r6|%p2, %r5, 16, 31, -1;
+mov.b32 %f3, %r6;
+add.f32 %f4, %f1, %f3;
+mov.b32 %r7, %f4;
+shfl.sync.down.b32 %r8, %r7, 8, 31, -1;
+mov.b32 %f5, %r8;
+add.f32 %f6, %f4, %f5;
+st.local.v2.f32 [depot], {%f6, %f5};
+ld.local.v2.f32 {%f7, %f8}, [depot];
+and.b32 %r9, %r2, 31;
+setp.ne.s32 %p3, %r9, 0;
+shr.u32 %r10, %r2, 5;
+shl.b32 %r11, %r10, 2;
+mov.u32 %r12, partials;
+add.u32 %r13, %r12, %r11;
+@!%p3 st.shared.f32 [%r13], %f7;
+bar.sync 0;
+setp.ne.u32 %p4, %r2, 0;
+@%p4 bra $done;
+ld.shared.f32 %f9, [partials];
+ld.shared.f32 %f10, [partials+4];
+add.rn.f32 %f11, %f9, %f10;
+atom.global.add.f32 %f1, [%rd2], %f11;
+membar.gl;
+red.relaxed.gpu.global.add.u32 [table+8], 1;
+ld.const.u32 %r14, [table];
+$done:
+ret;
+}
+""",
+    64,
+)
+_CALLS = (
+    """
+.func (.param .b32 result) twice(.param .b32 value)
+{
+.reg .b32 %r<4>;
+ld.param.b32 %r1, [value];
+add.s32 %r2, %r1, %r1;
+st.param.b32 [result], %r2;
+ret;
+}
+.visible .entry k(.param .u64 a, .param .u64 b, .param .u32 n)
+{
+.reg .pred %p<4>;
+.reg .b16 %h<4>;
+.reg .b32 %r<16>;
+.reg .b64 %rd<8>;
+.reg .f64 %fd<6>;
+ld.param.u64 %rd1, [a];
+ld.param.u64 %rd2, [b];
+mov.u32 %r1, %laneid;
+and.b32 %r2, %r1, 3;
+ts: .branchtargets L0, L1, L2, L0;
+brx.idx.uni %r2, ts;
+L0:
+mov.u32 %r3, 1;
+bra.uni L3;
+L1:
+popc.b32 %r3, %r1;
+bra.uni L3;
+L2:
+mad.lo.s32 %r3, %r1, 3, 7;
+L3:
+{
+.param .b32 in;
+.param .b32 out;
+st.param.b32 [in], %r3;
+call.uni (out), twice, (in);
+ld.param.b32 %r4, [out];
+}
+vote.sync.ballot.b32 %r5, %p1, -1;
+setp.lt.and.s32 %p1|%p2, %r4, 9, !%p1;
+selp.b32 %r6, %r4, %r5, %p1;
+cvt.rn.f64.s32 %fd1, %r6;
+div.rn.f64 %fd2, %fd1, 0d4008000000000000;
+cvt.rzi.s32.f64 %r7, %fd2;
+prmt.b32 %r8, %r7, %r6, 0x5410;
+lop3.b32 %r9, %r8, %r7, %r6, 0x96;
+bfe.u32 %r10, %r9, 4, 8;
+cvt.u16.u32 %h1, %r10;
+cvt.u32.u16 %r11, %h1;
+redux.sync.add.s32 %r12, %r11, -1;
+mul.wide.u32 %rd3, %r1, 4;
+add.s64 %rd4, %rd1, %rd3;
+st.global.u32 [%rd4], %r12;
+atom.global.cas.b32 %r13, [%rd2], 0, %r12;
+exit;
+}
+""",
+    32,
+)
+_COPIES = (
+    """
+.extern .shared .align 16 .b8 tile[];
+.visible .entry k(.param .u64 a, .param .u64 b, .param .u32 n)
+{
+.reg .pred %p<4>;
+.reg .b32 %r<12>;
+.reg .b64 %rd<8>;
+.shared .align 8 .b64 bar;
+ld.param.u64 %rd1, [a];
+ld.param.u64 %rd2, [b];
+mov.u32 %r1, %tid.x;
+mov.u32 %r2, tile;
+mov.u32 %r3, bar;
+shl.b32 %r4, %r1, 2;
+add.s32 %r5, %r2, %r4;
+cvt.u64.u32 %rd3, %r4;
+add.s64 %rd4, %rd1, %rd3;
+setp.eq.u32 %p1, %r1, 0;
+@%p1 mbarrier.init.shared.b64 [%r3], 32;
+bar.sync 0;
+cp.async.ca.shared.global [%r5], [%rd4], 4;
+cp.async.commit_group;
+cp.async.wait_group 0;
+ld.shared.u32 %r6, [%r5];
+mbarrier.arrive.shared.b64 %rd5, [%r3];
+$wait:
+mbarrier.test_wait.shared.b64 %p2, [%r3], %rd5;
+@!%p2 bra $wait;
+add.u32 %r7, %r6, 1;
+st.global.u32 [%rd4], %r7;
+fence.acq_rel.gpu;
+red.global.add.u32 [%rd2], %r7;
+griddepcontrol.wait;
+ret;
+}
+""",
+    32,
+)
+SMALL_KERNELS = {"block": _BLOCK, "calls": _CALLS, "copies": _COPIES}
+"""Texts without their heads, and the threads of a block."""
+
+_NUMBERS = ("0", "1", "-1", "3", "32", "255", "4096", "2147483648", "4294967295", "18446744073709551615", "0f7FC00000")
+_NUMBERS += (
+    "1208925819614629174706176",
+    "0d7FF0000000000000",
+    "-9223372036854775808",
+    "08",
+    "0xFFFFFFFFFFFFFFFFF",
+    "-",
+)
+_TYPES = (
+    "b8",
+    "u8",
+    "b16",
+    "u16",
+    "s16",
+    "b32",
+    "u32",
+    "s32",
+    "f32",
+    "b64",
+    "u64",
+    "s64",
+    "f64",
+    "pred",
+    "f16",
+    "b128",
+)
+_TYPES += ("f16x2", "bf16", "e4m3x2", "tf32", "u16x2", "f32x2", "x7")
+_OPCODES = ("add", "mul", "mov", "ld", "st", "setp", "selp", "cvt", "bra", "ret", "shfl", "vote", "atom", "red", "bar")
+_OPCODES += (
+    "mad",
+    "fma",
+    "div",
+    "rem",
+    "popc",
+    "call",
+    "mbarrier",
+    "cp",
+    "prmt",
+    "mma",
+    "nosuch",
+    "brx",
+    "match",
+    "elect",
+)
+_NUMBER = re.compile(r"(?<![\w%$.])-?(?:0[xXfFdD][0-9a-fA-F]+|\d+)\b")
+_REGISTER = re.compile(r"%(?:p|h|r|f|rd|fd)\d+")
+_TYPE = re.compile(r"\.(?:pred|[busf]\d+(?:x\d)?)\b")
+_LABEL = re.compile(r"\$?\b(?:L__BB\d+_\d+|L\d|loop|folded|done|wait)\b")
+
+Mutation = Callable[[list[str], random.Random], None]
+
+
+@dataclass
+class Counts:
+    """How mutated texts ended: those that ran, those refused by which error, and what else came, with the mutation."""
+
+    tried: int = 0
+    ran: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    lost: list[str] = field(default_factory=list)
+
+    def note(self, name: str, attempt: Callable[[], str]) -> None:
+        """Count an attempt, which returns the driver's code, "" if it ran."""
+        self.tried += 1
+        try:
+            code = attempt()
+        except OWN_ERRORS as error:
+            self.refused[type(error).__name__] += 1
+        except Exception as error:  # noqa: BLE001 - what is looked for
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            self.lost.append(f"{name}: {type(error).__name__} in {where.name}: {error}")
+        else:
+            self.ran += not code
+            if code:
+                self.refused[code] += 1
+
+    def report(self) -> dict[str, Any]:
+        """Return the counts by their names."""
+        return {"tried": self.tried, "ran": self.ran, "refused": dict(self.refused), "lost": list(self.lost)}
+
+
+def mutated(text: str, draw: random.Random) -> str:
+    """Return a text with one to three mutations of its lines and tokens."""
+    lines = text.splitlines()
+    for _ in range(draw.choice((1, 1, 1, 2, 3))):
+        draw.choice(_MUTATIONS)(lines, draw)
+    return "\n".join(lines) + "\n"
+
+
+def _place(lines: list[str], draw: random.Random) -> int:
+    """Return the number of a line that is code."""
+    places = [i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith(("//", ".target"))]
+    return draw.choice(places or [0])
+
+
+def _delete(lines: list[str], draw: random.Random) -> None:
+    if len(lines) > 1:
+        del lines[_place(lines, draw)]
+
+
+def _duplicate(lines: list[str], draw: random.Random) -> None:
+    place = _place(lines, draw)
+    lines.insert(_place(lines, draw), lines[place])
+
+
+def _exchange(lines: list[str], draw: random.Random) -> None:
+    a, b = _place(lines, draw), _place(lines, draw)
+    lines[a], lines[b] = lines[b], lines[a]
+
+
+def _operands(change: Callable[[list[str], random.Random], None]) -> Mutation:
+    """Return the mutation that changes the list of an instruction's operands."""
+
+    def mutate(lines: list[str], draw: random.Random) -> None:
+        place = _place(lines, draw)
+        head, space, rest = lines[place].rstrip().rstrip(";").partition(" ")
+        parts = [part.strip() for part in rest.split(",")]
+        change(parts, draw)
+        lines[place] = f"{head}{space}{', '.join(parts)};"
+
+    return mutate
+
+
+def _swap(parts: list[str], draw: random.Random) -> None:
+    draw.shuffle(parts)
+
+
+def _drop(parts: list[str], draw: random.Random) -> None:
+    del parts[draw.randrange(len(parts))]
+
+
+def _add(parts: list[str], draw: random.Random) -> None:
+    parts.insert(
+        draw.randrange(len(parts) + 1), draw.choice(("%r1", "%p1", "%rd1", "7", "{%r1, %r2}", "[%rd1]", "%r1|%p1"))
+    )
+
+
+def _tokens(pattern: re.Pattern[str], replacement: Callable[[str, random.Random], str]) -> Mutation:
+    """Return the mutation that replaces one token."""
+
+    def mutate(lines: list[str], draw: random.Random) -> None:
+        found = [(i, match) for i, line in enumerate(lines) for match in pattern.finditer(line)]
+        found = [(i, match) for i, match in found if not lines[i].startswith((".version", ".target", ".address"))]
+        if found:
+            i, match = draw.choice(found)
+            lines[i] = lines[i][: match.start()] + replacement(match[0], draw) + lines[i][match.end() :]
+
+    return mutate
+
+
+def _register(old: str, draw: random.Random) -> str:
+    name, number = re.sub(r"\d+", "", old), draw.choice((0, 1, 2, 3, 5, 99, 10**9))
+    return draw.choice(
+        (f"{name}{number}", f"{name}{number}", f"%{draw.choice(('p', 'h', 'r', 'f', 'rd', 'fd'))}1", "_", "!%p1")
+    )
+
+
+def _characters(lines: list[str], draw: random.Random) -> None:
+    place = _place(lines, draw)
+    line, at = lines[place], draw.randrange(len(lines[place]) + 1)
+    lines[place] = (
+        line[:at] + draw.choice(("", ";", "{", "}", "[", "]", ".", ",", "@", ":", "<", "\x0b")) + line[at + 1 :]
+    )
+
+
+def _guard(lines: list[str], draw: random.Random) -> None:
+    place = _place(lines, draw)
+    lines[place] = draw.choice(("@%p1 ", "@!%p0 ", "@%p77 ", "@%r1 ", "@", "@! ")) + lines[place].lstrip(
+        "@!%p0123456789 "
+    )
+
+
+def _opcode(lines: list[str], draw: random.Random) -> None:
+    place = _place(lines, draw)
+    lines[place] = re.sub(r"^(\s*(?:@!?%p\d+\s+)?)\w+", lambda found: found[1] + draw.choice(_OPCODES), lines[place])
+
+
+def _modifiers(lines: list[str], draw: random.Random) -> None:
+    place = _place(lines, draw)
+    head, space, rest = lines[place].partition(" ")
+    parts = head.split(".")
+    if draw.random() < 0.5 and len(parts) > 1:
+        del parts[draw.randrange(1, len(parts))]
+    else:
+        parts.insert(
+            draw.randrange(1, len(parts) + 1),
+            draw.choice(("sync", "v2", "v4", "shared", "async", "gpu", "sat", "cc", "wide")),
+        )
+    lines[place] = f"{'.'.join(parts)}{space}{rest}"
+
+
+def _number(_: str, draw: random.Random) -> str:
+    return draw.choice(_NUMBERS)
+
+
+_MUTATIONS: tuple[Mutation, ...] = (
+    *(_delete, _duplicate, _exchange, _characters, _guard, _opcode, _modifiers),
+    *(_operands(_swap), _operands(_drop), _operands(_add)),
+    *(_tokens(_REGISTER, _register), _tokens(_NUMBER, _number)),
+    _tokens(_TYPE, lambda _, draw: f".{draw.choice(_TYPES)}"),
+    _tokens(_LABEL, lambda _, draw: draw.choice(("$loop", "L1", "nowhere", "k", "$done"))),
+)
+
+
+class _Device:
+    """A simulated device with two arrays, for kernels that take these and a number."""
+
+    def __init__(self, seed: int) -> None:
+        self.driver = SimulatedDriver("B200", seed=seed, instructions=LIMIT)
+        self._good(self.driver.cuInit(0))
+        context = self._good(self.driver.cuDevicePrimaryCtxRetain(0))
+        self._good(self.driver.cuCtxSetCurrent(context))
+        self._arrays = [self._good(self.driver.cuMemAlloc(1024)) for _ in range(2)]
+        # Room for parameters of any size, and for more of them than there are.
+        self._room = [ctypes.create_string_buffer(1 << 15) for _ in range(3)]
+        addresses = [ctypes.addressof(room) for room in self._room]
+        self._table = (ctypes.c_void_p * 4096)(*(addresses[min(i, 2)] for i in range(4096)))
+        for room, value in zip(self._room, [*map(int, self._arrays), 96], strict=True):
+            ctypes.memmove(room, value.to_bytes(8, "little"), 8)
+
+    @staticmethod
+    def _good(answer: Any) -> Any:
+        code, *values = answer
+        assert not code, code
+        return values[0] if values else None
+
+    def run(self, text: str, threads: int) -> str:
+        """Load a text, launch its kernel, and unload it; return the driver's code, "" if all was right."""
+        driver = self.driver
+        for array in self._arrays:
+            self._good(driver.cuMemsetD8Async(array, 0, 1024, 0))
+        code, library = driver.cuLibraryLoadData(text.encode(), None, None, 0, None, None, 0)
+        if code:
+            return str(code.name)
+        try:
+            code, kernel = driver.cuLibraryGetKernel(library, b"k")
+            if code:
+                return str(code.name)
+            config = cu.CUlaunchConfig()
+            config.gridDimX = config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1
+            config.blockDimX, config.sharedMemBytes = threads, 256
+            (code,) = driver.cuLaunchKernelEx(config, cu.CUfunction(int(kernel)), ctypes.addressof(self._table), 0)
+            return str(code.name) if code else ""
+        finally:
+            self._good(driver.cuLibraryUnload(library))
+
+    def contents(self) -> bytes:
+        """Return what the arrays hold."""
+        found = ctypes.create_string_buffer(2048)
+        for i, array in enumerate(self._arrays):
+            self._good(self.driver.cuMemcpyDtoHAsync(ctypes.addressof(found) + 1024 * i, array, 1024, 0))
+        return found.raw
+
+
+def of_small_kernels(seed: int, count: int) -> dict[str, Any]:
+    """Mutate kernels of `SMALL_KERNELS` that often, and run each text on one simulated device.
+
+    Every fifty mutations the kernels as they are must give what they gave at first.
+
+    Returns
+    -------
+    dict
+        "tried", "ran", "refused" by error or code, and "lost": what was neither, in words with what repeats it.
+    """
+    device, counts = _Device(seed), Counts()
+    right: dict[str, bytes] = {}
+
+    def control(where: str) -> None:
+        for name, (body, threads) in SMALL_KERNELS.items():
+            code = device.run(_HEAD + body, threads)
+            if code or right.setdefault(name, device.contents()) != device.contents():
+                counts.lost.append(f"{where}: kernel {name!r} as it is gives {code or 'another result'}")
+
+    control("at first")
+    for i in range(count):
+        draw = random.Random(f"{seed} {i}")
+        name = draw.choice(list(SMALL_KERNELS))
+        body, threads = SMALL_KERNELS[name]
+        text = mutated(_HEAD + body, draw)
+        counts.note(
+            f"seed {seed}, mutation {i} of {name!r}", lambda text=text, threads=threads: device.run(text, threads)
+        )  # type: ignore[misc]
+        if (i + 1) % 50 == 0:
+            control(f"seed {seed}, after mutation {i}")
+    control("at the end")
+    return counts.report()
+
+
+def of_a_launch(text: str, launch: Any, memory: Any, seed: int, count: int) -> dict[str, Any]:
+    """Mutate the text of a kernel that is about to run, and run each text in its place, by the machine alone.
+
+    Parameters
+    ----------
+    text : str
+        The module.
+    launch, memory : Launch, GlobalMemory
+        What the machine was to run; the memory is afterwards as it was.
+    seed, count : int
+        What to draw, and how often.
+
+    Returns
+    -------
+    dict
+        As `of_small_kernels` does.
+    """
+    counts, name = Counts(), launch.kernel.name
+    storages = [allocation.storage for allocation in memory._index.allocations if allocation.storage is not None]
+    before = [(storage.data.copy(), storage.written.copy(), storage._complete) for storage in storages]
+
+    def attempt(changed: str) -> str:
+        kernel = ptx.parse(changed).kernels.get(name)
+        if kernel is None or int(np.prod(launch.block)) > kernel.max_threads:
+            return "no such launch"
+        shared = kernel.static_shared_bytes + launch.dynamic_shared_bytes
+        if shared > 1 << 18 or kernel.module_variables.keys() - (launch.addresses or {}).keys():
+            return "no such launch"
+        arguments = launch.arguments.ljust(kernel.parameter_bytes, b"\0")
+        machine.run(
+            dataclasses.replace(launch, kernel=kernel, arguments=arguments, instructions=LIMIT, trace=None), memory
+        )
+        return ""
+
+    for i in range(count):
+        draw = random.Random(f"{seed} {i}")
+        counts.note(f"seed {seed}, mutation {i} of {name}", lambda: attempt(mutated(text, draw)))  # noqa: B023
+        for storage, (data, written, complete) in zip(storages, before, strict=True):
+            storage.data[:], storage.written[:], storage._complete = data, written, complete
+    return counts.report()

@@ -70,7 +70,7 @@ def launch_bounds(directives: str, line: int) -> dict[str, int]:
     blocks = re.search(r"\.minnctapersm\s+(\d+)", directives)
     most = 1
     for size in threads[1].split(",") if threads else [str(MOST_THREADS)]:
-        most *= int(size) if size.strip() else 0
+        most *= int(size) if size.strip().isdecimal() else 0
     if not 1 <= most <= MOST_THREADS:
         raise UnknownInstruction(" ".join(directives.split()), line, f"a block has 1 to {MOST_THREADS} threads")
     return {"max_threads": most, "min_blocks": int(blocks[1]) if blocks else 0}

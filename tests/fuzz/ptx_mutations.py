@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import random
 import re
 import traceback
@@ -21,6 +22,7 @@ from cuda.bindings import driver as cu
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.simulator import SimulatedDriver, machine, ptx
 from lowlevel_reduce.simulator.ptx_code import UnknownInstruction
+from tests.fuzz.ptx_texts import HEAD, SMALL_KERNELS
 
 __all__ = ["OWN_ERRORS", "SMALL_KERNELS", "Counts", "mutated", "of_a_launch", "of_small_kernels"]
 
@@ -30,218 +32,17 @@ OWN_ERRORS = (UnknownInstruction, machine.KernelFault, UnsupportedError)
 LIMIT = 1_500
 """Instructions of a mutated kernel: several times as many as the kernels have."""
 
-_HEAD = ".version 8.8\n.target sm_100\n.address_size 64\n"
-_BLOCK = (
-    """
-.shared .align 4 .b8 partials[32];
-.global .align 4 .u32 table[4] = {1, 2, 3, 4};
-.visible .entry k(.param .u64 .ptr .align 4 a, .param .u64 b, .param .u32 n)
-.maxntid 64, 1, 1
-.minnctapersm 2
-{
-.reg .pred %p<6>;
-.reg .b32 %r<24>;
-.reg .f32 %f<12>;
-.reg .b64 %rd<12>;
-.shared .align 8 .b8 late[64];
-.local .align 8 .b8 depot[16];
-ld.param.u64 %rd1, [a];
-ld.param.u64 %rd2, [b];
-ld.param.u32 %r1, [n];
-cvta.to.global.u64 %rd3, %rd1;
-mov.u32 %r2, %tid.x;
-mov.u32 %r3, %ntid.x;
-mov.f32 %f1, 0f00000000;
-mov.u32 %r4, %r2;
-$loop:
-setp.ge.u32 %p1, %r4, %r1;
-@%p1 bra $folded;
-mul.wide.u32 %rd4, %r4, 4;
-add.s64 %rd5, %rd3, %rd4;
-ld.global.nc.f32 %f2, [%rd5];
-fma.rn.f32 %f1, %f2, 0f3F800000, %f1;
-add.u32 %r4, %r4, %r3;
-bra.uni $loop;
-$folded:
-mov.b32 %r5, %f1;
-shfl.sync.bfly.b32 %r6|%p2, %r5, 16, 31, -1;
-mov.b32 %f3, %r6;
-add.f32 %f4, %f1, %f3;
-mov.b32 %r7, %f4;
-shfl.sync.down.b32 %r8, %r7, 8, 31, -1;
-mov.b32 %f5, %r8;
-add.f32 %f6, %f4, %f5;
-st.local.v2.f32 [depot], {%f6, %f5};
-ld.local.v2.f32 {%f7, %f8}, [depot];
-and.b32 %r9, %r2, 31;
-setp.ne.s32 %p3, %r9, 0;
-shr.u32 %r10, %r2, 5;
-shl.b32 %r11, %r10, 2;
-mov.u32 %r12, partials;
-add.u32 %r13, %r12, %r11;
-@!%p3 st.shared.f32 [%r13], %f7;
-bar.sync 0;
-setp.ne.u32 %p4, %r2, 0;
-@%p4 bra $done;
-ld.shared.f32 %f9, [partials];
-ld.shared.f32 %f10, [partials+4];
-add.rn.f32 %f11, %f9, %f10;
-atom.global.add.f32 %f1, [%rd2], %f11;
-membar.gl;
-red.relaxed.gpu.global.add.u32 [table+8], 1;
-ld.const.u32 %r14, [table];
-$done:
-ret;
-}
-""",
-    64,
+_NUMBERS: tuple[str, ...] = (
+    *("0", "1", "-1", "3", "32", "255", "4096", "2147483648", "4294967295", "18446744073709551615", "0f7FC00000"),
+    *("1208925819614629174706176", "0d7FF0000000000000", "-9223372036854775808", "08", "0xFFFFFFFFFFFFFFFFF", "-"),
 )
-_CALLS = (
-    """
-.func (.param .b32 result) twice(.param .b32 value)
-{
-.reg .b32 %r<4>;
-ld.param.b32 %r1, [value];
-add.s32 %r2, %r1, %r1;
-st.param.b32 [result], %r2;
-ret;
-}
-.visible .entry k(.param .u64 a, .param .u64 b, .param .u32 n)
-{
-.reg .pred %p<4>;
-.reg .b16 %h<4>;
-.reg .b32 %r<16>;
-.reg .b64 %rd<8>;
-.reg .f64 %fd<6>;
-ld.param.u64 %rd1, [a];
-ld.param.u64 %rd2, [b];
-mov.u32 %r1, %laneid;
-and.b32 %r2, %r1, 3;
-ts: .branchtargets L0, L1, L2, L0;
-brx.idx.uni %r2, ts;
-L0:
-mov.u32 %r3, 1;
-bra.uni L3;
-L1:
-popc.b32 %r3, %r1;
-bra.uni L3;
-L2:
-mad.lo.s32 %r3, %r1, 3, 7;
-L3:
-{
-.param .b32 in;
-.param .b32 out;
-st.param.b32 [in], %r3;
-call.uni (out), twice, (in);
-ld.param.b32 %r4, [out];
-}
-vote.sync.ballot.b32 %r5, %p1, -1;
-setp.lt.and.s32 %p1|%p2, %r4, 9, !%p1;
-selp.b32 %r6, %r4, %r5, %p1;
-cvt.rn.f64.s32 %fd1, %r6;
-div.rn.f64 %fd2, %fd1, 0d4008000000000000;
-cvt.rzi.s32.f64 %r7, %fd2;
-prmt.b32 %r8, %r7, %r6, 0x5410;
-lop3.b32 %r9, %r8, %r7, %r6, 0x96;
-bfe.u32 %r10, %r9, 4, 8;
-cvt.u16.u32 %h1, %r10;
-cvt.u32.u16 %r11, %h1;
-redux.sync.add.s32 %r12, %r11, -1;
-mul.wide.u32 %rd3, %r1, 4;
-add.s64 %rd4, %rd1, %rd3;
-st.global.u32 [%rd4], %r12;
-atom.global.cas.b32 %r13, [%rd2], 0, %r12;
-exit;
-}
-""",
-    32,
+_TYPES: tuple[str, ...] = (
+    *("b8", "u8", "b16", "u16", "s16", "b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64", "pred", "f16", "b128"),
+    *("f16x2", "bf16", "e4m3x2", "tf32", "u16x2", "f32x2", "x7"),
 )
-_COPIES = (
-    """
-.extern .shared .align 16 .b8 tile[];
-.visible .entry k(.param .u64 a, .param .u64 b, .param .u32 n)
-{
-.reg .pred %p<4>;
-.reg .b32 %r<12>;
-.reg .b64 %rd<8>;
-.shared .align 8 .b64 bar;
-ld.param.u64 %rd1, [a];
-ld.param.u64 %rd2, [b];
-mov.u32 %r1, %tid.x;
-mov.u32 %r2, tile;
-mov.u32 %r3, bar;
-shl.b32 %r4, %r1, 2;
-add.s32 %r5, %r2, %r4;
-cvt.u64.u32 %rd3, %r4;
-add.s64 %rd4, %rd1, %rd3;
-setp.eq.u32 %p1, %r1, 0;
-@%p1 mbarrier.init.shared.b64 [%r3], 32;
-bar.sync 0;
-cp.async.ca.shared.global [%r5], [%rd4], 4;
-cp.async.commit_group;
-cp.async.wait_group 0;
-ld.shared.u32 %r6, [%r5];
-mbarrier.arrive.shared.b64 %rd5, [%r3];
-$wait:
-mbarrier.test_wait.shared.b64 %p2, [%r3], %rd5;
-@!%p2 bra $wait;
-add.u32 %r7, %r6, 1;
-st.global.u32 [%rd4], %r7;
-fence.acq_rel.gpu;
-red.global.add.u32 [%rd2], %r7;
-griddepcontrol.wait;
-ret;
-}
-""",
-    32,
-)
-SMALL_KERNELS = {"block": _BLOCK, "calls": _CALLS, "copies": _COPIES}
-"""Texts without their heads, and the threads of a block."""
-
-_NUMBERS = ("0", "1", "-1", "3", "32", "255", "4096", "2147483648", "4294967295", "18446744073709551615", "0f7FC00000")
-_NUMBERS += (
-    "1208925819614629174706176",
-    "0d7FF0000000000000",
-    "-9223372036854775808",
-    "08",
-    "0xFFFFFFFFFFFFFFFFF",
-    "-",
-)
-_TYPES = (
-    "b8",
-    "u8",
-    "b16",
-    "u16",
-    "s16",
-    "b32",
-    "u32",
-    "s32",
-    "f32",
-    "b64",
-    "u64",
-    "s64",
-    "f64",
-    "pred",
-    "f16",
-    "b128",
-)
-_TYPES += ("f16x2", "bf16", "e4m3x2", "tf32", "u16x2", "f32x2", "x7")
-_OPCODES = ("add", "mul", "mov", "ld", "st", "setp", "selp", "cvt", "bra", "ret", "shfl", "vote", "atom", "red", "bar")
-_OPCODES += (
-    "mad",
-    "fma",
-    "div",
-    "rem",
-    "popc",
-    "call",
-    "mbarrier",
-    "cp",
-    "prmt",
-    "mma",
-    "nosuch",
-    "brx",
-    "match",
-    "elect",
+_OPCODES: tuple[str, ...] = (
+    *("add", "mul", "mov", "ld", "st", "setp", "selp", "cvt", "bra", "ret", "shfl", "vote", "atom", "red", "bar"),
+    *("mad", "fma", "div", "rem", "popc", "call", "mbarrier", "cp", "prmt", "mma", "nosuch", "brx", "match", "elect"),
 )
 _NUMBER = re.compile(r"(?<![\w%$.])-?(?:0[xXfFdD][0-9a-fA-F]+|\d+)\b")
 _REGISTER = re.compile(r"%(?:p|h|r|f|rd|fd)\d+")
@@ -468,7 +269,7 @@ def of_small_kernels(seed: int, count: int) -> dict[str, Any]:
 
     def control(where: str) -> None:
         for name, (body, threads) in SMALL_KERNELS.items():
-            code = device.run(_HEAD + body, threads)
+            code = device.run(HEAD + body, threads)
             if code or right.setdefault(name, device.contents()) != device.contents():
                 counts.lost.append(f"{where}: kernel {name!r} as it is gives {code or 'another result'}")
 
@@ -477,10 +278,8 @@ def of_small_kernels(seed: int, count: int) -> dict[str, Any]:
         draw = random.Random(f"{seed} {i}")
         name = draw.choice(list(SMALL_KERNELS))
         body, threads = SMALL_KERNELS[name]
-        text = mutated(_HEAD + body, draw)
-        counts.note(
-            f"seed {seed}, mutation {i} of {name!r}", lambda text=text, threads=threads: device.run(text, threads)
-        )  # type: ignore[misc]
+        text = mutated(HEAD + body, draw)
+        counts.note(f"seed {seed}, mutation {i} of {name!r}", functools.partial(device.run, text, threads))
         if (i + 1) % 50 == 0:
             control(f"seed {seed}, after mutation {i}")
     control("at the end")

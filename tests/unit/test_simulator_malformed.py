@@ -121,6 +121,11 @@ class TestLimit:
         assert "after 500 instructions" in caught.value.reason
         assert "instructions= of simulator.use, or by LOWLEVEL_REDUCE_SIMULATED_INSTRUCTIONS" in caught.value.reason
 
+    def test_the_smallest_loop_is_named(self):
+        body = "L0:\nL1:\nred.global.add.u32 [%rd0], 1;\nsetp.eq.u32 %p1, %r0, 99;\n@!%p1 bra L1;\nbra L0;"
+        with pytest.raises(machine.KernelFault, match="in the loop of PTX lines 13 to 15"):
+            self.run(body, 500)
+
     def test_the_loop_that_calls_a_function_is_found_around_it(self):
         function = ".func f()\n{\n.reg .b32 %z<40>;\n" + "mov.u32 %z1, 0;\n" * 40 + "ret;\n}"
         with pytest.raises(machine.KernelFault, match=r"in the loop of PTX lines \d+ to \d+;"):

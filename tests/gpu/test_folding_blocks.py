@@ -73,3 +73,14 @@ def test_rows_whose_partials_warps_fold(op, rows, partials, folders, stream, mon
         assert (plan.strategy.parts, plan.strategy.folders) == (partials, folders)
     found = reduced(x, op, stream=stream, repeat=2, **options)
     assert_same(found, lr.tree.reduce(x, op, axis=1), "twice: slots are left empty")
+
+
+def test_eight_warps_of_sixteen_fold(stream, monkeypatch):
+    """The partials of 32 rows: the others of a block have none."""
+    monkeypatch.setattr(row_policy, "_FOLDED_BY_BLOCKS", 0)
+    monkeypatch.setattr(row_policy, "_tiles_of_a_row", lambda *_, **__: (16, 1))
+    x = values("float64", (33, 16 * LEAF64 + 1))
+    options = {"axis": 1, "strategy": "batch"}
+    with lr.plan("sum", shape=x.shape, dtype="float64", context=stream.context, **options) as plan:
+        assert (plan.strategy.warps, plan.strategy.folders) == (16, 2)
+    assert_same(reduced(x, stream=stream, repeat=2, **options), lr.tree.reduce(x, axis=1))

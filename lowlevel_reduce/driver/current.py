@@ -37,14 +37,23 @@ class Pushed:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._entered = False
+        on_top = self._before != self._ours  # our own push, for all that is known
         try:
             left = current_handle()
             balanced = left == self._ours
-            if balanced and self._before != self._ours:
+            if balanced and on_top:
                 binding.call("cuCtxPopCurrent")
+                on_top = False
                 balanced = current_handle() == self._before
-        except CudaError:  # one refused call must not leave our context on the caller's stack
-            self._restore()
+        except CudaError:  # refused calls must not leave our context on the caller's stack
+            try:
+                current_handle()
+            except CudaError:
+                # The driver does not say what is current, and most blocks leave what they found.
+                if on_top:
+                    binding.call("cuCtxPopCurrent")
+            else:
+                self._restore()
             raise
         if not balanced:
             self._restore()

@@ -1,4 +1,4 @@
-"""Worlds in which operations are disturbed: a fresh simulated driver behind a valve, contexts, streams, and what is left.
+"""Worlds for disturbed operations: a fresh simulated driver behind a valve, contexts, streams, and what is left.
 
 The valve stands between the library and the driver. It counts the calls, can refuse them, and tells its guard when a
 call begins and ends, so that whoever interrupts or starves the library can let each call be one step, as a call of
@@ -154,6 +154,8 @@ class Valve:
     def excused(self, noun: str) -> int:
         """Return how many objects of a kind may be left, since the driver refused their release."""
         own = sum(count for name, count in self.refused.items() if _NOUN_OF_RELEASE.get(name) == noun)
+        if noun == "contexts":
+            own += self.refused["cuGreenCtxDestroy"]  # which keeps the primary one, too
         return own + sum(self.refused[name] for name in AROUND_RELEASES)
 
 
@@ -185,6 +187,8 @@ class World:
     def restore(self) -> bool:
         """Make the world's own context the only one that is current; tell whether it was so."""
         names = self.driver
+        if int(names.cuStreamIsCapturing(self.stream.handle)[1]):  # the end of the capture was refused
+            names.cuGraphDestroy(names.cuStreamEndCapture(self.stream.handle)[1])
         stack = []
         while handle := int(names.cuCtxGetCurrent()[1]):
             stack.append(handle)

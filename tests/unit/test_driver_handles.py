@@ -293,6 +293,27 @@ def test_what_lay_below_is_there_again(fake, context):
         fake.stack.clear()
 
 
+def test_a_driver_that_no_longer_says_what_is_current_keeps_nothing_pushed(fake, context):
+    refusal = cu.CUresult.CUDA_ERROR_UNKNOWN
+    with Context.primary() as outer, outer.pushed():
+        with pytest.raises(CudaError, match="cuCtxGetCurrent"), context.pushed():
+            fake.fails["cuCtxGetCurrent"] = refusal
+        assert fake.stack == [outer.handle]
+        fake.fails.clear()
+        popped = fake.cuCtxPopCurrent
+
+        def pop():
+            fake.fails["cuCtxGetCurrent"] = refusal
+            return popped()
+
+        fake.cuCtxPopCurrent = pop  # it says so no more once it has popped
+        with pytest.raises(CudaError, match="cuCtxGetCurrent"), context.pushed():
+            pass
+        assert fake.stack == [outer.handle]
+        fake.fails.clear()
+        del fake.cuCtxPopCurrent
+
+
 def test_the_multiprocessors_are_the_contexts(fake, context):
     assert context.multiprocessor_count == 66
     fake.missing.add("cuCtxGetDevResource")

@@ -45,7 +45,7 @@ class Pushed:
                 binding.call("cuCtxPopCurrent")
                 on_top = False
                 balanced = current_handle() == self._before
-        except CudaError:  # refused calls must not leave our context on the caller's stack
+        except BaseException:  # a refused call, or an interrupt, must not leave our context on the caller's stack
             try:
                 current_handle()
             except CudaError:

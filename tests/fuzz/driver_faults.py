@@ -8,18 +8,18 @@ gone, gives the right result.
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from cuda.bindings import driver as cu
 
 from lowlevel_reduce.errors import ReduceError
+from tests.fuzz.aftermath import again, places
 from tests.fuzz.operations import OPERATIONS, Operation
 from tests.fuzz.tally import Tally
-from tests.fuzz.worlds import AROUND_RELEASES, RELEASES, Machine, World, world
+from tests.fuzz.worlds import AROUND_RELEASES, RELEASES, Machine, World, quiet, world
 
-__all__ = ["CODES", "once", "persistently", "places"]
+__all__ = ["CODES", "once", "persistently"]
 
 CODES = ("UNKNOWN", "OUT_OF_MEMORY", "ILLEGAL_ADDRESS", "NOT_PERMITTED", "LAUNCH_FAILED", "ECC_UNCORRECTABLE")
 """What calls are refused with. None says that a context has gone, which would excuse that nothing is released."""
@@ -51,24 +51,12 @@ def persistently(seed: int, count: int, machine: Machine | None = None) -> Tally
     return _tried(tally, count, machine or Machine(), make)
 
 
-def places(machine: Machine) -> tuple[list[tuple[Operation, int, str]], dict[Operation, Counter[str]]]:
-    """Return all calls of all operations, each with its number and name, and what an undisturbed world keeps."""
-    found, kept = [], {}
-    for operation, expected in OPERATIONS.items():
-        with world(machine) as one:
-            assert operation(one) == expected, f"{operation.__name__} is wrong by itself"
-            found += [(operation, k, name) for k, name in enumerate(one.valve.names, start=1)]
-            operation(one)
-            kept[operation] = one.left()
-    return found, kept
-
-
 def _releases(name: str) -> bool:
     return name in RELEASES or name in AROUND_RELEASES or name == "cuStreamEndCapture"
 
 
 def _tried(tally: Tally, count: int, machine: Machine, make: Callable[..., tuple[str, Refuse]]) -> Tally:
-    with tally.timed():
+    with tally.timed(), quiet():
         draw = random.Random(tally.seed)
         machine.warm()
         everywhere, kept = places(machine)
@@ -78,12 +66,12 @@ def _tried(tally: Tally, count: int, machine: Machine, make: Callable[..., tuple
                 how, refuse = make(getattr(cu.CUresult, f"CUDA_ERROR_{code}"), k, name, draw)
                 what = f"{operation.__name__}, call {k}, {name}, refused with {code}, {how}"
                 with world(machine) as one:
-                    _try(tally, one, operation, refuse, kept[operation], what)
+                    _try(tally, one, operation, refuse, what)
+                    again(tally, one, operation, kept[operation], what)
     return tally
 
 
-def _try(tally: Tally, one: World, operation: Operation, refuse: Refuse, usual: Counter[str], what: str) -> None:
-    expected = OPERATIONS[operation]
+def _try(tally: Tally, one: World, operation: Operation, refuse: Refuse, what: str) -> None:
     one.valve.refuse = refuse
     try:
         found = operation(one)
@@ -94,22 +82,6 @@ def _try(tally: Tally, one: World, operation: Operation, refuse: Refuse, usual: 
         tally.lose(f"{what}: {type(error).__name__}: {error}")
     else:
         tally.accept()
-        if found != expected:
+        if found != OPERATIONS[operation]:
             tally.lose(f"{what}: a wrong result and no error")
     one.valve.refuse = None
-    balanced = one.restore()
-    if not balanced and not one.valve.refused["cuCtxPopCurrent"]:
-        tally.lose(f"{what}: another context is current afterwards")
-    after(tally, one, operation, usual, what)
-
-
-def after(tally: Tally, one: World, operation: Operation, usual: Counter[str], what: str) -> None:
-    """Do an operation again when the disturbance has gone, and look for what was lost."""
-    try:
-        if operation(one) != OPERATIONS[operation]:
-            tally.lose(f"{what}: a wrong result afterwards")
-    except Exception as error:  # noqa: BLE001 - whatever it is, the operation does not work any more
-        tally.lose(f"{what}: afterwards {type(error).__name__}: {error}")
-    for noun, more in (one.left() - usual).items():
-        if more > one.valve.excused(noun):
-            tally.lose(f"{what}: {more} {noun} left")

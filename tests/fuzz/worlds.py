@@ -11,6 +11,7 @@ import contextlib
 import functools
 import gc
 import itertools
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from lowlevel_reduce.simulator import SimulatedDriver, by_name
 from lowlevel_reduce.simulator.driver.engine import Engine, default_engine
 from lowlevel_reduce.simulator.machine.counters import Counters
 
-__all__ = ["KERNELS", "Machine", "Valve", "World", "keep_kernels", "world"]
+__all__ = ["KERNELS", "Machine", "Valve", "World", "keep_kernels", "quiet", "world"]
 
 KERNELS = Path(__file__).resolve().parents[2] / ".cache" / "tests" / "kernels"
 """Where the tests keep what they compile, by all that it is made from."""
@@ -60,6 +61,18 @@ _numbers = itertools.count(1)
 def keep_kernels() -> None:
     """Let this process keep its kernels where the tests do, unless the environment names another place."""
     os.environ.setdefault(VARIABLE, str(KERNELS))
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the library's log off the screen: what it reports of releases that fail is provoked here."""
+    logger = logging.getLogger("lowlevel_reduce")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 class Machine:
@@ -118,8 +131,8 @@ class Valve:
         self._driver = driver
         self.IMAGE = driver.IMAGE
         self.refuse: Callable[[int, str], Any] | None = None
-        self.begin: Callable[[], None] = _nothing
-        self.end: Callable[[], None] = _nothing
+        self.begin: Callable[[], None] = nothing
+        self.end: Callable[[], None] = nothing
         self.reset()
 
     def reset(self) -> None:
@@ -159,7 +172,7 @@ class Valve:
         return own + sum(self.refused[name] for name in AROUND_RELEASES)
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """Do nothing."""
 
 

@@ -314,6 +314,25 @@ def test_a_driver_that_no_longer_says_what_is_current_keeps_nothing_pushed(fake,
         del fake.cuCtxPopCurrent
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("name", ["cuCtxGetCurrent", "cuCtxPopCurrent"])
+def test_an_interrupt_of_the_pop_keeps_nothing_pushed(fake, context, kind, behind, name):
+    """It comes once, before or behind a call of the driver."""
+    routine = getattr(fake, name)
+
+    def once():
+        delattr(fake, name)
+        if behind:
+            routine()
+        raise kind
+
+    with Context.primary() as outer, outer.pushed():
+        with pytest.raises(kind), context.pushed():
+            setattr(fake, name, once)
+        assert fake.stack == [outer.handle]
+
+
 def test_the_multiprocessors_are_the_contexts(fake, context):
     assert context.multiprocessor_count == 66
     fake.missing.add("cuCtxGetDevResource")

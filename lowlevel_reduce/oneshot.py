@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import threading
@@ -124,9 +125,9 @@ class LaunchCache:
                 if entry.borrower() in (None, user) and (entry.bound is None or entry.bound.is_free)
             )
             taken = next(usable, None)
-            if taken is not None:
-                idle.remove(taken)
-            else:  # a plan has to be made anyway: there is time to drop all entries of streams that were closed
+            if taken is not None and not _taken_from(idle, taken):
+                taken = None
+            if taken is None:  # a plan has to be made anyway: there is time to drop all entries of closed streams
                 over += self._take_over(*self._idle)
         del over  # their finalizers free the workspaces: outside the lock, and allowed during a capture
         return taken
@@ -135,21 +136,35 @@ class LaunchCache:
         over = []
         for key in keys:
             idle = self._idle.get(key, [])
-            over += [entry for entry in idle if entry.is_over()]
-            idle[:] = [entry for entry in idle if not entry.is_over()]
-            if not idle:
-                self._idle.pop(key, None)
+            over += [entry for entry in idle.copy() if entry.is_over() and _taken_from(idle, entry)]
+            # An entry that a signal's handler has given since the look is kept.
+            if not idle and (given := self._idle.pop(key, None)):
+                self._idle.setdefault(key, []).extend(given)
         return over
 
     def give(self, key: _Key, entry: Entry) -> None:
         """Keep an entry for a later call."""
         with self._lock:
-            self._idle.setdefault(key, []).append(entry)
-            self._idle.move_to_end(key)
+            idle: list[Entry] | None = None
+            while idle is None or self._idle.get(key) is not idle:  # a signal's handler may have dropped the empty list
+                idle = self._idle.setdefault(key, [])
+                if entry not in idle:
+                    idle.append(entry)
+            with contextlib.suppress(KeyError):  # a signal's handler has used it
+                self._idle.move_to_end(key)
             dropped = self._idle.popitem(last=False) if len(self._idle) > MAX_BOUND else (key, [])
         for old in dropped[1]:
             if old.borrower() is None:  # else it belongs to the borrower from now on
                 _discard(old, dropped[0])
+
+
+def _taken_from(idle: list[Entry], entry: Entry) -> bool:
+    """Take an entry out of a list in one step; tell whether it was in there, and not with a signal's handler."""
+    try:
+        idle.remove(entry)
+    except ValueError:
+        return False
+    return True
 
 
 def _discard(entry: Entry, key: _Key) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from types import TracebackType
 
 from lowlevel_reduce.driver import binding
@@ -16,13 +18,13 @@ class Pushed:
     For one block at a time: within it, and on another thread, ask for another one.
     """
 
-    __slots__ = ("_before", "_entered", "_ours", "_owner")
+    __slots__ = ("_before", "_entered", "_ours", "_owner", "_thread")
 
     def __init__(self, ours: int, owner: object) -> None:
+        self._entered = False
         self._ours = ours
         self._owner = owner
-        self._before = 0
-        self._entered = False
+        self._before = self._thread = 0
 
     def __enter__(self) -> None:
         if self._entered:  # the inner block would forget what was current before the outer one
@@ -30,7 +32,12 @@ class Pushed:
         # Already current is the common case in a runtime: then one query replaces the push and the pop.
         self._before = current_handle()
         if self._before != self._ours:
-            binding.call("cuCtxPushCurrent", self._ours)
+            self._thread = threading.get_ident()
+            try:
+                binding.call("cuCtxPushCurrent", self._ours)
+            except BaseException:  # an interrupt may come behind the push, and there will be no end of the block
+                self._pop()
+                raise
         self._entered = True
 
     def __exit__(
@@ -62,6 +69,19 @@ class Pushed:
                     f"the block that had context {self._ours:#x} current ended with {left:#x} current: "
                     f"a push and its pop did not match; {self._before:#x} is current again"
                 )
+
+    def __del__(self) -> None:
+        # An interrupt that comes as the end of the block begins, before its first line: the push is still there.
+        entered = getattr(self, "_entered", False)  # not there where an interrupt came as this was made
+        if entered and self._before != self._ours and self._thread == threading.get_ident():
+            self._entered = False
+            self._pop()
+
+    def _pop(self) -> None:
+        """Take our own push off, if it lies on top; raises nothing that the driver says."""
+        with contextlib.suppress(ReduceError):  # nobody can tell what is current
+            if current_handle() == self._ours:
+                binding.call("cuCtxPopCurrent")
 
     def _restore(self) -> None:
         # The driver does not tell how deep its stack is, only what lies on top: take off what the block left until

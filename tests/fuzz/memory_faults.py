@@ -1,7 +1,7 @@
 """Allocations of host memory that fail: CPython's own, at any place between two calls of the driver.
 
-`_testcapi.set_nomemory` lets an allocation of the interpreter fail by its number. A call of the driver is spared, as one
-of NVIDIA's driver is, whose memory is not Python's. What persists is the same allocation that fails each time the
+`_testcapi.set_nomemory` lets an allocation of the interpreter fail by its number. Calls of the driver are spared, as
+those of NVIDIA's are, whose memory is not Python's. What persists is the same allocation that fails each time the
 operation is tried; not all from one on, with which CPython 3.11 itself never ends: what it does on the way to an
 `except` allocates, and begins anew where that fails.
 """

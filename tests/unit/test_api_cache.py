@@ -1,5 +1,7 @@
 """The one-shot functions' store of bound launches: one user at a time, bounded, and careful with contexts that went."""
 
+import contextlib
+import itertools
 import weakref
 
 import pytest
@@ -8,6 +10,7 @@ from in_threads import in_threads
 
 from lowlevel_reduce import oneshot
 from lowlevel_reduce.driver import Buffer, Context, Stream, binding
+from tests.fuzz.interrupts import acting_at
 
 
 class Bound:
@@ -143,6 +146,43 @@ def test_a_signals_handler_may_take_and_give_at_any_moment(fake, monkeypatch):
         assert seen == ["interrupted", first, second, None]
         first.bound.close()
         second.bound.close()
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_signals_handler_loses_no_entry_at_any_place(fake, others):
+    """It makes a call of the same problem, or of another one for which there is nothing, inside of any step."""
+    for step in itertools.count():
+        cache = oneshot.LaunchCache()
+        with Context.create(0) as context, contextlib.ExitStack() as undo:
+            key, other = key_of(context, "sum"), key_of(context, "max")
+            first, closed = entry(context), entry(context)
+            for each in (first, closed):
+                undo.callback(each.bound.close)
+            closed.bound.stream.close()
+            cache.give(other, closed)
+            seen = []
+
+            def handler(key=other if others else key, context=context, undo=undo, cache=cache, seen=seen):
+                mine = cache.take(key)
+                if mine is None:
+                    mine = entry(context)
+                    undo.callback(mine.bound.close)
+                cache.give(key, mine)
+                seen.append(mine)
+
+            def use(cache=cache, first=first, key=key, other=other):
+                cache.give(key, first)
+                missing = cache.take(key_of(first.bound.context, "none"))
+                assert missing is None
+                cache.give(key, cache.take(key))
+
+            over = acting_at(use, step, oneshot.__file__.__eq__, handler) >= 0
+            found = [one for one in (cache.take(each) for each in (key, key, other, other)) if one is not None]
+            assert len(found) == len(set(found)), step
+            assert set(found) == {first, *seen}, step
+        if over:
+            break
+    assert step > 50
 
 
 def test_what_is_lent_is_not_closed_when_it_goes(fake, monkeypatch):

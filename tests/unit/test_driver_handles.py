@@ -25,9 +25,9 @@ from lowlevel_reduce.driver import (
     PointerInfo,
     Stream,
     binding,
+    current,
     pointer_info,
 )
-from lowlevel_reduce.driver import current
 from lowlevel_reduce.errors import CudaError, ReduceError, UnsupportedError
 from tests.fuzz.interrupts import acting_at
 

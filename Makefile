@@ -37,6 +37,7 @@ endif
 
 soak: $(VENV)/installed
 	$(PYTEST) --tier soak $(ARGS)
+	$(RUN) -m tests.soak
 	$(RUN) -m tests.mutants
 
 # Beside other libraries, each in an environment of its own, so that no other command installs PyTorch or an MPI.

@@ -108,7 +108,7 @@ def _with_options(name: str, element: ElementType, *, plain: bool) -> list[Asked
 
 @st.composite
 def segment_offsets(draw: st.DrawFn, length: int, *, empty: bool = True) -> npt.NDArray[np.int64]:
-    """Draw CSR offsets of segments that cover `length` elements; short and long ones, and empty ones if these may be."""
+    """Draw CSR offsets of segments that cover `length` elements; short, long, and empty ones if these may be."""
     inner = draw(st.lists(st.integers(0, length), max_size=40))
     if draw(st.booleans()):  # many short ones
         begin = draw(st.integers(0, length))

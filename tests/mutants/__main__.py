@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.mutants import copies, page
 from tests.mutants.catalogue import ROOT, Mutant, areas, mutants
 from tests.mutants.runner import ERROR, GONE, KILLED, SURVIVED, TIMED_OUT, Verdict, run
+from tests.reliability import write_section
 
 _EVERY = 25  # verdicts after which a line says how far it is
 
@@ -49,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     run(wanted, jobs=asked.jobs, timeout_s=asked.timeout_seconds, budget_s=asked.budget_seconds, each=each)
     if asked.page is not None:
         where = f"({datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}, commit {asked.commit or _commit()})."
-        asked.page.write_text(page.text(everything, areas(), known, where), encoding="utf-8")
+        write_section(asked.page, "mutants", page.text(everything, areas(), known, where))
     return _summary(chosen, known)
 
 
@@ -60,7 +61,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--area", nargs="+", help="the mutants of these areas alone")
     parser.add_argument("--list", action="store_true", help="run nothing: list the mutants, and say which text is gone")
     parser.add_argument("--json", type=Path, help="a file to which each verdict is appended, and that is read before")
-    parser.add_argument("--page", type=Path, help="the page to write, docs/reliability.md")
+    parser.add_argument("--page", type=Path, help="the page whose section is written, docs/reliability.md")
     parser.add_argument("--commit", help="the commit that the page names, where there is no git to ask")
     parser.add_argument("--budget-seconds", type=float, help="begin no mutant after so long")
     parser.add_argument("--timeout-seconds", type=float, default=240.0, help="time limit of one mutant's tests")

@@ -1,4 +1,4 @@
-"""The page of what is known of the tests themselves: docs/reliability.md, written from a run of the mutants."""
+"""The section of docs/reliability.md that is written from a run of the mutants."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ from tests.mutants.catalogue import Mutant
 from tests.mutants.runner import ERROR, GONE, KILLED, SURVIVED, TIMED_OUT, Verdict
 
 _HEAD = """\
-# Reliability
-
-What is known of the tests themselves: how much of what could be wrong with the code they would see.
-
 ## Mutants
 
 A mutant is one small change that makes the code wrong: operands that are swapped, a barrier that is left out, a bound
@@ -29,7 +25,7 @@ python -m tests.mutants --only tree-slots-from-the-right       # one of them
 python -m tests.mutants --jobs 32 --json mutants.jsonl --page docs/reliability.md
 ```
 
-With `--json`, verdicts are kept, and a run that was cut goes on where it ended. This page is written by the last
+With `--json`, verdicts are kept, and a run that was cut goes on where it ended. This section is written by the last
 command.
 """
 
@@ -37,7 +33,7 @@ _TABLE = ("| area | what is changed | mutants | killed |", "| --- | --- | --: | 
 
 
 def text(mutants: Sequence[Mutant], about: Mapping[str, str], verdicts: Mapping[str, Verdict], where: str) -> str:
-    """Return the page: `about` says what each area is, `where` when and of which commit the verdicts are."""
+    """Return the section: `about` says what each area is, `where` when and of which commit the verdicts are."""
     words = {each.id: verdicts[each.id].word if each.id in verdicts else "" for each in mutants}
     left = [each for each in mutants if words[each.id] in (SURVIVED, GONE, ERROR)]
     lines = [_HEAD, f"{_score(words)} {where}", "", *_TABLE]

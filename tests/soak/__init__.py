@@ -1,0 +1,1 @@
+"""The soak: all fuzzers with many trials each, counted, and written to docs/reliability.md."""

@@ -40,7 +40,7 @@ def enduring(machine, context):
 
 @pytest.mark.soak
 def test_bound_launches_without_end(cut, stream, enduring):
-    count = cut(1_000_000, 1_000)
+    count = cut(1_000_000, 100)
     x = np.random.default_rng(1).standard_normal(5000).astype(np.float32)
     expected = lr.tree.reduce(x).tobytes()
     with lr.plan("sum", shape=x.shape, dtype="float32", context=stream.context) as plan:
@@ -58,10 +58,10 @@ def test_bound_launches_without_end(cut, stream, enduring):
 
 @pytest.mark.soak
 def test_one_shot_calls_of_many_shapes_without_end(cut, stream, enduring):
-    count, times = cut(100_000, 400), 10
+    count, times = cut(100_000, 100), 10
     values = np.random.default_rng(2).standard_normal(40_000).astype(np.float32)
     memory = lr.DeviceArray.from_numpy(values, stream)
-    draw, few = shapes(3), cut(3000, 20)  # so many shapes fill all that is kept from call to call
+    draw, few = shapes(3), cut(3000, 5)  # so many shapes fill all that is kept from call to call
     for number in range(count // times + few):
         if number == few:
             enduring()

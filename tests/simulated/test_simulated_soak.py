@@ -1,0 +1,102 @@
+"""The fuzzers of the library's operations: some trials of each, and that they see what is lost on purpose."""
+
+import json
+import sys
+
+import pytest
+
+from lowlevel_reduce.driver import binding
+from tests.fuzz import driver_faults, endurance, interrupts, memory_faults
+from tests.fuzz.operations import OPERATIONS, allocate_and_free, graph, sum_of_device_array
+from tests.fuzz.worlds import Machine
+from tests.soak.__main__ import main
+
+FEW = {allocate_and_free, graph, sum_of_device_array}
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """Disturb some operations alone."""
+    for operation in OPERATIONS.keys() - FEW:
+        monkeypatch.delitem(OPERATIONS, operation)
+
+
+@pytest.fixture(scope="module")
+def machine():
+    return Machine()
+
+
+def leaky(world):
+    """Lose memory, and a context on the stack, where the first call after the allocation does not go through."""
+    with world.context.pushed():
+        pointer = int(binding.call("cuMemAlloc", 64))
+        binding.call("cuMemsetD8Async", pointer, 1, 64, world.stream.handle)
+        binding.call("cuMemFree", pointer)
+    return b"leaky"
+
+
+@pytest.fixture
+def losing(monkeypatch):
+    for operation in FEW - {sum_of_device_array}:
+        monkeypatch.delitem(OPERATIONS, operation)
+    monkeypatch.setitem(OPERATIONS, leaky, b"leaky")
+    monkeypatch.setitem(OPERATIONS, allocate_and_free, OPERATIONS.get(allocate_and_free, bytes([7]) * 512))
+
+
+@pytest.mark.parametrize("fuzz", [driver_faults.once, driver_faults.persistently], ids=["once", "from one on"])
+def test_calls_of_the_driver_that_fail_lose_nothing(machine, fuzz):
+    tally = fuzz(3, 40, machine)
+    tally.check()
+    assert tally.tried == 40
+    assert tally.refused["CudaError"] > 20
+    again = fuzz(3, 40, machine)
+    assert (again.accepted, again.refused) == (tally.accepted, tally.refused)
+
+
+@pytest.mark.parametrize("fuzz", [driver_faults.once, interrupts.by_trace], ids=["fault", "interrupt"])
+@pytest.mark.usefixtures("losing")
+def test_what_is_lost_on_purpose_is_seen(machine, fuzz):
+    tally = fuzz(4, 150, machine)
+    assert any("leaky" in each and "allocations left" in each for each in tally.lost)
+    with pytest.raises(AssertionError, match="seed 4"):
+        tally.check()
+
+
+def test_interrupts_come_where_python_looks_for_signals(machine):
+    tally = interrupts.by_trace(5, 10, machine)
+    assert tally.tried == 10
+    assert tally.refused["KeyboardInterrupt"] > 5
+
+
+def test_growth_is_seen():
+    kept = []
+
+    def call(number):
+        kept.append([number])
+
+    tally = endurance.Tally("", 0)
+    endurance._endure(tally, 20_000, call)
+    assert any("blocks more" in each for each in tally.lost)
+
+
+def test_the_command_runs_kinds_in_their_processes(tmp_path, capsys):
+    names = ["driver calls that failed once", "signals whose handler reduces"]
+    record, page = tmp_path / "soak.json", tmp_path / "page.md"
+    asked = ["--seed", "6", "--minutes", "0.02", "--jobs", "2", "--json", str(record), "--page", str(page)]
+    assert main([*asked, "--only", *names]) == 0
+    said = capsys.readouterr().out
+    assert "--seed 6" in said
+    assert said.endswith("; lost: nothing.\n")
+    found = json.loads(record.read_text())
+    assert {kind["kind"] for kind in found["kinds"]} == set(names)
+    assert all(kind["tried"] for kind in found["kinds"])
+    assert all(f"| {name} | " in page.read_text() for name in names)
+    assert main(["--only", "nothing of this name"]) == 2
+
+
+@pytest.mark.skipif(memory_faults.why_not() is not None, reason=str(memory_faults.why_not()))
+def test_allocations_fail_and_the_operation_works_again():
+    tally = memory_faults.once(7, 5)
+    assert tally.tried >= 5
+    assert tally.refused["MemoryError"]
+    assert not [each for each in tally.lost if "wrong result" in each or "afterwards" in each], sys.version

@@ -1,0 +1,70 @@
+"""The soak's counts: any fuzzer's become a tally, a page has them all, and a writer of it leaves the others' parts."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+
+from tests.fuzz.tally import Tally
+from tests.reliability import write_section
+from tests.soak import page
+from tests.soak.kinds import GROUPS, KINDS, Kind, _add
+
+OF_OTHERS = {
+    "a tally": Tally("", 0, 5, 2, Counter(ValueError=2), ["one"]),
+    "names, and what was accepted": SimpleNamespace(tried=5, accepted=2, refused=Counter(ValueError=2), lost=["one"]),
+    "a dictionary": {"tried": 5, "ran": 2, "refused": {"ValueError": 2}, "lost": ["one"]},
+    "numbers alone": SimpleNamespace(tried=5, refused=2, lost=("one",)),
+}
+
+
+@pytest.mark.parametrize("found", OF_OTHERS.values(), ids=OF_OTHERS)
+def test_whatever_a_fuzzer_counts_becomes_a_tally(found):
+    tally = Tally("kind", 3)
+    _add(tally, found)
+    assert (tally.tried, tally.accepted, tally.refused.total(), tally.lost) == (5, 2, 2, ["one"])
+
+
+def test_a_tally_counts_and_is_read_again():
+    tally = Tally("kind", 3)
+    tally.accept(4)
+    tally.refuse(ValueError("no"))
+    tally.check()
+    tally.lose("a wrong result")
+    with pytest.raises(AssertionError, match="kind, seed 3: 1 lost, the first: a wrong result"):
+        tally.check()
+    assert (tally.tried, tally.accepted, tally.refused) == (5, 4, {"ValueError": 1})
+    assert Tally.from_record(tally.record()) == tally
+
+
+def test_kinds_are_told_apart_and_counted_as_something():
+    assert len({kind.name for kind in KINDS}) == len(KINDS)
+    assert {kind.group for kind in KINDS} == set(GROUPS)
+    assert all(kind.count_of(1) == kind.count for kind in KINDS)
+    assert all(kind.count_of(0) == kind.least >= 1 for kind in KINDS)
+
+
+def test_the_page_says_what_was_tried_and_lost():
+    kinds = [Kind("one", "faults", 10, ""), Kind("two", "faults", 10, ""), Kind("three", "launches", 10, "")]
+    tallies = {"one": Tally("one", 1, 1000, 400, Counter(CudaError=600)), "three": Tally("three", 1, 7, 7)}
+    assert page.summary(kinds, tallies) == "1,000 faults, 7 launches; lost: nothing."
+    text = page.text(kinds, tallies, {"two": "there is no such thing here"}, "(now).")
+    assert "| one | 1,000 | 400 | 600 | 0 | 0 |" in text
+    assert "- two were not tried: there is no such thing here" in text
+    tallies["three"].lose("a block")
+    text = page.text(kinds, tallies, {}, "(now).")
+    assert "1,000 faults, 7 launches; lost: 1. (now)." in text
+    assert "- lost: three, seed 1: a block" in text
+
+
+def test_writers_of_the_page_leave_each_others_sections(tmp_path):
+    path = tmp_path / "page.md"
+    write_section(path, "first", "one\n")
+    write_section(path, "second", "two\n")
+    write_section(path, "first", "three\n")
+    text = path.read_text()
+    assert text.startswith("# Reliability\n")
+    assert "one" not in text
+    assert text.index("three") < text.index("two")
+    write_section(path, "second", "two\n")
+    assert path.read_text() == text

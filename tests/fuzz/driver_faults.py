@@ -45,7 +45,10 @@ def persistently(seed: int, count: int, machine: Machine | None = None) -> Tally
 
     def make(code: Any, k: int, name: str, draw: random.Random) -> tuple[str, Refuse]:
         mode = draw.choice((_SAME, _NEW, _ALL))
-        spared = {_SAME: lambda called: called != name, _NEW: _releases, _ALL: lambda called: False}[mode]
+
+        def spared(called: str) -> bool:
+            return (mode == _SAME and called != name) or (mode == _NEW and _releases(called))
+
         return mode, lambda number, called: code if number >= k and not spared(called) else None
 
     return _tried(tally, count, machine or Machine(), make)

@@ -110,7 +110,7 @@ class EnduringDriver(FakeDriver):
         self, destination: int, source: int, size: int, stream: SupportsInt
     ) -> Result:
         """Copy."""
-        return self.cuMemcpyAsync(destination, source, size, stream)  # type: ignore[no-any-return]
+        return self.cuMemcpyAsync(destination, source, size, stream)
 
     def cuLaunchKernelEx(self, config: Any, function: SupportsInt, pointers: int, extra: Any) -> Result:  # noqa: N802
         """Count the launch."""

@@ -85,7 +85,7 @@ def looked_at(code: CodeType) -> frozenset[int]:
     Not where the bytecode is under another handler of exceptions than the call: Python looks before it leaves the call.
     """
     instructions = [one for one in dis.get_instructions(code) if one.opname != "CACHE"]
-    table = getattr(dis, "_parse_exception_table", lambda _: [])(code)
+    table: list[Any] = getattr(dis, "_parse_exception_table", lambda _: [])(code)
 
     def handler(offset: int) -> int | None:
         return next((each.target for each in table if each.start <= offset < each.end), None)

@@ -143,7 +143,12 @@ def contexts(world: World) -> bytes:
     """Contexts made and destroyed, of each kind, with things in them."""
     del world
     found = b""
-    for make in (lambda: Context.create(0), lambda: Context.primary(1), lambda: Context.green(0, 8)):
+    makers: tuple[Callable[[], Context], ...] = (
+        lambda: Context.create(0),
+        lambda: Context.primary(1),
+        lambda: Context.green(0, 8),
+    )
+    for make in makers:
         with make() as context, context.pushed(), Stream.create(context) as stream, Event.create(context) as event:
             event.record(stream)
             stream.wait(event)

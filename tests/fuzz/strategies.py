@@ -85,7 +85,8 @@ def axes(ndim: int) -> st.SearchStrategy[tuple[int, ...] | None]:
 def operators(draw: st.DrawFn, element: ElementType, *, plain: bool = False) -> Asked:
     """Draw an operator of one array that takes a type, and promises its bits; with options unless `plain`."""
     found = [asked for name in OPERATORS for asked in _with_options(name, element, plain=plain)]
-    return draw(st.sampled_from(found))
+    asked: Asked = draw(st.sampled_from(found))
+    return asked
 
 
 def _with_options(name: str, element: ElementType, *, plain: bool) -> list[Asked]:

@@ -81,17 +81,19 @@ def _found(place: str) -> Callable[..., Any]:
 
 def _add(tally: Tally, found: Any) -> None:
     """Add what a fuzzer counted: what was neither refused nor lost was accepted, unless it says so itself."""
-    of = found.get if isinstance(found, Mapping) else lambda name, default=None: getattr(found, name, default)
-    refused = of("refused")
-    by_name = Counter({"error": refused}) if isinstance(refused, int) else Counter(refused)
-    tally.tried += of("tried")
-    tally.refused += by_name
-    tally.lost += list(of("lost"))
-    accepted = of("accepted", of("ran"))
-    tally.accepted += max(0, of("tried") - by_name.total() - len(of("lost"))) if accepted is None else accepted
+    of: dict[str, Any] = {
+        name: found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
+        for name in ("tried", "accepted", "ran", "refused", "lost")
+    }
+    refused = Counter({"error": of["refused"]}) if isinstance(of["refused"], int) else Counter(of["refused"])
+    tally.tried += of["tried"]
+    tally.refused += refused
+    tally.lost += of["lost"]
+    accepted = of["ran"] if of["accepted"] is None else of["accepted"]
+    tally.accepted += max(0, of["tried"] - refused.total() - len(of["lost"])) if accepted is None else accepted
 
 
-_MEMORY = {"why_not": "tests.fuzz.memory_faults:why_not"}
+_CAN_STARVE = "tests.fuzz.memory_faults:why_not"
 
 KINDS = (
     Kind("bad arguments of public functions", "bad inputs", 8000, "tests.fuzz.arguments:fuzz_arguments"),
@@ -101,8 +103,14 @@ KINDS = (
     Kind("mutated PTX", "mutated kernels", 1700, "tests.fuzz.ptx_mutations:of_small_kernels"),
     Kind("driver calls that failed once", "faults", 3500, "tests.fuzz.driver_faults:once"),
     Kind("driver calls that failed from one on", "faults", 3500, "tests.fuzz.driver_faults:persistently"),
-    Kind("host allocations that failed once", "faults", 1000, "tests.fuzz.memory_faults:once", **_MEMORY),
-    Kind("host allocations that failed each time", "faults", 1000, "tests.fuzz.memory_faults:persistently", **_MEMORY),
+    Kind("host allocations that failed once", "faults", 1000, "tests.fuzz.memory_faults:once", why_not=_CAN_STARVE),
+    Kind(
+        "host allocations that failed each time",
+        "faults",
+        1000,
+        "tests.fuzz.memory_faults:persistently",
+        why_not=_CAN_STARVE,
+    ),
     Kind(
         "file operations that failed, once or from one on",
         "faults",

@@ -17,21 +17,18 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-import lowlevel_reduce
 from lowlevel_reduce.errors import ReduceError
 from tests.fuzz.aftermath import again, places
 from tests.fuzz.operations import OPERATIONS, Operation, allocate_and_free, sum_of_device_array
 from tests.fuzz.tally import Tally
-from tests.fuzz.worlds import Machine, World, nothing, quiet, world
+from tests.fuzz.worlds import LIBRARY, Machine, World, bare, nothing, quiet, where, world
 
 __all__ = ["acting_at", "by_handlers_that_reduce", "by_signals", "by_trace", "in_the_simulator"]
 
-_LIBRARY = str(Path(lowlevel_reduce.__file__).parent) + "/"
-_SIMULATOR = _LIBRARY + "simulator/"
+_SIMULATOR = LIBRARY + "simulator/"
 _SOON_S = 50e-6
 
 
@@ -66,7 +63,7 @@ def by_handlers_that_reduce(seed: int, count: int, machine: Machine | None = Non
         try:
             inner.append(sum_of_device_array(world))
         except ReduceError as error:
-            inner.append(error.with_traceback(None))
+            inner.append(bare(error))
 
     return _signalled(tally, count, machine or Machine(), arrive, keeps=True)
 
@@ -75,7 +72,7 @@ def by_handlers_that_reduce(seed: int, count: int, machine: Machine | None = Non
 
 
 def _of_the_library(name: str) -> bool:
-    return name.startswith(_LIBRARY) and not name.startswith(_SIMULATOR)
+    return name.startswith(LIBRARY) and not name.startswith(_SIMULATOR)
 
 
 @functools.lru_cache(None)
@@ -153,7 +150,8 @@ def _traced(tally: Tally, count: int, machine: Machine, wanted: Callable[[str], 
             what = f"{operation.__name__}, at step {step} of {steps[operation]}"
             unraised.clear()
             with world(machine) as one:
-                found = _result_of(lambda: _interrupted(one, operation, step, wanted))  # noqa: B023
+                found, place = _result_of(lambda: _interrupted(one, operation, step, wanted))  # noqa: B023
+                what += place
                 _judge(tally, operation, found, unraised, what)
                 if keeps:
                     one.valve.refused["cuCtxGetId"] = 10**6  # excuses what is left
@@ -195,12 +193,13 @@ def _signalled(
             unraised.clear()
             with world(machine) as one:
                 what = f"{operation.__name__}, a signal after {after_s * 1e3:.3f} of {lasts * 1e3:.3f} ms"
-                _signal(tally, one, operation, (after_s, arrive), (unraised, what))
+                what += _signal(tally, one, operation, (after_s, arrive), (unraised, what))
                 again(tally, one, operation, kept[operation] + beside, what)
     return tally
 
 
-def _signal(tally: Tally, one: World, operation: Operation, signalling: Any, noting: Any) -> None:
+def _signal(tally: Tally, one: World, operation: Operation, signalling: Any, noting: Any) -> str:
+    """Do an operation with a signal under way, and return where in the library it raised."""
     (after_s, arrive), (unraised, what) = signalling, noting
     inner: list[bytes | BaseException] = []
     came, inside = [0], [0]
@@ -223,30 +222,33 @@ def _signal(tally: Tally, one: World, operation: Operation, signalling: Any, not
     one.valve.begin, one.valve.end = begin, end
     try:
         signal.setitimer(signal.ITIMER_REAL, after_s)
-        found = _result_of(lambda: operation(one))
+        found, place = _result_of(lambda: operation(one))
         signal.setitimer(signal.ITIMER_REAL, 0)
     except KeyboardInterrupt as interrupt:  # it came as the operation had ended
-        found = interrupt.with_traceback(None)
+        found, place = bare(interrupt), ""
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         one.valve.begin = one.valve.end = nothing
     if not came[0]:
-        return
-    _judge(tally, operation, found, unraised, what)
+        return ""
+    _judge(tally, operation, found, unraised, what + place)
     for result in inner:
         if isinstance(result, bytes) and result != OPERATIONS[sum_of_device_array]:
             tally.lose(f"{what}: the handler has a wrong result")
+    return place
 
 
 # what came of it
 
 
-def _result_of(call: Callable[[], bytes]) -> bytes | BaseException:
+def _result_of(call: Callable[[], bytes]) -> tuple[bytes | BaseException, str]:
+    """Return what a call returns or raises, and in the second case where, in the library."""
     try:
-        return call()
+        return call(), ""
     except BaseException as error:  # noqa: BLE001 - looked at by the caller
-        return error.with_traceback(None)
+        place = where(error)
+        return bare(error), place
 
 
 def _judge(tally: Tally, operation: Operation, found: bytes | BaseException, unraised: list[str], what: str) -> None:

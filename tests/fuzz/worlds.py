@@ -13,12 +13,14 @@ import gc
 import itertools
 import logging
 import os
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import lowlevel_reduce
 from lowlevel_reduce import quick
 from lowlevel_reduce.compiler.cache import VARIABLE
 from lowlevel_reduce.driver import Context, Stream, binding
@@ -26,13 +28,15 @@ from lowlevel_reduce.simulator import SimulatedDriver, by_name
 from lowlevel_reduce.simulator.driver.engine import Engine, default_engine
 from lowlevel_reduce.simulator.machine.counters import Counters
 
-__all__ = ["KERNELS", "Machine", "Valve", "World", "keep_kernels", "quiet", "world"]
+__all__ = ["KERNELS", "Machine", "Valve", "World", "bare", "keep_kernels", "quiet", "where", "world"]
 
 KERNELS = Path(__file__).resolve().parents[2] / ".cache" / "tests" / "kernels"
 """Where the tests keep what they compile, by all that it is made from."""
 
 # Few multiprocessors, since some grids are as large as the device; two green shares of the least size fit.
 SMALL = replace(by_name("H200"), multiprocessors=16, gpc_multiprocessors=(8, 8))
+
+LIBRARY = str(Path(lowlevel_reduce.__file__).parent) + "/"
 
 _TEXTS = frozenset({"cuGetErrorString", "cuGetErrorName"})
 _NOUN_OF_RELEASE = {
@@ -73,6 +77,18 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+def bare(error: BaseException) -> BaseException:
+    """Return an error without the frames that it and those before it hold, and with them what was made there."""
+    error.__context__ = error.__cause__ = None
+    return error.with_traceback(None)
+
+
+def where(error: BaseException) -> str:
+    """Return where in the library an error was raised, in the words of a list; empty if it was elsewhere."""
+    places = [each for each in traceback.extract_tb(error.__traceback__) if each.filename.startswith(LIBRARY)]
+    return "".join(f", {each.filename.removeprefix(LIBRARY)}:{each.lineno} {each.name}" for each in places[-3:])
 
 
 class Machine:

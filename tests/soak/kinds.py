@@ -130,5 +130,5 @@ KINDS = (
         "tests.fuzz.endurance:one_shot_calls",
         least=30_000,
     ),
-    Kind("bound launches, simulator", "launches", 10_000, "tests.fuzz.endurance:simulated_launches", least=500),
+    Kind("bound launches, simulator", "launches", 10_000, "tests.fuzz.endurance:simulated_launches", least=10_000),
 )

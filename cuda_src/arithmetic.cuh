@@ -1,6 +1,6 @@
 // The arithmetic of accumulators of which sums and products are made, double-double and complex ones included.
 #pragma once
-#include "types.cuh"
+#include "rounding.cuh"
 
 // The exact sum of two doubles as a rounded value and its error (Dekker's FastTwoSum, the larger one first). Knuth's TwoSum,
 // which needs no order, can overflow in an intermediate result where the sum does not: beside the largest double, for one of
@@ -80,19 +80,43 @@ template <class Acc, class In> __device__ __forceinline__ Acc absolute(In x)
     }
 }
 
-__device__ __forceinline__ float32 square_root(float32 x) { return __fsqrt_rn(x); }
-__device__ __forceinline__ float64 square_root(float64 x) { return __dsqrt_rn(x); }
-
 template <class In> __device__ __forceinline__ bool is_nonzero(In x)
 {
     if constexpr (is_complex<In>) return x.re != 0 || x.im != 0;
     else return number(x) != 0;
 }
 
+// a / n, and what is left of the quotient, which `narrow` rounds once to a result: of `low` only the sign counts.
+__device__ __forceinline__ compensated quotient(compensated a, float64 n)
+{
+    compensated r(a.high / n);
+    const compensated back = two_product(r.high, n);
+    const float64 rest = (((a.high - back.high) - back.low) + a.low) / n;
+    if (!is_finite(rest)) return r;
+    if (a.low == 0.0) { r.low = rest; return r; }
+    const float64 high = r.high + rest;
+    r.low = rest - (high - r.high);
+    r.high = high;
+    return r;
+}
+
+// The root of x, and the sign of what is left of it, for `narrow`.
+__device__ __forceinline__ compensated root(float64 x)
+{
+    compensated r(__dsqrt_rn(x));
+    const compensated back = two_product(r.high, r.high);
+    const float64 rest = (x - back.high) - back.low;
+    if (is_finite(rest)) r.low = rest;
+    return r;
+}
+
 // Divides in float64, whatever type the sum was accumulated in.
 template <class Out, class Acc> __device__ __forceinline__ Out divide(Acc a, uint64 n)
 {
-    if constexpr (is_complex<Acc>) return narrow<Out>(complex128(a.re / float64(n), a.im / float64(n)));
-    else if constexpr (is_same<Acc, compensated>) return narrow<Out>(a.high / float64(n));
-    else return narrow<Out>(float64(a) / float64(n));
+    if constexpr (is_complex<Acc>) {
+        using Part = decltype(Out::re);
+        return Out{narrow<Part>(quotient(in_two_parts(a.re), n)), narrow<Part>(quotient(in_two_parts(a.im), n))};
+    } else {
+        return narrow<Out>(quotient(in_two_parts(a), n));
+    }
 }

@@ -32,7 +32,7 @@
 //                        both, place by place, to the same bits in whatever order;
 //   folds_lanes          whether fold_lanes(value) folds the values of a warp's 32 lanes at once, to the same bits.
 #pragma once
-#include "types.cuh"
+#include "rounding.cuh"
 
 struct Unused {};
 

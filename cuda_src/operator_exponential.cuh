@@ -4,11 +4,12 @@
 #include "operator_keys.cuh"
 #include "operator_sum.cuh"
 
-// The elements' maximum, and the sum of exp(x - max) over them. A NaN among them makes one of the two NaN.
-template <class T> struct Exponentials { T max, sum; };
+// The elements' maximum, and the sum of exp(x - max) over all others. The maximum's own term, 1, stays out of the sum, so that
+// what is far smaller than 1 is not lost in it. A NaN among the elements makes one of the two NaN.
+template <class T> struct Exponentials { T max, rest; };
 
 // exp(-|d|), and 1 where d is NaN. In float32 by the special function unit: 2 ulp of 2^t, and t = x log2(e) is rounded, which
-// adds a relative error of |x| 2^-24: at most 0.4 * 2^-24 of the 1 that the result is added to. Results under 2^-126 are zero.
+// adds a relative error of |x| 2^-24: at most 0.4 * 2^-24 of the maximum's own term. Results under 2^-126 are zero.
 __device__ __forceinline__ float32 decay(float32 d)
 {
     float32 y;
@@ -17,9 +18,9 @@ __device__ __forceinline__ float32 decay(float32 d)
 }
 
 // In float64 within 1 ulp: 2^n exp(r) with |r| <= log(2) / 2, and exp(r) = 1 + r + r^2 q(r), where the polynomial q
-// interpolates at Chebyshev's points, with an error of 0.15 * 2^-53 relative to exp(r). Past 708 the result stays about that of
-// 708, which, like the true one, is lost in the 1 that it is added to. It is not inlined: the compiler would compute many at
-// once and run out of registers, and keep all constants in more of them.
+// interpolates at Chebyshev's points, with an error of 0.15 * 2^-53 relative to exp(r). From 708.25 on, where it would be under
+// 2^-1021, it is zero. It is not inlined: the compiler would compute many at once and run out of registers, and keep all
+// constants in more of them.
 static __device__ __noinline__ float64 decay(float64 d)
 {
     constexpr float64 shift = 0x1.8p52;  // a sum with it is rounded to a whole number, in its low bits
@@ -36,18 +37,22 @@ static __device__ __noinline__ float64 decay(float64 d)
 #pragma unroll
     for (int i = 1; i < 10; ++i) e = __fma_rn(e, r, q[i]);
     e = __fma_rn(__fma_rn(e, r, 1.0), r, 1.0);
-    return __hiloint2double(__double2hiint(e) + (__double2loint(shifted) << 20), __double2loint(e));
+    const bool is_far = high > high_of_708 && high <= infinite;
+    return is_far ? 0.0 : __hiloint2double(__double2hiint(e) + (__double2loint(shifted) << 20), __double2loint(e));
 }
-__device__ __forceinline__ float32 logarithm(float32 x) { return logf(x); }
-__device__ __forceinline__ float64 logarithm(float64 x) { return log(x); }
+// log(1 + x), and x y + z rounded once.
+__device__ __forceinline__ float32 logarithm_of_one_and(float32 x) { return log1pf(x); }
+__device__ __forceinline__ float64 logarithm_of_one_and(float64 x) { return log1p(x); }
+__device__ __forceinline__ float32 fused(float32 x, float32 y, float32 z) { return __fmaf_rn(x, y, z); }
+__device__ __forceinline__ float64 fused(float64 x, float64 y, float64 z) { return __fma_rn(x, y, z); }
 
 template <class In, class T, class Out> struct ExponentialsOf : Operator<In, Exponentials<T>, Out> {
     using E = Exponentials<T>;
 
-    static __device__ __forceinline__ E identity() { return {T(-1.0 / 0.0), T(0)}; }
+    static __device__ __forceinline__ E identity() { return {T(-1.0 / 0.0), T(-1)}; }  // no element, so no term of 1 either
     template <class I, class R> static __device__ __forceinline__ E map(const I& item, const R&)
     {
-        return {widen<T>(item.x), T(1)};
+        return {widen<T>(item.x), T(0)};
     }
     // The sum that goes with the larger maximum is relative to it already; only the other one is scaled by an exponential. The
     // difference of two equal infinities is NaN, for which decay gives 1. A NaN is kept by the maximum.
@@ -55,15 +60,15 @@ template <class In, class T, class Out> struct ExponentialsOf : Operator<In, Exp
     {
         const T ratio = decay(a.max - b.max);
         const bool swap = a.max > b.max;
-        const T high = swap ? a.sum : b.sum, low = swap ? b.sum : a.sum;
-        return {extreme<true>(a.max, b.max), high + low * ratio};
+        const T high = swap ? a.rest : b.rest, low = swap ? b.rest : a.rest;
+        return {extreme<true>(a.max, b.max), high + fused(low, ratio, ratio)};
     }
 };
 
 template <class In, class Acc, class Out> struct LogSumExp : ExponentialsOf<In, Acc, Out> {
     template <class R> static __device__ __forceinline__ Out finish(Exponentials<Acc> a, const R&, int)
     {
-        return narrow<Out>(a.max + logarithm(a.sum));
+        return narrow<Out>(a.max + logarithm_of_one_and(a.rest));
     }
     template <class R> static __device__ __forceinline__ Out empty(const R& row, int)
     {
@@ -75,8 +80,8 @@ template <class In, class Acc, class Out> struct SoftmaxStats : ExponentialsOf<I
     static constexpr int results = 2;
     template <class R> static __device__ __forceinline__ Out finish(Exponentials<Acc> a, const R&, int k)
     {
-        if (a.max != a.max || a.sum != a.sum) return quiet_nan<Out>();
-        return narrow<Out>(k == 0 ? a.max + Acc(0) : a.sum);  // +0.0: which of two zeros the maximum is depends on the order
+        if (a.max != a.max || a.rest != a.rest) return quiet_nan<Out>();
+        return narrow<Out>(k == 0 ? a.max + Acc(0) : Acc(1) + a.rest);  // +0.0: which of two zeros the maximum is depends on the order
     }
     template <class R> static __device__ __forceinline__ Out empty(const R& row, int k)
     {

@@ -5,118 +5,162 @@
 // since the pivot is itself one of the n elements: (mean - pivot)^2 is a term of n var. If the pivot is within k standard
 // deviations of the mean the factor is at most 1 + k^2, whatever the mean is. So float64 keeps at least 53 - log2(1 + n) bits,
 // and 50 for nearly every row, where the sum of squares about zero keeps none once the mean is 2^26 times the deviation.
+//
+// Deviations of float64 have two units. Squares of less than 2^960 add up to less than 2^1024, however many there are. A larger
+// deviation is counted in units of 2^560, in which it is 2^-80 at least and 2^465 at most, and so is everything that it is
+// combined with; then `squares` is negative. The change of units is exact, but for what is less than 2^-1074 beside 2^-160.
+// An empty asm keeps what is rare behind a branch: the compiler would compute it for all elements, and select.
 #pragma once
 #include "operator_sum.cuh"
 
-struct Moments { float64 sum, squares; };
+// Sums of the deviations, for complex elements of both parts, and of their squares.
+template <int Parts> struct Moments { float64 sums[Parts], squares; };
+
+constexpr float64 from_units = 0x1p560, to_units = 0x1p-560;
+
+__device__ __forceinline__ bool has_sign(float64 x) { return __double2hiint(x) < 0; }
+// Whether a square is 2^960 at least, or NaN, of either sign.
+__device__ __forceinline__ bool is_large(float64 square) { return uint32(__double2hiint(square)) >= 0x7bf00000u; }
+template <int Parts> __device__ __forceinline__ Moments<Parts> in_units(Moments<Parts> a)
+{
+    if (has_sign(a.squares)) return a;
+#pragma unroll
+    for (int k = 0; k < Parts; ++k) a.sums[k] *= to_units;
+    a.squares = -(a.squares * to_units * to_units);
+    return a;
+}
+template <int Parts> __device__ __forceinline__ Moments<Parts> added(Moments<Parts> a, Moments<Parts> b)
+{
+#pragma unroll
+    for (int k = 0; k < Parts; ++k) a.sums[k] += b.sums[k];
+    a.squares += b.squares;
+    return a;
+}
+template <int Parts> __device__ __forceinline__ Moments<Parts> added_in_units(Moments<Parts> a, Moments<Parts> b)
+{
+    asm volatile("");
+    return added(in_units(a), in_units(b));
+}
 
 // What deviations are counted from: zero if the pivot is not finite, since infinity - infinity would hide what the mean is.
 template <class T> __device__ __forceinline__ float64 finite_or_zero(T x) { return x - x == 0 ? float64(x) : 0.0; }
 
-// The variance of n elements whose squared deviations add up to `rest`.
-template <uint64 Ddof> __device__ __forceinline__ float64 divided(float64 rest, uint64 n)
+// A part of a complex element; the element itself if it is real.
+template <class T> __device__ __forceinline__ auto part_of(T x, int k)
 {
-    return (rest < 0.0 ? 0.0 : rest) / (n > Ddof ? float64(n - Ddof) : 0.0);
+    if constexpr (is_complex<T>) return k == 0 ? x.re : x.im;
+    else return number(x);
 }
 
-template <class In, class Out> struct MomentsOf : Operator<In, Moments, Out> {
+template <class In, class Out> struct MomentsOf : Operator<In, Moments<is_complex<In> ? 2 : 1>, Out> {
+    static constexpr int parts = is_complex<In> ? 2 : 1;
+    static constexpr bool has_units = is_same<In, float64> || is_same<In, complex128>;
     using Pivot = In;  // as it was loaded: converting it at once would wait for it before the other loads
+    using M = Moments<parts>;
 
     static __device__ __forceinline__ In pivot(In first) { return first; }
-    static __device__ __forceinline__ Moments identity() { return {-0.0, -0.0}; }
+    static __device__ __forceinline__ M identity()
+    {
+        if constexpr (parts == 2) return {{-0.0, -0.0}, 0.0};
+        else return {{-0.0}, 0.0};
+    }
     // One more element equal to the pivot adds +0.0 to both sums, as the row's first element does already.
-    static constexpr bool has_absent = true;
+    static constexpr bool has_absent = parts == 1;
     template <class R> static __device__ __forceinline__ In absent(const R& row) { return row.pivot; }
 
-    template <class I, class R> static __device__ __forceinline__ Moments map(const I& item, const R& row)
+    template <class I, class R> static __device__ __forceinline__ M map(const I& item, const R& row)
     {
-        const float64 d = widen<float64>(item.x) - origin(row.pivot);
-        return {d, d * d};
+        const M a = map_in_ones(item.x, row.pivot);
+        if (has_units && __builtin_expect(is_large(a.squares), false)) return map_in_units(item.x, row.pivot);
+        return a;
     }
-    // For bytes, from the sums of elements and of squares, in integers: exactly what the tree's sums within a vector are.
-    static constexpr bool folds_with_row = is_byte_integer<In>;
-    template <class R> static __device__ __forceinline__ Moments fold_with_row(uint4 v, const R& row)
+    // For bytes, from the sums of elements and of squares, in integers: exactly what the tree's sums within a vector are. For
+    // float64 with one look at the size of both.
+    static constexpr bool folds_with_row = is_byte_integer<In> || is_same<In, float64>;
+    template <class R> static __device__ __forceinline__ M fold_with_row(uint4 v, const R& row)
     {
-        constexpr int32 n = 16;
-        const int32 from = int32(number(row.pivot)), sum = int32(sum_packed<In, false>(v));
-        return {float64(sum - n * from), float64(sum_of_squares<In>(v) - from * (2 * sum - n * from))};
+        if constexpr (is_byte_integer<In>) {
+            constexpr int32 n = 16;
+            const int32 from = int32(number(row.pivot)), sum = int32(sum_packed<In, false>(v));
+            return {{float64(sum - n * from)}, float64(sum_of_squares<In>(v) - from * (2 * sum - n * from))};
+        } else {
+            union { uint4 raw; In elements[2]; } u;
+            u.raw = v;
+            const M a = map_in_ones(u.elements[0], row.pivot), b = map_in_ones(u.elements[1], row.pivot);
+            if (__builtin_expect(is_large(a.squares) || is_large(b.squares), false))
+                return map_both(u.elements[0], u.elements[1], row.pivot);
+            return added(a, b);
+        }
     }
-    static __device__ __forceinline__ Moments combine(Moments a, Moments b)
+    static __device__ __forceinline__ M combine(M a, M b)
     {
-        return {a.sum + b.sum, a.squares + b.squares};
+        if (has_units && __builtin_expect((__double2hiint(a.squares) | __double2hiint(b.squares)) < 0, false))
+            return added_in_units(a, b);
+        return added(a, b);
     }
 
 protected:
-    static __device__ __forceinline__ float64 origin(In pivot) { return finite_or_zero(number(pivot)); }
-    template <class R> static __device__ __forceinline__ float64 mean(Moments a, const R& row)
+    static __device__ __forceinline__ float64 origin(In pivot, int k = 0) { return finite_or_zero(part_of(pivot, k)); }
+    static __device__ __forceinline__ M map_in_ones(In x, In pivot)
     {
-        return MomentsOf::origin(row.pivot) + a.sum / float64(row.length);
+        M a;
+#pragma unroll
+        for (int k = 0; k < parts; ++k) a.sums[k] = float64(part_of(x, k)) - origin(pivot, k);
+        a.squares = a.sums[0] * a.sums[0];
+        if constexpr (parts == 2) a.squares += a.sums[1] * a.sums[1];
+        return a;
     }
-    template <uint64 Ddof, class R> static __device__ __forceinline__ float64 variance(Moments a, const R& row)
+    static __device__ __forceinline__ M map_both(In x, In y, In pivot)
     {
-        return divided<Ddof>(a.squares - a.sum * (a.sum / float64(row.length)), row.length);
+        asm volatile("");
+        const M a = map_in_ones(x, pivot), b = map_in_ones(y, pivot);
+        return MomentsOf::combine(is_large(a.squares) ? map_in_units(x, pivot) : a,
+                                  is_large(b.squares) ? map_in_units(y, pivot) : b);
+    }
+    static __device__ __forceinline__ M map_in_units(In x, In pivot)
+    {
+        asm volatile("");
+        M a;
+#pragma unroll
+        for (int k = 0; k < parts; ++k) a.sums[k] = float64(part_of(x, k)) * to_units - origin(pivot, k) * to_units;
+        a.squares = a.sums[0] * a.sums[0];
+        if constexpr (parts == 2) a.squares += a.sums[1] * a.sums[1];
+        a.squares = -a.squares;
+        return a;
+    }
+
+    // The sum of squared deviations from the mean, divided by n - Ddof; in the accumulator's units.
+    template <uint64 Ddof> static __device__ __forceinline__ compensated variance_in_units(M a, uint64 length)
+    {
+        const float64 n = float64(length);
+        float64 products = a.sums[0] * (a.sums[0] / n);
+        if constexpr (parts == 2) products += a.sums[1] * (a.sums[1] / n);
+        const float64 rest = (has_units && has_sign(a.squares) ? -a.squares : a.squares) - products;
+        return quotient(compensated(rest < 0.0 ? 0.0 : rest), length > Ddof ? float64(length - Ddof) : 0.0);
+    }
+    template <uint64 Ddof> static __device__ __forceinline__ compensated variance(M a, uint64 length)
+    {
+        const compensated found = variance_in_units<Ddof>(a, length);
+        return has_units && has_sign(a.squares) ? compensated(found.high * from_units * from_units) : found;
+    }
+    template <uint64 Ddof> static __device__ __forceinline__ compensated deviation(M a, uint64 length)
+    {
+        const compensated found = root(variance_in_units<Ddof>(a, length).high);
+        return has_units && has_sign(a.squares) ? compensated(found.high * from_units) : found;
     }
 };
 
 template <class In, class Acc, class Out, uint64 Ddof> struct Variance : MomentsOf<In, Out> {
-    template <class R> static __device__ __forceinline__ Out finish(Moments a, const R& row, int)
+    template <class A, class R> static __device__ __forceinline__ Out finish(A a, const R& row, int)
     {
-        return narrow<Out>(Variance::template variance<Ddof>(a, row));
+        return narrow<Out>(Variance::template variance<Ddof>(a, row.length));
     }
     template <class R> static __device__ __forceinline__ Out empty(const R&, int) { return quiet_nan<Out>(); }
 };
 
 template <class In, class Acc, class Out, uint64 Ddof> struct Deviation : Variance<In, Acc, Out, Ddof> {
-    template <class R> static __device__ __forceinline__ Out finish(Moments a, const R& row, int)
+    template <class A, class R> static __device__ __forceinline__ Out finish(A a, const R& row, int)
     {
-        return narrow<Out>(square_root(Deviation::template variance<Ddof>(a, row)));
-    }
-};
-
-// The variance of complex elements is that of both parts together: it is real, and each part is taken about the pivot's.
-struct ComplexMoments { float64 re, im, squares; };
-
-template <class In, class Acc, class Out, uint64 Ddof> struct ComplexVariance : Operator<In, ComplexMoments, Out> {
-    using Pivot = In;
-
-    static __device__ __forceinline__ In pivot(In first) { return first; }
-    static __device__ __forceinline__ ComplexMoments identity() { return {-0.0, -0.0, -0.0}; }
-    template <class I, class R> static __device__ __forceinline__ ComplexMoments map(const I& item, const R& row)
-    {
-        const auto x = widen<complex128>(item.x), from = widen<complex128>(row.pivot);
-        const float64 re = x.re - finite_or_zero(from.re), im = x.im - finite_or_zero(from.im);
-        return {re, im, re * re + im * im};
-    }
-    static __device__ __forceinline__ ComplexMoments combine(ComplexMoments a, ComplexMoments b)
-    {
-        return {a.re + b.re, a.im + b.im, a.squares + b.squares};
-    }
-    template <class R> static __device__ __forceinline__ Out finish(ComplexMoments a, const R& row, int)
-    {
-        return narrow<Out>(ComplexVariance::variance(a, row));
-    }
-    template <class R> static __device__ __forceinline__ Out empty(const R&, int) { return quiet_nan<Out>(); }
-
-protected:
-    template <class R> static __device__ __forceinline__ float64 variance(ComplexMoments a, const R& row)
-    {
-        const float64 n = float64(row.length);
-        return divided<Ddof>(a.squares - (a.re * (a.re / n) + a.im * (a.im / n)), row.length);
-    }
-};
-
-template <class In, class Acc, class Out, uint64 Ddof>
-struct ComplexDeviation : ComplexVariance<In, Acc, Out, Ddof> {
-    template <class R> static __device__ __forceinline__ Out finish(ComplexMoments a, const R& row, int)
-    {
-        return narrow<Out>(square_root(ComplexDeviation::variance(a, row)));
-    }
-};
-
-template <class In, class Acc, class Out, uint64 Ddof> struct MeanVariance : Variance<In, Acc, Out, Ddof> {
-    static constexpr int results = 2;
-    template <class R> static __device__ __forceinline__ Out finish(Moments a, const R& row, int k)
-    {
-        return narrow<Out>(k == 0 ? MeanVariance::mean(a, row) : MeanVariance::template variance<Ddof>(a, row));
+        return narrow<Out>(Deviation::template deviation<Ddof>(a, row.length));
     }
 };

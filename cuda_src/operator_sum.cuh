@@ -110,7 +110,7 @@ template <class In, class Acc, class Out> struct Norm2 : AdditiveOfMagnitudes<In
     }
     template <class R> static __device__ __forceinline__ Out finish(Acc a, const R&, int)
     {
-        return narrow<Out>(square_root(a));
+        return narrow<Out>(root(a));
     }
 };
 

@@ -1,4 +1,4 @@
-// The types of elements, accumulators and results under NumPy's names, and the conversions between them.
+// The types of elements, accumulators and results under NumPy's names, and what becomes of an element in an accumulator.
 // Header-free: NVRTC offers neither <cstdint> nor __half.
 #pragma once
 
@@ -102,49 +102,4 @@ template <class To, class From> __device__ __forceinline__ To widen(From x)
 {
     if constexpr (is_complex<From>) return To(x.re, x.im);
     else return To(number(x));
-}
-
-// The only NaN that a result of each type has, numpy.nan's bits: which operand's payload survives differs between processors.
-template <class T> __device__ __forceinline__ T quiet_nan()
-{
-    if constexpr (is_same<T, float8_e4m3>) return float8_e4m3{0x7f};
-    else if constexpr (is_same<T, float8_e5m2>) return float8_e5m2{0x7e};
-    else if constexpr (is_same<T, float16>) return float16{0x7e00};
-    else if constexpr (is_same<T, bfloat16>) return bfloat16{0x7fc0};
-    else if constexpr (is_same<T, float32>) return __uint_as_float(0x7fc00000u);
-    else return __longlong_as_double(0x7ff8000000000000ll);
-}
-
-__device__ __forceinline__ bfloat16 round_to_bfloat16(float32 x)
-{
-    // To nearest, ties to even, in integer arithmetic, since cvt.rn.bf16.f32 needs sm_80. The caller deals with NaN.
-    const uint32 bits = __float_as_uint(x);
-    return bfloat16{uint16((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
-}
-
-// Floating-point accumulator -> result, rounded to nearest; float64 reaches bfloat16 by way of float32, as ml_dtypes does.
-template <class To, class From> __device__ __forceinline__ To round_to(From x)
-{
-    if (x != x) return quiet_nan<To>();
-    if constexpr (is_same<To, float16>) {
-        float16 y;
-        if constexpr (is_same<From, float32>) asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
-        else asm("cvt.rn.f16.f64 %0, %1;" : "=h"(y.bits) : "d"(x));
-        return y;
-    } else if constexpr (is_same<To, bfloat16>) {
-        return round_to_bfloat16(float32(x));
-    } else {
-        return To(x);
-    }
-}
-
-// Accumulator -> result. Integers wrap in a narrower result, as with NumPy's astype; booleans are true where nonzero.
-template <class To, class From> __device__ __forceinline__ To narrow(From x)
-{
-    if constexpr (is_same<To, boolean>) return boolean{uint8(x != From(0))};
-    else if constexpr (is_complex<From>) return To{round_to<decltype(To::re)>(x.re), round_to<decltype(To::re)>(x.im)};
-    else if constexpr (is_same<From, compensated>) return round_to<To>(x.high);
-    else if constexpr (is_integer<From> && (is_integer<To> || sizeof(To) >= 4)) return To(x);
-    else if constexpr (is_integer<From>) return round_to<To>(float64(x));
-    else return round_to<To>(x);
 }

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__tree_version__ = 1
+__tree_version__ = 2
 """The version of the one tree: with one tree version no result changes; on the host exp and log are those of NumPy."""
 
 __all__ = [

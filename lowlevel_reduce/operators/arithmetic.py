@@ -8,14 +8,16 @@ import numpy as np
 
 from lowlevel_reduce.dtypes import COMPENSATED, c_name, numpy_dtype
 from lowlevel_reduce.operators.base import Array, Fields, Types
+from lowlevel_reduce.operators.rounding import round_pair, round_to
 
 __all__ = [
     "add_compensated",
     "magnitude",
     "nonzero",
     "parts",
+    "quotient",
+    "root",
     "round_parts",
-    "round_to",
     "template",
     "two_product",
     "two_sum",
@@ -51,36 +53,33 @@ def parts(x: Array, accumulator: str) -> Fields:
     return (widen(x, accumulator),)
 
 
-def round_to(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Convert to a result type: floats round to nearest, integers wrap modulo 2**bits; every NaN becomes numpy.nan.
-
-    A float is converted to an integer by truncation. Out of range it becomes the type's smallest or largest value, and
-    NaN becomes 0, as on a GPU; NumPy's own conversion of such values depends on the processor.
-    """
-    if dtype.kind in "iu" and x.dtype.kind not in "iubc":
-        return _whole_part(x.astype(np.float64), dtype)
-    if x.dtype.kind == "f" and dtype.name == "bfloat16":
-        x = x.astype(np.float32)  # ml_dtypes rounds float64 in these two steps; explicit because the kernels do so too
-    y = x.astype(dtype)
-    if x.dtype.kind == "f" and dtype.kind not in "iub":
-        y = np.where(np.isnan(x), np.array(np.nan, dtype), y)
-    return y
-
-
-def _whole_part(x: Array, dtype: np.dtype[Any]) -> Array:
-    limits = np.iinfo(dtype)
-    low, high = x <= float(limits.min), x >= float(limits.max + 1)  # powers of two, so exact
-    inside = np.where(low | high | np.isnan(x), 0.0, x).astype(dtype)
-    return np.where(low, dtype.type(limits.min), np.where(high, dtype.type(limits.max), inside))
-
-
 def round_parts(fields: Fields, types: Types) -> Array:
     """Convert the fields of a sum's accumulator to its result."""
+    if types.accumulator == COMPENSATED:
+        return round_pair(fields, types.result_dtype)
     if types.accumulator != "complex128":
         return round_to(fields[0], types.result_dtype)
     z = np.empty(np.shape(fields[0]), types.result_dtype)
     z.real, z.imag = (round_to(field, z.real.dtype) for field in fields)
     return z
+
+
+def quotient(a: Fields, n: Any) -> Fields:
+    """Divide pairs of float64: the quotient, and what is left of it for `round_pair`, of which only the sign counts."""
+    q = a[0] / n
+    high, low = two_product(q, n)
+    rest = (((a[0] - high) - low) + a[1]) / n
+    rest = np.where(np.isfinite(rest), rest, 0.0)
+    total = q + rest
+    return np.where(a[1] == 0.0, q, total), np.where(a[1] == 0.0, rest, rest - (total - q))
+
+
+def root(x: Array) -> Fields:
+    """Return square roots of float64, and what is left of them for `round_pair`, of which only the sign counts."""
+    r = np.sqrt(x)
+    high, low = two_product(r, r)
+    rest = (x - high) - low
+    return r, np.where(np.isfinite(rest), rest, 0.0)
 
 
 def nonzero(x: Array) -> Array:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from lowlevel_reduce.dtypes import ElementType, numpy_dtype
-from lowlevel_reduce.operators.arithmetic import round_to, template, widen
+from lowlevel_reduce.operators.arithmetic import template, widen
 from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types
+from lowlevel_reduce.operators.rounding import round_to
 from lowlevel_reduce.operators.sums import float_rule
 
 __all__ = ["LOGSUMEXP", "SOFTMAX_STATS"]
@@ -19,12 +20,12 @@ LOG2_E = 1.4426950408889634
 
 def _map(items: Items, types: Types) -> Fields:
     x = widen(items.x, types.accumulator)
-    return x, np.ones_like(x)
+    return x, np.zeros_like(x)  # the sum of the others' terms: that of the largest, which is 1, is not lost in them
 
 
 def _combine(a: Fields, b: Fields, types: Types) -> Fields:
     swap = a[0] > b[0]
-    low_sum, high_sum = np.where(swap, b[1], a[1]), np.where(swap, a[1], b[1])
+    low, high = np.where(swap, b[1], a[1]), np.where(swap, a[1], b[1])
     # The difference of two equal infinities is NaN, which fmin replaces by 0; a NaN element survives in the maximum.
     difference = np.fmin(-np.abs(a[0] - b[0]), a[0].dtype.type(0.0))
     if types.accumulator == "float32":
@@ -32,18 +33,18 @@ def _combine(a: Fields, b: Fields, types: Types) -> Fields:
         e = np.where(e < np.finfo(np.float32).tiny, np.float32(0.0), e)
     else:
         e = np.exp(difference)
-    return np.maximum(a[0], b[0]), high_sum + low_sum * e
+    return np.maximum(a[0], b[0]), high + (low * e + e)
 
 
 def _logsumexp(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
-    return (round_to(fields[0] + np.log(fields[1]), types.result_dtype),)
+    return (round_to(fields[0] + np.log1p(fields[1]), types.result_dtype),)
 
 
 def _softmax_stats(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
     nan = np.isnan(fields[0]) | np.isnan(fields[1])  # if an element is NaN, so is one of the two
     largest, total = (np.where(nan, field.dtype.type(np.nan), field) for field in fields)
     largest = largest + largest.dtype.type(0.0)  # zero becomes +0.0: which zero is the maximum depends on the order
-    return round_to(largest, types.result_dtype), round_to(total, types.result_dtype)
+    return round_to(largest, types.result_dtype), round_to(total + total.dtype.type(1.0), types.result_dtype)
 
 
 def _rule(name: str) -> Callable[[ElementType], TypeRule]:
@@ -66,7 +67,7 @@ def _exponentials(name: str, struct: str, **options: Any) -> Reduction:
         label=name,
         struct=template(struct),
         rule=_rule(name),
-        identity=lambda types: (-np.inf, 0.0),
+        identity=lambda types: (-np.inf, -1.0),  # no element, so no term of 1 either
         map=_map,
         combine=_combine,
         size=lambda types: 2 * numpy_dtype(types.accumulator).itemsize,

@@ -13,7 +13,7 @@ import numpy as np
 
 from lowlevel_reduce.dtypes import ElementType, finfo, numpy_dtype
 from lowlevel_reduce.errors import UnsupportedError
-from lowlevel_reduce.operators.arithmetic import magnitude, nonzero, round_to, template
+from lowlevel_reduce.operators.arithmetic import magnitude, nonzero, template
 from lowlevel_reduce.operators.base import (
     Array,
     Fields,
@@ -25,6 +25,7 @@ from lowlevel_reduce.operators.base import (
     number_type,
     sum_number_type,
 )
+from lowlevel_reduce.operators.rounding import round_to
 from lowlevel_reduce.operators.scalars import is_nan, number_of, scalar_of
 
 __all__ = ["ALL", "ANY", "ARGMAX", "ARGMIN", "LAST_ARGMAX", "LAST_ARGMIN", "MAX", "MIN", "MINMAX", "NORM_INF"]

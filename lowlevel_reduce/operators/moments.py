@@ -1,15 +1,24 @@
-"""Mean and variance in one pass, about each row's first element; ``operator_moments.cuh`` says what that cancels."""
+"""Mean and variance in one pass, about each row's first element; ``operator_moments.cuh`` says what that cancels.
+
+With the mean: ``operator_mean_variance.cuh``.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from lowlevel_reduce.dtypes import ElementType
-from lowlevel_reduce.operators.arithmetic import round_to, widen
+from lowlevel_reduce.operators.arithmetic import quotient, root, widen
 from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types
-from lowlevel_reduce.operators.sums import float_rule
+from lowlevel_reduce.operators.rounding import round_pair, round_to
+from lowlevel_reduce.operators.sums import float_rule, mean_of
 
 __all__ = ["mean_var", "std", "var"]
+
+_LARGE_SQUARE = 2.0**960
+_FROM_UNITS, _TO_UNITS = 2.0**560, 2.0**-560
 
 
 def _rule(name: str, element: ElementType) -> TypeRule:
@@ -31,14 +40,61 @@ def _pivot(first: Array, types: Types) -> Array:
     return pivot
 
 
+def _total_type(types: Types) -> str | None:
+    """Return the type of the elements' own sum that gives the mean; None if the sum of deviations does."""
+    element = types.element
+    if element.is_float:
+        return "float64" if element.itemsize == 8 or types.result == "float64" else None
+    if element.itemsize < 4:
+        return None
+    return element.accumulators[0] if element.itemsize == 4 else "float64"
+
+
+def _has_units(types: Types) -> bool:
+    return types.element.name in ("float64", "complex128")
+
+
 def _map(items: Items, types: Types) -> Fields:
+    """Return deviations and squares: negative, and in units of 2**560, where the square is not below 2**960."""
+    assert items.pivot is not None  # noqa: S101 - whoever calls map has looked at `pivot`
     if types.element.is_complex:
-        assert items.pivot is not None  # noqa: S101 - whoever calls map has looked at `pivot`
-        re, im = (part.astype(np.float64) for part in (items.x.real, items.x.imag))
-        re, im = re - items.pivot.real, im - items.pivot.imag
-        return re, im, re * re + im * im
-    d = widen(items.x, "float64") - items.pivot
-    return d, d * d
+        pairs = [
+            (items.x.real.astype(np.float64), items.pivot.real),
+            (items.x.imag.astype(np.float64), items.pivot.imag),
+        ]
+    else:
+        pairs = [(widen(items.x, "float64"), items.pivot)]
+    deviations = [x - pivot for x, pivot in pairs]
+    squares = _squares(deviations)
+    is_large = ~(squares < _LARGE_SQUARE)
+    if not (_has_units(types) and is_large.any()):
+        return *deviations, squares
+    scaled = [x * _TO_UNITS - pivot * _TO_UNITS for x, pivot in pairs]
+    before, after = (*deviations, squares), (*scaled, -_squares(scaled))
+    return tuple(np.where(is_large, new, old) for new, old in zip(after, before, strict=True))
+
+
+def _squares(deviations: list[Array]) -> Array:
+    squares = deviations[0] * deviations[0]
+    return squares if len(deviations) == 1 else squares + deviations[1] * deviations[1]
+
+
+def _in_units(fields: Fields) -> Fields:
+    *sums, squares = fields
+    known = squares < 0.0
+    changed = (*(each * _TO_UNITS for each in sums), -(squares * _TO_UNITS * _TO_UNITS))
+    return tuple(np.where(known, before, after) for before, after in zip(fields, changed, strict=True))
+
+
+def _combine(a: Fields, b: Fields, types: Types) -> Fields:
+    if _has_units(types):
+        any_known = (a[-1] < 0.0) | (b[-1] < 0.0)
+        if any_known.any():
+            a, b = (
+                tuple(np.where(any_known, new, old) for new, old in zip(_in_units(each), each, strict=True))
+                for each in (a, b)
+            )
+    return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
 def _fields(types: Types) -> int:
@@ -46,44 +102,80 @@ def _fields(types: Types) -> int:
     return 3 if types.element.is_complex else 2
 
 
-def _mean(fields: Fields, row: Row) -> Array:
-    mean: Array = row.pivot + fields[0] / np.float64(row.length)
-    return mean
+def _mean(moments: Fields, total: Array | None, row: Row, types: Types) -> Array:
+    assert row.pivot is not None  # noqa: S101 - as in _map
+    n = np.asarray(row.length, np.float64)
+    if total is not None:
+        return mean_of(total, n, types.result_dtype)
+    if types.element.is_float:
+        return round_to(row.pivot + moments[0] / n, types.result_dtype)
+    length = np.asarray(row.length).astype(np.int64)
+    return mean_of(moments[0].astype(np.int64) + np.asarray(row.pivot).astype(np.int64) * length, n, types.result_dtype)
 
 
-def _variance(fields: Fields, row: Row, ddof: int) -> Array:
-    *totals, squares = fields
+def _variance(moments: Fields, row: Row, ddof: int) -> Fields:
+    """Return the sum of squared deviations from the mean, divided by n - `ddof`, in the accumulator's units."""
+    *totals, squares = moments
     products = [total * (total / np.float64(row.length)) for total in totals]
+    squares = np.where(squares < 0.0, -squares, squares)
     rest = squares - (products[0] if len(products) == 1 else products[0] + products[1])
     rest = np.where(rest < 0.0, 0.0, rest)
-    variance: Array = rest / np.float64(max(row.length - ddof, 0))
-    return variance
+    return quotient((rest, np.zeros_like(rest)), np.float64(max(row.length - ddof, 0)))
 
 
-def _moments(name: str, struct: str, ddof: int, *, names: tuple[str, ...], root: bool = False) -> Reduction:
+def _from_units(pair: Fields, moments: Fields, times: int) -> Fields:
+    high = pair[0]
+    for _ in range(times):
+        high = high * _FROM_UNITS
+    known = moments[-1] < 0.0
+    return np.where(known, high, pair[0]), np.where(known, 0.0, pair[1])
+
+
+def _moments(name: str, struct: str, ddof: int, *, names: tuple[str, ...], is_root: bool = False) -> Reduction:
+    with_mean = "mean" in names
+
+    def total_type(types: Types) -> str | None:
+        return _total_type(types) if with_mean else None
+
+    def identity(types: Types) -> tuple[Any, ...]:
+        total = total_type(types)
+        nothing = () if total is None else (-0.0,) if total == "float64" else (0,)
+        return (-0.0,) * (_fields(types) - 1) + (0.0, *nothing)
+
+    def map_(items: Items, types: Types) -> Fields:
+        total = total_type(types)
+        return _map(items, types) + (() if total is None else (widen(items.x, total),))
+
+    def combine(a: Fields, b: Fields, types: Types) -> Fields:
+        if total_type(types) is None:
+            return _combine(a, b, types)
+        return *_combine(a[:-1], b[:-1], types), a[-1] + b[-1]
+
     def finish(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
-        variance = _variance(fields, row, ddof)
-        results = {"var": variance, "result": np.sqrt(variance) if root else variance}
-        if "mean" in names:
-            results["mean"] = _mean(fields, row)
-        return tuple(round_to(results[each], types.result_dtype) for each in names)
+        moments, total = (fields, None) if total_type(types) is None else (fields[:-1], fields[-1])
+        pair = _variance(moments, row, ddof)
+        if is_root:
+            pair = root(pair[0])
+        if _has_units(types):
+            pair = _from_units(pair, moments, 1 if is_root else 2)
+        result = round_pair(pair, types.result_dtype)
+        return (_mean(moments, total, row, types), result) if with_mean else (result,)
 
-    def c_type(types: Types) -> str:
-        kind = "Complex" if types.element.is_complex else ""
-        return f"{kind}{struct}<{types.element.c_name}, float64, {types.result}, {ddof}>"
+    def size(types: Types) -> int:
+        return 8 * _fields(types) + (0 if total_type(types) is None else 8)
 
     return Reduction(
         name=name,
         label=f"{name}_{ddof}",
-        struct=c_type,
+        struct=lambda types: f"{struct}<{types.element.c_name}, float64, {types.result}, {ddof}>",
         rule=lambda element: _rule(name, element),
-        identity=lambda types: (-0.0,) * _fields(types),
-        map=_map,
-        combine=lambda a, b, types: tuple(x + y for x, y in zip(a, b, strict=True)),
+        identity=identity,
+        map=map_,
+        combine=combine,
         finish=finish,
         empty=(np.nan,) * len(names),
-        size=lambda types: 8 * _fields(types),
-        is_heavy=lambda types: types.element.is_complex,
+        size=size,
+        is_heavy=lambda types: size(types) > 16,
         # A vector of bytes gives one accumulator, not sixteen.
         fits_full_block=lambda types: types.element.dtype.kind in "iu" and types.element.itemsize == 1,
         result_names=names,
@@ -98,7 +190,7 @@ def var(ddof: int) -> Reduction:
 
 def std(ddof: int) -> Reduction:
     """Return the standard deviation, the square root of `var`."""
-    return _moments("std", "Deviation", ddof, names=("result",), root=True)
+    return _moments("std", "Deviation", ddof, names=("result",), is_root=True)
 
 
 def mean_var(ddof: int) -> Reduction:

@@ -14,16 +14,18 @@ from lowlevel_reduce.operators.arithmetic import (
     magnitude,
     nonzero,
     parts,
+    quotient,
+    root,
     round_parts,
-    round_to,
     template,
     two_product,
     widen,
 )
 from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types, sum_number_type
+from lowlevel_reduce.operators.rounding import in_two_parts, round_pair
 from lowlevel_reduce.operators.scalars import scalar_of
 
-__all__ = ["COUNT_NONZERO", "DOT", "MEAN", "NORM1", "NORM2", "PROD", "SUM", "SUM_SQUARES", "float_rule"]
+__all__ = ["COUNT_NONZERO", "DOT", "MEAN", "NORM1", "NORM2", "PROD", "SUM", "SUM_SQUARES", "float_rule", "mean_of"]
 
 _LARGE = ("int64", "uint64")
 
@@ -149,9 +151,18 @@ def _additive(name: str, struct: str, map_: Callable[[Items, Types], Fields], **
 def _divide(fields: Fields, row: Row, types: Types) -> tuple[Array, ...]:
     """Divide the sum by the length in float64, whatever the accumulator is."""
     n = np.asarray(row.length, np.float64)
-    if types.accumulator == "complex128":
-        return (round_parts((fields[0] / n, fields[1] / n), types),)
-    return (round_to(fields[0].astype(np.float64) / n, types.result_dtype),)
+    if types.accumulator == COMPENSATED:
+        return (round_pair(quotient(fields, n), types.result_dtype),)
+    if types.accumulator != "complex128":
+        return (mean_of(fields[0], n, types.result_dtype),)
+    z = np.empty(np.shape(fields[0]), types.result_dtype)
+    z.real, z.imag = (mean_of(field, n, z.real.dtype) for field in fields)
+    return (z,)
+
+
+def mean_of(total: Array, n: Any, dtype: np.dtype[Any]) -> Array:
+    """Return a sum of any type divided by the length, as a result."""
+    return round_pair(quotient(in_two_parts(total), n), dtype)
 
 
 def _norm2(items: Items, types: Types) -> Fields:
@@ -219,7 +230,7 @@ NORM2 = _additive(
     "Norm2",
     _norm2,
     rule=_norm_rule("norm2"),
-    finish=lambda fields, row, types: (round_to(np.sqrt(fields[0]), types.result_dtype),),
+    finish=lambda fields, row, types: (round_pair(root(fields[0].astype(np.float64)), types.result_dtype),),
 )
 DOT = _additive("dot", "Dot", _dot, rule=_dot_rule, second="operand")
 PROD = Reduction(

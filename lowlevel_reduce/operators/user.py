@@ -16,9 +16,10 @@ import numpy as np
 
 from lowlevel_reduce.dtypes import ElementType, accumulator_bytes, c_name, element_type
 from lowlevel_reduce.errors import UnsupportedError
-from lowlevel_reduce.operators.arithmetic import round_to, widen
+from lowlevel_reduce.operators.arithmetic import widen
 from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types
 from lowlevel_reduce.operators.quoting import body_of, quoted, uses
+from lowlevel_reduce.operators.rounding import round_to
 from lowlevel_reduce.operators.scalars import number_of
 from lowlevel_reduce.operators.validation import (
     SCALARS,
@@ -314,7 +315,7 @@ def mapped(inner: Reduction, element_map: ElementMap) -> Reduction:
         # A value of the map's need not be one of eight bits, nor an integer of it be in a narrow type's range.
         if own.result.startswith("float8"):
             return own._replace(result="float32", results=("float32",))
-        if element.dtype.kind in "iu" and own.result == element.name:
+        if element.dtype.kind in "iu" and own.results == (element.name,):
             number = inner.number(Types(element, own.accumulators[0], own.result))
             return own._replace(result=number, results=tuple(dict.fromkeys((number, element.name))))
         return own
@@ -363,6 +364,7 @@ template <class I> static __device__ __forceinline__ {number} map(const I& item)
         map=map_,
         finish=lambda fields, row, types: inner.finish(fields, row, within(types)),
         initial=None if initial is None else lambda number, types: initial(number, within(types)),
+        size=lambda types: inner.size(within(types)),
         second="operand" if element_map.second else None,
         pivot=pivot if inner.pivot else None,
         indexed=inner.indexed or uses(element_map.source, "i"),

@@ -119,3 +119,18 @@ def test_logsumexp_far_from_zero(stream):
         np.testing.assert_allclose(reduced(x, "logsumexp", stream=stream, axis=1), wanted, rtol=3e-7)
     nothing = np.full((2, 500), -np.inf, np.float32)
     assert reduced(nothing, "logsumexp", stream=stream, axis=1).tolist() == [-np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_is_far_smaller_than_one_is_not_lost_in_it(stream, dtype):
+    """The float32 exponential of -d is off by d 2^-24 and a few places."""
+    bound = {"float32": 50 * 2.0**-23, "float64": 8 * 2.0**-53}[dtype]
+    x = np.full((4, 130), -np.inf)
+    x[0, [3, 100]] = 0, -40
+    x[1, :] = np.where(np.arange(130) == 77, 0, -30 - np.arange(130) % 7)
+    x[2, :2] = 0, -1000
+    x[3, 7] = 0
+    wanted = np.log1p([np.exp(np.sort(row)[:-1]).sum() for row in x])
+    for each, axis in ((x, 1), (np.ascontiguousarray(x.T), 0)):
+        found = reduced(each.astype(dtype), "logsumexp", stream=stream, axis=axis)
+        np.testing.assert_allclose(found, wanted, rtol=bound, atol=0)

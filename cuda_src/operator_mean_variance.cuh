@@ -7,11 +7,11 @@
 // The sum of deviations of such integers is exact for 2^36 elements and more, and so is the elements' sum that is made of it.
 // For the floats pivot + sum d / n is off by (h + 3) 2^-53 (|pivot| + mean |d|) at most, where h is the height of the tree: of
 // mean |x|, since the pivot is one of the elements, that is less than (h + 3) n 2^-51.
-template <class In, class Acc, class Out, uint64 Ddof> struct MeanByPivot : Variance<In, Acc, Out, Ddof> {
+template <class In, class Acc, class Out> struct MeanByPivot : Variance<In, Acc, Out> {
     static constexpr int results = 2;
     template <class A, class R> static __device__ __forceinline__ Out finish(A a, const R& row, int k)
     {
-        if (k == 1) return narrow<Out>(MeanByPivot::template variance<Ddof>(a, row.length));
+        if (k == 1) return narrow<Out>(MeanByPivot::variance(a, row));
         if constexpr (is_float<In>) return narrow<Out>(MeanByPivot::origin(row.pivot) + a.sums[0] / float64(row.length));
         else return divide<Out>(int64(a.sums[0]) + int64(number(row.pivot)) * int64(row.length), row.length);
     }
@@ -29,9 +29,9 @@ template <class T> struct MomentsAndTotal {
     T total;
 };
 
-template <class In, class Acc, class Out, uint64 Ddof>
+template <class In, class Acc, class Out>
 struct MeanByTotal : Operator<In, MomentsAndTotal<typename TotalOf<In>::type>, Out> {
-    using About = Variance<In, Acc, Out, Ddof>;
+    using About = Variance<In, Acc, Out>;
     using Total = typename TotalOf<In>::type;
     using A = MomentsAndTotal<Total>;
     using Adding = Additive<In, Total, Out>;
@@ -62,7 +62,7 @@ struct MeanByTotal : Operator<In, MomentsAndTotal<typename TotalOf<In>::type>, O
     template <class R> static __device__ __forceinline__ Out empty(const R&, int) { return quiet_nan<Out>(); }
 };
 
-template <class In, class Acc, class Out, uint64 Ddof, bool HasTotal = has_total<In, Out>>
-struct MeanVariance : MeanByPivot<In, Acc, Out, Ddof> {};
-template <class In, class Acc, class Out, uint64 Ddof>
-struct MeanVariance<In, Acc, Out, Ddof, true> : MeanByTotal<In, Acc, Out, Ddof> {};
+template <class In, class Acc, class Out, bool HasTotal = has_total<In, Out>>
+struct MeanVariance : MeanByPivot<In, Acc, Out> {};
+template <class In, class Acc, class Out>
+struct MeanVariance<In, Acc, Out, true> : MeanByTotal<In, Acc, Out> {};

@@ -23,10 +23,10 @@ __device__ __forceinline__ bool has_sign(float64 x) { return __double2hiint(x) <
 __device__ __forceinline__ bool is_large(float64 square) { return uint32(__double2hiint(square)) >= 0x7bf00000u; }
 template <int Parts> __device__ __forceinline__ Moments<Parts> in_units(Moments<Parts> a)
 {
-    if (has_sign(a.squares)) return a;
+    const bool known = has_sign(a.squares);
 #pragma unroll
-    for (int k = 0; k < Parts; ++k) a.sums[k] *= to_units;
-    a.squares = -(a.squares * to_units * to_units);
+    for (int k = 0; k < Parts; ++k) a.sums[k] = known ? a.sums[k] : a.sums[k] * to_units;
+    a.squares = known ? a.squares : -(a.squares * to_units * to_units);
     return a;
 }
 template <int Parts> __device__ __forceinline__ Moments<Parts> added(Moments<Parts> a, Moments<Parts> b)
@@ -36,12 +36,6 @@ template <int Parts> __device__ __forceinline__ Moments<Parts> added(Moments<Par
     a.squares += b.squares;
     return a;
 }
-template <int Parts> __device__ __forceinline__ Moments<Parts> added_in_units(Moments<Parts> a, Moments<Parts> b)
-{
-    asm volatile("");
-    return added(in_units(a), in_units(b));
-}
-
 // What deviations are counted from: zero if the pivot is not finite, since infinity - infinity would hide what the mean is.
 template <class T> __device__ __forceinline__ float64 finite_or_zero(T x) { return x - x == 0 ? float64(x) : 0.0; }
 
@@ -70,8 +64,8 @@ template <class In, class Out> struct MomentsOf : Operator<In, Moments<is_comple
 
     template <class I, class R> static __device__ __forceinline__ M map(const I& item, const R& row)
     {
-        const M a = map_in_ones(item.x, row.pivot);
-        if (has_units && __builtin_expect(is_large(a.squares), false)) return map_in_units(item.x, row.pivot);
+        M a = map_in_ones(item.x, row.pivot);
+        if (has_units && __builtin_expect(is_large(a.squares), false)) a = map_in_units(item.x, row.pivot);
         return a;
     }
     // For bytes, from the sums of elements and of squares, in integers: exactly what the tree's sums within a vector are. For
@@ -94,8 +88,11 @@ template <class In, class Out> struct MomentsOf : Operator<In, Moments<is_comple
     }
     static __device__ __forceinline__ M combine(M a, M b)
     {
-        if (has_units && __builtin_expect((__double2hiint(a.squares) | __double2hiint(b.squares)) < 0, false))
-            return added_in_units(a, b);
+        if (has_units && __builtin_expect((__double2hiint(a.squares) | __double2hiint(b.squares)) < 0, false)) {
+            asm volatile("");
+            a = in_units(a);
+            b = in_units(b);
+        }
         return added(a, b);
     }
 
@@ -129,38 +126,39 @@ protected:
         return a;
     }
 
-    // The sum of squared deviations from the mean, divided by n - Ddof; in the accumulator's units.
-    template <uint64 Ddof> static __device__ __forceinline__ compensated variance_in_units(M a, uint64 length)
+    // The sum of squared deviations from the mean, divided by n - ddof, which the caller's
+    // words hold; in the accumulator's units.
+    template <class R> static __device__ __forceinline__ compensated variance_in_units(M a, const R& row)
     {
-        const float64 n = float64(length);
+        const float64 n = float64(row.length), degrees = n - __longlong_as_double(row.initial[0]);
         float64 products = a.sums[0] * (a.sums[0] / n);
         if constexpr (parts == 2) products += a.sums[1] * (a.sums[1] / n);
         const float64 rest = (has_units && has_sign(a.squares) ? -a.squares : a.squares) - products;
-        return quotient(compensated(rest < 0.0 ? 0.0 : rest), length > Ddof ? float64(length - Ddof) : 0.0);
+        return quotient(compensated(rest < 0.0 ? 0.0 : rest), degrees > 0.0 ? degrees : 0.0);
     }
-    template <uint64 Ddof> static __device__ __forceinline__ compensated variance(M a, uint64 length)
+    template <class R> static __device__ __forceinline__ compensated variance(M a, const R& row)
     {
-        const compensated found = variance_in_units<Ddof>(a, length);
+        const compensated found = variance_in_units(a, row);
         return has_units && has_sign(a.squares) ? compensated(found.high * from_units * from_units) : found;
     }
-    template <uint64 Ddof> static __device__ __forceinline__ compensated deviation(M a, uint64 length)
+    template <class R> static __device__ __forceinline__ compensated deviation(M a, const R& row)
     {
-        const compensated found = root(variance_in_units<Ddof>(a, length).high);
+        const compensated found = root(variance_in_units(a, row).high);
         return has_units && has_sign(a.squares) ? compensated(found.high * from_units) : found;
     }
 };
 
-template <class In, class Acc, class Out, uint64 Ddof> struct Variance : MomentsOf<In, Out> {
+template <class In, class Acc, class Out> struct Variance : MomentsOf<In, Out> {
     template <class A, class R> static __device__ __forceinline__ Out finish(A a, const R& row, int)
     {
-        return narrow<Out>(Variance::template variance<Ddof>(a, row.length));
+        return narrow<Out>(Variance::variance(a, row));
     }
     template <class R> static __device__ __forceinline__ Out empty(const R&, int) { return quiet_nan<Out>(); }
 };
 
-template <class In, class Acc, class Out, uint64 Ddof> struct Deviation : Variance<In, Acc, Out, Ddof> {
+template <class In, class Acc, class Out> struct Deviation : Variance<In, Acc, Out> {
     template <class A, class R> static __device__ __forceinline__ Out finish(A a, const R& row, int)
     {
-        return narrow<Out>(Deviation::template deviation<Ddof>(a, row.length));
+        return narrow<Out>(Deviation::deviation(a, row));
     }
 };

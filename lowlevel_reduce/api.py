@@ -10,7 +10,7 @@ import numpy as np
 
 from lowlevel_reduce import layout, quick
 from lowlevel_reduce.allocator import Allocator
-from lowlevel_reduce.arguments import instance, integer, plain_axes
+from lowlevel_reduce.arguments import instance, plain_axes, real
 from lowlevel_reduce.interop import ArrayView, view_array
 from lowlevel_reduce.oneshot import initial_key, kept_entry, key_options, run, stream_of
 
@@ -39,7 +39,7 @@ def reduce(
     where: Any = None,
     initial: Any = None,
     second: Any = None,
-    ddof: int = 0,
+    ddof: float = 0,
     last: bool = False,
     map: str | ElementMap | None = None,
     strategy: str | None = None,
@@ -79,8 +79,8 @@ def reduce(
         With ``nan="ignore"``, min and max leave out an initial value that is NaN.
     second : array, optional
         Second array, for an operator that takes two; broadcast to `x`.
-    ddof : int
-        Subtracted from the number of elements in the divisor of var, std and mean_var.
+    ddof : float
+        Subtracted from the number of elements in the divisor of var, std and mean_var: any real number from 0 on.
     last : bool
         Whether argmin and argmax return the last of equal values instead of the first.
     map : str or ElementMap, optional
@@ -117,7 +117,7 @@ def reduce(
     if axis is not None and axis is not _plain_axes and type(axis) is not int:
         axis = _plain_axes = plain_axes(axis)
     if type(ddof) is not int:
-        ddof = integer(ddof, "ddof is an integer")
+        ddof = real(ddof, "ddof is a real number")
     simple = where is None and second is None and initial is None and allocator is None
     options = (axis, keepdims, dtype, accumulate, nan, ddof, last, map, strategy)
     if simple:

@@ -5,6 +5,7 @@ In a key, True, 1 and 1.0 would be the same, and an array could not be in one at
 
 from __future__ import annotations
 
+import numbers
 import operator
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["chosen_axes", "instance", "integer", "not_masked", "plain_axes"]
+__all__ = ["chosen_axes", "instance", "integer", "not_masked", "plain_axes", "real"]
 
 
 def integer(value: Any, rule: str) -> int:
@@ -29,6 +30,21 @@ def integer(value: Any, rule: str) -> int:
         except TypeError:
             pass
     raise TypeError(f"{rule}, not {value!r}")
+
+
+def real(value: Any, rule: str) -> int | float:
+    """Return a real number as a Python int or float; NumPy's numbers are accepted, and so are 0-d arrays of them.
+
+    Raises
+    ------
+    TypeError
+        If it is no such number; a bool is not. The message is the rule, which says what must be one, and the value.
+    """
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, (numbers.Real, np.floating)) and not isinstance(value, (numbers.Integral, np.bool_)):
+        return float(value)
+    return integer(value, rule)
 
 
 def instance(value: Any, kind: type, what: str) -> None:

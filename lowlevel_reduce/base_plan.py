@@ -151,7 +151,7 @@ class BasePlan(Closing, ABC):
         if (initial is None) == self.reduction.has_initial:
             made = "with an initial value: pass" if self.reduction.has_initial else "without an initial value: drop"
             raise ValueError(f"this plan of {self.op} was made {made} initial=")
-        return self.reduction.initial_words(initial, self.types) if initial is not None else (0, 0)
+        return self.reduction.initial_words(initial, self.types) if initial is not None else self.reduction.constants
 
 
 def _twins(kernels: tuple[MappedKernel, ...], context: Context) -> list[tuple[Kernel, LaunchConfig]]:

@@ -97,22 +97,35 @@ def mean(x: Any, **options: Any) -> Any:
     return reduce(x, "mean", **options)
 
 
-def var(x: Any, **options: Any) -> Any:
+def var(x: Any, *, correction: float | None = None, **options: Any) -> Any:
     """Return the variance, in one pass, with n - `ddof` as the divisor; real for complex elements, as in NumPy.
 
-    The options are those of `reduce`.
+    `ddof` is any real number from 0 on; `correction` is the array API's name of it. The options are those of `reduce`.
+
+    Raises
+    ------
+    TypeError
+        If both are given.
     """
-    return reduce(x, "var", **options)
+    return reduce(x, "var", **_with_ddof(correction, options))
 
 
-def std(x: Any, **options: Any) -> Any:
-    """Return the standard deviation, in one pass; `ddof` as for `var`. The options are those of `reduce`."""
-    return reduce(x, "std", **options)
+def std(x: Any, *, correction: float | None = None, **options: Any) -> Any:
+    """Return the standard deviation, in one pass; `ddof` and `correction` as for `var`, whose options it has."""
+    return reduce(x, "std", **_with_ddof(correction, options))
 
 
-def mean_var(x: Any, **options: Any) -> Any:
-    """Return (mean, var) in one pass, as a named tuple; `ddof` as for `var`. The options are those of `reduce`."""
-    return reduce(x, "mean_var", **options)
+def mean_var(x: Any, *, correction: float | None = None, **options: Any) -> Any:
+    """Return (mean, var) in one pass, as a named tuple; `ddof` and `correction` as for `var`, whose options it has."""
+    return reduce(x, "mean_var", **_with_ddof(correction, options))
+
+
+def _with_ddof(correction: float | None, options: dict[str, Any]) -> dict[str, Any]:
+    if correction is None:
+        return options
+    if "ddof" in options:
+        raise TypeError("correction= is the array API's name of ddof=: pass one of them")
+    return {**options, "ddof": correction}
 
 
 def norm(x: Any, ord: float = 2, **options: Any) -> Any:

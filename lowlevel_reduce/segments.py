@@ -8,7 +8,7 @@ import numpy as np
 
 from lowlevel_reduce import operators
 from lowlevel_reduce.allocator import Allocator
-from lowlevel_reduce.arguments import instance, integer
+from lowlevel_reduce.arguments import instance, integer, real
 from lowlevel_reduce.base_plan import BasePlan
 from lowlevel_reduce.bound import BoundReduction, Extents
 from lowlevel_reduce.driver import Buffer, Context, LaunchConfig
@@ -254,7 +254,7 @@ def segmented_reduce(
     stream: Any = None,
     initial: Any = None,
     nan: str = "propagate",
-    ddof: int = 0,
+    ddof: float = 0,
     last: bool = False,
     map: str | ElementMap | None = None,
     allocator: Allocator | None = None,
@@ -300,7 +300,7 @@ def segmented_reduce(
             "dtype": source.dtype,
             "offsets_dtype": borders.dtype,
             "initial": initial is not None,
-            "ddof": integer(ddof, "ddof is an integer"),
+            "ddof": real(ddof, "ddof is a real number"),
             **plain,
         }
         key = ("segments", op, initial_key(initial), *problem.values())

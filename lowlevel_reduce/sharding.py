@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from lowlevel_reduce.allocator import Allocator
-from lowlevel_reduce.arguments import instance, integer
+from lowlevel_reduce.arguments import instance, real
 from lowlevel_reduce.base_plan import BasePlan
 from lowlevel_reduce.chunks import check_chunk, check_length
 from lowlevel_reduce.combining import PARTIAL_DTYPE, CombinePlan, combine_plan, rooted_of
@@ -132,7 +132,7 @@ def combine_partials(
     where: bool = False,
     first: Any = None,
     initial: Any = None,
-    ddof: int = 0,
+    ddof: float = 0,
     last: bool = False,
     map: str | ElementMap | None = None,
     allocator: Allocator | None = None,
@@ -154,7 +154,7 @@ def combine_partials(
         Whether the partials were made with a mask.
     first : array, optional
         As when the partials were made.
-    ddof : int
+    ddof : float
         What var and std subtract from the number of elements before dividing by it.
     initial : scalar, optional
         Start value of the reduction, combined at the root of the tree.
@@ -193,7 +193,7 @@ def fold_problem(
     *,
     where: bool,
     initial: Any,
-    ddof: int,
+    ddof: float,
     result_dtype: Any,
     accumulate: Any,
     nan: Any,
@@ -208,7 +208,7 @@ def fold_problem(
         "dtype": element.dtype,
         "where": bool(where),
         "initial": initial is not None,
-        "ddof": integer(ddof, "ddof is an integer"),
+        "ddof": real(ddof, "ddof is a real number"),
         **key_options(op, dtype=result_dtype, accumulate=accumulate, nan=nan, last=last, map=map),
     }
 

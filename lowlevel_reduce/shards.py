@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lowlevel_reduce import quick_shards
-from lowlevel_reduce.arguments import integer
+from lowlevel_reduce.arguments import real
 from lowlevel_reduce.bound import check_pointer
 from lowlevel_reduce.chunks import common_chunk
 from lowlevel_reduce.combining import PARTIAL_DTYPE, divided
@@ -35,7 +35,7 @@ def reduce_shards(
     where: Sequence[Any] | None = None,
     second: Sequence[Any] | None = None,
     initial: Any = None,
-    ddof: int = 0,
+    ddof: float = 0,
     last: bool = False,
     map: str | ElementMap | None = None,
 ) -> Any:
@@ -83,7 +83,7 @@ def reduce_shards(
         raise ValueError("an array has one shard or more; there is none")
     if where is not None and second is not None:
         raise ValueError("a reduction takes a mask or a second array, not both")
-    ddof = integer(ddof, "ddof is an integer")  # in a key, True, 1 and 1.0 are the same
+    ddof = real(ddof, "ddof is a real number")  # in a key, a bool would be one
     simple, others_asked = where is None and second is None, (dtype, accumulate, nan, ddof, last, map)
     if simple and (result := quick_shards.call(shards, op, streams, initial, others_asked)) is not None:
         return result

@@ -49,7 +49,7 @@ def reduce(
     where: npt.ArrayLike | None = None,
     initial: Any = None,
     second: npt.ArrayLike | None = None,
-    ddof: int = 0,
+    ddof: float = 0,
     last: bool = False,
     map: str | ElementMap | None = None,
 ) -> Any:
@@ -82,8 +82,8 @@ def reduce(
         One more value for each row.
     second : array_like, optional
         The second array of an operator or map of two; broadcast to the array's shape, and of its type.
-    ddof : int
-        Subtracted from the divisor of var, std and mean_var.
+    ddof : float
+        Subtracted from the divisor of var, std and mean_var: any real number from 0 on.
     last : bool
         Whether argmin and argmax return the last of several equal extremes instead of the first.
     map : str or ElementMap, optional

@@ -130,7 +130,8 @@ class Reduction:
     name : str
         The operator's public name.
     label : str
-        An identifier that differs from that of the same operator with other options; used in the names of kernels.
+        An identifier that differs from that of the same operator with options that need other kernels; used in their
+        names.
     struct : callable
         ``struct(types)`` returns the operator as a CUDA C++ type.
     rule : callable
@@ -175,6 +176,8 @@ class Reduction:
         takes no initial value.
     has_initial : bool
         Whether an initial value was given, which finish then takes from the row.
+    constants : tuple of int
+        If not, what finish takes from there in a kernel: `ddof` of moments, so that one kernel serves each.
     declaration : callable
         ``declaration(types)`` returns CUDA C++ that must precede the first use of the struct; empty for structs of
         cuda_src.
@@ -204,6 +207,7 @@ class Reduction:
     skipped: Callable[[Types], tuple[Any, ...]] | None = None
     initial: Callable[[Any, Types], tuple[Any, ...]] | None = None
     has_initial: bool = False
+    constants: tuple[int, int] = (0, 0)
     declaration: Callable[[Types], str] = field(default=lambda types: "")
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lowlevel_reduce.dtypes import ElementType
-from lowlevel_reduce.operators.arithmetic import quotient, root, widen
+from lowlevel_reduce.operators.arithmetic import quotient, root, template, widen
 from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types
 from lowlevel_reduce.operators.rounding import round_pair, round_to
 from lowlevel_reduce.operators.sums import float_rule, mean_of
@@ -113,14 +113,14 @@ def _mean(moments: Fields, total: Array | None, row: Row, types: Types) -> Array
     return mean_of(moments[0].astype(np.int64) + np.asarray(row.pivot).astype(np.int64) * length, n, types.result_dtype)
 
 
-def _variance(moments: Fields, row: Row, ddof: int) -> Fields:
+def _variance(moments: Fields, row: Row, ddof: float) -> Fields:
     """Return the sum of squared deviations from the mean, divided by n - `ddof`, in the accumulator's units."""
     *totals, squares = moments
     products = [total * (total / np.float64(row.length)) for total in totals]
     squares = np.where(squares < 0.0, -squares, squares)
     rest = squares - (products[0] if len(products) == 1 else products[0] + products[1])
     rest = np.where(rest < 0.0, 0.0, rest)
-    return quotient((rest, np.zeros_like(rest)), np.float64(max(row.length - ddof, 0)))
+    return quotient((rest, np.zeros_like(rest)), np.maximum(np.asarray(row.length, np.float64) - ddof, 0.0))
 
 
 def _from_units(pair: Fields, moments: Fields, times: int) -> Fields:
@@ -131,7 +131,7 @@ def _from_units(pair: Fields, moments: Fields, times: int) -> Fields:
     return np.where(known, high, pair[0]), np.where(known, 0.0, pair[1])
 
 
-def _moments(name: str, struct: str, ddof: int, *, names: tuple[str, ...], is_root: bool = False) -> Reduction:
+def _moments(name: str, struct: str, ddof: float, *, names: tuple[str, ...], is_root: bool = False) -> Reduction:
     with_mean = "mean" in names
 
     def total_type(types: Types) -> str | None:
@@ -166,8 +166,8 @@ def _moments(name: str, struct: str, ddof: int, *, names: tuple[str, ...], is_ro
 
     return Reduction(
         name=name,
-        label=f"{name}_{ddof}",
-        struct=lambda types: f"{struct}<{types.element.c_name}, float64, {types.result}, {ddof}>",
+        label=name,
+        struct=template(struct),
         rule=lambda element: _rule(name, element),
         identity=identity,
         map=map_,
@@ -180,19 +180,20 @@ def _moments(name: str, struct: str, ddof: int, *, names: tuple[str, ...], is_ro
         fits_full_block=lambda types: types.element.dtype.kind in "iu" and types.element.itemsize == 1,
         result_names=names,
         pivot=_pivot,
+        constants=(int(np.float64(ddof).view(np.uint64)), 0),
     )
 
 
-def var(ddof: int) -> Reduction:
+def var(ddof: float) -> Reduction:
     """Return the variance: the sum of squared deviations from the mean, divided by n - `ddof`."""
     return _moments("var", "Variance", ddof, names=("result",))
 
 
-def std(ddof: int) -> Reduction:
+def std(ddof: float) -> Reduction:
     """Return the standard deviation, the square root of `var`."""
     return _moments("std", "Deviation", ddof, names=("result",), is_root=True)
 
 
-def mean_var(ddof: int) -> Reduction:
+def mean_var(ddof: float) -> Reduction:
     """Return mean and variance from one pass."""
     return _moments("mean_var", "MeanVariance", ddof, names=("mean", "var"))

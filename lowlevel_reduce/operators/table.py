@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lowlevel_reduce.arguments import integer
+from lowlevel_reduce.arguments import real
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators import exponentials, extremes, moments, sums
 from lowlevel_reduce.operators.adapters import counted, ignoring_nan, masked, with_initial
@@ -24,7 +24,7 @@ MAX_DDOF = (1 << 63) - 1
 class _Entry(NamedTuple):
     """An operator and the options that it accepts."""
 
-    make: Callable[[int, bool], Reduction]
+    make: Callable[[float, bool], Reduction]
     options: frozenset[str] = frozenset()
 
 
@@ -36,7 +36,7 @@ def _arg(first: Reduction, last: Reduction) -> _Entry:
     return _Entry(lambda ddof, is_last: last if is_last else first, frozenset({"last", "map"}))
 
 
-def _moment(make: Callable[[int], Reduction]) -> _Entry:
+def _moment(make: Callable[[float], Reduction]) -> _Entry:
     return _Entry(lambda ddof, last: make(ddof), frozenset({"ddof", "map"}))
 
 
@@ -74,7 +74,7 @@ def resolve(
     nan: str = "propagate",
     where: bool = False,
     initial: bool = False,
-    ddof: int = 0,
+    ddof: float = 0,
     last: bool = False,
     map: str | ElementMap | None = None,
 ) -> Reduction:
@@ -91,8 +91,8 @@ def resolve(
         sum_squares, logsumexp and softmax_stats, and for a user's operator of one array.
     initial : bool
         Whether there is an initial value: for sum, prod, min and max.
-    ddof : int
-        Subtracted from the divisor of var, std and mean_var.
+    ddof : float
+        Subtracted from the divisor of var, std and mean_var: any real number from 0 on.
     last : bool
         Whether argmin and argmax return the last of several equal extremes instead of the first.
     map : str or ElementMap, optional
@@ -109,12 +109,12 @@ def resolve(
     UnsupportedError
         If there is no such operator.
     TypeError
-        If `op` is neither a name nor an Operator, or `ddof` is not an integer.
+        If `op` is neither a name nor an Operator, or `ddof` is not a real number.
     ValueError
         If the operator does not accept an option.
     """
     check_options(op, nan=nan, map=map)
-    ddof = integer(ddof, "ddof is an integer")
+    ddof = real(ddof, "ddof is a real number")
     if not 0 <= ddof <= MAX_DDOF:
         raise ValueError(f"ddof is 0 or more, and at most {MAX_DDOF}, not {ddof}")
     given = {"nan": nan == "ignore", "where": where, "initial": initial, "ddof": ddof != 0, "last": last}

@@ -73,6 +73,7 @@ OPERATORS = [
     Case("any", "bool"),
     Case("mean", "float16", None, {"nan": "ignore"}),
     Case("mean_var", "float32"),
+    Case("mean_var", "float64"),
     Case("mean_var", "uint8"),
     Case("std", "complex64"),
     Case("var", "complex128"),

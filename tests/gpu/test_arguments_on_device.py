@@ -1,5 +1,7 @@
 """Arguments that make no sense, or that a key would take for others: typed errors in words, on every call."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -24,13 +26,27 @@ def test_an_axis_that_equals_one(x, one):
                 lr.sum(array, axis=one)
 
 
-@pytest.mark.parametrize("one", [True, 1.0, np.True_], ids=repr)
+@pytest.mark.parametrize("one", [True, np.True_, "1"], ids=repr)
 def test_a_ddof_that_equals_one(x, one):
     for _ in range(3):
         assert float(lr.var(x, ddof=1)) == 3.5
         for array in (x, X):
-            with pytest.raises(TypeError, match="ddof is an integer, not "):
+            with pytest.raises(TypeError, match="ddof is a real number, not "):
                 lr.var(array, ddof=one)
+
+
+@pytest.mark.parametrize("ddof", [1.5, np.float32(1.5), np.array(1.5), Fraction(3, 2)], ids=repr)
+def test_a_ddof_that_is_no_integer(x, ddof):
+    """Kernels take it as a number, so each value has the same ones."""
+    for array in (x, X):
+        assert float(lr.var(array, ddof=1)) == 3.5
+        assert lr.var(array, ddof=ddof).numpy() == lr.tree.reduce(X, "var", ddof=1.5) == np.float32(17.5 / 4.5)
+        assert (lr.std(array, correction=ddof, axis=1).numpy() == np.float32(np.sqrt(2 / 1.5))).all()
+    assert lr.segmented_reduce(X[0], np.array([0, 3]), "var", ddof=ddof).numpy() == np.float32(2 / 1.5)
+    flat = lr.DeviceArray.from_numpy(X.ravel(), x.stream)
+    assert lr.reduce_shards([flat], "var", ddof=ddof).numpy() == np.float32(17.5 / 4.5)
+    with pytest.raises(TypeError, match="correction= is the array API's name of ddof="):
+        lr.mean_var(x, ddof=1, correction=1)
 
 
 def test_integers_of_numpy_are_integers(x):
@@ -49,7 +65,7 @@ def test_integers_of_numpy_are_integers(x):
         ({"op": ["sum"]}, TypeError, r"a name or an Operator, not \['sum'\]"),
         ({"nan": ["ignore"]}, ValueError, 'nan is "propagate" or "ignore"'),
         ({"nan": np.array(["ignore"])}, ValueError, 'nan is "propagate" or "ignore"'),
-        ({"ddof": [1]}, TypeError, "ddof is an integer"),
+        ({"ddof": [1]}, TypeError, "ddof is a real number"),
         ({"ddof": 2**63, "op": "var"}, ValueError, "ddof is 0 or more, and at most"),
         ({"map": ["x"]}, TypeError, "a map is CUDA C[+][+] text or an ElementMap, not"),
         ({"dtype": [("a", "f4")]}, lr.UnsupportedError, "gives .*, not void"),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from placed import assert_near, reduced, values
+from placed import assert_near, assert_same, reduced, values
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type
@@ -119,6 +119,17 @@ def test_logsumexp_far_from_zero(stream):
         np.testing.assert_allclose(reduced(x, "logsumexp", stream=stream, axis=1), wanted, rtol=3e-7)
     nothing = np.full((2, 500), -np.inf, np.float32)
     assert reduced(nothing, "logsumexp", stream=stream, axis=1).tolist() == [-np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "sum_squares", "count_nonzero"])
+def test_maps_of_64_bit_integers_have_results_of_other_types(stream, name):
+    x = np.arange(1, 301).reshape(3, 100)
+    odd = ElementMap("x | 1", numpy=lambda x: x | 1)
+    for dtype, result in (("int64", "int16"), ("uint64", "float64"), ("int64", "float64"), ("uint64", "int32")):
+        if result in OPERATORS[name].rule(element_type(dtype)).results:
+            each = x.astype(dtype)
+            found = reduced(each, name, stream=stream, axis=1, map=odd, result_dtype=result)
+            assert_same(found, lr.tree.reduce(each, name, axis=1, map=odd, dtype=result), f"{dtype}, {result}")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

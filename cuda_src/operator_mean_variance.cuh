@@ -17,7 +17,8 @@ template <class In, class Acc, class Out> struct MeanByPivot : Variance<In, Acc,
     }
 };
 
-// The same of other types: by the elements' own sum, in the type in which `Mean` sums them, and so with its bits.
+// The same of other types: by the elements' own sum, in the type in which `Mean` sums them, and so with its bits. Where arrays
+// are in parts, floats of all types have that sum, since the type of the results is not known yet.
 template <class In> struct TotalOf { using type = float64; };
 template <> struct TotalOf<int32> { using type = int64; };
 template <> struct TotalOf<uint32> { using type = uint64; };
@@ -57,7 +58,9 @@ struct MeanByTotal : Operator<In, MomentsAndTotal<typename TotalOf<In>::type>, O
     }
     template <class R> static __device__ __forceinline__ Out finish(A a, const R& row, int k)
     {
-        return k == 0 ? divide<Out>(a.total, row.length) : About::finish(a.moments, row, 0);
+        if constexpr (has_total<In, Out>)
+            if (k == 0) return divide<Out>(a.total, row.length);
+        return MeanByPivot<In, Acc, Out>::finish(a.moments, row, k);
     }
     template <class R> static __device__ __forceinline__ Out empty(const R&, int) { return quiet_nan<Out>(); }
 };

@@ -3,6 +3,7 @@
 #include "operator_adapters.cuh"
 #include "operator_exponential.cuh"
 #include "operator_extreme.cuh"
+#include "operator_masked_moments.cuh"
 #include "operator_mean_variance.cuh"
 #include "operator_sum.cuh"
 #include "operator_truth.cuh"

@@ -102,7 +102,7 @@ def reduce_shards(
     lengths = [view.shape[0] for view, *_ in views]
     chunk = common_chunk(lengths, element.dtype)
     reduction = divided(op, map=map, last=last)
-    is_about = reduction.pivot is not None
+    is_about = reduction.pivot is not None and where is None
     if is_about and second is not None:
         raise TypeError(f"{reduction.name} takes one array")
     first = _first_element(views, homes) if is_about else None

@@ -118,6 +118,7 @@ def with_initial(inner: Reduction) -> Reduction:
 
 def about_given(inner: Reduction) -> Reduction:
     """Make the pivot of one element that is given, the same for all rows, in place of each row's first."""
+    inner = inner.in_parts or inner
     return replace(inner, label=f"{inner.label}_about", struct=_around("AboutGiven", inner), second="first")
 
 

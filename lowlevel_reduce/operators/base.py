@@ -178,6 +178,8 @@ class Reduction:
         Whether an initial value was given, which finish then takes from the row.
     constants : tuple of int
         If not, what finish takes from there in a kernel: `ddof` of moments, so that one kernel serves each.
+    in_parts : Reduction, optional
+        The same for an array in parts, whose accumulators must serve every type of results, if this one's do not.
     declaration : callable
         ``declaration(types)`` returns CUDA C++ that must precede the first use of the struct; empty for structs of
         cuda_src.
@@ -208,6 +210,7 @@ class Reduction:
     initial: Callable[[Any, Types], tuple[Any, ...]] | None = None
     has_initial: bool = False
     constants: tuple[int, int] = (0, 0)
+    in_parts: Reduction | None = None
     declaration: Callable[[Types], str] = field(default=lambda types: "")
 
     @property

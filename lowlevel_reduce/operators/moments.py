@@ -5,6 +5,7 @@ With the mean: ``operator_mean_variance.cuh``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,14 @@ from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row,
 from lowlevel_reduce.operators.rounding import round_pair, round_to
 from lowlevel_reduce.operators.sums import float_rule, mean_of
 
-__all__ = ["mean_var", "std", "var"]
+__all__ = ["constants_of", "mean_var", "moment_rule", "std", "var"]
 
 _LARGE_SQUARE = 2.0**960
 _FROM_UNITS, _TO_UNITS = 2.0**560, 2.0**-560
 
 
-def _rule(name: str, element: ElementType) -> TypeRule:
+def moment_rule(name: str, element: ElementType) -> TypeRule:
+    """Return what var, std or mean_var allows for an element type."""
     # mean_var refuses complex elements: the variance is real and the mean is not, but both results must have one type.
     return float_rule(name, complex_as=None if name == "mean_var" else "float64")(element)._replace(
         accumulators=("float64",)
@@ -131,11 +133,15 @@ def _from_units(pair: Fields, moments: Fields, times: int) -> Fields:
     return np.where(known, high, pair[0]), np.where(known, 0.0, pair[1])
 
 
-def _moments(name: str, struct: str, ddof: float, *, names: tuple[str, ...], is_root: bool = False) -> Reduction:
+def _moments(
+    name: str, struct: Any, ddof: float, *, names: tuple[str, ...], is_root: bool = False, in_parts: bool = False
+) -> Reduction:
     with_mean = "mean" in names
 
     def total_type(types: Types) -> str | None:
-        return _total_type(types) if with_mean else None
+        if not with_mean:
+            return None
+        return "float64" if in_parts and types.element.is_float else _total_type(types)
 
     def identity(types: Types) -> tuple[Any, ...]:
         total = total_type(types)
@@ -159,6 +165,8 @@ def _moments(name: str, struct: str, ddof: float, *, names: tuple[str, ...], is_
         if _has_units(types):
             pair = _from_units(pair, moments, 1 if is_root else 2)
         result = round_pair(pair, types.result_dtype)
+        if _total_type(types) is None:
+            total = None  # the mean of such results does not need it
         return (_mean(moments, total, row, types), result) if with_mean else (result,)
 
     def size(types: Types) -> int:
@@ -167,8 +175,8 @@ def _moments(name: str, struct: str, ddof: float, *, names: tuple[str, ...], is_
     return Reduction(
         name=name,
         label=name,
-        struct=template(struct),
-        rule=lambda element: _rule(name, element),
+        struct=struct,
+        rule=lambda element: moment_rule(name, element),
         identity=identity,
         map=map_,
         combine=combine,
@@ -180,20 +188,33 @@ def _moments(name: str, struct: str, ddof: float, *, names: tuple[str, ...], is_
         fits_full_block=lambda types: types.element.dtype.kind in "iu" and types.element.itemsize == 1,
         result_names=names,
         pivot=_pivot,
-        constants=(int(np.float64(ddof).view(np.uint64)), 0),
+        constants=constants_of(ddof),
     )
+
+
+def constants_of(ddof: float) -> tuple[int, int]:
+    """Return the words in which a kernel is given `ddof`."""
+    return int(np.float64(ddof).view(np.uint64)), 0
 
 
 def var(ddof: float) -> Reduction:
     """Return the variance: the sum of squared deviations from the mean, divided by n - `ddof`."""
-    return _moments("var", "Variance", ddof, names=("result",))
+    return _moments("var", template("Variance"), ddof, names=("result",))
 
 
 def std(ddof: float) -> Reduction:
     """Return the standard deviation, the square root of `var`."""
-    return _moments("std", "Deviation", ddof, names=("result",), is_root=True)
+    return _moments("std", template("Deviation"), ddof, names=("result",), is_root=True)
 
 
 def mean_var(ddof: float) -> Reduction:
     """Return mean and variance from one pass."""
-    return _moments("mean_var", "MeanVariance", ddof, names=("mean", "var"))
+    whole = _moments("mean_var", template("MeanVariance"), ddof, names=("mean", "var"))
+    parts = _moments("mean_var", _struct_in_parts, ddof, names=("mean", "var"), in_parts=True)
+    return replace(whole, in_parts=parts)
+
+
+def _struct_in_parts(types: Types) -> str:
+    """Return `mean_var` with the sum of the elements, which is used if the result has more than 24 bits."""
+    text: str = template("MeanVariance", *(("true",) if types.element.is_float else ()))(types)
+    return text

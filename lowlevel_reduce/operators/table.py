@@ -11,6 +11,7 @@ from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators import exponentials, extremes, moments, sums
 from lowlevel_reduce.operators.adapters import counted, ignoring_nan, masked, with_initial
 from lowlevel_reduce.operators.base import Reduction
+from lowlevel_reduce.operators.masked_moments import masked_moments
 
 if TYPE_CHECKING:
     from lowlevel_reduce.operators.user import ElementMap, Operator
@@ -37,7 +38,7 @@ def _arg(first: Reduction, last: Reduction) -> _Entry:
 
 
 def _moment(make: Callable[[float], Reduction]) -> _Entry:
-    return _Entry(lambda ddof, last: make(ddof), frozenset({"ddof", "map"}))
+    return _Entry(lambda ddof, last: make(ddof), frozenset({"ddof", "map", "where"}))
 
 
 _TABLE: dict[str, _Entry] = {
@@ -87,8 +88,8 @@ def resolve(
     nan : {"propagate", "ignore"}
         Whether NaN elements propagate to the result, or are left out; "ignore" is for sum, mean, min and max.
     where : bool
-        Whether the second array is a mask: for sum, prod, min, max, any, all, count_nonzero, mean, the norms,
-        sum_squares, logsumexp and softmax_stats, and for a user's operator of one array.
+        Whether the second array is a mask: for sum, prod, min, max, any, all, count_nonzero, mean, var,
+        std, mean_var, the norms, sum_squares, logsumexp and softmax_stats, and for a user's operator of one array.
     initial : bool
         Whether there is an initial value: for sum, prod, min and max.
     ddof : float
@@ -131,6 +132,8 @@ def resolve(
             raise ValueError(f"{name} has no identity, so with where= it needs initial=")
         if name == "mean" and (where or given["nan"]):
             reduction = counted(reduction)
+        if where and "ddof" in entry.options:
+            reduction = masked_moments(name, ddof)
     return _adapt(reduction, nan=given["nan"], where=where, initial=initial, map_=map)
 
 

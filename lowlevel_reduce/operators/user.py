@@ -367,6 +367,7 @@ template <class I> static __device__ __forceinline__ {number} map(const I& item)
         size=lambda types: inner.size(within(types)),
         second="operand" if element_map.second else None,
         pivot=pivot if inner.pivot else None,
+        in_parts=None if inner.in_parts is None else mapped(inner.in_parts, element_map),
         indexed=inner.indexed or uses(element_map.source, "i"),
         is_heavy=lambda types: inner.indexed or inner.pivot is not None or inner.is_heavy(within(types)),
         fits_full_block=lambda types: False,  # what the user's map needs is not known

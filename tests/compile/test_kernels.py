@@ -76,6 +76,7 @@ OPERATORS = [
     Case("mean_var", "float64"),
     Case("mean_var", "uint8"),
     Case("std", "complex64"),
+    Case("var", "float32", None, {"where": True}),
     Case("var", "complex128"),
     Case("norm2", "complex64"),
     Case("logsumexp", "float32"),

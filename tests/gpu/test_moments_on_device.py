@@ -56,6 +56,51 @@ def test_segments_and_chunks_whose_squares_overflow(stream):
     assert_same(whole.numpy(), lr.tree.reduce(x, "std"))
 
 
+MASKED = [(op, dtype) for op in ("var", "std", "mean_var") for dtype in ("float32", "float64", "uint8")]
+
+
+@pytest.mark.parametrize(("op", "dtype"), [*MASKED, ("std", "complex64")])
+def test_masks(stream, cut, op, dtype):
+    for length in cut([1, 5, 64, 1000, 5003, 100_000], [5, 1000]):
+        x = values(dtype, (3, length), length)
+        mask = np.random.default_rng(length).random(x.shape) < 0.4
+        mask[1] = False
+        if dtype != "uint8":
+            x[:, 0] = 1e30
+            mask[:2, 0] = False
+        for axis, each, kept in ((1, x, mask), (0, np.ascontiguousarray(x.T), np.ascontiguousarray(mask.T))):
+            found = reduced(each, op, stream=stream, axis=axis, second=kept, where=True, ddof=1)
+            assert_same(found, expected(each, op, axis=axis, where=kept, ddof=1), f"{length}, axis {axis}")
+
+
+@pytest.mark.parametrize("result", ["float32", "float64"])
+def test_chunks_serve_results_of_every_type(stream, result):
+    leaf = element_type("float32").leaf
+    x = values("float32", 5 * leaf + 77)
+    x[0] = 2.0**30
+    asked = {"chunk": leaf, "stream": stream, "first": x[:1]}
+    roots = lr.partials(x, "mean_var", **asked)
+    found = lr.combine_partials(roots, "mean_var", length=x.size, dtype=x.dtype, result_dtype=result, **asked)
+    assert_same(tuple(each.numpy() for each in found), expected(x, "mean_var", dtype=result))
+
+
+def test_masked_chunks(stream):
+    leaf = element_type("float32").leaf
+    x = values("float32", 9 * leaf + 5)
+    mask = np.random.default_rng(1).random(x.size) < 0.5
+    wanted = expected(x, "mean_var", where=mask, ddof=1)
+    asked = {"chunk": 2 * leaf, "stream": stream, "where": mask}
+    roots = lr.partials(x, "mean_var", **asked)
+    asked["where"] = True
+    found = lr.combine_partials(roots, "mean_var", length=x.size, dtype=x.dtype, ddof=1, **asked)
+    assert_same(tuple(each.numpy() for each in found), wanted)
+    parts, masks = (
+        [lr.DeviceArray.from_numpy(a[:leaf], stream), lr.DeviceArray.from_numpy(a[leaf:], stream)] for a in (x, mask)
+    )
+    found = lr.reduce_shards(parts, "mean_var", where=masks, ddof=1)
+    assert_same(tuple(each.numpy() for each in found), wanted)
+
+
 TYPES = ["float64", "float32", "bfloat16", "int8", "int16", "int32", "uint32", "uint64", "bool"]
 
 

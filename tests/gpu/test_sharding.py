@@ -64,6 +64,8 @@ def same(found, expected):
         ("mean", "float32", {"nan": "ignore"}),
         ("norm2", "complex128", {}),
         ("mean_var", "float32", {}),
+        ("mean_var", "float32", {"dtype": "float64"}),
+        ("mean_var", "float32", {"map": "x * x"}),
         ("std", "int8", {"ddof": 1}),
         ("var", "complex64", {}),
         ("var", "float32", {"map": "x * 2.0f"}),
@@ -143,9 +145,10 @@ def test_what_is_about_the_first_element_is_told_it(stream, cut):
     assert same(found, lr.mean_var(x, ddof=1, stream=stream))
     with pytest.raises(TypeError, match="pass first="):
         lr.combine_partials(np.concatenate(made), "mean_var", length=len(x), dtype="float32", **options)
-    options["accumulate"] = "compensated"  # of four words, as the others
+    options["accumulate"] = "compensated"  # of four words
+    words = np.ascontiguousarray(np.concatenate(made)[:, :4])
     with pytest.raises(TypeError, match="takes one array"):
-        lr.combine_partials(np.concatenate(made), "sum", length=len(x), dtype="float32", first=x[:1], **options)
+        lr.combine_partials(words, "sum", length=len(x), dtype="float32", first=x[:1], **options)
 
 
 def test_masks_and_second_arrays_are_in_parts_too(stream, context, cut):

@@ -1,5 +1,6 @@
 """Mean and variance by the tree where squares or deviations overflow, and where the pivot is an outlier."""
 
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -120,6 +121,43 @@ def test_a_map_has_the_mean_of_its_values():
     cubes = ElementMap("x * x * x", numpy=lambda x: x * x * x)
     found = tree.reduce(x, "mean_var", map=cubes, dtype="float64")
     assert found.mean.tobytes() == tree.reduce(x, "mean", map=cubes, dtype="float64").tobytes()
+
+
+MASKED = [(op, dtype) for op in ("var", "std", "mean_var") for dtype in ("float32", "float64", "int16", "bfloat16")]
+
+
+@pytest.mark.parametrize(("op", "dtype"), [*MASKED, ("var", "complex64"), ("std", "complex128")])
+def test_masks_follow_numpy(op, dtype):
+    """Wherever elements lie that are left out, and whatever they are, the first one too."""
+    rng = np.random.default_rng(7)
+    element = element_type(dtype)
+    x = (100 + 10 * rng.standard_normal((6, 700))).astype(element.dtype)
+    mask = rng.random(x.shape) < 0.5
+    mask[:, 0], mask[2], mask[3], mask[4] = False, False, np.arange(700) == 600, True
+    if element.dtype.kind != "i":
+        x[:3, 0], x[5, ~mask[5]] = 3e38, np.nan
+    wide = x.astype(np.complex128 if element.is_complex else np.float64)
+    for ddof in (0, 0.5, 1):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            wanted = ((np.std if op == "std" else np.var)(wide, axis=1, where=mask, ddof=ddof),)
+            wanted = (wide.mean(axis=1, where=mask), *wanted) if op == "mean_var" else wanted
+        result = "float64" if element.is_float or element.is_complex else None
+        found = tree.reduce(x, op, axis=1, where=mask, ddof=ddof, dtype=result)
+        for one, other in zip(found if op == "mean_var" else (found,), wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_a_mask_that_leaves_all_and_the_mean_beside_it():
+    x = np.random.default_rng(8).standard_normal(3000)
+    mask = np.random.default_rng(9).random(3000) < 0.3
+    assert tree.reduce(x, "mean_var", where=mask).mean.tobytes() == tree.reduce(x, "mean", where=mask).tobytes()
+    np.testing.assert_allclose(tree.reduce(x, "std", where=x == x), tree.reduce(x, "std"), rtol=1e-14)
+    for value in (np.inf, np.nan):
+        assert np.isnan(tree.reduce(np.array([value, 1.0]), "var", where=[True, False]))
+    assert np.isnan(tree.reduce(-x, "var", where=x != x))
+    zeros = tree.reduce(np.full(3, -0.0), "mean_var", where=[True, False, True])
+    assert zeros.mean.tobytes() == tree.reduce(np.full(3, -0.0), "mean", where=np.array([True, False, True])).tobytes()
 
 
 def test_how_large_accumulators_are():

@@ -100,6 +100,7 @@ def request_of(
         second_strides_bytes=second_strides_bytes,
         second_itemsize=second_itemsize,
     )
+    reduction.warn_of_too_few(problem.length)
     if problem.length == 0 and not reduction.has_initial:
         reduction.empty_results(types)  # raises where there is none
     return Request(reduction, types, shape, second_strides_bytes, problem, operator_text(reduction, types))

@@ -150,6 +150,7 @@ def _reduce_rows(
     rows: Array, other: Array | None, operation: Reduction, types: Types, initial: Any
 ) -> tuple[Array, ...]:
     count, length = rows.shape
+    operation.warn_of_too_few(length)
     if length == 0:
         return tuple(np.broadcast_to(each, count).copy() for each in operation.empty_results(types, initial))
     start = operation.initial_fields(initial, types) if operation.has_initial else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -178,6 +179,8 @@ class Reduction:
         Whether an initial value was given, which finish then takes from the row.
     constants : tuple of int
         If not, what finish takes from there in a kernel: `ddof` of moments, so that one kernel serves each.
+    least : float, optional
+        Over so many elements, or fewer, the divisor is not above zero: 0 for a mean, `ddof` for a variance.
     in_parts : Reduction, optional
         The same for an array in parts, whose accumulators must serve every type of results, if this one's do not.
     declaration : callable
@@ -210,6 +213,7 @@ class Reduction:
     initial: Callable[[Any, Types], tuple[Any, ...]] | None = None
     has_initial: bool = False
     constants: tuple[int, int] = (0, 0)
+    least: float | None = None
     in_parts: Reduction | None = None
     declaration: Callable[[Types], str] = field(default=lambda types: "")
 
@@ -314,6 +318,14 @@ class Reduction:
                 np.where(np.isnan(each), each.dtype.type(complex(np.nan, np.nan)), each) for each in results
             )
         return results
+
+    def warn_of_too_few(self, length: int) -> None:
+        """Warn, as NumPy does, if rows of this length have too few elements for a divisor above zero."""
+        if self.least is not None and length <= self.least:
+            rows = f"rows of {length} element{'' if length == 1 else 's'}"
+            less = f" less ddof={self.least:g}" if self.least else ""
+            text = f"the divisor of {self.name} is not above 0 for {rows}{less}: results are NaN or infinite"
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
 
     def tolerance(self, result: Array, length: int, types: Types) -> Array:
         """Return by how much a kernel's results may differ from NumPy's, as float64 in `result`'s shape.

@@ -73,4 +73,5 @@ def masked_moments(name: str, ddof: float) -> Reduction:
         is_heavy=lambda types: True,
         result_names=names,
         constants=constants_of(ddof),
+        least=ddof,
     )

@@ -189,6 +189,7 @@ def _moments(
         result_names=names,
         pivot=_pivot,
         constants=constants_of(ddof),
+        least=ddof,
     )
 
 

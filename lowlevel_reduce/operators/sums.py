@@ -212,6 +212,7 @@ MEAN = _additive(
     finish=_divide,
     rule=_mean_rule,
     empty=(np.nan,),
+    least=0,
     fits_full_block=SUM.fits_full_block,
 )
 COUNT_NONZERO = _additive(

@@ -9,6 +9,7 @@ import pytest
 from lowlevel_reduce import tree
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type
 from lowlevel_reduce.operators import OPERATORS, ElementMap
+from lowlevel_reduce.selection import request_of
 
 LARGEST = np.finfo(np.float64).max
 ULP = 2.0**-53
@@ -158,6 +159,21 @@ def test_a_mask_that_leaves_all_and_the_mean_beside_it():
     assert np.isnan(tree.reduce(-x, "var", where=x != x))
     zeros = tree.reduce(np.full(3, -0.0), "mean_var", where=[True, False, True])
     assert zeros.mean.tobytes() == tree.reduce(np.full(3, -0.0), "mean", where=np.array([True, False, True])).tobytes()
+
+
+@pytest.mark.parametrize(("op", "length", "ddof"), [("mean", 0, 0), ("var", 0, 0), ("std", 1, 1), ("mean_var", 3, 3.5)])
+def test_a_divisor_that_is_not_above_zero_is_told(op, length, ddof):
+    x = np.ones((2, length))
+    asked = {} if op == "mean" else {"ddof": ddof}
+    for where in (None, x > 0):
+        with pytest.warns(RuntimeWarning, match=f"the divisor of {op} is not above 0 for rows of {length} element"):
+            tree.reduce(x, op, axis=1, where=where, **asked)
+        with pytest.warns(RuntimeWarning, match="the divisor of"):
+            request_of(op, shape=x.shape, dtype=x.dtype, axis=1, where=where is not None, **asked)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tree.reduce(np.ones((2, length + 1)), op, axis=1, **asked)
+        request_of("sum", shape=x.shape, dtype=x.dtype, axis=1)
 
 
 def test_how_large_accumulators_are():

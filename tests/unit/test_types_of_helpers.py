@@ -13,6 +13,6 @@ def test_mypy_is_told_of_every_module_that_tests_share():
     shared = {
         ".".join(path.with_suffix("").parts) if path.stem == "conftest" else path.stem
         for path in (each.relative_to(ROOT) for each in (ROOT / "tests").rglob("*.py"))
-        if not path.stem.startswith("test_") and path.parts[1] not in ("mutants", "golden", "fuzz")  # packages
+        if not path.stem.startswith("test_") and path.parts[1] not in ("mutants", "golden", "fuzz", "soak")  # packages
     }
     assert set(ast.literal_eval(text)) - {"_device"} == shared

@@ -20,6 +20,7 @@ from lowlevel_reduce.kernels import segment_blocks, segment_kernel_sources
 from lowlevel_reduce.layout import MAX_BYTES
 from lowlevel_reduce.loading import load_kernel
 from lowlevel_reduce.mapping import MappedKernel
+from lowlevel_reduce.offsets import check_on_device, check_on_host, offsets_of_host
 from lowlevel_reduce.oneshot import initial_key, kept_entry, key_options, run, stream_of
 from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.policy import HEADER_BYTES, slot_bytes
@@ -118,8 +119,10 @@ class SegmentedPlan(BasePlan):
         """Bind the plan to a stream, as `Plan.bind` does; a call is then ``launch(source, result, offsets)``.
 
         The offsets are read when the launch runs: `segments` + 1 of them, at an address aligned to their size. They
-        must be ascending, each from 0 to `length`. Other offsets give undefined results, but nothing outside the arrays
-        is read or written.
+        must be ascending, each from 0 to `length`, and nothing checks that. Other offsets give undefined results, which
+        may look right: an offset outside is taken for the nearer of 0 and `length`, a segment that would end before it
+        begins for one without elements; and where such segments together are longer than the array, some results may
+        not be written at all. Nothing outside the arrays is read or written. `segmented_reduce` has a check.
 
         Raises
         ------
@@ -258,6 +261,7 @@ def segmented_reduce(
     last: bool = False,
     map: str | ElementMap | None = None,
     allocator: Allocator | None = None,
+    check: bool | None = None,
 ) -> Any:
     """Reduce each segment of an array: segment i is ``x[offsets[i]:offsets[i + 1]]`` (CSR).
 
@@ -265,12 +269,18 @@ def segmented_reduce(
     ----------
     x : array
         One axis, contiguous; as for `lowlevel_reduce.reduce`.
-    offsets : array
-        int32 or int64, ascending, one more than there are segments. They stay on the device; the host never reads them.
+    offsets : array or sequence of int
+        int32 or int64, ascending from 0 or more to at most the length of `x`, one more than there are segments.
         Segments may be empty: the result is then the operator's over no elements or, if it has none, that of its
         identity (for min infinity or the type's largest value, for argmin the index -1).
     op, dtype, accumulate, out, stream, initial, nan, ddof, last, map, allocator
         As for `lowlevel_reduce.reduce`; there is no second array.
+    check : bool, optional
+        Whether to refuse offsets that fall, are negative or lie past the end of `x`, before anything is launched. By
+        default those on the host are checked, where that takes no time of the device, and those on the device are not:
+        the host never reads them. With True, these are reduced by one launch more, and the host waits for its result;
+        in a capture it cannot. Without a check, wrong offsets give undefined results that may look right, as
+        `SegmentedPlan.bind` says; nothing outside the arrays is read or written.
 
     Returns
     -------
@@ -280,10 +290,13 @@ def segmented_reduce(
     Raises
     ------
     TypeError, ValueError, UnsupportedError, and errors of the driver, the compiler and the cache
-        As `lowlevel_reduce.reduce`.
+        As `lowlevel_reduce.reduce`; a ValueError names the first offset that is wrong.
     """
     if allocator is not None:
         instance(allocator, Allocator, "the allocator")
+    if check is not None:
+        instance(check, bool, "check")
+    offsets = offsets_of_host(offsets)
     plain = key_options(op, dtype=dtype, accumulate=accumulate, nan=nan, last=last, map=map)
     stream = stream_of(stream)
     with stream.context.pushed():
@@ -294,6 +307,14 @@ def segmented_reduce(
                 raise ValueError(f"{what} has shape {view.shape}; it must have one contiguous axis")
         if borders.shape[0] == 0:
             raise ValueError("offsets are empty: there must be one more than there are segments")
+        if borders.dtype.name not in OFFSETS:
+            raise TypeError(f"offsets are int32 or int64, not {borders.dtype}")
+        on_host = isinstance(offsets, np.ndarray)
+        if on_host if check is None else check:
+            if on_host:
+                check_on_host(offsets, source.shape[0])
+            else:
+                check_on_device(borders, source.shape[0], stream, allocator)
         problem: dict[str, Any] = {
             "length": source.shape[0],
             "segments": borders.shape[0] - 1,

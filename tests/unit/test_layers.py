@@ -26,7 +26,7 @@ LAYERS = [
     ["prebuilding", "shards"],
     ["quick_shards"],
     ["api", "segments", "sharding"],
-    ["quick"],
+    ["quick", "offsets"],
     ["oneshot"],
     ["plans", "interop", "combining"],
     ["base_plan", "exchange"],

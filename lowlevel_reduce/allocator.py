@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable
 
 from lowlevel_reduce.bound import check_pointer
 from lowlevel_reduce.driver import Buffer, Context, Stream, binding, captures
 from lowlevel_reduce.driver.handle import Life, within
+from lowlevel_reduce.driver.held import Held
 from lowlevel_reduce.driver.stream import ThreadStream
 
 __all__ = ["Allocator", "StreamOrdered"]
@@ -69,10 +69,12 @@ class Allocator:
         handle = stream.handle
         if isinstance(stream, ThreadStream):  # lets its release detect the context's end; nothing can be lost yet
             context.life.note(binding.selected(), context.handle)
-        pointer = operator.index(self.alloc(size_bytes, handle))
+        memory, held = _Lent.of(size_bytes, stream, self.free)
+        pointer = held.take_from(self.alloc, size_bytes, handle)
         if not pointer:
+            held.give_back_by(_nothing)
             raise ValueError(f"{what}: alloc returned a null pointer for {size_bytes} bytes")
-        memory = _Lent.of(pointer, size_bytes, stream, functools.partial(self.free, pointer, size_bytes, handle))
+        memory._handle = pointer
         try:
             with context.pushed():
                 check_pointer(pointer, size_bytes, context, what=f"{what} of alloc", alignment=16)
@@ -108,34 +110,40 @@ class _Lent(Buffer):
     __slots__ = ()
 
     @classmethod
-    def of(cls, pointer: int, size_bytes: int, stream: Stream, release: Callable[[], object]) -> _Lent:
-        self = cls.__new__(cls)
+    def of(cls, size_bytes: int, stream: Stream, free: Callable[[int, int, int], object]) -> tuple[_Lent, Held]:
+        """Return the memory, and what is to hold its address, which the caller's function is asked for next."""
+        self, held = cls.__new__(cls), Held(binding.selected())
+        release = functools.partial(_free, held, free, size_bytes, stream.handle)
         if isinstance(stream, ThreadStream):
-            implementation, context = binding.selected(), stream.context
-            release = functools.partial(_free_in_thread, implementation, context.life, context.handle, stream, release)
+            context = stream.context
+            release = functools.partial(_free_in_thread, context.life, context.handle, stream, held, release)
         # The stream is kept alive: the caller's function gets its handle.
-        self._fill_in(pointer, size_bytes, context=stream.context, kind="device", release=release, owner=stream)
-        return self
+        self._fill_in(size_bytes, context=stream.context, kind="device", release=(held, release), owner=stream)
+        return self, held
 
 
-def _free_in_thread(
-    implementation: binding.Implementation,
-    life: Life,
-    context: int,
-    stream: ThreadStream,
-    free: Callable[[], object],
-) -> None:
+def _nothing() -> None:
+    """Give nothing back."""
+
+
+def _free(held: Held, free: Callable[[int, int, int], object], size_bytes: int, stream: int) -> None:
+    held.give_back_by(free, held.handle, size_bytes, stream)
+
+
+def _free_in_thread(life: Life, context: int, stream: ThreadStream, held: Held, free: Callable[[], None]) -> None:
     """Free in the order of the calling thread's default stream: that is what the handle that `free` gets means now."""
+    implementation = held.implementation
+    if held.handle is None:
+        return
     if not stream.is_here and not life.ended(implementation, context):
         legacy = Stream.legacy(Context.from_handle(context))
         with within(implementation, context):
             if captures.take(implementation, legacy.handle):
-                later = functools.partial(_free_in_thread, implementation, life, context, stream, free)
-                captures.put_off(implementation, later)
+                captures.put_off(implementation, functools.partial(_free_in_thread, life, context, stream, held, free))
                 return
         try:
             Stream.per_thread(legacy.context).follow(legacy)
-        finally:
+        except Exception:
             free()
-    else:
-        free()
+            raise
+    free()

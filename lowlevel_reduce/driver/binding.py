@@ -102,11 +102,14 @@ class Implementation:
         """The kind of image that it loads: "cubin", or "ptx" for a driver whose attribute ``IMAGE`` says so."""
         return str(getattr(self._offers, "IMAGE", "cubin"))
 
-    def call(self, name: str, *args: Any) -> Any:
-        """Call the driver's function `name` and return its values, or raise the error that its result code means."""
+    def call(self, name: str, *args: Any, by: Callable[..., Any] | None = None) -> Any:
+        """Call the driver's function `name` and return its values, or raise the error that its result code means.
+
+        With `by`, that is called with the function and a tuple of the arguments, and returns what the function returns.
+        """
         routine = self.function(name)
         try:
-            result = routine(*args)
+            result = routine(*args) if by is None else by(routine, args)
         except RuntimeError as error:
             if not _says_missing(error):
                 raise

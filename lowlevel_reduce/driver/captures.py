@@ -58,10 +58,13 @@ def free_put_off(implementation: binding.Implementation) -> None:
     frees: list[Callable[[], None]] = implementation.kept.get(_FREES, [])
     for _ in range(len(frees)):
         try:
-            free = frees.pop(0)
+            free = frees[0]
         except IndexError:  # another thread was faster
             return
         quietly(implementation, free)
+        # Last: an interrupt before leaves it to the next try, and a second free of the same does nothing.
+        if free in frees:
+            frees.remove(free)
 
 
 def note(implementation: binding.Implementation, pointer: int, size_bytes: int, ordinal: int) -> None:

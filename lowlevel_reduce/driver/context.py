@@ -13,6 +13,7 @@ from lowlevel_reduce.driver.current import Pushed, current_handle
 from lowlevel_reduce.driver.device import Device
 from lowlevel_reduce.driver.green import create_green, green_of_current
 from lowlevel_reduce.driver.handle import Handle, Life, Release, User, insisting
+from lowlevel_reduce.driver.held import Held
 from lowlevel_reduce.driver.turns import Reason
 from lowlevel_reduce.errors import CudaError, ReduceError, UnsupportedError
 
@@ -64,10 +65,11 @@ class Context(Handle):
     def primary(cls, device: Device | int = 0) -> Context:
         """Retain the primary context of `device`, the one that the CUDA runtime uses; ``close()`` releases it."""
         device = Device.of(device)
-        handle = int(binding.call("cuDevicePrimaryCtxRetain", device.handle))
-        life = Life()
-        release = functools.partial(_release_primary, binding.selected(), life, device.handle, handle)
-        return cls._of(handle, release, None, life, device)
+        held, life = Held(binding.selected()), Life()
+        release = functools.partial(_release_primary, held, life, device.handle)
+        self = cls._of(None, (held, release), None, life, device)
+        self._become(int(held.take("cuDevicePrimaryCtxRetain", device.handle)))
+        return self
 
     @classmethod
     def create(cls, device: Device | int = 0, *, flags: int = 0) -> Context:
@@ -81,15 +83,19 @@ class Context(Handle):
             Bits of ``CUctx_flags``, for example how a thread waits.
         """
         device = Device.of(device)
-        handle = int(_create(flags, device.handle))
+        held = Held(binding.selected())
+        self = cls._ending("cuCtxDestroy", held, device)
         try:
+            handle = int(_create(held, flags, device.handle))
             popped = int(binding.call("cuCtxPopCurrent"))
-        except CudaError:  # nobody would own it
-            binding.call("cuCtxDestroy", handle)
+        except BaseException:  # at once, for it may be current
+            if held.handle is not None:
+                held.give_back("cuCtxDestroy", held.handle)
             raise
         if popped != handle:
             raise ReduceError(f"cuCtxCreate made {handle:#x}, but {popped:#x} was current after it")
-        return cls._ending(handle, "cuCtxDestroy", handle, device)
+        self._begin(handle)
+        return self
 
     @classmethod
     def green(cls, device: Device | int, sm_count: int) -> Context:
@@ -114,9 +120,10 @@ class Context(Handle):
             If the device has fewer multiprocessors or no green contexts, or the driver is older than CUDA 12.4.
         """
         device = Device.of(device)
-        green, handle = create_green(device, sm_count)
-        self = cls._ending(handle, "cuGreenCtxDestroy", green, device)
-        self._green = green
+        held = Held(binding.selected())
+        self = cls._ending("cuGreenCtxDestroy", held, device)
+        self._green, handle = create_green(device, sm_count, held)
+        self._begin(handle)
         return self
 
     @classmethod
@@ -136,20 +143,26 @@ class Context(Handle):
         return self
 
     @classmethod
-    def _ending(cls, handle: int, name: str, ended: int, device: Device) -> Context:
-        """Own a context whose end is the driver's call `name` of `ended`, made when it is closed."""
+    def _ending(cls, name: str, held: Held, device: Device) -> Context:
+        """Own a context that is about to be made, and whose end is the driver's call `name` of what is held."""
         life = Life()
-        self = cls._of(handle, functools.partial(_end, binding.selected(), life, name, ended), None, life, device)
+        self = cls._of(None, (held, functools.partial(_end, held, life, name)), None, life, device)
         self._ends_here = True
-        _contexts_of_ours()[handle] = self
         return self
 
+    def _become(self, handle: int) -> None:
+        self._handle = self._identity = handle
+
+    def _begin(self, handle: int) -> None:
+        self._become(handle)
+        _contexts_of_ours()[handle] = self
+
     @classmethod
-    def _of(cls, handle: int, release: Any, owner: Any, life: Life, device: Device | None) -> Context:
+    def _of(cls, handle: int | None, release: Any, owner: Any, life: Life, device: Device | None) -> Context:
         self = cls.__new__(cls)
         self._life = life
         self._ends_here = False
-        self._identity = handle
+        self._identity = handle or 0
         self._device = device
         self._green = None if release is None else 0  # of a borrowed one the driver is asked, when it matters
         self._primary = None
@@ -190,12 +203,12 @@ class Context(Handle):
         if not self.is_borrowed:  # else nobody is served here
             self._life.closed = reason  # users may keep an object that borrows from this one, and not this one
 
-    def releasing(self, name: str, handle: int, *, outlives: bool = False, inside: bool = False) -> Release:
-        """Return the release of what was just made in this context, a `holder`.
+    def releasing(self, name: str, held: Held, *, outlives: bool = False, inside: bool = False) -> tuple[Held, Release]:
+        """Return what is about to be made in this context, a `holder`, and its release, for `Handle._adopt`.
 
         Parameters
         ----------
-        name, handle : str, int
+        name, held : str, Held
             The driver's call that releases it, and what that is given.
         outlives : bool
             Whether it ends with no context, whichever kind: graphs do not.
@@ -204,7 +217,7 @@ class Context(Handle):
         """
         leaves = self._ends_here and (outlives or bool(self._green))
         within = self.home if inside else None
-        return Release(self._life, self.handle, name, handle, leaves=leaves, asks=not outlives, within=within)
+        return held, Release(self._life, self.handle, name, held, leaves=leaves, asks=not outlives, within=within)
 
     @property
     def home(self) -> int:
@@ -270,8 +283,8 @@ class Context(Handle):
             # A green context keeps the primary one alive, so retaining it for a moment creates and ends nothing.
             device = self.device.handle
             self._primary = int(binding.call("cuDevicePrimaryCtxRetain", device))
-            with insisting(binding.selected()) as call:
-                call("cuDevicePrimaryCtxRelease", device)
+            with insisting() as twice:
+                twice(binding.call, "cuDevicePrimaryCtxRelease", device)
         return self._primary
 
     def check_priority(self, priority: int) -> None:
@@ -326,30 +339,40 @@ def _contexts_of_ours() -> weakref.WeakValueDictionary[int, Context]:
     return found
 
 
-def _create(flags: int, device: int) -> Any:
+def _create(held: Held, flags: int, device: int) -> Any:
     import cuda.bindings  # noqa: PLC0415 - creating a context is rare
 
     # Bindings 13 put the creation parameters first; 12.9 takes only flags and device.
     parameters = () if int(cuda.bindings.__version__.split(".", 1)[0]) < 13 else (None,)
-    return binding.call("cuCtxCreate", *parameters, flags, device)
+    return held.take("cuCtxCreate", *parameters, flags, device)
 
 
-def _end(implementation: binding.Implementation, life: Life, name: str, handle: int) -> None:
+def _end(held: Held, life: Life, name: str) -> None:
+    # Not after an interrupt: what the context leaves is released when this is tried again.
     try:
         life.end()
-    finally:
-        life.over = True
-        implementation.call(name, handle)
+    except CudaError:
+        _end_now(held, life, name)
+        raise
+    _end_now(held, life, name)
 
 
-def _release_primary(implementation: binding.Implementation, life: Life, device: int, context: int) -> None:
+def _end_now(held: Held, life: Life, name: str) -> None:
+    life.over = True
+    held.give_back(name, held.handle)
+
+
+def _release_primary(held: Held, life: Life, device: int) -> None:
     # Others may retain it too, as the CUDA runtime does; then it lives on, and what was made in it is still to release,
     # unless they have ended it by then: from now on it is as if it were borrowed. So it is where the driver refuses to
     # say, or to let go of it. Its number is asked for while it surely lives.
+    implementation = held.implementation
     life.borrowed = True
     try:
-        life.note(implementation, context)
-    finally:
-        implementation.call("cuDevicePrimaryCtxRelease", device)
+        life.note(implementation, held.handle)
+    except CudaError:
+        held.give_back("cuDevicePrimaryCtxRelease", device)
+        raise
+    held.give_back("cuDevicePrimaryCtxRelease", device)
     _, active = implementation.call("cuDevicePrimaryCtxGetState", device)
     life.over = not active

@@ -8,6 +8,7 @@ from lowlevel_reduce.arguments import instance
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.handle import Handle
+from lowlevel_reduce.driver.held import Held
 
 if TYPE_CHECKING:
     from lowlevel_reduce.driver.stream import Stream
@@ -45,10 +46,9 @@ class Event(Handle):
         flags = (0 if timing else _DISABLE_TIMING) | (_BLOCKING_SYNC if blocking_sync else 0)
         with context.pushed():
             holder = context.holder
-            handle = int(binding.call("cuEventCreate", flags))
-            release = holder.releasing("cuEventDestroy", handle)
-            # Inside the block, so that the event has an owner even if the block's end is refused.
-            self = cls._of(handle, release, None, context, timing)
+            held = Held(binding.selected())
+            self = cls._of(None, holder.releasing("cuEventDestroy", held), None, context, timing)
+            self._handle = int(held.take("cuEventCreate", flags))
         return self
 
     @classmethod
@@ -61,7 +61,7 @@ class Event(Handle):
         return cls._of(int(handle), None, owner, context, None)
 
     @classmethod
-    def _of(cls, handle: int, release: Any, owner: Any, context: Context | None, timing: bool | None) -> Event:
+    def _of(cls, handle: int | None, release: Any, owner: Any, context: Context | None, timing: bool | None) -> Event:
         self = cls.__new__(cls)
         self._context = context
         self._timing = timing

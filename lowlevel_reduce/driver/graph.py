@@ -11,9 +11,10 @@ from lowlevel_reduce.driver import binding, captures
 from lowlevel_reduce.driver.bound_kernel import BoundKernel
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.handle import Handle, within
+from lowlevel_reduce.driver.held import Held
 from lowlevel_reduce.driver.nodes import KernelNode, add_kernel, check_node, kernel_nodes, set_kernel
 from lowlevel_reduce.driver.stream import Stream
-from lowlevel_reduce.errors import CudaError, ReduceError
+from lowlevel_reduce.errors import CudaError
 
 __all__ = ["Graph", "GraphExec", "KernelNode"]
 
@@ -80,9 +81,8 @@ class Graph(Handle):
         context = Context.of(context)
         with contextlib.ExitStack() as undo:  # if the inner block's end is refused: no context ends a graph
             with context.pushed():
-                handle = int(binding.call("cuGraphCreate", 0))
                 self = undo.enter_context(cls._pending())
-                self._captured(handle, context)
+                self._take(context, "cuGraphCreate", 0)
             undo.pop_all()
         return self
 
@@ -131,19 +131,23 @@ class Graph(Handle):
         graph = self.handle
         with contextlib.ExitStack() as undo:  # if the inner block's end is refused: no context ends it
             with self._context.pushed():
-                handle = int(binding.call("cuGraphInstantiate", graph, 0))
-                executable = undo.enter_context(GraphExec._of(handle, self._context, graph))
+                held = Held(binding.selected())
+                executable = undo.enter_context(GraphExec._of(held, self._context, graph))
+                executable._handle = int(held.take("cuGraphInstantiate", graph, 0))
             undo.pop_all()
         return executable
 
-    def _captured(self, handle: int, context: Context) -> None:
+    def _take(self, context: Context, name: str, *args: int) -> None:
+        """Own the graph that a driver's call returns."""
+        held = Held(binding.selected())
         self._context = context
-        self._adopt(handle, context.releasing("cuGraphDestroy", handle, outlives=True))
+        self._adopt(None, context.releasing("cuGraphDestroy", held, outlives=True))
+        self._handle = int(held.take(name, *args))
 
     @classmethod
     def _pending(cls) -> Graph:
         self = cls.__new__(cls)
-        self._handle = self._owner = self._release = self._finalizer = None
+        self._adopt(None, None)
         return self
 
     @property
@@ -155,7 +159,7 @@ class Graph(Handle):
         ValueError
             If it is closed, or its capture has not ended.
         """
-        if self._handle is None and self._release is None:
+        if self._handle is None and not self._is_owner:
             raise ValueError("this graph does not exist: its capture has not ended, or was thrown away")
         return super().handle
 
@@ -171,11 +175,11 @@ class GraphExec(Handle):
     _graph_handle: int
 
     @classmethod
-    def _of(cls, handle: int, context: Context, graph_handle: int) -> GraphExec:
+    def _of(cls, held: Held, context: Context, graph_handle: int) -> GraphExec:
         self = cls.__new__(cls)
         self._context = context
         self._graph_handle = graph_handle
-        self._adopt(handle, context.releasing("cuGraphExecDestroy", handle, outlives=True))
+        self._adopt(None, context.releasing("cuGraphExecDestroy", held, outlives=True))
         return self
 
     def launch(self, stream: Stream) -> None:
@@ -270,13 +274,12 @@ class _Capture:
 
     def _begin(self) -> None:
         mode = getattr(binding.native().CUstreamCaptureMode, _MODES[self._mode])
-        begun = False
+        begun = Held(self._implementation)
         try:
             with self._context.pushed():
-                binding.call("cuStreamBeginCapture", self._stream.handle, mode)
-                begun = True
-        except ReduceError:  # the block's end was refused: without a graph's owner the stream must not go on capturing
-            if begun:
+                begun.take("cuStreamBeginCapture", self._stream.handle, mode)
+        except BaseException:  # also if the block's end is refused: without a graph's owner the capture must not go on
+            if begun.is_held:
                 self._abandon()
             raise
 
@@ -294,10 +297,10 @@ class _Capture:
     def _end(self) -> None:
         try:
             with self._context.pushed():
-                handle = int(binding.call("cuStreamEndCapture", self._stream.handle))
-                self._graph._captured(handle, self._context)
-        except ReduceError:
-            self._abandon()  # one refused call must not leave the stream capturing; where it ended, this does nothing
+                self._graph._take(self._context, "cuStreamEndCapture", self._stream.handle)
+        except BaseException:
+            # One refused call, or an interrupt, must not leave the stream capturing; where it ended, this does nothing.
+            self._abandon()
             self._graph.close()  # now, for no context ends it
             raise
 
@@ -306,8 +309,12 @@ class _Capture:
             self._discard()
 
     def _discard(self) -> None:
-        # The raw function: an invalidated capture ends with a result code that says so, one that has ended is refused,
-        # and the error that is under way says why.
-        code, *graph = binding.function("cuStreamEndCapture")(self._stream.handle)
-        if not code and int(graph[0]):
-            binding.call("cuGraphDestroy", int(graph[0]))
+        ended = Held(binding.selected())
+        try:
+            # An invalidated capture ends with a result code that says so, one that has ended is refused, and the error
+            # that is under way says why.
+            with contextlib.suppress(CudaError):
+                ended.take("cuStreamEndCapture", self._stream.handle)
+        finally:
+            if ended.handle:
+                ended.give_back("cuGraphDestroy", ended.handle)

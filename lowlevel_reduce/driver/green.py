@@ -6,6 +6,7 @@ from typing import Any
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.device import Device
+from lowlevel_reduce.driver.held import Held
 from lowlevel_reduce.errors import CudaError, UnsupportedError
 
 __all__ = ["context_of", "create_green", "create_stream", "green_of_current"]
@@ -15,13 +16,14 @@ _NON_BLOCKING = 1  # the only kind of stream that a green context has
 _DEFAULT_STREAM = 1  # CU_GREEN_CTX_DEFAULT_STREAM, which drivers before CUDA 13 insist on
 
 
-def create_green(device: Device, sm_count: int) -> tuple[int, int]:
-    """Create a green context of at least `sm_count` multiprocessors; nothing becomes current.
+def create_green(device: Device, sm_count: int, held: Held) -> tuple[int, int]:
+    """Create a green context of at least `sm_count` multiprocessors, and hold it; nothing becomes current.
 
     Returns
     -------
     (int, int)
-        The ``CUgreenCtx``, which the caller gives to ``cuGreenCtxDestroy``, and the ``CUcontext`` that stands for it.
+        The ``CUgreenCtx``, which the caller gives back to ``cuGreenCtxDestroy``, and the ``CUcontext`` that stands for
+        it.
 
     Raises
     ------
@@ -36,21 +38,21 @@ def create_green(device: Device, sm_count: int) -> tuple[int, int]:
         raise ValueError(f"a green context has at least one multiprocessor, not {sm_count}")
     try:
         share = binding.call("cuDevResourceGenerateDesc", [_share(device, sm_count)], 1)
-        handle = int(binding.call("cuGreenCtxCreate", share, device.handle, _DEFAULT_STREAM))
+        handle = int(held.take("cuGreenCtxCreate", share, device.handle, _DEFAULT_STREAM))
     except CudaError as error:
         if error.name not in _REFUSED:
             raise
         raise UnsupportedError(f"{device.name} ({device.architecture}) has no green contexts ({error})") from error
     try:
         return handle, int(binding.call("cuCtxFromGreenCtx", handle))
-    except CudaError:  # nobody would own it
-        binding.call("cuGreenCtxDestroy", handle)
+    except CudaError:  # now, not with the error's traceback
+        held.give_back("cuGreenCtxDestroy", handle)
         raise
 
 
-def create_stream(green: int, priority: int) -> int:
-    """Create a stream on the multiprocessors of a green context, whatever is current; return its handle."""
-    return int(binding.call("cuGreenCtxStreamCreate", green, _NON_BLOCKING, priority))
+def create_stream(green: int, priority: int, held: Held) -> int:
+    """Create a stream on the multiprocessors of a green context, whatever is current; hold it and return its handle."""
+    return int(held.take("cuGreenCtxStreamCreate", green, _NON_BLOCKING, priority))
 
 
 def context_of(stream: int) -> int:

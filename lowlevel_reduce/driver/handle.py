@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import weakref
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol
 
 from lowlevel_reduce.closing import Closing
-from lowlevel_reduce.driver import binding, turns
+from lowlevel_reduce.driver import binding, owned, turns
+from lowlevel_reduce.driver.held import Held
+from lowlevel_reduce.driver.owned import Owned
 from lowlevel_reduce.driver.turns import Known, Reason, exclusively
 from lowlevel_reduce.errors import CudaError, ReduceError
 
@@ -25,27 +27,29 @@ _GONE = frozenset(
 )
 
 
+_EXCHANGE = "cuThreadExchangeStreamCaptureMode"
+
 _NO_CONTEXT = frozenset({"CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_CONTEXT_IS_DESTROYED", "CUDA_ERROR_INVALID_VALUE"})
 
 
 @contextmanager
-def insisting(implementation: binding.Implementation) -> Iterator[Callable[..., Any]]:
-    """Give what calls the driver, twice if need be: for what would be lost, or left as it is, by one refusal.
+def insisting() -> Iterator[Callable[..., Any]]:
+    """Give what calls a function, twice if need be: for what would be lost, or left as it is, by one refusal.
 
     The first refusal is raised all the same, when the block is done.
     """
     refusals: list[CudaError] = []
 
-    def call(name: str, *args: Any) -> Any:
+    def twice(call: Callable[..., Any], *args: Any) -> Any:
         try:
-            return implementation.call(name, *args)
+            return call(*args)
         except CudaError as error:
             # Neither here nor where it is raised does it hold a frame that holds it: such a circle would keep what the
             # callers have until the collector runs.
             refusals.append(error.with_traceback(None))
-            return implementation.call(name, *args)
+            return call(*args)
 
-    yield call
+    yield twice
     if refusals:
         raise refusals.pop(0)
 
@@ -57,12 +61,16 @@ def within(implementation: binding.Implementation, context: int) -> Iterator[Non
     A push or a pop that is refused is tried once more: without the push nothing would be released, and without the pop
     the context would stay on the caller's stack. The refusal is raised all the same, when everything is done.
     """
-    with insisting(implementation) as call:
-        call("cuCtxPushCurrent", context)
+    pushed = Held(implementation)
+    with insisting() as twice:
         try:
+            twice(pushed.take, "cuCtxPushCurrent", context)
             yield
         finally:
-            call("cuCtxPopCurrent")
+            try:
+                twice(pushed.try_to_give_back, "cuCtxPopCurrent")
+            finally:  # where an interrupt came first; else it is done
+                pushed.give_back("cuCtxPopCurrent")
 
 
 class Life:
@@ -116,11 +124,12 @@ class Life:
         """Release what the context leaves, which is about to end; raises the first refusal, when all is done."""
         refusals: list[CudaError] = []
         while self.left:
-            release, _ = self.left.popitem()  # atomic: one thread alone has it
+            release = next(reversed(self.left))
             try:
                 release.run()
             except CudaError as error:
                 refusals.append(error)
+            self.left.pop(release, None)  # last: an interrupt before leaves it to the next try
         if refusals:
             raise refusals[0]
 
@@ -132,8 +141,8 @@ class Release:
     ----------
     life, context : Life, int
         Of the context.
-    name, handle : str, int
-        The driver's call, and what it is given.
+    name, held : str, Held
+        The driver's call, and what it is given, which need not be made yet.
     leaves : bool
         Whether the context is ended here and leaves this behind, so that it is to be released before.
     asks : bool
@@ -142,14 +151,13 @@ class Release:
         The context that must be current for the call, if one must.
     """
 
-    __slots__ = ("_asks", "_context", "_handle", "_implementation", "_leaves", "_life", "_name", "_within")
+    __slots__ = ("_asks", "_context", "_held", "_leaves", "_life", "_name", "_within")
 
     def __init__(
-        self, life: Life, context: int, name: str, handle: int, *, leaves: bool, asks: bool, within: int | None
+        self, life: Life, context: int, name: str, held: Held, *, leaves: bool, asks: bool, within: int | None
     ) -> None:
-        self._implementation = binding.selected()
         self._life, self._context = life, context
-        self._name, self._handle = name, handle
+        self._name, self._held = name, held
         self._leaves, self._asks, self._within = leaves, asks, within
         if leaves:
             life.left[self] = None
@@ -157,17 +165,19 @@ class Release:
     def __call__(self) -> None:
         """Release it, if it is still there."""
         if self._leaves:
-            due = self._life.left.pop(self, self) is None  # atomic: `Life.end` may be taking it
+            due = self in self._life.left  # else `Life.end` has released it
         else:
-            due = not (self._life.ended(self._implementation, self._context) if self._asks else self._life.over)
+            due = not (self._life.ended(self._held.implementation, self._context) if self._asks else self._life.over)
         if due:
             self.run()
+        self._life.left.pop(self, None)
 
     def run(self) -> None:
-        """Release it."""
-        current = self._within
-        with within(self._implementation, current) if current is not None else contextlib.nullcontext():
-            self._implementation.call(self._name, self._handle)
+        """Release it, unless that was done."""
+        handle, current = self._held.handle, self._within
+        if handle is not None:
+            with within(self._held.implementation, current) if current is not None else contextlib.nullcontext():
+                self._held.give_back(self._name, handle)
 
 
 class User(Protocol):
@@ -183,26 +193,30 @@ class Handle(Closing):
     A borrowed handle has the same class, but releases nothing. It keeps `owner`, which holds the driver object, alive.
     """
 
-    __slots__ = ("__weakref__", "_closed", "_finalizer", "_handle", "_owner", "_release", "_users")
+    __slots__ = ("__weakref__", "_closed", "_handle", "_is_owner", "_owned", "_owner", "_users")
 
     _noun: ClassVar[str] = "handle"
 
     _closed: Reason
     _handle: int | None
-    _finalizer: weakref.finalize[..., Handle] | None
+    _is_owner: bool
+    _owned: Owned | None
     _owner: Any
-    _release: Callable[[], None] | None
     _users: Known[User]
 
-    def _adopt(self, handle: int, release: Callable[[], None] | None, owner: Any = None) -> None:
-        # `release` must not refer to self, or the finalizer would keep its own object alive.
+    def _adopt(self, handle: int | None, release: tuple[Held, Callable[[], None]] | None, owner: Any = None) -> None:
+        """Be a handle; None if what is held is made only now, as it should be: from the first moment it has an owner.
+
+        The release is what it is to give back, and what does that, which must not refer to this object.
+        """
+        if owned.due:
+            owned.release_due()
         self._handle = handle
         self._owner = owner
-        self._release = release
-        self._finalizer = None
+        self._owned = None
+        self._is_owner = release is not None
         if release is not None:
-            self._finalizer = weakref.finalize(self, quietly, binding.selected(), release)
-            turns.refuse_at_exit()  # what was registered last runs first: before the finalizers
+            self._owned = Owned(self, *release, functools.partial(quietly, release[0].implementation))
 
     @property
     def handle(self) -> int:
@@ -227,7 +241,7 @@ class Handle(Closing):
     @property
     def is_borrowed(self) -> bool:
         """Whether the driver object belongs to someone else, so that closing does not release it."""
-        return self._release is None
+        return not self._is_owner
 
     @property
     def is_closed(self) -> bool:
@@ -245,6 +259,8 @@ class Handle(Closing):
             If another thread is in a call of a bound launch that uses it; the handle stays open.
         CudaError
             If the driver refuses; the handle counts as closed all the same.
+
+        After an interrupt it is closed, or can be closed again; what is not released by then is so with the object.
         """
         with exclusively():
             if self._handle is not None:
@@ -252,10 +268,11 @@ class Handle(Closing):
             # An interrupt here leaves users that refuse, and the handle to be closed once more.
             self._handle = None
             self._owner = None
-        # detach() answers once, so two threads cannot both release.
-        detached = None if self._finalizer is None else self._finalizer.detach()
-        if detached is not None and self._release is not None and not detached[2][0].forked:
-            turns.releasing(self._release)
+        if self._owned is not None:
+            self._owned.make()
+            self._owned = None  # which would tell of the end of this object
+        if owned.due:
+            owned.release_due()
 
     def serve(self, user: User) -> None:
         """Tell of a user, which is halted when this is closed, and not kept alive.
@@ -313,12 +330,21 @@ def relaxed(implementation: binding.Implementation) -> Iterator[None]:
     That is where the collector runs, or old things are let go of.
     """
     mode = binding.native().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    with insisting(implementation) as call:
-        before = call("cuThreadExchangeStreamCaptureMode", mode)
+    changed = Held(implementation)
+    with insisting() as twice:
         try:
+            twice(changed.take, _EXCHANGE, mode)
             yield
         finally:
-            call("cuThreadExchangeStreamCaptureMode", before)
+            try:
+                twice(_restore, changed, changed.try_to_give_back)
+            finally:  # as above
+                _restore(changed, changed.give_back)
+
+
+def _restore(changed: Held, exchange: Callable[..., None]) -> None:
+    if changed.is_held:
+        exchange(_EXCHANGE, binding.native().CUstreamCaptureMode(changed.handle))
 
 
 def _report(error: Exception, failure: str = _UNRELEASED) -> None:

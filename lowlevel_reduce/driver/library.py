@@ -9,6 +9,7 @@ from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.device import Device
 from lowlevel_reduce.driver.handle import Handle
+from lowlevel_reduce.driver.held import Held
 from lowlevel_reduce.errors import CudaError, UnsupportedError
 
 __all__ = ["Kernel", "Library"]
@@ -52,10 +53,11 @@ class Library(Handle):
         # The driver would take any text for PTX, and complain at the first use.
         if binding.selected().image == "cubin" and bytes(cubin[:4]) != _ELF:
             raise ValueError(f"this is no cubin: it starts with {bytes(cubin[:4])!r}")
-        handle = int(binding.call("cuLibraryLoadData", bytes(cubin), None, None, 0, None, None, 0))
+        held = Held(binding.selected())
         self = cls.__new__(cls)
         self._name = name
-        self._adopt(handle, functools.partial(_unload, binding.selected(), handle))
+        self._adopt(None, (held, functools.partial(_unload, held)))
+        self._handle = int(held.take("cuLibraryLoadData", bytes(cubin), None, None, 0, None, None, 0))
         return self
 
     @property
@@ -202,5 +204,5 @@ def _attribute(name: str) -> Any:
     return attribute
 
 
-def _unload(implementation: binding.Implementation, handle: int) -> None:
-    implementation.call("cuLibraryUnload", handle)
+def _unload(held: Held) -> None:
+    held.give_back("cuLibraryUnload", held.handle)

@@ -14,6 +14,7 @@ from lowlevel_reduce.driver import binding, captures
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.frees import free_async
 from lowlevel_reduce.driver.handle import Handle
+from lowlevel_reduce.driver.held import Held
 from lowlevel_reduce.driver.pointers import PointerInfo, pointer_info
 from lowlevel_reduce.driver.stream import Stream
 
@@ -88,11 +89,11 @@ class Buffer(Handle):
             If the pool is closed, or of another device than the stream.
         """
         stream = Stream.of(stream).fixed()  # the free comes later, whatever is current then, on whichever thread
-        context, pointer, home = stream.context, 0, 0
+        context, home = stream.context, 0
         device = context.device.handle
         implementation, of_graph = binding.selected(), False
         captures.free_put_off(implementation)
-        self = cls.__new__(cls)
+        self, held = cls.__new__(cls), Held(implementation)
         with context.pushed() if _checked_size(size_bytes) else contextlib.nullcontext():
             if size_bytes:
                 context.life.note(implementation, context.handle)
@@ -100,16 +101,14 @@ class Buffer(Handle):
                 # so in one thread alone, while the collector runs in any.
                 home = context.handle if stream.is_default else context.home
                 of_graph = captures.take(implementation, stream.handle)
-                pointer = _from_pool(size_bytes, stream, pool)
+            # The partial holds the stream: a stream that is still owned must not be destroyed before the free.
+            release = functools.partial(free_async, held, context.life, context.handle, home, device, of_graph, stream)
+            self._fill_in(size_bytes, context=context, kind="device", release=(held, release) if size_bytes else None)
+            self._stream = stream
+            if size_bytes:
+                self._handle = pointer = _from_pool(size_bytes, stream, pool, held)
                 if of_graph:
                     captures.note(implementation, pointer, size_bytes, context.device.ordinal)
-            # The partial holds the stream: a stream that is still owned must not be destroyed before the free.
-            release = functools.partial(
-                free_async, implementation, context.life, context.handle, home, device, of_graph, stream, pointer
-            )
-            # Inside the block, so that memory has an owner even if the block's end is refused.
-            self._fill_in(pointer, size_bytes, context=context, kind="device", release=release if pointer else None)
-            self._stream = stream
         return self
 
     @classmethod
@@ -139,28 +138,24 @@ class Buffer(Handle):
         if not 0 <= pointer < 2**64 or (size_bytes and not pointer):
             raise ValueError(f"{pointer:#x} is not the address of {size_bytes} bytes")
         self = cls.__new__(cls)
-        self._fill_in(pointer, size_bytes, context=context, kind=kind, owner=owner)
+        self._fill_in(size_bytes, context=context, kind=kind, owner=owner)
+        self._handle = pointer
         return self
 
     @classmethod
     def _allocate(
         cls, size_bytes: int, context: Context, *, kind: str, allocate: str, options: tuple[int, ...], free: str
     ) -> Buffer:
-        pointer = 0
-        self = cls.__new__(cls)
+        self, held = cls.__new__(cls), Held(binding.selected())
         with context.pushed() if _checked_size(size_bytes) else contextlib.nullcontext():
-            release = None
+            release = context.holder.releasing(free, held, inside=True) if size_bytes else None
+            self._fill_in(size_bytes, context=context, kind=kind, release=release)
             if size_bytes:
-                holder = context.holder
-                pointer = int(binding.call(allocate, size_bytes, *options))
-                release = holder.releasing(free, pointer, inside=True)
-            # Inside the block, so that memory has an owner even if the block's end is refused.
-            self._fill_in(pointer, size_bytes, context=context, kind=kind, release=release)
+                self._handle = int(held.take(allocate, size_bytes, *options))
         return self
 
     def _fill_in(
         self,
-        pointer: int,
         size_bytes: int,
         *,
         context: Context | None,
@@ -172,7 +167,7 @@ class Buffer(Handle):
         self._context = context
         self._kind = kind
         self._stream = None
-        self._adopt(pointer, release, owner)
+        self._adopt(0 if release is None else None, release, owner)
 
     def close(self, *, stream: Stream | None = None) -> None:
         """Free the memory if it is owned; a second call does nothing.
@@ -186,19 +181,20 @@ class Buffer(Handle):
         if stream is not None:
             if self._stream is None:
                 raise ValueError("only memory allocated in stream order can be freed in a stream's order")
-            if isinstance(self._release, functools.partial) and not self.is_closed:
-                self._release = self._freed_in(Stream.of(stream), self._release)
+            owned = self._owned
+            if owned is not None and isinstance(owned.release, functools.partial) and not self.is_closed:
+                owned.release = self._freed_in(Stream.of(stream), owned.release)
         super().close()
 
     def _freed_in(self, stream: Stream, release: functools.partial[None]) -> functools.partial[None]:
         """Return a release of `allocate_async` in the order of another stream."""
-        implementation, life, context, home, device, of_graph, _, pointer = release.args
+        held, life, context, home, device, of_graph, _ = release.args
         if not stream.is_closed and stream.is_default:
             own = stream._context or self.context  # what must be current, for the handle to mean this stream
             stream = Stream.from_handle(stream.handle, context=own).fixed()
-            own.life.note(implementation, own.handle)
+            own.life.note(held.implementation, own.handle)
             life, context, home = own.life, own.handle, own.handle
-        return functools.partial(release.func, implementation, life, context, home, device, of_graph, stream, pointer)
+        return functools.partial(release.func, held, life, context, home, device, of_graph, stream)
 
     @property
     def pointer(self) -> int:
@@ -315,12 +311,12 @@ class Buffer(Handle):
                 binding.call("cuStreamSynchronize", target.handle)
 
 
-def _from_pool(size_bytes: int, stream: Stream, pool: MemoryPool | None) -> int:
+def _from_pool(size_bytes: int, stream: Stream, pool: MemoryPool | None, held: Held) -> int:
     if pool is None:
-        return int(binding.call("cuMemAllocAsync", size_bytes, stream.handle))
+        return int(held.take("cuMemAllocAsync", size_bytes, stream.handle))
     if pool.device != stream.context.device:
         raise ValueError(f"the pool is of {pool.device}, the stream of {stream.context.device}")
-    return int(binding.call("cuMemAllocFromPoolAsync", size_bytes, pool.handle, stream.handle))
+    return int(held.take("cuMemAllocFromPoolAsync", size_bytes, pool.handle, stream.handle))
 
 
 def _checked_size(size_bytes: int) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.device import Device
 from lowlevel_reduce.driver.handle import Handle
+from lowlevel_reduce.driver.held import Held
 from lowlevel_reduce.driver.memory import Buffer
 from lowlevel_reduce.driver.stream import Stream
 from lowlevel_reduce.errors import CudaError, UnsupportedError
@@ -77,8 +79,9 @@ class MemoryPool(Handle):
         device = Device.of(device)
         _check_size("release_threshold_bytes", release_threshold_bytes)
         properties = _properties(device, _check_size("max_size_bytes", max_size_bytes))
-        handle = int(_call("cuMemPoolCreate", device, properties))
-        self = cls._of(handle, functools.partial(_destroy, binding.selected(), handle), device)
+        held = Held(binding.selected())
+        self = cls._of(None, (held, functools.partial(_destroy, held)), device)
+        self._handle = int(_call("cuMemPoolCreate", device, properties, by=held.take))
         if release_threshold_bytes:
             try:
                 self.release_threshold_bytes = release_threshold_bytes
@@ -107,7 +110,7 @@ class MemoryPool(Handle):
         return cls._of(int(handle), None, Device.of(device), owner)
 
     @classmethod
-    def _of(cls, handle: int, release: Any, device: Device, owner: Any = None) -> MemoryPool:
+    def _of(cls, handle: int | None, release: Any, device: Device, owner: Any = None) -> MemoryPool:
         self = cls.__new__(cls)
         self._device = device
         self._adopt(handle, release, owner)
@@ -176,14 +179,14 @@ def _check_size(name: str, value: int) -> int:
     return value
 
 
-def _call(name: str, device: Device, *args: Any) -> Any:
+def _call(name: str, device: Device, *args: Any, by: Callable[..., Any] = binding.call) -> Any:
     try:
-        return binding.call(name, *args)
+        return by(name, *args)
     except CudaError as error:
         if error.name != "CUDA_ERROR_NOT_SUPPORTED":
             raise
         raise UnsupportedError(f"{device.name} has no memory pools ({error})") from error
 
 
-def _destroy(implementation: binding.Implementation, handle: int) -> None:
-    implementation.call("cuMemPoolDestroy", handle)
+def _destroy(held: Held) -> None:
+    held.give_back("cuMemPoolDestroy", held.handle)

@@ -11,6 +11,7 @@ from typing import Any
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.handle import Handle, Life, relaxed
+from lowlevel_reduce.driver.held import Held
 from lowlevel_reduce.driver.stream import Stream
 from lowlevel_reduce.driver.turns import Known, Reason
 from lowlevel_reduce.errors import CudaError
@@ -88,18 +89,19 @@ class _Reads(Handle):
         self._free: list[int] = []
         context.serve(self)
         with relaxed(driver), context.pushed():
-            holder = context.holder
+            held = Held(driver)
+            self._adopt(None, context.holder.releasing("cuMemFreeHost", held, inside=True))
+            assert self._owned is not None  # noqa: S101 - it was just adopted
+            self._owned.at_exit = False  # others may read after it; the process ends
             try:
-                first = int(driver.call("cuMemHostAlloc", _PLACES * MAX_BYTES, 0))
+                first = int(held.take("cuMemHostAlloc", _PLACES * MAX_BYTES, 0))
             except CudaError as error:
                 # There is not always memory that may be locked. Reads stage through the driver then; an error of
                 # earlier work comes back from their own calls.
                 _warn(error)
-                self._adopt(0, None)
+                self._handle = 0
             else:
-                # Inside the block, so that memory has an owner even if the block's end is refused.
-                self._adopt(first, holder.releasing("cuMemFreeHost", first, inside=True))
-                self._finalizer.atexit = False  # type: ignore[union-attr]  # others may read after it; the process ends
+                self._handle = first
                 self._free.extend(range(first, first + _PLACES * MAX_BYTES, MAX_BYTES))
 
     @property

@@ -13,6 +13,7 @@ from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.event import Event, ready
 from lowlevel_reduce.driver.green import context_of, create_stream
 from lowlevel_reduce.driver.handle import Handle
+from lowlevel_reduce.driver.held import Held
 from lowlevel_reduce.driver.thread_end import wait_at_end
 from lowlevel_reduce.errors import ReduceError
 
@@ -63,9 +64,9 @@ class Stream(Handle):
         with contextlib.ExitStack() as undo:  # if the inner block's end is refused: a green context ends no stream
             with context.pushed():
                 holder = context.holder
-                handle = _create(context, priority, non_blocking=non_blocking)
-                release = holder.releasing("cuStreamDestroy", handle)
-                self = undo.enter_context(cls._of(handle, release, None, context))
+                held = Held(binding.selected())
+                self = undo.enter_context(cls._of(None, holder.releasing("cuStreamDestroy", held), None, context))
+                self._handle = _create(context, priority, held, non_blocking=non_blocking)
             undo.pop_all()
         return self
 
@@ -120,7 +121,7 @@ class Stream(Handle):
         return cls.from_handle(handle, owner=obj)
 
     @classmethod
-    def _of(cls, handle: int, release: Any, owner: Any, context: Context | None) -> Stream:
+    def _of(cls, handle: int | None, release: Any, owner: Any, context: Context | None) -> Stream:
         if context is not None:
             instance(context, Context, "the context")
         self = cls.__new__(cls)
@@ -305,12 +306,12 @@ class ThreadStream(Stream):
         return self
 
 
-def _create(context: Context, priority: int, *, non_blocking: bool) -> int:
+def _create(context: Context, priority: int, held: Held, *, non_blocking: bool) -> int:
     if not context.is_green:
-        return int(binding.call("cuStreamCreateWithPriority", _NON_BLOCKING if non_blocking else 0, priority))
+        return int(held.take("cuStreamCreateWithPriority", _NON_BLOCKING if non_blocking else 0, priority))
     if not non_blocking:
         raise ValueError("a green context has non-blocking streams only")
-    return create_stream(context.green_handle, priority)
+    return create_stream(context.green_handle, priority, held)
 
 
 def _synchronization_attribute() -> Any:

@@ -98,11 +98,12 @@ def is_releasing() -> bool:
 
 def releasing(release: Callable[[], object]) -> None:
     """Call a release; `is_releasing` meanwhile."""
-    _thread.releases += 1
+    before = _thread.releases
     try:
+        _thread.releases = before + 1
         release()
     finally:
-        _thread.releases -= 1
+        _thread.releases = before
 
 
 def exclusively() -> threading.RLock:

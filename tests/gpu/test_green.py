@@ -7,6 +7,7 @@ import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
 from lowlevel_reduce.driver import Buffer, Context, Device, Event, Graph, LaunchConfig, Stream, binding, occupancy
 from lowlevel_reduce.driver.green import create_green
+from lowlevel_reduce.driver.held import Held
 from lowlevel_reduce.errors import CudaError, UnsupportedError
 from lowlevel_reduce.study.bench import Bench
 
@@ -168,7 +169,8 @@ def test_what_was_made_in_a_borrowed_green_context_is_released_after_its_owner_h
         pytest.skip("what is alive is counted by the simulated driver")
     driver = simulator.selected()
     before = driver.leaks()
-    green, handle = create_green(Device(0), 8)  # as others make one: no object of ours ends it
+    held = Held(binding.selected())  # as others make one: no object of ours ends it
+    green, handle = create_green(Device(0), 8, held)
     made = MAKERS[noun](Context.from_handle(handle))
     binding.call("cuGreenCtxDestroy", green)
     assert driver.leaks() != before
@@ -238,18 +240,16 @@ def test_a_device_that_cannot_says_so(device, context, monkeypatch):
 
 
 def test_a_refused_conversion_leaves_no_context(device, context, share, monkeypatch):
-    from lowlevel_reduce.driver import binding, green
+    call, made = binding.Implementation.call, []
 
-    call, made = binding.call, []
-
-    def refusing(name, *args):
+    def refusing(driver, name, *args, **options):
         if name == "cuCtxFromGreenCtx":
             binding.raise_for(name, int(binding.native().CUresult.CUDA_ERROR_INVALID_VALUE))
         if name.startswith("cuGreenCtx"):
             made.append(name)
-        return call(name, *args)
+        return call(driver, name, *args, **options)
 
-    monkeypatch.setattr(green.binding, "call", refusing)
+    monkeypatch.setattr(binding.Implementation, "call", refusing)
     with pytest.raises(CudaError, match="cuCtxFromGreenCtx"):
         Context.green(device, 1)
     assert made == ["cuGreenCtxCreate", "cuGreenCtxDestroy"]

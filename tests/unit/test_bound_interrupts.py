@@ -4,15 +4,13 @@ A trace function stands for it: it acts before any bytecode that a test names, s
 """
 
 import contextlib
-import dis
 import functools
-import gc
 import itertools
 import struct
-import sys
 import threading
 from pathlib import Path
 
+import interrupts
 import pytest
 from fake_driver import FakeDriver
 from in_threads import in_threads
@@ -29,53 +27,8 @@ KINDS = ["kernel", "direct", "one", "two", "packed"]
 FILES = {str(Path(module.__file__)) for module in (bound_module, kernel_module, turns, handle_module)}
 
 
-@functools.lru_cache(None)
-def looked_at(code):
-    """Return the offsets of the bytecodes before which Python looks for signals: behind calls, and at the beginning."""
-    instructions = [one for one in dis.get_instructions(code) if one.opname != "CACHE"]
-    behind = {b.offset for a, b in itertools.pairwise(instructions) if a.opname.startswith(("CALL", "RESUME"))}
-    return frozenset(behind | {instructions[0].offset})
-
-
-def at_step(call, step, act, *, signals_only=False, files=FILES):
-    """Call, and act before the given one of its bytecodes in these files; tell whether it had so many.
-
-    With `signals_only` those count before which Python runs a signal's handler.
-    """
-    left = [step]
-
-    def trace(frame, event, argument):
-        if frame.f_code.co_filename not in files:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode" and (not signals_only or frame.f_lasti in looked_at(frame.f_code)):
-            left[0] -= 1
-            if left[0] == -1:
-                act()
-        return trace
-
-    before = sys.gettrace()
-    gc.disable()  # what the collector calls is no step
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-        gc.enable()
-    return left[0] < 0
-
-
-def interrupted(call, step, **options):
-    """Call, interrupted at that step; return the interrupt, or None if there were fewer steps."""
-
-    def act():
-        raise KeyboardInterrupt
-
-    try:
-        assert not at_step(call, step, act, **options), "the interrupt was swallowed"
-    except KeyboardInterrupt as error:
-        return error
-    return None
+at_step = functools.partial(interrupts.at_step, files=FILES)
+interrupted = functools.partial(interrupts.interrupted, files=FILES)
 
 
 class World:

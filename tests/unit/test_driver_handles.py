@@ -122,6 +122,17 @@ def test_a_finalizer_relaxes_a_capture_around_it(fake, context):
     assert "cuMemFree" in names
 
 
+@pytest.mark.parametrize("name", ["cuCtxPushCurrent", "cuCtxPopCurrent"])
+def test_a_push_or_pop_of_a_release_that_is_refused_is_tried_again(fake, context, name, caplog):
+    buffer = Buffer.allocate(16, context)
+    routine, refusals = getattr(fake, name), [(cu.CUresult.CUDA_ERROR_UNKNOWN, None)]
+    setattr(fake, name, lambda *args: refusals.pop() if refusals else routine(*args))
+    with caplog.at_level(logging.WARNING):
+        del buffer
+    assert (fake.living("memory"), fake.stack, refusals) == (set(), [], [])
+    assert [name in record.getMessage() for record in caplog.records] == [True]
+
+
 def test_a_handle_is_released_by_the_driver_that_made_it(fake, context):
     other = FakeDriver()
     binding.register("other", lambda: other)

@@ -1,0 +1,108 @@
+"""What was made and is still to be given back: noted by the call that makes it, and forgotten by the one that ends it.
+
+An exception from a signal's handler, such as KeyboardInterrupt, may come between any two bytecodes. Between a call that
+makes something and a line that notes it, the thing would be lost; between one that ends it and a line that notes that,
+it would be ended twice. So both are called by C code, which Python does not interrupt.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from lowlevel_reduce.driver import binding
+from lowlevel_reduce.errors import CudaError
+
+__all__ = ["Held"]
+
+_ALL = 0  # the only key of the dictionary
+_second = operator.itemgetter(1)
+
+
+class Held:
+    """One thing, from the call that makes it to the call that ends it, each of which may be interrupted at any place.
+
+    Parameters
+    ----------
+    implementation : Implementation
+        The driver that is called.
+    """
+
+    __slots__ = ("_answer", "implementation")
+
+    def __init__(self, implementation: binding.Implementation) -> None:
+        self.implementation = implementation
+        # The result code and the handle, as the driver returns them. Its changes are single operations of a dictionary.
+        self._answer: dict[int, Any] = {}
+
+    @property
+    def is_held(self) -> bool:
+        """Whether there is something to be given back."""
+        return not self._answer.get(_ALL, (1,))[0]
+
+    @property
+    def handle(self) -> Any:
+        """The handle that is held, None if there is none."""
+        answer = self._answer.get(_ALL)
+        return None if answer is None or answer[0] else int(answer[1])
+
+    def take(self, name: str, *args: Any) -> Any:
+        """Call the driver as `Implementation.call` does, and hold what it returns, until it is given back."""
+        try:
+            return self.implementation.call(name, *args, by=self._take)
+        except BaseException:
+            if self._answer.get(_ALL, (0,))[0]:  # a refusal is nothing to be held
+                self._answer.clear()
+            raise
+
+    def _take(self, routine: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        # One step: the function is called, and the dictionary takes what it returns.
+        self._answer.update(zip((_ALL,), itertools.starmap(routine, (args,)), strict=False))
+        return self._answer[_ALL]
+
+    def take_from(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Hold what a function of the caller's returns; if that is no integer, raise TypeError and hold nothing."""
+        results = itertools.starmap(function, (args,))
+        self._answer.update(zip((_ALL,), zip((0,), results, strict=False), strict=False))
+        try:
+            return operator.index(self._answer[_ALL][1])
+        except TypeError:
+            self._answer.clear()
+            raise
+
+    def give_back(self, name: str, *args: Any) -> None:
+        """Call the driver's function that ends the thing, unless that was done. If it is refused, it counts as done.
+
+        Raises
+        ------
+        CudaError
+            If the driver refuses.
+        """
+        if self._answer:
+            self.implementation.call(name, *args, by=self._spend)
+
+    def try_to_give_back(self, name: str, *args: Any) -> None:
+        """Call the driver's function that ends the thing, unless that was done. If it is refused, the thing is held."""
+        answer = self._answer.get(_ALL)
+        try:
+            self.give_back(name, *args)
+        except CudaError:
+            if answer is not None:
+                self._answer.setdefault(_ALL, answer)
+            raise
+
+    def give_back_by(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function of the caller's that ends the thing, unless that was done."""
+        self._spend(function, args)
+
+    def _spend(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        # One step: the answer is taken out of the dictionary, and the function is called, if there was one.
+        taken = iter(functools.partial(self._answer.pop, _ALL, None), None)
+        results = list(itertools.starmap(function, map(_second, zip(taken, (args,), strict=False))))
+        return results[0] if results else _DONE
+
+
+_DONE = (0,)  # as the driver's answer of a call that gives nothing

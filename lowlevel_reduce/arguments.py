@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["chosen_axes", "instance", "integer", "not_masked", "plain_axes", "real"]
+__all__ = ["chosen_axes", "handle_of", "instance", "integer", "not_masked", "plain_axes", "real"]
 
 
 def integer(value: Any, rule: str) -> int:
@@ -45,6 +45,20 @@ def real(value: Any, rule: str) -> int | float:
     if isinstance(value, (numbers.Real, np.floating)) and not isinstance(value, (numbers.Integral, np.bool_)):
         return float(value)
     return integer(value, rule)
+
+
+def handle_of(value: Any, noun: str) -> int:
+    """Return the driver's handle of a `noun` as a Python int; one of the bindings is taken, too.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no integer, or has more than 64 bits or is negative.
+    """
+    number = value if type(value) is int else integer(value, f"the handle of a {noun} is an integer")
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"the handle of a {noun} has 64 bits and is not negative: {number}")
+    return number
 
 
 def instance(value: Any, kind: type, what: str) -> None:

@@ -7,18 +7,19 @@ those of the context that is current here.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.driver import Context, Stream, binding
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.foreign import nvidias_memory, strided_memory_view
 from lowlevel_reduce.layout import contiguous_strides
 from lowlevel_reduce.producers import Producer
+from lowlevel_reduce.protocols import Export, checked_interface, device_of, exports_by_itself, said_clearly
 
 __all__ = [
     "ArrayView",
@@ -30,7 +31,6 @@ __all__ = [
 
 _LEGACY = 1
 _NO_SYNCHRONIZATION = -1  # means "do not order the streams" to DLPack and StridedMemoryView
-_HOST = (1, 3)  # DLPack's kDLCPU and kDLCUDAHost
 
 
 class ArrayView(NamedTuple):
@@ -67,34 +67,44 @@ def foreign_view(x: Any, stream: Stream) -> ArrayView:
     # PyTorch's own export refuses conjugated tensors; cuda.core reads the tensors of some versions without it, and
     # accepts both.
     for asked, done in (("neg", "negated"), ("conj", "conjugated")):
-        if getattr(x, f"is_{asked}", bool)():
+        is_so = getattr(x, f"is_{asked}", bool)
+        if callable(is_so) and is_so():
             raise ValueError(f"the tensor is {done} lazily, and its memory holds other values: call resolve_{asked}()")
     # DLPack comes first, as in StridedMemoryView.
-    by_dlpack = hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")
-    # Before the producer is asked for the memory: PyTorch answers a stream with an AssertionError if there is none.
-    if by_dlpack and x.__dlpack_device__()[0] in _HOST:
-        raise ValueError(f"{type(x).__name__} is in host memory; move it to the device, or pass it as a NumPy array")
+    by_dlpack = callable(getattr(x, "__dlpack__", None)) and callable(getattr(x, "__dlpack_device__", None))
+    if not by_dlpack and not hasattr(x, "__cuda_array_interface__"):
+        raise TypeError(f"{type(x).__name__} has __dlpack__, and no __dlpack_device__(), or they are no functions")
+    member = "__dlpack__" if by_dlpack else "__cuda_array_interface__"
     with nvidias_memory():
-        view = _view_by_dlpack(x, stream) if by_dlpack else _view_by_interface(x, stream)
-    dtype = view.dtype
-    strides = view.strides  # in elements
-    return ArrayView(
-        pointer=view.ptr,
-        shape=tuple(view.shape),
-        strides_bytes=None if strides is None else tuple(stride * dtype.itemsize for stride in strides),
-        dtype=dtype,
-        readonly=view.readonly,
-        owner=(x, view),
-    )
+        try:
+            view = _view_by_dlpack(x, stream) if by_dlpack else _view_by_interface(x, stream)
+            dtype = view.dtype
+            strides = view.strides  # in elements
+            return ArrayView(
+                pointer=view.ptr % (1 << 64),  # it is signed
+                shape=tuple(view.shape),
+                strides_bytes=None if strides is None else tuple(stride * dtype.itemsize for stride in strides),
+                dtype=dtype,
+                readonly=view.readonly,
+                owner=(x, view),
+            )
+        except Exception as error:
+            clear = said_clearly(x, member, error)
+            if clear is error:
+                raise
+            raise clear from error
 
 
 def _view_by_dlpack(x: Any, stream: Stream) -> Any:
     """Have the producer order its work before a stream that it can name: ours, or its legacy one, which we follow."""
+    # Before the producer is asked for the memory: PyTorch answers a stream with an AssertionError if there is none.
+    device = device_of(x)
+    asked = x if exports_by_itself(x) else Export(x, device)
     with _their_context(stream.context) as theirs:
         ours = not stream.is_default or stream.context == theirs
         told = stream if ours else Stream.legacy(theirs)
         with theirs.pushed():  # so that a producer that uses the current context works in its own streams, too
-            view = strided_memory_view().from_any_interface(x, stream_ptr=told.handle or _LEGACY)
+            view = strided_memory_view().from_any_interface(asked, stream_ptr=told.handle or _LEGACY)
         if not ours:
             stream.follow(told)
     return view
@@ -102,10 +112,11 @@ def _view_by_dlpack(x: Any, stream: Stream) -> Any:
 
 def _view_by_interface(x: Any, stream: Stream) -> Any:
     """Make our stream wait for the one that the interface names, each in its own context."""
+    handle = checked_interface(x).get("stream")
+    named = None if handle is None else _named(x, handle)
     view = strided_memory_view().from_any_interface(x, stream_ptr=_NO_SYNCHRONIZATION)
-    handle = x.__cuda_array_interface__.get("stream")
-    if handle is not None:  # else there is nothing to wait for
-        with _theirs(_named(handle), stream.context) as producer:
+    if named is not None:  # else there is nothing to wait for
+        with _theirs(named, stream.context) as producer:
             if not stream.is_same(producer):
                 stream.follow(producer)
     return view
@@ -130,10 +141,11 @@ def exported_stream(stream: Stream) -> int:
     return stream.handle or _LEGACY  # 0 is not allowed there
 
 
-def _named(handle: Any) -> int:
-    number = operator.index(handle)
-    if number < _LEGACY:
-        raise ValueError(f"__cuda_array_interface__ names the stream {number}; 1 is the legacy one, None is no stream")
+def _named(x: Any, handle: Any) -> int:
+    what = f"{type(x).__name__}.__cuda_array_interface__"
+    number = integer(handle, f"{what} names a stream by an integer")
+    if not _LEGACY <= number < 1 << 64:
+        raise ValueError(f"{what} names the stream {number}; 1 is the legacy one, None is no stream")
     return number
 
 

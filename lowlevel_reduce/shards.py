@@ -16,6 +16,7 @@ from lowlevel_reduce.driver import Buffer, Context, Stream
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.interop import ArrayView, DeviceArray, order_after
 from lowlevel_reduce.oneshot import stream_of
+from lowlevel_reduce.protocols import device_of
 from lowlevel_reduce.sharding import flat_view, fold_of_views, fold_problem, partials_of_views, plain_options
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _homes_of(shards: Sequence[Any]) -> list[Stream]:
         if isinstance(x, DeviceArray):
             homes.append(x.stream)
         elif hasattr(x, "__dlpack_device__"):
-            homes.append(Stream.legacy(Context.primary(int(x.__dlpack_device__()[1]))))
+            homes.append(Stream.legacy(Context.primary(device_of(x)[1])))
         else:
             raise TypeError(f"shard {number} does not tell its device: give streams=, one for each shard")
     return homes

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from lowlevel_reduce.arguments import instance
+from lowlevel_reduce.arguments import handle_of, instance
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.current import Pushed, current_handle
 from lowlevel_reduce.driver.device import Device
@@ -133,12 +133,13 @@ class Context(Handle):
         If the context was made by `create` or `green`, closing the object that these returned also ends what was made
         through this one.
         """
-        if not int(handle):
+        handle = handle_of(handle, "context")
+        if not handle:
             raise ValueError("a null handle is no context")
-        lender = _contexts_of_ours().get(int(handle))
-        if lender is None or lender._handle != int(handle):
-            return cls._of(int(handle), None, owner, Life(borrowed=True), None)
-        self = cls._of(int(handle), None, owner, lender._life, lender._device)
+        lender = _contexts_of_ours().get(handle)
+        if lender is None or lender._handle != handle:
+            return cls._of(handle, None, owner, Life(borrowed=True), None)
+        self = cls._of(handle, None, owner, lender._life, lender._device)
         self._ends_here, self._green, self._lender = True, lender._green, weakref.ref(lender)
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lowlevel_reduce.arguments import instance
+from lowlevel_reduce.arguments import handle_of, instance
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.handle import Handle
@@ -54,11 +54,12 @@ class Event(Handle):
     @classmethod
     def from_handle(cls, handle: int, *, context: Context | None = None, owner: Any = None) -> Event:
         """Borrow somebody's ``CUevent``; `owner` is kept alive, and the event is never destroyed here."""
-        if not int(handle):
+        handle = handle_of(handle, "event")
+        if not handle:
             raise ValueError("a null handle is no event")
         if context is not None:
             instance(context, Context, "the context")
-        return cls._of(int(handle), None, owner, context, None)
+        return cls._of(handle, None, owner, context, None)
 
     @classmethod
     def _of(cls, handle: int | None, release: Any, owner: Any, context: Context | None, timing: bool | None) -> Event:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from lowlevel_reduce.arguments import handle_of
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.device import Device
 from lowlevel_reduce.driver.handle import Handle
@@ -105,9 +106,10 @@ class MemoryPool(Handle):
     @classmethod
     def from_handle(cls, handle: int, device: Device | int = 0, owner: Any = None) -> MemoryPool:
         """Borrow somebody's ``CUmemoryPool``; `owner` is kept alive, and the pool is never destroyed here."""
-        if not int(handle):
+        handle = handle_of(handle, "memory pool")
+        if not handle:
             raise ValueError("a null handle is no memory pool")
-        return cls._of(int(handle), None, Device.of(device), owner)
+        return cls._of(handle, None, Device.of(device), owner)
 
     @classmethod
     def _of(cls, handle: int | None, release: Any, device: Device, owner: Any = None) -> MemoryPool:

@@ -7,7 +7,7 @@ import ctypes
 import threading
 from typing import Any
 
-from lowlevel_reduce.arguments import instance
+from lowlevel_reduce.arguments import handle_of, instance, integer
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.event import Event, ready
@@ -84,10 +84,13 @@ class Stream(Handle):
             whichever context is current at each use.
         owner : object, optional
             Kept alive as long as this object; the stream is never destroyed here.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the handle is not an integer of 64 bits; a bool is none.
         """
-        if int(handle) < 0:
-            raise ValueError(f"a stream handle is not negative: {handle}")
-        return cls._of(int(handle), None, owner, context)
+        return cls._of(handle_of(handle, "stream"), None, owner, context)
 
     @classmethod
     def legacy(cls, context: Context | None = None) -> Stream:
@@ -115,10 +118,18 @@ class Stream(Handle):
         protocol = getattr(obj, "__cuda_stream__", None)
         if not callable(protocol):
             raise TypeError(f"a stream is a Stream or has __cuda_stream__(), not {type(obj).__name__}")
-        version, handle = protocol()
-        if version != 0:
-            raise TypeError(f"{type(obj).__name__}.__cuda_stream__() speaks version {version}; only 0 is known")
-        return cls.from_handle(handle, owner=obj)
+        given = protocol()
+        what = f"{type(obj).__name__}.__cuda_stream__()"
+        try:
+            version, handle = given
+        except (TypeError, ValueError):
+            raise TypeError(f"{what} returns a version and a handle, not {given!r}") from None
+        if integer(version, f"the version of {what} is an integer") != 0:
+            raise TypeError(f"{what} speaks version {version}; only 0 is known")
+        try:
+            return cls.from_handle(handle, owner=obj)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{what}: {error}") from None
 
     @classmethod
     def _of(cls, handle: int | None, release: Any, owner: Any, context: Context | None) -> Stream:

@@ -15,7 +15,9 @@ from lowlevel_reduce import foreign, producers, simulator
 from lowlevel_reduce.driver import Buffer, Context, Graph, Stream
 from lowlevel_reduce.driver.stream import ThreadStream
 from lowlevel_reduce.producers import Producer
+from lowlevel_reduce.protocols import Export
 from lowlevel_reduce.slots import Slot
+from tests.fuzz.capsules import capsule_of, tensor_of
 
 N = 4096
 X = np.random.default_rng(5).standard_normal(N).astype(np.float32)
@@ -442,8 +444,9 @@ class Views:
 
     @staticmethod
     def from_any_interface(x, stream_ptr):
-        if hasattr(x, "__dlpack__"):
+        if isinstance(x, Export):
             x.__dlpack__(stream=stream_ptr)
+            x = x.array
         else:
             assert stream_ptr == -1, "it would take our streams and theirs for those of one context"
         return types.SimpleNamespace(
@@ -555,6 +558,8 @@ class ByDLPack:
         consumer = Stream.from_handle(stream, context=self.context if stream <= 2 else None)
         if not consumer.is_same(self.working):
             consumer.follow(self.working)
+        self.tensor = tensor_of(self.array.pointer, self.array.shape)
+        return capsule_of(self.tensor)
 
     def __dlpack_device__(self):
         return 2, 0
@@ -563,7 +568,7 @@ class ByDLPack:
 class ByInterface:
     def __init__(self, order, array, working, context):
         self.array = array
-        self.__cuda_array_interface__ = {"stream": working.handle}
+        self.__cuda_array_interface__ = {**array.__cuda_array_interface__, "stream": working.handle}
 
 
 @pytest.mark.parametrize("protocol", [ByDLPack, ByInterface])

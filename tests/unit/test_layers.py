@@ -30,7 +30,7 @@ LAYERS = [
     ["oneshot"],
     ["plans", "interop", "combining"],
     ["base_plan", "exchange"],
-    ["mapping", "producers", "slots", "allocator", "foreign"],
+    ["mapping", "producers", "slots", "allocator", "foreign", "protocols"],
     ["bound", "loading", "simulator"],
     ["selection"],
     ["kernels"],

@@ -1,0 +1,17 @@
+"""Random bad inputs of the public functions: each is refused in words, by a typed error, or is right."""
+
+import pytest
+
+from tests.fuzz.protocols import fuzz_protocols
+
+
+@pytest.fixture
+def seed(request):
+    return request.config.option.seed  # which pytest's first lines name, and which repeats a run
+
+
+def test_producers_that_lie_are_refused(seed):
+    counts = fuzz_protocols(seed, 500)
+    assert counts.lost == []
+    assert counts.tried == 500
+    assert min(counts.accepted, counts.refused["TypeError"], counts.refused["ValueError"]) >= 10

@@ -10,7 +10,7 @@ import numpy as np
 
 from lowlevel_reduce import layout, quick
 from lowlevel_reduce.allocator import Allocator
-from lowlevel_reduce.arguments import instance, plain_axes, real
+from lowlevel_reduce.arguments import flag, instance, plain_axes, real, shown
 from lowlevel_reduce.interop import ArrayView, view_array
 from lowlevel_reduce.oneshot import initial_key, kept_entry, key_options, run, stream_of
 
@@ -127,7 +127,7 @@ def reduce(
     if allocator is not None:
         instance(allocator, Allocator, "the allocator")
     if strategy is not None and not isinstance(strategy, str):
-        raise TypeError(f"a strategy is a name, not {strategy!r}")
+        raise TypeError(f"a strategy is a name, not {shown(strategy)}")
     plain = key_options(op, dtype=dtype, accumulate=accumulate, nan=nan, last=last, map=map)
     given = stream
     stream = stream_of(stream)
@@ -143,7 +143,7 @@ def reduce(
             "shape": source.shape,
             "dtype": source.dtype,
             "axis": axis,
-            "keepdims": bool(keepdims),
+            "keepdims": flag(keepdims, "keepdims"),
             "strides_bytes": source.strides_bytes,
             "second_strides_bytes": None if other is None else other.strides_bytes,
             "where": where is not None,

@@ -13,7 +13,20 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["chosen_axes", "handle_of", "instance", "integer", "not_masked", "plain_axes", "real"]
+__all__ = [
+    "chosen_axes",
+    "flag",
+    "handle_of",
+    "instance",
+    "integer",
+    "listed",
+    "not_masked",
+    "plain_axes",
+    "real",
+    "shown",
+]
+
+_MOST_SHOWN = 200  # letters of a value in a message
 
 
 def integer(value: Any, rule: str) -> int:
@@ -29,7 +42,32 @@ def integer(value: Any, rule: str) -> int:
             return operator.index(value)
         except TypeError:
             pass
-    raise TypeError(f"{rule}, not {value!r}")
+    raise TypeError(f"{rule}, not {shown(value)}")
+
+
+def flag(value: Any, name: str) -> bool:
+    """Return whether a value is true; raises TypeError for one that is neither, as an array of several elements."""
+    try:
+        return bool(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} is True or False, not {shown(value)}") from error
+
+
+def listed(values: Any, what: str) -> list[Any]:
+    """Return what a sequence holds; raises TypeError, which calls the values `what`, if it is no sequence."""
+    try:
+        return list(values)
+    except TypeError as error:
+        raise TypeError(f"{what}, not {shown(values)}") from error
+
+
+def shown(value: Any) -> str:
+    """Return a value for an error's message, which must not fail, nor fill the screen."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - whatever it raises, the message is about something else
+        return f"a {type(value).__name__} that cannot be shown"
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
 
 
 def real(value: Any, rule: str) -> int | float:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from lowlevel_reduce.arguments import integer
+from lowlevel_reduce.arguments import integer, shown
 from lowlevel_reduce.driver import Buffer, Context, Stream, binding, pointer_info
 from lowlevel_reduce.driver.turns import Reason, Turn
 from lowlevel_reduce.errors import ReduceError
@@ -125,7 +126,7 @@ class BoundReduction:
 
         Raises
         ------
-        TypeError, ValueError, struct.error
+        TypeError, ValueError
             If an address is not an unsigned 64-bit integer, or the second one is missing or not expected; nothing is
             launched.
         ValueError
@@ -150,6 +151,9 @@ class BoundReduction:
             for kernel in kernels:
                 kernel.put(source, result, second or 0)
             self._unfinished = False
+        except (TypeError, struct.error):
+            _check_addresses(source=source, result=result, second=0 if second is None else second)
+            raise
         finally:
             self._turn.idle.append(item)
 
@@ -171,7 +175,7 @@ class BoundReduction:
         try:
             aligned = not (source & self.mask or (second or 0) & self._second_mask)
         except TypeError:
-            raise TypeError(f"a device address is an integer, not {source!r} or {second!r}") from None
+            raise TypeError(f"a device address is an integer, not {shown(source)} or {shown(second)}") from None
         if aligned:
             return self.kernels
         if self._twins is None:
@@ -206,8 +210,10 @@ class BoundReduction:
             If one is not an integer, or the second one is missing or not expected.
         ValueError
             If one is not device memory, or of another device or context; if its allocation is too short; if the result
-            or the offsets are misaligned; if the result overlaps an input.
+            or the offsets are misaligned; if the result overlaps an input. If the bound launch, the stream or its
+            context was closed.
         """
+        self._turn.refuse()
         extents = self.extents
         if (second is None) == extents.has_second:
             raise TypeError(f"this reduction takes {'two arrays' if extents.has_second else 'one array'}")
@@ -288,10 +294,21 @@ class DirectReduction(BoundReduction):
             slots[0] = source
             slots[1] = result
             code = self.again_for(source) if source & self.mask else self._launch()
+        except (TypeError, ValueError):
+            _check_addresses(source=source, result=result)
+            raise
         finally:
             self._turn.idle.append(slots)
         if code:
             binding.raise_for("cuLaunchKernelEx", code)
+
+
+def _check_addresses(**addresses: object) -> None:
+    """Say in words which address cannot be one, for whoever met an error that does not."""
+    for name, value in addresses.items():
+        number = integer(value, f"{name} is a device address, an integer")
+        if not 0 <= number < 1 << 64:
+            raise ValueError(f"{name} is a device address of 64 bits, not {number}")
 
 
 def check_pointer(pointer: int, size_bytes: int, context: Context, *, what: str, alignment: int = 1) -> None:

@@ -18,6 +18,10 @@ MOST_CHUNKS = 1024
 differ by less than 2 %."""
 
 
+MOST_SHARDS = 1 << 20
+"""The most shards whose lengths `shard_lengths` returns: a list of as many numbers."""
+
+
 def chunk_elements(length: int, dtype: Any) -> int:
     """Return how many elements a chunk of an array has by default: the fewest that cut it into at most 1024 chunks.
 
@@ -58,7 +62,7 @@ def shard_lengths(length: int, dtype: Any, shards: int, *, chunk: int | None = N
     dtype : dtype
         Their type.
     shards : int
-        The number of shards. If there are fewer chunks, some shards are empty.
+        The number of shards, at most 2^20. If there are fewer chunks, some shards are empty.
     chunk : int, optional
         Elements of a chunk; by default `chunk_elements`.
 
@@ -76,8 +80,8 @@ def shard_lengths(length: int, dtype: Any, shards: int, *, chunk: int | None = N
     """
     element = element_type(dtype)
     length, shards = check_length(length, element), integer(shards, "shards is an integer")
-    if shards < 1:
-        raise ValueError(f"there is one shard or more, not {shards}")
+    if not 1 <= shards <= MOST_SHARDS:
+        raise ValueError(f"shards is 1 to {MOST_SHARDS}, not {shards}")
     chunk = chunk_elements(length, dtype) if chunk is None else check_chunk(chunk, element)
     chunks = -(-length // chunk)
     borders = [min(length, chunk * -(-chunks * number // shards)) for number in range(shards + 1)]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lowlevel_reduce.arguments import shown
 from lowlevel_reduce.errors import UnsupportedError
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "finfo",
     "numpy_dtype",
     "one_of",
+    "understood",
 ]
 
 COMPENSATED = "compensated"
@@ -133,12 +135,19 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
         import ml_dtypes  # noqa: PLC0415 - only those who use these types pay for the import
 
         dtype = getattr(ml_dtypes, _ML_DTYPES[dtype])
-    try:
-        resolved: np.dtype[Any] = np.dtype(dtype)
-    except (SyntaxError, UnicodeEncodeError) as error:  # NumPy lets them through, of "(2,f4" and of "\\ud800"
-        raise TypeError(f"data type {dtype!r} not understood") from error
+    resolved = understood(dtype)
     if not resolved.isnative:
         raise UnsupportedError(f"{resolved} is not in this machine's byte order; convert it with .astype first")
+    return resolved
+
+
+def understood(dtype: Any) -> np.dtype[Any]:
+    """Return what NumPy takes `dtype` for, in any byte order; raises TypeError if it does not name a dtype."""
+    try:
+        resolved: np.dtype[Any] = np.dtype(dtype)
+    # NumPy lets a SyntaxError through, of a text with brackets such as "(2,f4".
+    except (TypeError, ValueError, SyntaxError, OverflowError, RecursionError, MemoryError) as error:
+        raise TypeError(f"data type {shown(dtype)} not understood") from error
     return resolved
 
 
@@ -159,7 +168,7 @@ def accumulator_dtype(accumulate: Any) -> np.dtype[Any] | str | None:
     try:
         return numpy_dtype(accumulate)
     except TypeError as error:
-        raise TypeError(f"accumulate is a dtype or {COMPENSATED!r}, not {accumulate!r}") from error
+        raise TypeError(f"accumulate is a dtype or {COMPENSATED!r}, not {shown(accumulate)}") from error
 
 
 def accumulator_name(accumulate: Any) -> str | None:

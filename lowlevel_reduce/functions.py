@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lowlevel_reduce.api import reduce
+from lowlevel_reduce.arguments import shown
 
 __all__ = [
     "all",
@@ -142,7 +143,7 @@ def norm(x: Any, ord: float = 2, **options: Any) -> Any:
     except TypeError:  # not hashable
         name = None
     if name is None:
-        raise ValueError(f"a norm is of order 1, 2 or inf, not {ord!r}")
+        raise ValueError(f"a norm is of order 1, 2 or inf, not {shown(ord)}")
     return reduce(x, name, **options)
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import numpy as np
 
-from lowlevel_reduce.arguments import instance, integer, not_masked
+from lowlevel_reduce.allocator import Allocator
+from lowlevel_reduce.arguments import instance, integer, not_masked, shown
 from lowlevel_reduce.driver import Buffer, Context, Stream, readback
-from lowlevel_reduce.dtypes import element_type, numpy_dtype
+from lowlevel_reduce.dtypes import element_type, numpy_dtype, understood
 from lowlevel_reduce.exchange import ArrayView, exported_stream, foreign_view, order_consumer, produced_view
 from lowlevel_reduce.foreign import nvidias_memory, strided_memory_view
 from lowlevel_reduce.layout import is_contiguous, lengths_of
@@ -18,8 +19,6 @@ from lowlevel_reduce.slots import Slot
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from lowlevel_reduce.allocator import Allocator
 
 __all__ = ["ArrayView", "DeviceArray", "order_after", "view_array", "view_output"]
 
@@ -72,7 +71,10 @@ class DeviceArray:
         """Allocate an array in a stream's order, from the driver or an allocator; its content is undefined."""
         resolved, shape, stream = _kept_dtype(dtype), lengths_of(shape), Stream.of(stream).fixed()
         size_bytes = math.prod(shape) * resolved.itemsize
+        if size_bytes >= 1 << 63:
+            raise ValueError(f"shape {shown(shape)} of {resolved} needs {size_bytes} bytes, which no device has")
         if allocator is not None:
+            instance(allocator, Allocator, "the allocator")
             return cls(allocator.allocate(size_bytes, stream, what="the result"), resolved, shape, stream)
         self = cls(Buffer.allocate_async(size_bytes, stream), resolved, shape, stream)
         self._home = stream.context.id
@@ -192,8 +194,8 @@ class DeviceArray:
         """Return a copy on the host, for ``numpy.asarray``."""
         if copy is False:
             raise ValueError("a device array cannot become a NumPy array without a copy")
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype, copy=False)
+        wanted = self.dtype if dtype is None else understood(dtype)
+        return self.numpy().astype(wanted, copy=False)
 
     def item(self) -> Any:
         """Return the only element as a Python number; waits for the array's stream, and raises as `numpy` does."""
@@ -262,9 +264,14 @@ class DeviceArray:
         """
         if copy:
             raise BufferError("a device array is exported without a copy")
-        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError(f"the array is on device {self.__dlpack_device__()}, not on {tuple(dl_device)}")
-        if stream is None or stream != _NO_SYNCHRONIZATION:
+        for what, pair in (("dl_device", dl_device), ("max_version", max_version)):
+            if pair is not None and not (isinstance(pair, tuple) and len(pair) == 2):
+                raise TypeError(f"{what} is two integers, not {shown(pair)}")
+        if dl_device is not None and tuple(map(int, dl_device)) != self.__dlpack_device__():
+            raise BufferError(f"the array is on device {self.__dlpack_device__()}, not on {shown(dl_device)}")
+        if stream is not None:
+            stream = integer(stream, "the consumer's stream is an integer")
+        if stream != _NO_SYNCHRONIZATION:
             order_consumer(stream or 1, self.stream)
         views = strided_memory_view()
         with self.context.pushed(), nvidias_memory():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from lowlevel_reduce.arguments import chosen_axes, integer
+from lowlevel_reduce.arguments import chosen_axes, integer, listed
 from lowlevel_reduce.dtypes import VECTOR_BYTES
 from lowlevel_reduce.errors import UnsupportedError
 
@@ -214,12 +214,8 @@ def lengths_of(shape: Any) -> tuple[int, ...]:
 
 def _strides(given: Any, lengths: tuple[int, ...], what: str) -> tuple[int, ...]:
     """Return the strides, checked: there is one for each axis, and what they reach fits into the kernels' 64 bits."""
-    try:
-        strides = tuple(integer(stride, f"{what} holds integers") for stride in given)
-    except TypeError:
-        if isinstance(given, Iterable):
-            raise
-        raise TypeError(f"{what} is a sequence of integers, one an axis, not {given!r}") from None
+    each = listed(given, f"{what} is a sequence of integers, one an axis")
+    strides = tuple(integer(stride, f"{what} holds integers") for stride in each)
     if len(strides) != len(lengths):
         raise ValueError(f"{what} has {len(strides)} strides; the shape has {len(lengths)} axes")
     reach = sum(abs(stride) * max(size - 1, 0) for stride, size in zip(strides, lengths, strict=True))

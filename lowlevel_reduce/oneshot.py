@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lowlevel_reduce.arguments import flag, shown
 from lowlevel_reduce.driver import Context, Stream, binding
 from lowlevel_reduce.driver.handle import quietly
 from lowlevel_reduce.dtypes import accumulator_dtype, numpy_dtype
@@ -286,7 +287,7 @@ def key_options(op: Any, *, dtype: Any, accumulate: Any, nan: Any, last: Any, ma
         "result_dtype": dtype if dtype is None or isinstance(dtype, str) else numpy_dtype(dtype),
         "accumulate": accumulate if isinstance(accumulate, str) else accumulator_dtype(accumulate),
         "nan": nan,
-        "last": bool(last),
+        "last": flag(last, "last"),
         "map": map,
     }
 
@@ -295,7 +296,10 @@ def initial_key(value: Any) -> _Key | None:
     """Return a key that two initial values share only if they are equal in type and in every bit; None for None."""
     if value is None:
         return None
-    number = np.asarray(value)
+    try:
+        number = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"the initial value is a number, not {shown(value)}") from error
     # An integer of more than 64 bits is an object. For all others, `repr` may leave out digits, or the type.
     content = repr(value) if number.dtype.hasobject else number.tobytes()
     return (type(value), number.dtype, number.shape, content)

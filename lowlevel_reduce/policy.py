@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from lowlevel_reduce.arguments import shown
 from lowlevel_reduce.errors import UnsupportedError
 
 __all__ = [
@@ -166,7 +167,7 @@ def choose(
     row = _fastest(leaves, facts)
     name = strategy or row.name
     if name not in STRATEGIES:
-        raise ValueError(f"there is no strategy {name!r}; there is {', '.join(STRATEGIES)}")
+        raise ValueError(f"there is no strategy {shown(name)}; there is {', '.join(STRATEGIES)}")
     warps = _warps(block_threads, name, facts) or _default_warps(name, leaves, row, facts, wide_accumulator)
     blocks_per_cluster = cluster if cluster is not None else _default_cluster(name, leaves, warps, row)
     check_cluster(name, blocks_per_cluster, facts, ("cluster", "tiles"))
@@ -310,7 +311,7 @@ def check_cluster(name: str, cluster: int, facts: DeviceFacts, takers: tuple[str
         If the device lacks clusters.
     """
     if cluster not in {1, 2, 4, 8, MAX_CLUSTER}:
-        raise ValueError(f"a cluster has 1, 2, 4, 8 or {MAX_CLUSTER} blocks, not {cluster!r}")
+        raise ValueError(f"a cluster has 1, 2, 4, 8 or {MAX_CLUSTER} blocks, not {shown(cluster)}")
     if cluster > 1 and name not in takers:
         words = " or ".join(map(repr, takers))
         raise ValueError(f"strategy {name!r} does not use clusters; cluster={cluster} goes with {words}")
@@ -330,7 +331,7 @@ def _warps(block_threads: int | None, name: str, facts: DeviceFacts) -> int | No
     registers = _registers(name, facts)
     fitting = [threads for threads in allowed if threads * registers <= REGISTERS_PER_MULTIPROCESSOR]
     if block_threads not in fitting:
-        raise ValueError(f"strategy {name!r} takes blocks of {fitting} threads here, not {block_threads!r}")
+        raise ValueError(f"strategy {name!r} takes blocks of {fitting} threads here, not {shown(block_threads)}")
     return block_threads // WARP
 
 

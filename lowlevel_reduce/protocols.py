@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from lowlevel_reduce.arguments import shown
 from lowlevel_reduce.errors import ReduceError, UnsupportedError
 
 __all__ = ["Export", "checked_interface", "device_of", "exports_by_itself", "said_clearly"]
@@ -60,13 +61,13 @@ def device_of(x: Any) -> tuple[int, int]:
     """
     asked = x.__dlpack_device__
     if not callable(asked):
-        raise TypeError(f"{_name(x)}.__dlpack_device__ is no function, but {_shown(asked)}")
+        raise TypeError(f"{_name(x)}.__dlpack_device__ is no function, but {shown(asked)}")
     given = asked()
     try:
         kind, ordinal = given
         kind, ordinal = operator.index(kind), operator.index(ordinal)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{_name(x)}.__dlpack_device__() returns a type and an ordinal, not {given!r}") from error
+        raise TypeError(f"{_name(x)}.__dlpack_device__() returns a type and an ordinal, not {shown(given)}") from error
     if kind in _HOST:
         raise ValueError(f"{_name(x)} is in host memory; move it to the device, or pass it as a NumPy array")
     if kind not in (_CUDA, _MANAGED):
@@ -144,7 +145,7 @@ def _check_capsule(x: Any, capsule: Any, device: tuple[int, int]) -> None:
             raise UnsupportedError(f"{_name(x)}.__dlpack__ gives a tensor of DLPack {major}; up to {_MAJOR} is read")
         address += _HEADER_BYTES
     else:
-        raise TypeError(f"{_name(x)}.__dlpack__ returns no capsule with a tensor, but {_shown(capsule)}")
+        raise TypeError(f"{_name(x)}.__dlpack__ returns no capsule with a tensor, but {shown(capsule)}")
     _, kind, ordinal, axes, _, shape = _TENSOR.unpack(ctypes.string_at(address, _TENSOR.size))
     if not 0 <= axes <= _MOST_AXES or (axes and not shape):
         raise ValueError(f"{_name(x)}.__dlpack__ gives a tensor of {axes} axes{'' if shape else ' without a shape'}")
@@ -198,10 +199,10 @@ def _check_fields(what: str, interface: Any) -> None:
     _check_type(what, interface["typestr"])
     data = interface["data"]
     if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise TypeError(f"{what}: 'data' is an address and whether it is read-only, not {_shown(data)}")
+        raise TypeError(f"{what}: 'data' is an address and whether it is read-only, not {shown(data)}")
     _integer(what, "data", data[0], 0, 1 << 64)
     if not isinstance(data[1], (bool, np.bool_, int)):
-        raise TypeError(f"{what}: 'data' says by a bool whether it is read-only, not by {_shown(data[1])}")
+        raise TypeError(f"{what}: 'data' says by a bool whether it is read-only, not by {shown(data[1])}")
     if interface.get("strides") is not None:
         strides = _integers(what, "strides", interface["strides"], -_MOST_BYTES)
         if strides != shape:
@@ -212,7 +213,7 @@ def _check_fields(what: str, interface: Any) -> None:
 
 def _check_type(what: str, typestr: Any) -> None:
     if not isinstance(typestr, str):
-        raise TypeError(f"{what}: 'typestr' is a text, not {_shown(typestr)}")
+        raise TypeError(f"{what}: 'typestr' is a text, not {shown(typestr)}")
     try:
         np.dtype(typestr)
     except (TypeError, ValueError, SyntaxError) as error:
@@ -222,7 +223,7 @@ def _check_type(what: str, typestr: Any) -> None:
 def _integers(what: str, field: str, values: Any, least: int) -> int:
     """Check a field of integers, and return how many there are."""
     if not isinstance(values, (tuple, list)):
-        raise TypeError(f"{what}: {field!r} is a tuple of integers, not {_shown(values)}")
+        raise TypeError(f"{what}: {field!r} is a tuple of integers, not {shown(values)}")
     if len(values) > _MOST_AXES:
         raise ValueError(f"{what}: {field!r} has {len(values)} entries; an array has at most {_MOST_AXES} axes")
     for value in values:
@@ -236,13 +237,7 @@ def _integer(what: str, field: str, value: Any, least: int, beyond: int) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{what}: {field!r} holds integers, not {_shown(value)}")
+        raise TypeError(f"{what}: {field!r} holds integers, not {shown(value)}")
     if not least <= number < beyond:
         raise ValueError(f"{what}: {field!r} holds {number}, which is not from {least} to {beyond - 1}")
     return number
-
-
-def _shown(value: Any) -> str:
-    """Return a value for a message, which a large one does not fill."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -218,6 +218,8 @@ def segmented_plan(
             f"{length} elements need {length * element.itemsize} bytes; at most {MAX_BYTES} can be reduced"
         )
     offsets = numpy_dtype(offsets_dtype)
+    if (segments + 1) * offsets.itemsize > MAX_BYTES:
+        raise ValueError(f"{segments} segments have more than {MAX_BYTES} bytes of offsets")
     if offsets.name not in OFFSETS:
         raise TypeError(f"offsets are int32 or int64, not {offsets}")
     reduction = operators.resolve(op, initial=initial, **options)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lowlevel_reduce import layout, operators, policy, row_policy
-from lowlevel_reduce.arguments import integer
+from lowlevel_reduce.arguments import integer, shown
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.kernels import KernelSource, OperatorText, kernel_sources, row_kernel_source
 from lowlevel_reduce.operators import Reduction, Types
@@ -109,7 +109,7 @@ def request_of(
 def choices(strategy: Any, cluster: Any, block_threads: Any) -> tuple[str | None, int | None, int | None]:
     """Return the caller's choices for `select`, each None or of the right type; raises TypeError."""
     if strategy is not None and not isinstance(strategy, str):
-        raise TypeError(f"a strategy is a name, not {strategy!r}")
+        raise TypeError(f"a strategy is a name, not {shown(strategy)}")
     cluster = None if cluster is None else integer(cluster, "cluster is an integer")
     block_threads = None if block_threads is None else integer(block_threads, "block_threads is an integer")
     return strategy, cluster, block_threads

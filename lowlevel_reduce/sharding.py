@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from lowlevel_reduce.allocator import Allocator
-from lowlevel_reduce.arguments import instance, real
+from lowlevel_reduce.arguments import flag, instance, real
 from lowlevel_reduce.base_plan import BasePlan
 from lowlevel_reduce.chunks import check_chunk, check_length
 from lowlevel_reduce.combining import PARTIAL_DTYPE, CombinePlan, combine_plan, rooted_of
@@ -206,7 +206,7 @@ def fold_problem(
         "length": check_length(length, element),
         "chunk": check_chunk(chunk, element),
         "dtype": element.dtype,
-        "where": bool(where),
+        "where": flag(where, "where"),
         "initial": initial is not None,
         "ddof": real(ddof, "ddof is a real number"),
         **key_options(op, dtype=result_dtype, accumulate=accumulate, nan=nan, last=last, map=map),

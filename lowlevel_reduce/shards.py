@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lowlevel_reduce import quick_shards
-from lowlevel_reduce.arguments import real
+from lowlevel_reduce.arguments import listed, real
 from lowlevel_reduce.bound import check_pointer
 from lowlevel_reduce.chunks import common_chunk
 from lowlevel_reduce.combining import PARTIAL_DTYPE, divided
@@ -79,7 +79,8 @@ def reduce_shards(
         As `partials` and `combine_partials`; or if there are no shards, one is on the host and `streams` is not given,
         their types differ, or one that other elements follow does not end with a leaf.
     """
-    shards, streams = list(shards), None if streams is None else list(streams)
+    shards = listed(shards, "shards is a sequence of arrays")
+    streams = None if streams is None else listed(streams, "streams is a sequence of streams, one a shard")
     if not shards:
         raise ValueError("an array has one shard or more; there is none")
     if where is not None and second is not None:
@@ -91,7 +92,16 @@ def reduce_shards(
     options = plain_options(op, accumulate=accumulate, nan=nan, last=last, map=map)
     homes = [stream_of(home) for home in (_homes_of(shards) if streams is None else streams)]
     others = second if where is None else where
-    beside = [()] * len(shards) if others is None else [(other,) for other in others]
+    beside = (
+        [()] * len(shards)
+        if others is None
+        else [
+            (other,)
+            for other in listed(
+                others, f"{'second' if where is None else 'where'} is a sequence of arrays, one a shard"
+            )
+        ]
+    )
     for what, count in (("streams", len(homes)), ("arrays that go with them", len(beside))):
         if count != len(shards):
             raise ValueError(f"there are {len(shards)} shards and {count} {what}")

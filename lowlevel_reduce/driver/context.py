@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from lowlevel_reduce.arguments import handle_of, instance
+from lowlevel_reduce.arguments import handle_of, instance, integer
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.current import Pushed, current_handle
 from lowlevel_reduce.driver.device import Device
@@ -82,7 +82,9 @@ class Context(Handle):
         flags : int
             Bits of ``CUctx_flags``, for example how a thread waits.
         """
-        device = Device.of(device)
+        device, flags = Device.of(device), integer(flags, "flags is an integer")
+        if not 0 <= flags < 1 << 32:
+            raise ValueError(f"flags has 32 bits, and is not negative: {flags}")
         held = Held(binding.selected())
         self = cls._ending("cuCtxDestroy", held, device)
         try:
@@ -296,6 +298,7 @@ class Context(Handle):
         ValueError
             Naming the device's range; the driver would silently clamp the priority to it.
         """
+        integer(priority, "a priority is an integer")
         with self.pushed():
             least, greatest = binding.call("cuCtxGetStreamPriorityRange")
         if not greatest <= priority <= least:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lowlevel_reduce.arguments import instance
 from lowlevel_reduce.driver import binding
 
 __all__ = ["Device"]
@@ -58,6 +59,7 @@ class Device:
         name : str
             A name of ``CUdevice_attribute`` without its prefix, e.g. ``"MULTIPROCESSOR_COUNT"``; any case.
         """
+        instance(name, str, "the name of a device attribute")
         return _attribute(binding.selected(), self.handle, name.upper())
 
     @property

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lowlevel_reduce.arguments import instance, integer
+from lowlevel_reduce.arguments import instance, integer, shown
 from lowlevel_reduce.driver import binding, captures
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.frees import free_async
@@ -55,13 +55,13 @@ class Buffer(Handle):
         context : Context, optional
             Where; without one the current context, else the primary one of device 0.
         """
-        context = Context.of(context)
+        context, size_bytes = Context.of(context), _checked_size(size_bytes)
         return cls._allocate(size_bytes, context, kind="device", allocate="cuMemAlloc", options=(), free="cuMemFree")
 
     @classmethod
     def pinned(cls, size_bytes: int, context: Context | None = None) -> Buffer:
         """Allocate page-locked host memory, which every context can copy to and from without staging."""
-        context = Context.of(context)
+        context, size_bytes = Context.of(context), _checked_size(size_bytes)
         return cls._allocate(
             size_bytes, context, kind="pinned", allocate="cuMemHostAlloc", options=(_PORTABLE,), free="cuMemFreeHost"
         )
@@ -88,13 +88,14 @@ class Buffer(Handle):
         ValueError
             If the pool is closed, or of another device than the stream.
         """
+        size_bytes = _checked_size(size_bytes)
         stream = Stream.of(stream).fixed()  # the free comes later, whatever is current then, on whichever thread
         context, home = stream.context, 0
         device = context.device.handle
         implementation, of_graph = binding.selected(), False
         captures.free_put_off(implementation)
         self, held = cls.__new__(cls), Held(implementation)
-        with context.pushed() if _checked_size(size_bytes) else contextlib.nullcontext():
+        with context.pushed() if size_bytes else contextlib.nullcontext():
             if size_bytes:
                 context.life.note(implementation, context.handle)
                 # A default stream is that of what is current; for any other a green context need not be, which may be
@@ -130,8 +131,8 @@ class Buffer(Handle):
         kind : str
             "device" or "pinned".
         """
-        if kind not in _KINDS:
-            raise ValueError(f'kind is "device" or "pinned", not {kind!r}')
+        if not isinstance(kind, str) or kind not in _KINDS:
+            raise ValueError(f'kind is "device" or "pinned", not {shown(kind)}')
         pointer, size_bytes = integer(pointer, "a buffer's address is an integer"), _checked_size(size_bytes)
         if context is not None:
             instance(context, Context, "the context")
@@ -147,7 +148,7 @@ class Buffer(Handle):
         cls, size_bytes: int, context: Context, *, kind: str, allocate: str, options: tuple[int, ...], free: str
     ) -> Buffer:
         self, held = cls.__new__(cls), Held(binding.selected())
-        with context.pushed() if _checked_size(size_bytes) else contextlib.nullcontext():
+        with context.pushed() if size_bytes else contextlib.nullcontext():
             release = context.holder.releasing(free, held, inside=True) if size_bytes else None
             self._fill_in(size_bytes, context=context, kind=kind, release=release)
             if size_bytes:
@@ -314,6 +315,9 @@ class Buffer(Handle):
 def _from_pool(size_bytes: int, stream: Stream, pool: MemoryPool | None, held: Held) -> int:
     if pool is None:
         return int(held.take("cuMemAllocAsync", size_bytes, stream.handle))
+    from lowlevel_reduce.driver.pool import MemoryPool  # noqa: PLC0415 - which imports this module
+
+    instance(pool, MemoryPool, "the pool")
     if pool.device != stream.context.device:
         raise ValueError(f"the pool is of {pool.device}, the stream of {stream.context.device}")
     return int(held.take("cuMemAllocFromPoolAsync", size_bytes, pool.handle, stream.handle))
@@ -322,8 +326,8 @@ def _from_pool(size_bytes: int, stream: Stream, pool: MemoryPool | None, held: H
 def _checked_size(size_bytes: int) -> int:
     if isinstance(size_bytes, bool) or not isinstance(size_bytes, (int, np.integer)):
         raise TypeError(f"size_bytes is an int, not {type(size_bytes).__name__}")
-    if size_bytes < 0:
-        raise ValueError(f"size_bytes is not negative: {size_bytes}")
+    if not 0 <= size_bytes < 1 << 63:
+        raise ValueError(f"size_bytes is not negative, and less than 2^63: {size_bytes}")
     return int(size_bytes)
 
 

@@ -7,7 +7,7 @@ import ctypes
 import threading
 from typing import Any
 
-from lowlevel_reduce.arguments import handle_of, instance, integer
+from lowlevel_reduce.arguments import handle_of, instance, integer, shown
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.event import Event, ready
@@ -123,7 +123,7 @@ class Stream(Handle):
         try:
             version, handle = given
         except (TypeError, ValueError):
-            raise TypeError(f"{what} returns a version and a handle, not {given!r}") from None
+            raise TypeError(f"{what} returns a version and a handle, not {shown(given)}") from None
         if integer(version, f"the version of {what} is an integer") != 0:
             raise TypeError(f"{what} speaks version {version}; only 0 is known")
         try:

@@ -163,6 +163,17 @@ class Turn:
         """Whether a call would be taken now: none is under way, and nothing that it needs was closed."""
         return bool(self.idle) or (bool(self._left) and not self._reasons.references)
 
+    def refuse(self) -> None:
+        """Raise what a call would, if calls are refused; nothing if one is under way.
+
+        Raises
+        ------
+        ValueError, NoDriverError
+            As `retake`.
+        """
+        for reason in self._reasons.all():
+            raise reason.error()
+
     def retake(self, user: object) -> Any:
         """Return the item for a call that found none, if no other call has it; `user` is named where one has.
 
@@ -180,8 +191,7 @@ class Turn:
                 return self.idle.pop()
             except IndexError:
                 pass
-            for reason in self._reasons.all():
-                raise reason.error()
+            self.refuse()
         raise ReduceError(f"{user!r} is in use: another thread is in a call of it; bind one for each thread")
 
     def _renew(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lowlevel_reduce.arguments import shown
 from lowlevel_reduce.dtypes import ElementType, finfo, numpy_dtype
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators.arithmetic import magnitude, nonzero, template
@@ -101,7 +102,7 @@ def _initial(value: Any, types: Types, *, largest: bool) -> tuple[Any, ...]:
     number = number_of(value, "the initial value")
     # A float is rounded to the elements' type, but a type without infinity turns numbers that are too large into NaN.
     if is_nan(converted) != is_nan(number) if _is_float(dtype) else converted != number:
-        raise ValueError(f"the initial value {value!r} is not a value of {dtype}")
+        raise ValueError(f"the initial value {shown(value)} is not a value of {dtype}")
     return (to_keys(np.asarray(converted).reshape(1), types.accumulator, largest=largest)[0],)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lowlevel_reduce.arguments import not_masked
+from lowlevel_reduce.arguments import not_masked, shown
 
 __all__ = ["is_nan", "number_of", "scalar_of"]
 
@@ -27,7 +27,7 @@ def number_of(value: Any, what: str) -> Any:
     if type(value) is int and scalar.dtype.hasobject:
         return value
     if scalar.shape or scalar.dtype.kind not in "iufcb":
-        raise ValueError(f"{what} is a number, not {value!r}")
+        raise ValueError(f"{what} is a number, not {shown(value)}")
     return scalar[()]
 
 
@@ -42,8 +42,8 @@ def scalar_of(value: Any, dtype: np.dtype[Any], what: str) -> Any:
     """
     number = number_of(value, what)
     if isinstance(number, np.complexfloating) and dtype.kind != "c":
-        raise ValueError(f"{what} {value!r} is complex, and {dtype} is not")
-    refusal = ValueError(f"{what} {value!r} is not a value of {dtype}")
+        raise ValueError(f"{what} {shown(value)} is complex, and {dtype} is not")
+    refusal = ValueError(f"{what} {shown(value)} is not a value of {dtype}")
     if dtype.kind in "iu":
         if isinstance(number, np.floating) and not np.isfinite(number):
             raise refusal

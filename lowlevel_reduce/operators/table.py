@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lowlevel_reduce.arguments import real
+from lowlevel_reduce.arguments import flag, real, shown
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators import exponentials, extremes, moments, sums
 from lowlevel_reduce.operators.adapters import counted, ignoring_nan, masked, with_initial
@@ -118,6 +118,7 @@ def resolve(
     ddof = real(ddof, "ddof is a real number")
     if not 0 <= ddof <= MAX_DDOF:
         raise ValueError(f"ddof is 0 or more, and at most {MAX_DDOF}, not {ddof}")
+    where, initial, last = flag(where, "where"), flag(initial, "initial"), flag(last, "last")
     given = {"nan": nan == "ignore", "where": where, "initial": initial, "ddof": ddof != 0, "last": last}
     given["map"] = map is not None
     entry = _find(op)
@@ -126,7 +127,7 @@ def resolve(
         if is_given and option not in entry.options:
             takers = ", ".join(each for each, other in _TABLE.items() if option in other.options)
             raise ValueError(f"{name} does not take {option}=; {takers} do")
-    reduction = entry.make(ddof, bool(last))
+    reduction = entry.make(ddof, last)
     if isinstance(op, str):  # a user's own may have the name of a built-in one
         if where and reduction.empty is None and not initial:
             raise ValueError(f"{name} has no identity, so with where= it needs initial=")
@@ -141,12 +142,12 @@ def check_options(op: Any, *, nan: Any, map: Any) -> None:
     """Refuse an invalid `op`, `nan` or `map`, which might not even be hashable; raises what `resolve` raises."""
     _find(op)
     if not isinstance(nan, str) or nan not in ("propagate", "ignore"):
-        raise ValueError(f'nan is "propagate" or "ignore", not {nan!r}')
+        raise ValueError(f'nan is "propagate" or "ignore", not {shown(nan)}')
     if map is not None and not isinstance(map, str):
         from lowlevel_reduce.operators.user import ElementMap  # noqa: PLC0415 - as in _find
 
         if not isinstance(map, ElementMap):
-            raise TypeError(f"a map is CUDA C++ text or an ElementMap, not {map!r}")
+            raise TypeError(f"a map is CUDA C++ text or an ElementMap, not {shown(map)}")
 
 
 def _find(op: Any) -> _Entry:
@@ -154,12 +155,12 @@ def _find(op: Any) -> _Entry:
         return _plain(op)
     if isinstance(op, str):
         if op not in _TABLE:
-            raise UnsupportedError(f"there is no operator {op!r}; there is {', '.join(_TABLE)}")
+            raise UnsupportedError(f"there is no operator {shown(op)}; there is {', '.join(_TABLE)}")
         return _TABLE[op]
     from lowlevel_reduce.operators.user import Operator  # noqa: PLC0415 - only those who wrote one pay for the import
 
     if not isinstance(op, Operator):
-        raise TypeError(f"an operator is a name or an Operator, not {op!r}")
+        raise TypeError(f"an operator is a name or an Operator, not {shown(op)}")
     own = op.reduction
     return _plain(own, *(() if own.second else ("where",)))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from lowlevel_reduce.arguments import shown
 from lowlevel_reduce.dtypes import ElementType, accumulator_bytes, c_name, element_type
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators.arithmetic import widen
@@ -65,10 +66,10 @@ class NumpyMeaning:
 
     def __post_init__(self) -> None:
         if not isinstance(self.identity, tuple):
-            raise TypeError(f"a NumpyMeaning's identity is a tuple, one value a field, not {self.identity!r}")
+            raise TypeError(f"a NumpyMeaning's identity is a tuple, one value a field, not {shown(self.identity)}")
         for what in ("map", "combine", "finish"):
             if not callable(getattr(self, what)):
-                raise TypeError(f"a NumpyMeaning's {what} is a function, not {getattr(self, what)!r}")
+                raise TypeError(f"a NumpyMeaning's {what} is a function, not {shown(getattr(self, what))}")
         for value in self.identity:
             number_of(value, "what a NumpyMeaning's identity holds")
 
@@ -152,9 +153,9 @@ class Operator:
             raise TypeError(f"preamble is CUDA C++ text, not {self.preamble!r}")
         check_text(self.preamble, "an Operator's preamble")
         if not isinstance(self.second, bool):
-            raise TypeError(f"second is True or False, not {self.second!r}")
+            raise TypeError(f"second is True or False, not {shown(self.second)}")
         if self.numpy is not None and not isinstance(self.numpy, NumpyMeaning):
-            raise TypeError(f"numpy is a NumpyMeaning, not {self.numpy!r}")
+            raise TypeError(f"numpy is a NumpyMeaning, not {shown(self.numpy)}")
         own = {
             "result": None if self.result is None else element_type(self.result).name,
             "elements": None if self.elements is None else element_names(self.elements),
@@ -294,7 +295,7 @@ class ElementMap:
         if not self.source.strip():
             raise ValueError("a map is an expression, not an empty text")
         if self.numpy is not None and not callable(self.numpy):
-            raise TypeError(f"a map's meaning in NumPy is a function, not {self.numpy!r}")
+            raise TypeError(f"a map's meaning in NumPy is a function, not {shown(self.numpy)}")
 
     @property
     def second(self) -> bool:

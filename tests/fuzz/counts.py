@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lowlevel_reduce.errors import ReduceError
+from lowlevel_reduce.simulator.machine.faults import KernelFault
 
 __all__ = ["Counts", "OwnError"]
 
@@ -57,12 +58,16 @@ class Counts:
         right : callable
             Whether a result is right.
         allowed : tuple of types
-            Errors that it may raise besides TypeError, ValueError and those of the package.
+            Errors that it may raise besides TypeError, ValueError and those of the package. A simulated kernel's fault
+            is not among these: bad arguments are to be refused before a launch.
         """
         self.tried += 1
+        expected: tuple[type[Exception], ...] = (ReduceError, OwnError, *allowed)
         try:
             result = function()
-        except (ReduceError, OwnError) + allowed as error:
+        except expected as error:
+            if isinstance(error, KernelFault) and KernelFault not in allowed:
+                self.lost.append(f"{what}: a kernel was launched: {error}")
             self.refused[type(error).__name__] += 1
         except (TypeError, ValueError) as error:
             if words and not any(word in str(error) for word in words):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.fuzz.arguments import fuzz_arguments
 from tests.fuzz.protocols import fuzz_protocols
 
 
@@ -14,4 +15,11 @@ def test_producers_that_lie_are_refused(seed):
     counts = fuzz_protocols(seed, 500)
     assert counts.lost == []
     assert counts.tried == 500
+    assert min(counts.accepted, counts.refused["TypeError"], counts.refused["ValueError"]) >= 10
+
+
+def test_bad_arguments_are_refused_by_name(seed):
+    counts = fuzz_arguments(seed, 500)
+    assert counts.lost == []
+    assert counts.tried > 450
     assert min(counts.accepted, counts.refused["TypeError"], counts.refused["ValueError"]) >= 10

@@ -5,7 +5,7 @@ import pytest
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import layout, simulator, tree
-from lowlevel_reduce.arguments import chosen_axes, integer, not_masked, plain_axes
+from lowlevel_reduce.arguments import chosen_axes, flag, integer, listed, not_masked, plain_axes, shown
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type, numpy_dtype
 from lowlevel_reduce.operators import resolve
 
@@ -126,3 +126,35 @@ def test_a_ddof_that_kernels_do_not_hold(ddof):
 def test_a_simulated_device_has_a_name(name):
     with pytest.raises(TypeError, match="named by a text"), simulator.use(name):
         pass
+
+
+def test_a_value_is_shown_whatever_it_is():
+    class Refusing:
+        def __repr__(self):
+            raise KeyError("no")
+
+    nested = 1
+    for _ in range(5000):
+        nested = (nested,)
+    assert shown(nested) == "a tuple that cannot be shown"
+    assert shown(Refusing()) == "a Refusing that cannot be shown"
+    assert shown("x" * 199) == f"'{'x' * 196}..."
+    assert shown("\ud800") == "'\\ud800'"
+    with pytest.raises(TypeError, match="it is an integer, not a tuple that cannot be shown"):
+        integer(nested, "it is an integer")
+
+
+def test_flags_and_lists():
+    assert [flag(value, "last") for value in (True, 0, "", [1], np.bool_(False))] == [True, False, False, True, False]
+    for value in (np.zeros(2), np.zeros(3, "f4,f4")):
+        with pytest.raises(TypeError, match="last is True or False, not "):
+            flag(value, "last")
+    assert listed((1, 2), "shards is a sequence") == [1, 2]
+    with pytest.raises(TypeError, match="shards is a sequence, not 5"):
+        listed(5, "shards is a sequence")
+
+
+@pytest.mark.parametrize("dtype", ["\ud800", "(2,f4", [1.5], (2**63,) * 3, "x" * 1000])
+def test_what_names_no_type(dtype):
+    with pytest.raises(TypeError, match="data type .* not understood"):
+        numpy_dtype(dtype)

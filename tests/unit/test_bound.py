@@ -57,9 +57,20 @@ def test_a_call_passes_both_addresses_and_nothing_else(fake, parts, kind, kernel
 @pytest.mark.parametrize("address", [-1, 2**64, 1.5, None])
 def test_what_is_no_address_is_refused_before_a_launch(fake, parts, kind, address):
     launch = bind(kind, parts)
-    for arguments in ((address, 0xB000), (0xA000, address)):
-        with pytest.raises((TypeError, ValueError, struct.error)):
+    for arguments, name in (((address, 0xB000), "source"), ((0xA000, address), "result")):
+        with pytest.raises((TypeError, ValueError), match=f"^{name} is a device address"):
             launch(*arguments)
+    assert not fake.launches
+
+
+@pytest.mark.parametrize("kind", [BoundReduction, DirectReduction])
+def test_a_check_of_a_closed_launch_raises_what_its_call_does(fake, parts, kind):
+    for close in ("launch", "stream"):
+        launch = bind(kind, parts)
+        (launch if close == "launch" else launch.stream).close()
+        for use in (launch, launch.check):
+            with pytest.raises(ValueError, match="is closed"):
+                use(0xA000, 0xB000)
     assert not fake.launches
 
 

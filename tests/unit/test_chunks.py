@@ -47,7 +47,8 @@ def test_shards_of_other_lengths_have_the_largest_chunk_that_divides_them():
     [
         ((-1, "float32", 2), ValueError, "not -1 elements"),
         ((MAX_BYTES, "float32", 2), ValueError, "bytes"),
-        ((10, "float32", 0), ValueError, "one shard or more, not 0"),
+        ((10, "float32", 0), ValueError, "shards is 1 to 1048576, not 0"),
+        ((10, "float32", 2**31), ValueError, "shards is 1 to 1048576, not 2147483648"),
         ((10.0, "float32", 2), TypeError, "length is an integer"),
         ((10, "float32", True), TypeError, "shards is an integer"),
         ((10, "int7", 2), TypeError, "int7"),

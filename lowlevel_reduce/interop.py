@@ -267,7 +267,9 @@ class DeviceArray:
         for what, pair in (("dl_device", dl_device), ("max_version", max_version)):
             if pair is not None and not (isinstance(pair, tuple) and len(pair) == 2):
                 raise TypeError(f"{what} is two integers, not {shown(pair)}")
-        if dl_device is not None and tuple(map(int, dl_device)) != self.__dlpack_device__():
+            for number in pair or ():
+                integer(number, f"{what} is two integers")
+        if dl_device is not None and dl_device != self.__dlpack_device__():
             raise BufferError(f"the array is on device {self.__dlpack_device__()}, not on {shown(dl_device)}")
         if stream is not None:
             stream = integer(stream, "the consumer's stream is an integer")

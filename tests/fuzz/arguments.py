@@ -95,7 +95,7 @@ def _calls(context: lr.Context, stream: lr.Stream, result: lr.DeviceArray) -> di
             {"x": x, "chunk": 1024},
             {
                 **_COMMON,
-                "x": _ARRAY,
+                "x": ["a chunk of", *_ARRAY],
                 "chunk": ["chunk"],
                 "accumulate": ["accumulat"],
                 "where": ["mask", *_ARRAY],
@@ -113,7 +113,7 @@ def _calls(context: lr.Context, stream: lr.Stream, result: lr.DeviceArray) -> di
                 "chunk": ["chunk"],
                 "dtype": _DTYPE,
                 "result_dtype": _DTYPE,
-                "accumulate": ["accumulat"],
+                "accumulate": ["accumulat", "partials"],
                 "first": ["first", *_ARRAY],
                 "initial": ["initial", "masked"],
                 "ddof": ["ddof"],

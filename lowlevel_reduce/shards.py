@@ -147,7 +147,10 @@ def _homes_of(shards: Sequence[Any]) -> list[Stream]:
         if isinstance(x, DeviceArray):
             homes.append(x.stream)
         elif hasattr(x, "__dlpack_device__"):
-            homes.append(Stream.legacy(Context.primary(device_of(x)[1])))
+            try:
+                homes.append(Stream.legacy(Context.primary(device_of(x)[1])))
+            except ValueError as error:
+                raise ValueError(f"shard {number}: {error}") from error
         else:
             raise TypeError(f"shard {number} does not tell its device: give streams=, one for each shard")
     return homes

@@ -9,6 +9,11 @@ from collections.abc import Callable, Collection
 from types import CodeType, FrameType
 from typing import Any
 
+from lowlevel_reduce.driver.current import Pushed
+
+_UNSEEN = {Pushed.__del__.__code__}
+"""Python prints what is raised there, and goes on; it does something only where an interrupt came before."""
+
 
 @functools.lru_cache(None)
 def looked_at(code: CodeType) -> frozenset[int]:
@@ -33,7 +38,7 @@ def at_step(
     left = [step]
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        if frame.f_code.co_filename not in files:
+        if frame.f_code.co_filename not in files or frame.f_code in _UNSEEN:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode" and (not signals_only or frame.f_lasti in looked_at(frame.f_code)):

@@ -285,9 +285,15 @@ class Context(Handle):
         if self._primary is None:
             # A green context keeps the primary one alive, so retaining it for a moment creates and ends nothing.
             device = self.device.handle
-            self._primary = int(binding.call("cuDevicePrimaryCtxRetain", device))
+            retained = Held(binding.selected())
             with insisting() as twice:
-                twice(binding.call, "cuDevicePrimaryCtxRelease", device)
+                try:
+                    self._primary = int(retained.take("cuDevicePrimaryCtxRetain", device))
+                finally:
+                    try:
+                        twice(retained.give_back, "cuDevicePrimaryCtxRelease", device)
+                    finally:  # interrupted before
+                        retained.give_back("cuDevicePrimaryCtxRelease", device)
         return self._primary
 
     def check_priority(self, priority: int) -> None:

@@ -312,13 +312,16 @@ _UNRELEASED = "a handle that was never closed could not be released"
 def quietly(implementation: binding.Implementation, release: Callable[[], None], failure: str = _UNRELEASED) -> None:
     """Release what nobody waits for, in the garbage collector or at interpreter exit, for one.
 
-    Never raises: what the driver refuses is logged as a `failure`.
+    What the driver refuses is logged as a `failure`. Nothing is raised but what may come anywhere, an interrupt or a
+    MemoryError, after which the release is tried again.
     """
     if implementation.forked:  # what a forked child inherited is its parent's
         return
     try:
         with relaxed(implementation):
             turns.releasing(release)
+    except MemoryError:
+        raise
     except Exception as error:  # noqa: BLE001 - nobody is there to catch it; what matters is reported
         _report(error, failure)
 

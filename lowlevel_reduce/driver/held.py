@@ -19,6 +19,7 @@ from lowlevel_reduce.errors import CudaError
 __all__ = ["Held"]
 
 _ALL = 0  # the only key of the dictionary
+_NOTHING = (1,)  # as a refusal, which is nothing to be held
 _second = operator.itemgetter(1)
 
 
@@ -35,13 +36,14 @@ class Held:
 
     def __init__(self, implementation: binding.Implementation) -> None:
         self.implementation = implementation
-        # The result code and the handle, as the driver returns them. Its changes are single operations of a dictionary.
-        self._answer: dict[int, Any] = {}
+        # The result code and the handle, as the driver returns them. Its changes are single operations of a dictionary,
+        # which has its memory from here on: none may be needed behind the driver's call.
+        self._answer: dict[int, Any] = {_ALL: _NOTHING}
 
     @property
     def is_held(self) -> bool:
         """Whether there is something to be given back."""
-        return not self._answer.get(_ALL, (1,))[0]
+        return not self._answer.get(_ALL, _NOTHING)[0]
 
     @property
     def handle(self) -> Any:
@@ -81,7 +83,7 @@ class Held:
         CudaError
             If the driver refuses.
         """
-        if self._answer:
+        if self.is_held:
             self.implementation.call(name, *args, by=self._spend)
 
     def try_to_give_back(self, name: str, *args: Any) -> None:

@@ -146,7 +146,8 @@ def choose_rows(
             chosen = _batch(problem, facts, leaves, warps, fastest if cluster is None else cluster)
         else:
             chosen = _rows(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
-        bounds = _bounds_of_rows(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
+        newer = facts.compute_capability >= (10, 0)
+        bounds = _bounds_of_rows(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays, newer=newer)
         chosen = replace(chosen, most_warps=bounds[0], resident_blocks=bounds[1], aligned=problem.aligned)
     if chosen.blocks > MAX_GRID:
         raise ValueError(f"{problem.rows} rows need {chosen.blocks} blocks; a grid has at most {MAX_GRID}")
@@ -164,13 +165,16 @@ def why_rows(
 
 
 def _bounds_of_rows(
-    chosen: RowStrategy, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool
+    chosen: RowStrategy, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool, newer: bool = False
 ) -> tuple[int, int]:
-    """Return for how many warps of a block a kernel is compiled, and how many such blocks fit on a multiprocessor."""
+    """Return for how many warps of a block a kernel is compiled, and how many such blocks fit on a multiprocessor.
+
+    `newer` devices, from compute capability 10.0 on, are given more registers, which the compiler needs there.
+    """
     if chosen.in_one_turn:  # as many warps as registers allow
         wide, gathers_two = accumulator_bytes > 8, two_arrays and not chosen.contiguous
         if (heavy and (wide or not two_arrays)) or accumulator_bytes > 16:
-            return _MOST_WARPS, 1
+            return (_MOST_WIDE_WARPS if newer else _MOST_WARPS), 1
         return (_MOST_WIDE_WARPS if wide or gathers_two else _MOST_WARPS), 2
     if two_arrays and chosen.contiguous and itemsize >= 4 and accumulator_bytes == 8:
         return WARPS, _RESIDENT_LIGHTEST  # half as many vectors of each array are in flight

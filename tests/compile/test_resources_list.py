@@ -11,6 +11,6 @@ def test_a_kernel_is_listed_as_it_would_be_loaded():
     assert (row["registers"], row["spilled"]) == (use.registers, [])
     assert row["instructions"] > 100
     assert row == resources.listed(source, "sm_90")
-    other = source._replace(text=source.text.replace("reduce_cluster<Op, 1, 1,", "reduce_cluster<Op, 2, 1,"))
+    other = source._replace(text=source.text.replace("reduce_cluster<Op, 8, 1,", "reduce_cluster<Op, 4, 1,"))
     assert other.text != source.text
     assert resources.listed(other, "sm_90")["code"] != row["code"]

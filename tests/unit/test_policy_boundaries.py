@@ -129,6 +129,8 @@ def test_blocks_of_rows_on_a_multiprocessor(accumulator, itemsize, heavy, reside
     for name in ("rows", "batch"):
         leaves = row_policy.RowStrategy(name, 1, warps=4, in_one_turn=True)
         assert row_policy._bounds_of_rows(leaves, **options) == residents[1]
+        newer = (12, 1) if residents[1] == (16, 1) else residents[1]
+        assert row_policy._bounds_of_rows(leaves, newer=True, **options) == newer
 
 
 def test_blocks_of_strided_rows_on_a_multiprocessor():

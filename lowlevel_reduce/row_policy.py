@@ -174,7 +174,7 @@ def _bounds_of_rows(
     if chosen.in_one_turn:  # as many warps as registers allow
         wide, gathers_two = accumulator_bytes > 8, two_arrays and not chosen.contiguous
         if (heavy and (wide or not two_arrays)) or accumulator_bytes > 16:
-            return (_MOST_WIDE_WARPS if newer else _MOST_WARPS), 1
+            return (WARPS if newer else _MOST_WARPS), 1
         return (_MOST_WIDE_WARPS if wide or gathers_two else _MOST_WARPS), 2
     if two_arrays and chosen.contiguous and itemsize >= 4 and accumulator_bytes == 8:
         return WARPS, _RESIDENT_LIGHTEST  # half as many vectors of each array are in flight
@@ -193,6 +193,11 @@ def _are_aligned(problem: Problem, vector: int) -> bool:
             return False
         others += problem.reduced[1:]
     return all(axis.stride % VECTOR_BYTES == 0 for axis in others)
+
+
+def _most_leaves(facts: DeviceFacts, *, narrow: bool) -> int:
+    """Return up to how many leaves a row has a warp for each."""
+    return _MOST_LEAVES if narrow or facts.compute_capability < (10, 0) else WARPS  # which gives a thread 255 registers
 
 
 def _are_few(rows: int, leaves: int, facts: DeviceFacts) -> bool:
@@ -260,7 +265,7 @@ def _fastest_uncut(
 ) -> tuple[str, str]:
     """Return the same for rows of several leaves that are not cut for being few, long or uneven."""
     rows, whole = problem.rows, math.ceil(leaves)
-    by_leaves = whole <= _MOST_LEAVES and _are_aligned(problem, vector)
+    by_leaves = whole <= _most_leaves(facts, narrow=narrow) and _are_aligned(problem, vector)
     if by_leaves and not (narrow and _are_few(rows, whole, facts)):
         return "rows" if whole == 2 and not two_arrays else "batch", "short aligned rows take a warp for each leaf"
     many = _are_many_at_any_address(problem, facts, vector, two_arrays=two_arrays)
@@ -351,7 +356,7 @@ def _tiles_of_a_row(rows: int, leaves: int, facts: DeviceFacts, *, narrow: bool)
     2^17 floats take 3.60 us instead of 4.15, 32 of 2^16 3.71 instead of 4.13, 8 of 2^15 1.60 instead of 1.84
     (benchmarks/NOTES.md). With more tiles than multiprocessors, 64 of 2^16 take 6.30 instead of 5.21.
     """
-    if leaves <= _MOST_LEAVES and not _are_few(rows, leaves, facts):
+    if leaves <= _most_leaves(facts, narrow=narrow) and not _are_few(rows, leaves, facts):
         return leaves, 1
     if not narrow:
         return WARPS, 1

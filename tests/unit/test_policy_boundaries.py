@@ -129,7 +129,7 @@ def test_blocks_of_rows_on_a_multiprocessor(accumulator, itemsize, heavy, reside
     for name in ("rows", "batch"):
         leaves = row_policy.RowStrategy(name, 1, warps=4, in_one_turn=True)
         assert row_policy._bounds_of_rows(leaves, **options) == residents[1]
-        newer = (12, 1) if residents[1] == (16, 1) else residents[1]
+        newer = (8, 1) if residents[1] == (16, 1) else residents[1]
         assert row_policy._bounds_of_rows(leaves, newer=True, **options) == newer
 
 
@@ -269,6 +269,9 @@ def test_tiles_of_a_row(rows, leaves, tiles):
 
 
 def test_tiles_of_a_row_of_wide_accumulators():
+    newer = HOPPER._replace(compute_capability=(10, 0))
+    for facts, narrow, warps in ((HOPPER, False, 10), (newer, True, 10), (newer, False, 8)):
+        assert row_policy._tiles_of_a_row(3000, 10, facts, narrow=narrow) == (warps, 1)
     assert row_policy._tiles_of_a_row(3000, 11, HOPPER, narrow=False) == (8, 1)
     assert row_policy._tiles_of_a_row(1000, 32, ADA, narrow=True) == (16, 1)
 

@@ -14,7 +14,8 @@ from lowlevel_reduce import simulator
 from lowlevel_reduce.driver import Library, MemoryPool
 from lowlevel_reduce.operators import ElementMap, NumpyMeaning
 from lowlevel_reduce.simulator.machine.faults import KernelFault
-from tests.fuzz.counts import Counts
+from tests.fuzz.calls import call
+from tests.fuzz.tally import Tally
 from tests.fuzz.values import Text, bad
 
 __all__ = ["fuzz_arguments"]
@@ -313,26 +314,26 @@ def _world() -> Iterator[dict[str, _Call]]:
         yield _calls(context, stream, result)
 
 
-def fuzz_arguments(seed: int, count: int) -> Counts:
+def fuzz_arguments(seed: int, count: int) -> Tally:
     """Make so many calls with one bad value each, on a simulated device; kernels are compiled or found."""
-    rng, counts = random.Random(seed), Counts()
+    rng, tally = random.Random(seed), Tally("bad arguments of public functions", seed)
     with _world() as calls:
         for _ in range(count):
-            name, call = rng.choice([(name, call) for name, call in calls.items() if call.bad])
-            argument = rng.choice([*call.bad])
+            name, made = rng.choice([(name, made) for name, made in calls.items() if made.bad])
+            argument = rng.choice([*made.bad])
             value = bad(rng)
             if argument in _CODE and isinstance(value, Text):
                 continue
-            given = {**call.good, argument: value}
+            given = {**made.good, argument: value}
 
-            def made(call: _Call = call, given: dict[str, Any] = given) -> None:
-                result = call.function(**given)
-                if call.closes:
+            def make(made: _Call = made, given: dict[str, Any] = given) -> None:
+                result = made.function(**given)
+                if made.closes:
                     result.close()
 
             words = f"{name}({argument}={_shown(value)})"
-            counts.call(words, made, words=call.bad[argument], allowed=_allowed(name))
-    return counts
+            call(tally, words, make, words=made.bad[argument], allowed=_allowed(name))
+    return tally
 
 
 def _allowed(name: str) -> tuple[type[Exception], ...]:

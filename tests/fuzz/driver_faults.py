@@ -59,7 +59,7 @@ def _releases(name: str) -> bool:
 
 
 def _tried(tally: Tally, count: int, machine: Machine, make: Callable[..., tuple[str, Refuse]]) -> Tally:
-    with tally.timed(), quiet():
+    with quiet():
         draw = random.Random(tally.seed)
         machine.warm()
         everywhere, kept = places(machine)

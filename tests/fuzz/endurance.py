@@ -138,7 +138,7 @@ def _ended() -> Any:
 def bound_launches(seed: int, count: int) -> Tally:
     """Launch a bound reduction on the fake driver."""
     tally = Tally("launches of a bound reduction, fake driver", seed)
-    with tally.timed(), _fake() as (driver, stream):
+    with _fake() as (driver, stream):
         with lr.plan("sum", shape=(1000,), dtype="float32", context=stream.context) as plan:
             with (
                 Buffer.allocate(4096) as source,
@@ -155,7 +155,7 @@ def bound_launches(seed: int, count: int) -> Tally:
 def one_shot_calls(seed: int, count: int) -> Tally:
     """Reduce arrays of one shape after the other on the fake driver, each ten times."""
     tally = Tally("one-shot calls of many shapes, fake driver", seed)
-    with tally.timed(), _fake() as (driver, stream):
+    with _fake() as (driver, stream):
         draw, x, axis = shapes(seed), None, None
 
         def call(number: int) -> None:
@@ -176,7 +176,7 @@ def simulated_launches(seed: int, count: int, machine: Machine | None = None) ->
     """Launch a bound reduction on the simulator, and look at its result in the end."""
     tally = Tally("launches of a bound reduction, simulator", seed)
     x = np.random.default_rng(seed).standard_normal(100).astype(np.float32)
-    with tally.timed(), world(machine or Machine()) as one:
+    with world(machine or Machine()) as one:
         with lr.plan("sum", shape=x.shape, dtype="float32", context=one.context) as plan:
             source, value = lr.DeviceArray.from_numpy(x, one.stream), np.empty((), np.float32)
             with Buffer.allocate(4, one.context) as result, contextlib.closing(plan.bind(one.stream)) as bound:

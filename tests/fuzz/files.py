@@ -35,7 +35,7 @@ from lowlevel_reduce.compiler import (
     program,
 )
 from lowlevel_reduce.errors import CacheError, CacheWarning
-from tests.fuzz import Counts
+from tests.fuzz.tally import Tally
 
 __all__ = ["fail_file_operations", "forge_entries", "open_descriptors"]
 
@@ -70,26 +70,24 @@ class _Fault(NamedTuple):
         return f"{what} of os.{self.operation} {when} {self.number}, {'after' if self.done else 'before'} it is done"
 
 
-def fail_file_operations(directory: Path, seed: int = 0, count: int | None = None) -> Counts:
+def fail_file_operations(directory: Path, seed: int = 0, count: int | None = None) -> Tally:
     """Let file operations fail, one fault a round: all faults, or a sample of so many. The directory is emptied."""
     faults = _faults(directory)
     if count is not None:
         faults = random.Random(seed).sample(faults, min(count, len(faults)))
-    refused, lost = 0, list[str]()
+    tally = Tally("file operations that failed, once or from one on", seed)
     for fault in faults:
-        failed = _round_with(directory, fault)
-        refused += failed.refused
-        lost += failed.lost
-    return Counts(len(faults), refused, tuple(lost))
+        _round_with(directory, fault, tally)
+    return tally
 
 
-def forge_entries(directory: Path, seed: int, count: int) -> Counts:
+def forge_entries(directory: Path, seed: int, count: int) -> Tally:
     """Put so many forged entries in the place of a whole one, none of which may lead to a wrong kernel.
 
     They are random bits, cuts and mixtures, and entries with a digest that agrees whose description is not the
     library's. The directory is empty at first.
     """
-    refused, lost = 0, list[str]()
+    tally = Tally("forged cache entries", seed)
     with _Processes(directory) as processes:
         processes.run(_MISSING)
         entry = next((directory / "cache").glob("cubin-*"))
@@ -103,17 +101,21 @@ def forge_entries(directory: Path, seed: int, count: int) -> Counts:
             try:
                 found = processes.run(_MISSING)
             except Exception as error:  # noqa: BLE001 - any is what this looks for
-                lost.append(f"forged entry {seed} {k}: {error!r}")
+                tally.tried += 1
+                tally.lose(f"forged entry {seed} {k}: {error!r}")
                 continue
-            refused += not found.from_cache
+            if found.from_cache:
+                tally.accept()
+            else:
+                tally.refuse("compiled anew")
             agrees = forged == whole or forge is _misdescribed
             if not _is_right(found, _MISSING) or (found.from_cache and not agrees):
-                lost.append(f"forged entry {seed} {k} is taken for a kernel")
+                tally.lose(f"forged entry {seed} {k} is taken for a kernel")
             if open_descriptors() != before:
-                lost.append(f"forged entry {seed} {k}: a descriptor stays open")
+                tally.lose(f"forged entry {seed} {k}: a descriptor stays open")
             if entry.read_bytes() != whole and not found.from_cache:
-                lost.append(f"forged entry {seed} {k} is not replaced")
-    return Counts(count, refused, tuple(lost))
+                tally.lose(f"forged entry {seed} {k} is not replaced")
+    return tally
 
 
 def open_descriptors() -> list[str]:
@@ -216,8 +218,8 @@ def _moments(name: str) -> tuple[bool, ...]:
     return {"open": (False,), "close": (True,), "scandir": (False,)}.get(name, (False, True))
 
 
-def _round_with(directory: Path, fault: _Fault) -> Counts:
-    refused, lost = 0, list[str]()
+def _round_with(directory: Path, fault: _Fault, tally: Tally) -> None:
+    refused = ""  # by which error; the error itself would keep what it came through
     with _Processes(_emptied(directory)) as processes:
         before, seen = open_descriptors(), False
         with _failing(fault, {}):
@@ -225,27 +227,30 @@ def _round_with(directory: Path, fault: _Fault) -> Counts:
                 try:
                     found = processes.run(source)
                     if not _is_right(found, source):
-                        lost.append(f"{fault}: a wrong kernel")
-                except CacheError as error:
-                    refused += 1
-                    if fault.operation not in _MAY_REFUSE:
-                        lost.append(f"{fault}: {error!r}")
+                        tally.lose(f"{fault}: a wrong kernel")
                 except KeyboardInterrupt:
                     seen = True
                 except Exception as error:  # noqa: BLE001 - any is what this looks for
-                    lost.append(f"{fault}: {error!r}")
+                    refused = type(error).__name__
+                    if not isinstance(error, CacheError) or fault.operation not in _MAY_REFUSE:
+                        tally.lose(f"{fault}: {error!r}")
         if seen != (fault.code is None):
-            lost.append(f"{fault}: the interrupt is lost")
+            tally.lose(f"{fault}: the interrupt is lost")
         if open_descriptors() != before:
-            lost.append(f"{fault}: a descriptor stays open")
+            tally.lose(f"{fault}: a descriptor stays open")
         for held in (DiskCache(str(directory / "cache")), prebuilt_at(str(directory / "prebuilt"))):
-            lost += [f"{fault}: {entry.name} is no entry" for entry in held.entries() if held.load(entry.name) is None]
+            for entry in held.entries():
+                if held.load(entry.name) is None:
+                    tally.lose(f"{fault}: {entry.name} is no entry")
         after = [processes.run(source) for source in (_MISSING, _MISSING, _PREBUILT)]
         if not all(map(_is_right, after, (_MISSING, _MISSING, _PREBUILT))) or not all(
             each.from_cache for each in after[1:]
         ):
-            lost.append(f"{fault}: the next processes do not find what they should")
-    return Counts(1, min(refused, 1), tuple(lost))
+            tally.lose(f"{fault}: the next processes do not find what they should")
+    if refused:
+        tally.refuse(refused)
+    else:
+        tally.accept()
 
 
 def _emptied(directory: Path) -> Path:

@@ -135,7 +135,7 @@ def acting_at(
 
 
 def _traced(tally: Tally, count: int, machine: Machine, wanted: Callable[[str], bool], *, keeps: bool) -> Tally:
-    with tally.timed(), quiet(), _unraised() as unraised:
+    with quiet(), _unraised() as unraised:
         draw = random.Random(tally.seed)
         machine.warm()
         _, kept = places(machine)
@@ -177,7 +177,7 @@ def _signalled(
     *,
     keeps: bool = False,
 ) -> Tally:
-    with tally.timed(), quiet(), _unraised() as unraised:
+    with quiet(), _unraised() as unraised:
         draw = random.Random(tally.seed)
         machine.warm()
         _, kept = places(machine)

@@ -10,8 +10,9 @@ import numpy as np
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
+from tests.fuzz.calls import OwnError, call
 from tests.fuzz.capsules import FLOAT, Versioned, axes, capsule_of, tensor_of
-from tests.fuzz.counts import Counts, OwnError
+from tests.fuzz.tally import Tally
 
 __all__ = ["fuzz_protocols"]
 
@@ -172,22 +173,22 @@ def _stream(rng: random.Random) -> tuple[str, Any]:
     return f"stream {repr(given)[:80]}", kind()
 
 
-def fuzz_protocols(seed: int, count: int) -> Counts:
+def fuzz_protocols(seed: int, count: int) -> Tally:
     """Hand so many producers to the public functions, on a simulated device; kernels are compiled or found."""
-    rng, counts = random.Random(seed), Counts()
+    rng, tally = random.Random(seed), Tally("arrays and streams that lie by their protocols", seed)
     with simulator.use("H200"), lr.Context.primary(0) as context, context.pushed():
         stream = lr.Stream.legacy(context)
         x = lr.DeviceArray.from_numpy(_X, stream)
         for _ in range(count):
-            _one(rng, counts, x)
-    return counts
+            _one(rng, tally, x)
+    return tally
 
 
-def _one(rng: random.Random, counts: Counts, x: lr.DeviceArray) -> None:
+def _one(rng: random.Random, tally: Tally, x: lr.DeviceArray) -> None:
     kind = rng.choice(["interface", "capsule", "capsule", "stream"])
     if kind == "stream":
         words, producer = _stream(rng)
-        counts.call(words, lambda: lr.sum(x, stream=producer), words=["ByStream", "bare integer"])
+        call(tally, words, lambda: lr.sum(x, stream=producer), words=["ByStream", "bare integer"])
         return
     words, producer = _interface(rng, x) if kind == "interface" else _capsule(rng, x)
     uses: list[tuple[str, Callable[[], Any]]] = [
@@ -218,4 +219,4 @@ def _one(rng: random.Random, counts: Counts, x: lr.DeviceArray) -> None:
         "strides",
     ]
     named += ["an array has"]
-    counts.call(f"{use} of {words}", function, words=named, right=right, allowed=(BufferError,))
+    call(tally, f"{use} of {words}", function, words=named, right=right, allowed=(BufferError,))

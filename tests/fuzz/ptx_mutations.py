@@ -1,6 +1,6 @@
 """Mutations of PTX texts: whatever is wrong with a text, the simulator runs it or raises an error of its own.
 
-`of_small_kernels` and `of_a_launch` are plain functions of a seed and a count, and return counts.
+`of_small_kernels` and `of_a_launch` are plain functions of a seed and a count, and return a tally.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ import functools
 import random
 import re
 import traceback
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,8 +21,9 @@ from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.simulator import SimulatedDriver, machine, ptx
 from lowlevel_reduce.simulator.ptx_code import UnknownInstruction
 from tests.fuzz.ptx_texts import HEAD, SMALL_KERNELS
+from tests.fuzz.tally import Tally
 
-__all__ = ["OWN_ERRORS", "SMALL_KERNELS", "Counts", "mutated", "of_a_launch", "of_small_kernels"]
+__all__ = ["OWN_ERRORS", "SMALL_KERNELS", "mutated", "of_a_launch", "of_small_kernels"]
 
 OWN_ERRORS = (UnknownInstruction, machine.KernelFault, UnsupportedError)
 """What the simulator may raise for a text; a driver's function may also return the driver's code."""
@@ -52,33 +51,21 @@ _LABEL = re.compile(r"\$?\b(?:L__BB\d+_\d+|L\d|loop|folded|done|wait)\b")
 Mutation = Callable[[list[str], random.Random], None]
 
 
-@dataclass
-class Counts:
-    """How mutated texts ended: those that ran, those refused by which error, and what else came, with the mutation."""
-
-    tried: int = 0
-    ran: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    lost: list[str] = field(default_factory=list)
-
-    def note(self, name: str, attempt: Callable[[], str]) -> None:
-        """Count an attempt, which returns the driver's code, "" if it ran."""
-        self.tried += 1
-        try:
-            code = attempt()
-        except OWN_ERRORS as error:
-            self.refused[type(error).__name__] += 1
-        except Exception as error:  # noqa: BLE001 - what is looked for
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            self.lost.append(f"{name}: {type(error).__name__} in {where.name}: {error}")
+def _note(tally: Tally, what: str, attempt: Callable[[], str]) -> None:
+    """Count an attempt, which returns the driver's code, "" if it ran."""
+    try:
+        code = attempt()
+    except OWN_ERRORS as error:
+        tally.refuse(error)
+    except Exception as error:  # noqa: BLE001 - what is looked for
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        tally.tried += 1
+        tally.lose(f"{what}: {type(error).__name__} in {where.name}: {error}")
+    else:
+        if code:
+            tally.refuse(code)
         else:
-            self.ran += not code
-            if code:
-                self.refused[code] += 1
-
-    def report(self) -> dict[str, Any]:
-        """Return the counts by their names."""
-        return {"tried": self.tried, "ran": self.ran, "refused": dict(self.refused), "lost": list(self.lost)}
+            tally.accept()
 
 
 def mutated(text: str, draw: random.Random) -> str:
@@ -254,24 +241,24 @@ class _Device:
         return found.raw
 
 
-def of_small_kernels(seed: int, count: int) -> dict[str, Any]:
+def of_small_kernels(seed: int, count: int) -> Tally:
     """Mutate kernels of `SMALL_KERNELS` that often, and run each text on one simulated device.
 
     Every fifty mutations the kernels as they are must give what they gave at first.
 
     Returns
     -------
-    dict
-        "tried", "ran", "refused" by error or code, and "lost": what was neither, in words with what repeats it.
+    Tally
+        Accepted are texts that ran, and refused those with an error or a code of the driver's.
     """
-    device, counts = _Device(seed), Counts()
+    device, tally = _Device(seed), Tally("mutated PTX", seed)
     right: dict[str, bytes] = {}
 
     def control(where: str) -> None:
         for name, (body, threads) in SMALL_KERNELS.items():
             code = device.run(HEAD + body, threads)
             if code or right.setdefault(name, device.contents()) != device.contents():
-                counts.lost.append(f"{where}: kernel {name!r} as it is gives {code or 'another result'}")
+                tally.lose(f"{where}: kernel {name!r} as it is gives {code or 'another result'}")
 
     control("at first")
     for i in range(count):
@@ -279,14 +266,14 @@ def of_small_kernels(seed: int, count: int) -> dict[str, Any]:
         name = draw.choice(list(SMALL_KERNELS))
         body, threads = SMALL_KERNELS[name]
         text = mutated(HEAD + body, draw)
-        counts.note(f"seed {seed}, mutation {i} of {name!r}", functools.partial(device.run, text, threads))
+        _note(tally, f"seed {seed}, mutation {i} of {name!r}", functools.partial(device.run, text, threads))
         if (i + 1) % 50 == 0:
             control(f"seed {seed}, after mutation {i}")
     control("at the end")
-    return counts.report()
+    return tally
 
 
-def of_a_launch(text: str, launch: Any, memory: Any, seed: int, count: int) -> dict[str, Any]:
+def of_a_launch(text: str, launch: Any, memory: Any, seed: int, count: int) -> Tally:
     """Mutate the text of a kernel that is about to run, and run each text in its place, by the machine alone.
 
     Parameters
@@ -300,10 +287,10 @@ def of_a_launch(text: str, launch: Any, memory: Any, seed: int, count: int) -> d
 
     Returns
     -------
-    dict
+    Tally
         As `of_small_kernels` does.
     """
-    counts, name = Counts(), launch.kernel.name
+    tally, name = Tally("mutated PTX", seed), launch.kernel.name
     storages = [allocation.storage for allocation in memory._index.allocations if allocation.storage is not None]
     before = [(storage.data.copy(), storage.written.copy(), storage._complete) for storage in storages]
 
@@ -322,7 +309,7 @@ def of_a_launch(text: str, launch: Any, memory: Any, seed: int, count: int) -> d
 
     for i in range(count):
         draw = random.Random(f"{seed} {i}")
-        counts.note(f"seed {seed}, mutation {i} of {name}", lambda: attempt(mutated(text, draw)))  # noqa: B023
+        _note(tally, f"seed {seed}, mutation {i} of {name}", lambda: attempt(mutated(text, draw)))  # noqa: B023
         for storage, (data, written, complete) in zip(storages, before, strict=True):
             storage.data[:], storage.written[:], storage._complete = data, written, complete
-    return counts.report()
+    return tally

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 
 from lowlevel_reduce.compiler.preprocessing import RefusedTextError, read
-from tests.fuzz import Counts
+from tests.fuzz.tally import Tally
 
 __all__ = ["read_soups", "soup"]
 
@@ -62,9 +62,9 @@ def soup(rng: random.Random, *, refused: bool = False) -> tuple[str, list[str]]:
     return "".join(_spliced(rng, text) if may else text for text, may in parts), names
 
 
-def read_soups(seed: int, count: int) -> Counts:
+def read_soups(seed: int, count: int) -> Tally:
     """Read so many soups; one that is read otherwise than it was made is lost."""
-    refused, lost = 0, list[str]()
+    tally = Tally("source texts full of traps", seed)
     for k in range(count):
         rng = random.Random(f"{seed} {k}")
         must_refuse = rng.random() < 0.3
@@ -72,13 +72,14 @@ def read_soups(seed: int, count: int) -> Counts:
         try:
             found = [include.name for include in read(text).includes]
         except RefusedTextError as error:
-            refused += 1
+            tally.refuse(error)
             if not must_refuse:
-                lost.append(f"soup {seed} {k} is refused: {error}: {text!r}")
+                tally.lose(f"soup {seed} {k} is refused: {error}: {text!r}")
             continue
+        tally.accept()
         if must_refuse or found != names:
-            lost.append(f"soup {seed} {k} includes {names} and is read to include {found}: {text!r}")
-    return Counts(count, refused, tuple(lost))
+            tally.lose(f"soup {seed} {k} includes {names} and is read to include {found}: {text!r}")
+    return tally
 
 
 def _code(rng: random.Random) -> Iterator[_Part]:

@@ -48,10 +48,10 @@ class Tally:
         self.tried += count
         self.accepted += count
 
-    def refuse(self, error: BaseException) -> None:
-        """Count a trial that was refused by an error that is allowed."""
+    def refuse(self, error: BaseException | str) -> None:
+        """Count a trial that was refused by an error that is allowed, or by what is so called."""
         self.tried += 1
-        self.refused[type(error).__name__] += 1
+        self.refused[error if isinstance(error, str) else type(error).__name__] += 1
 
     def lose(self, sentence: str) -> None:
         """Note what must not happen; `accept`, `refuse` or `tried` count the trial itself."""

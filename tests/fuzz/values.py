@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.counts import OwnError
+from tests.fuzz.calls import OwnError
 
 __all__ = ["Text", "bad"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,8 +37,8 @@ class Kind:
     count : int
         How many trials are enough: all kinds together take about twenty minutes on two cores.
     place : str
-        The fuzzer, ``module:function``, a function of a seed and a count that returns a `Tally`, or anything with such
-        attributes or keys. It is imported by the process that runs it.
+        The fuzzer, ``module:function``, a function of a seed and a count that returns a `Tally`. It is imported by the
+        process that runs it.
     keeps_files : bool
         Whether its first argument is a directory of its own.
     why_not : str
@@ -70,27 +69,13 @@ class Kind:
         tally = Tally(self.name, seed)
         with tally.timed(), tempfile.TemporaryDirectory(prefix="soak-") as directory:
             fuzz = functools.partial(fuzz, Path(directory)) if self.keeps_files else fuzz
-            _add(tally, fuzz(seed, count))
+            tally.add(fuzz(seed, count))
         return tally
 
 
 def _found(place: str) -> Callable[..., Any]:
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
-
-
-def _add(tally: Tally, found: Any) -> None:
-    """Add what a fuzzer counted: what was neither refused nor lost was accepted, unless it says so itself."""
-    of: dict[str, Any] = {
-        name: found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
-        for name in ("tried", "accepted", "ran", "refused", "lost")
-    }
-    refused = Counter({"error": of["refused"]}) if isinstance(of["refused"], int) else Counter(of["refused"])
-    tally.tried += of["tried"]
-    tally.refused += refused
-    tally.lost += of["lost"]
-    accepted = of["ran"] if of["accepted"] is None else of["accepted"]
-    tally.accepted += max(0, of["tried"] - refused.total() - len(of["lost"])) if accepted is None else accepted
 
 
 _CAN_STARVE = "tests.fuzz.memory_faults:why_not"

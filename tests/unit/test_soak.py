@@ -1,28 +1,13 @@
-"""The soak's counts: any fuzzer's become a tally, a page has them all, and a writer of it leaves the others' parts."""
+"""The soak's counts: a tally has a fuzzer's, a page has them all, and a writer of it leaves the others' parts."""
 
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 
 from tests.fuzz.tally import Tally
 from tests.reliability import write_section
 from tests.soak import page
-from tests.soak.kinds import GROUPS, KINDS, Kind, _add
-
-OF_OTHERS = {
-    "a tally": Tally("", 0, 5, 2, Counter(ValueError=2), ["one"]),
-    "names, and what was accepted": SimpleNamespace(tried=5, accepted=2, refused=Counter(ValueError=2), lost=["one"]),
-    "a dictionary": {"tried": 5, "ran": 2, "refused": {"ValueError": 2}, "lost": ["one"]},
-    "numbers alone": SimpleNamespace(tried=5, refused=2, lost=("one",)),
-}
-
-
-@pytest.mark.parametrize("found", OF_OTHERS.values(), ids=OF_OTHERS)
-def test_whatever_a_fuzzer_counts_becomes_a_tally(found):
-    tally = Tally("kind", 3)
-    _add(tally, found)
-    assert (tally.tried, tally.accepted, tally.refused.total(), tally.lost) == (5, 2, 2, ["one"])
+from tests.soak.kinds import GROUPS, KINDS, Kind
 
 
 def test_a_tally_counts_and_is_read_again():

@@ -76,7 +76,7 @@ def row_strategies(chosen: RowStrategy, rows: int, leaves: int) -> Iterator[tupl
         if tiles > 1:
             shared = replace(chosen, name="batch", in_one_turn=True, warps=warps, warps_of_a_row=warps)
             shared = replace(shared, most_warps=16, resident_blocks=2)
-            folders = rows * policy.folding_blocks(tiles, row_strategy.WARPS)
+            folders = rows * policy.folding_blocks(tiles, warps)
             blocks = rows * tiles + folders
             yield f"batch, tiles of {warps} warps", replace(shared, blocks=blocks, parts=tiles, folders=folders)
 

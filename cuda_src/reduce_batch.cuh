@@ -7,9 +7,6 @@
 #include "row_leaf.cuh"
 #include "row_partials.cuh"
 
-// Warps of a block that fold partials.
-constexpr int folding_warps = 8;
-
 // The number of a cluster among the `count` that fold tiles, the last one first, as in whole arrays. Clusters of several blocks
 // stay in order, and so do operators that do not fold a leaf at once: norms and squares of float32 would spill.
 template <class Op> __device__ __forceinline__ uint32 cluster_in_batch(uint32 block, uint32 count, const RowCut& cut)
@@ -22,22 +19,22 @@ template <class Op> __device__ __forceinline__ uint32 cluster_in_batch(uint32 bl
 
 // Folds the partials of all rows as they come, as cluster `number` of `all`. Where these are fewer than rows, each warp folds some
 // rows, else equally many clusters each row (row_policy._batch decides which). All threads of a block call it.
-template <class Op>
+template <class Op, int Warps>
 __device__ __forceinline__ void
-fold_batch_partials(const ShapedProblem& problem, uint32 clusters, uint32 number, uint32 all, BlockSlots<Op, folding_warps>& shared)
+fold_batch_partials(const ShapedProblem& problem, const RowCut& cut, uint32 number, uint32 all, BlockSlots<Op, Warps>& shared)
 {
-    const uint32 rows = uint32(problem.rows);
-    if (all < rows) return fold_partials_by_warps<Op, folding_warps>(problem, number, all);
+    const uint32 rows = uint32(problem.rows), clusters = cut.parts;
+    if (all < rows) return fold_partials_by_warps<Op>(problem, number, all, cut.warps);
     const uint32 folders = all / rows, row = number / folders, folder = number - row * folders;
     auto* slots = grid_slots<Op>(problem.workspace) + uint64(row) * clusters;
     typename Op::Accumulator root;
-    if (!grid_fold_by<Op, folding_warps>(folder, folders, slots, clusters, shared, root)) return;
+    if (!grid_fold_by<Op, Warps>(folder, folders, slots, clusters, shared, root, cut.warps)) return;
     const ShapedSource<Op> source(problem, row);
     if (threadIdx.x == 0) store_result<Op>(problem, source.row, row, root);
 }
 
-// Blocks have at most `Warps` warps; where several clusters share a row, at least `folding_warps`. The grid's last clusters then fold
-// what these publish, each by its first block: they start when all others have started, and no other block waits for them.
+// Blocks have at most `Warps` warps. Where several clusters share a row, the grid's last clusters fold what these publish, each by its
+// first block: they start when all others have started, and no other block waits for them.
 //
 // The next kernel's blocks are let in at once or, in grids of few turns, when elements are loaded or, where other blocks have yet to
 // fold what is published, when the tile is folded. These then come when this block has gone, and do not crowd
@@ -45,7 +42,6 @@ fold_batch_partials(const ShapedProblem& problem, uint32 clusters, uint32 number
 template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;
-    __shared__ BlockSlots<Op, folding_warps> partials;
     __shared__ ClusterSlots<Op, most_in_cluster> others;
     const RowCut cut(problem.count);
     const bool is_shared = cut.parts > 1;
@@ -57,8 +53,8 @@ template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduc
     if (cluster >= folding) {
         launch_dependents();
         wait_for_prerequisites();
-        if (rank != 0 || warp >= folding_warps) return;
-        return fold_batch_partials<Op>(problem, cut.parts, cluster - folding, gridDim.x / cut.blocks - folding, partials);
+        if (rank != 0) return;
+        return fold_batch_partials<Op>(problem, cut, cluster - folding, gridDim.x / cut.blocks - folding, shared);
     }
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
     const uint32 row = is_shared ? cluster / cut.parts : cluster, part = is_shared ? cluster - row * cut.parts : 0;

@@ -13,7 +13,7 @@ __device__ __forceinline__ void
 fold_column_partials(const ShapedProblem& problem, const ColumnCut& cut, uint32 folder, uint32 folders)
 {
     if (cut.by == FoldedBy::warps)
-        return fold_partials_by_warps<Op, column_warps>(problem, folder, folders);
+        return fold_partials_by_warps<Op>(problem, folder, folders, column_warps);
     __shared__ BlockSlots<Op, column_warps> shared;
     uint32 turn = 0;
 #pragma unroll 1

@@ -32,13 +32,14 @@ __device__ __forceinline__ void fold_few_partials(const ShapedProblem& problem, 
 }
 
 // Folds the partials of all rows as they come, as block `folder` of `folders`: each warp as many rows at once as it can. All
-// threads of the block call it.
-template <class Op, int Warps>
-__device__ __forceinline__ void fold_partials_by_warps(const ShapedProblem& problem, uint32 folder, uint32 folders)
+// threads of the block, which has `warps` warps, call it.
+template <class Op>
+__device__ __forceinline__ void
+fold_partials_by_warps(const ShapedProblem& problem, uint32 folder, uint32 folders, uint32 warps)
 {
     const uint32 count = uint32(problem.count), warp = warp_of_block();
     const uint32 of_a_row = count > 2 * lanes ? 4 : count > lanes ? 2 : 1, rows = 4 / of_a_row;
 #pragma unroll 1
-    for (uint64 row = (folder * Warps + warp) * rows; row < problem.rows; row += folders * Warps * rows)
+    for (uint64 row = (folder * warps + warp) * rows; row < problem.rows; row += folders * warps * rows)
         fold_few_partials<Op>(problem, row, count, of_a_row);
 }

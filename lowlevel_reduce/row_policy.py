@@ -332,9 +332,9 @@ def _batch(problem: Problem, facts: DeviceFacts, leaves: int, warps: int, cluste
     parts = -(-leaves // (warps * cluster))
     shared = parts > 1  # a cluster that has a row to itself needs no other one to fold it
     if shared and parts <= WARP_FOLDS and problem.rows > _FOLDED_BY_BLOCKS * facts.multiprocessors:
-        folders = -(-problem.rows // (WARPS * rows_of_a_warp(parts)))
+        folders = -(-problem.rows // (warps * rows_of_a_warp(parts)))
     else:
-        folders = problem.rows * folding_blocks(parts, WARPS)
+        folders = problem.rows * folding_blocks(parts, warps)
     return RowStrategy(
         "batch",
         (problem.rows * parts + folders) * cluster,

@@ -21,7 +21,10 @@ def free_bytes(machine):
 
 @pytest.fixture
 def enduring(machine, context):
-    """Give what is called when everything that is made once has been made; in the end nothing may have grown."""
+    """Give what is called when everything that is made once has been made; in the end nothing may have grown.
+
+    Nobody else may take the device's memory meanwhile.
+    """
     before = []
 
     def begin():

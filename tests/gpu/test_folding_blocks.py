@@ -75,12 +75,14 @@ def test_rows_whose_partials_warps_fold(op, rows, partials, folders, stream, mon
     assert_same(found, lr.tree.reduce(x, op, axis=1), "twice: slots are left empty")
 
 
-def test_eight_warps_of_sixteen_fold(stream, monkeypatch):
-    """The partials of 32 rows: the others of a block have none."""
-    monkeypatch.setattr(row_policy, "_FOLDED_BY_BLOCKS", 0)
+@pytest.mark.parametrize(("rows", "by_blocks"), [(65, 0), (3, 1)])
+def test_partials_of_sixteen_warps(stream, monkeypatch, rows, by_blocks):
+    """Which as many warps fold: each those of four rows, or a block those of one."""
+    monkeypatch.setattr(row_policy, "_FOLDED_BY_BLOCKS", by_blocks)
     monkeypatch.setattr(row_policy, "_tiles_of_a_row", lambda *_, **__: (16, 1))
-    x = values("float64", (33, 16 * LEAF64 + 1))
+    tiles = 2 if by_blocks == 0 else 40
+    x = values("int8", (rows, (tiles - 1) * 16 * 4096 + 1))
     options = {"axis": 1, "strategy": "batch"}
-    with lr.plan("sum", shape=x.shape, dtype="float64", context=stream.context, **options) as plan:
-        assert (plan.strategy.warps, plan.strategy.folders) == (16, 2)
+    with lr.plan("sum", shape=x.shape, dtype="int8", context=stream.context, **options) as plan:
+        assert (plan.strategy.warps, plan.strategy.folders) == (16, 2 if by_blocks == 0 else 3)
     assert_same(reduced(x, stream=stream, repeat=2, **options), lr.tree.reduce(x, axis=1))

@@ -19,7 +19,7 @@ def test_each_type(stream, cut, dtype):
         check(turned(dtype, runs, 40, beside), stream, 1)
 
 
-@pytest.mark.parametrize("op", ["mean_var", "argmin", "minmax", "logsumexp"])
+@pytest.mark.parametrize("op", ["mean_var", "argmin", "minmax"])
 def test_operators(stream, op):
     """Of several results each has its plane."""
     check(turned("float32", 3, 300, 20), stream, 1, op)
@@ -29,9 +29,11 @@ def test_operators(stream, op):
 def test_whoever_folds(stream, monkeypatch, by):
     prefer_way(monkeypatch, lambda way, of: (way.folded_by != by, of.loads.width == 1, way.making))
     x = turned("float32", 3, 20_000, 9)
-    strides = x.strides
-    with lr.plan("sum", shape=x.shape, dtype="float32", axis=1, strides_bytes=strides, context=stream.context) as plan:
-        assert plan.strategy.folded_by == by or by == "cluster"  # which older devices lack
+    of = {"shape": x.shape, "dtype": "float32", "axis": 1, "strides_bytes": x.strides}
+    with lr.plan("sum", context=stream.context, **of) as plan:
+        if by == "cluster" and plan.strategy.folded_by != by:
+            pytest.skip("this device has no clusters")
+        assert plan.strategy.folded_by == by
     check(x, stream, 1)
 
 

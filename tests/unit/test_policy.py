@@ -316,12 +316,12 @@ def test_a_cluster_that_has_a_row_for_itself_leaves_no_partials(cluster):
     ("rows", "length", "folders"),
     [
         (396, 2**18, 396),  # a block for each row
-        (397, 2**18, 13),  # sixteen partials: a warp folds four rows, and eight warps of a block fold
-        (4096, 2**18, 128),
-        (4096, 2**19, 128),
-        (4096, 2**19 + 4, 256),  # a second register for each lane
-        (4096, 2**20 + 4, 512),
-        (4096, 2**21, 512),
+        (397, 2**18, 7),  # sixteen partials: a warp folds four rows, and a block has sixteen warps
+        (4096, 2**18, 64),
+        (4096, 2**19, 64),
+        (4096, 2**19 + 4, 128),  # a second register for each lane
+        (4096, 2**20 + 4, 256),
+        (4096, 2**21, 256),
         (4096, 2**21 + 4, 4096),  # too many partials for a warp
     ],
 )

@@ -276,7 +276,7 @@ def test_tiles_of_a_row_of_wide_accumulators():
     assert row_policy._tiles_of_a_row(1000, 32, ADA, narrow=True) == (16, 1)
 
 
-@pytest.mark.parametrize(("rows", "folders"), [(396, 396), (397, 397 // 4 // 8 + 1)])
+@pytest.mark.parametrize(("rows", "folders"), [(396, 396), (397, 397 // 4 // 16 + 1)])
 def test_rows_with_folding_blocks_of_their_own(rows, folders):
     assert choose(rows_of(rows, 1 << 18), strategy="batch").folders == folders
 
@@ -284,7 +284,7 @@ def test_rows_with_folding_blocks_of_their_own(rows, folders):
 def test_partials_that_a_warp_folds():
     assert [row_policy.rows_of_a_warp(parts) for parts in (2, 32, 33, 64, 65, 128)] == [4, 4, 2, 2, 1, 1]
     problem = rows_of(4096, 128 * 16 * 1024)
-    assert choose(problem, strategy="batch", cluster=1).folders == 4096 // 8
+    assert choose(problem, strategy="batch", cluster=1).folders == 4096 // 16
     problem = rows_of(4096, 128 * 16 * 1024 + 4)
     assert choose(problem, strategy="batch", cluster=1).folders == 4096
 

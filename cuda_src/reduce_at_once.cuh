@@ -16,7 +16,9 @@ template <class Op, class Rows> __device__ __forceinline__ void reduce_at_once(c
     const uint64 row = uint64(gridDim.x - 1 - blockIdx.x) * cut.rows() + group;
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
     const ShapedSource<Op, Rows::where> source(problem, min(row, problem.rows - 1));
-    auto value = late_leaf_fold<Op, Rows>(source, member, lane);
+    const Placed placed = placed_in<Op, Rows>(problem);
+    if constexpr (Rows::where != Begin::aligned) wait_for_prerequisites();  // aligned leaves are awaited as late as can be
+    auto value = row_leaf_fold<Op, Rows>(source, member, placed, lane);
     launch_dependents();  // at the latest
     if (cut.warps > 1) {
         if (lane == 0) slots[warp] = value;

@@ -7,6 +7,19 @@
 #include "row_leaf.cuh"
 #include "row_partials.cuh"
 
+// One leaf of a row by one warp, which waits for the prerequisites here, as late as it can. All 32 lanes call it.
+template <class Op, class Rows, class S>
+__device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& source, uint64 leaf, uint32 lane)
+{
+    if constexpr (Rows::where == Begin::aligned || (Rows::are_contiguous && !has_second<Op>)) {
+        return leaf_fold<Op>(source, leaf, lane);
+    } else {
+        const Placed placed = placed_in<Op, Rows>(source.problem);
+        wait_for_prerequisites();
+        return row_leaf_fold<Op, Rows>(source, leaf, placed, lane);
+    }
+}
+
 // The number of a cluster among the `count` that fold tiles, the last one first, as in whole arrays. Clusters of several blocks
 // stay in order, and so do operators that do not fold a leaf at once: norms and squares of float32 would spill.
 template <class Op> __device__ __forceinline__ uint32 cluster_in_batch(uint32 block, uint32 count, const RowCut& cut)

@@ -138,16 +138,3 @@ row_leaf_fold(const S& source, uint64 leaf, Placed placed, uint32 lane)
         return warp_fold<Op>(value);
     }
 }
-
-// One leaf of a row by one warp, which waits for the prerequisites here, as late as it can. All 32 lanes call it.
-template <class Op, class Rows, class S>
-__device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& source, uint64 leaf, uint32 lane)
-{
-    if constexpr (Rows::where == Begin::aligned || (Rows::are_contiguous && !has_second<Op>)) {
-        return leaf_fold<Op>(source, leaf, lane);
-    } else {
-        const Placed placed = placed_in<Op, Rows>(source.problem);
-        wait_for_prerequisites();
-        return row_leaf_fold<Op, Rows>(source, leaf, placed, lane);
-    }
-}

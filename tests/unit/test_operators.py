@@ -354,13 +354,15 @@ def test_a_complex_element_of_which_one_part_is_nan(part):
     assert tree.reduce(x, "mean", nan="ignore") == np.complex64(0.5 + 3.5j)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("values", [[np.inf, 1, 2], [1, -np.inf], [np.inf, -np.inf], [np.nan, 1], [1, np.nan]])
-def test_mean_beside_an_infinity_is_numpys(values):
+def test_mean_beside_an_infinity_is_numpys(values, dtype):
+    x = np.array(values, dtype)
     with np.errstate(all="ignore"):
-        expected = np.mean(values)
-    mean, var = tree.reduce(np.array(values), "mean_var")
-    for got in (mean, tree.reduce(np.array(values), "mean")):
-        assert bits(got) == bits(np.where(np.isnan(expected), np.nan, expected))
+        expected = np.mean(x)
+    mean, var = tree.reduce(x, "mean_var")
+    for got in (mean, tree.reduce(x, "mean")):
+        assert bits(got) == bits(np.where(np.isnan(expected), x.dtype.type(np.nan), expected))
     assert np.isnan(var)
 
 

@@ -310,6 +310,8 @@ def test_a_cluster_that_has_a_row_for_itself_leaves_no_partials(cluster):
         assert chosen.folders == (0 if parts == 1 else 5)
         assert chosen.blocks == cluster * (5 * parts + chosen.folders)
         assert (chosen.workspace_bytes(5, 8) > 0) == (parts > 1)
+        many = choose_rows(rows_of(500, length, 4, 1), HOPPER, 4, 8, strategy="batch", cluster=cluster)
+        assert many.parts > 1 or many.folders == 0
 
 
 @pytest.mark.parametrize(

@@ -291,8 +291,8 @@ class Context(Handle):
                     self._primary = int(retained.take("cuDevicePrimaryCtxRetain", device))
                 finally:
                     try:
-                        twice(retained.give_back, "cuDevicePrimaryCtxRelease", device)
-                    finally:  # interrupted before
+                        twice(retained.try_to_give_back, "cuDevicePrimaryCtxRelease", device)
+                    finally:  # interrupted before, or refused
                         retained.give_back("cuDevicePrimaryCtxRelease", device)
         return self._primary
 

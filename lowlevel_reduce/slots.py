@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+
 from lowlevel_reduce.driver import Buffer, Context, Stream
 
 __all__ = ["SLOT_BYTES", "Slot", "Slots"]
@@ -11,6 +14,9 @@ SLOT_BYTES = 256
 
 _SLOTS = 1024
 """Slots of a chunk of 256 KiB: one allocation by the driver (about 2 µs) serves a thousand results."""
+
+
+_call = operator.methodcaller("__call__")
 
 
 class Slot:
@@ -73,11 +79,15 @@ class Slots:
         CudaError
             If the driver has no memory.
         """
-        try:
-            return Slot(self.free.pop(), self)
-        except IndexError:
-            chunk = Buffer.allocate_async(_SLOTS * SLOT_BYTES, self.stream)
-        self._chunks.append(chunk)
+        while True:
+            try:
+                return Slot(self.free.pop(), self)
+            except IndexError:
+                self._add(Buffer.allocate_async(_SLOTS * SLOT_BYTES, self.stream))
+
+    def _add(self, chunk: Buffer) -> None:
         first = chunk.pointer
-        self.free.extend(range(first + SLOT_BYTES, first + _SLOTS * SLOT_BYTES, SLOT_BYTES))
-        return Slot(first, self)
+        slots = range(first, first + _SLOTS * SLOT_BYTES, SLOT_BYTES)
+        # Both at once, by C code: an interrupt in between would leave slots without memory, or memory without slots.
+        steps = functools.partial(self._chunks.append, chunk), functools.partial(self.free.extend, slots)
+        list(map(_call, steps))

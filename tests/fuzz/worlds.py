@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import lowlevel_reduce
@@ -141,11 +142,14 @@ class Valve:
         How often which call was refused.
     begin, end : callable
         Called before and after each call of the driver.
+    edge : code or None
+        Of the function that calls them: what comes to its frame comes at the edge of a driver's call.
     """
 
     def __init__(self, driver: Any) -> None:
         self._driver = driver
         self.IMAGE = driver.IMAGE
+        self.edge: CodeType | None = None
         self.refuse: Callable[[int, str], Any] | None = None
         self.begin: Callable[[], None] = nothing
         self.end: Callable[[], None] = nothing
@@ -178,6 +182,7 @@ class Valve:
             finally:
                 self.end()
 
+        self.edge = called.__code__
         return called
 
     def excused(self, noun: str) -> int:

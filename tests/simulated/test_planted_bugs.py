@@ -127,7 +127,7 @@ BUGS = {
         cost=lambda way, of: way.folded_by != "cluster",
     ),
     "rank 0 waits for a block more": Bug(
-        edits=(("cluster.cuh", "(Blocks - 1) * sizeof", "Blocks * sizeof"),),
+        edits=(("cluster.cuh", "(blocks - 1) * sizeof", "blocks * sizeof"),),
         mapping={"strategy": "cluster", "cluster": 4},
         caught="deadlock",
     ),

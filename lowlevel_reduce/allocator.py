@@ -72,7 +72,7 @@ class Allocator:
         memory, held = _Lent.of(size_bytes, stream, self.free)
         pointer = held.take_from(self.alloc, size_bytes, handle)
         if not pointer:
-            held.give_back_by(_nothing)
+            held.forget()
             raise ValueError(f"{what}: alloc returned a null pointer for {size_bytes} bytes")
         memory._handle = pointer
         try:
@@ -120,10 +120,6 @@ class _Lent(Buffer):
         # The stream is kept alive: the caller's function gets its handle.
         self._fill_in(size_bytes, context=stream.context, kind="device", release=(held, release), owner=stream)
         return self, held
-
-
-def _nothing() -> None:
-    """Give nothing back."""
 
 
 def _free(held: Held, free: Callable[[int, int, int], object], size_bytes: int, stream: int) -> None:

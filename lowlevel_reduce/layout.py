@@ -142,10 +142,10 @@ def problem_of(
         strides = _strides(strides_bytes, lengths, "strides_bytes")
     if second_strides_bytes is not None:
         seconds = _strides(second_strides_bytes, lengths, "second_strides_bytes")
-    axes = [Axis(*entry) for entry in zip(lengths, strides, seconds, strict=True)]
-    of_results = [axes[i] for i in range(len(axes)) if i not in chosen]
-    steps = contiguous_strides([axis.size for axis in of_results], 1)
-    kept_axes = [axis._replace(result_stride=step) for axis, step in zip(of_results, steps, strict=True)]
+    steps = contiguous_strides([1 if i in chosen else size for i, size in enumerate(lengths)], 1)
+    of_results = [0 if i in chosen else step for i, step in enumerate(steps)]
+    axes = [Axis(*entry) for entry in zip(lengths, strides, seconds, of_results, strict=True)]
+    kept_axes = [axes[i] for i in range(len(axes)) if i not in chosen]
     kept = _joined(kept_axes)
     reduced = _joined([axes[i] for i in chosen])
     if max(len(kept), len(reduced)) > MAX_AXES:
@@ -235,7 +235,7 @@ def _joined(axes: Sequence[Axis]) -> tuple[Axis, ...]:
             and outer.second_stride == inner.second_stride * inner.size
             and outer.result_stride == inner.result_stride * inner.size
         ):
-            found[-1] = inner._replace(size=inner.size * outer.size)
+            found[-1] = Axis(inner.size * outer.size, *inner[1:])
         else:
             found.append(outer)
     return tuple(found)

@@ -91,17 +91,10 @@ def reduce_shards(
         return result
     options = plain_options(op, accumulate=accumulate, nan=nan, last=last, map=map)
     homes = [stream_of(home) for home in (_homes_of(shards) if streams is None else streams)]
-    others = second if where is None else where
-    beside = (
-        [()] * len(shards)
-        if others is None
-        else [
-            (other,)
-            for other in listed(
-                others, f"{'second' if where is None else 'where'} is a sequence of arrays, one a shard"
-            )
-        ]
-    )
+    what, others = ("second", second) if where is None else ("where", where)
+    beside: list[tuple[Any, ...]] = [()] * len(shards)
+    if others is not None:
+        beside = [(other,) for other in listed(others, f"{what} is a sequence of arrays, one a shard")]
     for what, count in (("streams", len(homes)), ("arrays that go with them", len(beside))):
         if count != len(shards):
             raise ValueError(f"there are {len(shards)} shards and {count} {what}")

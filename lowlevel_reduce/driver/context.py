@@ -12,8 +12,8 @@ from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.current import Pushed, current_handle
 from lowlevel_reduce.driver.device import Device
 from lowlevel_reduce.driver.green import create_green, green_of_current
-from lowlevel_reduce.driver.handle import Handle, Life, Release, User, insisting
-from lowlevel_reduce.driver.held import Held
+from lowlevel_reduce.driver.handle import Handle, Life, Release, User
+from lowlevel_reduce.driver.held import Held, for_a_while
 from lowlevel_reduce.driver.turns import Reason
 from lowlevel_reduce.errors import CudaError, ReduceError, UnsupportedError
 
@@ -285,15 +285,9 @@ class Context(Handle):
         if self._primary is None:
             # A green context keeps the primary one alive, so retaining it for a moment creates and ends nothing.
             device = self.device.handle
-            retained = Held(binding.selected())
-            with insisting() as twice:
-                try:
-                    self._primary = int(retained.take("cuDevicePrimaryCtxRetain", device))
-                finally:
-                    try:
-                        twice(retained.try_to_give_back, "cuDevicePrimaryCtxRelease", device)
-                    finally:  # interrupted before, or refused
-                        retained.give_back("cuDevicePrimaryCtxRelease", device)
+            taking, giving = ("cuDevicePrimaryCtxRetain", device), ("cuDevicePrimaryCtxRelease", device)
+            with for_a_while(binding.selected(), taking, lambda _: giving) as retained:
+                self._primary = retained.handle
         return self._primary
 
     def check_priority(self, priority: int) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
 from lowlevel_reduce.closing import Closing
 from lowlevel_reduce.driver import binding, owned, turns
-from lowlevel_reduce.driver.held import Held
+from lowlevel_reduce.driver.held import Held, for_a_while
 from lowlevel_reduce.driver.owned import Owned
 from lowlevel_reduce.driver.turns import Known, Reason, exclusively
 from lowlevel_reduce.errors import CudaError, ReduceError
 
-__all__ = ["Handle", "Life", "Release", "User", "insisting", "quietly", "relaxed", "within"]
+__all__ = ["Handle", "Life", "Release", "User", "quietly", "relaxed", "within"]
 
 # What a release may meet after its driver or its context has gone: there is nothing left to release.
 _GONE = frozenset(
@@ -32,45 +32,12 @@ _EXCHANGE = "cuThreadExchangeStreamCaptureMode"
 _NO_CONTEXT = frozenset({"CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_CONTEXT_IS_DESTROYED", "CUDA_ERROR_INVALID_VALUE"})
 
 
-@contextmanager
-def insisting() -> Iterator[Callable[..., Any]]:
-    """Give what calls a function, twice if need be: for what would be lost, or left as it is, by one refusal.
+def within(implementation: binding.Implementation, context: int) -> AbstractContextManager[Held]:
+    """Have `context` current for the length of a release. A push or a pop that is refused is tried once more.
 
-    The first refusal is raised all the same, when the block is done.
+    Without the push nothing would be released, and without the pop the context would stay on the caller's stack.
     """
-    refusals: list[CudaError] = []
-
-    def twice(call: Callable[..., Any], *args: Any) -> Any:
-        try:
-            return call(*args)
-        except CudaError as error:
-            # Neither here nor where it is raised does it hold a frame that holds it: such a circle would keep what the
-            # callers have until the collector runs.
-            refusals.append(error.with_traceback(None))
-            return call(*args)
-
-    yield twice
-    if refusals:
-        raise refusals.pop(0)
-
-
-@contextmanager
-def within(implementation: binding.Implementation, context: int) -> Iterator[None]:
-    """Have `context` current for the length of a release.
-
-    A push or a pop that is refused is tried once more: without the push nothing would be released, and without the pop
-    the context would stay on the caller's stack. The refusal is raised all the same, when everything is done.
-    """
-    pushed = Held(implementation)
-    with insisting() as twice:
-        try:
-            twice(pushed.take, "cuCtxPushCurrent", context)
-            yield
-        finally:
-            try:
-                twice(pushed.try_to_give_back, "cuCtxPopCurrent")
-            finally:  # where an interrupt came first; else it is done
-                pushed.give_back("cuCtxPopCurrent")
+    return for_a_while(implementation, ("cuCtxPushCurrent", context), lambda _: ("cuCtxPopCurrent",))
 
 
 class Life:
@@ -326,28 +293,14 @@ def quietly(implementation: binding.Implementation, release: Callable[[], None],
         _report(error, failure)
 
 
-@contextmanager
-def relaxed(implementation: binding.Implementation) -> Iterator[None]:
+def relaxed(implementation: binding.Implementation) -> AbstractContextManager[Held]:
     """Let the block free memory that is no part of a capture which this thread may be in, and would invalidate.
 
     That is where the collector runs, or old things are let go of.
     """
-    mode = binding.native().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    changed = Held(implementation)
-    with insisting() as twice:
-        try:
-            twice(changed.take, _EXCHANGE, mode)
-            yield
-        finally:
-            try:
-                twice(_restore, changed, changed.try_to_give_back)
-            finally:  # as above
-                _restore(changed, changed.give_back)
-
-
-def _restore(changed: Held, exchange: Callable[..., None]) -> None:
-    if changed.is_held:
-        exchange(_EXCHANGE, binding.native().CUstreamCaptureMode(changed.handle))
+    modes = binding.native().CUstreamCaptureMode
+    taking = _EXCHANGE, modes.CU_STREAM_CAPTURE_MODE_RELAXED
+    return for_a_while(implementation, taking, lambda before: (_EXCHANGE, modes(before.handle)))
 
 
 def _report(error: Exception, failure: str = _UNRELEASED) -> None:

@@ -7,19 +7,20 @@ it would be ended twice. So both are called by C code, which Python does not int
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.errors import CudaError
 
-__all__ = ["Held"]
+__all__ = ["Held", "for_a_while"]
 
 _ALL = 0  # the only key of the dictionary
 _NOTHING = (1,)  # as a refusal, which is nothing to be held
+_DONE = (0,)  # as the driver's answer of a call that gives nothing
 _second = operator.itemgetter(1)
 
 
@@ -48,16 +49,16 @@ class Held:
     @property
     def handle(self) -> Any:
         """The handle that is held, None if there is none."""
-        answer = self._answer.get(_ALL)
-        return None if answer is None or answer[0] else int(answer[1])
+        answer = self._answer.get(_ALL, _NOTHING)
+        return None if answer[0] else int(answer[1])
 
     def take(self, name: str, *args: Any) -> Any:
         """Call the driver as `Implementation.call` does, and hold what it returns, until it is given back."""
         try:
             return self.implementation.call(name, *args, by=self._take)
         except BaseException:
-            if self._answer.get(_ALL, (0,))[0]:  # a refusal is nothing to be held
-                self._answer.clear()
+            if not self.is_held:  # a refusal
+                self.forget()
             raise
 
     def _take(self, routine: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -72,8 +73,12 @@ class Held:
         try:
             return operator.index(self._answer[_ALL][1])
         except TypeError:
-            self._answer.clear()
+            self.forget()
             raise
+
+    def forget(self) -> None:
+        """Hold nothing, where there is nothing to be ended."""
+        self._answer[_ALL] = _NOTHING  # in its memory: without an entry, `take` might need some
 
     def give_back(self, name: str, *args: Any) -> None:
         """Call the driver's function that ends the thing, unless that was done. If it is refused, it counts as done.
@@ -88,12 +93,11 @@ class Held:
 
     def try_to_give_back(self, name: str, *args: Any) -> None:
         """Call the driver's function that ends the thing, unless that was done. If it is refused, the thing is held."""
-        answer = self._answer.get(_ALL)
+        answer = self._answer.get(_ALL, _NOTHING)
         try:
             self.give_back(name, *args)
         except CudaError:
-            if answer is not None:
-                self._answer.setdefault(_ALL, answer)
+            self._answer.setdefault(_ALL, answer)
             raise
 
     def give_back_by(self, function: Callable[..., object], *args: Any) -> None:
@@ -102,9 +106,52 @@ class Held:
 
     def _spend(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         # One step: the answer is taken out of the dictionary, and the function is called, if there was one.
-        taken = iter(functools.partial(self._answer.pop, _ALL, None), None)
+        taken = filter(None, map(self._answer.pop, (_ALL,), (None,)))
         results = list(itertools.starmap(function, map(_second, zip(taken, (args,), strict=False))))
         return results[0] if results else _DONE
 
 
-_DONE = (0,)  # as the driver's answer of a call that gives nothing
+@contextmanager
+def for_a_while(
+    implementation: binding.Implementation, taking: tuple[Any, ...], giving: Callable[[Held], tuple[Any, ...]]
+) -> Iterator[Held]:
+    """Hold something for the length of a block.
+
+    Parameters
+    ----------
+    implementation : Implementation
+        The driver that is called.
+    taking : tuple
+        The call that takes it: the function's name and the arguments.
+    giving : callable
+        Returns the same of the call that gives it back, for what is held.
+
+    A refusal of either is tried once more, for one would leave things as they are for good. It is raised all the same,
+    when the block is done.
+    """
+    held = Held(implementation)
+    refusals: list[CudaError] = []
+
+    def twice(call: Callable[..., object], *args: Any) -> None:
+        try:
+            call(*args)
+        except CudaError as error:
+            # Neither here nor where it is raised does it hold a frame that holds it: such a circle would keep what the
+            # callers have until the collector runs.
+            refusals.append(error.with_traceback(None))
+            call(*args)
+
+    def give(by: Callable[..., None]) -> None:
+        if held.is_held:
+            by(*giving(held))
+
+    try:
+        twice(held.take, *taking)
+        yield held
+    finally:
+        try:
+            twice(give, held.try_to_give_back)
+        finally:  # where an interrupt came first; else it is done
+            give(held.give_back)
+    if refusals:
+        raise refusals.pop(0)

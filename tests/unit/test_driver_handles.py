@@ -114,11 +114,12 @@ def test_close_itself_does_raise(fake, context):
 
 
 def test_a_finalizer_relaxes_a_capture_around_it(fake, context):
-    buffer = Buffer.allocate(16, context)
+    buffer, before = Buffer.allocate(16, context), fake.capture_mode
     fake.calls.clear()
     del buffer
     names = [name for name, _ in fake.calls]
     assert names[0] == names[-1] == "cuThreadExchangeStreamCaptureMode"
+    assert fake.capture_mode == before
     assert "cuMemFree" in names
 
 

@@ -13,6 +13,7 @@ from cuda.bindings import driver as cu
 from in_threads import in_threads
 from ptx_kernel import own_places, text
 from test_bound_interrupts import at_step, interrupted
+from test_simulator_driver import good
 
 from lowlevel_reduce import simulator
 from lowlevel_reduce.driver import Buffer, Context, Device, Library
@@ -32,12 +33,6 @@ PTX = text(
 ).encode()
 VALUES = np.arange(1, 33, dtype=np.uint32)
 RIGHT = int(VALUES.sum())
-
-
-def good(result):
-    code, *values = result
-    assert code == OK, code
-    return values[0] if len(values) == 1 else tuple(values)
 
 
 @pytest.fixture

@@ -5,11 +5,12 @@
 #include "row_cut.cuh"
 #include "row_leaf.cuh"
 
-// Blocks have at most 16 warps, and take the last rows first, as in whole arrays. The next kernel's blocks are let in at once or, in grids of few turns, when elements are loaded: these
-// then come when this block has gone, and do not crowd (benchmarks/NOTES.md, "Blocks that crowd").
+// Blocks have at most 16 warps, and take the last rows first, as in whole arrays. The next kernel's blocks are let in at once
+// or, in grids of few turns, when elements are loaded: these then come when this block has gone, and do not crowd
+// (benchmarks/NOTES.md, "Blocks that crowd").
 template <class Op, class Rows> __device__ __forceinline__ void reduce_at_once(const ShapedProblem& problem)
 {
-    __shared__ typename Op::Accumulator slots[16];
+    __shared__ typename Op::Accumulator slots[16];  // row_policy._MOST_WARPS
     const RowCut cut(problem.count);
     if (!lets_in_late(blockDim.x / lanes)) launch_dependents();
     const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes, group = cut.group(warp), member = cut.member(warp);

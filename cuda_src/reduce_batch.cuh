@@ -1,5 +1,5 @@
-// Few long rows: each is cut into tiles, one a block, in clusters of up to 16 blocks. A row of one cluster is folded in that cluster's
-// shared memory; the partials of longer rows are folded by other blocks as they come.
+// Few long rows: each is cut into tiles, one a block, in clusters of up to 16 blocks. A row of one cluster is folded in that
+// cluster's shared memory; the partials of longer rows are folded by other blocks as they come.
 #pragma once
 #include "grid.cuh"
 #include "overlap.cuh"
@@ -46,11 +46,11 @@ fold_batch_partials(const ShapedProblem& problem, const RowCut& cut, uint32 numb
     if (threadIdx.x == 0) store_result<Op>(problem, source.row, row, root);
 }
 
-// Blocks have at most `Warps` warps. Where several clusters share a row, the grid's last clusters fold what these publish, each by its
-// first block: they start when all others have started, and no other block waits for them.
+// Blocks have at most `Warps` warps. Where several clusters share a row, the grid's last clusters fold what these publish,
+// each by its first block: they start when all others have started, and no other block waits for them.
 //
-// The next kernel's blocks are let in at once or, in grids of few turns, when elements are loaded or, where other blocks have yet to
-// fold what is published, when the tile is folded. These then come when this block has gone, and do not crowd
+// The next kernel's blocks are let in at once or, in grids of few turns, when elements are loaded or, where other blocks have
+// yet to fold what is published, when the tile is folded. These then come when this block has gone, and do not crowd
 // (benchmarks/NOTES.md, "Blocks that crowd").
 template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
 {

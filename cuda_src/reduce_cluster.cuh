@@ -2,8 +2,9 @@
 #pragma once
 #include "grid.cuh"
 
-// The cluster has at most `Blocks` blocks. Each, of at most `Warps` warps, folds one tile or, with InTurns, several consecutive ones: problem.count, a power of two. The
-// blocks' results are folded in rank 0's shared memory. Without the code for several tiles a sum of up to a leaf takes a tenth less.
+// The cluster has at most `Blocks` blocks. Each, of at most `Warps` warps, folds one tile or, with InTurns, several
+// consecutive ones: problem.count, a power of two. The blocks' results are folded in rank 0's shared memory. Without the code
+// for several tiles a sum of up to a leaf takes a tenth less.
 template <class Op, int Warps, int Blocks, bool InTurns, Begin Where>
 __device__ __forceinline__ void reduce_cluster(const Problem& problem)
 {

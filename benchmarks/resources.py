@@ -22,11 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.suites.arrays import OPERATOR_TYPES, takes
-from lowlevel_reduce import layout, policy, row_policy
+from lowlevel_reduce import layout
 from lowlevel_reduce.compiler import Program, compile_program, version
 from lowlevel_reduce.compiler.images import kernel_code
 from lowlevel_reduce.dtypes import ElementType, element_type
-from lowlevel_reduce.kernels import (
+from lowlevel_reduce.operators import OPERATORS, resolve
+from lowlevel_reduce.strategy import rows as row_policy
+from lowlevel_reduce.strategy import whole
+from lowlevel_reduce.strategy.selection import needs_many_registers, operator_text
+from lowlevel_reduce.strategy.stubs import (
     ANYWHERE,
     OPTIONS,
     KernelSource,
@@ -36,12 +40,10 @@ from lowlevel_reduce.kernels import (
     segment_kernel_sources,
     with_twins,
 )
-from lowlevel_reduce.operators import OPERATORS, resolve
-from lowlevel_reduce.selection import needs_many_registers, operator_text
 
 __all__ = ["H200", "compared", "listed", "main", "sources"]
 
-H200 = policy.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
+H200 = whole.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
 
 INSTRUCTION_BYTES = 16
 """On compute capability 7.0 and newer."""
@@ -74,7 +76,7 @@ def sources(op: str, dtype: str) -> Iterator[tuple[str, KernelSource]]:
     text = operator_text(reduction, types)
     wide, small = needs_many_registers(reduction, types), element.itemsize <= 2
     for kind, (leaves, options) in WHOLE.items():
-        chosen = policy.choose(leaves, H200, wide_accumulator=wide, small_elements=small, **options)
+        chosen = whole.choose(leaves, H200, wide_accumulator=wide, small_elements=small, **options)
         for source in with_twins(kernel_sources(text, chosen)):
             part = source.entry.removeprefix(f"{text.label}_")
             yield kind if part == chosen.name else f"{kind}, {part.removeprefix(f'{chosen.name}_')}", source

@@ -19,13 +19,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from benchmarks import records, runs, situations, suites
-from benchmarks.figures import BACK_TO_BACK, OURS, SITUATIONS, SUITES, FileError, Row, geometric_mean, median_us
-from benchmarks.harness import Harness, Mode
-from benchmarks.session import Session, plan_lines
+from benchmarks import suites
+from benchmarks.measure import records, runs, situations
+from benchmarks.measure.figures import BACK_TO_BACK, OURS, SITUATIONS, SUITES, FileError, Row, geometric_mean, median_us
+from benchmarks.measure.harness import Harness, Mode
+from benchmarks.measure.session import Session, plan_lines
+from benchmarks.measure.timing import conditions, opened
 from benchmarks.suites import shapes
 from benchmarks.suites.cell import Cell
-from benchmarks.timing import conditions, opened
 
 __all__ = ["line_of", "main", "summary_of"]
 

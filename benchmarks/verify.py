@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.timing import conditions, opened
+from benchmarks.measure.timing import conditions, opened
 
 __all__ = ["Outcome", "main", "section_of", "told"]
 

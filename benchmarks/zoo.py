@@ -2,11 +2,11 @@
 
 python -m benchmarks.zoo --seed N --json FILE [--compile] [--op OP ...] [--type TYPE ...] [--shapes 3000]
 
-The shapes, axes and strides are those of `benchmarks.shapes`; the device is an H200. The file is a list with an object
-for each operator and type: ``operator``, ``dtype``, ``kernels`` (how many, but for those for arrays at any address),
-``twins`` (how many of these), and the ``seed`` and number of ``shapes`` that say which. With ``--compile`` it also has
-``members``, a list with ``entry``, ``role``, ``code_bytes``, ``registers`` and ``spills`` (bytes) of each kernel, and
-the largest ``code_bytes``, ``registers`` and ``spills``.
+The shapes, axes and strides are those of `benchmarks.measure.shapes`; the device is an H200. The file is a list with an
+object for each operator and type: ``operator``, ``dtype``, ``kernels`` (how many, but for those for arrays at any
+address), ``twins`` (how many of these), and the ``seed`` and number of ``shapes`` that say which. With ``--compile`` it
+also has ``members``, a list with ``entry``, ``role``, ``code_bytes``, ``registers`` and ``spills`` (bytes) of each
+kernel, and the largest ``code_bytes``, ``registers`` and ``spills``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measure.selected import sources_of
+from benchmarks.measure.shapes import drawn_layout
 from benchmarks.resources import H200
-from benchmarks.selected import sources_of
-from benchmarks.shapes import drawn_layout
 from benchmarks.suites.arrays import takes
 from lowlevel_reduce.compiler.images import kernel_code
-from lowlevel_reduce.kernels import ANYWHERE, KernelSource
-from lowlevel_reduce.loading import compile_kernel
+from lowlevel_reduce.plans.loading import compile_kernel
+from lowlevel_reduce.strategy.stubs import ANYWHERE, KernelSource
 
 __all__ = ["main", "member", "met"]
 

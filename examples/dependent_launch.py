@@ -16,7 +16,7 @@ from lowlevel_reduce.compiler import Output, Program, compile_program
 from lowlevel_reduce.driver import BoundKernel, binding
 
 SOURCE = r"""
-#include "ptx.cuh"
+#include "base/ptx.cuh"
 
 extern "C" __global__ void before(float* x, uint32 n)  // x = 2 x
 {

@@ -13,9 +13,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 from lowlevel_reduce import functions
-from lowlevel_reduce.allocator import Allocator
-from lowlevel_reduce.api import reduce
-from lowlevel_reduce.bound import BoundReduction
+from lowlevel_reduce.arrays.allocator import Allocator
+from lowlevel_reduce.arrays.device_array import DeviceArray
+from lowlevel_reduce.calls.execute import reduce
 from lowlevel_reduce.driver import Buffer, Context, Device, Event, Stream, binding
 from lowlevel_reduce.errors import (
     CacheError,
@@ -28,20 +28,21 @@ from lowlevel_reduce.errors import (
     UnsupportedError,
 )
 from lowlevel_reduce.functions import *  # noqa: F403 - its __all__ is the one list of these names
-from lowlevel_reduce.interop import DeviceArray
-from lowlevel_reduce.later import imported_later
+from lowlevel_reduce.lazy_names import imported_later
+from lowlevel_reduce.plans.launch import BoundReduction
 
 if TYPE_CHECKING:
     from lowlevel_reduce import simulator, tree
-    from lowlevel_reduce.chunks import chunk_elements, shard_lengths
-    from lowlevel_reduce.combining import CombinePlan, combine_plan
+    from lowlevel_reduce.calls.segments import segmented_reduce
     from lowlevel_reduce.driver import Graph, Kernel, LaunchConfig, Library
     from lowlevel_reduce.operators import Operator
-    from lowlevel_reduce.plans import Plan, plan
+    from lowlevel_reduce.parts.chunks import chunk_elements, shard_lengths
+    from lowlevel_reduce.parts.partials import combine_partials, partials
+    from lowlevel_reduce.parts.plan import CombinePlan, combine_plan
+    from lowlevel_reduce.parts.shards import reduce_shards
+    from lowlevel_reduce.plans.array import Plan, plan
+    from lowlevel_reduce.plans.segments import SegmentedPlan, segmented_plan
     from lowlevel_reduce.prebuilding import BuildTarget, prebuild
-    from lowlevel_reduce.segments import SegmentedPlan, segmented_plan, segmented_reduce
-    from lowlevel_reduce.sharding import combine_partials, partials
-    from lowlevel_reduce.shards import reduce_shards
 
 __version__ = "0.1.0"
 
@@ -94,12 +95,13 @@ __all__ += functions.__all__
 # By the module of each: what makes a plan comes with the first plan, the rest with who names it.
 _LATER = {
     **dict.fromkeys(("Graph", "Kernel", "LaunchConfig", "Library"), "driver"),
-    **dict.fromkeys(("SegmentedPlan", "segmented_plan", "segmented_reduce"), "segments"),
-    **dict.fromkeys(("CombinePlan", "combine_plan"), "combining"),
-    **dict.fromkeys(("Plan", "plan"), "plans"),
-    **dict.fromkeys(("chunk_elements", "shard_lengths"), "chunks"),
-    **dict.fromkeys(("combine_partials", "partials"), "sharding"),
-    "reduce_shards": "shards",
+    **dict.fromkeys(("SegmentedPlan", "segmented_plan"), "plans.segments"),
+    "segmented_reduce": "calls.segments",
+    **dict.fromkeys(("CombinePlan", "combine_plan"), "parts.plan"),
+    **dict.fromkeys(("Plan", "plan"), "plans.array"),
+    **dict.fromkeys(("chunk_elements", "shard_lengths"), "parts.chunks"),
+    **dict.fromkeys(("combine_partials", "partials"), "parts.partials"),
+    "reduce_shards": "parts.shards",
     **dict.fromkeys(("BuildTarget", "prebuild"), "prebuilding"),
     "Operator": "operators",
     "simulator": "simulator",

@@ -39,7 +39,7 @@ class ElementType(NamedTuple):
     Attributes
     ----------
     name : str
-        NumPy's name of the dtype, e.g. ``"float32"``; ``cuda_src/types.cuh`` names ``bool`` and one float8 differently.
+        NumPy's name of the dtype, e.g. ``"float32"``; ``base/types.cuh`` names ``bool`` and one float8 differently.
     accumulators : tuple of str
         What a sum may accumulate in, the default first.
     result : str
@@ -60,7 +60,7 @@ class ElementType(NamedTuple):
 
     @property
     def c_name(self) -> str:
-        """Name in ``cuda_src/types.cuh``."""
+        """Name in ``cuda_src/base/types.cuh``."""
         return c_name(self.name)
 
     @property
@@ -230,7 +230,7 @@ _C_NAMES = {"bool": "boolean", "float8_e4m3fn": "float8_e4m3"}
 
 
 def c_name(name: str) -> str:
-    """Return the name of a type, or of the compensated accumulator, in ``cuda_src/types.cuh``."""
+    """Return the name of a type, or of the compensated accumulator, in ``cuda_src/base/types.cuh``."""
     return _C_NAMES.get(name, name)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lowlevel_reduce.api import reduce
 from lowlevel_reduce.arguments import shown
+from lowlevel_reduce.calls.execute import reduce
 
 __all__ = [
     "all",

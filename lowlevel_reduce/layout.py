@@ -26,14 +26,14 @@ MAX_BYTES = 1 << 40
 """Size of the largest array that the kernels and their workspace are designed for."""
 
 MAX_AXES = 8
-"""The most axes that the rows, and the elements of a row, may have after joining: `max_axes` in cuda_src/shape.cuh."""
+"""The most axes that the rows, and the elements of a row, may have after joining: `max_axes` in columns/shape.cuh."""
 
 MAX_STRIDE = (1 << 63) - 1
 """The farthest in bytes that strides may reach in either direction."""
 
 _WALKED_AXES = 3
 """The most reduced axes along which kernels for columns go from one element of a second array to the next:
-`Walk::most_axes` in cuda_src/column_loads.cuh. The first array's are looked for one by one where there are more."""
+`Walk::most_axes` in columns/column_loads.cuh. The first array's are looked for one by one where there are more."""
 
 Kind = Literal["whole", "rows", "columns", "strided"]
 

@@ -13,15 +13,15 @@ from lowlevel_reduce.compiler import DiskCache, Output, Resources, open_cache, p
 from lowlevel_reduce.driver import Context, binding
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.errors import CacheError, UnsupportedError
-from lowlevel_reduce.kernels import KernelSource, segment_kernel_sources, with_twins
 from lowlevel_reduce.layout import MAX_BYTES
-from lowlevel_reduce.loading import compile_kernel
-from lowlevel_reduce.mapping import facts_of
 from lowlevel_reduce.operators import Reduction
-from lowlevel_reduce.plans import default_strategy
-from lowlevel_reduce.policy import DeviceFacts
-from lowlevel_reduce.segments import OFFSETS, WARP_GROUPS
-from lowlevel_reduce.selection import choices, operator_text, request_of, select
+from lowlevel_reduce.plans.array import default_strategy
+from lowlevel_reduce.plans.loading import compile_kernel
+from lowlevel_reduce.plans.mapping import facts_of
+from lowlevel_reduce.plans.segments import OFFSETS, WARP_GROUPS
+from lowlevel_reduce.strategy.selection import choices, operator_text, request_of, select
+from lowlevel_reduce.strategy.stubs import KernelSource, segment_kernel_sources, with_twins
+from lowlevel_reduce.strategy.whole import DeviceFacts
 
 __all__ = ["BuildTarget", "PrebuiltKernel", "build_kernels", "kernels_of", "kernels_of_segments", "prebuild"]
 

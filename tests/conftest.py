@@ -9,8 +9,8 @@ import kept
 import pytest
 from hypothesis import settings
 
-from lowlevel_reduce.base_plan import BasePlan
 from lowlevel_reduce.driver import binding, why_unavailable
+from lowlevel_reduce.plans.base import BasePlan
 
 pytest_plugins = ["seeds", "tiers"]
 

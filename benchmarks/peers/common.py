@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.timing import Replay
+from benchmarks.measure.timing import Replay
 from lowlevel_reduce import Buffer, Stream
 from lowlevel_reduce.dtypes import numpy_dtype
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import SPOILT, Inputs, Maker, Ready
+from benchmarks.measure.harness import SPOILT, Inputs, Maker, Ready
+from benchmarks.measure.problems import Case
 from benchmarks.peers.common import Missing, RawArray, closer, raw_arrays, reader
 from benchmarks.peers.cub import TYPES
-from benchmarks.problems import Case
 from lowlevel_reduce import Buffer, Stream
 from lowlevel_reduce.dtypes import numpy_dtype
 

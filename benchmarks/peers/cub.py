@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import SPOILT, Inputs, Maker, Ready
+from benchmarks.measure.harness import SPOILT, Inputs, Maker, Ready
+from benchmarks.measure.problems import Case
 from benchmarks.peers.common import Missing, RawArray, closer, reader
-from benchmarks.problems import Case
 from lowlevel_reduce import Buffer, ReduceError, Stream
 from lowlevel_reduce.dtypes import numpy_dtype
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from typing import Any
 
-from benchmarks.problems import Case
+from benchmarks.measure.problems import Case
 
 __all__ = ["compile_ahead", "configure"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.figures import AFTER, ALONE, CONSUMED
-from benchmarks.harness import Inputs
+from benchmarks.measure.figures import AFTER, ALONE, CONSUMED
+from benchmarks.measure.harness import Inputs
+from benchmarks.measure.problems import Case
+from benchmarks.measure.situations import Neighbour
 from benchmarks.peers.common import RawArray
 from benchmarks.peers.torch_peer import TorchPeer
-from benchmarks.problems import Case
-from benchmarks.situations import Neighbour
 from lowlevel_reduce.dtypes import numpy_dtype
 
 __all__ = ["Neighbours"]

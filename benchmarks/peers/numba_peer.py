@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness import Inputs, Maker, Ready
+from benchmarks.measure.harness import Inputs, Maker, Ready
+from benchmarks.measure.problems import Case
 from benchmarks.peers.common import gpu_module, raw_arrays
-from benchmarks.problems import Case
 from lowlevel_reduce import Stream
 
 __all__ = ["open_peer"]

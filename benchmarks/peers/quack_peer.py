@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness import Inputs, Maker, Ready
+from benchmarks.measure.harness import Inputs, Maker, Ready
+from benchmarks.measure.problems import Case
 from benchmarks.peers.common import Missing
 from benchmarks.peers.torch_peer import TorchPeer, host_array, open_torch
-from benchmarks.problems import Case
 from lowlevel_reduce import Stream
 
 __all__ = ["open_peer"]

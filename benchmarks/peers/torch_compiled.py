@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.harness import Inputs, Maker, Ready
+from benchmarks.measure.harness import Inputs, Maker, Ready
+from benchmarks.measure.problems import Case
 from benchmarks.peers.common import Missing
 from benchmarks.peers.inductor import compile_ahead, configure
 from benchmarks.peers.torch_peer import Function, TorchPeer, open_torch
-from benchmarks.problems import Case
 from lowlevel_reduce import Stream
 
 __all__ = ["open_peer"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from benchmarks.measure.problems import Case
 from benchmarks.peers.torch_peer import Function, TorchPeer, open_torch
-from benchmarks.problems import Case
 from lowlevel_reduce import Stream
 
 __all__ = ["open_peer"]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness import SPOILT, Inputs, Maker, Ready
+from benchmarks.measure.harness import SPOILT, Inputs, Maker, Ready
+from benchmarks.measure.problems import Case
+from benchmarks.measure.timing import Replay
 from benchmarks.peers.common import Leaving, gpu_module, raw_arrays
-from benchmarks.problems import Case
-from benchmarks.timing import Replay
 from lowlevel_reduce import Stream
 from lowlevel_reduce.dtypes import numpy_dtype
 

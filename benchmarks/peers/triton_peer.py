@@ -7,10 +7,10 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.harness import Inputs, Maker, Ready
+from benchmarks.measure.harness import Inputs, Maker, Ready
+from benchmarks.measure.problems import Case
 from benchmarks.peers.common import Missing
 from benchmarks.peers.torch_peer import TorchPeer, open_torch
-from benchmarks.problems import Case
 from lowlevel_reduce import Stream
 
 __all__ = ["open_peer"]

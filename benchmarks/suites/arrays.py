@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.figures import Row, name_of
-from benchmarks.problems import Case
+from benchmarks.measure.figures import Row, name_of
+from benchmarks.measure.problems import Case
 from benchmarks.suites.cell import Cell, array_cell, some
 from benchmarks.suites.setting import Setting
 from lowlevel_reduce import UnsupportedError, operators

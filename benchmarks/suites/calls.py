@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import new_shapes
-from benchmarks.figures import OURS, Row, figure, row_of
-from benchmarks.processes import environment_of, last_line
+from benchmarks.measure import new_shapes
+from benchmarks.measure.figures import OURS, Row, figure, row_of
+from benchmarks.measure.processes import environment_of, last_line
+from benchmarks.measure.timing import host_us
+from benchmarks.measure.turns import Entries, in_turn, telling
 from benchmarks.suites.cell import Cell, some
 from benchmarks.suites.forms import FORMS, Arrays, Do, Form, host_array, installed
 from benchmarks.suites.setting import Setting
-from benchmarks.timing import host_us
-from benchmarks.turns import Entries, in_turn, telling
 from lowlevel_reduce import ReduceError
 
 __all__ = ["form_cells", "new_shape_cells"]
@@ -86,7 +86,7 @@ def _call_us(setting: Setting, arrays: Arrays, form: Form, call: Do) -> float:
 def _driver_calls(setting: Setting) -> Mapping[str, Mapping[str, float]]:
     """Return the driver calls by form, which a process of its own counts."""
     try:
-        text = last_line([sys.executable, "-m", "benchmarks.driver_calls"], environment_of(None))
+        text = last_line([sys.executable, "-m", "benchmarks.profile.driver_calls"], environment_of(None))
     except RuntimeError as error:
         setting.missing["driver calls"] = str(error)[:200]
         return {}
@@ -115,7 +115,7 @@ def _new_shapes(setting: Setting, *, kind: str, calls: int) -> Sequence[Row]:
     for name, library in new_shapes.LIBRARIES.items():
         with telling(name, failed), tempfile.TemporaryDirectory() as cache:
             words = ["--library", library, "--kind", kind, "--calls", str(calls), "--seed", str(setting.seed)]
-            command = [sys.executable, "-m", "benchmarks.new_shapes", *words]
+            command = [sys.executable, "-m", "benchmarks.measure.new_shapes", *words]
             entries[name] = json.loads(last_line(command, environment_of(cache)))
     entries = {name: entry for name, entry in entries.items() if entry} | failed  # empty: without such a call
     return [row_of(_NEW.format(kind=kind), entries, mode="process", kind="new shapes", op="call", shape=[], axis=None,

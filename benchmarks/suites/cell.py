@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.figures import Row
-from benchmarks.problems import Case
+from benchmarks.measure.figures import Row
+from benchmarks.measure.problems import Case
 
 if TYPE_CHECKING:
-    from benchmarks.harness import Mode
+    from benchmarks.measure.harness import Mode
     from benchmarks.suites.setting import Setting
 
 __all__ = ["Cell", "array_cell", "some"]

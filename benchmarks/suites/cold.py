@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.figures import OURS, Row, figure, row_of
-from benchmarks.processes import environment_of, last_line
+from benchmarks.measure.figures import OURS, Row, figure, row_of
+from benchmarks.measure.processes import environment_of, last_line
+from benchmarks.measure.turns import telling
 from benchmarks.suites.cell import Cell
 from benchmarks.suites.setting import Setting
-from benchmarks.turns import telling
 
 __all__ = ["PEERS", "cold"]
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 import lowlevel_reduce as lr
-from benchmarks.problems import pattern
+from benchmarks.measure.problems import pattern
 
 __all__ = ["FORMS", "Arrays", "Do", "Form", "host_array", "installed"]
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 import lowlevel_reduce as lr
-from benchmarks.figures import BARE, OURS, Row, figure, name_of, row_of
+from benchmarks.measure.figures import BARE, OURS, Row, figure, name_of, row_of
+from benchmarks.measure.problems import Case, check, pattern
+from benchmarks.measure.timing import host_us
+from benchmarks.measure.turns import in_turn, telling
 from benchmarks.peers.common import RawArray
-from benchmarks.problems import Case, check, pattern
 from benchmarks.suites.calls import form_cells, new_shape_cells
 from benchmarks.suites.cell import Cell, array_cell, some
 from benchmarks.suites.setting import Setting
-from benchmarks.timing import host_us
-from benchmarks.turns import in_turn, telling
 from lowlevel_reduce.driver import binding, native_config
 
 __all__ = ["bare_launch", "host", "small"]

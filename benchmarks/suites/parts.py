@@ -7,9 +7,9 @@ import json
 import sys
 from collections.abc import Mapping
 
-from benchmarks.figures import Row, figure, row_of
-from benchmarks.parts import ROUNDS
-from benchmarks.processes import environment_of, last_line
+from benchmarks.measure.figures import Row, figure, row_of
+from benchmarks.measure.processes import environment_of, last_line
+from benchmarks.profile.parts import ROUNDS
 from benchmarks.suites.cell import Cell
 from benchmarks.suites.setting import Setting
 from lowlevel_reduce.driver import binding
@@ -49,7 +49,7 @@ def _measured(setting: Setting, *, way: str, elements: int) -> list[Row]:
         return []
     rounds = QUICK_ROUNDS if setting.quick else ROUNDS
     words = ["--way", way, "--elements", str(elements), "--rounds", str(rounds)]
-    text = last_line([sys.executable, "-m", "benchmarks.parts", *words], environment_of(None))
+    text = last_line([sys.executable, "-m", "benchmarks.profile.parts", *words], environment_of(None))
     entries = {name: figure(samples) for name, samples in json.loads(text).items()}
     shape = {"op": "sum", "shape": [elements], "axis": None, "dtype": "float32"}
     return [row_of(f"{WAYS[way]}, {elements:,}", entries, size_bytes=4 * elements, mode="host", **shape)]

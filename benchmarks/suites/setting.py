@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks import peers
-from benchmarks.harness import Harness, Inputs, Mode
-from benchmarks.problems import Case
-from benchmarks.selected import compile_ahead
-from benchmarks.situations import Neighbour
+from benchmarks.measure.harness import Harness, Inputs, Mode
+from benchmarks.measure.problems import Case
+from benchmarks.measure.selected import compile_ahead
+from benchmarks.measure.situations import Neighbour
 from benchmarks.suites.cell import Cell
 from lowlevel_reduce import Stream
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.problems import Case
-from benchmarks.shapes import drawn, named
+from benchmarks.measure.problems import Case
+from benchmarks.measure.shapes import drawn, named
 from benchmarks.suites.cell import Cell, array_cell
 
 __all__ = ["CELLS", "MODELS", "shapes"]

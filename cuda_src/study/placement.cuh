@@ -1,6 +1,6 @@
 // Where the blocks of a launch run: what cluster and cooperative attributes do, seen from inside the kernel.
 #pragma once
-#include "ptx.cuh"
+#include "base/ptx.cuh"
 
 struct Where {
     uint32 rank;            // of the block in its cluster

@@ -1,6 +1,6 @@
 // Device code that changes a node of the graph that it is part of: what device-updatable nodes are for.
 #pragma once
-#include "types.cuh"
+#include "base/types.cuh"
 
 // The driver supplies this function when it loads the kernel, as it does with printf: no library has it.
 typedef struct CUgraphDeviceUpdatableNode_st* DeviceNode;

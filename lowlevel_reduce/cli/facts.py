@@ -13,8 +13,8 @@ from lowlevel_reduce.cli.mapped import Kernel, Shown
 from lowlevel_reduce.cli.output import NONE
 from lowlevel_reduce.compiler.images import kernel_code
 from lowlevel_reduce.dtypes import LANE_BITS
-from lowlevel_reduce.policy import Strategy
-from lowlevel_reduce.row_strategy import RowStrategy
+from lowlevel_reduce.strategy.base import RowStrategy
+from lowlevel_reduce.strategy.whole import Strategy
 
 __all__ = ["Section", "beside", "of_plan", "of_resources", "tables"]
 

@@ -13,12 +13,12 @@ from lowlevel_reduce.cli.session import open_session
 from lowlevel_reduce.compiler import Cubin, SourceTree
 from lowlevel_reduce.compiler.sources import source_tree
 from lowlevel_reduce.driver import LaunchConfig
-from lowlevel_reduce.kernels import OPTIONS, KernelSource
-from lowlevel_reduce.loading import compile_kernel
-from lowlevel_reduce.mapping import launch_configs
-from lowlevel_reduce.plans import default_strategy
+from lowlevel_reduce.plans.array import default_strategy
+from lowlevel_reduce.plans.loading import compile_kernel
+from lowlevel_reduce.plans.mapping import launch_configs
 from lowlevel_reduce.prebuilding import BuildTarget
-from lowlevel_reduce.selection import Request, Selection, choices, request_of, select, why
+from lowlevel_reduce.strategy.selection import Request, Selection, choices, request_of, select, why
+from lowlevel_reduce.strategy.stubs import OPTIONS, KernelSource
 
 __all__ = ["LINE_INFO", "Kernel", "Shown", "Wanted", "parse_strides", "shown"]
 

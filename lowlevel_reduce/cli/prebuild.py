@@ -15,14 +15,8 @@ from lowlevel_reduce.cli.output import NONE, progress
 from lowlevel_reduce.cli.reduce import parse_axis
 from lowlevel_reduce.cli.session import open_session
 from lowlevel_reduce.errors import NoDriverError
-from lowlevel_reduce.kernels import KernelSource
-from lowlevel_reduce.prebuilding import (
-    BuildTarget,
-    PrebuiltKernel,
-    build_kernels,
-    kernels_of,
-    kernels_of_segments,
-)
+from lowlevel_reduce.prebuilding import BuildTarget, PrebuiltKernel, build_kernels, kernels_of, kernels_of_segments
+from lowlevel_reduce.strategy.stubs import KernelSource
 
 __all__ = ["as_objects", "build", "kernels", "parse_shape", "render", "target_of"]
 

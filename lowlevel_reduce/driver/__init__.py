@@ -14,7 +14,7 @@ from lowlevel_reduce.driver.device import Device
 from lowlevel_reduce.driver.event import Event
 from lowlevel_reduce.driver.memory import Buffer, PointerInfo, pointer_info
 from lowlevel_reduce.driver.stream import Stream
-from lowlevel_reduce.later import imported_later
+from lowlevel_reduce.lazy_names import imported_later
 
 if TYPE_CHECKING:
     from lowlevel_reduce.driver import occupancy

@@ -1,13 +1,16 @@
-"""What the driver knows about an address: the kind of memory, its context and device, and its allocation."""
+"""What the driver knows about an address, and the check that it is memory of a context, as many bytes as are due."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lowlevel_reduce.driver import binding, captures
 from lowlevel_reduce.errors import CudaError
 
-__all__ = ["PointerInfo", "pointer_info"]
+if TYPE_CHECKING:
+    from lowlevel_reduce.driver.context import Context
+
+__all__ = ["PointerInfo", "check_pointer", "pointer_info"]
 
 _ASKED = ("MEMORY_TYPE", "CONTEXT", "RANGE_START_ADDR", "RANGE_SIZE", "IS_MANAGED")
 _HOST, _DEVICE, _UNIFIED = 1, 2, 4  # CUmemorytype
@@ -64,6 +67,32 @@ def pointer_info(pointer: int) -> PointerInfo:
     # The bindings 13.3 answer device 0 for every address: they keep the driver's answer and return another field.
     ordinal = binding.written_int("cuPointerGetAttribute", enumeration.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer)
     return PointerInfo(kind, context or None, ordinal if ordinal >= 0 else None, base, size_bytes)
+
+
+def check_pointer(pointer: int, size_bytes: int, context: Context, *, what: str, alignment: int = 1) -> None:
+    """Refuse an address that is not `size_bytes` of device memory of `context`.
+
+    Raises
+    ------
+    ValueError
+        Saying which of that it is not.
+    """
+    info = pointer_info(pointer)
+    if info.kind not in {"device", "managed"}:
+        where = "page-locked host memory" if info.kind == "host" else "not memory that the driver knows"
+        raise ValueError(f"{what} at {pointer:#x} is {where}; a device pointer is due")
+    ordinal = context.device.ordinal
+    if info.device_ordinal is not None and info.device_ordinal != ordinal:
+        raise ValueError(f"{what} at {pointer:#x} is on device {info.device_ordinal}; this runs on device {ordinal}")
+    if info.context_handle is not None and not context.reaches(info.context_handle):
+        raise ValueError(
+            f"{what} at {pointer:#x} is of context {info.context_handle:#x}; this runs in context {context.handle:#x}"
+        )
+    left = info.base + info.size_bytes - pointer
+    if left < size_bytes:
+        raise ValueError(f"{what} at {pointer:#x} needs {size_bytes} bytes; its allocation ends after {left}")
+    if pointer % alignment:
+        raise ValueError(f"{what} at {pointer:#x} is not aligned to {alignment} bytes")
 
 
 def _of_graph(pointer: int) -> PointerInfo:

@@ -12,8 +12,8 @@ from lowlevel_reduce.driver import BoundKernel, Buffer, Context, LaunchConfig, S
 from lowlevel_reduce.ladder.plans import Pointer, Problem, Production, Step
 from lowlevel_reduce.ladder.program import kernel_source
 from lowlevel_reduce.ladder.registry import Rung
-from lowlevel_reduce.loading import LoadedKernel, load_kernel
-from lowlevel_reduce.plans import plan
+from lowlevel_reduce.plans.array import plan
+from lowlevel_reduce.plans.loading import LoadedKernel, load_kernel
 
 __all__ = ["ReadyRung"]
 

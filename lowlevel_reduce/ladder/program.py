@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lowlevel_reduce.kernels import KernelSource
 from lowlevel_reduce.ladder.registry import Rung
+from lowlevel_reduce.strategy.stubs import KernelSource
 
 __all__ = ["kernel_source", "stub"]
 

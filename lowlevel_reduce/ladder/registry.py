@@ -201,7 +201,7 @@ def _system_a() -> tuple[Rung, ...]:
         v6, _tuned(v6, Atomic(32), LOADS=8),
         v7, _tuned(v7, Atomic(48, cluster=2), LOADS=12, CLUSTER=2),
         _rung("A", "v8_one_tree", "the library's own: the same bits from every launch", Production(),
-              file="reduce_tiles.cuh", entries=(), after="v7_cluster"),
+              file="whole/reduce_tiles.cuh", entries=(), after="v7_cluster"),
         *_maxima("v0_atomic", Atomic(initial=_ALL_ONES), "one an element"),
         *_maxima("v6_block_atomic", Atomic(4, initial=_ALL_ONES), "one a block"),
         *_maxima("v7_cluster", Atomic(4, cluster=16, initial=_ALL_ONES), "one a cluster", needs=("cluster",)),

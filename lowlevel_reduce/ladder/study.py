@@ -10,13 +10,13 @@ from lowlevel_reduce import operators
 from lowlevel_reduce.compiler import Program, compile_program
 from lowlevel_reduce.driver import Context
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.kernels import OPTIONS, kernel_sources
 from lowlevel_reduce.ladder.plans import Production
 from lowlevel_reduce.ladder.program import kernel_source
 from lowlevel_reduce.ladder.registry import Rung, as_switched, rung_before
-from lowlevel_reduce.plans import plan
-from lowlevel_reduce.policy import Strategy
-from lowlevel_reduce.selection import operator_text
+from lowlevel_reduce.plans.array import plan
+from lowlevel_reduce.strategy.selection import operator_text
+from lowlevel_reduce.strategy.stubs import OPTIONS, kernel_sources
+from lowlevel_reduce.strategy.whole import Strategy
 
 __all__ = ["KernelFacts", "rung_resources", "source_diff"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lowlevel_reduce.later import imported_later
+from lowlevel_reduce.lazy_names import imported_later
 from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, Types, result_tuple
 from lowlevel_reduce.operators.table import OPERATORS, check_options, resolve
 

@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 HEAD = """\
 #include "operators.cuh"
-#include "leaf.cuh"
+#include "tree/leaf.cuh"
 using Op = {struct};
 // A leaf of `length` elements at x, which starts `first` elements into its row.
 struct Leaf {{ const char* x; uint64 length, first; }};

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 import pytest
 from kept import listing
 
-from lowlevel_reduce import Operator, layout, policy, row_policy
+from lowlevel_reduce import Operator, layout
 from lowlevel_reduce.compiler import supported_architectures
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type
 from lowlevel_reduce.errors import NoCompilerError
-from lowlevel_reduce.kernels import kernel_sources, row_kernel_source, segment_kernel_sources, with_twins
-from lowlevel_reduce.loading import compile_kernel
 from lowlevel_reduce.operators import resolve
-from lowlevel_reduce.selection import needs_many_registers, operator_text
+from lowlevel_reduce.plans.loading import compile_kernel
+from lowlevel_reduce.strategy import rows, whole
+from lowlevel_reduce.strategy.selection import needs_many_registers, operator_text
+from lowlevel_reduce.strategy.stubs import kernel_sources, row_kernel_source, segment_kernel_sources, with_twins
 
 try:
     KNOWN = supported_architectures()
@@ -130,7 +131,7 @@ def capability(architecture):
 
 def facts_of(architecture):
     found = capability(architecture)
-    return policy.DeviceFacts(found, 100, clusters=found >= (9, 0), cooperative=True)
+    return whole.DeviceFacts(found, 100, clusters=found >= (9, 0), cooperative=True)
 
 
 def compiled(pairs):
@@ -152,7 +153,7 @@ def whole_programs(case, mapping, architecture):
     if refused:
         return []
     small = case.types.element.itemsize <= 2
-    chosen = policy.choose(options.pop("leaves"), facts, wide_accumulator=wide, small_elements=small, **options)
+    chosen = whole.choose(options.pop("leaves"), facts, wide_accumulator=wide, small_elements=small, **options)
     sources = kernel_sources(text, chosen)
     # Misaligned sums of complex64 by blocks of 1,024 threads, which nobody is given unasked, spill two words.
     large = chosen.warps == 32 and case.types.element.is_complex
@@ -174,7 +175,7 @@ def row_programs(case, shape, axis, architecture, *, strided=False):
         second_strides_bytes=None if second is None else layout.contiguous_strides(shape, second.itemsize),
         second_itemsize=0 if second is None else second.itemsize,
     )
-    chosen = row_policy.choose_rows(
+    chosen = rows.choose_rows(
         problem,
         facts_of(architecture),
         itemsize=element.itemsize,
@@ -327,7 +328,7 @@ def test_columns_of_the_widest_accumulator_compile():
     types = reduction.types(element_type("int8"))
     text = operator_text(reduction, types)
     problem = layout.problem_of((1 << 20, 4096), 1, axis=0)
-    chosen = row_policy.choose_rows(problem, facts_of("sm_90"), itemsize=1, accumulator_bytes=64, heavy=True)
+    chosen = rows.choose_rows(problem, facts_of("sm_90"), itemsize=1, accumulator_bytes=64, heavy=True)
     assert chosen.name == "columns"
     for cubin in compiled([(row_kernel_source(text, chosen), "sm_90")]):
         assert cubin.kernels[cubin.program.name].shared_bytes <= 48 << 10

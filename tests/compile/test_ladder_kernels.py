@@ -7,11 +7,11 @@ from kept import listing
 
 from lowlevel_reduce.compiler import Program, compile_many, compile_program, supported_architectures
 from lowlevel_reduce.errors import NoCompilerError
-from lowlevel_reduce.kernels import OPTIONS
 from lowlevel_reduce.ladder import RUNGS
 from lowlevel_reduce.ladder.plans import Production
 from lowlevel_reduce.ladder.program import kernel_source
 from lowlevel_reduce.ladder.registry import VERSION_VARIABLE, as_switched
+from lowlevel_reduce.strategy.stubs import OPTIONS
 
 try:
     KNOWN = supported_architectures()

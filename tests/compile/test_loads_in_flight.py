@@ -11,7 +11,7 @@ import pytest
 from test_kernels import Case, row_programs, whole_programs
 
 from lowlevel_reduce.compiler.images import kernel_code
-from lowlevel_reduce.loading import compile_kernel
+from lowlevel_reduce.plans.loading import compile_kernel
 
 OPERATORS = ("sum", "max", "norm1", "norm2", "norm_inf")
 CASES = [Case(op, dtype) for op in OPERATORS for dtype in ("float32", "float16", "float64", "int8")]

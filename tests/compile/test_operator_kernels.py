@@ -49,7 +49,7 @@ VARIANTS = {
 
 HEAD = """\
 #include "operators.cuh"
-#include "warp.cuh"
+#include "tree/warp.cuh"
 // Row b, of lengths[b] elements from 32 b on, by block b, a warp.
 template <class Op>
 __device__ void fold_warp(const void* x, const void* y, void* out, const uint64* lengths, uint64 low, uint64 high)

@@ -3,15 +3,15 @@
 import pytest
 
 from lowlevel_reduce import Operator
-from lowlevel_reduce.combining import divided
 from lowlevel_reduce.compiler import supported_architectures
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.errors import NoCompilerError
-from lowlevel_reduce.kernels import partials_kernel_source, with_twins
-from lowlevel_reduce.loading import compile_kernel
 from lowlevel_reduce.operators.adapters import rooted
-from lowlevel_reduce.policy import DeviceFacts
-from lowlevel_reduce.selection import operator_text, request_of, select
+from lowlevel_reduce.parts.plan import divided
+from lowlevel_reduce.plans.loading import compile_kernel
+from lowlevel_reduce.strategy.selection import operator_text, request_of, select
+from lowlevel_reduce.strategy.stubs import partials_kernel_source, with_twins
+from lowlevel_reduce.strategy.whole import DeviceFacts
 
 try:
     KNOWN = supported_architectures()

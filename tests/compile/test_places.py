@@ -28,7 +28,7 @@ WIDENED = {
 
 LANES = """\
 #include "operators.cuh"
-#include "warp.cuh"
+#include "tree/warp.cuh"
 using Op = {struct};
 extern "C" __global__ void all_lanes(const int32* keys, const uint64* indices, int64* out)
 {{

@@ -8,9 +8,9 @@ import pytest
 import lowlevel_reduce as lr
 from lowlevel_reduce.compiler import Program, compile_many, compile_program, nvrtc, open_cache, prebuilt_at, toolchain
 from lowlevel_reduce.errors import CompileError, NoCompilerError
-from lowlevel_reduce.kernels import KernelSource
-from lowlevel_reduce.loading import compile_kernel
+from lowlevel_reduce.plans.loading import compile_kernel
 from lowlevel_reduce.prebuilding import BuildTarget, build_kernels, kernels_of
+from lowlevel_reduce.strategy.stubs import KernelSource
 
 pytestmark = pytest.mark.usefixtures("cache_directory")  # each test compiles anew
 

@@ -4,7 +4,7 @@ import pytest
 from test_kernels import Case, row_programs, whole_programs
 
 from lowlevel_reduce.compiler import nvrtc
-from lowlevel_reduce.loading import compile_kernel
+from lowlevel_reduce.plans.loading import compile_kernel
 
 OPERATORS = ("sum", "mean", "prod", "norm1", "norm2", "sum_squares", "max", "minmax", "argmin", "norm_inf")
 FULL = [*(Case(op, "float32") for op in OPERATORS), Case("norm2", "complex64"), Case("sum", "complex64"),

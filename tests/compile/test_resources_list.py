@@ -1,7 +1,7 @@
 """What the list of kernels says of one, beside what the compiler said of it."""
 
 from benchmarks import resources
-from lowlevel_reduce.loading import compile_kernel
+from lowlevel_reduce.plans.loading import compile_kernel
 
 
 def test_a_kernel_is_listed_as_it_would_be_loaded():

@@ -16,7 +16,7 @@ except NoCompilerError as error:
     pytest.skip(str(error), allow_module_level=True)
 
 TEXT = """\
-#include "overlap.cuh"
+#include "tree/overlap.cuh"
 extern "C" __global__ void tiles(uint32* out, uint32 count, uint32 apart)
 {
     const uint32 block = blockIdx.x * blockDim.x + threadIdx.x;

@@ -38,7 +38,7 @@ def test_what_is_shown_is_what_runs(tmp_path):
     place = next(line.place for line in sass_placed.lines if "ACQBULK" in line.text)
     assert "griddepcontrol.wait" in sass_placed.source(place)[1]
     shutil.copytree(source_root(), tmp_path / "cuda_src")
-    header = tmp_path / "cuda_src" / "ptx_launch.cuh"
+    header = tmp_path / "cuda_src" / "base/ptx_launch.cuh"
     header.write_text(header.read_text().replace('asm volatile("griddepcontrol.wait;" ::: "memory");', ""))
     changed = mapped.shown(replace(WANTED, sources=str(tmp_path / "cuda_src")))
     (without,) = show._listings(changed, show.View.sass)

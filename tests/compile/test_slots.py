@@ -17,7 +17,7 @@ except NoCompilerError as error:
     pytest.skip(str(error), allow_module_level=True)
 
 TEXT = """\
-#include "grid.cuh"
+#include "tree/grid.cuh"
 struct Wide { uint32 word[7]; };
 extern "C" __global__ void look(Slot<Wide>* slot, uint32* out, uint32 flag)
 {

@@ -12,7 +12,7 @@ import pytest
 from test_kernels import Case, row_programs, whole_programs
 
 from lowlevel_reduce.compiler import Program, compile_program
-from lowlevel_reduce.kernels import OPTIONS
+from lowlevel_reduce.strategy.stubs import OPTIONS
 
 CASES = [
     Case("minmax", "float8_e4m3fn"),

@@ -12,7 +12,7 @@ from kept import listing
 from test_kernels import Case, row_programs, segment_programs, whole_programs
 
 from lowlevel_reduce.cli import sass
-from lowlevel_reduce.loading import compile_kernel
+from lowlevel_reduce.plans.loading import compile_kernel
 
 CASES = [
     Case("sum", "float32"),

@@ -12,9 +12,9 @@ from one_warp import launch, parse, placed
 
 from lowlevel_reduce.compiler import supported_architectures
 from lowlevel_reduce.errors import NoCompilerError
-from lowlevel_reduce.kernels import shape_values
 from lowlevel_reduce.layout import MAX_BYTES, Axis, Problem
 from lowlevel_reduce.simulator import machine
+from lowlevel_reduce.strategy.stubs import shape_values
 
 try:
     supported_architectures()
@@ -25,7 +25,7 @@ THREADS = 128
 
 OFFSETS = """\
 #include "operators.cuh"
-#include "shape.cuh"
+#include "columns/shape.cuh"
 extern "C" __global__ void offsets(const __grid_constant__ ShapedProblem problem, const uint64* indices, int64* out)
 {
     out[threadIdx.x] = problem.reduced.offset(indices[threadIdx.x], false);
@@ -76,7 +76,7 @@ def test_offset_of_any_element(size):
 
 NEAR = """\
 #include "operators.cuh"
-#include "shape.cuh"
+#include "columns/shape.cuh"
 // For each thread: whether the elements it is about are near, how far each array's are, and those to the end of a run.
 extern "C" __global__ void near(const __grid_constant__ ShapedProblem problem, const uint64* firsts,
                                 const uint64* pasts, int64* out)

@@ -6,8 +6,8 @@ import threading
 from collections import Counter
 from typing import Any
 
-from lowlevel_reduce import loading
 from lowlevel_reduce.driver import binding, turns
+from lowlevel_reduce.plans import loading
 from tests.fuzz.operations import OPERATIONS, Operation
 from tests.fuzz.tally import Tally
 from tests.fuzz.worlds import Machine, World, world

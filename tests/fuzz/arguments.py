@@ -13,7 +13,7 @@ import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
 from lowlevel_reduce.driver import Library, MemoryPool
 from lowlevel_reduce.operators import ElementMap, NumpyMeaning
-from lowlevel_reduce.simulator.machine.faults import KernelFault
+from lowlevel_reduce.simulator.machine.control.faults import KernelFault
 from tests.fuzz.calls import call
 from tests.fuzz.tally import Tally
 from tests.fuzz.values import Text, bad

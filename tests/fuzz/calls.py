@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lowlevel_reduce.errors import ReduceError
-from lowlevel_reduce.simulator.machine.faults import KernelFault
+from lowlevel_reduce.simulator.machine.control.faults import KernelFault
 from tests.fuzz.tally import Tally
 
 __all__ = ["OwnError", "call"]

@@ -21,9 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray
 from lowlevel_reduce.driver.handle import Handle
 from lowlevel_reduce.errors import ReduceError
-from lowlevel_reduce.interop import ArrayView, DeviceArray
 from tests.fuzz.aftermath import again, places
 from tests.fuzz.operations import OPERATIONS, Operation
 from tests.fuzz.tally import Tally

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import quick
+from lowlevel_reduce.calls import quick
 from lowlevel_reduce.driver import Buffer, Context, Event, Graph, Stream
 from tests.fuzz.worlds import World
 

@@ -19,7 +19,7 @@ from cuda.bindings import driver as cu
 
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.simulator import SimulatedDriver, machine, ptx
-from lowlevel_reduce.simulator.ptx_code import UnknownInstruction
+from lowlevel_reduce.simulator.ptx.code import UnknownInstruction
 from tests.fuzz.ptx_texts import HEAD, SMALL_KERNELS
 from tests.fuzz.tally import Tally
 

@@ -22,12 +22,12 @@ from types import CodeType
 from typing import Any
 
 import lowlevel_reduce
-from lowlevel_reduce import quick
+from lowlevel_reduce.calls import quick
 from lowlevel_reduce.compiler.cache import VARIABLE
 from lowlevel_reduce.driver import Context, Stream, binding
 from lowlevel_reduce.simulator import SimulatedDriver, by_name
 from lowlevel_reduce.simulator.driver.engine import Engine, default_engine
-from lowlevel_reduce.simulator.machine.counters import Counters
+from lowlevel_reduce.simulator.machine.control.counters import Counters
 
 __all__ = ["KERNELS", "Machine", "Valve", "World", "bare", "keep_kernels", "quiet", "where", "world"]
 

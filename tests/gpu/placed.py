@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pytest
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import column_policy
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.operators.base import Reduction, Types
-from lowlevel_reduce.plans import Plan
-from lowlevel_reduce.policy import HEADER_BYTES
+from lowlevel_reduce.plans.array import Plan
+from lowlevel_reduce.strategy import columns
+from lowlevel_reduce.strategy.whole import HEADER_BYTES
 
 Array = npt.NDArray[Any]
 
@@ -206,6 +206,6 @@ def assert_near(actual: Any, expected: Any, reduction: Reduction, length: int, t
         assert near.all(), f"{what}: {one[~near][:3]} is not within {bound[~near][:3]} of {other[~near][:3]}"
 
 
-def prefer_way(monkeypatch: pytest.MonkeyPatch, key: Callable[[column_policy.Way, column_policy.Columns], Any]) -> None:
+def prefer_way(monkeypatch: pytest.MonkeyPatch, key: Callable[[columns.Way, columns.Columns], Any]) -> None:
     """Cut columns in the way for which `key(way, of)` is the least, instead of the fastest (`column_policy.cost`)."""
-    monkeypatch.setattr(column_policy, "cost", key)
+    monkeypatch.setattr(columns, "cost", key)

@@ -16,8 +16,8 @@ import numpy as np
 from placed import reduced
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import mapping
 from lowlevel_reduce.dtypes import numpy_dtype
+from lowlevel_reduce.plans import mapping
 
 KERNELS: list[dict[str, Any]] = [
     {"strategy": "block"},

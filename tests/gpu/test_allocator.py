@@ -170,7 +170,7 @@ def test_misaligned_and_short_memory_is_refused_and_goes_back(arena, allocator, 
 
 
 def test_everything_goes_back_if_something_raises(arena, allocator, plan, stream, monkeypatch):
-    from lowlevel_reduce.bound import BoundReduction
+    from lowlevel_reduce.plans.launch import BoundReduction
 
     def refusing(*args, **options):
         raise KeyError

@@ -12,12 +12,12 @@ import pytest
 from cuda.bindings import driver as cu
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import quick
+from lowlevel_reduce.calls import quick
 from lowlevel_reduce.driver import Buffer, Context, Graph, MemoryPool, Stream, binding
 from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.simulator import SimulatedDriver, by_name
 from lowlevel_reduce.simulator.driver.engine import default_engine
-from lowlevel_reduce.simulator.machine.counters import Counters
+from lowlevel_reduce.simulator.machine.control.counters import Counters
 
 # Few multiprocessors, since some grids are as large as the device; two green shares of the least size fit.
 SMALL = replace(by_name("H200"), multiprocessors=16, gpc_multiprocessors=(8, 8))

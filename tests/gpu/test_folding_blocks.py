@@ -8,7 +8,8 @@ import pytest
 from placed import assert_same, reduced, values
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import policy, row_policy
+from lowlevel_reduce.strategy import rows as row_policy
+from lowlevel_reduce.strategy import whole
 
 DTYPE, LEAF = "complex128", 256  # elements, whose partials take two units of a slot
 LEAF64 = 512  # elements of float64
@@ -20,7 +21,7 @@ TILES = {"strategy": "tiles", "block_threads": 32 * WARPS}
 @pytest.fixture
 def a_block_a_run(monkeypatch):
     """Let several blocks fold as soon as there are two runs: arrays of three would take long in the simulator."""
-    for module in (policy, row_policy):
+    for module in (whole, row_policy):
         monkeypatch.setattr(module, "folding_blocks", lambda partials, warps: -(-partials // (128 * warps)))
 
 

@@ -6,8 +6,8 @@ from placed import prefer_way, values
 from test_shapes import check
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import column_policy
-from lowlevel_reduce.row_strategy import MOST_THREADS, WARP_FOLDS
+from lowlevel_reduce.strategy import columns
+from lowlevel_reduce.strategy.base import MOST_THREADS, WARP_FOLDS
 
 WIDTHS = [1, 2, 3, 4, 5, 8, 16, 24, 31, 33, 64, 99, 127, 128, 129, 255, 260]
 FEW_WIDTHS = [3, 4, 16, 33, 99, 129]
@@ -145,7 +145,7 @@ def test_few_partials_of_a_row(stream, cut, monkeypatch, by):
 @pytest.mark.natural_order("more blocks wait than are resident at once, which is right if blocks start in their order")
 def test_more_columns_than_blocks_that_fold(stream, monkeypatch):
     """Each of these has one column after another, as where there are very many partials of very many columns."""
-    monkeypatch.setattr(column_policy, "_folding", lambda rows, parts, *_: ("blocks",) if parts > 1 else ("nobody",))
+    monkeypatch.setattr(columns, "_folding", lambda rows, parts, *_: ("blocks",) if parts > 1 else ("nobody",))
     prefer_way(monkeypatch, lambda way, of: (way.parts == 1, way.making))
     x = values("float32", (1024, 514))
     with lr.plan("sum", shape=x.shape, dtype="float32", axis=0, context=stream.context) as plan:

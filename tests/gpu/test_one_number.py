@@ -8,7 +8,7 @@ import lowlevel_reduce as lr
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators import resolve
-from lowlevel_reduce.policy import STRATEGIES
+from lowlevel_reduce.strategy.whole import STRATEGIES
 
 OPERATORS = ["sum", "prod", "min", "max", "argmin", "argmax", "mean", "any", "all", "norm1", "norm_inf"]
 PARTS = 4

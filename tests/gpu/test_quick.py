@@ -13,10 +13,12 @@ from fake_torch import Tensor
 from in_threads import in_threads
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import oneshot, producers, quick, simulator
-from lowlevel_reduce.bound import BoundReduction
+from lowlevel_reduce import simulator
+from lowlevel_reduce.arrays import libraries as producers
+from lowlevel_reduce.arrays.results import SLOT_BYTES, Slot
+from lowlevel_reduce.calls import prepared, quick
 from lowlevel_reduce.driver import Context, Graph, Stream, binding
-from lowlevel_reduce.slots import SLOT_BYTES, Slot
+from lowlevel_reduce.plans.launch import BoundReduction
 
 N = 20_000
 X, Y = np.random.default_rng(9).standard_normal((2, N)).astype(np.float32)
@@ -162,7 +164,7 @@ def test_a_result_that_is_held_is_not_written_again(legacy):
 
 
 def test_more_results_than_a_chunk_has(legacy, monkeypatch, context):
-    from lowlevel_reduce import slots
+    from lowlevel_reduce.arrays import results as slots
 
     monkeypatch.setattr(slots, "_SLOTS", 2)
     some = slots.Slots(legacy, context)
@@ -299,8 +301,8 @@ def test_a_captured_call_keeps_its_result_to_the_graph(stream):
 
 
 def test_what_goes_during_a_capture_does_not_spoil_it(context, stream, monkeypatch):
-    monkeypatch.setattr(oneshot, "MAX_BOUND", 1)
-    monkeypatch.setitem(binding.selected().kept, "bound reductions", oneshot.LaunchCache())
+    monkeypatch.setattr(prepared, "MAX_BOUND", 1)
+    monkeypatch.setitem(binding.selected().kept, "bound reductions", prepared.LaunchCache())
     x, y = (lr.DeviceArray.from_numpy(each, stream) for each in (np.tile(X, 5), Y[:100]))
     out = lr.DeviceArray.empty((), "float32", stream)
 

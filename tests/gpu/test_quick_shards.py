@@ -14,10 +14,13 @@ from in_threads import in_threads
 from stream_order import Order
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import producers, quick, quick_shards, simulator
+from lowlevel_reduce import simulator
+from lowlevel_reduce.arrays import libraries
+from lowlevel_reduce.arrays.results import Slot
+from lowlevel_reduce.calls import quick
 from lowlevel_reduce.driver import Context, Device, Graph, Stream
 from lowlevel_reduce.errors import CudaError
-from lowlevel_reduce.slots import Slot
+from lowlevel_reduce.parts import quick_shards
 
 X, Y = np.random.default_rng(5).standard_normal((2, 5000)).astype(np.float32)
 LENGTHS = (2048, 2952)  # the second one ends within a chunk
@@ -550,7 +553,7 @@ def working(driver, monkeypatch):
     """The streams that the library works in, by the device's ordinal."""
     working = {0: 0, 1: 0}
     monkeypatch.setitem(sys.modules, "torch", fake_torch.module(working.__getitem__))
-    monkeypatch.setattr(producers, "_known", {})
+    monkeypatch.setattr(libraries, "_known", {})
     return working
 
 

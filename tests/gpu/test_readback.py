@@ -12,10 +12,10 @@ from in_threads import in_threads
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
+from lowlevel_reduce.arrays.results import Slot
 from lowlevel_reduce.driver import Buffer, Context, Graph, Stream, binding, readback
 from lowlevel_reduce.dtypes import numpy_dtype
 from lowlevel_reduce.errors import CudaError, ReduceError
-from lowlevel_reduce.slots import Slot
 
 X = np.random.default_rng(5).standard_normal(5000).astype(np.float32)
 

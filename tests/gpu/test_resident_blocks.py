@@ -11,7 +11,7 @@ import lowlevel_reduce as lr
 from lowlevel_reduce.driver import Context, Stream, binding
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.simulator import SimulatedDriver, by_name
-from lowlevel_reduce.simulator.machine.faults import KernelFault
+from lowlevel_reduce.simulator.machine.control.faults import KernelFault
 
 _numbers = itertools.count()
 TILE_BYTES = 8 * 4096  # of a block of 256 threads

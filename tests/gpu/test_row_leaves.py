@@ -6,7 +6,7 @@ from placed import assert_same, reduced, values
 from test_shapes import check
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import row_policy
+from lowlevel_reduce.strategy import rows as row_policy
 
 WAYS = [{"strategy": "rows"}, {"strategy": "batch"}, {"strategy": "batch", "cluster": 2}]
 LENGTHS = {

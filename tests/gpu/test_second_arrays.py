@@ -5,7 +5,7 @@ import pytest
 from placed import values
 from test_shapes import check
 
-from lowlevel_reduce import row_policy
+from lowlevel_reduce.strategy import rows as row_policy
 
 ROWS = [{"strategy": "rows"}, {"strategy": "batch"}]
 LENGTHS = [1024, 1028, 2050, 4097, 33_793]

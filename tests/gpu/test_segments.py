@@ -5,9 +5,9 @@ import pytest
 from placed import assert_near, assert_same, values
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import segments
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.operators import ElementMap, resolve
+from lowlevel_reduce.plans import segments
 
 LEAF = 1024
 """Elements of a leaf of float32; a segment of more than sixteen leaves is cut into tiles."""

@@ -7,8 +7,8 @@ import pytest
 from placed import Strided, assert_same, placed, reduced, span, values
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import row_policy
 from lowlevel_reduce.dtypes import numpy_dtype
+from lowlevel_reduce.strategy import rows as row_policy
 
 SIZES = [1, 2, 3, 4, 5, 8, 31, 32, 33, 100, 127, 128, 129, 256, 1000, 1023, 1024, 1025, 4097, 40_000]
 FEW_SIZES = [1, 3, 33, 100, 1025, 4097]

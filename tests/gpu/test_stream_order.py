@@ -11,12 +11,13 @@ from in_threads import in_threads
 from stream_order import Order
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import foreign, producers, simulator
+from lowlevel_reduce import simulator
+from lowlevel_reduce.arrays import foreign, libraries
+from lowlevel_reduce.arrays.libraries import Producer
+from lowlevel_reduce.arrays.protocols import Export
+from lowlevel_reduce.arrays.results import Slot
 from lowlevel_reduce.driver import Buffer, Context, Graph, Stream
 from lowlevel_reduce.driver.stream import ThreadStream
-from lowlevel_reduce.producers import Producer
-from lowlevel_reduce.protocols import Export
-from lowlevel_reduce.slots import Slot
 from tests.fuzz.capsules import capsule_of, tensor_of
 
 N = 4096
@@ -480,7 +481,7 @@ def test_the_stream_of_a_known_library_is_followed(order, mine, monkeypatch, han
             facts=lambda x: (x.array.shape, (4,), x.array.dtype),
             plain=lambda x: True,
         )
-        monkeypatch.setitem(producers._known, Produced, library)
+        monkeypatch.setitem(libraries._known, Produced, library)
         x = Produced(lr.DeviceArray.from_numpy(X, theirs))
         for _ in range(3):
             x.array._buffer.copy_from(X, stream=theirs)

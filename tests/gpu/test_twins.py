@@ -5,8 +5,8 @@ import pytest
 from placed import POISON, placed, values
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import mapping
 from lowlevel_reduce.driver import Graph
+from lowlevel_reduce.plans import mapping
 
 SHAPES = [((5001,), None), ((70_000,), None), ((9, 1024), 1), ((9, 3000), 1)]
 

@@ -14,7 +14,7 @@ import lowlevel_reduce as lr
 from lowlevel_reduce.simulator import machine
 
 WAIT = "wait_for_prerequisites();"
-NO_WAIT = (("ptx_launch.cuh", 'asm volatile("griddepcontrol.wait;" ::: "memory");', ""),)
+NO_WAIT = (("base/ptx_launch.cuh", 'asm volatile("griddepcontrol.wait;" ::: "memory");', ""),)
 EARLY = "data race: (reads|writes|updates) what .* of the earlier kernel .*, before griddepcontrol.wait"
 
 # What a plan computes, and the kernel that must be caught.
@@ -35,23 +35,29 @@ SEGMENTS = {"short segments": 3000, "long segments": 3}
 
 # One wait among several of a kernel: the place before and after it, and the operator and the plan that need it.
 ONE_WAIT = {
-    "the second of two passes": (("reduce_two_pass.cuh", "", ""), "sum", {"shape": 40_000, "strategy": "two_pass"}),
+    "the second of two passes": (
+        ("whole/reduce_two_pass.cuh", "", ""), "sum", {"shape": 40_000, "strategy": "two_pass"}
+    ),
     "blocks that fold the partials of tiles": (
-        ("reduce_tiles.cuh", "if (rank != 0) return;\n        ", ""), "sum", {"shape": 40_000, "strategy": "tiles"}
+        ("whole/reduce_tiles.cuh", "if (rank != 0) return;\n        ", ""),
+        "sum",
+        {"shape": 40_000, "strategy": "tiles"},
     ),
     "blocks that fold the partials of columns": (
-        ("reduce_columns.cuh", "        launch_dependents();\n        ", "\n        return fold_column"),
+        ("columns/reduce_columns.cuh", "        launch_dependents();\n        ", "\n        return fold_column"),
         *("sum", {"shape": (50_000, 3), "axis": 0}),
     ),
     "blocks that fold the partials of rows": (
-        ("reduce_batch.cuh", "        launch_dependents();\n        ", "\n        if (rank != 0"),
+        ("rows/reduce_batch.cuh", "        launch_dependents();\n        ", "\n        if (rank != 0"),
         *("sum", {"shape": (2, 60_000), "axis": 1, "strategy": "batch", "cluster": 1}),
     ),
     "columns that read a pivot": (
-        ("reduce_columns.cuh", "problem.device_length != nullptr) ", ""), "std", {"shape": (500, 100), "axis": 0}
+        ("columns/reduce_columns.cuh", "problem.device_length != nullptr) ", ""),
+        "std",
+        {"shape": (500, 100), "axis": 0},
     ),
     "whole arrays that read a pivot": (
-        ("source.cuh", "problem.device_length != nullptr) ", ""), "std", {"shape": 5000, "strategy": "block"}
+        ("tree/source.cuh", "problem.device_length != nullptr) ", ""), "std", {"shape": 5000, "strategy": "block"}
     ),
 }  # fmt: skip
 
@@ -185,7 +191,7 @@ def test_kernels_of_segments_must_wait(edited, count):
 
 def test_the_fold_of_partials_must_wait(edited):
     assert of_partials() == lr.tree.reduce(values(9000)).tobytes()
-    edited(one_wait("reduce_partials.cuh", "", ""))
+    edited(one_wait("whole/reduce_partials.cuh", "", ""))
     assert "partials" in caught(of_partials).kernel
 
 

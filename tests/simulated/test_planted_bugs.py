@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import column_policy
 from lowlevel_reduce.simulator import machine
+from lowlevel_reduce.strategy import columns
 
-STRONG_STORE = ("ptx.cuh", "st.relaxed.gpu.global.b128 [%0], v;", "st.global.b128 [%0], v;")
-STRONG_LOAD = ("ptx.cuh", "ld.relaxed.gpu.global.b128 v, [%4];", "ld.global.b128 v, [%4];")
+STRONG_STORE = ("base/ptx.cuh", "st.relaxed.gpu.global.b128 [%0], v;", "st.global.b128 [%0], v;")
+STRONG_LOAD = ("base/ptx.cuh", "ld.relaxed.gpu.global.b128 v, [%4];", "ld.global.b128 v, [%4];")
 
 COLUMNS = np.random.default_rng(6).standard_normal((8400, 64)).astype(np.float32)
 ARRAYS = {
@@ -47,7 +47,7 @@ BUGS = {
     "no barrier between the warps' partials and their fold": Bug(
         edits=(
             (
-                "block.cuh",
+                "tree/block.cuh",
                 "if (lane == 0) slots[warp] = value;\n    __syncthreads();\n",
                 "if (lane == 0) slots[warp] = value;\n",
             ),
@@ -56,7 +56,7 @@ BUGS = {
         caught="data race: |uninitialised bytes of shared memory",
     ),
     "one set of slots for folds that follow each other": Bug(
-        edits=(("block.cuh", "shared.slots[turn & 1u]", "shared.slots[0]"),),
+        edits=(("tree/block.cuh", "shared.slots[turn & 1u]", "shared.slots[0]"),),
         mapping={"strategy": "block"},
         caught="data race: ",
     ),
@@ -65,89 +65,97 @@ BUGS = {
     ),
     # Partials in plain memory are right as long as the grid barrier releases them.
     "a ticket that does not release": Bug(
-        edits=(("ptx.cuh", "atom.acq_rel.gpu.global.add.u32", "atom.relaxed.gpu.global.add.u32"),),
+        edits=(("base/ptx.cuh", "atom.acq_rel.gpu.global.add.u32", "atom.relaxed.gpu.global.add.u32"),),
         mapping={"strategy": "cooperative"},
         caught="data race: reads what warp 0 of block .* wrote at PTX line",
         sound=(STRONG_STORE, STRONG_LOAD),
     ),
     "a wait for the ticket that does not acquire": Bug(
         edits=(
-            ("ptx.cuh", "ld.acquire.gpu.global.u32 %0, [%1];", "ld.relaxed.gpu.global.u32 %0, [%1];"),
-            ("grid.cuh", "    __syncthreads();\n    __threadfence();\n", "    __syncthreads();\n"),
+            ("base/ptx.cuh", "ld.acquire.gpu.global.u32 %0, [%1];", "ld.relaxed.gpu.global.u32 %0, [%1];"),
+            ("tree/grid.cuh", "    __syncthreads();\n    __threadfence();\n", "    __syncthreads();\n"),
         ),
         mapping={"strategy": "cooperative"},
         caught="data race: reads what warp 0 of block .* wrote at PTX line",
         sound=(STRONG_STORE, STRONG_LOAD),
     ),
     "each block stores to its own rank": Bug(
-        edits=(("cluster.cuh", "&shared.slots[rank], 0, value,", "&shared.slots[rank], rank, value,"),),
+        edits=(("tree/cluster.cuh", "&shared.slots[rank], 0, value,", "&shared.slots[rank], rank, value,"),),
         mapping={"strategy": "cluster", "cluster": 4},
         caught="its block exits before what is stored to its shared memory asynchronously has arrived",
     ),
     "a rank past the cluster": Bug(
-        edits=(("cluster.cuh", "&shared.slots[rank], 0, value,", "&shared.slots[rank], rank + 1, value,"),),
+        edits=(("tree/cluster.cuh", "&shared.slots[rank], 0, value,", "&shared.slots[rank], rank + 1, value,"),),
         mapping={"strategy": "cluster", "cluster": 4},
         caught="there is no block 4 in a cluster of 4",
     ),
     "two blocks at one place": Bug(
-        edits=(("cluster.cuh", "&shared.slots[rank], 0, value,", "&shared.slots[rank / 2], 0, value,"),),
+        edits=(("tree/cluster.cuh", "&shared.slots[rank], 0, value,", "&shared.slots[rank / 2], 0, value,"),),
         mapping={"strategy": "cluster", "cluster": 4},
         caught="data race: writes what an asynchronous operation of warp 0 of block .* wrote at PTX line",
     ),
     "the last elements that make no whole vector": Bug(
         edits=(
-            ("leaf.cuh", "uint32(min(rest, uint64(leaf_bytes)));", "uint32(min(rest, uint64(leaf_bytes))) & ~15u;"),
+            (
+                "tree/leaf.cuh",
+                "uint32(min(rest, uint64(leaf_bytes)));",
+                "uint32(min(rest, uint64(leaf_bytes))) & ~15u;",
+            ),
         ),
         mapping={"strategy": "tiles"},
         caught=None,
     ),
     "the last partial": Bug(
-        edits=(("grid.cuh", "places[k] = number < partials.count", "places[k] = number + 1 < partials.count"),),
+        edits=(("tree/grid.cuh", "places[k] = number < partials.count", "places[k] = number + 1 < partials.count"),),
         mapping={"strategy": "two_pass"},
         caught=None,
     ),
     "rank 0 does not wait for what the others store": Bug(
-        edits=(("cluster.cuh", "    while (!__all_sync(0xffffffffu, have_arrived(&barrier))) {}\n", ""),),
+        edits=(("tree/cluster.cuh", "    while (!__all_sync(0xffffffffu, have_arrived(&barrier))) {}\n", ""),),
         mapping={"strategy": "cluster", "cluster": 4},
         caught="uninitialised bytes of shared memory|data race: |its block exits before",
     ),
     "rank 0 looks once whether they have arrived": Bug(
         edits=(
-            ("cluster.cuh", "while (!__all_sync(0xffffffffu, have_arrived(&barrier))) {}", "have_arrived(&barrier);"),
+            (
+                "tree/cluster.cuh",
+                "while (!__all_sync(0xffffffffu, have_arrived(&barrier))) {}",
+                "have_arrived(&barrier);",
+            ),
         ),
         mapping={"strategy": "cluster", "cluster": 4},
         caught="uninitialised bytes of shared memory|data race: |its block exits before",
         seed=1,  # with it they arrive after a test that finds them under way
     ),
     "the first block of columns does not wait for what the others store": Bug(
-        edits=(("reduce_columns.cuh", "        else cluster_await(met.barrier);\n", ""),),
+        edits=(("columns/reduce_columns.cuh", "        else cluster_await(met.barrier);\n", ""),),
         mapping={"axis": 0},
         caught="uninitialised bytes of shared memory|data race: |its block exits before",
         array="few columns",
         cost=lambda way, of: way.folded_by != "cluster",
     ),
     "rank 0 waits for a block more": Bug(
-        edits=(("cluster.cuh", "(blocks - 1) * sizeof", "blocks * sizeof"),),
+        edits=(("tree/cluster.cuh", "(blocks - 1) * sizeof", "blocks * sizeof"),),
         mapping={"strategy": "cluster", "cluster": 4},
         caught="deadlock",
     ),
     "a wait that does not acquire what other blocks stored": Bug(
-        edits=(("ptx_cluster.cuh", "try_wait.parity.acquire", "try_wait.parity.relaxed"),),
+        edits=(("base/ptx_cluster.cuh", "try_wait.parity.acquire", "try_wait.parity.relaxed"),),
         mapping={"strategy": "cluster", "cluster": 4},
         caught="data race: reads what ",
     ),
     "nobody waits for rank 0 to have started": Bug(
-        edits=(("cluster.cuh", "        cluster_wait();  // every block of the cluster has started\n", ""),),
+        edits=(("tree/cluster.cuh", "        cluster_wait();  // every block of the cluster has started\n", ""),),
         mapping={"strategy": "cluster", "cluster": 4},
         caught="has exited|data race: |mbarrier",
     ),
     "an arrival that does not release the barrier's first state": Bug(
-        edits=(("ptx_cluster.cuh", "cluster.arrive.release", "cluster.arrive.relaxed"),),
+        edits=(("base/ptx_cluster.cuh", "cluster.arrive.release", "cluster.arrive.relaxed"),),
         mapping={"strategy": "cluster", "cluster": 4},
         caught="data race: ",
     ),
     "threads bring their columns while others have rounds that wait": Bug(
-        edits=(("reduce_columns.cuh", "        __syncthreads();  // no thread has rounds that wait\n", ""),),
+        edits=(("columns/reduce_columns.cuh", "        __syncthreads();  // no thread has rounds that wait\n", ""),),
         mapping={"axis": 0},
         caught="data race: ",
         array="few columns",
@@ -155,12 +163,14 @@ BUGS = {
     ),
     # One warp is held up: the others must not take away what it still waits for.
     "the last partial of a column is taken before all warps have seen it": Bug(
-        edits=(("reduce_columns.cuh", "        __syncthreads();  // all have seen the last partial", "        //"),),
+        edits=(
+            ("columns/reduce_columns.cuh", "        __syncthreads();  // all have seen the last partial", "        //"),
+        ),
         mapping={"axis": 0},
         caught="deadlock: it waits at a barrier",
         sound=(
             (
-                "reduce_columns.cuh",
+                "columns/reduce_columns.cuh",
                 "grid_await<Op>(slots + cut.parts - 1);\n",
                 "for (int i = 0; i < 400 && threadIdx.x < lanes; ++i) __nanosleep(1000);\n"
                 "        grid_await<Op>(slots + cut.parts - 1);\n",
@@ -200,7 +210,7 @@ def total(array, mapping, seed=None):
 def test_planted_bug(edited, bug, monkeypatch):
     array = ARRAYS[bug.array]
     if bug.cost is not None:
-        monkeypatch.setattr(column_policy, "cost", bug.cost)
+        monkeypatch.setattr(columns, "cost", bug.cost)
     expected = lr.tree.reduce(array, axis=bug.mapping.get("axis")).tobytes()
     edited(bug.sound)
     assert total(array, bug.mapping, bug.seed) == expected, "the copy without the bug is wrong"

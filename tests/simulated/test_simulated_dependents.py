@@ -8,7 +8,7 @@ import re
 import pytest
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import loading
+from lowlevel_reduce.plans import loading
 
 N = 300_000
 # Loads, stores, atomics and asynchronous copies, of global memory by name or by a generic address. What is fetched into

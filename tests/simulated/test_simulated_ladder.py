@@ -12,7 +12,7 @@ from lowlevel_reduce.ladder.data import elements
 from lowlevel_reduce.ladder.launches import ReadyRung
 from lowlevel_reduce.ladder.program import kernel_source
 from lowlevel_reduce.ladder.registry import VERSION_VARIABLE
-from lowlevel_reduce.loading import load_kernel
+from lowlevel_reduce.plans.loading import load_kernel
 
 N = 2**16 + 3
 WHOLE = 2**16

@@ -10,11 +10,12 @@ import pytest
 from in_threads import in_threads
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import loading, oneshot, quick
+from lowlevel_reduce.calls import prepared, quick
 from lowlevel_reduce.driver import Buffer, Context, Event, Graph, MemoryPool, Stream, binding, readback
 from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.ladder import RUNGS
 from lowlevel_reduce.ladder.program import kernel_source
+from lowlevel_reduce.plans import loading
 
 
 def at_the_address_of(driver, context, monkeypatch):
@@ -137,8 +138,8 @@ def test_memory_of_a_pool_is_freed_without_having_its_green_context_current(driv
 
 def test_the_workspace_of_a_captured_call_is_the_graphs(stream, monkeypatch):
     """Nobody else uses it between replays, and it is there when the launch that was kept for later calls has gone."""
-    monkeypatch.setattr(oneshot, "MAX_BOUND", 1)
-    monkeypatch.setitem(binding.selected().kept, "bound reductions", oneshot.LaunchCache())
+    monkeypatch.setattr(prepared, "MAX_BOUND", 1)
+    monkeypatch.setitem(binding.selected().kept, "bound reductions", prepared.LaunchCache())
     values = np.ones(70_000, np.float32)
     x, out = lr.DeviceArray.from_numpy(values, stream), lr.DeviceArray.empty((), np.float32, stream)
     options = {"out": out, "stream": stream, "strategy": "tiles"}
@@ -147,7 +148,7 @@ def test_the_workspace_of_a_captured_call_is_the_graphs(stream, monkeypatch):
     with Graph.capture(stream) as graph:
         lr.sum(x, **options)
     with graph, graph.instantiate() as executable:
-        binding.selected().kept["bound reductions"] = oneshot.LaunchCache()
+        binding.selected().kept["bound reductions"] = prepared.LaunchCache()
         quick._thread().launches.clear()
         gc.collect()
         for _ in range(2):
@@ -161,7 +162,7 @@ def test_the_workspace_of_a_captured_call_is_the_graphs(stream, monkeypatch):
 def test_the_kernel_of_a_captured_call_is_loaded_as_long_as_the_graph(stream, monkeypatch, strategy, known):
     """However many others are loaded, and whatever is let go of, before the next replay."""
     monkeypatch.setattr(loading, "MAX_LOADED", 1)
-    monkeypatch.setitem(binding.selected().kept, "bound reductions", oneshot.LaunchCache())
+    monkeypatch.setitem(binding.selected().kept, "bound reductions", prepared.LaunchCache())
     x = lr.DeviceArray.from_numpy(np.ones(7_000, np.float32), stream)
     out = lr.DeviceArray.empty((), np.float32, stream)
     options = {"out": out, "stream": stream, "strategy": strategy}
@@ -170,7 +171,7 @@ def test_the_kernel_of_a_captured_call_is_loaded_as_long_as_the_graph(stream, mo
     with Graph.capture(stream) as graph:
         lr.sum(x, **options)
     with graph, graph.instantiate() as executable:
-        binding.selected().kept["bound reductions"] = oneshot.LaunchCache()
+        binding.selected().kept["bound reductions"] = prepared.LaunchCache()
         quick._thread().launches.clear()
         lr.max(x, stream=stream)
         gc.collect()
@@ -231,8 +232,8 @@ def test_what_closed_streams_have_left_is_freed_by_later_calls(context, driver):
 
 
 def test_a_kept_launch_that_cannot_be_freed_is_no_error_of_a_later_call(stream, driver, caplog, monkeypatch):
-    monkeypatch.setattr(oneshot, "MAX_BOUND", 1)
-    monkeypatch.setitem(binding.selected().kept, "bound reductions", oneshot.LaunchCache())
+    monkeypatch.setattr(prepared, "MAX_BOUND", 1)
+    monkeypatch.setitem(binding.selected().kept, "bound reductions", prepared.LaunchCache())
     x = lr.DeviceArray.from_numpy(np.ones(70_000, np.float32), stream)
     y, out = lr.DeviceArray.from_numpy(np.ones(10, np.float32), stream), lr.DeviceArray.empty((), np.float32, stream)
     in_threads(lambda: lr.sum(x, stream=stream, out=out, strategy="tiles"))

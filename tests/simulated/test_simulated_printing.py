@@ -6,8 +6,8 @@ import pytest
 from lowlevel_reduce import Buffer, simulator
 from lowlevel_reduce.compiler import Program, compile_program
 from lowlevel_reduce.driver import BoundKernel, Context, LaunchConfig, Library, Stream
-from lowlevel_reduce.kernels import OPTIONS
 from lowlevel_reduce.simulator.machine import KernelFault
+from lowlevel_reduce.strategy.stubs import OPTIONS
 
 SOURCE = r"""
 extern "C" __global__ void where() { printf("%d:%u ", blockIdx.x, threadIdx.x); }

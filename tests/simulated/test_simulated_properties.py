@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy_cases import generate
 
 import lowlevel_reduce as lr
-from lowlevel_reduce.policy import STRATEGIES
+from lowlevel_reduce.strategy.whole import STRATEGIES
 from tests.fuzz import strategies
 
 FEW = ("float32", "int32")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import lowlevel_reduce as lr
-from benchmarks.harness import Inputs
-from benchmarks.problems import Case, pattern
-from benchmarks.variants import Variant
+from benchmarks.measure.harness import Inputs
+from benchmarks.measure.problems import Case, pattern
+from benchmarks.profile.variants import Variant
 from lowlevel_reduce import Buffer
 from lowlevel_reduce.compiler.sources import source_root
 
@@ -35,7 +35,7 @@ def results(maker):
 def test_other_sources_make_other_kernels_and_leave_the_librarys_alone(inputs, stream, tmp_path):
     sources = tmp_path / "cuda_src"
     shutil.copytree(source_root(), sources)
-    header = sources / "operator_sum.cuh"
+    header = sources / "operators/operator_sum.cuh"
     finish = "Out finish(Acc a, const R&, int) { return narrow<Out>(a); }"
     text = header.read_text()
     assert finish in text

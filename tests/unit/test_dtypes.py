@@ -21,7 +21,7 @@ def test_entry(entry):
     assert entry.leaf == 256 * entry.vector
     if not entry.name.startswith(("bfloat16", "float8")):
         assert entry.result == np.sum(np.zeros(1, entry.dtype)).dtype.name
-    header = (source_root() / "types.cuh").read_text(encoding="utf-8")
+    header = (source_root() / "base/types.cuh").read_text(encoding="utf-8")
     assert re.search(rf"\b{entry.c_name};|struct {entry.c_name} ", header)
 
 

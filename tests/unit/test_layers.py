@@ -2,8 +2,10 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -16,53 +18,31 @@ from lowlevel_reduce.compiler import source_root
 
 PACKAGE = Path(lowlevel_reduce.__file__).parent
 
-# Each layer may import from those below it; a line's modules may import each other only where PEERS says so.
-LAYERS = [
+# A room is a folder of the package or a module beside them. Each may import from the rooms of lower floors, and from a
+# room of its own floor only as PEERS says. Inside a folder, imports make no circle.
+FLOORS = [
     ["__main__"],
     ["cli"],
     ["ladder", "study"],
     ["__init__"],
-    ["functions"],
-    ["prebuilding", "shards"],
-    ["quick_shards"],
-    ["api", "segments", "sharding"],
-    ["quick", "offsets"],
-    ["oneshot"],
-    ["plans", "interop", "combining"],
-    ["base_plan", "exchange"],
-    ["mapping", "producers", "slots", "allocator", "foreign", "protocols"],
-    ["bound", "loading", "simulator"],
-    ["selection"],
-    ["kernels"],
-    ["row_policy"],
-    ["column_policy"],
-    ["row_strategy", "chunks"],
-    ["policy", "layout", "tree", "operators", "dtypes", "compiler", "driver"],
-    ["errors", "arguments", "texts", "closing", "later"],
+    ["functions", "parts", "prebuilding"],
+    ["calls"],
+    ["plans"],
+    ["arrays", "simulator"],
+    ["strategy"],
+    ["tree", "operators"],
+    ["layout"],
+    ["dtypes"],
+    ["compiler", "driver"],
+    ["arguments", "closing", "texts", "lazy_names"],
+    ["errors"],
 ]
-PURE = [
-    "selection",
-    "kernels",
-    "chunks",
-    "row_policy",
-    "column_policy",
-    "row_strategy",
-    "policy",
-    "layout",
-    "tree",
-    "operators",
-    "dtypes",
-]
-PEERS = {
-    ("tree", "operators"),
-    ("tree", "dtypes"),
-    ("layout", "dtypes"),
-    ("operators", "dtypes"),
-}
+PURE = ["strategy", "layout", "tree", "operators", "dtypes"]
+PEERS = {("tree", "operators")}
 
 
-def unit(module):
-    """Return the layer's unit of a module: its name, or its package's."""
+def room(module):
+    """Return the room of a module: its folder in the package, or its own name."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else "__init__"
 
@@ -87,23 +67,53 @@ def imports(path):
     return found
 
 
-def level(name):
-    return next(i for i, layer in enumerate(LAYERS) if name in layer)
+def below(name):
+    return next(i for i, floor in enumerate(FLOORS) if name in floor)
 
 
-def test_every_module_has_a_layer():
-    known = {name for layer in LAYERS for name in layer}
-    assert {name for name, _ in sources()} <= known
+def test_every_room_has_a_floor_and_every_floor_has_its_rooms():
+    assert {name for name, _ in sources()} == {name for floor in FLOORS for name in floor}
+
+
+@pytest.mark.parametrize(("top", "suffix"), [("lowlevel_reduce", ".py"), ("cuda_src", ".cuh")])
+def test_the_map_for_contributors_has_every_room(top, suffix):
+    text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    lines = text.split(f"\n{top}/", 1)[1].split("\n", 1)[1]
+    told = set(
+        re.findall(r"^  (\w+(?:/|\.\w+))", re.split(r"^\w", lines, maxsplit=1, flags=re.MULTILINE)[0], re.MULTILINE)
+    )
+    folder = PACKAGE.parent / top
+    rooms = {f"{path.name}/" for path in folder.iterdir() if any(path.glob("*.*")) and path.name != "__pycache__"}
+    rooms |= {path.name for path in folder.glob(f"*{suffix}") if not path.stem.startswith("__")}
+    assert told == rooms
 
 
 @pytest.mark.parametrize(("name", "path"), list(sources()), ids=lambda value: getattr(value, "name", value))
 def test_arrows_point_down(name, path):
     for module in imports(path):
-        target = unit(module)
+        target = room(module)
         if target == name:
             continue
-        allowed = level(target) > level(name) or (name, target) in PEERS
+        allowed = below(target) > below(name) or (name, target) in PEERS
         assert allowed, f"{path.name} imports {module}: an arrow that points up"
+
+
+def loaded_with(path):
+    """Return the modules of this package that are imported with a file, not only for types or by a function later."""
+    module = ast.parse(path.read_text(encoding="utf-8"))
+    found = set()
+    for node in module.body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("lowlevel_reduce."):
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def test_no_imports_make_a_circle():
+    names = {
+        ".".join(("lowlevel_reduce", *path.relative_to(PACKAGE).with_suffix("").parts)): path for _, path in sources()
+    }
+    order = {name: loaded_with(path) & names.keys() for name, path in names.items()}
+    assert tuple(TopologicalSorter(order).static_order())
 
 
 # What an import of the package leaves to those who use it: what makes plans to the first plan, the compiler to the
@@ -115,9 +125,9 @@ LATER = [
     "lowlevel_reduce.cli",
     "lowlevel_reduce.compiler",
     "lowlevel_reduce.operators",
-    "lowlevel_reduce.plans",
-    "lowlevel_reduce.segments",
-    "lowlevel_reduce.mapping",
+    "lowlevel_reduce.plans.array",
+    "lowlevel_reduce.plans.segments",
+    "lowlevel_reduce.plans.mapping",
     "lowlevel_reduce.driver.attribute_values",
     "lowlevel_reduce.driver.bound_kernel",
     "lowlevel_reduce.driver.config",
@@ -132,7 +142,15 @@ LATER = [
     "logging",
 ]
 # What making a plan of a built-in operator does not need either.
-SPARED = ["simulator", "tree", "segments", "operators.user", "driver.attribute_values", "driver.graph", "driver.pool"]
+SPARED = [
+    "simulator",
+    "tree",
+    "plans.segments",
+    "operators.user",
+    "driver.attribute_values",
+    "driver.graph",
+    "driver.pool",
+]
 
 
 def loaded_by(statements, names):
@@ -152,7 +170,7 @@ def test_an_import_leaves_to_its_first_use_what_not_everybody_uses():
 def test_making_an_array_of_a_type_of_numpy_needs_no_other_types():
     names = ["ml_dtypes", *(f"lowlevel_reduce.{name}" for name in SPARED)]
     statements = (
-        "import lowlevel_reduce.plans; from lowlevel_reduce import dtypes; "
+        "import lowlevel_reduce.plans.array; from lowlevel_reduce import dtypes; "
         "[dtypes.element_type(name).dtype for name in ('float16', 'float32', 'int8', 'bool', 'complex64')]"
     )
     assert loaded_by(statements, names) == []
@@ -213,7 +231,7 @@ def test_production_code_imports_nothing_of_the_simulator():
     for name, path in sources():
         # The command line may fall back to it, and says so; the package hands it to who names it.
         if name not in ("simulator", "cli", "__init__"):
-            assert not any(unit(module) == "simulator" for module in imports(path)), path.name
+            assert not any(room(module) == "simulator" for module in imports(path)), path.name
 
 
 def test_pure_modules_import_no_cuda():

@@ -10,10 +10,10 @@ from lowlevel_reduce import driver, layout, prebuilding
 from lowlevel_reduce.cli import app
 from lowlevel_reduce.cli import prebuild as command
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.kernels import segment_kernel_sources, with_twins
+from lowlevel_reduce.plans.segments import _groups_of_a_warp
 from lowlevel_reduce.prebuilding import BuildTarget, kernels_of, kernels_of_segments
-from lowlevel_reduce.segments import _groups_of_a_warp
-from lowlevel_reduce.selection import operator_text, request_of, select
+from lowlevel_reduce.strategy.selection import operator_text, request_of, select
+from lowlevel_reduce.strategy.stubs import segment_kernel_sources, with_twins
 
 H200 = BuildTarget.of_architecture("sm_90", 132)
 TARGETS = [

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.measure.problems import LAG, Case, check, pattern
+from benchmarks.measure.shapes import drawn, named
 from benchmarks.peers.torch_compiled import TorchCompiledPeer
 from benchmarks.peers.torch_peer import TorchPeer
 from benchmarks.peers.torch_peer import host_array as host_plane
-from benchmarks.problems import LAG, Case, check, pattern
-from benchmarks.shapes import drawn, named
 from benchmarks.suites.forms import FORMS, Arrays, host_array
 from lowlevel_reduce.dtypes import numpy_dtype
 

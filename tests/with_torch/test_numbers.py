@@ -6,8 +6,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch has an environment with it")
 
 import lowlevel_reduce as lr  # noqa: E402
+from benchmarks.measure.problems import Case  # noqa: E402
 from benchmarks.peers.torch_peer import TorchPeer  # noqa: E402
-from benchmarks.problems import Case  # noqa: E402
 
 SHAPE = (37, 53)
 AXES = [None, 0, 1]

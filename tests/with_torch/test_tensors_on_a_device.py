@@ -14,7 +14,8 @@ from placed_tensors import Placed, content_of, library, place  # noqa: E402
 
 import lowlevel_reduce as lr  # noqa: E402
 from benchmarks.peers.torch_peer import host_array  # noqa: E402
-from lowlevel_reduce import producers, simulator  # noqa: E402
+from lowlevel_reduce import simulator  # noqa: E402
+from lowlevel_reduce.arrays import libraries  # noqa: E402
 from lowlevel_reduce.driver import Stream  # noqa: E402
 from lowlevel_reduce.dtypes import ELEMENT_TYPES  # noqa: E402
 
@@ -25,7 +26,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "embed_in_torch.py"
 def working(context, monkeypatch):
     """Where PyTorch works, and the package's way to its tensors."""
     working = SimpleNamespace(handle=0)
-    monkeypatch.setattr(producers, "_known", {Placed: producers._torch(library(lambda ordinal: working.handle))})
+    monkeypatch.setattr(libraries, "_known", {Placed: libraries._torch(library(lambda ordinal: working.handle))})
     yield working
     Placed.memory.clear()
 

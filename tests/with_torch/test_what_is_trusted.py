@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test
 
 import lowlevel_reduce as lr  # noqa: E402
 from benchmarks.peers.torch_peer import host_array  # noqa: E402
-from lowlevel_reduce import producers  # noqa: E402
+from lowlevel_reduce.arrays import libraries  # noqa: E402
 from lowlevel_reduce.dtypes import ELEMENT_TYPES, element_type  # noqa: E402
 
 ALL = sorted({each for each in vars(torch).values() if isinstance(each, torch.dtype)}, key=str)
@@ -22,7 +22,7 @@ ELEMENTS = 1 << 16  # every pattern of 16 bits
 def taken(dtype):
     """Return the element type that a tensor's dtype is read as; raise `UnsupportedError` if it is none."""
     tensor = SimpleNamespace(dtype=dtype, shape=(3,), stride=lambda: (1,))
-    _, _, read = producers.producer_of(torch.Tensor).facts(tensor)
+    _, _, read = libraries.producer_of(torch.Tensor).facts(tensor)
     return element_type(read)
 
 
@@ -67,7 +67,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_is_read_of_a_tensor_is_what_numpy_reads(layout):
-    producer = producers.producer_of(torch.Tensor)
+    producer = libraries.producer_of(torch.Tensor)
     x = LAYOUTS[layout](torch.arange(54.0, dtype=torch.float32).reshape(6, 9))
     array = x.numpy()
     assert producer.name == "PyTorch"
@@ -80,15 +80,15 @@ def test_what_is_read_of_a_tensor_is_what_numpy_reads(layout):
 
 
 def test_a_class_of_its_own_is_not_read_by_attributes():
-    assert producers.producer_of(torch.nn.Parameter) is None
-    assert producers.producer_of(type("Mine", (torch.Tensor,), {})) is None
+    assert libraries.producer_of(torch.nn.Parameter) is None
+    assert libraries.producer_of(type("Mine", (torch.Tensor,), {})) is None
 
 
 def test_the_stream_of_a_build_without_the_quick_function_is_that_of_the_device(monkeypatch):
     assert not hasattr(torch._C, "_cuda_getCurrentRawStream"), "it is a build for the CPU"
     handles = {0: 0, 3: 77}
     monkeypatch.setattr(torch.cuda, "current_stream", lambda ordinal: SimpleNamespace(cuda_stream=handles[ordinal]))
-    stream = producers._torch(torch).stream
+    stream = libraries._torch(torch).stream
     assert (stream(0), stream(3)) == (1, 77), "PyTorch's 0 is the driver's 1"
 
 
@@ -114,8 +114,8 @@ def test_the_fake_answers_as_a_tensor_does(shape, strides, dtype):
     assert (fake.shape, fake.stride(), fake.data_ptr()) == (real.shape, real.stride(), real.data_ptr())
     assert (fake.dtype, fake.layout) == (str(real.dtype), str(real.layout).removeprefix("torch."))
     assert (fake.is_neg(), fake.is_conj()) == (real.is_neg(), real.is_conj())
-    theirs = producers._torch(torch)
-    ours = producers._torch(fake_torch.module(lambda ordinal: 0))
+    theirs = libraries._torch(torch)
+    ours = libraries._torch(fake_torch.module(lambda ordinal: 0))
     assert ours.facts(fake) == theirs.facts(real)
     assert ours.key(fake)[2:] == theirs.key(real)[2:]
     assert ours.plain(fake), "it stands for a tensor on a device"
@@ -140,4 +140,4 @@ def test_what_is_computed_lazily_says_so_where_it_is_asked(way):
     assert getattr(lazy, f"is_{way}")()
     fake = fake_torch.Tensor(SimpleNamespace(shape=(5,), dtype=np.dtype("f4"), pointer=0), negated=True)
     assert fake.is_neg()
-    assert not producers._torch(fake_torch.module(int)).plain(fake)
+    assert not libraries._torch(fake_torch.module(int)).plain(fake)

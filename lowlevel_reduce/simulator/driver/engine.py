@@ -142,9 +142,10 @@ class Engine:
 
 def default_engine() -> Engine:
     """Return the simulator's own machine."""
-    from lowlevel_reduce.simulator import machine, ptx, ptx_code  # noqa: PLC0415 - a facade can be made with another
+    from lowlevel_reduce.simulator import machine, ptx  # noqa: PLC0415 - a facade can be made with another
+    from lowlevel_reduce.simulator.ptx import code  # noqa: PLC0415 - a facade can be made with another
 
-    def _place(module: ptx_code.Module, memory: Memory) -> Mapping[str, int]:
+    def _place(module: code.Module, memory: Memory) -> Mapping[str, int]:
         return machine.place_variables(module.variables, memory)
 
     return Engine(ptx.parse, machine.GlobalMemory, machine.Launch, machine.run, _place, machine.Trace)

@@ -1,0 +1,1 @@
+"""Pages that are filled from measured files, and checked against them."""

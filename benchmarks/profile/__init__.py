@@ -1,0 +1,1 @@
+"""Single questions about kernels and calls: variants, limits, counters, the ladder, the figures of a page."""

@@ -1,0 +1,142 @@
+"""Time the sum of an array in parts, from the call to its value on the host: on one GPU, on two, in two processes.
+
+python -m benchmarks.profile.parts --way one|shards|processes --elements N [--rounds 30]
+
+It prints a JSON object: by the name of each contender its samples in microseconds. Two processes meet by NCCL, with
+a GPU each: this library's gather partials, PyTorch's add up their sums by ``all_reduce``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import lowlevel_reduce as lr
+from benchmarks.measure.figures import OURS
+from benchmarks.peers.common import RawArray
+
+__all__ = ["ROUNDS", "WAYS", "main", "samples_us"]
+
+WAYS = ("one", "shards", "processes")
+ROUNDS, WARM = 30, 3
+
+Calls = dict[str, Callable[[], float]]
+
+
+def samples_us(
+    calls: Calls, expected: float, rounds: int, meet: Callable[[], object] = lambda: None
+) -> dict[str, list[float]]:
+    """Return the times of each call, taken in turn; each returns a value on the host, which must be right.
+
+    `meet` is called before each: it waits until all processes are there.
+    """
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(WARM + rounds):
+        for name, call in calls.items():
+            meet()
+            begin = time.perf_counter_ns()
+            value = call()
+            took = (time.perf_counter_ns() - begin) / 1e3
+            if not abs(value - expected) <= 1e-3 * expected:
+                raise lr.ReduceError(f"{name} of {expected:.0f} ones is {value}: not timed")
+            samples[name] += [round(took, 2)] if number >= WARM else []
+    return samples
+
+
+def one(torch: Any, elements: int, rounds: int) -> dict[str, list[float]]:
+    """Time the sum of an array on one GPU."""
+    x = torch.ones(elements, device="cuda:0")
+    return samples_us({OURS: lambda: float(lr.sum(x)), "torch": lambda: float(x.sum().item())}, elements, rounds)
+
+
+def shards(torch: Any, elements: int, rounds: int) -> dict[str, list[float]]:
+    """Time the sum of an array on two GPUs in one process; PyTorch's two sums are added up on the host."""
+    lengths = lr.shard_lengths(elements, "float32", 2)
+    parts = [torch.ones(length, device=f"cuda:{i}") for i, length in enumerate(lengths)]
+
+    def both() -> float:
+        sums = [part.sum() for part in parts]
+        return sum(float(each.item()) for each in sums)
+
+    return samples_us({OURS: lambda: float(lr.reduce_shards(parts)), "torch": both}, elements, rounds)
+
+
+def processes(torch: Any, elements: int, rounds: int) -> dict[str, list[float]]:
+    """Time the sum of an array of which each of two processes has a part."""
+    with tempfile.TemporaryDirectory() as folder:
+        context = importlib.import_module("torch.multiprocessing")
+        context.spawn(_rank, args=(folder, elements, rounds), nprocs=2)
+        samples: dict[str, list[float]] = json.loads((Path(folder) / "samples").read_text(encoding="utf-8"))
+        return samples
+
+
+def _rank(rank: int, folder: str, elements: int, rounds: int) -> None:
+    """Run one of two processes; the first writes the samples."""
+    torch = importlib.import_module("torch")
+    distributed = importlib.import_module("torch.distributed")
+    torch.cuda.set_device(rank)
+    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+    distributed.init_process_group("nccl", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    x = torch.ones(lr.shard_lengths(elements, "float32", 2)[rank], device="cuda")
+
+    def theirs() -> float:
+        total = x.sum()
+        distributed.all_reduce(total)
+        return float(total.item())
+
+    def meet() -> None:
+        torch.cuda.synchronize()
+        distributed.barrier()
+        torch.cuda.synchronize()
+
+    calls: Calls = {OURS: gathered_sum(torch, distributed, x, elements), "torch": theirs}
+    samples = samples_us(calls, elements, rounds, meet)
+    if rank == 0:
+        (Path(folder) / "samples").write_text(json.dumps(samples), encoding="utf-8")
+    distributed.destroy_process_group()
+
+
+def gathered_sum(torch: Any, distributed: Any, x: Any, elements: int) -> Callable[[], float]:
+    """Return this library's sum: partials, which are padded to as many in each process, gathered, and combined."""
+    chunk = lr.chunk_elements(elements, "float32")
+    counts = [-(-length // chunk) for length in lr.shard_lengths(elements, "float32", 2)]
+    words = lr.partials(x, chunk=chunk).shape[1]
+    mine = torch.zeros((max(counts), words), dtype=torch.int32, device="cuda")
+    all_of_them = torch.zeros((2 * max(counts), words), dtype=torch.int32, device="cuda")
+
+    def call() -> float:
+        part = lr.partials(x, chunk=chunk)
+        mine[: part.shape[0]] = torch.as_tensor(RawArray(part.pointer, part.shape, np.dtype(np.int32)), device="cuda")
+        distributed.all_gather_into_tensor(all_of_them, mine)
+        there = torch.cat([all_of_them[: counts[0]], all_of_them[max(counts) : max(counts) + counts[1]]])
+        partials = RawArray(there.data_ptr(), tuple(there.shape), np.dtype(np.uint32))
+        return float(lr.combine_partials(partials, length=elements, chunk=chunk, dtype="float32"))
+
+    return call
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the samples that the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--way", choices=WAYS, required=True)
+    parser.add_argument("--elements", type=int, required=True)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    arguments = parser.parse_args(argv)
+    torch = importlib.import_module("torch")
+    run = {"one": one, "shards": shards, "processes": processes}[arguments.way]
+    print(json.dumps(run(torch, arguments.elements, arguments.rounds)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+// Columns: the elements of a row lie apart and neighbouring rows beside each other, so that a thread loads a vector across C rows
+// and folds each of them in the order of the tree. One launch for any number of rows, of any length.
+#pragma once
+#include "tree/cluster.cuh"
+#include "columns/column_tile.cuh"
+#include "columns/columns.cuh"
+#include "tree/overlap.cuh"
+#include "rows/row_partials.cuh"
+
+// Folds the partials of all rows as they come, as block `folder` of `folders`. All threads of the block call it.
+template <class Op>
+__device__ __forceinline__ void
+fold_column_partials(const ShapedProblem& problem, const ColumnCut& cut, uint32 folder, uint32 folders)
+{
+    if (cut.by == FoldedBy::warps)
+        return fold_partials_by_warps<Op>(problem, folder, folders, column_warps);
+    __shared__ BlockSlots<Op, column_warps> shared;
+    uint32 turn = 0;
+#pragma unroll 1
+    for (uint64 row = folder; row < problem.rows; row += folders) {
+        auto* slots = grid_slots<Op>(problem.workspace) + row * cut.parts;
+        grid_await<Op>(slots + cut.parts - 1);
+        __syncthreads();  // all have seen the last partial before a warp takes it, which leaves its slot empty
+        const auto root = grid_fold<Op, column_warps>(slots, {cut.parts}, shared, turn++);
+        if (threadIdx.x == 0) store_result<Op>(problem, ShapedSource<Op>(problem, row).row, problem.place(row), root);
+    }
+}
+
+// Writes the results of C neighbouring rows from number `row` on, of which `available` exist. One thread calls it.
+template <class Op, int C>
+__device__ __forceinline__ void
+store_columns(const ShapedProblem& problem, const RowOf<Op>* rows, uint64 row, int available, const typename Op::Accumulator* a)
+{
+    using R = typename Op::Result;
+    const int64 apart = problem.permuted == 0 ? 1 : problem.result_stride[0];
+#pragma unroll
+    for (int k = 0; k < Op::results; ++k) {
+        auto* results = reinterpret_cast<R*>(problem.result) + k * problem.rows + problem.place(row);
+        R values[C];
+#pragma unroll
+        for (int c = 0; c < C; ++c) values[c] = rows[c].length == 0 ? Op::empty(rows[c], k) : Op::finish(a[c], rows[c], k);
+        if constexpr (C * sizeof(R) <= vector_bytes) {
+            if (apart == 1 && available == C && reinterpret_cast<uint64>(results) % (C * sizeof(R)) == 0) {
+                ColumnVector<R, C> v;
+#pragma unroll
+                for (int c = 0; c < C; ++c) v.elements[c] = values[c];
+                *reinterpret_cast<decltype(v.whole)*>(results) = v.whole;
+                continue;
+            }
+        }
+#pragma unroll
+        for (int c = 0; c < C; ++c)
+            if (c < available) results[c * apart] = values[c];
+    }
+}
+
+// Publishes or stores what the block has of each column, joined in a cluster with what the others have; `value_of` gives it. All
+// threads of the block call it.
+template <class Op, int C, class ValueOf>
+__device__ __forceinline__ void
+end_columns(const ShapedProblem& problem, const ColumnCut& cut, const ColumnTile<C>& tile, ColumnMeeting<Op, C>& met,
+            uint64 length, ValueOf value_of)
+{
+#if __CUDA_ARCH__ >= 900
+    const bool in_cluster = cut.by == FoldedBy::cluster;
+    const uint32 pitch = 1u << cut.columns, rank = in_cluster ? cluster_rank() : 0;
+    if (in_cluster) {
+        if (rank != 0) cluster_wait();  // every block of the cluster has started
+        else cluster_await(met.barrier);
+    }
+#endif
+#pragma unroll 1
+    for (uint32 column = threadIdx.x; column < tile.threads * C; column += blockDim.x) {
+        auto value = value_of(column);
+#if __CUDA_ARCH__ >= 900
+        if (rank != 0) {
+            store_to_rank(&met.of_ranks[rank * pitch + column], 0, value, &met.barrier);
+            continue;
+        }
+        if (in_cluster) value = met.folded(value, met.of_ranks + column, cut.parts, pitch);
+#endif
+        int rows;
+        const uint64 row = tile.row(column / C, rows) + column % C;
+        if (int(column % C) >= rows) continue;
+        if (cut.by == FoldedBy::warps || cut.by == FoldedBy::blocks)
+            grid_slots<Op>(problem.workspace)[row * cut.parts + tile.part].publish(value);
+        else store_result<Op>(problem, ShapedSource<Op>(problem, row, length).row, problem.place(row), value);
+    }
+}
+
+// The threads of a block that stand side by side have C columns each; those behind each other divide a turn's vectors among
+// them. A block waits for the prerequisites when it knows what to load.
+template <class Op, int C, int N, bool IsStraight, Begin Where>
+__device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
+{
+    using Thread = Columns<Op, C, N, IsStraight, Where>;
+    using A = typename Op::Accumulator;
+    __shared__ ColumnMeeting<Op, C> met;
+    const ColumnCut cut(problem.count);
+    if (!lets_in_late(column_warps)) launch_dependents();
+    const uint32 folders = cut.folders(problem.rows), tiles = gridDim.x - folders;
+    if (blockIdx.x >= tiles) {
+        launch_dependents();
+        wait_for_prerequisites();
+        return fold_column_partials<Op>(problem, cut, blockIdx.x - tiles, folders);
+    }
+    const ColumnTile<C> tile(problem, cut);
+#if __CUDA_ARCH__ >= 900
+    if (cut.by == FoldedBy::cluster) cluster_enter(met.barrier, (cut.parts - 1) * tile.threads * C * sizeof(A));
+#endif
+    const uint32 beside = cut.columns - log2_of(C), behind = threadIdx.x >> beside;
+    const uint32 log_depth = 31 - __clz(int(blockDim.x >> beside)), log_each = cut.vectors - min(cut.vectors, log_depth);
+    const uint32 all = uint32(min((problem.length - 1) / Thread::V + 1, uint64(leaf_vectors)));  // of a leaf
+    const uint32 log_steps = all > lanes ? 32 - __clz(int((all - 1) / lanes)) : 0, turns = 1u << cut.turns;
+    int rows;
+    const uint64 row = tile.row(min(threadIdx.x & (1u << beside) - 1, tile.threads - 1), rows);
+    if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
+    const Thread thread(problem, row, rows, problem.actual_length());
+    wait_for_prerequisites();
+    const uint32 pitch = 1u << cut.columns, own = threadIdx.x;  // the block's column that the thread folds, where there are turns
+    uint32 parts = 1;
+#pragma unroll 1
+    for (uint32 turn = 0; turn < turns; ++turn) {  // the last elements first: they were written last
+        const uint64 number = (uint64(tile.part) << cut.turns) + (turns - 1 - turn), vector = (number << log_depth) + behind;
+        A a[C];
+        thread.fold(a, met.waiting, vector << log_each, 1u << log_each, log_steps);
+        if (turn + 1 == turns) launch_dependents();  // at the latest
+        if (log_depth == 0 && turns == 1 && cut.parts == 1) {  // columns of one thread each
+            if (threadIdx.x < tile.threads) store_columns<Op, C>(problem, thread.rows, row, rows, a);
+            return;
+        }
+        __syncthreads();  // no thread has rounds that wait
+        parts = met.bring(a, beside);
+        __syncthreads();
+        if (turns > 1) {
+            if (own < tile.threads * C) met.add(met.folded(met.brought[own], met.brought + own, parts, pitch), turn, own, pitch);
+            __syncthreads();  // all that was brought has been folded
+        }
+    }
+    end_columns<Op, C>(problem, cut, tile, met, problem.actual_length(), [&](uint32 column) {
+        if (turns > 1) return met.digits[(cut.turns << cut.columns) + column];
+        return met.folded(met.brought[column], met.brought + column, parts, pitch);
+    });
+}

@@ -1,0 +1,86 @@
+// Few long rows: each is cut into tiles, one a block, in clusters of up to 16 blocks. A row of one cluster is folded in that
+// cluster's shared memory; the partials of longer rows are folded by other blocks as they come.
+#pragma once
+#include "tree/grid.cuh"
+#include "tree/overlap.cuh"
+#include "rows/row_cut.cuh"
+#include "rows/row_leaf.cuh"
+#include "rows/row_partials.cuh"
+
+// One leaf of a row by one warp, which waits for the prerequisites here, as late as it can. All 32 lanes call it.
+template <class Op, class Rows, class S>
+__device__ __forceinline__ typename Op::Accumulator late_leaf_fold(const S& source, uint64 leaf, uint32 lane)
+{
+    if constexpr (Rows::where == Begin::aligned || (Rows::are_contiguous && !has_second<Op>)) {
+        return leaf_fold<Op>(source, leaf, lane);
+    } else {
+        const Placed placed = placed_in<Op, Rows>(source.problem);
+        wait_for_prerequisites();
+        return row_leaf_fold<Op, Rows>(source, leaf, placed, lane);
+    }
+}
+
+// The number of a cluster among the `count` that fold tiles, the last one first, as in whole arrays. Clusters of several blocks
+// stay in order, and so do operators that do not fold a leaf at once: norms and squares of float32 would spill.
+template <class Op> __device__ __forceinline__ uint32 cluster_in_batch(uint32 block, uint32 count, const RowCut& cut)
+{
+    uint32 number = block;
+    if (cut.blocks > 1) number = block / cut.blocks;
+    else if constexpr (Op::folds_leaves) number = tile_of(block, count, cut.places * multiprocessors());
+    return number < count ? count - 1 - number : number;
+}
+
+// Folds the partials of all rows as they come, as cluster `number` of `all`. Where these are fewer than rows, each warp folds some
+// rows, else equally many clusters each row (row_policy._batch decides which). All threads of a block call it.
+template <class Op, int Warps>
+__device__ __forceinline__ void
+fold_batch_partials(const ShapedProblem& problem, const RowCut& cut, uint32 number, uint32 all, BlockSlots<Op, Warps>& shared)
+{
+    const uint32 rows = uint32(problem.rows), clusters = cut.parts;
+    if (all < rows) return fold_partials_by_warps<Op>(problem, number, all, cut.warps);
+    const uint32 folders = all / rows, row = number / folders, folder = number - row * folders;
+    auto* slots = grid_slots<Op>(problem.workspace) + uint64(row) * clusters;
+    typename Op::Accumulator root;
+    if (!grid_fold_by<Op, Warps>(folder, folders, slots, clusters, shared, root, cut.warps)) return;
+    const ShapedSource<Op> source(problem, row);
+    if (threadIdx.x == 0) store_result<Op>(problem, source.row, row, root);
+}
+
+// Blocks have at most `Warps` warps. Where several clusters share a row, the grid's last clusters fold what these publish,
+// each by its first block: they start when all others have started, and no other block waits for them.
+//
+// The next kernel's blocks are let in at once or, in grids of few turns, when elements are loaded or, where other blocks have
+// yet to fold what is published, when the tile is folded. These then come when this block has gone, and do not crowd
+// (benchmarks/NOTES.md, "Blocks that crowd").
+template <class Op, class Rows, int Warps> __device__ __forceinline__ void reduce_batch(const ShapedProblem& problem)
+{
+    __shared__ BlockSlots<Op, Warps> shared;
+    __shared__ ClusterSlots<Op, most_in_cluster> others;
+    const RowCut cut(problem.count);
+    const bool is_shared = cut.parts > 1;
+    cluster_enter(others, cut.blocks);
+    if (!lets_in_late(blockDim.x / lanes)) launch_dependents();
+    const uint32 folding = is_shared ? uint32(problem.rows) * cut.parts : gridDim.x / cut.blocks;  // clusters that fold tiles
+    const uint32 cluster = cluster_in_batch<Op>(blockIdx.x, folding, cut), rank = rank_in_cluster(cut.blocks);
+    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;  // warp_of_block would take too many registers
+    if (cluster >= folding) {
+        launch_dependents();
+        wait_for_prerequisites();
+        if (rank != 0) return;
+        return fold_batch_partials<Op>(problem, cut, cluster - folding, gridDim.x / cut.blocks - folding, shared);
+    }
+    if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
+    const uint32 row = is_shared ? cluster / cut.parts : cluster, part = is_shared ? cluster - row * cut.parts : 0;
+    const uint32 leaf = (part * cut.blocks + rank) * cut.warps + warp;
+    const ShapedSource<Op, Rows::where> source(problem, row);
+    auto value = late_leaf_fold<Op, Rows>(source, leaf, lane);
+    if (!is_shared) launch_dependents();
+    value = block_fold<Op, Warps>(value, shared, 0, cut.warps);
+    if (is_shared) launch_dependents();
+    value = cluster_fold(value, others, cut.blocks);
+    if (rank_in_cluster(cut.blocks) != 0 || threadIdx.x != 0) return;
+    // Makes the number anew: kept all along it would take a register that the elements need.
+    const uint32 number = cluster_in_batch<Op>(block_anew(), folding, cut);
+    if (is_shared) grid_slots<Op>(problem.workspace)[number].publish(value);
+    else store_result<Op>(problem, ShapedSource<Op>(problem, number).row, number, value);
+}

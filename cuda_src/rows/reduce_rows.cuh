@@ -1,0 +1,60 @@
+// Many rows of any length, each folded by one or several warps of a block in turns: one launch, no workspace.
+#pragma once
+#include "tree/block.cuh"
+#include "tree/overlap.cuh"
+#include "rows/row_cut.cuh"
+#include "rows/row_leaf.cuh"
+
+constexpr int row_warps = 8;  // of a block, at most
+
+// Where the warps of a row collect the folds of their leaves, turn by turn, until there are as many as one warp folds.
+template <class Op> struct RowSlots {
+    typename Op::Accumulator of[2][row_warps / 2][lanes];  // two sets, so that consecutive folds need one barrier each
+    SharedWarpCounter<Op> counters[row_warps];
+};
+
+// Folds a row in turns, each of its 2^bits warps a leaf in each. The warps meet when they have all leaves of a subtree: if they met
+// in each turn, nothing would be loaded meanwhile. All threads of the block call it; all lanes of the row's first warp hold the
+// result.
+template <class Op, class Rows, class S>
+__device__ __forceinline__ typename Op::Accumulator
+fold_in_turns(const S& source, Placed placed, RowSlots<Op>& shared, uint32 bits, uint32 group, uint32 member, uint32 lane)
+{
+    constexpr uint32 lane_bits = log2_of(lanes);
+    const uint32 log_turns = bits > 0 ? lane_bits - bits : 0, turns = 1u << log_turns;  // until the warps meet
+    const uint32 tiles = max(1u, uint32(source.leaf_count() + (1u << bits) - 1 >> bits));  // the same for every row of the block
+    SharedWarpCounter<Op>& counter = shared.counters[group];
+#pragma unroll 1
+    for (uint32 i = 0; i < tiles; ++i) {
+        auto value = row_leaf_fold<Op, Rows>(source, (uint64(i) << bits) + member, placed, lane);
+        if (bits > 0) {
+            const uint32 turn = i & turns - 1;
+            auto& slots = shared.of[i >> log_turns & 1u][group];
+            if (lane == 0) slots[(turn << bits) + member] = value;
+            if (turn + 1 < turns && i + 1 < tiles) continue;
+            __syncthreads();
+            if (all_agree(member == 0)) value = warp_fold<Op>(lane < turn + 1 << bits ? slots[lane] : Op::identity());
+        }
+        if (all_agree(member == 0)) counter.push(value, i >> log_turns, lane);
+    }
+    return all_agree(member == 0) ? counter.result(tiles + turns - 1 >> log_turns) : Op::identity();
+}
+
+// A power of two of warps for each row, several rows a block. A block waits for the prerequisites when it knows what to load.
+template <class Op, class Rows> __device__ __forceinline__ void reduce_rows(const ShapedProblem& problem)
+{
+    __shared__ RowSlots<Op> shared;
+    launch_dependents();
+    const RowCut cut(problem.count);
+    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, group = cut.group(warp), member = cut.member(warp);
+    const uint64 row = uint64(blockIdx.x) * cut.rows() + group;
+    if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
+    const ShapedSource<Op, Rows::where> source(problem, min(row, problem.rows - 1));
+    const Placed placed = placed_in<Op, Rows>(problem);
+    wait_for_prerequisites();
+    const auto root = fold_in_turns<Op, Rows>(source, placed, shared, cut.bits, group, member, lane);
+    if ((threadIdx.x & (lanes << cut.bits) - 1) != 0) return;
+    // Made anew: kept all along, the number would take registers that the elements need.
+    const uint64 its_row = uint64(block_anew()) * cut.rows() + group;
+    if (its_row < problem.rows) store_result<Op>(problem, source.row, its_row, root);
+}

@@ -1,0 +1,60 @@
+// The top of the tree over the partials of an array's chunks, which other launches, or other devices, have made: by one block.
+//
+// Chunks are runs of a power of two of leaves, all but the last whole, so their folds are subtrees of the array's tree.
+#pragma once
+#include "tree/block.cuh"
+
+// `elements` are the partials, one after the other, `count` of them, at multiples of four bytes; `length` is the array's.
+struct PartialsProblem : Problem {
+    uint64 chunk;  // elements of a chunk
+};
+
+// A chunk's accumulator, as if the array began `by` elements before the chunk. Only operators that know places differ there.
+template <class Op>
+__device__ __forceinline__ auto moved_by(typename Op::Accumulator a, uint64 by, int) -> decltype(Op::moved(a, by))
+{
+    return Op::moved(a, by);
+}
+template <class Op> __device__ __forceinline__ typename Op::Accumulator moved_by(typename Op::Accumulator a, uint64, long)
+{
+    return a;
+}
+
+template <class Op>
+__device__ __forceinline__ typename Op::Accumulator partial_of_chunk(const PartialsProblem& problem, uint32 number)
+{
+    constexpr uint32 words = sizeof(typename Op::Accumulator) / 4;
+    union { typename Op::Accumulator whole; uint32 word[words]; } u;
+    const auto* address = reinterpret_cast<const uint32*>(problem.elements) + uint64(number) * words;
+#pragma unroll
+    for (uint32 i = 0; i < words; ++i) u.word[i] = address[i];
+    return moved_by<Op>(u.whole, number * problem.chunk, 0);
+}
+
+// Each warp folds a run of a power of two of them, 32 to 128 at a time; what is past the last is absent.
+template <class Op, int Warps> __device__ __forceinline__ void reduce_partials(const PartialsProblem& problem)
+{
+    __shared__ BlockSlots<Op, Warps> shared;
+    constexpr uint32 in_flight = sizeof(typename Op::Accumulator) > 12 ? 2 : 4, batch = lanes * in_flight;
+    launch_dependents();
+    wait_for_prerequisites();
+    const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes, count = uint32(problem.count);
+    uint32 batches = 1;  // for each warp
+    while (batches * batch * Warps < count) batches *= 2;
+    WarpCounter<Op> counter;
+#pragma unroll 1
+    for (uint32 i = 0; i < batches; ++i) {
+        typename Op::Accumulator a[in_flight];
+#pragma unroll
+        for (uint32 k = 0; k < in_flight; ++k) {
+            const uint32 number = (warp * batches + i) * batch + k * lanes + lane;
+            a[k] = Op::identity();
+            if (number < count) a[k] = partial_of_chunk<Op>(problem, number);
+        }
+        counter.push(warp_fold_array<Op, in_flight>(a, lane), lane);
+    }
+    const auto root = block_fold<Op, Warps>(counter.result(), shared, 0);
+    if (threadIdx.x != 0) return;
+    const Source<Op> whole(problem, problem.elements, nullptr, problem.length, Op::pivot_is_given);
+    store_result<Op>(problem, whole.row, 0, root);
+}

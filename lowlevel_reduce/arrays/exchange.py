@@ -1,0 +1,175 @@
+"""Arrays of other libraries: their memory, by attributes or a protocol, and the order between their streams and ours.
+
+The protocols name a stream by its handle alone. The handles 1 and 2 mean a different stream in every context. If they
+come from a consumer or a producer, they mean the streams of the primary context, in which these libraries work, not
+those of the context that is current here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lowlevel_reduce.arguments import integer
+from lowlevel_reduce.arrays.foreign import nvidias_memory, strided_memory_view
+from lowlevel_reduce.arrays.libraries import Producer
+from lowlevel_reduce.arrays.protocols import Export, checked_interface, device_of, exports_by_itself, said_clearly
+from lowlevel_reduce.driver import Context, Stream, binding
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.layout import contiguous_strides
+
+__all__ = [
+    "ArrayView",
+    "exported_stream",
+    "foreign_view",
+    "order_consumer",
+    "produced_view",
+]
+
+_LEGACY = 1
+_NO_SYNCHRONIZATION = -1  # means "do not order the streams" to DLPack and StridedMemoryView
+
+
+class ArrayView(NamedTuple):
+    """An array on the device: what a launch needs to know, and the owner, which keeps the memory alive.
+
+    `strides_bytes` is None if the array is contiguous in C order.
+    """
+
+    pointer: int
+    shape: tuple[int, ...]
+    strides_bytes: tuple[int, ...] | None
+    dtype: np.dtype[Any]
+    readonly: bool
+    owner: Any
+
+
+def produced_view(x: Any, producer: Producer, stream: Stream) -> ArrayView:
+    """Return the memory of a known library's array; `stream` is made to wait for the library's current stream."""
+    ordinal = producer.key(x)[0]
+    shape, strides_bytes, dtype = producer.facts(x)
+    element_type(dtype)
+    handle = producer.stream(ordinal)
+    working = Stream.from_handle(handle)
+    if working.is_default:  # of the primary context, in which these libraries work
+        working = Stream.from_handle(handle, context=Context.primary(ordinal))
+    if not stream.is_same(working):
+        stream.follow(working)
+    contiguous = strides_bytes == contiguous_strides(shape, dtype.itemsize)
+    return ArrayView(producer.pointer(x), shape, None if contiguous else strides_bytes, dtype, readonly=False, owner=x)
+
+
+def foreign_view(x: Any, stream: Stream) -> ArrayView:
+    """Return the memory of an array by one of its protocols; `stream` is made to wait for its producer's work."""
+    # PyTorch's own export refuses conjugated tensors; cuda.core reads the tensors of some versions without it, and
+    # accepts both.
+    for asked, done in (("neg", "negated"), ("conj", "conjugated")):
+        is_so = getattr(x, f"is_{asked}", bool)
+        if callable(is_so) and is_so():
+            raise ValueError(f"the tensor is {done} lazily, and its memory holds other values: call resolve_{asked}()")
+    # DLPack comes first, as in StridedMemoryView.
+    by_dlpack = callable(getattr(x, "__dlpack__", None)) and callable(getattr(x, "__dlpack_device__", None))
+    if not by_dlpack and not hasattr(x, "__cuda_array_interface__"):
+        raise TypeError(f"{type(x).__name__} has __dlpack__, and no __dlpack_device__(), or they are no functions")
+    member = "__dlpack__" if by_dlpack else "__cuda_array_interface__"
+    with nvidias_memory():
+        try:
+            view = _view_by_dlpack(x, stream) if by_dlpack else _view_by_interface(x, stream)
+            dtype = view.dtype
+            strides = view.strides  # in elements
+            return ArrayView(
+                pointer=view.ptr % (1 << 64),  # it is signed
+                shape=tuple(view.shape),
+                strides_bytes=None if strides is None else tuple(stride * dtype.itemsize for stride in strides),
+                dtype=dtype,
+                readonly=view.readonly,
+                owner=(x, view),
+            )
+        except Exception as error:
+            clear = said_clearly(x, member, error)
+            if clear is error:
+                raise
+            raise clear from error
+
+
+def _view_by_dlpack(x: Any, stream: Stream) -> Any:
+    """Have the producer order its work before a stream that it can name: ours, or its legacy one, which we follow."""
+    # Before the producer is asked for the memory: PyTorch answers a stream with an AssertionError if there is none.
+    device = device_of(x)
+    asked = x if exports_by_itself(x) else Export(x, device)
+    with _their_context(stream.context) as theirs:
+        ours = not stream.is_default or stream.context == theirs
+        told = stream if ours else Stream.legacy(theirs)
+        with theirs.pushed():  # so that a producer that uses the current context works in its own streams, too
+            view = strided_memory_view().from_any_interface(asked, stream_ptr=told.handle or _LEGACY)
+        if not ours:
+            stream.follow(told)
+    return view
+
+
+def _view_by_interface(x: Any, stream: Stream) -> Any:
+    """Make our stream wait for the one that the interface names, each in its own context."""
+    handle = checked_interface(x).get("stream")
+    named = None if handle is None else _named(x, handle)
+    view = strided_memory_view().from_any_interface(x, stream_ptr=_NO_SYNCHRONIZATION)
+    if named is not None:  # else there is nothing to wait for
+        with _theirs(named, stream.context) as producer:
+            if not stream.is_same(producer):
+                stream.follow(producer)
+    return view
+
+
+def order_consumer(handle: int, stream: Stream) -> None:
+    """Make a consumer's stream, given by its handle, wait for the work of `stream`; the host does not wait."""
+    with _theirs(handle, stream.context) as consumer:
+        if not consumer.is_same(stream):
+            consumer.follow(stream)
+
+
+def exported_stream(stream: Stream) -> int:
+    """Return a handle that a consumer understands, of a stream that is ordered after all work of `stream`."""
+    if not stream.is_default:
+        return stream.handle
+    with _their_context(stream.context) as theirs:
+        if stream.context != theirs:
+            stand_in = Stream.legacy(theirs)
+            stand_in.follow(stream)
+            stream = stand_in
+    return stream.handle or _LEGACY  # 0 is not allowed there
+
+
+def _named(x: Any, handle: Any) -> int:
+    what = f"{type(x).__name__}.__cuda_array_interface__"
+    number = integer(handle, f"{what} names a stream by an integer")
+    if not _LEGACY <= number < 1 << 64:
+        raise ValueError(f"{what} names the stream {number}; 1 is the legacy one, None is no stream")
+    return number
+
+
+@contextmanager
+def _theirs(handle: int, ours: Context) -> Iterator[Stream]:
+    """Yield the stream that another library means by a handle."""
+    stream = Stream.from_handle(handle)
+    if not stream.is_default:
+        yield stream
+        return
+    with _their_context(ours) as context:
+        yield Stream.from_handle(handle, context=context)
+
+
+@contextmanager
+def _their_context(ours: Context) -> Iterator[Context]:
+    """Yield the context in which other libraries work on our device.
+
+    That is the primary context. If it is not active, nobody works in it, and it is not created: then it is `ours`.
+    """
+    device = ours.device
+    _, active = binding.call("cuDevicePrimaryCtxGetState", device.handle)
+    if not active:
+        yield ours
+        return
+    with Context.primary(device) as primary:
+        yield primary

@@ -1,0 +1,1 @@
+"""One call: described, prepared, executed."""

@@ -1,0 +1,1 @@
+"""Arrays in parts: chunks, their partials, and what folds these."""

@@ -1,0 +1,342 @@
+"""One array in parts, on one GPU or several: each part's partials, and their fold, with the bits of the whole array.
+
+The tree of an array has a subtree for each chunk, which is a power of two of leaves. Whoever holds whole chunks folds
+each of them to the root of its subtree, the partial. The partials of all chunks, in order, fold to the same result that
+one GPU computes for the whole array.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from lowlevel_reduce.arguments import flag, instance, real
+from lowlevel_reduce.arrays.allocator import Allocator
+from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, view_array
+from lowlevel_reduce.calls.prepared import initial_key, kept_entry, key_options, run, stream_of
+from lowlevel_reduce.driver import Buffer, Stream
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.layout import is_contiguous
+from lowlevel_reduce.parts.chunks import check_chunk, check_length
+from lowlevel_reduce.parts.plan import PARTIAL_DTYPE, CombinePlan, combine_plan, rooted_of
+from lowlevel_reduce.plans.array import plan
+from lowlevel_reduce.plans.base import BasePlan
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.operators import ElementMap, Reduction
+
+__all__ = [
+    "ChunksPlan",
+    "combine_partials",
+    "flat_view",
+    "fold_of_views",
+    "fold_problem",
+    "partials",
+    "partials_of_views",
+    "plain_options",
+]
+
+
+class ChunksPlan(NamedTuple):
+    """The plan that makes the partials of some chunks of a shard.
+
+    Attributes
+    ----------
+    plan : BasePlan
+        The plan.
+    source, result : int
+        Bytes from the beginning of the shard to that of the chunks, and the same of the shard's partials.
+    """
+
+    plan: BasePlan
+    source: int
+    result: int
+
+
+def partials(
+    x: Any,
+    op: Any = "sum",
+    *,
+    chunk: int,
+    accumulate: str | None = None,
+    stream: Any = None,
+    nan: str = "propagate",
+    where: Any = None,
+    second: Any = None,
+    first: Any = None,
+    last: bool = False,
+    map: str | ElementMap | None = None,
+    allocator: Allocator | None = None,
+) -> DeviceArray:
+    """Reduce each chunk of a shard, a part of an array, to its partial; `combine_partials` folds the partials.
+
+    Parameters
+    ----------
+    x : array
+        The shard: contiguous, of any shape, its elements taken in C order. Otherwise as for `lowlevel_reduce.reduce`.
+    op : str or Operator
+        The operator, or its name; not an operator of your own that uses the index of an element, nor one with a `map`
+        that does.
+    chunk : int
+        Elements of a chunk, e.g. from `chunk_elements`: a power of two of leaves, the same for all shards. The shard
+        begins with a chunk, and only the last shard of the array may end within one.
+    where, second : array, optional
+        Mask of bool, or second array, of the shard's elements: contiguous, with as many elements.
+    first : array, optional
+        The whole array's first element, for var, std and mean_var, which are computed about it: an array on this
+        device, of which the first element is taken.
+    accumulate, stream, nan, last, map, allocator
+        As for `lowlevel_reduce.reduce`.
+
+    Returns
+    -------
+    DeviceArray
+        Each chunk's accumulator: uint32 of shape (chunks, words), where words is the accumulator's size in units of 4
+        bytes. The content is available in the order of the stream; the host does not wait for it. Gather the partials
+        of all shards along the first axis, in the order of the shards, by any means: NCCL, MPI, copies.
+
+    Raises
+    ------
+    TypeError, ValueError, UnsupportedError, and errors from below
+        As `lowlevel_reduce.reduce`; or if `chunk` is not a power of two of leaves, if an array is not contiguous, or if
+        the operator cannot be divided into chunks.
+    """
+    given = [each for each in (where, second, first) if each is not None]
+    if len(given) > 1:
+        raise ValueError("a reduction takes a mask, a second array or the first element, not several of them")
+    if allocator is not None:
+        instance(allocator, Allocator, "the allocator")
+    options = plain_options(op, accumulate=accumulate, nan=nan, last=last, map=map)
+    stream = stream_of(stream)
+    with stream.context.pushed():
+        source = flat_view(x, stream, "the shard")
+        chunk = check_chunk(chunk, element_type(source.dtype))
+        views = (source, *(flat_view(other, stream, "what goes with the shard") for other in given))
+        made, _ = partials_of_views(op, views, chunk, stream, allocator, is_masked=where is not None, options=options)
+        return made
+
+
+def combine_partials(
+    partials: Any,
+    op: Any = "sum",
+    *,
+    length: int,
+    chunk: int,
+    dtype: Any,
+    result_dtype: Any = None,
+    accumulate: str | None = None,
+    out: Any = None,
+    stream: Any = None,
+    nan: str = "propagate",
+    where: bool = False,
+    first: Any = None,
+    initial: Any = None,
+    ddof: float = 0,
+    last: bool = False,
+    map: str | ElementMap | None = None,
+    allocator: Allocator | None = None,
+) -> Any:
+    """Fold the partials of all chunks of an array; the bits are those of `lowlevel_reduce.reduce` of the whole array.
+
+    Parameters
+    ----------
+    partials : array
+        What `partials` returned for all shards, in their order, gathered into one contiguous array: uint32 of shape
+        (chunks, words). Otherwise as for `lowlevel_reduce.reduce`.
+    length, chunk : int
+        Elements of the whole array, and of a chunk.
+    dtype : dtype
+        Type of the array's elements, not of the partials.
+    result_dtype : dtype, optional
+        Type of the result; by default what NumPy's function gives.
+    where : bool
+        Whether the partials were made with a mask.
+    first : array, optional
+        As when the partials were made.
+    ddof : float
+        What var and std subtract from the number of elements before dividing by it.
+    initial : scalar, optional
+        Start value of the reduction, combined at the root of the tree.
+    op, accumulate, nan, last, map
+        The same as when the partials were made.
+    out, stream, allocator
+        As for `lowlevel_reduce.reduce`.
+
+    Returns
+    -------
+    DeviceArray, named tuple of them, or object
+        As `lowlevel_reduce.reduce` over all axes: available in the order of the stream; the host does not wait for it.
+
+    Raises
+    ------
+    TypeError, ValueError, UnsupportedError, and errors from below
+        As `lowlevel_reduce.reduce`; or if the number, size or type of the partials does not fit the other arguments.
+    """
+    if allocator is not None:
+        instance(allocator, Allocator, "the allocator")
+    options = {"result_dtype": result_dtype, "accumulate": accumulate, "nan": nan, "last": last, "map": map}
+    problem = fold_problem(op, length, chunk, dtype, where=where, initial=initial, ddof=ddof, **options)
+    stream = stream_of(stream)
+    with stream.context.pushed():
+        view = flat_view(partials, stream, "the partials")
+        beside = () if first is None else (flat_view(first, stream, "the first element"),)
+        result, _ = fold_of_views(op, problem, (view, *beside), out, stream, initial, allocator)
+        return result
+
+
+def fold_problem(
+    op: Any,
+    length: int,
+    chunk: int,
+    dtype: Any,
+    *,
+    where: bool,
+    initial: Any,
+    ddof: float,
+    result_dtype: Any,
+    accumulate: Any,
+    nan: Any,
+    last: Any,
+    map: Any,
+) -> dict[str, Any]:
+    """Return the arguments of `combine_plan` as they may stand in a key; raises as `combine_partials`."""
+    element = element_type(dtype)
+    return {
+        "length": check_length(length, element),
+        "chunk": check_chunk(chunk, element),
+        "dtype": element.dtype,
+        "where": flag(where, "where"),
+        "initial": initial is not None,
+        "ddof": real(ddof, "ddof is a real number"),
+        **key_options(op, dtype=result_dtype, accumulate=accumulate, nan=nan, last=last, map=map),
+    }
+
+
+def fold_of_views(
+    op: Any,
+    problem: dict[str, Any],
+    views: tuple[ArrayView, ...],
+    out: Any,
+    stream: Stream,
+    initial: Any,
+    allocator: Allocator | None,
+) -> tuple[Any, CombinePlan]:
+    """Fold partials, and return the result and the plan; the stream's context must be current.
+
+    `views` are the partials and, if it is given, the first element; `problem` is that of `fold_problem`.
+    """
+    view, *beside = views
+
+    def make() -> CombinePlan:
+        made = combine_plan(op, context=stream.context, **problem)
+        if (view.dtype, view.shape) != (PARTIAL_DTYPE, (made.chunks * made.words,)):
+            raise ValueError(
+                f"{made.length} elements in chunks of {made.chunk} have partials of shape "
+                f"{(made.chunks, made.words)} and type {PARTIAL_DTYPE}; these are {view.shape[0]} of {view.dtype}"
+            )
+        if made.takes_first or beside:
+            _check_beside(made.reduction, (view._replace(dtype=made.dtype), *beside))
+        return made
+
+    kinds = [(each.dtype, each.shape) for each in views]
+    key = ("combined", op, initial_key(initial), *kinds, *problem.values())
+    with kept_entry(stream, key, make) as entry:
+        result = run(entry, views, out, stream, initial, allocator)
+        return result, cast("CombinePlan", entry.plan)
+
+
+def plain_options(op: Any, *, accumulate: Any, nan: Any, last: Any, map: Any) -> dict[str, Any]:
+    """Return the options of `partials` as they may stand in a key; raises as `oneshot.key_options`."""
+    plain = key_options(op, dtype=None, accumulate=accumulate, nan=nan, last=last, map=map)
+    return {name: value for name, value in plain.items() if name != "result_dtype"}
+
+
+def flat_view(x: Any, stream: Stream, what: str) -> ArrayView:
+    """Return a contiguous array's memory as an array of one axis, ready for work in `stream`.
+
+    The stream's context must be current. Raises ValueError, which calls the array `what`, if it is not contiguous.
+    """
+    view = view_array(x, stream)
+    if not is_contiguous(view.shape, view.strides_bytes, view.dtype.itemsize):
+        raise ValueError(
+            f"{what} of shape {view.shape} has strides {view.strides_bytes}: it is not contiguous in C order"
+        )
+    return view._replace(shape=(math.prod(view.shape),), strides_bytes=None)
+
+
+def partials_of_views(
+    op: Any,
+    views: tuple[ArrayView, ...],
+    chunk: int,
+    stream: Stream,
+    allocator: Allocator | None,
+    *,
+    is_masked: bool,
+    options: dict[str, Any],
+) -> tuple[DeviceArray, list[ChunksPlan]]:
+    """Reduce the chunks of a flat array, and return their partials and what made them.
+
+    The stream's context must be current. `views` are the array and, if the operator takes one, the mask, second array
+    or first element. `options` are those of `plain_options`.
+    """
+    source = views[0]
+    others = tuple((name, value) for name, value in options.items() if name != "accumulate")
+    reduction = rooted_of(op, source.dtype, is_masked, options["accumulate"], others)
+    _check_beside(reduction, views)
+    words, length = reduction.results, source.shape[0]
+    whole, rest = divmod(length, chunk)
+    result = DeviceArray.empty((whole + (rest > 0), words), PARTIAL_DTYPE, stream, allocator)
+    used = []
+    # The whole chunks as rows of equal length, and the rest of the array as one more row.
+    for first, rows, of_a_row in ((0, whole, chunk), (whole, 1, rest)):
+        if rows * of_a_row == 0:
+            continue
+        key = ("partials", op, is_masked, source.dtype, rows, of_a_row, *options.values())
+        make = functools.partial(
+            plan, reduction, shape=(rows, of_a_row), axis=1, dtype=source.dtype, context=stream.context
+        )
+        out = _part(result, first, rows, stream)
+        with kept_entry(stream, key, make) as entry:
+            run(entry, _rows_of(reduction, views, first * chunk, (rows, of_a_row)), out, stream, None, allocator)
+            begin = first * chunk * source.dtype.itemsize
+            used.append(ChunksPlan(entry.plan, begin, first * words * PARTIAL_DTYPE.itemsize))
+    return result, used
+
+
+def _part(result: DeviceArray, first: int, rows: int, stream: Stream) -> DeviceArray:
+    """Return the partials of some chunks as the array that the plan of so many rows writes."""
+    words = result.shape[1]
+    size = words * PARTIAL_DTYPE.itemsize
+    memory = Buffer.from_pointer(result.pointer + first * size, rows * size, context=stream.context, owner=result)
+    return DeviceArray(memory, PARTIAL_DTYPE, (words, rows) if words > 1 else (rows,), stream)
+
+
+def _rows_of(
+    reduction: Reduction, views: tuple[ArrayView, ...], begin: int, shape: tuple[int, int]
+) -> tuple[ArrayView, ...]:
+    """Return the elements from number `begin` on as rows, of all arrays but a first element, which is all rows'."""
+    moved = tuple(
+        view._replace(pointer=view.pointer + begin * view.dtype.itemsize, shape=shape, strides_bytes=None)
+        for view in views
+    )
+    return (moved[0], *views[1:]) if reduction.second == "first" else moved
+
+
+def _check_beside(reduction: Reduction, views: tuple[ArrayView, ...]) -> None:
+    """Refuse what goes with an array, if it is missing, too much, or of the wrong type or size."""
+    source, *others = views
+    wanted = reduction.second_dtype(element_type(source.dtype))
+    if (wanted is None) != (not others):
+        takes = {None: "one array", "mask": "a mask", "operand": "a second array"}
+        takes["first"] = "the whole array's first element, about which it is computed: pass first="
+        raise TypeError(f"{reduction.name} takes {takes[reduction.second]}")
+    if wanted is None:
+        return
+    other, count = others[0], 1 if reduction.second == "first" else source.shape[0]
+    fits = other.shape[0] >= count if reduction.second == "first" else other.shape[0] == count
+    if other.dtype != wanted or not fits:
+        raise TypeError(
+            f"{reduction.name} of {source.shape[0]} elements goes with {count} of {wanted}, "
+            f"not with {other.shape[0]} of {other.dtype}"
+        )

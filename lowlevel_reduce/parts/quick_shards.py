@@ -1,0 +1,343 @@
+"""The fast path of repeated calls of `reduce_shards`: everything but the arrays' addresses is prepared once and kept.
+
+Each thread keeps calls that it alone makes again, by everything that they depend on. What `quick` does not handle for
+one array, because the driver would have to be asked about it, is not handled here for a shard either.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lowlevel_reduce.arrays.device_array import DeviceArray
+from lowlevel_reduce.calls.prepared import Entry, initial_key
+from lowlevel_reduce.calls.quick import Source, key_of, others, slots_of, source_of
+from lowlevel_reduce.driver import Buffer, Event, Stream, binding
+from lowlevel_reduce.driver.handle import quietly, within
+from lowlevel_reduce.driver.stream import ThreadStream
+from lowlevel_reduce.driver.turns import Turn
+from lowlevel_reduce.errors import CudaError
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.parts.partials import ChunksPlan
+    from lowlevel_reduce.parts.plan import CombinePlan
+
+__all__ = ["MAX_KEPT", "MAX_PARTIALS_BYTES", "call", "offer"]
+
+MAX_KEPT = 16
+"""The most calls that a thread keeps; the least recently used is dropped first."""
+
+MAX_PARTIALS_BYTES = 1 << 20
+"""Of calls with more partials than this, nothing is kept. Up to 1024 chunks, of at most 32 bytes each, are usual."""
+
+_KEPT = "calls of reduce_shards"
+_PER_THREAD = 2  # the greatest handle of a default stream
+_LEGACY = 1
+
+
+class _Part:
+    """A shard: the launches that make its partials, and how these get into the order of the first stream.
+
+    Its partials lie in their place among all of them if that is in the same context, else in a buffer of its own. In
+    another stream than the first, what is written again at the next call must have been read: that stream waits, at
+    the end of each call, for the event `read`, and the first one, in each call, for an event of the shard's.
+    """
+
+    __slots__ = ("_event", "_launches", "_memory", "_record", "enter", "fetch", "follow", "handle", "join", "source")
+
+    def __init__(
+        self, source: Source, stream: Stream, made: Sequence[ChunksPlan], place: Buffer, first: Stream, read: Event
+    ) -> None:
+        self.source, self.handle = source, stream.handle
+        context = stream.context
+        self.enter = _raising("cuCtxSetCurrent", context.handle)
+        is_near = context == first.context
+        self._memory = place if is_near else Buffer.allocate_async(place.size_bytes, stream)
+        to = self._memory.pointer
+        with context.pushed():
+            self._launches = [(Entry(each.plan).bind(stream, None), each.source, to + each.result) for each in made]
+        self.fetch = None if is_near else _raising(*place.copy_call(self._memory, first))
+        self._record: Callable[[], None] | None = None
+        self.join = self.follow = _nothing
+        if not stream.is_same(first):
+            stream.wait(read)  # where its place is, others may have been at work until it was allocated
+            self._event = Event.create(context, timing=False)
+            self._record = _raising("cuEventRecord", self._event.handle, self.handle)
+            self.join = _raising("cuStreamWaitEvent", first.handle, self._event.handle, 0)
+            self.follow = _raising("cuStreamWaitEvent", self.handle, read.handle, 0)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether it is reduced in another stream than the first."""
+        return self._record is not None
+
+    def launch(self, address: int) -> None:
+        """Make the partials, in the shard's stream, whose context is current."""
+        for bound, begin, result in self._launches:
+            bound(address + begin, result)
+        if self._record is not None:
+            self._record()
+
+
+class _Prepared:
+    """A call of `reduce_shards` that lacks only the arrays and a place for the result.
+
+    Parameters
+    ----------
+    sources, streams, made : sequences
+        How each shard is read, where it is reduced, and by which plans.
+    plan : CombinePlan
+        The fold.
+    counts : sequence of int
+        The chunks of each shard.
+    initial : scalar or None
+        The start value.
+
+    Raises
+    ------
+    CudaError
+        If the driver has no memory, or refuses anything else.
+    ValueError
+        If a stream or context was closed.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        streams: Sequence[Stream],
+        made: Sequence[Sequence[ChunksPlan]],
+        plan: CombinePlan,
+        counts: Sequence[int],
+        initial: Any,
+    ) -> None:
+        first = streams[0]
+        self._driver, self._streams, self._plan, self._slots = binding.selected(), streams, plan, slots_of(first)
+        size = plan.partial_bytes
+        self._partials = Buffer.allocate_async(plan.chunks * size, first)
+        with first.context.pushed():
+            self._fold = Entry(plan).bind(first, initial)
+        # What says that the partials were read. At the beginning, that their memory is there.
+        self._read = Event.create(first.context, timing=False)
+        self._read.record(first)
+        self._record = _raising("cuEventRecord", self._read.handle, first.handle)
+        parts, begin = [], self._partials.pointer
+        for source, stream, chunks, count in zip(sources, streams, made, counts, strict=True):
+            place = Buffer.from_pointer(begin, count * size, context=first.context, owner=self._partials)
+            parts.append(_Part(source, stream, chunks, place, first, self._read))
+            begin += count * size
+        self._parts = parts
+        self._remote = [(i, part) for i, part in enumerate(parts) if part.fetch is not None]
+        self._near = [(i, part) for i, part in enumerate(parts) if part.fetch is None]
+        self._apart = [part for part in parts if part.is_apart]
+        # Those who write into the place itself, from another stream, must wait until the fold has read it.
+        self._folded_first = any(part.is_apart for _, part in self._near)
+        contexts = {stream.context.handle: stream.context for stream in streams}
+        ask = self._driver.prebuilt_number
+        self._numbers = [(ask("cuCtxGetId", handle), context.id) for handle, context in contexts.items()]
+        # The legacy stream cannot be captured.
+        handles = dict.fromkeys(stream.handle for stream in streams if (stream.handle or _LEGACY) != _LEGACY)
+        self._capturing = [ask("cuStreamIsCapturing", handle) for handle in handles]
+        # Closing a stream or context is refused while a call is under way, and takes the turn away.
+        self._turn = Turn(set)
+        for handle in (*streams, *contexts.values()):
+            handle.serve(self._turn)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no call will be made again, as a stream or context was closed."""
+        return not self._turn.is_free
+
+    def __call__(self, shards: Sequence[Any]) -> Any:
+        """Reduce; return None if that cannot be done here and now, in which case nothing was launched."""
+        addresses = [part.source.address(x, part.handle) for part, x in zip(self._parts, shards, strict=True)]
+        # An address of 0 means that it is not as it was, has no elements, or its library has released the memory.
+        if not all(addresses):
+            return None
+        try:
+            item = self._turn.idle.pop()
+        except IndexError:  # something was closed
+            return None
+        try:
+            # A graph must get nothing that other calls use again. A context's handle may be another one's by now.
+            if any(ask() for ask in self._capturing) or any(ask() != number for ask, number in self._numbers):
+                return None
+            return self._reduced(addresses)
+        finally:
+            self._turn.idle.append(item)
+
+    def _reduced(self, addresses: Sequence[int]) -> Any:
+        plan = self._plan
+        try:
+            with within(self._driver, self._slots.context.handle):
+                slot = self._slots.take()
+                self._launch(addresses, slot.pointer)
+        except BaseException:
+            self._settle()
+            raise
+        if plan.results == 1:
+            return DeviceArray.of_slot(slot, plan.result_dtype, (), self._slots.stream)
+        whole = DeviceArray.of_slot(slot, plan.result_dtype, (plan.results,), self._slots.stream)
+        return plan.result_tuple(whole.plane(k) for k in range(plan.results))
+
+    def _launch(self, addresses: Sequence[int], result: int) -> None:
+        """Put everything into the streams; the first stream's context is on top of the stack, and may be replaced."""
+        for i, part in self._remote:
+            part.enter()
+            part.launch(addresses[i])
+        if self._remote:
+            self._parts[0].enter()
+        for i, part in self._near:
+            part.launch(addresses[i])
+        for part in self._apart:
+            part.join()
+            if part.fetch is not None:
+                part.fetch()
+        if self._apart and not self._folded_first:
+            self._record()
+        self._fold(self._partials.pointer, result)
+        if self._folded_first:
+            self._record()
+        for part in self._apart:
+            part.enter()
+            part.follow()
+
+    def _settle(self) -> None:
+        """Let the other streams wait for what the first has, before they free what that may read."""
+        first = self._streams[0]
+        for stream in self._streams[1:]:
+            if not stream.is_same(first):
+                quietly(self._driver, functools.partial(stream.follow, first))
+
+
+def call(shards: Sequence[Any], op: Any, streams: Sequence[Any] | None, initial: Any, options: tuple[Any, ...]) -> Any:
+    """Repeat an earlier reduction with other arrays; return None if there was none, or if equality is not certain.
+
+    Parameters
+    ----------
+    shards, op, streams, initial
+        As for `reduce_shards`, without a mask or second arrays.
+    options : tuple
+        All other arguments, hashable.
+
+    Returns
+    -------
+    DeviceArray or named tuple of them
+        The result, in the order of the first stream.
+
+    Raises
+    ------
+    ValueError
+        If the memory of an array was closed.
+    CudaError
+        If the driver refuses anything.
+    """
+    kept: dict[Any, _Prepared] = others().setdefault(_KEPT, {})
+    try:
+        # Taken out, so that the handler of a signal, which may reduce as well, does not find it, and last in again.
+        key = _key(shards, op, streams, initial, options)
+        prepared = kept.pop(key)
+    except (KeyError, TypeError, ValueError, RuntimeError, CudaError):
+        return None  # there was none; or something is not hashable, closed, or no plain array: others say so
+    result = prepared(shards)
+    kept[key] = prepared
+    return result
+
+
+def offer(
+    shards: Sequence[Any],
+    op: Any,
+    given: Sequence[Any] | None,
+    initial: Any,
+    options: tuple[Any, ...],
+    streams: Sequence[Stream],
+    partials: Sequence[tuple[DeviceArray, Sequence[ChunksPlan]]],
+    plan: CombinePlan,
+) -> None:
+    """Prepare later equal calls, if it can be known without asking the driver that these are safe.
+
+    Parameters
+    ----------
+    shards, op, given, initial, options
+        As for `call`; `given` are the streams as the caller passed them.
+    streams : sequence of Stream
+        Where each shard was reduced.
+    partials : sequence of (DeviceArray, sequence of ChunksPlan)
+        The partials of each shard, and what made them.
+    plan : CombinePlan
+        What folded them.
+    """
+    counts = [array.shape[0] for array, _ in partials]
+    if not all(counts) or plan.chunks * plan.partial_bytes > MAX_PARTIALS_BYTES:
+        return
+    kept: dict[Any, _Prepared] = others().setdefault(_KEPT, {})
+    try:
+        key = _key(shards, op, given, initial, options)
+        if (old := kept.get(key)) is not None and not old.is_over:
+            return
+        sources = [source_of(x, stream.context, stream) for x, stream in zip(shards, streams, strict=True)]
+    except (TypeError, ValueError, RuntimeError):  # as in `call`
+        return
+    known = [source for source in sources if source is not None]
+    if len(known) < len(sources) or any(stream.is_capturing for stream in streams):
+        return
+    lasting = [slots_of(stream).stream for stream in streams]
+    try:
+        made = _Prepared(known, lasting, [used for _, used in partials], plan, counts, initial)
+    except CudaError as error:
+        if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
+            raise
+        return  # this call has been made, and later ones do without
+    _keep(kept, key, made)
+
+
+def _keep(kept: dict[Any, _Prepared], key: Any, made: _Prepared) -> None:
+    for old in [old for old, prepared in kept.items() if prepared.is_over]:
+        del kept[old]
+    while len(kept) >= MAX_KEPT:
+        del kept[next(iter(kept))]
+    kept[key] = made
+
+
+def _key(
+    shards: Sequence[Any], op: Any, streams: Sequence[Any] | None, initial: Any, options: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """Return what a call depends on; raises if that cannot be known without the driver."""
+    arrays = tuple(key_of(x) for x in shards)
+    if streams is None:
+        # The key of an array of ours has the context's number and a default stream's handle. Of other arrays, it is the
+        # legacy stream of the primary context.
+        own = zip(shards, arrays, strict=True)
+        places = tuple(x.stream if kind is DeviceArray and known[1] > _PER_THREAD else None for x, (kind, known) in own)
+    else:
+        places = tuple(_place(stream) for stream in streams)
+    return arrays, places, op, initial_key(initial), options
+
+
+def _place(stream: Any) -> Any:
+    """Return what stands for a given stream: of a default one, of which there may be many objects, its context's."""
+    if type(stream) is not Stream and type(stream) is not ThreadStream:
+        raise TypeError(f"{type(stream).__name__} is asked for its stream at each call")
+    handle = stream.handle
+    if handle > _PER_THREAD:
+        return stream
+    if stream._context is None:
+        raise TypeError("a default stream without a context is looked at by others")
+    return stream._context.id, handle or _LEGACY
+
+
+def _raising(name: str, *args: Any) -> Callable[[], None]:
+    """Return a function that makes a driver call, and raises what its result code means."""
+    driver = binding.selected()
+    made = driver.prebuilt(name, *args)
+
+    def called() -> None:
+        code = made()
+        if code:
+            driver.raise_for(name, code)
+
+    return called
+
+
+def _nothing() -> None:
+    """Do nothing: where there is nothing to wait for."""

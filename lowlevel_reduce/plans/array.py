@@ -1,0 +1,255 @@
+"""A plan: one reduction problem on one context, mapped and compiled; bound to a stream it is one driver call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from lowlevel_reduce import layout
+from lowlevel_reduce.arrays.allocator import Allocator
+from lowlevel_reduce.driver import Buffer, Context, Kernel, LaunchConfig
+from lowlevel_reduce.operators import Reduction
+from lowlevel_reduce.plans.base import BasePlan
+from lowlevel_reduce.plans.launch import BoundReduction
+from lowlevel_reduce.plans.mapping import Mapping, extents_of, map_request
+from lowlevel_reduce.strategy.base import RowStrategy
+from lowlevel_reduce.strategy.selection import Request, choices, request_of
+from lowlevel_reduce.strategy.stubs import ArgumentKind, shape_values, short_row_values
+from lowlevel_reduce.strategy.whole import Strategy
+
+__all__ = ["Plan", "default_strategy", "plan"]
+
+
+class Plan(BasePlan):
+    """A reduction of arrays of one shape and type on one context. Make one with `plan`.
+
+    A plan is immutable, and threads may share it. It keeps its kernels loaded until it is closed or garbage-collected.
+
+    Attributes
+    ----------
+    op : str
+        Name of the operator.
+    reduction : Reduction
+        The operator with its options applied.
+    shape, result_shape : tuple of int
+        The array's shape, and that of each result.
+    dtype, result_dtype : numpy.dtype
+        Types of the elements and of the results.
+    second_dtype : numpy.dtype or None
+        Type of the second array's elements, for operators that take one.
+    accumulator : str
+        Type of the accumulator.
+    context : Context
+        Where it runs.
+    problem : Problem
+        The rows that are reduced, and their layout in memory.
+    strategy : Strategy or RowStrategy
+        How the problem is mapped to the device.
+    workspace_bytes : int
+        Device memory that a bound launch needs besides inputs and results. For a whole contiguous array, 256 + s *
+        ceil(leaves / 8) bytes, whatever the strategy: a leaf is 4 KiB of input, and s is 16 bytes for every 12 bytes of
+        the accumulator, rounded up. So a workspace also fits every shorter problem. For rows and columns, 0 where each
+        row has a block to itself, else what `RowStrategy.workspace_bytes` says.
+    """
+
+    def __init__(self, request: Request, context: Context, mapping: Mapping) -> None:
+        super().__init__(
+            reduction=request.reduction,
+            types=request.types,
+            result_shape=request.problem.result_shape,
+            extents=extents_of(request),
+            context=context,
+            kernels=mapping.kernels,
+            workspace_bytes=mapping.workspace_bytes,
+            fields=_argument(mapping.strategy),
+        )
+        self.shape = request.shape
+        self.problem = request.problem
+        self.second_dtype = request.reduction.second_dtype(request.types.element)
+        self.accumulator = request.types.accumulator
+        self.strategy = mapping.strategy
+
+    def bind(
+        self,
+        stream: Any,
+        workspace: Buffer | None = None,
+        *,
+        length: int | None = None,
+        initial: Any = None,
+        allocator: Allocator | None = None,
+    ) -> BoundReduction:
+        """Bind the plan to a stream. Everything is checked, built and allocated here, so that a call only launches.
+
+        Parameters
+        ----------
+        stream : Stream or object with ``__cuda_stream__``
+            Where it will run; of this plan's context.
+        workspace : Buffer, optional
+            Device memory of `workspace_bytes` or more, aligned to 16 bytes, that only this bound launch uses until its
+            last launch has run. `bind` clears the first `workspace_bytes` of it in the stream's order. Without one, the
+            memory is allocated here and belongs to the bound launch.
+        length : int, optional
+            Device address of a uint64, aligned to 8 bytes, that holds the number of elements of each row. It is read
+            when a launch runs; a value above the length in the plan's shape counts as that length. Without it, rows
+            have the length in the plan's shape.
+        initial : scalar, optional
+            Start value of the reduction; required if the plan was made with ``initial=True``, refused otherwise.
+        allocator : Allocator, optional
+            Supplies the workspace, instead of the driver; it is given back when the bound launch is closed.
+
+        Raises
+        ------
+        ValueError
+            If the plan, the stream or the workspace is closed; if the stream is of another context; if the memory of
+            the workspace or the length is too small, misaligned or not of this context; if the initial value is missing
+            or not expected.
+        """
+        return self._bind(stream, workspace, length, initial, allocator)
+
+    @property
+    def _partials(self) -> int:
+        return self.strategy.partials
+
+    def _fields(self, length: int, count: int, initial: tuple[int, int]) -> tuple[int, ...]:
+        fields = (length, self.problem.length, self.problem.rows, count)
+        if not isinstance(self.strategy, RowStrategy):
+            return (*fields, *initial)
+        shape = shape_values(self.problem)
+        if self.strategy.name == "short_rows":
+            second = self.second_dtype if self.reduction.two_arrays else None  # the pivot of chunks is no second array
+            itemsizes = self.dtype.itemsize, 0 if second is None else second.itemsize
+            shape = (*shape, *short_row_values(self.problem, self.strategy, *itemsizes))
+        return (*fields, *initial, *shape)
+
+    @property
+    def launches(self) -> tuple[tuple[Kernel, LaunchConfig], ...]:
+        """The kernels in launch order, with configurations: one, two for `two_pass`, none if there are no results."""
+        return tuple((entry.loaded.kernel, entry.config) for entry in self._open_kernels())
+
+    def describe(self) -> str:
+        """Return a few lines that say what will be launched: problem, strategy, workspace, and resources by kernel."""
+        problem, chosen = self.problem, self.strategy
+        lines = [
+            f"{self.op} of {self.shape} {self.dtype} in {self.accumulator} to {self.result_shape} {self.result_dtype} "
+            f"on {self.context.device.name}",
+            f"{problem.rows} rows of {problem.length} elements ({problem.kind}), strategy {chosen.name}: "
+            f"{_shared_out(chosen)}, workspace {self.workspace_bytes} bytes",
+        ]
+        for entry in self._kernels or ():
+            config, use = entry.config, entry.loaded.resources
+            programmatic = ", may start before its predecessor ends" if config.programmatic_stream_serialization else ""
+            cluster = f" in clusters of {config.cluster_blocks}" if config.cluster else ""
+            resources = f", {use.registers} registers, {use.shared_bytes} bytes of shared memory" if use else ""
+            lines.append(
+                f"{entry.loaded.kernel.name}: {config.grid_blocks} blocks{cluster} of {config.block_threads} threads"
+                f"{resources}{programmatic}"
+            )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Plan {self.op} {self.shape} {self.dtype} {self.strategy.name}>"
+
+
+def _argument(chosen: Strategy | RowStrategy) -> ArgumentKind:
+    if isinstance(chosen, Strategy):
+        return "whole"
+    return "short_rows" if chosen.name == "short_rows" else "shaped"
+
+
+def _shared_out(chosen: Strategy | RowStrategy) -> str:
+    if isinstance(chosen, Strategy):
+        return f"{chosen.tiles} tiles of {chosen.warps} leaves (4 KiB each)"
+    return f"{chosen.parts} blocks share a row" if chosen.parts > 1 else "every row in one block"
+
+
+def plan(
+    op: str | Reduction = "sum",
+    *,
+    shape: int | Sequence[int],
+    dtype: Any,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+    strides_bytes: Sequence[int] | None = None,
+    second_strides_bytes: Sequence[int] | None = None,
+    accumulate: str | None = None,
+    result_dtype: Any = None,
+    where: bool = False,
+    initial: bool = False,
+    context: Context | None = None,
+    strategy: str | None = None,
+    cluster: int | None = None,
+    block_threads: int | None = None,
+    **options: Any,
+) -> Plan:
+    """Map a reduction of arrays of one shape over some of their axes to kernels, and compile these.
+
+    Parameters
+    ----------
+    op : str or Operator
+        The operator, or its name.
+    shape : int or sequence of int
+        Shape of the array.
+    dtype : dtype
+        Type of the elements.
+    axis, keepdims, strides_bytes, second_strides_bytes
+        As for `layout.problem_of`. By default all axes of a C-contiguous array, and a C-contiguous second array.
+    accumulate : str, optional
+        The accumulator, as for `lowlevel_reduce.tree.reduce`.
+    result_dtype : dtype, optional
+        Type of the results; by default what NumPy's function gives.
+    where : bool
+        Whether the plan takes a mask, a second array of bool, of the elements that take part.
+    initial : bool
+        Whether `Plan.bind` will be given a start value.
+    context : Context, optional
+        Where; by default the current context, else the primary one of device 0.
+    strategy : str, optional
+        For a whole contiguous array: "block", "cluster", "tiles", "two_pass" or "cooperative", else "short_rows",
+        "rows", "batch" or "columns". By default what is fastest, or, for whole arrays, what the environment variable
+        LOWLEVEL_REDUCE_STRATEGY names. All strategies give the same bits.
+    cluster : int, optional
+        Blocks in a cluster, for "cluster", "tiles" and "batch": 1, 2, 4, 8 or 16.
+    block_threads : int, optional
+        Threads in a block: 256, 512 or 1024 for "tiles" and "two_pass", 256 or 512 for "cooperative", 32 to 512 for
+        "block" and "cluster".
+    **options
+        `nan`, `ddof`, `last`, `map`: as for `lowlevel_reduce.reduce`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If shape, axes, dtype, options, strategy, cluster or block do not make sense, or rows are empty and the operator
+        has no result for empty rows.
+    UnsupportedError
+        If the operator does not take the type, or the device lacks what the strategy needs.
+    CompileError, NoCompilerError, NoDriverError, CacheError
+        If the kernel cannot be compiled, run or cached.
+    """
+    shape = layout.lengths_of(shape)
+    strategy, cluster, block_threads = choices(strategy, cluster, block_threads)
+    request = request_of(
+        op,
+        shape=shape,
+        dtype=dtype,
+        axis=axis,
+        keepdims=keepdims,
+        strides_bytes=strides_bytes,
+        second_strides_bytes=second_strides_bytes,
+        accumulate=accumulate,
+        result_dtype=result_dtype,
+        where=where,
+        initial=initial,
+        **options,
+    )
+    context = Context.of(context)
+    strategy = strategy or default_strategy(request)
+    mapping = map_request(request, context, strategy=strategy, cluster=cluster, block_threads=block_threads)
+    made = Plan(request, context, mapping)
+    made.load_twins()
+    return made
+
+
+def default_strategy(request: Request) -> str | None:
+    """Return the strategy that the environment names, which goes with whole arrays alone; None if it names none."""
+    return os.environ.get("LOWLEVEL_REDUCE_STRATEGY") or None if request.problem.kind == "whole" else None

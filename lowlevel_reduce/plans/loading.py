@@ -1,0 +1,109 @@
+"""Kernels compiled and loaded once per process and architecture, and shared by the plans that use them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+from lowlevel_reduce.driver import Kernel, Library, binding
+from lowlevel_reduce.strategy.stubs import OPTIONS, KernelSource
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.compiler import Cubin, DiskCache, Output, Resources, SourceTree
+
+__all__ = ["LoadedKernel", "compile_kernel", "load_kernel"]
+
+MAX_LOADED = 256
+"""How many kernels are kept loaded even if nothing uses them any more; the least recently used are dropped first."""
+
+
+class LoadedKernel(NamedTuple):
+    """A loaded kernel, the resources that the compiler reports (None for PTX, which is not assembled), its origin."""
+
+    kernel: Kernel
+    resources: Resources | None
+    from_cache: bool
+
+
+_lock = threading.RLock()  # reentrant: a signal handler may need a kernel while this thread holds the lock
+_KEPT = "loaded kernels"
+
+
+def _in_child() -> None:
+    global _lock  # noqa: PLW0603 - another thread of the parent may have held it at the fork
+    _lock = threading.RLock()
+
+
+binding.after_fork(_in_child)
+
+
+def load_kernel(source: KernelSource, architecture: str) -> LoadedKernel:
+    """Return the kernel, compiling and loading it if this process has not done so. Threads may call this concurrently.
+
+    Parameters
+    ----------
+    source : KernelSource
+        A kernel's source, as `kernels.kernel_sources` returns it.
+    architecture : str
+        The device's architecture, e.g. ``"sm_90"``.
+
+    Raises
+    ------
+    CompileError, NoCompilerError, CacheError
+        From the compiler.
+    CudaError
+        If the driver refuses to load the cubin.
+    """
+    driver = binding.selected()
+    key = (architecture, source.text)
+    with _lock:
+        loaded: OrderedDict[tuple[str, str], LoadedKernel] = driver.kept.setdefault(_KEPT, OrderedDict())
+        found = loaded.get(key)
+        if found is not None:
+            loaded.move_to_end(key)
+            return found
+    cubin = compile_kernel(source, architecture, output="ptx" if driver.image == "ptx" else "cubin")
+    fresh = _load(cubin, source.entry)
+    with _lock:
+        # Another thread may have been faster: then its kernel is used, and the one loaded here unloads itself.
+        kept = loaded.setdefault(key, fresh)
+        while len(loaded) > MAX_LOADED:
+            loaded.popitem(last=False)
+        return kept
+
+
+def compile_kernel(
+    source: KernelSource,
+    architecture: str,
+    *,
+    output: Output = "cubin",
+    into: DiskCache | None = None,
+    tree: SourceTree | None = None,
+    options: tuple[str, ...] = OPTIONS,
+) -> Cubin:
+    """Return the kernel, compiled for the most blocks per multiprocessor with which the compiler spills no registers.
+
+    How many registers an operator takes is not known beforehand, least of all for a user's operator. Every attempt is
+    cached, or stored in the directory of prebuilt kernels `into`, because a later call makes the same attempts again.
+    Headers come from `tree`, by default this installation's ``cuda_src``.
+
+    Raises
+    ------
+    CompileError, NoCompilerError, CacheError
+        From the compiler.
+    """
+    from lowlevel_reduce.compiler import Program, compile_program  # noqa: PLC0415 - at the first kernel
+
+    for text in (source.text, *source.spare):
+        program = Program(source.entry, text, options=options)
+        cubin = compile_program(program, architecture, output=output, into=into, tree=tree)
+        resources = cubin.kernels.get(source.entry)
+        if resources is None or not resources.spill_store_bytes:
+            break
+    return cubin
+
+
+def _load(cubin: Cubin, entry: str) -> LoadedKernel:
+    library = Library.load(cubin.data, name=entry)
+    return LoadedKernel(library.kernel(entry), cubin.kernels.get(entry), cubin.from_cache)

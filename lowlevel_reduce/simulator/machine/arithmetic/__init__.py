@@ -1,0 +1,1 @@
+"""What instructions compute: values, formats and conversions, as functions of NumPy arrays."""

@@ -1,0 +1,1 @@
+"""Memory in every state space, and what accesses it, at once or later."""

@@ -1,0 +1,1 @@
+"""The order of memory accesses, and the races where there is none."""

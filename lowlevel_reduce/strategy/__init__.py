@@ -1,0 +1,1 @@
+"""Pure: which kernels serve a problem on a device, and with which numbers."""

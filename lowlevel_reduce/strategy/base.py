@@ -1,0 +1,150 @@
+"""One way to launch the reduction of rows, or of columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS
+from lowlevel_reduce.strategy.whole import HEADER_BYTES, power_of_two, slot_bytes
+
+__all__ = ["MOST_THREADS", "RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "WARP_FOLDS", "FoldedBy", "RowStrategy", "Tile",
+           "rows_of_a_warp", "short_row_bits"]  # fmt: skip
+
+ROW_STRATEGIES = ("short_rows", "rows", "batch", "columns")
+
+WARPS = 8
+"""Warps in a block, unless there is a reason for another number."""
+
+MOST_THREADS = WARPS * LANES
+"""Threads in a block, at most, that kernels for short rows and for columns are compiled for: of the latter
+`column_threads` in cuda_src/columns/column_meeting.cuh."""
+
+RESIDENT_HEAVY = 2
+"""Blocks of `WARPS` warps that fit on a multiprocessor if a thread may need 128 registers."""
+
+WARP_FOLDS = 4 * LANES
+"""The most partials of a row that one warp folds: `warp_folds` in cuda_src/rows/row_partials.cuh."""
+
+
+FoldedBy = Literal["nobody", "cluster", "warps", "blocks"]
+"""Who folds the partials of columns, in the order of `FoldedBy` in cuda_src/columns/column_tile.cuh."""
+
+
+class Tile(NamedTuple):
+    """The columns of a block, the vectors that it folds of each in a turn, and its turns: powers of two."""
+
+    columns: int
+    vectors: int
+    turns: int
+
+
+_NO_TILE = Tile(1, 1, 1)
+
+
+def rows_of_a_warp(parts: int) -> int:
+    """Return how many rows a warp folds at once: four registers hold their partials, of which each row has `parts`."""
+    return 4 // power_of_two(-(-parts // LANES))
+
+
+def short_row_bits(levels: int, *, two_arrays: bool) -> int:
+    """Return log2 of the short rows that a warp takes, whose `levels` are those of `RowStrategy`.
+
+    As many as make eight vectors a lane, of both arrays together: `reduce_short_rows` in cuda_src.
+    """
+    return max(STEP_BITS - two_arrays + LANE_BITS - max(levels, 1), 0)
+
+
+@dataclass(frozen=True)
+class RowStrategy:
+    """One way to launch the reduction of rows.
+
+    Attributes
+    ----------
+    name : str
+        One of `ROW_STRATEGIES`.
+    blocks : int
+        Blocks in the grid.
+    parts : int
+        Clusters that share a row; if more than one, they exchange partials through the workspace.
+    folders : int
+        Clusters behind the others that fold the partials; 0 if no row is shared.
+    loads : tuple of int
+        Of columns, `column_policy.Loads`, for which the kernel is compiled.
+    warps_of_a_row : int
+        Warps of a block that share a row, or its tile of one.
+    in_one_turn : bool
+        Whether each of them folds one leaf; else they take a row's leaves in turns, and are a power of two.
+    most_warps : int
+        For rows in one turn, the warps of the largest block that the kernel is compiled for.
+    contiguous : bool
+        Whether each row's elements lie one after the other.
+    aligned : bool
+        Whether rows lie in whole vectors at multiples of sixteen bytes if the array begins at one: `Problem.aligned`.
+    levels : int
+        For short rows, log2 of the vectors of one, rounded up: the tree's levels in lanes and then in steps.
+    warps : int
+        Warps in a block.
+    cluster : int
+        Blocks in a cluster.
+    resident_blocks : int
+        How many blocks must fit on a multiprocessor at once.
+    wide : bool
+        Whether a thread loads sixteen bytes of neighbouring columns at a time, or as many as its accumulators allow.
+    straight : bool
+        Whether there is one reduced axis, or none.
+    tile : Tile
+        A block's tile of columns; of ones for rows.
+    folded_by : {"nobody", "cluster", "warps", "blocks"}
+        Who folds the partials of columns: the first block of the cluster that makes them, a warp those of a column, or
+        of some, or a block those of a column.
+    """
+
+    name: str
+    blocks: int
+    loads: tuple[int, ...] = ()
+    parts: int = 1
+    folders: int = 0
+    warps_of_a_row: int = 1
+    in_one_turn: bool = False
+    most_warps: int = WARPS
+    contiguous: bool = True
+    aligned: bool = False
+    levels: int = 0
+    warps: int = WARPS
+    cluster: int = 1
+    resident_blocks: int = RESIDENT_HEAVY
+    wide: bool = False
+    straight: bool = True
+    tile: Tile = _NO_TILE
+    folded_by: FoldedBy = "nobody"
+
+    @property
+    def block_threads(self) -> int:
+        """Threads in a block."""
+        return self.warps * LANES
+
+    @property
+    def kernel(self) -> str:
+        """The kernel: `name`, or "at_once" for rows in one turn that no two blocks share."""
+        return "at_once" if self.in_one_turn and self.parts == self.cluster == 1 else self.name
+
+    @property
+    def partials(self) -> int:
+        """Partials of one row in the workspace; 0 if they are exchanged through shared memory."""
+        return self.parts if self.folders else 0
+
+    @property
+    def count(self) -> int:
+        """The kernel's field `count`: how rows or columns are cut, `RowCut` and `ColumnCut` in cuda_src."""
+        if self.name != "columns":
+            several = self.warps > self.warps_of_a_row or not self.in_one_turn
+            bits = self.warps_of_a_row.bit_length() - 1 if several else LANE_BITS
+            return self.parts | self.warps_of_a_row << 32 | self.cluster << 40 | bits << 48 | LANES // self.warps << 56
+        columns, vectors, turns = (size.bit_length() - 1 for size in self.tile)
+        by = get_args(FoldedBy).index(self.folded_by)
+        return self.parts | columns << 32 | vectors << 40 | turns << 48 | by << 56
+
+    def workspace_bytes(self, rows: int, accumulator_bytes: int) -> int:
+        """Return the workspace's size in bytes: 256 + s * rows * parts with slots of s bytes; 0 without partials."""
+        return HEADER_BYTES + slot_bytes(accumulator_bytes) * rows * self.parts if self.partials else 0

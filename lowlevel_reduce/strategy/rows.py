@@ -1,0 +1,389 @@
+"""How rows are mapped to a device: a pure function of the problem and the device; `column_policy` maps columns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
+from lowlevel_reduce.layout import Problem
+from lowlevel_reduce.strategy.base import (
+    RESIDENT_HEAVY,
+    ROW_STRATEGIES,
+    WARP_FOLDS,
+    WARPS,
+    RowStrategy,
+    rows_of_a_warp,
+    short_row_bits,
+)
+from lowlevel_reduce.strategy.columns import choose_columns, ways
+from lowlevel_reduce.strategy.whole import (
+    MAX_GRID,
+    DeviceFacts,
+    check_cluster,
+    choose,
+    folding_blocks,
+    largest_cluster,
+    power_of_two,
+)
+
+__all__ = ["choose_rows", "why_rows"]
+
+# How many blocks must fit on a multiprocessor, which limits a thread to 64 and 80 registers: the most with which the
+# compiler does not spill, as tests/compile verifies. RESIDENT_HEAVY leaves it 128.
+_RESIDENT_LIGHTEST, _RESIDENT_LIGHT = 4, 3
+
+_MOST_WARPS, _MOST_WIDE_WARPS = 16, 12
+"""The most warps of a block with one leaf each: with wide accumulators, or where elements of two arrays are gathered,
+two blocks of twelve warps leave a thread the 80 registers that it needs."""
+
+WARPS_TO_FILL = 16
+"""Warps per multiprocessor that keep its share of the memory bandwidth busy, each with 4 KiB in flight."""
+
+# A model of the time that rows take, fitted to the times of 60 shapes (benchmarks/NOTES.md, "Warps of a row").
+_BUSY, _IDLE = 0.94, 2.2
+"""The fraction of its warps that must be loading to keep a multiprocessor's share of the memory busy, and the factor of
+what a smaller fraction costs: the square of what is missing, times this."""
+
+_SECOND_TURN, _LATER_TURN = 30.0, 4.0
+"""The cost of a second turn of a row's warps, and of each further one."""
+
+# Rows of which each warp folds only one leaf (benchmarks/NOTES.md, "A warp a leaf").
+_MOST_LEAVES = 10
+"""A row of at most this many leaves gets a block with as many warps; three or more such blocks fit on a
+multiprocessor."""
+
+_ROWS_OF_A_BLOCK = 2
+"""Rows in a block, if each has two leaves."""
+
+_WARPS_AT_ONCE = 8
+"""Up to so many rows of at most a leaf per multiprocessor, and of more than 256 bytes, have a warp each, in the kernel
+for rows of a few leaves, if accumulators are narrow: it has less code than that for short rows of all lengths
+(benchmarks/NOTES.md, "One kernel for short rows")."""
+
+_LITTLE_OF_A_LEAF = 0.5
+"""If no more than this fraction of a second leaf is filled, it gets a warp of its own even in rows at any address."""
+
+_MOST_UNALIGNED_LEAVES = 2 * WARPS
+"""Rows of words at any address, of more than one leaf but at most this many, get a warp for each leaf, if there are
+enough rows to fill the device (benchmarks/NOTES.md, "Rows at any address")."""
+
+# Long rows that are cut into tiles however many there are (benchmarks/NOTES.md, "Long rows in tiles").
+_LONGEST_ROW = 96
+"""Leaves from which on that is faster than a block for each row. The last tile of a row, which may lack leaves, matters
+less then."""
+
+_LONG_ROW, _UNEVEN_ROWS = 64, 0.1
+"""Rows of at least this many leaves are cut into tiles if, with a block for each row, all blocks would run at once and
+leave more than this fraction of the device idle, because multiprocessors would have different numbers of them. 300 x
+2^18 takes 70 us in tiles and 108 with a block for each row."""
+
+_FOLDED_BY_BLOCKS = 3
+"""Up to this many rows per multiprocessor each have folding blocks of their own; of more rows each warp of a folding
+block folds some, if their partials are few. The blocks of 1,024 rows would keep the device busy for some microseconds
+after the last tile."""
+
+
+def choose_rows(
+    problem: Problem,
+    facts: DeviceFacts,
+    *,
+    itemsize: int,
+    accumulator_bytes: int,
+    heavy: bool = False,
+    two_arrays: bool = False,
+    strategy: str | None = None,
+    cluster: int | None = None,
+) -> RowStrategy:
+    """Choose how to reduce the rows of a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+        What `layout.problem_of` returned.
+    facts : DeviceFacts
+        The device, as the context shows it.
+    itemsize, accumulator_bytes : int
+        Bytes of an element and of an accumulator.
+    heavy : bool
+        Whether the operator needs many registers.
+    two_arrays : bool
+        Whether the operator also reads a second array.
+    strategy : str, optional
+        The strategy to force: "rows" or "batch" for rows of any length, "short_rows" for rows of one leaf, "columns".
+    cluster : int, optional
+        The number of blocks in a cluster to force, for "batch": 1, 2, 4, 8 or 16.
+
+    Raises
+    ------
+    ValueError
+        If there is no strategy of that name, if it does not suit the problem or the cluster, or if the grid would be
+        too large.
+    UnsupportedError
+        If the device has no clusters.
+    """
+    vector = VECTOR_BYTES // itemsize
+    leaf = LANES * STEPS * vector
+    leaves = max(1, -(-problem.length // leaf))
+    narrow = not heavy and accumulator_bytes <= 8
+    name = strategy
+    if name is None:
+        name, _ = _fastest(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
+    if name not in ROW_STRATEGIES:
+        raise ValueError(f"there is no strategy {name!r} for rows; there is {', '.join(ROW_STRATEGIES)}")
+    if (name == "columns") != (problem.kind == "columns") or (name == "short_rows" and leaves > 1):
+        raise ValueError(f"strategy {name!r} does not go with {problem.rows} rows of {problem.length} ({problem.kind})")
+    if cluster is not None:
+        check_cluster(name, cluster, facts, ("batch",))
+    if name == "columns":
+        found = ways(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
+        chosen = choose_columns(found)
+    else:
+        if name == "short_rows":
+            chosen = _short_rows(problem, facts, vector, two_arrays=two_arrays)
+        elif name == "batch":
+            warps, fastest = _tiles_of_a_row(problem.rows, leaves, facts, narrow=narrow)
+            chosen = _batch(problem, facts, leaves, warps, fastest if cluster is None else cluster)
+        else:
+            chosen = _rows(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
+        newer = facts.compute_capability >= (10, 0)
+        bounds = _bounds_of_rows(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays, newer=newer)
+        chosen = replace(chosen, most_warps=bounds[0], resident_blocks=bounds[1], aligned=problem.aligned)
+    if chosen.blocks > MAX_GRID:
+        raise ValueError(f"{problem.rows} rows need {chosen.blocks} blocks; a grid has at most {MAX_GRID}")
+    return chosen
+
+
+def why_rows(
+    problem: Problem, facts: DeviceFacts, *, itemsize: int, accumulator_bytes: int, heavy: bool, two_arrays: bool
+) -> str:
+    """Return in words why `choose_rows`, with the same arguments, takes the strategy that it takes unasked."""
+    vector = VECTOR_BYTES // itemsize
+    leaves = problem.length / (LANES * STEPS * vector)
+    narrow = not heavy and accumulator_bytes <= 8
+    return _fastest(problem, facts, vector, leaves, narrow=narrow, two_arrays=two_arrays)[1]
+
+
+def _bounds_of_rows(
+    chosen: RowStrategy, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool, newer: bool = False
+) -> tuple[int, int]:
+    """Return for how many warps of a block a kernel is compiled, and how many such blocks fit on a multiprocessor.
+
+    `newer` devices, from compute capability 10.0 on, are given more registers, which the compiler needs there.
+    """
+    if chosen.in_one_turn:  # as many warps as registers allow
+        wide, gathers_two = accumulator_bytes > 8, two_arrays and not chosen.contiguous
+        if (heavy and (wide or not two_arrays)) or accumulator_bytes > 16:
+            return (WARPS if newer else _MOST_WARPS), 1
+        return (_MOST_WIDE_WARPS if wide or gathers_two else _MOST_WARPS), 2
+    if two_arrays and chosen.contiguous and itemsize >= 4 and accumulator_bytes == 8:
+        return WARPS, _RESIDENT_LIGHTEST  # half as many vectors of each array are in flight
+    by_words = chosen.contiguous and itemsize > 2
+    if heavy or accumulator_bytes > 16 or (chosen.name == "short_rows" and not by_words):
+        return WARPS, RESIDENT_HEAVY
+    return WARPS, _RESIDENT_LIGHTEST if accumulator_bytes <= 8 and by_words else _RESIDENT_LIGHT
+
+
+def _are_aligned(problem: Problem, vector: int) -> bool:
+    """Return whether sixteen-byte vectors begin at the same places in all rows, and in all runs of strided ones."""
+    others = problem.kept
+    if problem.kind == "strided":
+        run = problem.reduced[0]
+        if run.stride * vector != VECTOR_BYTES or run.size % vector:
+            return False
+        others += problem.reduced[1:]
+    return all(axis.stride % VECTOR_BYTES == 0 for axis in others)
+
+
+def _most_leaves(facts: DeviceFacts, *, narrow: bool) -> int:
+    """Return up to how many leaves a row has a warp for each."""
+    return _MOST_LEAVES if narrow or facts.compute_capability < (10, 0) else WARPS  # which gives a thread 255 registers
+
+
+def _are_few(rows: int, leaves: int, facts: DeviceFacts) -> bool:
+    """Return whether rows of a few leaves leave multiprocessors idle."""
+    return rows <= 4 * facts.multiprocessors and rows * leaves <= facts.multiprocessors * WARPS_TO_FILL
+
+
+def _takes_words(problem: Problem, vector: int, *, two_arrays: bool) -> bool:
+    """Return whether rows are contiguous, but their elements are loaded one by one, because vectors do not fit them."""
+    fit = _are_aligned(problem, vector) and problem.length % vector == 0
+    return problem.kind != "strided" and not fit and not two_arrays and vector in (2, 4)
+
+
+def _are_many_at_any_address(problem: Problem, facts: DeviceFacts, vector: int, *, two_arrays: bool) -> bool:
+    """Return whether rows of words begin at different places between vectors, and are enough to fill the device."""
+    words = not _are_aligned(problem, vector) and _takes_words(problem, vector, two_arrays=two_arrays)
+    return words and problem.rows >= facts.multiprocessors * WARPS_TO_FILL
+
+
+def _are_uneven(rows: int, leaves: int, facts: DeviceFacts) -> bool:
+    """Return whether a block for each long row would give some multiprocessors more blocks than others, all at once."""
+    of_a_multiprocessor = -(-rows // facts.multiprocessors)
+    idle = 1 - rows / (facts.multiprocessors * max(1, of_a_multiprocessor))
+    return leaves >= _LONG_ROW and of_a_multiprocessor <= _RESIDENT_LIGHTEST and idle > _UNEVEN_ROWS
+
+
+def _have_a_warp_each(problem: Problem, facts: DeviceFacts, vector: int) -> bool:
+    """Return whether rows of at most a leaf are long enough for a whole warp, and few enough to run all at once."""
+    long = problem.length > LANES // 2 * vector
+    return problem.kind == "rows" and long and problem.rows <= _WARPS_AT_ONCE * facts.multiprocessors
+
+
+def _why_cut(
+    problem: Problem, facts: DeviceFacts, vector: int, leaves: int, *, narrow: bool, two_arrays: bool
+) -> str | None:
+    """Return why rows of many leaves are cut into tiles; None if they are not."""
+    if problem.rows * WARPS < facts.multiprocessors * WARPS_TO_FILL:
+        return "the rows are too few to fill the device with a block each, so each is cut into tiles"
+    if narrow and leaves >= _LONGEST_ROW and _are_aligned(problem, vector) and not two_arrays:
+        return "rows of that many leaves are faster in tiles, however many there are"
+    if narrow and _are_uneven(problem.rows, leaves, facts):
+        return "a block for each row would leave part of the device idle, so each is cut into tiles"
+    return None
+
+
+def _fastest(
+    problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, narrow: bool, two_arrays: bool
+) -> tuple[str, str]:
+    """Return the strategy that is taken unasked, and why, in words."""
+    if problem.kind == "columns":
+        return "columns", "rows lie side by side in memory"
+    if leaves <= 1:
+        if narrow and _have_a_warp_each(problem, facts, vector):
+            return "rows", "rows of no more than one leaf are few enough for a warp each"
+        return "short_rows", "a row is no more than one leaf of 4 KiB"
+    whole = math.ceil(leaves)
+    cut = _why_cut(problem, facts, vector, whole, narrow=narrow, two_arrays=two_arrays) if whole > WARPS else None
+    if cut is not None:
+        return "batch", cut
+    return _fastest_uncut(problem, facts, vector, leaves, narrow=narrow, two_arrays=two_arrays)
+
+
+def _fastest_uncut(
+    problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, narrow: bool, two_arrays: bool
+) -> tuple[str, str]:
+    """Return the same for rows of several leaves that are not cut for being few, long or uneven."""
+    rows, whole = problem.rows, math.ceil(leaves)
+    by_leaves = whole <= _most_leaves(facts, narrow=narrow) and _are_aligned(problem, vector)
+    if by_leaves and not (narrow and _are_few(rows, whole, facts)):
+        return "rows" if whole == 2 and not two_arrays else "batch", "short aligned rows take a warp for each leaf"
+    many = _are_many_at_any_address(problem, facts, vector, two_arrays=two_arrays)
+    if many and leaves <= _MOST_UNALIGNED_LEAVES:
+        return "rows", "there are enough rows at any address for a warp to a leaf"
+    if not narrow or whole > 2 * WARPS:
+        long = "rows are longer than a tile, and enough to fill the device"
+        because = long if narrow else "the accumulator is wide"
+        return "rows", f"{because}: warps of a block take a row's leaves in turns"
+    if whole <= WARPS:
+        few = _are_few(rows, whole, facts)
+        return ("batch", "few rows of few leaves: a block for each") if few else ("rows", "many rows of few leaves")
+    by_tiles = _time(rows, leaves, 2 * WARPS, facts)
+    if by_tiles <= _time(rows, leaves, _warps_of_a_row(rows, leaves, facts), facts):
+        return "batch", "tiles of 16 warps take less time than turns of fewer, by the model of strategy/rows.py"
+    return "rows", "turns of few warps take less time than tiles of 16, by the model of strategy/rows.py"
+
+
+def _short_rows(problem: Problem, facts: DeviceFacts, vector: int, *, two_arrays: bool) -> RowStrategy:
+    levels = (max(1, -(-problem.length // vector)) - 1).bit_length()
+    needed = -(-problem.rows // (1 << short_row_bits(levels, two_arrays=two_arrays)))
+    warps = _warps_of_a_block(needed, 1, facts)
+    contiguous = problem.kind != "strided"
+    return RowStrategy("short_rows", -(-needed // warps), contiguous=contiguous, levels=levels, warps=warps)
+
+
+def _rows(
+    problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, narrow: bool, two_arrays: bool
+) -> RowStrategy:
+    contiguous = problem.kind != "strided"
+    many = _are_many_at_any_address(problem, facts, vector, two_arrays=two_arrays)
+    by_leaves = many and narrow and 1 < leaves <= _MOST_UNALIGNED_LEAVES
+    little = 1.0 if by_leaves or _are_aligned(problem, vector) else _LITTLE_OF_A_LEAF
+    if contiguous and 0 < leaves <= 1:
+        warps_of_a_row, rows_of_a_block, in_one_turn = 1, WARPS // 2, True
+    elif not two_arrays and 0 < leaves - 1 <= little:
+        warps_of_a_row, rows_of_a_block, in_one_turn = 2, _ROWS_OF_A_BLOCK, True
+    elif by_leaves:
+        warps_of_a_row, rows_of_a_block, in_one_turn = math.ceil(leaves), 1, True
+    else:
+        warps_of_a_row = 1 if many and leaves <= WARPS else _warps_of_a_row(problem.rows, leaves, facts)
+        warps = _warps_of_a_block(problem.rows * warps_of_a_row, warps_of_a_row, facts)
+        rows_of_a_block, in_one_turn = warps // warps_of_a_row, False
+    return RowStrategy(
+        "rows",
+        -(-problem.rows // rows_of_a_block),
+        warps_of_a_row=warps_of_a_row,
+        in_one_turn=in_one_turn,
+        contiguous=contiguous,
+        warps=warps_of_a_row * rows_of_a_block,
+    )
+
+
+def _warps_of_a_block(needed: int, least: int, facts: DeviceFacts) -> int:
+    """Return the warps of a block: as few as possible if there would otherwise be fewer blocks than multiprocessors.
+
+    2^8 x 2^8 takes 1.11 us in 64 blocks of one warp, where torch.compile takes 1.38; eight blocks of eight warps took
+    1.48, where it took 1.39 (benchmarks/NOTES.md).
+    """
+    return WARPS if needed >= facts.multiprocessors * WARPS else least
+
+
+def _batch(problem: Problem, facts: DeviceFacts, leaves: int, warps: int, cluster: int) -> RowStrategy:
+    parts = -(-leaves // (warps * cluster))
+    shared = parts > 1  # a cluster that has a row to itself needs no other one to fold it
+    if shared and parts <= WARP_FOLDS and problem.rows > _FOLDED_BY_BLOCKS * facts.multiprocessors:
+        folders = -(-problem.rows // (warps * rows_of_a_warp(parts)))
+    else:
+        folders = problem.rows * folding_blocks(parts, warps)
+    return RowStrategy(
+        "batch",
+        (problem.rows * parts + folders) * cluster,
+        parts=parts,
+        folders=folders,
+        warps_of_a_row=warps,
+        in_one_turn=True,
+        contiguous=problem.kind != "strided",
+        warps=warps,
+        cluster=cluster,
+    )
+
+
+def _tiles_of_a_row(rows: int, leaves: int, facts: DeviceFacts, *, narrow: bool) -> tuple[int, int]:
+    """Return the warps of a tile and the tiles of a cluster: one, or all tiles of a row.
+
+    For narrow accumulators a tile is as large as for a whole array of as many leaves: `policy` has the measurements.
+    If a multiprocessor can be had for each tile, and a portable cluster holds a row, there are no partials: 16 rows of
+    2^17 floats take 3.60 us instead of 4.15, 32 of 2^16 3.71 instead of 4.13, 8 of 2^15 1.60 instead of 1.84
+    (benchmarks/NOTES.md). With more tiles than multiprocessors, 64 of 2^16 take 6.30 instead of 5.21.
+    """
+    if leaves <= _most_leaves(facts, narrow=narrow) and not _are_few(rows, leaves, facts):
+        return leaves, 1
+    if not narrow:
+        return WARPS, 1
+    warps = max(WARPS, choose(rows * leaves, facts, strategy="tiles").warps)
+    tiles = power_of_two(-(-leaves // warps))
+    fits = tiles <= largest_cluster(facts) and rows * tiles <= facts.multiprocessors
+    together = facts.clusters and (fits or tiles == 2)  # 132 rows of 2^15: 5.03 us instead of 5.98
+    return warps, tiles if together else 1
+
+
+def _warps_of_a_row(rows: int, leaves: float, facts: DeviceFacts) -> int:
+    """Return how many warps take the least time for a row of `leaves` leaves, the last of which may be partial."""
+    widest = min(WARPS, power_of_two(math.ceil(leaves)))
+    if widest == 1:  # of no leaves no time can be told
+        return 1
+    sizes = [warps for warps in (8, 4, 2, 1) if warps <= widest]
+    return min(sizes, key=lambda warps: _time(rows, leaves, warps, facts))
+
+
+def _time(rows: int, leaves: float, warps: int, facts: DeviceFacts) -> float:
+    """Return the modelled time of rows with `warps` warps each; the unit is a multiprocessor's time to load a leaf.
+
+    The warps of a row take its leaves in turns. In the last turn some of them may have no leaf, or only part of one is
+    left: less is then in flight. More turns mean that a block spends more time with little in flight.
+    """
+    turns, rest = divmod(leaves, warps)
+    busy = leaves / (warps * (turns + min(1.0, rest)))
+    all_turns = turns + (rest > 0)
+    more = _SECOND_TURN + _LATER_TURN * (all_turns - 2) if all_turns > 1 else 0.0
+    return rows * leaves / facts.multiprocessors * (1 + _IDLE * max(0.0, _BUSY - busy) ** 2) + more

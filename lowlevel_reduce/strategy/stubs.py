@@ -1,0 +1,331 @@
+"""The stubs that Python generates for kernels: types, constants and one entry that calls code of cuda_src."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import or_
+from typing import Literal, NamedTuple
+
+from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS, VECTOR_BYTES
+from lowlevel_reduce.layout import MAX_AXES, Axis, Problem
+from lowlevel_reduce.strategy.base import MOST_THREADS, WARPS, RowStrategy, short_row_bits
+from lowlevel_reduce.strategy.whole import PORTABLE_CLUSTER, Strategy
+
+__all__ = [
+    "ANYWHERE",
+    "FIELDS",
+    "OPTIONS",
+    "ArgumentKind",
+    "KernelSource",
+    "OperatorText",
+    "kernel_sources",
+    "partials_kernel_source",
+    "row_kernel_source",
+    "segment_blocks",
+    "segment_kernel_sources",
+    "shape_values",
+    "short_row_values",
+    "signature",
+    "with_twins",
+]
+
+OPTIONS = (
+    # A product and a sum are rounded separately, as in NumPy.
+    "-fmad=false",
+    # Leave out the declarations of textures, of launches from kernels and of the runtime's functions: none is used, and
+    # NVRTC would read them before every kernel. NVRTC has this option from 12.4 on: every version supported here.
+    "--minimal",
+)
+"""The options that every kernel is compiled with, besides the compiler layer's own."""
+
+ArgumentKind = Literal["whole", "shaped", "short_rows", "segments", "partials"]
+"""The kinds of entries' arguments, by what they contain besides `Problem`."""
+
+FIELDS = ("elements", "result", "second", "workspace", "device_length", "length", "rows", "count", "initial0",
+          "initial1")  # fmt: skip
+"""The fields of `Problem` in tree/source.cuh, 8 bytes each: every entry's argument is, or starts with, a `Problem`.
+A call sets the first three."""
+
+ANYWHERE = "_anywhere"
+"""What the names of kernels for arrays at any address end with, where there are others for aligned ones."""
+
+_AXES = "Q" + "Q" * MAX_AXES * 2 + "q" * MAX_AXES * 2
+_SHAPE = "qqQQQQ" + _AXES + _AXES + "q" * MAX_AXES
+"""What `ShapedProblem` in cuda_src/columns/shape.cuh adds, as letters of `BoundKernel`'s signature."""
+
+_FAR_BYTES = 1 << 31
+"""Elements of a row that lie closer than this are *near* each other: `Axes.near_offsets` in columns/axes.cuh."""
+
+_SHORT_ROWS = _SHAPE + "Q" * (13 + 2 * STEP_BITS)
+"""What `ShortRowsProblem` in cuda_src/rows/short_rows.cuh adds to `Problem`."""
+
+_SEGMENTS = "qqQQ"
+"""What `SegmentProblem` in cuda_src/segments/segments.cuh adds."""
+
+_PARTIALS = "Q"
+"""What `PartialsProblem` in cuda_src/whole/reduce_partials.cuh adds."""
+
+_PARTIALS_WARPS = 16
+
+_SHORT_SEGMENTS = 128
+"""Threads in a block of the first segment kernel: `short_segment_warps` in cuda_src."""
+
+_FLAT = {
+    "block": ("whole/reduce_cluster.cuh", "reduce_cluster<Op, {warps}, 1, {in_turns}, Begin::{begin}>"),
+    "cluster": ("whole/reduce_cluster.cuh", "reduce_cluster<Op, {warps}, {cluster}, {in_turns}, Begin::{begin}>"),
+    "tiles": ("whole/reduce_tiles.cuh", "reduce_tiles<Op, {warps}, {cluster}, Begin::{begin}>"),
+    "first_pass": ("whole/reduce_two_pass.cuh", "reduce_first_pass<Op, {warps}>"),
+    "second_pass": ("whole/reduce_two_pass.cuh", "reduce_second_pass<Op, {warps}>"),
+    "cooperative": ("whole/reduce_cooperative.cuh", "reduce_cooperative<Op, {warps}>"),
+}
+_ALIGNED = ("block", "cluster", "tiles")
+"""The kernels for whole arrays that begin at multiples of 16 bytes, with a twin each; the others take any address."""
+
+_ROWS = {
+    "short_rows": ("rows/reduce_short_rows.cuh", "reduce_short_rows<Op, {lie}>"),
+    "rows": ("rows/reduce_rows.cuh", "reduce_rows<Op, {lie}>"),
+    "at_once": ("rows/reduce_at_once.cuh", "reduce_at_once<Op, {lie}>"),
+    "batch": ("rows/reduce_batch.cuh", "reduce_batch<Op, {lie}, {warps}>"),
+}
+
+
+class KernelSource(NamedTuple):
+    """One entry's name and the text to compile.
+
+    Attributes
+    ----------
+    entry, text : str
+        The name and the text.
+    spare : tuple of str
+        The text for fewer and fewer blocks per multiprocessor, and so more registers per thread: alternatives for when
+        the compiler spills.
+    twin : KernelSource or None
+        The kernel that does the same for arrays at any address; None if this one does.
+    """
+
+    entry: str
+    text: str
+    spare: tuple[str, ...] = ()
+    twin: KernelSource | None = None
+
+
+class OperatorText(NamedTuple):
+    """An operator in CUDA C++.
+
+    Attributes
+    ----------
+    label : str
+        An identifier for operator and types, e.g. ``"sum_float32_float64_float32"``: entries' names start with it.
+    type : str
+        The struct, as C++ names it.
+    accumulator_bytes : int
+        The accumulator's size as the host knows it; compilation fails if the struct's is another.
+    declaration : str
+        Code that must precede the first use of the struct.
+    heavy : bool
+        Whether a thread needs more than 64 registers or so.
+    two_arrays : bool
+        Whether the operator also reads a second array.
+    """
+
+    label: str
+    type: str
+    accumulator_bytes: int
+    declaration: str = ""
+    heavy: bool = False
+    two_arrays: bool = False
+
+
+def kernel_sources(operator: OperatorText, strategy: Strategy) -> tuple[KernelSource, ...]:
+    """Return the kernels of a strategy for a whole array, in launch order."""
+    passes = ("first_pass", "second_pass") if strategy.name == "two_pass" else (strategy.name,)
+    return tuple(_whole_source(operator, strategy, name) for name in passes)
+
+
+def _whole_source(operator: OperatorText, strategy: Strategy, name: str) -> KernelSource:
+    header, call = _FLAT[name]
+    in_turns = "true" if strategy.tiles_per_block > 1 else "false"
+    warps, cluster = strategy.warps, strategy.cluster
+    if name in ("block", "cluster"):  # one kernel each for all sizes that small arrays are given
+        warps, cluster = max(warps, WARPS), max(cluster, PORTABLE_CLUSTER)
+
+    def source(entry: str, begin: str) -> KernelSource:
+        body = call.format(warps=warps, cluster=cluster, in_turns=in_turns, begin=begin)
+        return _source(operator, entry, header, body, "Problem", (warps * LANES, strategy.resident_blocks))
+
+    aligned = source(name, "aligned")
+    return aligned._replace(twin=source(f"{name}{ANYWHERE}", "anywhere")) if name in _ALIGNED else aligned
+
+
+def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSource:
+    """Return the kernel of a strategy for rows or columns."""
+    if strategy.name == "columns":
+        return _column_kernel_source(operator, strategy)
+    kernel = strategy.kernel
+    header, call = _ROWS[kernel]
+    argument = "ShortRowsProblem" if kernel == "short_rows" else "ShapedProblem"
+
+    def source(name: str, lie: str) -> KernelSource:
+        body = call.format(lie=f"{lie}Rows", warps=strategy.most_warps)
+        return _source(operator, name, header, body, argument, (strategy.most_warps * LANES, strategy.resident_blocks))
+
+    if not strategy.contiguous:
+        return source(f"{kernel}_strided", "Strided")
+    anywhere = source(f"{kernel}{ANYWHERE}", "Contiguous")
+    return source(kernel, "Aligned")._replace(twin=anywhere) if strategy.aligned else anywhere
+
+
+def _column_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSource:
+    arguments = ", ".join(map(str, strategy.loads))
+
+    def source(name: str, begin: str) -> KernelSource:
+        body = f"reduce_columns<Op, {arguments}, {'true' if strategy.straight else 'false'}, Begin::{begin}>"
+        bounds = (MOST_THREADS, strategy.resident_blocks)
+        return _source(operator, name, "columns/reduce_columns.cuh", body, "ShapedProblem", bounds)
+
+    name = f"columns{'' if strategy.straight else '_strided'}{'_wide' if strategy.wide else ''}"
+    if not strategy.aligned:
+        return source(f"{name}{ANYWHERE}" if strategy.straight and strategy.wide else name, "anywhere")
+    return source(name, "aligned")._replace(twin=source(f"{name}{ANYWHERE}", "anywhere"))
+
+
+def with_twins(sources: Iterable[KernelSource]) -> tuple[KernelSource, ...]:
+    """Return kernels, each with its twin behind it if it has one."""
+    return tuple(each for source in sources for each in (source, source.twin) if each is not None)
+
+
+def partials_kernel_source(operator: OperatorText) -> tuple[KernelSource, int]:
+    """Return the kernel that folds the partials of an array's chunks in one block, and the threads of that block."""
+    threads = _PARTIALS_WARPS * 32
+    body = f"reduce_partials<Op, {_PARTIALS_WARPS}>"
+    return _source(operator, "partials", "whole/reduce_partials.cuh", body, "PartialsProblem", (threads, 1)), threads
+
+
+def segment_blocks(accumulator_bytes: int) -> tuple[int, int]:
+    """Return the threads in a block of each segment kernel; `tile_warps` in cuda_src determines those of the second."""
+    return _SHORT_SEGMENTS, 512 if accumulator_bytes <= 8 else 256
+
+
+def segment_kernel_sources(operator: OperatorText, offsets: str, groups: int = 1) -> tuple[KernelSource, ...]:
+    """Return the two kernels of a segmented reduction, in launch order.
+
+    `offsets` is the offsets' type; a warp of the first kernel folds `groups` times thirty-two segments.
+    """
+    wide = operator.accumulator_bytes > 8
+    threads = segment_blocks(operator.accumulator_bytes)
+    # Short segments compute a lot between two loads, which more warps hide; long ones always have loads in flight.
+    short = (threads[0], 4 if operator.heavy or wide else 8)
+    long = (threads[1], 1 if operator.heavy and not wide else 2)
+    return tuple(
+        _source(
+            operator, name, f"segments/reduce_{name}.cuh", f"reduce_{name}<Op, {arguments}>", "SegmentProblem", bounds
+        )
+        for name, arguments, bounds in (
+            ("short_segments", f"{offsets}, {groups}", short),
+            ("long_segments", offsets, long),
+        )
+    )
+
+
+def _source(
+    operator: OperatorText, name: str, header: str, body: str, problem: str, bounds: tuple[int, int]
+) -> KernelSource:
+    entry = f"{operator.label}_{name}"
+    threads, most = bounds
+    texts = [_text(operator, entry, header, body, problem, (threads, blocks)) for blocks in range(most, 0, -1)]
+    return KernelSource(entry, texts[0], tuple(texts[1:]))
+
+
+def _text(operator: OperatorText, entry: str, header: str, body: str, problem: str, bounds: tuple[int, int]) -> str:
+    return f"""\
+#include "operators.cuh"
+#include "{header}"
+{operator.declaration}
+using Op = {operator.type};
+static_assert(sizeof(Op::Accumulator) == {operator.accumulator_bytes}, "the accumulator's size");
+extern "C" __global__ void __launch_bounds__({bounds[0]}, {bounds[1]})
+{entry}(const __grid_constant__ {problem} problem)
+{{
+    {body}(problem);
+}}
+"""
+
+
+def signature(kind: ArgumentKind) -> str:
+    """Return the type letters of an entry's argument, one for each field, as `BoundKernel` takes them."""
+    added = {"whole": "", "shaped": _SHAPE, "short_rows": _SHORT_ROWS, "segments": _SEGMENTS, "partials": _PARTIALS}
+    return "Q" * len(FIELDS) + added[kind]
+
+
+def shape_values(problem: Problem) -> tuple[int, ...]:
+    """Return the fields that `ShapedProblem` adds."""
+    others = (*problem.kept, *problem.reduced[1:])
+    apart = reduce(or_, (axis.stride for axis in others), 0) % VECTOR_BYTES
+    second_apart = reduce(or_, (axis.second_stride for axis in others), 0) % VECTOR_BYTES
+    reach = sum((axis.size - 1) * abs(axis.stride) for axis in problem.reduced)
+    second_reach = sum((axis.size - 1) * abs(axis.second_stride) for axis in problem.reduced)
+    far = int(max(reach, second_reach) >= _FAR_BYTES)
+    results = [axis.result_stride for axis in problem.kept]
+    permuted = int(results != sorted(results))
+    return (
+        problem.low, problem.high, apart, second_apart, far, permuted,
+        *_axes(problem.kept), *_axes(problem.reduced), *results, *(0,) * (MAX_AXES - len(results)),
+    )  # fmt: skip
+
+
+def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, second_itemsize: int) -> tuple[int, ...]:
+    """Return the fields that `ShortRowsProblem` adds to `ShapedProblem`: what would cost the kernel instructions.
+
+    `second_itemsize` is 0 without a second array.
+    """
+    levels, vector = strategy.levels, VECTOR_BYTES // itemsize
+    lane_bits, step_bits = min(levels, LANE_BITS), max(levels - LANE_BITS, 0)
+    in_flight = STEP_BITS - (second_itemsize > 0)  # log2 of a lane's vectors
+    row_bits = short_row_bits(levels, two_arrays=second_itemsize > 0)
+    held_bits = row_bits + levels - LANE_BITS
+    of_pass, exchanged = min(held_bits, in_flight), min(lane_bits, in_flight - min(step_bits, in_flight))
+    among = (1 << exchanged) - 1
+    kept = problem.kept[0] if problem.kept else Axis(1, 0)
+
+    def apart(step_bytes: int, row_bytes: int) -> tuple[int, ...]:
+        group_bytes = row_bytes << (LANE_BITS - lane_bits)
+        bytes_apart = (step_bytes << j if j < step_bits else group_bytes << (j - step_bits) for j in range(STEP_BITS))
+        return tuple(each % (1 << 64) for each in bytes_apart)  # of rows that are not there, it may be anything
+
+    return (
+        levels,
+        lane_bits,
+        step_bits,
+        LANE_BITS - lane_bits,
+        held_bits,
+        row_bits,
+        strategy.warps,
+        (problem.rows >> row_bits) // strategy.warps,
+        int(-(-problem.length // vector) != 1 << levels),
+        (1 << (1 << of_pass)) - 1,
+        among,
+        (1 << lane_bits) - 1 - among,
+        1 << of_pass >> min(levels, in_flight),
+        *apart(LANES * VECTOR_BYTES, kept.stride),
+        *apart(LANES * vector * second_itemsize, kept.second_stride),
+    )
+
+
+def _axes(axes: Sequence[Axis]) -> tuple[int, ...]:
+    rest = (0,) * (MAX_AXES - len(axes))
+    return (
+        len(axes),
+        *(axis.size for axis in axes), *rest,
+        *(_reciprocal(axis.size) for axis in axes[:-1]), *(0 for _ in axes[-1:]), *rest,
+        *(axis.stride for axis in axes), *rest,
+        *(axis.second_stride for axis in axes), *rest,
+    )  # fmt: skip
+
+
+def _reciprocal(size: int) -> int:
+    """Return the word that indices are multiplied by in place of a division by `size`: `Axes` in columns/shape.cuh.
+
+    Only a problem without elements has axes of less than two, by which nothing is divided.
+    """
+    return -(-(1 << (63 + (size - 1).bit_length())) // size) if size > 1 else 0

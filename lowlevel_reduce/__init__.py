@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from lowlevel_reduce import functions
 from lowlevel_reduce.arrays.allocator import Allocator
 from lowlevel_reduce.arrays.device_array import DeviceArray
-from lowlevel_reduce.calls.execute import reduce
+from lowlevel_reduce.arrays.results import empty_cache, memory_stats
+from lowlevel_reduce.calls.reduce import reduce
 from lowlevel_reduce.driver import Buffer, Context, Device, Event, Stream, binding
 from lowlevel_reduce.errors import (
     CacheError,
@@ -78,6 +79,8 @@ __all__ = [
     "chunk_elements",
     "combine_partials",
     "combine_plan",
+    "empty_cache",
+    "memory_stats",
     "partials",
     "plan",
     "prebuild",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lowlevel_reduce.arguments import shown
-from lowlevel_reduce.calls.execute import reduce
+from lowlevel_reduce.calls.reduce import reduce
 
 __all__ = [
     "all",

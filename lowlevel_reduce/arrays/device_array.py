@@ -12,8 +12,8 @@ from lowlevel_reduce.arrays.allocator import Allocator
 from lowlevel_reduce.arrays.exchange import ArrayView, exported_stream, foreign_view, order_consumer, produced_view
 from lowlevel_reduce.arrays.foreign import nvidias_memory, strided_memory_view
 from lowlevel_reduce.arrays.libraries import producer_of
-from lowlevel_reduce.arrays.results import Slot
-from lowlevel_reduce.driver import Buffer, Context, Stream, readback
+from lowlevel_reduce.arrays.results import Cell, Part
+from lowlevel_reduce.driver import Buffer, Context, Stream, binding, readback
 from lowlevel_reduce.dtypes import element_type, numpy_dtype, understood
 from lowlevel_reduce.layout import is_contiguous, lengths_of
 
@@ -46,7 +46,7 @@ class DeviceArray:
     __slots__ = ("__weakref__", "_home", "_memory", "dtype", "shape", "stream")
 
     _home: int | None  # the context's number, where the memory is known to be whole and of that context
-    _memory: Buffer | Slot
+    _memory: Buffer | Cell
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     stream: Stream
@@ -81,11 +81,11 @@ class DeviceArray:
         return self
 
     @classmethod
-    def of_slot(cls, slot: Slot, dtype: np.dtype[Any], shape: tuple[int, ...], stream: Stream) -> DeviceArray:
-        """Return an array in a slot, which it fits, in a fixed stream; nothing is checked: this is a hot path."""
+    def of_cell(cls, cell: Cell, dtype: np.dtype[Any], shape: tuple[int, ...], stream: Stream) -> DeviceArray:
+        """Return an array in a cell, which it fits, in a fixed stream; nothing is checked: this is a hot path."""
         self = cls.__new__(cls)
-        self._home = slot.slots.context_id
-        self._memory = slot
+        self._home = cell.pool.context_id
+        self._memory = cell
         self.dtype = dtype
         self.shape = shape
         self.stream = stream
@@ -94,9 +94,9 @@ class DeviceArray:
     @property
     def _buffer(self) -> Buffer:
         memory = self._memory
-        if isinstance(memory, Slot):
-            # Borrowed: the slot goes back when neither this nor the array needs it.
-            return Buffer.from_pointer(memory.pointer, self.nbytes, context=memory.slots.context, owner=memory)
+        if isinstance(memory, Cell):
+            # Borrowed: the cell goes back when neither this nor the array needs it.
+            return Buffer.from_pointer(memory.pointer, self.nbytes, context=memory.pool.context, owner=memory)
         return memory
 
     @classmethod
@@ -138,7 +138,7 @@ class DeviceArray:
         """
         memory = self._memory
         pointer = memory.pointer
-        context = memory.slots.context if isinstance(memory, Slot) else memory._context
+        context = memory.pool.context if isinstance(memory, Cell) else memory._context
         if pointer and context is not None and context.has_ended:
             raise ValueError("the context of the array's memory has ended")
         return pointer
@@ -169,6 +169,8 @@ class DeviceArray:
         if not self.shape or not 0 <= index < self.shape[0]:
             raise IndexError(f"an array of shape {self.shape} has no plane {index}")
         size = math.prod(shape) * self.dtype.itemsize
+        if isinstance(self._memory, Cell):
+            return DeviceArray.of_cell(Part(self._memory, index * size), self.dtype, shape, self.stream)
         part = Buffer.from_pointer(self.pointer + index * size, size, context=self.context, owner=self._buffer)
         return DeviceArray(part, self.dtype, shape, self.stream)
 
@@ -185,7 +187,12 @@ class DeviceArray:
             content = readback.read(self._memory.pointer, self.nbytes, self.stream)
             return np.array(np.frombuffer(content, self.dtype).reshape(self.shape))
         array: npt.NDArray[Any] = np.empty(self.shape, self.dtype)
-        if array.nbytes:
+        if array.nbytes and isinstance(self._memory, Cell):
+            address, handle = array.__array_interface__["data"][0], self.stream.handle
+            with self.stream.context.pushed():
+                binding.call("cuMemcpyAsync", address, self._memory.pointer, array.nbytes, handle)
+                binding.call("cuStreamSynchronize", handle)
+        elif array.nbytes:
             self._buffer.copy_to(array, stream=self.stream, size_bytes=array.nbytes)
             self.stream.synchronize()
         return array

@@ -26,6 +26,10 @@ class Producer:
         Name of the library.
     key : callable
         Returns what a bound launch depends on: device ordinal, type, shape and strides, hashable.
+    known : callable
+        Returns the same, and raises a TypeError for an array that is not `plain`.
+    ordinal : callable
+        Returns the device's ordinal alone.
     pointer : callable
         Returns the device address of the first element.
     stream : callable
@@ -38,13 +42,15 @@ class Producer:
         be asked about it.
     """
 
-    __slots__ = ("facts", "key", "name", "plain", "pointer", "stream")
+    __slots__ = ("facts", "key", "known", "name", "ordinal", "plain", "pointer", "stream")
 
     def __init__(
         self,
         name: str,
         *,
         key: Callable[[Any], tuple[Any, ...]],
+        known: Callable[[Any], tuple[Any, ...]],
+        ordinal: Callable[[Any], int],
         pointer: Callable[[Any], int],
         stream: Callable[[int], int],
         facts: Callable[[Any], tuple[tuple[int, ...], tuple[int, ...], Any]],
@@ -52,6 +58,8 @@ class Producer:
     ) -> None:
         self.name = name
         self.key = key
+        self.known = known
+        self.ordinal = ordinal
         self.pointer = pointer
         self.stream = stream
         self.facts = facts
@@ -101,7 +109,16 @@ def _torch(torch: Any) -> Producer:
         # The memory of a lazily negated or conjugated tensor contains other values.
         return bool(x.is_cuda) and not x.is_neg() and not x.is_conj() and x.layout is torch.strided
 
-    return Producer("PyTorch", key=key, pointer=tensor.data_ptr, stream=stream, facts=facts, plain=plain)
+    def known(x: Any) -> tuple[Any, ...]:
+        # Asking for the strides of what is not strided raises.
+        if not x.is_cuda or x.is_neg() or x.is_conj():
+            raise TypeError("the memory of the tensor holds other values, or is not on a GPU")
+        return x.get_device(), x.dtype, x.shape, x.stride()
+
+    return Producer(
+        "PyTorch", key=key, known=known, ordinal=tensor.get_device, pointer=tensor.data_ptr, stream=stream,
+        facts=facts, plain=plain,
+    )  # fmt: skip
 
 
 def _cupy(cupy: Any) -> Producer:
@@ -123,4 +140,14 @@ def _cupy(cupy: Any) -> Producer:
         # Memory of CuPy's own allocators; borrowed memory may be anything.
         return type(x.data.mem).__name__ in {"Memory", "MemoryAsync", "PooledMemory"}
 
-    return Producer("CuPy", key=key, pointer=pointer, stream=stream, facts=facts, plain=plain)
+    def ordinal(x: Any) -> int:
+        return int(x.device.id)
+
+    def known(x: Any) -> tuple[Any, ...]:
+        if not plain(x):
+            raise TypeError("the memory of the array is not of CuPy's own allocators")
+        return key(x)
+
+    return Producer(
+        "CuPy", key=key, known=known, ordinal=ordinal, pointer=pointer, stream=stream, facts=facts, plain=plain
+    )

@@ -1,201 +1,277 @@
-"""The one-shot reduction: an array in, a `DeviceArray` out, the plan looked up or made."""
+"""The one way of a call: views of its arrays, a key, what is prepared for it, memory for its results, the launch.
+
+A call is known by everything that it depends on but the addresses. If it was made before by this thread, with arrays
+whose memory is known to be whole without asking the driver, then it is a look-up, a cell for the result, and the
+launch. If not, the arrays are looked at, and a plan is made where there is none; the kernels are those of the
+operator's family, so a new shape compiles, loads and allocates nothing that another shape has not.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from lowlevel_reduce import layout
-from lowlevel_reduce.arguments import flag, instance, plain_axes, real, shown
+from lowlevel_reduce.arguments import instance
 from lowlevel_reduce.arrays.allocator import Allocator
-from lowlevel_reduce.arrays.device_array import ArrayView, view_array
-from lowlevel_reduce.calls import quick
-from lowlevel_reduce.calls.prepared import initial_key, kept_entry, key_options, run, stream_of
+from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, order_after, view_output
+from lowlevel_reduce.calls.options import forced_strategy, initial_key
+from lowlevel_reduce.calls.prepared import Prepared
+from lowlevel_reduce.calls.threads import Thread, here
+from lowlevel_reduce.calls.views import (
+    CURRENT,
+    UNKNOWN,
+    address_of,
+    are_trusted,
+    is_here,
+    is_trusted,
+    known_as,
+    spot_of,
+    view_in,
+)
+from lowlevel_reduce.driver import Stream
 
 if TYPE_CHECKING:
-    from lowlevel_reduce.driver import Stream
-    from lowlevel_reduce.operators import ElementMap
-    from lowlevel_reduce.plans.array import Plan
+    from lowlevel_reduce.calls.places import Place
+    from lowlevel_reduce.plans.base import BasePlan
 
-__all__ = ["reduce"]
+__all__ = ["Made", "execute", "launched", "view_in"]
 
-# The last axes that were looked at. A literal in a loop is one object, so it is looked at once: 0.1 us a call.
-_plain_axes: Any = ()
+Made = Callable[[tuple[ArrayView, ...], "Place"], "BasePlan"]
+"""Makes the plan of a call from the views of its arrays."""
+
+_NOTHING = nullcontext()
 
 
-def reduce(
+def execute(
     x: Any,
-    op: Any = "sum",
+    op: Any,
+    options: tuple[Any, ...] | None,
+    make: Callable[[tuple[ArrayView, ...], Place], tuple[tuple[Any, ...], Made]],
     *,
-    axis: int | Sequence[int] | None = None,
-    keepdims: bool = False,
-    dtype: Any = None,
-    accumulate: str | None = None,
+    second: Any = None,
     out: Any = None,
     stream: Any = None,
-    nan: str = "propagate",
-    where: Any = None,
     initial: Any = None,
-    second: Any = None,
-    ddof: float = 0,
-    last: bool = False,
-    map: str | ElementMap | None = None,
-    strategy: str | None = None,
     allocator: Allocator | None = None,
 ) -> Any:
-    """Reduce an array over some of its axes, in the order of the one tree.
+    """Make a call, and return its result.
 
     Parameters
     ----------
-    x : array
-        A `DeviceArray`, anything with ``__dlpack__`` or ``__cuda_array_interface__`` on the device, or a NumPy array,
-        which is copied there. Any shape, strides and byte alignment; nothing on the device is copied. A masked array
-        is refused, since its mask would be lost: pass ``x.data`` and ``where=~x.mask``.
-    op : str or Operator
-        The operator, or its name.
-    axis : int, sequence of int or None
-        Axes to reduce; None for all. The elements of a row are taken in C order of the reduced axes.
-    keepdims : bool
-        Whether the reduced axes stay in the result's shape, with length 1.
-    dtype : dtype, optional
-        Type of the result; by default what NumPy's function gives.
-    accumulate : str, optional
-        The accumulator, as for `lowlevel_reduce.tree.reduce`.
-    out : array, optional
-        Where to write the result: a contiguous device array of the result's shape and type. For an operator with two
-        results, its shape is ``(2, *shape)``.
-    stream : Stream or object with ``__cuda_stream__``, optional
-        Where to run; the call works in its context. By default the legacy default stream of the current context, or, if
-        none is current, of the primary context of device 0.
-    nan : {"propagate", "ignore"}
-        Whether NaN elements propagate to the result or are left out. "ignore" is for sum, mean, min and max.
-    where : array of bool, optional
-        Mask of the elements that take part; broadcast to `x`.
-    initial : scalar, optional
-        Start value, for sum, prod, min and max; it is combined at the root of the tree. For integer elements, its
-        whole part must fit the accumulator of a sum or product, and its exact value the element type of min and max.
-        With ``nan="ignore"``, min and max leave out an initial value that is NaN.
-    second : array, optional
-        Second array, for an operator that takes two; broadcast to `x`.
-    ddof : float
-        Subtracted from the number of elements in the divisor of var, std and mean_var: any real number from 0 on.
-    last : bool
-        Whether argmin and argmax return the last of equal values instead of the first.
-    map : str or ElementMap, optional
-        A CUDA C++ expression in ``x`` (and ``y``, from the second array) whose value is reduced in place of each
-        element; for all built-in operators but dot. For var, std and mean_var it may use one array only.
-    strategy : str, optional
-        As for `lowlevel_reduce.plan`; all give the same bits.
-    allocator : Allocator, optional
-        Supplies the memory of workspace and result, instead of the driver. The workspace is given back before the
-        call returns, the result when the last reference to it goes.
-
-    Returns
-    -------
-    DeviceArray, named tuple of them, or object
-        The result, or a named tuple of the operator's results; `out` if that was given. The content is available in
-        the order of the stream: the host does not wait for it.
+    x, second : array
+        The arrays, of which the second may be None.
+    op, options
+        All that the plan depends on besides the arrays, first what function it is; None if the call must be looked at
+        each time.
+    make : callable
+        Called with the views of the arrays and the place if the call is not known; it checks them and the options, and
+        returns a key of all that the plan depends on, and what makes it.
+    out, stream, initial, allocator
+        As for `lowlevel_reduce.reduce`.
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not an array, has the wrong shape or type, or is on the host or on another device or context;
-        if an axis or option does not make sense; if rows are empty and the operator has no result for empty rows.
-    UnsupportedError
-        If the operator does not take the type, or the device lacks what the strategy needs.
-    BufferError
-        From the library of an array, if it does not export it by DLPack, e.g. a sparse tensor.
-    NoDriverError, NoCompilerError, CompileError, CacheError, CudaError
-        From the driver, the compiler or the cache. The context that was current before the call is current after it.
+    TypeError, ValueError, CudaError, and others
+        As `lowlevel_reduce.reduce`.
     """
-    if where is not None and second is not None:
-        raise ValueError("a reduction takes a mask or a second array, not both")
-    global _plain_axes  # noqa: PLW0603 - whichever thread's it is, it is plain
-    # Keys take True, 1 and 1.0 for the same. What most write is seen to be plain at once: this is a hot path.
-    if axis is not None and axis is not _plain_axes and type(axis) is not int:
-        axis = _plain_axes = plain_axes(axis)
-    if type(ddof) is not int:
-        ddof = real(ddof, "ddof is a real number")
-    simple = where is None and second is None and initial is None and allocator is None
-    options = (axis, keepdims, dtype, accumulate, nan, ddof, last, map, strategy)
-    if simple:
-        result = quick.call(x, op, stream, options, out)
+    thread = here()
+    key = None
+    if allocator is None and options is not None:
+        key = _key(thread, x, op, options, second, out, stream, initial)
+    elif allocator is not None:
+        instance(allocator, Allocator, "the allocator")
+    if key is not None:
+        result = _by_key(thread, key, make, (x, second, out), stream, initial)
         if result is not None:
             return result
-    if allocator is not None:
-        instance(allocator, Allocator, "the allocator")
-    if strategy is not None and not isinstance(strategy, str):
-        raise TypeError(f"a strategy is a name, not {shown(strategy)}")
-    plain = key_options(op, dtype=dtype, accumulate=accumulate, nan=nan, last=last, map=map)
-    given = stream
-    stream = stream_of(stream)
-    context = stream.context
-    with context.pushed():
-        if simple and stream.is_default:  # it is this context's, which was not current, or not known to be
-            result = quick.call(x, op, stream, options, out)
-            if result is not None:
-                return result
-        source = view_array(x, stream)
-        other = _second_view(second if where is None else where, source, stream)
-        problem = {
-            "shape": source.shape,
-            "dtype": source.dtype,
-            "axis": axis,
-            "keepdims": flag(keepdims, "keepdims"),
-            "strides_bytes": source.strides_bytes,
-            "second_strides_bytes": None if other is None else other.strides_bytes,
-            "where": where is not None,
-            "initial": initial is not None,
-            "ddof": ddof,
-            **plain,
-        }
-        start = initial_key(initial)
-        forced = os.environ.get("LOWLEVEL_REDUCE_STRATEGY")
+    where = thread.stream_of(stream, x)
+    with where.context.pushed():
+        place = thread.place_of(where)
+        views = tuple(view_in(thread, place, each) for each in ((x,) if second is None else (x, second)))
+        known, made = make(views, place)
+        key_of_plan = (*known, initial_key(initial))
+        captured = where.is_capturing
+        result, prepared = launched(
+            thread, place, key_of_plan, made, views, out, initial, allocator, stream=where, captured=captured
+        )
+        if key is None and allocator is None and options is not None:  # the stream's number is known by now
+            key = _key(thread, x, op, options, second, out, stream, initial)
+        if key is not None and not captured and are_trusted(place, x, second, out):
+            thread.keep(key, prepared)
+    return result
 
-        def make() -> Plan:
-            from lowlevel_reduce.plans.array import Plan, default_strategy  # noqa: PLC0415
-            from lowlevel_reduce.plans.mapping import map_request  # noqa: PLC0415 - with the first plan
-            from lowlevel_reduce.strategy.selection import request_of  # noqa: PLC0415
 
-            # Not by `plan`, which compiles at once what arrays at other addresses would need.
-            request = request_of(op, **problem)
-            chosen = strategy or default_strategy(request)
-            made = Plan(request, context, map_request(request, context, strategy=chosen))
-            _check_second(made, other)
-            return made
+def _key(
+    thread: Thread, x: Any, op: Any, options: tuple[Any, ...], second: Any, out: Any, stream: Any, initial: Any
+) -> Any:
+    """Return what a call depends on but the addresses; None if that cannot be known without asking the driver."""
+    try:
+        known = known_as(x)
+        if known is UNKNOWN:
+            return None
+        beside = None if second is None else known_as(second)
+        into = None if out is None else known_as(out)
+        spot = spot_of(thread, known, stream)
+        if spot is UNKNOWN or beside is UNKNOWN or into is UNKNOWN:
+            return None
+        start = None if initial is None else initial_key(initial)
+        key = (spot, known, beside, into, op, options, start, forced_strategy())
+        hash(key)
+    except (TypeError, RuntimeError, ValueError):  # not hashable, or not a plain array: others raise a clear error
+        return None
+    return key
 
-        inputs = (source,) if other is None else (source, other)
-        # The second array's type is looked at only where a plan is made, so an entry is for this one alone.
-        key = (op, start, forced, strategy, None if other is None else other.dtype, *problem.values())
-        with kept_entry(stream, key, make, quick.user()) as entry:
-            result = run(entry, inputs, out, stream, initial, allocator)
-            if simple:
-                quick.offer(x, op, given, options, out, entry, stream)
+
+def _by_key(thread: Thread, key: Any, make: Any, arrays: tuple[Any, Any, Any], stream: Any, initial: Any) -> Any:
+    """Make a call where its like was made; None if there was none, or if something must be asked of the driver."""
+    prepared = thread.calls.get(key)
+    place = thread.spots.get(key[0]) if prepared is None else prepared.place
+    if place is None or place.stream.is_closed or place.context.is_closed:
+        return None
+    with _current(thread, place, key[0]):
+        # A graph must get neither a cell nor a workspace that other calls use again.
+        if place.is_capturing:
+            return None
+        if prepared is not None:
+            return _again(thread, prepared, key, arrays, stream)
+        x, second, out = arrays
+        if not are_trusted(place, x, second, out):
+            return None
+        views = tuple(view_in(thread, place, each) for each in ((x,) if second is None else (x, second)))
+        known, made = make(views, place)
+        result, fresh = launched(
+            thread, place, (*known, initial_key(initial)), made, views, out, initial, stream=stream
+        )
+        thread.keep(key, fresh)
         return result
 
 
-def _second_view(second: Any, source: ArrayView, stream: Stream) -> ArrayView | None:
-    """Return a mask's or second array's memory, its strides those of an array that is broadcast to the first."""
-    if second is None:
+def _current(thread: Thread, place: Place, spot: Any) -> AbstractContextManager[None]:
+    """Return a block in which a place's context is current, if that is needed."""
+    if not place.is_default or spot[0] is CURRENT or thread.context_id() == place.context_id:
+        return _NOTHING
+    return place.context.pushed()
+
+
+def _again(thread: Thread, prepared: Prepared, key: Any, arrays: tuple[Any, Any, Any], stream: Any) -> Any:
+    """Repeat a call with other addresses; None if that cannot be done here and now, and nothing was launched."""
+    place, (x, second, out) = prepared.place, arrays
+    _, known, beside, into, *_ = key
+    asked = known[:1] + known[1][:1] if stream is None and known[0] is not DeviceArray else None
+    source = address_of(thread, place, x, known, asked)
+    other = 0 if second is None else address_of(thread, place, second, beside, asked)
+    if not source or (second is not None and not other):
         return None
-    view = view_array(second, stream)
-    strides = view.strides_bytes or layout.contiguous_strides(view.shape, view.dtype.itemsize)
-    missing = len(source.shape) - len(view.shape)
-    sizes = (1,) * missing + view.shape
-    if missing < 0 or any(size not in (1, length) for size, length in zip(sizes, source.shape, strict=True)):
-        raise ValueError(f"shape {view.shape} cannot be broadcast to {source.shape}")
-    spread = tuple(
-        0 if size == 1 else stride for size, stride in zip(sizes, (0,) * missing + tuple(strides), strict=True)
+    if out is None:
+        cell = place.pool.take(prepared.result_bytes)
+        if not prepared.launch(source, cell.pointer, other):
+            return None
+        result = prepared.wrapped(cell, place.stream if stream is None or place.is_default else stream)
+    else:
+        target = address_of(thread, place, out, into, asked)
+        if not target or not _fits(prepared, source, other, target) or not prepared.launch(source, target, other):
+            return None
+        result = out
+    if stream is not None or second is not None or out is not None:
+        _wait_behind(thread, place, arrays)
+    return result
+
+
+def _fits(prepared: Prepared, source: int, second: int, target: int) -> bool:
+    """Tell whether an output is aligned, and overlaps no input; else whoever checks addresses says which it is."""
+    extents = prepared.extents
+    if target % extents.result_alignment or extents.overlap(source + extents.low, source + extents.high, target):
+        return False
+    return not second or not extents.overlap(second + extents.second_low, second + extents.second_high, target)
+
+
+def _wait_behind(thread: Thread, place: Place, arrays: tuple[Any, ...]) -> None:
+    """Let other streams, in whose order arrays are overwritten or read, wait for what the place has with them."""
+    for each in arrays:
+        if type(each) is DeviceArray and not is_here(place, each):
+            thread.wait(each.stream, place.stream)
+
+
+def launched(
+    thread: Thread,
+    place: Place,
+    key: tuple[Any, ...],
+    made: Made,
+    views: tuple[ArrayView, ...],
+    out: Any = None,
+    initial: Any = None,
+    allocator: Allocator | None = None,
+    *,
+    stream: Stream | None = None,
+    captured: bool = False,
+) -> tuple[Any, Prepared]:
+    """Launch a problem, and return the result and what is prepared for later launches.
+
+    Parameters
+    ----------
+    thread, place : Thread, Place
+        Where; the place's context is current.
+    key : tuple
+        All that the plan and its constants depend on, hashable.
+    made : callable
+        Makes the plan, if none is kept.
+    views : tuple of ArrayView
+        The array, and the second one if there is one, ready for work in the stream.
+    out, initial, allocator
+        As for `lowlevel_reduce.reduce`.
+    stream : Stream, optional
+        The object for the place's stream that the result is to have.
+    captured : bool
+        Whether the stream is being captured.
+    """
+    stream = place.stream if stream is None or place.is_default else stream
+    prepared = thread.prepared(place, key)
+    if prepared is None:
+        prepared = Prepared(made(views, place), place, initial)
+        thread.prepare(place, key, prepared)
+    plan = prepared.plan
+    shape = plan.result_shape if plan.results == 1 else (plan.results, *plan.result_shape)
+    target = 0 if out is None else view_output(out, plan.result_dtype, shape, stream).pointer
+    result, cell = out, None
+    if out is None and (captured or allocator is not None or prepared.is_nothing):
+        result = DeviceArray.empty(shape, plan.result_dtype, stream, allocator)
+        target = result.pointer
+    if prepared.is_nothing:
+        return _several(plan, result, out), prepared
+    if result is None:
+        cell = place.pool.take(prepared.result_bytes)
+        target = cell.pointer
+    source, second = views[0].pointer, views[1].pointer if len(views) > 1 else None
+    trusted = (
+        bool(source) and is_trusted(place, views[0].owner),
+        bool(target) and (out is None or is_trusted(place, out)),
+        bool(second) and is_trusted(place, views[-1].owner),
     )
-    return view._replace(shape=source.shape, strides_bytes=spread)
+    prepared.check(source, target, second, trusted=trusted)
+    if captured:
+        prepared.keep_loaded(source, second or 0)
+    if captured or allocator is not None:
+        prepared.launch_with(allocator or _in_order(), source, target, second or 0)
+    elif not prepared.launch(source, target, second or 0):
+        prepared = Prepared(made(views, place), place, initial)  # a signal's handler interrupted a call of the other
+        if not prepared.launch(source, target, second or 0):
+            prepared.refuse()
+        thread.prepare(place, key, prepared)
+    order_after(stream, *(() if out is None else (out,)), *(view.owner for view in views))
+    if cell is not None:
+        return prepared.wrapped(cell, stream), prepared
+    return _several(plan, result, out), prepared
 
 
-def _check_second(made: Plan, other: ArrayView | None) -> None:
-    if (made.second_dtype is None) != (other is None):
-        raise TypeError(f"{made.op} takes {'one array' if other is not None else 'a second array'}")
-    if other is not None and other.dtype != made.second_dtype:
-        what = "a mask" if made.second_dtype == np.dtype(bool) else "the second array"
-        raise TypeError(f"{what} of {made.op} is of {made.second_dtype}, not of {other.dtype}")
+def _several(plan: BasePlan, result: Any, out: Any) -> Any:
+    if out is not None or plan.results == 1:
+        return result
+    return plan.result_tuple(result.plane(k) for k in range(plan.results))
+
+
+def _in_order() -> Allocator:
+    """Return the allocator by which the workspace of a captured call belongs to the graph, and lives as long."""
+    from lowlevel_reduce.arrays.allocator import StreamOrdered  # noqa: PLC0415 - of captures alone
+
+    return StreamOrdered()

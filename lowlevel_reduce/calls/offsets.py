@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray
-from lowlevel_reduce.calls.prepared import kept_entry, run
+from lowlevel_reduce.calls.execute import launched
+from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.driver import Buffer, Stream, readback
 from lowlevel_reduce.driver.pointers import check_pointer
 from lowlevel_reduce.plans.array import plan
 
 if TYPE_CHECKING:
     from lowlevel_reduce.arrays.allocator import Allocator
+    from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.plans.base import BasePlan
 
 __all__ = ["check_on_device", "check_on_host", "offsets_of_host"]
@@ -70,10 +72,10 @@ def check_on_host(offsets: np.ndarray[Any, Any], length: int) -> None:
     raise ValueError(f"offsets[{place}] is {value}, {why}")
 
 
-def check_on_device(borders: ArrayView, length: int, stream: Stream, allocator: Allocator | None) -> None:
-    """Refuse wrong offsets on the device, which are not none; the host waits for the stream.
+def check_on_device(borders: ArrayView, length: int, place: Place, allocator: Allocator | None) -> None:
+    """Refuse wrong offsets on the device, which are not none; the host waits for the place's stream.
 
-    The stream's context must be current. A few are read; of more the segments' ends are reduced by one launch, and two
+    Its context must be current. A few are read; of more the segments' ends are reduced by one launch, and two
     numbers are read. Only if these say that offsets are wrong, all are read, to name the place.
 
     Raises
@@ -82,6 +84,7 @@ def check_on_device(borders: ArrayView, length: int, stream: Stream, allocator: 
         As `check_on_host`; if they are not memory of the stream's context; or if the stream is being captured, in which
         nothing can be read.
     """
+    stream = place.stream
     if stream.is_capturing:
         raise ValueError("offsets cannot be checked in a capture, in which the host can read nothing: pass check=False")
     count, itemsize = borders.shape[0], borders.dtype.itemsize
@@ -91,13 +94,13 @@ def check_on_device(borders: ArrayView, length: int, stream: Stream, allocator: 
         check_on_host(np.frombuffer(content, borders.dtype), length)
         return
 
-    def make() -> BasePlan:
-        return plan("minmax", shape=(count - 1,), dtype=borders.dtype, map=_ENDS, context=stream.context)
+    def made(_: tuple[ArrayView, ...], where: Place) -> BasePlan:
+        return plan("minmax", shape=(count - 1,), dtype=borders.dtype, map=_ENDS, context=where.context)
 
     begins = borders._replace(shape=(count - 1,))
     ends = begins._replace(pointer=begins.pointer + itemsize)
-    with kept_entry(stream, ("checked offsets", borders.dtype, count), make) as entry:
-        least, most = run(entry, (begins, ends), None, stream, None, allocator)
+    key = ("checked offsets", borders.dtype, count)
+    (least, most), _ = launched(here(), place, key, made, (begins, ends), allocator=allocator)
     if int(least) < 0 or int(most) > length:
         check_on_host(_copied(borders, stream), length)
 

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lowlevel_reduce.arguments import instance, real
-from lowlevel_reduce.arrays.allocator import Allocator
-from lowlevel_reduce.arrays.device_array import view_array
+from lowlevel_reduce.arrays.device_array import ArrayView
+from lowlevel_reduce.calls.execute import Made, execute
 from lowlevel_reduce.calls.offsets import check_on_device, check_on_host, offsets_of_host
-from lowlevel_reduce.calls.prepared import initial_key, kept_entry, key_options, run, stream_of
+from lowlevel_reduce.calls.options import key_options
 from lowlevel_reduce.plans.segments import OFFSETS, SegmentedPlan, segmented_plan
 
 if TYPE_CHECKING:
+    from lowlevel_reduce.arrays.allocator import Allocator
+    from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.operators import ElementMap
 
 __all__ = ["segmented_reduce"]
@@ -65,42 +67,46 @@ def segmented_reduce(
     TypeError, ValueError, UnsupportedError, and errors of the driver, the compiler and the cache
         As `lowlevel_reduce.reduce`; a ValueError names the first offset that is wrong.
     """
-    if allocator is not None:
-        instance(allocator, Allocator, "the allocator")
     if check is not None:
         instance(check, bool, "check")
     offsets = offsets_of_host(offsets)
-    plain = key_options(op, dtype=dtype, accumulate=accumulate, nan=nan, last=last, map=map)
-    stream = stream_of(stream)
-    with stream.context.pushed():
-        source, borders = view_array(x, stream), view_array(offsets, stream)
-        for what, view in (("x", source), ("offsets", borders)):
-            contiguous = view.strides_bytes in (None, (view.dtype.itemsize,))
-            if len(view.shape) != 1 or not (contiguous or view.shape[0] <= 1):
-                raise ValueError(f"{what} has shape {view.shape}; it must have one contiguous axis")
-        if borders.shape[0] == 0:
-            raise ValueError("offsets are empty: there must be one more than there are segments")
-        if borders.dtype.name not in OFFSETS:
-            raise TypeError(f"offsets are int32 or int64, not {borders.dtype}")
-        on_host = isinstance(offsets, np.ndarray)
-        if on_host if check is None else check:
-            if on_host:
-                check_on_host(offsets, source.shape[0])
-            else:
-                check_on_device(borders, source.shape[0], stream, allocator)
+    on_host = isinstance(offsets, np.ndarray)
+    checked = on_host if check is None else check
+    ddof = real(ddof, "ddof is a real number")
+
+    def make(views: tuple[ArrayView, ...], place: Place) -> tuple[tuple[Any, ...], Made]:
+        plain = key_options(op, dtype=dtype, accumulate=accumulate, nan=nan, last=last, map=map)
+        source, borders = views
+        _check_views(source, borders)
+        if checked and on_host:
+            check_on_host(offsets, source.shape[0])
+        elif checked:
+            check_on_device(borders, source.shape[0], place, allocator)
         problem: dict[str, Any] = {
             "length": source.shape[0],
             "segments": borders.shape[0] - 1,
             "dtype": source.dtype,
             "offsets_dtype": borders.dtype,
             "initial": initial is not None,
-            "ddof": real(ddof, "ddof is a real number"),
+            "ddof": ddof,
             **plain,
         }
-        key = ("segments", op, initial_key(initial), *problem.values())
 
-        def make() -> SegmentedPlan:
-            return segmented_plan(op, context=stream.context, **problem)
+        def made(_: tuple[ArrayView, ...], where: Place) -> SegmentedPlan:
+            return segmented_plan(op, context=where.context, **problem)
 
-        with kept_entry(stream, key, make) as entry:
-            return run(entry, (source, borders), out, stream, initial, allocator)
+        return ("segments", op, *problem.values()), made
+
+    options = None if checked else ("segments", dtype, accumulate, nan, ddof, last, map)
+    return execute(x, op, options, make, second=offsets, out=out, stream=stream, initial=initial, allocator=allocator)
+
+
+def _check_views(source: ArrayView, borders: ArrayView) -> None:
+    for what, view in (("x", source), ("offsets", borders)):
+        contiguous = view.strides_bytes in (None, (view.dtype.itemsize,))
+        if len(view.shape) != 1 or not (contiguous or view.shape[0] <= 1):
+            raise ValueError(f"{what} has shape {view.shape}; it must have one contiguous axis")
+    if borders.shape[0] == 0:
+        raise ValueError("offsets are empty: there must be one more than there are segments")
+    if borders.dtype.name not in OFFSETS:
+        raise TypeError(f"offsets are int32 or int64, not {borders.dtype}")

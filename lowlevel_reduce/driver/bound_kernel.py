@@ -199,6 +199,13 @@ class BoundKernel:
                     "kernels_for of the launch returns one that takes it"
                 )
 
+    def regrid(self, blocks: int) -> None:
+        """Launch so many blocks from now on, for a caller that has the turn, and that knows that such a grid fits.
+
+        `config` stays as it is. The grid must be one that the cluster divides, and not that of a cooperative launch.
+        """
+        self._native.gridDimX = blocks
+
     def put(self, *values: float) -> None:
         """Launch as a call does, for a caller that already has the turn."""
         self._pack(self._slots, 0, *values)

@@ -126,6 +126,21 @@ class LaunchConfig:
             self._check_structured()
         self._check_values()
 
+    def with_grid(self, blocks: int) -> LaunchConfig:
+        """Return the same launch of another number of blocks in a row, of which nothing else is checked again.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the number is no integer in the grid's limits, or the cluster does not divide it.
+        """
+        made = object.__new__(LaunchConfig)
+        made.__dict__.update(self.__dict__)
+        made._set("grid", (integer("grid.x", blocks, 1, _GRID_LIMITS[0]), 1, 1))
+        if self.cluster is not None and blocks % _product(_three(self.cluster)):
+            raise ValueError(f"grid {made.grid} is not a multiple of cluster {self.cluster}")
+        return made
+
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # frozen for everybody else
 

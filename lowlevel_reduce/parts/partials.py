@@ -7,14 +7,17 @@ one GPU computes for the whole array.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from lowlevel_reduce.arguments import flag, instance, real
 from lowlevel_reduce.arrays.allocator import Allocator
 from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, view_array
-from lowlevel_reduce.calls.prepared import initial_key, kept_entry, key_options, run, stream_of
+from lowlevel_reduce.arrays.results import Cell, Part
+from lowlevel_reduce.calls.execute import launched
+from lowlevel_reduce.calls.options import initial_key, key_options
+from lowlevel_reduce.calls.places import Place
+from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.driver import Buffer, Stream
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.layout import is_contiguous
@@ -108,7 +111,7 @@ def partials(
     if allocator is not None:
         instance(allocator, Allocator, "the allocator")
     options = plain_options(op, accumulate=accumulate, nan=nan, last=last, map=map)
-    stream = stream_of(stream)
+    stream = here().stream_of(stream, x)
     with stream.context.pushed():
         source = flat_view(x, stream, "the shard")
         chunk = check_chunk(chunk, element_type(source.dtype))
@@ -177,7 +180,7 @@ def combine_partials(
         instance(allocator, Allocator, "the allocator")
     options = {"result_dtype": result_dtype, "accumulate": accumulate, "nan": nan, "last": last, "map": map}
     problem = fold_problem(op, length, chunk, dtype, where=where, initial=initial, ddof=ddof, **options)
-    stream = stream_of(stream)
+    stream = here().stream_of(stream, partials)
     with stream.context.pushed():
         view = flat_view(partials, stream, "the partials")
         beside = () if first is None else (flat_view(first, stream, "the first element"),)
@@ -228,8 +231,8 @@ def fold_of_views(
     """
     view, *beside = views
 
-    def make() -> CombinePlan:
-        made = combine_plan(op, context=stream.context, **problem)
+    def make(_: tuple[ArrayView, ...], place: Place) -> CombinePlan:
+        made = combine_plan(op, context=place.context, **problem)
         if (view.dtype, view.shape) != (PARTIAL_DTYPE, (made.chunks * made.words,)):
             raise ValueError(
                 f"{made.length} elements in chunks of {made.chunk} have partials of shape "
@@ -241,9 +244,8 @@ def fold_of_views(
 
     kinds = [(each.dtype, each.shape) for each in views]
     key = ("combined", op, initial_key(initial), *kinds, *problem.values())
-    with kept_entry(stream, key, make) as entry:
-        result = run(entry, views, out, stream, initial, allocator)
-        return result, cast("CombinePlan", entry.plan)
+    result, prepared = launched(here(), here().place_of(stream), key, make, views, out, initial, allocator)
+    return result, cast("CombinePlan", prepared.plan)
 
 
 def plain_options(op: Any, *, accumulate: Any, nan: Any, last: Any, map: Any) -> dict[str, Any]:
@@ -286,30 +288,43 @@ def partials_of_views(
     _check_beside(reduction, views)
     words, length = reduction.results, source.shape[0]
     whole, rest = divmod(length, chunk)
-    result = DeviceArray.empty((whole + (rest > 0), words), PARTIAL_DTYPE, stream, allocator)
+    place = here().place_of(stream)
+    result = _empty((whole + (rest > 0), words), place, allocator)
     used = []
     # The whole chunks as rows of equal length, and the rest of the array as one more row.
     for first, rows, of_a_row in ((0, whole, chunk), (whole, 1, rest)):
         if rows * of_a_row == 0:
             continue
         key = ("partials", op, is_masked, source.dtype, rows, of_a_row, *options.values())
-        make = functools.partial(
-            plan, reduction, shape=(rows, of_a_row), axis=1, dtype=source.dtype, context=stream.context
-        )
+
+        def make(_: tuple[ArrayView, ...], where: Place, rows: int = rows, of_a_row: int = of_a_row) -> BasePlan:
+            shape = (rows, of_a_row)
+            return plan(reduction, shape=shape, axis=1, dtype=source.dtype, context=where.context)
+
         out = _part(result, first, rows, stream)
-        with kept_entry(stream, key, make) as entry:
-            run(entry, _rows_of(reduction, views, first * chunk, (rows, of_a_row)), out, stream, None, allocator)
-            begin = first * chunk * source.dtype.itemsize
-            used.append(ChunksPlan(entry.plan, begin, first * words * PARTIAL_DTYPE.itemsize))
+        arrays = _rows_of(reduction, views, first * chunk, (rows, of_a_row))
+        _, prepared = launched(here(), place, key, make, arrays, out, None, allocator)
+        begin = first * chunk * source.dtype.itemsize
+        used.append(ChunksPlan(prepared.plan, begin, first * words * PARTIAL_DTYPE.itemsize))
     return result, used
+
+
+def _empty(shape: tuple[int, int], place: Place, allocator: Allocator | None) -> DeviceArray:
+    """Return memory for partials, of the place's pool where no allocator is given and nothing is captured."""
+    size = math.prod(shape) * PARTIAL_DTYPE.itemsize
+    if allocator is not None or not size or place.stream.is_capturing:
+        return DeviceArray.empty(shape, PARTIAL_DTYPE, place.stream, allocator)
+    return DeviceArray.of_cell(place.pool.take(size), PARTIAL_DTYPE, shape, place.stream)
 
 
 def _part(result: DeviceArray, first: int, rows: int, stream: Stream) -> DeviceArray:
     """Return the partials of some chunks as the array that the plan of so many rows writes."""
     words = result.shape[1]
-    size = words * PARTIAL_DTYPE.itemsize
+    size, shape = words * PARTIAL_DTYPE.itemsize, (words, rows) if words > 1 else (rows,)
+    if isinstance(result._memory, Cell):
+        return DeviceArray.of_cell(Part(result._memory, first * size), PARTIAL_DTYPE, shape, stream)
     memory = Buffer.from_pointer(result.pointer + first * size, rows * size, context=stream.context, owner=result)
-    return DeviceArray(memory, PARTIAL_DTYPE, (words, rows) if words > 1 else (rows,), stream)
+    return DeviceArray(memory, PARTIAL_DTYPE, shape, stream)
 
 
 def _rows_of(

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lowlevel_reduce.arrays.allocator import StreamOrdered
 from lowlevel_reduce.arrays.device_array import DeviceArray
-from lowlevel_reduce.calls.prepared import Entry, initial_key
-from lowlevel_reduce.calls.quick import Source, key_of, others, slots_of, source_of
+from lowlevel_reduce.arrays.libraries import Producer, producer_of
+from lowlevel_reduce.calls.options import initial_key
+from lowlevel_reduce.calls.places import Place
+from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.driver import Buffer, Event, Stream, binding
 from lowlevel_reduce.driver.handle import quietly, within
 from lowlevel_reduce.driver.stream import ThreadStream
@@ -36,6 +39,25 @@ _PER_THREAD = 2  # the greatest handle of a default stream
 _LEGACY = 1
 
 
+class Source(NamedTuple):
+    """How the arrays of one key are read.
+
+    `producer` is set for the arrays of a library that must be asked for its stream; then the key starts with the
+    device's ordinal.
+    """
+
+    key: tuple[Any, ...]
+    pointer: Callable[[Any], int]
+    producer: Producer | None
+
+    def address(self, x: Any, stream: int) -> int:
+        """Return an array's address; 0 if it is not as its key says, used in the stream of that handle, or is empty."""
+        producer = self.producer
+        if producer is not None and (producer.stream(self.key[0]) != stream or not producer.plain(x)):
+            return 0
+        return self.pointer(x)
+
+
 class _Part:
     """A shard: the launches that make its partials, and how these get into the order of the first stream.
 
@@ -56,7 +78,9 @@ class _Part:
         self._memory = place if is_near else Buffer.allocate_async(place.size_bytes, stream)
         to = self._memory.pointer
         with context.pushed():
-            self._launches = [(Entry(each.plan).bind(stream, None), each.source, to + each.result) for each in made]
+            self._launches = [
+                (each.plan.bind(stream, allocator=StreamOrdered()), each.source, to + each.result) for each in made
+            ]
         self.fetch = None if is_near else _raising(*place.copy_call(self._memory, first))
         self._record: Callable[[], None] | None = None
         self.join = self.follow = _nothing
@@ -112,11 +136,16 @@ class _Prepared:
         initial: Any,
     ) -> None:
         first = streams[0]
-        self._driver, self._streams, self._plan, self._slots = binding.selected(), streams, plan, slots_of(first)
+        self._driver, self._streams, self._plan, self._pool = (
+            binding.selected(),
+            streams,
+            plan,
+            here().place_of(first).pool,
+        )
         size = plan.partial_bytes
         self._partials = Buffer.allocate_async(plan.chunks * size, first)
         with first.context.pushed():
-            self._fold = Entry(plan).bind(first, initial)
+            self._fold = plan.bind(first, initial=initial, allocator=StreamOrdered())
         # What says that the partials were read. At the beginning, that their memory is there.
         self._read = Event.create(first.context, timing=False)
         self._read.record(first)
@@ -169,15 +198,15 @@ class _Prepared:
     def _reduced(self, addresses: Sequence[int]) -> Any:
         plan = self._plan
         try:
-            with within(self._driver, self._slots.context.handle):
-                slot = self._slots.take()
-                self._launch(addresses, slot.pointer)
+            with within(self._driver, self._pool.context.handle):
+                cell = self._pool.take()
+                self._launch(addresses, cell.pointer)
         except BaseException:
             self._settle()
             raise
         if plan.results == 1:
-            return DeviceArray.of_slot(slot, plan.result_dtype, (), self._slots.stream)
-        whole = DeviceArray.of_slot(slot, plan.result_dtype, (plan.results,), self._slots.stream)
+            return DeviceArray.of_cell(cell, plan.result_dtype, (), self._pool.stream)
+        whole = DeviceArray.of_cell(cell, plan.result_dtype, (plan.results,), self._pool.stream)
         return plan.result_tuple(whole.plane(k) for k in range(plan.results))
 
     def _launch(self, addresses: Sequence[int], result: int) -> None:
@@ -232,7 +261,7 @@ def call(shards: Sequence[Any], op: Any, streams: Sequence[Any] | None, initial:
     CudaError
         If the driver refuses anything.
     """
-    kept: dict[Any, _Prepared] = others().setdefault(_KEPT, {})
+    kept: dict[Any, _Prepared] = here().others.setdefault(_KEPT, {})
     try:
         # Taken out, so that the handler of a signal, which may reduce as well, does not find it, and last in again.
         key = _key(shards, op, streams, initial, options)
@@ -270,18 +299,19 @@ def offer(
     counts = [array.shape[0] for array, _ in partials]
     if not all(counts) or plan.chunks * plan.partial_bytes > MAX_PARTIALS_BYTES:
         return
-    kept: dict[Any, _Prepared] = others().setdefault(_KEPT, {})
+    kept: dict[Any, _Prepared] = here().others.setdefault(_KEPT, {})
     try:
         key = _key(shards, op, given, initial, options)
         if (old := kept.get(key)) is not None and not old.is_over:
             return
-        sources = [source_of(x, stream.context, stream) for x, stream in zip(shards, streams, strict=True)]
+        sources = [_source_of(x, here().place_of(stream)) for x, stream in zip(shards, streams, strict=True)]
     except (TypeError, ValueError, RuntimeError):  # as in `call`
         return
     known = [source for source in sources if source is not None]
     if len(known) < len(sources) or any(stream.is_capturing for stream in streams):
         return
-    lasting = [slots_of(stream).stream for stream in streams]
+    places = [here().place_of(stream) for stream in streams]
+    lasting = [place.stream for place in places]
     try:
         made = _Prepared(known, lasting, [used for _, used in partials], plan, counts, initial)
     except CudaError as error:
@@ -303,7 +333,7 @@ def _key(
     shards: Sequence[Any], op: Any, streams: Sequence[Any] | None, initial: Any, options: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     """Return what a call depends on; raises if that cannot be known without the driver."""
-    arrays = tuple(key_of(x) for x in shards)
+    arrays = tuple(_key_of(x) for x in shards)
     if streams is None:
         # The key of an array of ours has the context's number and a default stream's handle. Of other arrays, it is the
         # legacy stream of the primary context.
@@ -341,3 +371,39 @@ def _raising(name: str, *args: Any) -> Callable[[], None]:
 
 def _nothing() -> None:
     """Do nothing: where there is nothing to wait for."""
+
+
+def _source_of(x: Any, place: Place) -> Source | None:
+    """Return how arrays like `x` are read; None if only the driver can tell whether `x` is valid."""
+    producer = producer_of(type(x))
+    if producer is None:
+        known = _own_key(x) if type(x) is DeviceArray else None
+        if known is None or known[:2] != (place.context_id, place.handle):
+            return None
+        return Source(known, _own_pointer, None)
+    if not producer.plain(x):
+        return None
+    known = producer.key(x)
+    return Source(known, producer.pointer, producer) if place.is_primary_of(known[0]) else None
+
+
+def _key_of(x: Any) -> tuple[type, tuple[Any, ...]]:
+    """Return an array's class and what a launch depends on; raises if the driver must be asked about its memory."""
+    kind = type(x)
+    producer = producer_of(kind)
+    if producer is not None:
+        return kind, producer.key(x)
+    if kind is not DeviceArray:
+        raise TypeError(f"{kind.__name__} is asked by its protocol")
+    return kind, _own_key(x)
+
+
+def _own_key(x: DeviceArray) -> tuple[Any, ...]:
+    """Return what a launch depends on: the context of memory that is known to be complete, stream, type and shape."""
+    if x._home is None:
+        raise ValueError("what was borrowed is looked at by the driver")
+    return x._home, x.stream.handle or 1, x.dtype, x.shape
+
+
+def _own_pointer(x: DeviceArray) -> int:
+    return x._memory.pointer  # raises if the memory was closed

@@ -10,7 +10,7 @@ import numpy as np
 from lowlevel_reduce.arguments import listed, real
 from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, order_after
 from lowlevel_reduce.arrays.protocols import device_of
-from lowlevel_reduce.calls.prepared import stream_of
+from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.driver import Buffer, Context, Stream
 from lowlevel_reduce.driver.pointers import check_pointer
 from lowlevel_reduce.dtypes import element_type
@@ -90,7 +90,8 @@ def reduce_shards(
     if simple and (result := quick_shards.call(shards, op, streams, initial, others_asked)) is not None:
         return result
     options = plain_options(op, accumulate=accumulate, nan=nan, last=last, map=map)
-    homes = [stream_of(home) for home in (_homes_of(shards) if streams is None else streams)]
+    thread = here()
+    homes = [thread.stream_of(home, None) for home in (_homes_of(shards) if streams is None else streams)]
     what, others = ("second", second) if where is None else ("where", where)
     beside: list[tuple[Any, ...]] = [()] * len(shards)
     if others is not None:

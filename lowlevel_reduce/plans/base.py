@@ -30,6 +30,10 @@ class BasePlan(Closing, ABC):
         As of `Plan`.
     result_shape : tuple of int
         Shape of each result.
+    extents : Extents
+        Which bytes a launch touches.
+    letters : str
+        The types of the fields of a kernel's argument, as `BoundKernel` takes them.
     """
 
     def __init__(
@@ -53,8 +57,8 @@ class BasePlan(Closing, ABC):
         self.context = context
         context.life.note(binding.selected(), context.handle)  # the owner of a borrowed one may end it
         self.workspace_bytes = workspace_bytes
-        self._extents = extents
-        self._letters = signature(fields)
+        self.extents = extents
+        self.letters = signature(fields)
         self._is_shaped = fields in ("shaped", "short_rows")
         self._kernels: tuple[MappedKernel, ...] | None = kernels
 
@@ -71,6 +75,17 @@ class BasePlan(Closing, ABC):
     def has_workspace(self) -> bool:
         """Whether a bound launch needs a workspace of `workspace_bytes`."""
         return bool(self._kernels and self._partials)
+
+    def steps(self, initial: Any) -> list[tuple[MappedKernel, tuple[int, ...]]]:
+        """Return the kernels in launch order, each with the fields of its argument after the workspace.
+
+        Raises
+        ------
+        ValueError
+            If the plan is closed, or the initial value is missing or not expected.
+        """
+        words = self._initial_words(initial)
+        return [(entry, self._fields(0, entry.count_field, words)) for entry in self._open_kernels()]
 
     def load_twins(self) -> None:
         """Load the kernels for arrays at any address, so that no launch has to; raises what loading a kernel raises."""
@@ -137,16 +152,16 @@ class BasePlan(Closing, ABC):
                     (entry.load_twin(self.context) if anywhere else entry.loaded).kernel,
                     entry.config,
                     stream,
-                    self._letters,
+                    self.letters,
                     constants=(workspace.pointer, *self._fields(length or 0, entry.count_field, words)),
                     as_struct=True,
                 )
                 for entry in kernels
             ]
-            direct = len(bound) == 1 and not stream.is_default and not self._extents.has_second
+            direct = len(bound) == 1 and not stream.is_default and not self.extents.has_second
             has_twins = not anywhere and any(entry.twin for entry in kernels)
             load = functools.partial(_twins, kernels, self.context) if has_twins else None
-            return (DirectReduction if direct else BoundReduction)(bound, stream, workspace, self._extents, load)
+            return (DirectReduction if direct else BoundReduction)(bound, stream, workspace, self.extents, load)
 
     def _initial_words(self, initial: Any) -> tuple[int, int]:
         if (initial is None) == self.reduction.has_initial:

@@ -13,9 +13,9 @@ from lowlevel_reduce.driver.turns import Reason, Turn
 from lowlevel_reduce.errors import ReduceError
 
 if TYPE_CHECKING:
-    from lowlevel_reduce.driver import BoundKernel, Kernel, LaunchConfig
+    from lowlevel_reduce.driver import BoundKernel, Context, Kernel, LaunchConfig
 
-__all__ = ["BoundReduction", "DirectReduction", "Extents"]
+__all__ = ["BoundReduction", "DirectReduction", "Extents", "check_addresses"]
 
 
 class Extents(NamedTuple):
@@ -215,34 +215,7 @@ class BoundReduction:
             context was closed.
         """
         self._turn.refuse()
-        extents = self.extents
-        if (second is None) == extents.has_second:
-            raise TypeError(f"this reduction takes {'two arrays' if extents.has_second else 'one array'}")
-        rule = "a device address is an integer"  # of Python's from here on: NumPy's would not add to a negative one
-        source, result = integer(source, rule), integer(result, rule)
-        second = None if second is None else integer(second, rule)
-        low, high = source + extents.low, source + extents.high
-        if high > low:
-            check_pointer(low, high - low, self.context, what="the input")
-        if second is not None and extents.second_high > extents.second_low:
-            size = extents.second_high - extents.second_low
-            check_pointer(
-                second + extents.second_low,
-                size,
-                self.context,
-                what="the second input",
-                alignment=extents.second_alignment,
-            )
-        if extents.result_bytes:
-            check_pointer(
-                result, extents.result_bytes, self.context, what="the result", alignment=extents.result_alignment
-            )
-        spans = [(low, high, "input", source)]
-        if second is not None:
-            spans.append((second + extents.second_low, second + extents.second_high, "second input", second))
-        for begin, end, what, address in spans:
-            if begin < end and extents.overlap(begin, end, result):
-                raise ValueError(f"the result at {result:#x} overlaps the {what} at {address:#x}")
+        check_addresses(self.extents, self.context, source, result, second)
 
     @property
     def is_free(self) -> bool:
@@ -310,3 +283,53 @@ def _check_addresses(**addresses: object) -> None:
         number = integer(value, f"{name} is a device address, an integer")
         if not 0 <= number < 1 << 64:
             raise ValueError(f"{name} is a device address of 64 bits, not {number}")
+
+
+def check_addresses(
+    extents: Extents,
+    context: Context,
+    source: int,
+    result: int,
+    second: int | None = None,
+    *,
+    trusted: tuple[bool, bool, bool] = (False, False, False),
+) -> None:
+    """Refuse addresses that a launch must not be given.
+
+    Parameters
+    ----------
+    extents : Extents
+        Which bytes the launch touches.
+    context : Context
+        Where it runs.
+    source, result, second : int
+        The addresses.
+    trusted : tuple of bool
+        Of source, result and second, whether it is known to be memory of the context, as much as is due: then the
+        driver is not asked.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `BoundReduction.check`.
+    """
+    if (second is None) == extents.has_second:
+        raise TypeError(f"this reduction takes {'two arrays' if extents.has_second else 'one array'}")
+    rule = "a device address is an integer"  # of Python's from here on: NumPy's would not add to a negative one
+    source, result = integer(source, rule), integer(result, rule)
+    spans = [(source + extents.low, source + extents.high, "input", source)]
+    alignments = [1]
+    if second is not None:
+        second = integer(second, rule)
+        spans.append((second + extents.second_low, second + extents.second_high, "second input", second))
+        alignments.append(extents.second_alignment)
+    known = (trusted[0], trusted[2])
+    for (begin, end, what, _), alignment, is_known in zip(spans, alignments, known):  # noqa: B905 - perhaps one array
+        if begin < end and not (is_known and begin % alignment == 0):
+            check_pointer(begin, end - begin, context, what=f"the {what}", alignment=alignment)
+    size, alignment = extents.result_bytes, extents.result_alignment
+    if size and not (trusted[1] and result % alignment == 0):
+        check_pointer(result, size, context, what="the result", alignment=alignment)
+    for begin, end, what, address in spans:
+        if begin < end and extents.overlap(begin, end, result):
+            raise ValueError(f"the result at {result:#x} overlaps the {what} at {address:#x}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -87,9 +88,13 @@ def map_request(
     strategy: str | None = None,
     cluster: int | None = None,
     block_threads: int | None = None,
+    facts: DeviceFacts | None = None,
 ) -> Mapping:
-    """Return the mapping of a request to a context; `strategy`, `cluster` and `block_threads` force those choices."""
-    facts = facts_of(context)
+    """Return the mapping of a request to a context; `strategy`, `cluster` and `block_threads` force those choices.
+
+    With `facts`, those of the context, nothing is asked of the driver; then whoever binds a launch has it checked.
+    """
+    asked, facts = facts, facts or facts_of(context)
     selected = select(request, facts, strategy=strategy, cluster=cluster, block_threads=block_threads)
     chosen = selected.strategy
     if not selected.sources:
@@ -107,7 +112,7 @@ def map_request(
         counts = (chosen.count, 0)
     twins = (source.twin for source in selected.sources)
     launches = tuple(map(MappedKernel, kernels, launch_configs(chosen, facts, fit), counts, twins))
-    for launch in launches:
+    for launch in launches if asked is None else ():
         check_launch(launch.loaded.kernel, launch.config, context)
     return Mapping(chosen, selected.workspace_bytes, launches)
 
@@ -137,13 +142,20 @@ def launch_configs(
         blocks = chosen.blocks if chosen.blocks is not None else min(chosen.tiles, fit())
     else:
         programmatic, blocks = facts.compute_capability >= (9, 0), chosen.blocks
-    first = LaunchConfig(
-        blocks,
-        chosen.block_threads,
-        cluster=chosen.cluster if chosen.cluster > 1 else None,
-        cooperative=chosen.name == "cooperative",
-        programmatic_stream_serialization=programmatic,
-    )
+    cooperative = chosen.name == "cooperative"
+    first = _template(chosen.block_threads, chosen.cluster, programmatic, cooperative).with_grid(blocks)
     if chosen.name != "two_pass":
         return (first,)
-    return first, LaunchConfig(1, chosen.block_threads, programmatic_stream_serialization=programmatic)
+    return first, _template(chosen.block_threads, 1, programmatic, False)
+
+
+@functools.lru_cache(maxsize=256)
+def _template(block_threads: int, cluster: int, programmatic: bool, cooperative: bool) -> LaunchConfig:
+    """Return the launch of one cluster, from which those of all grids are made."""
+    return LaunchConfig(
+        cluster,
+        block_threads,
+        cluster=cluster if cluster > 1 else None,
+        cooperative=cooperative,
+        programmatic_stream_serialization=programmatic,
+    )

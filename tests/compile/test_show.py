@@ -28,7 +28,7 @@ def test_what_is_shown_is_what_runs(tmp_path):
     assert [line[:2] for line in ptx.lines] == [line[:2] for line in ptx_placed.lines]
     assert any("griddepcontrol.wait" in line.text for line in ptx.lines)
     place = next(line.place for line in ptx_placed.lines if "griddepcontrol.wait" in line.text)
-    assert ptx_placed.source(place)[0].startswith("ptx_launch.cuh:")
+    assert ptx_placed.source(place)[0].startswith("base/ptx_launch.cuh:")
     assert "griddepcontrol.wait" in ptx_placed.source(place)[1]
     try:
         (sass,), (sass_placed,) = (show._listings(each, show.View.sass) for each in (found, placed))

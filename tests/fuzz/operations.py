@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import lowlevel_reduce as lr
-from lowlevel_reduce.calls import quick
+from lowlevel_reduce.calls import threads
 from lowlevel_reduce.driver import Buffer, Context, Event, Graph, Stream
 from tests.fuzz.worlds import World
 
@@ -136,7 +136,7 @@ def shards(world: World) -> bytes:
             arrays = [lr.DeviceArray.from_numpy(part, each) for part, each in zip(SHARDS, streams, strict=True)]
             return _bytes(lr.reduce_shards(arrays), lr.reduce_shards(arrays))
     finally:
-        quick.others().clear()  # else what was kept in a stream that is closed goes with the next call's
+        threads.here().forget()  # else what was kept in a stream that is closed goes with the next call's
 
 
 def contexts(world: World) -> bytes:

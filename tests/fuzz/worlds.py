@@ -22,7 +22,7 @@ from types import CodeType
 from typing import Any
 
 import lowlevel_reduce
-from lowlevel_reduce.calls import quick
+from lowlevel_reduce.calls import threads
 from lowlevel_reduce.compiler.cache import VARIABLE
 from lowlevel_reduce.driver import Context, Stream, binding
 from lowlevel_reduce.simulator import SimulatedDriver, by_name
@@ -245,7 +245,7 @@ def world(machine: Machine) -> Iterator[World]:
         beside = stack.enter_context(Context.create(1))
         stream = stack.enter_context(Stream.create(context))
         stack.enter_context(outer.pushed())
-        stack.callback(quick.others().clear)
+        stack.callback(threads.here().forget)
         made = World(driver, valve, machine, outer, context, stream, beside)
         stack.callback(made.restore)
         valve.reset()

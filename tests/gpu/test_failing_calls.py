@@ -12,7 +12,7 @@ import pytest
 from cuda.bindings import driver as cu
 
 import lowlevel_reduce as lr
-from lowlevel_reduce.calls import quick
+from lowlevel_reduce.calls import threads
 from lowlevel_reduce.driver import Buffer, Context, Graph, MemoryPool, Stream, binding
 from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.simulator import SimulatedDriver, by_name
@@ -160,11 +160,12 @@ def one_shot(context, stream):
 
 def shards(context, stream):
     """The first call, and the repeated one, which is another path; the second shard is in another context."""
-    with Stream.create(Context.current()) as there:
-        arrays = [lr.DeviceArray.from_numpy(part, each) for part, each in zip(SHARDS, (stream, there), strict=True)]
-        found = _bytes(lr.reduce_shards(arrays), lr.reduce_shards(arrays))
-        quick.others().clear()  # else what was kept in a stream that is closed goes with the next call's
-        return found
+    try:
+        with Stream.create(Context.current()) as there:
+            arrays = [lr.DeviceArray.from_numpy(part, each) for part, each in zip(SHARDS, (stream, there), strict=True)]
+            return _bytes(lr.reduce_shards(arrays), lr.reduce_shards(arrays))
+    finally:
+        threads.here().forget()  # else what was kept in a stream that is closed goes with the next call's
 
 
 def mask_and_initial(context, stream):

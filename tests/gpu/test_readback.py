@@ -12,7 +12,7 @@ from in_threads import in_threads
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
-from lowlevel_reduce.arrays.results import Slot
+from lowlevel_reduce.arrays.results import Cell
 from lowlevel_reduce.driver import Buffer, Context, Graph, Stream, binding, readback
 from lowlevel_reduce.dtypes import numpy_dtype
 from lowlevel_reduce.errors import CudaError, ReduceError
@@ -31,7 +31,7 @@ def result(stream):
     x = lr.DeviceArray.from_numpy(X, stream)
     lr.sum(x, stream=stream)
     result = lr.sum(x, stream=stream)
-    assert isinstance(result._memory, Slot)
+    assert isinstance(result._memory, Cell)
     return result
 
 

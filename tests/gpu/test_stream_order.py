@@ -15,7 +15,7 @@ from lowlevel_reduce import simulator
 from lowlevel_reduce.arrays import foreign, libraries
 from lowlevel_reduce.arrays.libraries import Producer
 from lowlevel_reduce.arrays.protocols import Export
-from lowlevel_reduce.arrays.results import Slot
+from lowlevel_reduce.arrays.results import Cell
 from lowlevel_reduce.driver import Buffer, Context, Graph, Stream
 from lowlevel_reduce.driver.stream import ThreadStream
 from tests.fuzz.capsules import capsule_of, tensor_of
@@ -160,7 +160,7 @@ def test_the_stream_of_a_threads_result_is_as_quick_as_the_threads(order, mine):
     x = lr.DeviceArray.from_numpy(X, Stream.per_thread(mine))
     for _ in range(2):
         result = lr.sum(x, stream=x.stream)
-    assert isinstance(result._memory, Slot)
+    assert isinstance(result._memory, Cell)
     assert order.works[order.last()][1] == order.key(2)
     assert not order.waits
 
@@ -476,6 +476,8 @@ def test_the_stream_of_a_known_library_is_followed(order, mine, monkeypatch, han
         library = Producer(
             "a library",
             key=lambda x: (0, x.array.dtype, x.array.shape, (4,)),
+            known=lambda x: (0, x.array.dtype, x.array.shape, (4,)),
+            ordinal=lambda x: 0,
             pointer=lambda x: x.array.pointer,
             stream=lambda ordinal: theirs.handle or 1,
             facts=lambda x: (x.array.shape, (4,), x.array.dtype),

@@ -10,7 +10,7 @@ import pytest
 from in_threads import in_threads
 
 import lowlevel_reduce as lr
-from lowlevel_reduce.calls import prepared, quick
+from lowlevel_reduce.calls import threads
 from lowlevel_reduce.driver import Buffer, Context, Event, Graph, MemoryPool, Stream, binding, readback
 from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.ladder import RUNGS
@@ -138,8 +138,7 @@ def test_memory_of_a_pool_is_freed_without_having_its_green_context_current(driv
 
 def test_the_workspace_of_a_captured_call_is_the_graphs(stream, monkeypatch):
     """Nobody else uses it between replays, and it is there when the launch that was kept for later calls has gone."""
-    monkeypatch.setattr(prepared, "MAX_BOUND", 1)
-    monkeypatch.setitem(binding.selected().kept, "bound reductions", prepared.LaunchCache())
+    monkeypatch.setattr(threads, "MAX_PREPARED", 1)
     values = np.ones(70_000, np.float32)
     x, out = lr.DeviceArray.from_numpy(values, stream), lr.DeviceArray.empty((), np.float32, stream)
     options = {"out": out, "stream": stream, "strategy": "tiles"}
@@ -148,8 +147,7 @@ def test_the_workspace_of_a_captured_call_is_the_graphs(stream, monkeypatch):
     with Graph.capture(stream) as graph:
         lr.sum(x, **options)
     with graph, graph.instantiate() as executable:
-        binding.selected().kept["bound reductions"] = prepared.LaunchCache()
-        quick._thread().launches.clear()
+        threads.here().forget()
         gc.collect()
         for _ in range(2):
             out._buffer.fill(0, stream=stream)
@@ -162,7 +160,6 @@ def test_the_workspace_of_a_captured_call_is_the_graphs(stream, monkeypatch):
 def test_the_kernel_of_a_captured_call_is_loaded_as_long_as_the_graph(stream, monkeypatch, strategy, known):
     """However many others are loaded, and whatever is let go of, before the next replay."""
     monkeypatch.setattr(loading, "MAX_LOADED", 1)
-    monkeypatch.setitem(binding.selected().kept, "bound reductions", prepared.LaunchCache())
     x = lr.DeviceArray.from_numpy(np.ones(7_000, np.float32), stream)
     out = lr.DeviceArray.empty((), np.float32, stream)
     options = {"out": out, "stream": stream, "strategy": strategy}
@@ -171,8 +168,7 @@ def test_the_kernel_of_a_captured_call_is_loaded_as_long_as_the_graph(stream, mo
     with Graph.capture(stream) as graph:
         lr.sum(x, **options)
     with graph, graph.instantiate() as executable:
-        binding.selected().kept["bound reductions"] = prepared.LaunchCache()
-        quick._thread().launches.clear()
+        threads.here().forget()
         lr.max(x, stream=stream)
         gc.collect()
         out._buffer.fill(0, stream=stream)
@@ -231,13 +227,13 @@ def test_what_closed_streams_have_left_is_freed_by_later_calls(context, driver):
     assert driver.leaks()["allocations"] <= before
 
 
-def test_a_kept_launch_that_cannot_be_freed_is_no_error_of_a_later_call(stream, driver, caplog, monkeypatch):
-    monkeypatch.setattr(prepared, "MAX_BOUND", 1)
-    monkeypatch.setitem(binding.selected().kept, "bound reductions", prepared.LaunchCache())
+def test_a_workspace_that_cannot_be_freed_is_no_error_of_a_later_call(stream, driver, caplog):
     x = lr.DeviceArray.from_numpy(np.ones(70_000, np.float32), stream)
     y, out = lr.DeviceArray.from_numpy(np.ones(10, np.float32), stream), lr.DeviceArray.empty((), np.float32, stream)
-    in_threads(lambda: lr.sum(x, stream=stream, out=out, strategy="tiles"))
+    lr.sum(x, stream=stream, out=out, strategy="tiles")
     driver.fail_call("cuMemFreeAsync", 1, "UNKNOWN")
+    threads.here().forget()
+    gc.collect()
     assert lr.sum(y, stream=stream, out=out) is out
     assert float(out) == 10
     assert "cuMemFreeAsync failed" in caplog.text

@@ -49,7 +49,7 @@ def test_other_sources_make_other_kernels_and_leave_the_librarys_alone(inputs, s
 
 
 def test_launches_and_constants_are_the_variants_own(context):
-    variant = Variant("v", None, {"policy.PORTABLE_CLUSTER": 2}, {"shared_memory_carveout": 0})
+    variant = Variant("v", None, {"strategy.whole.PORTABLE_CLUSTER": 2}, {"shared_memory_carveout": 0})
 
     def launched(shape):
         with lr.plan("sum", shape=shape, axis=1, dtype="float32", context=context) as plan:

@@ -1,0 +1,169 @@
+"""A stream as one thread uses it: launchers that are used for one problem after another, a workspace, and results."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any
+
+from lowlevel_reduce.arrays.results import Pool
+from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Stream, binding
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.calls.prepared import Step
+    from lowlevel_reduce.plans.mapping import MappedKernel
+    from lowlevel_reduce.strategy.whole import DeviceFacts
+
+__all__ = ["Launcher", "Place", "Workspace"]
+
+_LEGACY_HANDLES = (0, 1)
+_PER_THREAD = 2
+
+
+class Launcher:
+    """A kernel bound to a stream, whose grid and arguments are those of the step that it launches next.
+
+    Attributes
+    ----------
+    bound : BoundKernel
+        The kernel.
+    turn : Turn
+        Whose item are the argument's words.
+    launch : callable
+        Makes the driver call, for who has the turn; a default stream's context must be current.
+    holds : int
+        The number of the step whose grid and constant words are in place; 0 for none. Not the step, which has this.
+    """
+
+    __slots__ = ("bound", "holds", "launch", "turn")
+
+    def __init__(self, entry: MappedKernel, stream: Stream, letters: str, *, twin: bool) -> None:
+        loaded = entry.load_twin(stream.context) if twin else entry.loaded
+        self.bound = BoundKernel(loaded.kernel, entry.config, stream, letters, as_struct=True)
+        self.turn, self.launch = self.bound.prebuilt(in_context=True)
+        self.holds = 0
+
+    def hold(self, step: Step, words: Any) -> None:
+        """Put a step's grid and constant words in place, for who has the turn."""
+        self.holds = 0  # as long as both are not there: an interrupt may come in between
+        self.bound.regrid(step.blocks)
+        words[4:] = step.constants
+        self.holds = step.number
+
+
+class Workspace:
+    """Device memory that is zero before a launch and after it, and grows. What it outgrows stays: it may be in use.
+
+    It is at least doubled, so all of it is less than twice the last.
+    """
+
+    __slots__ = ("_memory", "is_dirty", "pointer", "size_bytes", "stream")
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self._memory: list[Buffer] = []
+        self.pointer = self.size_bytes = 0
+        self.is_dirty = False  # whether a call of several kernels ended before the last
+
+    def at_least(self, size_bytes: int) -> int:
+        """Return its address, of at least so many bytes; the stream must not be capturing.
+
+        Raises
+        ------
+        CudaError
+            If the driver has no memory.
+        """
+        if size_bytes > self.size_bytes:
+            size = max(size_bytes, 2 * self.size_bytes)
+            memory = Buffer.allocate_async(size, self.stream)
+            memory.fill(0, stream=self.stream)
+            self._memory.append(memory)
+            self.pointer, self.size_bytes, self.is_dirty = memory.pointer, size, False
+        if self.is_dirty:  # the first kernel may have left in it what the last one takes out of it
+            self._memory[-1].fill(0, stream=self.stream)
+            self.is_dirty = False
+        return self.pointer
+
+
+class Place:
+    """A stream, as one thread uses it.
+
+    Attributes
+    ----------
+    stream : Stream
+        The stream, fixed.
+    handle : int
+        Its handle; of the null stream that of the legacy one, which it is.
+    context : Context
+        Its context.
+    context_id : int
+        The context's number in the driver.
+    is_default : bool
+        Whether its context must be current for a launch.
+    pool : Pool
+        Memory for results.
+    workspace : Workspace
+        That of all calls of one kernel.
+    """
+
+    __slots__ = (
+        *("_launchers", "_capturing", "_primary_of", "context", "context_id", "handle", "is_default", "pool"),
+        *("_facts", "stream", "workspace"),
+    )
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.context = stream.context
+        self.context_id = self.context.id
+        self.handle = stream.handle or 1
+        self.is_default = stream.is_default
+        legacy = stream.handle in _LEGACY_HANDLES
+        self._capturing = None if legacy else binding.selected().prebuilt_number("cuStreamIsCapturing", stream.handle)
+        self.pool = Pool(stream, self.context)
+        self.workspace = Workspace(stream)
+        self._launchers: dict[Any, Launcher] = {}
+        self._facts: DeviceFacts | None = None
+        self._primary_of: dict[int, bool] = {}
+
+    def launcher(self, entry: MappedKernel, letters: str, *, twin: bool) -> Launcher:
+        """Return a launcher of a kernel in blocks and clusters of this size, which no call is using now."""
+        config = entry.config
+        resident = config.grid if config.cooperative else None  # of such a grid it is checked that it fits
+        key = (entry.loaded.kernel, twin, config.block, config.cluster, resident, letters)
+        found = self._launchers.get(key)
+        if found is None or not found.turn.idle:
+            # One that is in use is that of a call which a signal's handler has interrupted, and goes with this call.
+            found = self._launchers[key] = Launcher(entry, self.stream, letters, twin=twin)
+        return found
+
+    @property
+    def is_capturing(self) -> bool:
+        """Whether the stream is being captured; the legacy one, which cannot be, is not asked about."""
+        if self._capturing is None:
+            return False
+        state = self._capturing()
+        if state < 0:
+            binding.raise_for("cuStreamIsCapturing", -state)
+        return state != 0
+
+    @property
+    def facts(self) -> DeviceFacts:
+        """The device's properties as the context shows them."""
+        if self._facts is None:
+            from lowlevel_reduce.plans.mapping import facts_of  # noqa: PLC0415 - with the first plan
+
+            self._facts = facts_of(self.context)
+        return self._facts
+
+    def is_primary_of(self, ordinal: int) -> bool:
+        """Tell whether its context is a device's primary one, in which other libraries work."""
+        found = self._primary_of.get(ordinal)
+        if found is None:
+            # There is an array of a library that works in primary contexts: retaining this one briefly creates nothing.
+            with Context.primary(ordinal) as primary:
+                found = self._primary_of[ordinal] = primary.handle == self.context.handle
+        return found
+
+
+def constants_of(values: Any) -> array[int]:
+    """Return constant words as they are copied into an argument."""
+    return array("Q", (value % (1 << 64) for value in values))

@@ -1,0 +1,190 @@
+"""What a thread keeps for one driver: the places where it has launched, and its calls by what they depend on."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from lowlevel_reduce.arrays.device_array import DeviceArray
+from lowlevel_reduce.arrays.libraries import Producer, producer_of
+from lowlevel_reduce.calls.places import Place
+from lowlevel_reduce.calls.prepared import Prepared
+from lowlevel_reduce.calls.waits import Waits
+from lowlevel_reduce.driver import Context, Stream, binding
+
+__all__ = ["MAX_CALLS", "MAX_PLACES", "MAX_PREPARED", "Thread", "here"]
+
+MAX_CALLS = 1024
+"""The most calls that a thread remembers; before it exceeds that, it forgets them all, and prepares nothing anew."""
+
+MAX_PREPARED = 256
+"""The most problems that are kept prepared in a place; the least recently used is dropped first. One that is dropped
+costs its next call some tens of microseconds: kernels and memory stay."""
+
+MAX_PLACES = 64
+"""The most streams in which a thread keeps launchers and memory; before it exceeds that, it forgets them all."""
+
+
+class Thread:
+    """What a thread keeps for one driver.
+
+    Attributes
+    ----------
+    driver : Implementation
+        The driver.
+    calls : dict
+        Prepared calls, by everything that they depend on: see `execute`.
+    problems : dict
+        By place, the problems that are prepared there, by all that they depend on. The place does not have them, for
+        each of them has it.
+    spots : dict
+        Places, by what tells of an array and a given stream where they lead: `spot_of`.
+    context, context_id : callable
+        Return the handle of the current context, and its number; negative without one.
+    wait : Waits
+        Makes one stream wait for another.
+    others : dict
+        What other modules keep for this thread: it goes with the thread, or when the driver changes.
+    """
+
+    __slots__ = (
+        *("__weakref__", "_places", "_streams", "calls", "context", "context_id", "driver", "others", "problems"),
+        *("spots", "wait"),
+    )
+
+    def __init__(self, driver: binding.Implementation) -> None:
+        self.driver = driver
+        self.calls: dict[Any, Prepared] = {}
+        self.others: dict[Any, Any] = {}
+        self.spots: dict[Any, Place] = {}
+        self.problems: dict[Place, OrderedDict[Any, Prepared]] = {}
+        self.wait = Waits()
+        self._places: dict[Any, Place] = {}
+        self._streams: dict[Any, Stream] = {}
+        self.context: Callable[[], int] = driver.prebuilt_number("cuCtxGetCurrent")
+        self.context_id: Callable[[], int] = driver.prebuilt_number("cuCtxGetId", 0)
+
+    def forget(self) -> None:
+        """Forget all calls and places: their memory goes, in the order of each stream."""
+        for each in (self.calls, self.spots, self.problems, self.others, self.wait, self._places, self._streams):
+            each.clear()
+
+    def place_of(self, stream: Stream) -> Place:
+        """Return where a fixed stream's calls are made; for all objects for one stream it is the same.
+
+        The driver numbers streams, and never reuses a number; but it gives none during a capture. Then a stream that is
+        met for the first time gets a place for this call alone.
+        """
+        context, is_default = stream.context, stream.is_default
+        if not is_default and not stream.has_number and stream.is_capturing:
+            return Place(stream)
+        key = (context.id, stream.handle or 1) if is_default else stream.id
+        found = self._places.get(key)
+        if found is None or found.stream.is_closed or found.context.is_closed:
+            self._drop_closed()
+            if len(self._places) >= MAX_PLACES:
+                for each in (self._places, self.calls, self.spots, self.problems):
+                    each.clear()
+            if is_default:  # an object of its own, usable whichever of the caller's is closed
+                stream = Stream.from_handle(stream.handle or 1, context=context).fixed()
+            found = self._places[key] = Place(stream)
+        return found
+
+    def prepare(self, place: Place, key: Any, prepared: Prepared) -> None:
+        """Keep a prepared problem of a place for later calls."""
+        kept = self.problems.setdefault(place, OrderedDict())
+        kept[key] = prepared
+        while len(kept) > MAX_PREPARED:
+            kept.popitem(last=False)
+
+    def prepared(self, place: Place, key: Any) -> Prepared | None:
+        """Return what was kept by `prepare`, or None."""
+        kept = self.problems.get(place)
+        found = None if kept is None else kept.get(key)
+        if kept is not None and found is not None:
+            with contextlib.suppress(KeyError):  # a signal's handler has dropped it
+                kept.move_to_end(key)
+        return found
+
+    def keep(self, key: Any, prepared: Prepared) -> None:
+        """Remember a call, and where it was made."""
+        self.spots[key[0]] = prepared.place
+        if len(self.calls) >= MAX_CALLS:
+            self.calls.clear()
+            self.spots.clear()
+        self.calls[key] = prepared
+
+    def _drop_closed(self) -> None:
+        """Let go of places whose stream or context was closed, and so of their memory."""
+        closed = [key for key, place in self._places.items() if place.stream.is_closed or place.context.is_closed]
+        if closed:
+            gone = [self._places.pop(key) for key in closed]
+            self.calls = {key: prepared for key, prepared in self.calls.items() if prepared.place not in gone}
+            for place in gone:
+                self.problems.pop(place, None)
+            self.spots = {key: place for key, place in self.spots.items() if place not in gone}
+
+    def stream_of(self, given: Any, x: Any) -> Stream:
+        """Return the fixed stream of a call: the given one, else that of the array, else the legacy default stream.
+
+        That of a `DeviceArray` is its own. An array of a library that is read by attributes is in the library's current
+        stream on the array's device, in the primary context.
+        """
+        if given is not None:
+            if isinstance(given, Stream):
+                return given.fixed()
+            theirs = Stream.of(given)  # asked each time: what an object stands for may change
+            return self._kept((given, theirs.handle), theirs.fixed)
+        if type(x) is DeviceArray:
+            return x.stream
+        producer = producer_of(type(x))
+        if producer is None or not producer.plain(x):
+            return Stream.legacy(Context.current_or_primary())
+        return self.working_stream(producer, producer.ordinal(x))
+
+    def working_stream(self, producer: Producer, ordinal: int) -> Stream:
+        """Return the stream in which a library works on a device now."""
+        handle = producer.stream(ordinal)
+
+        def make() -> Stream:
+            with Context.primary(ordinal) as primary:
+                return Stream.from_handle(handle, context=Context.from_handle(primary.handle)).fixed()
+
+        return self._kept((ordinal, handle), make)
+
+    def _kept(self, key: Any, make: Callable[[], Stream]) -> Stream:
+        try:
+            found = self._streams.get(key)
+        except TypeError:  # not hashable
+            return make()
+        if found is None or found.is_closed or found.context.has_ended:
+            if len(self._streams) >= MAX_PLACES:
+                self._streams.clear()
+            found = self._streams[key] = make()
+        return found
+
+
+_threads = threading.local()
+
+
+def _in_child() -> None:
+    global _threads  # noqa: PLW0603 - of the parent's driver
+    _threads = threading.local()
+
+
+binding.after_fork(_in_child)
+
+
+def here() -> Thread:
+    """Return what the calling thread keeps for the driver that is selected."""
+    driver = binding.selected()
+    try:
+        thread: Thread = _threads.kept
+    except AttributeError:
+        thread = _threads.kept = Thread(driver)
+    if thread.driver is not driver:
+        thread = _threads.kept = Thread(driver)
+    return thread

@@ -1,0 +1,143 @@
+"""The arrays of a call, as seen from a place: what tells them apart, whether they are trusted, addresses, views.
+
+An array is trusted if it is known to be whole memory of the place's context without asking the driver: a `DeviceArray`
+that was allocated here, or an array of a library that is read by its attributes and works in that context.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lowlevel_reduce.arguments import not_masked
+from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, view_array
+from lowlevel_reduce.arrays.libraries import producer_of
+from lowlevel_reduce.driver import Stream, binding
+from lowlevel_reduce.driver.stream import ThreadStream
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.layout import contiguous_strides
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.calls.places import Place
+    from lowlevel_reduce.calls.threads import Thread
+
+__all__ = ["CURRENT", "UNKNOWN", "address_of", "are_trusted", "is_here", "is_trusted", "known_as", "spot_of", "view_in"]
+
+UNKNOWN = object()
+"""What stands for an array or a stream of which the driver must be asked."""
+
+CURRENT = object()
+"""What a spot begins with whose context is the current one, as was just asked."""
+
+_PER_THREAD = 2
+"""The greatest handle of a default stream."""
+
+
+def known_as(x: Any) -> Any:
+    """Return an array's class and what a launch depends on; `UNKNOWN` if the driver must be asked about its memory.
+
+    It raises a TypeError, ValueError or RuntimeError for an array whose memory does not hold its values.
+    """
+    kind = type(x)
+    if kind is DeviceArray:
+        home = x._home
+        return UNKNOWN if home is None else (kind, home, x.stream.handle or 1, x.dtype, x.shape)
+    producer = producer_of(kind)
+    return UNKNOWN if producer is None else (kind, producer.known(x))
+
+
+def spot_of(thread: Thread, known: Any, stream: Any) -> Any:
+    """Return what tells where a call of an array and a given stream is made; `UNKNOWN` if the driver must be asked.
+
+    `known` is what `known_as` returned for the array.
+    """
+    if stream is None:
+        producer = producer_of(known[0])
+        if producer is None:
+            return known[:3]
+        ordinal = known[1][0]
+        return known[0], ordinal, producer.stream(ordinal)
+    if type(stream) is not Stream and type(stream) is not ThreadStream:
+        return UNKNOWN
+    handle = stream.handle
+    if handle > _PER_THREAD:
+        return UNKNOWN if stream._number is None else (None, stream._number)
+    # Of a default one, whichever object it is; it is that of the current context.
+    own = stream._context
+    is_current = own is None or own._handle == thread.context()
+    return (CURRENT, handle or 1, thread.context_id()) if is_current else UNKNOWN
+
+
+def address_of(thread: Thread, place: Place, x: Any, known: Any, asked: Any) -> int:
+    """Return an array's address, for work in a place, whose stream waits for the array's; 0 if it is empty, or gone.
+
+    `known` is what `known_as` has just returned for it, and `asked` of which class and ordinal it is known that its
+    library works in the place's stream.
+    """
+    if known[0] is DeviceArray:
+        pointer: int = x._memory.pointer  # raises if the memory was closed
+        if x.stream is not place.stream and not is_here(place, x):
+            thread.wait(place.stream, x.stream)
+        return pointer
+    producer = producer_of(known[0])
+    assert producer is not None  # noqa: S101 - it made `known`
+    if asked != (known[0], known[1][0]) and producer.stream(known[1][0]) != place.handle:
+        thread.wait(place.stream, thread.working_stream(producer, known[1][0]))
+    return producer.pointer(x)
+
+
+def is_here(place: Place, x: DeviceArray) -> bool:
+    """Tell whether an array's stream is the place's: a default one is another one in each context."""
+    handle = x.stream.handle or 1
+    return handle == place.handle and (handle > _PER_THREAD or x._home == place.context_id)
+
+
+def view_in(thread: Thread, place: Place, x: Any) -> ArrayView:
+    """Return an array's memory, ready for work in a place, whose context is current; raises as `view_array`.
+
+    Nothing is asked of the driver about an array of a library that works in this context.
+    """
+    if isinstance(x, (np.ndarray, np.generic)):
+        return _copied(place, x)
+    if type(x) is DeviceArray:
+        if not is_here(place, x):
+            thread.wait(place.stream, x.stream)
+        return ArrayView(x.pointer, x.shape, None, x.dtype, readonly=False, owner=x)
+    producer = producer_of(type(x))
+    if producer is None or not producer.plain(x):
+        return view_array(x, place.stream)
+    ordinal = producer.ordinal(x)
+    if not place.is_primary_of(ordinal):
+        return view_array(x, place.stream)
+    shape, strides, dtype = producer.facts(x)
+    element_type(dtype)
+    if producer.stream(ordinal) != place.handle:
+        thread.wait(place.stream, thread.working_stream(producer, ordinal))
+    contiguous = strides == contiguous_strides(shape, dtype.itemsize)
+    return ArrayView(producer.pointer(x), shape, None if contiguous else strides, dtype, readonly=False, owner=x)
+
+
+def is_trusted(place: Place, x: Any) -> bool:
+    """Tell whether an array is known to be whole memory of the place's context, without asking the driver."""
+    if type(x) is DeviceArray:
+        return x._home == place.context_id
+    producer = producer_of(type(x))
+    return producer is not None and producer.plain(x) and place.is_primary_of(producer.ordinal(x))
+
+
+def are_trusted(place: Place, *arrays: Any) -> bool:
+    """Tell whether all of these, but those that are None, are trusted."""
+    return all(each is None or is_trusted(place, each) for each in arrays)
+
+
+def _copied(place: Place, x: Any) -> ArrayView:
+    """Return a copy of a NumPy array, in memory of the place's pool; from pageable memory it is made at once."""
+    if not x.size or place.is_capturing:
+        return view_array(x, place.stream)
+    element_type(x.dtype)
+    host = np.ascontiguousarray(not_masked(x)).reshape(x.shape)  # a host copy where it lies otherwise
+    copy = DeviceArray.of_cell(place.pool.take(host.nbytes), host.dtype, host.shape, place.stream)
+    address = host.__array_interface__["data"][0]
+    binding.call("cuMemcpyAsync", copy.pointer, address, host.nbytes, place.stream.handle)
+    return ArrayView(copy.pointer, host.shape, None, host.dtype, readonly=False, owner=copy)

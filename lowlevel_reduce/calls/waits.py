@@ -1,0 +1,76 @@
+"""One stream waits for another again and again: by an event that is kept, two driver calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+from lowlevel_reduce.driver import Event, Stream, binding
+
+__all__ = ["MAX_KEPT", "Waits"]
+
+MAX_KEPT = 32
+"""The most pairs of streams of which a thread keeps an event; before it exceeds that, it forgets them all."""
+
+_NOTHING = nullcontext()
+
+
+class _Wait(NamedTuple):
+    """The event, kept alive, and the calls that record it and wait for it."""
+
+    event: Event
+    record: Callable[[], int]
+    wait: Callable[[], int]
+
+
+class Waits:
+    """What one thread keeps to make streams wait for each other.
+
+    A wait is for what the event has recorded when it is put into the stream, so the event may be recorded again at
+    once.
+    """
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Stream, Stream], _Wait] = {}
+
+    def clear(self) -> None:
+        """Forget all events."""
+        self._kept.clear()
+
+    def __call__(self, waiting: Stream, done: Stream) -> None:
+        """Make later work in the one stream wait for all work that the other has now; returns at once.
+
+        Raises
+        ------
+        ValueError
+            If one of them is closed.
+        CudaError
+            If the driver refuses.
+        """
+        before, after = _scope(done), _scope(waiting)  # raises if one is closed
+        kept = self._kept.get((waiting, done))
+        if kept is None:
+            if len(self._kept) >= MAX_KEPT:
+                self._kept.clear()
+            driver, event = binding.selected(), Event.create(done.context, timing=False)
+            kept = self._kept[waiting, done] = _Wait(
+                event,
+                driver.prebuilt("cuEventRecord", event.handle, done.handle),
+                driver.prebuilt("cuStreamWaitEvent", waiting.handle, event.handle, 0),
+            )
+        with before:
+            code = kept.record()
+        if code:
+            binding.raise_for("cuEventRecord", code)
+        with after:
+            code = kept.wait()
+        if code:
+            binding.raise_for("cuStreamWaitEvent", code)
+
+
+def _scope(stream: Stream) -> AbstractContextManager[None]:
+    """Return a block in which a stream's handle means that stream: that of a default one is the current context's."""
+    return stream.context.pushed() if stream.is_default else _NOTHING

@@ -1,0 +1,99 @@
+"""The memory of results: sizes, reuse, what is kept and what is given back, and an interrupt at every step."""
+
+import gc
+import itertools
+from types import SimpleNamespace
+
+import interrupts
+import pytest
+from fake_driver import FakeDriver
+
+import lowlevel_reduce as lr
+from lowlevel_reduce.arrays import results
+from lowlevel_reduce.driver import Context, Stream, binding
+
+
+@pytest.fixture
+def fake():
+    driver = FakeDriver()
+    binding.register("fake-results", lambda: driver)
+    with binding.use("fake-results"):
+        yield driver
+
+
+@pytest.fixture
+def pool(fake):
+    with Context.create(0) as context, Stream.create(context) as stream:
+        yield results.Pool(stream, context)
+        gc.collect()
+
+
+@pytest.mark.parametrize("size", [1, 256, 257, 1000, 4096, 5000, 32_769, 100_000, 1_000_001, 1 << 25])
+def test_cells_have_room_for_what_is_asked_and_at_most_a_quarter_more(size):
+    found = results._cell_size(size)
+    assert size <= found
+    assert found % results.CELL_BYTES == 0
+    assert found <= max(results.CELL_BYTES, size + size // 4 + results.CELL_BYTES)
+
+
+def test_cells_of_a_chunk_do_not_overlap(monkeypatch):
+    chunks = (SimpleNamespace(pointer=number << 20) for number in itertools.count(1))
+    monkeypatch.setattr(results, "Buffer", SimpleNamespace(allocate_async=lambda size, stream: next(chunks)))
+    pool = results.Pool(None, SimpleNamespace(id=1))
+    for size in (256, 700, 5000, 30_000):
+        cells = [pool.take(size) for _ in range(20)]
+        places = sorted(cell.pointer for cell in cells)
+        assert all(after - before >= size for before, after in itertools.pairwise(places))
+        assert all(place % results.CELL_BYTES == 0 for place in places)
+
+
+@pytest.mark.parametrize("size", [100, 3000, 200_000])
+def test_a_cell_is_used_again_once_it_is_let_go_and_the_driver_is_not_asked(fake, pool, size):
+    first = pool.take(size)
+    place, asked = first.pointer, fake.count("cuMemAllocAsync")
+    second = pool.take(size)
+    assert second.pointer != place
+    del first
+    third = pool.take(size)
+    assert third.pointer == place
+    assert fake.count("cuMemAllocAsync") == asked + (size > results._ALONE_BYTES)
+    del second, third
+
+
+def test_what_is_kept_of_large_results_is_bounded(fake, pool, monkeypatch):
+    monkeypatch.setattr(results, "MAX_KEPT_BYTES", 500_000)
+    cells = [pool.take(200_000) for _ in range(4)]
+    del cells
+    assert pool.kept_bytes <= 500_000
+    assert fake.count("cuMemFreeAsync") == 2
+
+
+def test_memory_is_counted_and_given_back_on_request(fake, pool):
+    small, large = pool.take(300), pool.take(1 << 20)
+    before = lr.memory_stats()
+    assert before["held_bytes"] >= results._CHUNK_BYTES
+    part = results.Part(small, 128)
+    assert part.pointer == small.pointer + 128
+    del small
+    lr.empty_cache()
+    assert pool.stats()[0] == results._CHUNK_BYTES, "the part keeps its cell, and so its chunk"
+    del part, large
+    assert pool.stats() == (results._CHUNK_BYTES + (1 << 20),) * 2 or pool.stats()[0] == pool.stats()[1]
+    lr.empty_cache()
+    assert pool.stats() == (0, 0)
+    assert fake.count("cuMemFreeAsync") == fake.count("cuMemAllocAsync") == 2
+
+
+def test_an_interrupt_leaves_no_memory_without_cells(monkeypatch):
+    chunk = SimpleNamespace(pointer=1 << 20)
+    monkeypatch.setattr(results, "Buffer", SimpleNamespace(allocate_async=lambda size, stream: chunk))
+    monkeypatch.setattr(results, "Cell", lambda pointer, pool, free: pointer)
+    whole = results._CHUNK_BYTES // results.CELL_BYTES
+    for step in itertools.count():
+        of = results.Pool(None, SimpleNamespace(id=1))
+        over = interrupts.interrupted(of.take, step, files={results.__file__}) is None
+        chunks, free = sum(map(len, of._chunks.values())), sum(map(len, of._small.values()))
+        assert chunks * whole - free in (0, 1), f"but for the one that is taken, step {step}"
+        if over:
+            break
+    assert step > 30

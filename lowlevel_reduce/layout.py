@@ -35,6 +35,9 @@ _WALKED_AXES = 3
 """The most reduced axes along which kernels for columns go from one element of a second array to the next:
 `Walk::most_axes` in columns/column_loads.cuh. The first array's are looked for one by one where there are more."""
 
+_Fields = tuple[int, int, int, int]
+"""The fields of an `Axis`."""
+
 Kind = Literal["whole", "rows", "columns", "strided"]
 
 
@@ -132,48 +135,72 @@ def problem_of(
         If more than `MAX_AXES` kept or reduced axes remain after joining.
     """
     lengths = lengths_of(shape)
-    if math.prod(lengths) * itemsize > MAX_BYTES:
-        raise ValueError(
-            f"shape {lengths} needs {math.prod(lengths) * itemsize} bytes; at most {MAX_BYTES} can be reduced"
-        )
-    chosen = chosen_axes(axis, len(lengths))
-    strides, seconds = contiguous_strides(lengths, itemsize), (0,) * len(lengths)
-    if strides_bytes is not None:
+    elements = math.prod(lengths)
+    if elements * itemsize > MAX_BYTES:
+        raise ValueError(f"shape {lengths} needs {elements * itemsize} bytes; at most {MAX_BYTES} can be reduced")
+    dimensions = len(lengths)
+    is_plain = type(axis) is int and -dimensions <= axis < dimensions  # what most ask for is seen at once
+    chosen = (axis % dimensions,) if is_plain else chosen_axes(axis, dimensions)
+    if strides_bytes is None:
+        strides = contiguous_strides(lengths, itemsize)
+    else:
         strides = _strides(strides_bytes, lengths, "strides_bytes")
+    seconds = (0,) * dimensions
     if second_strides_bytes is not None:
         seconds = _strides(second_strides_bytes, lengths, "second_strides_bytes")
-    steps = contiguous_strides([1 if i in chosen else size for i, size in enumerate(lengths)], 1)
-    of_results = [0 if i in chosen else step for i, step in enumerate(steps)]
-    axes = [Axis(*entry) for entry in zip(lengths, strides, seconds, of_results, strict=True)]
-    kept_axes = [axes[i] for i in range(len(axes)) if i not in chosen]
-    kept = _joined(kept_axes)
-    reduced = _joined([axes[i] for i in chosen])
-    if max(len(kept), len(reduced)) > MAX_AXES:
+    kept_axes, reduced_axes, low, high = _divided(lengths, strides, seconds, chosen)
+    kept, reduced = _joined(kept_axes), _joined(reduced_axes)
+    if len(kept) > MAX_AXES or len(reduced) > MAX_AXES:
         raise UnsupportedError(
             f"shape {lengths} with strides of {strides} bytes has {len(kept)} axes of rows and {len(reduced)} of "
             f"elements that cannot be joined; at most {MAX_AXES} of each are supported: copy the array first, with the "
             "reduced axes last"
         )
-    is_empty = math.prod(lengths) == 0
-    spans = [] if is_empty else [entry.stride * (entry.size - 1) for entry in axes]
-    rows = math.prod(lengths[i] for i in range(len(axes)) if i not in chosen)
-    length = math.prod(lengths[i] for i in chosen)
+    length = math.prod([lengths[i] for i in chosen])
+    rows = elements // length if length else math.prod([size for i, size in enumerate(lengths) if i not in chosen])
     kind = "whole" if rows == 1 and length == 0 else _kind(kept, reduced, rows, itemsize, second_itemsize)
     if kind == "strided":
-        side_by_side = _joined(sorted(kept_axes, key=lambda axis: _apart(axis, itemsize), reverse=True))
+        kept_axes.sort(key=lambda axis: _apart(axis[1], itemsize))
+        side_by_side = _joined(kept_axes)
         if _kind(side_by_side, reduced, rows, itemsize, second_itemsize) == "columns":
             kind, kept = "columns", side_by_side
+    aligned = kind == "whole" or (kind == "rows" and _in_vectors(kept, reduced, length, itemsize, second_itemsize))
     return Problem(
         kind=kind,
-        aligned=kind == "whole" or (kind == "rows" and _in_vectors(kept, reduced, length, itemsize, second_itemsize)),
+        aligned=aligned,
         length=length,
         rows=rows,
-        result_shape=tuple(1 if i in chosen else size for i, size in enumerate(lengths) if keepdims or i not in chosen),
+        result_shape=tuple([1 if i in chosen else n for i, n in enumerate(lengths) if keepdims or i not in chosen]),
         kept=kept,
         reduced=reduced,
-        low=sum(min(span, 0) for span in spans),
-        high=sum(max(span, 0) for span in spans) + (0 if is_empty else itemsize),
+        low=low if elements else 0,
+        high=high + itemsize if elements else 0,
     )
+
+
+def _divided(
+    lengths: tuple[int, ...], strides: tuple[int, ...], seconds: tuple[int, ...], chosen: tuple[int, ...]
+) -> tuple[list[_Fields], list[_Fields], int, int]:
+    """Return the fields of the kept and of the reduced axes, innermost first, without those of one element.
+
+    After them come the offsets of the lowest and of the highest of all elements in bytes.
+    """
+    kept: list[_Fields] = []
+    reduced: list[_Fields] = []
+    low, high, results = 0, 0, 1
+    for i in range(len(lengths) - 1, -1, -1):
+        size, stride = lengths[i], strides[i]
+        if size != 1:
+            if i in chosen:
+                reduced.append((size, stride, seconds[i], 0))
+            else:
+                kept.append((size, stride, seconds[i], results))
+                results *= size or 1
+        if stride < 0:
+            low += stride * (size - 1)
+        else:
+            high += stride * (size - 1)
+    return kept, reduced, low, high
 
 
 def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
@@ -202,55 +229,57 @@ def lengths_of(shape: Any) -> tuple[int, ...]:
     TypeError, ValueError
         If a length is not an integer, or negative.
     """
-    try:
-        given = tuple(shape)
-    except TypeError:
-        given = (shape,)
-    lengths = tuple(integer(length, "a shape holds integers") for length in given)
-    if any(length < 0 for length in lengths):
+    if type(shape) is not tuple:
+        try:
+            shape = tuple(shape)
+        except TypeError:
+            shape = (shape,)
+    lengths = tuple([_plain(length, "a shape holds integers") for length in shape])
+    if lengths and min(lengths) < 0:
         raise ValueError(f"shape {lengths} has a negative length")
     return lengths
+
+
+def _plain(value: Any, rule: str) -> int:
+    """Return what `integer` returns; what is a Python int is seen at once."""
+    return value if type(value) is int else integer(value, rule)
 
 
 def _strides(given: Any, lengths: tuple[int, ...], what: str) -> tuple[int, ...]:
     """Return the strides, checked: there is one for each axis, and what they reach fits into the kernels' 64 bits."""
     each = listed(given, f"{what} is a sequence of integers, one an axis")
-    strides = tuple(integer(stride, f"{what} holds integers") for stride in each)
+    strides = tuple([_plain(stride, f"{what} holds integers") for stride in each])
     if len(strides) != len(lengths):
         raise ValueError(f"{what} has {len(strides)} strides; the shape has {len(lengths)} axes")
-    reach = sum(abs(stride) * max(size - 1, 0) for stride, size in zip(strides, lengths, strict=True))
+    reach = sum([abs(stride) * max(size - 1, 0) for stride, size in zip(strides, lengths, strict=True)])
     if max((reach, *map(abs, strides))) > MAX_STRIDE:
         raise ValueError(f"{what} {strides} of shape {lengths} does not fit into 64 bits")
     return strides
 
 
-def _joined(axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """Return the axes innermost first, from outermost first, with neighbours joined that can be traversed as one."""
+def _joined(axes: Sequence[_Fields]) -> tuple[Axis, ...]:
+    """Return the fields of axes, innermost first, as axes; neighbours that can be traversed as one are joined."""
     found: list[Axis] = []
-    for outer in reversed([entry for entry in axes if entry.size != 1]):
-        inner = found[-1] if found else None
-        if (
-            inner is not None
-            and outer.stride == inner.stride * inner.size
-            and outer.second_stride == inner.second_stride * inner.size
-            and outer.result_stride == inner.result_stride * inner.size
-        ):
-            found[-1] = Axis(inner.size * outer.size, *inner[1:])
-        else:
-            found.append(outer)
+    for outer in axes:
+        if found:
+            size, stride, second_stride, result_stride = found[-1]
+            if outer[1:] == (stride * size, second_stride * size, result_stride * size):
+                found[-1] = Axis(size * outer[0], stride, second_stride, result_stride)
+                continue
+        found.append(Axis(*outer))
     return tuple(found)
 
 
-def _apart(axis: Axis, itemsize: int) -> tuple[bool, bool, int]:
+def _apart(stride: int, itemsize: int) -> tuple[bool, bool, int]:
     """Return what orders axes, innermost first: one of neighbours in memory, then others by strides, then broadcast."""
-    return axis.stride != itemsize, axis.stride == 0, abs(axis.stride)
+    return stride != itemsize, stride == 0, abs(stride)
 
 
 def _kind(kept: tuple[Axis, ...], reduced: tuple[Axis, ...], rows: int, itemsize: int, second_itemsize: int) -> Kind:
     in_order = _in_order(reduced, itemsize)
     # If two axes were not joined although the first array's elements follow each other, the second array's do not,
     # whatever its strides are: both may be an element's size, as with a window that slides over an array.
-    if rows == 1 and in_order and len(reduced) <= 1 and all(each.second_stride == second_itemsize for each in reduced):
+    if rows == 1 and in_order and len(reduced) <= 1 and (not reduced or reduced[0].second_stride == second_itemsize):
         return "whole"
     is_walked = not second_itemsize or len(reduced) <= _WALKED_AXES
     if rows and kept and kept[0].stride == itemsize and is_walked:
@@ -264,10 +293,13 @@ def _in_vectors(
 ) -> bool:
     """Tell whether contiguous rows are aligned, as `Problem` says."""
     vector = max(1, VECTOR_BYTES // itemsize)
-    if length * itemsize % VECTOR_BYTES or any(axis.stride % VECTOR_BYTES for axis in kept):
-        return False
     follow = len(reduced) == 1 and reduced[0].second_stride == second_itemsize
-    return not second_itemsize or (follow and not any(axis.second_stride % (vector * second_itemsize) for axis in kept))
+    if length * itemsize % VECTOR_BYTES or (second_itemsize and not follow):
+        return False
+    for axis in kept:
+        if axis.stride % VECTOR_BYTES or axis.second_stride % (vector * second_itemsize or 1):
+            return False
+    return True
 
 
 def _in_order(reduced: tuple[Axis, ...], itemsize: int) -> bool:

@@ -66,20 +66,20 @@ def flat_mappings(length: int) -> Iterator[dict[str, Any]]:
 
 def row_strategies(chosen: RowStrategy, rows: int, leaves: int) -> Iterator[tuple[str, RowStrategy]]:
     """Yield the ways to reduce contiguous rows of more than one leaf, each with a name."""
-    alone = replace(chosen, name="rows", in_one_turn=False, parts=1, folders=0, warps=base.WARPS, resident_blocks=4)
+    alone = chosen._replace(name="rows", in_one_turn=False, parts=1, folders=0, warps=base.WARPS, resident_blocks=4)
     warps = 1
     while warps <= min(base.WARPS, whole.power_of_two(leaves)):
         blocks = -(-rows // (base.WARPS // warps))
-        yield f"rows, {warps} warps a row", replace(alone, blocks=blocks, warps_of_a_row=warps)
+        yield f"rows, {warps} warps a row", alone._replace(blocks=blocks, warps_of_a_row=warps)
         warps *= 2
     for warps in (8, 16):
         tiles = -(-leaves // warps)
         if tiles > 1:
-            shared = replace(chosen, name="batch", in_one_turn=True, warps=warps, warps_of_a_row=warps)
-            shared = replace(shared, most_warps=16, resident_blocks=2)
+            shared = chosen._replace(name="batch", in_one_turn=True, warps=warps, warps_of_a_row=warps)
+            shared = shared._replace(most_warps=16, resident_blocks=2)
             folders = rows * whole.folding_blocks(tiles, warps)
             blocks = rows * tiles + folders
-            yield f"batch, tiles of {warps} warps", replace(shared, blocks=blocks, parts=tiles, folders=folders)
+            yield f"batch, tiles of {warps} warps", shared._replace(blocks=blocks, parts=tiles, folders=folders)
 
 
 def column_strategies(

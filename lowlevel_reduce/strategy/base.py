@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS
 from lowlevel_reduce.strategy.whole import HEADER_BYTES, power_of_two, slot_bytes
 
-__all__ = ["MOST_THREADS", "RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "WARP_FOLDS", "FoldedBy", "RowStrategy", "Tile",
-           "rows_of_a_warp", "short_row_bits"]  # fmt: skip
+__all__ = ["MOST_THREADS", "RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "WARP_FOLDS", "FoldedBy", "Loads",
+           "RowStrategy", "Tile", "rows_of_a_warp", "short_row_bits"]  # fmt: skip
 
 ROW_STRATEGIES = ("short_rows", "rows", "batch", "columns")
 
@@ -29,6 +28,21 @@ WARP_FOLDS = 4 * LANES
 
 FoldedBy = Literal["nobody", "cluster", "warps", "blocks"]
 """Who folds the partials of columns, in the order of `FoldedBy` in cuda_src/columns/column_tile.cuh."""
+
+
+class Loads(NamedTuple):
+    """What a kernel for columns is compiled for.
+
+    Attributes
+    ----------
+    width : int
+        Columns of a thread, whose elements come in one load.
+    at_once : int
+        Vectors of each of them that a thread loads in a round.
+    """
+
+    width: int
+    at_once: int
 
 
 class Tile(NamedTuple):
@@ -55,8 +69,7 @@ def short_row_bits(levels: int, *, two_arrays: bool) -> int:
     return max(STEP_BITS - two_arrays + LANE_BITS - max(levels, 1), 0)
 
 
-@dataclass(frozen=True)
-class RowStrategy:
+class RowStrategy(NamedTuple):
     """One way to launch the reduction of rows.
 
     Attributes
@@ -135,7 +148,7 @@ class RowStrategy:
         return self.parts if self.folders else 0
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override] # nobody counts what this tuple holds
         """The kernel's field `count`: how rows or columns are cut, `RowCut` and `ColumnCut` in cuda_src."""
         if self.name != "columns":
             several = self.warps > self.warps_of_a_row or not self.in_one_turn

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
+from lowlevel_reduce.strategy import columns
 from lowlevel_reduce.strategy.base import (
     RESIDENT_HEAVY,
     ROW_STRATEGIES,
@@ -16,7 +16,6 @@ from lowlevel_reduce.strategy.base import (
     rows_of_a_warp,
     short_row_bits,
 )
-from lowlevel_reduce.strategy.columns import choose_columns, ways
 from lowlevel_reduce.strategy.whole import (
     MAX_GRID,
     DeviceFacts,
@@ -136,8 +135,7 @@ def choose_rows(
     if cluster is not None:
         check_cluster(name, cluster, facts, ("batch",))
     if name == "columns":
-        found = ways(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
-        chosen = choose_columns(found)
+        chosen = columns.choose_columns(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
     else:
         if name == "short_rows":
             chosen = _short_rows(problem, facts, vector, two_arrays=two_arrays)
@@ -148,7 +146,7 @@ def choose_rows(
             chosen = _rows(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
         newer = facts.compute_capability >= (10, 0)
         bounds = _bounds_of_rows(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays, newer=newer)
-        chosen = replace(chosen, most_warps=bounds[0], resident_blocks=bounds[1], aligned=problem.aligned)
+        chosen = chosen._replace(most_warps=bounds[0], resident_blocks=bounds[1], aligned=problem.aligned)
     if chosen.blocks > MAX_GRID:
         raise ValueError(f"{problem.rows} rows need {chosen.blocks} blocks; a grid has at most {MAX_GRID}")
     return chosen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from lowlevel_reduce import layout, operators
@@ -20,6 +21,10 @@ _VERY_WIDE_BYTES = 16
 """A thread that folds accumulators of more than this many bytes needs more registers than a full block leaves it. So
 does one that folds accumulators of exactly this size if elements have one or two bytes: with so many elements to a
 vector, it holds many accumulators at a time."""
+
+
+_REMEMBERED = 256
+"""For so many operators, with options and types, is what they resolve to remembered."""
 
 
 class Request(NamedTuple):
@@ -83,18 +88,21 @@ def request_of(
         If the operator cannot reduce the type with these options.
     """
     shape = layout.lengths_of(shape)
-    element = element_type(dtype)
-    reduction = operators.resolve(op, where=where, initial=initial, **options)
-    types = reduction.types(element, accumulate, result_dtype)
-    second = reduction.second_dtype(element) if reduction.two_arrays else None
-    second_itemsize = second.itemsize if second is not None else 0
-    if second is None and second_strides_bytes is not None:
+    asked = (op, dtype, accumulate, result_dtype, where, initial)
+    try:
+        resolved = _resolved(*asked, **options)
+    except TypeError:
+        resolved = None  # an argument is wrong, which is said below, or has no hash, so that nothing is remembered
+    if resolved is None:
+        resolved = _resolved.__wrapped__(*asked, **options)
+    reduction, types, second_itemsize, itemsize, text = resolved
+    if second_strides_bytes is not None and not second_itemsize:
         raise TypeError(f"{reduction.name} takes one array, so there are no second_strides_bytes")
-    if second is not None and second_strides_bytes is None:
+    if second_itemsize and second_strides_bytes is None:
         second_strides_bytes = layout.contiguous_strides(shape, second_itemsize)
     problem = layout.problem_of(
         shape,
-        element.itemsize,
+        itemsize,
         axis=axis,
         keepdims=keepdims,
         strides_bytes=strides_bytes,
@@ -104,7 +112,29 @@ def request_of(
     reduction.warn_of_too_few(problem.length)
     if problem.length == 0 and not reduction.has_initial:
         reduction.empty_results(types)  # raises where there is none
-    return Request(reduction, types, shape, second_strides_bytes, problem, operator_text(reduction, types))
+    return Request(reduction, types, shape, second_strides_bytes, problem, text)
+
+
+class _Resolved(NamedTuple):
+    """What requests of an operator and types have in common; `second_itemsize` is 0 without a second array."""
+
+    reduction: Reduction
+    types: Types
+    second_itemsize: int
+    itemsize: int
+    text: OperatorText
+
+
+@lru_cache(maxsize=_REMEMBERED, typed=True)  # typed: True, 1 and 1.0 are different options, though equal
+def _resolved(
+    op: str | Reduction, dtype: Any, accumulate: Any, result_dtype: Any, where: Any, initial: Any, **options: Any
+) -> _Resolved:
+    element = element_type(dtype)
+    reduction = operators.resolve(op, where=where, initial=initial, **options)
+    types = reduction.types(element, accumulate, result_dtype)
+    second = reduction.second_dtype(element) if reduction.two_arrays else None
+    second_itemsize = 0 if second is None else second.itemsize
+    return _Resolved(reduction, types, second_itemsize, element.itemsize, operator_text(reduction, types))
 
 
 def choices(strategy: Any, cluster: Any, block_threads: Any) -> tuple[str | None, int | None, int | None]:

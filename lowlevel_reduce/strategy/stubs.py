@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import or_
 from typing import Literal, NamedTuple
 
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS, VECTOR_BYTES
 from lowlevel_reduce.layout import MAX_AXES, Axis, Problem
-from lowlevel_reduce.strategy.base import MOST_THREADS, WARPS, RowStrategy, short_row_bits
+from lowlevel_reduce.strategy.base import MOST_THREADS, WARPS, Loads, RowStrategy, short_row_bits
 from lowlevel_reduce.strategy.whole import PORTABLE_CLUSTER, Strategy
 
 __all__ = [
@@ -90,6 +90,10 @@ _ROWS = {
 }
 
 
+_REMEMBERED = 256
+"""So many sources are remembered of each kind of problem: a process has a few for each operator and types."""
+
+
 class KernelSource(NamedTuple):
     """One entry's name and the text to compile.
 
@@ -139,55 +143,73 @@ class OperatorText(NamedTuple):
 
 def kernel_sources(operator: OperatorText, strategy: Strategy) -> tuple[KernelSource, ...]:
     """Return the kernels of a strategy for a whole array, in launch order."""
-    passes = ("first_pass", "second_pass") if strategy.name == "two_pass" else (strategy.name,)
-    return tuple(_whole_source(operator, strategy, name) for name in passes)
-
-
-def _whole_source(operator: OperatorText, strategy: Strategy, name: str) -> KernelSource:
-    header, call = _FLAT[name]
-    in_turns = "true" if strategy.tiles_per_block > 1 else "false"
-    warps, cluster = strategy.warps, strategy.cluster
+    name, warps, cluster = strategy.name, strategy.warps, strategy.cluster
     if name in ("block", "cluster"):  # one kernel each for all sizes that small arrays are given
         warps, cluster = max(warps, WARPS), max(cluster, PORTABLE_CLUSTER)
+    return _whole_sources(operator, name, warps, cluster, strategy.tiles_per_block > 1, strategy.resident_blocks)
 
-    def source(entry: str, begin: str) -> KernelSource:
-        body = call.format(warps=warps, cluster=cluster, in_turns=in_turns, begin=begin)
-        return _source(operator, entry, header, body, "Problem", (warps * LANES, strategy.resident_blocks))
 
-    aligned = source(name, "aligned")
-    return aligned._replace(twin=source(f"{name}{ANYWHERE}", "anywhere")) if name in _ALIGNED else aligned
+@lru_cache(maxsize=_REMEMBERED)
+def _whole_sources(
+    operator: OperatorText, strategy: str, warps: int, cluster: int, in_turns: bool, resident_blocks: int
+) -> tuple[KernelSource, ...]:
+    def source(name: str, entry: str, begin: str) -> KernelSource:
+        header, call = _FLAT[name]
+        body = call.format(warps=warps, cluster=cluster, in_turns=_bool(in_turns), begin=begin)
+        return _source(operator, entry, header, body, "Problem", (warps * LANES, resident_blocks))
+
+    if strategy == "two_pass":
+        return tuple(source(name, name, "") for name in ("first_pass", "second_pass"))
+    aligned = source(strategy, strategy, "aligned")
+    if strategy not in _ALIGNED:
+        return (aligned,)
+    return (aligned._replace(twin=source(strategy, f"{strategy}{ANYWHERE}", "anywhere")),)
 
 
 def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSource:
     """Return the kernel of a strategy for rows or columns."""
+    resident_blocks, aligned = strategy.resident_blocks, strategy.aligned
     if strategy.name == "columns":
-        return _column_kernel_source(operator, strategy)
-    kernel = strategy.kernel
+        straight, wide = strategy.straight, strategy.wide
+        return _column_source(operator, strategy.loads, straight, wide, aligned, resident_blocks)
+    kernel, contiguous = strategy.kernel, strategy.contiguous
+    return _row_source(operator, kernel, contiguous, aligned, strategy.most_warps, resident_blocks)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _row_source(
+    operator: OperatorText, kernel: str, contiguous: bool, aligned: bool, most_warps: int, resident_blocks: int
+) -> KernelSource:
     header, call = _ROWS[kernel]
     argument = "ShortRowsProblem" if kernel == "short_rows" else "ShapedProblem"
 
     def source(name: str, lie: str) -> KernelSource:
-        body = call.format(lie=f"{lie}Rows", warps=strategy.most_warps)
-        return _source(operator, name, header, body, argument, (strategy.most_warps * LANES, strategy.resident_blocks))
+        body = call.format(lie=f"{lie}Rows", warps=most_warps)
+        return _source(operator, name, header, body, argument, (most_warps * LANES, resident_blocks))
 
-    if not strategy.contiguous:
+    if not contiguous:
         return source(f"{kernel}_strided", "Strided")
     anywhere = source(f"{kernel}{ANYWHERE}", "Contiguous")
-    return source(kernel, "Aligned")._replace(twin=anywhere) if strategy.aligned else anywhere
+    return source(kernel, "Aligned")._replace(twin=anywhere) if aligned else anywhere
 
 
-def _column_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSource:
-    arguments = ", ".join(map(str, strategy.loads))
-
+@lru_cache(maxsize=_REMEMBERED)
+def _column_source(
+    operator: OperatorText, loads: Loads, straight: bool, wide: bool, aligned: bool, resident_blocks: int
+) -> KernelSource:
     def source(name: str, begin: str) -> KernelSource:
-        body = f"reduce_columns<Op, {arguments}, {'true' if strategy.straight else 'false'}, Begin::{begin}>"
-        bounds = (MOST_THREADS, strategy.resident_blocks)
+        body = f"reduce_columns<Op, {loads.width}, {loads.at_once}, {_bool(straight)}, Begin::{begin}>"
+        bounds = (MOST_THREADS, resident_blocks)
         return _source(operator, name, "columns/reduce_columns.cuh", body, "ShapedProblem", bounds)
 
-    name = f"columns{'' if strategy.straight else '_strided'}{'_wide' if strategy.wide else ''}"
-    if not strategy.aligned:
-        return source(f"{name}{ANYWHERE}" if strategy.straight and strategy.wide else name, "anywhere")
+    name = f"columns{'' if straight else '_strided'}{'_wide' if wide else ''}"
+    if not aligned:
+        return source(f"{name}{ANYWHERE}" if straight and wide else name, "anywhere")
     return source(name, "aligned")._replace(twin=source(f"{name}{ANYWHERE}", "anywhere"))
+
+
+def _bool(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def with_twins(sources: Iterable[KernelSource]) -> tuple[KernelSource, ...]:

@@ -5,7 +5,6 @@ In the comments, times are in us (microseconds) unless they name another unit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from lowlevel_reduce.arguments import shown
@@ -62,8 +61,7 @@ class DeviceFacts(NamedTuple):
     cooperative: bool
 
 
-@dataclass(frozen=True)
-class Strategy:
+class Strategy(NamedTuple):
     """One way to launch a reduction.
 
     Attributes
@@ -176,7 +174,7 @@ def choose(
     resident_blocks = _resident_blocks(name, warps, facts, wide_accumulator, small_elements)
     mapped = _mapped(name, leaves, warps, blocks_per_cluster)
     programmatic = name != "cooperative" and facts.compute_capability >= (9, 0)
-    return replace(mapped, resident_blocks=resident_blocks, programmatic=programmatic)
+    return mapped._replace(resident_blocks=resident_blocks, programmatic=programmatic)
 
 
 def _mapped(name: str, leaves: int, warps: int, cluster: int) -> Strategy:

@@ -13,6 +13,7 @@ from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.operators.base import Reduction, Types
 from lowlevel_reduce.plans.array import Plan
 from lowlevel_reduce.strategy import columns
+from lowlevel_reduce.strategy.base import RowStrategy
 from lowlevel_reduce.strategy.whole import HEADER_BYTES
 
 Array = npt.NDArray[Any]
@@ -207,5 +208,9 @@ def assert_near(actual: Any, expected: Any, reduction: Reduction, length: int, t
 
 
 def prefer_way(monkeypatch: pytest.MonkeyPatch, key: Callable[[columns.Way, columns.Columns], Any]) -> None:
-    """Cut columns in the way for which `key(way, of)` is the least, instead of the fastest (`column_policy.cost`)."""
-    monkeypatch.setattr(columns, "cost", key)
+    """Cut columns in the way for which `key(way, of)` is the least, instead of the fastest (`columns.cost`)."""
+
+    def choose(*problem: Any, **options: Any) -> RowStrategy:
+        return columns.strategy_of(*min(columns.ways(*problem, **options), key=lambda each: key(*each)))
+
+    monkeypatch.setattr(columns, "choose_columns", choose)

@@ -7,8 +7,8 @@ from lowlevel_reduce.strategy import columns as column_policy
 from lowlevel_reduce.strategy import rows as row_policy
 from lowlevel_reduce.strategy import stubs
 from lowlevel_reduce.strategy import whole as policy
-from lowlevel_reduce.strategy.base import Tile
-from lowlevel_reduce.strategy.columns import Loads, Way
+from lowlevel_reduce.strategy.base import Loads, Tile
+from lowlevel_reduce.strategy.columns import Way
 from lowlevel_reduce.strategy.whole import DeviceFacts
 
 HOPPER = DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
@@ -363,8 +363,7 @@ def test_modelled_times():
 
 @pytest.mark.parametrize(("accumulator", "heavy", "resident"), [(16, False, 3), (17, False, 2), (4, True, 2)])
 def test_blocks_of_columns_on_a_multiprocessor(accumulator, heavy, resident):
-    ways = column_policy.ways(columns_of(5000, 64), HOPPER, 4, accumulator, heavy=heavy, two_arrays=False)
-    chosen = column_policy.choose_columns(ways)
+    chosen = column_policy.choose_columns(columns_of(5000, 64), HOPPER, 4, accumulator, heavy=heavy, two_arrays=False)
     assert chosen.resident_blocks == resident
 
 
@@ -400,8 +399,7 @@ def test_columns_whose_loads_are_aligned(columns, stride, aligned):
 
 def test_kernels_whose_threads_have_a_column_each_are_not_wide():
     """However large an element is: there is no other kernel."""
-    ways = column_policy.ways(columns_of(1 << 16, 4096, 16), HOPPER, 16, 16, heavy=False, two_arrays=False)
-    chosen = column_policy.choose_columns(ways)
+    chosen = column_policy.choose_columns(columns_of(1 << 16, 4096, 16), HOPPER, 16, 16, heavy=False, two_arrays=False)
     assert (chosen.loads[0], chosen.wide, chosen.aligned) == (1, False, False)
 
 
@@ -441,10 +439,12 @@ def test_clusters_run_at_once_and_small_blocks_are_few():
 
 
 def ways_of(length, columns, *, itemsize=4, accumulator=8, wide=False):
+    """Return what the ways of one kernel have in common, as if its loads were the fastest, and the ways."""
     loads = column_policy.loads_of(itemsize, accumulator, wide=wide)
-    vectors = -(-length * itemsize // 4096) * 256
-    of = column_policy.Columns(columns_of(length, columns, itemsize), HOPPER, itemsize, vectors, loads, 1.0, 3)
-    return of, list(column_policy._ways(of, accumulator))
+    problem = columns_of(length, columns, itemsize)
+    ways = column_policy.ways(problem, HOPPER, itemsize, accumulator, heavy=False, two_arrays=False)
+    found = [(way, of) for way, of in ways if of.loads == loads]
+    return found[0][1]._replace(slower=1.0), [way for way, _ in found]
 
 
 def test_room_for_the_folds_of_columns():

@@ -1,0 +1,96 @@
+"""What a way to cut columns costs: a model, in microseconds.
+
+It was fitted on an H100: benchmarks/NOTES.md, "Columns by few kernels".
+"""
+
+from __future__ import annotations
+
+import math
+
+from lowlevel_reduce.dtypes import VECTOR_BYTES
+from lowlevel_reduce.strategy.base import MOST_THREADS, FoldedBy, Loads, Tile
+
+__all__ = ["FOLD", "MOST_BROKEN_BYTES", "block_times", "least_cost", "total"]
+
+_BYTES = 24e3
+"""Bytes that a multiprocessor reads of its share of the memory in a microsecond."""
+
+_LATENCY, _GAP = 1.2, 0.35
+"""The least time of a round of loads; and what comes between two rounds of a block, while others may load."""
+
+_MEETING, _BLOCK, _EACH_BLOCK = 0.6, 1.0, 1e-5
+"""What a block does in a turn besides; what it does before and after its turns; and a little for each block, which
+decides between ways that cost the same."""
+
+_FEW_WAVES = 4
+"""From so many waves of blocks on, a last one that is not full costs only its part."""
+
+FOLD: dict[FoldedBy, float] = {"nobody": 0.0, "cluster": 0.6, "warps": 1.0, "blocks": 1.1}
+"""From the last partial to the results, by who folds them."""
+
+_EACH_PARTIAL = 0.002
+"""And more for each partial of a column."""
+
+_BROKEN_LINES = {128: 1.02, 64: 1.05, 32: 1.3}
+"""By how much longer reading takes if a block reads so many bytes side by side, where there are more."""
+
+MOST_BROKEN_BYTES = max(_BROKEN_LINES)
+"""The most of these bytes."""
+
+_AT_ONCE = 32
+"""The most blocks that a multiprocessor runs at once."""
+
+
+def block_times(
+    tile: Tile, threads: int, loads: Loads, itemsize: int, *, length: int, slower: float, resident: int, broken: bool
+) -> tuple[float, ...]:
+    """Return how long a block takes where one, two, three… run on a multiprocessor at once, up to as many as fit.
+
+    `length` are the elements of a column, `resident` how many of the largest blocks fit on a multiprocessor. Loads take
+    `slower` times as long as they might; and `broken` says whether a block reads only some of the columns side by side.
+    """
+    vectors = max(1, tile.vectors * tile.columns // loads.width // threads)  # of a thread, in a turn
+    rounds = -(-vectors // loads.at_once)
+    elements = min(vectors / rounds * (VECTOR_BYTES // itemsize), length)
+    reading = threads * loads.width * itemsize * elements / _BYTES * slower  # a round, of a block alone
+    if broken:
+        reading *= _BROKEN_LINES.get(tile.columns * itemsize, 1.0)
+
+    def time(at_once: int) -> float:
+        hidden = at_once**2  # what others hide of a block's own work, about
+        turn = rounds * max(_LATENCY, at_once * reading + _GAP / hidden) + _MEETING / hidden
+        return turn * tile.turns + _BLOCK * MOST_THREADS / threads / at_once
+
+    return tuple(map(time, range(1, 1 + min(resident * MOST_THREADS // threads, _AT_ONCE))))
+
+
+def total(times: tuple[float, ...], making: int, parts: int, fold: float, columns: int, multiprocessors: int) -> float:
+    """Return what a way costs.
+
+    `times` are what `block_times` returned, `making` the blocks that fold elements, `parts` those of them that share a
+    column, `fold` is of `FOLD`, `columns` are those of a tile.
+    """
+    full = len(times) * multiprocessors
+    waves = making / full
+    if making <= full:
+        reading = times[-(-making // multiprocessors) - 1]
+    else:
+        reading = (waves if waves >= _FEW_WAVES else math.ceil(waves)) * times[-1]
+    partials = making * columns * 2 * VECTOR_BYTES / multiprocessors / _BYTES if parts > 1 else 0.0
+    return reading + partials + _BLOCK + fold + _EACH_PARTIAL * parts + _EACH_BLOCK * making
+
+
+def least_cost(
+    times: tuple[float, ...], columns: int, making_of_work: float, parts: float, fold: float, multiprocessors: int
+) -> tuple[float, float, float]:
+    """Return what bounds a way's cost from below: it is at least `a * work + b`, and at least `c`, for these three.
+
+    There are at least `making_of_work * work` blocks, and at least `parts` of a column, which takes `fold` at least.
+    The bounds are a little smaller than they might be, so that rounding makes none larger than the cost.
+    """
+    rest = _BLOCK + _EACH_PARTIAL * parts + fold
+    of_a_block = min(time / at_once for at_once, time in enumerate(times, 1)) / multiprocessors + _EACH_BLOCK
+    if parts > 1:
+        of_a_block += columns * 2 * VECTOR_BYTES / multiprocessors / _BYTES
+    less = 1 - 1e-9
+    return of_a_block * making_of_work * less, rest * less, (min(times) + rest) * less

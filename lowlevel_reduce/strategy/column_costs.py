@@ -42,7 +42,7 @@ _AT_ONCE = 32
 
 
 def block_times(
-    tile: Tile, threads: int, loads: Loads, itemsize: int, *, length: int, slower: float, resident: int, broken: bool
+    tile: Tile, threads: int, loads: Loads, itemsize: int, length: int, slower: float, broken: bool, *, resident: int
 ) -> tuple[float, ...]:
     """Return how long a block takes where one, two, three… run on a multiprocessor at once, up to as many as fit.
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache, reduce
-from operator import or_
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS, VECTOR_BYTES
@@ -282,17 +281,20 @@ def signature(kind: ArgumentKind) -> str:
 
 def shape_values(problem: Problem) -> tuple[int, ...]:
     """Return the fields that `ShapedProblem` adds."""
-    others = (*problem.kept, *problem.reduced[1:])
-    apart = reduce(or_, (axis.stride for axis in others), 0) % VECTOR_BYTES
-    second_apart = reduce(or_, (axis.second_stride for axis in others), 0) % VECTOR_BYTES
-    reach = sum((axis.size - 1) * abs(axis.stride) for axis in problem.reduced)
-    second_reach = sum((axis.size - 1) * abs(axis.second_stride) for axis in problem.reduced)
+    kept, reduced = problem.kept, problem.reduced
+    apart = second_apart = reach = second_reach = 0
+    for axis in (*kept, *reduced[1:]):
+        apart |= axis.stride
+        second_apart |= axis.second_stride
+    for axis in reduced:
+        reach += (axis.size - 1) * abs(axis.stride)
+        second_reach += (axis.size - 1) * abs(axis.second_stride)
     far = int(max(reach, second_reach) >= _FAR_BYTES)
-    results = [axis.result_stride for axis in problem.kept]
+    results = [axis.result_stride for axis in kept]
     permuted = int(results != sorted(results))
     return (
-        problem.low, problem.high, apart, second_apart, far, permuted,
-        *_axes(problem.kept), *_axes(problem.reduced), *results, *(0,) * (MAX_AXES - len(results)),
+        problem.low, problem.high, apart % VECTOR_BYTES, second_apart % VECTOR_BYTES, far, permuted,
+        *_axes(kept), *_axes(reduced), *results, *(0,) * (MAX_AXES - len(results)),
     )  # fmt: skip
 
 
@@ -336,12 +338,15 @@ def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, sec
 
 def _axes(axes: Sequence[Axis]) -> tuple[int, ...]:
     rest = (0,) * (MAX_AXES - len(axes))
+    if not axes:
+        return (0, *rest * 4)
+    sizes, strides, second_strides, _ = zip(*axes, strict=True)
     return (
         len(axes),
-        *(axis.size for axis in axes), *rest,
-        *(_reciprocal(axis.size) for axis in axes[:-1]), *(0 for _ in axes[-1:]), *rest,
-        *(axis.stride for axis in axes), *rest,
-        *(axis.second_stride for axis in axes), *rest,
+        *sizes, *rest,
+        *map(_reciprocal, sizes[:-1]), 0, *rest,
+        *strides, *rest,
+        *second_strides, *rest,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from test_shapes import check
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.strategy import columns
+from lowlevel_reduce.strategy.base import Loads
 
 FLOATS, INTEGERS = ["float8_e4m3fn", "float8_e5m2"], ["int8", "uint8"]
 BYTES = [*FLOATS, *INTEGERS, "bool"]
@@ -89,7 +90,7 @@ def test_vectors_of_nothing_are_no_extremes(stream, monkeypatch, dtype, low):
 
     A thread loads two vectors in a round, as if it had registers for that, so that there are rounds with one.
     """
-    monkeypatch.setattr(columns, "loads_of", lambda *_, **wide: columns.Loads(4, 2))
+    monkeypatch.setattr(columns, "loads_of", lambda *_, **wide: Loads(4, 2))
     for length in (3, 33, LEAF + 5):
         x = np.random.default_rng(length).integers(low, low + 10, (length, 40)).astype(dtype)
         check(x, stream, 0, "minmax")

@@ -8,6 +8,7 @@ from lowlevel_reduce.strategy import rows as row_policy
 from lowlevel_reduce.strategy import stubs
 from lowlevel_reduce.strategy import whole as policy
 from lowlevel_reduce.strategy.base import Loads, Tile
+from lowlevel_reduce.strategy.column_cuts import loads_of, places_of
 from lowlevel_reduce.strategy.columns import Way
 from lowlevel_reduce.strategy.whole import DeviceFacts
 
@@ -386,7 +387,7 @@ def test_blocks_of_columns_on_a_multiprocessor(accumulator, heavy, resident):
     ],
 )
 def test_what_kernels_for_columns_load(itemsize, accumulator, wide, two_arrays, loads):
-    assert column_policy.loads_of(itemsize, accumulator, wide=wide, two_arrays=two_arrays) == loads
+    assert loads_of(itemsize, accumulator, wide=wide, two_arrays=two_arrays) == loads
 
 
 @pytest.mark.parametrize(
@@ -440,7 +441,7 @@ def test_clusters_run_at_once_and_small_blocks_are_few():
 
 def ways_of(length, columns, *, itemsize=4, accumulator=8, wide=False):
     """Return what the ways of one kernel have in common, as if its loads were the fastest, and the ways."""
-    loads = column_policy.loads_of(itemsize, accumulator, wide=wide)
+    loads = loads_of(itemsize, accumulator, wide=wide)
     problem = columns_of(length, columns, itemsize)
     ways = column_policy.ways(problem, HOPPER, itemsize, accumulator, heavy=False, two_arrays=False)
     found = [(way, of) for way, of in ways if of.loads == loads]
@@ -448,7 +449,7 @@ def ways_of(length, columns, *, itemsize=4, accumulator=8, wide=False):
 
 
 def test_room_for_the_folds_of_columns():
-    assert [column_policy._places(size) for size in (8, 9, 32, 33)] == [512, 256, 256, 64]
+    assert [places_of(size) for size in (8, 9, 32, 33)] == [512, 256, 256, 64]
     each = [
         max(way.tile.vectors * way.tile.columns // way.threads for way in ways_of(100_000, 64, accumulator=size)[1])
         for size in (32, 33)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lowlevel_reduce import Operator
-from lowlevel_reduce.strategy import columns, selection, stubs
+from lowlevel_reduce.strategy import column_cuts, selection, stubs
 from lowlevel_reduce.strategy.selection import request_of
 
 
@@ -49,7 +49,7 @@ def test_operators_of_users_are_told_apart():
     ("options", "message"),
     [
         ({"ddof": []}, r"ddof is a real number, not \[\]"),
-        ({"accumulate": {}}, "accumulate is a dtype or 'compensated', not {}"),
+        ({"accumulate": ["f4"]}, "accumulate is a dtype or 'compensated', not"),
         ({"map": {"x"}}, "a map is CUDA C"),
         ({"where": np.array([True, False])}, "where is True or False"),
     ],
@@ -65,7 +65,6 @@ def test_a_flag_without_a_hash_is_taken():
 
 
 def test_what_is_remembered_is_bounded():
-    remembering = (selection._resolved, columns._cuts_of, columns._cut_of, columns.loads_of, stubs._row_source,
-                   stubs._column_source, stubs._whole_sources)  # fmt: skip
-    for function in remembering:
+    of_columns = (column_cuts.cuts_of, column_cuts._cut_of, column_cuts.loads_of)
+    for function in (selection._resolved, *of_columns, stubs._row_source, stubs._column_source, stubs._whole_sources):
         assert 0 < function.cache_info().maxsize <= 4096

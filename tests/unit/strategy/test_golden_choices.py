@@ -1,6 +1,5 @@
 """What is chosen for random problems on several devices: what is recorded, and the same however it is found."""
 
-import math
 import random
 
 import pytest
@@ -18,7 +17,17 @@ def test_what_is_recorded_is_chosen(device):
     assert [(problem, now) for problem, now, then in found if now != then] == []
 
 
-@pytest.mark.parametrize("device", choices.DEVICES)
+def assert_the_first_of_those_that_cost_least(problem, device, itemsize, accumulator, *, heavy, two_arrays):
+    given = (problem, choices.DEVICES[device], itemsize, accumulator)
+    least = min(
+        columns.ways(*given, heavy=heavy, two_arrays=two_arrays),
+        key=lambda each: columns.cost(*each),
+    )
+    chosen = columns.choose_columns(*given, heavy=heavy, two_arrays=two_arrays)
+    assert chosen == columns.strategy_of(*least), problem
+
+
+@pytest.mark.parametrize("device", ["A100", "H200", "a sixth of an H200"])
 @pytest.mark.parametrize(("itemsize", "accumulator", "heavy", "two_arrays"), [
     (4, 8, False, False), (2, 4, False, False), (1, 8, False, False), (8, 16, False, False), (16, 16, False, False),
     (2, 24, True, False), (4, 12, True, False), (4, 8, True, True), (4, 40, True, False),
@@ -26,16 +35,23 @@ def test_what_is_recorded_is_chosen(device):
 def test_columns_are_cut_in_the_first_of_the_ways_that_cost_least(device, itemsize, accumulator, heavy, two_arrays):
     """`choose_columns` looks at few of them."""
     rng = random.Random(itemsize * accumulator)
-    for _ in range(12):
+    for _ in range(16):
         length, side_by_side, runs = (int(2 ** rng.uniform(0, most)) for most in (20, 14, 4))
-        shape = (runs, length, side_by_side)
         stride = (side_by_side + rng.choice((0, 0, 1, 4))) * itemsize
-        problem = layout.problem_of(shape, itemsize, axis=1, strides_bytes=(length * stride, stride, itemsize))
-        if problem.kind != "columns":
-            continue
-        given = (problem, choices.DEVICES[device], itemsize, accumulator)
-        ways = list(columns.ways(*given, heavy=heavy, two_arrays=two_arrays))
-        least = min(ways, key=lambda each: columns.cost(*each))
-        assert math.isfinite(columns.cost(*least))
-        chosen = columns.choose_columns(*given, heavy=heavy, two_arrays=two_arrays)
-        assert chosen == columns.strategy_of(*least), shape
+        strides = (length * stride, stride, itemsize)
+        problem = layout.problem_of((runs, length, side_by_side), itemsize, axis=1, strides_bytes=strides)
+        if problem.kind == "columns":
+            assert_the_first_of_those_that_cost_least(
+                problem, device, itemsize, accumulator, heavy=heavy, two_arrays=two_arrays
+            )
+
+
+@pytest.mark.parametrize(
+    ("length", "side_by_side", "itemsize", "accumulator"),
+    [(1053, 26, 4, 40), (2026, 44, 4, 40), (1760, 195, 4, 64), (2758, 3724, 1, 8), (3497, 2281, 8, 16)],
+)
+def test_clusters_without_room_for_partials_cost_nothing_less(length, side_by_side, itemsize, accumulator):
+    problem = layout.problem_of((length, side_by_side), itemsize, axis=0)
+    assert_the_first_of_those_that_cost_least(
+        problem, "H200", itemsize, accumulator, heavy=accumulator > 16, two_arrays=False
+    )

@@ -83,7 +83,7 @@ class RowStrategy(NamedTuple):
     folders : int
         Clusters behind the others that fold the partials; 0 if no row is shared.
     loads : tuple of int
-        Of columns, `column_policy.Loads`, for which the kernel is compiled.
+        Of columns, the `Loads` for which the kernel is compiled.
     warps_of_a_row : int
         Warps of a block that share a row, or its tile of one.
     in_one_turn : bool

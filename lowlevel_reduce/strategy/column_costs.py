@@ -6,6 +6,7 @@ It was fitted on an H100: benchmarks/NOTES.md, "Columns by few kernels".
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from lowlevel_reduce.dtypes import VECTOR_BYTES
 from lowlevel_reduce.strategy.base import MOST_THREADS, FoldedBy, Loads, Tile
@@ -41,8 +42,9 @@ _AT_ONCE = 32
 """The most blocks that a multiprocessor runs at once."""
 
 
+@lru_cache(maxsize=2048)
 def block_times(
-    tile: Tile, threads: int, loads: Loads, itemsize: int, length: int, slower: float, broken: bool, *, resident: int
+    tile: Tile, threads: int, loads: Loads, itemsize: int, length: int, slower: float, broken: bool, resident: int
 ) -> tuple[float, ...]:
     """Return how long a block takes where one, two, three… run on a multiprocessor at once, up to as many as fit.
 
@@ -89,7 +91,7 @@ def least_cost(
     The bounds are a little smaller than they might be, so that rounding makes none larger than the cost.
     """
     rest = _BLOCK + _EACH_PARTIAL * parts + fold
-    of_a_block = min(time / at_once for at_once, time in enumerate(times, 1)) / multiprocessors + _EACH_BLOCK
+    of_a_block = times[-1] / len(times) / multiprocessors + _EACH_BLOCK  # the more run at once, the less each costs
     if parts > 1:
         of_a_block += columns * 2 * VECTOR_BYTES / multiprocessors / _BYTES
     less = 1 - 1e-9

@@ -138,25 +138,13 @@ def cuts_of(kind: Kind) -> tuple[tuple[Cut, ...], tuple[tuple[_Bound, ...], ...]
 
 
 def _cut(kind: Kind, tile: Tile, threads: int, loads: Loads, slower: float) -> tuple[Cut, _Bound]:
-    covered = tile.vectors * tile.turns
+    length = min(kind.length, loads.at_once * (VECTOR_BYTES // kind.itemsize))  # more are loaded in further rounds
+    broken = tile.columns < kind.inner
+    times = block_times(tile, threads, loads, kind.itemsize, length, slower, broken, kind.resident)
+    beside, covered = tile.columns // loads.width, tile.vectors * tile.turns
     parts = 1.0 if covered == kind.vectors else max(2.0, kind.vectors / 2 / covered)  # at least
-    reading = loads, kind.itemsize, kind.length, slower, tile.columns < kind.inner
-    return _cut_of(tile, threads, reading, kind.resident, parts, kind.multiprocessors)
-
-
-@lru_cache(maxsize=8 * _REMEMBERED)  # kinds have many in common
-def _cut_of(
-    tile: Tile,
-    threads: int,
-    reading: tuple[Loads, int, int, float, bool],
-    resident: int,
-    parts: float,
-    multiprocessors: int,
-) -> tuple[Cut, _Bound]:
-    beside, covered = tile.columns // reading[0].width, tile.vectors * tile.turns
-    times = block_times(tile, threads, *reading, resident=resident)
     by: FoldedBy = "cluster" if 1 < parts <= MOST_IN_CLUSTER else folded_apart(parts)
-    bound = least_cost(times, tile.columns, 1 / (beside * covered), parts, FOLD[by], multiprocessors)
+    bound = least_cost(times, tile.columns, 1 / (beside * covered), parts, FOLD[by], kind.multiprocessors)
     return Cut(tile, threads, tile.columns, covered, beside, times), bound
 
 

@@ -115,9 +115,7 @@ class Way(NamedTuple):
 def cost(way: Way, of: Columns) -> float:
     """Return about how long a way takes, in microseconds."""
     broken = way.tile.columns < of.problem.kept[0].size
-    times = block_times(
-        way.tile, way.threads, of.loads, of.itemsize, of.problem.length, of.slower, broken, resident=of.resident
-    )
+    times = block_times(way.tile, way.threads, of.loads, of.itemsize, of.problem.length, of.slower, broken, of.resident)
     return total(times, way.making, way.parts, FOLD[way.folded_by], way.tile.columns, of.facts.multiprocessors)
 
 

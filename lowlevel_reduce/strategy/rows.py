@@ -1,4 +1,4 @@
-"""How rows are mapped to a device: a pure function of the problem and the device; `column_policy` maps columns."""
+"""How rows are mapped to a device: a pure function of the problem and the device; `columns` maps columns."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def choose_rows(
             chosen = _batch(problem, facts, leaves, warps, fastest if cluster is None else cluster)
         else:
             chosen = _rows(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
-        newer = facts.compute_capability >= (10, 0)
-        bounds = _bounds_of_rows(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays, newer=newer)
+        sizes, newer = (itemsize, accumulator_bytes), facts.more_registers
+        bounds = _bounds_of_rows(chosen, *sizes, heavy=heavy, two_arrays=two_arrays, newer=newer)
         chosen = chosen._replace(most_warps=bounds[0], resident_blocks=bounds[1], aligned=problem.aligned)
     if chosen.blocks > MAX_GRID:
         raise ValueError(f"{problem.rows} rows need {chosen.blocks} blocks; a grid has at most {MAX_GRID}")
@@ -195,7 +195,7 @@ def _are_aligned(problem: Problem, vector: int) -> bool:
 
 def _most_leaves(facts: DeviceFacts, *, narrow: bool) -> int:
     """Return up to how many leaves a row has a warp for each."""
-    return _MOST_LEAVES if narrow or facts.compute_capability < (10, 0) else WARPS  # which gives a thread 255 registers
+    return WARPS if facts.more_registers and not narrow else _MOST_LEAVES  # eight give a thread 255 registers
 
 
 def _are_few(rows: int, leaves: int, facts: DeviceFacts) -> bool:

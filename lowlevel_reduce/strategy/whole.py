@@ -60,6 +60,16 @@ class DeviceFacts(NamedTuple):
     clusters: bool
     cooperative: bool
 
+    @property
+    def programmatic(self) -> bool:
+        """Whether a launch may start before its predecessor in the stream has ended."""
+        return self.compute_capability >= (9, 0)
+
+    @property
+    def more_registers(self) -> bool:
+        """Whether the compiler needs more registers for a thread than for Hopper and before; not measured."""
+        return self.compute_capability >= (10, 0)
+
 
 class Strategy(NamedTuple):
     """One way to launch a reduction.
@@ -173,8 +183,7 @@ def choose(
         raise UnsupportedError("strategy 'cooperative' needs a device that can launch cooperative grids")
     resident_blocks = _resident_blocks(name, warps, facts, wide_accumulator, small_elements)
     mapped = _mapped(name, leaves, warps, blocks_per_cluster)
-    programmatic = name != "cooperative" and facts.compute_capability >= (9, 0)
-    return mapped._replace(resident_blocks=resident_blocks, programmatic=programmatic)
+    return mapped._replace(resident_blocks=resident_blocks, programmatic=facts.programmatic and name != "cooperative")
 
 
 def _mapped(name: str, leaves: int, warps: int, cluster: int) -> Strategy:
@@ -262,12 +271,11 @@ _WIDE_WARPS = 8  # wide accumulators take 128 or more registers per thread: no r
 
 
 def _fastest(leaves: int, facts: DeviceFacts) -> _Row:
-    newer = facts.compute_capability >= (10, 0)
     few = _SLOW_FLOAT64 if facts.clusters and facts.compute_capability[0] == 12 else _BLOCKS
     # 2^18 elements on an H200: 1.82; in tiles of 16 warps 2.30. In 2026-11-23-h200-variants-5.jsonl, for tiles of 8 and
     # of 16 warps: 1.5 million take 2.66 and 2.98, but 2^21 take 4.67 and 4.25.
     few_tiles = _Row(_FEW_TILES_WARPS * (facts.multiprocessors - 1) * 3 // 2, "tiles", _FEW_TILES_WARPS, 1)
-    rest = _Row(float("inf"), "tiles", _NEWER_TILES_WARPS if newer else _TILES_WARPS, 1)
+    rest = _Row(float("inf"), "tiles", _NEWER_TILES_WARPS if facts.more_registers else _TILES_WARPS, 1)
     clusters = (row for row in (_CLUSTER, *_LARGER_CLUSTERS) if row.cluster <= largest_cluster(facts))
     rows = (*few, *clusters, few_tiles, rest)
     return next(row for row in rows if leaves <= row.leaves)
@@ -286,7 +294,7 @@ def _default_warps(name: str, leaves: int, row: _Row, facts: DeviceFacts, wide_a
     elif name == "block":
         warps = min(16, power_of_two(max(leaves, 1)))
     else:
-        warps = 8 if leaves <= 8192 or name == "cooperative" or facts.compute_capability >= (10, 0) else 16
+        warps = 8 if leaves <= 8192 or name == "cooperative" or facts.more_registers else 16
     return min(warps, _WIDE_WARPS) if wide_accumulator else warps
 
 
@@ -337,7 +345,7 @@ def _registers(name: str, facts: DeviceFacts) -> int:
     """Return how many registers a thread is given: enough for the compiler to spill none, as tests/compile verifies."""
     if name in {"block", "cluster", "cooperative"}:
         return 96  # a loop over tiles keeps more values alive
-    return 64 if facts.compute_capability < (10, 0) else 96  # for newer devices the compiler needs more; not measured
+    return 96 if facts.more_registers else 64
 
 
 def _resident_blocks(name: str, warps: int, facts: DeviceFacts, wide_accumulator: bool, small_elements: bool) -> int:

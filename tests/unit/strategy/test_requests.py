@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lowlevel_reduce import Operator
-from lowlevel_reduce.strategy import column_cuts, selection, stubs
+from lowlevel_reduce.strategy import column_costs, column_cuts, selection, stubs
 from lowlevel_reduce.strategy.selection import request_of
 
 
@@ -65,6 +65,6 @@ def test_a_flag_without_a_hash_is_taken():
 
 
 def test_what_is_remembered_is_bounded():
-    of_columns = (column_cuts.cuts_of, column_cuts._cut_of, column_cuts.loads_of)
+    of_columns = (column_cuts.cuts_of, column_costs.block_times, column_cuts.loads_of)
     for function in (selection._resolved, *of_columns, stubs._row_source, stubs._column_source, stubs._whole_sources):
         assert 0 < function.cache_info().maxsize <= 4096

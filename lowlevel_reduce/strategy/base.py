@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple, get_args
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS
 from lowlevel_reduce.strategy.whole import HEADER_BYTES, power_of_two, slot_bytes
 
-__all__ = ["MOST_THREADS", "RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "WARP_FOLDS", "FoldedBy", "Loads",
-           "RowStrategy", "Tile", "rows_of_a_warp", "short_row_bits"]  # fmt: skip
+__all__ = ["MOST_THREADS", "RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "WARP_FOLDS", "ArgumentKind", "FoldedBy",
+           "Loads", "RowStrategy", "Tile", "rows_of_a_warp", "short_row_bits"]  # fmt: skip
 
 ROW_STRATEGIES = ("short_rows", "rows", "batch", "columns")
 
@@ -24,6 +24,10 @@ RESIDENT_HEAVY = 2
 
 WARP_FOLDS = 4 * LANES
 """The most partials of a row that one warp folds: `warp_folds` in cuda_src/rows/row_partials.cuh."""
+
+
+ArgumentKind = Literal["whole", "shaped", "short_rows", "segments", "partials"]
+"""The kinds of entries' arguments, by what they contain besides `Problem`."""
 
 
 FoldedBy = Literal["nobody", "cluster", "warps", "blocks"]
@@ -70,7 +74,7 @@ def short_row_bits(levels: int, *, two_arrays: bool) -> int:
 
 
 class RowStrategy(NamedTuple):
-    """One way to launch the reduction of rows.
+    """One way to launch the reduction of rows. Launches need of it what they need of a `Strategy`, by the same names.
 
     Attributes
     ----------
@@ -102,6 +106,8 @@ class RowStrategy(NamedTuple):
         Blocks in a cluster.
     resident_blocks : int
         How many blocks must fit on a multiprocessor at once.
+    programmatic : bool
+        Whether the launch may start before its predecessor in the stream has ended.
     wide : bool
         Whether a thread loads sixteen bytes of neighbouring columns at a time, or as many as its accumulators allow.
     straight : bool
@@ -127,6 +133,7 @@ class RowStrategy(NamedTuple):
     warps: int = WARPS
     cluster: int = 1
     resident_blocks: int = RESIDENT_HEAVY
+    programmatic: bool = False
     wide: bool = False
     straight: bool = True
     tile: Tile = _NO_TILE
@@ -146,6 +153,16 @@ class RowStrategy(NamedTuple):
     def partials(self) -> int:
         """Partials of one row in the workspace; 0 if they are exchanged through shared memory."""
         return self.parts if self.folders else 0
+
+    @property
+    def argument_kind(self) -> ArgumentKind:
+        """What the kernel's argument is."""
+        return "short_rows" if self.name == "short_rows" else "shaped"
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The fields `count` of the one kernel, and of none."""
+        return self.count, 0
 
     @property
     def count(self) -> int:  # type: ignore[override] # nobody counts what this tuple holds

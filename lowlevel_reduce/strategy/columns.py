@@ -174,6 +174,7 @@ def strategy_of(way: Way, of: Columns) -> RowStrategy:
         warps=way.threads // LANES,
         cluster=way.parts if way.folded_by == "cluster" else 1,
         resident_blocks=of.resident,
+        programmatic=of.facts.programmatic,
         wide=wide,
         straight=straight,
         tile=way.tile,

@@ -146,7 +146,9 @@ def choose_rows(
             chosen = _rows(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
         sizes, newer = (itemsize, accumulator_bytes), facts.more_registers
         bounds = _bounds_of_rows(chosen, *sizes, heavy=heavy, two_arrays=two_arrays, newer=newer)
-        chosen = chosen._replace(most_warps=bounds[0], resident_blocks=bounds[1], aligned=problem.aligned)
+        chosen = chosen._replace(
+            most_warps=bounds[0], resident_blocks=bounds[1], programmatic=facts.programmatic, aligned=problem.aligned
+        )
     if chosen.blocks > MAX_GRID:
         raise ValueError(f"{problem.rows} rows need {chosen.blocks} blocks; a grid has at most {MAX_GRID}")
     return chosen

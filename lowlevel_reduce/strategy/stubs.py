@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS, VECTOR_BYTES
 from lowlevel_reduce.layout import MAX_AXES, Axis, Problem
-from lowlevel_reduce.strategy.base import MOST_THREADS, WARPS, Loads, RowStrategy, short_row_bits
+from lowlevel_reduce.strategy.base import MOST_THREADS, WARPS, ArgumentKind, Loads, RowStrategy, short_row_bits
 from lowlevel_reduce.strategy.whole import PORTABLE_CLUSTER, Strategy
 
 __all__ = [
@@ -37,9 +37,6 @@ OPTIONS = (
     "--minimal",
 )
 """The options that every kernel is compiled with, besides the compiler layer's own."""
-
-ArgumentKind = Literal["whole", "shaped", "short_rows", "segments", "partials"]
-"""The kinds of entries' arguments, by what they contain besides `Problem`."""
 
 FIELDS = ("elements", "result", "second", "workspace", "device_length", "length", "rows", "count", "initial0",
           "initial1")  # fmt: skip

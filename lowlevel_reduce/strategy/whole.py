@@ -5,7 +5,7 @@ In the comments, times are in us (microseconds) unless they name another unit.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from lowlevel_reduce.arguments import shown
 from lowlevel_reduce.errors import UnsupportedError
@@ -107,6 +107,16 @@ class Strategy(NamedTuple):
     def block_threads(self) -> int:
         """Threads in a block."""
         return self.warps * WARP
+
+    @property
+    def argument_kind(self) -> Literal["whole"]:
+        """What the kernels' argument is."""
+        return "whole"
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The kernels' fields `count`; the second is for a second pass."""
+        return self.partials if self.name == "tiles" else self.tiles_per_block, self.partials
 
     @property
     def partials(self) -> int:

@@ -584,3 +584,24 @@ def test_wide_accumulators_of_small_elements_get_more_warps():
     chosen = [whole.choose(1 << 20, HOPPER, wide_accumulator=True, small_elements=small) for small in (False, True)]
     assert [each.resident_blocks for each in chosen] == [2, 3]
     assert whole.choose(1 << 20, HOPPER, strategy="cooperative", wide_accumulator=True).resident_blocks == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "strategy", "kind", "counts"),
+    [
+        (1 << 22, None, "tiles", "whole", (256, 256)),
+        (1 << 22, None, "two_pass", "whole", (1, 512)),
+        (1 << 14, None, "cluster", "whole", (1, 0)),
+        (1 << 17, None, "block", "whole", (8, 0)),
+        ((5000, 100), 1, "short_rows", "short_rows", None),
+        ((5000, 9000), 1, "batch", "shaped", None),
+        ((5000, 9000), 0, "columns", "shaped", None),
+    ],
+)
+@pytest.mark.parametrize("facts", [HOPPER, AMPERE])
+def test_what_launches_need_is_told_of_all_strategies_alike(shape, axis, strategy, kind, counts, facts):
+    if strategy == "cluster" and not facts.clusters:
+        return
+    chosen = select(request_of("sum", shape=shape, axis=axis, dtype="float32"), facts, strategy=strategy).strategy
+    assert (chosen.name, chosen.argument_kind, chosen.programmatic) == (strategy, kind, facts == HOPPER)
+    assert chosen.counts == (counts or (chosen.count, 0))

@@ -139,8 +139,10 @@ def problem_of(
     if elements * itemsize > MAX_BYTES:
         raise ValueError(f"shape {lengths} needs {elements * itemsize} bytes; at most {MAX_BYTES} can be reduced")
     dimensions = len(lengths)
-    is_plain = type(axis) is int and -dimensions <= axis < dimensions  # what most ask for is seen at once
-    chosen = (axis % dimensions,) if is_plain else chosen_axes(axis, dimensions)
+    if type(axis) is int and -dimensions <= axis < dimensions:  # what most ask for is seen at once
+        chosen: tuple[int, ...] = (axis % dimensions,)
+    else:
+        chosen = chosen_axes(axis, dimensions)
     if strides_bytes is None:
         strides = contiguous_strides(lengths, itemsize)
     else:

@@ -150,7 +150,7 @@ def problem_of(
     seconds = (0,) * dimensions
     if second_strides_bytes is not None:
         seconds = _strides(second_strides_bytes, lengths, "second_strides_bytes")
-    kept_axes, reduced_axes, low, high = _divided(lengths, strides, seconds, chosen)
+    kept_axes, reduced_axes, length, low, high = _divided(lengths, strides, seconds, chosen)
     kept, reduced = _joined(kept_axes), _joined(reduced_axes)
     if len(kept) > MAX_AXES or len(reduced) > MAX_AXES:
         raise UnsupportedError(
@@ -158,7 +158,6 @@ def problem_of(
             f"elements that cannot be joined; at most {MAX_AXES} of each are supported: copy the array first, with the "
             "reduced axes last"
         )
-    length = math.prod([lengths[i] for i in chosen])
     rows = elements // length if length else math.prod([size for i, size in enumerate(lengths) if i not in chosen])
     kind = "whole" if rows == 1 and length == 0 else _kind(kept, reduced, rows, itemsize, second_itemsize)
     if kind == "strided":
@@ -182,19 +181,20 @@ def problem_of(
 
 def _divided(
     lengths: tuple[int, ...], strides: tuple[int, ...], seconds: tuple[int, ...], chosen: tuple[int, ...]
-) -> tuple[list[_Fields], list[_Fields], int, int]:
+) -> tuple[list[_Fields], list[_Fields], int, int, int]:
     """Return the fields of the kept and of the reduced axes, innermost first, without those of one element.
 
-    After them come the offsets of the lowest and of the highest of all elements in bytes.
+    After them come the elements of a row, and the offsets of the lowest and of the highest of all elements in bytes.
     """
     kept: list[_Fields] = []
     reduced: list[_Fields] = []
-    low, high, results = 0, 0, 1
+    low, high, results, length = 0, 0, 1, 1
     for i in range(len(lengths) - 1, -1, -1):
         size, stride = lengths[i], strides[i]
         if size != 1:
             if i in chosen:
                 reduced.append((size, stride, seconds[i], 0))
+                length *= size
             else:
                 kept.append((size, stride, seconds[i], results))
                 results *= size or 1
@@ -202,7 +202,7 @@ def _divided(
             low += stride * (size - 1)
         else:
             high += stride * (size - 1)
-    return kept, reduced, low, high
+    return kept, reduced, length, low, high
 
 
 def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:

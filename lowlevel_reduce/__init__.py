@@ -16,7 +16,6 @@ from lowlevel_reduce import functions
 from lowlevel_reduce.arrays.allocator import Allocator
 from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.arrays.results import empty_cache, memory_stats
-from lowlevel_reduce.calls.reduce import reduce
 from lowlevel_reduce.driver import Buffer, Context, Device, Event, Stream, binding
 from lowlevel_reduce.errors import (
     CacheError,
@@ -29,13 +28,14 @@ from lowlevel_reduce.errors import (
     UnsupportedError,
 )
 from lowlevel_reduce.functions import *  # noqa: F403 - its __all__ is the one list of these names
+from lowlevel_reduce.functions.general import reduce
 from lowlevel_reduce.lazy_names import imported_later
 from lowlevel_reduce.plans.launch import BoundReduction
 
 if TYPE_CHECKING:
     from lowlevel_reduce import simulator, tree
-    from lowlevel_reduce.calls.segments import segmented_reduce
     from lowlevel_reduce.driver import Graph, Kernel, LaunchConfig, Library
+    from lowlevel_reduce.functions.segmented import segmented_reduce
     from lowlevel_reduce.operators import Operator
     from lowlevel_reduce.parts.chunks import chunk_elements, shard_lengths
     from lowlevel_reduce.parts.partials import combine_partials, partials
@@ -99,7 +99,7 @@ __all__ += functions.__all__
 _LATER = {
     **dict.fromkeys(("Graph", "Kernel", "LaunchConfig", "Library"), "driver"),
     **dict.fromkeys(("SegmentedPlan", "segmented_plan"), "plans.segments"),
-    "segmented_reduce": "calls.segments",
+    "segmented_reduce": "functions.segmented",
     **dict.fromkeys(("CombinePlan", "combine_plan"), "parts.plan"),
     **dict.fromkeys(("Plan", "plan"), "plans.array"),
     **dict.fromkeys(("chunk_elements", "shard_lengths"), "parts.chunks"),

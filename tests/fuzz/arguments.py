@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -298,11 +299,11 @@ def _calls(context: lr.Context, stream: lr.Stream, result: lr.DeviceArray) -> di
             {"destination": ["destination", "bytes-like", "contiguous"], "size_bytes": ["size_bytes", "bytes"]},
         ),
     }
+    more = {"y": ["second", *_ARRAY], "ord": ["ord", "norm"], "correction": ["ddof"], **_without(_WHOLE, "op")}
     for name in lr.functions.__all__:
-        good = {"x": x, "second": x} if name == "dot" else {"x": x}
-        calls[name] = _Call(getattr(lr, name), good, _without(_WHOLE, "op"))
-    calls["dot"] = _Call(lr.dot, {"x": x, "y": x}, {"x": _ARRAY, "y": ["second", *_ARRAY]})
-    calls["norm"] = _Call(lr.norm, {"x": x}, {"x": _ARRAY, "ord": ["ord", "norm"]})
+        function = getattr(lr, name)
+        bad = {option: more[option] for option in inspect.signature(function).parameters}
+        calls[name] = _Call(function, {"x": x, "y": x} if name == "dot" else {"x": x}, bad)
     return calls
 
 

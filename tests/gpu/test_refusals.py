@@ -200,7 +200,7 @@ class TestRefusals:
             with pytest.raises(ValueError, match="cannot be broadcast to"):
                 lr.sum(x, where=np.ones(shape, bool))
         with pytest.raises(ValueError, match="not both"):
-            lr.dot(x, x, where=x > 0)
+            lr.reduce(x, "dot", second=x, where=x > 0)
 
     def test_a_second_array_of_another_type_after_a_call_that_was_good(self):
         x = np.arange(1, 7, dtype=np.float32)
@@ -215,7 +215,7 @@ class TestRefusals:
 
     def test_initial(self, stream):
         with pytest.raises(ValueError, match="does not take initial="):
-            lr.mean(np.ones(3), initial=1)
+            lr.reduce(np.ones(3), "mean", initial=1)
         with pytest.raises(ValueError, match="the initial value is a number"):
             lr.sum(np.ones(3), initial=[1, 2])
         with lr.plan("sum", shape=10, dtype="float32", initial=True, context=stream.context) as plan:

@@ -125,6 +125,8 @@ LATER = [
     "lowlevel_reduce.cli",
     "lowlevel_reduce.compiler",
     "lowlevel_reduce.operators",
+    "lowlevel_reduce.functions.annotations",
+    "lowlevel_reduce.functions.segmented",
     "lowlevel_reduce.plans.array",
     "lowlevel_reduce.plans.segments",
     "lowlevel_reduce.plans.mapping",

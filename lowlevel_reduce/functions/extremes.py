@@ -1,0 +1,305 @@
+"""Smallest and largest elements, by their names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+from lowlevel_reduce.calls.reduce import reduce
+from lowlevel_reduce.functions.keywords import own_keywords
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lowlevel_reduce.arrays.allocator import Allocator
+    from lowlevel_reduce.arrays.device_array import DeviceArray
+    from lowlevel_reduce.functions.annotations import ArrayLike, MinMax, NanPolicy, Out, Scalar, StreamLike
+    from lowlevel_reduce.operators import ElementMap
+
+__all__ = ["max", "min", "minmax"]
+
+
+# fmt: off
+@overload
+def min(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, out: None = None,
+    stream: StreamLike | None = None, nan: NanPolicy = "propagate", where: ArrayLike | None = None,
+    initial: Scalar | None = None, second: ArrayLike | None = None, map: str | ElementMap | None = None,
+    strategy: str | None = None, allocator: Allocator | None = None,
+) -> DeviceArray: ...
+@overload
+def min(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, out: Out,
+    stream: StreamLike | None = None, nan: NanPolicy = "propagate", where: ArrayLike | None = None,
+    initial: Scalar | None = None, second: ArrayLike | None = None, map: str | ElementMap | None = None,
+    strategy: str | None = None, allocator: Allocator | None = None,
+) -> Out: ...
+# fmt: on
+@own_keywords
+def min(
+    x: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    keepdims: bool = False,
+    out: Any = None,
+    stream: StreamLike | None = None,
+    nan: NanPolicy = "propagate",
+    where: ArrayLike | None = None,
+    initial: Scalar | None = None,
+    second: ArrayLike | None = None,
+    map: str | ElementMap | None = None,
+    strategy: str | None = None,
+    allocator: Allocator | None = None,
+) -> Any:
+    """Return the smallest element; NaN if any is one, unless ``nan="ignore"``.
+
+    With ``nan="ignore"``, an initial value that is NaN is left out, too.
+
+    Parameters
+    ----------
+    x : array
+        A `DeviceArray`, anything with ``__dlpack__`` or ``__cuda_array_interface__`` on the device, or a NumPy array,
+        which is copied there. Any shape, strides and byte alignment.
+    axis : int, sequence of int or None
+        Axes to reduce; None for all. The elements of a row are taken in C order of the reduced axes.
+    keepdims : bool
+        Whether the reduced axes stay in the result's shape, with length 1.
+    out : array, optional
+        Where to write the result: a contiguous device array of the result's shape and type.
+    stream : Stream or object with ``__cuda_stream__``, optional
+        Where to run; by default the legacy default stream of the current context, or, if none is current, of the
+        primary context of device 0.
+    nan : {"propagate", "ignore"}
+        Whether NaN elements propagate to the result or are left out.
+    where : array of bool, optional
+        Mask of the elements that take part; broadcast to `x`.
+    initial : scalar, optional
+        Start value, which is combined at the root of the tree.
+    second : array, optional
+        Second array, for a `map` that takes two; broadcast to `x`. Not together with `where`.
+    map : str or ElementMap, optional
+        A CUDA C++ expression in ``x`` (and ``y``, from the second array) whose value is reduced in place of each
+        element.
+    strategy : str, optional
+        As for `lowlevel_reduce.plan`; all give the same bits.
+    allocator : Allocator, optional
+        Supplies the memory of workspace and result, instead of the driver.
+
+    Returns
+    -------
+    DeviceArray or object
+        The smallest elements, in the type of `x` and the shape of the kept axes; `out` if that was given. The content
+        is available in the order of the stream: the host does not wait for it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not an array, has the wrong shape or type, or is on the host or on another device or context;
+        if an axis or option does not make sense; if rows are empty and there is no `initial`.
+    UnsupportedError
+        If the operator does not take the type, or the device lacks what the strategy needs.
+    BufferError
+        From the library of an array, if it does not export it by DLPack, e.g. a sparse tensor.
+    NoDriverError, NoCompilerError, CompileError, CacheError, CudaError
+        From the driver, the compiler or the cache.
+    """
+    return reduce(
+        x,
+        "min",
+        axis=axis,
+        keepdims=keepdims,
+        out=out,
+        stream=stream,
+        nan=nan,
+        where=where,
+        initial=initial,
+        second=second,
+        map=map,
+        strategy=strategy,
+        allocator=allocator,
+    )
+
+
+# fmt: off
+@overload
+def max(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, out: None = None,
+    stream: StreamLike | None = None, nan: NanPolicy = "propagate", where: ArrayLike | None = None,
+    initial: Scalar | None = None, second: ArrayLike | None = None, map: str | ElementMap | None = None,
+    strategy: str | None = None, allocator: Allocator | None = None,
+) -> DeviceArray: ...
+@overload
+def max(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, out: Out,
+    stream: StreamLike | None = None, nan: NanPolicy = "propagate", where: ArrayLike | None = None,
+    initial: Scalar | None = None, second: ArrayLike | None = None, map: str | ElementMap | None = None,
+    strategy: str | None = None, allocator: Allocator | None = None,
+) -> Out: ...
+# fmt: on
+@own_keywords
+def max(
+    x: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    keepdims: bool = False,
+    out: Any = None,
+    stream: StreamLike | None = None,
+    nan: NanPolicy = "propagate",
+    where: ArrayLike | None = None,
+    initial: Scalar | None = None,
+    second: ArrayLike | None = None,
+    map: str | ElementMap | None = None,
+    strategy: str | None = None,
+    allocator: Allocator | None = None,
+) -> Any:
+    """Return the largest element; NaN if any is one, unless ``nan="ignore"``.
+
+    With ``nan="ignore"``, an initial value that is NaN is left out, too.
+
+    Parameters
+    ----------
+    x : array
+        A `DeviceArray`, anything with ``__dlpack__`` or ``__cuda_array_interface__`` on the device, or a NumPy array,
+        which is copied there. Any shape, strides and byte alignment.
+    axis : int, sequence of int or None
+        Axes to reduce; None for all. The elements of a row are taken in C order of the reduced axes.
+    keepdims : bool
+        Whether the reduced axes stay in the result's shape, with length 1.
+    out : array, optional
+        Where to write the result: a contiguous device array of the result's shape and type.
+    stream : Stream or object with ``__cuda_stream__``, optional
+        Where to run; by default the legacy default stream of the current context, or, if none is current, of the
+        primary context of device 0.
+    nan : {"propagate", "ignore"}
+        Whether NaN elements propagate to the result or are left out.
+    where : array of bool, optional
+        Mask of the elements that take part; broadcast to `x`.
+    initial : scalar, optional
+        Start value, which is combined at the root of the tree.
+    second : array, optional
+        Second array, for a `map` that takes two; broadcast to `x`. Not together with `where`.
+    map : str or ElementMap, optional
+        A CUDA C++ expression in ``x`` (and ``y``, from the second array) whose value is reduced in place of each
+        element.
+    strategy : str, optional
+        As for `lowlevel_reduce.plan`; all give the same bits.
+    allocator : Allocator, optional
+        Supplies the memory of workspace and result, instead of the driver.
+
+    Returns
+    -------
+    DeviceArray or object
+        The largest elements, in the type of `x` and the shape of the kept axes; `out` if that was given. The content is
+        available in the order of the stream: the host does not wait for it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not an array, has the wrong shape or type, or is on the host or on another device or context;
+        if an axis or option does not make sense; if rows are empty and there is no `initial`.
+    UnsupportedError
+        If the operator does not take the type, or the device lacks what the strategy needs.
+    BufferError
+        From the library of an array, if it does not export it by DLPack, e.g. a sparse tensor.
+    NoDriverError, NoCompilerError, CompileError, CacheError, CudaError
+        From the driver, the compiler or the cache.
+    """
+    return reduce(
+        x,
+        "max",
+        axis=axis,
+        keepdims=keepdims,
+        out=out,
+        stream=stream,
+        nan=nan,
+        where=where,
+        initial=initial,
+        second=second,
+        map=map,
+        strategy=strategy,
+        allocator=allocator,
+    )
+
+
+# fmt: off
+@overload
+def minmax(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, out: None = None,
+    stream: StreamLike | None = None, second: ArrayLike | None = None, map: str | ElementMap | None = None,
+    strategy: str | None = None, allocator: Allocator | None = None,
+) -> MinMax: ...
+@overload
+def minmax(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, out: Out,
+    stream: StreamLike | None = None, second: ArrayLike | None = None, map: str | ElementMap | None = None,
+    strategy: str | None = None, allocator: Allocator | None = None,
+) -> Out: ...
+# fmt: on
+@own_keywords
+def minmax(
+    x: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    keepdims: bool = False,
+    out: Any = None,
+    stream: StreamLike | None = None,
+    second: ArrayLike | None = None,
+    map: str | ElementMap | None = None,
+    strategy: str | None = None,
+    allocator: Allocator | None = None,
+) -> Any:
+    """Return the smallest and the largest element, in one pass, as a named tuple ``(min, max)``; NaN if any is one.
+
+    Parameters
+    ----------
+    x : array
+        A `DeviceArray`, anything with ``__dlpack__`` or ``__cuda_array_interface__`` on the device, or a NumPy array,
+        which is copied there. Any shape, strides and byte alignment.
+    axis : int, sequence of int or None
+        Axes to reduce; None for all. The elements of a row are taken in C order of the reduced axes.
+    keepdims : bool
+        Whether the reduced axes stay in the result's shape, with length 1.
+    out : array, optional
+        Where to write both results: a contiguous device array of shape ``(2, *shape)`` and of the results' type.
+    stream : Stream or object with ``__cuda_stream__``, optional
+        Where to run; by default the legacy default stream of the current context, or, if none is current, of the
+        primary context of device 0.
+    second : array, optional
+        Second array, for a `map` that takes two; broadcast to `x`. Not together with `where`.
+    map : str or ElementMap, optional
+        A CUDA C++ expression in ``x`` (and ``y``, from the second array) whose value is reduced in place of each
+        element.
+    strategy : str, optional
+        As for `lowlevel_reduce.plan`; all give the same bits.
+    allocator : Allocator, optional
+        Supplies the memory of workspace and result, instead of the driver.
+
+    Returns
+    -------
+    named tuple of DeviceArray, or object
+        Smallest and largest elements, each in the type of `x` and the shape of the kept axes; `out` if that was given.
+        The content is available in the order of the stream: the host does not wait for it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not an array, has the wrong shape or type, or is on the host or on another device or context;
+        if an axis or option does not make sense; if rows are empty.
+    UnsupportedError
+        If the operator does not take the type, or the device lacks what the strategy needs.
+    BufferError
+        From the library of an array, if it does not export it by DLPack, e.g. a sparse tensor.
+    NoDriverError, NoCompilerError, CompileError, CacheError, CudaError
+        From the driver, the compiler or the cache.
+    """
+    return reduce(
+        x,
+        "minmax",
+        axis=axis,
+        keepdims=keepdims,
+        out=out,
+        stream=stream,
+        second=second,
+        map=map,
+        strategy=strategy,
+        allocator=allocator,
+    )

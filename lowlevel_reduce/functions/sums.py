@@ -1,0 +1,344 @@
+"""Sums, products and means, by their names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+from lowlevel_reduce.calls.reduce import reduce
+from lowlevel_reduce.functions.keywords import own_keywords
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from lowlevel_reduce.arrays.allocator import Allocator
+    from lowlevel_reduce.arrays.device_array import DeviceArray
+    from lowlevel_reduce.functions.annotations import ArrayLike, NanPolicy, Out, Scalar, StreamLike
+    from lowlevel_reduce.operators import ElementMap
+
+__all__ = ["mean", "prod", "sum"]
+
+
+# fmt: off
+@overload
+def sum(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False,
+    dtype: npt.DTypeLike | None = None, accumulate: str | None = None, out: None = None,
+    stream: StreamLike | None = None, nan: NanPolicy = "propagate", where: ArrayLike | None = None,
+    initial: Scalar | None = None, second: ArrayLike | None = None, map: str | ElementMap | None = None,
+    strategy: str | None = None, allocator: Allocator | None = None,
+) -> DeviceArray: ...
+@overload
+def sum(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False,
+    dtype: npt.DTypeLike | None = None, accumulate: str | None = None, out: Out, stream: StreamLike | None = None,
+    nan: NanPolicy = "propagate", where: ArrayLike | None = None, initial: Scalar | None = None,
+    second: ArrayLike | None = None, map: str | ElementMap | None = None, strategy: str | None = None,
+    allocator: Allocator | None = None,
+) -> Out: ...
+# fmt: on
+@own_keywords
+def sum(
+    x: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    keepdims: bool = False,
+    dtype: npt.DTypeLike | None = None,
+    accumulate: str | None = None,
+    out: Any = None,
+    stream: StreamLike | None = None,
+    nan: NanPolicy = "propagate",
+    where: ArrayLike | None = None,
+    initial: Scalar | None = None,
+    second: ArrayLike | None = None,
+    map: str | ElementMap | None = None,
+    strategy: str | None = None,
+    allocator: Allocator | None = None,
+) -> Any:
+    """Return the sum, 0 over no elements.
+
+    Integers and bool are summed in 64 bits.
+
+    Parameters
+    ----------
+    x : array
+        A `DeviceArray`, anything with ``__dlpack__`` or ``__cuda_array_interface__`` on the device, or a NumPy array,
+        which is copied there. Any shape, strides and byte alignment.
+    axis : int, sequence of int or None
+        Axes to reduce; None for all. The elements of a row are taken in C order of the reduced axes.
+    keepdims : bool
+        Whether the reduced axes stay in the result's shape, with length 1.
+    dtype : dtype, optional
+        Type of the result; by default what NumPy's function gives.
+    accumulate : str, optional
+        Type in which the elements are accumulated, as for `lowlevel_reduce.tree.reduce`.
+    out : array, optional
+        Where to write the result: a contiguous device array of the result's shape and type.
+    stream : Stream or object with ``__cuda_stream__``, optional
+        Where to run; by default the legacy default stream of the current context, or, if none is current, of the
+        primary context of device 0.
+    nan : {"propagate", "ignore"}
+        Whether NaN elements propagate to the result or are left out.
+    where : array of bool, optional
+        Mask of the elements that take part; broadcast to `x`.
+    initial : scalar, optional
+        Start value, which is combined at the root of the tree.
+    second : array, optional
+        Second array, for a `map` that takes two; broadcast to `x`. Not together with `where`.
+    map : str or ElementMap, optional
+        A CUDA C++ expression in ``x`` (and ``y``, from the second array) whose value is reduced in place of each
+        element.
+    strategy : str, optional
+        As for `lowlevel_reduce.plan`; all give the same bits.
+    allocator : Allocator, optional
+        Supplies the memory of workspace and result, instead of the driver.
+
+    Returns
+    -------
+    DeviceArray or object
+        The sums, of the shape of the kept axes; `out` if that was given. The content is available in the order of the
+        stream: the host does not wait for it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not an array, has the wrong shape or type, or is on the host or on another device or context;
+        if an axis or option does not make sense.
+    UnsupportedError
+        If the operator does not take the type, or the device lacks what the strategy needs.
+    BufferError
+        From the library of an array, if it does not export it by DLPack, e.g. a sparse tensor.
+    NoDriverError, NoCompilerError, CompileError, CacheError, CudaError
+        From the driver, the compiler or the cache.
+    """
+    return reduce(
+        x,
+        "sum",
+        axis=axis,
+        keepdims=keepdims,
+        dtype=dtype,
+        accumulate=accumulate,
+        out=out,
+        stream=stream,
+        nan=nan,
+        where=where,
+        initial=initial,
+        second=second,
+        map=map,
+        strategy=strategy,
+        allocator=allocator,
+    )
+
+
+# fmt: off
+@overload
+def prod(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False,
+    dtype: npt.DTypeLike | None = None, accumulate: str | None = None, out: None = None,
+    stream: StreamLike | None = None, where: ArrayLike | None = None, initial: Scalar | None = None,
+    second: ArrayLike | None = None, map: str | ElementMap | None = None, strategy: str | None = None,
+    allocator: Allocator | None = None,
+) -> DeviceArray: ...
+@overload
+def prod(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False,
+    dtype: npt.DTypeLike | None = None, accumulate: str | None = None, out: Out, stream: StreamLike | None = None,
+    where: ArrayLike | None = None, initial: Scalar | None = None, second: ArrayLike | None = None,
+    map: str | ElementMap | None = None, strategy: str | None = None, allocator: Allocator | None = None,
+) -> Out: ...
+# fmt: on
+@own_keywords
+def prod(
+    x: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    keepdims: bool = False,
+    dtype: npt.DTypeLike | None = None,
+    accumulate: str | None = None,
+    out: Any = None,
+    stream: StreamLike | None = None,
+    where: ArrayLike | None = None,
+    initial: Scalar | None = None,
+    second: ArrayLike | None = None,
+    map: str | ElementMap | None = None,
+    strategy: str | None = None,
+    allocator: Allocator | None = None,
+) -> Any:
+    """Return the product, 1 over no elements.
+
+    Integers and bool are multiplied in 64 bits.
+
+    Parameters
+    ----------
+    x : array
+        A `DeviceArray`, anything with ``__dlpack__`` or ``__cuda_array_interface__`` on the device, or a NumPy array,
+        which is copied there. Any shape, strides and byte alignment.
+    axis : int, sequence of int or None
+        Axes to reduce; None for all. The elements of a row are taken in C order of the reduced axes.
+    keepdims : bool
+        Whether the reduced axes stay in the result's shape, with length 1.
+    dtype : dtype, optional
+        Type of the result; by default what NumPy's function gives.
+    accumulate : str, optional
+        Type in which the elements are accumulated, as for `lowlevel_reduce.tree.reduce`.
+    out : array, optional
+        Where to write the result: a contiguous device array of the result's shape and type.
+    stream : Stream or object with ``__cuda_stream__``, optional
+        Where to run; by default the legacy default stream of the current context, or, if none is current, of the
+        primary context of device 0.
+    where : array of bool, optional
+        Mask of the elements that take part; broadcast to `x`.
+    initial : scalar, optional
+        Start value, which is combined at the root of the tree.
+    second : array, optional
+        Second array, for a `map` that takes two; broadcast to `x`. Not together with `where`.
+    map : str or ElementMap, optional
+        A CUDA C++ expression in ``x`` (and ``y``, from the second array) whose value is reduced in place of each
+        element.
+    strategy : str, optional
+        As for `lowlevel_reduce.plan`; all give the same bits.
+    allocator : Allocator, optional
+        Supplies the memory of workspace and result, instead of the driver.
+
+    Returns
+    -------
+    DeviceArray or object
+        The products, of the shape of the kept axes; `out` if that was given. The content is available in the order of
+        the stream: the host does not wait for it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not an array, has the wrong shape or type, or is on the host or on another device or context;
+        if an axis or option does not make sense.
+    UnsupportedError
+        If the operator does not take the type, or the device lacks what the strategy needs.
+    BufferError
+        From the library of an array, if it does not export it by DLPack, e.g. a sparse tensor.
+    NoDriverError, NoCompilerError, CompileError, CacheError, CudaError
+        From the driver, the compiler or the cache.
+    """
+    return reduce(
+        x,
+        "prod",
+        axis=axis,
+        keepdims=keepdims,
+        dtype=dtype,
+        accumulate=accumulate,
+        out=out,
+        stream=stream,
+        where=where,
+        initial=initial,
+        second=second,
+        map=map,
+        strategy=strategy,
+        allocator=allocator,
+    )
+
+
+# fmt: off
+@overload
+def mean(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False,
+    dtype: npt.DTypeLike | None = None, accumulate: str | None = None, out: None = None,
+    stream: StreamLike | None = None, nan: NanPolicy = "propagate", where: ArrayLike | None = None,
+    second: ArrayLike | None = None, map: str | ElementMap | None = None, strategy: str | None = None,
+    allocator: Allocator | None = None,
+) -> DeviceArray: ...
+@overload
+def mean(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False,
+    dtype: npt.DTypeLike | None = None, accumulate: str | None = None, out: Out, stream: StreamLike | None = None,
+    nan: NanPolicy = "propagate", where: ArrayLike | None = None, second: ArrayLike | None = None,
+    map: str | ElementMap | None = None, strategy: str | None = None, allocator: Allocator | None = None,
+) -> Out: ...
+# fmt: on
+@own_keywords
+def mean(
+    x: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    *,
+    keepdims: bool = False,
+    dtype: npt.DTypeLike | None = None,
+    accumulate: str | None = None,
+    out: Any = None,
+    stream: StreamLike | None = None,
+    nan: NanPolicy = "propagate",
+    where: ArrayLike | None = None,
+    second: ArrayLike | None = None,
+    map: str | ElementMap | None = None,
+    strategy: str | None = None,
+    allocator: Allocator | None = None,
+) -> Any:
+    """Return the arithmetic mean, for integers as float64; NaN over no elements.
+
+    Integers of fewer than 64 bits are summed exactly, in 64 bits. With more than 2**32 elements of 32 bits in a row,
+    the sum may exceed that range and wrap around: use ``accumulate="float64"`` for such rows.
+
+    Parameters
+    ----------
+    x : array
+        A `DeviceArray`, anything with ``__dlpack__`` or ``__cuda_array_interface__`` on the device, or a NumPy array,
+        which is copied there. Any shape, strides and byte alignment.
+    axis : int, sequence of int or None
+        Axes to reduce; None for all. The elements of a row are taken in C order of the reduced axes.
+    keepdims : bool
+        Whether the reduced axes stay in the result's shape, with length 1.
+    dtype : dtype, optional
+        Type of the result; by default what NumPy's function gives.
+    accumulate : str, optional
+        Type in which the elements are accumulated, as for `lowlevel_reduce.tree.reduce`.
+    out : array, optional
+        Where to write the result: a contiguous device array of the result's shape and type.
+    stream : Stream or object with ``__cuda_stream__``, optional
+        Where to run; by default the legacy default stream of the current context, or, if none is current, of the
+        primary context of device 0.
+    nan : {"propagate", "ignore"}
+        Whether NaN elements propagate to the result or are left out.
+    where : array of bool, optional
+        Mask of the elements that take part; broadcast to `x`.
+    second : array, optional
+        Second array, for a `map` that takes two; broadcast to `x`. Not together with `where`.
+    map : str or ElementMap, optional
+        A CUDA C++ expression in ``x`` (and ``y``, from the second array) whose value is reduced in place of each
+        element.
+    strategy : str, optional
+        As for `lowlevel_reduce.plan`; all give the same bits.
+    allocator : Allocator, optional
+        Supplies the memory of workspace and result, instead of the driver.
+
+    Returns
+    -------
+    DeviceArray or object
+        The means, of the shape of the kept axes; `out` if that was given. The content is available in the order of the
+        stream: the host does not wait for it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not an array, has the wrong shape or type, or is on the host or on another device or context;
+        if an axis or option does not make sense.
+    UnsupportedError
+        If the operator does not take the type, or the device lacks what the strategy needs.
+    BufferError
+        From the library of an array, if it does not export it by DLPack, e.g. a sparse tensor.
+    NoDriverError, NoCompilerError, CompileError, CacheError, CudaError
+        From the driver, the compiler or the cache.
+    """
+    return reduce(
+        x,
+        "mean",
+        axis=axis,
+        keepdims=keepdims,
+        dtype=dtype,
+        accumulate=accumulate,
+        out=out,
+        stream=stream,
+        nan=nan,
+        where=where,
+        second=second,
+        map=map,
+        strategy=strategy,
+        allocator=allocator,
+    )

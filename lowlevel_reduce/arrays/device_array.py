@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import numpy as np
 
 from lowlevel_reduce.arguments import instance, integer, not_masked, shown
 from lowlevel_reduce.arrays.allocator import Allocator
-from lowlevel_reduce.arrays.exchange import ArrayView, exported_stream, foreign_view, order_consumer, produced_view
-from lowlevel_reduce.arrays.foreign import nvidias_memory, strided_memory_view
+from lowlevel_reduce.arrays.exchange import ArrayView, foreign_view, produced_view
+from lowlevel_reduce.arrays.exports import Exported
+from lowlevel_reduce.arrays.indexing import part_of, reshaped
 from lowlevel_reduce.arrays.libraries import producer_of
 from lowlevel_reduce.arrays.results import Cell, Part
-from lowlevel_reduce.driver import Buffer, Context, Stream, binding, readback
+from lowlevel_reduce.arrays.values import Value
+from lowlevel_reduce.driver import Buffer, Context, Device, Stream, binding, readback
 from lowlevel_reduce.dtypes import element_type, numpy_dtype, understood
-from lowlevel_reduce.layout import is_contiguous, lengths_of
+from lowlevel_reduce.layout import contiguous_strides, is_contiguous, lengths_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = ["ArrayView", "DeviceArray", "order_after", "view_array", "view_output"]
 
-_NO_SYNCHRONIZATION = -1  # what DLPack and StridedMemoryView take for "do not order the streams"
 
-
-class DeviceArray:
-    """An array in device memory: what a reduction returns.
+class DeviceArray(Value, Exported):
+    """An array in device memory, contiguous in C order: what a reduction returns.
 
     It exports ``__dlpack__`` and ``__cuda_array_interface__`` (version 3), both ordered after the stream that computes
-    it, and converts to a host value, which waits for that stream.
+    it, and converts to a host value, which waits for that stream. So do ``print``, format specifications, comparisons
+    and arithmetic of a single value: see `Value`. ``repr`` describes the array, and never waits.
+    Indices, slices and `reshape` give arrays in the same memory, which they keep alive.
 
     Attributes
     ----------
@@ -159,9 +162,68 @@ class DeviceArray:
         return self.size * self.dtype.itemsize
 
     @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one index of each axis to the next, as NumPy gives them: those of C order."""
+        return contiguous_strides(self.shape, self.dtype.itemsize)
+
+    @property
     def context(self) -> Context:
         """The context of the memory."""
-        return self._buffer.context
+        memory = self._memory
+        return memory.slots.context if isinstance(memory, Slot) else memory.context
+
+    @property
+    def device(self) -> Device:
+        """The device of the memory."""
+        return self.context.device
+
+    def __len__(self) -> int:
+        """Return the length of the first axis; raises TypeError for a single value without axes."""
+        if not self.shape:
+            raise TypeError("a single value has no len()")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[DeviceArray]:
+        """Return the parts at each index of the first axis, without copies; each of them waits when it is converted."""
+        return (self[index] for index in range(len(self)))
+
+    def __getitem__(self, index: Any) -> DeviceArray:
+        """Return a part that lies in one piece, without a copy: integers, then a slice of step 1, then all of the rest.
+
+        Raises
+        ------
+        IndexError
+            If there is no such index or axis, or the part does not lie in one piece.
+        TypeError
+            If it is no integer, slice or ellipsis.
+        """
+        first, shape = part_of(self.shape, index)
+        size = math.prod(shape) * self.dtype.itemsize
+        pointer = self.pointer + first * self.dtype.itemsize if size else 0
+        memory = Buffer.from_pointer(pointer, size, context=self.context, owner=self._memory)
+        part = DeviceArray(memory, self.dtype, shape, self.stream)
+        part._home = self._home
+        return part
+
+    def reshape(self, *shape: int | Sequence[int]) -> DeviceArray:
+        """Return an array of another shape in the same memory, without a copy; one length may be -1, to be found.
+
+        Raises
+        ------
+        ValueError
+            If it has another number of elements.
+        TypeError
+            If a length is no integer.
+        """
+        made = DeviceArray.__new__(DeviceArray)
+        made.shape = reshaped(self.shape, shape)
+        made.dtype, made.stream = self.dtype, self.stream
+        made._home, made._memory = self._home, self._memory
+        return made
+
+    def ravel(self) -> DeviceArray:
+        """Return an array of one axis in the same memory, without a copy."""
+        return self.reshape(self.size)
 
     def plane(self, index: int) -> DeviceArray:
         """Return the part of an array at one index of its first axis, without a copy; it keeps the whole alive."""
@@ -210,85 +272,6 @@ class DeviceArray:
             raise ValueError(f"an array of shape {self.shape} is not a single value")
         content = readback.read(self._memory.pointer, self.dtype.itemsize, self.stream)
         return np.frombuffer(content, self.dtype).item()
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __bool__(self) -> bool:
-        return bool(self.item())
-
-    def __complex__(self) -> complex:
-        return complex(self.item())
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The CUDA array interface, version 3; the consumer must order itself after ``stream``.
-
-        Consumers take the number of a default stream for one of the primary context. So for a default stream of another
-        context, the primary context's legacy stream is given, after it was made to wait for the array's by an event.
-        """
-        if self.dtype.isbuiltin != 1:  # of ml_dtypes, whose codes mean something else or nothing to others
-            raise AttributeError(f"{self.dtype.name} has no code in __cuda_array_interface__; use __dlpack__")
-        return {
-            "shape": self.shape,
-            "typestr": self.dtype.str,
-            "data": (self.pointer, False),
-            "strides": None,
-            "version": 3,
-            "stream": exported_stream(self.stream),
-        }
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        """Return (kDLCUDA, ordinal)."""
-        return (2, self.context.device.ordinal)
-
-    def __dlpack__(
-        self,
-        *,
-        stream: int | None = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
-        """Export the memory; it lives until the consumer lets go of it.
-
-        Parameters
-        ----------
-        stream : int, optional
-            The consumer's stream, which is made to wait for this array's by an event. None or 1 is the legacy default
-            stream of the device's primary context, 2 the calling thread's default stream there, -1 asks for no
-            ordering. If nobody has retained the primary context, default streams are those of the array's context.
-        max_version, dl_device, copy : optional
-            As the array API standard defines them. Copies and exports to other devices are refused.
-
-        Raises
-        ------
-        BufferError
-            If a copy or another device is asked for.
-        """
-        if copy:
-            raise BufferError("a device array is exported without a copy")
-        for what, pair in (("dl_device", dl_device), ("max_version", max_version)):
-            if pair is not None and not (isinstance(pair, tuple) and len(pair) == 2):
-                raise TypeError(f"{what} is two integers, not {shown(pair)}")
-            for number in pair or ():
-                integer(number, f"{what} is two integers")
-        if dl_device is not None and dl_device != self.__dlpack_device__():
-            raise BufferError(f"the array is on device {self.__dlpack_device__()}, not on {shown(dl_device)}")
-        if stream is not None:
-            stream = integer(stream, "the consumer's stream is an integer")
-        if stream != _NO_SYNCHRONIZATION:
-            order_consumer(stream or 1, self.stream)
-        views = strided_memory_view()
-        with self.context.pushed(), nvidias_memory():
-            from cuda.core import Buffer as CoreBuffer  # noqa: PLC0415
-
-            memory = CoreBuffer.from_handle(self.pointer, self.nbytes, owner=self)
-            view = views.from_buffer(memory, self.shape, dtype=self.dtype)
-            return view.__dlpack__(stream=_NO_SYNCHRONIZATION, max_version=max_version)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Refuse ``copy`` and ``pickle``, whose copy would be the same memory, or another process's; see `numpy`."""

@@ -23,13 +23,16 @@ from lowlevel_reduce.layout import contiguous_strides
 
 __all__ = [
     "ArrayView",
+    "Home",
     "exported_stream",
     "foreign_view",
+    "home_of",
     "order_consumer",
     "produced_view",
 ]
 
 _LEGACY = 1
+_PER_THREAD = 2
 _NO_SYNCHRONIZATION = -1  # means "do not order the streams" to DLPack and StridedMemoryView
 
 
@@ -122,23 +125,68 @@ def _view_by_interface(x: Any, stream: Stream) -> Any:
     return view
 
 
-def order_consumer(handle: int, stream: Stream) -> None:
-    """Make a consumer's stream, given by its handle, wait for the work of `stream`; the host does not wait."""
+class Home(NamedTuple):
+    """What does not change about a context: the ordinal of its device, and whether it is the primary one there."""
+
+    ordinal: int
+    is_primary: bool
+
+
+_MOST_HOMES = 1024  # of contexts that are remembered
+
+
+def home_of(context: Context, number: int | None = None) -> Home:
+    """Return where a context is; the driver is asked once for each context, and for the number where it is not given.
+
+    Parameters
+    ----------
+    context : Context
+        The context.
+    number : int, optional
+        The driver's number of it, `Context.id`, which no other context will have.
+    """
+    homes: dict[int, Home] = binding.selected().kept.setdefault("homes of contexts", {})
+    number = context.id if number is None else number
+    known = homes.get(number)
+    if known is None:
+        if len(homes) >= _MOST_HOMES:
+            homes.clear()
+        with _their_context(context) as theirs:
+            # Without a primary one, `theirs` is the context itself.
+            known = Home(context.device.ordinal, theirs is not context and theirs == context)
+        homes[number] = known
+    return known
+
+
+def order_consumer(handle: int, stream: Stream, number: int | None = None) -> None:
+    """Make a consumer's stream, given by its handle, wait for the work of `stream`; the host does not wait.
+
+    The driver is asked nothing if that is the same stream, and the number of the stream's context is given.
+    """
+    if handle == (stream.handle or _LEGACY) and (
+        handle > _PER_THREAD or home_of(stream.context, number).is_primary
+    ):  # default streams of consumers are those of the primary context
+        return
     with _theirs(handle, stream.context) as consumer:
         if not consumer.is_same(stream):
             consumer.follow(stream)
 
 
-def exported_stream(stream: Stream) -> int:
-    """Return a handle that a consumer understands, of a stream that is ordered after all work of `stream`."""
+def exported_stream(stream: Stream, number: int | None = None) -> int:
+    """Return a handle that a consumer understands, of a stream that is ordered after all work of `stream`.
+
+    The driver is asked as by `order_consumer`.
+    """
     if not stream.is_default:
         return stream.handle
+    if home_of(stream.context, number).is_primary:
+        return stream.handle or _LEGACY  # 0 is not allowed there
     with _their_context(stream.context) as theirs:
         if stream.context != theirs:
             stand_in = Stream.legacy(theirs)
             stand_in.follow(stream)
             stream = stand_in
-    return stream.handle or _LEGACY  # 0 is not allowed there
+    return stream.handle or _LEGACY
 
 
 def _named(x: Any, handle: Any) -> int:

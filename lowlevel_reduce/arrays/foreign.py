@@ -9,7 +9,7 @@ from typing import Any
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.errors import ReduceError, UnsupportedError
 
-__all__ = ["nvidias_memory", "strided_memory_view"]
+__all__ = ["nvidias_memory", "only_nvidias_memory", "strided_memory_view"]
 
 _strided: Callable[..., Any] | None = None
 
@@ -43,10 +43,25 @@ def nvidias_memory() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # from whatever cuda.core asked, which found no driver, or not this memory
-        driver = binding.selected().name
-        if driver == "cuda":
+        if binding.selected().name == "cuda":
             raise
-        raise UnsupportedError(
-            f"arrays of other libraries lie in memory of NVIDIA's driver, and calls go to the driver {driver!r}: pass "
-            f"NumPy arrays or DeviceArrays, which .numpy() makes NumPy's ({error})"
-        ) from error
+        raise UnsupportedError(f"{_of_another_driver()} ({error})") from error
+
+
+def only_nvidias_memory() -> None:
+    """Refuse to hand memory of another driver to a library, which would take the address for one of NVIDIA's.
+
+    Raises
+    ------
+    UnsupportedError
+        If calls go to another driver, such as the simulator.
+    """
+    if binding.selected().name != "cuda":
+        raise UnsupportedError(_of_another_driver())
+
+
+def _of_another_driver() -> str:
+    return (
+        "arrays of other libraries lie in memory of NVIDIA's driver, and calls go to the driver "
+        f"{binding.selected().name!r}: pass NumPy arrays or DeviceArrays, which .numpy() makes NumPy's"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from lowlevel_reduce.calls import execute
+from lowlevel_reduce.calls import reduce as calls_of_reduce
 from lowlevel_reduce.functions.keywords import own_keywords
 
 __all__ = ["reduce"]
@@ -89,4 +89,4 @@ if TYPE_CHECKING:
         """Reduce an array over some of its axes, in the order of the one tree."""
 
 else:
-    reduce = own_keywords(execute.reduce)
+    reduce = own_keywords(calls_of_reduce.reduce)

@@ -6,11 +6,14 @@ import os
 import pickle
 import subprocess
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
 
 import lowlevel_reduce as lr
+from lowlevel_reduce import simulator
+from lowlevel_reduce.arrays import exports
 
 N = 100_003
 
@@ -145,6 +148,69 @@ class TestOwn:
         setattr(Lazy, f"is_{way}", lambda self: True)
         with pytest.raises(ValueError, match=rf"call resolve_{way}\(\)"):
             lr.sum(Lazy(), stream=stream)
+
+
+ASKED = {"cuCtxGetId": 1}  # whether a context that others may end still lives
+
+
+class TestDriverCallsOfAnExport:
+    """What a consumer in the array's own stream costs: at most the question whether the memory's context lives."""
+
+    @pytest.fixture(autouse=True)
+    def counted(self, machine, monkeypatch):
+        if machine != "simulated":
+            pytest.skip("calls are counted by the simulated driver")
+        monkeypatch.setattr(exports, "only_nvidias_memory", lambda: None)  # the capsules are for nobody to read
+
+    @staticmethod
+    def calls(function):
+        """Return the driver calls of the second time that something is done."""
+        function()
+        before = Counter(simulator.selected().calls)
+        function()
+        return simulator.selected().calls - before
+
+    @pytest.mark.parametrize("made_by", ["a call", "a repeated call", "from_numpy", "slice", "reshape"])
+    @pytest.mark.parametrize("way", ["legacy", "created", "none"])
+    def test_in_the_own_stream(self, context, made_by, way):
+        stream = {"legacy": lr.Stream.legacy, "created": lr.Stream.create, "none": lambda context: None}[way](context)
+        x = lr.DeviceArray.from_numpy(values(n=600).reshape(30, 20), stream or lr.Stream.legacy(context))
+        for _ in range(1 + (made_by == "a repeated call")):
+            result = lr.sum(x, axis=1, stream=stream)
+        array = {"from_numpy": lambda: x, "slice": lambda: x[1:3], "reshape": x.ravel}
+        array = array.get(made_by, lambda: result)()
+        handle = array.stream.handle or 1
+        for options in ({"stream": handle}, {"stream": handle, "max_version": (1, 1), "dl_device": (2, 0)}):
+            assert self.calls(lambda options=options: array.__dlpack__(**options)) in ({}, ASKED)
+        assert self.calls(array.__dlpack_device__) == {}
+        interface = []
+        assert self.calls(lambda: interface.append(array.__cuda_array_interface__)) in ({}, ASKED)
+        assert interface[-1]["stream"] == handle
+        x = result = array = None
+        if way == "created":
+            stream.close()
+
+    def test_where_nobody_else_ends_the_context_nothing_is_asked(self, context):
+        with lr.Context.primary(0) as mine, mine.pushed():
+            x = lr.DeviceArray.from_numpy(values(n=20), lr.Stream.legacy(mine))
+            assert self.calls(lambda: x.__dlpack__(stream=1)) == {}
+            assert self.calls(lambda: x.__cuda_array_interface__) == {}
+            x = None
+
+    def test_another_stream_waits_by_an_event(self, context):
+        x = lr.DeviceArray.from_numpy(values(n=20), lr.Stream.legacy(context))
+        with lr.Stream.create(context) as theirs:
+            assert self.calls(lambda: x.__dlpack__(stream=theirs.handle))["cuStreamWaitEvent"] == 1
+            assert self.calls(lambda: x.__dlpack__(stream=2))["cuStreamWaitEvent"] == 1
+            assert self.calls(lambda: x.__dlpack__(stream=-1)) in ({}, ASKED)
+
+    def test_a_default_stream_of_another_context_is_another_stream(self, context, device):
+        with lr.Context.create(device) as created, created.pushed():
+            x = lr.DeviceArray.from_numpy(values(n=20), lr.Stream.legacy(created))
+            for stream in (None, 1):
+                assert self.calls(lambda stream=stream: x.__dlpack__(stream=stream))["cuStreamWaitEvent"] == 1
+            assert self.calls(lambda: x.__cuda_array_interface__)["cuStreamWaitEvent"] == 1
+            x = None
 
 
 class TestTorch:

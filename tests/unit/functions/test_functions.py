@@ -131,9 +131,7 @@ def test_reduce_and_segmented_reduce_answer_too():
 
 
 def test_what_stands_by_position_is_told():
-    with pytest.raises(
-        TypeError, match="sum takes x, axis by position, and all else by its keyword: x, axis"
-    ):
+    with pytest.raises(TypeError, match="sum takes x, axis by position, and all else by its keyword: x, axis"):
         functions.sum(1, 0, "float32")
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
         functions.sum()

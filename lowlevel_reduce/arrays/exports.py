@@ -1,0 +1,111 @@
+"""How an array on the device is handed to other libraries: DLPack and the CUDA array interface, in stream order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lowlevel_reduce.arguments import integer, shown
+from lowlevel_reduce.arrays.capsules import capsule_of
+from lowlevel_reduce.arrays.exchange import exported_stream, home_of, order_consumer
+from lowlevel_reduce.arrays.foreign import only_nvidias_memory
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from lowlevel_reduce.driver import Context, Stream
+
+__all__ = ["Exported"]
+
+_NO_SYNCHRONIZATION = -1  # what DLPack takes for "do not order the streams"
+
+
+class Exported:
+    """The protocols of a `DeviceArray`.
+
+    Neither makes a driver call where the consumer works in the array's own stream, but for one that asks whether the
+    memory's context still lives, if others may end that.
+    """
+
+    __slots__ = ()
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    stream: Stream
+    _home: int | None
+
+    @property
+    def pointer(self) -> int:
+        """Device address of the first element."""
+        raise NotImplementedError
+
+    @property
+    def context(self) -> Context:
+        """The context of the memory."""
+        raise NotImplementedError
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The CUDA array interface, version 3; the consumer must order itself after ``stream``.
+
+        Consumers take the number of a default stream for one of the primary context. So for a default stream of another
+        context, the primary context's legacy stream is given, after it was made to wait for the array's by an event.
+        """
+        if self.dtype.isbuiltin != 1:  # of ml_dtypes, whose codes mean something else or nothing to others
+            raise AttributeError(f"{self.dtype.name} has no code in __cuda_array_interface__; use __dlpack__")
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.pointer, False),
+            "strides": None,
+            "version": 3,
+            "stream": exported_stream(self.stream, self._home),
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return (kDLCUDA, ordinal)."""
+        return (2, home_of(self.context, self._home).ordinal)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Export the memory; it lives until the consumer lets go of it.
+
+        Parameters
+        ----------
+        stream : int, optional
+            The consumer's stream, which is made to wait for this array's by an event. None or 1 is the legacy default
+            stream of the device's primary context, 2 the calling thread's default stream there, -1 asks for no
+            ordering. If nobody has retained the primary context, default streams are those of the array's context.
+        max_version, dl_device, copy : optional
+            As the array API standard defines them. Copies and exports to other devices are refused.
+
+        Raises
+        ------
+        BufferError
+            If a copy or another device is asked for, or DLPack has no such type.
+        UnsupportedError
+            If the memory is not of NVIDIA's driver, but a simulated one's.
+        """
+        if copy:
+            raise BufferError("a device array is exported without a copy")
+        for what, pair in (("dl_device", dl_device), ("max_version", max_version)):
+            if pair is not None and not (isinstance(pair, tuple) and len(pair) == 2):
+                raise TypeError(f"{what} is two integers, not {shown(pair)}")
+            for number in pair or ():
+                integer(number, f"{what} is two integers")
+        if dl_device is not None and dl_device != self.__dlpack_device__():
+            raise BufferError(f"the array is on device {self.__dlpack_device__()}, not on {shown(dl_device)}")
+        if stream is not None:
+            stream = integer(stream, "the consumer's stream is an integer")
+        pointer = self.pointer  # raises where there is no memory any more
+        if stream != _NO_SYNCHRONIZATION:
+            order_consumer(stream or 1, self.stream, self._home)
+        only_nvidias_memory()
+        versioned = max_version is not None and max_version[0] >= 1
+        ordinal = home_of(self.context, self._home).ordinal
+        return capsule_of(self, pointer, self.shape, self.dtype, ordinal, versioned=versioned)

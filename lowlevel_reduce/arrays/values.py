@@ -1,0 +1,183 @@
+"""How a result behaves as a value: it is shown, converted, compared and computed with, on the host."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from lowlevel_reduce.driver import Stream
+
+__all__ = ["MOST_SHOWN", "Value"]
+
+MOST_SHOWN = 1000
+"""The most elements that `str` brings to the host to show them: as many as NumPy shows whole by default."""
+
+
+class Value:
+    """What an array on the device is on the host: conversions, comparisons and arithmetic, which wait for its stream.
+
+    A single value, of whatever shape, is its value: comparisons and arithmetic with it are those of the NumPy scalar
+    of its type, and their results are NumPy's, too. Arrays of several elements refuse both, since their results would
+    have to be brought to the host element by element: ``numpy()`` does that once, and ``torch.from_dlpack`` or
+    ``cupy.asarray`` compute on the device.
+
+    It has no hash, as NumPy's and JAX's arrays have none: what is equal by value must have the hash of that value,
+    which ``out=`` may change while a set or a dictionary relies on it. For a key, take ``item()``, or ``id()`` for the
+    array itself.
+    """
+
+    __slots__ = ()
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    stream: Stream
+
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """Return a copy on the host; waits for the array's stream."""
+        raise NotImplementedError
+
+    def item(self) -> Any:
+        """Return the only element as a Python number; waits for the array's stream, and raises as `numpy` does."""
+        raise NotImplementedError
+
+    def tolist(self) -> Any:
+        """Return Python numbers: one, or nested lists of them; waits for the array's stream."""
+        return self.numpy().tolist()
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        """Return a single integer, such as the index that argmax found; raises TypeError for any other value."""
+        if self.dtype.kind not in "iu" or math.prod(self.shape) != 1:
+            raise TypeError(f"an array of shape {self.shape} of {self.dtype} is no integer")
+        return int(self.item())
+
+    def __str__(self) -> str:
+        """Return the value as text, and for more than `MOST_SHOWN` elements, or within a capture, what `repr` does."""
+        if math.prod(self.shape) > MOST_SHOWN or self.stream.is_closed or self.stream.is_capturing:
+            return repr(self)
+        return str(self.numpy()[()])
+
+    def __format__(self, specification: str) -> str:
+        """Return a single value in a format of its Python number; without one, what `str` returns."""
+        if not specification:
+            return str(self)
+        if math.prod(self.shape) != 1:
+            raise TypeError(f"an array of shape {self.shape} is no single value to be formatted: format numpy()")
+        return format(self.item(), specification)
+
+    def _scalar(self) -> Any:
+        """Return a single value as a NumPy scalar."""
+        if math.prod(self.shape) != 1:
+            raise TypeError(
+                f"an array of shape {self.shape} on the device is not compared or computed with: numpy() brings it to "
+                "the host, and torch.from_dlpack or cupy.asarray compute on the device"
+            )
+        return self.numpy().reshape(())[()]
+
+    def __eq__(self, other: object) -> Any:
+        return _applied(operator.eq, self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return _applied(operator.ne, self, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return _applied(operator.lt, self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return _applied(operator.le, self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return _applied(operator.gt, self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return _applied(operator.ge, self, other)
+
+    def __add__(self, other: Any) -> Any:
+        return _applied(operator.add, self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return _applied(operator.add, self, other, reflected=True)
+
+    def __sub__(self, other: Any) -> Any:
+        return _applied(operator.sub, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _applied(operator.sub, self, other, reflected=True)
+
+    def __mul__(self, other: Any) -> Any:
+        return _applied(operator.mul, self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return _applied(operator.mul, self, other, reflected=True)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _applied(operator.truediv, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _applied(operator.truediv, self, other, reflected=True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _applied(operator.floordiv, self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _applied(operator.floordiv, self, other, reflected=True)
+
+    def __mod__(self, other: Any) -> Any:
+        return _applied(operator.mod, self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return _applied(operator.mod, self, other, reflected=True)
+
+    def __pow__(self, other: Any) -> Any:
+        return _applied(operator.pow, self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return _applied(operator.pow, self, other, reflected=True)
+
+    def __neg__(self) -> Any:
+        return -self._scalar()
+
+    def __pos__(self) -> Any:
+        return +self._scalar()
+
+    def __abs__(self) -> Any:
+        return abs(self._scalar())
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self._scalar(), digits)
+
+
+def _applied(function: Callable[[Any, Any], Any], mine: Value, other: Any, *, reflected: bool = False) -> Any:
+    """Return what an operator gives for the value and a number, or an array of the host or with a value of its own."""
+    if isinstance(other, Value):
+        other = other._scalar()
+    elif not isinstance(other, (numbers.Number, np.generic, np.ndarray)):
+        if hasattr(other, "__dlpack__") or hasattr(other, "__cuda_array_interface__"):
+            # Python would take a refusal of both sides' == for False.
+            raise TypeError(
+                f"a DeviceArray and a {type(other).__name__} are not computed with: item() gives the value, and the "
+                "array's own library makes both its own, as torch.from_dlpack does"
+            )
+        return NotImplemented
+    return function(other, mine._scalar()) if reflected else function(mine._scalar(), other)

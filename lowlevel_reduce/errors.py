@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 __all__ = [
+    "WITHOUT_GPU",
     "CacheError",
     "CacheWarning",
     "CompileError",
@@ -17,13 +18,29 @@ __all__ = [
     "check",
 ]
 
+WITHOUT_GPU = (
+    "; without a GPU, LOWLEVEL_REDUCE_DRIVER=simulator or lowlevel_reduce.simulator.use() run the same kernels, and "
+    "lowlevel_reduce.tree.reduce computes the same bits with NumPy"
+)
+"""What `NoDriverError` says where no GPU can be used."""
+
 
 class ReduceError(Exception):
     """Base of every exception that this package defines."""
 
 
 class NoDriverError(ReduceError):
-    """There is no NVIDIA driver, or it has no device; the message says what to install."""
+    """There is no NVIDIA driver, or it has no device; the message says what to install, and what does without.
+
+    Attributes
+    ----------
+    reason : str
+        The message up to what does without.
+    """
+
+    def __init__(self, reason: str, instead: str = "") -> None:
+        super().__init__(reason + instead)
+        self.reason = reason
 
 
 class NoCompilerError(ReduceError):

@@ -170,7 +170,7 @@ class DeviceArray(Value, Exported):
     def context(self) -> Context:
         """The context of the memory."""
         memory = self._memory
-        return memory.slots.context if isinstance(memory, Slot) else memory.context
+        return memory.pool.context if isinstance(memory, Cell) else memory.context
 
     @property
     def device(self) -> Device:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lowlevel_reduce.errors import CudaError, NoDriverError, ReduceError, UnsupportedError, check
+from lowlevel_reduce.errors import WITHOUT_GPU, CudaError, NoDriverError, ReduceError, UnsupportedError, check
 
 __all__ = [
     "VARIABLE",
@@ -199,12 +199,12 @@ class Implementation:
             try:
                 check("cuInit", self._offers.cuInit(0), self._offers.cuGetErrorString)
             except RuntimeError as error:  # the bindings look for libcuda at their first call
-                raise NoDriverError(f"{_NO_LIBRARY} ({error})") from error
+                raise NoDriverError(f"{_NO_LIBRARY} ({error})", WITHOUT_GPU) from error
             except CudaError as error:
                 reason = _NO_DRIVER.get(error.name)
                 if reason is None:
                     raise
-                raise NoDriverError(f"{reason} ({error})") from error
+                raise NoDriverError(f"{reason} ({error})", "" if reason is _FORKED else WITHOUT_GPU) from error
             self._ready = True
 
     def _lacks(self, name: str) -> UnsupportedError:
@@ -362,7 +362,7 @@ def why_unavailable() -> str | None:
     try:
         count = call("cuDeviceGetCount")
     except (ReduceError, ImportError) as error:
-        return str(error)
+        return getattr(error, "reason", str(error))
     return None if count else _NO_DRIVER["CUDA_ERROR_NO_DEVICE"]
 
 

@@ -294,7 +294,8 @@ class BoundKernel:
         return self._turn, self._launch
 
     def __repr__(self) -> str:
-        return f"<BoundKernel {self.kernel.name!r} grid={self.config.grid} block={self.config.block}>"
+        where = f"grid={self.config.grid} block={self.config.block} on {self._stream!r}"
+        return f"<BoundKernel {self.kernel.name!r}{' closed' if self._library.is_closed else ''} {where}>"
 
 
 def launch(kernel: Kernel, config: LaunchConfig, stream: Stream, signature: str, *values: Any) -> None:

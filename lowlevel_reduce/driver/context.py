@@ -33,6 +33,7 @@ class Context(Handle):
     __slots__ = ("_device", "_ends_here", "_green", "_identity", "_lender", "_life", "_primary")
 
     _noun = "context"
+    _makers = ("current", "primary", "create", "green", "from_handle")
 
     _device: Device | None
     _ends_here: bool

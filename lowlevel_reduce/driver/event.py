@@ -25,6 +25,7 @@ class Event(Handle):
     __slots__ = ("_context", "_timing")
 
     _noun = "event"
+    _makers = ("create", "from_handle")
 
     _context: Context | None
     _timing: bool | None

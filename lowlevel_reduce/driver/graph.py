@@ -41,6 +41,7 @@ class Graph(Handle):
     __slots__ = ("_context",)
 
     _noun = "graph"
+    _makers = ("capture", "create")
 
     _context: Context
 
@@ -170,6 +171,7 @@ class GraphExec(Handle):
     __slots__ = ("_context", "_graph_handle")
 
     _noun = "executable graph"
+    _makers = ("Graph.instantiate",)
 
     _context: Context
     _graph_handle: int

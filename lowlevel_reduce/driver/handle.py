@@ -163,6 +163,7 @@ class Handle(Closing):
     __slots__ = ("__weakref__", "_closed", "_handle", "_is_owner", "_owned", "_owner", "_users")
 
     _noun: ClassVar[str] = "handle"
+    _makers: ClassVar[tuple[str, ...]] = ()
 
     _closed: Reason
     _handle: int | None
@@ -170,6 +171,12 @@ class Handle(Closing):
     _owned: Owned | None
     _owner: Any
     _users: Known[User]
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """Refuse to be called: what makes a handle says by its name whose the driver object is."""
+        name = type(self).__name__
+        makers = ", ".join(maker if "." in maker else f"{name}.{maker}" for maker in self._makers)
+        raise TypeError(f"{name}() makes no {self._noun}; use {makers}")
 
     def _adopt(self, handle: int | None, release: tuple[Held, Callable[[], None]] | None, owner: Any = None) -> None:
         """Be a handle; None if what is held is made only now, as it should be: from the first moment it has an owner.

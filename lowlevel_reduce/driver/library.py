@@ -27,6 +27,7 @@ class Library(Handle):
     __slots__ = ("_name",)
 
     _noun = "library"
+    _makers = ("load",)
 
     _name: str
 

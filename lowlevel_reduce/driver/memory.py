@@ -38,6 +38,7 @@ class Buffer(Handle):
     __slots__ = ("_context", "_kind", "_size_bytes", "_stream")
 
     _noun = "buffer"
+    _makers = ("allocate", "allocate_async", "pinned", "from_pointer")
 
     _size_bytes: int
     _context: Context | None

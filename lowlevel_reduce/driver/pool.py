@@ -52,6 +52,7 @@ class MemoryPool(Handle):
     __slots__ = ("_device",)
 
     _noun = "memory pool"
+    _makers = ("create", "default", "current", "from_handle")
 
     _device: Device
 

@@ -36,6 +36,7 @@ class Stream(Handle):
     __slots__ = ("_context", "_number")
 
     _noun = "stream"
+    _makers = ("create", "legacy", "per_thread", "from_handle", "of")
 
     _context: Context | None
     _number: int | None

@@ -155,7 +155,11 @@ def _find(op: Any) -> _Entry:
         return _plain(op)
     if isinstance(op, str):
         if op not in _TABLE:
-            raise UnsupportedError(f"there is no operator {shown(op)}; there is {', '.join(_TABLE)}")
+            import difflib  # noqa: PLC0415 - only an error pays for it
+
+            near = difflib.get_close_matches(op, _TABLE, n=1)
+            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            raise UnsupportedError(f"there is no operator {shown(op)}{meant}; there is {', '.join(_TABLE)}")
         return _TABLE[op]
     from lowlevel_reduce.operators.user import Operator  # noqa: PLC0415 - only those who wrote one pay for the import
 

@@ -148,7 +148,7 @@ class Plan(BasePlan):
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return f"<Plan {self.op} {self.shape} {self.dtype} {self.strategy.name}>"
+        return f"<Plan {self.op} {self.shape} {self.dtype} {self.strategy.name}{self._state}>"
 
 
 def _argument(chosen: Strategy | RowStrategy) -> ArgumentKind:

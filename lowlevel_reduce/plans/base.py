@@ -10,6 +10,7 @@ from typing import Any
 
 from lowlevel_reduce.arguments import instance, integer
 from lowlevel_reduce.arrays.allocator import Allocator
+from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.closing import Closing
 from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Kernel, LaunchConfig, Stream, binding
 from lowlevel_reduce.driver.pointers import check_pointer
@@ -108,6 +109,10 @@ class BasePlan(Closing, ABC):
         self._kernels = None
 
     @property
+    def _state(self) -> str:
+        return " closed" if self._kernels is None else ""
+
+    @property
     @abstractmethod
     def _partials(self) -> int:
         """Number of partials in the workspace; if 0, a launch neither reads nor writes the workspace."""
@@ -138,6 +143,8 @@ class BasePlan(Closing, ABC):
         if workspace is not None:
             instance(workspace, Buffer, "the workspace")
         if length is not None:
+            if isinstance(length, DeviceArray):  # of one integer, which it would be taken for
+                length = length.pointer
             length = integer(length, "the length is a device address, an integer")
             check_pointer(length, 8, self.context, what="the length", alignment=8)
         words = self._initial_words(initial)

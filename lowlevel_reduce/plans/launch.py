@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lowlevel_reduce.arguments import integer, shown
 from lowlevel_reduce.driver import Buffer, Stream, binding
 from lowlevel_reduce.driver.pointers import check_pointer
 from lowlevel_reduce.driver.turns import Reason, Turn
 from lowlevel_reduce.errors import ReduceError
+from lowlevel_reduce.plans.addresses import addresses_of
 
 if TYPE_CHECKING:
     from lowlevel_reduce.driver import BoundKernel, Context, Kernel, LaunchConfig
@@ -113,23 +114,25 @@ class BoundReduction:
     def _prepare(self) -> None:
         """Build what the calls of a subclass need."""
 
-    def __call__(self, source: int, result: int, second: int | None = None) -> None:
+    def __call__(self, source: Any, result: Any, second: Any = None) -> None:
         """Put the reduction into the stream.
 
         Parameters
         ----------
-        source, result : int
+        source, result : int or array
             Device addresses of the first element, at any alignment, and of the first result, aligned to its size. They
-            are not checked; `check` does that, at the cost of driver calls.
-        second : int, optional
-            Device address of the second array; required for operators that take one, refused for others. For segments,
-            the address of the offsets, aligned to their size.
+            are not checked; `check` does that, at the cost of driver calls. A `DeviceArray`, or an array of PyTorch or
+            CuPy, stands for the address of its first element, and must reach as far as the launch. Its type is not
+            looked at, and as with addresses, the order after the work of other streams is the caller's.
+        second : int or array, optional
+            The same of the second array; required for operators that take one, refused for others. For segments, of
+            the offsets, aligned to their size.
 
         Raises
         ------
         TypeError, ValueError
-            If an address is not an unsigned 64-bit integer, or the second one is missing or not expected; nothing is
-            launched.
+            If an address is not an unsigned 64-bit integer, or the second one is missing or not expected, or an array
+            is too small; nothing is launched.
         ValueError
             If the bound launch, the stream or its context was closed.
         ReduceError
@@ -139,6 +142,8 @@ class BoundReduction:
         """
         if (second is None) == self.extents.has_second:
             raise TypeError(f"this reduction takes {'two arrays' if self.extents.has_second else 'one array'}")
+        if type(source) is not int or type(result) is not int or second is not None:
+            source, result, second = addresses_of(self.extents, source, result, second)
         try:
             item = self._turn.idle.pop()
         except IndexError:
@@ -202,8 +207,8 @@ class BoundReduction:
         self._kept = kept
         kept.update(dict.fromkeys(each.kernel for each in (*self.kernels, *(self._twins or ()))))
 
-    def check(self, source: int, result: int, second: int | None = None) -> None:
-        """Refuse addresses that a launch must not be given; launches nothing.
+    def check(self, source: Any, result: Any, second: Any = None) -> None:
+        """Refuse addresses, or arrays, that a launch must not be given; launches nothing.
 
         Raises
         ------
@@ -215,7 +220,11 @@ class BoundReduction:
             context was closed.
         """
         self._turn.refuse()
-        check_addresses(self.extents, self.context, source, result, second)
+        extents = self.extents
+        if (second is None) == extents.has_second:
+            raise TypeError(f"this reduction takes {'two arrays' if extents.has_second else 'one array'}")
+        source, result, second = addresses_of(extents, source, result, second)
+        check_addresses(extents, self.context, source, result, second)
 
     @property
     def is_free(self) -> bool:
@@ -242,7 +251,8 @@ class BoundReduction:
         self.workspace.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {' '.join(kernel.kernel.name for kernel in self.kernels)} on {self.stream!r}>"
+        names = " ".join(["closed"] * self.workspace.is_closed + [each.kernel.name for each in self.kernels])
+        return f"<{type(self).__name__} {names} on {self.stream!r}>"
 
 
 class DirectReduction(BoundReduction):
@@ -253,13 +263,15 @@ class DirectReduction(BoundReduction):
     def _prepare(self) -> None:
         _, self._launch = self.kernels[0].prebuilt()
 
-    def __call__(self, source: int, result: int, second: int | None = None) -> None:
+    def __call__(self, source: Any, result: Any, second: Any = None) -> None:
         """Put the reduction into the stream, as `BoundReduction` does."""
         # The hot path. No property, no method of ours: each would cost as much as all of this. Who closes the stream,
         # its context or the launch takes the slots away, so that finding them says that all of these are open. Whatever
         # an interrupt leaves undone of this, `Turn` finds out and mends.
         if second is not None:
             raise TypeError("this reduction takes one array")
+        if type(source) is not int or type(result) is not int:  # an array of one integer would be taken for that
+            source, result, _ = addresses_of(self.extents, source, result, None)
         try:
             slots = self._turn.idle.pop()
         except IndexError:
@@ -280,7 +292,7 @@ class DirectReduction(BoundReduction):
 def _check_addresses(**addresses: object) -> None:
     """Say in words which address cannot be one, for whoever met an error that does not."""
     for name, value in addresses.items():
-        number = integer(value, f"{name} is a device address, an integer")
+        number = integer(value, f"{name} is a device address, an integer, or an array on the device")
         if not 0 <= number < 1 << 64:
             raise ValueError(f"{name} is a device address of 64 bits, not {number}")
 

@@ -137,7 +137,7 @@ class SegmentedPlan(BasePlan):
         return (length, self.length, self.segments, count, *initial, 0, span_bytes, self._capacity, self._room)
 
     def __repr__(self) -> str:
-        return f"<SegmentedPlan {self.op} of {self.segments} segments of {self.length} {self.dtype}>"
+        return f"<SegmentedPlan {self.op} of {self.segments} segments of {self.length} {self.dtype}{self._state}>"
 
 
 def _most_long(length: int, leaf: int) -> int:

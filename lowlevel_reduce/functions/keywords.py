@@ -45,11 +45,8 @@ def own_keywords(function: _F) -> _F:
     def call(*values: Any, **options: Any) -> Any:
         try:
             return function(*values, **options)
-        except TypeError as error:
-            # Raised by the call itself, not by a line of the function, which would be in the traceback, too.
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise
-            clearer = message_of(function, values, options)
+        except TypeError:
+            clearer = message_of(function, values, options)  # None for an error of a line of the function
             if clearer is None:
                 raise
         raise TypeError(clearer)

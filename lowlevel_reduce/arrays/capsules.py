@@ -13,6 +13,7 @@ DLManagedTensorVersioned has that behind the version (two uint32), manager_ctx, 
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 from typing import Any
 
@@ -21,9 +22,12 @@ import numpy as np
 __all__ = ["capsule_of"]
 
 _CUDA = 2  # kDLCUDA
+_ANY_ADDRESS = 256  # for an array of no elements, which some versions of NumPy do not take for one at address 0
 
-# Types that NumPy does not export: those of the same size that stand in for them there, and their DLDataTypeCode.
+# Types that NumPy, or an older one, does not export: those of the same size that stand in for them there, and their
+# DLDataTypeCode.
 _STAND_INS = {
+    "bool": ("|u1", 6),
     "bfloat16": ("<u2", 4),
     "float8_e4m3fn": ("|u1", 10),
     "float8_e5m2": ("|u1", 12),
@@ -72,23 +76,26 @@ def capsule_of(
     BufferError
         If DLPack has no such type: dates, texts and records.
     """
-    typestr, code = (dtype.str, None) if dtype.isbuiltin == 1 else _stand_in(dtype)
-    array = np.asarray(_Memory(pointer, shape, typestr, owner))
+    typestr, code = _told(dtype)
+    array = np.asarray(_Memory(pointer or _ANY_ADDRESS, shape, typestr, owner))
     if versioned and _VERSIONED:
         capsule = array.__dlpack__(max_version=(1, 0))
         tensor = _pointer_of(capsule, b"dltensor_versioned") + _TENSOR
     else:
         capsule = array.__dlpack__()
         tensor = _pointer_of(capsule, b"dltensor")
-    # The address once more: for an array of no elements, NumPy has allocated some.
+    # The address once more: for an array of no elements, NumPy may have another one.
     _PLACE.pack_into(_Place.from_address(tensor), 0, pointer, _CUDA, ordinal)
     if code is not None:
         ctypes.c_uint8.from_address(tensor + _CODE).value = code
     return capsule
 
 
-def _stand_in(dtype: np.dtype[Any]) -> tuple[str, int | None]:
-    try:
+@functools.lru_cache(maxsize=64)  # a type's name takes as long as all the rest
+def _told(dtype: np.dtype[Any]) -> tuple[str, int | None]:
+    """Return the type that NumPy is told of, and the code that is written over it, if it is another one."""
+    if dtype.name in _STAND_INS:
         return _STAND_INS[dtype.name]
-    except KeyError:
-        raise BufferError(f"DLPack has no type for {dtype}") from None
+    if dtype.isbuiltin != 1:
+        raise BufferError(f"DLPack has no type for {dtype}")
+    return dtype.str, None

@@ -323,6 +323,10 @@ class Context(Handle):
         """
         return Pushed(self.handle, self)
 
+    def __repr__(self) -> str:
+        described = super().__repr__()
+        return f"{described[:-1]} ended>" if self._life.over and not self.is_closed else described
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Context):
             return NotImplemented

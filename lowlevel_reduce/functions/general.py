@@ -90,3 +90,4 @@ if TYPE_CHECKING:
 
 else:
     reduce = own_keywords(calls_of_reduce.reduce)
+    reduce.__module__ = __name__  # where pickle finds it

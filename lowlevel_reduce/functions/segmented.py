@@ -80,3 +80,4 @@ if TYPE_CHECKING:
 
 else:
     segmented_reduce = own_keywords(segments.segmented_reduce)
+    segmented_reduce.__module__ = __name__  # where pickle finds it

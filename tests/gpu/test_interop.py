@@ -236,6 +236,53 @@ class TestTorch:
         assert y.shape == ()
         assert y.item() == 499500.0
 
+    @pytest.mark.parametrize(
+        "dtype", ["bool", "int8", "int64", "float16", "bfloat16", "float32", "float64", "complex64"]
+    )
+    def test_a_result_of_each_type_as_a_tensor(self, dtype):
+        x = self.torch.randn(64, 32, device="cuda").mul(3).to(getattr(self.torch, dtype))
+        rows = lr.sum(x, 1) if dtype == "complex64" else lr.max(x, 1)
+        tensor = self.torch.from_dlpack(rows)
+        assert (str(tensor.dtype), tensor.shape, tensor.data_ptr()) == (f"torch.{rows.dtype}", (64,), rows.pointer)
+        assert tensor.tolist() == rows.tolist()
+
+    def test_a_tensor_keeps_the_memory_of_a_result(self):
+        x = self.torch.arange(1000, device="cuda", dtype=self.torch.float32)
+        lr.sum(x)
+        tensors = [self.torch.from_dlpack(lr.sum(x * k)) for k in range(100)]
+        assert [tensor.item() for tensor in tensors] == [499500.0 * k for k in range(100)]
+        address = tensors[0].data_ptr()
+        del tensors
+        assert any(lr.sum(x).pointer == address for _ in range(2000)), "it comes back when the tensor has gone"
+
+    def test_a_result_is_never_silently_unequal_to_a_tensor(self):
+        x = self.torch.ones(1000, device="cuda")
+        for compare in (lambda: lr.sum(x) == x[0], lambda: x[0] == lr.sum(x), lambda: lr.sum(x) != x[0]):
+            with pytest.raises(TypeError, match="a DeviceArray and a Tensor are not computed with"):
+                compare()
+
+    def test_a_launch_takes_tensors(self):
+        x = self.torch.arange(1000, device="cuda", dtype=self.torch.float32)
+        with lr.Context.primary(0) as context, lr.plan("argmax", shape=1000, dtype="float32", context=context) as plan:
+            launch = plan.bind(lr.Stream.legacy(context))
+            out = self.torch.zeros((), device="cuda", dtype=self.torch.int64)
+            launch(x, out)
+            assert out.item() == 999
+            with pytest.raises(
+                ValueError, match="the input of the launch is the bytes 0 to 3999; the array has 0 to 3995"
+            ):
+                launch(x[1:], out)
+            launch.close()
+
+    def test_tensors_may_outlive_the_interpreter(self):
+        script = (
+            "import torch, lowlevel_reduce as lr; x = torch.ones(1000, device='cuda'); "
+            "torch.kept = [torch.from_dlpack(lr.sum(x)) for _ in range(3)]; capsule = lr.sum(x).__dlpack__(); "
+            "print(torch.kept[0].item())"
+        )
+        done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, "1000.0\n"), done.stderr
+
     def test_out_is_a_tensor(self):
         x = self.torch.arange(1000, device="cuda", dtype=self.torch.float32)
         y = self.torch.empty((), device="cuda")

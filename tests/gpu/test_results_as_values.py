@@ -193,6 +193,11 @@ def test_descriptions_say_what_is_closed(context):
     stream.close()
     assert repr(stream) == "<Stream closed>"
     assert repr(kernel).endswith("on <Stream closed>>")
+    with lr.Context.create(0) as created:
+        borrowed = lr.Context.from_handle(created.handle)
+        assert repr(borrowed) == f"<Context {created.handle:#x} borrowed>"
+    assert repr(borrowed).endswith(" borrowed ended>")
+    assert repr(created) == "<Context closed>"
     segments = lr.segmented_plan("sum", length=10, segments=2, dtype="float32", context=context)
     segments.close()
     assert repr(segments).endswith(" closed>")

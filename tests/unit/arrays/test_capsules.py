@@ -52,7 +52,8 @@ def test_the_fields_of_each_type(kind, dtype):
     told = struct_of(capsule, kind)
     assert (told.data, list(told.device), told.ndim, told.byte_offset) == (ADDRESS, [CUDA, 3], 2, 0)
     assert (told.code, told.bits, told.lanes) == (*TYPES[dtype], 1)
-    assert (told.shape[:2], told.strides[:2]) == ([3, 5], [5, 1])
+    assert told.shape[:2] == [3, 5]
+    assert not told.strides or told.strides[:2] == [5, 1]  # none is C order
     if kind == "versioned":
         assert (told.major, told.flags) == (1, 0)
 

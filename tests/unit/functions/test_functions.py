@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import pickle
 import re
 
 import pytest
@@ -128,6 +129,11 @@ def test_reduce_and_segmented_reduce_answer_too():
         general.reduce(1, "sum", dim=0)
     with pytest.raises(TypeError, match="segmented_reduce has no keyword 'correction': it is ddof= here"):
         segmented.segmented_reduce(1, [0], "var", correction=1)
+
+
+def test_each_is_pickled_by_its_name():
+    for function in (*map(functions.__dict__.get, functions.__all__), general.reduce, segmented.segmented_reduce):
+        assert pickle.loads(pickle.dumps(function)) is function
 
 
 def test_what_stands_by_position_is_told():

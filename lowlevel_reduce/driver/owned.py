@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +17,12 @@ from lowlevel_reduce.driver.held import Held
 
 __all__ = ["Owned", "due", "release_due"]
 
-due: list[Owned] = []
-"""What has lost its object, and was not released yet; the next to be released is the last."""
+due: deque[Owned] = deque()
+"""What has lost its object, and was not released yet; the next to be released is the last.
+
+A list would need memory as it grows, and where there was none, nobody would hear that the object has gone. A deque that
+was empty takes 32 more without any: it keeps a block of 64 places, and begins in its middle.
+"""
 
 _owned: dict[Owned, None] = {}
 """All that is still to be released, the newest last."""
@@ -94,19 +99,19 @@ class Owned(weakref.ref[Any]):
     def forget(self) -> None:
         """Never release it again."""
         _owned.pop(self, None)
-        if self in due:  # of which another thread may have taken it
-            _without(due, self)
+        while due:
+            try:
+                due.remove(self)
+            except IndexError:  # the collector came while it was looked for, and has put others there
+                continue
+            except ValueError:  # it is not there, or another thread has taken it
+                return
+            else:
+                return
 
     def silence(self) -> None:
         """Let its object go unnoticed."""
         self._bell = None
-
-
-def _without(marks: list[Owned], mark: Owned) -> None:
-    try:
-        marks.remove(mark)
-    except ValueError:
-        return
 
 
 def release_due() -> None:

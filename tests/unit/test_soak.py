@@ -1,9 +1,14 @@
 """The soak's counts: a tally has a fuzzer's, a page has them all, and a writer of it leaves the others' parts."""
 
+import sys
+import weakref
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
+from lowlevel_reduce.driver import Stream
+from tests.fuzz import memory_faults
 from tests.fuzz.tally import Tally
 from tests.reliability import write_section
 from tests.soak import page
@@ -53,3 +58,27 @@ def test_writers_of_the_page_leave_each_others_sections(tmp_path):
     assert text.index("three") < text.index("two")
     write_section(path, "second", "two\n")
     assert path.read_text() == text
+
+
+@pytest.mark.skipif(memory_faults.why_not() is not None, reason=str(memory_faults.why_not()))
+def test_what_the_interpreter_loses_is_told_from_what_the_library_loses():
+    """A handle in a list that a failing ``list(values)`` of CPython 3.11 keeps, and one that a table refers to."""
+    import _testcapi
+
+    stream, other = Stream.from_handle(1), Stream.from_handle(2)
+    number = id(stream)
+    values, table = [stream], SimpleNamespace(kept=[(other,)])
+    del stream, other
+    for allocation in range(2):
+        try:
+            _testcapi.set_nomemory(allocation, allocation + 1)
+            list(values)
+        except MemoryError:
+            _testcapi.remove_mem_hooks()
+        _testcapi.remove_mem_hooks()
+    lost = sys.getrefcount(values) > 2
+    mark = weakref.ref(values.pop() if not lost else values[0])
+    del values
+    found = [id(each) for each in memory_faults.orphans()]
+    assert (number in found) == lost == (mark() is not None)
+    assert id(table.kept[0][0]) not in found

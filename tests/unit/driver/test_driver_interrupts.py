@@ -12,7 +12,8 @@ from fake_driver import FakeDriver
 
 from lowlevel_reduce import Allocator, driver
 from lowlevel_reduce.arrays import allocator as allocator_module
-from lowlevel_reduce.driver import Buffer, Context, Event, Graph, Library, Stream, binding, turns
+from lowlevel_reduce.driver import Buffer, Context, Event, Graph, Library, Stream, binding, owned, turns
+from tests.fuzz import memory_faults
 
 FILES = {str(path) for path in Path(driver.__file__).parent.glob("*.py")} | {allocator_module.__file__}
 
@@ -186,3 +187,40 @@ def test_what_is_made_has_an_owner_from_the_first(noun):
         if over:
             break
     assert step > 40
+
+
+@pytest.mark.skipif(memory_faults.why_not() is not None, reason=str(memory_faults.why_not()))
+@pytest.mark.parametrize("before", [0, 1, 16])
+def test_that_an_object_has_gone_is_noted_without_memory(before):
+    """C code notes of 16 objects that they have gone, as many as the collector may find at once."""
+    import _testcapi
+
+    assert not owned.due
+    for _ in range(before):  # what was there before has not used the room up
+        owned.due.append(None)
+        owned.due.pop()
+    marks = iter([object()] * 16)
+    append = owned.due.append
+    try:
+        _testcapi.set_nomemory(0)
+        for mark in marks:
+            append(mark)
+    finally:
+        _testcapi.remove_mem_hooks()
+        noted = len(owned.due)
+        owned.due.clear()
+    assert noted == 16
+
+
+def test_what_is_forgotten_leaves_what_others_are_due():
+    """One that is closed while others, which an interrupt has left, are still to be released."""
+    with World() as world:
+        kept = [Event.create(world.context) for _ in range(3)]
+        marks = [each._owned for each in kept]
+        owned.due.extend(marks)
+        marks[1].forget()
+        assert list(owned.due) == [marks[0], marks[2]]
+        marks[1].forget()  # a second time it is not there
+        assert list(owned.due) == [marks[0], marks[2]]
+        owned.due.clear()
+        kept[1].close()

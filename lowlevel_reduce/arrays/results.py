@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import operator
+from collections.abc import Callable
+from typing import NamedTuple
 
 from lowlevel_reduce.driver import Buffer, Context, Stream
 from lowlevel_reduce.driver.turns import Known
@@ -22,7 +26,6 @@ _ALONE_BYTES = _CHUNK_BYTES // 8
 MAX_KEPT_BYTES = 1 << 26
 """The most memory of free cells that are allocations of their own, of each pool; what comes back beyond is freed."""
 
-_call = operator.methodcaller("__call__")
 _pools: Known[Pool] = Known()
 
 
@@ -42,21 +45,43 @@ class Cell:
         Where it came from and goes back to.
     """
 
-    __slots__ = ("_free", "pointer", "pool")
+    __slots__ = ()
 
-    def __init__(self, pointer: int, pool: Pool, free: list[int]) -> None:
-        self.pointer = pointer
-        self.pool = pool
-        self._free = free
+    pointer: int
+    pool: Pool
 
-    def __del__(self) -> None:
-        self._free.append(self.pointer)
+
+class _Small(functools.partial[None], Cell):
+    """A cell of a chunk.
+
+    Called, it gives its address back to those that are free; so does its finalizer, which is C code, as what makes it
+    is: an interrupt that comes when it is taken or goes finds the address there, or the cell. Where the interpreter
+    itself has no memory in that moment, nobody uses the cell again; its memory goes with the others'.
+    """
+
+    __slots__ = ("pointer", "pool")
+
+    __del__ = functools.partial.__call__
+
+
+class _Free(NamedTuple):
+    """The free cells of a size: their addresses, and what takes one and makes its cell in one step, or raises."""
+
+    addresses: list[int]
+    take: Callable[[], _Small]
+
+    @classmethod
+    def none(cls) -> _Free:
+        """Return what is there before the first chunk."""
+        addresses: list[int] = []
+        # The default cannot be asked for: `pop` raises IndexError where there is none.
+        return cls(addresses, map(_Small, itertools.repeat(addresses.append), iter(addresses.pop, None)).__next__)
 
 
 class Alone(Cell):
     """A cell that is an allocation of its own; it is kept for later if the pool has room."""
 
-    __slots__ = ("_kept", "_memory")
+    __slots__ = ("_kept", "_memory", "pointer", "pool")
 
     def __init__(self, memory: Buffer, pool: Pool, kept: list[Buffer]) -> None:
         self.pointer = memory.pointer
@@ -73,15 +98,12 @@ class Alone(Cell):
 class Part(Cell):
     """A part of a cell, for one of several results; it keeps the whole alive."""
 
-    __slots__ = ("_whole",)
+    __slots__ = ("_whole", "pointer", "pool")
 
     def __init__(self, whole: Cell, offset_bytes: int) -> None:
         self.pointer = whole.pointer + offset_bytes
         self.pool = whole.pool
         self._whole = whole
-
-    def __del__(self) -> None:
-        """Give nothing back: the whole does."""
 
 
 class Pool:
@@ -103,7 +125,7 @@ class Pool:
         self.stream = stream
         self.context = context
         self.context_id = context.id
-        self._small: dict[int, list[int]] = {}  # free addresses, by the cells' size
+        self._small: dict[int, _Free] = {}  # by the cells' size
         self._alone: dict[int, list[Buffer]] = {}
         self._chunks: dict[int, list[Buffer]] = {}
         _pools.add(self)
@@ -123,12 +145,16 @@ class Pool:
             return self._take_alone(size)
         free = self._small.get(size)
         if free is None:
-            free = self._small.setdefault(size, [])
+            free = self._small.setdefault(size, _Free.none())
         while True:
             try:
-                return Cell(free.pop(), self, free)
+                cell = free.take()
             except IndexError:
-                self._add(size, free, Buffer.allocate_async(_CHUNK_BYTES, self.stream))
+                self._add(size, free.addresses, Buffer.allocate_async(_CHUNK_BYTES, self.stream))
+            else:
+                cell.pool = self
+                cell.pointer = cell.args[0]
+                return cell
 
     def _take_alone(self, size: int) -> Cell:
         free = self._alone.setdefault(size, [])
@@ -138,12 +164,19 @@ class Pool:
             memory = Buffer.allocate_async(size, self.stream)
         return Alone(memory, self, free)
 
-    def _add(self, size: int, free: list[int], chunk: Buffer) -> None:
+    def _add(self, size: int, addresses: list[int], chunk: Buffer) -> None:
         first = chunk.pointer
-        cells = range(first, first + _CHUNK_BYTES - size + 1, size)
-        # Both at once, by C code: an interrupt in between would leave cells without memory, or memory without cells.
         kept = self._chunks.setdefault(size, [])
-        list(map(_call, (functools.partial(kept.append, chunk), functools.partial(free.extend, cells))))
+        # The list makes room for all at once, and takes all or none; then `left` still has them.
+        left = iter(list(range(first, first + _CHUNK_BYTES - size + 1, size)))
+        try:
+            kept.append(chunk)
+            addresses.extend(left)
+        except BaseException:  # an interrupt, or no memory: memory without cells would be of no use
+            if operator.length_hint(left):
+                with contextlib.suppress(ValueError):
+                    kept.remove(chunk)
+            raise
 
     @property
     def kept_bytes(self) -> int:
@@ -153,7 +186,7 @@ class Pool:
     def stats(self) -> tuple[int, int]:
         """Return how many bytes it holds in chunks and free cells, and how many of these are free."""
         chunks = sum(_CHUNK_BYTES * len(kept) for kept in tuple(self._chunks.values()))
-        free = sum(size * len(cells) for size, cells in tuple(self._small.items()))
+        free = sum(size * len(cells.addresses) for size, cells in tuple(self._small.items()))
         return chunks + self.kept_bytes, free + self.kept_bytes
 
     def release(self) -> None:
@@ -161,7 +194,7 @@ class Pool:
         for free in tuple(self._alone.values()):
             free.clear()
         for size, kept in tuple(self._chunks.items()):
-            free_cells = self._small[size]
+            free_cells = self._small[size].addresses
             taken: set[int] = set()
             while free_cells:
                 taken.add(free_cells.pop())

@@ -11,6 +11,7 @@ from fake_driver import FakeDriver
 import lowlevel_reduce as lr
 from lowlevel_reduce.arrays import results
 from lowlevel_reduce.driver import Context, Stream, binding
+from tests.fuzz import memory_faults
 
 
 @pytest.fixture
@@ -84,16 +85,75 @@ def test_memory_is_counted_and_given_back_on_request(fake, pool):
     assert fake.count("cuMemFreeAsync") == fake.count("cuMemAllocAsync") == 2
 
 
-def test_an_interrupt_leaves_no_memory_without_cells(monkeypatch):
-    chunk = SimpleNamespace(pointer=1 << 20)
-    monkeypatch.setattr(results, "Buffer", SimpleNamespace(allocate_async=lambda size, stream: chunk))
-    monkeypatch.setattr(results, "Cell", lambda pointer, pool, free: pointer)
-    whole = results._CHUNK_BYTES // results.CELL_BYTES
+@pytest.fixture
+def new(monkeypatch):
+    """Return what makes pools whose memory is no device's, eight cells of a chunk."""
+    monkeypatch.setattr(results, "_CHUNK_BYTES", 8 * results.CELL_BYTES)
+
+    def allocate(size, stream):
+        return SimpleNamespace(pointer=next(places))
+
+    places = itertools.count(1 << 20, 1 << 16)
+    monkeypatch.setattr(results, "Buffer", SimpleNamespace(allocate_async=allocate))
+    return lambda: results.Pool(None, SimpleNamespace(id=1))
+
+
+def all_there(of, held=()):
+    """Tell whether each cell of each chunk is free, or held, once."""
+    addresses = [*free_of(of), *(cell.pointer for cell in held)]
+    there = {chunk.pointer + i * results.CELL_BYTES for kept in of._chunks.values() for chunk in kept for i in range(8)}
+    return len(addresses) == len(there) and set(addresses) == there
+
+
+def free_of(of):
+    return [address for free in of._small.values() for address in free.addresses]
+
+
+def test_cells_are_apart_and_given_back(new):
+    of = new()
+    held = [of.take() for _ in range(17)]
+    assert all(cell.pool is of for cell in held)
+    assert all_there(of, held)
+    freed = held.pop(5).pointer
+    assert of.take().pointer == freed, "of the last one that was given back"
+    held.clear()
+    assert all_there(of)
+    assert len(free_of(of)) == 24
+
+
+def test_an_interrupt_loses_no_cell(new):
     for step in itertools.count():
-        of = results.Pool(None, SimpleNamespace(id=1))
-        over = interrupts.interrupted(of.take, step, files={results.__file__}) is None
-        chunks, free = sum(map(len, of._chunks.values())), sum(map(len, of._small.values()))
-        assert chunks * whole - free in (0, 1), f"but for the one that is taken, step {step}"
+        of, held = new(), []
+
+        def work(of=of, held=held):
+            held.append(of.take())
+            held.clear()
+            of.take()
+
+        over = interrupts.interrupted(work, step, files={results.__file__}) is None
+        held.clear()
+        assert all_there(of), step
         if over:
             break
-    assert step > 30
+    assert step > 60
+
+
+@pytest.mark.skipif(memory_faults.why_not() is not None, reason=str(memory_faults.why_not()))
+def test_a_failed_allocation_leaves_no_memory_without_cells(new):
+    import _testcapi
+
+    refused = 0
+    for number in range(60):
+        of = new()
+        held = [of.take() for _ in range(8)]  # the next one needs another chunk
+        try:
+            _testcapi.set_nomemory(number, number + 1)
+            held.append(of.take())
+        except MemoryError:
+            _testcapi.remove_mem_hooks()
+            refused += 1
+        _testcapi.remove_mem_hooks()
+        held.append(of.take())
+        assert len(free_of(of)) + len(held) in (15, 16), "but for one that was taken when there was no memory for it"
+        assert not set(free_of(of)) & {cell.pointer for cell in held}
+    assert refused > 5

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import NoReturn, Protocol, SupportsIndex, TypeVar
 
+from lowlevel_reduce.errors import ReduceError
+
 __all__ = ["Closing"]
 
 Self = TypeVar("Self", bound="Closing")
@@ -29,7 +31,13 @@ class Closing:
     def __exit__(
         self: _Closable, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except ReduceError:  # it was refused, or done
+            raise
+        except BaseException:  # an interrupt, or no memory: nobody but this block would close it again
+            self.close()
+            raise
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Refuse ``copy`` and ``pickle``, whose copy would use what the other one has closed, or another process's.

@@ -200,8 +200,8 @@ def _note(tally: Tally, operation: Operation, found: bytes | BaseException, what
 
 
 def _of_the_interpreter(error: BaseException) -> bool:
-    """Tell whether CPython itself says that a function of its own did not expect to be without memory."""
-    return isinstance(error, SystemError) and "NULL" in str(error)
+    """Tell whether CPython itself says, in words of its own, that it is without memory, or did not expect to be."""
+    return isinstance(error, SystemError) or str(error) == "can't allocate lock"
 
 
 def main(arguments: list[str]) -> None:

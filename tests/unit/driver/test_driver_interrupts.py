@@ -172,6 +172,26 @@ def test_an_interrupted_close_releases_once(noun, then):
 
 
 @pytest.mark.parametrize("noun", MAKERS)
+def test_a_block_whose_end_is_interrupted_has_closed(noun):
+    """Also while others keep the object, as launches keep their stream: nobody would close it again."""
+    for step in itertools.count():
+        with World() as world:
+            made = MAKERS[noun](world)
+
+            def block(made=made):
+                with made:
+                    pass
+
+            over = interrupts.interrupted(block, step, files=FILES, signals_only=True) is None
+            assert made.is_closed, step
+            world.check(step)
+            assert world.fake.stack == [], step
+        if over:
+            break
+    assert step > 15
+
+
+@pytest.mark.parametrize("noun", MAKERS)
 def test_what_is_made_has_an_owner_from_the_first(noun):
     """Interrupted anywhere from before the driver's call to the return of the handle."""
     for step in itertools.count():

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from lowlevel_reduce.driver import binding
-from tests.fuzz import driver_faults, endurance, interrupts, memory_faults
+from tests.fuzz import array_faults, driver_faults, endurance, interrupts, memory_faults
 from tests.fuzz.operations import OPERATIONS, allocate_and_free, graph, sum_of_device_array
 from tests.fuzz.worlds import Machine
 from tests.soak.__main__ import main
@@ -100,3 +100,11 @@ def test_allocations_fail_and_the_operation_works_again():
     assert tally.tried >= 5
     assert tally.refused["MemoryError"]
     assert not [each for each in tally.lost if "wrong result" in each or "afterwards" in each], sys.version
+
+
+def test_arrays_that_have_no_memory_lose_nothing(machine):
+    tally = array_faults.fuzz_arrays(8, 16, machine)
+    tally.check()
+    assert tally.tried == 16
+    assert tally.refused["MemoryError"] >= 12
+    assert sum(array_faults.counted(machine, operation) for operation in FEW) >= 4, "of some in each"

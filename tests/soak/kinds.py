@@ -96,6 +96,7 @@ KINDS = (
         "tests.fuzz.memory_faults:persistently",
         why_not=_CAN_STARVE,
     ),
+    Kind("arrays of NumPy's that had no memory", "faults", 300, "tests.fuzz.array_faults:fuzz_arrays"),
     Kind(
         "file operations that failed, once or from one on",
         "faults",

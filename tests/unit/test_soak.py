@@ -5,10 +5,11 @@ import weakref
 from collections import Counter
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from lowlevel_reduce.driver import Stream
-from tests.fuzz import memory_faults
+from tests.fuzz import array_faults, memory_faults
 from tests.fuzz.tally import Tally
 from tests.reliability import write_section
 from tests.soak import page
@@ -82,3 +83,24 @@ def test_what_the_interpreter_loses_is_told_from_what_the_library_loses():
     found = [id(each) for each in memory_faults.orphans()]
     assert (number in found) == lost == (mark() is not None)
     assert id(table.kept[0][0]) not in found
+
+
+def test_arrays_have_no_memory_where_they_are_refused_it():
+    asked, empty = [], []
+
+    def has_memory():
+        asked.append(0)
+        return not empty
+
+    with array_faults.asking(has_memory):
+        kept = np.full(3, 7)
+        empty.append(True)
+        with pytest.raises(MemoryError):
+            np.empty(1000)
+        empty.clear()
+        grown = np.append(kept, 8)
+    assert len(asked) >= 3
+    before = len(asked)
+    assert np.full(4, 9).sum() == 36, "afterwards nobody is asked"
+    assert len(asked) == before
+    assert list(grown) == [7, 7, 7, 8], "what was allocated there is used, and freed, elsewhere"

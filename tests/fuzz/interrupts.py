@@ -107,11 +107,42 @@ def acting_at(
     Returns how many places the call lacked to come there, a negative number if it came.
     """
     left = step
+
+    def arrive(frame: FrameType) -> None:
+        del frame
+        nonlocal left
+        left -= 1
+        if left == -1:
+            sys.settrace(None)
+            act()
+
+    _arriving(call, wanted, arrive)
+    return left
+
+
+def steps_by_place(call: Callable[[], Any], wanted: Callable[[str], bool]) -> list[list[int]]:
+    """Return the steps of a call, together those that are at the same place and come from the same caller.
+
+    To draw a place first, and then one of its steps, is to come also where a call comes once, as it does to the ends of
+    things, and not over and over to its innermost lines.
+    """
+    found: dict[Any, list[int]] = {}
+    numbers = itertools.count()
+
+    def arrive(frame: FrameType) -> None:
+        caller = frame.f_back.f_code if frame.f_back else None
+        found.setdefault((frame.f_code, frame.f_lasti, caller), []).append(next(numbers))
+
+    _arriving(call, wanted, arrive)
+    return list(found.values())
+
+
+def _arriving(call: Callable[[], Any], wanted: Callable[[str], bool], arrive: Callable[[FrameType], None]) -> None:
+    """Call, and tell of each arrival at a place before which Python looks for signals, in the files that are wanted."""
     known: dict[str, bool] = {}
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         del argument
-        nonlocal left
         name = frame.f_code.co_filename
         if name not in known:
             known[name] = wanted(name)
@@ -119,10 +150,7 @@ def acting_at(
             return None
         frame.f_trace_opcodes = True
         if event == "opcode" and frame.f_lasti in looked_at(frame.f_code):
-            left -= 1
-            if left == -1:
-                sys.settrace(None)
-                act()
+            arrive(frame)
         return trace
 
     before = sys.gettrace()
@@ -131,7 +159,6 @@ def acting_at(
         call()
     finally:
         sys.settrace(before)
-    return left
 
 
 def _traced(tally: Tally, count: int, machine: Machine, wanted: Callable[[str], bool], *, keeps: bool) -> Tally:
@@ -139,15 +166,14 @@ def _traced(tally: Tally, count: int, machine: Machine, wanted: Callable[[str], 
         draw = random.Random(tally.seed)
         machine.warm()
         _, kept = places(machine)
-        many = 10**9
         steps = {}
         for operation in OPERATIONS:
             with world(machine) as one:
-                steps[operation] = many - acting_at(functools.partial(operation, one), many, wanted)
+                steps[operation] = steps_by_place(functools.partial(operation, one), wanted)
         while tally.tried < count:
             operation = draw.choice(list(OPERATIONS))
-            step = draw.randrange(steps[operation])
-            what = f"{operation.__name__}, at step {step} of {steps[operation]}"
+            step = draw.choice(draw.choice(steps[operation]))
+            what = f"{operation.__name__}, at step {step}"
             unraised.clear()
             with world(machine) as one:
                 found, place = _result_of(lambda: _interrupted(one, operation, step, wanted))  # noqa: B023

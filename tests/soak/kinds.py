@@ -85,7 +85,7 @@ KINDS = (
     Kind("arrays and streams that lie by their protocols", "bad inputs", 3000, "tests.fuzz.protocols:fuzz_protocols"),
     Kind("source texts full of traps", "bad inputs", 2000, "tests.fuzz.sources:read_soups"),
     Kind("forged cache entries", "bad inputs", 1000, "tests.fuzz.files:forge_entries", keeps_files=True),
-    Kind("mutated PTX", "mutated kernels", 1700, "tests.fuzz.ptx_mutations:of_small_kernels"),
+    Kind("mutated PTX", "mutated kernels", 3000, "tests.fuzz.ptx_mutations:of_small_kernels"),
     Kind("driver calls that failed once", "faults", 3500, "tests.fuzz.driver_faults:once"),
     Kind("driver calls that failed from one on", "faults", 3500, "tests.fuzz.driver_faults:persistently"),
     Kind("host allocations that failed once", "faults", 1000, "tests.fuzz.memory_faults:once", why_not=_CAN_STARVE),

@@ -178,8 +178,3 @@ def check(tally, tried):
 @pytest.mark.slow
 def test_mutated_texts_run_or_are_refused(request):
     check(ptx_mutations.of_small_kernels(request.config.option.seed, 250), 250)
-
-
-@pytest.mark.soak
-def test_many_mutated_texts_run_or_are_refused(request):
-    check(ptx_mutations.of_small_kernels(request.config.option.seed, 10_000), 10_000)

@@ -6,6 +6,7 @@ import atexit
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -150,7 +151,7 @@ class Turn:
         self._make = make
         self._reasons: Known[Reason] = Known()
         # Not empty while the turn is neither idle nor a call's: `halt` has taken it, or it went with an interrupt.
-        self._left: list[Any] = [None]
+        self._left: deque[Any] = deque((None,))
         self._watch: weakref.ref[Any] | None = None
         self.idle: list[Any] = []
         self._renew()
@@ -196,7 +197,9 @@ class Turn:
 
     def _renew(self) -> None:
         """Make another item, if nobody has this one, and no reason speaks against it."""
-        left: list[Any] = []  # its own: should this item come to nothing, it is nobody else's that is told of
+        # Its own: should this item come to nothing, it is nobody else's that is told of. Not a list, which would need
+        # memory for that, and without any the turn would be nobody's for good.
+        left: deque[Any] = deque()
         items = [self._make()]  # as long as it is made: a list that has grown frees its memory at each `pop`, 30 ns
         watch = weakref.ref(items[0], left.append)
         # A signal's handler may have closed something, or called, since this was begun. None runs from this look to the

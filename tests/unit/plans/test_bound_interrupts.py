@@ -21,6 +21,7 @@ from lowlevel_reduce.driver import handle as handle_module
 from lowlevel_reduce.errors import ReduceError
 from lowlevel_reduce.plans import launch as bound_module
 from lowlevel_reduce.plans.launch import BoundReduction, DirectReduction, Extents
+from tests.fuzz import memory_faults
 
 EXTENTS = Extents(low=0, high=4000, result_bytes=4, result_alignment=4)
 KINDS = ["kernel", "direct", "one", "two", "packed"]
@@ -284,3 +285,22 @@ def test_launches_may_be_bound_and_go_while_the_exit_goes_through_them(make, mon
             with pytest.raises(ValueError, match="the interpreter is exiting"):
                 turn.retake(None)
     assert step > 20
+
+
+@pytest.mark.skipif(memory_faults.why_not() is not None, reason=str(memory_faults.why_not()))
+def test_a_turn_that_goes_without_memory_is_taken_again():
+    """What an exception takes from a call is known to be nobody's, though nothing can be allocated as it goes."""
+    import _testcapi
+
+    turn = turns.Turn(set)
+    item = turn.idle.pop()
+    try:
+        _testcapi.set_nomemory(0)
+        del item
+    finally:
+        _testcapi.remove_mem_hooks()
+    assert turn.is_free
+    item = turn.retake("a launch")
+    assert turn.idle == []
+    turn.idle.append(item)
+    assert turn.is_free

@@ -20,8 +20,9 @@ __all__ = ["Owned", "due", "release_due"]
 due: deque[Owned] = deque()
 """What has lost its object, and was not released yet; the next to be released is the last.
 
-A list would need memory as it grows, and where there was none, nobody would hear that the object has gone. A deque that
-was empty takes 32 more without any: it keeps a block of 64 places, and begins in its middle.
+A list would need memory as it grows, and where there was none, nobody would hear that the object has gone. A deque has
+a block of 64 places from the first, and begins in its middle: it takes 32 without any. What is taken from its end
+leaves it there; what is taken from elsewhere, as `remove` does, moves it on by a place.
 """
 
 _owned: dict[Owned, None] = {}
@@ -99,6 +100,9 @@ class Owned(weakref.ref[Any]):
     def forget(self) -> None:
         """Never release it again."""
         _owned.pop(self, None)
+        if due and due[-1] is self:  # nothing is called from here to the end of `pop`: nobody comes in between
+            due.pop()
+            return
         while due:
             try:
                 due.remove(self)

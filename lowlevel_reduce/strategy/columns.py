@@ -33,7 +33,7 @@ from lowlevel_reduce.strategy.column_cuts import (
 )
 from lowlevel_reduce.strategy.whole import DeviceFacts, largest_cluster, power_of_two
 
-__all__ = ["Columns", "Way", "choose_columns", "cost", "folders", "strategy_of", "ways"]
+__all__ = ["Columns", "Way", "choose_columns", "cost", "folders", "is_wide", "resident_columns", "strategy_of", "ways"]
 
 _RESIDENT, _LIGHT_BYTES = 3, 16
 """How many blocks must fit on a multiprocessor, which leaves a thread 80 registers; heavy operators, and those with
@@ -50,6 +50,16 @@ _NARROW_LOADS, _APART_LOADS = 1.05, 1.2
 
 _MANY, _MANY_ELEMENTS = 1 << 20, 32
 """From so many columns on, and from so many elements of a column on, more make no difference to cuts and blocks."""
+
+
+def is_wide(loads: Loads, itemsize: int) -> bool:
+    """Return whether a thread has several columns that it loads more than four bytes of at a time."""
+    return loads.width > 1 and loads.width * itemsize > NARROW_BYTES
+
+
+def resident_columns(accumulator_bytes: int, *, heavy: bool) -> int:
+    """Return how many blocks of a kernel for columns must fit on a multiprocessor."""
+    return RESIDENT_HEAVY if heavy or accumulator_bytes > _LIGHT_BYTES else _RESIDENT
 
 
 class Columns(NamedTuple):
@@ -162,7 +172,7 @@ def ways(
 
 def strategy_of(way: Way, of: Columns) -> RowStrategy:
     """Return the strategy of a way."""
-    straight, wide = len(of.problem.reduced) <= 1, of.loads.width > 1 and of.loads.width * of.itemsize > NARROW_BYTES
+    straight, wide = len(of.problem.reduced) <= 1, is_wide(of.loads, of.itemsize)
     last = folders(of.problem.rows, way.folded_by)
     return RowStrategy(
         "columns",
@@ -194,7 +204,7 @@ def _kernels(
     """Return what the ways by narrow loads have in common, and those by wide loads, if such are wider."""
     vectors = max(1, -(-problem.length * itemsize // VECTOR_BYTES))
     vectors = power_of_two(vectors) if vectors <= LEAF else -(-vectors // LEAF) * LEAF
-    resident = RESIDENT_HEAVY if heavy or accumulator_bytes > _LIGHT_BYTES else _RESIDENT
+    resident = resident_columns(accumulator_bytes, heavy=heavy)
     inner = problem.kept[0].size
     found = []
     for wide in (False, True):

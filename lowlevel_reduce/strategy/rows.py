@@ -26,7 +26,7 @@ from lowlevel_reduce.strategy.whole import (
     power_of_two,
 )
 
-__all__ = ["choose_rows", "why_rows"]
+__all__ = ["bounds_of_rows", "choose_rows", "why_rows"]
 
 # How many blocks must fit on a multiprocessor, which limits a thread to 64 and 80 registers: the most with which the
 # compiler does not spill, as tests/compile verifies. RESIDENT_HEAVY leaves it 128.
@@ -145,7 +145,7 @@ def choose_rows(
         else:
             chosen = _rows(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
         sizes, newer = (itemsize, accumulator_bytes), facts.more_registers
-        bounds = _bounds_of_rows(chosen, *sizes, heavy=heavy, two_arrays=two_arrays, newer=newer)
+        bounds = bounds_of_rows(chosen, *sizes, heavy=heavy, two_arrays=two_arrays, newer=newer)
         chosen = chosen._replace(
             most_warps=bounds[0], resident_blocks=bounds[1], programmatic=facts.programmatic, aligned=problem.aligned
         )
@@ -164,7 +164,7 @@ def why_rows(
     return _fastest(problem, facts, vector, leaves, narrow=narrow, two_arrays=two_arrays)[1]
 
 
-def _bounds_of_rows(
+def bounds_of_rows(
     chosen: RowStrategy, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool, newer: bool = False
 ) -> tuple[int, int]:
     """Return for how many warps of a block a kernel is compiled, and how many such blocks fit on a multiprocessor.

@@ -130,12 +130,12 @@ def test_few_short_rows_have_a_warp_each():
 def test_blocks_of_rows_on_a_multiprocessor(accumulator, itemsize, heavy, residents):
     """Where warps have rows or several leaves, and where each has one leaf: of how many warps at most, and how many."""
     options = {"itemsize": itemsize, "accumulator_bytes": accumulator, "heavy": heavy, "two_arrays": False}
-    assert row_policy._bounds_of_rows(row_policy.RowStrategy("rows", 1), **options) == (8, residents[0])
+    assert row_policy.bounds_of_rows(row_policy.RowStrategy("rows", 1), **options) == (8, residents[0])
     for name in ("rows", "batch"):
         leaves = row_policy.RowStrategy(name, 1, warps=4, in_one_turn=True)
-        assert row_policy._bounds_of_rows(leaves, **options) == residents[1]
+        assert row_policy.bounds_of_rows(leaves, **options) == residents[1]
         newer = (8, 1) if residents[1] == (16, 1) else residents[1]
-        assert row_policy._bounds_of_rows(leaves, newer=True, **options) == newer
+        assert row_policy.bounds_of_rows(leaves, newer=True, **options) == newer
 
 
 def test_blocks_of_strided_rows_on_a_multiprocessor():
@@ -143,7 +143,7 @@ def test_blocks_of_strided_rows_on_a_multiprocessor():
 
     def resident(name, itemsize, accumulator):
         way = row_policy.RowStrategy(name, 1, contiguous=False)
-        return row_policy._bounds_of_rows(way, itemsize, accumulator, heavy=False, two_arrays=False)[1]
+        return row_policy.bounds_of_rows(way, itemsize, accumulator, heavy=False, two_arrays=False)[1]
 
     assert [resident("rows", itemsize, 8) for itemsize in (1, 2, 4, 8)] == [3, 3, 3, 3]
     assert [resident("rows", 4, accumulator) for accumulator in (16, 17)] == [3, 2]
@@ -153,19 +153,19 @@ def test_blocks_of_strided_rows_on_a_multiprocessor():
 def test_blocks_of_two_arrays_on_a_multiprocessor():
     def resident(itemsize, accumulator, contiguous=True, name="rows"):
         rows = row_policy.RowStrategy(name, 1, contiguous=contiguous)
-        return row_policy._bounds_of_rows(rows, itemsize, accumulator, heavy=True, two_arrays=True)[1]
+        return row_policy.bounds_of_rows(rows, itemsize, accumulator, heavy=True, two_arrays=True)[1]
 
     assert (resident(4, 8), resident(2, 8), resident(4, 9), resident(4, 7)) == (4, 2, 2, 2)
     assert (resident(8, 8), resident(4, 8, contiguous=False)) == (4, 2)
     batch = row_policy.RowStrategy("batch", 1, in_one_turn=True)
     options = {"itemsize": 4, "heavy": True, "two_arrays": True}
-    found = [row_policy._bounds_of_rows(batch, accumulator_bytes=size, **options) for size in (8, 9, 16, 17)]
+    found = [row_policy.bounds_of_rows(batch, accumulator_bytes=size, **options) for size in (8, 9, 16, 17)]
     assert found == [(16, 2), (16, 1), (16, 1), (16, 1)]
     strided = row_policy.RowStrategy("batch", 1, in_one_turn=True, contiguous=False)
-    assert row_policy._bounds_of_rows(strided, accumulator_bytes=8, **options) == (12, 2)
+    assert row_policy.bounds_of_rows(strided, accumulator_bytes=8, **options) == (12, 2)
     for name in ("rows", "short_rows"):  # of fewer warps, too
         narrower = row_policy.RowStrategy(name, 1, warps=4)
-        assert row_policy._bounds_of_rows(narrower, accumulator_bytes=8, **options) == (8, 4)
+        assert row_policy.bounds_of_rows(narrower, accumulator_bytes=8, **options) == (8, 4)
 
 
 @pytest.mark.parametrize(

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from lowlevel_reduce import operators
-from lowlevel_reduce.arguments import integer
+from lowlevel_reduce.arguments import shown
 from lowlevel_reduce.compiler import DiskCache, Output, Resources, open_cache, prebuilt_at
 from lowlevel_reduce.driver import Context, binding
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.errors import CacheError, UnsupportedError
-from lowlevel_reduce.layout import MAX_BYTES
 from lowlevel_reduce.operators import Reduction
-from lowlevel_reduce.plans.array import default_strategy
 from lowlevel_reduce.plans.loading import compile_kernel
-from lowlevel_reduce.plans.mapping import facts_of
 from lowlevel_reduce.plans.segments import OFFSETS, WARP_GROUPS
-from lowlevel_reduce.strategy.selection import choices, operator_text, request_of, select
-from lowlevel_reduce.strategy.stubs import KernelSource, segment_kernel_sources, with_twins
-from lowlevel_reduce.strategy.whole import DeviceFacts
+from lowlevel_reduce.strategy.family import OLDEST_CAPABILITY, family_of
+from lowlevel_reduce.strategy.selection import operator_text
+from lowlevel_reduce.strategy.stubs import KernelSource, segment_kernel_sources
 
-__all__ = ["BuildTarget", "PrebuiltKernel", "build_kernels", "kernels_of", "kernels_of_segments", "prebuild"]
+__all__ = ["BuildTarget", "PrebuiltKernel", "build_kernels", "capability_of", "kernels_of_segments", "prebuild"]
+
+
+_OF_A_PLAN = frozenset(
+    ("shape", "axis", "keepdims", "strides_bytes", "second_strides_bytes", "strategy", "cluster", "block_threads")
+)
 
 
 class BuildTarget(NamedTuple):
@@ -33,15 +35,17 @@ class BuildTarget(NamedTuple):
     ----------
     architecture : str
         The architecture, e.g. ``"sm_90"``.
-    facts : DeviceFacts
-        The properties of the GPUs that decide which kernels are used.
     output : {"cubin", "ptx"}
         What to compile to: machine code, or PTX for a simulated device.
     """
 
     architecture: str
-    facts: DeviceFacts
     output: Output = "cubin"
+
+    @property
+    def compute_capability(self) -> tuple[int, int]:
+        """Major and minor."""
+        return capability_of(self.architecture)
 
     @classmethod
     def of_context(cls, context: Context | None = None) -> BuildTarget:
@@ -53,39 +57,34 @@ class BuildTarget(NamedTuple):
             If there is no driver or no GPU.
         """
         context = Context.of(context)
-        output: Output = "ptx" if binding.selected().image == "ptx" else "cubin"
-        return cls(context.device.architecture, facts_of(context), output)
+        return cls(context.device.architecture, "ptx" if binding.selected().image == "ptx" else "cubin")
 
     @classmethod
-    def of_architecture(cls, architecture: str, multiprocessors: int) -> BuildTarget:
-        """Return the GPUs of an architecture and a number of multiprocessors as a target; this machine needs no GPU.
-
-        Parameters
-        ----------
-        architecture : str
-            Spelled like ``"sm_90"``.
-        multiprocessors : int
-            How many multiprocessors those GPUs have.
+    def of_architecture(cls, architecture: str) -> BuildTarget:
+        """Return the GPUs of an architecture, spelled like ``"sm_90"``, as a target; this machine needs no GPU.
 
         Raises
         ------
-        TypeError
-            If the number is not an integer.
-        ValueError
-            If the architecture is not spelled like ``"sm_90"``, or the number is not positive.
+        TypeError, ValueError
+            If the architecture is not spelled like ``"sm_90"``.
         UnsupportedError
-            If the architecture is older than compute capability 7.5, which the kernels need.
+            If it is older than compute capability 7.5, which the kernels need.
         """
-        found = re.fullmatch(r"sm_(\d{1,2})(\d)", architecture)
-        if found is None:
-            raise ValueError(f'a GPU\'s architecture is spelled like "sm_90", not {architecture!r}')
-        multiprocessors = integer(multiprocessors, "multiprocessors is an integer")
-        if multiprocessors < 1:
-            raise ValueError(f"a GPU has a multiprocessor or more, not {multiprocessors}")
-        capability = int(found[1]), int(found[2])
-        if capability < (7, 5):
-            raise UnsupportedError(f"the kernels need compute capability 7.5 or newer, and {architecture} is older")
-        return cls(architecture, DeviceFacts(capability, multiprocessors, capability >= (9, 0), cooperative=True))
+        capability_of(architecture)
+        return cls(architecture)
+
+
+def capability_of(architecture: str) -> tuple[int, int]:
+    """Return the compute capability of an architecture; raises what `BuildTarget.of_architecture` raises."""
+    if not isinstance(architecture, str):
+        raise TypeError(f"an architecture is a string, not {shown(architecture)}")
+    found = re.fullmatch(r"sm_(\d{1,2})(\d)", architecture)
+    if found is None:
+        raise ValueError(f'a GPU\'s architecture is spelled like "sm_90", not {architecture!r}')
+    capability = int(found[1]), int(found[2])
+    if capability < OLDEST_CAPABILITY:
+        raise UnsupportedError(f"the kernels need compute capability 7.5 or newer, and {architecture} is older")
+    return capability
 
 
 class PrebuiltKernel(NamedTuple):
@@ -111,14 +110,14 @@ def prebuild(
     op: str | Reduction = "sum",
     *,
     dtype: Any,
-    shape: int | Sequence[int] | None = None,
     segmented: bool = False,
     target: BuildTarget | Context | None = None,
     into: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> tuple[PrebuiltKernel, ...]:
-    """Compile the kernels of a reduction now, so that its first call on a GPU compiles nothing.
+    """Compile the whole family of an operator and a type now, so that no call on a GPU compiles anything.
 
+    These are the kernels that arrays of any shape, strides and address meet, on any GPU of the architecture: some 25.
     Kernels are compiled in parallel threads. At run time a process loads them from the directory that the environment
     variable ``LOWLEVEL_REDUCE_PREBUILT_DIR`` names, whichever compiler it has, and even without one. Prebuilt kernels
     belong to this version of the library: another version does not find them and compiles its own.
@@ -129,8 +128,6 @@ def prebuild(
         The operator, or its name.
     dtype : dtype
         Type of the elements.
-    shape : int or sequence of int, optional
-        Shape of the arrays. Without it, the kernels for whole contiguous arrays of every length are compiled.
     segmented : bool
         Instead, compile the kernels of `segmented_reduce`, which serve any number of segments and elements.
     target : BuildTarget or Context, optional
@@ -139,8 +136,7 @@ def prebuild(
         A directory to store the kernels in; it is created if needed, and kernels in it are kept. Without it, they go to
         this user's cache.
     **options
-        As for `lowlevel_reduce.plan`: `axis`, `strides_bytes`, `second_strides_bytes`, `accumulate`, `result_dtype`,
-        `where`, `initial`, `strategy`, `cluster`, `block_threads`, `nan`, `ddof`, `last`, `map`.
+        As for `lowlevel_reduce.plan`: `accumulate`, `result_dtype`, `where`, `initial`, `nan`, `ddof`, `last`, `map`.
 
     Returns
     -------
@@ -150,59 +146,21 @@ def prebuild(
     Raises
     ------
     TypeError, ValueError, UnsupportedError
-        As `lowlevel_reduce.plan`; or if an option needs a shape and none is given; or if a shape is given together with
-        ``segmented=True``.
+        As `lowlevel_reduce.plan`; or if `into` is not a path.
     CompileError, NoCompilerError, CacheError
         If a kernel cannot be compiled or stored, or if the cache is off and no directory is given.
     NoDriverError
         If there is neither a target nor a GPU.
     """
+    of_a_plan = ", ".join(sorted(_OF_A_PLAN & options.keys()))
+    if of_a_plan:
+        raise TypeError(f"the kernels of all shapes are compiled: {of_a_plan} goes with a plan")
     if not isinstance(target, BuildTarget):
         target = BuildTarget.of_context(target)
-    if segmented and shape is not None:
-        raise ValueError("kernels of segments are the same for every shape: none goes with segmented=True")
     if segmented:
         return build_kernels(kernels_of_segments(op, dtype=dtype, **options), target, into=into)
-    return build_kernels(kernels_of(op, target, shape=shape, dtype=dtype, **options), target, into=into)
-
-
-def kernels_of(
-    op: str | Reduction,
-    target: BuildTarget,
-    *,
-    shape: int | Sequence[int] | None = None,
-    dtype: Any,
-    strategy: str | None = None,
-    cluster: int | None = None,
-    block_threads: int | None = None,
-    **options: Any,
-) -> tuple[KernelSource, ...]:
-    """Return the kernels that a reduction uses on a GPU, each once; without a shape, those for all whole arrays."""
-    if shape is None:
-        of_a_shape = sorted({"axis", "keepdims", "strides_bytes", "second_strides_bytes"} & options.keys())
-        if of_a_shape:
-            raise ValueError(f"{' and '.join(of_a_shape)} goes with a shape, and none is given")
-    strategy, cluster, block_threads = choices(strategy, cluster, block_threads)
-    sources: dict[KernelSource, None] = {}
-    for lengths in [shape] if shape is not None else _lengths(element_type(dtype).itemsize):
-        request = request_of(op, shape=lengths, dtype=dtype, **options)
-        selected = select(
-            request,
-            target.facts,
-            strategy=strategy or default_strategy(request),
-            cluster=cluster,
-            block_threads=block_threads,
-        )
-        sources.update(dict.fromkeys(with_twins(selected.sources)))
-    return tuple(sources)
-
-
-def _lengths(itemsize: int) -> Iterator[int]:
-    """Yield lengths such that every strategy that `policy.choose` may choose is chosen for at least one of them."""
-    length = 1
-    while 2 * length * itemsize <= MAX_BYTES:
-        yield from (length, length * 3 // 2)
-        length *= 2
+    sources = family_of(op, dtype=dtype, compute_capability=target.compute_capability, **options)
+    return build_kernels(sources, target, into=into)
 
 
 def kernels_of_segments(

@@ -115,34 +115,32 @@ def ladder(
 def prebuild(
     ops: Annotated[list[str], typer.Argument(metavar="OP...", help="One or more operators, e.g. sum max logsumexp.")],
     dtype: Annotated[list[str] | None, typer.Option(help="Element type; repeat for several. Default: float32.")] = None,
-    shape: Annotated[
-        list[str] | None, typer.Option(help="E.g. 4096x1000; repeat for several. Default: 1-D of any length.")
-    ] = None,
-    axis: Annotated[list[str] | None, typer.Option(help="Axes to reduce, e.g. 0 or 0,2; repeat for several.")] = None,
     segments: Annotated[
         bool, typer.Option("--segments", help="Compile the kernels of segmented_reduce instead.")
     ] = False,
     accumulate: Annotated[str | None, typer.Option(help="The accumulator, e.g. float64 or compensated.")] = None,
     target: Annotated[
-        str | None, typer.Option("--for", metavar="GPU", help='E.g. H200, "RTX 4090" or sm_89. Default: this GPU.')
+        list[str] | None,
+        typer.Option(
+            "--for", metavar="GPU", help='E.g. H200, "RTX 4090" or sm_89; repeat for several. Default: this GPU.'
+        ),
     ] = None,
-    multiprocessors: Annotated[int | None, typer.Option(help="How many the GPU has; with --for sm_….")] = None,
     into: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Where to keep them, for LOWLEVEL_REDUCE_PREBUILT_DIR. Default: the cache."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compile kernels before they are needed, for the GPU of this machine or a named one, which need not be present."""
+    """Compile all kernels of operators and types, for this machine's GPU or named ones, which need not be present."""
     from lowlevel_reduce.cli import prebuild as command  # noqa: PLC0415
 
     with clean_errors():
-        gpu = command.target_of(target, multiprocessors)
         options = {} if accumulate is None else {"accumulate": accumulate}
-        sources = command.kernels(
-            ops, dtype or ("float32",), shape or (), axis or (), gpu, segmented=segments, options=options
-        )
-        built = command.build(sources, gpu, into)
+        jobs = [
+            (gpu, command.kernels(ops, dtype or ("float32",), gpu, segmented=segments, options=options))
+            for gpu in command.targets_of(target or ())
+        ]
+        built = command.build(jobs, into)
         if as_json:
             write_json(command.as_objects(built))
         else:

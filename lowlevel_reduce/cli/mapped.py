@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from lowlevel_reduce import driver
-from lowlevel_reduce.cli.prebuild import parse_shape, target_of
+from lowlevel_reduce.arguments import integer
+from lowlevel_reduce.cli.prebuild import named
 from lowlevel_reduce.cli.reduce import parse_axis
 from lowlevel_reduce.cli.session import open_session
 from lowlevel_reduce.compiler import Cubin, SourceTree
@@ -15,12 +15,13 @@ from lowlevel_reduce.compiler.sources import source_tree
 from lowlevel_reduce.driver import LaunchConfig
 from lowlevel_reduce.plans.array import default_strategy
 from lowlevel_reduce.plans.loading import compile_kernel
-from lowlevel_reduce.plans.mapping import launch_configs
-from lowlevel_reduce.prebuilding import BuildTarget
+from lowlevel_reduce.plans.mapping import facts_of, launch_configs
+from lowlevel_reduce.prebuilding import capability_of
 from lowlevel_reduce.strategy.selection import Request, Selection, choices, request_of, select, why
 from lowlevel_reduce.strategy.stubs import OPTIONS, KernelSource
+from lowlevel_reduce.strategy.whole import DeviceFacts
 
-__all__ = ["LINE_INFO", "Kernel", "Shown", "Wanted", "parse_strides", "shown"]
+__all__ = ["LINE_INFO", "Kernel", "Shown", "Target", "Wanted", "parse_shape", "parse_strides", "shown", "target_of"]
 
 LINE_INFO = "-lineinfo"
 """The compiler's option for code that knows the lines of CUDA C++ that it comes from."""
@@ -49,6 +50,13 @@ class Wanted:
     sources: str | None
 
 
+class Target(NamedTuple):
+    """The GPU: its architecture, e.g. ``"sm_90"``, and its properties that decide which kernels are used."""
+
+    architecture: str
+    facts: DeviceFacts
+
+
 class Kernel(NamedTuple):
     """A kernel of a reduction: its source and cubin, its launch.
 
@@ -70,7 +78,7 @@ class Shown(NamedTuple):
     """A reduction as it would be launched, and a note on the GPU, None if that was named or is there."""
 
     wanted: Wanted
-    target: BuildTarget
+    target: Target
     note: str | None
     request: Request
     selection: Selection
@@ -106,10 +114,10 @@ def shown(asked: Wanted, *, lines: bool = False) -> Shown:
         },
     )
     strategy, cluster, block_threads = choices(asked.strategy, asked.cluster, asked.block_threads)
-    named = strategy or default_strategy(request)
-    selection = select(request, target.facts, strategy=named, cluster=cluster, block_threads=block_threads)
+    forced = strategy or default_strategy(request)
+    selection = select(request, target.facts, strategy=forced, cluster=cluster, block_threads=block_threads)
     reason = why(request, target.facts)
-    if named is not None:
+    if forced is not None:
         reason = f"as {'--strategy' if strategy else 'the variable LOWLEVEL_REDUCE_STRATEGY'} says"
     # No device is asked how many blocks of a cooperative grid it holds: what the grid may not exceed is shown.
     chosen = selection.strategy
@@ -136,12 +144,49 @@ def parse_strides(text: str) -> tuple[int, ...]:
         raise ValueError(f"--strides-bytes takes integers with commas between them, not {text!r}") from None
 
 
-def _target(asked: Wanted) -> tuple[BuildTarget, str | None]:
+def parse_shape(text: str) -> tuple[int, ...]:
+    """Return the shape of an argument such as ``--shape 4096x1000``.
+
+    Raises
+    ------
+    ValueError
+        If it is not a shape.
+    """
+    try:
+        return tuple(int(size) for size in text.lower().split("x"))
+    except ValueError:
+        raise ValueError(f"--shape takes sizes with an x between them, such as 4096x1000; not {text!r}") from None
+
+
+def target_of(name: str, multiprocessors: int | None) -> Target:
+    """Return the GPU that ``--for`` names, by product or by architecture.
+
+    Raises
+    ------
+    ValueError, UnsupportedError
+        If there is no such product or architecture, or if ``--multiprocessors`` is missing or not expected.
+    """
+    architecture, of_product = named(name)
+    if of_product is None and multiprocessors is None:
+        raise ValueError(f"--for {name} needs --multiprocessors: how many there are decides which kernels are used")
+    if of_product is not None and multiprocessors is not None:
+        raise ValueError("--multiprocessors goes with an architecture, such as --for sm_89")
+    capability = capability_of(architecture)
+    places = integer(of_product or multiprocessors, "multiprocessors is an integer")
+    if places < 1:
+        raise ValueError(f"a GPU has a multiprocessor or more, not {places}")
+    return Target(architecture, DeviceFacts(capability, places, capability >= (9, 0), cooperative=True))
+
+
+def _target(asked: Wanted) -> tuple[Target, str | None]:
     """Return the GPU: the one that is named, this machine's, or, without a driver, the simulated one, and a note."""
-    if asked.target is None and asked.multiprocessors is None and driver.why_unavailable() is not None:
-        with open_session(None) as session:
-            return BuildTarget.of_context(session.context)._replace(output="cubin"), session.note
-    return target_of(asked.target, asked.multiprocessors)._replace(output="cubin"), None
+    if asked.target is not None:
+        return target_of(asked.target, asked.multiprocessors), None
+    if asked.multiprocessors is not None:
+        raise ValueError("--multiprocessors goes with an architecture, such as --for sm_89")
+    with open_session(None) as session:
+        context = session.context
+        return Target(context.device.architecture, facts_of(context)), session.note
 
 
 def _tree(root: Path) -> SourceTree:

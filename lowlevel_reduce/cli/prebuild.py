@@ -1,4 +1,4 @@
-"""The ``prebuild`` command: compiles kernels of operators, types and shapes for a GPU that need not be present."""
+"""The ``prebuild`` command: compiles the kernels of operators and types for GPUs that need not be present."""
 
 from __future__ import annotations
 
@@ -12,92 +12,82 @@ from rich.table import Table
 
 from lowlevel_reduce import driver, simulator
 from lowlevel_reduce.cli.output import NONE, progress
-from lowlevel_reduce.cli.reduce import parse_axis
 from lowlevel_reduce.cli.session import open_session
 from lowlevel_reduce.errors import NoDriverError
+<<<<<<< HEAD
 from lowlevel_reduce.prebuilding import BuildTarget, PrebuiltKernel, build_kernels, kernels_of, kernels_of_segments
+=======
+from lowlevel_reduce.prebuilding import (
+    BuildTarget,
+    PrebuiltKernel,
+    build_kernels,
+    kernels_of_segments,
+)
+from lowlevel_reduce.strategy.family import family_of
+>>>>>>> bd702d7 (prebuild makes the whole family, for any number of architectures)
 from lowlevel_reduce.strategy.stubs import KernelSource
 
-__all__ = ["as_objects", "build", "kernels", "parse_shape", "render", "target_of"]
+__all__ = ["as_objects", "build", "kernels", "named", "render", "targets_of"]
 
 
-def target_of(name: str | None, multiprocessors: int | None) -> BuildTarget:
-    """Return the GPUs that ``--for`` names, by product or by architecture; without a name, this machine's.
+def named(name: str) -> tuple[str, int | None]:
+    """Return the architecture that ``--for`` names, by product or itself, and the multiprocessors of a product.
+
+    Raises
+    ------
+    ValueError
+        If there is no such product, or it is not spelled like an architecture.
+    """
+    if re.fullmatch(r"sm_\w+", name):
+        return name, None
+    if name not in simulator.device_names():
+        known = ", ".join(simulator.device_names())
+        raise ValueError(f"--for takes {known}, or an architecture, such as sm_89; not {name!r}")
+    device = simulator.by_name(name)
+    return "sm_{}{}".format(*device.compute_capability), device.multiprocessors
+
+
+def targets_of(names: Sequence[str]) -> tuple[BuildTarget, ...]:
+    """Return the GPUs that ``--for`` names, each architecture once; without a name, this machine's.
 
     Raises
     ------
     NoDriverError
         If no GPU is named and this machine has none.
-    ValueError
-        If there is no such product or architecture, or if ``--multiprocessors`` is missing or not expected.
+    ValueError, UnsupportedError
+        If there is no such product or architecture, or it is too old.
     """
-    if name is not None and re.fullmatch(r"sm_\w+", name):
-        if multiprocessors is None:
-            raise ValueError(f"--for {name} needs --multiprocessors: how many there are decides which kernels are used")
-        return BuildTarget.of_architecture(name, multiprocessors)
-    if multiprocessors is not None:
-        raise ValueError("--multiprocessors goes with an architecture, such as --for sm_89")
-    if name is not None:
-        if name not in simulator.device_names():
-            known = ", ".join(simulator.device_names())
-            raise ValueError(
-                f"--for takes {known}, or an architecture, such as sm_89 with --multiprocessors 142; not {name!r}"
-            )
-        device = simulator.by_name(name)
-        return BuildTarget.of_architecture("sm_{}{}".format(*device.compute_capability), device.multiprocessors)
+    if names:
+        return tuple(dict.fromkeys(BuildTarget.of_architecture(named(name)[0]) for name in names))
     missing = driver.why_unavailable()
     if missing is not None:
         raise NoDriverError(f"there is no GPU to compile for: name one with --for ({missing})")
     with open_session(None) as session:
-        return BuildTarget.of_context(session.context)
-
-
-def parse_shape(text: str) -> tuple[int, ...]:
-    """Return the shape of an argument such as ``--shape 4096x1000``.
-
-    Raises
-    ------
-    ValueError
-        If it is not a shape.
-    """
-    try:
-        return tuple(int(size) for size in text.lower().split("x"))
-    except ValueError:
-        raise ValueError(f"--shape takes sizes with an x between them, such as 4096x1000; not {text!r}") from None
+        return (BuildTarget.of_context(session.context),)
 
 
 def kernels(
-    ops: Sequence[str],
-    dtypes: Sequence[str],
-    shapes: Sequence[str],
-    axes: Sequence[str],
-    target: BuildTarget,
-    *,
-    segmented: bool,
-    options: dict[str, Any],
+    ops: Sequence[str], dtypes: Sequence[str], target: BuildTarget, *, segmented: bool, options: dict[str, Any]
 ) -> tuple[KernelSource, ...]:
     """Return the kernels of all combinations, each once."""
-    if segmented and (shapes or axes):
-        raise ValueError("kernels of segments are the same for all: --shape and --axis do not go with --segments")
-    if axes and not shapes:
-        raise ValueError("--axis goes with --shape: which kernels reduce an axis depends on the others")
     found: dict[KernelSource, None] = {}
     for op, dtype in itertools.product(ops, dtypes):
         if segmented:
             found.update(dict.fromkeys(kernels_of_segments(op, dtype=dtype, **options)))
-        for shape, axis in itertools.product(shapes, axes or (None,)):
-            chosen: dict[str, Any] = {**options, "shape": parse_shape(shape), "axis": parse_axis(axis)}
-            found.update(dict.fromkeys(kernels_of(op, target, dtype=dtype, **chosen)))
-        if not (segmented or shapes):
-            found.update(dict.fromkeys(kernels_of(op, target, dtype=dtype, **options)))
+        else:
+            capability = target.compute_capability
+            found.update(dict.fromkeys(family_of(op, dtype=dtype, compute_capability=capability, **options)))
     return tuple(found)
 
 
-def build(sources: Sequence[KernelSource], target: BuildTarget, into: Path | None) -> tuple[PrebuiltKernel, ...]:
-    """Compile the kernels, showing the progress."""
+def build(jobs: Sequence[tuple[BuildTarget, Sequence[KernelSource]]], into: Path | None) -> tuple[PrebuiltKernel, ...]:
+    """Compile the kernels of each target, showing the progress."""
     with progress(counted=True) as bar:
-        task = bar.add_task("compiling", total=len(sources))
-        return build_kernels(sources, target, into=into, each=lambda _: bar.advance(task))
+        task = bar.add_task("compiling", total=sum(len(sources) for _, sources in jobs))
+        built = [
+            build_kernels(sources, target, into=into, each=lambda _: bar.advance(task)) for target, sources in jobs
+        ]
+    return tuple(itertools.chain.from_iterable(built))
 
 
 def as_objects(built: Sequence[PrebuiltKernel]) -> list[dict[str, object]]:

@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 
 import lowlevel_reduce as lr
+from lowlevel_reduce import prebuilding
 from lowlevel_reduce.compiler import Program, compile_many, compile_program, nvrtc, open_cache, prebuilt_at, toolchain
 from lowlevel_reduce.errors import CompileError, NoCompilerError
 from lowlevel_reduce.plans.loading import compile_kernel
-from lowlevel_reduce.prebuilding import BuildTarget, build_kernels, kernels_of
+from lowlevel_reduce.prebuilding import BuildTarget, build_kernels
+from lowlevel_reduce.strategy.family import family_of
 from lowlevel_reduce.strategy.stubs import KernelSource
 
 pytestmark = pytest.mark.usefixtures("cache_directory")  # each test compiles anew
 
-H200 = BuildTarget.of_architecture("sm_90", 132)
+H200 = BuildTarget.of_architecture("sm_90")
 ONE = Program("one", 'extern "C" __global__ void one(int* x) { *x = 1; }\n')
 TWO = Program("two", 'extern "C" __global__ void two(int* x) { *x = 2; }\n')
 
@@ -44,9 +46,9 @@ def without_nvrtc(monkeypatch):
 
 
 def test_a_process_without_a_compiler_runs_what_is_prebuilt(prebuilt, without_nvrtc):
-    built = lr.prebuild("sum", dtype="float32", shape=1 << 20, target=H200, into=prebuilt)
+    source, *others = family_of("sum", dtype="float32", compute_capability=(9, 0))[:2]
+    built = build_kernels([source, *others], H200, into=prebuilt)
     assert [(kernel.architecture, kernel.compiled) for kernel in built] == [("sm_90", True)] * 2
-    source, _ = kernels_of("sum", H200, dtype="float32", shape=1 << 20)
     without_nvrtc()
     found = compile_kernel(source, "sm_90")
     assert found.from_cache
@@ -147,6 +149,7 @@ def test_everybody_may_read_what_is_prebuilt(tmp_path):
 
 def test_into_may_be_any_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(prebuilding, "family_of", lambda *_, **__: [KernelSource("one", ONE.source)])
     for into in (Path("relative"), "relative", tmp_path / "relative"):
-        lr.prebuild("sum", dtype="float32", shape=1000, target=H200, into=into)
-    assert len(list((tmp_path / "relative").iterdir())) == 2  # a kernel and its twin
+        lr.prebuild("sum", dtype="float32", target=H200, into=into)
+    assert len(list((tmp_path / "relative").iterdir())) == 1

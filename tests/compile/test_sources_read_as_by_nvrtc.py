@@ -45,9 +45,9 @@ def test_a_header_outside_the_sources_never_makes_a_kernel_stale(
     own = lr.Operator(
         "scaled", map="x * SCALE", combine="a + b", identity="0.f", preamble=include.replace("@", str(header))
     )
-    target = BuildTarget.of_architecture("sm_90", 132)
+    target = BuildTarget.of_architecture("sm_90")
     for into in (None, tmp_path / "prebuilt"):
         with pytest.raises(lr.CompileError, match="scale.cuh") as caught:
-            lr.prebuild(own, dtype="float32", shape=64, target=target, into=into)
+            lr.prebuild(own, dtype="float32", target=target, into=into)
         assert caught.value.file == "preamble of Operator 'scaled'"
         assert caught.value.line == include[: include.index("@")].replace("\\\n", "").count("\n") + 1

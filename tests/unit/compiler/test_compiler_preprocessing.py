@@ -11,7 +11,7 @@ from lowlevel_reduce.compiler.preprocessing import RefusedTextError, read
 from lowlevel_reduce.compiler.sources import SourceTree, source_root
 from lowlevel_reduce.errors import CompileError
 from lowlevel_reduce.operators import Operator
-from lowlevel_reduce.prebuilding import BuildTarget, kernels_of
+from lowlevel_reduce.strategy.family import family_of
 from tests.fuzz.sources import read_soups
 
 OUTSIDE = "/tmp/outside.cuh"
@@ -97,8 +97,7 @@ def test_an_operators_text_is_named_with_its_line(where: str) -> None:
     if where == "accumulator":
         texts |= {where: f"struct {{{texts[where]}float v; }}", "map": "return {x};", "identity": "return {0.f};"}
     own = Operator("own", **texts, accumulator_bytes=4 if where == "accumulator" else None)  # type: ignore[arg-type]
-    target = BuildTarget.of_architecture("sm_90", 132)
-    source, *_ = kernels_of(own, target, dtype="float32", shape=100)
+    source, *_ = family_of(own, dtype="float32", compute_capability=(9, 0))
     with pytest.raises(CompileError) as caught:
         SourceTree(source_root()).closure("k", source.text)
     error = caught.value

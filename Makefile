@@ -14,7 +14,7 @@ PYTEST := $(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 COVERAGE := --cov --cov-report=term
 
-.PHONY: demo check test test-all test-torch test-mpi soak lint format clean
+.PHONY: demo check test test-all test-torch test-mpi soak kernels lint format clean
 
 demo: $(DEMO)/installed
 	$(DEMO)/bin/python examples/cluster_reduce.py
@@ -46,6 +46,11 @@ test-torch: .venv-torch/installed
 
 test-mpi: .venv-mpi/installed
 	.venv-mpi/bin/python -m pytest tests/with_mpi $(ARGS)
+
+# The wheel of compiled kernels, in dist: of the operators, types and architectures of lowlevel_reduce/kernel_wheel/choice.py.
+# What it compiles is kept in .cache/kernels, so that a build that was stopped goes on.
+kernels: $(VENV)/installed
+	$(RUN) -m lowlevel_reduce prebuild --wheel dist --into .cache/kernels $(ARGS)
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .

@@ -31,6 +31,7 @@ from lowlevel_reduce.functions import *  # noqa: F403 - its __all__ is the one l
 from lowlevel_reduce.functions.general import reduce
 from lowlevel_reduce.lazy_names import imported_later
 from lowlevel_reduce.plans.launch import BoundReduction
+from lowlevel_reduce.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from lowlevel_reduce import simulator, tree
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
     from lowlevel_reduce.plans.array import Plan, plan
     from lowlevel_reduce.plans.segments import SegmentedPlan, segmented_plan
     from lowlevel_reduce.prebuilding import BuildTarget, prebuild
-
-__version__ = "0.1.0"
 
 __tree_version__ = 2
 """The version of the one tree: with one tree version no result changes; on the host exp and log are those of NumPy."""

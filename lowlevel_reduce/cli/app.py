@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -113,7 +114,9 @@ def ladder(
 
 @app.command()
 def prebuild(
-    ops: Annotated[list[str], typer.Argument(metavar="OP...", help="One or more operators, e.g. sum max logsumexp.")],
+    ops: Annotated[
+        list[str] | None, typer.Argument(metavar="OP...", help="One or more operators, e.g. sum max logsumexp.")
+    ] = None,
     dtype: Annotated[list[str] | None, typer.Option(help="Element type; repeat for several. Default: float32.")] = None,
     segments: Annotated[
         bool, typer.Option("--segments", help="Compile the kernels of segmented_reduce instead.")
@@ -129,12 +132,23 @@ def prebuild(
         Path | None,
         typer.Option(metavar="DIR", help="Where to keep them, for LOWLEVEL_REDUCE_PREBUILT_DIR. Default: the cache."),
     ] = None,
+    wheel: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Build lowlevel-reduce-kernels there; without OP of a documented choice."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compile all kernels of operators and types, for this machine's GPU or named ones, which need not be present."""
     from lowlevel_reduce.cli import prebuild as command  # noqa: PLC0415
 
     with clean_errors():
+        if wheel is not None:
+            if segments or accumulate is not None:
+                raise ValueError("--segments and --accumulate do not go with --wheel")
+            _build_wheel(wheel, ops or (), dtype or (), target or (), into, as_json=as_json)
+            return
+        if not ops:
+            raise ValueError("which operators? Name one or more; only --wheel has a choice of its own")
         options = {} if accumulate is None else {"accumulate": accumulate}
         jobs = [
             (gpu, command.kernels(ops, dtype or ("float32",), gpu, segmented=segments, options=options))
@@ -145,6 +159,18 @@ def prebuild(
             write_json(command.as_objects(built))
         else:
             show(command.render(built))
+
+
+def _build_wheel(
+    wheel: Path, ops: Sequence[str], dtypes: Sequence[str], names: Sequence[str], into: Path | None, *, as_json: bool
+) -> None:
+    from lowlevel_reduce.cli import wheel as command  # noqa: PLC0415
+
+    report = command.build(wheel, ops, dtypes, names, into)
+    if as_json:
+        write_json(command.as_object(report))
+    else:
+        show(command.render(report))
 
 
 @app.command(name="show")

@@ -29,6 +29,7 @@ def gather() -> dict[str, Any]:
         "nvrtc": _nvrtc(),
         "cache": _cache(),
         "prebuilt": _prebuilt(),
+        "kernels": _installed(),
         "devices": [] if missing else [_device(device) for device in lr.Device.all()],
     }
 
@@ -69,12 +70,27 @@ def _prebuilt() -> dict[str, Any]:
     }
 
 
+def _installed() -> dict[str, Any]:
+    """Return what the installed package of kernels has; every file of it is read and verified."""
+    kernels = compiler.installed_kernels()
+    if kernels is None:
+        return {"directory": None, "version": None, "unavailable": None, "packs": []}
+    packs = [state._asdict() for state in kernels.states()]
+    return {
+        "directory": kernels.directory,
+        "version": kernels.version,
+        "unavailable": kernels.problem,
+        "packs": packs,
+    }
+
+
 def _device(device: lr.Device) -> dict[str, Any]:
     return {
         "ordinal": device.ordinal,
         "name": device.name,
         "uuid": device.uuid,
         "compute_capability": "{}.{}".format(*device.compute_capability),
+        "architecture": device.architecture,
         "multiprocessors": device.multiprocessor_count,
         "threads_per_multiprocessor": device.max_threads_per_multiprocessor,
         "registers_per_multiprocessor": device.registers_per_multiprocessor,
@@ -110,7 +126,19 @@ def render(facts: dict[str, Any]) -> list[Table]:
     software.add_row("prebuilt kernels", prebuilt["unavailable"] or prebuilt["directory"] or NONE)
     if prebuilt["directory"]:
         software.add_row("", f"{prebuilt['entries']} entries, {prebuilt['bytes']:,} bytes")
+    _add_installed(software, facts["kernels"], {device["architecture"] for device in facts["devices"]})
     return [software, *map(_device_table, facts["devices"])]
+
+
+def _add_installed(table: Table, kernels: dict[str, Any], wanted: set[str]) -> None:
+    table.add_row("installed kernels", kernels["unavailable"] or kernels["directory"] or NONE)
+    if kernels["directory"] is None or kernels["unavailable"]:
+        return
+    for pack in kernels["packs"]:
+        found = f"{pack['kernels']} kernels, {pack['size_bytes']:,} bytes"
+        table.add_row("", f"{pack['architecture']}: {pack['problem'] or found}")
+    for architecture in sorted(wanted - {pack["architecture"] for pack in kernels["packs"]}):
+        table.add_row("", f"{architecture}: none, which this machine's GPU needs")
 
 
 def _device_table(device: dict[str, Any]) -> Table:

@@ -39,6 +39,8 @@ __all__ = [
     "DiskCache",
     "Entry",
     "Stored",
+    "decode_entry",
+    "encode_entry",
     "make_key",
     "open_cache",
     "open_prebuilt",
@@ -136,7 +138,7 @@ class DiskCache:
             return _unwritten.get((self.directory, name))
         path = os.path.join(self.directory, name)
         data = read_file(path, lambda info: _is_trusted(info, self._use))
-        stored = None if data is None else _decode(name, data)
+        stored = None if data is None else decode_entry(name, data)
         if stored is None:
             return _unwritten.get((self.directory, name))
         if self.limit_bytes is not None:
@@ -221,7 +223,7 @@ class DiskCache:
         self._is_there()
         temporary = os.path.join(self.directory, f".{os.urandom(16).hex()}.llr-tmp")
         place = os.path.join(self.directory, name)
-        write_file(place, _encode(name, metadata, payload), temporary=temporary, mode=self._use.file_mode)
+        write_file(place, encode_entry(name, metadata, payload), temporary=temporary, mode=self._use.file_mode)
         self._evict(keep=name)
 
     def _is_there(self) -> bool:
@@ -341,14 +343,16 @@ def _is_trusted(info: os.stat_result, use: _Use) -> bool:
     return is_ours and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-def _encode(name: str, metadata: Mapping[str, Any], payload: bytes) -> bytes:
+def encode_entry(name: str, metadata: Mapping[str, Any], payload: bytes) -> bytes:
+    """Return an entry as a file has it, with its digest."""
     # The content includes the name, so that a valid entry that was copied to another name is rejected there.
     text = json.dumps({"name": name, "metadata": dict(metadata)}, separators=(",", ":")).encode()
     body = _HEADER.pack(_MAGIC, SCHEMA, len(text), len(payload)) + text + payload
     return body + hashlib.sha256(body).digest()
 
 
-def _decode(name: str, data: bytes) -> Stored | None:
+def decode_entry(name: str, data: bytes) -> Stored | None:
+    """Return the entry of a name; None if the bytes are not one, are damaged, or belong to another name."""
     if len(data) < _HEADER.size + _DIGEST_BYTES:
         return None
     magic, schema, text_bytes, payload_bytes = _HEADER.unpack_from(data)

@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Callable
 
-__all__ = ["make_directories", "read_file", "write_file"]
+__all__ = ["make_directories", "read_file", "read_part", "write_file"]
 
 MOST_BYTES = 1 << 30
 """A larger file is none of ours: no kernel comes near it."""
@@ -42,6 +42,26 @@ def read_file(path: str, is_trusted: Callable[[os.stat_result], bool]) -> bytes 
     finally:
         with contextlib.suppress(OSError):  # closed it is even so, and what was read is checked by its digest
             os.close(descriptor)
+
+
+def read_part(path: str, offset: int, size: int) -> tuple[bytes, int]:
+    """Return at most `size` bytes of a file from a byte on, and how many bytes the whole file has.
+
+    It may belong to anybody: this is for files of installed packages, whose code this process runs anyway.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened or read.
+    """
+    with open(path, "rb", buffering=0) as file:
+        length = os.fstat(file.fileno()).st_size
+        file.seek(offset)
+        parts = []
+        while size > 0 and (part := file.read(size)):
+            parts.append(part)
+            size -= len(part)
+    return b"".join(parts), length
 
 
 def write_file(path: str, data: bytes, *, temporary: str, mode: int) -> None:

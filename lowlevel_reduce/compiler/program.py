@@ -1,4 +1,4 @@
-"""Turns a program into a cubin for one architecture: a prebuilt one, else from the disk cache, else by NVRTC."""
+"""Turns a program into a cubin for one architecture: prebuilt or installed, else from the disk cache, else by NVRTC."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from lowlevel_reduce.compiler import nvrtc, toolchain
 from lowlevel_reduce.compiler.cache import PREBUILT_VARIABLE, DiskCache, Stored, make_key, open_cache, open_prebuilt
 from lowlevel_reduce.compiler.images import cubin_kernels, ptx_kernels
+from lowlevel_reduce.compiler.installed import load_installed
 from lowlevel_reduce.compiler.resources import Resources, parse_resources
 from lowlevel_reduce.compiler.sources import Headers, SourceTree, source_tree
 from lowlevel_reduce.compiler.toolchain import Toolchain
@@ -150,7 +151,7 @@ def compile_program(
     """
     job, cache = _job(program, architecture, output, tree), open_cache()
     prebuilt = open_prebuilt() if into is None else into
-    found = _from_prebuilt(job, prebuilt)
+    found = _from_prebuilt(job, prebuilt) or (_from_installed(job) if into is None else None)
     if found is not None:
         return found
     if into is None:
@@ -185,7 +186,10 @@ def compile_many(
     """
     cache, prebuilt = open_cache(), open_prebuilt()
     jobs = {request: _job(*request, output, tree) for request in requests}
-    found = {request: _from_prebuilt(job, prebuilt) or _from_cache(job, cache) for request, job in jobs.items()}
+    found = {
+        request: _from_prebuilt(job, prebuilt) or _from_installed(job) or _from_cache(job, cache)
+        for request, job in jobs.items()
+    }
     done = {request: cubin for request, cubin in found.items() if cubin is not None}
     missing = [request for request in jobs if request not in done]
     if missing:
@@ -241,6 +245,11 @@ def _entry_name(job: _Job, compiler: Toolchain | None) -> str:
 
 def _from_prebuilt(job: _Job, prebuilt: DiskCache | None) -> Cubin | None:
     stored = None if prebuilt is None else prebuilt.load(_entry_name(job, None))
+    return None if stored is None else _decode(job, stored)
+
+
+def _from_installed(job: _Job) -> Cubin | None:
+    stored = load_installed(_entry_name(job, None), job.architecture) if job.output == "cubin" else None
     return None if stored is None else _decode(job, stored)
 
 

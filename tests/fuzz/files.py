@@ -287,7 +287,7 @@ def _mixed(rng: random.Random, whole: bytes, other: bytes, name: str) -> bytes:
 
 def _misdescribed(rng: random.Random, whole: bytes, other: bytes, name: str) -> bytes:
     """Return an entry with a digest that agrees, whose description is not what this library writes."""
-    held = cache._decode(name, whole)
+    held = cache.decode_entry(name, whole)
     assert held is not None
     metadata: dict[str, Any] = json.loads(json.dumps(held.metadata))
     values: tuple[Any, ...] = (
@@ -319,7 +319,7 @@ def _misdescribed(rng: random.Random, whole: bytes, other: bytes, name: str) -> 
             + b"}"
         )
         return _with_digest(text, held.payload)
-    return cache._encode(name, metadata, held.payload)
+    return cache.encode_entry(name, metadata, held.payload)
 
 
 def _with_digest(text: bytes, payload: bytes) -> bytes:

@@ -1,0 +1,1 @@
+"""Writing the wheel of kernels, lowlevel-reduce-kernels: the choice of kernels, their packs, manifests and build."""

@@ -1,0 +1,168 @@
+"""The manifest of a pack: what a runtime without Python needs to find, load and launch its kernels, as JSON.
+
+`docs/embedding.md` says what each field means; `examples/launch_from_wheel.cpp` reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lowlevel_reduce.compiler import Cubin
+from lowlevel_reduce.compiler.pack import Pack
+from lowlevel_reduce.dtypes import LANES, VECTOR_BYTES
+from lowlevel_reduce.layout import MAX_AXES
+from lowlevel_reduce.operators import Reduction, Types
+from lowlevel_reduce.strategy.base import WARPS, RowStrategy
+from lowlevel_reduce.strategy.stubs import ANYWHERE, FIELDS, ArgumentKind, KernelSource, signature
+from lowlevel_reduce.strategy.whole import HEADER_BYTES, MIN_TILE_LEAVES, PORTABLE_CLUSTER, slot_bytes
+
+__all__ = ["FORMAT", "MadeKernel", "argument_layouts", "grid_rule", "manifest_of", "role_of"]
+
+FORMAT = 1
+"""The version of the manifest's form: a reader refuses one that it does not know."""
+
+_ENTRY_DIGEST_BYTES = 32  # what follows the cubin in an entry of a pack
+
+_AXES = (
+    "count",
+    *(f"{what}[{i}]" for what in ("size", "reciprocal", "stride", "second_stride") for i in range(MAX_AXES)),
+)
+_SHAPE = (
+    *("low", "high", "apart", "second_apart", "far", "permuted"),
+    *(f"kept.{name}" for name in _AXES),
+    *(f"reduced.{name}" for name in _AXES),
+    *(f"result_stride[{i}]" for i in range(MAX_AXES)),
+)
+_SHORT_ROWS = (
+    *("levels", "lane_bits", "step_bits", "group_bits", "held_bits", "row_bits", "warps", "whole_blocks", "in_part"),
+    *("present", "among", "idle", "results"),
+    *(f"{what}[{i}]" for what in ("apart", "second_apart") for i in range(3)),
+)
+_TYPES = {"Q": "uint64", "q": "int64"}
+
+
+class MadeKernel(NamedTuple):
+    """A kernel of a family, compiled: of which operator and types, and the name of its entry in the pack."""
+
+    reduction: Reduction
+    types: Types
+    source: KernelSource
+    cubin: Cubin
+    entry_name: str
+
+
+def manifest_of(version: str, pack: Pack, file: str, kernels: Sequence[MadeKernel]) -> dict[str, Any]:
+    """Return the manifest of a pack.
+
+    Parameters
+    ----------
+    version : str
+        The library's version.
+    pack : Pack
+        What was written.
+    file : str
+        The name of its file.
+    kernels : sequence of MadeKernel
+        The kernels, each once.
+    """
+    return {
+        "format": FORMAT,
+        "version": version,
+        "architecture": pack.architecture,
+        "pack": file,
+        "blocks": [block._asdict() for block in pack.blocks],
+        "arguments": argument_layouts(),
+        "workspace": {"header_bytes": HEADER_BYTES, "leaves_per_slot": MIN_TILE_LEAVES},
+        "kernels": [_kernel(pack, kernel) for kernel in kernels],
+    }
+
+
+def argument_layouts() -> dict[str, Any]:
+    """Return, by kind of argument, its bytes and its fields in order, each with name, type and offset in bytes."""
+    problem = (*FIELDS[:-2], "initial[0]", "initial[1]")
+    kinds: Mapping[ArgumentKind, tuple[str, ...]] = {
+        "whole": problem,
+        "shaped": (*problem, *_SHAPE),
+        "short_rows": (*problem, *_SHAPE, *_SHORT_ROWS),
+    }
+    layouts = {}
+    for kind, names in kinds.items():
+        fields = [
+            {"name": name, "type": _TYPES[letter], "offset": 8 * place}
+            for place, (name, letter) in enumerate(zip(names, signature(kind), strict=True))
+        ]
+        layouts[kind] = {"bytes": 8 * len(fields), "fields": fields}
+    return layouts
+
+
+def grid_rule(source: KernelSource) -> dict[str, Any] | None:
+    """Return the rule by which a launch's grid and its field `count` follow from the problem.
+
+    Rules are for whole arrays and for contiguous rows that any warp may fold. Of other kernels None: which of many
+    grids is fast follows from the shape and the device (`lowlevel_reduce.plan` tells), and `count` says which it is.
+    """
+    name, threads = role_of(source), _threads(source)
+    warps = threads // LANES
+    if name == "block":
+        return {"rule": "one_block", "threads": threads, "most_leaves": warps, "count": 1}
+    if name == "cluster":
+        most = warps * PORTABLE_CLUSTER
+        return {"rule": "one_cluster", "threads": threads, "cluster": PORTABLE_CLUSTER, "most_leaves": most, "count": 1}
+    if name == "tiles":
+        return {"rule": "tiles", "threads": threads, "leaves_per_block": warps, "partials_per_run": 4 * threads}
+    if name == "rows":
+        return {"rule": "rows", "threads": threads, "rows_per_block": WARPS, "count": RowStrategy("rows", 1).count}
+    return None
+
+
+def _kernel(pack: Pack, made: MadeKernel) -> dict[str, Any]:
+    place = pack.place(made.entry_name)
+    if place is None:
+        raise KeyError(made.entry_name)
+    types, resources, data = made.types, made.cubin.kernels[made.source.entry], made.cubin.data
+    aligned = made.source.twin is not None
+    size = made.reduction.size(types)
+    return {
+        "entry": made.source.entry,
+        "operator": made.reduction.label,
+        "element": types.element.name,
+        "accumulator": str(types.accumulator),
+        "result": str(types.result_dtype),
+        "results": made.reduction.results,
+        "leaf_elements": types.element.leaf,
+        "slot_bytes": slot_bytes(size),
+        "initial": list(made.reduction.constants),
+        "role": role_of(made.source),
+        "alignment": VECTOR_BYTES if aligned else 1,
+        "argument": _argument(made.source),
+        "most_threads": _threads(made.source),
+        "grid": grid_rule(made.source),
+        "registers": resources.registers,
+        "shared_bytes": resources.shared_bytes,
+        "block": place.block,
+        "offset": place.offset + place.size - _ENTRY_DIGEST_BYTES - len(data),
+        "size": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
+
+
+def role_of(source: KernelSource) -> str:
+    """Return what a kernel is for, as its name ends after operator and types, but for addresses."""
+    name = source.entry.removesuffix(ANYWHERE)
+    roles = ("block", "cluster", "tiles", "short_rows_strided", "short_rows", "rows_strided", "rows", "at_once_strided")
+    roles += ("at_once", "batch_strided", "batch", "columns_strided_wide", "columns_strided", "columns_wide", "columns")
+    return next(role for role in roles if name.endswith(f"_{role}"))
+
+
+def _argument(source: KernelSource) -> ArgumentKind:
+    role = role_of(source)
+    if role in ("block", "cluster", "tiles"):
+        return "whole"
+    return "short_rows" if role.startswith("short_rows") else "shaped"
+
+
+def _threads(source: KernelSource) -> int:
+    """Return the threads of a block that a kernel is compiled for, at most."""
+    return int(source.text.partition("__launch_bounds__(")[2].partition(",")[0])

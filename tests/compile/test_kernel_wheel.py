@@ -1,0 +1,157 @@
+"""The wheel of kernels: built, installed, and used by processes without a compiler and by one without Python."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import lowlevel_reduce as lr
+from lowlevel_reduce.compiler.installed import PACKAGE
+from lowlevel_reduce.compiler.pack import Pack
+from lowlevel_reduce.kernel_wheel import building
+from lowlevel_reduce.kernel_wheel.building import build_wheel
+from lowlevel_reduce.strategy.family import family, family_of
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "launch_from_wheel.cpp"
+SOME = 4
+"""Kernels of each family that these tests compile: those of a block and of a cluster, or of tiles, and their twins."""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, kept_kernels):
+    """The report of a small wheel, and the folder that it was unpacked to as pip does."""
+    root = tmp_path_factory.mktemp("wheel")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(building, "family", lambda *arguments: family(*arguments)[:SOME])
+        seen = []
+        report = build_wheel(
+            root / "dist",
+            ["sm_90", "sm_80", "sm_90"],
+            [("sum", "float32"), ("max", "float16"), ("sum", "float32")],
+            kernels_in=root / "kernels",
+            each=seen.append,
+        )
+        assert seen == [4 * SOME] * 4 * SOME
+    with zipfile.ZipFile(report.wheel) as archive:
+        archive.extractall(root / "site")
+    return report, root / "site"
+
+
+def test_it_is_one_pure_wheel_of_the_librarys_version(built):
+    report, site = built
+    assert report.wheel.name == f"{PACKAGE}-{lr.__version__}-py3-none-any.whl"
+    assert report.size_bytes == report.wheel.stat().st_size
+    assert report.kernels == {"sm_90": 2 * SOME, "sm_80": 2 * SOME}
+    (information,) = site.glob("*.dist-info")
+    assert "Root-Is-Purelib: true" in (information / "WHEEL").read_text()
+    files = {path.name for path in (site / PACKAGE).iterdir()}
+    assert files == {"__init__.py", *(f"{each}.{kind}" for each in report.kernels for kind in ("pack", "json"))}
+    for name, size in report.pack_bytes.items():
+        assert (site / PACKAGE / f"{name}.pack").stat().st_size == size
+
+
+def test_a_process_takes_its_kernels_from_it_and_loads_no_compiler(built, tmp_path):
+    _, site = built
+    script = f"""
+import sys
+from lowlevel_reduce.compiler import nvrtc
+from lowlevel_reduce.plans.loading import compile_kernel
+from lowlevel_reduce.strategy.family import family_of
+for op, dtype in (("sum", "float32"), ("max", "float16")):
+    for source in family_of(op, dtype=dtype, compute_capability=(9, 0))[:{SOME}]:
+        found = compile_kernel(source, "sm_90")
+        assert found.from_cache and found.kernels[source.entry].registers > 0
+        assert found.data[:4] == b"\\x7fELF"
+print("cuda.bindings.nvrtc" in sys.modules, nvrtc.is_loaded())
+"""
+    places = os.pathsep.join([str(Path(lr.__file__).parents[1]), str(site)])
+    cache = tmp_path / "cache"
+    environment = {**os.environ, "PYTHONPATH": places, "LOWLEVEL_REDUCE_CACHE_DIR": str(cache)}
+    environment.pop("LOWLEVEL_REDUCE_PREBUILT_DIR", None)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    assert (done.stdout.split(), done.stderr) == (["False", "False"], "")
+    assert not cache.exists()
+
+
+def test_the_manifest_lists_every_kernel_of_the_pack(built):
+    _, site = built
+    for architecture, capability in (("sm_90", (9, 0)), ("sm_80", (8, 0))):
+        manifest = json.loads((site / PACKAGE / f"{architecture}.json").read_text())
+        pack = Pack(str(site / PACKAGE / manifest["pack"]))
+        pack.verify()
+        assert (manifest["architecture"], manifest["version"]) == (architecture, lr.__version__)
+        names = [
+            source.entry
+            for op, dtype in (("sum", "float32"), ("max", "float16"))
+            for source in family_of(op, dtype=dtype, compute_capability=capability)[:SOME]
+        ]
+        assert [kernel["entry"] for kernel in manifest["kernels"]] == names
+        assert len(pack) >= len(names)
+
+
+def test_what_was_compiled_is_taken_again(built, tmp_path, monkeypatch):
+    report, _ = built
+    monkeypatch.setattr(building, "family", lambda *arguments: family(*arguments)[:SOME])
+    monkeypatch.setattr("lowlevel_reduce.compiler.nvrtc.compile_source", lambda *_, **__: pytest.fail("compiled again"))
+    kernels = report.wheel.parents[1] / "kernels"
+    again = build_wheel(tmp_path, ["sm_90", "sm_80"], [("sum", "float32"), ("max", "float16")], kernels_in=kernels)
+    assert again.wheel.read_bytes() == report.wheel.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("architectures", "choice", "error", "words"),
+    [
+        ([], [("sum", "float32")], ValueError, "an architecture and an operator"),
+        (["sm_90"], [], ValueError, "an architecture and an operator"),
+        (["sm_70"], [("sum", "float32")], lr.UnsupportedError, "7.5 or newer"),
+        (["sm_90"], [("max", "complex64")], lr.UnsupportedError, "complex"),
+    ],
+)
+def test_what_makes_no_wheel_is_refused(architectures, choice, error, words, tmp_path):
+    with pytest.raises(error, match=words):
+        build_wheel(tmp_path / "dist", architectures, choice)
+    assert not (tmp_path / "dist").exists()
+
+
+def compiled(tmp_path):
+    """Return the program of the example; skip the test, with the reason, where it cannot be compiled."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no g++")
+    packages = Path(sysconfig.get_paths()["purelib"])
+    toolkits = [packages / "nvidia" / name / "include" for name in ("cu13", "cuda_runtime")]
+    toolkits += [Path(os.environ.get("CUDA_PATH", "/usr/local/cuda")) / "include"]
+    headers = [path for path in toolkits if (path / "cuda.h").is_file()][:1]
+    headers += [path for path in [packages / "nlohmann_json" / "include"] if path.is_dir()]
+    program = tmp_path / "launch_from_wheel"
+    found = "#include <cuda.h>\n#include <lzma.h>\n#include <nlohmann/json.hpp>\n#include <openssl/sha.h>\n"
+    includes = [f"-I{path}" for path in headers]
+    command = [compiler, "-std=c++17", *includes, "-x", "c++", "-fsyntax-only", "-"]
+    looked = subprocess.run(command, input=found, capture_output=True, text=True, check=False)
+    if looked.returncode != 0:
+        pytest.skip(f"a header that the example needs is missing: {looked.stderr.splitlines()[0]}")
+    command = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", *includes, str(EXAMPLE), "-o", str(program)]
+    done = subprocess.run([*command, "-llzma", "-lcrypto", "-ldl"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+def test_a_program_without_python_reads_every_kernel(built, tmp_path):
+    _, site = built
+    program = compiled(tmp_path)
+    done = subprocess.run([program, site / PACKAGE, "--list"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{4 * SOME} kernels, and every digest matches\n")
+    shutil.copytree(site / PACKAGE, tmp_path / "altered")
+    pack = tmp_path / "altered" / "sm_90.pack"
+    data = bytearray(pack.read_bytes())
+    data[-200] ^= 0xFF
+    pack.write_bytes(data)
+    done = subprocess.run([program, tmp_path / "altered", "--list"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "unpacked" in done.stderr or "digest" in done.stderr

@@ -1,0 +1,140 @@
+"""The installed package of kernels: found by its name, used before the cache, and what is wrong with it told once."""
+
+import re
+import sys
+
+import pytest
+
+from lowlevel_reduce.cli import info
+from lowlevel_reduce.compiler import (
+    Program,
+    Resources,
+    compile_program,
+    installed,
+    nvrtc,
+    open_cache,
+    program,
+    toolchain,
+)
+from lowlevel_reduce.compiler.cache import encode_entry
+from lowlevel_reduce.compiler.pack import PackedEntry, packed
+from lowlevel_reduce.errors import CacheWarning, CompileError
+from lowlevel_reduce.version import __version__
+
+ONE = Program("one", 'extern "C" __global__ void one() {}\n')
+TWO = Program("two", 'extern "C" __global__ void two() {}\n')
+
+
+def entry_of(wanted, architecture="sm_90"):
+    name = program._entry_name(program._job(wanted, architecture, "cubin", None), None)
+    metadata = {
+        "program": wanted.name,
+        "architecture": architecture,
+        "nvrtc_version": [12, 9],
+        "names": [wanted.name],
+        "kernels": {wanted.name: Resources(8, 0, 0, 0, 0, None, 0)._asdict()},
+        "log": "",
+    }
+    return PackedEntry(name, encode_entry(name, metadata, b"the cubin of " + wanted.name.encode()))
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Return a function that installs a package with ONE for sm_90; there is no cache, and nothing can be compiled."""
+
+    def install(version=__version__, of_pack=__version__, architecture="sm_90", alter=lambda data: data):
+        folder = tmp_path / "site" / installed.PACKAGE
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text(f'__version__ = "{version}"\n')
+        data = packed(architecture, of_pack, [[entry_of(ONE)]])
+        (folder / "sm_90.pack").write_bytes(alter(data))
+        return folder
+
+    def compile_source(name, *_, **__):
+        raise CompileError(name, "nothing is compiled here", None, None, None)
+
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setenv("LOWLEVEL_REDUCE_CACHE_DIR", "off")
+    monkeypatch.delenv("LOWLEVEL_REDUCE_PREBUILT_DIR", raising=False)
+    monkeypatch.setattr(nvrtc, "compile_source", compile_source)
+    installed.installed_kernels.cache_clear()
+    yield install
+    installed.installed_kernels.cache_clear()
+    sys.modules.pop(installed.PACKAGE, None)
+
+
+def missed_twice(architecture):
+    for _ in range(2):
+        with pytest.raises(CompileError):
+            compile_program(ONE, architecture)
+
+
+def test_what_is_installed_is_used_and_the_compiler_not_asked(package, monkeypatch):
+    package()
+    monkeypatch.setattr(toolchain, "identify", lambda cache: pytest.fail("asked for the compiler"))
+    found = compile_program(ONE, "sm_90")
+    assert (found.data, found.from_cache, found.names) == (b"the cubin of one", True, ("one",))
+    with pytest.raises(CompileError):
+        compile_program(TWO, "sm_90")
+
+
+def test_it_comes_before_the_cache(package, tmp_path, monkeypatch):
+    package()
+    monkeypatch.setenv("LOWLEVEL_REDUCE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(toolchain, "identify", lambda cache: toolchain.Toolchain((12, 9), 1))
+    name = program._entry_name(program._job(ONE, "sm_90", "cubin", None), toolchain.Toolchain((12, 9), 1))
+    held = compile_program(ONE, "sm_90")
+    open_cache().store(name, program._encode(held), b"another")
+    assert compile_program(ONE, "sm_90").data == b"the cubin of one"
+
+
+def test_a_simulated_device_takes_nothing_of_it(package):
+    package()
+    with pytest.raises(CompileError):
+        compile_program(ONE, "sm_90", output="ptx")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"version": "9.9.9", "of_pack": "9.9.9"}, "is for another version of lowlevel-reduce than this"),
+        ({"of_pack": "9.9.9"}, "is of version 9.9.9"),
+        ({"architecture": "sm_80"}, "for sm_80"),
+        ({"alter": lambda data: data[:-20]}, "is truncated"),
+        ({"alter": lambda data: data[:100]}, "digest"),
+        ({"alter": lambda data: data[:90] + b"\xff" + data[91:]}, "digest"),
+        ({"alter": lambda data: data[:-90] + b"\xff\xfe\xfd" + data[-87:]}, "unpacked|whole|digest"),
+    ],
+)
+def test_what_is_wrong_is_a_miss_told_once_and_shown_by_info(arguments, words, package):
+    package(**arguments)
+    with pytest.warns(CacheWarning, match=words) as told:
+        missed_twice("sm_90")
+    assert len(told) == 1
+    facts = info._installed()
+    shown = [facts["unavailable"]] if facts["unavailable"] else [pack["problem"] for pack in facts["packs"]]
+    assert re.search(words, shown[0])
+
+
+def test_an_architecture_that_is_not_in_it_is_told_once(package):
+    package()
+    with pytest.warns(CacheWarning, match=r"has no kernels for sm_89\.") as told:
+        missed_twice("sm_89")
+    assert len(told) == 1
+
+
+def test_a_folder_of_that_name_or_a_broken_package_is_none(package):
+    folder = package()
+    (folder / "__init__.py").write_text("(")
+    assert installed.installed_kernels() is None
+    (folder / "__init__.py").unlink()
+    installed.installed_kernels.cache_clear()
+    assert installed.installed_kernels() is None
+    assert info._installed() == {"directory": None, "version": None, "unavailable": None, "packs": []}
+
+
+def test_info_counts_what_is_there(package):
+    folder = package()
+    (pack,) = info._installed()["packs"]
+    size = (folder / "sm_90.pack").stat().st_size
+    assert pack == {"architecture": "sm_90", "kernels": 1, "size_bytes": size, "problem": None}

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.plans.array import Plan, plan
     from lowlevel_reduce.plans.segments import SegmentedPlan, segmented_plan
     from lowlevel_reduce.prebuilding import BuildTarget, prebuild
+    from lowlevel_reduce.warming import WarmUp, warm_up
 
 __tree_version__ = 2
 """The version of the one tree: with one tree version no result changes; on the host exp and log are those of NumPy."""
@@ -75,6 +76,7 @@ __all__ = [
     "SegmentedPlan",
     "Stream",
     "UnsupportedError",
+    "WarmUp",
     "chunk_elements",
     "combine_partials",
     "combine_plan",
@@ -90,6 +92,7 @@ __all__ = [
     "shard_lengths",
     "simulator",
     "tree",
+    "warm_up",
 ]
 __all__ += functions.__all__
 
@@ -105,6 +108,7 @@ _LATER = {
     **dict.fromkeys(("combine_partials", "partials"), "parts.partials"),
     "reduce_shards": "parts.shards",
     **dict.fromkeys(("BuildTarget", "prebuild"), "prebuilding"),
+    **dict.fromkeys(("WarmUp", "warm_up"), "warming"),
     "Operator": "operators",
     "simulator": "simulator",
     "tree": "tree",

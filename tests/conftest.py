@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from lowlevel_reduce.driver import binding, why_unavailable
+from lowlevel_reduce.plans import array
 from lowlevel_reduce.plans.base import BasePlan
 
 pytest_plugins = ["seeds", "tiers"]
@@ -55,7 +56,7 @@ def collected(request: pytest.FixtureRequest) -> frozenset[str]:
 
 _TESTS_BETWEEN_COLLECTIONS = 500
 _tests = itertools.count(1)
-_load_twins = BasePlan.load_twins
+_load_twins, _load_beside = BasePlan.load_twins, array.load_beside
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -70,6 +71,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """
     loads = item.get_closest_marker("loads_twins") is not None
     setattr(BasePlan, "load_twins", _load_twins if loads else lambda self: None)  # noqa: B010 - mypy minds an assignment
+    setattr(array, "load_beside", _load_beside if loads else lambda *_: lambda: None)  # noqa: B010
     if next(_tests) % _TESTS_BETWEEN_COLLECTIONS == 0:
         gc.unfreeze()
     gc.collect()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lowlevel_reduce import layout
+from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.arrays.allocator import Allocator
 from lowlevel_reduce.driver import Buffer, Context, Kernel, LaunchConfig
+from lowlevel_reduce.dtypes import VECTOR_BYTES
 from lowlevel_reduce.operators import Reduction
 from lowlevel_reduce.plans.base import BasePlan
 from lowlevel_reduce.plans.launch import BoundReduction
+from lowlevel_reduce.plans.loading import load_beside
 from lowlevel_reduce.plans.mapping import Mapping, extents_of, map_request
 from lowlevel_reduce.strategy.base import RowStrategy
 from lowlevel_reduce.strategy.selection import Request, choices, request_of
@@ -46,6 +49,9 @@ class Plan(BasePlan):
         The rows that are reduced, and their layout in memory.
     strategy : Strategy or RowStrategy
         How the problem is mapped to the device.
+    alignment : int
+        Of what the array's address must be a multiple, in bytes: 16 if the plan was made with ``alignment=16`` and has
+        no kernel for others, else 1.
     workspace_bytes : int
         Device memory that a bound launch needs besides inputs and results. For a whole contiguous array, 256 + s *
         ceil(leaves / 8) bytes, whatever the strategy: a leaf is 4 KiB of input, and s is 16 bytes for every 12 bytes of
@@ -53,12 +59,14 @@ class Plan(BasePlan):
         row has a block to itself, else what `RowStrategy.workspace_bytes` says.
     """
 
-    def __init__(self, request: Request, context: Context, mapping: Mapping) -> None:
+    def __init__(self, request: Request, context: Context, mapping: Mapping, *, aligned_only: bool = False) -> None:
+        assumes = aligned_only and any(kernel.twin is not None for kernel in mapping.kernels)
+        self.alignment = VECTOR_BYTES if assumes else 1
         super().__init__(
             reduction=request.reduction,
             types=request.types,
             result_shape=request.problem.result_shape,
-            extents=extents_of(request),
+            extents=extents_of(request)._replace(aligned_only=assumes),
             context=context,
             kernels=mapping.kernels,
             workspace_bytes=mapping.workspace_bytes,
@@ -145,6 +153,8 @@ class Plan(BasePlan):
                 f"{entry.loaded.kernel.name}: {config.grid_blocks} blocks{cluster} of {config.block_threads} threads"
                 f"{resources}{programmatic}"
             )
+        if self.alignment > 1:
+            lines.append(f"for arrays that begin at multiples of {self.alignment} bytes alone: others are refused")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -180,6 +190,7 @@ def plan(
     strategy: str | None = None,
     cluster: int | None = None,
     block_threads: int | None = None,
+    alignment: int | None = None,
     **options: Any,
 ) -> Plan:
     """Map a reduction of arrays of one shape over some of their axes to kernels, and compile these.
@@ -213,14 +224,18 @@ def plan(
     block_threads : int, optional
         Threads in a block: 256, 512 or 1024 for "tiles" and "two_pass", 256 or 512 for "cooperative", 32 to 512 for
         "block" and "cluster".
+    alignment : int, optional
+        What the plan's launches may assume of addresses. By default nothing: the plan has kernels for arrays that begin
+        at multiples of 16 bytes, and others for arrays at any address. With 16 it has the former alone, where there
+        are two: half of the compilation, and launches refuse other addresses, as `BoundReduction.check` does.
     **options
         `nan`, `ddof`, `last`, `map`: as for `lowlevel_reduce.reduce`.
 
     Raises
     ------
     TypeError, ValueError
-        If shape, axes, dtype, options, strategy, cluster or block do not make sense, or rows are empty and the operator
-        has no result for empty rows.
+        If shape, axes, dtype, options, strategy, cluster, block or alignment do not make sense, or rows are empty and
+        the operator has no result for empty rows.
     UnsupportedError
         If the operator does not take the type, or the device lacks what the strategy needs.
     CompileError, NoCompilerError, NoDriverError, CacheError
@@ -242,12 +257,31 @@ def plan(
         initial=initial,
         **options,
     )
+    aligned_only = _assumes_alignment(alignment)
     context = Context.of(context)
-    strategy = strategy or default_strategy(request)
-    mapping = map_request(request, context, strategy=strategy, cluster=cluster, block_threads=block_threads)
-    made = Plan(request, context, mapping)
+    waits: list[Callable[[], None]] = []
+    mapping = map_request(
+        request,
+        context,
+        strategy=strategy or default_strategy(request),
+        cluster=cluster,
+        block_threads=block_threads,
+        beside=None if aligned_only else lambda twin: waits.append(load_beside(twin, context.device.architecture)),
+    )
+    for wait in waits:
+        wait()
+    made = Plan(request, context, mapping, aligned_only=aligned_only)
     made.load_twins()
     return made
+
+
+def _assumes_alignment(alignment: Any) -> bool:
+    """Return whether a plan is for arrays that begin at multiples of 16 bytes alone; raises TypeError or ValueError."""
+    if alignment is None:
+        return False
+    if integer(alignment, "alignment is None or 16") != VECTOR_BYTES:
+        raise ValueError(f"alignment is None, for arrays at any address, or {VECTOR_BYTES} bytes, not {alignment}")
+    return True
 
 
 def default_strategy(request: Request) -> str | None:

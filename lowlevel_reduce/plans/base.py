@@ -90,7 +90,7 @@ class BasePlan(Closing, ABC):
 
     def load_twins(self) -> None:
         """Load the kernels for arrays at any address, so that no launch has to; raises what loading a kernel raises."""
-        for entry in self._open_kernels():
+        for entry in () if self.extents.aligned_only else self._open_kernels():
             entry.load_twin(self.context)
 
     @abstractmethod
@@ -154,6 +154,8 @@ class BasePlan(Closing, ABC):
         with _closed_on_error(workspace):
             # The length may leave rows that are no whole vectors.
             anywhere = length is not None and self._is_shaped
+            if anywhere and self.extents.aligned_only:
+                raise ValueError("a length may leave rows that are no whole vectors: make the plan without alignment=")
             bound = [
                 BoundKernel(
                     (entry.load_twin(self.context) if anywhere else entry.loaded).kernel,
@@ -166,7 +168,7 @@ class BasePlan(Closing, ABC):
                 for entry in kernels
             ]
             direct = len(bound) == 1 and not stream.is_default and not self.extents.has_second
-            has_twins = not anywhere and any(entry.twin for entry in kernels)
+            has_twins = not anywhere and not self.extents.aligned_only and any(entry.twin for entry in kernels)
             load = functools.partial(_twins, kernels, self.context) if has_twins else None
             return (DirectReduction if direct else BoundReduction)(bound, stream, workspace, self.extents, load)
 

@@ -37,6 +37,8 @@ class Extents(NamedTuple):
         Bytes of all results together, and what their address must be a multiple of.
     vector_bytes, second_vector_bytes : int
         What the first and the second array's address must be multiples of for the kernels for aligned arrays.
+    aligned_only : bool
+        Whether there are no other kernels, so that other addresses are refused.
     """
 
     low: int
@@ -49,6 +51,7 @@ class Extents(NamedTuple):
     second_alignment: int = 1
     vector_bytes: int = 1
     second_vector_bytes: int = 1
+    aligned_only: bool = False
 
     def overlap(self, begin: int, end: int, result: int) -> bool:
         """Tell whether results at the address `result` overlap the bytes from address `begin` to `end`."""
@@ -94,9 +97,10 @@ class BoundReduction:
         self.kernels = tuple(kernels)
         self._kept: dict[Kernel, None] | None = None
         self._load_twins = load_twins
-        self._twins: tuple[BoundKernel, ...] | None = None if load_twins else self.kernels
+        differ = extents.aligned_only or load_twins is not None
+        self._twins: tuple[BoundKernel, ...] | None = None if differ else self.kernels
         self.mask = self._second_mask = 0  # all addresses are alike to kernels without twins
-        if load_twins:
+        if differ:
             self.mask, self._second_mask = extents.vector_bytes - 1, extents.second_vector_bytes - 1
             for kernel in self.kernels:
                 kernel.alignments = (extents.vector_bytes, 1, extents.second_vector_bytes)
@@ -175,6 +179,8 @@ class BoundReduction:
         ------
         TypeError
             If an address is not an integer.
+        ValueError
+            If the plan was made for aligned arrays alone, and these are not.
         CompileError, NoCompilerError, CacheError, CudaError
             From loading a kernel.
         """
@@ -197,10 +203,17 @@ class BoundReduction:
         return kernel.again(in_context=in_context)
 
     def _bound_twins(self) -> tuple[BoundKernel, ...]:
+        if self.extents.aligned_only:
+            raise ValueError(self._only_aligned())
         pairs = self._load_twins() if self._load_twins else ()
         if self._kept is not None:
             self._kept.update((kernel, None) for kernel, _ in pairs)
         return tuple(each.sibling(kernel, config) for each, (kernel, config) in zip(self.kernels, pairs, strict=True))
+
+    def _only_aligned(self) -> str:
+        first, second = self.extents.vector_bytes, self.extents.second_vector_bytes
+        both = f", and the second at one of {second}," if self.extents.has_second else ""
+        return f"the plan was made with alignment={first}: an array begins at a multiple of {first} bytes{both} here"
 
     def keep_loaded(self, kept: dict[Kernel, None]) -> None:
         """Put its kernels into a dictionary that keeps them loaded, those that are loaded later as well."""
@@ -216,7 +229,8 @@ class BoundReduction:
             If one is not an integer, or the second one is missing or not expected.
         ValueError
             If one is not device memory, or of another device or context; if its allocation is too short; if the result
-            or the offsets are misaligned; if the result overlaps an input. If the bound launch, the stream or its
+            or the offsets are misaligned, or an array where the plan has kernels for aligned ones alone; if the result
+            overlaps an input. If the bound launch, the stream or its
             context was closed.
         """
         self._turn.refuse()
@@ -224,6 +238,8 @@ class BoundReduction:
         if (second is None) == extents.has_second:
             raise TypeError(f"this reduction takes {'two arrays' if extents.has_second else 'one array'}")
         source, result, second = addresses_of(extents, source, result, second)
+        if extents.aligned_only and (source & self.mask or (second or 0) & self._second_mask):
+            raise ValueError(self._only_aligned())
         check_addresses(extents, self.context, source, result, second)
 
     @property

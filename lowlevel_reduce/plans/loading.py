@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from lowlevel_reduce.driver import Kernel, Library, binding
+from lowlevel_reduce.errors import ReduceError
 from lowlevel_reduce.strategy.stubs import OPTIONS, KernelSource
 
 if TYPE_CHECKING:
     from lowlevel_reduce.compiler import Cubin, DiskCache, Output, Resources, SourceTree
 
-__all__ = ["LoadedKernel", "compile_kernel", "load_kernel"]
+__all__ = ["LoadedKernel", "compile_kernel", "load_beside", "load_kernel"]
 
 MAX_LOADED = 256
 """How many kernels are kept loaded even if nothing uses them any more; the least recently used are dropped first."""
@@ -71,6 +74,24 @@ def load_kernel(source: KernelSource, architecture: str) -> LoadedKernel:
         while len(loaded) > MAX_LOADED:
             loaded.popitem(last=False)
         return kept
+
+
+def load_beside(source: KernelSource, architecture: str) -> Callable[[], None]:
+    """Have a thread load a kernel while the caller loads another: NVRTC compiles in several threads at once.
+
+    Returns
+    -------
+    callable
+        Waits for the thread, and tells of no error: who then calls `load_kernel` for the kernel meets it again.
+    """
+
+    def load() -> None:
+        with contextlib.suppress(ReduceError, Warning):  # the latter where a filter makes errors of warnings
+            load_kernel(source, architecture)
+
+    thread = threading.Thread(target=load, name="load a kernel")
+    thread.start()
+    return thread.join
 
 
 def compile_kernel(

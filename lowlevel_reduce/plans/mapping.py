@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -89,16 +90,21 @@ def map_request(
     cluster: int | None = None,
     block_threads: int | None = None,
     facts: DeviceFacts | None = None,
+    beside: Callable[[KernelSource], None] | None = None,
 ) -> Mapping:
     """Return the mapping of a request to a context; `strategy`, `cluster` and `block_threads` force those choices.
 
     With `facts`, those of the context, nothing is asked of the driver; then whoever binds a launch has it checked.
+    `beside`, if given, is called with each kernel for arrays at any address before those for aligned ones are loaded.
     """
     asked, facts = facts, facts or facts_of(context)
     selected = select(request, facts, strategy=strategy, cluster=cluster, block_threads=block_threads)
     chosen = selected.strategy
     if not selected.sources:
         return Mapping(chosen, selected.workspace_bytes, ())
+    for source in selected.sources if beside is not None else ():
+        if source.twin is not None:
+            beside(source.twin)
     kernels = tuple(load_kernel(source, context.device.architecture) for source in selected.sources)
     _allow(kernels[0], chosen.cluster, context)
 
@@ -114,6 +120,11 @@ def map_request(
     launches = tuple(map(MappedKernel, kernels, launch_configs(chosen, facts, fit), counts, twins))
     for launch in launches if asked is None else ():
         check_launch(launch.loaded.kernel, launch.config, context)
+    if os.environ.get("LOWLEVEL_REDUCE_WARM_UP"):
+        from lowlevel_reduce import warming  # noqa: PLC0415 - for who asks for it
+
+        if warming.is_asked_for():
+            warming.follow(request, context)
     return Mapping(chosen, selected.workspace_bytes, launches)
 
 

@@ -115,3 +115,60 @@ def test_a_one_shot_call_loads_the_twin_when_it_is_needed(loaded, stream):
     x = lr.DeviceArray.from_numpy(values("float32", 7 * 1024), stream)
     lr.sum(x, stream=stream)
     assert not [entry for entry in loaded if entry.endswith("_anywhere")]
+
+
+@pytest.mark.loads_twins
+@pytest.mark.parametrize(("shape", "axis"), SHAPES[:3], ids=str)
+def test_a_plan_for_aligned_arrays_has_one_kernel_and_refuses_others(loaded, stream, shape, axis):
+    x = values("float32", shape)
+    options = {"shape": shape, "dtype": "float32", "axis": axis, "context": stream.context}
+    with lr.plan("sum", **options, alignment=16) as plan:
+        launch = plan.bind(stream)
+        assert (len(loaded), plan.alignment) == (1, 16)
+        assert plan.describe().splitlines()[-1].startswith("for arrays that begin at multiples of 16 bytes alone")
+        out = lr.DeviceArray.from_numpy(np.full(plan.result_shape, POISON, "float32"), stream)
+        with placed(x, stream) as pointer:
+            launch.check(pointer, out.pointer)
+            launch(pointer, out.pointer)
+            assert out.numpy().tobytes() == lr.tree.reduce(x, axis=axis).tobytes()
+        with placed(x, stream, offset=4) as pointer:
+            for refused in (launch.check, launch):
+                with pytest.raises(ValueError, match=r"made with alignment=16: an array begins at a multiple of 16"):
+                    refused(pointer, out.pointer)
+        assert len(loaded) == 1
+
+
+def test_a_mask_of_a_plan_for_aligned_arrays_is_aligned_too(loaded, stream):
+    x, where = values("float32", 5001), values("bool", 5001)
+    with (
+        lr.plan("sum", shape=5001, dtype="float32", where=True, alignment=16, context=stream.context) as plan,
+        placed(x, stream) as pointer,
+        placed(where, stream, offset=1) as second,
+    ):
+        launch = plan.bind(stream)
+        out = lr.DeviceArray.from_numpy(np.zeros((), np.float32), stream)
+        with pytest.raises(ValueError, match="and the second at one of 4"):
+            launch.check(pointer, out.pointer, second)
+
+
+def test_where_one_kernel_takes_all_addresses_nothing_is_assumed(stream):
+    x = values("float16", (5, 300))
+    with lr.plan("sum", shape=x.shape, dtype="float16", axis=1, alignment=16, context=stream.context) as plan:
+        assert plan.alignment == 1
+        with placed(x, stream, offset=2) as pointer:
+            assert of(plan, pointer, stream) == lr.tree.reduce(x, axis=1).tobytes()
+
+
+def test_a_plan_for_aligned_arrays_takes_no_length_for_rows(stream):
+    with lr.plan("sum", shape=(9, 1024), dtype="float32", axis=1, alignment=16, context=stream.context) as plan:
+        length = lr.DeviceArray.from_numpy(np.asarray([1000], np.uint64), stream)
+        with pytest.raises(ValueError, match="make the plan without alignment"):
+            plan.bind(stream, length=length.pointer)
+
+
+@pytest.mark.parametrize(
+    ("alignment", "error"), [(8, ValueError), (32, ValueError), ("16", TypeError), (True, TypeError)]
+)
+def test_other_alignments_are_refused(alignment, error, stream):
+    with pytest.raises(error, match="alignment is None"):
+        lr.plan("sum", shape=9, dtype="float32", alignment=alignment, context=stream.context)

@@ -36,11 +36,19 @@ class ElementName(str, Enum):
 
 
 @app.command()
-def info(as_json: Json = False) -> None:
+def info(
+    as_json: Json = False,
+    timing: Annotated[
+        bool, typer.Option("--timing", help="Time the parts of a fresh process's first result instead.")
+    ] = False,
+) -> None:
     """Show the driver, the devices and what they can do, NVRTC, where compiled kernels are stored, and the bindings."""
     from lowlevel_reduce.cli import info as command  # noqa: PLC0415 - each command pays for its own imports
 
     with clean_errors():
+        if timing:
+            _time_first_call(as_json=as_json)
+            return
         facts = command.gather()
         if as_json:
             write_json(facts)
@@ -159,6 +167,16 @@ def prebuild(
             write_json(command.as_objects(built))
         else:
             show(command.render(built))
+
+
+def _time_first_call(*, as_json: bool) -> None:
+    from lowlevel_reduce.cli import first_call as command  # noqa: PLC0415
+
+    found = command.measured()
+    if as_json:
+        write_json(command.as_objects(found))
+    else:
+        show(command.render(found))
 
 
 def _build_wheel(

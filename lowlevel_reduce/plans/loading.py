@@ -41,7 +41,7 @@ def _in_child() -> None:
 binding.after_fork(_in_child)
 
 
-def load_kernel(source: KernelSource, architecture: str) -> LoadedKernel:
+def load_kernel(source: KernelSource, architecture: str, *, cubin: Cubin | None = None) -> LoadedKernel:
     """Return the kernel, compiling and loading it if this process has not done so. Threads may call this concurrently.
 
     Parameters
@@ -50,6 +50,8 @@ def load_kernel(source: KernelSource, architecture: str) -> LoadedKernel:
         A kernel's source, as `kernels.kernel_sources` returns it.
     architecture : str
         The device's architecture, e.g. ``"sm_90"``.
+    cubin : Cubin, optional
+        What `compile_kernel` returned for the two, if the caller has it.
 
     Raises
     ------
@@ -66,7 +68,8 @@ def load_kernel(source: KernelSource, architecture: str) -> LoadedKernel:
         if found is not None:
             loaded.move_to_end(key)
             return found
-    cubin = compile_kernel(source, architecture, output="ptx" if driver.image == "ptx" else "cubin")
+    if cubin is None:
+        cubin = compile_kernel(source, architecture, output="ptx" if driver.image == "ptx" else "cubin")
     fresh = _load(cubin, source.entry)
     with _lock:
         # Another thread may have been faster: then its kernel is used, and the one loaded here unloads itself.

@@ -307,6 +307,35 @@ def _compiles(prefix: str) -> Judge:
     return judge
 
 
+def _times_of(cell: str, peer: str, limit: float) -> Judge:
+    """Return the judge of our time in a cell by a competitor's."""
+
+    def judge(rows: Rows) -> Outcome:
+        times = us_at(rows, cell) / us_at(rows, cell, peer)
+        return at_most(times, limit, f"times {peer}'s", spread(row_at(rows, cell), OURS, peer))
+
+    return judge
+
+
+def _headers(op: str, kind: str, limit: float) -> Judge:
+    """Return the judge of the slowest kernel's compilation by that of its headers."""
+
+    def judge(rows: Rows) -> Outcome:
+        slowest, headers = (f"processor time, {what}: {op}, {kind}" for what in ("slowest kernel", "headers alone"))
+        return at_most(us_at(rows, slowest) / us_at(rows, headers), limit, "times", spread(row_at(rows, slowest), OURS))
+
+    return judge
+
+
+def _families(rows: Rows) -> Outcome:
+    """Return by how much the compilation of the slowest other family takes longer than that of the sum's."""
+    of_sum = us_at(rows, "processor time: sum, the whole family")
+    others = ("mean_var", "argmax", "logsumexp")
+    times = {op: us_at(rows, f"processor time: {op}, the whole family") / of_sum for op in others}
+    worst = max(others, key=lambda op: times[op])
+    return at_most(times[worst], 1.5, f"times the sum's ({worst})")
+
+
 def _ms_below(cell: str, limit: float) -> Judge:
     return lambda rows: at_most(us_at(rows, cell) / 1e3, limit, "ms", spread(row_at(rows, cell), OURS))
 
@@ -345,6 +374,17 @@ GOALS: tuple[Goal, ...] = (
     Goal("cold", "60 ms per kernel compiled", _compiles("plan compiled: ")),
     Goal("cold", "60 ms of processor time per kernel compiled", _compiles("processor time compiled: ")),
     Goal("cold", "import at most 40 ms longer than numpy and cuda.bindings alone", _ms_below("import", 40), "cells"),
+    Goal("cold", "first result, empty cache: at most 1.5 times CuPy's",
+         _times_of("first result, empty cache", "CuPy", 1.5), "cells"),
+    Goal("cold", "first result with the wheel: at most CuPy's, and no NVRTC loaded",
+         _times_of("first result, with the wheel", "CuPy", 1.0), "cells"),
+    Goal("cold", "second operator, empty cache: at most CuPy's",
+         _times_of("second operator, empty cache", "CuPy", 1.0), "cells"),
+    Goal("cold", "a sum's kernel for whole arrays: 2.5 times the headers' processor time",
+         _headers("sum", "whole arrays", 2.5), "cells"),
+    Goal("cold", "a sum's other kernels: 4 times the headers' processor time", _headers("sum", "others", 4.0), "cells"),
+    Goal("cold", "families of mean_var, argmax and logsumexp: 1.5 times the processor time of the sum's",
+         _families, "cells"),
     Goal("cold", "no first result, with empty caches or full ones, later than the first of the others",
          none_behind("process")),
     Goal("parts", "one GPU or two, one process or two: no slower than PyTorch's sums", none_behind("host")),

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks.measure.figures import OURS, Row, figure, row_of
 from benchmarks.measure.processes import environment_of, last_line
 from benchmarks.measure.turns import telling
 from benchmarks.suites.cell import Cell
+from benchmarks.suites.cold_scripts import COMPILED, FAMILIES, SCRIPT, SHAPES, WARMED_UP, install_wheel
 from benchmarks.suites.setting import Setting
 
 __all__ = ["PEERS", "cold"]
@@ -23,33 +27,14 @@ WARM = 2
 FIRST_SECONDS, EMPTY_SECONDS, WARM_SECONDS = 3.0, 6.0, 1.5
 """About how long a process takes: the one that only leaves byte code behind, and one with each kind of cache."""
 
+WHEEL_SECONDS, WARM_UP_SECONDS, COMPILED_SECONDS = 20.0, 4.0, 60.0
+"""About how long it takes to build a wheel of two families, to warm one up, and to compile four kernel by kernel."""
+
+MOST_COMPARED = ("CuPy", "torch")
+"""The competitors that goals name: as many processes of each as of ours, and one of each other one."""
+
 PEER_SECONDS = {"CuPy": 3.0, "torch": 5.0, "torch.compile": 14.0, "cuda.compute": 6.0}
 """The same of a competitor's process, on average."""
-
-SCRIPT = """
-import json, os, time
-start = time.perf_counter()
-import numpy, cuda.bindings.driver
-imported = time.perf_counter()
-import lowlevel_reduce as lr
-package = time.perf_counter()
-assert os.path.exists(lr.__spec__.cached), "the byte code was not kept"
-out = {"imports before": imported - start, "import": package - imported, "import with all": package - start}
-with lr.Context.primary() as context, context.pushed():
-    context.synchronize()
-    created = time.perf_counter()
-    value = float(lr.sum(numpy.ones(1_000_000, numpy.float32)))
-    done = time.perf_counter()
-    assert value == 1e6
-    assert float(lr.max(numpy.ones(1_000_000, numpy.float32))) == 1
-    out |= {"context": created - package, "first result": done - created, "second operator": time.perf_counter() - done}
-    for name, op, shape, axis, dtype in PLANS:
-        begin, processor = time.perf_counter(), time.process_time()
-        lr.plan(op, shape=shape, axis=axis, dtype=dtype, context=context)
-        out[name] = time.perf_counter() - begin
-        out["processor, " + name] = time.process_time() - processor
-print(json.dumps(out))
-"""
 
 _PEER = """
 import json, time
@@ -134,41 +119,82 @@ Times = Sequence[Mapping[str, float]]
 
 
 def cold(*, quick: bool = False) -> list[Cell]:
-    """Return times of fresh processes, with empty caches and with full ones, beside those of competitors.
+    """Return times of fresh processes, with empty caches, full ones and a wheel of kernels, beside competitors'.
 
     All of them find the byte code of every module, as with an installed package: a first process, which is not timed,
     writes it, even if this process or the folder of the sources may not keep any.
     """
-    times = 1 if quick else 3
+    times = 1 if quick else 5
     peers = ("CuPy", "torch") if quick else tuple(PEERS)
     measure = functools.partial(_measured, times=times, peers=peers)
     seconds = FIRST_SECONDS + times * (EMPTY_SECONDS + WARM * WARM_SECONDS)
-    seconds += sum(PEER_SECONDS[peer] for peer in peers) * (2 if quick else 3)
-    return [Cell("fresh processes", measure, seconds, goal=True)]
+    seconds += WHEEL_SECONDS + times * (WARM_SECONDS + EMPTY_SECONDS + WARM_UP_SECONDS)
+    seconds += sum(PEER_SECONDS[peer] * (times if peer in MOST_COMPARED else 1) * (1 + WARM) for peer in peers)
+    compiled = functools.partial(_compiled, times=1 if quick else 3)
+    return [
+        Cell("fresh processes", measure, seconds, goal=True),
+        Cell("compilation", compiled, COMPILED_SECONDS * (1 if quick else 3), goal=True),
+    ]
 
 
 def _measured(setting: Setting, *, times: int, peers: Sequence[str]) -> list[Row]:
     setting.settle()
-    with tempfile.TemporaryDirectory() as byte_code:
+    with tempfile.TemporaryDirectory() as byte_code, tempfile.TemporaryDirectory() as folder:
         with tempfile.TemporaryDirectory() as cache:
             _process(SCRIPT.replace("PLANS", "[]"), cache, byte_code)
         empty, warm = _processes(SCRIPT.replace("PLANS", repr(PLANS)), times, byte_code)
+        site = str(install_wheel(Path(folder)))
+        wheel = _alone(SCRIPT.replace("PLANS", "[]"), times, byte_code, PYTHONPATH=_before(site))
+        if any(each["compiler"] for each in wheel):
+            raise RuntimeError("a process that has the wheel of kernels loaded NVRTC")
+        asked = _alone(SCRIPT.replace("PLANS", "[]"), times, byte_code, LOWLEVEL_REDUCE_WARM_UP="1")
+        warmed = _alone(WARMED_UP, times, byte_code)
         found: dict[str, tuple[Times, Times]] = {OURS: (empty, warm)}
         failed: dict[str, dict[str, Any]] = {}
         for name in peers:
             with telling(name, failed):
-                found[name] = _processes(PEERS[name], 1, byte_code)
+                found[name] = _processes(PEERS[name], times if name in MOST_COMPARED else 1, byte_code)
     rows = [_row(part, {OURS: warm}, part) for part in ("import", "imports before", "context")]
     all_empty, all_warm = ({name: times[full] for name, times in found.items()} for full in (0, 1))
     rows.append(_row("import with all it needs", all_warm, "import with all", failed))
     for part in ("first result", "second operator"):
         rows.append(_row(f"{part}, empty cache", all_empty, part, failed))
         rows.append(_row(f"{part}, warm cache", all_warm, part, failed))
+        rows.append(_row(f"{part}, with the wheel", {**all_empty, OURS: wheel}, part, failed))
+    rows.append(_row("first result, empty cache, its family compiled meanwhile", {OURS: asked}, "first result"))
+    rows.append(_row("warm-up of a family, empty cache", {OURS: warmed}, "warm-up"))
+    rows.append(_row(f"a plan after the warm-up, of {SHAPES} shapes", {OURS: warmed}, "new shape"))
     for name, *_ in PLANS:
         rows.append(_row(f"plan compiled: {name}", {OURS: empty}, name))
         rows.append(_row(f"plan loaded: {name}", {OURS: warm}, name))
         rows.append(_row(f"processor time compiled: {name}", {OURS: empty}, f"processor, {name}"))
     return rows
+
+
+def _compiled(setting: Setting, *, times: int) -> list[Row]:
+    """Return the processor time of the slowest kernels of families, and of nothing but their headers."""
+    setting.settle()
+    with tempfile.TemporaryDirectory() as byte_code:
+        found = _alone(COMPILED, times, byte_code, LOWLEVEL_REDUCE_CACHE_DIR="off", LOWLEVEL_REDUCE_PREBUILT_DIR="")
+    names = [f"{op}, {kind}" for op in FAMILIES for kind in ("whole arrays", "others")]
+    rows = [_row(f"processor time, slowest kernel: {name}", {OURS: found}, name) for name in names]
+    rows += [_row(f"processor time, headers alone: {name}", {OURS: found}, f"headers of {name}") for name in names]
+    wholes = [f"{op}, the whole family" for op in FAMILIES]
+    return rows + [_row(f"processor time: {name}", {OURS: found}, name) for name in wholes]
+
+
+def _before(folder: str) -> str:
+    """Return what PYTHONPATH must be for a folder to come first."""
+    return os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def _alone(script: str, times: int, byte_code: str, **variables: str) -> Times:
+    """Return the times of processes with empty caches and some variables set."""
+    found = []
+    for _ in range(times):
+        with tempfile.TemporaryDirectory() as cache:
+            found.append(_process(script, cache, byte_code, variables))
+    return found
 
 
 def _processes(script: str, times: int, byte_code: str) -> tuple[Times, Times]:
@@ -181,9 +207,12 @@ def _processes(script: str, times: int, byte_code: str) -> tuple[Times, Times]:
     return empty, warm
 
 
-def _process(script: str, cache: str, byte_code: str) -> dict[str, float]:
-    """Run a fresh process and return its times in seconds."""
-    times: dict[str, Any] = json.loads(last_line([sys.executable, "-c", script], environment_of(cache, byte_code)))
+def _process(
+    script: str, cache: str, byte_code: str, variables: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, float]:
+    """Run a fresh process, with some variables of its environment set, and return its times in seconds."""
+    environment = environment_of(cache, byte_code) | dict(variables)
+    times: dict[str, Any] = json.loads(last_line([sys.executable, "-c", script], environment))
     return times
 
 

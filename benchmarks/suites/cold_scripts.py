@@ -1,0 +1,111 @@
+"""What fresh processes run for the suite of cold starts, and where they find a wheel of kernels."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+from lowlevel_reduce import Context
+from lowlevel_reduce.kernel_wheel.building import build_wheel
+
+__all__ = ["COMPILED", "FAMILIES", "SCRIPT", "SHAPES", "WARMED_UP", "install_wheel"]
+
+SHAPES = 300
+"""How many random shapes follow the warm-up of an operator."""
+
+FAMILIES = ("sum", "mean_var", "argmax", "logsumexp")
+"""The operators whose kernels of float32 are compiled one by one."""
+
+SCRIPT = """
+import json, os, sys, time
+start = time.perf_counter()
+import numpy, cuda.bindings.driver
+imported = time.perf_counter()
+import lowlevel_reduce as lr
+package = time.perf_counter()
+assert os.path.exists(lr.__spec__.cached), "the byte code was not kept"
+out = {"imports before": imported - start, "import": package - imported, "import with all": package - start}
+with lr.Context.primary() as context, context.pushed():
+    context.synchronize()
+    created = time.perf_counter()
+    value = float(lr.sum(numpy.ones(1_000_000, numpy.float32)))
+    done = time.perf_counter()
+    assert value == 1e6
+    assert float(lr.max(numpy.ones(1_000_000, numpy.float32))) == 1
+    out |= {"context": created - package, "first result": done - created, "second operator": time.perf_counter() - done}
+    out["compiler"] = "cuda.bindings.nvrtc" in sys.modules
+    for name, op, shape, axis, dtype in PLANS:
+        begin, processor = time.perf_counter(), time.process_time()
+        lr.plan(op, shape=shape, axis=axis, dtype=dtype, context=context)
+        out[name] = time.perf_counter() - begin
+        out["processor, " + name] = time.process_time() - processor
+print(json.dumps(out))
+"""
+"""Imports, the first results of two operators, and plans, with the list of these in place of ``PLANS``."""
+
+WARMED_UP = f"""
+import json, statistics, time
+import numpy
+import lowlevel_reduce as lr
+from lowlevel_reduce.compiler import program
+from benchmarks.measure.shapes import drawn_layout
+with lr.Context.primary() as context, context.pushed():
+    context.synchronize()
+    begin = time.perf_counter()
+    assert float(lr.sum(numpy.ones(1_000_000, numpy.float32))) == 1e6
+    first = time.perf_counter()
+    assert lr.warm_up("sum", "float32").wait()
+    warm = time.perf_counter()
+    def compiled(job, cache):
+        raise AssertionError(f"{{job.program.name}} was compiled after the warm-up")
+    program._compile = compiled
+    times = []
+    for number in range({SHAPES}):
+        case = drawn_layout(31, number, "sum", "float32")
+        started = time.perf_counter()
+        layout = dict(shape=case.shape, axis=case.axis, strides_bytes=case.strides_bytes)
+        lr.plan("sum", dtype="float32", context=context, **layout)
+        times.append(time.perf_counter() - started)
+print(json.dumps({{"first result": first - begin, "warm-up": warm - first, "new shape": statistics.median(times)}}))
+"""
+"""A first result, the warm-up of its operator, and plans for random shapes, none of which may compile anything."""
+
+COMPILED = f"""
+import json, re, time
+import lowlevel_reduce as lr
+from lowlevel_reduce.compiler import Program, compile_program
+from lowlevel_reduce.strategy.stubs import OPTIONS
+from lowlevel_reduce.plans.loading import compile_kernel
+from lowlevel_reduce.kernel_wheel.manifest import role_of
+from lowlevel_reduce.strategy.family import family_of
+def processor(entry, text):
+    begin = time.process_time()
+    compile_program(Program(entry, text, options=OPTIONS), "sm_90")
+    return time.process_time() - begin
+out = {{}}
+for op in {FAMILIES}:
+    kernels = family_of(op, dtype="float32", compute_capability=(9, 0))
+    empty = [(source.entry, re.sub(r"[{{]\\n    .*\\n[}}]\\n$", "{{\\n}}\\n", source.text)) for source in kernels]
+    processor(*empty[0])  # loads NVRTC
+    headers = [processor(*each) for each in empty]
+    taken = [processor(source.entry, compile_kernel(source, "sm_90").program.source) for source in kernels]
+    for kind in (True, False):
+        of_kind = [i for i, source in enumerate(kernels) if (role_of(source) in ("block", "cluster", "tiles")) == kind]
+        worst = max(of_kind, key=lambda i: taken[i])
+        name = f"{{op}}, " + ("whole arrays" if kind else "others")
+        out[name] = taken[worst]
+        out["headers of " + name] = headers[worst]
+    out[f"{{op}}, the whole family"] = sum(taken)
+print(json.dumps(out))
+"""
+"""Processor time, for sm_90, of the slowest kernels of families and of nothing but their headers; there is no cache."""
+
+
+def install_wheel(folder: Path) -> Path:
+    """Build a wheel of kernels for the current device, and unpack it as pip does; return the folder for `sys.path`."""
+    architecture = Context.current_or_primary().device.architecture
+    report = build_wheel(folder / "dist", [architecture], [("sum", "float32"), ("max", "float32")])
+    site = folder / "site"
+    with zipfile.ZipFile(report.wheel) as archive:
+        archive.extractall(site)
+    return site

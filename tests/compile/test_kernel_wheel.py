@@ -1,6 +1,8 @@
 """The wheel of kernels: built, installed, and used by processes without a compiler and by one without Python."""
 
+import hashlib
 import json
+import lzma
 import os
 import shutil
 import subprocess
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import lowlevel_reduce as lr
+from lowlevel_reduce.compiler.images import cubin_kernels
 from lowlevel_reduce.compiler.installed import PACKAGE
 from lowlevel_reduce.compiler.pack import Pack
 from lowlevel_reduce.kernel_wheel import building
@@ -93,6 +96,20 @@ def test_the_manifest_lists_every_kernel_of_the_pack(built):
         ]
         assert [kernel["entry"] for kernel in manifest["kernels"]] == names
         assert len(pack) >= len(names)
+
+
+def test_the_manifest_says_where_each_cubin_is(built):
+    _, site = built
+    manifest = json.loads((site / PACKAGE / "sm_90.json").read_text())
+    data = (site / PACKAGE / manifest["pack"]).read_bytes()
+    for kernel in manifest["kernels"]:
+        block = manifest["blocks"][kernel["block"]]
+        unpacked = lzma.decompress(data[block["offset"] : block["offset"] + block["size"]])
+        assert len(unpacked) == block["unpacked"]
+        cubin = unpacked[kernel["offset"] : kernel["offset"] + kernel["size"]]
+        assert cubin[:4] == b"\x7fELF"
+        assert cubin_kernels(cubin) == (kernel["entry"],)
+        assert hashlib.sha256(cubin).hexdigest() == kernel["sha256"]
 
 
 def test_what_was_compiled_is_taken_again(built, tmp_path, monkeypatch):

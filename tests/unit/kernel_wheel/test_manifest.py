@@ -11,6 +11,7 @@ from lowlevel_reduce.kernel_wheel.manifest import argument_layouts, grid_rule, r
 from lowlevel_reduce.prebuilding import capability_of
 from lowlevel_reduce.strategy.family import family_of
 from lowlevel_reduce.strategy.stubs import ANYWHERE, signature
+from lowlevel_reduce.strategy.whole import DeviceFacts, choose
 
 
 def test_every_kernel_of_the_choice_has_a_role_and_whole_arrays_a_rule():
@@ -39,3 +40,28 @@ def test_fields_are_those_of_the_argument(kind):
     signed = [field["name"] for field in fields if field["type"] == "int64"]
     assert all(name.startswith(("low", "high", "result_stride")) or "stride" in name for name in signed)
     assert ("low" in signed) == (kind != "whole")
+
+
+def whole_rule(role, capability):
+    return [
+        grid_rule(source)
+        for source in family_of("sum", dtype="float32", compute_capability=capability)
+        if role_of(source) == role and not source.entry.endswith(ANYWHERE)
+    ]
+
+
+@pytest.mark.parametrize("leaves", [1, 7, 8, 16, 17, 64, 65, 1000, 16 * 4096, 16 * 4096 + 1, 1_000_000])
+def test_rules_say_what_the_policy_does(leaves):
+    facts = DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
+    for rule in whole_rule("tiles", (9, 0)):
+        chosen = choose(leaves, facts, strategy="tiles", block_threads=rule["threads"])
+        tiles = -(-leaves // rule["leaves_per_block"])
+        run = rule["partials_per_run"]
+        folding = 0 if tiles == 1 else 1 if tiles <= 2 * run else -(-tiles // run)
+        assert (chosen.blocks, chosen.partials, chosen.tiles_per_block) == (tiles + folding, tiles, 1)
+    for role in ("block", "cluster"):
+        (rule,) = whole_rule(role, (9, 0))
+        if leaves <= rule["most_leaves"]:
+            cluster = rule.get("cluster")
+            chosen = choose(leaves, facts, strategy=role, cluster=cluster, block_threads=rule["threads"])
+            assert (chosen.blocks, chosen.tiles_per_block) == (rule.get("cluster", 1), rule["count"])

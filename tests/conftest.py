@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from lowlevel_reduce.driver import binding, why_unavailable
-from lowlevel_reduce.plans import array
+from lowlevel_reduce.plans import array, loading
 from lowlevel_reduce.plans.base import BasePlan
 
 pytest_plugins = ["seeds", "tiers"]
@@ -56,7 +56,7 @@ def collected(request: pytest.FixtureRequest) -> frozenset[str]:
 
 _TESTS_BETWEEN_COLLECTIONS = 500
 _tests = itertools.count(1)
-_load_twins, _load_beside = BasePlan.load_twins, array.load_beside
+_load_twins, _load_beside = BasePlan.load_twins, loading.load_beside
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -91,7 +91,8 @@ class Pack:
             raise DamagedPackError("is no pack of kernels")
         if schema != SCHEMA:
             raise DamagedPackError(f"has schema {schema}, not {SCHEMA}")
-        self._entries, tables = entries, _ENTRY.size * entries + _BLOCK.size * blocks
+        self._entries: int = entries
+        tables = _ENTRY.size * entries + _BLOCK.size * blocks
         body, _ = _part(path, _HEADER.size, tables + _DIGEST_BYTES)
         digest = hashlib.sha256(header + body[:tables]).digest()
         if len(body) < tables + _DIGEST_BYTES or digest != body[tables:]:

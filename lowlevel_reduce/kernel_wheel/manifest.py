@@ -40,6 +40,12 @@ _SHORT_ROWS = (
     *("present", "among", "idle", "results"),
     *(f"{what}[{i}]" for what in ("apart", "second_apart") for i in range(3)),
 )
+_ROLES = (
+    *("block", "cluster", "tiles", "short_rows_strided", "short_rows", "rows_strided", "rows", "at_once_strided"),
+    *("at_once", "batch_strided", "batch", "columns_strided_wide", "columns_strided", "columns_wide", "columns"),
+)
+"""A name that ends another one comes after it."""
+
 _TYPES = {"Q": "uint64", "q": "int64"}
 
 
@@ -87,7 +93,7 @@ def argument_layouts() -> dict[str, Any]:
         "shaped": (*problem, *_SHAPE),
         "short_rows": (*problem, *_SHAPE, *_SHORT_ROWS),
     }
-    layouts = {}
+    layouts: dict[str, Any] = {}
     for kind, names in kinds.items():
         fields = [
             {"name": name, "type": _TYPES[letter], "offset": 8 * place}
@@ -151,9 +157,7 @@ def _kernel(pack: Pack, made: MadeKernel) -> dict[str, Any]:
 def role_of(source: KernelSource) -> str:
     """Return what a kernel is for, as its name ends after operator and types, but for addresses."""
     name = source.entry.removesuffix(ANYWHERE)
-    roles = ("block", "cluster", "tiles", "short_rows_strided", "short_rows", "rows_strided", "rows", "at_once_strided")
-    roles += ("at_once", "batch_strided", "batch", "columns_strided_wide", "columns_strided", "columns_wide", "columns")
-    return next(role for role in roles if name.endswith(f"_{role}"))
+    return next(role for role in _ROLES if name.endswith(f"_{role}"))
 
 
 def _argument(source: KernelSource) -> ArgumentKind:

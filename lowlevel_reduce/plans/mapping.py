@@ -102,9 +102,10 @@ def map_request(
     chosen = selected.strategy
     if not selected.sources:
         return Mapping(chosen, selected.workspace_bytes, ())
-    for source in selected.sources if beside is not None else ():
-        if source.twin is not None:
-            beside(source.twin)
+    if beside is not None:
+        for source in selected.sources:
+            if source.twin is not None:
+                beside(source.twin)
     kernels = tuple(load_kernel(source, context.device.architecture) for source in selected.sources)
     _allow(kernels[0], chosen.cluster, context)
 

@@ -27,11 +27,11 @@ WARM = 2
 FIRST_SECONDS, EMPTY_SECONDS, WARM_SECONDS = 3.0, 6.0, 1.5
 """About how long a process takes: the one that only leaves byte code behind, and one with each kind of cache."""
 
-WHEEL_SECONDS, WARM_UP_SECONDS, COMPILED_SECONDS = 20.0, 4.0, 60.0
+WHEEL_SECONDS, WARM_UP_SECONDS, COMPILED_SECONDS = 20.0, 4.0, 40.0
 """About how long it takes to build a wheel of two families, to warm one up, and to compile four kernel by kernel."""
 
-MOST_COMPARED = ("CuPy", "torch")
-"""The competitors that goals name: as many processes of each as of ours, and one of each other one."""
+COMPARED = "CuPy"
+"""The competitor that goals name: as many processes of it as of ours, and one of each other one."""
 
 PEER_SECONDS = {"CuPy": 3.0, "torch": 5.0, "torch.compile": 14.0, "cuda.compute": 6.0}
 """The same of a competitor's process, on average."""
@@ -126,49 +126,83 @@ def cold(*, quick: bool = False) -> list[Cell]:
     """
     times = 1 if quick else 5
     peers = ("CuPy", "torch") if quick else tuple(PEERS)
-    measure = functools.partial(_measured, times=times, peers=peers)
-    seconds = FIRST_SECONDS + times * (EMPTY_SECONDS + WARM * WARM_SECONDS)
-    seconds += WHEEL_SECONDS + times * (WARM_SECONDS + EMPTY_SECONDS + WARM_UP_SECONDS)
-    seconds += sum(PEER_SECONDS[peer] * (times if peer in MOST_COMPARED else 1) * (1 + WARM) for peer in peers)
+    counts = {peer: times if peer == COMPARED else 1 for peer in peers}
+    of_peers = {peer: count * PEER_SECONDS[peer] for peer, count in counts.items()}
+    first = {peer: counts[peer] for peer in peers[:2]}
     compiled = functools.partial(_compiled, times=1 if quick else 3)
     return [
-        Cell("fresh processes", measure, seconds, goal=True),
+        Cell(
+            "fresh processes",
+            functools.partial(_measured, times=times, peers=counts),
+            FIRST_SECONDS + times * (EMPTY_SECONDS + WARM * WARM_SECONDS) + 2 * sum(of_peers.values()),
+            goal=True,
+        ),
+        Cell(
+            "with the wheel",
+            functools.partial(_with_wheel, times=times, peers=first),
+            FIRST_SECONDS
+            + WHEEL_SECONDS
+            + times * (WARM_SECONDS + EMPTY_SECONDS + WARM_UP_SECONDS)
+            + sum(of_peers[peer] for peer in first),
+            goal=True,
+        ),
         Cell("compilation", compiled, COMPILED_SECONDS * (1 if quick else 3), goal=True),
     ]
 
 
-def _measured(setting: Setting, *, times: int, peers: Sequence[str]) -> list[Row]:
+def _measured(setting: Setting, *, times: int, peers: Mapping[str, int]) -> list[Row]:
+    """Return times with empty caches and full ones; `peers` says how many processes each competitor has."""
     setting.settle()
-    with tempfile.TemporaryDirectory() as byte_code, tempfile.TemporaryDirectory() as folder:
-        with tempfile.TemporaryDirectory() as cache:
-            _process(SCRIPT.replace("PLANS", "[]"), cache, byte_code)
-        empty, warm = _processes(SCRIPT.replace("PLANS", repr(PLANS)), times, byte_code)
-        site = str(install_wheel(Path(folder)))
-        wheel = _alone(SCRIPT.replace("PLANS", "[]"), times, byte_code, PYTHONPATH=_before(site))
-        if any(each["compiler"] for each in wheel):
-            raise RuntimeError("a process that has the wheel of kernels loaded NVRTC")
-        asked = _alone(SCRIPT.replace("PLANS", "[]"), times, byte_code, LOWLEVEL_REDUCE_WARM_UP="1")
-        warmed = _alone(WARMED_UP, times, byte_code)
+    with tempfile.TemporaryDirectory() as byte_code:
+        _keep_byte_code(byte_code)
+        empty, warm = _processes(SCRIPT.replace("PLANS", repr(PLANS)), times, byte_code, WARM)
         found: dict[str, tuple[Times, Times]] = {OURS: (empty, warm)}
         failed: dict[str, dict[str, Any]] = {}
-        for name in peers:
+        for name, count in peers.items():
             with telling(name, failed):
-                found[name] = _processes(PEERS[name], times if name in MOST_COMPARED else 1, byte_code)
+                found[name] = _processes(PEERS[name], count, byte_code, 1)
     rows = [_row(part, {OURS: warm}, part) for part in ("import", "imports before", "context")]
     all_empty, all_warm = ({name: times[full] for name, times in found.items()} for full in (0, 1))
     rows.append(_row("import with all it needs", all_warm, "import with all", failed))
     for part in ("first result", "second operator"):
         rows.append(_row(f"{part}, empty cache", all_empty, part, failed))
         rows.append(_row(f"{part}, warm cache", all_warm, part, failed))
-        rows.append(_row(f"{part}, with the wheel", {**all_empty, OURS: wheel}, part, failed))
-    rows.append(_row("first result, empty cache, its family compiled meanwhile", {OURS: asked}, "first result"))
-    rows.append(_row("warm-up of a family, empty cache", {OURS: warmed}, "warm-up"))
-    rows.append(_row(f"a plan after the warm-up, of {SHAPES} shapes", {OURS: warmed}, "new shape"))
     for name, *_ in PLANS:
         rows.append(_row(f"plan compiled: {name}", {OURS: empty}, name))
         rows.append(_row(f"plan loaded: {name}", {OURS: warm}, name))
         rows.append(_row(f"processor time compiled: {name}", {OURS: empty}, f"processor, {name}"))
     return rows
+
+
+def _with_wheel(setting: Setting, *, times: int, peers: Mapping[str, int]) -> list[Row]:
+    """Return times with the wheel of kernels and of warm-ups; all caches are empty, those of competitors as well."""
+    setting.settle()
+    script = SCRIPT.replace("PLANS", "[]")
+    with tempfile.TemporaryDirectory() as byte_code, tempfile.TemporaryDirectory() as folder:
+        _keep_byte_code(byte_code)
+        site = str(install_wheel(Path(folder)))
+        wheel = _alone(script, times, byte_code, PYTHONPATH=_before(site))
+        if any(each["compiler"] for each in wheel):
+            raise RuntimeError("a process that has the wheel of kernels loaded NVRTC")
+        asked = _alone(script, times, byte_code, LOWLEVEL_REDUCE_WARM_UP="1")
+        warmed = _alone(WARMED_UP, times, byte_code)
+        found: dict[str, Times] = {OURS: wheel}
+        failed: dict[str, dict[str, Any]] = {}
+        for name, count in peers.items():
+            with telling(name, failed):
+                found[name] = _alone(PEERS[name], count, byte_code)
+    parts = ("first result", "second operator")
+    rows = [_row(f"{part}, with the wheel", found, part, failed) for part in parts]
+    rows.append(_row("first result, empty cache, its family compiled meanwhile", {OURS: asked}, "first result"))
+    rows.append(_row("warm-up of a family, empty cache", {OURS: warmed}, "warm-up"))
+    rows.append(_row(f"a plan after the warm-up, of {SHAPES} shapes", {OURS: warmed}, "new shape"))
+    return rows
+
+
+def _keep_byte_code(byte_code: str) -> None:
+    """Run a process that is not timed, and leaves the byte code of every module behind."""
+    with tempfile.TemporaryDirectory() as cache:
+        _process(SCRIPT.replace("PLANS", "[]"), cache, byte_code)
 
 
 def _compiled(setting: Setting, *, times: int) -> list[Row]:
@@ -197,13 +231,13 @@ def _alone(script: str, times: int, byte_code: str, **variables: str) -> Times:
     return found
 
 
-def _processes(script: str, times: int, byte_code: str) -> tuple[Times, Times]:
-    """Return the times of processes with empty caches and with the caches that those left behind."""
+def _processes(script: str, times: int, byte_code: str, full: int) -> tuple[Times, Times]:
+    """Return the times of processes with empty caches, and of `full` for each with the cache that it left behind."""
     empty, warm = [], []
     for _ in range(times):
         with tempfile.TemporaryDirectory() as cache:
             empty.append(_process(script, cache, byte_code))
-            warm += [_process(script, cache, byte_code) for _ in range(WARM)]
+            warm += [_process(script, cache, byte_code) for _ in range(full)]
     return empty, warm
 
 

@@ -73,22 +73,20 @@ print(json.dumps({{"first result": first - begin, "warm-up": warm - first, "new 
 COMPILED = f"""
 import json, re, time
 import lowlevel_reduce as lr
-from lowlevel_reduce.compiler import Program, compile_program
-from lowlevel_reduce.strategy.stubs import OPTIONS
+from lowlevel_reduce.strategy.stubs import KernelSource
 from lowlevel_reduce.plans.loading import compile_kernel
 from lowlevel_reduce.kernel_wheel.manifest import role_of
 from lowlevel_reduce.strategy.family import family_of
-def processor(entry, text):
+def processor(source):
     begin = time.process_time()
-    compile_program(Program(entry, text, options=OPTIONS), "sm_90")
+    compile_kernel(source, "sm_90")
     return time.process_time() - begin
 out = {{}}
 for op in {FAMILIES}:
     kernels = family_of(op, dtype="float32", compute_capability=(9, 0))
-    empty = [(source.entry, re.sub(r"[{{]\\n    .*\\n[}}]\\n$", "{{\\n}}\\n", source.text)) for source in kernels]
-    processor(*empty[0])  # loads NVRTC
-    headers = [processor(*each) for each in empty]
-    taken = [processor(source.entry, compile_kernel(source, "sm_90").program.source) for source in kernels]
+    empty = [KernelSource(k.entry, re.sub(r"[{{]\\n    .*\\n[}}]\\n$", "{{\\n}}\\n", k.text)) for k in kernels]
+    processor(empty[0])  # loads NVRTC
+    headers, taken = list(map(processor, empty)), list(map(processor, kernels))
     for kind in (True, False):
         of_kind = [i for i, source in enumerate(kernels) if (role_of(source) in ("block", "cluster", "tiles")) == kind]
         worst = max(of_kind, key=lambda i: taken[i])

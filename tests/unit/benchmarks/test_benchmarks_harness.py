@@ -503,7 +503,7 @@ def test_the_cells_that_goals_name_are_marked_to_be_measured_first(suite):
     [
         ("small", {"2^8, device", "2^16, device", "2^20, device"}),
         ("host", {"bound launch, block", "one-shot", *(form.name for form in FORMS)}),
-        ("cold", {"fresh processes", "compilation"}),
+        ("cold", {"fresh processes", "with the wheel", "compilation"}),
     ],
 )
 def test_the_marked_cells_of_calls_and_processes(suite, named):

@@ -197,7 +197,7 @@ static double sum_on_device(const std::filesystem::path& directory, const std::v
     CALL(cuMemAlloc, &elements, std::max<size_t>(bytes, 16));
     CALL(cuMemAlloc, &result, sizeof(float));
     CALL(cuMemAlloc, &workspace, grid.workspace_bytes);
-    CALL(cuMemcpyHtoD, elements, x.data(), bytes);
+    if (bytes > 0) CALL(cuMemcpyHtoD, elements, x.data(), bytes);
     CALL(cuMemsetD8, workspace, 0, grid.workspace_bytes);  // once: each launch leaves it as it found it
 
     Argument argument(wheel.manifest.at("arguments").at(kernel.at("argument").get<std::string>()));

@@ -7,11 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import zipfile
 from pathlib import Path
 
 import pytest
+from launcher import compiled_example
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.compiler.images import cubin_kernels
@@ -21,7 +21,6 @@ from lowlevel_reduce.kernel_wheel import building
 from lowlevel_reduce.kernel_wheel.building import build_wheel
 from lowlevel_reduce.strategy.family import family, family_of
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "launch_from_wheel.cpp"
 SOME = 4
 """Kernels of each family that these tests compile: those of a block and of a cluster, or of tiles, and their twins."""
 
@@ -136,32 +135,9 @@ def test_what_makes_no_wheel_is_refused(architectures, choice, error, words, tmp
     assert not (tmp_path / "dist").exists()
 
 
-def compiled(tmp_path):
-    """Return the program of the example; skip the test, with the reason, where it cannot be compiled."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("there is no g++")
-    packages = Path(sysconfig.get_paths()["purelib"])
-    toolkits = [packages / "nvidia" / name / "include" for name in ("cu13", "cuda_runtime")]
-    toolkits += [Path(os.environ.get("CUDA_PATH", "/usr/local/cuda")) / "include"]
-    headers = [path for path in toolkits if (path / "cuda.h").is_file()][:1]
-    headers += [path for path in [packages / "nlohmann_json" / "include"] if path.is_dir()]
-    program = tmp_path / "launch_from_wheel"
-    found = "#include <cuda.h>\n#include <lzma.h>\n#include <nlohmann/json.hpp>\n#include <openssl/sha.h>\n"
-    includes = [f"-I{path}" for path in headers]
-    command = [compiler, "-std=c++17", *includes, "-x", "c++", "-fsyntax-only", "-"]
-    looked = subprocess.run(command, input=found, capture_output=True, text=True, check=False)
-    if looked.returncode != 0:
-        pytest.skip(f"a header that the example needs is missing: {looked.stderr.splitlines()[0]}")
-    command = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", *includes, str(EXAMPLE), "-o", str(program)]
-    done = subprocess.run([*command, "-llzma", "-lcrypto", "-ldl"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return program
-
-
 def test_a_program_without_python_reads_every_kernel(built, tmp_path):
     _, site = built
-    program = compiled(tmp_path)
+    program = compiled_example(tmp_path)
     done = subprocess.run([program, site / PACKAGE, "--list"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, f"{4 * SOME} kernels, and every digest matches\n")
     shutil.copytree(site / PACKAGE, tmp_path / "altered")

@@ -27,6 +27,8 @@ NOT_SIMULATED = {
     "test_pointer_info_of_managed_memory": "managed memory is not simulated",
     "test_lengths_past_31_bits": "NumPy would take hours for 2^31 elements",
     "test_what_is_no_cubin": "a simulated driver takes PTX, and refuses other text itself",
+    "test_a_process_with_the_wheel_needs_no_compiler": "another process has a driver of its own, NVIDIA's",
+    "test_a_program_without_python_sums_arrays_of_every_rule": "the program speaks to NVIDIA's driver",
     "test_second_process_does_not_load_the_compiler": "another process has a driver of its own, NVIDIA's",
 }
 

@@ -1,0 +1,34 @@
+"""The example that launches kernels of the wheel without Python: compiled, where a compiler and the headers are."""
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "launch_from_wheel.cpp"
+
+
+def compiled_example(folder: Path) -> Path:
+    """Return the program of the example; skip the test, with the reason, where it cannot be compiled."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no g++")
+    packages = Path(sysconfig.get_paths()["purelib"])
+    toolkits = [packages / "nvidia" / name / "include" for name in ("cu13", "cuda_runtime")]
+    toolkits += [Path(os.environ.get("CUDA_PATH", "/usr/local/cuda")) / "include"]
+    headers = [path for path in toolkits if (path / "cuda.h").is_file()][:1]
+    headers += [path for path in [packages / "nlohmann_json" / "include"] if path.is_dir()]
+    program = folder / "launch_from_wheel"
+    found = "#include <cuda.h>\n#include <lzma.h>\n#include <nlohmann/json.hpp>\n#include <openssl/sha.h>\n"
+    includes = [f"-I{path}" for path in headers]
+    command = [compiler, "-std=c++17", *includes, "-x", "c++", "-fsyntax-only", "-"]
+    looked = subprocess.run(command, input=found, capture_output=True, text=True, check=False)
+    if looked.returncode != 0:
+        pytest.skip(f"a header that the example needs is missing: {looked.stderr.splitlines()[0]}")
+    command = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", *includes, str(EXAMPLE), "-o", str(program)]
+    done = subprocess.run([*command, "-llzma", "-lcrypto", "-ldl"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return program

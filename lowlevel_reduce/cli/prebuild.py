@@ -14,9 +14,6 @@ from lowlevel_reduce import driver, simulator
 from lowlevel_reduce.cli.output import NONE, progress
 from lowlevel_reduce.cli.session import open_session
 from lowlevel_reduce.errors import NoDriverError
-<<<<<<< HEAD
-from lowlevel_reduce.prebuilding import BuildTarget, PrebuiltKernel, build_kernels, kernels_of, kernels_of_segments
-=======
 from lowlevel_reduce.prebuilding import (
     BuildTarget,
     PrebuiltKernel,
@@ -24,7 +21,6 @@ from lowlevel_reduce.prebuilding import (
     kernels_of_segments,
 )
 from lowlevel_reduce.strategy.family import family_of
->>>>>>> bd702d7 (prebuild makes the whole family, for any number of architectures)
 from lowlevel_reduce.strategy.stubs import KernelSource
 
 __all__ = ["as_objects", "build", "kernels", "named", "render", "targets_of"]

@@ -11,6 +11,8 @@ __all__ = [
     "CacheWarning",
     "CompileError",
     "CudaError",
+    "CutError",
+    "GroupError",
     "NoCompilerError",
     "NoDriverError",
     "ReduceError",
@@ -57,6 +59,14 @@ class CacheError(ReduceError, OSError):
 
 class CacheWarning(UserWarning):
     """Compiled code cannot be written to the cache, so that other processes compile it anew; the message says why."""
+
+
+class CutError(ReduceError, ValueError):
+    """A part of an array does not fit the cut of the whole; the message says where to cut."""
+
+
+class GroupError(ReduceError):
+    """The ranks of a group do not reduce the same, or one could not take part; the message says which, and in what."""
 
 
 class CudaError(ReduceError):

@@ -39,7 +39,8 @@ store_columns(const ShapedProblem& problem, const RowOf<Op>* rows, uint64 row, i
         R values[C];
 #pragma unroll
         for (int c = 0; c < C; ++c) values[c] = rows[c].length == 0 ? Op::empty(rows[c], k) : Op::finish(a[c], rows[c], k);
-        if constexpr (C * sizeof(R) <= vector_bytes) {
+        constexpr uint32 bytes = C * sizeof(R);
+        if constexpr (bytes <= vector_bytes && (bytes & (bytes - 1)) == 0) {  // accumulators as results may have others
             if (apart == 1 && available == C && reinterpret_cast<uint64>(results) % (C * sizeof(R)) == 0) {
                 ColumnVector<R, C> v;
 #pragma unroll

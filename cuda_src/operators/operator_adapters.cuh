@@ -1,5 +1,5 @@
 // Operators made of other operators. They nest in this order, the last one outermost:
-// Counted, IgnoringNaN, Mapped, Masked, then WithInitial, or AboutGiven and Rooted.
+// Counted, IgnoringNaN, Mapped, Masked, then WithInitial, or AboutGiven (AboutSecond) and Rooted.
 #pragma once
 #include "operators/operator_sum.cuh"
 
@@ -137,6 +137,20 @@ private:
 // The operator about a pivot that is made of the whole array's first element, which the chunk need not have.
 template <class Op> struct AboutGiven : Op {
     static constexpr bool pivot_is_given = true;
+};
+
+// The pivot is made of what the second array has for an element: the first element of its row, where that lies elsewhere.
+template <class Op> struct AboutSecond : Remapped<Op> {
+    using Second = typename Op::Input;
+    using Pivot = Unused;
+    template <class I, class R>
+    static __device__ __forceinline__ typename Op::Accumulator map(const I& item, const R& shared)
+    {
+        RowOf<Op> row;
+        row.length = shared.length;
+        row.pivot = Op::pivot(item.y);
+        return Op::map(ItemOf<Op>{item.x, {}, item.index}, row);
+    }
 };
 
 // The accumulator itself, in words, in place of the results: what a chunk of an array leaves to be folded with others'.

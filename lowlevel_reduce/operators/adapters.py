@@ -13,7 +13,7 @@ from lowlevel_reduce.operators.arithmetic import widen
 from lowlevel_reduce.operators.base import Array, Fields, Items, Reduction, Row, TypeRule, Types
 from lowlevel_reduce.operators.scalars import is_nan, number_of
 
-__all__ = ["about_given", "counted", "ignoring_nan", "masked", "rooted", "with_initial"]
+__all__ = ["about_given", "about_second", "counted", "ignoring_nan", "masked", "rooted", "with_initial"]
 
 
 def _around(name: str, inner: Reduction) -> Callable[[Types], str]:
@@ -120,6 +120,26 @@ def about_given(inner: Reduction) -> Reduction:
     """Make the pivot of one element that is given, the same for all rows, in place of each row's first."""
     inner = inner.in_parts or inner
     return replace(inner, label=f"{inner.label}_about", struct=_around("AboutGiven", inner), second="first")
+
+
+def about_second(inner: Reduction) -> Reduction:
+    """Make the pivot of what the second array has for an element: its row's first element, which lies elsewhere."""
+    inner = inner.in_parts or inner
+    pivot_of = inner.pivot
+    assert pivot_of is not None  # noqa: S101 - only operators with a pivot are made so
+
+    def map_(items: Items, types: Types) -> Fields:
+        assert items.y is not None  # noqa: S101 - whoever calls map has looked at `second`
+        return inner.map(items.where(y=None, pivot=pivot_of(items.y, types)), types)
+
+    return replace(
+        inner,
+        label=f"{inner.label}_about_second",
+        struct=_around("AboutSecond", inner),
+        map=map_,
+        second="operand",
+        pivot=None,
+    )
 
 
 def rooted(inner: Reduction, types: Types) -> Reduction:

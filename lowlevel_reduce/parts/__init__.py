@@ -1,1 +1,1 @@
-"""Arrays in parts: chunks, their partials, and what folds these."""
+"""Arrays in parts: over processes and hosts, and larger than the device, with the bits of one array on one GPU."""

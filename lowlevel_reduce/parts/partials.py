@@ -22,6 +22,7 @@ from lowlevel_reduce.driver import Buffer, Stream
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.layout import is_contiguous
 from lowlevel_reduce.parts.chunks import check_chunk, check_length
+from lowlevel_reduce.parts.padded import ABSENT_BYTE, fold_shares, padded_rows, words_of
 from lowlevel_reduce.parts.plan import PARTIAL_DTYPE, CombinePlan, combine_plan, rooted_of
 from lowlevel_reduce.plans.array import plan
 from lowlevel_reduce.plans.base import BasePlan
@@ -62,6 +63,7 @@ def partials(
     op: Any = "sum",
     *,
     chunk: int,
+    rows: int | None = None,
     accumulate: str | None = None,
     stream: Any = None,
     nan: str = "propagate",
@@ -84,6 +86,10 @@ def partials(
     chunk : int
         Elements of a chunk, e.g. from `chunk_elements`: a power of two of leaves, the same for all shards. The shard
         begins with a chunk, and only the last shard of the array may end within one.
+    rows : int, optional
+        How many partials to return: the chunks', and absent ones behind them, whose bytes are all 255. With the same
+        number on every rank a plain all-gather is right, and `combine_partials` takes what it gives with ``shards=``.
+        By default as many as there are chunks.
     where, second : array, optional
         Mask of bool, or second array, of the shard's elements: contiguous, with as many elements.
     first : array, optional
@@ -116,7 +122,9 @@ def partials(
         source = flat_view(x, stream, "the shard")
         chunk = check_chunk(chunk, element_type(source.dtype))
         views = (source, *(flat_view(other, stream, "what goes with the shard") for other in given))
-        made, _ = partials_of_views(op, views, chunk, stream, allocator, is_masked=where is not None, options=options)
+        made, _ = partials_of_views(
+            op, views, chunk, stream, allocator, is_masked=where is not None, options=options, rows=rows
+        )
         return made
 
 
@@ -127,6 +135,7 @@ def combine_partials(
     length: int,
     chunk: int,
     dtype: Any,
+    shards: int | None = None,
     result_dtype: Any = None,
     accumulate: str | None = None,
     out: Any = None,
@@ -146,11 +155,14 @@ def combine_partials(
     ----------
     partials : array
         What `partials` returned for all shards, in their order, gathered into one contiguous array: uint32 of shape
-        (chunks, words). Otherwise as for `lowlevel_reduce.reduce`.
+        (chunks, words), or the same memory as int32 or as bytes. Otherwise as for `lowlevel_reduce.reduce`.
     length, chunk : int
         Elements of the whole array, and of a chunk.
     dtype : dtype
         Type of the array's elements, not of the partials.
+    shards : int, optional
+        How many shards there are, where each has the same number of rows, of which some are absent, as ``rows=`` of
+        `partials` pads them; the array is cut as `shard_lengths` says. By default no partial is absent.
     result_dtype : dtype, optional
         Type of the result; by default what NumPy's function gives.
     where : bool
@@ -182,8 +194,10 @@ def combine_partials(
     problem = fold_problem(op, length, chunk, dtype, where=where, initial=initial, ddof=ddof, **options)
     stream = here().stream_of(stream, partials)
     with stream.context.pushed():
-        view = flat_view(partials, stream, "the partials")
+        view = words_of(flat_view(partials, stream, "the partials"))
         beside = () if first is None else (flat_view(first, stream, "the first element"),)
+        if shards is not None:
+            return fold_shares(op, problem, (view, *beside), shards, out, stream, initial, allocator)
         result, _ = fold_of_views(op, problem, (view, *beside), out, stream, initial, allocator)
         return result
 
@@ -276,6 +290,7 @@ def partials_of_views(
     *,
     is_masked: bool,
     options: dict[str, Any],
+    rows: int | None = None,
 ) -> tuple[DeviceArray, list[ChunksPlan]]:
     """Reduce the chunks of a flat array, and return their partials and what made them.
 
@@ -289,20 +304,24 @@ def partials_of_views(
     words, length = reduction.results, source.shape[0]
     whole, rest = divmod(length, chunk)
     place = here().place_of(stream)
-    result = _empty((whole + (rest > 0), words), place, allocator)
+    chunks = whole + (rest > 0)
+    padded = chunks if rows is None else padded_rows(rows, chunks)
+    result = _empty((padded, words), place, allocator)
+    if padded > chunks:
+        result._buffer.fill(ABSENT_BYTE, stream=stream)
     used = []
     # The whole chunks as rows of equal length, and the rest of the array as one more row.
-    for first, rows, of_a_row in ((0, whole, chunk), (whole, 1, rest)):
-        if rows * of_a_row == 0:
+    for first, number, of_a_row in ((0, whole, chunk), (whole, 1, rest)):
+        if number * of_a_row == 0:
             continue
-        key = ("partials", op, is_masked, source.dtype, rows, of_a_row, *options.values())
+        key = ("partials", op, is_masked, source.dtype, number, of_a_row, *options.values())
 
-        def make(_: tuple[ArrayView, ...], where: Place, rows: int = rows, of_a_row: int = of_a_row) -> BasePlan:
-            shape = (rows, of_a_row)
+        def make(_: tuple[ArrayView, ...], where: Place, number: int = number, of_a_row: int = of_a_row) -> BasePlan:
+            shape = (number, of_a_row)
             return plan(reduction, shape=shape, axis=1, dtype=source.dtype, context=where.context)
 
-        out = _part(result, first, rows, stream)
-        arrays = _rows_of(reduction, views, first * chunk, (rows, of_a_row))
+        out = _part(result, first, number, stream)
+        arrays = _rows_of(reduction, views, first * chunk, (number, of_a_row))
         _, prepared = launched(here(), place, key, make, arrays, out, None, allocator)
         begin = first * chunk * source.dtype.itemsize
         used.append(ChunksPlan(prepared.plan, begin, first * words * PARTIAL_DTYPE.itemsize))

@@ -20,6 +20,7 @@ __all__ = [
     "OperatorText",
     "kernel_sources",
     "partials_kernel_source",
+    "parts_kernel_source",
     "row_kernel_source",
     "segment_blocks",
     "segment_kernel_sources",
@@ -62,7 +63,13 @@ _SEGMENTS = "qqQQ"
 _PARTIALS = "Q"
 """What `PartialsProblem` in cuda_src/whole/reduce_partials.cuh adds."""
 
+_PARTS = "Q" * 7
+"""What `PartsProblem` in cuda_src/reduce_parts.cuh adds."""
+
 _PARTIALS_WARPS = 16
+
+_ROWS_OF_PARTS = 4
+"""Rows whose partials a block folds, a warp each, where rows have few chunks."""
 
 _SHORT_SEGMENTS = 128
 """Threads in a block of the first segment kernel: `short_segment_warps` in cuda_src."""
@@ -220,6 +227,18 @@ def partials_kernel_source(operator: OperatorText) -> tuple[KernelSource, int]:
     return _source(operator, "partials", "whole/reduce_partials.cuh", body, "PartialsProblem", (threads, 1)), threads
 
 
+def parts_kernel_source(operator: OperatorText, *, alone: bool) -> tuple[KernelSource, int, int]:
+    """Return the kernel that folds each row's partials of a whole in parts, its block's threads, and rows of a block.
+
+    With `alone` a warp folds a row, else a block of sixteen warps.
+    """
+    warps, name = (1, "parts_of_short_rows") if alone else (_PARTIALS_WARPS, "parts")
+    threads = _ROWS_OF_PARTS * LANES if alone else warps * LANES
+    body = f"reduce_parts<Op, {warps}>"
+    source = _source(operator, name, "reduce_parts.cuh", body, "PartsProblem", (threads, 1))
+    return source, threads, _ROWS_OF_PARTS if alone else 1
+
+
 def segment_blocks(accumulator_bytes: int) -> tuple[int, int]:
     """Return the threads in a block of each segment kernel; `tile_warps` in cuda_src determines those of the second."""
     return _SHORT_SEGMENTS, 512 if accumulator_bytes <= 8 else 256
@@ -273,6 +292,7 @@ extern "C" __global__ void __launch_bounds__({bounds[0]}, {bounds[1]})
 def signature(kind: ArgumentKind) -> str:
     """Return the type letters of an entry's argument, one for each field, as `BoundKernel` takes them."""
     added = {"whole": "", "shaped": _SHAPE, "short_rows": _SHORT_ROWS, "segments": _SEGMENTS, "partials": _PARTIALS}
+    added["parts"] = _PARTS
     return "Q" * len(FIELDS) + added[kind]
 
 

@@ -1,0 +1,120 @@
+// The top of the tree of each row of an array in parts: over the partials of all its chunks, which ranks contributed in equal
+// shares. By one block a row or, where rows have few chunks, by one warp a row.
+#pragma once
+#include "whole/reduce_partials.cuh"
+
+// `elements` are the shares of all ranks, one after the other, at multiples of four bytes; `length` is that of a row of the whole
+// array, `count` its number of chunks. Rank r of R has the chunks from ceil(count r / R) to before ceil(count (r + 1) / R).
+struct PartsProblem : Problem {
+    uint64 chunk;   // elements of a chunk
+    uint64 shares;  // how many ranks there are
+    uint64 apart;   // bytes from one share to the next
+    uint64 lead;    // bytes of a share before its first partial: 16 for a tag, or 0
+    uint64 inner;   // how many rows lie side by side in memory: the product of the axes behind the reduced one
+    uint64 tag[2];  // what each share must begin with, if it has a tag
+};
+
+// Ends the launch with an error if a share is of another reduction, or its rank refused to take part. A result that looks right
+// would be worse. All threads of the first block call it.
+__device__ __forceinline__ void check_tags(const PartsProblem& problem)
+{
+    if (problem.lead == 0 || blockIdx.x != 0) return;
+    for (uint64 share = threadIdx.x; share < problem.shares; share += blockDim.x) {
+        const auto* words = reinterpret_cast<const uint32*>(problem.elements + share * problem.apart);
+        const bool same = words[0] == uint32(problem.tag[0]) && words[1] == uint32(problem.tag[0] >> 32) &&
+            words[2] == uint32(problem.tag[1]) && words[3] == uint32(problem.tag[1] >> 32);
+        if (!same) asm volatile("trap;");
+    }
+}
+
+// Where the partial of chunk `number` of a row lies. A share has its whole chunks, a row's beside each other, or those of
+// neighbouring rows where rows lie side by side; behind them the chunk of each row that the array ends within, if it has that.
+template <class Op>
+__device__ __forceinline__ const uint32* place_of_chunk(const PartsProblem& problem, uint64 row, uint64 number)
+{
+    const uint64 whole = problem.length / problem.chunk;  // chunks that are
+    uint64 share = 0, first = 0, end = problem.count;
+    if (problem.shares > 1) {
+        share = number * problem.shares / problem.count;
+        first = (problem.count * share + problem.shares - 1) / problem.shares;
+        end = (problem.count * (share + 1) + problem.shares - 1) / problem.shares;
+    }
+    const uint64 held = min(end, whole) - min(first, whole);
+    uint64 place = problem.rows * held + row;
+    if (number < whole) {
+        if (problem.inner == 1) place = row * held + (number - first);
+        else place = (row / problem.inner * held + (number - first)) * problem.inner + row % problem.inner;
+    }
+    const char* partials = problem.elements + share * problem.apart + problem.lead;
+    return reinterpret_cast<const uint32*>(partials + place * sizeof(typename Op::Accumulator));
+}
+
+template <class Op>
+__device__ __forceinline__ typename Op::Accumulator
+partial_of_row(const PartsProblem& problem, uint64 row, uint64 number)
+{
+    constexpr uint32 words = sizeof(typename Op::Accumulator) / 4;
+    union { typename Op::Accumulator whole; uint32 word[words]; } u;
+    const uint32* address = place_of_chunk<Op>(problem, row, number);
+#pragma unroll
+    for (uint32 i = 0; i < words; ++i) u.word[i] = address[i];
+    return moved_by<Op>(u.whole, number * problem.chunk, 0);
+}
+
+// The fold of a row's partials that one of `warps` warps takes: a run of a power of two of them, 32 to 128 at a time; what is
+// past the last is absent. All lanes of the warp call it, and all hold the result.
+template <class Op>
+__device__ __forceinline__ typename Op::Accumulator
+fold_run_of_row(const PartsProblem& problem, uint64 row, uint32 warp, uint32 warps)
+{
+    constexpr uint32 in_flight = sizeof(typename Op::Accumulator) > 12 ? 2 : 4, batch = lanes * in_flight;
+    const uint32 lane = threadIdx.x % lanes, count = uint32(problem.count);
+    uint32 batches = 1;  // for each warp
+    while (batches * batch * warps < count) batches *= 2;
+    WarpCounter<Op> counter;
+#pragma unroll 1
+    for (uint32 i = 0; i < batches; ++i) {
+        typename Op::Accumulator a[in_flight];
+#pragma unroll
+        for (uint32 k = 0; k < in_flight; ++k) {
+            const uint32 number = (warp * batches + i) * batch + k * lanes + lane;
+            a[k] = Op::identity();
+            if (number < count) a[k] = partial_of_row<Op>(problem, row, number);
+        }
+        counter.push(warp_fold_array<Op, in_flight>(a, lane), lane);
+    }
+    return counter.result();
+}
+
+// Writes a row's results. The pivot, where operators have one, is made of the row's first element, which `second` has for each.
+template <class Op>
+__device__ __forceinline__ void store_row(const PartsProblem& problem, uint64 number, typename Op::Accumulator root)
+{
+    using T = typename Op::Input;
+    RowOf<Op> row;
+    row.length = problem.length;
+    row.initial[0] = problem.initial[0];
+    row.initial[1] = problem.initial[1];
+    if constexpr (!is_same<typename Op::Pivot, Unused>)
+        if (row.length > 0) row.pivot = Op::pivot(load_element<T>(problem.second + number * sizeof(T)));
+    store_result<Op>(problem, row, number, root);
+}
+
+// A block of `Warps` warps a row; with one, each warp of the block has a row of its own.
+template <class Op, int Warps> __device__ __forceinline__ void reduce_parts(const PartsProblem& problem)
+{
+    launch_dependents();
+    wait_for_prerequisites();
+    check_tags(problem);
+    const uint32 warp = warp_of_block();
+    if constexpr (Warps == 1) {
+        const uint64 row = uint64(blockIdx.x) * (blockDim.x / lanes) + warp;
+        if (row >= problem.rows) return;
+        const auto root = fold_run_of_row<Op>(problem, row, 0, 1);
+        if (threadIdx.x % lanes == 0) store_row<Op>(problem, row, root);
+    } else {
+        __shared__ BlockSlots<Op, Warps> shared;
+        const auto root = block_fold<Op, Warps>(fold_run_of_row<Op>(problem, blockIdx.x, warp, Warps), shared, 0);
+        if (threadIdx.x == 0) store_row<Op>(problem, blockIdx.x, root);
+    }
+}

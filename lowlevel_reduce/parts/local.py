@@ -1,0 +1,109 @@
+"""What one rank launches for its part: the partials of its whole chunks, and that of the chunk that the array ends in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lowlevel_reduce import operators
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.operators.adapters import about_second, rooted
+from lowlevel_reduce.parts.plan import PARTIAL_DTYPE, divided
+from lowlevel_reduce.plans.array import plan
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.driver import Context
+    from lowlevel_reduce.operators import Reduction, Types
+    from lowlevel_reduce.parts.cut import Place
+    from lowlevel_reduce.plans.array import Plan
+
+__all__ = ["Piece", "pieces_of", "pivot_plan", "rooted_for"]
+
+
+class Piece(NamedTuple):
+    """One launch of a part, and where its arrays begin in bytes: in the part, behind the share's tag, in the second."""
+
+    plan: Plan
+    source: int
+    result: int
+    second: int
+
+
+def rooted_for(op: Any, dtype: Any, *, rows: int, where: bool, accumulate: str | None, **options: Any) -> Reduction:
+    """Return the operator whose results are chunks' accumulators.
+
+    Where it has a pivot, it takes that as the only element of a second array or, of several rows, as the second array's
+    elements, which are the same all along a row.
+    """
+    has_none = where and isinstance(op, str) and op in operators.OPERATORS and operators.OPERATORS[op].empty is None
+    reduction = divided(op, where=where, initial=has_none, **options)
+    if reduction.second == "first" and rows != 1:
+        reduction = about_second(operators.resolve(op, where=where, **options))
+    return rooted(reduction, reduction.types(element_type(dtype), accumulate))
+
+
+def pieces_of(
+    reduction: Reduction, dtype: Any, kept: tuple[int, int], place: Place, chunk: int, context: Context
+) -> list[Piece]:
+    """Return the launches for the chunks of a contiguous part of shape ``(kept[0], place.length, kept[1])``.
+
+    `reduction` is that of `rooted_for`. The partials of whole chunks come first, those of a row beside each other, or
+    of neighbouring rows where ``kept[1]`` is not 1: as ``(kept[0], place.whole, kept[1])``. Those of the rest follow.
+
+    Raises
+    ------
+    UnsupportedError, CompileError, NoCompilerError, NoDriverError, CacheError
+        As `lowlevel_reduce.plan`.
+    """
+    before, behind = kept
+    rows, element = before * behind, element_type(dtype)
+    if rows == 0 or place.length == 0:
+        return []
+    second = reduction.second_dtype(element) if reduction.two_arrays else None
+    is_pivot = reduction.second == "operand" and "about_second" in reduction.label
+    step = element.itemsize
+    row = behind * step
+    found = []
+    for shape, start in (((before, place.whole, chunk, behind), 0), ((before, 1, place.rest, behind), place.whole)):
+        if shape[1] * shape[2] == 0:
+            continue
+        strides = (place.length * row, chunk * row, row, step)
+        seconds, second_start = None, 0
+        if second is not None:
+            size = second.itemsize
+            seconds = tuple(stride // step * size for stride in strides)
+            second_start = start * chunk * behind * size
+        if second is not None and is_pivot:
+            seconds, second_start = (behind * second.itemsize, 0, 0, second.itemsize), 0
+        made = plan(
+            reduction,
+            shape=shape,
+            axis=2,
+            dtype=element.dtype,
+            strides_bytes=strides,
+            second_strides_bytes=seconds,
+            context=context,
+        )
+        size_bytes = reduction.results * PARTIAL_DTYPE.itemsize
+        found.append(Piece(made, start * chunk * row, start * rows * size_bytes, second_start))
+    return found
+
+
+def pivot_plan(types: Types, kept: tuple[int, int], length: int, context: Context) -> Plan:
+    """Return the plan that copies each row's first element from a contiguous part of rows of `length` elements.
+
+    It is the reduction of one element: the extreme of it has its bits, and of a complex number the sum has.
+    """
+    element = types.element
+    before, behind = kept
+    row = behind * element.itemsize
+    strides = (length * row, row, element.itemsize)
+    op = "sum" if element.is_complex else "max"
+    return plan(
+        op,
+        shape=(before, 1, behind),
+        axis=1,
+        dtype=element.dtype,
+        result_dtype=element.dtype,
+        strides_bytes=strides,
+        context=context,
+    )

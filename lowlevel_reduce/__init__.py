@@ -22,6 +22,8 @@ from lowlevel_reduce.errors import (
     CacheWarning,
     CompileError,
     CudaError,
+    CutError,
+    GroupError,
     NoCompilerError,
     NoDriverError,
     ReduceError,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.driver import Graph, Kernel, LaunchConfig, Library
     from lowlevel_reduce.functions.segmented import segmented_reduce
     from lowlevel_reduce.operators import Operator
+    from lowlevel_reduce.parts import distributed
     from lowlevel_reduce.parts.chunks import chunk_elements, shard_lengths
     from lowlevel_reduce.parts.partials import combine_partials, partials
     from lowlevel_reduce.parts.plan import CombinePlan, combine_plan
@@ -61,10 +64,12 @@ __all__ = [
     "CompileError",
     "Context",
     "CudaError",
+    "CutError",
     "Device",
     "DeviceArray",
     "Event",
     "Graph",
+    "GroupError",
     "Kernel",
     "LaunchConfig",
     "Library",
@@ -80,6 +85,7 @@ __all__ = [
     "chunk_elements",
     "combine_partials",
     "combine_plan",
+    "distributed",
     "empty_cache",
     "memory_stats",
     "partials",
@@ -107,6 +113,7 @@ _LATER = {
     **dict.fromkeys(("chunk_elements", "shard_lengths"), "parts.chunks"),
     **dict.fromkeys(("combine_partials", "partials"), "parts.partials"),
     "reduce_shards": "parts.shards",
+    "distributed": "parts.distributed",
     **dict.fromkeys(("BuildTarget", "prebuild"), "prebuilding"),
     **dict.fromkeys(("WarmUp", "warm_up"), "warming"),
     "Operator": "operators",

@@ -1,4 +1,4 @@
-"""How an array, or each row of one, is cut over ranks: at chunks, in equal shares of which some have absent partials."""
+"""How an array, or each row of one, is cut over ranks: at chunks, in equal shares with some partials absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one rank launches for its part: the partials of its whole chunks, and that of the chunk that the array ends in."""
+"""What one rank launches for its part: the partials of its whole chunks, and that of the chunk that the rows end in."""
 
 from __future__ import annotations
 

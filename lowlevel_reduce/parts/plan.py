@@ -1,207 +1,353 @@
-"""The plan that folds the partials of an array's chunks, and the check that an operator can be divided into chunks."""
+"""The plan of a reduction over ranks, and its bound form: launches for the partials, one gather, one for the fold."""
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any
+import math
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lowlevel_reduce import operators
-from lowlevel_reduce.driver import Buffer, Context, LaunchConfig
-from lowlevel_reduce.driver.checks import check_launch
+from lowlevel_reduce.arguments import integer
+from lowlevel_reduce.calls.prepared import initial_key
+from lowlevel_reduce.closing import Closing
+from lowlevel_reduce.driver import Buffer, Context, Stream
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.errors import UnsupportedError
-from lowlevel_reduce.layout import MAX_BYTES
-from lowlevel_reduce.operators import Reduction, Types
-from lowlevel_reduce.operators.adapters import about_given, rooted
-from lowlevel_reduce.operators.quoting import uses
-from lowlevel_reduce.parts.chunks import check_chunk, check_length
-from lowlevel_reduce.plans.base import BasePlan
-from lowlevel_reduce.plans.launch import BoundReduction, Extents
-from lowlevel_reduce.plans.loading import load_kernel
-from lowlevel_reduce.plans.mapping import MappedKernel
+from lowlevel_reduce.errors import GroupError, UnsupportedError
+from lowlevel_reduce.operators import result_tuple
+from lowlevel_reduce.parts.agreement import digest
+from lowlevel_reduce.parts.cut import Cut, cut_of
+from lowlevel_reduce.parts.fold import TAG_BYTES, FoldPlan, fold_plan, share_bytes
+from lowlevel_reduce.parts.groups import REFUSAL, Gather, Group
+from lowlevel_reduce.parts.local import Piece, pieces_of, pivot_plan, rooted_for
+from lowlevel_reduce.parts.padded import ABSENT_BYTE
+from lowlevel_reduce.parts.plan import divided
 from lowlevel_reduce.strategy.selection import operator_text
-from lowlevel_reduce.strategy.stubs import partials_kernel_source
 
 if TYPE_CHECKING:
-    from lowlevel_reduce.arrays.allocator import Allocator
+    from lowlevel_reduce.operators import Reduction, Types
+    from lowlevel_reduce.plans.array import Plan
 
-__all__ = ["PARTIAL_DTYPE", "CombinePlan", "combine_plan", "divided", "rooted_of"]
+__all__ = ["BoundDistributed", "Described", "DistributedPlan", "describe"]
 
-PARTIAL_DTYPE = np.dtype(np.uint32)
-"""Accumulators are passed on as words of this type, which any library can gather."""
+_MOST_STREAMS = 4
+"""How many streams a plan keeps bound launches for: the least recently used is dropped."""
 
 
-class CombinePlan(BasePlan):
-    """The fold of the partials of an array's chunks on one context. Make one with `combine_plan`.
+class Described(NamedTuple):
+    """A reduction over ranks as it was asked for, checked, and nothing of it compiled yet.
+
+    Attributes
+    ----------
+    facts : dict
+        What all ranks must agree about.
+    tag : bytes
+        What stands for the facts.
+    rooted, folded : Reduction
+        The operator of the partials and that of the fold.
+    types : Types
+        Of the fold.
+    cut : Cut
+        How each row is cut.
+    kept : tuple of int
+        Rows before and behind the reduced axis.
+    shape : tuple of int
+        Shape of the results.
+    root : int or None
+        The rank that has the results; None for all.
+    initial : object
+        The start value, if there is one.
+    """
+
+    facts: dict[str, Any]
+    tag: bytes
+    rooted: Reduction
+    folded: Reduction
+    types: Types
+    cut: Cut
+    kept: tuple[int, int]
+    shape: tuple[int, ...]
+    root: int | None
+    initial: Any
+
+    def folded_tuple(self, results: Iterable[Any]) -> Any:
+        """Return the operator's several results as its named tuple."""
+        return result_tuple(self.folded.name, self.folded.result_names)(*results)
+
+
+def describe(
+    op: Any,
+    group: Group,
+    *,
+    shape: tuple[int, ...],
+    dtype: Any,
+    length: object,
+    axis: int | None,
+    keepdims: bool,
+    chunk: object,
+    root: object,
+    where: bool,
+    initial: Any,
+    accumulate: str | None,
+    result_dtype: Any,
+    versions: tuple[str, int],
+    **options: Any,
+) -> Described:
+    """Return what a reduction over ranks is; `shape` is that of this rank's part, whose reduced axis is not looked at.
+
+    Raises
+    ------
+    TypeError, ValueError, UnsupportedError
+        As `lowlevel_reduce.plan` and `shard_lengths`; or if `root` is no rank, or the operator cannot be cut.
+    """
+    element = element_type(dtype)
+    if axis is not None:
+        axis = integer(axis, "axis is one integer, or None for a whole array")
+        if not -len(shape) <= axis < len(shape):
+            raise ValueError(f"axis {axis} does not exist in an array of {len(shape)} axes")
+        axis %= len(shape)
+    if root is not None:
+        root = integer(root, "root is a rank")
+        if not 0 <= root < group.size:
+            raise ValueError(f"root {root} is not among the {group.size} ranks of the group")
+    kept = (1, 1) if axis is None else (math.prod(shape[:axis]), math.prod(shape[axis + 1 :]))
+    rows = kept[0] * kept[1]
+    cut = cut_of(length, element.dtype, group.size, chunk)
+    ddof = options.pop("ddof", 0)
+    rooted = rooted_for(op, element.dtype, rows=rows, where=where, accumulate=accumulate, **options)
+    folded = divided(op, where=where, initial=initial is not None, ddof=ddof, **options)
+    types = folded.types(element, accumulate, result_dtype)
+    if initial is not None:
+        folded.initial_words(initial, types)  # raises what is wrong with it
+    if axis is not None and where and folded.second == "mask" and folded.pivot is not None:
+        raise UnsupportedError(f"{folded.name} takes no mask along an axis in parts")
+    if cut.length == 0 and not folded.has_initial:
+        folded.empty_results(types)  # raises where there is none
+    text = operator_text(folded, types)
+    results = () if axis is None else tuple(shape[:axis]) + ((1,) if keepdims else ()) + tuple(shape[axis + 1 :])
+    if axis is None and keepdims:
+        results = (1,) * len(shape)
+    facts = {
+        "library version": versions[0],
+        "tree version": versions[1],
+        "type": element.name,
+        "operator": f"{text.label} {text.type} {text.declaration}".strip(),
+        "options": f"ddof={ddof}, initial={initial_key(initial)}, where={where}",
+        "length": cut.length,
+        "chunk": cut.chunk,
+        "ranks": cut.ranks,
+        "rows before and behind the axis": kept,
+        "root": root,
+    }
+    return Described(facts, digest(facts), rooted, folded, types, cut, kept, results, root, initial)
+
+
+class DistributedPlan(Closing):
+    """A reduction of an array in parts, one on each rank of a group. Make one with `lr.distributed.plan`.
 
     Attributes
     ----------
     op : str
         Name of the operator.
-    length, chunk, chunks : int
-        Elements of the whole array and of a chunk, and the number of chunks.
-    words : int
-        How many uint32 a partial has.
-    takes_first : bool
-        Whether a launch also takes the address of the whole array's first element, as for var, std and mean_var.
+    group : Group
+        The ranks.
+    cut : Cut
+        How the array, or each row of it, is cut.
+    length : int
+        Elements of the reduced axis that this rank has.
     dtype, result_dtype : numpy.dtype
-        Types of the array's elements and of the result.
-    context : Context
-        Where it runs.
-    workspace_bytes : int
-        0.
+        Types of the elements and of the results.
+    result_shape : tuple of int
+        Shape of each result.
+    root : int or None
+        The rank that has the results; None for all.
+    share_bytes : int
+        Bytes that each rank sends in the gather.
     """
 
-    def __init__(
-        self, reduction: Reduction, types: Types, length: int, chunk: int, context: Context, kernel: MappedKernel
-    ) -> None:
-        self.length = length
-        self.chunk = chunk
-        self.chunks = -(-length // chunk)
-        self.words = reduction.size(types) // PARTIAL_DTYPE.itemsize
-        self.takes_first = reduction.second == "first"
-        itemsize = types.result_dtype.itemsize
-        super().__init__(
-            reduction=reduction,
-            types=types,
-            result_shape=(),
-            extents=Extents(
-                low=0,
-                high=self.chunks * self.partial_bytes,
-                result_bytes=reduction.results * itemsize,
-                result_alignment=itemsize,
-                has_second=self.takes_first,
-                second_high=types.element.itemsize if self.takes_first and length else 0,
-            ),
-            context=context,
-            kernels=(kernel,),
-            workspace_bytes=0,
-            fields="partials",
-        )
+    def __init__(self, described: Described, group: Group, context: Context) -> None:
+        self.described, self.group, self.context = described, group, context
+        cut, kept, types = described.cut, described.kept, described.types
+        self.op, self.cut, self.root = described.folded.name, cut, described.root
+        self.dtype, self.result_dtype, self.result_shape = types.element.dtype, types.result_dtype, described.shape
+        place = cut.place(group.rank)
+        self.length = place.length
+        self.share_bytes = share_bytes(cut, kept[0] * kept[1], described.rooted.results)
+        self.pieces: list[Piece] = pieces_of(described.rooted, self.dtype, kept, place, cut.chunk, context)
+        self.takes_first = described.folded.second == "first"
+        # The first element of each row is on the first rank, whose part is never the empty one.
+        self.pivots: Plan | None = None
+        if self.takes_first and group.rank == 0 and place.length:
+            self.pivots = pivot_plan(types, kept, place.length, context)
+        self.fold: FoldPlan | None = None
+        if described.root in (None, group.rank):
+            layout = {"apart": self.share_bytes, "lead": TAG_BYTES, "tag": described.tag}
+            self.fold = fold_plan(
+                described.folded, types, cut, kept=kept, shape=described.shape, context=context, **layout
+            )
+        self._bound: OrderedDict[int, BoundDistributed] = OrderedDict()
 
-    def bind(
-        self,
-        stream: Any,
-        workspace: Buffer | None = None,
-        *,
-        initial: Any = None,
-        allocator: Allocator | None = None,
-    ) -> BoundReduction:
-        """Bind the plan to a stream, as `Plan.bind` does; then call ``launch(partials, result)`` with device addresses.
+    @property
+    def results(self) -> int:
+        """Number of results per row; all first results are stored before all second ones."""
+        return self.described.folded.results
 
-        The partials are a contiguous array of uint32 of shape (`chunks`, `words`), at an address aligned to 4 bytes.
-        The result's address must be a multiple of its size. If the plan `takes_first`, the address of the whole array's
-        first element is a third argument.
+    @property
+    def has_second(self) -> bool:
+        """Whether a launch takes the address of a mask or of a second array."""
+        return self.described.rooted.two_arrays and not self.takes_first
+
+    def bind(self, stream: Any) -> BoundDistributed:
+        """Bind the plan to a stream of its context: everything is allocated here, so that a call only launches.
+
+        Nothing is sent: ranks need not bind at the same time.
+        """
+        return BoundDistributed(self, Stream.of(stream))
+
+    def bound_to(self, stream: Stream) -> BoundDistributed:
+        """Return the bound launch that is kept for a stream."""
+        key = stream.id
+        found = self._bound.get(key)
+        if found is None:
+            found = self._bound[key] = self.bind(stream)
+            if len(self._bound) > _MOST_STREAMS:
+                self._bound.popitem(last=False)
+        return found
+
+    def close(self) -> None:
+        """Drop the kernels; bound launches keep theirs."""
+        self._bound.clear()
+        for each in (*(piece.plan for piece in self.pieces), self.pivots, self.fold):
+            if each is not None:
+                each.close()
+
+    def __repr__(self) -> str:
+        where = f"on rank {self.group.rank} of {self.cut.ranks}"
+        return f"<DistributedPlan {self.op} of {self.cut.length} {self.dtype} {where}>"
+
+
+class BoundDistributed:
+    """A `DistributedPlan` in a stream: a call puts launches, gather and fold there, and allocates nothing.
+
+    With an engine that gathers in the order of streams, as NCCL, the host waits for nothing, and a call can be captured
+    into a graph. All ranks call, in the same order, as for any collective.
+    """
+
+    def __init__(self, plan: DistributedPlan, stream: Stream) -> None:
+        described, group = plan.described, plan.group
+        self.plan, self.stream, self.tag = plan, stream, described.tag
+        self._checked: tuple[int, int | None] | None = None
+        with stream.context.pushed():
+            self.gather = group.gather(plan.share_bytes, stream)
+            self.first: Gather | None = None
+            if plan.takes_first:
+                rows = described.kept[0] * described.kept[1] * plan.dtype.itemsize
+                self.first = group.gather(TAG_BYTES + -(-rows // TAG_BYTES) * TAG_BYTES, stream)
+            begin = self.gather.mine + TAG_BYTES
+            self._launches = [
+                (each.plan.bind(stream), each.source, begin + each.result, each.second) for each in plan.pieces
+            ]
+            self._pivots = None if plan.pivots is None else plan.pivots.bind(stream)
+            self._fold = None if plan.fold is None else plan.fold.bind(stream, initial=described.initial)
+            for each in self._gathers():
+                self._memory(each.mine, each.share_bytes).fill(ABSENT_BYTE, stream=stream)
+            self._tag_shares()
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a call may be captured into a graph."""
+        return self.gather.capturable
+
+    def __call__(self, source: int, result: int, second: int | None = None) -> None:
+        """Reduce.
+
+        Parameters
+        ----------
+        source : int
+            Device address of this rank's part; anything if it has no elements.
+        result : int
+            Device address of the results; anything on a rank that gets none.
+        second : int, optional
+            That of the part's mask or second array, for plans with one.
 
         Raises
         ------
-        ValueError
-            As `Plan.bind`.
+        GroupError
+            If a rank refused, or reduces something else, and the engine gathers on the host. Otherwise the driver
+            reports a failed launch when the stream is waited for.
         """
-        return self._bind(stream, workspace, None, initial, allocator)
+        about = self.first
+        if about is not None:
+            if self._pivots is not None:
+                self._pivots(source, about.mine + TAG_BYTES)
+            about(self.tag)
+            second = about.everyone + TAG_BYTES
+            for launch, start, place, apart in self._launches:
+                launch(source + start, place, second + apart)
+        elif second is None:
+            for launch, start, place, _ in self._launches:
+                launch(source + start, place)
+        else:
+            for launch, start, place, apart in self._launches:
+                launch(source + start, place, second + apart)
+        self.gather(self.tag)
+        if self._fold is None:
+            return
+        if about is None:
+            self._fold(self.gather.everyone, result)
+        else:
+            self._fold(self.gather.everyone, result, second)
 
-    @property
-    def partial_bytes(self) -> int:
-        """Bytes of one partial."""
-        return self.words * PARTIAL_DTYPE.itemsize
+    def check(self, source: int, result: int, second: int | None = None) -> None:
+        """Refuse addresses that a call must not be given; launches and sends nothing.
 
-    @property
-    def _partials(self) -> int:
-        return 0  # a launch leaves none in a workspace
+        An array that the last call was given is not asked about again.
 
-    def _fields(self, length: int, count: int, initial: tuple[int, int]) -> tuple[int, ...]:
-        # A chunk may be longer than any array. Then it is the only one, and its field is read for the others alone.
-        return (length, self.length, 1, count, *initial, min(self.chunk, MAX_BYTES))
+        Raises
+        ------
+        TypeError, ValueError
+            As `BoundReduction.check`.
+        """
+        if (source, second) == self._checked:
+            return
+        for launch, start, place, apart in self._launches:
+            about = None if self.first is None else self.first.everyone + TAG_BYTES
+            other = about if second is None else second
+            launch.check(source + start, place, None if other is None else other + apart)
+        if self._fold is not None and self._fold.extents.result_bytes:
+            about = () if self.first is None else (self.first.everyone + TAG_BYTES,)
+            self._fold.check(self.gather.everyone, result, *about)
+        self._checked = (source, second)
+
+    def refuse(self) -> None:
+        """Take part without a part, so that no rank waits for this one; all other ranks get an error, and no result.
+
+        Where ranks gather on the device, their next wait for the stream tells of a failed launch.
+        """
+        with self.stream.context.pushed():
+            for each in self._gathers():
+                self._memory(each.mine, TAG_BYTES).fill(REFUSAL[0], stream=self.stream)
+            try:
+                for each in self._gathers():
+                    each(self.tag)
+                    if each.sees_tags:  # all others stop here
+                        break
+            except GroupError:
+                return  # another rank refused as well; this one raises its own reason
+            finally:
+                self._tag_shares()
+
+    def _gathers(self) -> list[Gather]:
+        return [each for each in (self.first, self.gather) if each is not None]
+
+    def _memory(self, pointer: int, size_bytes: int) -> Buffer:
+        return Buffer.from_pointer(pointer, size_bytes, context=self.stream.context, owner=self)
+
+    def _tag_shares(self) -> None:
+        tag = np.frombuffer(self.tag, np.uint8)
+        for each in self._gathers():
+            self._memory(each.mine, TAG_BYTES).copy_from(tag, stream=self.stream)
 
     def __repr__(self) -> str:
-        return f"<CombinePlan {self.op} of {self.chunks} chunks of {self.length} {self.dtype}>"
-
-
-def combine_plan(
-    op: Any = "sum",
-    *,
-    length: int,
-    chunk: int,
-    dtype: Any,
-    accumulate: str | None = None,
-    result_dtype: Any = None,
-    where: bool = False,
-    initial: bool = False,
-    context: Context | None = None,
-    **options: Any,
-) -> CombinePlan:
-    """Compile the fold of the partials of an array's chunks, for `partials` of all shards in their order.
-
-    Parameters
-    ----------
-    op : str or Operator
-        The operator, or its name; the same as for `partials`.
-    length, chunk : int
-        Elements of the whole array, and of a chunk.
-    dtype : dtype
-        Type of the array's elements, not of the partials.
-    where : bool
-        Whether the partials were made with a mask.
-    accumulate, result_dtype, initial, context, **options
-        As for `lowlevel_reduce.plan`.
-
-    Returns
-    -------
-    CombinePlan
-        Bind it to a stream of its context to launch it.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a size, type or option is invalid, or if there are no elements and the operator has no result for that.
-    UnsupportedError
-        If the operator cannot be divided into chunks, or cannot reduce the type with these options.
-    CompileError, NoCompilerError, NoDriverError, CacheError
-        If the kernel cannot be compiled, run or cached.
-    """
-    element = element_type(dtype)
-    length, chunk = check_length(length, element), check_chunk(chunk, element)
-    reduction = divided(op, where=where, initial=initial, **options)
-    types = reduction.types(element, accumulate, result_dtype)
-    if length == 0 and not reduction.has_initial:
-        reduction.empty_results(types)  # raises where there is none
-    context = Context.of(context)
-    source, threads = partials_kernel_source(operator_text(reduction, types))
-    loaded = load_kernel(source, context.device.architecture)
-    programmatic = context.device.compute_capability >= (9, 0)
-    config = LaunchConfig(1, threads, programmatic_stream_serialization=programmatic)
-    check_launch(loaded.kernel, config, context)
-    kernel = MappedKernel(loaded, config, -(-length // chunk))
-    return CombinePlan(reduction, types, length, chunk, context, kernel)
-
-
-def divided(op: Any, *, map: Any = None, **options: Any) -> Reduction:
-    """Return an operator with its options applied, if its result can be computed from the partials of chunks.
-
-    The pivot of var, std and mean_var is then taken from an element that is given separately, because not every chunk
-    contains the array's first.
-
-    Raises
-    ------
-    UnsupportedError
-        If a user's map uses an element's index, which a chunk does not know.
-    """
-    reduction = operators.resolve(op, map=map, **options)
-    source = map if isinstance(map, str) else getattr(map, "source", "")
-    if (reduction.indexed and not isinstance(op, str)) or uses(source, "i"):
-        raise UnsupportedError(f"this {reduction.name} uses an element's index, which a chunk does not know")
-    return about_given(reduction) if reduction.pivot is not None else reduction
-
-
-@functools.lru_cache(maxsize=256)
-def rooted_of(
-    op: Any, dtype: np.dtype[Any], where: bool, accumulate: str | None, options: tuple[tuple[str, Any], ...]
-) -> Reduction:
-    """Return the operator whose result is a chunk's accumulator; equal arguments give the same object, as keys need."""
-    # An operator that has no result for no elements takes a mask only with an initial value, which here goes to the
-    # fold of the partials.
-    has_none = where and isinstance(op, str) and op in operators.OPERATORS and operators.OPERATORS[op].empty is None
-    reduction = divided(op, where=where, initial=has_none, **dict(options))
-    return rooted(reduction, reduction.types(element_type(dtype), accumulate))
+        return f"<BoundDistributed {self.plan!r} in {self.stream!r}>"

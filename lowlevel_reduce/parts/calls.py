@@ -1,0 +1,398 @@
+"""One call over ranks: what this rank has, what all agree about, the plan that is kept, and its launch."""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lowlevel_reduce.arguments import flag, integer, real
+from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, order_after, view_array, view_output
+from lowlevel_reduce.calls.prepared import initial_key, key_options, stream_of
+from lowlevel_reduce.driver import Context, Stream, binding
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.errors import GroupError
+from lowlevel_reduce.layout import is_contiguous, lengths_of
+from lowlevel_reduce.parts.agreement import agree, agreed, digest, together
+from lowlevel_reduce.parts.cut import cut_of
+from lowlevel_reduce.parts.groups import Group, group_of
+from lowlevel_reduce.parts.plan import Described, DistributedPlan, describe
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.operators import ElementMap
+
+__all__ = ["plan", "reduce"]
+
+_MOST_PLANS = 64
+"""How many plans a group keeps; every rank drops the same one, the least recently used."""
+
+_RECORD = struct.Struct("<q16s")
+"""What ranks exchange before a call without a length: that of the part, or -1, and what stands for all else."""
+
+
+class _Request(NamedTuple):
+    """What was asked for, besides the part, as it may stand in a key; the same on every rank."""
+
+    op: Any
+    axis: int | None
+    keepdims: bool
+    chunk: int | None
+    root: int | None
+    where: bool
+    second: bool
+    initial: Any
+    ddof: float
+    options: tuple[tuple[str, Any], ...]
+
+    def described(self, members: Group, shape: tuple[int, ...], dtype: Any, length: object, initial: Any) -> Described:
+        """Return the reduction of arrays of such parts."""
+        package = sys.modules["lowlevel_reduce"]
+        return describe(
+            self.op,
+            members,
+            shape=shape,
+            dtype=dtype,
+            length=length,
+            axis=self.axis,
+            keepdims=self.keepdims,
+            chunk=self.chunk,
+            root=self.root,
+            where=self.where,
+            initial=initial,
+            ddof=self.ddof,
+            versions=(package.__version__, package.__tree_version__),
+            **dict(self.options),
+        )
+
+
+class _Part(NamedTuple):
+    """What this rank has, in a stream, and what is wrong with it, if anything is."""
+
+    home: Stream
+    views: tuple[ArrayView, ...]
+    fault: Exception | None
+
+    @property
+    def source(self) -> ArrayView:
+        return self.views[0]
+
+    def extent(self, axis: int | None) -> int:
+        """Return how many elements of the reduced axis it has."""
+        if axis is not None:
+            return self.source.shape[axis]
+        return math.prod(self.source.shape)
+
+    def kept(self, axis: int | None) -> tuple[int, ...]:
+        """Return its shape with nothing along the reduced axis: what must be the same on every rank."""
+        if axis is None:
+            return (len(self.source.shape),)
+        at = axis % len(self.source.shape)
+        return tuple(0 if number == at else size for number, size in enumerate(self.source.shape))
+
+
+def reduce(
+    part: Any,
+    op: Any = "sum",
+    group: Any = None,
+    *,
+    axis: int | None = None,
+    length: int | None = None,
+    root: int | None = None,
+    keepdims: bool = False,
+    chunk: int | None = None,
+    dtype: Any = None,
+    accumulate: str | None = None,
+    out: Any = None,
+    stream: Any = None,
+    nan: str = "propagate",
+    where: Any = None,
+    second: Any = None,
+    initial: Any = None,
+    ddof: float = 0,
+    last: bool = False,
+    map: str | ElementMap | None = None,
+) -> Any:
+    """Reduce an array of which each rank has a part; the bits are those of `lowlevel_reduce.reduce` of the whole.
+
+    Parameters
+    ----------
+    part : array
+        This rank's part, contiguous in C order, of any length, also none. Without an axis it is a run of the whole
+        array's elements, with an axis a slice along it; the parts follow each other in the order of the ranks, and are
+        cut where `lowlevel_reduce.shard_lengths` says for the length of the whole, or of the axis.
+    op : str or Operator
+        The operator, or its name. A user's may not use an element's index.
+    group : object, optional
+        The ranks, as the module says; by default torch's default group.
+    axis : int, optional
+        The one axis that is in parts, and reduced; by default the whole array is in parts.
+    length : int, optional
+        Elements of the whole array, or of the whole axis. Without it, every call first exchanges the lengths of the
+        parts, on every rank, which the host waits for.
+    root : int, optional
+        The rank that gets the result; the others get None. By default all get it.
+    chunk : int, optional
+        Elements of a chunk where the cut is not the default one, as for `shard_lengths`.
+    where, second : array, optional
+        The part's mask, or its second array, of the same shape.
+    stream : Stream or object with ``__cuda_stream__``, optional
+        Where this rank works. By default a `DeviceArray`'s own stream, torch's current stream with its NCCL groups, and
+        else the legacy default stream.
+    keepdims, dtype, accumulate, out, nan, initial, ddof, last, map
+        As for `lowlevel_reduce.reduce`.
+
+    Returns
+    -------
+    DeviceArray, named tuple of them, object or None
+        As of `lowlevel_reduce.reduce`, on this rank's device, available in the order of the stream.
+
+    Raises
+    ------
+    CutError
+        If a part does not fit the cut. The message says where to cut; with a `length` that was used before, other ranks
+        get a GroupError, or, where the engine gathers on the device, the driver's error at their next wait.
+    GroupError
+        If ranks do not ask for the same, or one of them failed: on every rank.
+    TypeError, ValueError, UnsupportedError, and errors from below
+        As `lowlevel_reduce.reduce`; the other ranks get a GroupError.
+    """
+    members = group_of(group)
+    found: _Part | None = None
+    error: Exception | None = None
+    try:
+        request = _request(
+            op, axis, keepdims, chunk, root, where is not None, second is not None, initial, ddof,
+            accumulate=accumulate, dtype=dtype, nan=nan, last=last, map=map,
+        )  # fmt: skip
+        found = _part_of(part, second if where is None else where, members, stream)
+    except Exception as caught:  # noqa: BLE001 - it is raised again, once all ranks have been told
+        error = caught
+    if found is None or error is not None:
+        _fail(members, error, is_exchanging=length is None)
+    assert found is not None  # noqa: S101 - _fail raises
+    with found.home.context.pushed():
+        whole = _whole_length(members, request, found, initial) if length is None else length
+        made = _plan_of(members, request, found, whole, initial)
+        return _run(made, request, found, out)
+
+
+def plan(
+    op: Any = "sum",
+    group: Any = None,
+    *,
+    length: int,
+    dtype: Any,
+    shape: Any = None,
+    axis: int | None = None,
+    root: int | None = None,
+    keepdims: bool = False,
+    chunk: int | None = None,
+    accumulate: str | None = None,
+    result_dtype: Any = None,
+    where: bool = False,
+    initial: Any = None,
+    context: Context | None = None,
+    nan: str = "propagate",
+    ddof: float = 0,
+    last: bool = False,
+    map: str | ElementMap | None = None,
+) -> DistributedPlan:
+    """Make the plan of a reduction over ranks, which all make at the same time: they compare what they ask for.
+
+    ``plan.bind(stream)`` allocates what calls need, and ``launch(part, result)``, with device addresses, puts a
+    reduction into the stream: one launch for the partials (two on the rank whose part ends within a chunk), one gather,
+    one launch for the fold. var, std and mean_var gather the first elements before, with one launch on the first rank.
+
+    Parameters
+    ----------
+    length : int
+        Elements of the whole array, or of the whole axis.
+    dtype : dtype
+        Type of the elements.
+    shape : int or sequence of int, optional
+        Shape of this rank's part; needed with `axis`. Its reduced axis must have the length that the cut says.
+    initial : scalar, optional
+        The start value itself.
+    context : Context, optional
+        Where; by default the current context, else the primary one of device 0.
+    op, group, axis, root, keepdims, chunk, accumulate, result_dtype, where, nan, ddof, last, map
+        As for `reduce`; `result_dtype` is its `dtype`.
+
+    Raises
+    ------
+    CutError, GroupError, and as `lowlevel_reduce.plan`
+        On every rank if on one.
+    """
+    members = group_of(group)
+
+    def asked() -> tuple[dict[str, Any], Described]:
+        request = _request(
+            op, axis, keepdims, chunk, root, where, False, initial, ddof,
+            accumulate=accumulate, dtype=result_dtype, nan=nan, last=last, map=map,
+        )  # fmt: skip
+        if shape is None and axis is not None:
+            raise TypeError("with an axis, shape= is needed: that of this rank's part")
+        lengths = () if shape is None else lengths_of(shape)
+        described = request.described(members, lengths, dtype, length, initial)
+        if shape is not None:
+            described.cut.check(members.rank, math.prod(lengths) if axis is None else lengths[axis])
+        return described.facts, described
+
+    described = agreed(members, asked)
+    return together(members, "compilation", lambda: DistributedPlan(described, members, Context.of(context)))
+
+
+def _request(
+    op: Any,
+    axis: Any,
+    keepdims: Any,
+    chunk: Any,
+    root: Any,
+    where: bool,
+    second: bool,
+    initial: Any,
+    ddof: Any,
+    **asked: Any,
+) -> _Request:
+    if where and second:
+        raise ValueError("a reduction takes a mask or a second array, not both")
+    return _Request(
+        op,
+        None if axis is None else integer(axis, "axis is one integer, or None for a whole array"),
+        flag(keepdims, "keepdims"),
+        None if chunk is None else integer(chunk, "chunk is an integer"),
+        None if root is None else integer(root, "root is a rank"),
+        where,
+        second,
+        initial_key(initial),
+        real(ddof, "ddof is a real number"),
+        tuple(key_options(op, **asked).items()),
+    )
+
+
+def _part_of(part: Any, beside: Any, members: Group, stream: Any) -> _Part:
+    """Return this rank's part, ready for work in its stream; that it is not contiguous is a fault."""
+    if stream is None:
+        own = part.stream if isinstance(part, DeviceArray) else members.default_stream()
+        home = own or stream_of(None)
+    else:
+        home = stream_of(stream)
+    with home.context.pushed():
+        views = tuple(view_array(each, home) for each in ((part,) if beside is None else (part, beside)))
+    element_type(views[0].dtype)
+    for view in views:
+        if not is_contiguous(view.shape, view.strides_bytes, view.dtype.itemsize):
+            text = f"a part of shape {view.shape} has strides {view.strides_bytes}: it is not contiguous in C order"
+            return _Part(home, views, ValueError(text))
+    if len(views) > 1 and views[1].shape != views[0].shape:
+        text = f"what goes with a part of shape {views[0].shape} has shape {views[1].shape}"
+        return _Part(home, views, ValueError(text))
+    return _Part(home, views, None)
+
+
+def _fail(members: Group, error: Exception | None, *, is_exchanging: bool) -> None:
+    """Tell all ranks that this one has no part, and raise why."""
+    if is_exchanging:
+        members.exchange(_RECORD.pack(-1, b""))
+    agree(members, {}, error)
+
+
+def _whole_length(members: Group, request: _Request, found: _Part, initial: Any) -> int:
+    """Exchange the lengths of the parts, and return that of the whole; raises alike on every rank."""
+    error, facts, mark, extent = found.fault, dict[str, Any](), b"", -1
+    try:
+        extent = found.extent(request.axis)
+        key = ("mark", request, found.source.dtype, found.kept(request.axis))
+        facts, mark = _kept(members, key, lambda: _without_length(members, request, found, initial))
+    except Exception as caught:  # noqa: BLE001 - it is raised again, once all ranks have been told
+        error = error or caught
+    record = _RECORD.pack(-1 if error is not None else extent, mark)
+    records = [_RECORD.unpack(each) for each in members.exchange(record)]
+    if min(length for length, _ in records) < 0 or len({each for _, each in records}) > 1:
+        agree(members, facts, error)
+        raise GroupError("the ranks disagree about the reduction, in what no rank can name")
+    lengths = [each for each, _ in records]
+    whole = sum(lengths)
+    cut_of(whole, found.source.dtype, members.size, request.chunk).check_all(lengths)
+    return whole
+
+
+def _without_length(members: Group, request: _Request, found: _Part, initial: Any) -> tuple[dict[str, Any], bytes]:
+    """Return what ranks must agree about before they know the length of the whole, and what stands for it."""
+    facts = request.described(members, found.source.shape, found.source.dtype, 1, initial).facts
+    less = {name: value for name, value in facts.items() if name not in ("length", "chunk")}
+    less["chunk"] = request.chunk
+    return less, digest(less)
+
+
+def _plan_of(members: Group, request: _Request, found: _Part, whole: Any, initial: Any) -> DistributedPlan:
+    """Return the plan of a call, kept from an earlier one or made by all ranks together."""
+    source, home = found.source, found.home
+
+    def make() -> DistributedPlan:
+        def asked() -> tuple[dict[str, Any], Described]:
+            if found.fault is not None:
+                raise found.fault
+            described = request.described(members, source.shape, source.dtype, whole, initial)
+            described.cut.check(members.rank, found.extent(request.axis))
+            if described.rooted.two_arrays and described.folded.second != "first" and len(found.views) < 2:
+                raise TypeError(f"{described.folded.name} takes a second array")
+            return described.facts, described
+
+        described = agreed(members, asked)
+        return together(members, "compilation", lambda: DistributedPlan(described, members, home.context))
+
+    key = ("plan", request, source.dtype, found.kept(request.axis), whole, binding.selected(), home.context.id)
+    made: DistributedPlan = _kept(members, key, make)
+    return made
+
+
+def _kept(members: Group, key: Any, make: Callable[[], Any]) -> Any:
+    """Return what a group keeps under a key, or makes now; the least recently used is dropped, on every rank alike."""
+    plans = members.plans
+    found = plans.get(key)
+    if found is None:
+        found = plans[key] = make()
+        if len(plans) > _MOST_PLANS:
+            plans.popitem(last=False)
+    else:
+        plans.move_to_end(key)
+    return found
+
+
+def _run(made: DistributedPlan, request: _Request, found: _Part, out: Any) -> Any:
+    """Launch once and return what a one-shot function returns; a rank that cannot does not let the others wait."""
+    home, bound = found.home, made.bound_to(found.home)
+    has_result = made.root in (None, made.group.rank)
+    shape = made.result_shape if made.results == 1 else (made.results, *made.result_shape)
+    try:
+        _check_part(made, request, found)
+        result, address = None, 0
+        if has_result:
+            result = DeviceArray.empty(shape, made.result_dtype, home) if out is None else out
+            address = view_output(result, made.result_dtype, shape, home).pointer
+        second = found.views[1].pointer if made.has_second else None
+        bound.check(found.source.pointer, address, second)
+    except Exception:
+        bound.refuse()
+        raise
+    bound(found.source.pointer, address, second)
+    order_after(home, result, *(view.owner for view in found.views))
+    if not has_result or out is not None or made.results == 1:
+        return result
+    assert isinstance(result, DeviceArray)  # noqa: S101 - there is no `out`
+    return made.described.folded_tuple(result.plane(k) for k in range(made.results))
+
+
+def _check_part(made: DistributedPlan, request: _Request, found: _Part) -> None:
+    """Refuse a part that the plan is not for; raises what `reduce` says."""
+    if found.fault is not None:
+        raise found.fault
+    made.cut.check(made.group.rank, found.extent(request.axis))
+    wanted = made.described.rooted.second_dtype(made.described.types.element) if made.has_second else None
+    if (wanted is None) != (len(found.views) == 1):
+        raise TypeError(f"{made.op} takes {'one array' if wanted is None else 'a second array'}")
+    if wanted is not None and found.views[1].dtype != wanted:
+        raise TypeError(f"what goes with a part of {made.dtype} is of {wanted}, not of {found.views[1].dtype}")

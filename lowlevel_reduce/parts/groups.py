@@ -1,0 +1,209 @@
+"""What `lr.distributed` needs of an engine that connects ranks: a group, and gathers of device memory in it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import weakref
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+from lowlevel_reduce.arguments import integer, shown
+from lowlevel_reduce.driver import Buffer, Stream
+from lowlevel_reduce.errors import GroupError
+from lowlevel_reduce.parts.fold import TAG_BYTES
+
+__all__ = ["REFUSAL", "BytesGroup", "Gather", "Group", "StagedGather", "group_of", "new_group"]
+
+REFUSAL = b"\xff" * TAG_BYTES
+"""What stands for the tag in the share of a rank that refuses to take part; no tag is this."""
+
+
+class Gather(ABC):
+    """One all-gather of device memory, prepared: every call gathers the same bytes at the same addresses.
+
+    Attributes
+    ----------
+    mine, everyone : int
+        Device address of this rank's share, and of the shares of all ranks, one after the other.
+    share_bytes : int
+        Bytes of a share, a multiple of 16.
+    capturable : bool
+        Whether a call may be captured into a graph.
+    sees_tags : bool
+        Whether a call looks at the tags itself; otherwise the launch that folds the shares does.
+    """
+
+    mine: int
+    everyone: int
+    share_bytes: int
+    capturable: bool = True
+    sees_tags: bool = False
+
+    @abstractmethod
+    def __call__(self, tag: bytes) -> None:
+        """Gather in the order of the stream; raises GroupError if a share has another tag and the host sees it."""
+
+
+class Group(ABC):
+    """Ranks that an engine connects, as this rank sees them.
+
+    Attributes
+    ----------
+    rank, size : int
+        This rank's number, and how many there are.
+    plans : OrderedDict
+        Plans of earlier calls. Their keys are the same on every rank, and so is which of them are still there.
+    """
+
+    def __init__(self, rank: object, size: object) -> None:
+        self.rank, self.size = integer(rank, "a rank is an integer"), integer(size, "a group's size is an integer")
+        if not 0 <= self.rank < self.size:
+            raise ValueError(f"rank {self.rank} is not among the {self.size} ranks of the group")
+        self.plans: OrderedDict[Any, Any] = OrderedDict()
+
+    @abstractmethod
+    def exchange(self, message: bytes) -> list[bytes]:
+        """Return the messages of all ranks, which have the same length; the host waits for them."""
+
+    @abstractmethod
+    def gather(self, share_bytes: int, stream: Stream) -> Gather:
+        """Return an all-gather in the order of a stream, whose context must be current; nothing is sent yet."""
+
+    def default_stream(self) -> Stream | None:
+        """Return the stream in which the engine's own library works, if it has one."""
+        return None
+
+
+class StagedGather(Gather):
+    """A gather through page-locked host memory, for engines that take no device memory; the host waits for it."""
+
+    capturable = False
+    sees_tags = True
+
+    def __init__(self, group: BytesGroup, share_bytes: int, stream: Stream) -> None:
+        self.group, self.stream, self.share_bytes = group, stream, share_bytes
+        context = stream.context
+        whole = share_bytes * group.size
+        self._there = Buffer.allocate(whole, context)
+        self._own = Buffer.allocate(share_bytes, context)
+        self._host, self._host_own = Buffer.pinned(whole, context), Buffer.pinned(share_bytes, context)
+        self._bytes, self._bytes_own = self._host.host_view(), self._host_own.host_view()
+        self.mine, self.everyone = self._own.pointer, self._there.pointer
+
+    def __call__(self, tag: bytes) -> None:
+        """Copy to the host, gather there, look at the tags, and copy back; as of `Gather`."""
+        if self.stream.is_capturing:
+            raise ValueError("this engine gathers on the host, which a capture cannot: NCCL's groups can be captured")
+        self._own.copy_to(self._host_own, stream=self.stream)
+        # Also for what the last call copied to the device out of the memory that is about to be written.
+        self.stream.synchronize()
+        self.group.gather_bytes(self._bytes_own, self._bytes)
+        check_tags(self._bytes.reshape(self.group.size, self.share_bytes), tag, self.group.rank)
+        self._there.copy_from(self._host, stream=self.stream)
+
+
+class BytesGroup(Group):
+    """Ranks that are connected on the host: any object with ``rank``, ``size`` and ``all_gather(bytes)``.
+
+    ``all_gather`` takes the same number of bytes on every rank, and returns those of all, as a sequence or joined.
+    """
+
+    def __init__(self, engine: Any) -> None:
+        super().__init__(engine.rank, engine.size)
+        self._engine = engine
+
+    def exchange(self, message: bytes) -> list[bytes]:
+        """Return the messages of all ranks."""
+        found = self._engine.all_gather(message)
+        parts = [found] if isinstance(found, (bytes, bytearray, memoryview)) else list(found)
+        joined = b"".join(bytes(part) for part in parts)
+        if len(joined) != len(message) * self.size:
+            raise GroupError(
+                f"all_gather returned {len(joined)} bytes for {len(message)} of each of {self.size} ranks: "
+                "a rank that calls another reduction sends another number of bytes"
+            )
+        return [joined[start : start + len(message)] for start in range(0, len(joined), len(message))]
+
+    def gather_bytes(self, mine: np.ndarray[Any, Any], everyone: np.ndarray[Any, Any]) -> None:
+        """Gather the bytes of one array into another, on the host."""
+        everyone[:] = np.frombuffer(b"".join(self.exchange(mine.tobytes())), np.uint8)
+
+    def gather(self, share_bytes: int, stream: Stream) -> Gather:
+        """Return a gather through page-locked memory."""
+        return StagedGather(self, share_bytes, stream)
+
+
+def check_tags(shares: np.ndarray[Any, Any], tag: bytes, rank: int) -> None:
+    """Refuse shares of another reduction, and those of ranks that refused; raises GroupError alike on every rank."""
+    tags = [shares[number, :TAG_BYTES].tobytes() for number in range(len(shares))]
+    refusing = [number for number, each in enumerate(tags) if each == REFUSAL and number != rank]
+    if refusing:
+        raise GroupError(f"rank {refusing[0]} could not take part in the reduction: its own error says why")
+    others = [number for number, each in enumerate(tags) if each not in (tag, REFUSAL)]
+    if others:
+        raise GroupError(
+            f"rank {others[0]} reduces something else than rank {rank}: all ranks make the same calls in the same order"
+        )
+
+
+_of_engines: weakref.WeakKeyDictionary[Any, Group] = weakref.WeakKeyDictionary()
+
+
+def group_of(engine: Any) -> Group:
+    """Return the group of an engine's object, the same one each time.
+
+    Parameters
+    ----------
+    engine : object or None
+        A `Group`; a ``ProcessGroup`` of torch, None being its default one; a communicator of nccl4py or mpi4py; or an
+        object with ``rank``, ``size`` and ``all_gather(bytes)``.
+
+    Raises
+    ------
+    TypeError
+        If it is none of these, or None while torch has no default group.
+    """
+    if isinstance(engine, Group):
+        return engine
+    if engine is None:
+        engine = _default_group()
+    try:
+        known = _of_engines.get(engine)
+    except TypeError:  # an object without weak references is wrapped by its user, who keeps the group
+        raise TypeError(
+            f"{type(engine).__name__} takes no weak references: keep lr.distributed.group({type(engine).__name__}) "
+            "and pass that"
+        ) from None
+    if known is None:
+        known = _of_engines[engine] = new_group(engine)
+    return known
+
+
+def new_group(engine: Any) -> Group:
+    """Return a new group of an engine's object, as `group_of`."""
+    modules = {each.__module__.partition(".")[0] for each in type(engine).__mro__}
+    for library, module, name in (
+        ("torch", "torch_group", "torch_group"),
+        ("nccl", "nccl_group", "NcclGroup"),
+        ("mpi4py", "mpi_group", "mpi_group"),
+    ):
+        if library in modules:
+            made: Group = getattr(importlib.import_module(f"lowlevel_reduce.parts.{module}"), name)(engine)
+            return made
+    if all(hasattr(engine, name) for name in ("rank", "size", "all_gather")):
+        return BytesGroup(engine)
+    raise TypeError(
+        "a group is torch's, nccl4py's, mpi4py's, or an object with rank, size and all_gather(bytes); "
+        f"not {shown(engine)}"
+    )
+
+
+def _default_group() -> Any:
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        raise TypeError("group= is needed: torch has no default group, as torch.distributed.init_process_group makes")
+    return distributed.group.WORLD

@@ -1,0 +1,105 @@
+"""torch's process groups: NCCL, on the device and in the order of streams, and Gloo or others, on the host."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from lowlevel_reduce.driver import Context, Device, Stream
+from lowlevel_reduce.errors import GroupError
+from lowlevel_reduce.parts.groups import BytesGroup, Gather, Group
+
+__all__ = ["TorchDeviceGroup", "TorchHostGroup", "torch_group"]
+
+
+def torch_group(engine: Any) -> Group:
+    """Return the group: on the device where its backend for CUDA is NCCL, else on the host."""
+    distributed = importlib.import_module("torch.distributed")
+    backends = str(distributed.get_backend_config(engine))  # as "cpu:gloo,cuda:nccl"
+    return TorchDeviceGroup(engine) if "cuda:nccl" in backends else TorchHostGroup(engine)
+
+
+def _all_gather() -> Any:
+    """Return torch's function by its newest name, which it has from 2.13 on."""
+    distributed = importlib.import_module("torch.distributed")
+    return getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
+
+
+class TorchHostGroup(BytesGroup):
+    """A group whose collectives take tensors of the host: Gloo."""
+
+    def __init__(self, engine: Any) -> None:
+        self._torch, self._distributed = (importlib.import_module(name) for name in ("torch", "torch.distributed"))
+        self._gather, self._group = _all_gather(), engine
+        # Not by BytesGroup's: the engine's attributes are functions.
+        Group.__init__(self, self._distributed.get_rank(engine), self._distributed.get_world_size(engine))
+
+    def exchange(self, message: bytes) -> list[bytes]:
+        """Return the messages of all ranks."""
+        everyone = np.empty(len(message) * self.size, np.uint8)
+        self.gather_bytes(np.frombuffer(bytearray(message), np.uint8), everyone)
+        return [each.tobytes() for each in everyone.reshape(self.size, len(message))]
+
+    def gather_bytes(self, mine: np.ndarray[Any, Any], everyone: np.ndarray[Any, Any]) -> None:
+        """Gather the bytes of one array into another."""
+        try:
+            self._gather(self._torch.from_numpy(everyone), self._torch.from_numpy(mine), group=self._group)
+        except RuntimeError as error:  # of Gloo: a rank died, timed out, or sent another number of bytes
+            raise GroupError(f"rank {self.rank} could not gather, and another rank may have ended: {error}") from error
+
+
+class TorchDeviceGroup(Group):
+    """A group whose collectives take tensors of the device: NCCL."""
+
+    def __init__(self, engine: Any) -> None:
+        self._torch, self._distributed = (importlib.import_module(name) for name in ("torch", "torch.distributed"))
+        super().__init__(self._distributed.get_rank(engine), self._distributed.get_world_size(engine))
+        self._group, self._gather = engine, _all_gather()
+        self._streams: dict[tuple[int, int], Stream] = {}
+
+    def exchange(self, message: bytes) -> list[bytes]:
+        """Return the messages of all ranks, by way of the current device."""
+        torch = self._torch
+        mine = torch.frombuffer(bytearray(message), dtype=torch.uint8).cuda()
+        everyone = torch.empty(len(message) * self.size, dtype=torch.uint8, device=mine.device)
+        self._gather(everyone, mine, group=self._group)
+        found: bytes = everyone.cpu().numpy().tobytes()
+        return [found[start : start + len(message)] for start in range(0, len(found), len(message))]
+
+    def gather(self, share_bytes: int, stream: Stream) -> Gather:
+        """Return a gather in the order of a stream."""
+        return _TorchGather(self, share_bytes, stream)
+
+    def default_stream(self) -> Stream | None:
+        """Return torch's current stream."""
+        current = self._torch.cuda.current_stream()
+        key = (current.device_index, current.cuda_stream)
+        if key not in self._streams:
+            context = Context.primary(Device(current.device_index))
+            self._streams[key] = Stream.from_handle(current.cuda_stream, context=context, owner=current).fixed()
+        return self._streams[key]
+
+
+class _TorchGather(Gather):
+    def __init__(self, group: TorchDeviceGroup, share_bytes: int, stream: Stream) -> None:
+        torch = group._torch
+        self._cuda = torch.cuda
+        device = torch.device("cuda", stream.context.device.ordinal)
+        self._own = torch.empty(share_bytes, dtype=torch.uint8, device=device)
+        self._there = torch.empty(share_bytes * group.size, dtype=torch.uint8, device=device)
+        self.mine, self.everyone, self.share_bytes = self._own.data_ptr(), self._there.data_ptr(), share_bytes
+        # What the allocator's stream still does with this memory comes before what ours does.
+        torch.cuda.current_stream(device).synchronize()
+        self._handle, self._device = stream.handle, device
+        self._stream = torch.cuda.ExternalStream(stream.handle, device=device)
+        self._gather, self._group = group._gather, group._group
+
+    def __call__(self, tag: bytes) -> None:
+        """Put the gather into the stream; the tags are looked at on the device, by the fold."""
+        if self._cuda.current_stream(self._device).cuda_stream == self._handle:
+            self._gather(self._there, self._own, group=self._group)
+            return
+        with self._cuda.stream(self._stream):
+            self._gather(self._there, self._own, group=self._group)

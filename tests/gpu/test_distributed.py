@@ -1,0 +1,245 @@
+"""`lr.distributed` over ranks that are threads of one process: the bits of the whole, and errors on every rank."""
+
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lowlevel_reduce as lr
+from lowlevel_reduce.driver import binding
+
+SECONDS = 60
+
+
+class Threads:
+    """Ranks that are threads: the engine of one of them, with `rank`, `size` and `all_gather`."""
+
+    def __init__(self, rank, shared):
+        self.rank, self.size = rank, len(shared["messages"])
+        self._shared = shared
+
+    def all_gather(self, message):
+        self._shared["messages"][self.rank] = message
+        self._shared["barrier"].wait(SECONDS)
+        found = list(self._shared["messages"])
+        self._shared["barrier"].wait(SECONDS)
+        return found
+
+
+def engines(ranks):
+    shared = {"messages": [b""] * ranks, "barrier": threading.Barrier(ranks)}
+    return [Threads(rank, shared) for rank in range(ranks)]
+
+
+def on_each(members, work, context):
+    """Return what `work(engine, stream)` returns on each rank, or the error that it raises there."""
+    driver = binding.selected()
+
+    def rank(engine):
+        assert binding.selected() is driver
+        with context.pushed(), lr.Stream.create(context) as stream:
+            try:
+                return work(engine, stream)
+            except Exception as error:  # noqa: BLE001 - whatever it is, a test looks at it
+                return error
+
+    with ThreadPoolExecutor(len(members)) as pool:
+        return list(pool.map(rank, members))
+
+
+def parts_of(x, axis, ranks, chunk=None):
+    lengths = lr.shard_lengths(x.size if axis is None else x.shape[axis], x.dtype, ranks, chunk=chunk)
+    borders = [0, *itertools.accumulate(lengths)]
+    flat = x.reshape(-1) if axis is None else x
+    at = 0 if axis is None else axis % x.ndim
+    cuts = [slice(*pair) for pair in itertools.pairwise(borders)]
+    return [np.ascontiguousarray(flat[(slice(None),) * at + (cut,)]) for cut in cuts]
+
+
+def bits(results):
+    return [each.numpy().tobytes() for each in (results if isinstance(results, tuple) else (results,))]
+
+
+def values(shape, dtype):
+    rng = np.random.default_rng(3)
+    return (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)).astype(dtype)
+
+
+@pytest.mark.parametrize("whole_length", ["told", "exchanged"])
+@pytest.mark.parametrize(
+    ("op", "dtype", "options"),
+    [
+        ("sum", "float32", {}),
+        ("sum", "float32", {"initial": 0.5, "map": "x * x"}),
+        ("argmax", "float32", {}),
+        ("mean_var", "float32", {"ddof": 1}),
+        ("logsumexp", ml_dtypes.bfloat16, {}),
+    ],
+)
+def test_every_rank_has_the_bits_of_the_whole(op, dtype, options, whole_length, stream, context, cut):
+    leaf = 4096 // np.dtype(dtype).itemsize
+    x = values(5 * leaf + 77, dtype)
+    expected = bits(lr.reduce(x, op, stream=stream, **options))
+    for ranks in cut((1, 2, 4, 8), (2,)):
+        members, parts = engines(ranks), parts_of(x, None, ranks)
+        length = {"length": len(x)} if whole_length == "told" else {}
+
+        def twice(engine, own, parts=parts, length=length):
+            found = [
+                lr.distributed.reduce(parts[engine.rank], op, engine, stream=own, **length, **options) for _ in "12"
+            ]
+            return [bits(each) for each in found]
+
+        assert on_each(members, twice, context) == [[expected, expected]] * ranks
+
+
+@pytest.mark.parametrize("op", ["sum", "max", "argmax", "logsumexp", "softmax_stats", "mean_var"])
+@pytest.mark.parametrize(("shape", "axis"), [((3, 5 * 1024 + 4), -1), ((5 * 1024 + 4, 3), 0)])
+def test_rows_in_parts_have_the_bits_of_whole_rows(op, shape, axis, stream, context, cut):
+    x = values(shape, "float32")
+    expected = bits(lr.reduce(x, op, axis=axis, keepdims=True, stream=stream))
+    for ranks in cut((1, 2, 4, 8), (3,)):
+        parts = parts_of(x, axis, ranks)
+
+        def once(engine, own, parts=parts):
+            found = lr.distributed.reduce(
+                parts[engine.rank], op, engine, axis=axis, keepdims=True, length=x.shape[axis], stream=own
+            )
+            return bits(found)
+
+        assert on_each(engines(ranks), once, context) == [expected] * ranks
+
+
+def test_a_mask_a_second_array_and_a_root(stream, context):
+    x, y = values(4100, "float32"), values(4100, "float32")[::-1].copy()
+    mask = x > 0
+    cases = [("sum", {"where": mask}), ("dot", {"second": y})]
+    for op, beside in cases:
+        ((name, other),) = beside.items()
+        expected = bits(lr.reduce(x, op, stream=stream, **beside))
+        cuts = list(itertools.pairwise([0, *itertools.accumulate(lr.shard_lengths(4100, "f4", 2))]))
+
+        def once(engine, own, op=op, name=name, other=other, cuts=cuts):
+            mine = slice(*cuts[engine.rank])
+            found = lr.distributed.reduce(x[mine], op, engine, length=4100, root=1, stream=own, **{name: other[mine]})
+            return None if found is None else bits(found)
+
+        assert on_each(engines(2), once, context) == [None, expected]
+
+
+def test_nothing_has_the_result_of_nothing_and_a_rank_may_have_nothing(stream, context):
+    def once(engine, own):
+        few = np.ones(10 if engine.rank == 0 else 0, "f4")
+        return [
+            float(lr.distributed.sum(np.ones(0, "f4"), engine, stream=own)),
+            float(lr.distributed.sum(few, engine, stream=own)),
+            float(lr.distributed.sum(few, engine, length=10, stream=own)),
+        ]
+
+    assert on_each(engines(2), once, context) == [[0.0, 10.0, 10.0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "words", "length"),
+    [
+        ({"op": "std"}, "the ranks disagree about the operator", None),
+        ({"op": "std"}, "the ranks disagree about the operator", 8192),
+        ({"dtype": "int32"}, "the ranks disagree about the type: on rank 0 it is float32, on rank 1 'int32'", None),
+        ({"dtype": "int32"}, "the ranks disagree about the type: on rank 0 it is float32, on rank 1 'int32'", 8192),
+        ({"chunk": 2048}, "the ranks disagree about the chunk", None),
+        ({"ddof": 2}, "the ranks disagree about the options", 8192),
+        ({"root": 0}, "the ranks disagree about the root", None),
+    ],
+)
+def test_ranks_that_disagree_all_hear_it(changed, words, length, context):
+    def once(engine, own):
+        asked = {"op": "var", "dtype": "float32", "chunk": 1024, "ddof": 0, "root": None}
+        asked |= changed if engine.rank == 1 else {}
+        part = np.ones(4096, asked.pop("dtype"))
+        return lr.distributed.reduce(part, asked.pop("op"), engine, length=length, stream=own, **asked)
+
+    found = on_each(engines(2), once, context)
+    assert [type(each) for each in found] == [lr.GroupError] * 2
+    assert all(words in str(each) for each in found), found
+
+
+@pytest.mark.parametrize("length", [None, 8192])
+def test_a_part_that_does_not_fit_is_an_error_everywhere(length, context):
+    def once(engine, own):
+        found = []
+        for mine in ((4096, 4096), (4096, 4000) if length else (4000, 4096), (4096, 4096)):
+            try:
+                part = np.ones(mine[engine.rank], "f4")
+                found.append(float(lr.distributed.sum(part, engine, length=length, stream=own)))
+            except lr.ReduceError as error:
+                found.append(error)
+        return found
+
+    first, second = on_each(engines(2), once, context)
+    assert [first[0], first[2], second[0], second[2]] == [8192.0] * 4
+    if length:
+        assert isinstance(second[1], lr.CutError)
+        assert "rank 1 could not take part" in str(first[1])
+        assert "rank 1 has 4000 elements, and by the cut of 8192 over 2 ranks 4096: from number 4096" in str(second[1])
+    else:
+        assert isinstance(first[1], lr.CutError)
+        assert str(first[1]) == str(second[1])
+
+
+def test_what_fails_on_one_rank_is_told_to_all(context):
+    def once(engine, own):
+        part = np.ones(4096, "f4") if engine.rank == 0 else "no array"
+        return lr.distributed.sum(part, engine, stream=own)
+
+    first, second = on_each(engines(2), once, context)
+    assert isinstance(second, TypeError)
+    assert "rank 1 cannot take part: TypeError: str is no array" in str(first)
+
+
+def test_ranks_that_call_something_else_behind_equal_plans_hear_it(context):
+    def once(engine, own):
+        part = np.ones(4096, "f4")
+        for op in ("sum", "prod"):
+            lr.distributed.reduce(part, op, engine, length=8192, stream=own)
+        return lr.distributed.reduce(part, ("sum", "prod")[engine.rank], engine, length=8192, stream=own)
+
+    found = on_each(engines(2), once, context)
+    assert all("reduces something else than" in str(each) for each in found), found
+
+
+def test_a_plan_is_bound_once_and_called_again_and_again(stream, context):
+    x = values(4 * 1024 + 3, "float32")
+    expected = lr.reduce(x, stream=stream).numpy().tobytes()
+    parts = parts_of(x, None, 2)
+
+    def once(engine, own):
+        made = lr.distributed.plan("sum", engine, length=len(x), dtype="float32", context=context)
+        launch = made.bind(own)
+        there = lr.DeviceArray.from_numpy(parts[engine.rank], own)
+        result = lr.DeviceArray.empty((), "f4", own)
+        launch.check(there.pointer, result.pointer)
+        launch(there.pointer, result.pointer)
+        launch(there.pointer, result.pointer)
+        assert (made.share_bytes, launch.capturable) == (48, False)
+        return result.numpy().tobytes()
+
+    assert on_each(engines(2), once, context) == [expected] * 2
+
+
+def test_the_library_of_every_rank_has_one_version(context, monkeypatch):
+    real = lr.parts.calls.describe
+    monkeypatch.setattr(
+        lr.parts.calls,
+        "describe",
+        lambda op, group, **asked: real(op, group, **asked | {"versions": (f"0.{group.rank}", 2)}),
+    )
+    found = on_each(engines(2), lambda engine, own: lr.distributed.sum(np.ones(9, "f4"), engine, stream=own), context)
+    assert all("disagree about the library version: on rank 0 it is 0.0" in str(each) for each in found), found
+
+
+def test_what_is_no_group_is_refused():
+    with pytest.raises(TypeError, match="a group is torch's, nccl4py's, mpi4py's, or an object with rank"):
+        lr.distributed.sum(np.ones(3, "f4"), object.__new__(type("Some", (), {})))

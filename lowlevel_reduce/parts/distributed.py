@@ -18,7 +18,7 @@ from typing import Any
 
 from lowlevel_reduce.arguments import shown
 from lowlevel_reduce.parts.calls import plan, reduce
-from lowlevel_reduce.parts.groups import Group
+from lowlevel_reduce.parts.groups import Group, forget
 from lowlevel_reduce.parts.groups import group_of as group
 from lowlevel_reduce.parts.plan import BoundDistributed, DistributedPlan
 
@@ -32,6 +32,7 @@ __all__ = [
     "argmin",
     "count_nonzero",
     "dot",
+    "forget",
     "group",
     "logsumexp",
     "max",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from typing import Any
@@ -16,7 +15,7 @@ from lowlevel_reduce.driver import Buffer, Stream
 from lowlevel_reduce.errors import GroupError
 from lowlevel_reduce.parts.fold import TAG_BYTES
 
-__all__ = ["REFUSAL", "BytesGroup", "Gather", "Group", "StagedGather", "group_of", "new_group"]
+__all__ = ["REFUSAL", "BytesGroup", "Gather", "Group", "StagedGather", "forget", "group_of", "new_group"]
 
 REFUSAL = b"\xff" * TAG_BYTES
 """What stands for the tag in the share of a rank that refuses to take part; no tag is this."""
@@ -150,7 +149,8 @@ def check_tags(shares: np.ndarray[Any, Any], tag: bytes, rank: int) -> None:
         )
 
 
-_of_engines: weakref.WeakKeyDictionary[Any, Group] = weakref.WeakKeyDictionary()
+_of_engines: dict[int, tuple[Any, Group]] = {}
+"""By the identity of each object, which is kept alive: an engine's objects need neither a hash nor weak references."""
 
 
 def group_of(engine: Any) -> Group:
@@ -171,16 +171,15 @@ def group_of(engine: Any) -> Group:
         return engine
     if engine is None:
         engine = _default_group()
-    try:
-        known = _of_engines.get(engine)
-    except TypeError:  # an object without weak references is wrapped by its user, who keeps the group
-        raise TypeError(
-            f"{type(engine).__name__} takes no weak references: keep lr.distributed.group({type(engine).__name__}) "
-            "and pass that"
-        ) from None
+    known = _of_engines.get(id(engine))
     if known is None:
-        known = _of_engines[engine] = new_group(engine)
-    return known
+        known = _of_engines[id(engine)] = (engine, new_group(engine))
+    return known[1]
+
+
+def forget(engine: Any) -> None:
+    """Drop what is kept for an engine's object, plans and memory, before the engine ends; of others nothing is kept."""
+    _of_engines.pop(id(engine), None)
 
 
 def new_group(engine: Any) -> Group:

@@ -62,6 +62,9 @@ CASES = [
 ]
 
 
+WITHOUT_CUTS = [case for case in CASES if case.lengths is None]
+
+
 def values_of(case: Case) -> np.ndarray[Any, Any]:
     """Return the whole array: with equal extremes, NaN where it is ignored, and sums that are nothing but rounding.
 
@@ -120,6 +123,15 @@ def reduced(comm: Any, case: Case, gather: Gather, stream: lr.Stream) -> Any:
     )
 
 
+def in_one_call(comm: Any, case: Case, stream: lr.Stream, *, is_told: bool) -> Any:
+    """Reduce the array of a case with `lr.distributed`, whose cut is that of the package."""
+    _, lengths = parts_of(case)
+    borders = [0, *itertools.accumulate(lengths)]
+    part = values_of(case)[borders[comm.rank] : borders[comm.rank + 1]]
+    length = case.length if is_told else None
+    return lr.distributed.reduce(part, case.op, comm, length=length, chunk=case.chunk, stream=stream, **case.options)
+
+
 def text_of(results: Any) -> str:
     """Return the bits of the result or results as text."""
     return " ".join(
@@ -159,6 +171,10 @@ def main() -> None:
                 for case in CASES
                 for gather in (gathered_by_bytes, gathered_by_objects)
             }
+            for case, is_told in itertools.product(WITHOUT_CUTS, (False, True)):
+                found[f"distributed, {is_told}: {case.name}"] = text_of(
+                    in_one_call(comm, case, stream, is_told=is_told)
+                )
             found["refused"] = refused(comm, stream)
     (arguments.directory / f"{comm.rank}.json").write_text(json.dumps(found))
 

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed: make test-mpi has an environment with it")
 
-from ranks import CASES, LEAF, RANKS, gathered_by_bytes, gathered_by_objects, text_of, values_of
+from ranks import CASES, LEAF, RANKS, WITHOUT_CUTS, gathered_by_bytes, gathered_by_objects, text_of, values_of
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
@@ -49,6 +49,18 @@ def found(tmp_path_factory):
 @pytest.mark.parametrize("gather", [gathered_by_bytes, gathered_by_objects])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_rank_has_the_bits_of_the_whole_array(found, case, gather):
+    name = f"{gather.__name__}: {case.name}"
+    assert [each[name] for each in found] == [expected_of(case)] * RANKS
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize("case", WITHOUT_CUTS, ids=lambda case: case.name)
+def test_one_call_has_these_bits_as_well(found, case, is_told):
+    name = f"distributed, {is_told}: {case.name}"
+    assert [each[name] for each in found] == [expected_of(case)] * RANKS
+
+
+def expected_of(case):
     x = values_of(case)
     if case.op == "logsumexp":  # whose exponentials are those of a GPU
         with simulator.use("H200"):
@@ -58,8 +70,7 @@ def test_every_rank_has_the_bits_of_the_whole_array(found, case, gather):
         )
     else:
         expected = text_of(lr.tree.reduce(x, case.op, **case.options))
-    name = f"{gather.__name__}: {case.name}"
-    assert [each[name] for each in found] == [expected] * RANKS
+    return expected
 
 
 @pytest.mark.parametrize("op", ["sum", "mean"])

@@ -203,7 +203,7 @@ class DistributedPlan(Closing):
 
         Nothing is sent: ranks need not bind at the same time.
         """
-        return BoundDistributed(self, Stream.of(stream))
+        return BoundDistributed(self, Stream.of(stream).fixed())
 
     def bound_to(self, stream: Stream) -> BoundDistributed:
         """Return the bound launch that is kept for a stream."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.operators import Operator
     from lowlevel_reduce.parts import distributed
     from lowlevel_reduce.parts.chunks import chunk_elements, shard_lengths
+    from lowlevel_reduce.parts.large import reduce_chunks, reduce_large
     from lowlevel_reduce.parts.partials import combine_partials, partials
     from lowlevel_reduce.parts.plan import CombinePlan, combine_plan
     from lowlevel_reduce.parts.shards import reduce_shards
@@ -92,6 +93,8 @@ __all__ = [
     "plan",
     "prebuild",
     "reduce",
+    "reduce_chunks",
+    "reduce_large",
     "reduce_shards",
     "segmented_plan",
     "segmented_reduce",
@@ -114,6 +117,7 @@ _LATER = {
     **dict.fromkeys(("combine_partials", "partials"), "parts.partials"),
     "reduce_shards": "parts.shards",
     "distributed": "parts.distributed",
+    **dict.fromkeys(("reduce_chunks", "reduce_large"), "parts.large"),
     **dict.fromkeys(("BuildTarget", "prebuild"), "prebuilding"),
     **dict.fromkeys(("WarmUp", "warm_up"), "warming"),
     "Operator": "operators",

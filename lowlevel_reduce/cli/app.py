@@ -59,15 +59,18 @@ def info(
 
 @app.command()
 def reduce(
-    file: Annotated[Path, typer.Argument(metavar="FILE.npy", help="The array; mapped into memory, not read at once.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE.npy...", help="The array, of any size; several files are one array.")
+    ],
     op: Annotated[str, typer.Option("--op", help="The operator.")] = "sum",
     axis: Annotated[str | None, typer.Option(help="An axis, or several with commas; default: all.")] = None,
     dtype: Annotated[str | None, typer.Option(help="The result's type.")] = None,
     accumulate: Annotated[str | None, typer.Option(help="The accumulator, e.g. float64 or compensated.")] = None,
+    max_device_bytes: Annotated[int | None, typer.Option(help="How much device memory to use.")] = None,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Reduce the array in a .npy file; the bits of the result are the same on every device."""
+    """Reduce the array in one or more .npy files; the bits of the result are the same on every device."""
     import lowlevel_reduce as lr  # noqa: PLC0415
     from lowlevel_reduce.cli import reduce as command  # noqa: PLC0415
 
@@ -76,13 +79,13 @@ def reduce(
         options = {name: value for name, value in given.items() if value is not None}
         if axis is not None:
             options["axis"] = command.parse_axis(axis)  # type: ignore[assignment]
-        array = command.load(file)
+        arrays = [command.load(file) for file in files]
         with open_session(device) as session:
             _say_where(session, as_json=as_json)
             with lr.Stream.create(session.context) as stream:
-                values = command.reduce_on(stream, array, op, options)
+                values = command.reduce_on(stream, files, op, options, max_device_bytes)
         if as_json:
-            write_json(command.describe(file, array, op, options, values))
+            write_json(command.describe(files, arrays, op, options, values))
             return
         for value in values:
             typer.echo(str(value if value.ndim else value[()]))

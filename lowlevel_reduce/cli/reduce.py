@@ -1,8 +1,8 @@
-"""The ``reduce`` command: maps a file into memory, copies it to the device in chunks, and calls `reduce`."""
+"""The ``reduce`` command: checks files, and reduces them as one array in pieces, of any size."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,7 @@ import lowlevel_reduce as lr
 from lowlevel_reduce.cli.output import progress
 from lowlevel_reduce.dtypes import element_type
 
-__all__ = ["CHUNK_BYTES", "load", "parse_axis", "upload"]
-
-CHUNK_BYTES = 64 * 2**20
-"""Bytes that are read from the file and copied at a time."""
+__all__ = ["load", "parse_axis", "reduce_on"]
 
 
 def load(path: Path) -> npt.NDArray[Any]:
@@ -61,63 +58,59 @@ def parse_axis(text: str | None) -> int | tuple[int, ...] | None:
     return axes[0] if len(axes) == 1 else axes
 
 
-def upload(array: npt.NDArray[Any], stream: lr.Stream) -> lr.DeviceArray:
-    """Copy an array of any strides to the device, in C order, showing the progress.
-
-    Parameters
-    ----------
-    array : ndarray
-        The array, mapped or in memory; `CHUNK_BYTES` of a mapped one are in memory at a time.
-    stream : Stream
-        The stream in whose order the content is available.
-    """
-    buffer = lr.Buffer.allocate_async(array.nbytes, stream)
-    items = max(1, CHUNK_BYTES // array.itemsize)
-    # nditer walks in C order whatever the strides are.
-    chunks = np.nditer(array, flags=["external_loop", "buffered", "zerosize_ok"], order="C", buffersize=items)
-    with progress() as bar:
-        task = bar.add_task("copying to the device", total=array.nbytes)
-        offset = 0
-        for chunk in chunks if array.size else ():
-            piece: npt.NDArray[Any] = np.ascontiguousarray(chunk)
-            target = lr.Buffer.from_pointer(buffer.pointer + offset, piece.nbytes, context=stream.context, owner=buffer)
-            target.copy_from(piece, stream=stream)  # pageable memory has been read when the call returns
-            offset += piece.nbytes
-            bar.update(task, completed=offset)
-    return lr.DeviceArray(buffer, array.dtype, array.shape, stream)
-
-
 def reduce_on(
-    stream: lr.Stream, array: npt.NDArray[Any], op: str, options: Mapping[str, Any]
+    stream: lr.Stream,
+    files: Sequence[Path],
+    op: str,
+    options: Mapping[str, Any],
+    max_device_bytes: int | None = None,
 ) -> tuple[npt.NDArray[Any], ...]:
-    """Copy an array to the device, reduce it, and return the operator's one or more results on the host.
+    """Reduce files as one array, showing the progress, and return the operator's one or more results on the host.
 
     Parameters
     ----------
     stream : Stream
         The stream to run in; the host waits for it.
-    array : ndarray
-        As `load` returns it.
+    files : sequence of Path
+        Files that `load` takes; several are joined along their first axis.
     op : str
         The operator's name.
     options : mapping
         The given keyword arguments of `lowlevel_reduce.reduce`.
+    max_device_bytes : int, optional
+        As for `lowlevel_reduce.reduce_large`.
     """
-    results = lr.reduce(upload(array, stream), op, stream=stream, **options)
-    return tuple(result.numpy() for result in (results if isinstance(results, tuple) else (results,)))
+    with progress() as bar:
+        task = bar.add_task("reducing")
+        results = lr.reduce_large(
+            files[0] if len(files) == 1 else list(files),
+            op,
+            stream=stream,
+            max_device_bytes=max_device_bytes,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            **options,
+        )
+        values = tuple(result.numpy() for result in (results if isinstance(results, tuple) else (results,)))
+    return values
 
 
 def describe(
-    file: Path, array: npt.NDArray[Any], op: str, options: Mapping[str, Any], values: tuple[npt.NDArray[Any], ...]
+    files: Sequence[Path],
+    arrays: Sequence[npt.NDArray[Any]],
+    op: str,
+    options: Mapping[str, Any],
+    values: tuple[npt.NDArray[Any], ...],
 ) -> dict[str, Any]:
     """Return what ``--json`` prints: what was reduced and how, and the values as nested lists.
 
     If the operator has several results, which have the same shape, types and values are lists with an item for each.
     """
+    array = arrays[0]
+    shape = [sum(each.shape[0] for each in arrays), *array.shape[1:]] if len(arrays) > 1 else list(array.shape)
     types, items = [value.dtype.name for value in values], [value.tolist() for value in values]
     return {
-        "file": str(file),
-        "shape": list(array.shape),
+        "file": str(files[0]) if len(files) == 1 else [str(file) for file in files],
+        "shape": shape,
         "dtype": array.dtype.name,
         "op": op,
         "axis": options.get("axis"),

@@ -397,47 +397,6 @@ def stream():
         yield stream
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (1000,), (7, 11, 13), (2, 5000)])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-def test_files_reach_the_device_in_c_order_chunk_by_chunk(stream, tmp_path, monkeypatch, shape, order, dtype):
-    array = np.asarray(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 100, dtype, order=order)
-    np.save(tmp_path / "x.npy", array)
-    mapped = reduce_command.load(tmp_path / "x.npy")
-    assert isinstance(mapped, np.memmap) or not mapped.size
-    monkeypatch.setattr(reduce_command, "CHUNK_BYTES", 130)
-    copied = reduce_command.upload(mapped, stream)
-    assert (copied.shape, copied.dtype) == (array.shape, array.dtype)
-    np.testing.assert_array_equal(copied.numpy(), array)
-
-
-def test_the_progress_of_a_copy_is_shown_chunk_by_chunk(stream, monkeypatch):
-    terminal = Console(force_terminal=True, width=120, file=io.StringIO())
-    monkeypatch.setattr(output, "console", lambda stderr=False: terminal)
-    monkeypatch.setattr(reduce_command, "CHUNK_BYTES", 400)
-    seen = []
-
-    def watched():
-        bar = output.progress()
-        update = bar.update
-
-        def told(task, completed):
-            update(task, completed=completed)
-            with terminal.capture() as captured:
-                bar.refresh()
-            seen.append((completed, captured.get()))
-
-        bar.update = told
-        return bar
-
-    monkeypatch.setattr(reduce_command, "progress", watched)
-    reduce_command.upload(np.arange(250, dtype=np.float32), stream)
-    assert [completed for completed, _ in seen] == [400, 800, 1000], "no chunk is larger than asked"
-    for (_, shown), percentage in zip(seen, (40, 80, 100), strict=True):
-        assert "copying to the device" in shown
-        assert f"{percentage} %" in shown
-
-
 @pytest.mark.parametrize(("text", "axes"), [(None, None), ("0", 0), ("-1", -1), ("0,2", (0, 2))])
 def test_axes(text, axes):
     assert reduce_command.parse_axis(text) == axes
@@ -457,22 +416,30 @@ def test_reduce_hands_the_public_call_only_what_was_asked_for(file, monkeypatch)
             return np.array([1.5, np.nan], np.float32)
 
     def reduce(x, op, **options):
-        calls.append((x.shape, op, {name: value for name, value in options.items() if name != "stream"}))
+        options["progress"](48, 48)
+        calls.append((x, op, {name: value for name, value in options.items() if name not in ("stream", "progress")}))
         return Answer()
 
-    monkeypatch.setattr(reduce_command.lr, "reduce", reduce)
+    monkeypatch.setattr(reduce_command.lr, "reduce_large", reduce)
     done = run("reduce", file, "--device", "simulator")
     assert done.exit_code == 0, done.stderr
     assert done.stdout == "simulated NVIDIA H200: as asked\n[1.5 nan]\n"
     more = ["--op", "max", "--axis", "1,0", "--dtype", "float64", "--accumulate", "float32", "--json"]
-    done = run("reduce", file, "--device", "simulator", *more)
+    done = run("reduce", file, "--device", "simulator", "--max-device-bytes", "64000", *more)
     assert calls == [
-        ((3, 4), "sum", {}),
-        ((3, 4), "max", {"axis": (1, 0), "dtype": "float64", "accumulate": "float32"}),
+        (file, "sum", {"max_device_bytes": None}),
+        (file, "max", {"max_device_bytes": 64000, "axis": (1, 0), "dtype": "float64", "accumulate": "float32"}),
     ]
     found = json.loads(done.stdout)
     assert found["value"] == [1.5, "nan"]
     assert (found["op"], found["axis"], found["shape"], found["dtype"]) == ("max", [1, 0], [3, 4], "float32")
+
+
+def test_several_files_are_one_array(file, tmp_path):
+    np.save(tmp_path / "y.npy", np.full((2, 4), 2, np.float32))
+    done = run("reduce", file, tmp_path / "y.npy", "--device", "simulator", "--json")
+    found = json.loads(done.stdout)
+    assert (found["value"], found["shape"], found["file"]) == (28.0, [5, 4], [str(file), str(tmp_path / "y.npy")])
 
 
 @pytest.mark.parametrize(
@@ -483,7 +450,7 @@ def test_the_librarys_errors_are_one_line(file, monkeypatch, error):
     def reduce(*_, **__):
         raise error
 
-    monkeypatch.setattr(reduce_command.lr, "reduce", reduce)
+    monkeypatch.setattr(reduce_command.lr, "reduce_large", reduce)
     done = run("reduce", file, "--device", "simulator", "--json")
     assert (done.exit_code, done.stdout) == (2, "")
     line = done.stderr.splitlines()[1:]

@@ -1,0 +1,393 @@
+"""Arrays larger than the device: read from memory, files or iterators in pieces, with the bits of the whole array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lowlevel_reduce.arguments import chosen_axes, integer
+from lowlevel_reduce.arrays.device_array import DeviceArray
+from lowlevel_reduce.calls.prepared import key_options, stream_of
+from lowlevel_reduce.driver import Buffer, Stream
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.operators import resolve, result_tuple
+from lowlevel_reduce.parts.chunks import check_length
+from lowlevel_reduce.parts.cut import Cut, Place
+from lowlevel_reduce.parts.feed import Feed
+from lowlevel_reduce.parts.fold import fold_plan
+from lowlevel_reduce.parts.local import pieces_of, rooted_for
+from lowlevel_reduce.parts.plan import PARTIAL_DTYPE, divided
+from lowlevel_reduce.parts.sources import Source, _in_c_order, _Pieces, chunks_source, source_of
+from lowlevel_reduce.plans.array import plan
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.operators import ElementMap, Reduction, Types
+
+__all__ = ["PIECE_BYTES", "reduce_chunks", "reduce_large"]
+
+PIECE_BYTES = 64 << 20
+"""Bytes of a piece, if memory is not limited: the copy of one takes a millisecond, beside which nothing else counts."""
+
+_LEAST_CHUNKS = 8
+"""Into so many chunks a piece is cut if it has so many leaves: its end then wastes an eighth of it at most."""
+
+
+class _Problem(NamedTuple):
+    """An array as rows that lie apart, elements of a row, and rows side by side; and how it is reduced."""
+
+    before: int
+    length: int
+    behind: int
+    shape: tuple[int, ...]
+    op: Any
+    reduction: Reduction
+    types: Types
+    initial: Any
+    ddof: float
+    options: dict[str, Any]
+
+    @property
+    def rows(self) -> int:
+        return self.before * self.behind
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of all rows that lie side by side."""
+        return self.length * self.behind * self.types.element.itemsize
+
+    @property
+    def result_bytes(self) -> int:
+        return self.rows * self.reduction.results * self.types.result_dtype.itemsize
+
+
+def reduce_large(
+    x: Any,
+    op: Any = "sum",
+    *,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+    dtype: Any = None,
+    accumulate: str | None = None,
+    stream: Any = None,
+    nan: str = "propagate",
+    initial: Any = None,
+    ddof: float = 0,
+    last: bool = False,
+    map: str | ElementMap | None = None,
+    max_device_bytes: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Any:
+    """Reduce an array that need not fit into device memory; the bits are those of `lowlevel_reduce.reduce` of it.
+
+    It is read in pieces, into one of two page-locked buffers while the other is copied to the device. Contiguous arrays
+    and files in C order are read by several threads, others are gathered by NumPy.
+
+    Parameters
+    ----------
+    x : numpy.ndarray, numpy.memmap, path of a ``.npy`` file, or list of them
+        The array. Several are one, joined along their first axis.
+    max_device_bytes : int, optional
+        How much device memory may be allocated, for pieces, partials and results. By default a piece has 64 MiB.
+    progress : callable, optional
+        ``progress(done, total)`` is called with bytes as they are read.
+    op, axis, keepdims, dtype, accumulate, stream, nan, initial, ddof, last, map
+        As for `lowlevel_reduce.reduce`.
+
+    Returns
+    -------
+    DeviceArray or named tuple of them
+        As of `lowlevel_reduce.reduce`. The host has waited for all of it.
+
+    Raises
+    ------
+    TypeError, ValueError, UnsupportedError, and errors from below
+        As `lowlevel_reduce.reduce`; a ValueError also if `max_device_bytes` is too small for one leaf of each row that
+        lies beside others, or a file ends too early.
+    OSError
+        If a file cannot be read.
+    """
+    source = source_of(x)
+    try:
+        source, problem = _arranged(
+            source, x, axis, keepdims, op, initial, ddof,
+            accumulate=accumulate, dtype=dtype, nan=nan, last=last, map=map,
+        )  # fmt: skip
+        return _reduced(source, problem, stream_of(stream), max_device_bytes, progress)
+    finally:
+        source.close()
+
+
+def reduce_chunks(
+    chunks: Iterable[Any],
+    op: Any = "sum",
+    *,
+    length: int,
+    dtype: Any = None,
+    accumulate: str | None = None,
+    stream: Any = None,
+    nan: str = "propagate",
+    initial: Any = None,
+    ddof: float = 0,
+    last: bool = False,
+    map: str | ElementMap | None = None,
+    max_device_bytes: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Any:
+    """Reduce one array that an iterable yields in arrays of any length, one behind the other, as `reduce_large`.
+
+    Parameters
+    ----------
+    chunks : iterable of arrays
+        NumPy arrays of one type, or what NumPy makes such of; of any shape, their elements taken in C order.
+    length : int
+        How many elements they have together: the tree needs to know it before.
+    op, dtype, accumulate, stream, nan, initial, ddof, last, map, max_device_bytes, progress
+        As for `reduce_large`.
+
+    Raises
+    ------
+    TypeError, ValueError, UnsupportedError, and errors from below
+        As `reduce_large`; or if there are fewer or more elements, or of another type, or there is no chunk.
+    """
+    whole = integer(length, "length is an integer")
+    if whole < 0:
+        raise ValueError(f"length is 0 or more, not {whole}")
+    source = chunks_source(chunks, whole)
+    check_length(whole, element_type(source.dtype))
+    found, problem = _arranged(
+        source, None, None, False, op, initial, ddof,
+        accumulate=accumulate, dtype=dtype, nan=nan, last=last, map=map,
+    )  # fmt: skip
+    result = _reduced(found, problem, stream_of(stream), max_device_bytes, progress)
+    assert isinstance(source, _Pieces)  # noqa: S101 - chunks_source returns no other
+    source.check_end()
+    return result
+
+
+def _arranged(
+    source: Source, x: Any, axis: Any, keepdims: bool, op: Any, initial: Any, ddof: float, **asked: Any
+) -> tuple[Source, _Problem]:
+    """Return an array seen as rows of one reduced axis, and what reduces it; it is read in another order if need be."""
+    element, shape = element_type(source.dtype), source.shape
+    axes = sorted(chosen_axes(axis, len(shape)))
+    kept = [each for each in range(len(shape)) if each not in axes]
+    result = tuple(1 if each in axes else size for each, size in enumerate(shape) if keepdims or each not in axes)
+    is_run = axes == list(range(axes[0], axes[-1] + 1)) if axes else True
+    if not is_run or (kept and not source.is_random):
+        import numpy as np  # noqa: PLC0415 - for a type check alone
+
+        array = np.load(x, mmap_mode="r") if not isinstance(x, np.ndarray) and not isinstance(x, (list, tuple)) else x
+        if not isinstance(array, np.ndarray):
+            raise ValueError("several arrays that are one are reduced over neighbouring axes, and in C order")
+        moved = array.transpose(kept + axes)
+        source = _Pieces(_in_c_order(moved), shape, source.dtype)
+        sizes = (math.prod(shape[each] for each in kept), math.prod(shape[each] for each in axes), 1)
+    else:
+        first, end = (axes[0], axes[-1] + 1) if axes else (len(shape), len(shape))
+        sizes = (math.prod(shape[:first]), math.prod(shape[first:end]), math.prod(shape[end:]))
+    options = key_options(op, **asked)
+    accumulate, result_dtype = options.pop("accumulate"), options.pop("result_dtype")
+    reduction = divided(op, initial=initial is not None, ddof=ddof, **options)
+    if reduction.two_arrays:
+        raise ValueError(f"{reduction.name} takes two arrays; one that is larger than the device is reduced alone")
+    types = reduction.types(element, accumulate, result_dtype)
+    if initial is not None:
+        reduction.initial_words(initial, types)
+    if sizes[1] == 0:
+        resolve(op, initial=initial is not None, ddof=ddof, **options).empty_results(types, initial)
+    options["accumulate"] = accumulate
+    return source, _Problem(*sizes, result, op, reduction, types, initial, ddof, options)
+
+
+def _piece_bytes(problem: _Problem, most: int | None) -> int:
+    """Return how many bytes a piece may have, as many as leave room for partials and results; raises ValueError."""
+    total = problem.rows * problem.length * problem.types.element.itemsize
+    least = min(total, 2 * problem.types.element.leaf * problem.types.element.itemsize)
+    if most is None:
+        return max(min(PIECE_BYTES, total), least, 16)
+    most = integer(most, "max_device_bytes is an integer")
+    left = (most - problem.result_bytes) // 2
+    if left < least:
+        raise ValueError(
+            f"max_device_bytes={most} is too little: the results take {problem.result_bytes} bytes, and pieces and "
+            f"partials {2 * least} or more"
+        )
+    return max(min(PIECE_BYTES, total, left), 16)
+
+
+def _reduced(
+    source: Source,
+    problem: _Problem,
+    stream: Stream,
+    most: int | None,
+    progress: Callable[[int, int], object] | None,
+) -> Any:
+    piece_bytes = _piece_bytes(problem, most)
+    total = problem.rows * problem.length * problem.types.element.itemsize
+    told = None if progress is None else (lambda done: progress(done, total))
+    results = problem.reduction.results
+    shape = problem.shape if results == 1 else (results, *problem.shape)
+    with stream.context.pushed():
+        result = DeviceArray.empty(shape, problem.types.result_dtype, stream)
+        if problem.rows:
+            with Feed(source, piece_bytes, stream, told) as feed:
+                work = _Rows(problem, feed, result, stream, piece_bytes, most)
+                work.run()
+    if results == 1:
+        return result
+    names = problem.reduction.result_names
+    return result_tuple(problem.reduction.name, names)(*(result.plane(k) for k in range(results)))
+
+
+class _Rows:
+    """The walk through an array: blocks of whole rows, or the parts of rows that are larger than a piece."""
+
+    def __init__(
+        self,
+        problem: _Problem,
+        feed: Feed,
+        result: DeviceArray,
+        stream: Stream,
+        piece_bytes: int,
+        most: int | None,
+    ) -> None:
+        self.problem, self.feed, self.result, self.stream = problem, feed, result, stream
+        self.piece_bytes, self.most = piece_bytes, most
+        self._launches: dict[Any, Any] = {}
+
+    def run(self) -> None:
+        """Reduce all rows."""
+        problem = self.problem
+        if problem.row_bytes <= self.piece_bytes:
+            at_once = max(self.piece_bytes // max(problem.row_bytes, 1), 1)
+            for first in range(0, problem.before, at_once):
+                self._block(first, min(at_once, problem.before - first))
+            return
+        leaf_bytes = problem.types.element.leaf * problem.types.element.itemsize
+        columns = min(max(self.piece_bytes // leaf_bytes, 1), problem.behind)
+        for row in range(problem.before):
+            for column in range(0, problem.behind, columns):
+                self._row(row, column, min(columns, problem.behind - column))
+
+    def _block(self, first: int, count: int) -> None:
+        """Reduce some rows that fit into a piece."""
+        problem = self.problem
+        of_a_row = problem.length * problem.behind
+        source = self.feed.piece([(first * of_a_row, count * of_a_row)])
+        plain = {name: value for name, value in problem.options.items() if name != "accumulate"}
+
+        def make() -> Any:
+            made = plan(
+                problem.op,
+                shape=(count, problem.length, problem.behind),
+                axis=1,
+                dtype=problem.types.element.dtype,
+                accumulate=problem.options["accumulate"],
+                result_dtype=problem.types.result_dtype,
+                initial=problem.initial is not None,
+                ddof=problem.ddof,
+                context=self.stream.context,
+                **plain,
+            )
+            return made.bind(self.stream, initial=problem.initial)
+
+        launch = self._kept(("block", count), make)
+        self._store(launch, source, first * problem.behind, count * problem.behind)
+
+    def _row(self, row: int, column: int, columns: int) -> None:
+        """Reduce some rows that lie side by side and do not fit into a piece together."""
+        problem, context = self.problem, self.stream.context
+        element = problem.types.element
+        chunk, at_once = self._cut(columns)
+        cut = Cut(problem.length, chunk, 1, (problem.length,))
+        plain = {name: value for name, value in problem.options.items() if name != "accumulate"}
+        rooted = rooted_for(
+            problem.op,
+            element.dtype,
+            rows=columns,
+            where=False,
+            accumulate=problem.options["accumulate"],
+            **plain,
+        )
+        size = rooted.results * PARTIAL_DTYPE.itemsize
+        apart = -(-cut.chunks * columns * size // 16) * 16
+        partials = self._kept(("partials", columns), lambda: Buffer.allocate(apart, context))
+        firsts = self._kept(("firsts", columns), lambda: Buffer.allocate(columns * element.itemsize, context))
+        for start in range(0, problem.length, at_once):
+            count = min(at_once, problem.length - start)
+            begin = (row * problem.length + start) * problem.behind + column
+            runs = [(begin, count * columns)]
+            if columns < problem.behind:
+                runs = [(begin + each * problem.behind, columns) for each in range(count)]
+            source = self.feed.piece(runs)
+            if start == 0 and problem.reduction.second == "first":
+                there = Buffer.from_pointer(source, firsts.size_bytes, context=context, owner=self.feed)
+                firsts.copy_from(there, stream=self.stream)
+            self._launch_partials(rooted, columns, Place(start, count, *divmod(count, chunk)), chunk, source, partials)
+
+        def make() -> Any:
+            made = fold_plan(problem.reduction, problem.types, cut, kept=(1, columns), apart=apart, context=context)
+            return made.bind(self.stream, initial=problem.initial)
+
+        about = (firsts.pointer,) if problem.reduction.second == "first" else ()
+        fold = self._kept(("fold", columns), make)
+        self._store(fold, partials.pointer, row * problem.behind + column, columns, *about)
+
+    def _launch_partials(
+        self, rooted: Reduction, columns: int, place: Place, chunk: int, source: int, partials: Buffer
+    ) -> None:
+        context = self.stream.context
+
+        def make() -> list[Any]:
+            pieces = pieces_of(rooted, self.problem.types.element.dtype, (1, columns), place, chunk, context)
+            return [(each, each.plan.bind(self.stream)) for each in pieces]
+
+        before = place.start // chunk * columns * rooted.results * PARTIAL_DTYPE.itemsize
+        firsts = self._kept(("firsts", columns), list)
+        for piece, launch in self._kept(("pieces", columns, place.length), make):
+            beside = () if not rooted.second else (firsts.pointer + piece.second,)
+            launch(source + piece.source, partials.pointer + before + piece.result, *beside)
+
+    def _cut(self, columns: int) -> tuple[int, int]:
+        """Return the elements of a chunk and of a piece of rows that lie side by side; raises ValueError."""
+        problem = self.problem
+        element = problem.types.element
+        fits = self.piece_bytes // (columns * element.itemsize)
+        chunk = element.leaf
+        while chunk * 2 * _LEAST_CHUNKS <= fits:
+            chunk *= 2
+        words = problem.reduction.size(problem.types)
+        needed = -(-problem.length // chunk) * columns * words
+        if self.most is not None and needed > self.most - problem.result_bytes - self.piece_bytes:
+            raise ValueError(
+                f"max_device_bytes={self.most} is too little: the partials of {columns} rows of {problem.length} "
+                f"elements take {needed} bytes beside pieces of {self.piece_bytes}"
+            )
+        return chunk, fits // chunk * chunk
+
+    def _store(self, launch: Any, source: int, first: int, count: int, *second: int) -> None:
+        """Launch, and bring the results of `count` rows to where those of row `first` on are."""
+        results, itemsize = self.problem.reduction.results, self.result.dtype.itemsize
+        if results == 1:
+            launch(source, self.result.pointer + first * itemsize, *second)
+            return
+        beside = self._kept(
+            ("results", count), lambda: Buffer.allocate(results * count * itemsize, self.stream.context)
+        )
+        launch(source, beside.pointer, *second)
+        for number in range(results):
+            target = self.result.pointer + (number * self.problem.rows + first) * itemsize
+            place = Buffer.from_pointer(target, count * itemsize, context=self.stream.context, owner=self.result)
+            part = Buffer.from_pointer(
+                beside.pointer + number * count * itemsize,
+                count * itemsize,
+                context=self.stream.context,
+                owner=beside,
+            )
+            place.copy_from(part, stream=self.stream)
+
+    def _kept(self, key: Any, make: Callable[[], Any]) -> Any:
+        if key not in self._launches:
+            self._launches[key] = make()
+        return self._launches[key]

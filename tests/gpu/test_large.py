@@ -1,0 +1,138 @@
+"""Arrays larger than the device: in pieces, from memory, files and iterators, with the bits of the whole."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import lowlevel_reduce as lr
+from lowlevel_reduce import simulator
+from lowlevel_reduce.parts import large
+
+LEAF = 1024
+
+
+def values(shape, dtype="float32"):
+    rng = np.random.default_rng(1)
+    return (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)).astype(dtype)
+
+
+def bits(results):
+    return [each.numpy().tobytes() for each in (results if isinstance(results, tuple) else (results,))]
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(large, "PIECE_BYTES", 8 * 4096)
+
+
+@pytest.mark.parametrize("op", ["sum", "argmax", "mean_var", "logsumexp"])
+@pytest.mark.parametrize("length", [0, 5, 8 * LEAF, 21 * LEAF + 77])
+def test_a_whole_array_in_pieces(op, length, stream):
+    if length == 0 and op == "argmax":
+        with pytest.raises(ValueError, match="zero-size array to reduction operation argmax which has no identity"):
+            lr.reduce_large(np.ones(0, "f4"), op, stream=stream)
+        return
+    x = values(length)
+    assert bits(lr.reduce_large(x, op, stream=stream)) == bits(lr.reduce(x, op, stream=stream))
+
+
+@pytest.mark.parametrize("op", ["sum", "mean_var", "argmax"])
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((40, 700), 1),  # blocks of rows
+        ((2, 11 * LEAF + 4), 1),  # rows in parts
+        ((3 * LEAF + 5, 6), 0),  # columns in parts
+        ((LEAF + 5, 12), 0),  # more columns than a piece has leaves
+        ((2, 3 * LEAF, 3), 1),  # a middle axis
+        ((3, 900, 5), (0, 2)),  # axes apart
+        ((3, 40, 50), (1, 2)),
+    ],
+)
+def test_any_axis_in_pieces(op, shape, axis, stream):
+    x = values(shape)
+    if op == "argmax" and isinstance(axis, tuple):
+        op = "max"
+    expected = bits(lr.reduce(x, op, axis=axis, keepdims=True, stream=stream))
+    assert bits(lr.reduce_large(x, op, axis=axis, keepdims=True, stream=stream)) == expected
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_files_are_one_array_and_progress_is_told(order, stream, tmp_path):
+    x = values((2, 11, LEAF))
+    paths = [tmp_path / f"{number}.npy" for number in range(2)]
+    for path, part in zip(paths, x, strict=True):
+        np.save(path, np.asarray(part, order=order))
+    told = []
+    found = lr.reduce_large(paths, stream=stream, progress=lambda done, total: told.append((done, total)))
+    assert bits(found) == bits(lr.reduce(x, stream=stream))
+    assert told[-1] == (x.nbytes, x.nbytes)
+    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert bits(lr.reduce_large(str(paths[1]), axis=1, stream=stream)) == bits(lr.reduce(x[1], axis=1, stream=stream))
+    mapped = np.load(paths[0], mmap_mode="r")
+    assert bits(lr.reduce_large(mapped, "max", stream=stream)) == bits(lr.reduce(x[0], "max", stream=stream))
+
+
+def test_an_iterator_of_chunks(stream):
+    x = values(21 * LEAF + 77)
+
+    def chunks(end=None):
+        for start in range(0, len(x), 5000):
+            yield x[start : min(start + 5000, end or len(x))]
+
+    for op in ("sum", "mean_var"):
+        found = lr.reduce_chunks(chunks(), op, length=len(x), stream=stream)
+        assert bits(found) == bits(lr.reduce(x, op, stream=stream))
+    with pytest.raises(ValueError, match="the chunks have more than the 20000 elements"):
+        lr.reduce_chunks(chunks(), length=20_000, stream=stream)
+    with pytest.raises(ValueError, match=f"the chunks end after {len(x)} elements of 30000"):
+        lr.reduce_chunks(chunks(), length=30_000, stream=stream)
+    with pytest.raises(ValueError, match="there is no chunk"):
+        lr.reduce_chunks([], length=3, stream=stream)
+    with pytest.raises(TypeError, match="a chunk is of float64, the first of float32"):
+        lr.reduce_chunks([x, x.astype("f8")], length=2 * len(x), stream=stream)
+
+
+def test_a_file_that_is_cut_short_is_an_error(stream, tmp_path):
+    np.save(tmp_path / "x.npy", np.ones(100_000, "f4"))
+    source = large.source_of(tmp_path / "x.npy")
+    with (tmp_path / "x.npy").open("r+b") as file:
+        file.truncate(200_000)
+    with pytest.raises(ValueError, match=r"x.npy ends after 200000 bytes, before its array of shape \(100000,\)"):
+        source.read(np.empty(100_000, "f4"), 0)
+    source.close()
+    with pytest.raises(ValueError, match="is closed"):
+        source.read(np.empty(1, "f4"), 0)
+
+
+def test_the_device_has_less_memory_than_the_array(monkeypatch):
+    x = values((40 * LEAF,))
+    limit = 72 * 1024
+    model = dataclasses.replace(simulator.by_name("H200"), memory_bytes=limit + 16 * 1024)
+    expected = lr.tree.reduce(x).tobytes()
+    monkeypatch.setattr(simulator, "by_name", lambda name: model)
+    with simulator.use("H200 with little memory") as driver:
+        with lr.Context.primary() as context, context.pushed(), lr.Stream.create(context) as stream:
+            with pytest.raises(lr.CudaError, match="OUT_OF_MEMORY"):
+                lr.sum(x, stream=stream)
+            found = lr.reduce_large(x, max_device_bytes=limit, stream=stream)
+            assert found.numpy().tobytes() == expected
+            del found
+        assert driver.leaks().keys() <= {"libraries"}, "kernels stay loaded"
+    with pytest.raises(ValueError, match="max_device_bytes=4000 is too little"):
+        lr.reduce_large(x, max_device_bytes=4000)
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [(3, "not int"), ([1, 2], "not list"), ([np.ones(3, "f4"), np.ones(3, "f8")], "number 1 is of float64")],
+)
+def test_what_is_no_array_is_refused(x, words, stream):
+    with pytest.raises((TypeError, ValueError), match=words):
+        lr.reduce_large(x, stream=stream)
+
+
+def test_two_arrays_are_refused(stream):
+    with pytest.raises(ValueError, match="dot takes two arrays"):
+        lr.reduce_large(np.ones(3, "f4"), "dot", stream=stream)

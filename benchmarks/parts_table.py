@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import lowlevel_reduce as lr
-from benchmarks.profile.parts import Calls, samples_us
+from benchmarks.profile.parts import samples_us
 
 __all__ = ["GOALS", "main", "rows_of", "table_of"]
 
@@ -43,7 +43,8 @@ GOALS = {
 }
 LOGSUMEXP_GOAL = 1 / 3
 
-Figures = dict[str, dict[str, list[float]]]
+Samples = dict[str, list[float]]
+Figures = dict[str, Samples]
 
 
 def part_of(torch: Any, rank: int, length: int) -> Any:
@@ -116,7 +117,7 @@ def ways(
     return calls, [plan, launch, in_graph, graph, their_graph, side]
 
 
-def sums(torch: Any, distributed: Any, rank: int, elements: int, rounds: int, meet: Callable[[], None]) -> Calls | Any:
+def sums(torch: Any, distributed: Any, rank: int, elements: int, rounds: int, meet: Callable[[], None]) -> Samples:
     """Time the sum of one length."""
     lengths = lr.shard_lengths(elements, "float32", 2)
     x, out = part_of(torch, rank, lengths[rank]), torch.zeros((), device="cuda")
@@ -142,13 +143,13 @@ def sums(torch: Any, distributed: Any, rank: int, elements: int, rounds: int, me
         if name not in (TORCH, TORCH_GRAPH):
             checked(f"sum of {elements} by {name}", bits(call()), expected)
     value = float(out.item())
-    timed = {name: (lambda call=call: _value(call())) for name, call in calls.items()}
+    timed = {name: _followed_by(_value, call) for name, call in calls.items()}
     samples = samples_us(timed, value, rounds, meet)
     del kept
     return samples
 
 
-def logsumexps(torch: Any, distributed: Any, rank: int, rounds: int, meet: Callable[[], None]) -> Any:
+def logsumexps(torch: Any, distributed: Any, rank: int, rounds: int, meet: Callable[[], None]) -> Samples:
     """Time the logsumexp of rows of which each rank has a slice."""
     lengths = lr.shard_lengths(VOCABULARY, "bfloat16", 2)
     x, out = slice_of(torch, rank, lengths[rank]), torch.zeros(ROWS, dtype=torch.bfloat16, device="cuda")
@@ -186,10 +187,14 @@ def logsumexps(torch: Any, distributed: Any, rank: int, rounds: int, meet: Calla
         return float(values.reshape(-1)[0])
 
     value = first(calls[PLAN]())
-    timed = {name: (lambda call=call: first(call())) for name, call in calls.items()}
+    timed = {name: _followed_by(first, call) for name, call in calls.items()}
     samples = samples_us(timed, value, rounds, meet, within=2e-2)
     del kept
     return samples
+
+
+def _followed_by(value: Callable[[Any], float], call: Callable[[], Any]) -> Callable[[], float]:
+    return lambda: value(call())
 
 
 def _value(found: Any) -> float:

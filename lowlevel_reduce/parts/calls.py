@@ -314,7 +314,7 @@ def _whole_length(members: Group, request: _Request, found: _Part, initial: Any)
         agree(members, facts, error)
         raise GroupError("the ranks disagree about the reduction, in what no rank can name")
     lengths = [each for each, _ in records]
-    whole = sum(lengths)
+    whole: int = sum(lengths)
     cut_of(whole, found.source.dtype, members.size, request.chunk).check_all(lengths)
     return whole
 

@@ -182,9 +182,16 @@ class DistributedPlan(Closing):
             self.pivots = pivot_plan(types, kept, place.length, context)
         self.fold: FoldPlan | None = None
         if described.root in (None, group.rank):
-            layout = {"apart": self.share_bytes, "lead": TAG_BYTES, "tag": described.tag}
             self.fold = fold_plan(
-                described.folded, types, cut, kept=kept, shape=described.shape, context=context, **layout
+                described.folded,
+                types,
+                cut,
+                kept=kept,
+                apart=self.share_bytes,
+                lead=TAG_BYTES,
+                tag=described.tag,
+                shape=described.shape,
+                context=context,
             )
         self._bound: OrderedDict[int, BoundDistributed] = OrderedDict()
 
@@ -316,8 +323,8 @@ class BoundDistributed:
             other = about if second is None else second
             launch.check(source + start, place, None if other is None else other + apart)
         if self._fold is not None and self._fold.extents.result_bytes:
-            about = () if self.first is None else (self.first.everyone + TAG_BYTES,)
-            self._fold.check(self.gather.everyone, result, *about)
+            firsts = None if self.first is None else self.first.everyone + TAG_BYTES
+            self._fold.check(self.gather.everyone, result, firsts)
         self._checked = (source, second)
 
     def refuse(self) -> None:

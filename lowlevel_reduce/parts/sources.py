@@ -68,7 +68,7 @@ class _File(Source):
     def read(self, out: Array, start: int) -> None:
         if self._file is None:
             raise ValueError(f"{self._path} is closed")
-        into, place = memoryview(out.view(np.uint8)), self._begin + start * self.dtype.itemsize
+        into, place = out.view(np.uint8).data, self._begin + start * self.dtype.itemsize
         done = 0
         while done < len(into):
             count = os.preadv(self._file, [into[done:]], place + done)
@@ -201,8 +201,9 @@ def _file_source(path: Path) -> Source:
     if not isinstance(mapped, np.ndarray):
         raise TypeError(f"{path} is no .npy file, as numpy.save writes it")
     element_type(mapped.dtype)
-    is_plain = isinstance(mapped, np.memmap) and mapped.flags.c_contiguous and hasattr(os, "preadv")
-    return _File(path, mapped.shape, mapped.dtype, mapped.offset) if is_plain else source_of(np.asarray(mapped))
+    if isinstance(mapped, np.memmap) and mapped.flags.c_contiguous and hasattr(os, "preadv"):
+        return _File(path, mapped.shape, mapped.dtype, mapped.offset)
+    return source_of(np.asarray(mapped))
 
 
 def _in_c_order(array: Array) -> Iterator[Array]:

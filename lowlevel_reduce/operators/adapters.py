@@ -124,18 +124,18 @@ def about_given(inner: Reduction) -> Reduction:
 
 def about_second(inner: Reduction) -> Reduction:
     """Make the pivot of what the second array has for an element: its row's first element, which lies elsewhere."""
-    inner = inner.in_parts or inner
-    pivot_of = inner.pivot
+    reduction = inner.in_parts or inner
+    pivot_of = reduction.pivot
     assert pivot_of is not None  # noqa: S101 - only operators with a pivot are made so
 
     def map_(items: Items, types: Types) -> Fields:
         assert items.y is not None  # noqa: S101 - whoever calls map has looked at `second`
-        return inner.map(items.where(y=None, pivot=pivot_of(items.y, types)), types)
+        return reduction.map(items.where(y=None, pivot=pivot_of(items.y, types)), types)
 
     return replace(
-        inner,
-        label=f"{inner.label}_about_second",
-        struct=_around("AboutSecond", inner),
+        reduction,
+        label=f"{reduction.label}_about_second",
+        struct=_around("AboutSecond", reduction),
         map=map_,
         second="operand",
         pivot=None,

@@ -8,6 +8,7 @@ import pytest
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
 from lowlevel_reduce.parts import large
+from lowlevel_reduce.parts.feed import Feed
 
 LEAF = 1024
 
@@ -92,6 +93,24 @@ def test_an_iterator_of_chunks(stream):
         lr.reduce_chunks([], length=3, stream=stream)
     with pytest.raises(TypeError, match="a chunk is of float64, the first of float32"):
         lr.reduce_chunks([x, x.astype("f8")], length=2 * len(x), stream=stream)
+
+
+def test_pieces_take_turns(stream, context):
+    read = []
+
+    class Watched(large.Source):
+        shape, dtype, is_random = (4096,), np.dtype("f4"), False
+
+        def read(self, out, start):
+            read.append((out.__array_interface__["data"][0], start))
+            out[:] = 1
+
+    with Feed(Watched(), 4096, stream) as feed:
+        for start in (0, 1024, 2048):
+            feed.piece([(start, 1024)])
+    (first, _), (second, _), (third, _) = read
+    assert first == third != second
+    assert [start for _, start in read] == [0, 1024, 2048]
 
 
 def test_a_file_that_is_cut_short_is_an_error(stream, tmp_path):

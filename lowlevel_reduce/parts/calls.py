@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 import struct
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from lowlevel_reduce.arguments import flag, integer, real
-from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, order_after, view_array, view_output
-from lowlevel_reduce.calls.prepared import initial_key, key_options, stream_of
-from lowlevel_reduce.driver import Context, Stream, binding
-from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.arrays.device_array import DeviceArray, order_after, view_output
+from lowlevel_reduce.driver import Context, binding
 from lowlevel_reduce.errors import GroupError
-from lowlevel_reduce.layout import is_contiguous, lengths_of
+from lowlevel_reduce.layout import lengths_of
 from lowlevel_reduce.parts.agreement import agree, agreed, digest, together
+from lowlevel_reduce.parts.asked import Part, Request, check_part, part_of, request_of
 from lowlevel_reduce.parts.cut import cut_of
 from lowlevel_reduce.parts.groups import Group, group_of
-from lowlevel_reduce.parts.plan import Described, DistributedPlan, describe
+from lowlevel_reduce.parts.plan import Described, DistributedPlan
+from lowlevel_reduce.parts.repeat import again, offer
 
 if TYPE_CHECKING:
     from lowlevel_reduce.operators import ElementMap
@@ -26,70 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["plan", "reduce"]
 
 _MOST_PLANS = 64
-"""How many plans a group keeps; every rank drops the same one, the least recently used."""
+"""How many plans a group keeps; every rank drops the same one, the oldest."""
 
 _RECORD = struct.Struct("<q16s")
 """What ranks exchange before a call without a length: that of the part, or -1, and what stands for all else."""
-
-
-class _Request(NamedTuple):
-    """What was asked for, besides the part, as it may stand in a key; the same on every rank."""
-
-    op: Any
-    axis: int | None
-    keepdims: bool
-    chunk: int | None
-    root: int | None
-    where: bool
-    second: bool
-    initial: Any
-    ddof: float
-    options: tuple[tuple[str, Any], ...]
-
-    def described(self, members: Group, shape: tuple[int, ...], dtype: Any, length: object, initial: Any) -> Described:
-        """Return the reduction of arrays of such parts."""
-        package = sys.modules["lowlevel_reduce"]
-        return describe(
-            self.op,
-            members,
-            shape=shape,
-            dtype=dtype,
-            length=length,
-            axis=self.axis,
-            keepdims=self.keepdims,
-            chunk=self.chunk,
-            root=self.root,
-            where=self.where,
-            initial=initial,
-            ddof=self.ddof,
-            versions=(package.__version__, package.__tree_version__),
-            **dict(self.options),
-        )
-
-
-class _Part(NamedTuple):
-    """What this rank has, in a stream, and what is wrong with it, if anything is."""
-
-    home: Stream
-    views: tuple[ArrayView, ...]
-    fault: Exception | None
-
-    @property
-    def source(self) -> ArrayView:
-        return self.views[0]
-
-    def extent(self, axis: int | None) -> int:
-        """Return how many elements of the reduced axis it has."""
-        if axis is not None:
-            return self.source.shape[axis]
-        return math.prod(self.source.shape)
-
-    def kept(self, axis: int | None) -> tuple[int, ...]:
-        """Return its shape with nothing along the reduced axis: what must be the same on every rank."""
-        if axis is None:
-            return (len(self.source.shape),)
-        at = axis % len(self.source.shape)
-        return tuple(0 if number == at else size for number, size in enumerate(self.source.shape))
 
 
 def reduce(
@@ -159,14 +97,21 @@ def reduce(
         As `lowlevel_reduce.reduce`; the other ranks get a GroupError.
     """
     members = group_of(group)
-    found: _Part | None = None
+    options: tuple[Any, ...] | None = None
+    is_simple = where is None and second is None and initial is None and out is None and stream is None
+    # Where types differ, keys take 1 and True for the same.
+    if is_simple and type(length) is int and type(ddof) is int and (axis is None or type(axis) is int):
+        options = (length, axis, root, keepdims, chunk, dtype, accumulate, nan, ddof, last, map)
+        if (repeated := again(members, part, op, options)) is not None:
+            return repeated
+    found: Part | None = None
     error: Exception | None = None
     try:
-        request = _request(
+        request = request_of(
             op, axis, keepdims, chunk, root, where is not None, second is not None, initial, ddof,
             accumulate=accumulate, dtype=dtype, nan=nan, last=last, map=map,
         )  # fmt: skip
-        found = _part_of(part, second if where is None else where, members, stream)
+        found = part_of(part, second if where is None else where, members, stream)
     except Exception as caught:  # noqa: BLE001 - it is raised again, once all ranks have been told
         error = caught
     if found is None or error is not None:
@@ -175,7 +120,10 @@ def reduce(
     with found.home.context.pushed():
         whole = _whole_length(members, request, found, initial) if length is None else length
         made = _plan_of(members, request, found, whole, initial)
-        return _run(made, request, found, out)
+        result = _run(made, request, found, out)
+        if options is not None:
+            offer(members, part, op, options, made, made.bound_to(found.home))
+        return result
 
 
 def plan(
@@ -228,7 +176,7 @@ def plan(
     members = group_of(group)
 
     def asked() -> tuple[dict[str, Any], Described]:
-        request = _request(
+        request = request_of(
             op, axis, keepdims, chunk, root, where, False, initial, ddof,
             accumulate=accumulate, dtype=result_dtype, nan=nan, last=last, map=map,
         )  # fmt: skip
@@ -244,54 +192,6 @@ def plan(
     return together(members, "compilation", lambda: DistributedPlan(described, members, Context.of(context)))
 
 
-def _request(
-    op: Any,
-    axis: Any,
-    keepdims: Any,
-    chunk: Any,
-    root: Any,
-    where: bool,
-    second: bool,
-    initial: Any,
-    ddof: Any,
-    **asked: Any,
-) -> _Request:
-    if where and second:
-        raise ValueError("a reduction takes a mask or a second array, not both")
-    return _Request(
-        op,
-        None if axis is None else integer(axis, "axis is one integer, or None for a whole array"),
-        flag(keepdims, "keepdims"),
-        None if chunk is None else integer(chunk, "chunk is an integer"),
-        None if root is None else integer(root, "root is a rank"),
-        where,
-        second,
-        initial_key(initial),
-        real(ddof, "ddof is a real number"),
-        tuple(key_options(op, **asked).items()),
-    )
-
-
-def _part_of(part: Any, beside: Any, members: Group, stream: Any) -> _Part:
-    """Return this rank's part, ready for work in its stream; that it is not contiguous is a fault."""
-    if stream is None:
-        own = part.stream if isinstance(part, DeviceArray) else members.default_stream()
-        home = own or stream_of(None)
-    else:
-        home = stream_of(stream)
-    with home.context.pushed():
-        views = tuple(view_array(each, home) for each in ((part,) if beside is None else (part, beside)))
-    element_type(views[0].dtype)
-    for view in views:
-        if not is_contiguous(view.shape, view.strides_bytes, view.dtype.itemsize):
-            text = f"a part of shape {view.shape} has strides {view.strides_bytes}: it is not contiguous in C order"
-            return _Part(home, views, ValueError(text))
-    if len(views) > 1 and views[1].shape != views[0].shape:
-        text = f"what goes with a part of shape {views[0].shape} has shape {views[1].shape}"
-        return _Part(home, views, ValueError(text))
-    return _Part(home, views, None)
-
-
 def _fail(members: Group, error: Exception | None, *, is_exchanging: bool) -> None:
     """Tell all ranks that this one has no part, and raise why."""
     if is_exchanging:
@@ -299,7 +199,7 @@ def _fail(members: Group, error: Exception | None, *, is_exchanging: bool) -> No
     agree(members, {}, error)
 
 
-def _whole_length(members: Group, request: _Request, found: _Part, initial: Any) -> int:
+def _whole_length(members: Group, request: Request, found: Part, initial: Any) -> int:
     """Exchange the lengths of the parts, and return that of the whole; raises alike on every rank."""
     error, facts, mark, extent = found.fault, dict[str, Any](), b"", -1
     try:
@@ -319,7 +219,7 @@ def _whole_length(members: Group, request: _Request, found: _Part, initial: Any)
     return whole
 
 
-def _without_length(members: Group, request: _Request, found: _Part, initial: Any) -> tuple[dict[str, Any], bytes]:
+def _without_length(members: Group, request: Request, found: Part, initial: Any) -> tuple[dict[str, Any], bytes]:
     """Return what ranks must agree about before they know the length of the whole, and what stands for it."""
     facts = request.described(members, found.source.shape, found.source.dtype, 1, initial).facts
     less = {name: value for name, value in facts.items() if name not in ("length", "chunk")}
@@ -327,7 +227,7 @@ def _without_length(members: Group, request: _Request, found: _Part, initial: An
     return less, digest(less)
 
 
-def _plan_of(members: Group, request: _Request, found: _Part, whole: Any, initial: Any) -> DistributedPlan:
+def _plan_of(members: Group, request: Request, found: Part, whole: Any, initial: Any) -> DistributedPlan:
     """Return the plan of a call, kept from an earlier one or made by all ranks together."""
     source, home = found.source, found.home
 
@@ -350,25 +250,30 @@ def _plan_of(members: Group, request: _Request, found: _Part, whole: Any, initia
 
 
 def _kept(members: Group, key: Any, make: Callable[[], Any]) -> Any:
-    """Return what a group keeps under a key, or makes now; the least recently used is dropped, on every rank alike."""
+    """Return what a group keeps under a key, or makes now.
+
+    The oldest is dropped, not the least recently used: which that is, ranks would see differently.
+    """
     plans = members.plans
     found = plans.get(key)
     if found is None:
         found = plans[key] = make()
+        if isinstance(found, DistributedPlan):
+            found.is_kept = True
         if len(plans) > _MOST_PLANS:
-            plans.popitem(last=False)
-    else:
-        plans.move_to_end(key)
+            _, dropped = plans.popitem(last=False)
+            if isinstance(dropped, DistributedPlan):
+                dropped.is_kept = False
     return found
 
 
-def _run(made: DistributedPlan, request: _Request, found: _Part, out: Any) -> Any:
+def _run(made: DistributedPlan, request: Request, found: Part, out: Any) -> Any:
     """Launch once and return what a one-shot function returns; a rank that cannot does not let the others wait."""
     home, bound = found.home, made.bound_to(found.home)
     has_result = made.root in (None, made.group.rank)
     shape = made.result_shape if made.results == 1 else (made.results, *made.result_shape)
     try:
-        _check_part(made, request, found)
+        check_part(made, request, found)
         result, address = None, 0
         if has_result:
             result = DeviceArray.empty(shape, made.result_dtype, home) if out is None else out
@@ -384,15 +289,3 @@ def _run(made: DistributedPlan, request: _Request, found: _Part, out: Any) -> An
         return result
     assert isinstance(result, DeviceArray)  # noqa: S101 - there is no `out`
     return made.described.folded_tuple(result.plane(k) for k in range(made.results))
-
-
-def _check_part(made: DistributedPlan, request: _Request, found: _Part) -> None:
-    """Refuse a part that the plan is not for; raises what `reduce` says."""
-    if found.fault is not None:
-        raise found.fault
-    made.cut.check(made.group.rank, found.extent(request.axis))
-    wanted = made.described.rooted.second_dtype(made.described.types.element) if made.has_second else None
-    if (wanted is None) != (len(found.views) == 1):
-        raise TypeError(f"{made.op} takes {'one array' if wanted is None else 'a second array'}")
-    if wanted is not None and found.views[1].dtype != wanted:
-        raise TypeError(f"what goes with a part of {made.dtype} is of {wanted}, not of {found.views[1].dtype}")

@@ -56,6 +56,8 @@ class Group(ABC):
         This rank's number, and how many there are.
     plans : OrderedDict
         Plans of earlier calls. Their keys are the same on every rank, and so is which of them are still there.
+    repeats : dict
+        What this rank repeats without looking for the plan: see the module `repeat`.
     """
 
     def __init__(self, rank: object, size: object) -> None:
@@ -63,6 +65,7 @@ class Group(ABC):
         if not 0 <= self.rank < self.size:
             raise ValueError(f"rank {self.rank} is not among the {self.size} ranks of the group")
         self.plans: OrderedDict[Any, Any] = OrderedDict()
+        self.repeats: dict[Any, Any] = {}
 
     @abstractmethod
     def exchange(self, message: bytes) -> list[bytes]:

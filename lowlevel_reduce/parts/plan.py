@@ -164,10 +164,12 @@ class DistributedPlan(Closing):
         The rank that has the results; None for all.
     share_bytes : int
         Bytes that each rank sends in the gather.
+    is_kept : bool
+        Whether its group keeps it for later calls.
     """
 
     def __init__(self, described: Described, group: Group, context: Context) -> None:
-        self.described, self.group, self.context = described, group, context
+        self.described, self.group, self.context, self.is_kept = described, group, context, False
         cut, kept, types = described.cut, described.kept, described.types
         self.op, self.cut, self.root = described.folded.name, cut, described.root
         self.dtype, self.result_dtype, self.result_shape = types.element.dtype, types.result_dtype, described.shape

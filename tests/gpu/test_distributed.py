@@ -1,15 +1,20 @@
 """`lr.distributed` over ranks that are threads of one process: the bits of the whole, and errors on every rank."""
 
 import itertools
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
+import fake_torch
 import ml_dtypes
 import numpy as np
 import pytest
 
 import lowlevel_reduce as lr
+from lowlevel_reduce.arrays import libraries
 from lowlevel_reduce.driver import binding
+from lowlevel_reduce.parts import asked, calls
 
 SECONDS = 60
 
@@ -29,9 +34,39 @@ class Threads:
         return found
 
 
+class Communicator:
+    """What of a communicator of nccl4py is used, between threads: it gathers device memory in the order of a stream."""
+
+    def __init__(self, rank, shared, context):
+        self.rank, self.nranks, self._shared, self._context = rank, len(shared["messages"]), shared, context
+        self.device = SimpleNamespace(device_id=0)
+
+    def allgather(self, sendbuf, recvbuf, *, stream):
+        pointers = [each.__cuda_array_interface__["data"][0] for each in (sendbuf, recvbuf)]
+        (size,) = sendbuf.__cuda_array_interface__["shape"]
+        home = lr.Stream.from_handle(stream, context=self._context)
+        home.synchronize()
+        self._shared["messages"][self.rank] = pointers[0]
+        self._shared["barrier"].wait(SECONDS)
+        for rank, pointer in enumerate(self._shared["messages"]):
+            there = lr.Buffer.from_pointer(pointer, size, context=self._context)
+            mine = lr.Buffer.from_pointer(pointers[1] + rank * size, size, context=self._context)
+            mine.copy_from(there, stream=home)
+        home.synchronize()
+        self._shared["barrier"].wait(SECONDS)
+
+
+Communicator.__module__ = "nccl.core.communicator"
+
+
 def engines(ranks):
     shared = {"messages": [b""] * ranks, "barrier": threading.Barrier(ranks)}
     return [Threads(rank, shared) for rank in range(ranks)]
+
+
+def communicators(ranks, context):
+    shared = {"messages": [0] * ranks, "barrier": threading.Barrier(ranks)}
+    return [Communicator(rank, shared, context) for rank in range(ranks)]
 
 
 def on_each(members, work, context):
@@ -156,10 +191,10 @@ def test_nothing_has_the_result_of_nothing_and_a_rank_may_have_nothing(stream, c
 )
 def test_ranks_that_disagree_all_hear_it(changed, words, length, context):
     def once(engine, own):
-        asked = {"op": "var", "dtype": "float32", "chunk": 1024, "ddof": 0, "root": None}
-        asked |= changed if engine.rank == 1 else {}
-        part = np.ones(4096, asked.pop("dtype"))
-        return lr.distributed.reduce(part, asked.pop("op"), engine, length=length, stream=own, **asked)
+        wanted = {"op": "var", "dtype": "float32", "chunk": 1024, "ddof": 0, "root": None}
+        wanted |= changed if engine.rank == 1 else {}
+        part = np.ones(4096, wanted.pop("dtype"))
+        return lr.distributed.reduce(part, wanted.pop("op"), engine, length=length, stream=own, **wanted)
 
     found = on_each(engines(2), once, context)
     assert [type(each) for each in found] == [lr.GroupError] * 2
@@ -230,16 +265,81 @@ def test_a_plan_is_bound_once_and_called_again_and_again(stream, context):
 
 
 def test_the_library_of_every_rank_has_one_version(context, monkeypatch):
-    real = lr.parts.calls.describe
+    real = asked.describe
     monkeypatch.setattr(
-        lr.parts.calls,
+        asked,
         "describe",
-        lambda op, group, **asked: real(op, group, **asked | {"versions": (f"0.{group.rank}", 2)}),
+        lambda op, group, **options: real(op, group, **options | {"versions": (f"0.{group.rank}", 2)}),
     )
     found = on_each(engines(2), lambda engine, own: lr.distributed.sum(np.ones(9, "f4"), engine, stream=own), context)
     assert all("disagree about the library version: on rank 0 it is 0.0" in str(each) for each in found), found
 
 
+@pytest.mark.parametrize("op", ["sum", "mean_var"])
+def test_device_memory_is_gathered_in_the_order_of_the_stream(op, stream, context):
+    x = values(4 * 1024 + 9, "float32")
+    expected, parts = bits(lr.reduce(x, op, stream=stream)), parts_of(x, None, 2)
+
+    def once(engine, own):
+        found = [
+            lr.distributed.reduce(parts[engine.rank], op, engine, stream=own, **length)
+            for length in ({}, {"length": len(x)})
+        ]
+        assert lr.distributed.plan(op, engine, length=len(x), dtype="f4", context=context).bind(own).capturable
+        return [bits(each) for each in found]
+
+    assert on_each(communicators(2, context), once, context) == [[expected] * 2] * 2
+
+
+def test_the_fold_of_a_share_that_is_refused_is_an_error_of_the_driver(machine, context):
+    if machine == "cuda":
+        pytest.skip("it ends the context, which other tests use")
+
+    def once(engine, own):
+        part = np.ones(4096, "f4")
+        lr.distributed.sum(part, engine, length=8192, stream=own)
+        return float(lr.distributed.sum(part[: 4096 - engine.rank], engine, length=8192, stream=own))
+
+    first, second = on_each(communicators(2, context), once, context)
+    assert isinstance(second, lr.CutError)
+    assert "the kernel traps" in str(first)
+
+
 def test_what_is_no_group_is_refused():
     with pytest.raises(TypeError, match="a group is torch's, nccl4py's, mpi4py's, or an object with rank"):
         lr.distributed.sum(np.ones(3, "f4"), object.__new__(type("Some", (), {})))
+
+
+def test_equal_calls_are_repeated_without_looking_for_the_plan(context, monkeypatch):
+    stream = lr.Stream.legacy(context)
+    working = [1]
+    monkeypatch.setitem(sys.modules, "torch", fake_torch.module(lambda ordinal: working[0]))
+    monkeypatch.setattr(libraries, "_known", {})
+    x, y = values(5 * 1024 + 7, "float32"), values(5 * 1024 + 7, "float32")[::-1].copy()
+    there = [lr.DeviceArray.from_numpy(each, stream) for each in (x, y)]
+    (engine,) = engines(1)
+    expected = [lr.tree.reduce(each).tobytes() for each in (x, y)]
+
+    def sums(**options):
+        parts = [fake_torch.Tensor(each) for each in there]
+        return [lr.distributed.sum(part, engine, **options).numpy().tobytes() for part in parts]
+
+    assert sums(length=len(x)) == expected
+    plans = []
+    with monkeypatch.context() as patch:
+        patch.setattr(calls, "_plan_of", lambda *given: plans.append(given) or 1 / 0)
+        assert sums(length=len(x)) == expected
+        assert not plans
+        for changed in ({"length": len(x), "keepdims": True}, {}, {"length": len(x), "root": 0}):
+            with pytest.raises(ZeroDivisionError):
+                sums(**changed)
+        working[0] = 2  # another stream of the library
+        with pytest.raises(ZeroDivisionError):
+            sums(length=len(x))
+    working[0] = 1
+    for number in range(70):  # so many others that the group drops the plan
+        lr.distributed.sum(np.ones(number, "f4"), engine, length=number, stream=stream)
+    with monkeypatch.context() as patch:
+        patch.setattr(calls, "_plan_of", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            sums(length=len(x))

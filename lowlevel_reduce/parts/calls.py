@@ -97,13 +97,12 @@ def reduce(
         As `lowlevel_reduce.reduce`; the other ranks get a GroupError.
     """
     members = group_of(group)
-    options: tuple[Any, ...] | None = None
+    others = (axis, root, keepdims, chunk, dtype, accumulate, nan, ddof, last, map)
     is_simple = where is None and second is None and initial is None and out is None and stream is None
     # Where types differ, keys take 1 and True for the same.
-    if is_simple and type(length) is int and type(ddof) is int and (axis is None or type(axis) is int):
-        options = (length, axis, root, keepdims, chunk, dtype, accumulate, nan, ddof, last, map)
-        if (repeated := again(members, part, op, options)) is not None:
-            return repeated
+    is_simple = is_simple and type(ddof) is int and (axis is None or type(axis) is int)
+    if is_simple and type(length) is int and (repeated := again(members, part, op, (length, *others))) is not None:
+        return repeated
     found: Part | None = None
     error: Exception | None = None
     try:
@@ -118,11 +117,15 @@ def reduce(
         _fail(members, error, is_exchanging=length is None)
     assert found is not None  # noqa: S101 - _fail raises
     with found.home.context.pushed():
-        whole = _whole_length(members, request, found, initial) if length is None else length
+        whole: Any = length
+        if length is None:
+            whole = _whole_length(members, request, found, initial)
+            if is_simple and (repeated := again(members, part, op, (whole, *others))) is not None:
+                return repeated
         made = _plan_of(members, request, found, whole, initial)
         result = _run(made, request, found, out)
-        if options is not None:
-            offer(members, part, op, options, made, made.bound_to(found.home))
+        if is_simple and type(whole) is int:
+            offer(members, part, op, (whole, *others), made, made.bound_to(found.home))
         return result
 
 

@@ -14,6 +14,9 @@ from lowlevel_reduce.parts.groups import BytesGroup, Gather, Group
 __all__ = ["TorchDeviceGroup", "TorchHostGroup", "torch_group"]
 
 
+_LEGACY = (0, 1)
+
+
 def torch_group(engine: Any) -> Group:
     """Return the group: on the device where its backend for CUDA is NCCL, else on the host."""
     distributed = importlib.import_module("torch.distributed")
@@ -58,15 +61,30 @@ class TorchDeviceGroup(Group):
         super().__init__(self._distributed.get_rank(engine), self._distributed.get_world_size(engine))
         self._group, self._gather = engine, _all_gather()
         self._streams: dict[tuple[int, int], Stream] = {}
+        self._messages: dict[tuple[int, int], tuple[Any, ...]] = {}
 
     def exchange(self, message: bytes) -> list[bytes]:
         """Return the messages of all ranks, by way of the current device."""
-        torch = self._torch
-        mine = torch.frombuffer(bytearray(message), dtype=torch.uint8).cuda()
-        everyone = torch.empty(len(message) * self.size, dtype=torch.uint8, device=mine.device)
+        cuda, size = self._torch.cuda, len(message)
+        key = (size, cuda.current_device())
+        if key not in self._messages:
+            self._messages[key] = self._memory(size)
+        host, mine, everyone, host_of_all = self._messages[key]
+        host.numpy()[:] = np.frombuffer(message, np.uint8)
+        mine.copy_(host, non_blocking=True)
         self._gather(everyone, mine, group=self._group)
-        found: bytes = everyone.cpu().numpy().tobytes()
-        return [found[start : start + len(message)] for start in range(0, len(found), len(message))]
+        host_of_all.copy_(everyone, non_blocking=True)
+        cuda.current_stream().synchronize()
+        found: bytes = host_of_all.numpy().tobytes()
+        return [found[start : start + size] for start in range(0, len(found), size)]
+
+    def _memory(self, size: int) -> tuple[Any, ...]:
+        """Return page-locked and device memory for a message, and for those of all ranks: made once for each size."""
+        options = {"dtype": self._torch.uint8}
+        pinned, there = {**options, "pin_memory": True}, {**options, "device": "cuda"}
+        whole = size * self.size
+        empty = self._torch.empty
+        return empty(size, **pinned), empty(size, **there), empty(whole, **there), empty(whole, **pinned)
 
     def gather(self, share_bytes: int, stream: Stream) -> Gather:
         """Return a gather in the order of a stream."""
@@ -92,8 +110,13 @@ class _TorchGather(Gather):
         self.mine, self.everyone, self.share_bytes = self._own.data_ptr(), self._there.data_ptr(), share_bytes
         # What the allocator's stream still does with this memory comes before what ours does.
         torch.cuda.current_stream(device).synchronize()
-        self._handle, self._device = stream.handle, device
-        self._stream = torch.cuda.ExternalStream(stream.handle, device=device)
+        self._device = device
+        # The legacy default stream's handle is 0 in torch, 0 or 1 in the driver.
+        self._handle = 0 if stream.handle in _LEGACY else stream.handle
+        default = torch.cuda.default_stream(device)
+        self._stream = torch.cuda.ExternalStream(stream.handle, device=device) if self._handle else default
+        for each in (self._own, self._there):  # so that the allocator waits for this stream when they are freed
+            each.record_stream(self._stream)
         self._gather, self._group = group._gather, group._group
 
     def __call__(self, tag: bytes) -> None:

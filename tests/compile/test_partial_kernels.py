@@ -6,11 +6,12 @@ from lowlevel_reduce import Operator
 from lowlevel_reduce.compiler import supported_architectures
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.errors import NoCompilerError
-from lowlevel_reduce.operators.adapters import rooted
+from lowlevel_reduce.operators import resolve
+from lowlevel_reduce.operators.adapters import about_second, rooted
 from lowlevel_reduce.parts.plan import divided
 from lowlevel_reduce.plans.loading import compile_kernel
 from lowlevel_reduce.strategy.selection import operator_text, request_of, select
-from lowlevel_reduce.strategy.stubs import partials_kernel_source, with_twins
+from lowlevel_reduce.strategy.stubs import partials_kernel_source, parts_kernel_source, with_twins
 from lowlevel_reduce.strategy.whole import DeviceFacts
 
 try:
@@ -70,6 +71,29 @@ def check(sources, architecture):
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_no_kernel_of_partials_spills(case, architecture):
     check(partials_kernel_source(operator_text(*reduction_of(case)))[:1], architecture)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_no_kernel_of_shares_spills(case, alone):
+    check(parts_kernel_source(operator_text(*reduction_of(case)), alone=alone)[:1], "sm_90")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case[0] in ("mean_var", "var")], ids=name_of)
+@pytest.mark.parametrize(("shape", "behind"), [((64, 19, 4096, 1), 1), ((1, 40, 4096, 128), 128)])
+def test_no_kernel_about_a_second_array_spills(case, shape, behind):
+    op, dtype, options = case
+    reduction = about_second(resolve(op, **options))
+    itemsize = element_type(dtype).itemsize
+    request = request_of(
+        rooted(reduction, reduction.types(element_type(dtype))),
+        shape=shape,
+        axis=2,
+        dtype=dtype,
+        second_strides_bytes=(behind * itemsize, 0, 0, itemsize),
+    )
+    facts = DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
+    check(with_twins(select(request, facts).sources), "sm_90")
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))

@@ -12,6 +12,8 @@ struct PartsProblem : Problem {
     uint64 lead;    // bytes of a share before its first partial: 16 for a tag, or 0
     uint64 inner;   // how many rows lie side by side in memory: the product of the axes behind the reduced one
     uint64 tag[2];  // what each share must begin with, if it has a tag
+    // Where ranks cut as they like: each rank's first chunk, the number of all chunks, and how many whole ones each has.
+    const uint64* table;
 };
 
 // Ends the launch with an error if a share is of another reduction, or its rank refused to take part. A result that looks right
@@ -27,23 +29,40 @@ __device__ __forceinline__ void check_tags(const PartsProblem& problem)
     }
 }
 
+// The rank that chunk `number` is of: the last one whose first chunk is not behind it.
+__device__ __forceinline__ uint64 rank_of_chunk(const PartsProblem& problem, uint64 number)
+{
+    uint64 low = 0, high = problem.shares;
+    while (high - low > 1) {
+        const uint64 middle = (low + high) / 2;
+        if (problem.table[middle] <= number) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
 // Where the partial of chunk `number` of a row lies. A share has its whole chunks, a row's beside each other, or those of
-// neighbouring rows where rows lie side by side; behind them the chunk of each row that the array ends within, if it has that.
+// neighbouring rows where rows lie side by side; behind them the chunk of each row that the array ends within, if it has that, or
+// that other ranks completed.
 template <class Op>
 __device__ __forceinline__ const uint32* place_of_chunk(const PartsProblem& problem, uint64 row, uint64 number)
 {
-    const uint64 whole = problem.length / problem.chunk;  // chunks that are
-    uint64 share = 0, first = 0, end = problem.count;
-    if (problem.shares > 1) {
+    uint64 share = 0, first = 0, held = problem.length / problem.chunk;  // whole chunks of the share
+    if (problem.table != nullptr) {
+        share = rank_of_chunk(problem, number);
+        first = problem.table[share];
+        held = problem.table[problem.shares + 1 + share];
+    } else if (problem.shares > 1) {
         share = number * problem.shares / problem.count;
         first = (problem.count * share + problem.shares - 1) / problem.shares;
-        end = (problem.count * (share + 1) + problem.shares - 1) / problem.shares;
+        const uint64 end = (problem.count * (share + 1) + problem.shares - 1) / problem.shares;
+        held = min(end, held) - min(first, held);
     }
-    const uint64 held = min(end, whole) - min(first, whole);
+    const uint64 local = number - first;
     uint64 place = problem.rows * held + row;
-    if (number < whole) {
-        if (problem.inner == 1) place = row * held + (number - first);
-        else place = (row / problem.inner * held + (number - first)) * problem.inner + row % problem.inner;
+    if (local < held) {
+        if (problem.inner == 1) place = row * held + local;
+        else place = (row / problem.inner * held + local) * problem.inner + row % problem.inner;
     }
     const char* partials = problem.elements + share * problem.apart + problem.lead;
     return reinterpret_cast<const uint32*>(partials + place * sizeof(typename Op::Accumulator));

@@ -14,12 +14,15 @@ from lowlevel_reduce.parts.fold import TAG_BYTES
 if TYPE_CHECKING:
     from lowlevel_reduce.parts.groups import Group
 
-__all__ = ["MESSAGE_BYTES", "agree", "agreed", "digest", "together"]
+__all__ = ["MESSAGE_BYTES", "OWN", "agree", "agreed", "digest", "together"]
 
 _T = TypeVar("_T")
 
 MESSAGE_BYTES = 4096
 """What each rank sends: engines gather the same number of bytes from every rank."""
+
+OWN = "~"
+"""What names of facts begin with that are each rank's own, and not compared."""
 
 _MOST_SHOWN = 240
 """Letters of one value that are sent; what differs behind them shows in its digest."""
@@ -61,7 +64,7 @@ def agree(group: Group, facts: dict[str, Any], error: BaseException | None = Non
     failed = [(rank, each["error"]) for rank, each in enumerate(found) if "error" in each]
     if failed:
         raise GroupError("; ".join(f"rank {rank} cannot take part: {text}" for rank, text in failed[:3]))
-    for name in found[0]:
+    for name in (each for each in found[0] if not each.startswith(OWN)):
         for rank, each in enumerate(found):
             if each.get(name) != found[0][name]:
                 raise GroupError(
@@ -82,16 +85,19 @@ def together(group: Group, what: str, work: Callable[[], _T]) -> _T:
     return result
 
 
-def agreed(group: Group, describe: Callable[[], tuple[dict[str, Any], _T]]) -> _T:
-    """Describe what this rank is about to do, and return what goes with the description if all ranks say the same."""
+def agreed(group: Group, describe: Callable[[], tuple[dict[str, Any], _T]]) -> tuple[_T, list[dict[str, str]]]:
+    """Describe what this rank is about to do; return what goes with the description, and what all ranks told.
+
+    Raises as `agree`, also if they do not say the same.
+    """
     error: Exception | None = None
     facts: dict[str, Any] = {}
     try:
         facts, result = describe()
     except Exception as caught:  # noqa: BLE001 - it is raised again, once all ranks have been told
         error = caught
-    agree(group, facts, error)
-    return result
+    found = agree(group, facts, error)
+    return result, found
 
 
 def _shortened(text: str) -> str:

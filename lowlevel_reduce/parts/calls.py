@@ -11,7 +11,7 @@ from lowlevel_reduce.arrays.device_array import DeviceArray, order_after, view_o
 from lowlevel_reduce.driver import Context, binding
 from lowlevel_reduce.errors import GroupError
 from lowlevel_reduce.layout import lengths_of
-from lowlevel_reduce.parts.agreement import agree, agreed, digest, together
+from lowlevel_reduce.parts.agreement import OWN, agree, agreed, digest, together
 from lowlevel_reduce.parts.asked import Part, Request, check_part, part_of, request_of
 from lowlevel_reduce.parts.cut import cut_of
 from lowlevel_reduce.parts.groups import Group, group_of
@@ -25,6 +25,9 @@ __all__ = ["plan", "reduce"]
 
 _MOST_PLANS = 64
 """How many plans a group keeps; every rank drops the same one, the oldest."""
+
+_LENGTH = f"{OWN}length"
+"""How a rank names the length of its own part among what it tells."""
 
 _RECORD = struct.Struct("<q16s")
 """What ranks exchange before a call without a length: that of the part, or -1, and what stands for all else."""
@@ -119,12 +122,12 @@ def reduce(
     with found.home.context.pushed():
         whole: Any = length
         if length is None:
-            whole = _whole_length(members, request, found, initial)
+            whole = _lengths(members, request, found, initial)  # the key to what is kept: the cut is made of them
             if is_simple and (repeated := again(members, part, op, (whole, *others))) is not None:
                 return repeated
         made = _plan_of(members, request, found, whole, initial)
         result = _run(made, request, found, out)
-        if is_simple and type(whole) is int:
+        if is_simple and type(whole) in (int, tuple):
             offer(members, part, op, (whole, *others), made, made.bound_to(found.home))
         return result
 
@@ -187,12 +190,18 @@ def plan(
             raise TypeError("with an axis, shape= is needed: that of this rank's part")
         lengths = () if shape is None else lengths_of(shape)
         described = request.described(members, lengths, dtype, length, initial)
-        if shape is not None:
-            described.cut.check(members.rank, math.prod(lengths) if axis is None else lengths[axis])
-        return described.facts, described
+        if shape is not None and axis is None:
+            described.cut.check(members.rank, math.prod(lengths))
+        return {**described.facts, _LENGTH: 0 if axis is None else lengths[axis]}, described
 
-    described = agreed(members, asked)
+    described = _agreed(members, asked, axis)
     return together(members, "compilation", lambda: DistributedPlan(described, members, Context.of(context)))
+
+
+def _agreed(members: Group, asked: Callable[[], tuple[dict[str, Any], Described]], axis: int | None) -> Described:
+    """Return what all ranks ask for, along an axis with the cut that their parts make; raises as `agree`."""
+    described, told = agreed(members, asked)
+    return described if axis is None else described.cut_at([int(each[_LENGTH]) for each in told])
 
 
 def _fail(members: Group, error: Exception | None, *, is_exchanging: bool) -> None:
@@ -202,8 +211,8 @@ def _fail(members: Group, error: Exception | None, *, is_exchanging: bool) -> No
     agree(members, {}, error)
 
 
-def _whole_length(members: Group, request: Request, found: Part, initial: Any) -> int:
-    """Exchange the lengths of the parts, and return that of the whole; raises alike on every rank."""
+def _lengths(members: Group, request: Request, found: Part, initial: Any) -> tuple[int, ...]:
+    """Exchange the lengths of the parts, and return them; raises alike on every rank."""
     error, facts, mark, extent = found.fault, dict[str, Any](), b"", -1
     try:
         extent = found.extent(request.axis)
@@ -216,10 +225,10 @@ def _whole_length(members: Group, request: Request, found: Part, initial: Any) -
     if min(length for length, _ in records) < 0 or len({each for _, each in records}) > 1:
         agree(members, facts, error)
         raise GroupError("the ranks disagree about the reduction, in what no rank can name")
-    lengths = [each for each, _ in records]
-    whole: int = sum(lengths)
-    cut_of(whole, found.source.dtype, members.size, request.chunk).check_all(lengths)
-    return whole
+    lengths = tuple(each for each, _ in records)
+    if request.axis is None:
+        cut_of(sum(lengths), found.source.dtype, members.size, request.chunk).check_all(lengths)
+    return lengths
 
 
 def _without_length(members: Group, request: Request, found: Part, initial: Any) -> tuple[dict[str, Any], bytes]:
@@ -233,18 +242,20 @@ def _without_length(members: Group, request: Request, found: Part, initial: Any)
 def _plan_of(members: Group, request: Request, found: Part, whole: Any, initial: Any) -> DistributedPlan:
     """Return the plan of a call, kept from an earlier one or made by all ranks together."""
     source, home = found.source, found.home
+    length = sum(whole) if isinstance(whole, tuple) else whole
 
     def make() -> DistributedPlan:
         def asked() -> tuple[dict[str, Any], Described]:
             if found.fault is not None:
                 raise found.fault
-            described = request.described(members, source.shape, source.dtype, whole, initial)
-            described.cut.check(members.rank, found.extent(request.axis))
+            described = request.described(members, source.shape, source.dtype, length, initial)
+            if request.axis is None:
+                described.cut.check(members.rank, found.extent(None))
             if described.rooted.two_arrays and described.folded.second != "first" and len(found.views) < 2:
                 raise TypeError(f"{described.folded.name} takes a second array")
-            return described.facts, described
+            return {**described.facts, _LENGTH: found.extent(request.axis)}, described
 
-        described = agreed(members, asked)
+        described = _agreed(members, asked, request.axis)
         return together(members, "compilation", lambda: DistributedPlan(described, members, home.context))
 
     key = ("plan", request, source.dtype, found.kept(request.axis), whole, binding.selected(), home.context.id)

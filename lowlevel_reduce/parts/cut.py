@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lowlevel_reduce.dtypes import element_type
@@ -74,7 +75,7 @@ class Cut(NamedTuple):
                 f"{self.chunk}; shard_lengths gives the lengths of all parts"
             )
 
-    def check_all(self, lengths: list[int]) -> None:
+    def check_all(self, lengths: Sequence[int]) -> None:
         """Refuse parts of other lengths, in the words of the first that does not fit; raises CutError."""
         for rank, length in enumerate(lengths):
             self.check(rank, length)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lowlevel_reduce.driver import Buffer, Context, LaunchConfig
 from lowlevel_reduce.driver.checks import check_launch
 from lowlevel_reduce.layout import MAX_BYTES
 from lowlevel_reduce.parts.cut import Cut
+from lowlevel_reduce.parts.free_cut import FreeCut
 from lowlevel_reduce.parts.plan import PARTIAL_DTYPE
 from lowlevel_reduce.plans.base import BasePlan
 from lowlevel_reduce.plans.launch import BoundReduction, Extents
@@ -48,7 +51,7 @@ class FoldPlan(BasePlan):
         self,
         reduction: Reduction,
         types: Types,
-        cut: Cut,
+        cut: Cut | FreeCut,
         kept: tuple[int, int],
         layout: tuple[int, int, bytes],
         shape: tuple[int, ...],
@@ -59,6 +62,7 @@ class FoldPlan(BasePlan):
         self.rows, self.inner = kept[0] * kept[1], max(kept[1], 1)
         self.apart, self.lead, self._tag = layout
         self.takes_first = reduction.second == "first"
+        self._table = _table_of(cut, context)
         itemsize = types.result_dtype.itemsize
         first_bytes = self.rows * types.element.itemsize if self.takes_first and cut.length else 0
         super().__init__(
@@ -102,13 +106,22 @@ class FoldPlan(BasePlan):
         words = (int.from_bytes(tag[:8], "little"), int.from_bytes(tag[8:], "little"))
         # A chunk may be longer than any array. Then it is the only one.
         parts = (min(cut.chunk, MAX_BYTES), cut.ranks, self.apart, self.lead, self.inner)
-        return (length, cut.length, self.rows, count, *initial, *parts, *words)
+        return (length, cut.length, self.rows, count, *initial, *parts, *words, self._table.pointer)
 
     def __repr__(self) -> str:
         return f"<FoldPlan {self.op} of {self.rows} rows of {self.cut.length} {self.dtype} from {self.cut.ranks} ranks>"
 
 
-def share_bytes(cut: Cut, rows: int, words: int) -> int:
+def _table_of(cut: Cut | FreeCut, context: Context) -> Buffer:
+    """Return on the device what the kernel finds partials by, where a formula does not do; else no memory."""
+    numbers = np.asarray(cut.table() if isinstance(cut, FreeCut) else [], np.uint64)
+    table = Buffer.allocate(numbers.nbytes, context)
+    if numbers.nbytes:
+        table.copy_from(numbers)
+    return table
+
+
+def share_bytes(cut: Cut | FreeCut, rows: int, words: int) -> int:
     """Return the bytes that each rank contributes, its tag included: a multiple of 16."""
     used = TAG_BYTES + rows * cut.share * words * PARTIAL_DTYPE.itemsize
     return -(-used // TAG_BYTES) * TAG_BYTES
@@ -117,7 +130,7 @@ def share_bytes(cut: Cut, rows: int, words: int) -> int:
 def fold_plan(
     reduction: Reduction,
     types: Types,
-    cut: Cut,
+    cut: Cut | FreeCut,
     *,
     kept: tuple[int, int] = (1, 1),
     apart: int,

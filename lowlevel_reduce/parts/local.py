@@ -42,12 +42,20 @@ def rooted_for(op: Any, dtype: Any, *, rows: int, where: bool, accumulate: str |
 
 
 def pieces_of(
-    reduction: Reduction, dtype: Any, kept: tuple[int, int], place: Place, chunk: int, context: Context
+    reduction: Reduction,
+    dtype: Any,
+    kept: tuple[int, int],
+    place: Place,
+    chunk: int,
+    context: Context,
+    *,
+    head: int = 0,
 ) -> list[Piece]:
     """Return the launches for the chunks of a contiguous part of shape ``(kept[0], place.length, kept[1])``.
 
     `reduction` is that of `rooted_for`. The partials of whole chunks come first, those of a row beside each other, or
     of neighbouring rows where ``kept[1]`` is not 1: as ``(kept[0], place.whole, kept[1])``. Those of the rest follow.
+    The first `head` elements of every row are left out.
 
     Raises
     ------
@@ -71,7 +79,7 @@ def pieces_of(
         if second is not None:
             size = second.itemsize
             seconds = tuple(stride // step * size for stride in strides)
-            second_start = start * chunk * behind * size
+            second_start = (head + start * chunk) * behind * size
         if second is not None and is_pivot:
             seconds, second_start = (behind * second.itemsize, 0, 0, second.itemsize), 0
         made = plan(
@@ -84,7 +92,7 @@ def pieces_of(
             context=context,
         )
         size_bytes = reduction.results * PARTIAL_DTYPE.itemsize
-        found.append(Piece(made, start * chunk * row, start * rows * size_bytes, second_start))
+        found.append(Piece(made, (head + start * chunk) * row, start * rows * size_bytes, second_start))
     return found
 
 

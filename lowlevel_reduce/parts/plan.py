@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,8 +17,10 @@ from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.errors import GroupError, UnsupportedError
 from lowlevel_reduce.operators import result_tuple
 from lowlevel_reduce.parts.agreement import digest
+from lowlevel_reduce.parts.borders import SharedChunks, pieces_at_borders
 from lowlevel_reduce.parts.cut import Cut, cut_of
 from lowlevel_reduce.parts.fold import TAG_BYTES, FoldPlan, fold_plan, share_bytes
+from lowlevel_reduce.parts.free_cut import FreeCut, free_cut
 from lowlevel_reduce.parts.groups import REFUSAL, Gather, Group
 from lowlevel_reduce.parts.local import Piece, pieces_of, pivot_plan, rooted_for
 from lowlevel_reduce.parts.padded import ABSENT_BYTE
@@ -65,11 +67,18 @@ class Described(NamedTuple):
     rooted: Reduction
     folded: Reduction
     types: Types
-    cut: Cut
+    cut: Cut | FreeCut
     kept: tuple[int, int]
     shape: tuple[int, ...]
     root: int | None
     initial: Any
+
+    def cut_at(self, lengths: Sequence[int]) -> Described:
+        """Return the same for rows of which ranks have parts of these lengths; raises CutError alike on every rank."""
+        assert isinstance(self.cut, Cut)  # noqa: S101 - as `describe` made it
+        cut = free_cut(lengths, self.types.element.dtype, self.cut)
+        facts = {**self.facts, "lengths": list(cut.lengths), "chunk": cut.chunk}
+        return self._replace(cut=cut, facts=facts, tag=digest(facts))
 
     def folded_tuple(self, results: Iterable[Any]) -> Any:
         """Return the operator's several results as its named tuple."""
@@ -176,11 +185,17 @@ class DistributedPlan(Closing):
         place = cut.place(group.rank)
         self.length = place.length
         self.share_bytes = share_bytes(cut, kept[0] * kept[1], described.rooted.results)
-        self.pieces: list[Piece] = pieces_of(described.rooted, self.dtype, kept, place, cut.chunk, context)
+        self.pieces: list[Piece] = []
+        self.shared: list[Piece] = []  # of the chunk that other ranks complete
+        if isinstance(cut, FreeCut):
+            self.pieces, self.shared = pieces_at_borders(described.rooted, self.dtype, kept, cut, group.rank, context)
+        else:
+            self.pieces = pieces_of(described.rooted, self.dtype, kept, place, cut.chunk, context)
         self.takes_first = described.folded.second == "first"
-        # The first element of each row is on the first rank, whose part is never the empty one.
+        # The first element of each row is on the first rank that has any.
+        self.first_rank = next((rank for rank, length in enumerate(cut.lengths) if length), 0)
         self.pivots: Plan | None = None
-        if self.takes_first and group.rank == 0 and place.length:
+        if self.takes_first and group.rank == self.first_rank and place.length:
             self.pivots = pivot_plan(types, kept, place.length, context)
         self.fold: FoldPlan | None = None
         if described.root in (None, group.rank):
@@ -227,7 +242,7 @@ class DistributedPlan(Closing):
     def close(self) -> None:
         """Drop the kernels; bound launches keep theirs."""
         self._bound.clear()
-        for each in (*(piece.plan for piece in self.pieces), self.pivots, self.fold):
+        for each in (*(piece.plan for piece in (*self.pieces, *self.shared)), self.pivots, self.fold):
             if each is not None:
                 each.close()
 
@@ -253,10 +268,14 @@ class BoundDistributed:
             if plan.takes_first:
                 rows = described.kept[0] * described.kept[1] * plan.dtype.itemsize
                 self.first = group.gather(TAG_BYTES + -(-rows // TAG_BYTES) * TAG_BYTES, stream)
+            self.borders: SharedChunks | None = None
+            if isinstance(plan.cut, FreeCut) and plan.cut.head:
+                self.borders = SharedChunks(group, plan.cut, described.kept, plan.dtype.itemsize, stream)
             begin = self.gather.mine + TAG_BYTES
-            self._launches = [
-                (each.plan.bind(stream), each.source, begin + each.result, each.second) for each in plan.pieces
-            ]
+            self._launches, self._shared = (
+                [(each.plan.bind(stream), each.source, begin + each.result, each.second) for each in pieces]
+                for pieces in (plan.pieces, plan.shared)
+            )
             self._pivots = None if plan.pivots is None else plan.pivots.bind(stream)
             self._fold = None if plan.fold is None else plan.fold.bind(stream, initial=described.initial)
             for each in self._gathers():
@@ -291,7 +310,7 @@ class BoundDistributed:
             if self._pivots is not None:
                 self._pivots(source, about.mine + TAG_BYTES)
             about(self.tag)
-            second = about.everyone + TAG_BYTES
+            second = about.everyone + self.plan.first_rank * about.share_bytes + TAG_BYTES
             for launch, start, place, apart in self._launches:
                 launch(source + start, place, second + apart)
         elif second is None:
@@ -300,6 +319,10 @@ class BoundDistributed:
         else:
             for launch, start, place, apart in self._launches:
                 launch(source + start, place, second + apart)
+        if self.borders is not None:
+            self.borders(source, self.tag)
+            for launch, start, place, apart in self._shared:
+                launch(self.borders.source + start, place, None if second is None else second + apart)
         self.gather(self.tag)
         if self._fold is None:
             return
@@ -348,7 +371,8 @@ class BoundDistributed:
                 self._tag_shares()
 
     def _gathers(self) -> list[Gather]:
-        return [each for each in (self.first, self.gather) if each is not None]
+        borders = None if self.borders is None else self.borders.gather
+        return [each for each in (self.first, borders, self.gather) if each is not None]
 
     def _memory(self, pointer: int, size_bytes: int) -> Buffer:
         return Buffer.from_pointer(pointer, size_bytes, context=self.stream.context, owner=self)

@@ -63,7 +63,7 @@ _SEGMENTS = "qqQQ"
 _PARTIALS = "Q"
 """What `PartialsProblem` in cuda_src/whole/reduce_partials.cuh adds."""
 
-_PARTS = "Q" * 7
+_PARTS = "Q" * 8
 """What `PartsProblem` in cuda_src/reduce_parts.cuh adds."""
 
 _PARTIALS_WARPS = 16

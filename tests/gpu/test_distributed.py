@@ -148,6 +148,51 @@ def test_rows_in_parts_have_the_bits_of_whole_rows(op, shape, axis, stream, cont
         assert on_each(engines(ranks), once, context) == [expected] * ranks
 
 
+@pytest.mark.parametrize("op", ["sum", "argmax", "logsumexp", "mean_var"])
+@pytest.mark.parametrize(
+    ("shape", "axis", "lengths"),
+    [
+        ((3, 5124), 1, (1700, 3424)),
+        ((3, 5124), 1, (0, 1700, 10, 3414)),  # one part lies within a leaf, and the first rank has nothing
+        ((3, 5124), 1, (2048, 0, 1024, 2052)),  # at leaves, though not as shard_lengths cuts
+        ((2, 2100, 3), 1, (1000, 1040, 60)),  # a leaf of three ranks, and rows side by side
+    ],
+)
+def test_rows_may_be_cut_anywhere(op, shape, axis, lengths, stream, context):
+    x = values(shape, "float32")
+    expected = bits(lr.reduce(x, op, axis=axis, stream=stream))
+    parts = np.split(x, np.cumsum(lengths)[:-1], axis=axis)
+
+    def twice(engine, own):
+        part = np.ascontiguousarray(parts[engine.rank])
+        options = {"axis": axis, "stream": own}
+        return [
+            bits(lr.distributed.reduce(part, op, engine, **options, **length))
+            for length in ({"length": shape[axis]}, {}, {"length": shape[axis]})
+        ]
+
+    ranks = len(lengths)
+    assert on_each(engines(ranks), twice, context) == [[expected] * 3] * ranks
+
+
+def test_narrow_elements_travel_and_other_arrays_do_not(stream, context):
+    x = values((2, 5000), ml_dtypes.bfloat16)
+    expected = bits(lr.max(x, axis=1, stream=stream))
+
+    def once(engine, own):
+        part = np.ascontiguousarray(np.split(x, [2500], axis=1)[engine.rank])
+        found = bits(lr.distributed.max(part, engine, axis=1, stream=own))
+        with pytest.raises(lr.UnsupportedError, match="dot of two arrays takes a cut at leaves"):
+            lr.distributed.dot(part, engine, axis=1, second=part, stream=own)
+        with pytest.raises(
+            lr.CutError, match="the parts have 2500 . 2500 elements of the axis, 5000 together; it has 5"
+        ):
+            lr.distributed.max(part, engine, axis=1, length=5001, stream=own)
+        return found
+
+    assert on_each(engines(2), once, context) == [expected] * 2
+
+
 def test_a_mask_a_second_array_and_a_root(stream, context):
     x, y = values(4100, "float32"), values(4100, "float32")[::-1].copy()
     mask = x > 0

@@ -13,6 +13,7 @@ from lowlevel_reduce.operators import Items, Row, resolve
 from lowlevel_reduce.parts.chunks import chunk_elements, shard_lengths
 from lowlevel_reduce.parts.cut import cut_of
 from lowlevel_reduce.parts.fold import share_bytes
+from lowlevel_reduce.parts.free_cut import FreeCut, free_cut
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
 LEAF = 1024
@@ -98,3 +99,28 @@ def test_the_page_has_the_bytes_that_ranks_send():
         share = share_bytes(cut, 1, 2)
         found = (max(cut.lengths), cut.share, share, share * ranks)
         assert (elements, chunks, sent, received) == found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_row_that_is_cut_anywhere_has_every_element_once(seed):
+    rng = np.random.default_rng(seed)
+    length = int(rng.integers(1, 12 * LEAF))
+    step = int(rng.choice([1, 1, LEAF, 4 * LEAF]))
+    borders = np.sort(np.minimum(rng.integers(0, length + 1, rng.integers(1, 7)) // step * step, length))
+    lengths = np.diff([0, *borders, length]).tolist()
+    cut = free_cut(lengths, "float32", cut_of(length, "float32", len(lengths)))
+    if isinstance(cut, FreeCut):
+        seen, chunks = [], []
+        starts = np.cumsum([0, *lengths])
+        for rank, held in enumerate(cut.held):
+            chunks += range(held.first, held.first + held.main + (held.extra > 0))
+            begin = starts[rank] + held.head
+            assert held.main + held.extra == 0 or begin == held.first * cut.chunk
+            seen += range(begin, begin + held.main * cut.chunk + held.tail)
+            for other, count in held.borrowed:
+                assert count == cut.held[other].head
+                seen += range(starts[other], starts[other] + count)
+            assert held.extra == held.tail + sum(count for _, count in held.borrowed)
+        assert sorted(seen) == list(range(length))
+        assert chunks == list(range(cut.chunks))
+        assert cut.head < cut.chunk

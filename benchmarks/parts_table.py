@@ -5,8 +5,8 @@ python -m benchmarks.parts_table [--json FILE] [--rounds 30]
 It needs two GPUs and torch with NCCL, and is made to take less than four minutes. Two processes, a GPU each, sum 1e6,
 16e6 and 1e9 floats: by a call that exchanges the lengths, with ``length=``, by a bound plan, and by a plan captured in
 a graph, beside torch's ``sum`` and ``all_reduce``, eager and captured. One process does it by ``reduce_shards`` beside
-torch's two sums and their addition. Two processes take the logsumexp of 64 rows of 151,936 bfloat16 in two slices
-beside torch's five steps. Every time is from the call to a value on the host, taken in turn, after a barrier.
+torch's two sums and their addition. Two processes take the logsumexp of 64 rows of 151,936 bfloat16 in two slices,
+cut at leaves and in halves, beside torch's five steps. Every time is from the call to a value on the host, taken in turn, after a barrier.
 """
 
 from __future__ import annotations
@@ -149,9 +149,11 @@ def sums(torch: Any, distributed: Any, rank: int, elements: int, rounds: int, me
     return samples
 
 
-def logsumexps(torch: Any, distributed: Any, rank: int, rounds: int, meet: Callable[[], None]) -> Samples:
-    """Time the logsumexp of rows of which each rank has a slice."""
-    lengths = lr.shard_lengths(VOCABULARY, "bfloat16", 2)
+def logsumexps(
+    torch: Any, distributed: Any, rank: int, rounds: int, meet: Callable[[], None], *, at_leaves: bool
+) -> Samples:
+    """Time the logsumexp of rows of which each rank has a slice, cut at leaves or in halves."""
+    lengths = lr.shard_lengths(VOCABULARY, "bfloat16", 2) if at_leaves else [VOCABULARY // 2] * 2
     x, out = slice_of(torch, rank, lengths[rank]), torch.zeros(ROWS, dtype=torch.bfloat16, device="cuda")
     whole = torch.cat([slice_of(torch, each, lengths[each]) for each in range(2)], dim=1)
     lr.logsumexp(whole, axis=1, out=out)
@@ -217,7 +219,8 @@ def _rank(rank: int, folder: str, rounds: int) -> None:
     found: Figures = {}
     for elements in ELEMENTS:
         found[f"sum {elements}"] = sums(torch, distributed, rank, elements, rounds, meet)
-    found["logsumexp"] = logsumexps(torch, distributed, rank, rounds, meet)
+    found["logsumexp"] = logsumexps(torch, distributed, rank, rounds, meet, at_leaves=True)
+    found["logsumexp in halves"] = logsumexps(torch, distributed, rank, rounds, meet, at_leaves=False)
     if rank == 0:
         (Path(folder) / "samples").write_text(json.dumps(found), encoding="utf-8")
     lr.distributed.forget(distributed.group.WORLD)

@@ -310,7 +310,8 @@ class BoundDistributed:
             if self._pivots is not None:
                 self._pivots(source, about.mine + TAG_BYTES)
             about(self.tag)
-            second = about.everyone + self.plan.first_rank * about.share_bytes + TAG_BYTES
+            second = self._firsts()
+            assert second is not None  # noqa: S101 - there is a gather of them
             for launch, start, place, apart in self._launches:
                 launch(source + start, place, second + apart)
         elif second is None:
@@ -344,12 +345,10 @@ class BoundDistributed:
         if (source, second) == self._checked:
             return
         for launch, start, place, apart in self._launches:
-            about = None if self.first is None else self.first.everyone + TAG_BYTES
-            other = about if second is None else second
+            other = self._firsts() if second is None else second
             launch.check(source + start, place, None if other is None else other + apart)
         if self._fold is not None and self._fold.extents.result_bytes:
-            firsts = None if self.first is None else self.first.everyone + TAG_BYTES
-            self._fold.check(self.gather.everyone, result, firsts)
+            self._fold.check(self.gather.everyone, result, self._firsts())
         self._checked = (source, second)
 
     def refuse(self) -> None:
@@ -369,6 +368,11 @@ class BoundDistributed:
                 return  # another rank refused as well; this one raises its own reason
             finally:
                 self._tag_shares()
+
+    def _firsts(self) -> int | None:
+        """Return the device address of every row's first element, of operators that are about it."""
+        about = self.first
+        return None if about is None else about.everyone + self.plan.first_rank * about.share_bytes + TAG_BYTES
 
     def _gathers(self) -> list[Gather]:
         borders = None if self.borders is None else self.borders.gather

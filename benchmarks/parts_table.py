@@ -6,7 +6,8 @@ It needs two GPUs and torch with NCCL, and is made to take less than four minute
 16e6 and 1e9 floats: by a call that exchanges the lengths, with ``length=``, by a bound plan, and by a plan captured in
 a graph, beside torch's ``sum`` and ``all_reduce``, eager and captured. One process does it by ``reduce_shards`` beside
 torch's two sums and their addition. Two processes take the logsumexp of 64 rows of 151,936 bfloat16 in two slices,
-cut at leaves and in halves, beside torch's five steps. Every time is from the call to a value on the host, taken in turn, after a barrier.
+cut at leaves and in halves, beside torch's five steps. Every time is from the call to a value on the host, taken in
+turn, after a barrier.
 """
 
 from __future__ import annotations

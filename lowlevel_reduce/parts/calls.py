@@ -122,7 +122,7 @@ def reduce(
     with found.home.context.pushed():
         whole: Any = length
         if length is None:
-            whole = _lengths(members, request, found, initial)  # the key to what is kept: the cut is made of them
+            whole = _lengths(members, request, found, initial)
             if is_simple and (repeated := again(members, part, op, (whole, *others))) is not None:
                 return repeated
         made = _plan_of(members, request, found, whole, initial)
@@ -211,8 +211,11 @@ def _fail(members: Group, error: Exception | None, *, is_exchanging: bool) -> No
     agree(members, {}, error)
 
 
-def _lengths(members: Group, request: Request, found: Part, initial: Any) -> tuple[int, ...]:
-    """Exchange the lengths of the parts, and return them; raises alike on every rank."""
+def _lengths(members: Group, request: Request, found: Part, initial: Any) -> int | tuple[int, ...]:
+    """Exchange the lengths of the parts; raises alike on every rank.
+
+    Returns what determines the cut: of a whole array its length, of an axis, which may be cut anywhere, all lengths.
+    """
     error, facts, mark, extent = found.fault, dict[str, Any](), b"", -1
     try:
         extent = found.extent(request.axis)
@@ -228,6 +231,7 @@ def _lengths(members: Group, request: Request, found: Part, initial: Any) -> tup
     lengths = tuple(each for each, _ in records)
     if request.axis is None:
         cut_of(sum(lengths), found.source.dtype, members.size, request.chunk).check_all(lengths)
+        return sum(lengths)
     return lengths
 
 

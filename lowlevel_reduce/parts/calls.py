@@ -231,7 +231,8 @@ def _lengths(members: Group, request: Request, found: Part, initial: Any) -> int
     lengths = tuple(each for each, _ in records)
     if request.axis is None:
         cut_of(sum(lengths), found.source.dtype, members.size, request.chunk).check_all(lengths)
-        return sum(lengths)
+        whole: int = sum(lengths)
+        return whole
     return lengths
 
 

@@ -50,9 +50,10 @@ Figures = dict[str, Samples]
 
 def part_of(torch: Any, rank: int, length: int) -> Any:
     """Return the part of a rank, made of its own seed on the current device: any process can make it again."""
-    generator = torch.Generator(device="cuda")
+    device = f"cuda:{torch.cuda.current_device()}"
+    generator = torch.Generator(device=device)
     generator.manual_seed(rank + 1)
-    return torch.rand(length, generator=generator, device="cuda")
+    return torch.rand(length, generator=generator, device=device)
 
 
 def slice_of(torch: Any, rank: int, length: int) -> Any:

@@ -176,8 +176,8 @@ def fold_plan(
     alone = rows > 1 and cut.chunks <= _FEW_CHUNKS
     source, threads, of_a_block = parts_kernel_source(operator_text(reduction, types), alone=alone)
     loaded = load_kernel(source, context.device.architecture)
-    programmatic = context.device.compute_capability >= (9, 0)
-    config = LaunchConfig(-(-rows // of_a_block), threads, programmatic_stream_serialization=programmatic)
+    # Not to start before its predecessor ends: that is an engine's gather, which lets nobody in.
+    config = LaunchConfig(-(-rows // of_a_block), threads)
     check_launch(loaded.kernel, config, context)
     kernels = (MappedKernel(loaded, config, cut.chunks),)
     return FoldPlan(reduction, types, cut, kept, layout, shape, context, kernels)

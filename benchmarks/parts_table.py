@@ -79,7 +79,8 @@ def captured(torch: Any, call: Callable[[], Any], stream: Any) -> Any:
         call()
     stream.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
+    # Of this thread alone: NCCL's watchdog asks for events in another.
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         call()
     return graph
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from lowlevel_reduce.arguments import chosen_axes, integer
 from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.calls.prepared import key_options, stream_of
@@ -107,15 +109,15 @@ def reduce_large(
     OSError
         If a file cannot be read.
     """
-    source = source_of(x)
+    opened = source_of(x)
     try:
         source, problem = _arranged(
-            source, x, axis, keepdims, op, initial, ddof,
+            opened, x, axis, keepdims, op, initial, ddof,
             accumulate=accumulate, dtype=dtype, nan=nan, last=last, map=map,
         )  # fmt: skip
         return _reduced(source, problem, stream_of(stream), max_device_bytes, progress)
     finally:
-        source.close()
+        opened.close()
 
 
 def reduce_chunks(
@@ -175,8 +177,6 @@ def _arranged(
     result = tuple(1 if each in axes else size for each, size in enumerate(shape) if keepdims or each not in axes)
     is_run = axes == list(range(axes[0], axes[-1] + 1)) if axes else True
     if not is_run or (kept and not source.is_random):
-        import numpy as np  # noqa: PLC0415 - for a type check alone
-
         array = np.load(x, mmap_mode="r") if not isinstance(x, np.ndarray) and not isinstance(x, (list, tuple)) else x
         if not isinstance(array, np.ndarray):
             raise ValueError("several arrays that are one are reduced over neighbouring axes, and in C order")

@@ -1,6 +1,7 @@
 """Arrays larger than the device: in pieces, from memory, files and iterators, with the bits of the whole."""
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -111,6 +112,22 @@ def test_pieces_take_turns(stream, context):
     (first, _), (second, _), (third, _) = read
     assert first == third != second
     assert [start for _, start in read] == [0, 1024, 2048]
+
+
+def test_files_are_closed(stream, tmp_path, monkeypatch):
+    x, path = values((3, 40, 50)), tmp_path / "x.npy"
+    np.save(path, x)
+    opened, closed, make, close = [], [], os.open, os.close
+    monkeypatch.setattr(os, "open", lambda name, *flags: opened.append((name, make(name, *flags))) or opened[-1][1])
+    monkeypatch.setattr(os, "close", lambda file: closed.append(file) or close(file))
+    for axis in (None, (0, 2)):
+        expected = bits(lr.reduce(x, axis=axis, stream=stream))
+        assert bits(lr.reduce_large(path, axis=axis, stream=stream)) == expected
+    with pytest.raises(ValueError, match="axis"):
+        lr.reduce_large(path, axis=7, stream=stream)
+    files = [file for name, file in opened if name == path]
+    assert len(files) == 3
+    assert all(closed.count(file) >= files.count(file) for file in files)
 
 
 def test_a_file_that_is_cut_short_is_an_error(stream, tmp_path):

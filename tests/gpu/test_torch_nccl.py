@@ -57,7 +57,7 @@ class TestTorch:
         side.synchronize()
         assert out.cpu().numpy().tobytes() == lr.sum(x).numpy().tobytes()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=side):
+        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
             launch(x.data_ptr(), out.data_ptr())
         x.mul_(2)
         out.zero_()

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from lowlevel_reduce.operators import Operator
     from lowlevel_reduce.parts import distributed
     from lowlevel_reduce.parts.chunks import chunk_elements, shard_lengths
+    from lowlevel_reduce.parts.combining import CombinePlan, combine_plan
     from lowlevel_reduce.parts.large import reduce_chunks, reduce_large
     from lowlevel_reduce.parts.partials import combine_partials, partials
-    from lowlevel_reduce.parts.plan import CombinePlan, combine_plan
     from lowlevel_reduce.parts.shards import reduce_shards
     from lowlevel_reduce.plans.array import Plan, plan
     from lowlevel_reduce.plans.segments import SegmentedPlan, segmented_plan
@@ -111,7 +111,7 @@ _LATER = {
     **dict.fromkeys(("Graph", "Kernel", "LaunchConfig", "Library"), "driver"),
     **dict.fromkeys(("SegmentedPlan", "segmented_plan"), "plans.segments"),
     "segmented_reduce": "functions.segmented",
-    **dict.fromkeys(("CombinePlan", "combine_plan"), "parts.plan"),
+    **dict.fromkeys(("CombinePlan", "combine_plan"), "parts.combining"),
     **dict.fromkeys(("Plan", "plan"), "plans.array"),
     **dict.fromkeys(("chunk_elements", "shard_lengths"), "parts.chunks"),
     **dict.fromkeys(("combine_partials", "partials"), "parts.partials"),

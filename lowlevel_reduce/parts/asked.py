@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lowlevel_reduce.arguments import flag, integer, real
 from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, view_array
-from lowlevel_reduce.calls.prepared import initial_key, key_options, stream_of
+from lowlevel_reduce.calls.options import initial_key, key_options
+from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.driver import Stream
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.layout import is_contiguous
@@ -115,9 +116,9 @@ def part_of(part: Any, beside: Any, members: Group, stream: Any) -> Part:
     """Return this rank's part, ready for work in its stream; that it is not contiguous is a fault."""
     if stream is None:
         own = part.stream if isinstance(part, DeviceArray) else members.default_stream()
-        home = own or stream_of(None)
+        home = own or here().stream_of(None, None)
     else:
-        home = stream_of(stream)
+        home = here().stream_of(stream, None)
     with home.context.pushed():
         views = tuple(view_array(each, home) for each in ((part,) if beside is None else (part, beside)))
     element_type(views[0].dtype)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from lowlevel_reduce.driver import BoundKernel, Buffer, Context, LaunchConfig, Stream
 from lowlevel_reduce.errors import UnsupportedError
+from lowlevel_reduce.parts.combining import PARTIAL_DTYPE
 from lowlevel_reduce.parts.cut import Place
 from lowlevel_reduce.parts.fold import TAG_BYTES
 from lowlevel_reduce.parts.free_cut import FreeCut
 from lowlevel_reduce.parts.local import Piece, pieces_of
-from lowlevel_reduce.parts.plan import PARTIAL_DTYPE
 from lowlevel_reduce.plans.loading import load_kernel
 from lowlevel_reduce.strategy.stubs import KernelSource
 
@@ -97,7 +97,7 @@ def _copy(itemsize: int, rows: int, width: int, source_apart: int, target_apart:
     word = {1: "uint8", 2: "uint16", 4: "uint32"}.get(itemsize, "uint64")
     entry = f"copy_rows_{word}"
     text = f"""\
-#include "copy_rows.cuh"
+#include "parts/copy_rows.cuh"
 extern "C" __global__ void __launch_bounds__({_THREADS})
 {entry}(const __grid_constant__ CopyRows copy)
 {{

@@ -9,9 +9,9 @@ import numpy as np
 from lowlevel_reduce.driver import Buffer, Context, LaunchConfig
 from lowlevel_reduce.driver.checks import check_launch
 from lowlevel_reduce.layout import MAX_BYTES
+from lowlevel_reduce.parts.combining import PARTIAL_DTYPE
 from lowlevel_reduce.parts.cut import Cut
 from lowlevel_reduce.parts.free_cut import FreeCut
-from lowlevel_reduce.parts.plan import PARTIAL_DTYPE
 from lowlevel_reduce.plans.base import BasePlan
 from lowlevel_reduce.plans.launch import BoundReduction, Extents
 from lowlevel_reduce.plans.loading import load_kernel

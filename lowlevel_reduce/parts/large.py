@@ -10,16 +10,17 @@ import numpy as np
 
 from lowlevel_reduce.arguments import chosen_axes, integer
 from lowlevel_reduce.arrays.device_array import DeviceArray
-from lowlevel_reduce.calls.prepared import key_options, stream_of
+from lowlevel_reduce.calls.options import key_options
+from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.driver import Buffer, Stream
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.operators import resolve, result_tuple
 from lowlevel_reduce.parts.chunks import check_length
+from lowlevel_reduce.parts.combining import PARTIAL_DTYPE, divided
 from lowlevel_reduce.parts.cut import Cut, Place
 from lowlevel_reduce.parts.feed import Feed
 from lowlevel_reduce.parts.fold import fold_plan
 from lowlevel_reduce.parts.local import pieces_of, rooted_for
-from lowlevel_reduce.parts.plan import PARTIAL_DTYPE, divided
 from lowlevel_reduce.parts.sources import Source, _in_c_order, _Pieces, chunks_source, source_of
 from lowlevel_reduce.plans.array import plan
 
@@ -115,7 +116,7 @@ def reduce_large(
             opened, x, axis, keepdims, op, initial, ddof,
             accumulate=accumulate, dtype=dtype, nan=nan, last=last, map=map,
         )  # fmt: skip
-        return _reduced(source, problem, stream_of(stream), max_device_bytes, progress)
+        return _reduced(source, problem, here().stream_of(stream, None), max_device_bytes, progress)
     finally:
         opened.close()
 
@@ -161,7 +162,7 @@ def reduce_chunks(
         source, None, None, False, op, initial, ddof,
         accumulate=accumulate, dtype=dtype, nan=nan, last=last, map=map,
     )  # fmt: skip
-    result = _reduced(found, problem, stream_of(stream), max_device_bytes, progress)
+    result = _reduced(found, problem, here().stream_of(stream, None), max_device_bytes, progress)
     assert isinstance(source, _Pieces)  # noqa: S101 - chunks_source returns no other
     source.check_end()
     return result

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lowlevel_reduce import operators
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.operators.adapters import about_second, rooted
-from lowlevel_reduce.parts.plan import PARTIAL_DTYPE, divided
+from lowlevel_reduce.parts.combining import PARTIAL_DTYPE, divided
 from lowlevel_reduce.plans.array import plan
 
 if TYPE_CHECKING:

@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lowlevel_reduce.arguments import integer
-from lowlevel_reduce.calls.prepared import initial_key, kept_entry, run
+from lowlevel_reduce.calls.execute import launched
+from lowlevel_reduce.calls.options import initial_key
+from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.parts.chunks import shard_lengths
+from lowlevel_reduce.parts.combining import PARTIAL_DTYPE, divided
 from lowlevel_reduce.parts.cut import Cut
 from lowlevel_reduce.parts.fold import FoldPlan, fold_plan
-from lowlevel_reduce.parts.plan import PARTIAL_DTYPE, divided
 
 if TYPE_CHECKING:
     from lowlevel_reduce.arrays.allocator import Allocator
     from lowlevel_reduce.arrays.device_array import ArrayView
+    from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.driver import Stream
 
 __all__ = ["ABSENT_BYTE", "fold_shares", "padded_rows", "words_of"]
@@ -71,7 +74,7 @@ def fold_shares(
     if view.dtype != PARTIAL_DTYPE:
         raise TypeError(f"partials are of uint32, or gathered as int32 or bytes of it; these are of {view.dtype}")
 
-    def make() -> FoldPlan:
+    def make(_: tuple[ArrayView, ...], place: Place) -> FoldPlan:
         options = dict(problem)
         length, chunk, dtype = (options.pop(name) for name in ("length", "chunk", "dtype"))
         accumulate, result_dtype = options.pop("accumulate"), options.pop("result_dtype")
@@ -89,9 +92,10 @@ def fold_shares(
             raise TypeError(f"{reduction.name} takes {'first=' if reduction.second == 'first' else 'no first element'}")
         if beside and (beside[0].dtype != types.element.dtype or (length and not beside[0].shape[0])):
             raise TypeError(f"the first element is one of {types.element.dtype}")
-        return fold_plan(reduction, types, cut, apart=rows * words * PARTIAL_DTYPE.itemsize, context=stream.context)
+        return fold_plan(reduction, types, cut, apart=rows * words * PARTIAL_DTYPE.itemsize, context=place.context)
 
     kinds = [(each.dtype, each.shape) for each in views]
     key = ("shares", op, number, initial_key(initial), *kinds, *problem.values())
-    with kept_entry(stream, key, make) as entry:
-        return run(entry, views, out, stream, initial, allocator)
+    thread = here()
+    result, _ = launched(thread, thread.place_of(stream), key, make, views, out, initial, allocator)
+    return result

@@ -22,8 +22,8 @@ from lowlevel_reduce.driver import Buffer, Stream
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.layout import is_contiguous
 from lowlevel_reduce.parts.chunks import check_chunk, check_length
+from lowlevel_reduce.parts.combining import PARTIAL_DTYPE, CombinePlan, combine_plan, rooted_of
 from lowlevel_reduce.parts.padded import ABSENT_BYTE, fold_shares, padded_rows, words_of
-from lowlevel_reduce.parts.plan import PARTIAL_DTYPE, CombinePlan, combine_plan, rooted_of
 from lowlevel_reduce.plans.array import plan
 from lowlevel_reduce.plans.base import BasePlan
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lowlevel_reduce.arguments import integer
-from lowlevel_reduce.calls.prepared import initial_key
+from lowlevel_reduce.calls.options import initial_key
 from lowlevel_reduce.closing import Closing
 from lowlevel_reduce.driver import Buffer, Context, Stream
 from lowlevel_reduce.dtypes import element_type
@@ -18,13 +18,13 @@ from lowlevel_reduce.errors import GroupError, UnsupportedError
 from lowlevel_reduce.operators import result_tuple
 from lowlevel_reduce.parts.agreement import digest
 from lowlevel_reduce.parts.borders import SharedChunks, pieces_at_borders
+from lowlevel_reduce.parts.combining import divided
 from lowlevel_reduce.parts.cut import Cut, cut_of
 from lowlevel_reduce.parts.fold import TAG_BYTES, FoldPlan, fold_plan, share_bytes
 from lowlevel_reduce.parts.free_cut import FreeCut, free_cut
 from lowlevel_reduce.parts.groups import REFUSAL, Gather, Group
 from lowlevel_reduce.parts.local import Piece, pieces_of, pivot_plan, rooted_for
 from lowlevel_reduce.parts.padded import ABSENT_BYTE
-from lowlevel_reduce.parts.plan import divided
 from lowlevel_reduce.strategy.selection import operator_text
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from lowlevel_reduce.driver.turns import Turn
 from lowlevel_reduce.errors import CudaError
 
 if TYPE_CHECKING:
+    from lowlevel_reduce.parts.combining import CombinePlan
     from lowlevel_reduce.parts.partials import ChunksPlan
-    from lowlevel_reduce.parts.plan import CombinePlan
 
 __all__ = ["MAX_KEPT", "MAX_PARTIALS_BYTES", "call", "offer"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.arrays.libraries import producer_of
-from lowlevel_reduce.arrays.results import SLOT_BYTES, Slots
+from lowlevel_reduce.arrays.results import CELL_BYTES, Pool
 from lowlevel_reduce.driver import Context, binding
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ MOST_REPEATS = 64
 class Repeat:
     """A bound launch of a plan that the group keeps, for arrays of one library and shape in one stream of it."""
 
-    __slots__ = ("bound", "capturing", "handle", "made", "ordinal", "producer", "slots", "stream")
+    __slots__ = ("bound", "capturing", "handle", "made", "ordinal", "pool", "producer", "stream")
 
     def __init__(self, made: DistributedPlan, bound: BoundDistributed, producer: Any, ordinal: int) -> None:
         self.made, self.bound, self.producer, self.ordinal = made, bound, producer, ordinal
         self.stream: Stream = bound.stream
         self.handle = self.stream.handle or 1
-        self.slots = Slots(self.stream, self.stream.context)
+        self.pool = Pool(self.stream, self.stream.context)
         # A graph must not get memory that other calls reuse. The legacy stream cannot be captured.
         prebuilt = binding.selected().prebuilt_number
         self.capturing = None if self.stream.is_default else prebuilt("cuStreamIsCapturing", self.stream.handle)
@@ -62,9 +62,9 @@ def again(members: Group, part: Any, op: Any, options: tuple[Any, ...]) -> Devic
     source = producer.pointer(part)
     if not source:
         return None
-    slot = kept.slots.take()
-    kept.bound(source, slot.pointer)
-    return DeviceArray.of_slot(slot, kept.made.result_dtype, kept.made.result_shape, kept.stream)
+    cell = kept.pool.take()
+    kept.bound(source, cell.pointer)
+    return DeviceArray.of_cell(cell, kept.made.result_dtype, kept.made.result_shape, kept.stream)
 
 
 def offer(
@@ -74,7 +74,7 @@ def offer(
     size_bytes = math.prod(made.result_shape) * made.result_dtype.itemsize
     has_result = made.root in (None, made.group.rank)
     producer = producer_of(type(part))
-    if producer is None or not has_result or made.results != 1 or not 0 < size_bytes <= SLOT_BYTES:
+    if producer is None or not has_result or made.results != 1 or not 0 < size_bytes <= CELL_BYTES:
         return
     try:
         if not producer.plain(part):

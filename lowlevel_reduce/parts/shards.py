@@ -16,8 +16,8 @@ from lowlevel_reduce.driver.pointers import check_pointer
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.parts import quick_shards
 from lowlevel_reduce.parts.chunks import common_chunk
+from lowlevel_reduce.parts.combining import PARTIAL_DTYPE, divided
 from lowlevel_reduce.parts.partials import flat_view, fold_of_views, fold_problem, partials_of_views, plain_options
-from lowlevel_reduce.parts.plan import PARTIAL_DTYPE, divided
 
 if TYPE_CHECKING:
     from lowlevel_reduce.operators import ElementMap

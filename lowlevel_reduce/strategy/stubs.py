@@ -64,7 +64,7 @@ _PARTIALS = "Q"
 """What `PartialsProblem` in cuda_src/whole/reduce_partials.cuh adds."""
 
 _PARTS = "Q" * 8
-"""What `PartsProblem` in cuda_src/reduce_parts.cuh adds."""
+"""What `PartsProblem` in cuda_src/parts/reduce_parts.cuh adds."""
 
 _PARTIALS_WARPS = 16
 
@@ -235,7 +235,7 @@ def parts_kernel_source(operator: OperatorText, *, alone: bool) -> tuple[KernelS
     warps, name = (1, "parts_of_short_rows") if alone else (_PARTIALS_WARPS, "parts")
     threads = _ROWS_OF_PARTS * LANES if alone else warps * LANES
     body = f"reduce_parts<Op, {warps}>"
-    source = _source(operator, name, "reduce_parts.cuh", body, "PartsProblem", (threads, 1))
+    source = _source(operator, name, "parts/reduce_parts.cuh", body, "PartsProblem", (threads, 1))
     return source, threads, _ROWS_OF_PARTS if alone else 1
 
 

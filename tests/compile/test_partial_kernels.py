@@ -8,7 +8,7 @@ from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.errors import NoCompilerError
 from lowlevel_reduce.operators import resolve
 from lowlevel_reduce.operators.adapters import about_second, rooted
-from lowlevel_reduce.parts.plan import divided
+from lowlevel_reduce.parts.combining import divided
 from lowlevel_reduce.plans.loading import compile_kernel
 from lowlevel_reduce.strategy.selection import operator_text, request_of, select
 from lowlevel_reduce.strategy.stubs import partials_kernel_source, parts_kernel_source, with_twins

@@ -1,0 +1,28 @@
+// Rows that a block, or a cluster of up to 16 blocks, holds in registers: a warp for each leaf.
+#pragma once
+#include "rowops/meeting.cuh"
+
+// problem.cut: blocks that share a row, a cluster if several. The grid has as many for each row.
+template <class R, Begin Where> __device__ __forceinline__ void block_rows(const RowProblem<R>& problem)
+{
+    __shared__ RowMeeting<R> shared;
+    const uint32 blocks = uint32(problem.cut), warps = blockDim.x / lanes;
+    enter(shared, blocks);
+    launch_dependents();
+    const uint32 rank = rank_in_cluster(blocks), lane = threadIdx.x % lanes;
+    const uint32 leaf = rank * warps + warp_of_block();
+    const uint64 row = blockIdx.x / blocks;
+    wait_for_prerequisites();
+    RowPlace<R> place(problem, row);
+    const typename R::Given given = R::given(problem, row);
+    const uint32 length = R::length(problem, given, row);
+    Held<R> held;
+    load_leaf<R, Where>(held, place, leaf, length, lane);
+    const auto source = held_row<R>(place, given, length);
+    const auto value = fold_leaf<R, Where>(held, problem, source, leaf, length, lane);
+    const auto values = meet<R>(value, problem, place, given, row, length, shared, rank, blocks, warps);
+    if constexpr (R::outputs > 0) {
+        place.find_outputs(problem, row);
+        write_leaf<R, Where>(held, problem, place, values, leaf, length, lane);
+    }
+}

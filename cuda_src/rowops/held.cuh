@@ -1,0 +1,127 @@
+// What a lane holds of a row: eight vectors, of both arrays or merged, and how they are loaded, folded and written.
+#pragma once
+#include "rowops/reductions.cuh"
+#include "rowops/vectors.cuh"
+
+// Whether the elements of the second array are kept beside those of the first.
+template <class R> constexpr bool keeps_second = R::arrays > 1 && !R::merges;
+
+// One vector of a row in a lane.
+template <class R> __device__ __forceinline__ uint4 merged(uint4 x, uint4 y)
+{
+    using T = typename R::Input;
+    constexpr uint32 V = vector_elements<T>;
+    union { uint4 raw; T elements[V]; } u, v;
+    u.raw = x;
+    v.raw = y;
+#pragma unroll
+    for (uint32 i = 0; i < V; ++i) u.elements[i] = R::merge(u.elements[i], v.elements[i]);
+    return u.raw;
+}
+
+// A lane's eight vectors; those of the second array take no registers where they are not kept.
+template <class R> struct Held {
+    static constexpr uint32 V = vector_elements<typename R::Input>;
+    using Op = typename R::Op;
+    uint4 x[steps];
+    uint4 y[keeps_second<R> ? steps : 1];
+
+    template <Begin Where>
+    __device__ __forceinline__ void load(uint32 t, const RowPlace<R>& place, uint32 index, int32 count)
+    {
+        using T = typename R::Input;
+        x[t] = load_row_vector<T, Where>(place.x + uint64(index) * sizeof(T), count);
+        if constexpr (R::arrays > 1) {
+            const uint4 other = load_row_vector<T, Where>(place.y + uint64(index) * sizeof(T), count);
+            if constexpr (R::merges) x[t] = merged<R>(x[t], other);
+            else y[t] = other;
+        }
+    }
+    __device__ __forceinline__ uint4 second(uint32 t) const { return y[keeps_second<R> ? t : 0]; }
+};
+
+// The row that a reduction sees: its length and, where the operator has a pivot, the first element, read from memory.
+template <class R>
+__device__ __forceinline__ HeldRow<typename R::Op>
+held_row(const RowPlace<R>& place, const typename R::Given& given, uint32 length)
+{
+    using Op = typename R::Op;
+    using T = typename R::Input;
+    HeldRow<Op> source;
+    source.row.length = length;
+    source.row.initial[0] = source.row.initial[1] = 0;
+    if constexpr (!is_same<typename Op::Pivot, Unused>) {
+        T first = element_of_bits<T>(0);
+        if (R::needs_first && length > 0) {
+            first = load_row_element<T>(place.x);
+            if constexpr (R::merges) first = R::merge(first, load_row_element<T>(place.y));
+        }
+        source.row.pivot = shared_of<Op>(first, given);
+    }
+    return source;
+}
+
+// How many elements of a row of `length` there are from number `index` on: none, or a negative number, past its end.
+__device__ __forceinline__ int32 left_from(uint32 index, uint32 length) { return int32(length) - int32(index); }
+
+// A lane's part of leaf `leaf` of a row, as it is held by a warp; loads all vectors at once.
+template <class R, Begin Where>
+__device__ __forceinline__ void load_leaf(Held<R>& held, const RowPlace<R>& place, uint32 leaf, uint32 length, uint32 lane)
+{
+    constexpr uint32 V = Held<R>::V;
+    const uint32 first = leaf * leaf_elements<typename R::Input> + lane * V;
+#pragma unroll
+    for (uint32 t = 0; t < steps; ++t)
+        held.template load<Where>(t, place, first + t * lanes * V, left_from(first + t * lanes * V, length));
+}
+
+// The slot level of a lane's t-th vector, which begins with element `index`.
+template <class R, Begin Where>
+__device__ __forceinline__ typename R::Op::Accumulator
+fold_step(const Held<R>& held, uint32 t, const RowProblem<R>& problem, const HeldRow<typename R::Op>& source, uint32 index,
+          int32 count)
+{
+    using Op = typename R::Op;
+    typename Op::Second y[Held<R>::V];
+    if constexpr (has_second<Op>) R::template beside<Where>(y, problem, index, count, held.second(t));
+    return fold_held<Op>(source, held.x[t], y, index, count);
+}
+
+// The fold of that leaf; every lane holds the result. Leaves past the end are absent. All 32 lanes call it.
+template <class R, Begin Where>
+__device__ __forceinline__ typename R::Op::Accumulator
+fold_leaf(const Held<R>& held, const RowProblem<R>& problem, const HeldRow<typename R::Op>& source, uint32 leaf, uint32 length,
+          uint32 lane)
+{
+    using Op = typename R::Op;
+    using T = typename R::Input;
+    constexpr uint32 V = Held<R>::V;
+    const uint32 begin = leaf * leaf_elements<T>, first = begin + lane * V;
+    const bool is_full = all_agree(left_from(begin, length) >= int32(leaf_elements<T>));
+    if constexpr (Op::folds_leaves)
+        if (is_full) return warp_fold<Op>(Op::fold_leaf(held.x, first));
+    LaneCounter<Op, log2_of(steps)> counter;
+#pragma unroll
+    for (uint32 t = 0; t < steps; ++t) {
+        const uint32 index = first + t * lanes * V;
+        const int32 count = is_full ? int32(V) : left_from(index, length);
+        counter.push(fold_step<R, Where>(held, t, problem, source, index, count), t);
+    }
+    return warp_fold<Op>(counter.result());
+}
+
+// Writes a lane's part of a leaf. `whole` is the length of the arrays, `length` how many elements there are in this row.
+template <class R, Begin Where>
+__device__ __forceinline__ void
+write_leaf(const Held<R>& held, const RowProblem<R>& problem, const RowPlace<R>& place, const typename R::Values& values,
+           uint32 leaf, uint32 length, uint32 lane)
+{
+    constexpr uint32 V = Held<R>::V;
+    const uint32 first = leaf * leaf_elements<typename R::Input> + lane * V, whole = uint32(problem.length);
+#pragma unroll
+    for (uint32 t = 0; t < steps; ++t) {
+        const uint32 index = first + t * lanes * V;
+        if (left_from(index, whole) > 0)
+            R::template write<Where>(problem, place, index, left_from(index, whole), length, held.x[t], held.second(t), values);
+    }
+}

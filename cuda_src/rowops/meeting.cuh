@@ -1,0 +1,64 @@
+// How the warps and blocks of a row come together: their folds go to one warp, and what the row comes to goes back to all.
+#pragma once
+#include "rowops/held.cuh"
+
+constexpr int warps_of_row_block = 16;  // at most
+
+// What the blocks of a row exchange. Both barriers count bytes that come from other blocks.
+template <class R> struct RowMeeting {
+    using Op = typename R::Op;
+    typename Op::Accumulator slots[warps_of_row_block];
+    ClusterSlots<Op, most_in_cluster> others;
+    uint64 values_barrier;
+    typename R::Values values;
+};
+
+// Every thread calls it once, at entry.
+template <class R> __device__ __forceinline__ void enter(RowMeeting<R>& shared, uint32 blocks)
+{
+#if __CUDA_ARCH__ >= 900
+    if (blocks > 1 && threadIdx.x == 0) {
+        expect_bytes(&shared.values_barrier, sizeof(typename R::Values));
+        expect_bytes(&shared.others.barrier, (blocks - 1) * sizeof(typename R::Op::Accumulator));
+    }
+    __syncwarp();
+    if (blocks > 1) cluster_arrive();
+#endif
+}
+
+// Gives what rank 0 made of the row to all threads of all blocks. Every thread calls it, all lanes of rank 0's warp 0 with the
+// values.
+template <class R>
+__device__ __forceinline__ typename R::Values tell_all(typename R::Values values, RowMeeting<R>& shared, uint32 rank, uint32 blocks)
+{
+#if __CUDA_ARCH__ >= 900
+    if (rank != 0) {
+        cluster_await(shared.values_barrier);
+        return shared.values;
+    }
+    if (blocks > 1 && all_agree(threadIdx.x < lanes)) {
+        cluster_wait();  // the others' barriers are there
+        if (threadIdx.x > 0 && threadIdx.x < blocks) store_to_rank(&shared.values, threadIdx.x, values, &shared.values_barrier);
+    }
+#endif
+    if (threadIdx.x == 0) shared.values = values;
+    __syncthreads();
+    return shared.values;
+}
+
+// From each warp's fold to what the row comes to: all threads of all its blocks call it, all lanes of a warp with the same fold,
+// and all hold the result. `blocks` blocks, a cluster if several, have `warps` warps each.
+template <class R>
+__device__ __forceinline__ typename R::Values
+meet(typename R::Op::Accumulator value, const RowProblem<R>& problem, const RowPlace<R>& place, const typename R::Given& given,
+     uint64 row, uint32 length, RowMeeting<R>& shared, uint32 rank, uint32 blocks, uint32 warps)
+{
+    using Op = typename R::Op;
+    value = fold_of_warps<Op, warps_of_row_block>(value, shared.slots, warps);
+    value = cluster_fold<Op, most_in_cluster>(value, shared.others, blocks);
+    typename R::Values values = {};
+    if (all_agree(rank == 0 && threadIdx.x < lanes))
+        values = R::values(problem, given, row, place, held_row<R>(place, given, length).row, value, threadIdx.x == 0);
+    if constexpr (R::outputs == 0) return values;
+    else return tell_all<R>(values, shared, rank, blocks);
+}

@@ -1,0 +1,51 @@
+// What a kernel for row operations is given, and where a row's elements lie.
+//
+// The struct R that Python generates for an operation and its types has
+//   Input, Number         types of the row's elements, and in which expressions compute;
+//   Op                    the reduction, `Both` of several, or NoReduction;
+//   arrays                how many arrays of rows are read: 1 or 2;
+//   merges                whether both are merged into one element first: merge(x, y);
+//   outputs, addresses    how many arrays of rows are written, and how many addresses the argument begins with:
+//                         first both arrays, then the others as the generated code knows;
+//   parameters            how many scalars the operation has;
+//   Given                 what a row is given: given(problem, number);
+//   length(problem, given)        how many of the row's elements there are;
+//   Values                what its reductions come to: values(problem, given, number, source, root), by one warp, whose
+//                         lane `keeps` writes what is kept of each row;
+//   write<Where>(problem, place, index, count, length, x, y, values)     writes the elements of one vector.
+#pragma once
+#include "columns/axes.cuh"
+#include "tree/block.cuh"
+#include "tree/cluster.cuh"
+
+__host__ __device__ constexpr uint32 at_least_one(uint32 n) { return n > 0 ? n : 1; }
+
+// The argument of every entry. Of `cut` each kernel says what it means; rows are numbered in C order of the kept axes.
+template <class R> struct RowProblem {
+    char* addresses[R::addresses];
+    uint64 length, rows, cut;
+    float64 parameters[at_least_one(R::parameters)];
+    Axes kept;  // strides of the first and of the second array
+    int64 output_stride[at_least_one(R::outputs)][max_axes];
+};
+
+// Where one row lies in all arrays of rows.
+template <class R> struct RowPlace {
+    const char* x;
+    const char* y;
+    char* outputs[at_least_one(R::outputs)];
+
+    __device__ __forceinline__ RowPlace(const RowProblem<R>& problem, uint64 row) : y(nullptr)
+    {
+        x = problem.addresses[0] + problem.kept.offset(row, false);
+        if constexpr (R::arrays > 1) y = problem.addresses[1] + problem.kept.offset(row, true);
+    }
+    // Apart, and after the reduction: kept all along, the addresses would take registers that the elements need.
+    __device__ __forceinline__ void find_outputs(const RowProblem<R>& problem, uint64 row)
+    {
+        constexpr uint32 before = R::first_output;
+#pragma unroll
+        for (uint32 k = 0; k < R::outputs; ++k)
+            outputs[k] = problem.addresses[before + k] + problem.kept.offset_by(problem.output_stride[k], row);
+    }
+};

@@ -1,0 +1,126 @@
+// Rows of at most a leaf: one or several a warp, in registers.
+//
+// A row of up to 2^(l + s) vectors takes 2^l lanes, at least 4, and 2^s of a lane's eight steps; more than one step only if it
+// takes all lanes. problem.cut is l + 8 s. So a warp has 2^(8 - l - s) rows: those of one step lie side by side in its lanes.
+#pragma once
+#include "rowops/held.cuh"
+
+constexpr uint32 most_rows_of_a_warp = leaf_vectors / 4;
+constexpr int warps_of_short_rows = 4;
+
+struct ShortCut {
+    uint32 lane_bits, step_bits;
+    __device__ __forceinline__ explicit ShortCut(uint64 cut) : lane_bits(uint32(cut) & 7), step_bits(uint32(cut) >> 3) {}
+    __device__ __forceinline__ uint32 rows() const { return leaf_vectors >> lane_bits + step_bits; }
+    // Which of the warp's rows a lane's step belongs to, and which of the row's vectors it is.
+    __device__ __forceinline__ uint32 row(uint32 t, uint32 lane) const
+    {
+        return t >> step_bits << 5 - lane_bits | lane >> lane_bits;
+    }
+    __device__ __forceinline__ uint32 vector(uint32 t, uint32 lane) const
+    {
+        return (t & (1u << step_bits) - 1) * lanes + (lane & (1u << lane_bits) - 1);
+    }
+};
+
+// The lane level of eight rows in each group of 2^lane_bits lanes, 2 to 5: at each level lanes exchange halves of what they
+// hold. Afterwards a[j] of lane l is the fold of its group's row 4 j + l % 4 in groups of four, and a[0] that of row l % 8 in
+// larger ones. All 32 lanes call it.
+template <class Op>
+__device__ __forceinline__ void fold_eight_rows(typename Op::Accumulator* a, uint32 lane_bits, uint32 lane)
+{
+    warp_fold_rows<Op, 4, 8>(a, lane);
+    if (lane_bits > 2) {
+        const bool upper = lane & 4;
+        const auto kept = select(upper, a[1], a[0]), given = select(upper, a[0], a[1]);
+        a[0] = Op::combine(kept, shuffle_xor(given, 4));
+    }
+    if (lane_bits > 3) a[0] = Op::combine(a[0], shuffle_xor(a[0], 8));
+    if (lane_bits > 4) a[0] = Op::combine(a[0], shuffle_xor(a[0], 16));
+}
+
+// The folds of a warp's rows, put where all lanes find them. All 32 lanes call it, and synchronise before they read.
+template <class Op>
+__device__ __forceinline__ void
+fold_short_rows(typename Op::Accumulator* a, typename Op::Accumulator* roots, const ShortCut& cut, uint32 lane)
+{
+    if (cut.step_bits == 0) {
+        fold_eight_rows<Op>(a, cut.lane_bits, lane);
+        const uint32 group = lane >> cut.lane_bits, member = lane & (1u << cut.lane_bits) - 1;
+        if (member < 8) roots[member << 5 - cut.lane_bits | group] = a[0];
+        if (cut.lane_bits == 2) roots[member + 4 << 3 | group] = a[1];
+        return;
+    }
+#pragma unroll
+    for (uint32 k = 0; k < 3; ++k)
+        if (k < cut.step_bits)
+#pragma unroll
+            for (uint32 i = 0; i < 4u >> k; ++i) a[i] = combine_neighbours<Op>(a[2 * i], a[2 * i + 1]);
+    if (cut.step_bits == 1) warp_fold_rows<Op, lanes, 4>(a, lane);
+    else if (cut.step_bits == 2) warp_fold_rows<Op, lanes, 2>(a, lane);
+    else a[0] = warp_fold<Op>(a[0]);
+    if (lane < cut.rows()) roots[lane] = a[0];
+}
+
+// What a warp's rows come to: from `roots`, by as many lanes as there are rows, for all lanes. What is kept is written here.
+template <class R>
+__device__ __forceinline__ void
+values_of_rows(const RowProblem<R>& problem, const typename R::Op::Accumulator* roots, typename R::Values* values, uint64 first,
+               uint32 count, uint32 lane)
+{
+#pragma unroll 1
+    for (uint32 i = lane; i < count; i += lanes) {
+        const typename R::Given given = R::given(problem, first + i);
+        const RowPlace<R> place(problem, first + i);
+        const auto source = held_row<R>(place, given, R::length(problem, given, first + i));
+        values[i] = R::values(problem, given, first + i, place, source.row, roots[i], true);
+    }
+}
+
+template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const RowProblem<R>& problem)
+{
+    using Op = typename R::Op;
+    constexpr uint32 V = Held<R>::V;
+    __shared__ typename Op::Accumulator all_roots[warps_of_short_rows][most_rows_of_a_warp];
+    __shared__ typename R::Values all_values[warps_of_short_rows][most_rows_of_a_warp];
+    launch_dependents();
+    const ShortCut cut(problem.cut);
+    const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const uint64 first = (uint64(blockIdx.x) * (blockDim.x / lanes) + warp) * cut.rows();
+    wait_for_prerequisites();
+    if (first >= problem.rows) return;
+    const uint32 count = uint32(min(problem.rows - first, uint64(cut.rows()))), whole = uint32(problem.length);
+
+    Held<R> held;
+    const auto length_of = [&](uint64 row) { return R::length(problem, R::given(problem, row), row); };
+#pragma unroll
+    for (uint32 t = 0; t < steps; ++t) {
+        const uint32 row = cut.row(t, lane), index = cut.vector(t, lane) * V;
+        const uint64 number = first + min(row, count - 1);
+        held.template load<Where>(t, RowPlace<R>(problem, number), index, row < count ? left_from(index, length_of(number)) : 0);
+    }
+    typename Op::Accumulator a[steps];
+#pragma unroll
+    for (uint32 t = 0; t < steps; ++t) {
+        const uint32 row = cut.row(t, lane), index = cut.vector(t, lane) * V;
+        const uint64 number = first + min(row, count - 1);
+        const typename R::Given given = R::given(problem, number);
+        const uint32 length = row < count ? R::length(problem, given, number) : 0;
+        const auto source = held_row<R>(RowPlace<R>(problem, number), given, length);
+        a[t] = fold_step<R, Where>(held, t, problem, source, index, left_from(index, length));
+    }
+    fold_short_rows<Op>(a, all_roots[warp], cut, lane);
+    __syncwarp();
+    values_of_rows<R>(problem, all_roots[warp], all_values[warp], first, count, lane);
+    __syncwarp();
+    if constexpr (R::outputs > 0)
+#pragma unroll
+        for (uint32 t = 0; t < steps; ++t) {
+            const uint32 row = cut.row(t, lane), index = cut.vector(t, lane) * V;
+            if (row >= count || left_from(index, whole) <= 0) continue;
+            RowPlace<R> place(problem, first + row);
+            place.find_outputs(problem, first + row);
+            R::template write<Where>(problem, place, index, left_from(index, whole), length_of(first + row), held.x[t],
+                                     held.second(t), all_values[warp][row]);
+        }
+}

@@ -1,0 +1,373 @@
+"""The CUDA C++ of a row operation and its types: one struct, and the stubs of its six kernels."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+from lowlevel_reduce.dtypes import c_name, element_type
+from lowlevel_reduce.operators import Types
+from lowlevel_reduce.operators.quoting import body_of, quoted, uses
+from lowlevel_reduce.rowops.operation import RowOperation
+from lowlevel_reduce.rowops.types import RowTypes, result_type
+from lowlevel_reduce.strategy.stubs import KernelSource
+
+__all__ = ["KERNELS", "RowKernel", "row_kernels"]
+
+_FUNCTION = "static __device__ __forceinline__"
+_NO_RETURN = 940  # NVRTC's number of the warning that a function's end is reached without a return
+
+
+class RowKernel(NamedTuple):
+    """A kernel of the family: its entry, its header, threads of a block at most, and blocks that are to be resident."""
+
+    name: str
+    header: str
+    threads: int
+    resident: int
+
+
+KERNELS = (
+    RowKernel("warp_rows", "rowops/warp_rows.cuh", 128, 8),
+    RowKernel("block_rows", "rowops/block_rows.cuh", 512, 2),
+    RowKernel("turn_rows", "rowops/turn_rows.cuh", 512, 2),
+)
+"""The kernels of every row operation; each is compiled for aligned arrays and for arrays at any address."""
+
+
+def row_kernels(operation: RowOperation, types: RowTypes) -> tuple[KernelSource, ...]:
+    """Return the kernels of an operation for aligned arrays, in the order of `KERNELS`, each with its twin."""
+    text = _struct(operation, types)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return tuple(_source(each, f"{operation.name}_{types.element.name}_{digest}", text) for each in KERNELS)
+
+
+def _source(kernel: RowKernel, label: str, struct: str) -> KernelSource:
+    def source(name: str, begin: str) -> KernelSource:
+        entry = f"{label}_{name}"
+        texts = [
+            f'#include "rowops/numbers.cuh"\n#include "{kernel.header}"\n{struct}'
+            f'extern "C" __global__ void __launch_bounds__({kernel.threads}, {blocks})\n'
+            f"{entry}(const __grid_constant__ RowProblem<RowOf_> problem)\n"
+            f"{{\n    {kernel.name}<RowOf_, Begin::{begin}>(problem);\n}}\n"
+            for blocks in range(kernel.resident, 0, -1)
+        ]
+        return KernelSource(entry, texts[0], tuple(texts[1:]))
+
+    aligned = source(kernel.name, "aligned")
+    return aligned._replace(twin=source(f"{kernel.name}_anywhere", "anywhere"))
+
+
+def _wide(name: str) -> str:
+    """Return in what C++ type a row input is held: of 32 or 64 bits."""
+    number = {"float16": "float32", "bfloat16": "float32", "bool": "int32", "int8": "int32", "int16": "int32"}
+    return {**number, "uint8": "uint32", "uint16": "uint32"}.get(name, name)
+
+
+class _Names:
+    """The variables that texts may use, with their C++ types, by where they come from."""
+
+    def __init__(self, operation: RowOperation, types: RowTypes) -> None:
+        scalars = {each.name: types.number if each.kind == "number" else "int64" for each in operation.scalars}
+        rows = dict(zip(operation.rows, map(_wide, types.rows), strict=True))
+        self.given = {**rows, **scalars, "n": "int64", "row": "int64"}
+        self.results = {
+            name: result_type(own, types.number)
+            for each, own in zip(operation.reductions, types.reductions, strict=True)
+            for name in each.results
+        }
+        self.row = dict.fromkeys(operation.row, types.number)
+        self.columns = dict.fromkeys(operation.columns, types.number)
+        self.elements = {"x": types.number, "i": "int64", **({"y": types.number} if operation.second else {})}
+
+
+def _parameters(text: str, names: dict[str, str]) -> tuple[str, list[str]]:
+    """Return the declarations of those names that a text uses, and the names."""
+    used = [name for name in names if uses(text, name)]
+    return ", ".join(f"const {names[name]} {name}" for name in used), used
+
+
+def _text(function: str, text: str, where: str, names: dict[str, str], at: bool = False) -> tuple[str, list[str]]:
+    """Return a text as a function of what it uses, and the names of its arguments."""
+    declared, used = _parameters(text, names)
+    looks = at and uses(text, "at")
+    template = "template <class At> " if looks else ""
+    if looks:
+        declared = ", ".join(filter(None, (declared, "const At& at")))
+        used = [*used, "at"]
+    return f"{template}{_FUNCTION} auto {function}({declared}) {{ {body_of(text, where)} }}\n", used
+
+
+def _struct(operation: RowOperation, types: RowTypes) -> str:
+    names = _Names(operation, types)
+    where = f"of RowOperation '{operation.name}'"
+    terms = _terms(operation, types, names, where)
+    parts = [
+        f"#pragma nv_diag_error {_NO_RETURN}\n{quoted(operation.preamble, f'preamble {where}')}",
+        *dict.fromkeys(
+            each.operator.declaration(own if each.terms is None else _within(own, types))
+            for each, own in zip(operation.reductions, types.reductions, strict=True)
+        ),
+        _given(names),
+        terms,
+        "struct RowOf_ {\n",
+        _constants(operation, types),
+        _given_function(operation, types, names),
+        _length(operation, names, where),
+        _merge(operation, types, names, where),
+        _beside(operation, types),
+        *_values(operation, types, names, where),
+        f"}};\n#pragma nv_diag_default {_NO_RETURN}\n",
+    ]
+    return "".join(parts)
+
+
+def _given(names: _Names) -> str:
+    members = "".join(f"{type_} {name}; " for name, type_ in names.given.items())
+    return f"struct Given_ {{ {members}}};\n"
+
+
+def _constants(operation: RowOperation, types: RowTypes) -> str:
+    first_output = operation.arrays + len(operation.columns) + len(operation.rows)
+    addresses = first_output + len(operation.write) + len(operation.keep)
+    firsts = any(each.operator.pivot is not None for each in operation.reductions)
+    return (
+        f"using Input = {types.element.c_name}; using Number = {types.number}; using Given = Given_;\n"
+        f"using Op = {_operator(operation, types)};\n"
+        f"static constexpr uint32 arrays = {operation.arrays}, outputs = {len(operation.write)}, "
+        f"first_output = {first_output}, addresses = {addresses}, parameters = {len(operation.scalars)};\n"
+        f"static constexpr bool merges = {str(operation.merge is not None).lower()}, "
+        f"needs_first = {str(firsts).lower()};\n"
+    )
+
+
+def _within(own: Types, types: RowTypes) -> Types:
+    """Return the types of a reduction of terms, which are numbers and accumulate as elements would."""
+    return own._replace(element=element_type(types.number))
+
+
+def _operators(operation: RowOperation, types: RowTypes) -> list[str]:
+    found = []
+    for k, (each, own) in enumerate(zip(operation.reductions, types.reductions, strict=True)):
+        if each.terms is None:
+            found.append(each.operator.struct(own))
+        else:
+            found.append(f"OfTerms<{each.operator.struct(_within(own, types))}, Terms{k}_>")
+    return found
+
+
+def _operator(operation: RowOperation, types: RowTypes) -> str:
+    operators = _operators(operation, types) or [f"NoReduction<{types.element.c_name}>"]
+    text = operators[-1]
+    for each in reversed(operators[:-1]):
+        text = f"Both<{each}, {text}>"
+    return text
+
+
+def _terms(operation: RowOperation, types: RowTypes, names: _Names, where: str) -> str:
+    """Return what lies beside an element, and the terms of each reduction that has some."""
+    texts = {k: each.terms for k, each in enumerate(operation.reductions) if each.terms is not None}
+    if not texts:
+        return ""
+    held = _held_beside(operation)
+    # Never empty: several operators of terms share it.
+    members = "".join(f"{c_name(_column_type(operation, types, name))} {name}; " for name in held)
+    found = f"struct Beside_ {{ {members}}};\n" if held else "using Beside_ = Unused;\n"
+    for k, text in texts.items():
+        sources = {"x": "number(item.x)", "i": "int64(item.index)"}
+        sources.update({name: f"Number(number(item.y.{name}))" for name in held})
+        sources.update({name: f"given.{name}" for name in names.given})
+        known = {**names.elements, **names.columns, **names.given}
+        function, used = _text("term_", text, f"terms of {operation.reductions[k].results[0]} {where}", known)
+        arguments = ", ".join(sources[name] for name in used)
+        found += (
+            f"struct Terms{k}_ {{ using Input = {types.element.c_name}; using Second = Beside_; using Given = Given_; "
+            f"using Number = {types.number};\n{function}"
+            f"template <class I> {_FUNCTION} Number term(const I& item, const Given& given) "
+            f"{{ return Number(term_({arguments})); }}\n}};\n"
+        )
+    return found
+
+
+def _held_beside(operation: RowOperation) -> list[str]:
+    """Return what terms use besides the element: columns, and the second array unless it is merged."""
+    texts = [each.terms for each in operation.reductions if each.terms is not None]
+    candidates = [*(["y"] if operation.second and operation.merge is None else []), *operation.columns]
+    return [name for name in candidates if any(uses(text, name) for text in texts)]
+
+
+def _column_type(operation: RowOperation, types: RowTypes, name: str) -> str:
+    return types.element.name if name == "y" else types.columns[operation.columns.index(name)]
+
+
+def _given_function(operation: RowOperation, types: RowTypes, names: _Names) -> str:
+    first = operation.arrays + len(operation.columns)
+    lines = [
+        f"given.{name} = {names.given[name]}(number(reinterpret_cast<const {c_name(dtype)}*>"
+        f"(problem.addresses[{first + k}])[number_]));"
+        for k, (name, dtype) in enumerate(zip(operation.rows, types.rows, strict=True))
+    ]
+    lines += [
+        f"given.{each.name} = {names.given[each.name]}(problem.parameters[{k}]);"
+        for k, each in enumerate(operation.scalars)
+    ]
+    lines += ["given.n = int64(problem.length);", "given.row = int64(number_);", "return given;"]
+    head = f"template <class P> {_FUNCTION} Given given(const P& problem, uint64 number_)"
+    return f"{head}\n{{\nGiven given; " + "\n".join(lines) + "\n}\n"
+
+
+def _length(operation: RowOperation, names: _Names, where: str) -> str:
+    head = f"template <class P> {_FUNCTION} uint32 length(const P& problem, const Given& given, uint64)"
+    if operation.length is None:
+        return f"{head} {{ return uint32(problem.length); }}\n"
+    function, used = _text("length_", operation.length, f"length {where}", names.given)
+    arguments = ", ".join(f"given.{name}" for name in used)
+    bounded = "found < 0 ? 0u : found > given.n ? uint32(given.n) : uint32(found)"
+    return f"{function}{head}\n{{ const int64 found = int64(length_({arguments})); return {bounded}; }}\n"
+
+
+def _merge(operation: RowOperation, types: RowTypes, names: _Names, where: str) -> str:
+    if operation.merge is None:
+        return ""
+    known = {name: type_ for name, type_ in names.elements.items() if name != "i"}
+    function, used = _text("merge_", operation.merge, f"merge {where}", known)
+    arguments = ", ".join(f"number({name}_)" for name in used)
+    head = f"{_FUNCTION} Input merge(Input x_, Input y_)"
+    return f"{function}{head} {{ return output_of<Input>(merge_({arguments})); }}\n"
+
+
+def _load_column(operation: RowOperation, types: RowTypes, name: str) -> str:
+    k = operation.columns.index(name)
+    dtype = c_name(types.columns[k])
+    return f"const auto {name}_ = load_columns<{dtype}, V, Where>(problem.addresses[{operation.arrays + k}], index, count);"
+
+
+def _beside(operation: RowOperation, types: RowTypes) -> str:
+    """Return the function that brings what lies beside a vector's elements."""
+    of_terms = any(each.terms is not None for each in operation.reductions)
+    held = _held_beside(operation)
+    if not held and not any(each.operator.two_arrays for each in operation.reductions):
+        return ""
+    lines = [_load_column(operation, types, name) for name in held if name != "y"]
+    if not of_terms or "y" in held:
+        lines.append("Elements<Input, V> y_; y_.words[0] = second;")
+    moved = (
+        [f"beside[k].{name} = {name}_.elements[k];" for name in held] if of_terms else ["beside[k] = y_.elements[k];"]
+    )
+    head = (
+        f"template <Begin Where, class B, class P> {_FUNCTION} void\n"
+        "beside(B* beside, const P& problem, uint32 index, int32 count, uint4 second)"
+    )
+    loop = f"#pragma unroll\nfor (uint32 k = 0; k < V; ++k) {{ {' '.join(moved)} }}"
+    return f"{head}\n{{\nconstexpr uint32 V = vector_elements<Input>;\n" + "\n".join([*lines, loop]) + "\n}\n"
+
+
+def _values(operation: RowOperation, types: RowTypes, names: _Names, where: str) -> list[str]:
+    """Return what a row comes to: its values, what is kept of it, and how its elements are written."""
+    known = {**names.given, **names.results, **names.row}
+    functions, lines = [], []
+    for name, text in operation.row.items():
+        function, used = _text(f"row_{name}_", text, f"row {name} {where}", {**known, "length": "int64"}, at=True)
+        functions.append(function)
+        lines.append(f"const Number {name} = Number(row_{name}_({', '.join(used)}));")
+    first_kept = operation.arrays + len(operation.columns) + len(operation.rows) + len(operation.write)
+    for k, (name, text) in enumerate(operation.keep.items()):
+        function, used = _text(f"keep_{name}_", text, f"keep {name} {where}", {**known, "length": "int64"}, at=True)
+        functions.append(function)
+        dtype = c_name(types.kept[k])
+        lines.append(
+            f"if (keeps) reinterpret_cast<{dtype}*>(problem.addresses[{first_kept + k}])[number_] = "
+            f"output_of<{dtype}>(keep_{name}_({', '.join(used)}));"
+        )
+    writes, held = _write(operation, types, names, known, where)
+    functions += writes[:-1]
+    members = "".join(f"{known[name]} {name}; " for name in held) or "uint32 nothing; "
+    given = [f"const {type_} {name} = given.{name}; (void){name};" for name, type_ in names.given.items()]
+    returned = ", ".join(held) or "0u"
+    head = (
+        f"template <class P, class Place, class Shared, class Root> {_FUNCTION} Values\n"
+        "values(const P& problem, const Given& given, uint64 number_, const Place& place, const Shared& shared, "
+        "const Root& root, bool keeps)"
+    )
+    body = [*given, *_results(operation, types, names), *lines, f"return Values{{{returned}}};"]
+    return [*functions, f"struct Values {{ {members}}};\n", f"{head}\n{{\n", "\n".join(body), "\n}\n", writes[-1]]
+
+
+def _results(operation: RowOperation, types: RowTypes, names: _Names) -> list[str]:
+    """Return the lines that take the results from the fold of all reductions, and the function `at`."""
+    operators = _operators(operation, types)
+    lines = ["const int64 length = int64(shared.length); (void)length;"]
+    source, row, place = "root", "shared", "Op"
+    for k, each in enumerate(operation.reductions):
+        last = k == len(operators) - 1
+        own_row = row if last else f"{place}::template row_of<true>({row})"
+        own_root = source if last else f"{source}.a"
+        low, high = each.operator.constants
+        for index, name in enumerate(each.results):
+            lines.append(
+                f"const {names.results[name]} {name} = {names.results[name]}(result_of_row<{operators[k]}>"
+                f"({own_root}, {own_row}, {index}, {low}ull, {high}ull)); (void){name};"
+            )
+        if not last:
+            row = f"{place}::template row_of<false>({row})"
+            source, place = f"{source}.b", _rest(operators, k + 1)
+    element = "load_row_element<Input>(place.x + k * int64(sizeof(Input)))"
+    if operation.merge is not None:
+        element = f"merge({element}, load_row_element<Input>(place.y + k * int64(sizeof(Input))))"
+    lines.append(
+        "const auto at = [&](int64 k) -> Number "
+        f"{{ return k >= 0 && k < length ? Number(number({element})) : not_a_number<Number>(); }}; (void)at;"
+    )
+    return lines
+
+
+def _rest(operators: list[str], k: int) -> str:
+    text = operators[-1]
+    for each in reversed(operators[k:-1]):
+        text = f"Both<{each}, {text}>"
+    return text
+
+
+def _write(
+    operation: RowOperation, types: RowTypes, names: _Names, known: dict[str, str], where: str
+) -> tuple[list[str], list[str]]:
+    """Return the functions of all texts for elements with, last, the one that writes; and what they use of a row."""
+    functions, held, columns, body = [], dict[str, None](), dict[str, None](), []
+    everything = {**names.elements, **names.columns, **known}
+    for k, (name, text) in enumerate(operation.write.items()):
+        dtype = c_name(types.outputs[k])
+        body.append(f"Elements<{dtype}, V> out{k}_;")
+        function, used = _text(f"write_{name}_", text, f"write {name} {where}", everything)
+        functions.append(function)
+        value = f"output_of<{dtype}>(write_{name}_({', '.join(map(_argument(names), used))}))"
+        if operation.length is not None:
+            filled = operation.fill.get(name, "0.0f")
+            function, others = _text(f"fill_{name}_", filled, f"fill {name} {where}", {**known, "i": "int64"})
+            functions.append(function)
+            used = [*used, *others]
+            absent = f"output_of<{dtype}>(fill_{name}_({', '.join(map(_argument(names), others))}))"
+            value = f"index + k < length_ ? {value} : {absent}"
+        held.update((each, None) for each in used if each in known)
+        columns.update((each, None) for each in used if each in names.columns)
+        body.append(f"#pragma unroll\nfor (uint32 k = 0; k < V; ++k) out{k}_.elements[k] = {value};")
+        body.append(f"store_elements<{dtype}, V, Where>(place.outputs[{k}], index, count, out{k}_);")
+    loads = [_load_column(operation, types, name) for name in columns]
+    head = (
+        f"template <Begin Where, class P, class Place> {_FUNCTION} void\n"
+        "write(const P& problem, const Place& place, uint32 index, int32 count, uint32 length_, uint4 first, uint4 second, "
+        "const Values& values)"
+    )
+    start = "constexpr uint32 V = vector_elements<Input>; Elements<Input, V> x_, y_; x_.words[0] = first; y_.words[0] = second;"
+    writer = f"{head}\n{{\n{start}\n" + "\n".join([*loads, *body]) + "\n}\n"
+    return [*functions, writer], list(held)
+
+
+def _argument(names: _Names):  # type: ignore[no-untyped-def]
+    def argument(name: str) -> str:
+        if name in ("x", "y"):
+            return f"Number(number({name}_.elements[k]))"
+        if name == "i":
+            return "int64(index + k)"
+        return f"Number(number({name}_.elements[k]))" if name in names.columns else f"values.{name}"
+
+    return argument

@@ -1,0 +1,178 @@
+"""How rows are mapped to a device: a pure function of their length and number, the types and the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lowlevel_reduce.arguments import shown
+from lowlevel_reduce.dtypes import LANES, LEAF_BYTES, VECTOR_BYTES
+from lowlevel_reduce.errors import UnsupportedError
+from lowlevel_reduce.strategy.whole import (
+    MAX_CLUSTER,
+    MAX_GRID,
+    PORTABLE_CLUSTER,
+    DeviceFacts,
+    largest_cluster,
+    power_of_two,
+)
+
+__all__ = ["ROW_STRATEGIES", "RowMapping", "choose_mapping"]
+
+ROW_STRATEGIES = ("warp_rows", "block_rows", "turn_rows")
+"""A warp for one row or several; a warp for each leaf of a row; several leaves of a row for each warp."""
+
+_WARPS = 4
+"""Warps of a block for short rows: `warps_of_short_rows` in cuda_src/rowops/warp_rows.cuh."""
+
+_MOST_WARPS = 16
+"""Warps of a block for other rows: `warps_of_row_block` in cuda_src/rowops/meeting.cuh."""
+
+_LEAST_LANE_BITS, _LANE_BITS, _VECTOR_BITS = 2, 5, 8
+
+_STATIC_BYTES = 2048
+"""Shared memory that a block of `turn_rows` uses besides what it keeps, at most."""
+
+
+@dataclass(frozen=True)
+class RowMapping:
+    """One way to launch a row operation.
+
+    Attributes
+    ----------
+    name : str
+        One of `ROW_STRATEGIES`.
+    warps : int
+        Warps of a block.
+    cluster : int
+        Blocks that share a row, in a cluster if several.
+    blocks : int
+        Blocks in the grid.
+    cut : int
+        The word of that name of the kernel's argument.
+    dynamic_shared_bytes : int
+        For the leaves that are kept.
+    reads : int
+        How often a row is read: 2 if some of it cannot be kept.
+    """
+
+    name: str
+    warps: int
+    cluster: int
+    blocks: int
+    cut: int
+    dynamic_shared_bytes: int = 0
+    reads: int = 1
+
+    @property
+    def block_threads(self) -> int:
+        """Threads in a block."""
+        return self.warps * LANES
+
+
+def choose_mapping(
+    length: int,
+    rows: int,
+    facts: DeviceFacts,
+    *,
+    itemsize: int,
+    held_arrays: int,
+    writes: bool,
+    shared_bytes: int,
+    strategy: str | None = None,
+    cluster: int | None = None,
+) -> RowMapping:
+    """Choose how to go through `rows` rows of `length` elements.
+
+    Parameters
+    ----------
+    length, rows : int
+        Elements of a row, and rows; at least one row.
+    facts : DeviceFacts
+        The device, as the context shows it.
+    itemsize : int
+        Bytes of an element.
+    held_arrays : int
+        Arrays whose elements are kept between the reduction and the expression: 1 or 2.
+    writes : bool
+        Whether elements are written at all; if not, nothing is kept.
+    shared_bytes : int
+        The most shared memory of a block.
+    strategy, cluster : optional
+        Forced choices: the name, and the blocks that share a row (1, 2, 4, 8 or 16).
+
+    Raises
+    ------
+    ValueError
+        If there is no such strategy, or it does not suit the rows or the cluster.
+    UnsupportedError
+        If the device has no clusters, or a grid would have more blocks than a launch can.
+    """
+    vectors = -(-max(length, 1) * itemsize // VECTOR_BYTES)
+    leaves = -(-vectors * VECTOR_BYTES // LEAF_BYTES)
+    if strategy is not None and strategy not in ROW_STRATEGIES:
+        raise ValueError(f"there is no strategy {shown(strategy)}; there is {', '.join(ROW_STRATEGIES)}")
+    if cluster is not None and cluster not in (1, 2, 4, 8, MAX_CLUSTER):
+        raise ValueError(f"a cluster has 1, 2, 4, 8 or {MAX_CLUSTER} blocks, not {shown(cluster)}")
+    if cluster is not None and cluster > 1 and not facts.clusters:
+        raise UnsupportedError("thread-block clusters need compute capability 9.0 or newer")
+    held = power_of_two(leaves)
+    largest = largest_cluster(facts)
+    name = strategy or ("warp_rows" if leaves == 1 else "block_rows" if held <= _MOST_WARPS * largest else "turn_rows")
+    if name == "warp_rows":
+        if leaves > 1 or (cluster or 1) > 1:
+            raise ValueError("strategy 'warp_rows' is for rows of at most 4 KiB, without clusters")
+        return _short(vectors, rows)
+    if name == "block_rows":
+        return _in_blocks(held, rows, facts, largest, cluster)
+    return _in_turns(held, rows, facts, largest, cluster, held_arrays if writes else 0, shared_bytes)
+
+
+def _short(vectors: int, rows: int) -> RowMapping:
+    bits = max((vectors - 1).bit_length(), _LEAST_LANE_BITS)
+    lane_bits, step_bits = min(bits, _LANE_BITS), max(bits - _LANE_BITS, 0)
+    warps = -(-rows // (1 << (_VECTOR_BITS - bits)))
+    of_block = min(_WARPS, power_of_two(warps))
+    return _checked(RowMapping("warp_rows", of_block, 1, -(-warps // of_block), lane_bits | step_bits << 3))
+
+
+def _in_blocks(leaves: int, rows: int, facts: DeviceFacts, largest: int, cluster: int | None) -> RowMapping:
+    # Few rows are spread over as many blocks as the device has room for: what counts then is how soon a row is loaded.
+    if cluster is None:
+        cluster = max(1, leaves // _MOST_WARPS)
+        while cluster < largest and leaves // cluster > 4 and rows * cluster * 2 <= facts.multiprocessors:
+            cluster *= 2
+    warps = max(1, leaves // cluster)
+    if warps > _MOST_WARPS:
+        raise ValueError(f"strategy 'block_rows' holds {_MOST_WARPS * cluster} leaves of 4 KiB in {cluster} blocks")
+    return _checked(RowMapping("block_rows", warps, cluster, rows * cluster, cluster))
+
+
+def _in_turns(
+    leaves: int, rows: int, facts: DeviceFacts, largest: int, cluster: int | None, held_arrays: int, shared_bytes: int
+) -> RowMapping:
+    room = max(0, shared_bytes - _STATIC_BYTES) // (LEAF_BYTES * max(held_arrays, 1))  # leaves of a block
+
+    def kept(blocks: int) -> bool:
+        return -(-leaves // blocks) <= room // _MOST_WARPS * _MOST_WARPS
+
+    if cluster is None:
+        cluster = 1
+        while cluster < largest and (
+            rows * cluster * 2 <= facts.multiprocessors or not (kept(cluster) or not held_arrays)
+        ):
+            cluster *= 2
+        if facts.clusters and cluster == PORTABLE_CLUSTER and held_arrays and not kept(cluster) and kept(MAX_CLUSTER):
+            cluster = MAX_CLUSTER
+    warps = min(_MOST_WARPS, max(1, leaves // cluster))
+    turns = max(1, leaves // (cluster * warps))
+    keeps = min(turns, room // warps) if held_arrays else 0
+    cut = cluster | (turns.bit_length() - 1) << 5 | keeps << 10
+    shared = keeps * warps * LEAF_BYTES * held_arrays
+    reads = 2 if held_arrays and keeps < turns else 1
+    return _checked(RowMapping("turn_rows", warps, cluster, rows * cluster, cut, shared, reads))
+
+
+def _checked(mapping: RowMapping) -> RowMapping:
+    if mapping.blocks > MAX_GRID:
+        raise UnsupportedError(f"{mapping.blocks} blocks; a grid has at most {MAX_GRID}")
+    return mapping

@@ -49,6 +49,20 @@ if TYPE_CHECKING:
     from lowlevel_reduce.plans.array import Plan, plan
     from lowlevel_reduce.plans.segments import SegmentedPlan, segmented_plan
     from lowlevel_reduce.prebuilding import BuildTarget, prebuild
+    from lowlevel_reduce.rowops.call import row_operation
+    from lowlevel_reduce.rowops.functions import (
+        cross_entropy,
+        layer_norm,
+        log_prob,
+        log_softmax,
+        normalize,
+        quantize,
+        rms_norm,
+        softmax,
+    )
+    from lowlevel_reduce.rowops.launch import RowLaunch
+    from lowlevel_reduce.rowops.operation import RowMeaning, RowOperation
+    from lowlevel_reduce.rowops.plan import RowPlan, row_plan
     from lowlevel_reduce.warming import WarmUp, warm_up
 
 __tree_version__ = 2
@@ -79,6 +93,10 @@ __all__ = [
     "Operator",
     "Plan",
     "ReduceError",
+    "RowLaunch",
+    "RowMeaning",
+    "RowOperation",
+    "RowPlan",
     "SegmentedPlan",
     "Stream",
     "UnsupportedError",
@@ -86,20 +104,30 @@ __all__ = [
     "chunk_elements",
     "combine_partials",
     "combine_plan",
+    "cross_entropy",
     "distributed",
     "empty_cache",
+    "layer_norm",
+    "log_prob",
+    "log_softmax",
     "memory_stats",
+    "normalize",
     "partials",
     "plan",
     "prebuild",
+    "quantize",
     "reduce",
     "reduce_chunks",
     "reduce_large",
     "reduce_shards",
+    "rms_norm",
+    "row_operation",
+    "row_plan",
     "segmented_plan",
     "segmented_reduce",
     "shard_lengths",
     "simulator",
+    "softmax",
     "tree",
     "warm_up",
 ]
@@ -121,6 +149,14 @@ _LATER = {
     **dict.fromkeys(("BuildTarget", "prebuild"), "prebuilding"),
     **dict.fromkeys(("WarmUp", "warm_up"), "warming"),
     "Operator": "operators",
+    "RowLaunch": "rowops.launch",
+    **dict.fromkeys(("RowMeaning", "RowOperation"), "rowops.operation"),
+    **dict.fromkeys(("RowPlan", "row_plan"), "rowops.plan"),
+    "row_operation": "rowops.call",
+    **dict.fromkeys(
+        ("cross_entropy", "layer_norm", "log_prob", "log_softmax", "normalize", "quantize", "rms_norm", "softmax"),
+        "rowops.functions",
+    ),
     "simulator": "simulator",
     "tree": "tree",
 }

@@ -9,6 +9,7 @@ and on nothing else.
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -226,3 +227,12 @@ def _pad(fields: Fields, length: int, operation: Reduction, types: Types) -> Fie
         np.concatenate([field, np.full(shape, value, field.dtype)], axis=-1)
         for field, value in zip(fields, operation.identity(types), strict=True)
     )
+
+
+def __getattr__(name: str) -> Any:
+    """Return what row operations mean in NumPy under their names, at first use: ``tree.softmax``, for example."""
+    if not name.startswith("_"):
+        host = importlib.import_module("lowlevel_reduce.rowops.host")
+        if name in host.__all__:
+            return getattr(host, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

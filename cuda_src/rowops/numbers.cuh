@@ -15,6 +15,7 @@ __device__ __forceinline__ float64 exponential(float64 x) { return exp(x); }
 __device__ __forceinline__ float32 logarithm(float32 x) { return logf(x); }
 __device__ __forceinline__ float64 logarithm(float64 x) { return log(x); }
 template <class T> __device__ __forceinline__ T not_a_number() { return quiet_nan<T>(); }
+template <class T> __device__ __forceinline__ T infinity() { return T(1.0 / 0.0); }
 
 // To nearest, ties to even; beyond 448 the largest number, NaN the positive one.
 __device__ __forceinline__ float8_e4m3 round_to_e4m3(float32 x)

@@ -4,6 +4,35 @@
 
 template <class A, class B> struct PairOf { A a; B b; };
 
+// The same in words, without padding: what nobody has written would be shuffled and stored along.
+template <class A, class B> struct WordsOf {
+    uint32 first[sizeof(A) / 4], second[sizeof(B) / 4];
+    WordsOf() = default;
+    __device__ __forceinline__ WordsOf(A a, B b)
+    {
+        put(first, a);
+        put(second, b);
+    }
+    __device__ __forceinline__ A a() const { return taken<A>(first); }
+    __device__ __forceinline__ B b() const { return taken<B>(second); }
+
+private:
+    template <class T> static __device__ __forceinline__ void put(uint32* words, T value)
+    {
+        union { T whole; uint32 words[sizeof(T) / 4]; } u;
+        u.whole = value;
+#pragma unroll
+        for (uint32 i = 0; i < sizeof(T) / 4; ++i) words[i] = u.words[i];
+    }
+    template <class T> static __device__ __forceinline__ T taken(const uint32* words)
+    {
+        union U { T whole; uint32 words[sizeof(T) / 4]; __device__ U() {} } u;
+#pragma unroll
+        for (uint32 i = 0; i < sizeof(T) / 4; ++i) u.words[i] = words[i];
+        return u.whole;
+    }
+};
+
 template <class A, class B> struct Both;
 template <class Op> constexpr bool is_several = false;
 template <class A, class B> constexpr bool is_several<Both<A, B>> = true;
@@ -23,10 +52,10 @@ __device__ __forceinline__ typename Op::Pivot shared_of(typename Op::Input first
 
 // Both reductions of the same elements. Each level of the tree combines both, so each has its own bits.
 template <class A, class B>
-struct Both : Operator<typename A::Input, PairOf<typename A::Accumulator, typename B::Accumulator>, Unused> {
+struct Both : Operator<typename A::Input, WordsOf<typename A::Accumulator, typename B::Accumulator>, Unused> {
     using Input = typename A::Input;
     using Second = typename Chosen<has_second<A>, typename A::Second, typename B::Second>::type;
-    using Accumulator = PairOf<typename A::Accumulator, typename B::Accumulator>;
+    using Accumulator = WordsOf<typename A::Accumulator, typename B::Accumulator>;
     static constexpr bool has_pivots = !is_same<typename A::Pivot, Unused> || !is_same<typename B::Pivot, Unused>;
     using Pivot = typename Chosen<has_pivots, PairOf<typename A::Pivot, typename B::Pivot>, Unused>::type;
 
@@ -60,7 +89,7 @@ struct Both : Operator<typename A::Input, PairOf<typename A::Accumulator, typena
     }
     static __device__ __forceinline__ Accumulator combine(Accumulator x, Accumulator y)
     {
-        return {A::combine(x.a, y.a), B::combine(x.b, y.b)};
+        return {A::combine(x.a(), y.a()), B::combine(x.b(), y.b())};
     }
 };
 

@@ -57,7 +57,10 @@ __device__ __forceinline__ Elements<T, V> load_columns(const char* array, uint32
     using E = Elements<T, V>;
     E u;
     const char* address = array + uint64(index) * sizeof(T);
-    if (Where == Begin::aligned || (count >= int32(V) && reinterpret_cast<uint64>(address) % E::word_bytes == 0)) {
+    if (Where == Begin::aligned && count <= 0) {
+#pragma unroll
+        for (uint32 i = 0; i < V; ++i) u.elements[i] = element_of_bits<T>(0);
+    } else if (Where == Begin::aligned || (count >= int32(V) && reinterpret_cast<uint64>(address) % E::word_bytes == 0)) {
 #pragma unroll
         for (uint32 i = 0; i < E::bytes / E::word_bytes; ++i)
             u.words[i] = __ldg(reinterpret_cast<const typename E::W*>(address) + i);

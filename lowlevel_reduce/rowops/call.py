@@ -21,10 +21,10 @@ from lowlevel_reduce.rowops.plan import RowPlan, parameter_words, row_plan
 if TYPE_CHECKING:
     from lowlevel_reduce.driver import Stream
 
-__all__ = ["apply"]
+__all__ = ["row_operation"]
 
 
-def apply(
+def row_operation(
     operation: RowOperation,
     x: Any,
     *,
@@ -35,6 +35,7 @@ def apply(
     allocator: Allocator | None = None,
     strategy: str | None = None,
     cluster: int | None = None,
+    block: int | None = None,
     **given: Any,
 ) -> Any:
     """Apply a row operation to an array's last axis.
@@ -59,6 +60,8 @@ def apply(
         Supplies the memory of outputs in place of the driver.
     strategy, cluster : optional
         As for `row_plan`; all give the same bits.
+    block : int, optional
+        Cuts rows into blocks of as many elements, each a row of its own; what is kept has one element for each block.
     **given
         Columns and row inputs, contiguous arrays, and parameters, by name.
 
@@ -90,12 +93,20 @@ def apply(
     words = parameter_words(operation, parameters)
     stream = stream_of(stream)
     with stream.context.pushed():
-        source = view_array(x, stream)
+        given_rows = view_array(x, stream)
+        inputs = [given_rows, *([_rows_like(second, given_rows, stream)] if operation.second else [])]
+        inputs = [_in_blocks(each, block) for each in inputs]
+        source = inputs[0]
         shape = tuple(source.shape)
-        inputs = [source, *([_rows_like(second, source, stream)] if operation.second else [])]
         beside = {name: _flat(given[name], name, shape[-1:], stream) for name in operation.columns}
         beside |= {name: _flat(given[name], name, shape[:-1], stream) for name in operation.rows}
         outs = _outs(operation, out, stream)
+        whole = tuple(given_rows.shape)
+        for name in outs.keys() & operation.write.keys():
+            array, view = outs[name]
+            if tuple(view.shape) != whole:
+                raise ValueError(f"{name} has shape {tuple(view.shape)}; the result's is {whole}")
+            outs[name] = (array, _in_blocks(view, block))
         dtypes = _dtypes(operation, dtype, outs)
         key = (
             operation, words, shape, source.dtype, strategy, cluster,
@@ -126,7 +137,7 @@ def apply(
 
         with kept_entry(stream, ("row operation", *key), make) as entry:
             plan: Any = entry.plan
-            return _run(plan, entry, [*inputs, *beside.values()], outs, stream, allocator)
+            return _run(plan, entry, [*inputs, *beside.values()], outs, stream, allocator, whole)
 
 
 def _run(
@@ -136,6 +147,7 @@ def _run(
     outs: Mapping[str, tuple[Any, ArrayView]],
     stream: Stream,
     allocator: Allocator | None,
+    whole: tuple[int, ...],
 ) -> Any:
     """Allocate, check every address, launch once, and return the outputs."""
     operation = plan.operation
@@ -148,7 +160,7 @@ def _run(
             results.append(array)
             pointers.append(view.pointer)
         else:
-            made = DeviceArray.empty(shape, dtype, stream, allocator)
+            made = DeviceArray.empty(whole if name in operation.write else shape, dtype, stream, allocator)
             results.append(made)
             pointers.append(made.pointer)
     launch = entry.bind(stream, None)
@@ -160,6 +172,20 @@ def _run(
     if len(results) == 1:
         return results[0]
     return result_tuple(operation.name, (*operation.write, *operation.keep))(*results)
+
+
+def _in_blocks(view: ArrayView, block: int | None) -> ArrayView:
+    """Return an array whose last axis is cut into blocks."""
+    if block is None:
+        return view
+    shape, size = tuple(view.shape), view.dtype.itemsize
+    if not shape or block < 1 or shape[-1] % block:
+        raise ValueError(f"rows of shape {shape} do not divide into blocks of {block}")
+    strides = tuple(view.strides_bytes or contiguous_strides(shape, size))
+    step = strides[-1] if shape[-1] > 1 else size
+    return view._replace(
+        shape=(*shape[:-1], shape[-1] // block, block), strides_bytes=(*strides[:-1], block * step, step)
+    )
 
 
 def _strides(view: ArrayView) -> tuple[int, ...] | None:

@@ -301,7 +301,7 @@ def _results(operation: RowOperation, types: RowTypes, names: _Names) -> list[st
     for k, each in enumerate(operation.reductions):
         last = k == len(operators) - 1
         own_row = row if last else f"{place}::template row_of<true>({row})"
-        own_root = source if last else f"{source}.a"
+        own_root = source if last else f"{source}.a()"
         low, high = each.operator.constants
         for index, name in enumerate(each.results):
             lines.append(
@@ -310,7 +310,7 @@ def _results(operation: RowOperation, types: RowTypes, names: _Names) -> list[st
             )
         if not last:
             row = f"{place}::template row_of<false>({row})"
-            source, place = f"{source}.b", _rest(operators, k + 1)
+            source, place = f"{source}.b()", _rest(operators, k + 1)
     element = "load_row_element<Input>(place.x + k * int64(sizeof(Input)))"
     if operation.merge is not None:
         element = f"merge({element}, load_row_element<Input>(place.y + k * int64(sizeof(Input))))"

@@ -1,0 +1,185 @@
+"""Softmax, its logarithm, cross entropy and log-probabilities, and their gradients, as row operations."""
+
+from __future__ import annotations
+
+import functools
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from lowlevel_reduce.rowops.operation import RowMeaning, RowOperation
+
+__all__ = [
+    "MEAN_OF_LOSSES",
+    "cross_entropy_gradient_of",
+    "cross_entropy_of",
+    "log_prob_of",
+    "softmax_gradient_of",
+    "softmax_of",
+]
+
+_STATS = {"largest, total": ("softmax_stats", "x * scale")}
+_STATS_TERMS = {"largest": lambda v: v.x * v.scale}
+
+# Of a row whose largest element is infinite or NaN all is NaN, as in torch: the sum of exponentials says nothing then.
+_INVERSE = "largest - largest == 0 ? 1 / total : not_a_number<Number>()"
+
+
+def _inverse(v: SimpleNamespace) -> Any:
+    return np.where(v.largest - v.largest == 0, v.number(1) / v.total, v.number(np.nan))
+
+
+def _log_total(v: SimpleNamespace) -> Any:
+    return np.where(v.largest - v.largest == 0, np.log(v.total), v.number(np.nan))
+
+
+def _masked(causal: bool, lengths: bool) -> dict[str, Any]:
+    """Return how many elements of a row there are: up to the diagonal, or as many as an array says, or the lesser."""
+    diagonal = "row % queries + 1 + offset"
+    texts = {(True, False): diagonal, (False, True): "int64(lengths)"}
+    both = f"const int64 up = {diagonal}; return up < int64(lengths) ? up : int64(lengths);"
+    return {
+        "length": texts.get((causal, lengths), both if causal else None),
+        "rows": ("lengths",) if lengths else (),
+        "parameters": ("scale", *(("queries: int64", "offset: int64") if causal else ())),
+    }
+
+
+def _length(causal: bool, lengths: bool) -> Any:
+    def length(v: SimpleNamespace) -> Any:
+        up = v.row % v.queries + 1 + v.offset if causal else v.n
+        return np.minimum(up, v.lengths) if lengths else up
+
+    return length if causal or lengths else None
+
+
+@functools.cache
+def softmax_of(*, log: bool, causal: bool, lengths: bool) -> RowOperation:
+    """Return softmax or its logarithm of ``scale * x``, over the elements that the mask leaves."""
+
+    def write(v: SimpleNamespace) -> dict[str, Any]:
+        if log:
+            out = (v.x * v.scale - v.largest) - v.log_total
+        else:
+            out = np.exp(v.x * v.scale - v.largest) * v.inverse
+        return {"out": np.where(v.i < v.length, out, v.number(-np.inf if log else 0))}
+
+    texts = {
+        True: ({"log_total": "largest - largest == 0 ? logarithm(total) : not_a_number<Number>()"},
+               {"out": "(x * scale - largest) - log_total"}, {"out": "-infinity<Number>()"}),
+        False: ({"inverse": _INVERSE}, {"out": "exponential(x * scale - largest) * inverse"}, {}),
+    }  # fmt: skip
+    row, out, fill = texts[log]
+    masks = _masked(causal, lengths)
+    return RowOperation(
+        "log_softmax" if log else "softmax",
+        reduce=_STATS,
+        row=row,
+        write=out,
+        fill=fill if masks["length"] else {},
+        numpy=RowMeaning(
+            terms=_STATS_TERMS,
+            row=lambda v: {"log_total": _log_total(v)} if log else {"inverse": _inverse(v)},
+            write=write,
+            length=_length(causal, lengths),
+        ),
+        **masks,
+    )
+
+
+@functools.cache
+def softmax_gradient_of(*, log: bool) -> RowOperation:
+    """Return the gradient with respect to `x`: of the results `x` and their gradient `y`."""
+    if log:
+        return RowOperation(
+            "log_softmax_gradient",
+            second=True,
+            reduce={"total": ("sum", "y")},
+            write={"dx": "(y - exponential(x) * total) * scale"},
+            parameters=("scale",),
+            numpy=RowMeaning(
+                terms={"total": lambda v: v.y}, write=lambda v: {"dx": (v.y - np.exp(v.x) * v.total) * v.scale}
+            ),
+        )
+    return RowOperation(
+        "softmax_gradient",
+        second=True,
+        reduce={"product": "dot"},
+        write={"dx": "x * (y - product) * scale"},
+        parameters=("scale",),
+        numpy=RowMeaning(write=lambda v: {"dx": v.x * (v.y - v.product) * v.scale}),
+    )
+
+
+def _lse(v: SimpleNamespace) -> dict[str, Any]:
+    return {"lse": v.largest + np.log(v.total)}
+
+
+@functools.cache
+def cross_entropy_of(*, counts: bool) -> RowOperation:
+    """Return each row's loss, its log-sum-exp and, for means, whether it counts."""
+    keep = {"loss": "target == ignore ? Number(0) : lse - at(target)", "lse": "lse"}
+
+    def write(v: SimpleNamespace) -> dict[str, Any]:
+        loss = np.where(v.target == v.ignore, v.number(0), v.lse - v.at(v.target))
+        return {"loss": loss, "lse": v.lse, "counts": (v.target != v.ignore).astype(v.number)}
+
+    return RowOperation(
+        "cross_entropy",
+        reduce={"largest, total": "softmax_stats"},
+        row={"lse": "largest + logarithm(total)"},
+        keep={**keep, **({"counts": "Number(target != ignore)"} if counts else {})},
+        rows=("target",),
+        parameters=("ignore: int64",),
+        numpy=RowMeaning(row=_lse, write=write),
+    )
+
+
+MEAN_OF_LOSSES = RowOperation(
+    "mean_of_losses",
+    second=True,
+    reduce={"losses": ("sum", "x"), "counted": ("sum", "y")},
+    keep={"loss": "losses / counted"},
+    numpy=RowMeaning(
+        terms={"losses": lambda v: v.x, "counted": lambda v: v.y}, write=lambda v: {"loss": v.losses / v.counted}
+    ),
+)
+"""The mean of the losses `x` of those rows that `y` counts: one row of all losses."""
+
+
+@functools.cache
+def cross_entropy_gradient_of() -> RowOperation:
+    """Return the gradient with respect to `x`, from each row's target, log-sum-exp and the loss's gradient `dloss`."""
+
+    def write(v: SimpleNamespace) -> dict[str, Any]:
+        dx = (np.exp(v.x - v.lse) - (v.i == v.target).astype(v.number)) * v.dloss.astype(v.number)
+        return {"dx": np.where(v.target == v.ignore, v.number(0), dx)}
+
+    return RowOperation(
+        "cross_entropy_gradient",
+        write={
+            "dx": "target == ignore ? Number(0) : (exponential(x - Number(lse)) - Number(i == target)) * Number(dloss)"
+        },
+        rows=("target", "lse", "dloss"),
+        parameters=("ignore: int64",),
+        numpy=RowMeaning(write=write),
+    )
+
+
+@functools.cache
+def log_prob_of() -> RowOperation:
+    """Return the logarithm of softmax of ``scale * x`` at each row's target, and the log-sum-exp."""
+    return RowOperation(
+        "log_prob",
+        reduce=_STATS,
+        row={"lse": "largest + logarithm(total)"},
+        keep={"log_prob": "at(target) * scale - lse", "lse": "lse"},
+        rows=("target",),
+        parameters=("scale",),
+        numpy=RowMeaning(
+            terms=_STATS_TERMS,
+            row=_lse,
+            write=lambda v: {"log_prob": v.at(v.target) * v.scale - v.lse, "lse": v.lse},
+        ),
+    )

@@ -1,0 +1,224 @@
+"""The built-in row operations by their names, on the device: names and arguments as in torch where torch has them.
+
+Of every array the last axis is the row: up to 2^30 elements of float16, bfloat16, float32 or float64, contiguous, with
+any strides along the other axes. `out`, `stream`, `allocator` and what is raised are as for
+`lowlevel_reduce.rowops.call.row_operation`; `out` may be `x` itself. A row's bits depend on that row and the arguments alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lowlevel_reduce.arguments import shown
+from lowlevel_reduce.rowops import requests
+from lowlevel_reduce.rowops.call import row_operation
+from lowlevel_reduce.rowops.exponentials import MEAN_OF_LOSSES
+
+__all__ = ["cross_entropy", "layer_norm", "log_prob", "log_softmax", "normalize", "quantize", "rms_norm", "softmax"]
+
+
+def _apply(request: requests.Request, x: Any, **options: Any) -> Any:
+    return row_operation(
+        request.operation,
+        x,
+        second=request.second,
+        dtype=request.dtype,
+        block=request.block,
+        **request.given,
+        **options,
+    )
+
+
+def softmax(
+    x: Any,
+    axis: int = -1,
+    *,
+    scale: float = 1.0,
+    causal: bool = False,
+    offset: int | None = None,
+    lengths: Any = None,
+    dtype: Any = None,
+    **options: Any,
+) -> Any:
+    """Return ``exp(scale * x - max) / sum`` of each row; elements that a mask hides become 0.
+
+    Parameters
+    ----------
+    x : array
+        The rows.
+    axis : int
+        The last axis; others raise UnsupportedError.
+    scale : float
+        Above 0; elements are multiplied by it, rounded to the type in which expressions compute.
+    causal : bool
+        Whether row r of the last two axes has only its first ``r + 1 + offset`` elements.
+    offset : int, optional
+        By default the keys less the queries: the last query sees all keys.
+    lengths : array of int, optional
+        How many elements each row has, of the shape of the other axes; hidden ones are not read.
+    dtype : dtype, optional
+        Type of the result; by default the elements' own.
+    **options
+        `out`, `stream`, `allocator`, `strategy`, `cluster`.
+
+    Notes
+    -----
+    A row whose largest element is infinite or NaN becomes NaN, as in torch; a row without elements becomes zeros.
+    """
+    request = requests.softmax(
+        x, axis, log=False, scale=scale, causal=causal, offset=offset, lengths=lengths, dtype=dtype
+    )
+    return _apply(request, x, **options)
+
+
+def log_softmax(
+    x: Any,
+    axis: int = -1,
+    *,
+    scale: float = 1.0,
+    causal: bool = False,
+    offset: int | None = None,
+    lengths: Any = None,
+    dtype: Any = None,
+    **options: Any,
+) -> Any:
+    """Return the logarithm of `softmax`, whose arguments these are; elements that a mask hides become -inf."""
+    request = requests.softmax(
+        x, axis, log=True, scale=scale, causal=causal, offset=offset, lengths=lengths, dtype=dtype
+    )
+    return _apply(request, x, **options)
+
+
+def rms_norm(
+    x: Any,
+    weight: Any = None,
+    eps: float | None = None,
+    *,
+    residual: Any = None,
+    return_rstd: bool = False,
+    dtype: Any = None,
+    **options: Any,
+) -> Any:
+    """Return ``x * rstd * weight`` of each row, where ``rstd = 1 / sqrt(mean(x * x) + eps)``.
+
+    Parameters
+    ----------
+    weight : array, optional
+        One element for each column.
+    eps : float, optional
+        By default the elements' type's epsilon.
+    residual : array, optional
+        Added to `x` first, rounded to the elements' type; the sum is written too, to ``out={"residual": …}`` or a new
+        array.
+    return_rstd : bool
+        Whether rstd is returned too.
+
+    Returns
+    -------
+    DeviceArray or named tuple
+        `out`; with more than that, a tuple of `out`, `residual` and `rstd`, as far as they were asked for.
+    """
+    request = requests.rms_norm(x, weight, eps, residual=residual, keeps=return_rstd, dtype=dtype)
+    return _apply(request, x, **options)
+
+
+def layer_norm(
+    x: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    *,
+    return_stats: bool = False,
+    dtype: Any = None,
+    **options: Any,
+) -> Any:
+    """Return ``(x - mean) * rstd * weight + bias`` of each row, where ``rstd = 1 / sqrt(variance + eps)``.
+
+    `weight` and `bias` have one element for each column. With `return_stats` the result is a named tuple of `out`,
+    `mean` and `rstd`.
+    """
+    request = requests.layer_norm(x, weight, bias, eps, keeps=return_stats, dtype=dtype)
+    return _apply(request, x, **options)
+
+
+def normalize(x: Any, p: float = 2.0, axis: int = -1, eps: float = 1e-12, *, dtype: Any = None, **options: Any) -> Any:
+    """Return each row divided by its norm of order `p` (1, 2 or infinity), or by `eps` if that is larger."""
+    return _apply(requests.normalize(x, p, axis, eps, dtype=dtype), x, **options)
+
+
+def quantize(
+    x: Any,
+    dtype: Any = "float8_e4m3fn",
+    *,
+    block: int | None = None,
+    rms_eps: float | None = None,
+    weight: Any = None,
+    **options: Any,
+) -> Any:
+    """Return `values` of 8 bits and the `scale` of each row, or of each block of it: ``x`` is about ``values * scale``.
+
+    The scale is the largest magnitude over the largest number of the type, 448 or 127. Values are products of the
+    elements with ``largest number / largest magnitude``, rounded to nearest; int8 between -127 and 127.
+
+    Parameters
+    ----------
+    dtype : dtype
+        ``"float8_e4m3fn"`` or ``"int8"``.
+    block : int, optional
+        32, 64 or 128: rows are cut into blocks of as many elements.
+    rms_eps : float, optional
+        Quantise ``rms_norm(x, weight, rms_eps)`` in place of `x`, without rounding it in between.
+
+    Returns
+    -------
+    named tuple of DeviceArray
+        `values`, of the shape of `x`, and `scale`, a number for each row or block. A row of zeros, or of magnitudes
+        under 2^-100, has scale 0. A NaN in a row makes its scale NaN, an infinity makes it infinite.
+    """
+    return _apply(requests.quantize(x, dtype, block, weight=weight, rms_eps=rms_eps), x, **options)
+
+
+def cross_entropy(
+    x: Any, target: Any, *, ignore_index: int = requests.IGNORE_INDEX, reduction: str = "mean", **options: Any
+) -> Any:
+    """Return the loss ``logsumexp(x) - x[target]`` of rows of logits, as float32, or float64 for float64.
+
+    Parameters
+    ----------
+    target : array of int
+        One for each row; a target that is no element's index makes the loss NaN: nothing else is read.
+    ignore_index : int
+        Rows with this target have loss 0, and do not count in the mean.
+    reduction : {"mean", "sum", "none"}
+        "none" returns a named tuple of each row's `loss` and `lse`, the log-sum-exp.
+    """
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f'reduction is "mean", "sum" or "none", not {shown(reduction)}')
+    counts = reduction == "mean"
+    request = requests.cross_entropy(x, target, ignore_index=ignore_index, counts=counts)
+    if reduction == "none":
+        return _apply(request, x, **options)
+    out, strategies = options.pop("out", None), ("strategy", "cluster")
+    found = _apply(request, x, **options)
+    later = {name: value for name, value in options.items() if name not in strategies}
+    if reduction == "sum":
+        from lowlevel_reduce.calls.execute import reduce  # noqa: PLC0415 - its options are others
+
+        return reduce(found.loss, "sum", out=out, **later)
+    losses, counted = (_flat(each) for each in (found.loss, found.counts))
+    return row_operation(MEAN_OF_LOSSES, losses, second=counted, out=out, **later)
+
+
+def _flat(array: Any) -> Any:
+    """Return a `DeviceArray` as one row."""
+    from lowlevel_reduce.arrays.device_array import DeviceArray  # noqa: PLC0415
+
+    return DeviceArray(array._buffer, array.dtype, (array.size,), array.stream)
+
+
+def log_prob(x: Any, target: Any, *, scale: float = 1.0, **options: Any) -> Any:
+    """Return `log_prob`, ``log_softmax(scale * x)[target]`` of each row, and its log-sum-exp `lse`, as a named tuple.
+
+    A target that is no element's index gives NaN. `scale` is the inverse of a temperature.
+    """
+    return _apply(requests.log_prob(x, target, scale=scale), x, **options)

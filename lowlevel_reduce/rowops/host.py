@@ -1,0 +1,139 @@
+"""The built-in row operations in NumPy, on the host: what `lowlevel_reduce.tree` has under the same names.
+
+Arguments are those of `lowlevel_reduce.rowops.functions`, without what concerns the device. Results equal the device's
+bit for bit, but for softmax, log_softmax, cross_entropy and log_prob, which call ``exp`` and ``log``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lowlevel_reduce import tree
+from lowlevel_reduce.arguments import shown
+from lowlevel_reduce.rowops import requests
+from lowlevel_reduce.rowops.exponentials import MEAN_OF_LOSSES
+from lowlevel_reduce.rowops.meaning import row_operation
+
+__all__ = [
+    "cross_entropy",
+    "layer_norm",
+    "log_prob",
+    "log_softmax",
+    "normalize",
+    "quantize",
+    "rms_norm",
+    "row_operation",
+    "softmax",
+]
+
+
+def _evaluate(request: requests.Request, x: Any) -> Any:
+    x = np.asarray(x)
+    shape, block = x.shape, request.block
+    if block is not None:
+        x = x.reshape(*shape[:-1], shape[-1] // block, block)
+    second = None if request.second is None else np.asarray(request.second)
+    found = row_operation(request.operation, x, second=second, dtype=request.dtype, **request.given)
+    if block is not None:
+        return found._replace(**{name: getattr(found, name).reshape(shape) for name in request.operation.write})
+    return found
+
+
+def softmax(
+    x: Any,
+    axis: int = -1,
+    *,
+    scale: float = 1.0,
+    causal: bool = False,
+    offset: int | None = None,
+    lengths: Any = None,
+    dtype: Any = None,
+) -> Any:
+    """Return softmax of each row, as `lowlevel_reduce.softmax`."""
+    x = np.asarray(x)
+    request = requests.softmax(
+        x, axis, log=False, scale=scale, causal=causal, offset=offset, lengths=lengths, dtype=dtype
+    )
+    return _evaluate(request, x)
+
+
+def log_softmax(
+    x: Any,
+    axis: int = -1,
+    *,
+    scale: float = 1.0,
+    causal: bool = False,
+    offset: int | None = None,
+    lengths: Any = None,
+    dtype: Any = None,
+) -> Any:
+    """Return the logarithm of softmax of each row, as `lowlevel_reduce.log_softmax`."""
+    x = np.asarray(x)
+    request = requests.softmax(
+        x, axis, log=True, scale=scale, causal=causal, offset=offset, lengths=lengths, dtype=dtype
+    )
+    return _evaluate(request, x)
+
+
+def rms_norm(
+    x: Any,
+    weight: Any = None,
+    eps: float | None = None,
+    *,
+    residual: Any = None,
+    return_rstd: bool = False,
+    dtype: Any = None,
+) -> Any:
+    """Return rows over the root of their mean square, as `lowlevel_reduce.rms_norm`."""
+    x = np.asarray(x)
+    return _evaluate(requests.rms_norm(x, weight, eps, residual=residual, keeps=return_rstd, dtype=dtype), x)
+
+
+def layer_norm(
+    x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, return_stats: bool = False, dtype: Any = None
+) -> Any:
+    """Return rows of mean 0 and variance 1, scaled and shifted, as `lowlevel_reduce.layer_norm`."""
+    x = np.asarray(x)
+    return _evaluate(requests.layer_norm(x, weight, bias, eps, keeps=return_stats, dtype=dtype), x)
+
+
+def normalize(x: Any, p: float = 2.0, axis: int = -1, eps: float = 1e-12, *, dtype: Any = None) -> Any:
+    """Return rows over their norm, as `lowlevel_reduce.normalize`."""
+    x = np.asarray(x)
+    return _evaluate(requests.normalize(x, p, axis, eps, dtype=dtype), x)
+
+
+def quantize(
+    x: Any,
+    dtype: Any = "float8_e4m3fn",
+    *,
+    block: int | None = None,
+    rms_eps: float | None = None,
+    weight: Any = None,
+) -> Any:
+    """Return values of 8 bits and their scales, as `lowlevel_reduce.quantize`."""
+    x = np.asarray(x)
+    return _evaluate(requests.quantize(x, dtype, block, weight=weight, rms_eps=rms_eps), x)
+
+
+def cross_entropy(x: Any, target: Any, *, ignore_index: int = requests.IGNORE_INDEX, reduction: str = "mean") -> Any:
+    """Return the loss of rows of logits, as `lowlevel_reduce.cross_entropy`."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f'reduction is "mean", "sum" or "none", not {shown(reduction)}')
+    x = np.asarray(x)
+    found = _evaluate(
+        requests.cross_entropy(x, np.asarray(target), ignore_index=ignore_index, counts=reduction == "mean"), x
+    )
+    if reduction == "none":
+        return found
+    if reduction == "sum":
+        return tree.reduce(found.loss, "sum")
+    return row_operation(MEAN_OF_LOSSES, found.loss.reshape(-1), second=found.counts.reshape(-1))
+
+
+def log_prob(x: Any, target: Any, *, scale: float = 1.0) -> Any:
+    """Return each row's log-probability of its target, as `lowlevel_reduce.log_prob`."""
+    x = np.asarray(x)
+    return _evaluate(requests.log_prob(x, np.asarray(target), scale=scale), x)

@@ -1,0 +1,164 @@
+"""Normalisation of rows, and its gradients, as row operations."""
+
+from __future__ import annotations
+
+import functools
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from lowlevel_reduce.rowops.operation import RowMeaning, RowOperation
+
+__all__ = [
+    "layer_norm_gradient_of",
+    "layer_norm_of",
+    "normalize_of",
+    "rms_norm_gradient_of",
+    "rms_norm_of",
+]
+
+
+def _affine(text: str, *, weight: bool, bias: bool) -> str:
+    return text + (" * weight" if weight else "") + (" + bias" if bias else "")
+
+
+def _applied(value: Any, v: SimpleNamespace, *, weight: bool, bias: bool) -> Any:
+    value = value * v.weight if weight else value
+    return value + v.bias if bias else value
+
+
+def _columns(*, weight: bool, bias: bool) -> tuple[str, ...]:
+    return (*(["weight"] if weight else []), *(["bias"] if bias else []))
+
+
+def _rstd_of_squares(v: SimpleNamespace) -> Any:
+    return v.number(1) / np.sqrt(v.squares / v.number(v.n) + v.eps)
+
+
+@functools.cache
+def rms_norm_of(*, weight: bool, residual: bool, keeps: bool) -> RowOperation:
+    """Return ``x * rstd * weight`` with ``rstd = 1 / sqrt(mean(x * x) + eps)``.
+
+    With `residual`, x is the sum of both arrays, rounded, which is written too. With `keeps`, rstd is kept.
+    """
+
+    def write(v: SimpleNamespace) -> dict[str, Any]:
+        return {"out": _applied(v.x * v.rstd, v, weight=weight, bias=False), "residual": v.x, "rstd": v.rstd}
+
+    return RowOperation(
+        "rms_norm",
+        second=residual,
+        merge="x + y" if residual else None,
+        reduce={"squares": "sum_squares"},
+        row={"rstd": "1 / square_root(squares / Number(n) + eps)"},
+        write={"out": _affine("x * rstd", weight=weight, bias=False), **({"residual": "x"} if residual else {})},
+        keep={"rstd": "rstd"} if keeps else {},
+        columns=_columns(weight=weight, bias=False),
+        parameters=("eps",),
+        numpy=RowMeaning(
+            merge=(lambda v: v.x + v.y) if residual else None, row=lambda v: {"rstd": _rstd_of_squares(v)}, write=write
+        ),
+    )
+
+
+@functools.cache
+def rms_norm_gradient_of(*, weight: bool, terms: bool) -> RowOperation:
+    """Return the gradient with respect to `x`, from the output's gradient `y` and rstd; with `terms` the weight's too.
+
+    The weight's gradient is the sum over all rows of `dweight`, numbers that a reduction along columns adds up.
+    """
+    scaled = "y * weight" if weight else "y"
+
+    def of(v: SimpleNamespace) -> Any:
+        return v.y * v.weight if weight else v.y
+
+    def write(v: SimpleNamespace) -> dict[str, Any]:
+        return {"dx": (of(v) - v.x * v.factor) * v.rstd, "dweight": v.y * (v.x * v.rstd)}
+
+    return RowOperation(
+        "rms_norm_gradient",
+        second=True,
+        reduce={"product": ("sum", f"{scaled} * x")},
+        row={"factor": "rstd * rstd * (product / Number(n))"},
+        write={"dx": f"({scaled} - x * factor) * rstd", **({"dweight": "y * (x * rstd)"} if terms else {})},
+        columns=_columns(weight=weight, bias=False),
+        rows=("rstd",),
+        numpy=RowMeaning(
+            terms={"product": lambda v: of(v) * v.x},
+            row=lambda v: {"factor": v.rstd * v.rstd * (v.product / v.number(v.n))},
+            write=write,
+        ),
+    )
+
+
+@functools.cache
+def layer_norm_of(*, weight: bool, bias: bool, keeps: bool) -> RowOperation:
+    """Return ``(x - mean) * rstd * weight + bias`` with ``rstd = 1 / sqrt(var + eps)``; with `keeps`, mean and rstd."""
+
+    def write(v: SimpleNamespace) -> dict[str, Any]:
+        out = _applied((v.x - v.mean) * v.rstd, v, weight=weight, bias=bias)
+        return {"out": out, "mean": v.mean, "rstd": v.rstd}
+
+    return RowOperation(
+        "layer_norm",
+        reduce={"mean, variance": "mean_var"},
+        row={"rstd": "1 / square_root(variance + eps)"},
+        write={"out": _affine("(x - mean) * rstd", weight=weight, bias=bias)},
+        keep={"mean": "mean", "rstd": "rstd"} if keeps else {},
+        columns=_columns(weight=weight, bias=bias),
+        parameters=("eps",),
+        numpy=RowMeaning(row=lambda v: {"rstd": v.number(1) / np.sqrt(v.variance + v.eps)}, write=write),
+    )
+
+
+@functools.cache
+def layer_norm_gradient_of(*, weight: bool, terms: bool) -> RowOperation:
+    """Return the gradient with respect to `x`, from the output's gradient `y`, mean and rstd; as `rms_norm_gradient_of`."""
+    scaled = "y * weight" if weight else "y"
+
+    def of(v: SimpleNamespace) -> Any:
+        return v.y * v.weight if weight else v.y
+
+    def normal(v: SimpleNamespace) -> Any:
+        return (v.x - v.mean) * v.rstd
+
+    def write(v: SimpleNamespace) -> dict[str, Any]:
+        dx = ((of(v) - v.mean_gradient) - normal(v) * v.mean_product) * v.rstd
+        return {"dx": dx, "dweight": v.y * normal(v)}
+
+    return RowOperation(
+        "layer_norm_gradient",
+        second=True,
+        reduce={"gradients": ("sum", scaled), "product": ("sum", f"{scaled} * ((x - mean) * rstd)")},
+        row={"mean_gradient": "gradients / Number(n)", "mean_product": "product / Number(n)"},
+        write={
+            "dx": f"(({scaled} - mean_gradient) - (x - mean) * rstd * mean_product) * rstd",
+            **({"dweight": "y * ((x - mean) * rstd)"} if terms else {}),
+        },
+        columns=_columns(weight=weight, bias=False),
+        rows=("mean", "rstd"),
+        numpy=RowMeaning(
+            terms={"gradients": of, "product": lambda v: of(v) * normal(v)},
+            row=lambda v: {
+                "mean_gradient": v.gradients / v.number(v.n),
+                "mean_product": v.product / v.number(v.n),
+            },
+            write=write,
+        ),
+    )
+
+
+@functools.cache
+def normalize_of(norm: str) -> RowOperation:
+    """Return ``x / max(norm, eps)`` for the operator of a norm."""
+    return RowOperation(
+        "normalize",
+        reduce={"size": norm},
+        row={"divisor": "size < eps ? eps : size"},
+        write={"out": "x / divisor"},
+        parameters=("eps",),
+        numpy=RowMeaning(
+            row=lambda v: {"divisor": np.where(v.size < v.eps, v.eps, v.size)}, write=lambda v: {"out": v.x / v.divisor}
+        ),
+    )

@@ -1,0 +1,187 @@
+"""From the arguments of a built-in row operation to the operation and what it is given: for the device and the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lowlevel_reduce.arguments import flag, integer, real, shown
+from lowlevel_reduce.errors import UnsupportedError
+from lowlevel_reduce.rowops import exponentials, norms, quantisation
+from lowlevel_reduce.rowops.operation import RowOperation
+
+__all__ = [
+    "IGNORE_INDEX",
+    "Request",
+    "cross_entropy",
+    "layer_norm",
+    "log_prob",
+    "normalize",
+    "quantize",
+    "rms_norm",
+    "softmax",
+]
+
+IGNORE_INDEX = -100
+"""The target of rows whose loss does not count, by default: torch's."""
+
+_NORMS = {1.0: "norm1", 2.0: "norm2", np.inf: "norm_inf"}
+
+
+class Request(NamedTuple):
+    """An operation and what it is given.
+
+    Attributes
+    ----------
+    operation : RowOperation
+        The operation.
+    given : dict
+        Columns, row inputs and parameters, by name.
+    second : array or None
+        The second array.
+    dtype : mapping or None
+        Types of the outputs, by name.
+    block : int or None
+        The elements of the blocks that rows are cut into.
+    """
+
+    operation: RowOperation
+    given: dict[str, Any]
+    second: Any = None
+    dtype: Mapping[str, Any] | None = None
+    block: int | None = None
+
+
+def softmax(
+    x: Any, axis: int, *, log: bool, scale: float, causal: bool, offset: int | None, lengths: Any, dtype: Any
+) -> Request:
+    """Return the request of `lowlevel_reduce.softmax` and `lowlevel_reduce.log_softmax`."""
+    shape = _shape(x, axis)
+    causal = flag(causal, "causal")
+    given: dict[str, Any] = {"scale": positive(scale, "scale")}
+    if causal:
+        if len(shape) < 2:
+            raise ValueError("a causal mask needs an array of two axes at least: queries and keys")
+        queries, keys = shape[-2:]
+        given["queries"] = max(queries, 1)
+        given["offset"] = keys - queries if offset is None else integer(offset, "offset is an integer")
+    elif offset is not None:
+        raise ValueError("offset goes with causal=True")
+    if lengths is not None:
+        given["lengths"] = lengths
+    operation = exponentials.softmax_of(log=log, causal=causal, lengths=lengths is not None)
+    return Request(operation, given, dtype=_dtype("out", dtype))
+
+
+def cross_entropy(x: Any, target: Any, *, ignore_index: int, counts: bool) -> Request:
+    """Return the request of `lowlevel_reduce.cross_entropy`, for each row's loss."""
+    _shape(x, -1)
+    given = {"target": target, "ignore": integer(ignore_index, "ignore_index is an integer")}
+    return Request(exponentials.cross_entropy_of(counts=counts), given)
+
+
+def log_prob(x: Any, target: Any, *, scale: float) -> Request:
+    """Return the request of `lowlevel_reduce.log_prob`."""
+    _shape(x, -1)
+    return Request(exponentials.log_prob_of(), {"target": target, "scale": positive(scale, "scale")})
+
+
+def rms_norm(x: Any, weight: Any, eps: float | None, *, residual: Any, keeps: bool, dtype: Any) -> Request:
+    """Return the request of `lowlevel_reduce.rms_norm`."""
+    _shape(x, -1)
+    operation = norms.rms_norm_of(
+        weight=weight is not None, residual=residual is not None, keeps=flag(keeps, "return_rstd")
+    )
+    given = {"eps": epsilon(eps, x), **({} if weight is None else {"weight": weight})}
+    return Request(operation, given, second=residual, dtype=_dtype("out", dtype))
+
+
+def layer_norm(x: Any, weight: Any, bias: Any, eps: float, *, keeps: bool, dtype: Any) -> Request:
+    """Return the request of `lowlevel_reduce.layer_norm`."""
+    _shape(x, -1)
+    operation = norms.layer_norm_of(weight=weight is not None, bias=bias is not None, keeps=flag(keeps, "return_stats"))
+    arrays = {"weight": weight, "bias": bias}
+    given = {"eps": not_negative(eps, "eps"), **{name: each for name, each in arrays.items() if each is not None}}
+    return Request(operation, given, dtype=_dtype("out", dtype))
+
+
+def normalize(x: Any, p: float, axis: int, eps: float, *, dtype: Any) -> Request:
+    """Return the request of `lowlevel_reduce.normalize`."""
+    _shape(x, axis)
+    order = float(real(p, "the order of a norm is 1, 2 or infinity"))
+    if order not in _NORMS:
+        raise UnsupportedError(f"rows are normalised by the norm of order 1, 2 or infinity, not {shown(p)}")
+    operation = norms.normalize_of(_NORMS[order])
+    return Request(operation, {"eps": not_negative(eps, "eps")}, dtype=_dtype("out", dtype))
+
+
+def quantize(x: Any, dtype: Any, block: int | None, *, weight: Any, rms_eps: float | None) -> Request:
+    """Return the request of `lowlevel_reduce.quantize`."""
+    from lowlevel_reduce.dtypes import numpy_dtype  # noqa: PLC0415 - what is imported above would hide the argument
+
+    shape = _shape(x, -1)
+    norm = rms_eps is not None
+    if weight is not None and not norm:
+        raise ValueError("weight goes with rms_eps, the eps of the rms_norm before the quantisation")
+    if block is not None:
+        block = integer(block, "block is an integer")
+        if block not in quantisation.BLOCKS:
+            raise ValueError(f"rows are quantised by blocks of 32, 64 or 128 elements, not of {block}")
+        if norm:
+            raise UnsupportedError("after an rms_norm a row is quantised as a whole, not by blocks")
+        if shape[-1] % block:
+            raise ValueError(f"rows of {shape[-1]} elements do not divide into blocks of {block}")
+    operation = quantisation.quantize_of(numpy_dtype(dtype).name, norm=norm, weight=weight is not None)
+    given: dict[str, Any] = {"eps": not_negative(rms_eps, "rms_eps")} if norm else {}
+    if weight is not None:
+        given["weight"] = weight
+    return Request(operation, given, block=block)
+
+
+def epsilon(eps: float | None, x: Any) -> float:
+    """Return eps; by default the distance from 1 to the next number of the elements' type, as in torch."""
+    if eps is not None:
+        return not_negative(eps, "eps")
+    name = str(x.dtype).rsplit(".", 1)[-1]
+    known = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+    if name not in known:
+        raise UnsupportedError(f"row operations take rows of {', '.join(known)}, not of {name}")
+    return known[name]
+
+
+def positive(value: Any, name: str) -> float:
+    """Return a real number above zero and finite, as a float."""
+    number = float(real(value, f"{name} is a real number"))
+    if not 0 < number < np.inf:
+        raise ValueError(f"{name} is above 0 and finite, not {shown(value)}")
+    return number
+
+
+def not_negative(value: Any, name: str) -> float:
+    """Return a real number from zero on, as a float."""
+    number = float(real(value, f"{name} is a real number"))
+    if not number >= 0:
+        raise ValueError(f"{name} is 0 or more, not {shown(value)}")
+    return number
+
+
+def _shape(x: Any, axis: int) -> tuple[int, ...]:
+    """Return the array's shape; refuses an axis that is not the last one."""
+    try:
+        shape = tuple(int(size) for size in x.shape)
+    except (AttributeError, TypeError):
+        raise TypeError(f"{type(x).__name__} is no array: it has no shape") from None
+    if not shape:
+        raise ValueError("a row operation needs an array of one axis at least")
+    axis = integer(axis, "axis is an integer")
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(f"axis {axis} is out of bounds for an array of {len(shape)} axes")
+    if axis % len(shape) != len(shape) - 1:
+        raise UnsupportedError(f"row operations go along the last axis, not along axis {axis} of {len(shape)}")
+    return shape
+
+
+def _dtype(name: str, dtype: Any) -> dict[str, Any] | None:
+    return None if dtype is None else {name: dtype}

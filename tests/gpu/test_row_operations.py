@@ -1,0 +1,268 @@
+"""Row operations on the device: tree.py's bits by every strategy, at any address and stride, in place, and in graphs."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lowlevel_reduce as lr
+from lowlevel_reduce import tree
+from lowlevel_reduce.driver import Graph
+from lowlevel_reduce.operators import NumpyMeaning
+
+TYPES = ["bfloat16", "float16", "float32", "float64"]
+WAYS = [
+    {},
+    {"strategy": "block_rows"},
+    {"strategy": "block_rows", "cluster": 4},
+    {"strategy": "turn_rows"},
+    {"strategy": "turn_rows", "cluster": 2},
+]
+LENGTHS = [1, 31, 64, 257, 1000, 2048, 5003, 9000]
+
+
+def values(name, shape, seed=0):
+    dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    rng = np.random.default_rng((seed, *shape))
+    return (rng.standard_normal(shape) * 3).astype(dtype)
+
+
+def assert_bits(got, expected):
+    """Every result has the bits that NumPy gives."""
+    got, expected = (each if isinstance(each, tuple) else (each,) for each in (got, expected))
+    assert len(got) == len(expected)
+    for one, other in zip(got, expected, strict=True):
+        one = one.numpy()
+        assert one.dtype == other.dtype and one.shape == other.shape
+        assert one.tobytes() == other.tobytes()
+
+
+def ulps(got, expected):
+    """Return by how many units in the last place results differ at most; NaN and infinities must be the same."""
+    got, expected = np.asarray(got), np.asarray(expected)
+    one, other = got.astype(np.float64), expected.astype(np.float64)
+    usual = np.isfinite(other)
+    np.testing.assert_array_equal(one[~usual], other[~usual])
+    info = ml_dtypes.finfo(expected.dtype)
+    unit = np.exp2(np.floor(np.log2(np.maximum(np.abs(other), float(info.tiny)))) - info.nmant)
+    return np.max(np.abs(one - other)[usual] / unit[usual], initial=0.0)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_rms_norm_and_its_residual(stream, cut, dtype, way):
+    for length in cut(LENGTHS, [64, 1000, 5003]):
+        if way == {"strategy": "block_rows"} and length * values(dtype, (1,)).itemsize > 16 * 4096:
+            continue
+        x, residual, weight = (values(dtype, shape, k) for k, shape in enumerate([(5, length), (5, length), (length,)]))
+        got = lr.rms_norm(x, weight, 1e-6, residual=residual, return_rstd=True, stream=stream, **way)
+        assert_bits(got, tree.rms_norm(x, weight, 1e-6, residual=residual, return_rstd=True))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_layer_norm(stream, cut, dtype, way):
+    for length in cut(LENGTHS, [31, 2048]):
+        x, weight, bias = (values(dtype, shape, k) for k, shape in enumerate([(3, length), (length,), (length,)]))
+        got = lr.layer_norm(x, weight, bias, return_stats=True, stream=stream, **way)
+        assert_bits(got, tree.layer_norm(x, weight, bias, return_stats=True))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("log", [False, True])
+def test_softmax_of_every_type(stream, cut, log, way):
+    """Where exp and log are, the device's own: one number by all strategies, within a few ulp of NumPy's."""
+    ours, meant = (lr.log_softmax, tree.log_softmax) if log else (lr.softmax, tree.softmax)
+    for dtype in TYPES:
+        for length in cut(LENGTHS, [257, 2048]):
+            x = values(dtype, (3, length))
+            got = ours(x, scale=0.5, stream=stream, **way).numpy()
+            assert got.tobytes() == ours(x, scale=0.5, stream=stream).numpy().tobytes()
+            assert ulps(got, meant(x, scale=0.5)) <= (8 if dtype.endswith(("32", "64")) else 1)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("way", [{}, {"strategy": "block_rows"}, {"strategy": "turn_rows"}], ids=str)
+def test_masked_rows_are_shorter_rows(stream, dtype, way):
+    x = values(dtype, (2, 7, 600))
+    lengths = np.arange(14, dtype=np.int32).reshape(2, 7) * 45
+    hidden = lr.softmax(x, lengths=lengths, stream=stream, **way).numpy()
+    causal = lr.log_softmax(x, causal=True, stream=stream, **way).numpy()
+    for row in np.ndindex(2, 7):
+        short = int(lengths[row])
+        alone = lr.softmax(x[row][:short][None], stream=stream).numpy()[0] if short else x[row][:0]
+        assert hidden[row][:short].tobytes() == alone.tobytes()
+        assert not hidden[row][short:].astype(np.float32).any()
+        seen = row[1] + 1 + 600 - 7
+        assert causal[row][:seen].tobytes() == lr.log_softmax(x[row][None, :seen], stream=stream).numpy()[0].tobytes()
+        assert np.all(causal[row][seen:].astype(np.float32) == -np.inf)
+
+
+def test_rows_that_are_not_finite(stream):
+    x = np.zeros((4, 40), np.float32)
+    x[0] = -np.inf
+    x[1, 3] = np.inf
+    x[2, 5] = np.nan
+    x[3, 7] = -np.inf
+    got = lr.softmax(x, stream=stream).numpy()
+    assert np.isnan(got[:3]).all()
+    assert got[3, 7] == 0 and ulps(got, tree.softmax(x)) <= 1
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "int8"])
+def test_quantize(stream, cut, dtype, kind):
+    x = values(dtype, (6, 256))
+    x[1] = 0
+    x[2, 3] = np.inf
+    x[3, 4] = np.nan
+    x[4] = x[4] * np.float32(1e-3)
+    for block in cut([None, 32, 64, 128], [None, 32, 128]):
+        assert_bits(lr.quantize(x, kind, block=block, stream=stream), tree.quantize(x, kind, block=block))
+    weight = values(dtype, (256,), 7)
+    got = lr.quantize(x[4:], kind, rms_eps=1e-5, weight=weight, stream=stream)
+    assert_bits(got, tree.quantize(x[4:], kind, rms_eps=1e-5, weight=weight))
+
+
+@pytest.mark.parametrize("p", [1, 2, np.inf])
+def test_normalize(stream, p):
+    x = values("float32", (5, 300))
+    x[2] = 0
+    assert_bits(lr.normalize(x, p, stream=stream), tree.normalize(x, p))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_cross_entropy_and_log_prob(stream, dtype):
+    x = values(dtype, (6, 700))
+    target = np.array([0, 699, -100, 700, -1, 5])
+    got, meant = (each.cross_entropy(x, target, reduction="none") for each in (lr, tree))
+    assert ulps(got.loss.numpy(), meant.loss) <= 8 and ulps(got.lse.numpy(), meant.lse) <= 2
+    assert got.loss.numpy()[2] == 0 and np.isnan(got.loss.numpy()[3:5]).all()
+    there = [0, 1, 2, 5]
+    for reduction in ("mean", "sum"):
+        got = lr.cross_entropy(x[there], target[there], reduction=reduction, stream=stream)
+        assert ulps(got.numpy(), tree.cross_entropy(x[there], target[there], reduction=reduction)) <= 4
+    got, meant = lr.log_prob(x, target, scale=0.5, stream=stream), tree.log_prob(x, target, scale=0.5)
+    assert ulps(got.log_prob.numpy(), meant.log_prob) <= 4
+
+
+ABSMAX = lr.Operator(
+    "absmax",
+    map="fabsf(x)",
+    combine="fmaxf(a, b)",
+    identity='nanf("")',
+    numpy=NumpyMeaning((np.float32(np.nan),), lambda x, y, i: (np.abs(x),), lambda a, b: (np.fmax(a[0], b[0]),)),
+)
+OWN = lr.RowOperation(
+    "own",
+    reduce={"middle": "mean", "largest": ABSMAX, "place": "argmax"},
+    row={"half": "largest / 2"},
+    write={"out": "(x - middle) * weight / half + Number(i - place)", "whole: int32": "x * 10"},
+    keep={"largest": "largest", "place: int64": "place", "last: float64": "at(n - 1)"},
+    columns=("weight",),
+    numpy=lr.RowMeaning(
+        row=lambda v: {"half": v.largest / v.number(2)},
+        write=lambda v: {
+            "out": (v.x - v.middle) * v.weight / v.half + (v.i - v.place).astype(v.number),
+            "whole": v.x * v.number(10),
+            "largest": v.largest,
+            "place": v.place,
+            "last": v.at(v.n - 1),
+        },
+    ),
+)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_own_operation_of_several_reductions(stream, cut, way):
+    for length in cut([37, 1024, 7000], [37, 3000]):
+        x, weight = values("float32", (3, length)), values("bfloat16", (length,), 1)
+        got = lr.row_operation(OWN, x, weight=weight, stream=stream, **way)
+        assert_bits(got, tree.row_operation(OWN, x, weight=weight))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_strides_offsets_and_in_place(stream, dtype):
+    """Batch strides of any sign, misaligned rows, and outputs that take the input's place."""
+    rows, length = 6, 264
+    flat = values(dtype, (2 * rows * (length + 8) + 8,))
+    size = flat.itemsize
+    weight = values(dtype, (length,), 1)
+    memory = lr.DeviceArray.from_numpy(flat, stream)
+    operation = lr.row_plan  # by a plan, which takes any strides
+    from lowlevel_reduce.rowops.norms import rms_norm_of
+
+    weights = lr.DeviceArray.from_numpy(weight, stream)
+    for offset in (0, 1, 3):
+        strides = (2 * (length + 8) * size, size)
+        view = np.lib.stride_tricks.as_strided(flat[offset:], (rows, length), strides)
+        plan = operation(
+            rms_norm_of(weight=True, residual=False, keeps=False),
+            shape=(rows, length),
+            dtype=flat.dtype,
+            strides_bytes=strides,
+            output_strides_bytes={"out": strides},
+            parameters={"eps": 1e-6},
+            context=stream.context,
+        )
+        launch = plan.bind(stream)
+        expected = tree.rms_norm(np.ascontiguousarray(view), weight, 1e-6)
+        before = memory.numpy()
+        address = memory.pointer + offset * size
+        launch.check(address, weights.pointer, address)
+        launch(address, weights.pointer, address)
+        after = memory.numpy()
+        written = np.lib.stride_tricks.as_strided(after[offset:], (rows, length), strides)
+        assert np.ascontiguousarray(written).tobytes() == expected.tobytes()
+        hidden = before.copy()
+        np.lib.stride_tricks.as_strided(hidden[offset:], (rows, length), strides)[...] = expected
+        assert after.tobytes() == hidden.tobytes(), "something beside the rows was written"
+        memory = lr.DeviceArray.from_numpy(flat, stream)
+
+
+def test_a_row_alone_and_among_others(stream, cut):
+    """The same bits, whatever the batch."""
+    x = values("float32", (7, 520))
+    one = lr.softmax(x[3:4], stream=stream).numpy()
+    assert lr.softmax(x, stream=stream).numpy()[3:4].tobytes() == one.tobytes()
+    many = np.ascontiguousarray(np.broadcast_to(x[3], (cut(65_536, 300), 520)))
+    assert np.all(lr.softmax(many, stream=stream).numpy() == one)
+
+
+def test_captured_into_a_graph(stream):
+    x = lr.DeviceArray.from_numpy(values("bfloat16", (4, 512)), stream)
+    out = lr.softmax(x, stream=stream)
+    expected = out.numpy()
+    with Graph.capture(stream) as graph:
+        lr.softmax(out, out=out, stream=stream)
+    with graph, graph.instantiate() as executable:
+        executable.launch(stream)
+        stream.synchronize()
+    assert out.numpy().tobytes() == lr.softmax(expected, stream=stream).numpy().tobytes()
+
+
+def test_refusals(stream):
+    x = lr.DeviceArray.from_numpy(values("float32", (4, 64)), stream)
+    weight = lr.DeviceArray.from_numpy(values("float32", (63,)), stream)
+    with pytest.raises(ValueError, match=r"weight has shape \(63,\), not \(64,\)"):
+        lr.rms_norm(x, weight, stream=stream)
+    with pytest.raises(lr.UnsupportedError, match="last axis"):
+        lr.softmax(x, 0, stream=stream)
+    with pytest.raises(TypeError, match="out is of float64"):
+        lr.softmax(x, out=lr.DeviceArray.empty((4, 64), "float64", stream), dtype="float32", stream=stream)
+    part = lr.DeviceArray(x._buffer, "float32", (2, 64), stream)
+    moved = lr.Buffer.from_pointer(x.pointer + 64, 512, context=stream.context, owner=x)
+    with pytest.raises(ValueError, match="overlaps"):
+        lr.softmax(part, out=lr.DeviceArray(moved, "float32", (2, 64), stream), stream=stream)
+    with pytest.raises(TypeError, match="NumPy array"):
+        lr.softmax(x, out=np.empty((4, 64), np.float32), stream=stream)
+    with pytest.raises(lr.UnsupportedError, match="rows of float16"):
+        lr.softmax(np.zeros((2, 4), np.int32), stream=stream)
+    with pytest.raises(ValueError, match="holds 16 leaves"):
+        lr.softmax(np.zeros((1, 40_000), np.float32), strategy="block_rows", cluster=1, stream=stream)
+
+
+def test_no_rows_and_no_elements(stream):
+    assert lr.softmax(np.zeros((0, 5), np.float32), stream=stream).numpy().shape == (0, 5)
+    assert lr.softmax(np.zeros((3, 0), np.float32), stream=stream).numpy().shape == (3, 0)
+    got = lr.log_prob(np.zeros((2, 0), np.float32), np.zeros(2, np.int64), stream=stream)
+    assert np.isnan(got.log_prob.numpy()).all() and np.all(got.lse.numpy() == -np.inf)

@@ -60,6 +60,13 @@ if TYPE_CHECKING:
         rms_norm,
         softmax,
     )
+    from lowlevel_reduce.rowops.gradients import (
+        cross_entropy_backward,
+        layer_norm_backward,
+        log_softmax_backward,
+        rms_norm_backward,
+        softmax_backward,
+    )
     from lowlevel_reduce.rowops.launch import RowLaunch
     from lowlevel_reduce.rowops.operation import RowMeaning, RowOperation
     from lowlevel_reduce.rowops.plan import RowPlan, row_plan
@@ -107,10 +114,13 @@ __all__ = [
     "cross_entropy",
     "distributed",
     "empty_cache",
+    "cross_entropy_backward",
     "layer_norm",
+    "layer_norm_backward",
     "log_prob",
     "log_softmax",
     "memory_stats",
+    "log_softmax_backward",
     "normalize",
     "partials",
     "plan",
@@ -121,6 +131,7 @@ __all__ = [
     "reduce_large",
     "reduce_shards",
     "rms_norm",
+    "rms_norm_backward",
     "row_operation",
     "row_plan",
     "segmented_plan",
@@ -128,6 +139,7 @@ __all__ = [
     "shard_lengths",
     "simulator",
     "softmax",
+    "softmax_backward",
     "tree",
     "warm_up",
 ]
@@ -149,6 +161,16 @@ _LATER = {
     **dict.fromkeys(("BuildTarget", "prebuild"), "prebuilding"),
     **dict.fromkeys(("WarmUp", "warm_up"), "warming"),
     "Operator": "operators",
+    **dict.fromkeys(
+        (
+            "cross_entropy_backward",
+            "layer_norm_backward",
+            "log_softmax_backward",
+            "rms_norm_backward",
+            "softmax_backward",
+        ),
+        "rowops.gradients",
+    ),
     "RowLaunch": "rowops.launch",
     **dict.fromkeys(("RowMeaning", "RowOperation"), "rowops.operation"),
     **dict.fromkeys(("RowPlan", "row_plan"), "rowops.plan"),

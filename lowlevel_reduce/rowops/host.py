@@ -6,27 +6,39 @@ bit for bit, but for softmax, log_softmax, cross_entropy and log_prob, which cal
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from lowlevel_reduce import tree
 from lowlevel_reduce.arguments import shown
-from lowlevel_reduce.rowops import requests
+from lowlevel_reduce.rowops import gradients, requests
 from lowlevel_reduce.rowops.exponentials import MEAN_OF_LOSSES
 from lowlevel_reduce.rowops.meaning import row_operation
 
 __all__ = [
     "cross_entropy",
+    "cross_entropy_backward",
     "layer_norm",
+    "layer_norm_backward",
     "log_prob",
     "log_softmax",
+    "log_softmax_backward",
     "normalize",
     "quantize",
     "rms_norm",
+    "rms_norm_backward",
     "row_operation",
     "softmax",
+    "softmax_backward",
 ]
+
+cross_entropy_backward = functools.partial(gradients.cross_entropy_backward, host=True)
+layer_norm_backward = functools.partial(gradients.layer_norm_backward, host=True)
+log_softmax_backward = functools.partial(gradients.log_softmax_backward, host=True)
+rms_norm_backward = functools.partial(gradients.rms_norm_backward, host=True)
+softmax_backward = functools.partial(gradients.softmax_backward, host=True)
 
 
 def _evaluate(request: requests.Request, x: Any) -> Any:

@@ -266,3 +266,54 @@ def test_no_rows_and_no_elements(stream):
     assert lr.softmax(np.zeros((3, 0), np.float32), stream=stream).numpy().shape == (3, 0)
     got = lr.log_prob(np.zeros((2, 0), np.float32), np.zeros(2, np.int64), stream=stream)
     assert np.isnan(got.log_prob.numpy()).all() and np.all(got.lse.numpy() == -np.inf)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_gradients(stream, cut, dtype, way):
+    for length in cut([33, 640, 5000], [33, 640]):
+        x, dy, weight = (values(dtype, shape, k) for k, shape in enumerate([(5, length), (5, length), (length,)]))
+        y = tree.softmax(x)
+        assert_bits(lr.softmax_backward(dy, y, stream=stream, **way), tree.softmax_backward(dy, y))
+        rstd = tree.rms_norm(x, weight, 1e-6, return_rstd=True).rstd
+        got = lr.rms_norm_backward(dy, x, rstd, weight, stream=stream, **way)
+        assert_bits(got, tree.rms_norm_backward(dy, x, rstd, weight))
+        _, mean, rstd = tree.layer_norm(x, weight, weight, return_stats=True)
+        got = lr.layer_norm_backward(dy, x, mean, rstd, weight, bias=True, stream=stream, **way)
+        assert_bits(got, tree.layer_norm_backward(dy, x, mean, rstd, weight, bias=True))
+        target, dloss = np.arange(5) * 3 - 3, values("float32", (5,))
+        lse = tree.cross_entropy(x, target, reduction="none").lse
+        got = lr.cross_entropy_backward(dloss, x, target, lse, ignore_index=0, stream=stream, **way).numpy()
+        assert np.abs(got - tree.cross_entropy_backward(dloss, x, target, lse, ignore_index=0)).max() <= 2e-2 * 2 ** -(
+            0 if dtype == "bfloat16" else 16
+        )
+
+
+def test_gradients_are_those_of_the_functions():
+    """In float64, against differences of the functions themselves."""
+    x, dy, weight = (values("float64", shape, k) for k, shape in enumerate([(3, 20), (3, 20), (20,)]))
+    target = np.array([1, 19, 4])
+    _, mean, rstd = tree.layer_norm(x, weight, weight, return_stats=True)
+    lse = tree.cross_entropy(x, target, reduction="none").lse
+    dloss = dy[:, 0].copy()
+    functions = {
+        "softmax": (lambda x: tree.softmax(x, scale=0.5), tree.softmax_backward(dy, tree.softmax(x, scale=0.5), scale=0.5)),
+        "log_softmax": (tree.log_softmax, tree.log_softmax_backward(dy, tree.log_softmax(x))),
+        "rms_norm": (
+            lambda x: tree.rms_norm(x, weight, 1e-3),
+            tree.rms_norm_backward(dy, x, tree.rms_norm(x, weight, 1e-3, return_rstd=True).rstd, weight)[0],
+        ),
+        "layer_norm": (
+            lambda x: tree.layer_norm(x, weight, weight), tree.layer_norm_backward(dy, x, mean, rstd, weight)[0]
+        ),
+        "cross_entropy": (
+            lambda x: tree.cross_entropy(x, target, reduction="none").loss[:, None] * dloss[:, None] / dy,
+            tree.cross_entropy_backward(dloss, x, target, lse) * 20,
+        ),
+    }  # fmt: skip
+    for name, (function, gradient) in functions.items():
+        for place in ((0, 0), (1, 7), (2, 19)):
+            step = np.zeros_like(x)
+            step[place] = 1e-5
+            slope = np.sum((function(x + step) - function(x - step)) * dy) / 2e-5
+            assert slope == pytest.approx(gradient[place], rel=1e-4, abs=1e-6), name

@@ -1,0 +1,131 @@
+"""Gradients of the built-in row operations: deterministic, without atomics; on the device, or in NumPy with ``host=True``.
+
+With respect to the rows each is a row operation of its own, so its bits for a row depend on that row alone. With respect
+to weights and biases, terms are written and summed along the columns in the order of the one tree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lowlevel_reduce import tree
+from lowlevel_reduce.arguments import integer
+from lowlevel_reduce.arrays.device_array import DeviceArray
+from lowlevel_reduce.calls.execute import reduce
+from lowlevel_reduce.rowops import meaning
+from lowlevel_reduce.rowops.call import row_operation
+from lowlevel_reduce.rowops.exponentials import cross_entropy_gradient_of, softmax_gradient_of
+from lowlevel_reduce.rowops.norms import layer_norm_gradient_of, rms_norm_gradient_of
+from lowlevel_reduce.rowops.operation import RowOperation
+from lowlevel_reduce.rowops.requests import IGNORE_INDEX, positive
+
+__all__ = [
+    "cross_entropy_backward",
+    "layer_norm_backward",
+    "log_softmax_backward",
+    "rms_norm_backward",
+    "softmax_backward",
+]
+
+
+def softmax_backward(dy: Any, y: Any, *, scale: float = 1.0, host: bool = False, **options: Any) -> Any:
+    """Return ``scale * y * (dy - sum(dy * y))``, the gradient with respect to `x`, for the result `y` of `softmax`.
+
+    Parameters
+    ----------
+    dy, y : array
+        The gradient with respect to the result, and the result; of one shape and type.
+    scale : float
+        As it was passed to `softmax`.
+    host : bool
+        Whether to compute in NumPy, to the same bits.
+    **options
+        `out`, `stream`, `allocator`, as for `row_operation`.
+    """
+    given = {"scale": positive(scale, "scale")}
+    return _run(softmax_gradient_of(log=False), y, host, second=dy, **given, **options)
+
+
+def log_softmax_backward(dy: Any, y: Any, *, scale: float = 1.0, host: bool = False, **options: Any) -> Any:
+    """Return ``scale * (dy - exp(y) * sum(dy))``, for the result `y` of `log_softmax`; as `softmax_backward`."""
+    given = {"scale": positive(scale, "scale")}
+    return _run(softmax_gradient_of(log=True), y, host, second=dy, **given, **options)
+
+
+def cross_entropy_backward(
+    dloss: Any, x: Any, target: Any, lse: Any, *, ignore_index: int = IGNORE_INDEX, host: bool = False, **options: Any
+) -> Any:
+    """Return ``(exp(x - lse) - onehot(target)) * dloss``, the gradient with respect to the logits.
+
+    `dloss` and `lse` have one element for each row: the gradient with respect to its loss, and what `cross_entropy`
+    with ``reduction="none"`` returned.
+    """
+    given = {"target": target, "lse": lse, "dloss": dloss}
+    ignore = integer(ignore_index, "ignore_index is an integer")
+    return _run(cross_entropy_gradient_of(), x, host, **given, ignore=ignore, **options)
+
+
+def rms_norm_backward(
+    dy: Any, x: Any, rstd: Any, weight: Any = None, *, host: bool = False, **options: Any
+) -> tuple[Any, Any]:
+    """Return the gradients with respect to `x` and to `weight`, None without one.
+
+    `x` is what was normalised (with a residual the sum), `rstd` what `rms_norm` returned with ``return_rstd=True``.
+    """
+    operation = rms_norm_gradient_of(weight=weight is not None, terms=weight is not None)
+    given = {} if weight is None else {"weight": weight}
+    found = _run(operation, x, host, second=dy, dtype=_term_types(rstd, weight), rstd=rstd, **given, **options)
+    if weight is None:
+        return found, None
+    return found.dx, _summed(found.dweight, weight.dtype, host, options)
+
+
+def layer_norm_backward(
+    dy: Any, x: Any, mean: Any, rstd: Any, weight: Any = None, *, bias: bool = False, host: bool = False, **options: Any
+) -> tuple[Any, Any, Any]:
+    """Return the gradients with respect to `x`, to `weight` (None without one), and to the bias if there is a `bias`.
+
+    `mean` and `rstd` are what `layer_norm` returned with ``return_stats=True``. The bias's gradient is of the weight's
+    type, or of that of `dy`.
+    """
+    operation = layer_norm_gradient_of(weight=weight is not None, terms=weight is not None)
+    given = {} if weight is None else {"weight": weight}
+    types = _term_types(rstd, weight)
+    found = _run(operation, x, host, second=dy, dtype=types, mean=mean, rstd=rstd, **given, **options)
+    own = dy.dtype if weight is None else weight.dtype
+    dbias = _summed(dy, own, host, options) if bias else None
+    if weight is None:
+        return found, None, dbias
+    return found.dx, _summed(found.dweight, weight.dtype, host, options), dbias
+
+
+def _run(operation: RowOperation, x: Any, host: bool, **given: Any) -> Any:
+    return meaning.row_operation(operation, x, **given) if host else row_operation(operation, x, **given)
+
+
+def _term_types(rstd: Any, weight: Any) -> dict[str, Any] | None:
+    """Return the type of the terms of the weight's gradient: numbers."""
+    return None if weight is None else {"dweight": _name(rstd.dtype)}
+
+
+def _name(dtype: Any) -> str:
+    """Return the name of a dtype, NumPy's or another library's."""
+    return str(dtype).rsplit(".", 1)[-1]
+
+
+def _summed(terms: Any, dtype: Any, host: bool, options: dict[str, Any]) -> Any:
+    """Return the sums along all axes but the last."""
+    name, shape = _name(dtype), tuple(terms.shape)
+    if len(shape) == 1:
+        shape = (1, *shape)
+        if isinstance(terms, DeviceArray):
+            terms = DeviceArray(terms._buffer, terms.dtype, shape, terms.stream)
+        else:
+            terms = terms.reshape(shape)
+    axes = tuple(range(len(shape) - 1))
+    if host:
+        return tree.reduce(np.asarray(terms), "sum", axis=axes, dtype=name)
+    own = {key: value for key, value in options.items() if key in ("stream", "allocator")}
+    return reduce(terms, "sum", axis=axes, dtype=name, **own)

@@ -20,7 +20,7 @@ __all__ = ["PARAMETER_TYPES", "RESERVED", "Parameter", "RowMeaning", "RowOperati
 PARAMETER_TYPES = ("number", "int64")
 """What a parameter is in expressions: of the type in which they compute, or a whole number below 2^53."""
 
-RESERVED = ("x", "y", "i", "n", "row", "length", "at", "number")
+RESERVED = ("x", "y", "i", "n", "row", "length", "at", "number", "Number", "Input", "Given", "Values", "Op")
 """Names that mean something in expressions already."""
 
 _MOST = 8
@@ -203,8 +203,14 @@ class RowOperation:
     def _check_names(self) -> None:
         names = [*self.result_names, *self.row, *self.columns, *self.rows, *(each.name for each in self.scalars)]
         for name in (self.name, *names, *self.write, *self.keep):
-            if not isinstance(name, str) or not re.fullmatch(r"[a-zA-Z]\w*", name, re.ASCII) or keyword.iskeyword(name):
-                raise ValueError(f"a name in a RowOperation is an identifier, not {shown(name)}")
+            if (
+                not isinstance(name, str)
+                or not re.fullmatch(r"[a-zA-Z]\w*(?<!_)", name, re.ASCII)
+                or keyword.iskeyword(name)
+            ):
+                raise ValueError(
+                    f"a name in a RowOperation is an identifier that does not end with _, not {shown(name)}"
+                )
         twice = sorted({name for name in names if names.count(name) > 1 or name in RESERVED})
         outputs = [*self.write, *self.keep]
         twice += sorted({name for name in outputs if outputs.count(name) > 1})

@@ -276,18 +276,18 @@ def _values(operation: RowOperation, types: RowTypes, names: _Names, where: str)
         functions.append(function)
         dtype = c_name(types.kept[k])
         lines.append(
-            f"if (keeps) reinterpret_cast<{dtype}*>(problem.addresses[{first_kept + k}])[number_] = "
+            f"if (keeps_) reinterpret_cast<{dtype}*>(problem_.addresses[{first_kept + k}])[number_] = "
             f"output_of<{dtype}>(keep_{name}_({', '.join(used)}));"
         )
     writes, held = _write(operation, types, names, known, where)
     functions += writes[:-1]
     members = "".join(f"{known[name]} {name}; " for name in held) or "uint32 nothing; "
-    given = [f"const {type_} {name} = given.{name}; (void){name};" for name, type_ in names.given.items()]
+    given = [f"const {type_} {name} = given_.{name}; (void){name};" for name, type_ in names.given.items()]
     returned = ", ".join(held) or "0u"
     head = (
         f"template <class P, class Place, class Shared, class Root> {_FUNCTION} Values\n"
-        "values(const P& problem, const Given& given, uint64 number_, const Place& place, const Shared& shared, "
-        "const Root& root, bool keeps)"
+        "values(const P& problem_, const Given& given_, uint64 number_, const Place& place_, const Shared& shared_, "
+        "const Root& root_, bool keeps_)"
     )
     body = [*given, *_results(operation, types, names), *lines, f"return Values{{{returned}}};"]
     return [*functions, f"struct Values {{ {members}}};\n", f"{head}\n{{\n", "\n".join(body), "\n}\n", writes[-1]]
@@ -296,8 +296,8 @@ def _values(operation: RowOperation, types: RowTypes, names: _Names, where: str)
 def _results(operation: RowOperation, types: RowTypes, names: _Names) -> list[str]:
     """Return the lines that take the results from the fold of all reductions, and the function `at`."""
     operators = _operators(operation, types)
-    lines = ["const int64 length = int64(shared.length); (void)length;"]
-    source, row, place = "root", "shared", "Op"
+    lines = ["const int64 length = int64(shared_.length); (void)length;"]
+    source, row, place = "root_", "shared_", "Op"
     for k, each in enumerate(operation.reductions):
         last = k == len(operators) - 1
         own_row = row if last else f"{place}::template row_of<true>({row})"
@@ -311,12 +311,12 @@ def _results(operation: RowOperation, types: RowTypes, names: _Names) -> list[st
         if not last:
             row = f"{place}::template row_of<false>({row})"
             source, place = f"{source}.b()", _rest(operators, k + 1)
-    element = "load_row_element<Input>(place.x + k * int64(sizeof(Input)))"
+    element = "load_row_element<Input>(place_.x + k_ * int64(sizeof(Input)))"
     if operation.merge is not None:
-        element = f"merge({element}, load_row_element<Input>(place.y + k * int64(sizeof(Input))))"
+        element = f"merge({element}, load_row_element<Input>(place_.y + k_ * int64(sizeof(Input))))"
     lines.append(
-        "const auto at = [&](int64 k) -> Number "
-        f"{{ return k >= 0 && k < length ? Number(number({element})) : not_a_number<Number>(); }}; (void)at;"
+        "const auto at = [&](int64 k_) -> Number "
+        f"{{ return k_ >= 0 && k_ < length ? Number(number({element})) : not_a_number<Number>(); }}; (void)at;"
     )
     return lines
 

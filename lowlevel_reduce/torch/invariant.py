@@ -1,0 +1,130 @@
+"""`batch_invariant`: torch's own functions of rows, for a while, by the operations of the one tree."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lowlevel_reduce.torch import operators, reductions
+
+__all__ = ["REPLACED", "batch_invariant"]
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_ours = threading.local()
+
+
+def _is_ours(x: Tensor) -> bool:
+    return x.dtype in _FLOATS and x.dim() > 0 and not getattr(_ours, "inside", False)
+
+
+def _softmax(log: bool) -> Callable[..., Tensor]:
+    function = operators.log_softmax if log else operators.softmax
+
+    def replaced(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+        return function(x.float() if half_to_float else x, dim)
+
+    return replaced
+
+
+def _softmax_backward(log: bool) -> Callable[..., Tensor]:
+    def replaced(dy: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+        dim = dim % y.dim()
+        dy, y = (each.transpose(dim, -1).contiguous() for each in (dy, y))
+        found: Tensor = operators._softmax_backward(dy, y, 1.0, log)
+        return found.transpose(dim, -1).to(input_dtype)
+
+    return replaced
+
+
+def _layer_norm(
+    x: Tensor, normalized_shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    axes = len(normalized_shape)
+    rows = x.reshape(*x.shape[: x.dim() - axes], -1)
+    flat = [None if each is None else each.reshape(-1) for each in (weight, bias)]
+    out, mean, rstd = operators._layer_norm(rows, *flat, eps)
+    kept = (*rows.shape[:-1], *(1,) * axes)
+    return out.reshape(x.shape), mean.reshape(kept), rstd.reshape(kept)
+
+
+def _sum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    return reductions.sum(x, dim, keepdim, dtype=dtype)
+
+
+def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    return reductions.mean(x, dim, keepdim, dtype=dtype)
+
+
+def _rms_norm(
+    x: Tensor, normalized_shape: list[int], weight: Tensor | None, eps: float | None
+) -> tuple[Tensor, Tensor]:
+    axes = len(normalized_shape)
+    rows = x.reshape(*x.shape[: x.dim() - axes], -1)
+    flat = None if weight is None else weight.reshape(-1)
+    out, rstd = operators._rms_norm(rows, flat, torch.finfo(x.dtype).eps if eps is None else eps)
+    return out.reshape(x.shape), rstd.reshape(*rows.shape[:-1], *(1,) * axes)
+
+
+REPLACED: dict[str, Callable[..., Any]] = {
+    "sum.dim_IntList": _sum,
+    "mean.dim": _mean,
+    "_softmax": _softmax(False),
+    "_log_softmax": _softmax(True),
+    "_softmax_backward_data": _softmax_backward(False),
+    "_log_softmax_backward_data": _softmax_backward(True),
+    "native_layer_norm": _layer_norm,
+    "_fused_rms_norm": _rms_norm,
+}
+"""The functions of ``aten`` that are replaced, and by what; those that a version of torch lacks are left out."""
+
+
+@contextmanager
+def batch_invariant(device: str = "cuda") -> Iterator[None]:
+    """Put the one tree in the place of torch's sum, mean, softmax, log_softmax, layer_norm and rms_norm, in the block.
+
+    What a model computes of a row then has the same bits, whatever the batch, as far as its other functions are
+    invariant: matrix products of a fixed shape per row, for example. Tensors of other types than floats, and without an
+    axis, go to torch. It holds for the whole process, so for other threads too; blocks may be nested.
+
+    Parameters
+    ----------
+    device : {"cuda", "cpu"}
+        Tensors of which kind of device; on the CPU it runs in NumPy, for tests.
+    """
+    key = {"cuda": "CUDA", "cpu": "CPU"}.get(device)
+    if key is None:
+        raise ValueError(f'device is "cuda" or "cpu", not {device!r}')
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        for name, function in REPLACED.items():
+            packet, _, overload = name.partition(".")
+            operator = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+            if operator is not None:
+                original = torch.library.get_kernel(operator, key)
+                with warnings.catch_warnings():  # that a kernel is overridden, which is what was asked for
+                    warnings.simplefilter("ignore", UserWarning)
+                    library.impl(name, _guarded(function, original, key), key, with_keyset=True, allow_override=True)
+        yield
+    finally:
+        library._destroy()
+
+
+def _guarded(function: Callable[..., Any], original: Any, key: str) -> Callable[..., Any]:
+    """Return the function, which hands what it does not take to the kernel that was there."""
+
+    def replaced(keyset: Any, x: Tensor, *rest: Any, **options: Any) -> Any:
+        if not _is_ours(x):
+            return original.call_boxed(keyset, x, *rest, **options)
+        _ours.inside = True
+        try:
+            return function(x, *rest, **options)
+        finally:
+            _ours.inside = False
+
+    return replaced

@@ -1,0 +1,209 @@
+"""Row operations as ``torch.library`` operators: with fake kernels, autograd and torch's names and arguments.
+
+They run on tensors of a GPU, in torch's current stream and memory, and on tensors of the CPU by the tree in NumPy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lowlevel_reduce.rowops import exponentials, norms
+from lowlevel_reduce.torch.launching import run
+from lowlevel_reduce.torch.tensors import number_type
+
+__all__ = ["cross_entropy", "layer_norm", "log_softmax", "rms_norm", "softmax"]
+
+
+def _like(x: Tensor) -> Tensor:
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+def _per_row(x: Tensor) -> Tensor:
+    return torch.empty(x.shape[:-1], dtype=number_type(x.dtype), device=x.device)
+
+
+def _summed(terms: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the sums of all rows, in the order of the one tree."""
+    from lowlevel_reduce.torch.reductions import sum_of  # noqa: PLC0415 - which is made of operators, too
+
+    return sum_of(terms.reshape(-1, terms.shape[-1]), [0], False, dtype)
+
+
+@torch.library.custom_op("lowlevel_reduce::softmax", mutates_args=())
+def _softmax(x: Tensor, scale: float, log: bool) -> Tensor:
+    operation = exponentials.softmax_of(log=log, causal=False, lengths=False)
+    return run(operation, x, scale=scale)[0]
+
+
+@torch.library.custom_op("lowlevel_reduce::softmax_backward", mutates_args=())
+def _softmax_backward(dy: Tensor, y: Tensor, scale: float, log: bool) -> Tensor:
+    return run(exponentials.softmax_gradient_of(log=log), y, second=dy, scale=scale)[0]
+
+
+@torch.library.custom_op("lowlevel_reduce::rms_norm", mutates_args=())
+def _rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    operation = norms.rms_norm_of(weight=weight is not None, residual=False, keeps=True)
+    out, rstd = run(operation, x, beside={} if weight is None else {"weight": weight}, eps=eps)
+    return out, rstd
+
+
+@torch.library.custom_op("lowlevel_reduce::rms_norm_backward", mutates_args=())
+def _rms_norm_backward(dy: Tensor, x: Tensor, rstd: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    operation = norms.rms_norm_gradient_of(weight=weight is not None, terms=weight is not None)
+    beside = {**({} if weight is None else {"weight": weight}), "rstd": rstd}
+    types = {} if weight is None else {"dweight": number_type(x.dtype)}
+    found = run(operation, x, second=dy, beside=beside, dtypes=types)
+    return found[0], x.new_empty(0) if weight is None else _summed(found[1], weight.dtype)
+
+
+@torch.library.custom_op("lowlevel_reduce::layer_norm", mutates_args=())
+def _layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    operation = norms.layer_norm_of(weight=weight is not None, bias=bias is not None, keeps=True)
+    beside = {name: each for name, each in (("weight", weight), ("bias", bias)) if each is not None}
+    out, mean, rstd = run(operation, x, beside=beside, eps=eps)
+    return out, mean, rstd
+
+
+@torch.library.custom_op("lowlevel_reduce::layer_norm_backward", mutates_args=())
+def _layer_norm_backward(
+    dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    operation = norms.layer_norm_gradient_of(weight=weight is not None, terms=weight is not None)
+    beside = {**({} if weight is None else {"weight": weight}), "mean": mean, "rstd": rstd}
+    types = {} if weight is None else {"dweight": number_type(x.dtype)}
+    found = run(operation, x, second=dy, beside=beside, dtypes=types)
+    none = x.new_empty(0)
+    dweight = none if weight is None else _summed(found[1], weight.dtype)
+    dbias = _summed(dy, dy.dtype if weight is None else weight.dtype) if bias else x.new_empty(0)
+    return found[0], dweight, dbias
+
+
+@torch.library.custom_op("lowlevel_reduce::cross_entropy", mutates_args=())
+def _cross_entropy(x: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    loss, lse = run(exponentials.cross_entropy_of(counts=False), x, beside={"target": target}, ignore=ignore_index)
+    return loss, lse
+
+
+@torch.library.custom_op("lowlevel_reduce::cross_entropy_backward", mutates_args=())
+def _cross_entropy_backward(dloss: Tensor, x: Tensor, target: Tensor, lse: Tensor, ignore_index: int) -> Tensor:
+    beside = {"target": target, "lse": lse, "dloss": dloss}
+    return run(exponentials.cross_entropy_gradient_of(), x, beside=beside, ignore=ignore_index)[0]
+
+
+def _none_like(x: Tensor, weight: Tensor | None) -> Tensor:
+    return x.new_empty(0) if weight is None else torch.empty_like(weight, memory_format=torch.contiguous_format)
+
+
+_softmax.register_fake(lambda x, scale, log: _like(x))
+_softmax_backward.register_fake(lambda dy, y, scale, log: _like(y))
+_rms_norm.register_fake(lambda x, weight, eps: (_like(x), _per_row(x)))
+_rms_norm_backward.register_fake(lambda dy, x, rstd, weight: (_like(x), _none_like(x, weight)))
+_layer_norm.register_fake(lambda x, weight, bias, eps: (_like(x), _per_row(x), _per_row(x)))
+_cross_entropy.register_fake(lambda x, target, ignore_index: (_per_row(x), _per_row(x)))
+_cross_entropy_backward.register_fake(lambda dloss, x, target, lse, ignore_index: _like(x))
+
+
+@_layer_norm_backward.register_fake
+def _(dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: bool) -> tuple[Tensor, ...]:
+    own = dy.dtype if weight is None else weight.dtype
+    dbias = torch.empty(x.shape[-1:], dtype=own, device=x.device) if bias else x.new_empty(0)
+    return _like(x), _none_like(x, weight), dbias
+
+
+def _keep_softmax(ctx: Any, inputs: Any, output: Tensor) -> None:
+    _, ctx.scale, ctx.log = inputs
+    ctx.save_for_backward(output)
+
+
+def _softmax_gradient(ctx: Any, dy: Tensor) -> Any:
+    (y,) = ctx.saved_tensors
+    return _softmax_backward(dy, y, ctx.scale, ctx.log), None, None
+
+
+def _keep_rms_norm(ctx: Any, inputs: Any, output: Any) -> None:
+    x, weight, _ = inputs
+    ctx.save_for_backward(x, output[1], weight)
+    ctx.mark_non_differentiable(output[1])
+
+
+def _rms_norm_gradient(ctx: Any, dy: Tensor, _: Any) -> Any:
+    x, rstd, weight = ctx.saved_tensors
+    dx, dweight = _rms_norm_backward(dy, x, rstd, weight)
+    return dx, dweight if weight is not None else None, None
+
+
+def _keep_layer_norm(ctx: Any, inputs: Any, output: Any) -> None:
+    x, weight, bias, _ = inputs
+    ctx.has_bias = bias is not None
+    ctx.save_for_backward(x, output[1], output[2], weight)
+    ctx.mark_non_differentiable(output[1], output[2])
+
+
+def _layer_norm_gradient(ctx: Any, dy: Tensor, *_: Any) -> Any:
+    x, mean, rstd, weight = ctx.saved_tensors
+    dx, dweight, dbias = _layer_norm_backward(dy, x, mean, rstd, weight, ctx.has_bias)
+    return dx, dweight if weight is not None else None, dbias if ctx.has_bias else None, None
+
+
+def _keep_cross_entropy(ctx: Any, inputs: Any, output: Any) -> None:
+    x, target, ctx.ignore_index = inputs
+    ctx.save_for_backward(x, target, output[1])
+    ctx.mark_non_differentiable(output[1])
+
+
+def _cross_entropy_gradient(ctx: Any, dloss: Tensor, _: Any) -> Any:
+    x, target, lse = ctx.saved_tensors
+    return _cross_entropy_backward(dloss, x, target, lse, ctx.ignore_index), None, None
+
+
+_softmax.register_autograd(_softmax_gradient, setup_context=_keep_softmax)
+_rms_norm.register_autograd(_rms_norm_gradient, setup_context=_keep_rms_norm)
+_layer_norm.register_autograd(_layer_norm_gradient, setup_context=_keep_layer_norm)
+_cross_entropy.register_autograd(_cross_entropy_gradient, setup_context=_keep_cross_entropy)
+
+
+def softmax(x: Tensor, dim: int = -1, *, scale: float = 1.0, dtype: torch.dtype | None = None) -> Tensor:
+    """Return `lowlevel_reduce.softmax` along an axis; other axes than the last one are moved there."""
+    return _along(x if dtype is None else x.to(dtype), dim, lambda rows: _softmax(rows, scale, False))
+
+
+def log_softmax(x: Tensor, dim: int = -1, *, scale: float = 1.0, dtype: torch.dtype | None = None) -> Tensor:
+    """Return `lowlevel_reduce.log_softmax` along an axis; other axes than the last one are moved there."""
+    return _along(x if dtype is None else x.to(dtype), dim, lambda rows: _softmax(rows, scale, True))
+
+
+def _along(x: Tensor, dim: int, call: Any) -> Tensor:
+    if dim in (-1, x.dim() - 1):
+        found: Tensor = call(x)
+        return found
+    moved: Tensor = call(x.transpose(dim, -1).contiguous()).transpose(dim, -1)
+    return moved
+
+
+def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """Return `lowlevel_reduce.rms_norm` of the last axis."""
+    return _rms_norm(x, weight, torch.finfo(x.dtype).eps if eps is None else eps)[0]
+
+
+def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
+    """Return `lowlevel_reduce.layer_norm` of the last axis."""
+    return _layer_norm(x, weight, bias, eps)[0]
+
+
+def cross_entropy(x: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
+    """Return the loss of rows of logits; `reduction` is "mean", "sum" or "none".
+
+    The losses are numbers, float32 for 16-bit logits; they are summed in the order of the one tree.
+    """
+    from lowlevel_reduce.torch.reductions import sum_of  # noqa: PLC0415 - as above
+
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f'reduction is "mean", "sum" or "none", not {reduction!r}')
+    loss: Tensor = _cross_entropy(x, target, ignore_index)[0]
+    if reduction == "none":
+        return loss
+    total = sum_of(loss, list(range(loss.dim())), False, loss.dtype)
+    return total if reduction == "sum" else total / (target != ignore_index).sum()

@@ -1,0 +1,140 @@
+"""The operators for PyTorch on tensors of the CPU: the tree's bits, opcheck, gradients, tracing, and torch's own replaced."""
+
+import numpy as np
+import pytest
+import torch
+
+import lowlevel_reduce.torch as lt
+from lowlevel_reduce import tree
+from lowlevel_reduce.torch.tensors import as_numpy, as_tensor
+
+OPS = torch.ops.lowlevel_reduce
+
+
+def tensors(dtype=torch.float64, shape=(5, 33), seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+    weight, bias = (torch.randn(shape[-1:], generator=generator, dtype=torch.float64).to(dtype) for _ in range(2))
+    return [each.requires_grad_() for each in (x, weight, bias)]
+
+
+TARGET = torch.tensor([0, 3, 32, 7, -100])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_the_trees_bits(dtype):
+    x, weight, bias = tensors(dtype)
+    pairs = [
+        (lt.softmax(x, scale=0.5), tree.softmax(as_numpy(x), scale=0.5)),
+        (lt.log_softmax(x), tree.log_softmax(as_numpy(x))),
+        (lt.rms_norm(x, weight), tree.rms_norm(as_numpy(x), as_numpy(weight))),
+        (lt.layer_norm(x, weight, bias), tree.layer_norm(as_numpy(x), as_numpy(weight), as_numpy(bias))),
+        (lt.sum(x, 0), tree.reduce(as_numpy(x), axis=0)),
+        (lt.mean(x, -1, True), tree.reduce(as_numpy(x), "mean", axis=-1, keepdims=True)),
+        (
+            lt.cross_entropy(x, TARGET, reduction="sum"),
+            tree.cross_entropy(as_numpy(x), TARGET.numpy(), reduction="sum"),
+        ),
+    ]
+    for got, expected in pairs:
+        assert as_numpy(got).tobytes() == np.asarray(expected).tobytes()
+    torch.testing.assert_close(lt.softmax(x), torch.softmax(x, -1))
+    torch.testing.assert_close(lt.layer_norm(x, weight, bias), torch.nn.functional.layer_norm(x, (33,), weight, bias))
+    torch.testing.assert_close(
+        lt.rms_norm(x, weight), torch.nn.functional.rms_norm(x, (33,), weight), rtol=2e-2, atol=2e-2
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "rest"),
+    [
+        ("softmax", (0.5, False)),
+        ("softmax", (1.0, True)),
+        ("rms_norm", ("weight", 1e-5)),
+        ("rms_norm", (None, 1e-5)),
+        ("layer_norm", ("weight", "bias", 1e-5)),
+        ("layer_norm", (None, None, 1e-5)),
+        ("cross_entropy", (TARGET, -100)),
+        ("sum", ([0], False, None)),
+        ("mean", ([0, 1], True, torch.float32)),
+    ],
+)
+def test_opcheck(name, rest):
+    x, weight, bias = tensors()
+    known = {"weight": weight, "bias": bias}
+    arguments = [known.get(each, each) if isinstance(each, str) else each for each in rest]
+    found = torch.library.opcheck(getattr(OPS, name).default, (x, *arguments))
+    assert set(found.values()) == {"SUCCESS"}
+
+
+def test_gradients():
+    x, weight, bias = tensors(shape=(4, 9))
+    target = torch.tensor([0, 3, 8, -100])
+    check = torch.autograd.gradcheck
+    assert check(lambda x, w, b: lt.layer_norm(x, w, b), (x, weight, bias))
+    assert check(lambda x: lt.layer_norm(x), (x,))
+    assert check(lambda x, w: lt.rms_norm(x, w, 1e-5), (x, weight))
+    assert check(lambda x: lt.rms_norm(x, None, 1e-5), (x,))
+    assert check(lambda x: lt.softmax(x, 0, scale=0.5), (x,))
+    assert check(lambda x: lt.log_softmax(x), (x,))
+    assert check(lambda x: lt.cross_entropy(x, target), (x,))
+    assert check(lambda x: lt.mean(x, 0), (x,))
+
+
+def test_traced_without_a_graph_break():
+    x, weight, _ = tensors(torch.float32)
+
+    def block(x):
+        return lt.softmax(lt.rms_norm(x, weight)).sum()
+
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), block(x))
+
+
+def test_what_torch_calls_is_replaced():
+    x, weight, bias = (each.detach() for each in tensors(torch.bfloat16, (6, 200)))
+    f = torch.nn.functional
+    before = torch.softmax(x, -1)
+    with lt.batch_invariant("cpu"):
+        got = (
+            torch.softmax(x, -1),
+            torch.log_softmax(x, 0),
+            f.layer_norm(x, (200,), weight, bias),
+            x.sum(-1),
+            x.mean(0),
+        )
+        whole = torch.arange(6).reshape(2, 3).sum(1)
+        alone = f.layer_norm(x[3:4], (200,), weight, bias)
+    expected = (
+        lt.softmax(x), lt.log_softmax(x, 0), lt.layer_norm(x, weight, bias), lt.sum(x, -1), lt.mean(x, 0)
+    )  # fmt: skip
+    assert all(map(torch.equal, got, expected))
+    assert torch.equal(got[2][3:4], alone)
+    assert whole.tolist() == [3, 12]
+    assert torch.equal(torch.softmax(x, -1), before), "torch's own are not back"
+
+
+def test_gradients_of_replaced_functions():
+    x, weight, bias = tensors(torch.float32)
+    with lt.batch_invariant("cpu"):
+        torch.softmax(torch.nn.functional.layer_norm(x, (33,), weight, bias), -1)[:, 0].sum().backward()
+    got = x.grad.clone()
+    x.grad = None
+    torch.softmax(torch.nn.functional.layer_norm(x, (33,), weight, bias), -1)[:, 0].sum().backward()
+    torch.testing.assert_close(got, x.grad)
+
+
+def test_refusals():
+    x, weight, _ = tensors()
+    with pytest.raises(ValueError, match=r"weight of rms_norm has shape \(32,\)"):
+        lt.rms_norm(x, weight[:32])
+    with pytest.raises(ValueError, match="reduction is"):
+        lt.cross_entropy(x, TARGET, reduction="some")
+    with pytest.raises(ValueError, match='device is "cuda" or "cpu"'), lt.batch_invariant("tpu"):
+        pass
+
+
+def test_types_that_torch_does_not_convert():
+    x = torch.arange(-8, 8, dtype=torch.float32).to(torch.float8_e4m3fn)
+    assert torch.equal(as_tensor(as_numpy(x)).float(), x.float())
+    assert as_tensor(np.float32(3)).shape == ()

@@ -30,9 +30,9 @@ template <class R> struct Held {
     __device__ __forceinline__ void load(uint32 t, const RowPlace<R>& place, uint32 index, int32 count)
     {
         using T = typename R::Input;
-        x[t] = load_row_vector<T, Where>(place.x + uint64(index) * sizeof(T), count);
+        x[t] = load_row_vector<T, Where>(place.x, index, count);
         if constexpr (R::arrays > 1) {
-            const uint4 other = load_row_vector<T, Where>(place.y + uint64(index) * sizeof(T), count);
+            const uint4 other = load_row_vector<T, Where>(place.y, index, count);
             if constexpr (R::merges) x[t] = merged<R>(x[t], other);
             else y[t] = other;
         }

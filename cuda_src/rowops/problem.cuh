@@ -37,8 +37,13 @@ template <class R> struct RowPlace {
 
     __device__ __forceinline__ RowPlace(const RowProblem<R>& problem, uint64 row) : y(nullptr)
     {
-        x = problem.addresses[0] + problem.kept.offset(row, false);
-        if constexpr (R::arrays > 1) y = problem.addresses[1] + problem.kept.offset(row, true);
+        x = problem.addresses[0] + offset(problem, problem.kept.stride, row);
+        if constexpr (R::arrays > 1) y = problem.addresses[1] + offset(problem, problem.kept.second_stride, row);
+    }
+    // Most arrays have one axis besides the rows', for which there is no loop.
+    static __device__ __forceinline__ int64 offset(const RowProblem<R>& problem, const int64* by, uint64 row)
+    {
+        return problem.kept.count == 1 ? int64(row) * by[0] : problem.kept.offset_by(by, row);
     }
     // Apart, and after the reduction: kept all along, the addresses would take registers that the elements need.
     __device__ __forceinline__ void find_outputs(const RowProblem<R>& problem, uint64 row)
@@ -46,6 +51,6 @@ template <class R> struct RowPlace {
         constexpr uint32 before = R::first_output;
 #pragma unroll
         for (uint32 k = 0; k < R::outputs; ++k)
-            outputs[k] = problem.addresses[before + k] + problem.kept.offset_by(problem.output_stride[k], row);
+            outputs[k] = problem.addresses[before + k] + offset(problem, problem.output_stride[k], row);
     }
 };

@@ -33,14 +33,26 @@ __device__ __forceinline__ uint4 load_row_vector_if(bool wanted, const char* add
     return v;
 }
 
-// The first `count` elements of a vector (all if V or more, none if 0 or less), and zeros in place of the others.
-template <class T, Begin Where> __device__ __forceinline__ uint4 load_row_vector(const char* address, int32 count)
+// 16 bytes at any address from the one or two aligned blocks that they lie in, which neighbours read too.
+__device__ __forceinline__ uint4 load_shifted_row(const char* address, uint32 shift)
+{
+    const auto* block = reinterpret_cast<const uint4*>(address - shift);
+    return shift_bytes(block[0], block[1], shift);
+}
+
+// The first `count` elements of the vector that begins with element `index` of a row (all if V or more, none if 0 or less),
+// and zeros in place of the others. Nothing but the row is read.
+template <class T, Begin Where> __device__ __forceinline__ uint4 load_row_vector(const char* row, uint32 index, int32 count)
 {
     constexpr int32 V = vector_elements<T>;
+    const char* address = row + uint64(index) * sizeof(T);
     if constexpr (Where == Begin::aligned) {
         return load_row_vector_if(count > 0, address);
     } else {
-        if (reinterpret_cast<uint64>(address) % vector_bytes == 0 && count >= V) return load_row_vector_if(true, address);
+        const uint32 shift = uint32(reinterpret_cast<uint64>(address)) % vector_bytes;
+        if (shift == 0 && count >= V) return load_row_vector_if(true, address);
+        // Elements that are cut by a block's end are rare: they are loaded one by one.
+        if (index > 0 && count >= 2 * V && shift % sizeof(T) == 0) return load_shifted_row(address, shift);
         union { uint4 raw; T elements[V]; } u;
         u.raw = make_uint4(0, 0, 0, 0);
 #pragma unroll
@@ -89,6 +101,10 @@ __device__ __forceinline__ void store_elements(char* row, uint32 index, int32 co
 #pragma unroll
         for (uint32 i = 0; i < E::bytes / E::word_bytes; ++i)
             store_word(reinterpret_cast<typename E::W*>(address) + i, u.words[i]);
+    } else if (E::bytes >= 8 && sizeof(T) < 4 && count >= int32(V) && reinterpret_cast<uint64>(address) % 4 == 0) {
+        const auto* words = reinterpret_cast<const uint32*>(u.words);
+#pragma unroll
+        for (uint32 i = 0; i < E::bytes / 4; ++i) reinterpret_cast<uint32*>(address)[i] = words[i];
     } else {
 #pragma unroll
         for (int32 i = 0; i < int32(V); ++i)

@@ -20,7 +20,8 @@ __all__ = ["PARAMETER_TYPES", "RESERVED", "Parameter", "RowMeaning", "RowOperati
 PARAMETER_TYPES = ("number", "int64")
 """What a parameter is in expressions: of the type in which they compute, or a whole number below 2^53."""
 
-RESERVED = ("x", "y", "i", "n", "row", "length", "at", "number", "Number", "Input", "Given", "Values", "Op")
+RESERVED = ("x", "y", "i", "n", "row", "length", "at", "number", "Number", "Input", "Given", "Values", "Op",
+            "Output")  # fmt: skip
 """Names that mean something in expressions already."""
 
 _MOST = 8
@@ -96,7 +97,7 @@ class RowOperation:
         ``at(k)``, the row's element number k as a number, NaN where there is none.
     write : mapping
         From the names of the outputs, arrays of the same shape, to texts. They may use `x`, `y`, `i` (the element's
-        index, int64), columns, results and values of the row.
+        index, int64), columns, results and values of the row, and name the output's type, `Output`.
     keep : mapping
         From names of arrays of one element a row to texts, which may use what `row` may. A trailing ``": float64"``,
         for example, in the name of an output or of these says its type: by default an output has the elements' type,

@@ -87,15 +87,18 @@ def _parameters(text: str, names: dict[str, str]) -> tuple[str, list[str]]:
     return ", ".join(f"const {names[name]} {name}" for name in used), used
 
 
-def _text(function: str, text: str, where: str, names: dict[str, str], at: bool = False) -> tuple[str, list[str]]:
-    """Return a text as a function of what it uses, and the names of its arguments."""
+def _text(
+    function: str, text: str, where: str, names: dict[str, str], at: bool = False, output: str = ""
+) -> tuple[str, list[str]]:
+    """Return a text as a function of what it uses, and the names of its arguments; `output` is a type that it may name."""
     declared, used = _parameters(text, names)
     looks = at and uses(text, "at")
     template = "template <class At> " if looks else ""
+    named = f"using Output = {output}; " if uses(text, "Output") else ""
     if looks:
         declared = ", ".join(filter(None, (declared, "const At& at")))
         used = [*used, "at"]
-    return f"{template}{_FUNCTION} auto {function}({declared}) {{ {body_of(text, where)} }}\n", used
+    return f"{template}{_FUNCTION} auto {function}({declared}) {{ {named}{body_of(text, where)} }}\n", used
 
 
 def _struct(operation: RowOperation, types: RowTypes) -> str:
@@ -337,19 +340,23 @@ def _write(
     for k, (name, text) in enumerate(operation.write.items()):
         dtype = c_name(types.outputs[k])
         body.append(f"Elements<{dtype}, V> out{k}_;")
-        function, used = _text(f"write_{name}_", text, f"write {name} {where}", everything)
+        function, used = _text(f"write_{name}_", text, f"write {name} {where}", everything, output=dtype)
         functions.append(function)
-        value = f"output_of<{dtype}>(write_{name}_({', '.join(map(_argument(names), used))}))"
+        value = f"write_{name}_({', '.join(map(_argument(names), used))})"
         if operation.length is not None:
             filled = operation.fill.get(name, "0.0f")
             function, others = _text(f"fill_{name}_", filled, f"fill {name} {where}", {**known, "i": "int64"})
             functions.append(function)
             used = [*used, *others]
-            absent = f"output_of<{dtype}>(fill_{name}_({', '.join(map(_argument(names), others))}))"
+            absent = f"fill_{name}_({', '.join(map(_argument(names), others))})"
             value = f"index + k < length_ ? {value} : {absent}"
         held.update((each, None) for each in used if each in known)
         columns.update((each, None) for each in used if each in names.columns)
-        body.append(f"#pragma unroll\nfor (uint32 k = 0; k < V; ++k) out{k}_.elements[k] = {value};")
+        body.append(
+            f"const auto value{k}_ = [&](uint32 k) {{ return {value}; }};\ndecltype(value{k}_(0)) values{k}_[V];"
+        )
+        body.append(f"#pragma unroll\nfor (uint32 k = 0; k < V; ++k) values{k}_[k] = value{k}_(k);")
+        body.append(f"put_outputs<{dtype}, V>(out{k}_.elements, values{k}_);")
         body.append(f"store_elements<{dtype}, V, Where>(place.outputs[{k}], index, count, out{k}_);")
     loads = [_load_column(operation, types, name) for name in columns]
     head = (

@@ -140,9 +140,9 @@ class Bench:
         return replay_us(lambda i: enqueue(i % copies), self.stream, launches=launches, rounds=ROUNDS)
 
 
-def ours(case: Case, memory: Memory, stream: Stream) -> Callable[[int], object]:
-    """Return what launches our operation over a copy of the input."""
-    options: dict[str, Any] = {"parameters": {}}
+def ours(case: Case, memory: Memory, stream: Stream, **way: Any) -> Callable[[int], object]:
+    """Return what launches our operation over a copy of the input; a `way` forces strategy and cluster."""
+    options: dict[str, Any] = {"parameters": {}, **way}
     shape: tuple[int, ...] = (case.rows, case.length)
     beside: tuple[int, ...] = ()
     keeps = False
@@ -300,6 +300,17 @@ def bits(stream: Stream) -> dict[str, bool]:
     return found
 
 
+def ways_of(case: Case, memory: Memory, bench: Bench) -> dict[str, float]:
+    """Return the times of all strategies and clusters that a case can be launched by."""
+    found = {}
+    for strategy in ("block_rows", "turn_rows"):
+        for cluster in (1, 2, 4, 8, 16):
+            with suppress(ValueError):
+                launch = ours(case, memory, bench.stream, strategy=strategy, cluster=cluster)
+                found[f"{strategy} {cluster}"] = bench.us(launch, len(memory.sources))
+    return found
+
+
 def _torch() -> Any:
     try:
         return importlib.import_module("torch")
@@ -312,6 +323,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--ways", action="store_true", help="all strategies and clusters instead of peers")
     parser.add_argument("--only", default="", help="cells whose name contains this")
     parser.add_argument("--commit")
     given = parser.parse_args()
@@ -332,7 +344,9 @@ def main() -> None:
             times["one tree"] = mine
             for name, enqueue in copies_of(case, memory, stream):
                 times[name] = bench.us(enqueue, copies)
-            if torch is not None:
+            if given.ways:
+                times |= ways_of(case, memory, bench)
+            elif torch is not None:
                 for name, enqueue in peers_of(case, memory, torch, not given.quick):
                     try:
                         times[name] = torch_us(torch, enqueue, copies, outer, mine)

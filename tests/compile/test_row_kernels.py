@@ -1,0 +1,51 @@
+"""The six kernels of each built-in row operation: they compile for each architecture, and no register is spilt."""
+
+import pytest
+
+from lowlevel_reduce.compiler import supported_architectures
+from lowlevel_reduce.errors import NoCompilerError
+from lowlevel_reduce.plans.loading import compile_kernel
+from lowlevel_reduce.rowops import exponentials, norms, quantisation
+from lowlevel_reduce.rowops.sources import row_kernels
+from lowlevel_reduce.rowops.types import types_of
+from lowlevel_reduce.strategy.stubs import with_twins
+
+try:
+    ARCHITECTURES = [each for each in supported_architectures() if each in ("sm_80", "sm_90", "sm_100")]
+except NoCompilerError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+OPERATIONS = {
+    "softmax": exponentials.softmax_of(log=False, causal=False, lengths=False),
+    "causal log_softmax": exponentials.softmax_of(log=True, causal=True, lengths=True),
+    "softmax_gradient": exponentials.softmax_gradient_of(log=False),
+    "log_softmax_gradient": exponentials.softmax_gradient_of(log=True),
+    "cross_entropy": exponentials.cross_entropy_of(counts=True),
+    "cross_entropy_gradient": exponentials.cross_entropy_gradient_of(),
+    "rms_norm": norms.rms_norm_of(weight=True, residual=False, keeps=False),
+    "rms_norm of a residual": norms.rms_norm_of(weight=True, residual=True, keeps=True),
+    "rms_norm_gradient": norms.rms_norm_gradient_of(weight=True, terms=True),
+    "layer_norm": norms.layer_norm_of(weight=True, bias=True, keeps=True),
+    "layer_norm_gradient": norms.layer_norm_gradient_of(weight=True, terms=True),
+    "normalize": norms.normalize_of("norm2"),
+    "quantize": quantisation.quantize_of("float8_e4m3fn"),
+    "rms_norm_quantize": quantisation.quantize_of("int8", norm=True, weight=True),
+}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_no_spills(name, dtype, architecture):
+    operation = OPERATIONS[name]
+    number = "float64" if dtype == "float64" else "float32"
+    types = types_of(
+        operation,
+        dtype,
+        columns=dict.fromkeys(operation.columns, dtype),
+        rows={each: "int64" if each in ("target", "lengths") else number for each in operation.rows},
+        outputs={"dweight": number} if "dweight" in operation.write else {},
+    )
+    for source in with_twins(row_kernels(operation, types)):
+        use = compile_kernel(source, architecture).kernels[source.entry]
+        assert not use.spill_store_bytes and not use.spill_load_bytes, f"{source.entry} spills {use}"

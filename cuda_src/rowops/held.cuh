@@ -14,9 +14,15 @@ template <class R> __device__ __forceinline__ uint4 merged(uint4 x, uint4 y)
     union { uint4 raw; T elements[V]; } u, v;
     u.raw = x;
     v.raw = y;
-#pragma unroll
-    for (uint32 i = 0; i < V; ++i) u.elements[i] = R::merge(u.elements[i], v.elements[i]);
+    R::template merge<V>(u.elements, v.elements);
     return u.raw;
+}
+
+template <class R>
+__device__ __forceinline__ typename R::Input merged_element(typename R::Input x, typename R::Input y)
+{
+    R::template merge<1>(&x, &y);
+    return x;
 }
 
 // A lane's eight vectors; those of the second array take no registers where they are not kept.
@@ -54,7 +60,7 @@ held_row(const RowPlace<R>& place, const typename R::Given& given, uint32 length
         T first = element_of_bits<T>(0);
         if (R::needs_first && length > 0) {
             first = load_row_element<T>(place.x);
-            if constexpr (R::merges) first = R::merge(first, load_row_element<T>(place.y));
+            if constexpr (R::merges) first = merged_element<R>(first, load_row_element<T>(place.y));
         }
         source.row.pivot = shared_of<Op>(first, given);
     }
@@ -71,8 +77,10 @@ __device__ __forceinline__ void load_leaf(Held<R>& held, const RowPlace<R>& plac
     constexpr uint32 V = Held<R>::V;
     const uint32 first = leaf * leaf_elements<typename R::Input> + lane * V;
 #pragma unroll
-    for (uint32 t = 0; t < steps; ++t)
+    for (uint32 t = 0; t < steps; ++t) {
         held.template load<Where>(t, place, first + t * lanes * V, left_from(first + t * lanes * V, length));
+        if (R::merges && t == steps / 2 - 1) __syncwarp();  // orders nothing: both arrays at once would take all registers
+    }
 }
 
 // The slot level of a lane's t-th vector, which begins with element `index`.

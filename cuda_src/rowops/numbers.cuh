@@ -85,7 +85,7 @@ template <class Out, class T> constexpr bool rounds_in_pairs = is_same<T, float3
 // rare, a NaN of 16 bits, takes a branch of its own.
 template <class Out, uint32 V, class T> __device__ __forceinline__ void put_outputs(Out* elements, const T* values)
 {
-    if constexpr (!rounds_in_pairs<Out, T>) {
+    if constexpr (V == 1 || !rounds_in_pairs<Out, T>) {
 #pragma unroll
         for (uint32 k = 0; k < V; ++k) elements[k] = output_of<Out>(values[k]);
     } else if constexpr (sizeof(Out) == 1) {

@@ -4,7 +4,7 @@
 //   Input, Number         types of the row's elements, and in which expressions compute;
 //   Op                    the reduction, `Both` of several, or NoReduction;
 //   arrays                how many arrays of rows are read: 1 or 2;
-//   merges                whether both are merged into one element first: merge(x, y);
+//   merges                whether both are merged into one element first: merge<V>(x, y), of V elements, into x;
 //   outputs, addresses    how many arrays of rows are written, and how many addresses the argument begins with:
 //                         first both arrays, then the others as the generated code knows;
 //   parameters            how many scalars the operation has;

@@ -98,6 +98,7 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
         const uint32 row = cut.row(t, lane), index = cut.vector(t, lane) * V;
         const uint64 number = first + min(row, count - 1);
         held.template load<Where>(t, RowPlace<R>(problem, number), index, row < count ? left_from(index, length_of(number)) : 0);
+        if (R::merges && t == steps / 2 - 1) __syncwarp();  // as in load_leaf
     }
     typename Op::Accumulator a[steps];
 #pragma unroll

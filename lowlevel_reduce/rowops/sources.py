@@ -39,7 +39,10 @@ def row_kernels(operation: RowOperation, types: RowTypes) -> tuple[KernelSource,
     """Return the kernels of an operation for aligned arrays, in the order of `KERNELS`, each with its twin."""
     text = _struct(operation, types)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return tuple(_source(each, f"{operation.name}_{types.element.name}_{digest}", text) for each in KERNELS)
+    label = f"{operation.name}_{types.element.name}_{digest}"
+    holds_two = operation.arrays > 1 and operation.merge is None
+    kernels = (each._replace(resident=-(-each.resident // 2)) if holds_two else each for each in KERNELS)
+    return tuple(_source(each, label, text) for each in kernels)
 
 
 def _source(kernel: RowKernel, label: str, struct: str) -> KernelSource:
@@ -234,9 +237,11 @@ def _merge(operation: RowOperation, types: RowTypes, names: _Names, where: str) 
         return ""
     known = {name: type_ for name, type_ in names.elements.items() if name != "i"}
     function, used = _text("merge_", operation.merge, f"merge {where}", known)
-    arguments = ", ".join(f"number({name}_)" for name in used)
-    head = f"{_FUNCTION} Input merge(Input x_, Input y_)"
-    return f"{function}{head} {{ return output_of<Input>(merge_({arguments})); }}\n"
+    arguments = ", ".join(f"Number(number({name}_[k]))" for name in used)
+    head = f"template <uint32 V> {_FUNCTION} void merge(Input* x_, const Input* y_)"
+    values = f"const auto value_ = [&](uint32 k) {{ return merge_({arguments}); }};\ndecltype(value_(0)) values_[V];"
+    loop = "#pragma unroll\nfor (uint32 k = 0; k < V; ++k) values_[k] = value_(k);"
+    return f"{function}{head}\n{{\n{values}\n{loop}\nput_outputs<Input, V>(x_, values_);\n}}\n"
 
 
 def _load_column(operation: RowOperation, types: RowTypes, name: str) -> str:
@@ -316,7 +321,7 @@ def _results(operation: RowOperation, types: RowTypes, names: _Names) -> list[st
             source, place = f"{source}.b()", _rest(operators, k + 1)
     element = "load_row_element<Input>(place_.x + k_ * int64(sizeof(Input)))"
     if operation.merge is not None:
-        element = f"merge({element}, load_row_element<Input>(place_.y + k_ * int64(sizeof(Input))))"
+        element = f"merged_element<RowOf_>({element}, load_row_element<Input>(place_.y + k_ * int64(sizeof(Input))))"
     lines.append(
         "const auto at = [&](int64 k_) -> Number "
         f"{{ return k_ >= 0 && k_ < length ? Number(number({element})) : not_a_number<Number>(); }}; (void)at;"

@@ -26,8 +26,8 @@ _STATS_TERMS = {"largest": lambda v: v.x * v.scale}
 _INVERSE = "largest - largest == 0 ? 1 / total : not_a_number<Number>()"
 
 
-# Of 16 bits by one fused product, which is off by (|largest| + |x|) 2^-24 in the exponent, and the special function unit: a
-# hundredth of the rounding to 16 bits.
+# Of 16 bits by one fused product, which is off by (|largest| + |x|) 2^-24 in the exponent, and the special function
+# unit: a hundredth of the rounding to 16 bits.
 _EXPONENTIALS = """\
 if constexpr (sizeof(Output) <= 2) return power_of_two(fused(x, factor, shift)) * inverse;
 else return exponential(x * scale - largest) * inverse;"""
@@ -66,10 +66,7 @@ def softmax_of(*, log: bool, causal: bool, lengths: bool) -> RowOperation:
     """Return softmax or its logarithm of ``scale * x``, over the elements that the mask leaves."""
 
     def write(v: SimpleNamespace) -> dict[str, Any]:
-        if log:
-            out = (v.x * v.scale - v.largest) - v.log_total
-        else:
-            out = np.exp(v.x * v.scale - v.largest) * v.inverse
+        out = v.x * v.scale - v.largest - v.log_total if log else np.exp(v.x * v.scale - v.largest) * v.inverse
         return {"out": np.where(v.i < v.length, out, v.number(-np.inf if log else 0))}
 
     texts = {

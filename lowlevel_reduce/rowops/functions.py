@@ -2,7 +2,8 @@
 
 Of every array the last axis is the row: up to 2^30 elements of float16, bfloat16, float32 or float64, contiguous, with
 any strides along the other axes. `out`, `stream`, `allocator` and what is raised are as for
-`lowlevel_reduce.rowops.call.row_operation`; `out` may be `x` itself. A row's bits depend on that row and the arguments alone.
+`lowlevel_reduce.rowops.call.row_operation`; `out` may be `x` itself. A row's bits depend on that row and the arguments
+alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Gradients of the built-in row operations: deterministic, without atomics; on the device, or in NumPy with ``host=True``.
+"""Gradients of the built-in row operations, deterministic, without atomics; on the device, or in NumPy.
 
-With respect to the rows each is a row operation of its own, so its bits for a row depend on that row alone. With respect
-to weights and biases, terms are written and summed along the columns in the order of the one tree.
+With respect to the rows each is a row operation of its own, so its bits for a row depend on that row alone. With
+respect to weights and biases, terms are written and summed along the columns in the order of the one tree.
 """
 
 from __future__ import annotations

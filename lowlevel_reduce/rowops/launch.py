@@ -149,8 +149,8 @@ class RowLaunch:
                 in_place = one.written != other.written and address == where and one.form == other.form
                 if not in_place:
                     raise ValueError(
-                        f"{one.name} at {address:#x} overlaps {other.name} at {where:#x}; what is written may only take "
-                        "the place of an array of rows of the same strides and element size"
+                        f"{one.name} at {address:#x} overlaps {other.name} at {where:#x}; what is written may only "
+                        "take the place of an array of rows of the same strides and element size"
                     )
 
     @property

@@ -108,7 +108,7 @@ def alignment_of(itemsize: int, vector: int) -> int:
 
 
 def _joined(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> list[tuple[int, tuple[int, ...]]]:
-    """Return sizes and strides, the innermost axis first, of axes joined where every array can go through them as one."""
+    """Return sizes and strides, the innermost axis first, of axes joined where all arrays allow it."""
     found: list[tuple[int, tuple[int, ...]]] = []
     for axis in reversed(range(len(shape))):
         size, own = shape[axis], tuple(each[axis] for each in strides)

@@ -114,7 +114,10 @@ def layer_norm_of(*, weight: bool, bias: bool, keeps: bool) -> RowOperation:
 
 @functools.cache
 def layer_norm_gradient_of(*, weight: bool, terms: bool) -> RowOperation:
-    """Return the gradient with respect to `x`, from the output's gradient `y`, mean and rstd; as `rms_norm_gradient_of`."""
+    """Return the gradient with respect to `x`, from the gradient `y` of the output, mean and rstd.
+
+    With `terms` the weight's too, as `rms_norm_gradient_of`.
+    """
     scaled = "y * weight" if weight else "y"
 
     def of(v: SimpleNamespace) -> Any:

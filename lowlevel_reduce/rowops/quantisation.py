@@ -34,8 +34,8 @@ _LEAST = "0x1p-100f"
 def quantize_of(name: str, *, norm: bool = False, weight: bool = False) -> RowOperation:
     """Return ``values = x / scale`` rounded, and ``scale``, the largest magnitude over the type's largest number.
 
-    The division is a product with ``largest number / largest magnitude``. With `norm` the row is that of `rms_norm`, and
-    the largest magnitude that of ``x * weight``, times rstd.
+    The division is a product with ``largest number / largest magnitude``. With `norm` the row is that of `rms_norm`,
+    and the largest magnitude that of ``x * weight``, times rstd.
     """
     if name not in FORMATS:
         raise UnsupportedError(f"rows are quantised to {' or '.join(FORMATS)}, not to {name}")

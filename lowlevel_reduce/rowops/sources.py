@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 from lowlevel_reduce.dtypes import c_name, element_type
@@ -93,7 +94,7 @@ def _parameters(text: str, names: dict[str, str]) -> tuple[str, list[str]]:
 def _text(
     function: str, text: str, where: str, names: dict[str, str], at: bool = False, output: str = ""
 ) -> tuple[str, list[str]]:
-    """Return a text as a function of what it uses, and the names of its arguments; `output` is a type that it may name."""
+    """Return a text as a function of what it uses, and its arguments' names; `output` is a type that it may name."""
     declared, used = _parameters(text, names)
     looks = at and uses(text, "at")
     template = "template <class At> " if looks else ""
@@ -247,7 +248,8 @@ def _merge(operation: RowOperation, types: RowTypes, names: _Names, where: str) 
 def _load_column(operation: RowOperation, types: RowTypes, name: str) -> str:
     k = operation.columns.index(name)
     dtype = c_name(types.columns[k])
-    return f"const auto {name}_ = load_columns<{dtype}, V, Where>(problem.addresses[{operation.arrays + k}], index, count);"
+    array = f"problem.addresses[{operation.arrays + k}]"
+    return f"const auto {name}_ = load_columns<{dtype}, V, Where>({array}, index, count);"
 
 
 def _beside(operation: RowOperation, types: RowTypes) -> str:
@@ -366,15 +368,20 @@ def _write(
     loads = [_load_column(operation, types, name) for name in columns]
     head = (
         f"template <Begin Where, class P, class Place> {_FUNCTION} void\n"
-        "write(const P& problem, const Place& place, uint32 index, int32 count, uint32 length_, uint4 first, uint4 second, "
-        "const Values& values)"
+        "write(const P& problem, const Place& place, uint32 index, int32 count, uint32 length_, uint4 first, "
+        "uint4 second, const Values& values)"
     )
-    start = "constexpr uint32 V = vector_elements<Input>; Elements<Input, V> x_, y_; x_.words[0] = first; y_.words[0] = second;"
+    start = (
+        "constexpr uint32 V = vector_elements<Input>;\nElements<Input, V> x_, y_;\n"
+        "x_.words[0] = first; y_.words[0] = second;"
+    )
     writer = f"{head}\n{{\n{start}\n" + "\n".join([*loads, *body]) + "\n}\n"
     return [*functions, writer], list(held)
 
 
-def _argument(names: _Names):  # type: ignore[no-untyped-def]
+def _argument(names: _Names) -> Callable[[str], str]:
+    """Return the function that says what a text's name is for the k-th element of a vector."""
+
     def argument(name: str) -> str:
         if name in ("x", "y"):
             return f"Number(number({name}_.elements[k]))"

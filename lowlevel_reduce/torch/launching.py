@@ -1,4 +1,4 @@
-"""Row operations on tensors: on the CPU by the tree in NumPy, on a GPU by launches that are kept for each form of a call."""
+"""Row operations on tensors: on the CPU by the tree in NumPy, on a GPU by launches kept for each form of a call."""
 
 from __future__ import annotations
 

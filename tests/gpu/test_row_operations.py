@@ -1,4 +1,4 @@
-"""Row operations on the device: tree.py's bits by every strategy, at any address and stride, in place, and in graphs."""
+"""Row operations on the device: the tree's bits by every strategy, at any address and stride, in place, in graphs."""
 
 import ml_dtypes
 import numpy as np
@@ -30,9 +30,10 @@ def assert_bits(got, expected):
     """Every result has the bits that NumPy gives."""
     got, expected = (each if isinstance(each, tuple) else (each,) for each in (got, expected))
     assert len(got) == len(expected)
-    for one, other in zip(got, expected, strict=True):
-        one = one.numpy()
-        assert one.dtype == other.dtype and one.shape == other.shape
+    for array, other in zip(got, expected, strict=True):
+        one = array.numpy()
+        assert one.dtype == other.dtype
+        assert one.shape == other.shape
         assert one.tobytes() == other.tobytes()
 
 
@@ -105,7 +106,8 @@ def test_rows_that_are_not_finite(stream):
     x[3, 7] = -np.inf
     got = lr.softmax(x, stream=stream).numpy()
     assert np.isnan(got[:3]).all()
-    assert got[3, 7] == 0 and ulps(got, tree.softmax(x)) <= 1
+    assert got[3, 7] == 0
+    assert ulps(got, tree.softmax(x)) <= 1
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -135,8 +137,10 @@ def test_cross_entropy_and_log_prob(stream, dtype):
     x = values(dtype, (6, 700))
     target = np.array([0, 699, -100, 700, -1, 5])
     got, meant = (each.cross_entropy(x, target, reduction="none") for each in (lr, tree))
-    assert ulps(got.loss.numpy(), meant.loss) <= 8 and ulps(got.lse.numpy(), meant.lse) <= 2
-    assert got.loss.numpy()[2] == 0 and np.isnan(got.loss.numpy()[3:5]).all()
+    assert ulps(got.loss.numpy(), meant.loss) <= 8
+    assert ulps(got.lse.numpy(), meant.lse) <= 2
+    assert got.loss.numpy()[2] == 0
+    assert np.isnan(got.loss.numpy()[3:5]).all()
     there = [0, 1, 2, 5]
     for reduction in ("mean", "sum"):
         got = lr.cross_entropy(x[there], target[there], reduction=reduction, stream=stream)
@@ -265,7 +269,8 @@ def test_no_rows_and_no_elements(stream):
     assert lr.softmax(np.zeros((0, 5), np.float32), stream=stream).numpy().shape == (0, 5)
     assert lr.softmax(np.zeros((3, 0), np.float32), stream=stream).numpy().shape == (3, 0)
     got = lr.log_prob(np.zeros((2, 0), np.float32), np.zeros(2, np.int64), stream=stream)
-    assert np.isnan(got.log_prob.numpy()).all() and np.all(got.lse.numpy() == -np.inf)
+    assert np.isnan(got.log_prob.numpy()).all()
+    assert np.all(got.lse.numpy() == -np.inf)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -297,7 +302,9 @@ def test_gradients_are_those_of_the_functions():
     lse = tree.cross_entropy(x, target, reduction="none").lse
     dloss = dy[:, 0].copy()
     functions = {
-        "softmax": (lambda x: tree.softmax(x, scale=0.5), tree.softmax_backward(dy, tree.softmax(x, scale=0.5), scale=0.5)),
+        "softmax": (
+            lambda x: tree.softmax(x, scale=0.5), tree.softmax_backward(dy, tree.softmax(x, scale=0.5), scale=0.5)
+        ),
         "log_softmax": (tree.log_softmax, tree.log_softmax_backward(dy, tree.log_softmax(x))),
         "rms_norm": (
             lambda x: tree.rms_norm(x, weight, 1e-3),

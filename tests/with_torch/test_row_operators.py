@@ -1,4 +1,4 @@
-"""The operators for PyTorch on tensors of the CPU: the tree's bits, opcheck, gradients, tracing, and torch's own replaced."""
+"""The operators for PyTorch on tensors of the CPU: the tree's bits, opcheck, gradients, tracing."""
 
 import numpy as np
 import pytest
@@ -71,12 +71,12 @@ def test_gradients():
     x, weight, bias = tensors(shape=(4, 9))
     target = torch.tensor([0, 3, 8, -100])
     check = torch.autograd.gradcheck
-    assert check(lambda x, w, b: lt.layer_norm(x, w, b), (x, weight, bias))
-    assert check(lambda x: lt.layer_norm(x), (x,))
+    assert check(lt.layer_norm, (x, weight, bias))
+    assert check(lt.layer_norm, (x,))
     assert check(lambda x, w: lt.rms_norm(x, w, 1e-5), (x, weight))
     assert check(lambda x: lt.rms_norm(x, None, 1e-5), (x,))
     assert check(lambda x: lt.softmax(x, 0, scale=0.5), (x,))
-    assert check(lambda x: lt.log_softmax(x), (x,))
+    assert check(lt.log_softmax, (x,))
     assert check(lambda x: lt.cross_entropy(x, target), (x,))
     assert check(lambda x: lt.mean(x, 0), (x,))
 

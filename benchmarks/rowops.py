@@ -270,7 +270,7 @@ def torch_us(torch: Any, enqueue: Callable[[int], object], copies: int, stream: 
             graph.replay()
             end.record(stream)
             end.synchronize()
-            times.append(start.elapsed_time(end) * 1e3 / launches)
+            times.append(float(start.elapsed_time(end)) * 1e3 / launches)
         del graph
     return statistics.median(times[1:])
 

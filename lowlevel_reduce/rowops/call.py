@@ -114,7 +114,7 @@ def row_operation(
             *((name, each.dtype, _strides(each)) for name, (_, each) in outs.items()), *dtypes.items(),
         )  # fmt: skip
 
-        def make() -> RowPlan:
+        def make() -> Any:  # a plan, as the cache knows plans of reductions
             return row_plan(
                 operation,
                 shape=shape,

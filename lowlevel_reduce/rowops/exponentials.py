@@ -33,6 +33,10 @@ if constexpr (sizeof(Output) <= 2) return power_of_two(fused(x, factor, shift)) 
 else return exponential(x * scale - largest) * inverse;"""
 
 
+_UNUSED = np.zeros(())
+"""What NumPy has no use for: its ``exp`` is as good for 16 bits."""
+
+
 def _inverse(v: SimpleNamespace) -> Any:
     return np.where(v.largest - v.largest == 0, v.number(1) / v.total, v.number(np.nan))
 
@@ -85,7 +89,9 @@ def softmax_of(*, log: bool, causal: bool, lengths: bool) -> RowOperation:
         fill=fill if masks["length"] else {},
         numpy=RowMeaning(
             terms=_STATS_TERMS,
-            row=lambda v: {"log_total": _log_total(v)} if log else {"inverse": _inverse(v), "factor": 0, "shift": 0},
+            row=lambda v: (
+                {"log_total": _log_total(v)} if log else {"inverse": _inverse(v), "factor": _UNUSED, "shift": _UNUSED}
+            ),
             write=write,
             length=_length(causal, lengths),
         ),

@@ -201,7 +201,7 @@ class _Rows:
         results: list[Array] | None = None
         for length in np.unique(lengths):
             chosen = np.flatnonzero(lengths == length)
-            made = operator if of_terms is None else self._of_terms(operator, of_terms, chosen)
+            made: Any = operator if of_terms is None else self._of_terms(operator, of_terms, chosen)
             second = self.y[chosen, :length] if operator.two_arrays and self.y is not None else None
             found = tree.reduce(self.x[chosen, :length], made, dtype=types.result_dtype, axis=1, second=second)
             each = list(found) if operator.results > 1 else [found]

@@ -339,8 +339,8 @@ def row_plan(
         arrays.append(spread_of(shape, numpy_dtype(each).itemsize, (output_strides_bytes or {}).get(name)))
     layout = row_layout(shape, arrays, operation.arrays)
     if layout.length == 0:
-        for each, own in zip(operation.reductions, types.reductions, strict=True):
-            each.operator.empty_results(own)  # raises where there is none
+        for reduction, own in zip(operation.reductions, types.reductions, strict=True):
+            reduction.operator.empty_results(own)  # raises where there is none
     return RowPlan(
         operation, types, shape, layout, Context.of(context), parameters or {}, strategy=strategy, cluster=cluster
     )

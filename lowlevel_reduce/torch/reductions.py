@@ -84,12 +84,12 @@ mean_of.register_autograd(lambda ctx, dy: (_spread(ctx, dy) / _count(ctx), None,
 
 def sum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     """Return the sum of floats over axes, in the order of the one tree; as ``torch.sum``."""
-    return sum_of(x, _dims(dim), keepdim, dtype)  # type: ignore[no-any-return]
+    return sum_of(x, _dims(dim), keepdim, dtype)
 
 
 def mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     """Return the mean of floats over axes, in the order of the one tree; as ``torch.mean``."""
-    return mean_of(x, _dims(dim), keepdim, dtype)  # type: ignore[no-any-return]
+    return mean_of(x, _dims(dim), keepdim, dtype)
 
 
 def _dims(dim: Any) -> list[int]:

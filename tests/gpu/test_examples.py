@@ -67,6 +67,18 @@ EMBEDDING = {
         "the bits of the tree: True",
         "refused: map of Operator 'absmax'",
     ],
+    "softmax.py": [
+        "a row alone and among six, the same bits: True",
+        "'cluster': 4}: the same bits: True",
+        "in place: True",
+        "causal rows have [1, 2, 3, 4, 5, 6] elements",
+        "the gradient has the bits of NumPy: True",
+    ],
+    "own_row_operation.py": [
+        "a call: ('out', 'largest'), the bits of NumPy: True",
+        "a bound launch: the bits of NumPy: True",
+        "refused: write out of RowOperation 'wrong'",
+    ],
     "graph_capture.py": ["another address, by an update:", "the bits of NumPy's tree: True"],
     "launch_attributes.py": [" 1 ACCESS_POLICY_WINDOW", "18 SHARED_MEMORY_MODE"],
     "cooperative_reduce.py": ["bits equal: True", "such blocks at once", "refused: a cooperative grid of"],

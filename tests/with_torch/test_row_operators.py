@@ -1,5 +1,10 @@
 """The operators for PyTorch on tensors of the CPU: the tree's bits, opcheck, gradients, tracing."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -122,6 +127,14 @@ def test_gradients_of_replaced_functions():
     x.grad = None
     torch.softmax(torch.nn.functional.layer_norm(x, (33,), weight, bias), -1)[:, 0].sum().backward()
     torch.testing.assert_close(got, x.grad)
+
+
+def test_example():
+    example = Path(__file__).parents[2] / "examples" / "batch_invariant_torch.py"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, example], check=False, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "alone and among eight are equal to the bit: True" in done.stdout
 
 
 def test_refusals():

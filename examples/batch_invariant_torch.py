@@ -1,8 +1,8 @@
 """A transformer block in PyTorch whose log-probabilities for a token do not depend on the batch.
 
-In the block of `lowlevel_reduce.torch.batch_invariant` torch's softmax, log_softmax, norms, sums and means are those of the
-one tree. Matrix products are taken token by token, so that they have one shape whatever the batch. Without a GPU it runs
-on tensors of the CPU, by NumPy.
+In the block of `lowlevel_reduce.torch.batch_invariant` torch's softmax, log_softmax, norms, sums and means are those of
+the one tree. Matrix products are taken token by token, so that they have one shape whatever the batch. Without a GPU it
+runs on tensors of the CPU, by NumPy.
 """
 
 from __future__ import annotations

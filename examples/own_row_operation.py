@@ -1,7 +1,7 @@
-"""A row operation of your own: reductions of a row, then an expression that writes the row back, in one read and one write.
+"""A row operation of your own: reductions of a row, then an expression that writes it back, in one read and one write.
 
-The operation here centres each row about its mean, scales it by a largest magnitude, and keeps that. Its meaning in NumPy
-is a function, so `lr.tree` computes it on the host, with the same bits.
+The operation here centres each row about its mean, scales it by a largest magnitude, and keeps that. Its meaning in
+NumPy is a function, so `lr.tree` computes it on the host, with the same bits.
 """
 
 from __future__ import annotations

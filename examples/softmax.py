@@ -1,10 +1,12 @@
 """Softmax and its relatives: each row read once, written once, with the same bits whatever the batch around it.
 
-A row of logits gets one number for each element, alone, among others, by a warp, a block or a cluster. Masks shorten rows:
-what they hide is not read. The log-probability of a token and the loss of a batch are rows' results without a write.
+A row of logits gets one number for each element, alone, among others, by a warp, a block or a cluster. Masks shorten
+rows: what they hide is not read. Log-probabilities of tokens and the loss of a batch are results without a write.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from _device import any_device
@@ -20,7 +22,11 @@ def main() -> None:
         batch = lr.softmax(logits).numpy()
         alone = lr.softmax(logits[2:3]).numpy()
         print(f"a row alone and among six, the same bits: {alone.tobytes() == batch[2:3].tobytes()}")
-        for way in ({"strategy": "block_rows", "cluster": 4}, {"strategy": "turn_rows", "cluster": 2}):
+        ways: tuple[dict[str, Any], ...] = (
+            {"strategy": "block_rows", "cluster": 4},
+            {"strategy": "turn_rows", "cluster": 2},
+        )
+        for way in ways:
             same = lr.softmax(logits, **way).numpy().tobytes() == batch.tobytes()
             print(f"{way}: the same bits: {same}")
 

@@ -1,0 +1,241 @@
+"""Row operations without a device: their descriptions, types, layouts and mappings, and what they mean in NumPy."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lowlevel_reduce as lr
+from lowlevel_reduce import tree
+from lowlevel_reduce.rowops import norms
+from lowlevel_reduce.rowops.layout import MOST_ELEMENTS, row_layout, spread_of
+from lowlevel_reduce.rowops.sources import row_kernels
+from lowlevel_reduce.rowops.strategy import choose_mapping
+from lowlevel_reduce.rowops.types import types_of
+from lowlevel_reduce.strategy.whole import DeviceFacts
+
+H100 = DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
+A100 = DeviceFacts((8, 0), 108, clusters=False, cooperative=True)
+
+
+def mapping(length, rows, facts=H100, itemsize=2, held=1, writes=True, **ways):
+    shared = 227 << 10 if facts is H100 else 163 << 10
+    return choose_mapping(
+        length, rows, facts, itemsize=itemsize, held_arrays=held, writes=writes, shared_bytes=shared, **ways
+    )
+
+
+class TestDescription:
+    @pytest.mark.parametrize(
+        ("error", "words", "arguments"),
+        [
+            (ValueError, "writes nothing", {}),
+            (ValueError, "uses 'x' for two things", {"write": {"out": "x"}, "columns": ("x",)}),
+            (ValueError, "uses 's' for two things", {"write": {"out": "x"}, "reduce": {"s": "sum"}, "rows": ("s",)}),
+            (ValueError, "does not end with _", {"write": {"out_": "x"}}),
+            (ValueError, "does not end with _", {"write": {"class": "x"}}),
+            (ValueError, "gives 2 results", {"write": {"out": "x"}, "reduce": {"s": "mean_var"}}),
+            (ValueError, "needs second=True", {"write": {"out": "x + y"}}),
+            (ValueError, "goes with second=True", {"write": {"out": "x"}, "merge": "x + y"}),
+            (ValueError, "goes with second=True", {"write": {"out": "x"}, "reduce": {"s": "dot"}}),
+            (ValueError, "takes no terms", {"write": {"out": "x"}, "reduce": {"s": ("var", "x * 2")}}),
+            (ValueError, "does not write", {"write": {"out": "x"}, "fill": {"other": "0"}}),
+            (ValueError, "is empty", {"write": {"out": " "}}),
+            (ValueError, "at most three", {"write": {"out": "x"}, "reduce": dict.fromkeys("abcd", "sum")}),
+            (ValueError, "number or int64", {"write": {"out": "x"}, "parameters": ("k: bool",)}),
+            (TypeError, "CUDA C[+][+] text", {"write": {"out": 3}}),
+            (TypeError, "is a mapping", {"write": "x"}),
+            (TypeError, "a tuple of up to 8 names", {"write": {"out": "x"}, "columns": "w"}),
+            (TypeError, "RowMeaning", {"write": {"out": "x"}, "numpy": "x"}),
+            (lr.UnsupportedError, "no operator", {"write": {"out": "x"}, "reduce": {"s": "sums"}}),
+        ],
+    )
+    def test_refusals(self, error, words, arguments):
+        with pytest.raises(error, match=words):
+            lr.RowOperation("wrong", **arguments)
+
+    def test_types(self):
+        own = lr.RowOperation("own", write={"a": "x", "b: int8": "x"}, keep={"k": "n", "j: int64": "n"}, columns=("w",))
+        types = types_of(own, "bfloat16", columns={"w": "float32"}, rows={}, outputs={"a": "float32"})
+        assert (types.number, types.outputs, types.kept) == ("float32", ("float32", "int8"), ("float32", "int64"))
+        assert types_of(own, "float64", columns={"w": "float64"}, rows={}, outputs={}).number == "float64"
+        with pytest.raises(lr.UnsupportedError, match="rows of float16"):
+            types_of(own, "int32", columns={"w": "float32"}, rows={}, outputs={})
+        with pytest.raises(lr.UnsupportedError, match="w of own is of float16"):
+            types_of(own, "float32", columns={"w": "int32"}, rows={}, outputs={})
+        with pytest.raises(lr.UnsupportedError, match="own writes"):
+            types_of(own, "float32", columns={"w": "float32"}, rows={}, outputs={"a": "complex64"})
+
+    def test_six_kernels(self):
+        operation = norms.rms_norm_of(weight=True, residual=False, keeps=False)
+        types = types_of(operation, "bfloat16", columns={"weight": "bfloat16"}, rows={}, outputs={})
+        sources = row_kernels(operation, types)
+        assert len({each.entry for each in sources} | {each.twin.entry for each in sources}) == 6
+
+
+class TestMapping:
+    @pytest.mark.parametrize(
+        ("length", "name", "warps", "cluster"),
+        [
+            (1, "warp_rows", 4, 1),
+            (2048, "warp_rows", 4, 1),
+            (2049, "block_rows", 2, 1),
+            (32768, "block_rows", 16, 1),
+            (32769, "block_rows", 16, 2),
+            (262144, "block_rows", 16, 8),
+            (262145, "turn_rows", 16, 8),
+        ],
+    )
+    def test_many_rows_of_16_bits(self, length, name, warps, cluster):
+        found = mapping(length, 10_000)
+        assert (found.name, found.warps, found.cluster, found.reads) == (name, warps, cluster, 1)
+
+    @pytest.mark.parametrize("facts", [H100, A100], ids=["H100", "A100"])
+    @pytest.mark.parametrize("held", [1, 2])
+    def test_all_leaves_have_a_place(self, facts, held):
+        for length in (1, 100, 2048, 5000, 60_000, 300_000, 1_000_000, 5_000_000, 40_000_000):
+            for rows in (1, 7, 100_000):
+                found = mapping(length, rows, facts, held=held)
+                leaves = -(-length * 2 // 4096)
+                if found.name == "warp_rows":
+                    of_warp = 256 >> (found.cut & 7) + (found.cut >> 3)
+                    assert found.blocks * found.warps * of_warp >= rows
+                    assert leaves == 1
+                    continue
+                turns = 1 if found.name == "block_rows" else 1 << (found.cut >> 5 & 31)
+                assert found.cluster * found.warps * turns >= leaves
+                assert found.blocks == rows * found.cluster
+                assert found.dynamic_shared_bytes <= (227 << 10 if facts is H100 else 163 << 10) - 2048
+                kept = found.cut >> 10 if found.name == "turn_rows" else turns
+                assert (found.reads == 1) == (kept >= turns)
+
+    def test_what_is_not_written_is_not_kept(self):
+        found = mapping(40_000_000, 4, writes=False)
+        assert (found.dynamic_shared_bytes, found.reads) == (0, 1)
+
+    def test_refusals(self):
+        with pytest.raises(ValueError, match="no strategy"):
+            mapping(100, 4, strategy="rows")
+        with pytest.raises(ValueError, match="at most 4 KiB"):
+            mapping(10_000, 4, strategy="warp_rows")
+        with pytest.raises(ValueError, match="a cluster has"):
+            mapping(10_000, 4, cluster=3)
+        with pytest.raises(ValueError, match="holds 16 leaves"):
+            mapping(100_000, 4, strategy="block_rows", cluster=1)
+        with pytest.raises(lr.UnsupportedError, match=r"9\.0"):
+            mapping(10_000, 4, A100, cluster=2)
+        with pytest.raises(lr.UnsupportedError, match="a grid has at most"):
+            mapping(10_000, 1 << 31)
+
+
+class TestLayout:
+    def test_axes_join_where_all_arrays_allow_it(self):
+        shape = (2, 3, 4, 8)
+        contiguous = spread_of(shape, 4)
+        assert row_layout(shape, [contiguous, contiguous], 1).sizes == (24,)
+        apart = spread_of(shape, 4, (1000, 4 * 32, 32, 4))
+        found = row_layout(shape, [contiguous, apart], 1)
+        assert (found.sizes, found.rows, found.length) == ((12, 2), 24, 8)
+        assert found.strides == ((32, 12 * 32), (32, 1000))
+        assert not found.aligned
+        assert found.extents[1] == (0, 1000 + 2 * 128 + 3 * 32 + 32)
+
+    def test_aligned(self):
+        for length, dtypes, aligned in ((64, (2, 1), True), (60, (2, 2), False), (8, (2, 1), True), (8, (8, 4), True)):
+            arrays = [spread_of((4, length), size) for size in dtypes]
+            assert row_layout((4, length), arrays, 1).aligned is aligned
+
+    def test_refusals(self):
+        with pytest.raises(ValueError, match="one axis at least"):
+            row_layout((), [spread_of((), 4)], 1)
+        with pytest.raises(ValueError, match="at most"):
+            row_layout((2, MOST_ELEMENTS + 1), [spread_of((2, MOST_ELEMENTS + 1), 4)], 1)
+        with pytest.raises(lr.UnsupportedError, match="contiguous, not 8 bytes apart"):
+            row_layout((2, 3), [spread_of((2, 3), 4, (24, 8))], 1)
+        with pytest.raises(ValueError, match="share memory"):
+            row_layout((2, 3), [spread_of((2, 3), 4), spread_of((2, 3), 4, (0, 4))], 1)
+        shape = (2,) * 10 + (4,)
+        apart = (*(100 * 3**k for k in range(10)), 4)
+        with pytest.raises(lr.UnsupportedError, match="at most 8"):
+            row_layout(shape, [spread_of(shape, 4, apart)], 1)
+
+
+class TestMeaning:
+    """Against NumPy in float64, which the tree's law does not bind."""
+
+    x = np.random.default_rng(0).standard_normal((3, 5, 400)) * 3
+
+    @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+    def test_formulas(self, dtype):
+        own = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+        x = self.x.astype(own)
+        wide = x.astype(np.float64)
+        eps = {"float16": 1e-3, "bfloat16": 1e-2, "float32": 1e-6, "float64": 1e-13}[dtype]
+        e = np.exp(wide - wide.max(-1, keepdims=True))
+        softmax = e / e.sum(-1, keepdims=True)
+        rms = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-6)
+        normal = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
+        pairs = {
+            "softmax": (tree.softmax(x), softmax),
+            "log_softmax": (tree.log_softmax(x), np.log(softmax)),
+            "rms_norm": (tree.rms_norm(x, eps=1e-6), rms),
+            "layer_norm": (tree.layer_norm(x), normal),
+            "normalize": (tree.normalize(x), wide / np.linalg.norm(wide, axis=-1, keepdims=True)),
+        }
+        for name, (got, expected) in pairs.items():
+            assert got.dtype == own
+            np.testing.assert_allclose(got.astype(np.float64), expected, rtol=2 * eps, atol=2 * eps, err_msg=name)
+
+    @pytest.mark.parametrize(("kind", "most", "step"), [("float8_e4m3fn", 448, 2**-9), ("int8", 127, 1)])
+    def test_quantize(self, kind, most, step):
+        x = self.x.astype(np.float32)
+        for block in (None, 32):
+            if block and x.shape[-1] % block:
+                x = x[..., :384]
+            values, scale = tree.quantize(x, kind, block=block)
+            rows = x.reshape(*x.shape[:-1], -1, block or x.shape[-1])
+            largest = np.abs(rows).max(-1)
+            np.testing.assert_array_equal(scale.reshape(largest.shape), largest / np.float32(most))
+            back = values.astype(np.float32).reshape(rows.shape) * scale.reshape(*largest.shape, 1)
+            half = (
+                scale.reshape(*largest.shape, 1) * (step / 2) * 1.001
+            )  # of the smallest step; floats have larger ones
+            assert np.all(np.abs(back - rows) <= half + (np.abs(rows) / 16 if kind != "int8" else 0))
+
+    def test_masks(self):
+        x = self.x.astype(np.float32)
+        hidden = tree.softmax(x, lengths=np.full((3, 5), 7))
+        np.testing.assert_array_equal(hidden[..., :7], tree.softmax(np.ascontiguousarray(x[..., :7])))
+        assert not hidden[..., 7:].any()
+        causal = tree.log_softmax(x, causal=True, offset=0)
+        assert [int(np.isfinite(row).sum()) for row in causal[1]] == [1, 2, 3, 4, 5]
+
+    def test_losses(self):
+        x = self.x[0].astype(np.float32)
+        target = np.array([3, 0, -100, 399, 400])
+        lse = np.log(np.exp(x.astype(np.float64)).sum(-1))
+        found = tree.cross_entropy(x, target, reduction="none")
+        expected = np.where(target == -100, 0, lse - np.append(x, np.full((5, 1), np.nan), 1)[np.arange(5), target])
+        np.testing.assert_allclose(found.loss, expected, rtol=1e-5)
+        np.testing.assert_allclose(tree.cross_entropy(x[:4], target[:4]), expected[:4].sum() / 3, rtol=1e-5)
+        assert np.isnan(tree.cross_entropy(x, target, reduction="sum"))
+
+    def test_refusals(self):
+        x = self.x.astype(np.float32)
+        without = lr.RowOperation("without", write={"out": "x"})
+        for error, words, call in (
+            (lr.UnsupportedError, "no NumPy meaning", lambda: tree.row_operation(without, x)),
+            (lr.UnsupportedError, "last axis", lambda: tree.softmax(x, 0)),
+            (ValueError, "out of bounds", lambda: tree.softmax(x, 3)),
+            (ValueError, "scale is above 0", lambda: tree.softmax(x, scale=0)),
+            (ValueError, "offset goes with", lambda: tree.softmax(x, offset=1)),
+            (ValueError, "weight of rms_norm has shape", lambda: tree.rms_norm(x, np.ones(3, np.float32))),
+            (ValueError, "do not divide into blocks", lambda: tree.quantize(x, block=64)),
+            (ValueError, "blocks of 32, 64 or 128", lambda: tree.quantize(x, block=16)),
+            (lr.UnsupportedError, "quantised to", lambda: tree.quantize(x, "int16")),
+            (lr.UnsupportedError, "order 1, 2 or infinity", lambda: tree.normalize(x, 3)),
+            (ValueError, "reduction is", lambda: tree.cross_entropy(x, np.zeros((3, 5), int), reduction="all")),
+            (TypeError, "needs an array|no array", lambda: lr.softmax(3)),
+            (AttributeError, "no attribute", lambda: tree.soft_max),
+        ):
+            with pytest.raises(error, match=words):
+                call()

@@ -27,6 +27,9 @@ _WARPS = 4
 _MOST_WARPS = 16
 """Warps of a block for other rows: `warps_of_row_block` in cuda_src/rowops/meeting.cuh."""
 
+_CLUSTER_WARPS = 8
+"""Warps of a block of a cluster, if the cluster may have as many blocks."""
+
 _LEAST_LANE_BITS, _LANE_BITS, _VECTOR_BITS = 2, 5, 8
 
 _STATIC_BYTES = 2048
@@ -137,8 +140,9 @@ def _short(vectors: int, rows: int) -> RowMapping:
 
 def _in_blocks(leaves: int, rows: int, facts: DeviceFacts, largest: int, cluster: int | None) -> RowMapping:
     # Few rows are spread over as many blocks as the device has room for: what counts then is how soon a row is loaded.
+    # Of a row of several blocks these are small, where a cluster may have as many: more rows are then under way at a time.
     if cluster is None:
-        cluster = max(1, leaves // _MOST_WARPS)
+        cluster = 1 if leaves <= _MOST_WARPS else min(largest, leaves // _CLUSTER_WARPS)
         while cluster < largest and leaves // cluster > 4 and rows * cluster * 2 <= facts.multiprocessors:
             cluster *= 2
     warps = max(1, leaves // cluster)

@@ -244,6 +244,14 @@ def test_captured_into_a_graph(stream):
     assert out.numpy().tobytes() == lr.softmax(expected, stream=stream).numpy().tobytes()
 
 
+def test_nan_has_numpys_bits(stream):
+    """Of whatever bits an element's is, and of 16-bit results, too, which are rounded two at a time."""
+    for name, kind in (("bfloat16", np.uint16), ("float16", np.uint16), ("float32", np.uint32)):
+        x = values(name, (3, 64))
+        x.view(kind)[1, 5] = {"bfloat16": 0xFFC1, "float16": 0xFE01, "float32": 0xFFC00001}[name]
+        assert_bits(lr.rms_norm(x, stream=stream), tree.rms_norm(x))
+
+
 def test_refusals(stream):
     x = lr.DeviceArray.from_numpy(values("float32", (4, 64)), stream)
     weight = lr.DeviceArray.from_numpy(values("float32", (63,)), stream)

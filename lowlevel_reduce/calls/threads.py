@@ -60,7 +60,7 @@ class Thread:
         self.calls: dict[Any, Prepared] = {}
         self.others: dict[Any, Any] = {}
         self.spots: dict[Any, Place] = {}
-        self.problems: dict[Place, OrderedDict[Any, Prepared]] = {}
+        self.problems: dict[Place, OrderedDict[Any, Any]] = {}
         self.wait = Waits()
         self._places: dict[Any, Place] = {}
         self._streams: dict[Any, Stream] = {}
@@ -93,14 +93,14 @@ class Thread:
             found = self._places[key] = Place(stream)
         return found
 
-    def prepare(self, place: Place, key: Any, prepared: Prepared) -> None:
+    def prepare(self, place: Place, key: Any, prepared: Any) -> None:
         """Keep a prepared problem of a place for later calls."""
         kept = self.problems.setdefault(place, OrderedDict())
         kept[key] = prepared
         while len(kept) > MAX_PREPARED:
             kept.popitem(last=False)
 
-    def prepared(self, place: Place, key: Any) -> Prepared | None:
+    def prepared(self, place: Place, key: Any) -> Any:
         """Return what was kept by `prepare`, or None."""
         kept = self.problems.get(place)
         found = None if kept is None else kept.get(key)

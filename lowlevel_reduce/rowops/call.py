@@ -11,7 +11,8 @@ import numpy as np
 from lowlevel_reduce.arguments import instance
 from lowlevel_reduce.arrays.allocator import Allocator
 from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, order_after, view_array
-from lowlevel_reduce.calls.prepared import kept_entry, stream_of
+from lowlevel_reduce.calls.threads import here
+from lowlevel_reduce.driver import binding
 from lowlevel_reduce.dtypes import numpy_dtype
 from lowlevel_reduce.layout import contiguous_strides, is_contiguous
 from lowlevel_reduce.operators import result_tuple
@@ -20,6 +21,7 @@ from lowlevel_reduce.rowops.plan import RowPlan, parameter_words, row_plan
 
 if TYPE_CHECKING:
     from lowlevel_reduce.driver import Stream
+    from lowlevel_reduce.rowops.launch import RowLaunch
 
 __all__ = ["row_operation"]
 
@@ -91,7 +93,8 @@ def row_operation(
             raise TypeError(f"{operation.name} needs {name}=")
     parameters = {name: value for name, value in given.items() if name not in names}
     words = parameter_words(operation, parameters)
-    stream = stream_of(stream)
+    thread = here()
+    stream = thread.stream_of(stream, x)
     with stream.context.pushed():
         given_rows = view_array(x, stream)
         inputs = [given_rows, *([_rows_like(second, given_rows, stream)] if operation.second else [])]
@@ -114,7 +117,7 @@ def row_operation(
             *((name, each.dtype, _strides(each)) for name, (_, each) in outs.items()), *dtypes.items(),
         )  # fmt: skip
 
-        def make() -> Any:  # a plan, as the cache knows plans of reductions
+        def make() -> RowPlan:
             return row_plan(
                 operation,
                 shape=shape,
@@ -135,14 +138,18 @@ def row_operation(
                 cluster=cluster,
             )
 
-        with kept_entry(stream, ("row operation", *key), make) as entry:
-            plan: Any = entry.plan
-            return _run(plan, entry, [*inputs, *beside.values()], outs, stream, allocator, whole)
+        place, known = thread.place_of(stream), ("row operation", *key)
+        found = thread.prepared(place, known)
+        if found is None or not found[1].is_free:  # none, or that of a call which a signal's handler has interrupted
+            plan = make()
+            found = plan, plan.bind(stream)
+            thread.prepare(place, known, found)
+        return _run(*found, [*inputs, *beside.values()], outs, stream, allocator, whole)
 
 
 def _run(
     plan: RowPlan,
-    entry: Any,
+    launch: RowLaunch,
     inputs: list[ArrayView],
     outs: Mapping[str, tuple[Any, ArrayView]],
     stream: Stream,
@@ -163,10 +170,9 @@ def _run(
             made = DeviceArray.empty(whole if name in operation.write else shape, dtype, stream, allocator)
             results.append(made)
             pointers.append(made.pointer)
-    launch = entry.bind(stream, None)
     launch.check(*pointers)
-    if stream.is_capturing:
-        entry.keep_loaded(launch)
+    if stream.is_capturing:  # a graph may use the kernels, and nothing tells when it ends
+        launch.keep_loaded(binding.selected().kept.setdefault("kernels of graphs", {}))
     launch(*pointers)
     order_after(stream, *results, *(view.owner for view in inputs))
     if len(results) == 1:

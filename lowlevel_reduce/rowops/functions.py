@@ -203,7 +203,7 @@ def cross_entropy(
     found = _apply(request, x, **options)
     later = {name: value for name, value in options.items() if name not in strategies}
     if reduction == "sum":
-        from lowlevel_reduce.calls.execute import reduce  # noqa: PLC0415 - its options are others
+        from lowlevel_reduce.calls.reduce import reduce  # noqa: PLC0415 - its options are others
 
         return reduce(found.loss, "sum", out=out, **later)
     losses, counted = (_flat(each) for each in (found.loss, found.counts))

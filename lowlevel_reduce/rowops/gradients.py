@@ -13,7 +13,7 @@ import numpy as np
 from lowlevel_reduce import tree
 from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.arrays.device_array import DeviceArray
-from lowlevel_reduce.calls.execute import reduce
+from lowlevel_reduce.calls.reduce import reduce
 from lowlevel_reduce.rowops import meaning
 from lowlevel_reduce.rowops.call import row_operation
 from lowlevel_reduce.rowops.exponentials import cross_entropy_gradient_of, softmax_gradient_of

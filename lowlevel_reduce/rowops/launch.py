@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lowlevel_reduce.arguments import integer
-from lowlevel_reduce.plans.launch import check_pointer
+from lowlevel_reduce.driver.pointers import check_pointer
 
 if TYPE_CHECKING:
     from lowlevel_reduce.driver import BoundKernel, Kernel, LaunchConfig, Stream

@@ -140,7 +140,7 @@ def _short(vectors: int, rows: int) -> RowMapping:
 
 def _in_blocks(leaves: int, rows: int, facts: DeviceFacts, largest: int, cluster: int | None) -> RowMapping:
     # Few rows are spread over as many blocks as the device has room for: what counts then is how soon a row is loaded.
-    # Of a row of several blocks these are small, where a cluster may have as many: more rows are then under way at a time.
+    # Of a row of several blocks these are small, where a cluster may have as many: more rows are then under way.
     if cluster is None:
         cluster = 1 if leaves <= _MOST_WARPS else min(largest, leaves // _CLUSTER_WARPS)
         while cluster < largest and leaves // cluster > 4 and rows * cluster * 2 <= facts.multiprocessors:

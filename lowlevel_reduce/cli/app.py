@@ -105,11 +105,44 @@ def ladder(
     ] = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.png|svg", help="Draw the pictures.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a page with everything.")] = None,
+    source: Annotated[
+        Path | None, typer.Option(metavar="FILE.cu|ptx", help="Examine a kernel of your own that sums, instead.")
+    ] = None,
+    entry: Annotated[str | None, typer.Option(help="With --source: the kernel, if there are several.")] = None,
+    beside: Annotated[str | None, typer.Option(metavar="RUNG", help="With --source: count a rung beside it.")] = None,
+    then: Annotated[str | None, typer.Option(metavar="KERNEL", help="With --source: what folds its partials.")] = None,
+    signature: Annotated[
+        str | None, typer.Option(metavar="TYPES", help='With --source: e.g. "const float*, float*, int".')
+    ] = None,
+    grid: Annotated[int | None, typer.Option(help="With --source: blocks; default: by --per-thread.")] = None,
+    per_thread: Annotated[int, typer.Option(help="With --source: elements for each thread.")] = 1,
+    shared: Annotated[int | None, typer.Option(metavar="BYTES", help="With --source: dynamic shared memory.")] = None,
+    cluster: Annotated[int, typer.Option(help="With --source: blocks of a cluster.")] = 1,
+    cooperative: Annotated[bool, typer.Option("--cooperative", help="With --source: all blocks at once.")] = False,
+    result: Annotated[str, typer.Option(help="With --source: total, partials, or what it is seen to write.")] = "auto",
 ) -> None:
-    """Run the rungs from a naive atomic to the memory roof; shows times on a GPU, counters on a simulated one."""
+    """Run the rungs from a naive atomic to the memory roof; shows times on a GPU, counters on a simulated one.
+
+    With --source, examine a kernel of your own: faults, lost elements and costs at the lines of its source.
+    """
     from lowlevel_reduce.cli import ladder as command  # noqa: PLC0415
     from lowlevel_reduce.cli.rungs import select  # noqa: PLC0415
 
+    if source is not None:
+        from lowlevel_reduce.cli import own  # noqa: PLC0415
+        from lowlevel_reduce.workbench import LaunchOptions  # noqa: PLC0415
+
+        with clean_errors():
+            options = LaunchOptions(block=block, per_thread=per_thread, grid=grid, shared_bytes=shared,
+                                    cluster=cluster, cooperative=cooperative, result=result)  # fmt: skip
+            wanted = own.Wanted(source, entry, then, signature, beside, options, n, repeat)
+            own.check(rungs=rungs, system=system, plot=plot, report=report)
+            with open_session(device) as session:
+                _say_where(session, as_json=as_json)
+                right = own.run(wanted, session, as_json=as_json)
+        if not right:
+            raise typer.Exit(WRONG_RESULT)
+        return
     with clean_errors():
         chosen = select(system, rungs or ())
         files = command.Files(plot, report)

@@ -23,6 +23,8 @@ from lowlevel_reduce.simulator.driver import (
     Seed,
     SimulatedDriver,
 )
+from lowlevel_reduce.simulator.driver.engine import watched_engine
+from lowlevel_reduce.simulator.machine.watch import Watch
 
 __all__ = [
     "DEVICE_VARIABLE",
@@ -50,7 +52,12 @@ _drivers: dict[str, SimulatedDriver] = {}  # by the name under which the driver 
 
 @contextmanager
 def use(
-    name: str = "H200", *, devices: int = 1, seed: Seed = "environment", instructions: Seed = "environment"
+    name: str = "H200",
+    *,
+    devices: int = 1,
+    seed: Seed = "environment",
+    instructions: Seed = "environment",
+    watch: Watch | None = None,
 ) -> Iterator[SimulatedDriver]:
     """Select a fresh simulated driver inside the block, for the whole process; yields it.
 
@@ -69,13 +76,16 @@ def use(
         How many instructions a launch may execute, counted once for all threads that execute one together, so that a
         kernel that never ends is a fault: `KernelFault` names its loop. None for 10 million. By default the number in
         ``LOWLEVEL_REDUCE_SIMULATED_INSTRUCTIONS``, which each launch reads, or 10 million if it is not set.
+    watch : Watch, optional
+        Who sees every instruction of every launch; see ``machine.watch``. That makes launches several times slower.
 
     Raises
     ------
     ValueError
         If no such device can be simulated.
     """
-    driver = SimulatedDriver(by_name(name), devices=devices, seed=seed, instructions=instructions)
+    engine = None if watch is None else watched_engine(watch)
+    driver = SimulatedDriver(by_name(name), devices=devices, seed=seed, instructions=instructions, engine=engine)
     # A name of its own: what is kept by the driver's name, such as loaded kernels, is not shared with other drivers.
     own = f"{_NAME} {driver.device.key} #{next(_numbers)}"
     _drivers[own] = driver

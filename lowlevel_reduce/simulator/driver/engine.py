@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
-__all__ = ["Allocation", "Engine", "KernelCode", "Memory", "Parameter", "default_engine"]
+__all__ = ["Allocation", "Engine", "KernelCode", "Memory", "Parameter", "default_engine", "watched_engine"]
 
 
 class Parameter(Protocol):
@@ -149,3 +150,9 @@ def default_engine() -> Engine:
         return machine.place_variables(module.variables, memory)
 
     return Engine(ptx.parse, machine.GlobalMemory, machine.Launch, machine.run, _place, machine.Trace)
+
+
+def watched_engine(watch: Any) -> Engine:
+    """Return the simulator's own machine with somebody who sees every instruction: a ``machine.watch.Watch``."""
+    engine = default_engine()
+    return replace(engine, launch=partial(engine.launch, watch=watch))

@@ -87,7 +87,10 @@ class Decoded:
         decoder = DECODERS.get(instruction.opcode)
         if decoder is None:
             raise unknown(instruction)
+        watch = self.flight.launch.watch
         try:
+            if watch is not None:
+                return watch.bound(instruction, self.flight, decoder)
             return decoder(instruction, self.flight)
         except UNFIT as error:
             raise unfit(instruction, error) from error
@@ -125,6 +128,11 @@ def _ends(kernel: KernelCode) -> list[int]:
 def decoded(launch: Launch, memory: GlobalMemory) -> Iterator[Decoded]:
     """Lend what is decoded of a kernel to a launch; after an error nothing of it is kept."""
     kernel = launch.kernel
+    if launch.watch is not None:  # its steps are for this launch only
+        watched = Decoded(launch, memory)
+        yield watched
+        watched.flight.end()
+        return
     with _lock:
         found = _kept.pop(id(kernel), None)  # so no other thread takes it
     if found is None or not found.flight.fits(launch):

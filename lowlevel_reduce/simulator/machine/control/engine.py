@@ -88,6 +88,8 @@ class _Machine:
             "barrier": self._barrier,
             **dict.fromkeys(WARP_INSTRUCTIONS, self._together),
         }
+        if launch.watch is not None:
+            self._control = launch.watch.control(self._flight, self._control)
         self._pc: Array = np.zeros(self._flight.count, np.int64)
         self._barriers = Barriers(self._flight, self._pc)
         self._calls = Calls(self._flight, self._pc)
@@ -373,7 +375,10 @@ class _Machine:
     def _count(self) -> Counters:
         if self._launch.trace is not None:
             self._launch.trace.note(self._launch.kernel.name, self._flight.races)
-        self._flight.counters.classify(self._decoded.classes, list(accumulate(self._executed[:-1])))
+        executed = list(accumulate(self._executed[:-1]))
+        if self._launch.watch is not None:
+            self._launch.watch.ended(self._flight, executed)
+        self._flight.counters.classify(self._decoded.classes, executed)
         return self._flight.counters
 
 

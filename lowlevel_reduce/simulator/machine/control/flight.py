@@ -21,6 +21,7 @@ from lowlevel_reduce.simulator.machine.memory.storage import Array, Storage
 from lowlevel_reduce.simulator.machine.races.arrivals import Arrivals
 from lowlevel_reduce.simulator.machine.races.detector import Races, Site
 from lowlevel_reduce.simulator.machine.races.prerequisites import Prerequisites, Trace
+from lowlevel_reduce.simulator.machine.watch import Watch
 from lowlevel_reduce.simulator.ptx.code import TYPE_BYTES, Instruction, KernelCode, UnknownInstruction
 from lowlevel_reduce.simulator.ptx.operands import Immediate, Name, Operand
 
@@ -99,6 +100,8 @@ class Launch:
     instructions : int or None
         How many instructions the launch may execute, counted once for all threads that execute one together; None for
         `reports.INSTRUCTIONS`.
+    watch : Watch or None
+        Who sees every instruction, to count by lines or to compute otherwise; None for nobody.
     """
 
     kernel: KernelCode
@@ -113,6 +116,7 @@ class Launch:
     addresses: Mapping[str, int] | None = None
     trace: Trace | None = None
     instructions: int | None = None
+    watch: Watch | None = None
 
 
 def unknown(instruction: Instruction, why: str = "") -> UnknownInstruction:

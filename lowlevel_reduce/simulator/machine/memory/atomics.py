@@ -79,14 +79,14 @@ def _atomic(instruction: Instruction, flight: Flight) -> Step:
     return updating(instruction, SPACES[space](flight).at(instruction))
 
 
-def updating(instruction: Instruction, memory: Space) -> Step:
-    """Bind an atomic operation, given the state space that it updates."""
+def updating(instruction: Instruction, memory: Space, other: Update | None = None) -> Step:
+    """Bind an atomic operation, given the state space that it updates, and another function if it computes otherwise."""
     flight, space = memory.flight, space_of(instruction.modifiers)
     kind = instruction.modifiers[-1]
     operations = [m for m in instruction.modifiers[:-1] if m not in _FLAVOURS]
     if len(operations) != 1 or kind not in NUMPY_TYPES:
         raise unknown(instruction)
-    update = update_function(instruction, operations[0], kind)
+    update = update_function(instruction, operations[0], kind) if other is None else other
     returns = instruction.opcode == "atom"
     operands = instruction.operands[1:] if returns else instruction.operands
     if not isinstance(operands[0], Address):
@@ -96,7 +96,7 @@ def updating(instruction: Instruction, memory: Space) -> Step:
     sources = [[flight.read(instruction, element, kind) for element in parts_of(operand)] for operand in given]
     results = parts_of(instruction.operands[0]) if returns else ()
     targets = [flight.write(instruction, element, kind) for element in results]
-    adds = (operations, kind) == (["add"], "f32") and space in {"global", "generic"}
+    adds = other is None and (operations, kind) == (["add"], "f32") and space in {"global", "generic"}
     return _updating(
         memory,
         address_source(instruction, flight, operands[0]),

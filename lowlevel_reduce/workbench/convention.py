@@ -1,0 +1,219 @@
+"""The calling conventions of one's own kernels: what each parameter means, read from its type. Pure.
+
+A kernel that sums takes, in any order:
+
+- one pointer to const: the elements, float, double, half, int, unsigned, long long or unsigned long long;
+- one pointer of the same or a wider type: the result;
+- one integer: the number of elements;
+- at most one further pointer: memory that is zero before each run, for counters and partials of the kernel's own.
+
+The types are those of the kernel's mangled name, which the compiler writes; for an ``extern "C"`` kernel, whose name
+has none, those of its declaration in the source, or those that the caller gives.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from lowlevel_reduce.errors import UnsupportedError
+
+__all__ = ["Convention", "base_name", "convention_of", "declared_types", "mangled_types"]
+
+_POINTED = {
+    "float": "float32", "double": "float64", "__half": "float16", "half": "float16", "int": "int32",
+    "unsigned int": "uint32", "long long": "int64", "unsigned long long": "uint64",
+}  # fmt: skip
+_COUNTS = {
+    "int": "i", "unsigned int": "I", "long": "q", "unsigned long": "Q", "long long": "q", "unsigned long long": "Q",
+}  # fmt: skip
+_SPELLINGS = {
+    "size_t": "unsigned long", "unsigned": "unsigned int", "uint32_t": "unsigned int", "int32_t": "int",
+    "int64_t": "long", "uint64_t": "unsigned long", "long int": "long", "long long int": "long long",
+    "unsigned long int": "unsigned long", "unsigned long long int": "unsigned long long",
+}  # fmt: skip
+_WIDENED = {"long": "long long", "unsigned long": "unsigned long long"}  # 64 bits each where CUDA runs
+_MANGLED = {
+    "f": "float", "d": "double", "i": "int", "j": "unsigned int", "l": "long", "m": "unsigned long", "x": "long long",
+    "y": "unsigned long long", "c": "char", "b": "bool", "v": "void", "h": "unsigned char", "s": "short", "t": "unsigned short",
+}  # fmt: skip
+
+ACCEPTED = (
+    "a kernel that sums takes one pointer to const (the elements), one pointer (the result), one integer (their "
+    "number), and at most one further pointer (memory that is zero before each run)"
+)
+
+
+@dataclass(frozen=True)
+class Convention:
+    """What the parameters of a kernel mean.
+
+    Attributes
+    ----------
+    roles : tuple of str
+        For each parameter "input", "result", "count" or "workspace".
+    signature : str
+        Its letters for `BoundKernel`.
+    dtype, result : str
+        Types of the elements and of the result.
+    """
+
+    roles: tuple[str, ...]
+    signature: str
+    dtype: str
+    result: str
+
+    @property
+    def folds_itself(self) -> bool:
+        """Whether the kernel can be launched again on its own partials."""
+        return self.dtype == self.result
+
+
+def convention_of(name: str, types: list[str]) -> Convention:
+    """Return what parameters of these types mean.
+
+    Raises
+    ------
+    UnsupportedError
+        If they fit no convention; the message says which parameter does not, and what is accepted.
+    """
+    roles: list[str] = []
+    signature = ""
+    pointed: dict[str, str] = {}
+    for place, text in enumerate(types, 1):
+        role, letter, kind = _role(name, place, text, roles)
+        roles.append(role)
+        signature += letter
+        pointed[role] = kind
+    missing = [role for role in ("input", "result", "count") if role not in roles]
+    if missing:
+        words = {"input": "pointer to const", "result": "pointer for the result", "count": "integer"}
+        lacks = " and no ".join(words[role] for role in missing)
+        raise UnsupportedError(f"{name}({', '.join(types)}) has no {lacks}: {ACCEPTED}")
+    return Convention(tuple(roles), signature, pointed["input"], pointed["result"])
+
+
+def _role(name: str, place: int, text: str, before: list[str]) -> tuple[str, str, str]:
+    """Return the role of a parameter, its letter, and what it points to."""
+    words = text.replace("*", " * ").split()
+    stars, const = words.count("*"), "const" in words
+    plain = _plain(" ".join(word for word in words if word not in ("*", "const")))
+    refused = UnsupportedError(f"parameter {place} of {name} is {text!r}: {ACCEPTED}")
+    if stars == 0:
+        if plain not in _COUNTS or "count" in before:
+            raise refused
+        return "count", _COUNTS[plain], plain
+    kind = _POINTED.get(_WIDENED.get(plain, plain))
+    if stars > 1 or (const and (kind is None or "input" in before)):
+        raise refused
+    if const:
+        return "input", "Q", str(kind)
+    if "result" not in before and kind is not None:
+        return "result", "Q", kind
+    if "workspace" in before:
+        raise refused
+    return "workspace", "Q", plain
+
+
+def _plain(text: str) -> str:
+    return _SPELLINGS.get(text, text)
+
+
+def base_name(entry: str) -> str:
+    """Return a kernel's name as the source has it: without what the compiler's mangling adds."""
+    match = re.match(r"_ZN?(?:\d+_GLOBAL__N_[^\d]*)?(\d+)", entry)
+    if match is None:
+        return entry
+    length, start = int(match[1]), match.end()
+    return entry[start : start + length]
+
+
+def mangled_types(entry: str) -> list[str] | None:
+    """Return the types of the parameters that a mangled name has; None if it has none that this reads."""
+    match = re.match(r"_Z(\d+)", entry)
+    if match is None:
+        return None
+    rest = entry[match.end() + int(match[1]) :]
+    template: list[str] = []
+    if rest.startswith("I"):
+        template, rest = _template(rest[1:])
+        rest = rest[1:] if rest.startswith("v") else rest  # the result's type is part of a template's name
+    types: list[str] = []
+    seen: list[str] = []
+    while rest:
+        found = _one_type(rest, template, seen)
+        if found is None:
+            return None
+        text, rest = found
+        types.append(text)
+    return types
+
+
+def _template(rest: str) -> tuple[list[str], str]:
+    arguments: list[str] = []
+    while rest and not rest.startswith("E"):
+        literal = re.match(r"L[a-z]\w*?E", rest)
+        if literal:
+            arguments.append(literal[0])
+            rest = rest[literal.end() :]
+            continue
+        found = _one_type(rest, [], [])
+        if found is None:
+            return arguments, "?"
+        arguments.append(found[0])
+        rest = found[1]
+    return arguments, rest[1:]
+
+
+def _one_type(rest: str, template: list[str], seen: list[str]) -> tuple[str, str] | None:
+    """Read one type of the Itanium C++ ABI's mangling; what was seen before may be referred to."""
+    if rest.startswith("P"):
+        inner = _one_type(rest[1:], template, seen)
+        if inner is None:
+            return None
+        seen.append(inner[0] + "*")
+        return seen[-1], inner[1]
+    if rest.startswith("K"):
+        inner = _one_type(rest[1:], template, seen)
+        if inner is None:
+            return None
+        seen.append("const " + inner[0])
+        return seen[-1], inner[1]
+    number = re.match(r"T(\d*)_", rest)
+    if number:
+        place = int(number[1]) + 1 if number[1] else 0
+        if place >= len(template):
+            return None
+        seen.append(template[place])
+        return template[place], rest[number.end() :]
+    again = re.match(r"S([0-9A-Z]*)_", rest)
+    if again:
+        # A template's name is the first thing that can be referred to again.
+        place = (int(again[1], 36) + 1 if again[1] else 0) - (1 if template else 0)
+        return (seen[place], rest[again.end() :]) if 0 <= place < len(seen) else None
+    named = re.match(r"(\d+)", rest)
+    if named:
+        end = named.end() + int(named[1])
+        seen.append(rest[named.end() : end])
+        return seen[-1], rest[end:]
+    return (_MANGLED[rest[0]], rest[1:]) if rest[:1] in _MANGLED else None
+
+
+def declared_types(source: str, name: str) -> list[str] | None:
+    """Return the types of a kernel's parameters by its declaration in a source; None if there is none."""
+    plain = re.sub(r"/\*.*?\*/|//[^\n]*", " ", source, flags=re.DOTALL)
+    pattern = rf"__global__[^;{{(]*(?:\([^)]*\))?[^;{{(]*\b{re.escape(name)}\s*\(([^)]*)\)"
+    match = re.search(pattern, plain)
+    return None if match is None else [_declared(text) for text in match[1].split(",") if text.strip()]
+
+
+def _declared(text: str) -> str:
+    """Return the type of a parameter's declaration: without its name and its qualifiers."""
+    words = re.sub(r"__restrict__|\brestrict\b|\bvolatile\b|\bstd::", " ", text).replace("*", " * ").split()
+    stars = words.count("*")
+    known = {"const", "*", "unsigned", "long", "int", "float", "double", "short", "char", "signed", "bool"}
+    kept = [word for word in words if word != "*"]
+    if len(kept) > 1 and kept[-1] not in known:
+        kept = kept[:-1]  # the parameter's name
+    const = "const " if "const" in kept and stars else ""
+    return const + " ".join(word for word in kept if word not in ("const", "signed")) + "*" * stars

@@ -1,0 +1,81 @@
+"""Which elements a wrong sum lacks, or has several times: found by runs over ones and zeros, with a bisection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Weights", "wrong_elements"]
+
+Run = Callable[[npt.NDArray[Any]], float]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How a kernel weights the elements, where not by 1.
+
+    Attributes
+    ----------
+    first, last : int
+        The first and the last element that is not added exactly once.
+    weight : float
+        How often the first of them is added.
+    """
+
+    first: int
+    last: int
+    weight: float
+
+    def __str__(self) -> str:
+        often = {0.0: "never added", 1.0: "added once", 2.0: "added twice"}
+        what = f"element {self.first} is {often.get(self.weight, f'added {self.weight:g} times')}"
+        if self.first == self.last:
+            return what
+        return f"{what}, and element {self.last} is the last that is not added once"
+
+
+def wrong_elements(run: Run, n: int, dtype: Any) -> Weights | None:
+    """Return which of `n` elements a kernel does not add exactly once, in about ``2 log2(n)`` runs.
+
+    The kernel must add each element some number of times. Sums of zeros and ones are exact, so that any order gives
+    the same. Returns None if every element is added once, or if errors at different elements cancel in every half.
+
+    Parameters
+    ----------
+    run : callable
+        Runs the kernel over elements and returns its sum.
+    n : int
+        Number of elements: at most 2048 for float16.
+    dtype : dtype-like
+        Type of the elements.
+    """
+
+    def of(start: int, end: int) -> float:
+        values = np.zeros(n, dtype)
+        values[start:end] = 1
+        return run(values)
+
+    def wrong(start: int, end: int) -> bool:
+        return of(start, end) != end - start
+
+    if n == 0 or not wrong(0, n):
+        return None
+    first = _first(lambda end: wrong(0, end), n)
+    last = n - _first(lambda count: wrong(n - count, n), n) - 1
+    return Weights(first, last, of(first, first + 1))
+
+
+def _first(wrong_up_to: Callable[[int], bool], n: int) -> int:
+    """Return the place of the first wrong element: the shortest beginning that is wrong has it at its end."""
+    low, high = 0, n  # a beginning of `low` elements is right, one of `high` is wrong
+    while high - low > 1:
+        middle = (low + high) // 2
+        if wrong_up_to(middle):
+            high = middle
+        else:
+            low = middle
+    return high - 1

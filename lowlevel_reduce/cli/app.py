@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from lowlevel_reduce.cli import exercise
 from lowlevel_reduce.cli.output import WRONG_RESULT, clean_errors, note, show, write_json
 from lowlevel_reduce.cli.session import Session, Target, open_session
 
@@ -21,6 +22,8 @@ app = typer.Typer(
     rich_markup_mode=None,  # usage errors in plain lines, not in boxes
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(exercise.app, name="exercise")
 
 Device = Annotated[
     Target | None, typer.Option("--device", help="Default: the GPU; without a driver the simulator, and it says so.")

@@ -121,19 +121,29 @@ def _plain(text: str) -> str:
 
 def base_name(entry: str) -> str:
     """Return a kernel's name as the source has it: without what the compiler's mangling adds."""
-    match = re.match(r"_ZN?(?:\d+_GLOBAL__N_[^\d]*)?(\d+)", entry)
-    if match is None:
-        return entry
-    length, start = int(match[1]), match.end()
-    return entry[start : start + length]
+    return _name(entry)[0]
+
+
+def _name(entry: str) -> tuple[str, str]:
+    """Return a kernel's own name and what follows it in its mangled name; the latter is empty if it is not mangled."""
+    match = re.match(r"_Z(N?)", entry)
+    if match is None or not entry[match.end() : match.end() + 1].isdigit():
+        return entry, ""
+    name, rest = entry, entry[match.end() :]
+    while rest[:1].isdigit():
+        digits = len(rest) - len(rest.lstrip("0123456789"))
+        end = digits + int(rest[:digits])
+        name, rest = rest[digits:end], rest[end:]
+        if not match[1]:
+            break
+    return name, rest.removeprefix("E") if match[1] else rest
 
 
 def mangled_types(entry: str) -> list[str] | None:
     """Return the types of the parameters that a mangled name has; None if it has none that this reads."""
-    match = re.match(r"_Z(\d+)", entry)
-    if match is None:
+    rest = _name(entry)[1]
+    if not rest:
         return None
-    rest = entry[match.end() + int(match[1]) :]
     template: list[str] = []
     if rest.startswith("I"):
         template, rest = _template(rest[1:])

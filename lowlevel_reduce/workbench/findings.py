@@ -25,6 +25,7 @@ _KINDS = (
     ("outside", "out of bounds"),
     ("misaligned", "misaligned access"),
     ("exited", "shared memory of a block that exited"),
+    ("does not take part", "shuffle"),
 )
 _SECTORS_AT_MOST = 16  # 32 lanes of 16 bytes
 

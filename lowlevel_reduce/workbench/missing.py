@@ -1,4 +1,4 @@
-"""Which elements a wrong sum lacks, or has several times: found by runs over ones and zeros, with a bisection."""
+"""Which elements a wrong sum lacks, or has several times: found by runs over a part of the elements, with a bisection."""
 
 from __future__ import annotations
 
@@ -41,32 +41,34 @@ class Weights:
 def wrong_elements(run: Run, n: int, dtype: Any) -> Weights | None:
     """Return which of `n` elements a kernel does not add exactly once, in about ``2 log2(n)`` runs.
 
-    The kernel must add each element some number of times. Sums of zeros and ones are exact, so that any order gives
-    the same. Returns None if every element is added once, or if errors at different elements cancel in every half.
+    The kernel must add each element some number of times. The elements are 1 to 7 in a part of the array, drawn so that
+    errors at several places hardly cancel, and 0 elsewhere: their sums are exact in any order. Returns None if every
+    element is added once.
 
     Parameters
     ----------
     run : callable
         Runs the kernel over elements and returns its sum.
     n : int
-        Number of elements: at most 2048 for float16.
+        Number of elements.
     dtype : dtype-like
         Type of the elements.
     """
+    drawn = np.random.default_rng(n).integers(1, 8, n)
 
     def of(start: int, end: int) -> float:
         values = np.zeros(n, dtype)
-        values[start:end] = 1
+        values[start:end] = drawn[start:end]
         return run(values)
 
     def wrong(start: int, end: int) -> bool:
-        return of(start, end) != end - start
+        return of(start, end) != drawn[start:end].sum()
 
     if n == 0 or not wrong(0, n):
         return None
     first = _first(lambda end: wrong(0, end), n)
     last = n - _first(lambda count: wrong(n - count, n), n) - 1
-    return Weights(first, last, of(first, first + 1))
+    return Weights(first, last, of(first, first + 1) / float(drawn[first]))
 
 
 def _first(wrong_up_to: Callable[[int], bool], n: int) -> int:

@@ -1,4 +1,4 @@
-"""One's own source as a loaded kernel: compiled with a table of its lines, its entry found, its parameters understood."""
+"""One's own source as a loaded kernel: compiled with a table of its lines, and its parameters understood."""
 
 from __future__ import annotations
 

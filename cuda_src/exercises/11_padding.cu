@@ -1,0 +1,26 @@
+// exercise 11: A column across the banks
+//
+// predict: A warp reads a column of a tile of 32 x 32 floats. In how many passes over the banks?
+//   a) 1
+//   b) 2
+//   c) 32
+// answer: ?
+//
+// task: Pad the tile, so that no access to it has a bank conflict.
+
+__device__ float warp_sum(float v)
+{
+    for (unsigned k = 16; k > 0; k /= 2) v += __shfl_down_sync(0xffffffffu, v, k);
+    return v;
+}
+
+__global__ void sum(const float* x, float* result, unsigned n)
+{
+    __shared__ float tile[32][32];
+    const unsigned t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+    const unsigned row = t / 32, column = t % 32;
+    tile[row][column] = i < n ? x[i] : 0.0f;
+    __syncthreads();
+    const float v = warp_sum(tile[column][row]);  // each warp adds up a column
+    if (column == 0) atomicAdd(result, v);
+}

@@ -1,4 +1,4 @@
-"""``exercise list``, ``start`` and ``check``: kernels with something to mend, a question before, and a checked answer."""
+"""``exercise list``, ``start`` and ``check``: a question first, then a kernel to mend, and both checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks a learner's file: the answer to the question first, then the kernel on the simulator, then what it may count."""
+"""Checks a learner's file: the answer to the question, the kernel on the simulator, and what it may count."""
 
 from __future__ import annotations
 

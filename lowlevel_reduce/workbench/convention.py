@@ -35,7 +35,8 @@ _SPELLINGS = {
 _WIDENED = {"long": "long long", "unsigned long": "unsigned long long"}  # 64 bits each where CUDA runs
 _MANGLED = {
     "f": "float", "d": "double", "i": "int", "j": "unsigned int", "l": "long", "m": "unsigned long", "x": "long long",
-    "y": "unsigned long long", "c": "char", "b": "bool", "v": "void", "h": "unsigned char", "s": "short", "t": "unsigned short",
+    "y": "unsigned long long", "c": "char", "b": "bool", "v": "void", "h": "unsigned char", "s": "short",
+    "t": "unsigned short",
 }  # fmt: skip
 
 ACCEPTED = (
@@ -177,36 +178,36 @@ def _template(rest: str) -> tuple[list[str], str]:
 
 def _one_type(rest: str, template: list[str], seen: list[str]) -> tuple[str, str] | None:
     """Read one type of the Itanium C++ ABI's mangling; what was seen before may be referred to."""
-    if rest.startswith("P"):
+    if rest[:1] in ("P", "K"):
         inner = _one_type(rest[1:], template, seen)
         if inner is None:
             return None
-        seen.append(inner[0] + "*")
+        seen.append(f"{inner[0]}*" if rest[0] == "P" else f"const {inner[0]}")
         return seen[-1], inner[1]
-    if rest.startswith("K"):
-        inner = _one_type(rest[1:], template, seen)
-        if inner is None:
-            return None
-        seen.append("const " + inner[0])
-        return seen[-1], inner[1]
-    number = re.match(r"T(\d*)_", rest)
-    if number:
-        place = int(number[1]) + 1 if number[1] else 0
-        if place >= len(template):
-            return None
-        seen.append(template[place])
-        return template[place], rest[number.end() :]
-    again = re.match(r"S([0-9A-Z]*)_", rest)
-    if again:
-        # A template's name is the first thing that can be referred to again.
-        place = (int(again[1], 36) + 1 if again[1] else 0) - (1 if template else 0)
-        return (seen[place], rest[again.end() :]) if 0 <= place < len(seen) else None
-    named = re.match(r"(\d+)", rest)
-    if named:
-        end = named.end() + int(named[1])
-        seen.append(rest[named.end() : end])
+    if rest[:1] in ("T", "S"):
+        return _referred(rest, template, seen)
+    digits = len(rest) - len(rest.lstrip("0123456789"))
+    if digits:
+        end = digits + int(rest[:digits])
+        seen.append(rest[digits:end])
         return seen[-1], rest[end:]
     return (_MANGLED[rest[0]], rest[1:]) if rest[:1] in _MANGLED else None
+
+
+def _referred(rest: str, template: list[str], seen: list[str]) -> tuple[str, str] | None:
+    """Read a template's argument, or a type that was seen before."""
+    match = re.match(r"[TS]([0-9A-Z]*)_", rest)
+    if match is None:
+        return None
+    place = int(match[1], 36) + 1 if match[1] else 0
+    if rest[0] == "S":
+        place -= 1 if template else 0  # a template's name is the first thing that can be referred to again
+    known = template if rest[0] == "T" else seen
+    if not 0 <= place < len(known):
+        return None
+    if rest[0] == "T":
+        seen.append(known[place])
+    return known[place], rest[match.end() :]
 
 
 def declared_types(source: str, name: str) -> list[str] | None:

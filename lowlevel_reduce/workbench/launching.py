@@ -144,7 +144,7 @@ class ReadyKernel:
         return self._read(first, 1)
 
     def once(self) -> None:
-        """Put one more run over the elements of the last `sum` into the stream; without reading anything. Capturable."""
+        """Put one more run over the elements of the last `sum` into the stream. Capturable."""
         grid = self.grids[0]
         self._clear(self._buffers[0], whole=False)
         self._launch(self._own, grid, self._input.pointer, self._buffers[0].pointer, self.n)

@@ -1,4 +1,4 @@
-"""Which elements a wrong sum lacks, or has several times: found by runs over a part of the elements, with a bisection."""
+"""Which elements a wrong sum lacks, or has several times: found by a bisection over runs of the kernel."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _atomic(instruction: Instruction, flight: Flight) -> Step:
 
 
 def updating(instruction: Instruction, memory: Space, other: Update | None = None) -> Step:
-    """Bind an atomic operation, given the state space that it updates, and another function if it computes otherwise."""
+    """Bind an atomic operation, given the state space that it updates, and a function that computes otherwise."""
     flight, space = memory.flight, space_of(instruction.modifiers)
     kind = instruction.modifiers[-1]
     operations = [m for m in instruction.modifiers[:-1] if m not in _FLAVOURS]

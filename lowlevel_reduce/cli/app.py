@@ -160,6 +160,36 @@ def ladder(
 
 
 @app.command()
+def order(
+    kernel: Annotated[str, typer.Argument(metavar="FILE.cu|ptx|RUNG", help="A kernel of your own, or a rung.")],
+    other: Annotated[str | None, typer.Option("--with", metavar="FILE|RUNG", help="Whether it adds alike.")] = None,
+    n: Annotated[int, typer.Option("--n", min=1, help="Elements.")] = 64,
+    entry: Annotated[str | None, typer.Option(help="The kernel of a file, if it has several.")] = None,
+    then: Annotated[str | None, typer.Option(metavar="KERNEL", help="What folds its partials.")] = None,
+    signature: Annotated[str | None, typer.Option(metavar="TYPES", help='E.g. "const float*, float*, int".')] = None,
+    block: Annotated[int, typer.Option(help="Threads of a block; other sizes are tried, too.")] = 32,
+    per_thread: Annotated[int, typer.Option(help="Elements for each thread of a file's kernel.")] = 1,
+    grid: Annotated[int | None, typer.Option(help="Blocks of a file's kernel; default: by --per-thread.")] = None,
+    shared: Annotated[int | None, typer.Option(metavar="BYTES", help="Dynamic shared memory of it.")] = None,
+    cluster: Annotated[int, typer.Option(help="Blocks of a cluster of it.")] = 1,
+    by: Annotated[str, typer.Option(help="trace, or masks for kernels that take their elements apart.")] = "trace",
+    picture: Annotated[Path | None, typer.Option("--svg", metavar="FILE.svg", help="Draw the tree.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show in which order a kernel adds, and whether that depends on launch or schedule; on the simulator."""
+    from lowlevel_reduce.cli import order as command  # noqa: PLC0415
+    from lowlevel_reduce.workbench import LaunchOptions  # noqa: PLC0415
+
+    with clean_errors():
+        options = LaunchOptions(block=block, per_thread=per_thread, grid=grid, shared_bytes=shared, cluster=cluster)
+        same = command.run(
+            command.Wanted(kernel, other, entry, then, signature, n, options, by, picture), as_json=as_json
+        )
+    if not same:
+        raise typer.Exit(WRONG_RESULT)
+
+
+@app.command()
 def prebuild(
     ops: Annotated[
         list[str] | None, typer.Argument(metavar="OP...", help="One or more operators, e.g. sum max logsumexp.")

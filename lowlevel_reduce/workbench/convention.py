@@ -5,7 +5,7 @@ A kernel that sums takes, in any order:
 - one pointer to const: the elements, float, double, half, int, unsigned, long long or unsigned long long;
 - one pointer of the same or a wider type: the result;
 - one integer: the number of elements;
-- at most one further pointer: memory that is zero before each run, for counters and partials of the kernel's own.
+- further pointers: memory that is zero before each run, the same for all, for a kernel's own counters and partials.
 
 The types are those of the kernel's mangled name, which the compiler writes; for an ``extern "C"`` kernel, whose name
 has none, those of its declaration in the source, or those that the caller gives.
@@ -41,7 +41,7 @@ _MANGLED = {
 
 ACCEPTED = (
     "a kernel that sums takes one pointer to const (the elements), one pointer (the result), one integer (their "
-    "number), and at most one further pointer (memory that is zero before each run)"
+    "number), and further pointers (memory that is zero before each run)"
 )
 
 
@@ -111,8 +111,6 @@ def _role(name: str, place: int, text: str, before: list[str]) -> tuple[str, str
         return "input", "Q", str(kind)
     if "result" not in before and kind is not None:
         return "result", "Q", kind
-    if "workspace" in before:
-        raise refused
     return "workspace", "Q", plain
 
 

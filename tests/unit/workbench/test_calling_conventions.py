@@ -56,6 +56,8 @@ def test_types_of_a_declaration(declaration, types):
         (["size_t", "double*", "const float*"], ("count", "result", "input"), "QQQ", "float32", "float64"),
         (["const int*", "long long*", "unsigned", "unsigned*"], ("input", "result", "count", "workspace"), "QQIQ",
          "int32", "int64"),
+        (["const float*", "float*", "int", "void*", "void*"], ("input", "result", "count", "workspace", "workspace"),
+         "QQiQQ", "float32", "float32"),
         (["const half*", "float*", "long", "void*"], ("input", "result", "count", "workspace"), "QQqQ", "float16",
          "float32"),
     ],
@@ -76,7 +78,6 @@ def test_a_convention(types, roles, signature, dtype, result):
         (["const float**", "float*", "int"], "parameter 1"),
         (["const float*", "float*", "int", "int"], "parameter 4"),
         (["const Thing*", "float*", "int"], "parameter 1"),
-        (["const float*", "float*", "int", "float*", "float*"], "parameter 5"),
         (["const float*", "float*", "double"], "parameter 3"),
     ],
 )

@@ -136,9 +136,9 @@ def ladder(
         from lowlevel_reduce.workbench import LaunchOptions  # noqa: PLC0415
 
         with clean_errors():
-            options = LaunchOptions(block=block, per_thread=per_thread, grid=grid, shared_bytes=shared,
+            launched = LaunchOptions(block=block, per_thread=per_thread, grid=grid, shared_bytes=shared,
                                     cluster=cluster, cooperative=cooperative, result=result)  # fmt: skip
-            wanted = own.Wanted(source, entry, then, signature, beside, options, n, repeat)
+            wanted = own.Wanted(source, entry, then, signature, beside, launched, n, repeat)
             own.check(rungs=rungs, system=system, plot=plot, report=report)
             with open_session(device) as session:
                 _say_where(session, as_json=as_json)

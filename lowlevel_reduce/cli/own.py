@@ -142,7 +142,12 @@ def _times(
     size = n * _itemsize(kernel.convention.dtype)
     found = {kernel.name: _Timed(microseconds, size / microseconds / 1e3, value == reference)}
     if rung is not None and rung.lacking(device) is None:
-        options = {"n": n, "dtype": rung.dtype("float32"), "block": wanted.options.block, "repeat": wanted.repeat}
+        options: dict[str, Any] = {
+            "n": n,
+            "dtype": rung.dtype("float32"),
+            "block": wanted.options.block,
+            "repeat": wanted.repeat,
+        }
         record = run_rungs([rung], context=session.context, **options)[0]
         if record.microseconds is not None and record.gb_per_s is not None:
             found[rung.id] = _Timed(record.microseconds, record.gb_per_s, record.correct == record.expected_correct)

@@ -90,8 +90,8 @@ def _launched(**options: int) -> LaunchOptions:
 def _all() -> tuple[Exercise, ...]:
     return (
         Exercise(number=1, file="01_race.cu", title="make this race go away", systems="E", answer="c", fails="race",
-                 because="each thread reads, adds and writes; what was written in between is lost, and how much "
-                 "depends on the schedule"),
+                 because="each thread reads, adds and writes; what was written in between is lost, more or less of it "
+                 "depending on the schedule"),
         Exercise(number=2, file="02_fewer_atomics.cu", title="one atomic a warp", systems="ABE", answer="b",
                  fails="atomics", limits=_limits(atomics=68),
                  because="all lanes have one address, so each but the first waits for another one"),

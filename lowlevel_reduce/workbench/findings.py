@@ -138,9 +138,9 @@ def _costs(counters: Counters) -> Iterable[tuple[str, str]]:
             f"{counters.bank_conflicts:,} conflicts",
         )
     if counters.global_loads and not counters.atomics:
-        each, ideal = counters.global_load_sectors / counters.global_loads, _ideal_sectors(counters)
-        if each > 1.5 * ideal:
-            yield "scattered loads", f"{each:.1f} sectors a request where {ideal:.1f} would do"
+        each, fewest = counters.global_load_sectors / counters.global_loads, _ideal_sectors(counters)
+        if each > 1.5 * fewest:
+            yield "scattered loads", f"{each:.1f} sectors a request where {fewest:.1f} would do"
     if counters.divergent_branches:
         yield (
             "divergence",

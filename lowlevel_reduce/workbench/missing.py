@@ -62,7 +62,7 @@ def wrong_elements(run: Run, n: int, dtype: Any) -> Weights | None:
         return run(values)
 
     def wrong(start: int, end: int) -> bool:
-        return of(start, end) != drawn[start:end].sum()
+        return bool(of(start, end) != drawn[start:end].sum())
 
     if n == 0 or not wrong(0, n):
         return None

@@ -95,7 +95,7 @@ class Tree:
 
     @cached_property
     def key(self) -> int:
-        """A hash that equal orders share: operands of an addition may be exchanged, types and roundings do not count."""
+        """A hash that equal orders share: operands may be exchanged, types and roundings do not count."""
         found: list[int] = []
         for node in self.nodes:
             below = [found[child] for child in node.children]

@@ -90,7 +90,8 @@ class Tracing(Watch):
         self.terms += [Term("element", (place,), kind, place + 1.0) for place in range(count)]
         if first + count > _ROOM[kind]:
             raise ValueError(f"{kind} has room for {_ROOM[kind]} terms, and {count} elements need more")
-        return (np.arange(first, first + count) + _BASES[kind]).astype(_BITS[kind])
+        bits: Array = (np.arange(first, first + count) + _BASES[kind]).astype(_BITS[kind])
+        return bits
 
     def number_of(self, bits: int, kind: str) -> int | None:
         """Return the number of the term that these bits of a type stand for; None for a plain number."""

@@ -13,7 +13,9 @@ __all__ = [
     "Axis",
     "Clear",
     "Cooperative",
+    "Magnitude",
     "Passes",
+    "Permuted",
     "Plan",
     "Pointer",
     "Problem",
@@ -29,6 +31,7 @@ WORKSPACE_HEADER_BYTES = 256
 
 _TILE = 32
 _WARP = 32
+_LONGEST_TILE = 512
 
 
 @dataclass(frozen=True)
@@ -264,9 +267,12 @@ class Axis(Plan):
     ----------
     inner : bool
         True: along the last axis, with one block per row. False: along the first, with one block per 32 columns.
+    adapted : bool
+        Whether the block adapts to the row, whatever the caller requests: the next power of two, 32 to 512 threads.
     """
 
     inner: bool
+    adapted: bool = False
 
     def shape(self, problem: Problem) -> Shape:
         """Return the launch."""
@@ -275,8 +281,63 @@ class Axis(Plan):
         results = rows if self.inner else columns
         blocks = max(1, rows if self.inner else -(-columns // _WARP))
         arguments = (Pointer("input"), Pointer("result"), rows, columns)
-        steps = (Step(problem.entries[0], (blocks,), problem.block, arguments, "QQII"),) if results else ()
+        block = min(_power_of_two(columns), _LONGEST_TILE) if self.adapted else problem.block
+        steps = (Step(problem.entries[0], (blocks,), block, arguments, "QQII"),) if results else ()
         return Shape(steps, (rows, columns), results=results)
+
+
+@dataclass(frozen=True)
+class Permuted(Plan):
+    """Sums along the first axis of that matrix by a transpose into the workspace, and sums of the transpose's rows."""
+
+    def shape(self, problem: Problem) -> Shape:
+        """Return both launches."""
+        rows = math.isqrt(problem.n)
+        columns = problem.n // rows if rows else 0
+        moved = Pointer("workspace")
+        tiles = (-(-columns // _TILE), -(-rows // _TILE))
+        first, second = problem.entries
+        steps = (
+            Step(first, tiles, problem.block, (Pointer("input"), moved, rows, columns), "QQII"),
+            Step(second, (columns,), problem.block, (moved, Pointer("result"), columns, rows), "QQII"),
+        )
+        return Shape(steps if columns else (), (rows, columns), results=columns, workspace_bytes=4 * rows * columns)
+
+
+@dataclass(frozen=True)
+class Magnitude(Plan):
+    """Three kernels: the largest magnitude, into the workspace's header; partials scaled by it; and their sum.
+
+    Attributes
+    ----------
+    max_blocks : int
+        Limit of the first two grids.
+    partial_bytes : int
+        Bytes of a partial.
+    """
+
+    max_blocks: int = 1024
+    partial_bytes: int = 2
+
+    def shape(self, problem: Problem) -> Shape:
+        """Return the three launches."""
+        blocks = _blocks(problem.n, problem.block, self.max_blocks)
+        magnitude, partials = Pointer("workspace"), Pointer("workspace", WORKSPACE_HEADER_BYTES)
+        first, second, third = problem.entries
+        launched = (blocks,), problem.block
+        steps = (
+            Step(first, *launched, (Pointer("input"), magnitude, problem.n)),
+            Step(second, *launched, (Pointer("input"), partials, problem.n, magnitude), "QQQQ"),
+            Step(third, (1,), problem.block, (partials, Pointer("result"), blocks, magnitude, problem.n), "QQQQQ"),
+        )
+        tree = int(math.log2(problem.block))
+        return Shape(
+            steps,
+            (problem.n,),
+            workspace_bytes=WORKSPACE_HEADER_BYTES + self.partial_bytes * blocks,
+            clear=Clear("workspace", 0),
+            levels=-(-problem.n // (blocks * problem.block)) + -(-blocks // problem.block) + 2 * tree,
+        )
 
 
 @dataclass(frozen=True)

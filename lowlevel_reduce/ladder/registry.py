@@ -10,7 +10,18 @@ from types import MappingProxyType
 
 from lowlevel_reduce.compiler import source_root
 from lowlevel_reduce.driver import Device
-from lowlevel_reduce.ladder.plans import Atomic, Axis, Cooperative, Passes, Plan, Production, Transpose, TwoKernels
+from lowlevel_reduce.ladder.plans import (
+    Atomic,
+    Axis,
+    Cooperative,
+    Magnitude,
+    Passes,
+    Permuted,
+    Plan,
+    Production,
+    Transpose,
+    TwoKernels,
+)
 
 __all__ = ["BLOCKS", "RUNGS", "VERSION_VARIABLE", "Rung", "as_switched", "published_text", "rung_before"]
 
@@ -220,7 +231,8 @@ def _system_c() -> tuple[Rung, ...]:
     half = {"dtypes": ("float16",), "needs": ("tensor_cores",)}
     return (
         _rung("C", "reduce0", "a tree in shared memory by the modulo", Passes()),
-        _rung("C", "reduce1", "strided index: no modulo, but bank conflicts", Passes()),
+        _rung("C", "modulo_and", "the modulo as a mask", Passes()),
+        _rung("C", "reduce1", "strided index: no modulo, but bank conflicts", Passes(), after="reduce0"),
         _rung("C", "reduce2", "sequential addressing", Passes()),
         _rung("C", "reduce3", "first addition during the load", Passes(2)),
         _rung("C", "reduce4", "warp shuffles for the last warp", Passes(2)),
@@ -238,13 +250,19 @@ def _system_d() -> tuple[Rung, ...]:
         _two_kernels("D", "two_stage", "two kernels, the block adapted to the length", TwoKernels(adapted=True)),
         _rung("D", "inner_axis", "sums along the last axis, a block a row", Axis(inner=True), operation="inner"),
         _rung("D", "outer_axis", "sums along the first axis, a lane a column", Axis(inner=False), operation="outer"),
-        _two_kernels("D", "kahan", "compensated summation in float32", TwoKernels(partial_bytes=8)),
+        _two_kernels("D", "permuted_axis", "sums along the first axis: a transpose, then rows", Permuted(),
+                     operation="outer"),
+        _rung("D", "one_tile", "sums along the last axis, the block adapted to the row",
+              Axis(inner=True, adapted=True), operation="inner", after="inner_axis"),
+        _two_kernels("D", "kahan", "compensated summation in float32", TwoKernels(partial_bytes=8), after="two_stage"),
         _rung("D", "switched", f"v1, v2 or v3, by the variable {VERSION_VARIABLE}", _VERSIONS["v3"]),
         _rung("D", "float16_narrow", "float16 added up in float16", Passes(max_blocks=1024, partial_bytes=2),
               result="float16", **half),
         _two_kernels("D", "float16_promoted", "float16 added up in float32", TwoKernels(), **half),
         _rung("D", "float16_scaled", "float16 means: no sum can overflow", Passes(partial_bytes=2, mean=True),
               result="float16", **half),
+        _rung("D", "float16_magnitude", "float16 scaled by the largest magnitude", Magnitude(), result="float16",
+              entries=tuple(f"float16_magnitude_{part}" for part in ("first", "second", "third")), **half),
     )  # fmt: skip
 
 
@@ -253,10 +271,15 @@ def _system_e() -> tuple[Rung, ...]:
     moved = {**both, "operation": "transpose", "result": ""}
     return (
         _rung("E", "race", "a plain +=, wrong on purpose", Atomic(), expected_correct=False, **both),
+        _rung("E", "element_atomic", "every element a global atomic", Atomic(), **both),
         _rung("E", "warp_serial", "lane 0 adds its warp's elements, one atomic a warp", Atomic(), **both),
-        _rung("E", "block_serial", "one thread adds its block's elements, one atomic a block", Atomic(), **both),
+        _rung("E", "warp_serial_strided", "lane 0 strides over a fixed grid's share", Atomic(max_blocks=1024), **both),
+        _rung("E", "warp_serial_one_loop", "the same in one loop", Atomic(max_blocks=1024), **both),
+        _rung("E", "block_serial", "one thread adds its block's elements, one atomic a block", Atomic(),
+              after="warp_serial", **both),
         _rung("E", "shared_tree_conflicting", "a tree in shared memory, with bank conflicts", Atomic(), **both),
         _rung("E", "shared_tree", "a tree in shared memory, without bank conflicts", Atomic(), **both),
+        _rung("E", "shuffle_warp_atomic", "shuffles, one atomic a warp", Atomic(), **both),
         _rung("E", "shared_shuffle", "shuffles on both levels", Atomic(), **both),
         _two_kernels("E", "two_pass", "partials, and a second kernel of one block", TwoKernels(), **both),
         _rung("E", "grid_sync", "one cooperative kernel with a barrier of the grid", Cooperative(),

@@ -180,7 +180,9 @@ def _times(run: str, names: Sequence[str], results: Path) -> str:
         "| rung | µs | GB/s | % of peak | source: % of peak or time | × the first rung | relative error |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    shown = _chosen(found, names, files[-1])
+    timed = {record["rung"] for record in found}
+    known = [name for name in names if name in timed or name not in RUNGS]
+    shown = _chosen(found, known, files[-1]) if known or not names else []
     for record in shown:
         us = record["microseconds"]
         rung = RUNGS.get(record["rung"])
@@ -194,6 +196,8 @@ def _times(run: str, names: Sequence[str], results: Path) -> str:
             _verdict(record),
         ]
         lines.append("| " + " | ".join(cells) + " |")
+    wanted = names or [rung.id for rung in RUNGS.values() if rung.system == found[0]["system"]]
+    lines += [f"| `{name}` | not measured yet |" + " - |" * 5 for name in wanted if name in RUNGS and name not in timed]
     n, dtypes = found[0]["n"], " and ".join(dict.fromkeys(record["dtype"] for record in shown))
     where = f"N = {n:,} {dtypes}, {conditions.get('device', 'a GPU')}, commit {conditions.get('commit')}"
     return "\n".join([*lines, "", f"{where}: `{files[-1].name}`."])

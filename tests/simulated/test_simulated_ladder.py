@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lowlevel_reduce as lr
-from lowlevel_reduce.driver import occupancy
+from lowlevel_reduce.driver import Buffer, occupancy
 from lowlevel_reduce.ladder import RUNGS, iterate, run, rung_resources
 from lowlevel_reduce.ladder.data import elements
 from lowlevel_reduce.ladder.launches import ReadyRung
@@ -91,6 +91,48 @@ def test_v1_diverges_in_every_warp_and_v2_in_the_last(context, n):
     assert interleaved["global_load_sectors"] == sequential["global_load_sectors"], "they read the same"
 
 
+def test_the_grid_of_one_lane_a_warp_may_be_smaller_than_the_input(context):
+    n = 1024 * 32 + 77  # three elements for some lanes, two for the others
+    for name in ("warp_serial_strided", "warp_serial_one_loop"):
+        record = one(context, name, n, block=32)
+        assert record.correct
+        assert record.counters["atomics"] == 1024
+
+
+def test_a_row_of_one_tile_has_as_many_threads_as_it_needs(context):
+    found = {n: counters(context, "one_tile", n) for n in (40 * 40, 100 * 100)}
+    assert found[40 * 40]["barriers"] == 40 * 2, "64 threads for 40 elements"
+    assert found[100 * 100]["barriers"] == 100 * 4
+
+
+def test_a_transpose_before_the_sums_reads_and_writes_the_matrix_once_more(context):
+    moved, straight = counters(context, "permuted_axis", 128 * 128), counters(context, "outer_axis", 128 * 128)
+    assert moved["bytes_read"] == 2 * straight["bytes_read"]
+    assert moved["bytes_written"] == straight["bytes_written"] + 4 * 128 * 128
+    assert moved["bank_conflicts"] == 0
+
+
+def test_scaling_keeps_from_overflow_what_float16_cannot_hold(context, stream):
+    """65,504 is the largest float16: twice 40,000 passes it, though as much negative follows."""
+    values = np.repeat(np.array([40_000.0, -40_000.0], np.float16), 64)
+    assert np.isnan(reduced_in_float16(context, stream, "float16_narrow", values)), "infinity minus infinity"
+    assert reduced_in_float16(context, stream, "float16_magnitude", values) == 0.0
+    assert reduced_in_float16(context, stream, "float16_magnitude", values[:60] / 40) == 60_000.0
+
+
+def reduced_in_float16(context, stream, name, values):
+    """Run a rung over these elements by one block of 32 threads, where each thread adds up a few."""
+    rung = dataclasses.replace(RUNGS[name], plan=dataclasses.replace(RUNGS[name].plan, max_blocks=1))
+    ready = ReadyRung(rung, values.size, "float16", 32, stream)
+    try:
+        with Buffer.allocate(values.nbytes, context) as buffer:
+            buffer.copy_from(values)
+            ready.run(buffer.pointer)
+            return float(ready.result()[0])
+    finally:
+        ready.close()
+
+
 @lengths
 def test_strided_indices_meet_in_banks(context, n):
     assert counters(context, "reduce1", n)["bank_conflicts"] > 10_000
@@ -118,7 +160,8 @@ def test_v4_has_a_quarter_of_the_requests_of_v3_for_the_same_sectors(
     [
         ("v0_atomic", 1, 1), ("v6_block_atomic", 1024, 1), ("v7_cluster", 16384, 1),
         ("v6_block_atomic_tuned", 16384, 1), ("v7_cluster_tuned", 49152, 1),
-        ("warp_serial", 256, 8), ("block_serial", 256, 1),
+        ("warp_serial", 256, 8), ("block_serial", 256, 1), ("element_atomic", 1, 1), ("shuffle_warp_atomic", 256, 8),
+        ("warp_serial_strided", 256, 8),
     ],
 )  # fmt: skip
 def test_one_atomic_an_element_a_block_a_cluster(context, rung, n, each, times):

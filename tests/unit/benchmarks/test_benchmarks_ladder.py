@@ -88,6 +88,20 @@ def test_a_changed_ladder_page_is_noticed(tmp_path, capsys):
     assert ladder_doc.main(["--check", "--page", str(page)]) == 0
 
 
+def test_a_rung_without_a_record_is_shown_as_not_measured(measured):
+    made = measured("<!-- times a-1e8 v0_atomic v5_warp_shuffle -->\n<!-- end -->\n")
+    rows = [line for line in made.splitlines() if line.startswith("| `")]
+    assert [row.split(" | ")[:2] for row in rows] == [
+        ["| `v0_atomic`", "400.00"],
+        ["| `v5_warp_shuffle`", "not measured yet"],
+    ]
+    whole = measured("<!-- times a-1e8 -->\n<!-- end -->\n")
+    assert "| `v4_float4` | not measured yet | - |" in whole
+    assert "| `reduce0`" not in whole, "it is of another system"
+    with pytest.raises(FileError, match="has no rung v9"):
+        measured("<!-- times a-1e8 v9 -->\n<!-- end -->\n")
+
+
 def test_a_ladder_table_of_an_unknown_rung_is_refused(tmp_path):
     with pytest.raises(FileError, match="has no rung v9"):
         ladder_doc.filled("<!-- counters v9 -->\n<!-- end -->\n", tmp_path, COUNTERS)

@@ -34,10 +34,10 @@ PUBLIC = {
     "v6_block_atomic v7_cluster v8_one_tree",
     "B": "atomic shared shuffle",
     "C": "reduce0 modulo_and reduce1 reduce2 reduce3 reduce4 reduce5 reduce6 reduce7 tcu_reduce16 tcu_reduce256",
-    "D": "two_stage inner_axis outer_axis permuted_axis one_tile kahan switched float16_narrow float16_promoted float16_scaled "
-    "float16_magnitude",
-    "E": "race element_atomic warp_serial warp_serial_strided warp_serial_one_loop block_serial shared_tree_conflicting "
-    "shared_tree shuffle_warp_atomic shared_shuffle two_pass grid_sync "
+    "D": "two_stage inner_axis outer_axis permuted_axis one_tile kahan switched float16_narrow "
+    "float16_promoted float16_scaled float16_magnitude",
+    "E": "race element_atomic warp_serial warp_serial_strided warp_serial_one_loop block_serial "
+    "shared_tree_conflicting shared_tree shuffle_warp_atomic shared_shuffle two_pass grid_sync "
     "transpose_conflicting transpose_padded transpose_swizzled",
 }
 ENTRY = re.compile(r'extern "C" __global__ void\s+(?:__launch_bounds__\(.*\)\s+)?(\w+)\(')

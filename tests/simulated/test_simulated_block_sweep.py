@@ -1,0 +1,36 @@
+"""The sweep over block sizes: waves and their last one follow from the grid and what is resident."""
+
+import json
+
+import pytest
+
+from benchmarks import block_sweep
+from lowlevel_reduce.ladder import RUNGS
+
+
+def test_waves_and_the_last_one(context):
+    rows = {row.block: row for row in block_sweep.sweep(RUNGS["v2_shared_sequential"], 1 << 20, context, timed=False)}
+    assert list(rows) == [32, 64, 128, 256, 512, 1024]
+    for block, row in rows.items():
+        places = row.resident * context.device.multiprocessor_count
+        assert row.grid == (1 << 20) // block
+        assert row.waves == pytest.approx(row.grid / places)
+        assert 0 < row.last_share <= 1
+        assert row.occupancy == row.resident * block / 2048
+        assert (row.waves - row.last_share) % 1 == pytest.approx(0, abs=1e-9)
+        assert row.registers > 0
+        assert row.microseconds is None
+    assert rows[32].occupancy < rows[256].occupancy, "there are places for 32 blocks, whatever their size"
+
+
+def test_the_adapted_block_is_marked(context):
+    rows = block_sweep.sweep(RUNGS["one_tile"], 100 * 100, context, timed=False)
+    assert [row.block for row in rows if row.adapted] == [128]
+    assert {row.grid for row in rows} == {100}
+
+
+def test_the_command_writes_what_it_prints(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("LOWLEVEL_REDUCE_DRIVER", "simulator")
+    file = tmp_path / "sweep.json"
+    assert block_sweep.main(["--rung", "reduce7", "--n", "65536", "--json", str(file)]) == 0
+    assert capsys.readouterr().out.count("reduce7 ") == len(json.loads(file.read_text(encoding="utf-8"))) == 6

@@ -13,10 +13,10 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from lowlevel_reduce.cli.stacking import needed_width, stacked
 from lowlevel_reduce.errors import ReduceError
 
 __all__ = [
@@ -50,11 +50,11 @@ def console(*, stderr: bool = False, no_color: bool = False) -> Console:
 
 
 def show(table: Table) -> None:
-    """Print a table on stdout; if the terminal is too narrow, lines are longer than it, and no figure is cut off."""
+    """Print a table on stdout; if the terminal is too narrow, in parts below each other, and no figure is cut off."""
     out = console()
-    needed = Measurement.get(out, out.options.update(max_width=_PIPE_COLUMNS), table).maximum
-    out.width = max(out.width, needed)
-    out.print(table)
+    for part in stacked(table, out):
+        out.width = max(out.width, needed_width(part, out))
+        out.print(part)
 
 
 def note(text: str, *, as_json: bool) -> None:

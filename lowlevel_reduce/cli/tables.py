@@ -75,10 +75,9 @@ TIMED = (
 
 COUNTED = (
     _RUNG,
-    _TIME,
     Column("load\nrequests", _counter("global_loads")),
     Column(
-        "sectors per\nrequest",
+        "sectors a\nrequest",
         lambda result, _: number(ratio(result.record.counters, "global_load_sectors", "global_loads"), ".2f"),
     ),
     Column("bank\nconflicts", _counter("bank_conflicts")),

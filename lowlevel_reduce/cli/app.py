@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -38,6 +38,23 @@ class ElementName(str, Enum):
     float16 = "float16"
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        import lowlevel_reduce as lr  # noqa: PLC0415
+
+        typer.echo(f"lowlevel-reduce {lr.__version__}, tree version {lr.__tree_version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and the tree's.")
+    ] = False,
+) -> None:
+    """GPU reductions at the driver level: look at the machine, reduce a file, climb the ladder."""
+
+
 @app.command()
 def info(
     as_json: Json = False,
@@ -63,34 +80,59 @@ def info(
 @app.command()
 def reduce(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE.npy...", help="The array, of any size; several files are one array.")
+        list[Path],
+        typer.Argument(metavar="FILE.npy|npz|-", help="The array; several .npy files are one; - for standard input."),
     ],
     op: Annotated[str, typer.Option("--op", help="The operator.")] = "sum",
     axis: Annotated[str | None, typer.Option(help="An axis, or several with commas; default: all.")] = None,
+    keepdims: Annotated[bool, typer.Option("--keepdims", help="Keep reduced axes, with length 1.")] = False,
     dtype: Annotated[str | None, typer.Option(help="The result's type.")] = None,
     accumulate: Annotated[str | None, typer.Option(help="The accumulator, e.g. float64 or compensated.")] = None,
+    nan: Annotated[str | None, typer.Option(help="propagate or ignore.")] = None,
+    where: Annotated[Path | None, typer.Option(metavar="FILE.npy", help="A mask of the elements to take.")] = None,
+    second: Annotated[Path | None, typer.Option(metavar="FILE.npy", help="The second array, e.g. of dot.")] = None,
+    initial: Annotated[str | None, typer.Option(metavar="NUMBER", help="The start value.")] = None,
+    ddof: Annotated[float | None, typer.Option(help="Subtracted from the divisor of var and std.")] = None,
+    last: Annotated[bool, typer.Option("--last", help="argmin, argmax: the last of equal values.")] = False,
+    map: Annotated[str | None, typer.Option(metavar="EXPRESSION", help='Of each element x, e.g. "x * x".')] = None,
+    strategy: Annotated[str | None, typer.Option(help="Force a strategy; all give the same bits.")] = None,
+    key: Annotated[str | None, typer.Option(metavar="NAME", help="The array of an archive that has several.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.npy|npz", help="Write the result instead of printing it.")
+    ] = None,
     max_device_bytes: Annotated[int | None, typer.Option(help="How much device memory to use.")] = None,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Reduce the array in one or more .npy files; the bits of the result are the same on every device."""
+    """Reduce the array in one or more files; the bits of the result are the same on every device."""
     import lowlevel_reduce as lr  # noqa: PLC0415
+    from lowlevel_reduce.cli import arrays  # noqa: PLC0415
     from lowlevel_reduce.cli import reduce as command  # noqa: PLC0415
 
-    given = {"axis": axis, "dtype": dtype, "accumulate": accumulate}
+    given = {
+        "keepdims": keepdims or None, "dtype": dtype, "accumulate": accumulate, "nan": nan, "ddof": ddof,
+        "last": last or None, "map": map, "strategy": strategy,
+    }  # fmt: skip
     with clean_errors():
-        options = {name: value for name, value in given.items() if value is not None}
+        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if axis is not None:
-            options["axis"] = command.parse_axis(axis)  # type: ignore[assignment]
-        arrays = [command.load(file) for file in files]
+            options["axis"] = command.parse_axis(axis)
+        if initial is not None:
+            options["initial"] = arrays.parse_scalar(initial)
+        if out is not None:
+            arrays.check_target(out)
+        loaded = [command.load(file, key) for file in files]
+        options |= {name: command.load(path) for name, path in (("where", where), ("second", second)) if path}
         with open_session(device) as session:
             _say_where(session, as_json=as_json)
             with lr.Stream.create(session.context) as stream:
-                values = command.reduce_on(stream, files, op, options, max_device_bytes)
+                values = command.reduce_on(stream, files, loaded, op, options, max_device_bytes)
+        if out is not None:
+            arrays.save(out, values, command.result_names(op, values))
         if as_json:
-            write_json(command.describe(files, arrays, op, options, values))
+            write_json(command.describe(files, loaded, op, options, values))
             return
-        for value in values:
+        for value in () if out is not None else values:
             typer.echo(str(value if value.ndim else value[()]))
 
 

@@ -11,34 +11,51 @@ import numpy.typing as npt
 from numpy.lib.format import MAGIC_PREFIX
 
 import lowlevel_reduce as lr
+from lowlevel_reduce.cli.arrays import ZIP_PREFIX, from_archive, from_stdin, worded
 from lowlevel_reduce.cli.output import progress
 from lowlevel_reduce.dtypes import element_type
 
-__all__ = ["load", "parse_axis", "reduce_on"]
+__all__ = ["load", "parse_axis", "reduce_on", "result_names"]
+
+_WHOLE = frozenset({"where", "second", "strategy"})
+"""Options that `lowlevel_reduce.reduce` takes and `lowlevel_reduce.reduce_large` does not."""
 
 
-def load(path: Path) -> npt.NDArray[Any]:
-    """Map a ``.npy`` file into memory, without reading it.
+def load(path: Path, key: str | None = None) -> npt.NDArray[Any]:
+    """Map a ``.npy`` file into memory, without reading it, or read an array of a ``.npz`` archive or standard input.
+
+    Parameters
+    ----------
+    path : Path
+        The file, or ``-`` for standard input.
+    key : str, optional
+        The name of an array in an archive.
 
     Raises
     ------
     ValueError
-        If it is not a ``.npy`` file, or a damaged one.
+        If it is neither kind of file, a damaged one, or has no such array.
     UnsupportedError
         If its elements cannot be reduced.
     """
-    with path.open("rb") as file:
-        if file.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
-            raise ValueError(f"{path} is no .npy file, as numpy.save writes it")
-    try:
-        with np.errstate(over="ignore"):  # of lengths that no file has, which are refused all the same
-            array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError):
-        raise
-    except Exception as error:  # of a damaged header NumPy lets through what Python says: TokenError, OverflowError, …
-        raise ValueError(f"{path} has a header that NumPy cannot read: {type(error).__name__}: {error}") from error
+    array = from_stdin(key) if str(path) == "-" else _from_file(path, key)
     element_type(array.dtype)
     return array
+
+
+def _from_file(path: Path, key: str | None) -> npt.NDArray[Any]:
+    with path.open("rb") as file:
+        start = file.read(len(MAGIC_PREFIX))
+    if start.startswith(ZIP_PREFIX):
+        with path.open("rb") as file:  # of a damaged archive NumPy would leave its own file open
+            return from_archive(file, str(path), key)
+    if start != MAGIC_PREFIX:
+        raise ValueError(f"{path} is no .npy file, as numpy.save writes it, and no .npz archive")
+    if key is not None:
+        raise ValueError(f"{path} has one array, which has no name: --key is for .npz archives")
+    with worded(str(path)):
+        mapped: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    return mapped
 
 
 def parse_axis(text: str | None) -> int | tuple[int, ...] | None:
@@ -61,6 +78,7 @@ def parse_axis(text: str | None) -> int | tuple[int, ...] | None:
 def reduce_on(
     stream: lr.Stream,
     files: Sequence[Path],
+    arrays: Sequence[npt.NDArray[Any]],
     op: str,
     options: Mapping[str, Any],
     max_device_bytes: int | None = None,
@@ -71,27 +89,45 @@ def reduce_on(
     ----------
     stream : Stream
         The stream to run in; the host waits for it.
-    files : sequence of Path
-        Files that `load` takes; several are joined along their first axis.
+    files, arrays : sequences
+        Files, and what `load` returned for each; several are joined along their first axis.
     op : str
         The operator's name.
     options : mapping
         The given keyword arguments of `lowlevel_reduce.reduce`.
     max_device_bytes : int, optional
         As for `lowlevel_reduce.reduce_large`.
+
+    Raises
+    ------
+    ValueError
+        If an option that needs the array as a whole is given together with several files or a limit of memory.
     """
+    whole = sorted(_WHOLE & options.keys())
+    if whole and (len(files) > 1 or max_device_bytes is not None):
+        raise ValueError(f"--{whole[0]} goes with one array that is reduced as a whole, not with pieces of it")
     with progress() as bar:
         task = bar.add_task("reducing")
-        results = lr.reduce_large(
-            files[0] if len(files) == 1 else list(files),
-            op,
-            stream=stream,
-            max_device_bytes=max_device_bytes,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-            **options,
-        )
-        values = tuple(result.numpy() for result in (results if isinstance(results, tuple) else (results,)))
-    return values
+        if whole:
+            results = lr.reduce(arrays[0], op, stream=stream, **options)
+        else:
+            results = lr.reduce_large(
+                list(files) if len(files) > 1 else files[0] if isinstance(arrays[0], np.memmap) else arrays[0],
+                op,
+                stream=stream,
+                max_device_bytes=max_device_bytes,
+                progress=lambda done, total: bar.update(task, completed=done, total=total),
+                **options,
+            )
+        if not isinstance(results, tuple):
+            return (results.numpy(),)
+        on_host: tuple[npt.NDArray[Any], ...] = type(results)(*(result.numpy() for result in results))  # named
+        return on_host
+
+
+def result_names(op: str, values: tuple[npt.NDArray[Any], ...]) -> tuple[str, ...]:
+    """Return the names of an operator's results: those of its named tuple, or that of the operator for a single one."""
+    return getattr(values, "_fields", (op,))
 
 
 def describe(

@@ -14,7 +14,7 @@ extern "C" __global__ void warp_serial_one_loop(const Element* x, float* total, 
 {
     if (threadIdx.x % 32 != 0) return;
     const size_t first = blockIdx.x * size_t(blockDim.x) + threadIdx.x, stride = size_t(blockDim.x) * gridDim.x;
-    const size_t strides = first < n ? (n - first + stride - 1) / stride : 0;  // n - first would wrap around
+    const size_t strides = (n - first + stride - 1) / stride;  // 0 for a warp behind the end, since first < stride
     float sum = 0.0f;
     for (size_t k = 0; k < 32 * strides; ++k) {
         const size_t i = first + k / 32 * stride + k % 32;

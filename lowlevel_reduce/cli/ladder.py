@@ -44,6 +44,7 @@ class Files:
             need("matplotlib.figure", "pictures need")
         if self.report:
             need("jinja2", "a report needs")
+            need("pygments", "a report needs")
 
     def write(self, results: Sequence[Result], options: Options, session: Session) -> None:
         """Write the requested files."""

@@ -27,6 +27,7 @@ __all__ = [
     "Roof",
     "counters_picture",
     "inline_svg",
+    "intensity_picture",
     "of_session",
     "save",
     "timed_picture",
@@ -134,6 +135,35 @@ def counters_picture(results: Sequence[Result]) -> Figure:
     return figure
 
 
+def intensity_picture(results: Sequence[Result], roof: Roof) -> Figure:
+    """Draw the roofline with the arithmetic intensity of each rung by its counters: what the roof would allow it.
+
+    W is an addition or comparison for each element but one, Q the bytes that the simulated device counted as read and
+    written; no time is needed.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        The results; those without counters of bytes, and transposes, which compute nothing, are left out.
+    roof : Roof
+        The device's roof.
+    """
+    points = []
+    for result in results:
+        counters = result.record.counters or {}
+        moved = counters.get("bytes_read", 0) + counters.get("bytes_written", 0)
+        if moved and result.rung.operation != "transpose":
+            intensity = max(1, result.record.n - 1) / moved
+            points.append((result, (intensity, min(intensity * roof.gb_per_s, roof.additions_per_s / 1e9))))
+    figure = _figure(1.2 * _WIDTH, max(4.0, 1.2 + 0.2 * len(points)))
+    axes = figure.subplots()
+    _roof_line(axes, roof, points)
+    axes.set_xlabel("arithmetic intensity W/Q, additions per byte read and written")
+    axes.set_ylabel("what the roof allows, 10⁹ additions a second")
+    _ink(axes)
+    return figure
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write a picture on a white background, as PNG or SVG according to the file's suffix."""
     import matplotlib  # noqa: PLC0415 - here and below: the extra may not be installed
@@ -207,16 +237,23 @@ def _bandwidth(axes: Axes, results: Sequence[Result], roof: Roof) -> None:
 
 def _roofline(axes: Axes, results: Sequence[Result], roof: Roof) -> None:
     results = [result for result in results if result.rung.operation != "transpose"]  # a transpose computes nothing
-    points = [_point(result) for result in results]
+    _roof_line(axes, roof, [(result, _point(result)) for result in results])
+    axes.set_xlabel("arithmetic intensity, operations per byte of input")
+    axes.set_ylabel("performance, 10⁹ operations a second")
+
+
+def _roof_line(axes: Axes, roof: Roof, points: Sequence[tuple[Result, tuple[float, float]]]) -> None:
+    """Draw the roof, with its ridge, and a labelled point for each result."""
     ridge = roof.additions_per_s / (roof.gb_per_s * 1e9)
     low, high = 0.03125, max(64.0, 4 * ridge)
     axes.loglog([low, ridge, high], [low * roof.gb_per_s, ridge * roof.gb_per_s, ridge * roof.gb_per_s], color=_ROOF)
-    axes.scatter([x for x, _ in points], [y for _, y in points], c=_colours(results), s=18, zorder=3)
+    at = [place for _, place in points]
+    axes.scatter([x for x, _ in at], [y for _, y in at], c=_colours([result for result, _ in points]), s=18, zorder=3)
     axes.set_xlim(low, high)
-    axes.set_ylim(min([1.0, *(y / 2 for _, y in points)]), 3 * ridge * roof.gb_per_s)
-    _label_points(axes, [result.rung.id for result in results], points)
-    axes.set_xlabel("arithmetic intensity, operations per byte of input")
-    axes.set_ylabel("performance, 10⁹ operations a second")
+    axes.set_ylim(min([1.0, *(y / 2 for _, y in at)]), 3 * ridge * roof.gb_per_s)
+    _label_points(axes, [result.rung.id for result, _ in points], at)
+    axes.annotate(f"ridge: {ridge:,.1f} additions a byte", (ridge, ridge * roof.gb_per_s), xytext=(0, 6),
+                  textcoords="offset points", ha="right", fontsize="small", color=_ROOF)  # fmt: skip
     axes.set_title(f"Roofline: {roof.gb_per_s:,.0f} GB/s, {roof.additions_per_s / 1e12:,.1f}·10¹² float32 additions/s")
 
 

@@ -1,18 +1,20 @@
-"""The ladder as one self-contained HTML page: table, pictures, sources, machine code and counters."""
+"""The ladder as one self-contained HTML page, a lesson: prose beside sources, pictures, times beside counters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from typing import Any
 
-from lowlevel_reduce.cli import pictures, sass
+from lowlevel_reduce.cli import diagrams, pictures, sass
+from lowlevel_reduce.cli.highlighting import marked_html, style_sheet
 from lowlevel_reduce.cli.rungs import SIMULATED_N, Options, Result, by_system, climb
 from lowlevel_reduce.cli.session import Session, Target, open_session
-from lowlevel_reduce.cli.tables import columns, rows, source_b
+from lowlevel_reduce.cli.tables import BESIDE, columns, rows, source_b
 from lowlevel_reduce.driver import Context
 from lowlevel_reduce.errors import ReduceError
-from lowlevel_reduce.ladder import rung_before, rung_resources, source_diff
+from lowlevel_reduce.ladder import rung_before, rung_prose, rung_resources, source_diff
 
 __all__ = ["SUFFIXES", "page"]
 
@@ -28,6 +30,9 @@ def page(results: Sequence[Result], options: Options, session: Session) -> str:
 
     counted = _counted(results, options, session)
     layout = columns(simulated=session.simulated)
+    if not session.simulated:
+        layout = (*layout, *BESIDE)
+        results = [_with_counters(result, counted.get(result.rung.id)) for result in results]
     device = session.context.device
     text = resources.files("lowlevel_reduce.cli").joinpath("templates/ladder.html.j2").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
@@ -38,6 +43,8 @@ def page(results: Sequence[Result], options: Options, session: Session) -> str:
         f"peak bandwidth {device.peak_bandwidth / 1e9:,.0f} GB/s",
         note=session.note,
         pictures=_pictures(results, session),
+        diagrams=_diagrams(),
+        colours=style_sheet("pre.source"),
         columns=layout,
         counted_n=None if session.simulated else SIMULATED_N,
         systems=[
@@ -52,6 +59,24 @@ def page(results: Sequence[Result], options: Options, session: Session) -> str:
             for system, group in by_system(results)
         ],
     )
+
+
+def _with_counters(result: Result, counters: Mapping[str, Any] | str | None) -> Result:
+    """Return a result of a GPU with the counters of a simulated run, for the table."""
+    if not isinstance(counters, Mapping):
+        return result
+    return replace(result, record=replace(result.record, counters=counters))
+
+
+def _diagrams() -> list[dict[str, str]]:
+    return [
+        {"name": "divergence", "svg": diagrams.divergence(), "caption": "Divergence: neighbours that add in turn leave "
+         "idle lanes in every warp; the first threads that add leave whole warps idle, which cost nothing."},
+        {"name": "banks", "svg": diagrams.banks(), "caption": "Banks: shared memory has 32, each 4 bytes wide, and a "
+         "warp's access takes as many passes as the fullest bank has words. One word for several lanes is one pass."},
+        {"name": "cluster", "svg": diagrams.clusters(), "caption": "Cluster: blocks store into the shared memory of "
+         "another one. What that saves is launches and atomics, not bandwidth."},
+    ]  # fmt: skip
 
 
 def _counted(results: Sequence[Result], options: Options, session: Session) -> Counted:
@@ -74,10 +99,15 @@ def _counted(results: Sequence[Result], options: Options, session: Session) -> C
 
 
 def _pictures(results: Sequence[Result], session: Session) -> list[dict[str, str]]:
+    roof = pictures.Roof.of(session.context)
     if session.simulated:
         caption = "What the simulated device counted for each rung that it did not stop. It tells no time."
-        return [_picture("counters", pictures.counters_picture(results), caption)]
-    roof = pictures.Roof.of(session.context)
+        counted = _picture("counters", pictures.counters_picture(results), caption)
+        allowed = (
+            "W/Q by the counters: the additions that the task takes, and the bytes that a rung reads and writes. All "
+            "lie far left of the ridge: what the roof allows follows from the bytes alone."
+        )
+        return [counted, _picture("roofline", pictures.intensity_picture(results, roof), allowed)]
     bandwidth = (
         "Bytes of the input (of a transpose's output too) by time, for each rung; the line is the peak of the memory, "
         "by its clock and width."
@@ -107,7 +137,9 @@ def _section(
         "cells": cells,
         "as_expected": result.as_expected,
         "before": None if before is None else before.id,
-        "source": source_diff(rung),
+        "prose": rung_prose(rung),
+        "tree": diagrams.tree(rung),
+        "source": marked_html(source_diff(rung)),
         "kernels": _kernels(result, options, context),
         "counters": [(name.replace("_", " "), f"{count:,}") for name, count in _flat(counters)],
         "uncounted": counters if isinstance(counters, str) else None,

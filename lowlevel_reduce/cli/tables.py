@@ -12,7 +12,7 @@ from lowlevel_reduce.cli.output import NONE, number
 from lowlevel_reduce.cli.rungs import Options, Result
 from lowlevel_reduce.ladder.registry import published_text
 
-__all__ = ["COUNTED", "TIMED", "Column", "columns", "faults", "rows", "source_b", "speed_up", "system_table"]
+__all__ = ["BESIDE", "COUNTED", "TIMED", "Column", "columns", "faults", "rows", "source_b", "speed_up", "system_table"]
 
 Cell = Callable[[Result, Sequence[Result]], str]
 
@@ -88,6 +88,9 @@ COUNTED = (
     _OUTCOME,
 )
 """The columns on a simulated device, which has counters but no times."""
+
+BESIDE = COUNTED[1:-3]
+"""The columns of counters that a report has behind the times of a GPU."""
 
 
 def columns(*, simulated: bool) -> tuple[Column, ...]:

@@ -10,7 +10,7 @@ The kernels are in ``cuda_src/ladder``. They are meant to be read one at a time:
 from lowlevel_reduce.ladder.record import Record
 from lowlevel_reduce.ladder.registry import RUNGS, Rung, rung_before
 from lowlevel_reduce.ladder.runner import iterate, run
-from lowlevel_reduce.ladder.study import KernelFacts, rung_resources, source_diff
+from lowlevel_reduce.ladder.study import KernelFacts, rung_prose, rung_resources, source_diff
 
 __all__ = [
     "RUNGS",
@@ -20,6 +20,7 @@ __all__ = [
     "iterate",
     "run",
     "rung_before",
+    "rung_prose",
     "rung_resources",
     "source_diff",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -18,7 +19,7 @@ from lowlevel_reduce.strategy.selection import operator_text
 from lowlevel_reduce.strategy.stubs import OPTIONS, kernel_sources
 from lowlevel_reduce.strategy.whole import Strategy
 
-__all__ = ["KernelFacts", "rung_resources", "source_diff"]
+__all__ = ["KernelFacts", "rung_prose", "rung_resources", "source_diff"]
 
 _PRODUCTION_LENGTH = 100_000_000
 
@@ -52,13 +53,36 @@ def source_diff(rung: Rung) -> list[tuple[str, str]]:
     -------
     list of (str, str)
         Marker and line: " " for a line that both have, "+" for a new one, "-" for a removed one. The macros that a form
-        of a rung is compiled with come first. All lines of a system's first rung are marked " ".
+        of a rung is compiled with come first. All lines of a system's first rung are marked " ". The comment at the
+        head of each file is left out: `rung_prose` has it.
     """
     before = rung_before(rung)
     mine = _lines(rung)
     if before is None:
         return [(" ", line) for line in mine]
     return list(_marked(_lines(before), mine))
+
+
+def rung_prose(rung: Rung) -> list[tuple[str, str]]:
+    """Return what the head of a rung's file says about it, in paragraphs.
+
+    Returns
+    -------
+    list of (str, str)
+        "Changes", "Costs" or "Next" and the text, and "" for other paragraphs: first what the rung is.
+    """
+    lines = as_switched(rung).source.read_text(encoding="utf-8").splitlines()
+    text = " ".join(line.removeprefix("//").strip() for line in lines[: _head(lines)])
+    pieces = re.split(r"\b(Changes|Costs|Next): ", text)
+    found = [("", _sentence(pieces[0].partition(": ")[2] or pieces[0]))]
+    for heading, said in zip(pieces[1::2], pieces[2::2], strict=True):
+        found.append((heading, _sentence(said)))
+    return [(heading, said) for heading, said in found if said]
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text[:1].upper() + text[1:]
 
 
 def rung_resources(rung: Rung, context: Context, *, dtype: str = "float32", block: int = 256) -> dict[str, KernelFacts]:
@@ -113,7 +137,13 @@ def _facts(entry: str, text: str, architecture: str) -> KernelFacts:
 def _lines(rung: Rung) -> list[str]:
     rung = as_switched(rung)
     macros = [f"#define {name} {value}" for name, value in rung.constants]
-    return [*macros, *rung.source.read_text(encoding="utf-8").splitlines()]
+    lines = rung.source.read_text(encoding="utf-8").splitlines()
+    return [*macros, *lines[_head(lines) :]]
+
+
+def _head(lines: list[str]) -> int:
+    """Return how many lines the comment at the head of a file has."""
+    return next((place for place, line in enumerate(lines) if not line.startswith("//")), len(lines))
 
 
 def _marked(before: list[str], mine: list[str]) -> Iterator[tuple[str, str]]:

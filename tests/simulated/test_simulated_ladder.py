@@ -103,6 +103,7 @@ def test_a_row_of_one_tile_has_as_many_threads_as_it_needs(context):
     found = {n: counters(context, "one_tile", n) for n in (40 * 40, 100 * 100)}
     assert found[40 * 40]["barriers"] == 40 * 2, "64 threads for 40 elements"
     assert found[100 * 100]["barriers"] == 100 * 4
+    assert one(context, "one_tile", 514 * 514).correct, "a row that is longer than the longest tile"
 
 
 def test_a_transpose_before_the_sums_reads_and_writes_the_matrix_once_more(context):

@@ -55,6 +55,8 @@ def page(context, monkeypatch):
         monkeypatch.setattr(report, "rung_resources", lambda rung, *_, **__: {f"{rung.id}_kernel": facts})
         monkeypatch.setattr(sass, "disassemble", disassemble)
         monkeypatch.setattr(report, "source_diff", fake.source_diff)
+        monkeypatch.setattr(report, "rung_prose", lambda rung: [("", f"What {rung.id} <is>."), ("Costs", "time")])
+        monkeypatch.setattr(report.diagrams, "tree", lambda rung: None if rung.id == "race" else "<svg></svg>")
         monkeypatch.setattr(report, "rung_before", lambda rung: None if rung.id == "slow" else fake.RUNGS["slow"])
         monkeypatch.setattr(report, "climb", climb)
         found = results(fake.counted if simulated else fake.timed)
@@ -289,12 +291,17 @@ def test_the_page_holds_everything_and_fetches_nothing(page, simulated):
     parsed = Page(text)
     assert fetched(text) == []
     assert not parsed.all("script")
-    assert len(parsed.all("svg")) == (1 if simulated else 2)
+    figures = [attributes.get("id", "tree") for attributes in parsed.all("figure")]
+    pictures_of = ["picture-counters", "picture-roofline"] if simulated else ["picture-bandwidth", "picture-roofline"]
+    assert figures[:2] == pictures_of
+    assert figures[2:5] == ["diagram-divergence", "diagram-banks", "diagram-cluster"]
+    assert figures[5:] == ["tree"] * (len(fake.RUNGS) - 1), "one for each rung whose order can be told"
+    assert len(parsed.all("svg")) == len(figures)
     sections = [attributes["id"] for attributes in parsed.all("section")]
     assert sections == [f"rung-{name}" for name in fake.RUNGS]
     links = [attributes["href"] for attributes in parsed.all("a")]
     assert links == [f"#{name}" for name in sections]
-    expected = ["slow", "–", "2,049"] if simulated else ["slow", "8,000.0", "50"]
+    expected = ["slow", "2,049", "4.00"] if simulated else ["slow", "8,000.0", "50"]
     assert parsed.cells[: len(expected)] == expected
     ids = [attributes["id"] for _, attributes in parsed.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -302,8 +309,16 @@ def test_the_page_holds_everything_and_fetches_nothing(page, simulated):
 
 def test_the_page_marks_what_changed_and_escapes_it(page):
     text = page(simulated=True)
-    assert '<span class="new">fast &amp; new;</span>' in text
-    assert '<span class="gone">old &lt; line;</span>' in text
+    plain = re.sub(
+        r'</?span(?: class="\w{1,2}")?>',
+        "",
+        text.replace('<span class="new">', "[new]").replace('<span class="gone">', "[gone]"),
+    )
+    assert "[new]fast &amp; new;" in plain
+    assert "[gone]old &lt; line;" in plain
+    assert '<span class="o">&lt;</span>' in text, "in colours"
+    assert "<p>What fast &lt;is&gt;.</p>" in re.sub(r"\s*\n\s*", "", text)
+    assert "<p><strong>Costs:</strong> time</p>" in text
     assert "what is not in slow is marked" in text
     assert "simulated: &lt;because&gt;" in text
     assert "the loop that reads the input" in text
@@ -386,11 +401,11 @@ def test_files_of_a_real_run_with_all_that_a_record_may_lack(page, context, monk
     monkeypatch.setattr(fake, "timed", lambda rung: usual(rung, **REAL.get(rung.id, {})))
     text = page(simulated=False)
     parsed = Page(text)
-    shown = {rung.id: parsed.cells[8 * i : 8 * i + 8] for i, rung in enumerate(fake.RUNGS.values()) if i < 2}
+    shown = {rung.id: parsed.cells[13 * i : 13 * i + 8] for i, rung in enumerate(fake.RUNGS.values()) if i < 2}
     assert shown["fast"] == ["fast", "–", "–", "–", "97", "–", "5.0e-04", "right"]
     assert "nan" in parsed.cells
     assert not [cell for cell in parsed.cells if "None" in cell]
-    bandwidth, roofline = (ET.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL))
+    bandwidth, roofline = (ET.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL)[:2])
     for picture in (bandwidth, roofline):
         texts = [element.text for element in picture.iter(f"{SVG}text")]
         assert "slow" in texts
@@ -407,7 +422,10 @@ def test_a_run_of_which_nothing_was_timed_still_has_its_page(page, monkeypatch):
     usual = fake.timed
     nothing = {"microseconds": None, "gb_per_s": None, "percent_of_peak": None}
     monkeypatch.setattr(fake, "timed", lambda rung: usual(rung, **nothing))
-    assert len(Page(page(simulated=False)).all("svg")) == 2
+    assert [figure["id"] for figure in Page(page(simulated=False)).all("figure")[:2]] == [
+        "picture-bandwidth",
+        "picture-roofline",
+    ]
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome on PATH")
@@ -416,7 +434,7 @@ def test_a_browser_shows_table_and_pictures(page, tmp_path, simulated):
     file, picture = tmp_path / "ladder.html", tmp_path / "shot.png"
     file.write_text(page(simulated=simulated), encoding="utf-8")
     parsed = Page(browse(file, tmp_path, "--dump-dom"))
-    assert len(parsed.all("svg")) == (1 if simulated else 2)
+    assert len(parsed.all("figure")) == 2 + 3 + len(fake.RUNGS) - 1
     assert parsed.cells[0] == "slow"
     assert "fast" in [text for path, text in parsed.texts if path[-1:] == ("text",)], "the picture's labels"
     browse(file, tmp_path, f"--screenshot={picture}", "--window-size=1200,1000")
@@ -425,6 +443,38 @@ def test_a_browser_shows_table_and_pictures(page, tmp_path, simulated):
     pixels = imread(picture)[..., :3]
     blue = np.all(np.abs(pixels - np.array([0x3A, 0x7C, 0xA5]) / 255) < 0.02, axis=-1)
     assert blue.sum() > 500, "the bars of system A"
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome on PATH")
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1600])
+def test_the_page_has_no_horizontal_scroll_and_suits_both_schemes(page, tmp_path, width, dark):
+    """A frame of that width measures, since a window cannot be narrower than 500 pixels."""
+    from matplotlib.image import imread
+
+    file, outer, picture = tmp_path / "ladder.html", tmp_path / "frame.html", tmp_path / "shot.png"
+    file.write_text(page(simulated=True), encoding="utf-8")
+    outer.write_text(
+        f"""<html style="color-scheme: {"dark" if dark else "light"}"><body style="margin:0">
+        <iframe id="f" src="ladder.html" style="width:{width}px;height:1000px;border:0"></iframe><p id="out">-</p>
+        <script>f.onload = () => {{
+          const inside = f.contentDocument, paper = getComputedStyle(inside.body).backgroundColor;
+          out.textContent = inside.documentElement.scrollWidth + " " + inside.documentElement.clientWidth + " " + paper;
+        }}</script></body></html>""",
+        encoding="utf-8",
+    )
+    scheme = ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if dark else []
+    shown = browse(
+        outer, tmp_path, "--allow-file-access-from-files", *scheme, "--virtual-time-budget=5000", "--dump-dom"
+    )
+    scrolled, visible, *paper = re.search(r'id="out">([^<]*)<', shown)[1].split(maxsplit=2)
+    assert visible == str(width) or int(visible) >= width - 20, "less a scroll bar"
+    assert int(scrolled) <= int(visible), "nothing sticks out"
+    assert paper == (["rgb(20, 23, 26)"] if dark else ["rgb(255, 255, 255)"])
+    browse(outer, tmp_path, *scheme, f"--screenshot={picture}", f"--window-size={max(500, width)},1000")
+    pixels = imread(picture)[:900, : width - 20, :3]
+    assert (pixels.mean() < 0.3) == dark
+    assert pixels.std() > 0.02, "something is drawn"
 
 
 def browse(file, folder, *arguments):

@@ -207,6 +207,7 @@ def test_what_a_rung_is_read_beside(rung):
     diff = source_diff(rung)
     assert {marker for marker, _ in diff} <= set(" +-")
     text = rung.source.read_text(encoding="utf-8").splitlines()
+    text = text[next(place for place, line in enumerate(text) if not line.startswith("//")) :]
     assert [line for marker, line in diff if marker != "-"][-len(text) :] == text
 
 

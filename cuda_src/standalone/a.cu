@@ -1,6 +1,6 @@
 // System A by itself: the version, its bandwidth and its share of the peak, as its source prints them in a table.
 // nvcc -O3 -std=c++17 -arch=sm_90 -o a a.cu && ./a [N]        v7 needs compute capability 9.0.
-#include "host.cuh"
+#include "host.h"
 #define BLOCK 256
 #define LOADS 1
 #define CLUSTER 16

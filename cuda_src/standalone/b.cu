@@ -1,6 +1,6 @@
 // System B by itself: reference, kernel times, speed-ups, results and absolute errors, as its source prints them.
 // nvcc -O3 -std=c++17 -arch=native -o b b.cu && ./b [N [BLOCK [REPEAT]]]
-#include "host.cuh"
+#include "host.h"
 namespace ladder {
 #include "../ladder/atomic.cu"
 #include "../ladder/shared.cu"

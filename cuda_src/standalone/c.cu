@@ -1,6 +1,6 @@
 // System C by itself: the throughput of reduce0 to reduce7, as its source reads it, and of the tensor cores' kernels.
 // nvcc -O3 -std=c++17 -arch=sm_90 -o c c.cu && ./c [N]        compute capability 8.0 or more for the tensor cores
-#include "host.cuh"
+#include "host.h"
 #define BLOCK 256
 namespace c0 {
 #include "../ladder/reduce0.cu"

@@ -1,6 +1,6 @@
 // System D by itself: a table of operation, shape and time, and float16's relative errors, as its source prints them.
 // nvcc -O3 -std=c++17 -arch=native -o d d.cu && ./d [ROWS [COLUMNS]]
-#include "host.cuh"
+#include "host.h"
 namespace two {
 #include "../ladder/two_stage.cu"
 }

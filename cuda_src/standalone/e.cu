@@ -1,6 +1,6 @@
 // System E by itself: each kernel's result and time, the wrong one first, as its source runs them. Elements are float16.
 // nvcc -O3 -std=c++17 -arch=native -o e e.cu && ./e [N]
-#include "host.cuh"
+#include "host.h"
 #define HALF
 namespace e0 {
 #include "../ladder/race.cu"

@@ -37,13 +37,13 @@ def _highlighted(lines: Sequence[str]) -> Iterator[str]:
     # The lexer would drop blank lines at the ends of a text, and lines would no longer stand beside their markers.
     tokens = lex("\n".join(lines), CudaLexer(stripnl=False, ensurenl=False))
     pieces: list[str] = []
-    formatter: HtmlFormatter[str] = HtmlFormatter(nowrap=True)
+    formatter = HtmlFormatter(nowrap=True)
 
     class _Out:
         def write(self, text: str) -> None:
             pieces.append(text)
 
-    formatter.format(tokens, _Out())  # type: ignore[arg-type]
+    formatter.format(tokens, _Out())
     html = "".join(pieces).split("\n")
     return iter((html + [""] * len(lines))[: len(lines)])
 

@@ -204,9 +204,10 @@ class Tracing(Watch):
         traced = np.flatnonzero(self._are_terms(bits, kind))
         if not traced.size:
             return values
-        found = bits.copy().view(_FLOATS[kind])
+        found: Array = bits.copy().view(_FLOATS[kind])
         found[traced] = [self.terms[int(bits[i]) - _BASES[kind]].value for i in traced.tolist()]
-        return found.view(values.dtype)
+        seen: Array = found.view(values.dtype)
+        return seen
 
     def _are_terms(self, bits: Array, kind: str) -> Array:
         place = bits.astype(np.int64) - _BASES[kind]  # of float64, too: positive NaNs fit

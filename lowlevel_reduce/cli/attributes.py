@@ -11,7 +11,7 @@ from lowlevel_reduce.cli.output import NONE
 
 __all__ = ["COLUMNS", "as_objects", "render"]
 
-COLUMNS = ("id", "name", "field", "since", "supported", "observed")
+COLUMNS = ("id", "name", "field", "since", "supported", "observed", "purpose", "measured")
 """The keys of a row, in order."""
 
 

@@ -10,6 +10,7 @@ from lowlevel_reduce.driver import AccessPolicyWindow, Context, LaunchConfig
 from lowlevel_reduce.errors import CudaError, UnsupportedError
 from lowlevel_reduce.study import links, memory, placement, timing
 from lowlevel_reduce.study.bench import NO_CLOCK, Bench
+from lowlevel_reduce.study.purposes import MEASURED, PURPOSES
 
 __all__ = ["ATTRIBUTES", "Attribute", "rows"]
 
@@ -56,8 +57,8 @@ def rows(context: Context) -> list[dict[str, Any]]:
     -------
     list of dict
         One for each attribute, by number, with the keys ``id`` (int), ``name``, ``field``, ``since`` (str),
-        ``supported`` (bool: bindings, driver and device have it) and ``observed`` (str: its effect in words and
-        numbers, or what is lacking).
+        ``supported`` (bool: bindings, driver and device have it), ``observed`` (str: its effect here in words and
+        numbers, or what is lacking), ``purpose`` (str: what it is for) and ``measured`` (str: what it did on an H200).
 
     Raises
     ------
@@ -84,6 +85,8 @@ def _row(bench: Bench, attribute: Attribute) -> dict[str, Any]:
         "since": attribute.since,
         "supported": supported,
         "observed": observed,
+        "purpose": PURPOSES[attribute.id],
+        "measured": MEASURED[attribute.id],
     }
 
 

@@ -15,6 +15,7 @@ from lowlevel_reduce.study.placement import NO_LAYOUT
 VERDICT = "(: no difference seen|: the other way round than expected)?"
 STEP = r"from one short kernel of a stream to the next, .*: [\d.]+ µs without, [\d.]+ µs "
 NUMBERS = [*range(1, 15), 16, 17, 18]  # 15 was never given out
+KEYS = ["id", "name", "field", "since", "supported", "observed", "purpose", "measured"]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def numbers(text):
 def test_a_row_for_every_number(table):
     assert list(table) == NUMBERS
     for row in table.values():
-        assert list(row) == ["id", "name", "field", "since", "supported", "observed"]
+        assert list(row) == KEYS
         assert isinstance(row["supported"], bool)
         assert row["observed"]
 
@@ -212,7 +213,7 @@ def test_the_command_prints_the_table(machine, table, capsys):
     target = ["--device", "simulator"] if machine == "simulated" else []
     app(["attributes", "--json", *target], standalone_mode=False)
     printed = json.loads(capsys.readouterr().out)
-    assert [list(row) for row in printed] == [["id", "name", "field", "since", "supported", "observed"]] * len(NUMBERS)
+    assert [list(row) for row in printed] == [KEYS] * len(NUMBERS)
     assert [(row["id"], row["name"], row["supported"]) for row in printed] == [
         (row["id"], row["name"], row["supported"]) for row in table.values()
     ]

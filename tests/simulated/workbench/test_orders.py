@@ -209,6 +209,7 @@ def test_a_sum_of_cub(tmp_path):
     assert found.same_order(tree(chained(sums)))
 
 
+@pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION", "ignore::DeprecationWarning")
 def test_a_sum_of_triton(tmp_path):
     pytest.importorskip(
         "triton", reason="Triton is not installed, whose compiler makes the PTX of kernels/triton_sum.py"

@@ -539,6 +539,7 @@ def test_an_axis_that_is_no_number(file):
 
 def test_rows_of_attributes():
     given = {"name": "cluster", "id": 4, "field": "cluster", "since": "11.8", "supported": True, "observed": None}
+    given |= {"purpose": "what for", "measured": "1 µs, 2 µs without"}
     assert attributes.as_objects([given | {"extra": 1}]) == [given]
     assert list(attributes.as_objects([given])[0]) == list(attributes.COLUMNS)
     console = Console(width=120, record=True, file=io.StringIO())

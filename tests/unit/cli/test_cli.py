@@ -24,6 +24,12 @@ def run(*arguments):
     return CliRunner().invoke(app.app, [str(argument) for argument in arguments])
 
 
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch):
+    """Of several processes each has COLUMNS, which would stack the tables; a test that is about that sets it."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def ladder(monkeypatch):
     """Replace the ladder; the test may change how a record is made, and sees what the runner was asked."""

@@ -103,6 +103,8 @@ class ReadyKernel:
         self._input = Buffer.allocate(max(1, n) * self._input_type.itemsize, context)
         self._buffers = [Buffer.allocate(size, context) for _ in range(3)]  # two that alternate, and the last result
         self._workspace = Buffer.allocate(_WORKSPACE_HEADER_BYTES + 8 * max(1, most), context)
+        self._copies: list[Buffer] = []
+        self._last = self._buffers[0]
 
     def __enter__(self) -> ReadyKernel:
         return self
@@ -118,7 +120,7 @@ class ReadyKernel:
     def close(self) -> None:
         """Free the memory and unload the kernel."""
         self._stream.synchronize()
-        for handle in (self._input, *self._buffers, self._workspace, self._library, self._stream):
+        for handle in (self._input, *self._copies, *self._buffers, self._workspace, self._library, self._stream):
             handle.close()
 
     def sum(self, values: Values) -> Values:
@@ -143,13 +145,24 @@ class ReadyKernel:
             return self._read(self._folded(grid), 1)
         return self._read(first, 1)
 
-    def once(self) -> None:
-        """Put one more run over the elements of the last `sum` into the stream. Capturable."""
-        grid = self.grids[0]
+    def copy(self, values: Values, count: int) -> None:
+        """Put `count` copies of the elements into memory of their own, for `once` to take turns with."""
+        for _ in range(count - 1):
+            buffer = Buffer.allocate(self._input.size_bytes, self._stream.context)
+            self._copies.append(buffer)
+            buffer.copy_from(np.ascontiguousarray(values, self._input_type), stream=self._stream)
+        self._stream.synchronize()
+
+    def once(self, turn: int = 0) -> None:
+        """Put one more run over the elements of the last `sum`, or a copy of them, into the stream. Capturable."""
+        inputs, grid = [self._input, *self._copies], self.grids[0]
         self._clear(self._buffers[0], whole=False)
-        self._launch(self._own, grid, self._input.pointer, self._buffers[0].pointer, self.n)
-        if self.partials:
-            self._folded(grid)
+        self._launch(self._own, grid, inputs[turn % len(inputs)].pointer, self._buffers[0].pointer, self.n)
+        self._last = self._folded(grid) if self.partials else self._buffers[0]
+
+    def result(self) -> Values:
+        """Wait for the runs of `once`, and return the result of the last one as an array of one."""
+        return self._read(self._last, 1)
 
     @property
     def stream(self) -> Stream:

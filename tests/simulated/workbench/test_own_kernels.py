@@ -9,10 +9,12 @@ from typer.testing import CliRunner
 
 from lowlevel_reduce import CompileError, UnsupportedError, simulator
 from lowlevel_reduce.cli.app import app
-from lowlevel_reduce.driver import Context
+from lowlevel_reduce.driver import Context, Graph
 from lowlevel_reduce.ladder import RUNGS, run
 from lowlevel_reduce.simulator.machine.control.counters import Counters
-from lowlevel_reduce.workbench import LaunchOptions, Place, examine, read_source
+from lowlevel_reduce.workbench import LaunchOptions, Place, examine, read_source, time_us
+from lowlevel_reduce.workbench.examine import made_up
+from lowlevel_reduce.workbench.launching import ready
 
 TREE = """\
 __device__ float both(float a, float b) { return a + b; }
@@ -162,6 +164,34 @@ def test_a_kernel_with_a_workspace_runs_cooperatively(tmp_path):
     assert examined(tmp_path, text, replace(SMALL, cooperative=True), signature=types).right
     with pytest.raises(UnsupportedError, match="parameter 1 of grid_sync is 'const Element\\*'"):
         examined(tmp_path, text)
+
+
+@pytest.mark.parametrize("partials", [True, False])
+def test_a_run_can_be_captured_and_takes_turns_with_copies_of_its_input(tmp_path, partials):
+    text = TREE if partials else TREE.replace("partial[blockIdx.x] = s[0]", "atomicAdd(partial, s[0])")
+    source = read_source(written(tmp_path, text), "sm_90")
+    kernel = source.kernel(None)
+    values, reference = made_up(N, "float32")
+    with simulator.use(), Context.primary() as context, context.pushed():
+        with ready(source, kernel, None, N, SMALL, context) as made:
+            assert made.sum(values) == reference
+            assert made.partials == partials
+            made.copy(2 * values, 3)
+            with Graph.capture(made.stream) as graph:
+                made.once(1)
+            with graph, graph.instantiate() as executable:
+                for _ in range(2):
+                    executable.launch(made.stream)
+                    assert made.result() == 2 * reference
+            made.once(3)
+            assert made.result() == reference, "three inputs: it is the first one's turn"
+        assert simulator.selected().leaks().get("allocations", 0) == 0
+
+
+def test_times_are_asked_of_a_gpu(tmp_path):
+    source = read_source(written(tmp_path, TREE), "sm_90")
+    with simulator.use(), Context.primary() as context, pytest.raises(UnsupportedError, match="tells no time"):
+        time_us(source, source.kernel(None), None, N, SMALL, context)
 
 
 def test_headers_beside_the_source_and_its_ptx(tmp_path):

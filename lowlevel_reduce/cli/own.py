@@ -20,7 +20,7 @@ from lowlevel_reduce.ladder import run as run_rungs
 from lowlevel_reduce.workbench import Examined, Finding, LaunchOptions, OwnKernel, OwnSource, examine, read_source
 from lowlevel_reduce.workbench.examine import time_us
 
-__all__ = ["EXAMINED_N", "TIMED_N", "Wanted", "check", "run"]
+__all__ = ["EXAMINED_N", "TIMED_N", "Wanted", "check", "nearest", "run"]
 
 EXAMINED_N = 4099
 """Elements that a kernel is examined over on the simulator: several blocks, and a rest that no vector divides."""
@@ -90,11 +90,11 @@ def run(wanted: Wanted, session: Session, *, as_json: bool) -> bool:
         If the source cannot be read, compiled, understood or launched.
     """
     rung = _rung(wanted.beside)
-    device = session.context.device
-    source = read_source(wanted.source, device.architecture)
+    name = _simulated_name(session)
+    major, minor = simulator.by_name(name).compute_capability
+    source = read_source(wanted.source, f"sm_{major}{minor}")
     kernel, then = _kernels(source, wanted)
     n = wanted.n if session.simulated and wanted.n is not None else EXAMINED_N
-    name = _simulated_name(session)
     found = examine(source, kernel, then, n, wanted.options, name)
     beside = None if rung is None else _beside(rung, n, wanted.options.block, name)
     times = {} if session.simulated or not found.right else _times(wanted, kernel, then, rung, session)
@@ -119,12 +119,24 @@ def _kernels(source: OwnSource, wanted: Wanted) -> tuple[OwnKernel, OwnKernel | 
 
 
 def _simulated_name(session: Session) -> str:
-    """Return the name of the simulated device: the session's, or on a GPU the one that is most like it."""
+    """Return the name of the simulated device: the session's, or on a GPU the one that is most like it.
+
+    That is the one of its name, else of its compute capability, else the next lower one.
+    """
     if session.simulated:
         return simulator.selected().device.key
-    name = session.context.device.name
-    likely = [key for key in simulator.device_names() if key.replace("_", " ") in name]
-    return likely[0] if likely else "H200"
+    device = session.context.device
+    return nearest(device.name, device.compute_capability)
+
+
+def nearest(name: str, capability: tuple[int, int]) -> str:
+    """Return the simulated device that is most like a GPU of that name and compute capability."""
+    named = [key for key in simulator.device_names() if key in name]
+    if named:
+        return named[0]
+    known = {key: simulator.by_name(key).compute_capability for key in simulator.device_names()}
+    not_above = {key: value for key, value in known.items() if value <= capability}
+    return max(not_above or known, key=lambda key: known[key] if not_above else tuple(-part for part in known[key]))
 
 
 def _beside(rung: Rung, n: int, block: int, device: str) -> Record:

@@ -10,7 +10,7 @@ import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.simulator import report
@@ -24,7 +24,9 @@ from lowlevel_reduce.simulator.driver import (
     SimulatedDriver,
 )
 from lowlevel_reduce.simulator.driver.engine import watched_engine
-from lowlevel_reduce.simulator.machine.watch import Watch
+
+if TYPE_CHECKING:  # the machine is imported with the first driver
+    from lowlevel_reduce.simulator.machine.watch import Watch
 
 __all__ = [
     "DEVICE_VARIABLE",

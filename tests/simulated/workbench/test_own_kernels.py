@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from lowlevel_reduce import CompileError, UnsupportedError, simulator
 from lowlevel_reduce.cli.app import app
+from lowlevel_reduce.cli.own import nearest
 from lowlevel_reduce.driver import Context, Graph
 from lowlevel_reduce.ladder import RUNGS, run
 from lowlevel_reduce.simulator.machine.control.counters import Counters
@@ -186,6 +187,18 @@ def test_a_run_can_be_captured_and_takes_turns_with_copies_of_its_input(tmp_path
             made.once(3)
             assert made.result() == reference, "three inputs: it is the first one's turn"
         assert simulator.selected().leaks().get("allocations", 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "expected"),
+    [
+        ("NVIDIA H100 80GB HBM3", (9, 0), "H200"), ("NVIDIA A100-SXM4-40GB", (8, 0), "A100"),
+        ("NVIDIA L40", (8, 9), "RTX 4090"), ("NVIDIA A10", (8, 6), "A100"), ("NVIDIA B300", (10, 3), "B200"),
+        ("Tesla V100", (7, 0), "T4"),
+    ],
+)  # fmt: skip
+def test_the_simulated_device_that_is_most_like_a_gpu(name, capability, expected):
+    assert nearest(name, capability) == expected
 
 
 def test_times_are_asked_of_a_gpu(tmp_path):

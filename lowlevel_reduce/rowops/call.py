@@ -144,7 +144,8 @@ def row_operation(
             plan = make()
             found = plan, plan.bind(stream)
             thread.prepare(place, known, found)
-        return _run(*found, [*inputs, *beside.values()], outs, stream, allocator, whole)
+        plan, launch = found
+        return _run(plan, launch, [*inputs, *beside.values()], outs, stream, allocator, whole)
 
 
 def _run(

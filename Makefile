@@ -14,7 +14,7 @@ PYTEST := $(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 COVERAGE := --cov --cov-report=term
 
-.PHONY: demo check test test-all test-torch test-mpi soak kernels lint format clean
+.PHONY: demo check test test-all test-torch test-mpi soak docs kernels lint format clean
 
 demo: $(DEMO)/installed
 	$(DEMO)/bin/python examples/cluster_reduce.py
@@ -51,6 +51,10 @@ test-mpi: .venv-mpi/installed
 # What it compiles is kept in .cache/kernels, so that a build that was stopped goes on.
 kernels: $(VENV)/installed
 	$(RUN) -m lowlevel_reduce prebuild --wheel dist --into .cache/kernels $(ARGS)
+# The site, into build/site; a warning is an error, and so is a link or an anchor that leads nowhere.
+docs: .venv-docs/installed
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	@echo build/site/index.html
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .
@@ -62,7 +66,7 @@ format: $(VENV)/installed
 	$(RUN) -m ruff format .
 
 clean:
-	rm -rf .venv-cu12 .venv-cu13 .venv-demo-cu12 .venv-demo-cu13 .venv-torch .venv-mpi .cache
+	rm -rf .venv-cu12 .venv-cu13 .venv-demo-cu12 .venv-demo-cu13 .venv-torch .venv-mpi .venv-docs .cache
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/installed: pyproject.toml
@@ -78,4 +82,9 @@ $(DEMO)/installed: pyproject.toml
 .venv-torch/installed .venv-mpi/installed: .venv-%/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -e ".[cu12,test-$*]"
+	touch $@
+
+.venv-docs/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
 	touch $@

@@ -33,7 +33,7 @@ from benchmarks.pages.filling import ROOT, fill
 from benchmarks.profile.ladder_counters import COUNTERS
 from lowlevel_reduce.ladder.registry import RUNGS, published_text
 
-__all__ = ["filled", "main"]
+__all__ = ["COLUMNS", "counted_records", "filled", "main"]
 
 PAGE = ROOT / "docs" / "ladder.md"
 NOT_MEASURED = "Not measured yet."
@@ -121,7 +121,7 @@ def _counted(words: Sequence[str], file: Path) -> str:
     """Return the counter that ``RUNG COUNTER`` names, divided by a second one if two more words name that."""
     found = []
     for name, counter in zip(words[::2], words[1::2], strict=True):
-        (record,) = _chosen(_counted_records(file)[0], [name], file)
+        (record,) = _chosen(counted_records(file)[0], [name], file)
         if not (record["counters"] or {}).get(counter):
             raise FileError(f"{file.name}: {name} has no {counter}")
         found.append(int(record["counters"][counter]))
@@ -147,7 +147,7 @@ def _timed_records(file: Path) -> tuple[list[Entry], Entry]:
     return _checked(document.records, file), document.conditions
 
 
-def _counted_records(file: Path) -> tuple[list[Entry], str]:
+def counted_records(file: Path) -> tuple[list[Entry], str]:
     """Return a file's records and the version of NVRTC by which they were counted."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
@@ -213,7 +213,7 @@ def _shown(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
 
 
-_COLUMNS: Mapping[str, Callable[[Entry], float]] = {
+COLUMNS: Mapping[str, Callable[[Entry], float]] = {
     "instructions": lambda c: c["instructions"],
     "divergent branches": lambda c: c["divergent_branches"],
     "load requests": lambda c: c["global_loads"],
@@ -227,12 +227,13 @@ _COLUMNS: Mapping[str, Callable[[Entry], float]] = {
 
 
 def _counters(names: Sequence[str], file: Path) -> str:
-    found, nvrtc = _counted_records(file)
-    lines = ["| rung | " + " | ".join(_COLUMNS) + " |", "| --- |" + " ---: |" * len(_COLUMNS)]
+    found, nvrtc = counted_records(file)
+    heads = [f"[{name}](glossary.md#{name.replace(' ', '-')})" for name in COLUMNS]
+    lines = ["| rung | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(COLUMNS)]
     for record in _chosen(found, names, file):
         if not record["counters"]:
             raise FileError(f"{file.name}: {record['rung']} has no counters")
-        cells = [read(record["counters"]) for read in _COLUMNS.values()]
+        cells = [read(record["counters"]) for read in COLUMNS.values()]
         texts = [f"{value:,}" if isinstance(value, int) else f"{value:.1f}" for value in cells]
         lines.append(f"| `{record['rung']}` | " + " | ".join(texts) + " |")
     return "\n".join([*lines, "", f"N = {found[0]['n']:,}, simulated H200, NVRTC {nvrtc}, all passes together."])

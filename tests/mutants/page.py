@@ -19,6 +19,8 @@ takes the change out again. It needs NVRTC and no GPU: kernels run on the simula
 A mutant is killed if its test fails. It survives if the test passes, and also if its text is no longer in the code, so
 that the list follows the code. A change after which the code does the same as before is no mutant and is not listed.
 
+<!-- not run: all mutants take minutes; tests/unit/test_mutants.py runs the list -->
+
 ```
 python -m tests.mutants --list                                 # the list, and whether each text is in the code once
 python -m tests.mutants --only tree-slots-from-the-right       # one of them

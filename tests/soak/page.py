@@ -20,6 +20,8 @@ that was not released, no lock that is held. What the driver itself refused to r
 allocation fails, what CPython loses by itself, which is looked for: a list that `list(values)` was to copy, or its own
 process. Allocations are those of Python, by their number, and those of NumPy's arrays, which NumPy takes elsewhere.
 
+<!-- not run: it takes minutes, and is tests of its own -->
+
 ```
 make soak                                                               # this, soak tests, and the mutants
 python -m tests.soak --list                                             # the kinds, and how many trials

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from benchmarks.measure.figures import OURS, SITUATIONS, Row, digest, median_us
 
-__all__ = ["plot"]
+__all__ = ["COLOURS", "GREY", "drawn", "grey", "plot"]
 
 GREY = "#808080"
 COLOURS = (
@@ -35,23 +36,29 @@ def plot(name: str, rows: Sequence[Row], peak_gb_per_s: float | None, file: Path
     same file: it stores text as text and has neither date nor version. Its last line is the digest of the rows
     (`figures.digest`).
     """
-    with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none", "font.size": 9}):
-        tall = 4.5 if name in ("flat", "shapes") else max(2.5, 0.19 * len(rows))
-        figure = Figure(figsize=(8, tall), layout="constrained")
+    tall = 4.5 if name in ("flat", "shapes") else max(2.5, 0.19 * len(rows))
+    with drawn(name, (8, tall)) as (figure, text):
         axes = figure.add_subplot()
-        _grey(axes)
+        grey(axes)
         if name == "flat":
             _bandwidths(axes, rows, peak_gb_per_s)
         elif name == "shapes":
             _distributions(axes, rows)
         else:
             _ratios(axes, rows)
-        text = io.StringIO()
+    lines = [line.rstrip() for line in text.getvalue().splitlines()]
+    file.write_text("\n".join([*lines, f"<!-- rows {digest(rows)} -->", ""]), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def drawn(name: str, size: tuple[float, float]) -> Iterator[tuple[Figure, io.StringIO]]:
+    """Give a figure to draw in, and what holds its SVG after the block, which the same drawing makes the same."""
+    with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none", "font.size": 9}):
+        figure, text = Figure(figsize=size, layout="constrained"), io.StringIO()
+        yield figure, text
         figure.savefig(
             text, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
         )
-    lines = [line.rstrip() for line in text.getvalue().splitlines()]
-    file.write_text("\n".join([*lines, f"<!-- rows {digest(rows)} -->", ""]), encoding="utf-8")
 
 
 def _bandwidths(axes: Axes, rows: Sequence[Row], peak_gb_per_s: float | None) -> None:
@@ -108,7 +115,8 @@ def _ratio_axis(axes: Axes) -> None:
     axes.set_xlabel("times the speed of the best peer", color=GREY)
 
 
-def _grey(axes: Axes) -> None:
+def grey(axes: Axes) -> None:
+    """Draw the axes in a colour that is visible on white and on black."""
     axes.tick_params(colors=GREY, which="both")
     for spine in axes.spines.values():
         spine.set_color(GREY)

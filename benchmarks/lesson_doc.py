@@ -1,0 +1,77 @@
+"""Fill the tables and figures of docs/lesson.md from the measured records, or check that they agree with them.
+
+python -m benchmarks.lesson_doc [--check]
+
+It knows what `benchmarks.pages.ladder_doc` knows, and two tables of its own, each up to ``<!-- end -->``: ``<!-- roofs -->``,
+what bounds the GPUs, and ``<!-- standings -->``, where the rungs stand under an H200's roofs.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.measure.figures import FileError
+from benchmarks.pages import ladder_doc
+from benchmarks.pages.filling import ROOT, fill
+from benchmarks.profile.ladder_counters import COUNTERS
+from benchmarks.roofline import GPUS, newest, standings
+
+__all__ = ["PAGE", "filled", "main"]
+
+PAGE = ROOT / "docs" / "lesson.md"
+
+_TABLE = re.compile(r"(<!-- (roofs|standings) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def filled(text: str, results: Path, counters: Path = COUNTERS) -> str:
+    """Return the page with its tables and figures from the files; raises FileError as `ladder_doc.filled` does."""
+
+    def table(match: re.Match[str]) -> str:
+        made = _roofs() if match[2] == "roofs" else _standings(results, counters)
+        return f"{match[1]}\n{made}\n\n{match[4]}"
+
+    return ladder_doc.filled(_TABLE.sub(table, text), results, counters)
+
+
+def _roofs() -> str:
+    lines = [
+        "| GPU | memory, GB/s | additions of float32 a second | ridge, additions a byte |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for gpu in GPUS:
+        lines.append(f"| {gpu.name} | {gpu.gb_per_s:,.0f} | {gpu.gops_per_s / 1e3:.1f}e12 | {gpu.ridge:.1f} |")
+    return "\n".join(lines)
+
+
+def _standings(results: Path, counters: Path) -> str:
+    by_device = newest(results)
+    device = next((name for name in by_device if "H200" in name), None)
+    if device is None:
+        raise FileError(f"there is no run a-1e8 of the ladder on an H200 in {results}")
+    file, timed = by_device[device]
+    gpu = GPUS[-1]
+    lines = [
+        "| rung | additions a byte | instructions of threads a byte | % of the peak they allow | reached |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for each in standings(timed, counters):
+        if each.gb_per_s is None:
+            continue
+        allowed = 100 * min(1.0, gpu.ridge / each.issued)
+        reached = 100 * each.gb_per_s / gpu.gb_per_s
+        lines.append(
+            f"| [`{each.rung}`](rungs.md#{each.rung}) | {each.intensity:.3f} | {each.issued:.1f} | {allowed:.0f} | {reached:.1f} |"
+        )
+    return "\n".join([*lines, "", f"Counted on a simulated H200, reached on {device}: `{file}`."])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Fill or check; return 1 if the page differs from the files, 2 if one is malformed."""
+    return fill("lesson_doc", __doc__, PAGE, filled, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

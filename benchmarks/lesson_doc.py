@@ -1,4 +1,4 @@
-"""Fill the tables and figures of docs/lesson.md from the measured records, or check that they agree with them.
+"""Fill the tables and figures of docs/lesson.md and docs/sources.md from the records, or check that they agree.
 
 python -m benchmarks.lesson_doc [--check]
 
@@ -19,9 +19,9 @@ from benchmarks.pages.filling import ROOT, fill
 from benchmarks.profile.ladder_counters import COUNTERS
 from benchmarks.roofline import GPUS, newest, standings
 
-__all__ = ["PAGE", "filled", "main"]
+__all__ = ["PAGES", "filled", "main"]
 
-PAGE = ROOT / "docs" / "lesson.md"
+PAGES = (ROOT / "docs" / "lesson.md", ROOT / "docs" / "sources.md")
 
 _TABLE = re.compile(r"(<!-- (roofs|standings) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -62,15 +62,14 @@ def _standings(results: Path, counters: Path) -> str:
             continue
         allowed = 100 * min(1.0, gpu.ridge / each.issued)
         reached = 100 * each.gb_per_s / gpu.gb_per_s
-        lines.append(
-            f"| [`{each.rung}`](rungs.md#{each.rung}) | {each.intensity:.3f} | {each.issued:.1f} | {allowed:.0f} | {reached:.1f} |"
-        )
+        cells = f"{each.intensity:.3f} | {each.issued:.1f} | {allowed:.0f} | {reached:.1f}"
+        lines.append(f"| [`{each.rung}`](rungs.md#{each.rung}) | {cells} |")
     return "\n".join([*lines, "", f"Counted on a simulated H200, reached on {device}: `{file}`."])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Fill or check; return 1 if the page differs from the files, 2 if one is malformed."""
-    return fill("lesson_doc", __doc__, PAGE, filled, argv)
+    """Fill or check; return 1 if a page differs from the files, 2 if one is malformed."""
+    return max(fill("lesson_doc", __doc__, page, filled, argv) for page in PAGES)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class Standing(NamedTuple):
 
 def newest(results: Path, run: str = "a-1e8") -> dict[str, tuple[str, list[Mapping[str, Any]]]]:
     """Return the newest file and its records of a run of the ladder for each GPU, by the GPU's name."""
-    found = {}
+    found: dict[str, tuple[str, list[Mapping[str, Any]]]] = {}
     for file in sorted(results.glob(f"*-ladder-{run}.jsonl")):
         document = records.read(file, "ladder")
         found[str(document.conditions["device"])] = file.name, list(document.records)

@@ -553,7 +553,7 @@ def _row(
         total = (total[0] % (1 << 64),)
     if op == "mean":
         n = np.float64(sum(taken))
-        return [quotient(*total, n)] if compensated else [quotient_of(each, n) for each in total]
+        return [quotient(total[0], total[1], n)] if compensated else [quotient_of(each, n) for each in total]
     if op == "norm2":
         return [root(np.float64(total[0]))]
     return [total] if compensated else [(each,) for each in total]

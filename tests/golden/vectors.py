@@ -217,7 +217,8 @@ def _filled(vector: Vector, seed: int) -> Array:
     bits = words(seed, math.prod(vector["shape"]) * parts)
     part = PARTS.get(element.name, element.name)
     made = np.array([filled(part, vector["fill"], w) for w in bits], f"u{element.itemsize // parts}")
-    return made.view(element.dtype).reshape(vector["shape"])
+    shaped: Array = made.view(element.dtype).reshape(vector["shape"])
+    return shaped
 
 
 def options_of(vector: Vector) -> dict[str, Any]:
@@ -229,7 +230,7 @@ def by_tree(vector: Vector) -> list[list[str]]:
     """Return a vector's results by `lowlevel_reduce.tree`."""
     array, other = arrays(vector)
     options = options_of(vector)
-    seconds = {} if other is None else {"second" if vector["op"] == "dot" else "where": other}
+    seconds: dict[str, Any] = {} if other is None else {"second" if vector["op"] == "dot" else "where": other}
     if "offsets" not in vector:
         axis = tuple(vector["axis"]) if "axis" in vector else None
         return texts(lr.tree.reduce(array, vector["op"], axis=axis, **seconds, **options))
@@ -265,7 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.check:
         print(f"{len(known)} vectors have their results of tree version {version}")
         return 0
-    lines = [{"tree_version": lr.__tree_version__}]
+    lines: list[dict[str, Any]] = [{"tree_version": lr.__tree_version__}]
     lines += [{**vector, "results": by_tree(vector)} for vector in wanted()]
     FILE.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     print(f"{len(lines) - 1} vectors, {FILE.stat().st_size} bytes")

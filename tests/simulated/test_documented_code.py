@@ -8,9 +8,9 @@ import sys
 
 import numpy as np
 import pytest
+from documented import PAGES, ROOT, Block, blocks, commands, matches
 
 import lowlevel_reduce as lr
-from tests.documented import PAGES, ROOT, Block, blocks, commands, matches
 
 BLOCKS = {page: blocks(page) for page in PAGES}
 WITH_PYTHON = [page for page, found in BLOCKS.items() if any(each.language == "python" for each in found)]
@@ -82,7 +82,7 @@ def test_a_block_is_found_with_what_is_said_of_it(tmp_path, monkeypatch):
         "Text.\n\n<!-- with: x = 1 -->\n<!-- not run: a reason\nof two lines -->\n\n```python\nprint(x)\n```\n\n"
         "<!-- output -->\n```\n1\n```\n\n1. A list:\n\n   ```console\n   $ echo a \\\n       b\n   a b\n   ```\n"
     )
-    monkeypatch.setattr("tests.documented.ROOT", tmp_path)
+    monkeypatch.setattr("documented.ROOT", tmp_path)
     first, second, third = blocks("page.md")
     assert first == Block("page.md", 8, "python", "print(x)\n", "x = 1", reason="a reason of two lines")
     assert (second.is_output, second.code) == (True, "1\n")

@@ -4,13 +4,13 @@ import ast
 import re
 
 import pytest
+from documented import PAGES, ROOT, blocks
 
 import lowlevel_reduce as lr
 from benchmarks import lesson_doc, roofline, rungs_doc
 from benchmarks.pages.ladder_doc import COLUMNS
 from lowlevel_reduce.ladder.registry import RUNGS
 from lowlevel_reduce.simulator.machine import Counters
-from tests.documented import PAGES, ROOT, blocks
 
 ALL = [*PAGES, "CHANGELOG.md", "CONTRIBUTING.md"]
 LINK = re.compile(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)")

@@ -2,9 +2,12 @@
 
 python -m benchmarks.lesson_doc [--check]
 
-It knows what `benchmarks.pages.ladder_doc` knows, and tables of its own, each up to ``<!-- end -->``: ``<!-- roofs -->``, what
-bounds the GPUs; ``<!-- standings -->``, where the rungs stand under an H200's roofs; ``<!-- copies -->``, from the newest
-``*-copies.jsonl`` of `benchmarks.copies`; ``<!-- torch -->``, the cells of a source's table beside PyTorch.
+It knows what `benchmarks.pages.ladder_doc` knows, and tables of its own, each up to ``<!-- end -->``:
+
+    <!-- roofs -->        what bounds the GPUs
+    <!-- standings -->    where the rungs stand under an H200's roofs
+    <!-- copies -->       the newest ``*-copies.jsonl`` of `benchmarks.copies`
+    <!-- torch -->        the cells of a source's table beside PyTorch, from the newest complete suites
 """
 
 from __future__ import annotations
@@ -110,15 +113,13 @@ def _torch(results: Path) -> str:
             if suite is None or not any(row["cell"] == cell for row in suite.rows):
                 cells.append("– | – | –")
                 continue
-            used.add(suite.file)
             mode = AFTER if AFTER in suite.modes else BACK_TO_BACK
+            used.add(f"`{suite.file}` ({'after the kernel that wrote the input' if mode == AFTER else 'back to back'})")
             found = (suite.of(mode) if len(suite.modes) > 1 else suite).rows
             ours, torch = us_at(found, cell), us_at(found, cell, "torch")
             cells.append(f"{ours:.2f} | {torch:.2f} | {torch / ours:.2f}")
         lines.append(f"| {what} | {theirs} | {' | '.join(cells)} |")
-    return "\n".join(
-        [*lines, "", f"From {' and '.join(f'`{name}`' for name in sorted(used))}; a dash is not measured."]
-    )
+    return "\n".join([*lines, "", f"From {' and '.join(sorted(used))}; a dash is not measured."])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ PYTEST := $(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 COVERAGE := --cov --cov-report=term
 
-.PHONY: demo check test test-all test-torch test-mpi soak docs kernels lint format clean
+.PHONY: demo check test test-all test-torch test-mpi test-site soak docs kernels lint format clean
 
 demo: $(DEMO)/installed
 	$(DEMO)/bin/python examples/cluster_reduce.py
@@ -56,6 +56,10 @@ docs: .venv-docs/installed
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
 	@echo build/site/index.html
 
+# The site in a browser, if there is one on PATH.
+test-site: .venv-site/installed
+	.venv-site/bin/python -m pytest tests/with_site $(ARGS)
+
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
@@ -66,7 +70,7 @@ format: $(VENV)/installed
 	$(RUN) -m ruff format .
 
 clean:
-	rm -rf .venv-cu12 .venv-cu13 .venv-demo-cu12 .venv-demo-cu13 .venv-torch .venv-mpi .venv-docs .cache
+	rm -rf .venv-cu12 .venv-cu13 .venv-demo-cu12 .venv-demo-cu13 .venv-torch .venv-mpi .venv-docs .venv-site .cache
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/installed: pyproject.toml
@@ -79,7 +83,7 @@ $(DEMO)/installed: pyproject.toml
 	$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[nvrtc$(CUDA)]"
 	touch $@
 
-.venv-torch/installed .venv-mpi/installed: .venv-%/installed: pyproject.toml
+.venv-torch/installed .venv-mpi/installed .venv-site/installed: .venv-%/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -e ".[cu12,test-$*]"
 	touch $@

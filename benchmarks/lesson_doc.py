@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.copies import NAMES
@@ -46,7 +46,7 @@ def filled(text: str, results: Path, counters: Path = COUNTERS) -> str:
     """Return the page with its tables and figures from the files; raises FileError as `ladder_doc.filled` does."""
 
     def table(match: re.Match[str]) -> str:
-        made = {
+        made: dict[str, Callable[[], str]] = {
             "roofs": _roofs,
             "standings": lambda: _standings(results, counters),
             "copies": lambda: _copies(results),

@@ -1,4 +1,4 @@
-"""A second implementation of the tree, written from docs/tree.md alone: it shows that the page says all that is needed.
+"""A second implementation of the tree, by the text of docs/tree.md alone: it shows that nothing is missing there.
 
 It imports nothing of the library and is as slow as it is plain: accumulators are tuples of numbers, one after the
 other, and results are rounded by arithmetic of fractions. Who changes it looks at the page, not at ``lowlevel_reduce``.

@@ -1,4 +1,4 @@
-"""docs/tree.md is complete: an implementation from its text alone has its vectors, and so has the tree."""
+"""docs/tree.md is complete: an implementation by its text alone has its vectors, and so has the tree."""
 
 import ast
 import itertools

@@ -3,8 +3,8 @@
 python -m benchmarks.pages.ladder_doc [--check]
 
 Tables are between ``<!-- times RUN [RUNG ...] -->`` or ``<!-- counters RUNG ... -->`` and ``<!-- end -->``. Times come
-from the last ``benchmarks/results/*-ladder-RUN.jsonl`` by name, written by `benchmarks.profile.ladder`, counters from
-``benchmarks/profile/ladder_counters.json``, written by `benchmarks.profile.ladder_counters`.
+from the last ``benchmarks/results/*-h200-ladder-RUN.jsonl`` by name, or of an H100 where RUN is ``h100:NAME``, written
+by `benchmarks.profile.ladder`, counters from ``benchmarks/profile/ladder_counters.json``, written by `benchmarks.profile.ladder_counters`.
 
 A figure in a sentence is between one of these and ``<!-- . -->``:
 
@@ -79,10 +79,17 @@ def filled(text: str, results: Path, counters: Path) -> str:
 
 
 def _file(results: Path, run: str) -> Path:
-    files = sorted(results.glob(f"*-ladder-{run}.jsonl"))
+    files = _files(results, run)
     if not files:
         raise FileError(f"there is no run {run} of the ladder in {results}")
     return files[-1]
+
+
+def _files(results: Path, run: str) -> list[Path]:
+    """Return a run's files, the newest last: of the GPU that it names, else of an H200, of which the text tells."""
+    gpu, _, name = run.rpartition(":")
+    files = sorted(results.glob(f"*-{gpu}-ladder-{name}.jsonl" if gpu else f"*-ladder-{name}.jsonl"))
+    return [file for file in files if gpu or "-h200-" in file.name] or files
 
 
 def _timed(file: Path, name: str) -> Entry:
@@ -170,7 +177,7 @@ def _chosen(found: Sequence[Entry], names: Sequence[str], file: Path) -> list[En
 
 
 def _times(run: str, names: Sequence[str], results: Path) -> str:
-    files = sorted(results.glob(f"*-ladder-{run}.jsonl"))
+    files = _files(results, run)
     if not files:
         return NOT_MEASURED
     found, conditions = _timed_records(files[-1])

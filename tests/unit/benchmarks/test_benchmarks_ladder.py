@@ -218,3 +218,19 @@ def test_a_comment_makes_no_counter_stale_and_code_does(tmp_path, monkeypatch, c
     target.write_text(change(rung.source.read_text(encoding="utf-8")))
     monkeypatch.setattr(ladder_counters, "source_tree", lambda: SourceTree(tmp_path))
     assert (ladder_counters._digest(rung) == was) is same
+
+
+def test_a_run_of_another_gpu_is_asked_for_by_its_name(tmp_path):
+    """A newer file of an H100 leaves the text, which tells of an H200, as it is."""
+    for name, us in (("2026-01-01-h200-ladder-a-1e8", 2.0), ("2026-01-02-h100-ladder-a-1e8", 3.0)):
+        records.begin(tmp_path / f"{name}.jsonl", "ladder", {"device": name, "commit": "0"})
+        records.add(tmp_path / f"{name}.jsonl", {"rung": "v0_atomic", "n": 1, "dtype": "float32", "microseconds": us})
+
+    def told(run):
+        return ladder_doc.filled(f"<!-- us {run} v0_atomic -->?<!-- . -->", tmp_path, COUNTERS)
+
+    assert told("a-1e8") == "<!-- us a-1e8 v0_atomic -->2.0<!-- . -->"
+    assert told("h100:a-1e8") == "<!-- us h100:a-1e8 v0_atomic -->3.0<!-- . -->"
+    with pytest.raises(FileError, match="no run b200:a-1e8"):
+        told("b200:a-1e8")
+    assert "Not measured yet." in ladder_doc.filled("<!-- times b200:a-1e8 -->\n<!-- end -->", tmp_path, COUNTERS)

@@ -55,7 +55,8 @@ def _levels(vector: int) -> list[int]:
     """Return lengths around every level of the tree."""
     step, leaf = 32 * vector, 256 * vector
     around = [vector, step, 4 * step, leaf]
-    few = [0, 1, 2, 3, *(each + d for each in around for d in (-1, 0, 1)), 2 * leaf + 1, 3 * leaf + step + 5, 5 * leaf]
+    few = [0, 1, 2, 3, *(each + d for each in around for d in (-1, 0, 1)), 2 * leaf + 1, 3 * leaf + step + 5]
+    few += [5 * leaf] if vector < 16 else []  # the second implementation takes its time
     return sorted({each for each in few if each >= 0})
 
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.parts.shards import reduce_shards
     from lowlevel_reduce.plans.array import Plan, plan
     from lowlevel_reduce.plans.segments import SegmentedPlan, segmented_plan
+    from lowlevel_reduce.plans.warming import WarmUp, warm_up
     from lowlevel_reduce.prebuilding import BuildTarget, prebuild
     from lowlevel_reduce.rowops.call import row_operation
     from lowlevel_reduce.rowops.functions import (
@@ -70,7 +71,6 @@ if TYPE_CHECKING:
     from lowlevel_reduce.rowops.launch import RowLaunch
     from lowlevel_reduce.rowops.operation import RowMeaning, RowOperation
     from lowlevel_reduce.rowops.plan import RowPlan, row_plan
-    from lowlevel_reduce.warming import WarmUp, warm_up
 
 __tree_version__ = 2
 """The version of the one tree: with one tree version no result changes; on the host exp and log are those of NumPy."""
@@ -159,7 +159,7 @@ _LATER = {
     "distributed": "parts.distributed",
     **dict.fromkeys(("reduce_chunks", "reduce_large"), "parts.large"),
     **dict.fromkeys(("BuildTarget", "prebuild"), "prebuilding"),
-    **dict.fromkeys(("WarmUp", "warm_up"), "warming"),
+    **dict.fromkeys(("WarmUp", "warm_up"), "plans.warming"),
     "Operator": "operators",
     **dict.fromkeys(
         (

@@ -22,14 +22,15 @@ def imported_later(package: str, modules: Mapping[str, str]) -> Callable[[str], 
         The package's ``__name__``.
     modules : Mapping[str, str]
         For each name, the module of the package that it comes from, as ``plans`` or ``parts.distributed``; a module's
-        own name stands for the module.
+        own name stands for the module, unless it has that name too.
     """
 
     def find(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = importlib.import_module(f"{package}.{modules[name]}")
-        value = module if name == modules[name].rpartition(".")[2] else getattr(module, name)
+        is_module = name == modules[name].rpartition(".")[2] and not hasattr(module, name)
+        value = module if is_module else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 

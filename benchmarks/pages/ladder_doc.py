@@ -4,7 +4,7 @@ python -m benchmarks.pages.ladder_doc [--check]
 
 Tables are between ``<!-- times RUN [RUNG ...] -->`` or ``<!-- counters RUNG ... -->`` and ``<!-- end -->``. Times come
 from the last ``benchmarks/results/*-h200-ladder-RUN.jsonl`` by name, or of an H100 where RUN is ``h100:NAME``, written
-by `benchmarks.profile.ladder`, counters from ``benchmarks/profile/ladder_counters.json``, written by `benchmarks.profile.ladder_counters`.
+by `benchmarks.profile.ladder`, counters from what `benchmarks.profile.ladder_counters` writes beside itself.
 
 A figure in a sentence is between one of these and ``<!-- . -->``:
 

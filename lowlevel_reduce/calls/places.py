@@ -6,7 +6,7 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arrays.results import Pool
-from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Stream, binding
+from lowlevel_reduce.driver import Buffer, Context, Stream, binding
 
 if TYPE_CHECKING:
     from lowlevel_reduce.calls.prepared import Step
@@ -37,6 +37,8 @@ class Launcher:
     __slots__ = ("bound", "holds", "launch", "turn")
 
     def __init__(self, entry: MappedKernel, stream: Stream, letters: str, *, twin: bool) -> None:
+        from lowlevel_reduce.driver import BoundKernel  # noqa: PLC0415 - with the first kernel
+
         loaded = entry.load_twin(stream.context) if twin else entry.loaded
         self.bound = BoundKernel(loaded.kernel, entry.config, stream, letters, as_struct=True)
         self.turn, self.launch = self.bound.prebuilt(in_context=True)

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arrays.allocator import StreamOrdered
 from lowlevel_reduce.arrays.device_array import DeviceArray
-from lowlevel_reduce.arrays.libraries import Producer, producer_of
 from lowlevel_reduce.calls.options import initial_key
-from lowlevel_reduce.calls.places import Place
 from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.driver import Buffer, Event, Stream, binding
 from lowlevel_reduce.driver.handle import quietly, within
 from lowlevel_reduce.driver.stream import ThreadStream
 from lowlevel_reduce.driver.turns import Turn
 from lowlevel_reduce.errors import CudaError
+from lowlevel_reduce.parts.known import Source, key_of, source_of
 
 if TYPE_CHECKING:
     from lowlevel_reduce.parts.combining import CombinePlan
@@ -37,25 +36,6 @@ MAX_PARTIALS_BYTES = 1 << 20
 _KEPT = "calls of reduce_shards"
 _PER_THREAD = 2  # the greatest handle of a default stream
 _LEGACY = 1
-
-
-class Source(NamedTuple):
-    """How the arrays of one key are read.
-
-    `producer` is set for the arrays of a library that must be asked for its stream; then the key starts with the
-    device's ordinal.
-    """
-
-    key: tuple[Any, ...]
-    pointer: Callable[[Any], int]
-    producer: Producer | None
-
-    def address(self, x: Any, stream: int) -> int:
-        """Return an array's address; 0 if it is not as its key says, used in the stream of that handle, or is empty."""
-        producer = self.producer
-        if producer is not None and (producer.stream(self.key[0]) != stream or not producer.plain(x)):
-            return 0
-        return self.pointer(x)
 
 
 class _Part:
@@ -304,7 +284,7 @@ def offer(
         key = _key(shards, op, given, initial, options)
         if (old := kept.get(key)) is not None and not old.is_over:
             return
-        sources = [_source_of(x, here().place_of(stream)) for x, stream in zip(shards, streams, strict=True)]
+        sources = [source_of(x, here().place_of(stream)) for x, stream in zip(shards, streams, strict=True)]
     except (TypeError, ValueError, RuntimeError):  # as in `call`
         return
     known = [source for source in sources if source is not None]
@@ -333,7 +313,7 @@ def _key(
     shards: Sequence[Any], op: Any, streams: Sequence[Any] | None, initial: Any, options: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     """Return what a call depends on; raises if that cannot be known without the driver."""
-    arrays = tuple(_key_of(x) for x in shards)
+    arrays = tuple(key_of(x) for x in shards)
     if streams is None:
         # The key of an array of ours has the context's number and a default stream's handle. Of other arrays, it is the
         # legacy stream of the primary context.
@@ -371,39 +351,3 @@ def _raising(name: str, *args: Any) -> Callable[[], None]:
 
 def _nothing() -> None:
     """Do nothing: where there is nothing to wait for."""
-
-
-def _source_of(x: Any, place: Place) -> Source | None:
-    """Return how arrays like `x` are read; None if only the driver can tell whether `x` is valid."""
-    producer = producer_of(type(x))
-    if producer is None:
-        known = _own_key(x) if type(x) is DeviceArray else None
-        if known is None or known[:2] != (place.context_id, place.handle):
-            return None
-        return Source(known, _own_pointer, None)
-    if not producer.plain(x):
-        return None
-    known = producer.key(x)
-    return Source(known, producer.pointer, producer) if place.is_primary_of(known[0]) else None
-
-
-def _key_of(x: Any) -> tuple[type, tuple[Any, ...]]:
-    """Return an array's class and what a launch depends on; raises if the driver must be asked about its memory."""
-    kind = type(x)
-    producer = producer_of(kind)
-    if producer is not None:
-        return kind, producer.key(x)
-    if kind is not DeviceArray:
-        raise TypeError(f"{kind.__name__} is asked by its protocol")
-    return kind, _own_key(x)
-
-
-def _own_key(x: DeviceArray) -> tuple[Any, ...]:
-    """Return what a launch depends on: the context of memory that is known to be complete, stream, type and shape."""
-    if x._home is None:
-        raise ValueError("what was borrowed is looked at by the driver")
-    return x._home, x.stream.handle or 1, x.dtype, x.shape
-
-
-def _own_pointer(x: DeviceArray) -> int:
-    return x._memory.pointer  # raises if the memory was closed

@@ -122,7 +122,7 @@ def map_request(
     for launch in launches if asked is None else ():
         check_launch(launch.loaded.kernel, launch.config, context)
     if os.environ.get("LOWLEVEL_REDUCE_WARM_UP"):
-        from lowlevel_reduce import warming  # noqa: PLC0415 - for who asks for it
+        from lowlevel_reduce.plans import warming  # noqa: PLC0415 - for who asks for it
 
         if warming.is_asked_for():
             warming.follow(request, context)

@@ -1,6 +1,6 @@
 """torch's NCCL as the engine of `lr.distributed`: a group of one rank on one GPU, eager, by a plan, and in a graph.
 
-Two ranks are timed, and their bits compared, by ``python -m benchmarks.parts_table``.
+Two ranks are timed, and their bits compared, by ``python -m benchmarks.profile.parts_table``.
 """
 
 import numpy as np

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import block_sweep
+from benchmarks.profile import block_sweep
 from lowlevel_reduce.ladder import RUNGS
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import lowlevel_reduce as lr
-from benchmarks import copies
+from benchmarks.profile import copies
 
 
 def test_all_is_timed_and_right(stream):

@@ -7,7 +7,7 @@ import pytest
 from documented import PAGES, ROOT, blocks
 
 import lowlevel_reduce as lr
-from benchmarks import lesson_doc, roofline, rungs_doc
+from benchmarks.pages import lesson_doc, roofline, rungs_doc
 from benchmarks.pages.ladder_doc import COLUMNS
 from lowlevel_reduce.ladder.registry import RUNGS
 from lowlevel_reduce.simulator.machine import Counters
@@ -62,7 +62,7 @@ def test_a_page_that_differs_is_reported_and_mended(tmp_path, capsys):
     page = tmp_path / "rungs.md"
     page.write_text(rungs_doc.PAGE.read_text(encoding="utf-8").replace("v5_warp_shuffle", "v5"), encoding="utf-8")
     assert rungs_doc.main(["--check", "--page", str(page)]) == 1
-    assert "python -m benchmarks.rungs_doc" in capsys.readouterr().err
+    assert "python -m benchmarks.pages.rungs_doc" in capsys.readouterr().err
     assert rungs_doc.main(["--page", str(page)]) == 0
     assert page.read_bytes() == rungs_doc.PAGE.read_bytes()
 

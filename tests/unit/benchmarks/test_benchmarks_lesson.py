@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from benchmarks import copies, lesson_doc, roofline, rungs_doc
 from benchmarks.measure import records
 from benchmarks.measure.figures import FileError
+from benchmarks.pages import lesson_doc, roofline, rungs_doc
 from benchmarks.pages.filling import RESULTS
+from benchmarks.profile import copies
 from benchmarks.profile.ladder_counters import COUNTERS
 
 

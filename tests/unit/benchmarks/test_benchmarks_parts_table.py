@@ -1,6 +1,6 @@
 """The table of arrays in parts: medians beside torch's own form of each way, and whether the goals are met."""
 
-from benchmarks import parts_table
+from benchmarks.profile import parts_table
 
 
 def test_each_way_is_beside_the_form_of_torch_that_it_takes_the_place_of():

@@ -1,6 +1,6 @@
 """Times copies between host and device beside the reduction of what was copied: what a kernel's time leaves out.
 
-python -m benchmarks.copies --json benchmarks/results/DATE-DEVICE-copies.jsonl
+python -m benchmarks.profile.copies --json benchmarks/results/DATE-DEVICE-copies.jsonl
 
 All are times on the host, from the call until the stream has passed it, of arrays in pageable and in pinned memory.
 """
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--n", type=int, nargs="+", default=list(LENGTHS), help="elements of float32")
     arguments = parser.parse_args(argv)
     if binding.selected().image == "ptx":
-        print("benchmarks.copies: a simulated device tells no time", file=sys.stderr)
+        print("benchmarks.profile.copies: a simulated device tells no time", file=sys.stderr)
         return 2
     with lr.Context.primary() as context, context.pushed(), lr.Stream.create(context) as stream:
         found = [row for n in arguments.n for row in rows(stream, n)]

@@ -1,6 +1,6 @@
 """Write docs/rungs.md: every rung of the ladder under an address of its own, with its counters and its measured times.
 
-python -m benchmarks.rungs_doc [--check]
+python -m benchmarks.pages.rungs_doc [--check]
 
 What a rung changes is the comment at the head of its source. Times come from ``benchmarks/results/*-ladder-*.jsonl``,
 the newest of each size, type and GPU; counters from ``benchmarks/profile/ladder_counters.json``.
@@ -30,8 +30,8 @@ PAGE = ROOT / "docs" / "rungs.md"
 _HEAD = """\
 # Every rung, by its address
 
-`python -m benchmarks.rungs_doc` writes this page. A rung's address is its name, as in `rungs.md#v5_warp_shuffle`, and
-stays what it is. [The ladder](ladder.md) tells why one rung is faster than another, [the glossary](glossary.md) what is
+`python -m benchmarks.pages.rungs_doc` writes this page. A rung's address is its name, as in `rungs.md#v5_warp_shuffle`,
+and stays what it is. [The ladder](ladder.md) tells why one rung is faster than another, [the glossary](glossary.md) what is
 counted. Counters are those of {n:,} elements on a simulated H200, by NVRTC {nvrtc}, all passes together.
 """
 
@@ -133,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         wanted = made()
     except FileError as error:
-        print(f"benchmarks.rungs_doc: {error}", file=sys.stderr)
+        print(f"benchmarks.pages.rungs_doc: {error}", file=sys.stderr)
         return 2
     return put("rungs_doc", arguments.page, wanted, check=arguments.check)
 

@@ -1,6 +1,6 @@
 """Time the reduction of a file larger than the device may hold, beside what bounds it: the copy and the reading.
 
-python -m benchmarks.large [--gigabytes 40] [--limit-gigabytes 8] [--file PATH] [--written] [--json FILE]
+python -m benchmarks.profile.large [--gigabytes 40] [--limit-gigabytes 8] [--file PATH] [--written] [--json FILE]
 
 The file is sparse, so that its reading costs memory and not a disk, unless ``--written`` fills it. Printed are GB/s of
 `lr.reduce_large` of the file, of copies from page-locked memory alone, and of reading the file alone into such memory

@@ -1,6 +1,6 @@
 """Time every way to reduce an array in parts on two GPUs, beside torch's, in one command; the bits are one GPU's.
 
-python -m benchmarks.parts_table [--json FILE] [--rounds 30]
+python -m benchmarks.profile.parts_table [--json FILE] [--rounds 30]
 
 It needs two GPUs and torch with NCCL, and is made to take less than four minutes. Two processes, a GPU each, sum 1e6,
 16e6 and 1e9 floats: by a call that exchanges the lengths, with ``length=``, by a bound plan, and by a plan captured in

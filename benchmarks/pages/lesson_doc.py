@@ -1,12 +1,12 @@
 """Fill the tables and figures of docs/lesson.md and docs/sources.md from the records, or check that they agree.
 
-python -m benchmarks.lesson_doc [--check]
+python -m benchmarks.pages.lesson_doc [--check]
 
 It knows what `benchmarks.pages.ladder_doc` knows, and tables of its own, each up to ``<!-- end -->``:
 
     <!-- roofs -->        what bounds the GPUs
     <!-- standings -->    where the rungs stand under an H200's roofs
-    <!-- copies -->       the newest ``*-copies.jsonl`` of `benchmarks.copies`
+    <!-- copies -->       the newest ``*-copies.jsonl`` of `benchmarks.profile.copies`
     <!-- torch -->        the cells of a source's table beside PyTorch, from the newest complete suites
 """
 
@@ -17,14 +17,14 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.copies import NAMES
 from benchmarks.measure import records
 from benchmarks.measure.figures import AFTER, BACK_TO_BACK, FileError, us_at
 from benchmarks.measure.runs import load_cards
 from benchmarks.pages import ladder_doc
 from benchmarks.pages.filling import ROOT, fill
+from benchmarks.pages.roofline import GPUS, newest, standings
+from benchmarks.profile.copies import NAMES
 from benchmarks.profile.ladder_counters import COUNTERS
-from benchmarks.roofline import GPUS, newest, standings
 
 __all__ = ["PAGES", "filled", "main"]
 

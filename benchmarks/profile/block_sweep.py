@@ -1,6 +1,6 @@
 """Sweep a rung over block sizes: occupancy, registers, waves and the last wave's share, and on a GPU the time.
 
-python -m benchmarks.block_sweep [--rung one_tile inner_axis ...] [--n N] [--json FILE]
+python -m benchmarks.profile.block_sweep [--rung one_tile inner_axis ...] [--n N] [--json FILE]
 
 A grid runs in waves of as many blocks as are resident at once. The last wave is rarely full: its *share* is the part of
 the multiprocessors' places that it fills, and the smaller it is, the longer most of the GPU waits for the rest: the

@@ -120,7 +120,7 @@ def test_the_variable_brings_the_rest_of_a_family_once(value, asked, loaded, mon
 def test_a_process_that_ends_begins_no_further_kernel():
     script = """
 import time
-from lowlevel_reduce import warming
+from lowlevel_reduce.plans import warming
 begun = []
 def load_kernel(source, architecture):
     begun.append(source)

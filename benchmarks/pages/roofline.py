@@ -1,6 +1,6 @@
 """The roofs of a GPU and where the rungs stand under them: from committed records and counters, drawn for the pages.
 
-python -m benchmarks.roofline [--check] writes docs/plots/climb.svg and docs/plots/roofline.svg.
+python -m benchmarks.pages.roofline [--check] writes docs/plots/climb.svg and docs/plots/roofline.svg.
 
 W and Q, the operations of a sum and the bytes it moves, are counted by the simulator; times are those of
 ``benchmarks/results/*-ladder-a-1e8.jsonl``, the newest of each GPU. A plot's last line is the digest of what it shows.
@@ -173,7 +173,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         timed = newest(arguments.results)
         stand = standings(_of_h200(timed))
     except FileError as error:
-        print(f"benchmarks.roofline: {error}", file=sys.stderr)
+        print(f"benchmarks.pages.roofline: {error}", file=sys.stderr)
         return 2
     shown = {
         "climb": [[name, file, _plain(rows)] for name, (file, rows) in sorted(timed.items())],
@@ -184,7 +184,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if file.is_file() and file.read_text(encoding="utf-8").rstrip().endswith(last):
             continue
         if arguments.check:
-            print(f"{file} shows other figures than the results: run python -m benchmarks.roofline", file=sys.stderr)
+            print(
+                f"{file} shows other figures than the results: run python -m benchmarks.pages.roofline", file=sys.stderr
+            )
             return 1
         svg = _climb(timed) if name == "climb" else _roofline(stand)
         lines = [line.rstrip() for line in svg.splitlines()]

@@ -9,7 +9,7 @@ case is also timed after its producer and alone. A variant differs from the libr
 
     checkout=DIR            the whole library of another checkout, such as that of an old commit (with nothing else)
     sources=DIR             another cuda_src, such as that of a checkout with a change
-    MODULE.NAME=VALUE       another constant of a module, such as strategy.columns._LATENCY=1.0
+    MODULE.NAME=VALUE       another constant of a module, such as strategy.column_costs._LATENCY=1.0
     launch.FIELD=VALUE      an attribute of every launch, such as launch.shared_memory_carveout=0
     plan.OPTION=VALUE       an option of lowlevel_reduce.plan, such as plan.strategy='rows'
 """

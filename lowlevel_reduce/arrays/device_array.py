@@ -12,7 +12,6 @@ from lowlevel_reduce.arguments import instance, integer, not_masked, shown
 from lowlevel_reduce.arrays.allocator import Allocator
 from lowlevel_reduce.arrays.exchange import ArrayView, foreign_view, produced_view
 from lowlevel_reduce.arrays.exports import Exported
-from lowlevel_reduce.arrays.indexing import part_of, reshaped
 from lowlevel_reduce.arrays.libraries import producer_of
 from lowlevel_reduce.arrays.results import Cell, Part
 from lowlevel_reduce.arrays.values import Value
@@ -197,6 +196,8 @@ class DeviceArray(Value, Exported):
         TypeError
             If it is no integer, slice or ellipsis.
         """
+        from lowlevel_reduce.arrays.indexing import part_of  # noqa: PLC0415 - few take parts
+
         first, shape = part_of(self.shape, index)
         size = math.prod(shape) * self.dtype.itemsize
         pointer = self.pointer + first * self.dtype.itemsize if size else 0
@@ -215,6 +216,8 @@ class DeviceArray(Value, Exported):
         TypeError
             If a length is no integer.
         """
+        from lowlevel_reduce.arrays.indexing import reshaped  # noqa: PLC0415 - as above
+
         made = DeviceArray.__new__(DeviceArray)
         made.shape = reshaped(self.shape, shape)
         made.dtype, made.stream = self.dtype, self.stream

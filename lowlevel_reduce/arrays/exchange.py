@@ -23,7 +23,6 @@ from lowlevel_reduce.layout import contiguous_strides
 
 __all__ = [
     "ArrayView",
-    "Home",
     "exported_stream",
     "foreign_view",
     "home_of",
@@ -125,18 +124,13 @@ def _view_by_interface(x: Any, stream: Stream) -> Any:
     return view
 
 
-class Home(NamedTuple):
-    """What does not change about a context: the ordinal of its device, and whether it is the primary one there."""
-
-    ordinal: int
-    is_primary: bool
-
-
 _MOST_HOMES = 1024  # of contexts that are remembered
 
 
-def home_of(context: Context, number: int | None = None) -> Home:
-    """Return where a context is; the driver is asked once for each context, and for the number where it is not given.
+def home_of(context: Context, number: int | None = None) -> tuple[int, bool]:
+    """Return the ordinal of a context's device, and whether it is the primary one there.
+
+    The driver is asked once for each context, and for the number where it is not given.
 
     Parameters
     ----------
@@ -145,7 +139,7 @@ def home_of(context: Context, number: int | None = None) -> Home:
     number : int, optional
         The driver's number of it, `Context.id`, which no other context will have.
     """
-    homes: dict[int, Home] = binding.selected().kept.setdefault("homes of contexts", {})
+    homes: dict[int, tuple[int, bool]] = binding.selected().kept.setdefault("homes of contexts", {})
     number = context.id if number is None else number
     known = homes.get(number)
     if known is None:
@@ -153,7 +147,7 @@ def home_of(context: Context, number: int | None = None) -> Home:
             homes.clear()
         with _their_context(context) as theirs:
             # Without a primary one, `theirs` is the context itself.
-            known = Home(context.device.ordinal, theirs is not context and theirs == context)
+            known = context.device.ordinal, theirs is not context and theirs == context
         homes[number] = known
     return known
 
@@ -164,7 +158,7 @@ def order_consumer(handle: int, stream: Stream, number: int | None = None) -> No
     The driver is asked nothing if that is the same stream, and the number of the stream's context is given.
     """
     if handle == (stream.handle or _LEGACY) and (
-        handle > _PER_THREAD or home_of(stream.context, number).is_primary
+        handle > _PER_THREAD or home_of(stream.context, number)[1]
     ):  # default streams of consumers are those of the primary context
         return
     with _theirs(handle, stream.context) as consumer:
@@ -179,7 +173,7 @@ def exported_stream(stream: Stream, number: int | None = None) -> int:
     """
     if not stream.is_default:
         return stream.handle
-    if home_of(stream.context, number).is_primary:
+    if home_of(stream.context, number)[1]:
         return stream.handle or _LEGACY  # 0 is not allowed there
     with _their_context(stream.context) as theirs:
         if stream.context != theirs:

@@ -7,7 +7,6 @@ the documentation. Nothing is looked at before a call has failed.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -56,6 +55,8 @@ def own_keywords(function: _F) -> _F:
 
 def message_of(function: Callable[..., Any], values: tuple[Any, ...], options: dict[str, Any]) -> str | None:
     """Return what is wrong with a call that Python refused, in our words; None if Python's own say it as well."""
+    import inspect  # noqa: PLC0415 - only an error pays for it
+
     name, parameters = function.__name__, inspect.signature(function).parameters
     by_place = [each.name for each in parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
     for option in options:
@@ -70,11 +71,12 @@ def _instead(option: str, parameters: Any) -> str:
     for ours in _ELSEWHERE.get(option, ()):
         if ours in parameters:
             return f"it is {ours}= here{_REMARKS.get(option, '')}"
+    import difflib  # noqa: PLC0415 - as above
+    import inspect  # noqa: PLC0415
+
     signatures = {each.__name__: inspect.signature(each).parameters for each in _functions}
     takers = [name for name, others in signatures.items() if option in others and "op" not in others]
     if takers:
         return f"{', '.join(takers)} {'has' if len(takers) == 1 else 'have'} it"
-    import difflib  # noqa: PLC0415 - only an error pays for it
-
     near = difflib.get_close_matches(option, parameters, n=1)
     return f"did you mean {near[0]}=?" if near else f"it has {', '.join(parameters)}"

@@ -11,7 +11,6 @@ from lowlevel_reduce.driver import Buffer, Stream, binding
 from lowlevel_reduce.driver.pointers import check_pointer
 from lowlevel_reduce.driver.turns import Reason, Turn
 from lowlevel_reduce.errors import ReduceError
-from lowlevel_reduce.plans.addresses import addresses_of
 
 if TYPE_CHECKING:
     from lowlevel_reduce.driver import BoundKernel, Context, Kernel, LaunchConfig
@@ -147,7 +146,7 @@ class BoundReduction:
         if (second is None) == self.extents.has_second:
             raise TypeError(f"this reduction takes {'two arrays' if self.extents.has_second else 'one array'}")
         if type(source) is not int or type(result) is not int or second is not None:
-            source, result, second = addresses_of(self.extents, source, result, second)
+            source, result, second = _addresses_of(self.extents, source, result, second)
         try:
             item = self._turn.idle.pop()
         except IndexError:
@@ -237,7 +236,7 @@ class BoundReduction:
         extents = self.extents
         if (second is None) == extents.has_second:
             raise TypeError(f"this reduction takes {'two arrays' if extents.has_second else 'one array'}")
-        source, result, second = addresses_of(extents, source, result, second)
+        source, result, second = _addresses_of(extents, source, result, second)
         if extents.aligned_only and (source & self.mask or (second or 0) & self._second_mask):
             raise ValueError(self._only_aligned())
         check_addresses(extents, self.context, source, result, second)
@@ -287,7 +286,7 @@ class DirectReduction(BoundReduction):
         if second is not None:
             raise TypeError("this reduction takes one array")
         if type(source) is not int or type(result) is not int:  # an array of one integer would be taken for that
-            source, result, _ = addresses_of(self.extents, source, result, None)
+            source, result, _ = _addresses_of(self.extents, source, result, None)
         try:
             slots = self._turn.idle.pop()
         except IndexError:
@@ -303,6 +302,12 @@ class DirectReduction(BoundReduction):
             self._turn.idle.append(slots)
         if code:
             binding.raise_for("cuLaunchKernelEx", code)
+
+
+def _addresses_of(extents: Extents, source: Any, result: Any, second: Any) -> tuple[Any, Any, Any]:
+    from lowlevel_reduce.plans.addresses import addresses_of  # noqa: PLC0415 - most launch by addresses
+
+    return addresses_of(extents, source, result, second)
 
 
 def _check_addresses(**addresses: object) -> None:

@@ -16,7 +16,7 @@ from benchmarks.profile.variants import Variant, case_of, variant_of
 from lowlevel_reduce import simulator
 from lowlevel_reduce.compiler import program
 from lowlevel_reduce.compiler.sources import source_root
-from lowlevel_reduce.strategy import columns
+from lowlevel_reduce.strategy import column_costs
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_no_case(text):
 
 def test_a_variant_in_words(tmp_path):
     (tmp_path / "operators.cuh").touch()
-    text = f"more L1 sources={tmp_path} launch.shared_memory_carveout=0 strategy.columns._GAP=1.0 plan.cluster=2"
+    text = f"more L1 sources={tmp_path} launch.shared_memory_carveout=0 strategy.column_costs._GAP=1.0 plan.cluster=2"
     expected = Variant(
-        "more L1", tmp_path, {"strategy.columns._GAP": 1.0}, {"shared_memory_carveout": 0}, {"cluster": 2}
+        "more L1", tmp_path, {"strategy.column_costs._GAP": 1.0}, {"shared_memory_carveout": 0}, {"cluster": 2}
     )
     assert variant_of(text) == expected
 
@@ -92,11 +92,11 @@ def test_no_variant(text, complaint):
 
 def test_what_a_variant_changes_is_as_before_afterwards(tmp_path):
     (tmp_path / "operators.cuh").write_text("// none")
-    before = columns._GAP
-    with Variant("other", tmp_path, {"strategy.columns._GAP": before + 1}).applied():
-        assert before + 1 == columns._GAP
+    before = column_costs._GAP
+    with Variant("other", tmp_path, {"strategy.column_costs._GAP": before + 1}).applied():
+        assert before + 1 == column_costs._GAP
         assert program.source_tree().root == tmp_path
-    assert before == columns._GAP
+    assert before == column_costs._GAP
     assert program.source_tree().root == source_root()
 
 
@@ -139,13 +139,13 @@ def without_a_device(monkeypatch):
 def test_the_file_says_what_was_varied(without_a_device, tmp_path, capsys):
     file = tmp_path / "out.jsonl"
     argv = ["--case", "sum float32 2^10", "--variant", "x launch.priority=1", "--json", str(file), "--commit", "abc"]
-    argv += ["--variant", "y strategy.columns._BROKEN_LINES={64:2.0}"]
+    argv += ["--variant", "y strategy.column_costs._BROKEN_LINES={64:2.0}"]
     assert variants.main(argv) == 0
     found = records.read(file, "variants")
     assert found.conditions == {"commit": "abc"}
     x, y = found.facts["variants"]
     assert (x["name"], x["launch"]) == ("x", {"priority": 1})
-    assert (y["name"], y["constants"]) == ("y", {"strategy.columns._BROKEN_LINES": "{64: 2.0}"})
+    assert (y["name"], y["constants"]) == ("y", {"strategy.column_costs._BROKEN_LINES": "{64: 2.0}"})
     entries = {OURS: {"us": 1.0}, "x": {"us": 2.0}, "y": {"us": 3.0}}
     assert found.records == [{"cell": "sum float32 2^10", "mode": "rotated", "entries": entries}]
     assert "x 2.00 (2.000)" in capsys.readouterr().out

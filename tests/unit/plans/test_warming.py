@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import simulator, warming
+from lowlevel_reduce import simulator
 from lowlevel_reduce.driver import binding
-from lowlevel_reduce.plans import loading, mapping
+from lowlevel_reduce.plans import loading, mapping, warming
 from lowlevel_reduce.strategy.family import family_of
 from lowlevel_reduce.strategy.selection import request_of
 

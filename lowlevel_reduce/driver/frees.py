@@ -9,6 +9,7 @@ from lowlevel_reduce.driver import captures
 from lowlevel_reduce.driver.handle import Life, within
 from lowlevel_reduce.driver.held import Held
 from lowlevel_reduce.driver.stream import Stream
+from lowlevel_reduce.driver.turns import exclusively
 from lowlevel_reduce.errors import CudaError
 
 __all__ = ["free_async"]
@@ -49,17 +50,20 @@ def free_async(held: Held, life: Life, context: int, home: int, device: int, of_
         return
     later = functools.partial(free_async, held, life, context, home, device, of_graph, stream)
     with within(implementation, home):
-        if stream.is_closed:
-            _free_without_stream(held, context, later)
-            return
         try:
-            if not of_graph and captures.take(implementation, stream.handle):
-                captures.put_off(implementation, later)
-            else:
-                held.try_to_give_back("cuMemFreeAsync", pointer, stream.handle)
+            # Under the lock of closing: else another thread may destroy the stream between the look and the call, in
+            # which the driver ends the process.
+            with exclusively():
+                is_open = not stream.is_closed
+                if is_open and not of_graph and captures.take(implementation, stream.handle):
+                    captures.put_off(implementation, later)
+                elif is_open:
+                    held.try_to_give_back("cuMemFreeAsync", pointer, stream.handle)
         except CudaError:  # a borrowed stream may have been destroyed by its owner
             _free_without_stream(held, context, later)
             raise
+        if not is_open:
+            _free_without_stream(held, context, later)
 
 
 def _free_without_stream(held: Held, context: int, later: Callable[[], None]) -> None:

@@ -18,6 +18,7 @@ from lowlevel_reduce.arrays import libraries as producers
 from lowlevel_reduce.arrays.results import CELL_BYTES, Cell
 from lowlevel_reduce.calls import threads
 from lowlevel_reduce.calls.prepared import Prepared
+from lowlevel_reduce.calls.waits import Waits
 from lowlevel_reduce.driver import Context, Graph, Stream
 
 N = 20_000
@@ -607,7 +608,14 @@ def test_an_output_in_a_slot(legacy):
 def test_an_output_of_another_stream_is_waited_for_and_waits(context, monkeypatch):
     """Its own stream's order is the one that it is read and freed in."""
     order, wait, launch = [], Stream.wait, Prepared.launch
+    waits = Waits.__call__
+
+    def waiting(self, stream, done):
+        order.append(stream.handle)
+        return waits(self, stream, done)
+
     monkeypatch.setattr(Stream, "wait", lambda self, event: order.append(self.handle) or wait(self, event))
+    monkeypatch.setattr(Waits, "__call__", waiting)
     monkeypatch.setattr(Prepared, "launch", lambda self, *each: order.append("launch") or launch(self, *each))
     with Stream.create(context) as mine, Stream.create(context) as other:
         x = lr.DeviceArray.from_numpy(X, mine)

@@ -7,6 +7,7 @@ import gc
 import itertools
 import logging
 import sys
+import threading
 import weakref
 
 import numpy as np
@@ -713,6 +714,26 @@ def test_stream_ordered_memory_is_freed_in_order(fake, context):
     assert streams == [first.handle, second.handle]
     with pytest.raises(ValueError, match="stream's order"):
         Buffer.allocate(4, context).close(stream=first)
+
+
+def test_a_stream_is_not_destroyed_while_memory_is_freed_in_its_order(fake, context, monkeypatch):
+    """In another thread: NVIDIA's driver ends the process at the handle of a stream that has gone."""
+    stream = Stream.create(context)
+    memory = Buffer.allocate_async(4, stream)
+    asked, closing = fake.cuStreamIsCapturing, []
+
+    def asking(handle):
+        if not closing:
+            closing.append(threading.Thread(target=stream.close))
+            closing[0].start()
+            closing[0].join(0.2)  # it would be done by then
+        return asked(handle)
+
+    monkeypatch.setattr(fake, "cuStreamIsCapturing", asking, raising=False)
+    memory.close()
+    closing[0].join()
+    names = [name for name, _ in fake.calls]
+    assert names.index("cuMemFreeAsync") < names.index("cuStreamDestroy")
 
 
 def test_memory_that_was_freed_is_freed_in_no_other_order(fake):

@@ -147,8 +147,7 @@ def ours(case: Case, memory: Memory, stream: Stream, **way: Any) -> Callable[[in
     beside: tuple[int, ...] = ()
     keeps = False
     if case.op in ("softmax", "log_softmax"):
-        operation = softmax_of(log=case.op == "log_softmax", causal=False, lengths=False)
-        options["parameters"] = {"scale": 1.0}
+        operation = softmax_of(log=case.op == "log_softmax", causal=False, lengths=False, scaled=False)
     elif case.op == "rms_norm":
         operation, beside = rms_norm_of(weight=True, residual=False, keeps=False), (memory.weight,)
         options["parameters"] = {"eps": 1e-6}

@@ -45,6 +45,15 @@ template <class R> struct RowPlace {
     {
         return problem.kept.count == 1 ? int64(row) * by[0] : problem.kept.offset_by(by, row);
     }
+    // The place of row `first + past`, where this is that of row `first`.
+    __device__ __forceinline__ RowPlace moved(const RowProblem<R>& problem, uint64 first, uint32 past) const
+    {
+        if (problem.kept.count != 1) return RowPlace(problem, first + past);
+        RowPlace place = *this;
+        place.x += int64(past) * problem.kept.stride[0];
+        if constexpr (R::arrays > 1) place.y += int64(past) * problem.kept.second_stride[0];
+        return place;
+    }
     // Apart, and after the reduction: kept all along, the addresses would take registers that the elements need.
     __device__ __forceinline__ void find_outputs(const RowProblem<R>& problem, uint64 row)
     {

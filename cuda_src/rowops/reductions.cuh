@@ -1,6 +1,7 @@
 // The reductions of a row operation: none, one, or several at once, as one operator; and the source of a row's elements.
 #pragma once
 #include "tree/leaf_steps.cuh"
+#include "operators/operator_exponential.cuh"
 
 template <class A, class B> struct PairOf { A a; B b; };
 
@@ -90,6 +91,27 @@ struct Both : Operator<typename A::Input, WordsOf<typename A::Accumulator, typen
     static __device__ __forceinline__ Accumulator combine(Accumulator x, Accumulator y)
     {
         return {A::combine(x.a(), y.a()), B::combine(x.b(), y.b())};
+    }
+};
+
+// A reduction as row operations fold it: with a fold of whole vectors, to the same bits, where that is cheaper.
+template <class Op> struct InRows : Op {};
+// Of two elements the sum beside the larger is the exponential itself.
+template <class In, class Out> struct InRows<SoftmaxStats<In, float32, Out>> : SoftmaxStats<In, float32, Out> {
+    using E = Exponentials<float32>;
+    static constexpr bool folds_whole_vectors = true;
+    static __device__ __forceinline__ E fold_packed(uint4 v)
+    {
+        constexpr uint32 V = vector_elements<In>;
+        union { uint4 raw; In elements[V]; } u;
+        u.raw = v;
+        E pairs[V / 2];
+#pragma unroll
+        for (uint32 i = 0; i < V / 2; ++i) {
+            const float32 x = widen<float32>(u.elements[2 * i]), y = widen<float32>(u.elements[2 * i + 1]);
+            pairs[i] = {extreme<true>(x, y), decay(x - y)};
+        }
+        return fold_array<InRows, V / 2>(pairs);
     }
 };
 

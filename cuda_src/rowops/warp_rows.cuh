@@ -92,12 +92,13 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
     const uint32 count = uint32(min(problem.rows - first, uint64(cut.rows()))), whole = uint32(problem.length);
 
     Held<R> held;
+    const RowPlace<R> origin(problem, first);
     const auto length_of = [&](uint64 row) { return R::length(problem, R::given(problem, row), row); };
 #pragma unroll
     for (uint32 t = 0; t < steps; ++t) {
-        const uint32 row = cut.row(t, lane), index = cut.vector(t, lane) * V;
-        const uint64 number = first + min(row, count - 1);
-        held.template load<Where>(t, RowPlace<R>(problem, number), index, row < count ? left_from(index, length_of(number)) : 0);
+        const uint32 row = cut.row(t, lane), index = cut.vector(t, lane) * V, there = min(row, count - 1);
+        const int32 present = row < count ? left_from(index, length_of(first + there)) : 0;
+        held.template load<Where>(t, origin.moved(problem, first, there), index, present);
         if (R::merges && t == steps / 2 - 1) __syncwarp();  // as in load_leaf
     }
     typename Op::Accumulator a[steps];
@@ -107,7 +108,7 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
         const uint64 number = first + min(row, count - 1);
         const typename R::Given given = R::given(problem, number);
         const uint32 length = row < count ? R::length(problem, given, number) : 0;
-        const auto source = held_row<R>(RowPlace<R>(problem, number), given, length);
+        const auto source = held_row<R>(origin.moved(problem, first, min(row, count - 1)), given, length);
         a[t] = fold_step<R, Where>(held, t, problem, source, index, left_from(index, length));
     }
     fold_short_rows<Op>(a, all_roots[warp], cut, lane);

@@ -19,8 +19,13 @@ __all__ = [
     "softmax_of",
 ]
 
-_STATS = {"largest, total": ("softmax_stats", "x * scale")}
-_STATS_TERMS = {"largest": lambda v: v.x * v.scale}
+
+def _stats(scaled: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the reductions of ``scale * x``, and their terms in NumPy; without a scale the elements themselves."""
+    if not scaled:
+        return {"largest, total": "softmax_stats"}, {}
+    return {"largest, total": ("softmax_stats", "x * scale")}, {"largest": lambda v: v.x * v.scale}
+
 
 # Of a row whose largest element is infinite or NaN all is NaN, as in torch: the sum of exponentials says nothing then.
 _INVERSE = "largest - largest == 0 ? 1 / total : not_a_number<Number>()"
@@ -30,7 +35,7 @@ _INVERSE = "largest - largest == 0 ? 1 / total : not_a_number<Number>()"
 # unit: a hundredth of the rounding to 16 bits.
 _EXPONENTIALS = """\
 if constexpr (sizeof(Output) <= 2) return power_of_two(fused(x, factor, shift)) * inverse;
-else return exponential(x * scale - largest) * inverse;"""
+else return exponential({x} - largest) * inverse;"""
 
 
 _UNUSED = np.zeros(())
@@ -45,7 +50,7 @@ def _log_total(v: SimpleNamespace) -> Any:
     return np.where(v.largest - v.largest == 0, np.log(v.total), v.number(np.nan))
 
 
-def _masked(causal: bool, lengths: bool) -> dict[str, Any]:
+def _masked(causal: bool, lengths: bool, scaled: bool) -> dict[str, Any]:
     """Return how many elements of a row there are: up to the diagonal, or as many as an array says, or the lesser."""
     diagonal = "row % queries + 1 + offset"
     texts = {(True, False): diagonal, (False, True): "int64(lengths)"}
@@ -53,7 +58,7 @@ def _masked(causal: bool, lengths: bool) -> dict[str, Any]:
     return {
         "length": texts.get((causal, lengths), both if causal else None),
         "rows": ("lengths",) if lengths else (),
-        "parameters": ("scale", *(("queries: int64", "offset: int64") if causal else ())),
+        "parameters": (*(("scale",) if scaled else ()), *(("queries: int64", "offset: int64") if causal else ())),
     }
 
 
@@ -66,29 +71,32 @@ def _length(causal: bool, lengths: bool) -> Any:
 
 
 @functools.cache
-def softmax_of(*, log: bool, causal: bool, lengths: bool) -> RowOperation:
+def softmax_of(*, log: bool, causal: bool, lengths: bool, scaled: bool) -> RowOperation:
     """Return softmax or its logarithm of ``scale * x``, over the elements that the mask leaves."""
 
     def write(v: SimpleNamespace) -> dict[str, Any]:
-        out = v.x * v.scale - v.largest - v.log_total if log else np.exp(v.x * v.scale - v.largest) * v.inverse
+        x = v.x * v.scale if scaled else v.x
+        out = x - v.largest - v.log_total if log else np.exp(x - v.largest) * v.inverse
         return {"out": np.where(v.i < v.length, out, v.number(-np.inf if log else 0))}
 
+    x = "x * scale" if scaled else "x"
+    reductions, terms = _stats(scaled)
     texts = {
         True: ({"log_total": "largest - largest == 0 ? logarithm(total) : not_a_number<Number>()"},
-               {"out": "(x * scale - largest) - log_total"}, {"out": "-infinity<Number>()"}),
-        False: ({"inverse": _INVERSE, "factor": "scale * Number(1.4426950408889634)",
-                 "shift": "largest * Number(-1.4426950408889634)"}, {"out": _EXPONENTIALS}, {}),
+               {"out": f"({x} - largest) - log_total"}, {"out": "-infinity<Number>()"}),
+        False: ({"inverse": _INVERSE, "factor": f"{'scale * ' if scaled else ''}Number(1.4426950408889634)",
+                 "shift": "largest * Number(-1.4426950408889634)"}, {"out": _EXPONENTIALS.format(x=x)}, {}),
     }  # fmt: skip
     row, out, fill = texts[log]
-    masks = _masked(causal, lengths)
+    masks = _masked(causal, lengths, scaled)
     return RowOperation(
         "log_softmax" if log else "softmax",
-        reduce=_STATS,
+        reduce=reductions,
         row=row,
         write=out,
         fill=fill if masks["length"] else {},
         numpy=RowMeaning(
-            terms=_STATS_TERMS,
+            terms=terms,
             row=lambda v: (
                 {"log_total": _log_total(v)} if log else {"inverse": _inverse(v), "factor": _UNUSED, "shift": _UNUSED}
             ),
@@ -181,15 +189,16 @@ def cross_entropy_gradient_of() -> RowOperation:
 @functools.cache
 def log_prob_of() -> RowOperation:
     """Return the logarithm of softmax of ``scale * x`` at each row's target, and the log-sum-exp."""
+    reductions, terms = _stats(scaled=True)
     return RowOperation(
         "log_prob",
-        reduce=_STATS,
+        reduce=reductions,
         row={"lse": "largest + logarithm(total)"},
         keep={"log_prob": "at(target) * scale - lse", "lse": "lse"},
         rows=("target",),
         parameters=("scale",),
         numpy=RowMeaning(
-            terms=_STATS_TERMS,
+            terms=terms,
             row=_lse,
             write=lambda v: {"log_prob": v.at(v.target) * v.scale - v.lse, "lse": v.lse},
         ),

@@ -60,7 +60,8 @@ def softmax(
     """Return the request of `lowlevel_reduce.softmax` and `lowlevel_reduce.log_softmax`."""
     shape = _shape(x, axis)
     causal = flag(causal, "causal")
-    given: dict[str, Any] = {"scale": positive(scale, "scale")}
+    scale = positive(scale, "scale")
+    given: dict[str, Any] = {"scale": scale} if scale != 1 else {}
     if causal:
         if len(shape) < 2:
             raise ValueError("a causal mask needs an array of two axes at least: queries and keys")
@@ -71,7 +72,7 @@ def softmax(
         raise ValueError("offset goes with causal=True")
     if lengths is not None:
         given["lengths"] = lengths
-    operation = exponentials.softmax_of(log=log, causal=causal, lengths=lengths is not None)
+    operation = exponentials.softmax_of(log=log, causal=causal, lengths=lengths is not None, scaled=scale != 1)
     return Request(operation, given, dtype=_dtype("out", dtype))
 
 

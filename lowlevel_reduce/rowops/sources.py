@@ -157,7 +157,7 @@ def _operators(operation: RowOperation, types: RowTypes) -> list[str]:
     found = []
     for k, (each, own) in enumerate(zip(operation.reductions, types.reductions, strict=True)):
         if each.terms is None:
-            found.append(each.operator.struct(own))
+            found.append(f"InRows<{each.operator.struct(own)}>")
         else:
             found.append(f"OfTerms<{each.operator.struct(_within(own, types))}, Terms{k}_>")
     return found

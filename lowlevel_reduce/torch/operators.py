@@ -34,8 +34,8 @@ def _summed(terms: Tensor, dtype: torch.dtype) -> Tensor:
 
 @torch.library.custom_op("lowlevel_reduce::softmax", mutates_args=())
 def _softmax(x: Tensor, scale: float, log: bool) -> Tensor:
-    operation = exponentials.softmax_of(log=log, causal=False, lengths=False)
-    return run(operation, x, scale=scale)[0]
+    operation = exponentials.softmax_of(log=log, causal=False, lengths=False, scaled=scale != 1)
+    return run(operation, x, **({"scale": scale} if scale != 1 else {}))[0]
 
 
 @torch.library.custom_op("lowlevel_reduce::softmax_backward", mutates_args=())

@@ -16,8 +16,8 @@ except NoCompilerError as error:
     pytest.skip(str(error), allow_module_level=True)
 
 OPERATIONS = {
-    "softmax": exponentials.softmax_of(log=False, causal=False, lengths=False),
-    "causal log_softmax": exponentials.softmax_of(log=True, causal=True, lengths=True),
+    "softmax": exponentials.softmax_of(log=False, causal=False, lengths=False, scaled=False),
+    "causal log_softmax": exponentials.softmax_of(log=True, causal=True, lengths=True, scaled=True),
     "softmax_gradient": exponentials.softmax_gradient_of(log=False),
     "log_softmax_gradient": exponentials.softmax_gradient_of(log=True),
     "cross_entropy": exponentials.cross_entropy_of(counts=True),

@@ -8,6 +8,8 @@ import lowlevel_reduce as lr
 from lowlevel_reduce import tree
 from lowlevel_reduce.driver import Graph
 from lowlevel_reduce.operators import NumpyMeaning
+from lowlevel_reduce.rowops import strategy
+from lowlevel_reduce.rowops.norms import rms_norm_of
 
 TYPES = ["bfloat16", "float16", "float32", "float64"]
 WAYS = [
@@ -221,6 +223,25 @@ def test_strides_offsets_and_in_place(stream, dtype):
         np.lib.stride_tricks.as_strided(hidden[offset:], (rows, length), strides)[...] = expected
         assert after.tobytes() == hidden.tobytes(), "something beside the rows was written"
         memory = lr.DeviceArray.from_numpy(flat, stream)
+
+
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_rows_of_several_turns(stream, monkeypatch, cluster):
+    """Leaves of a warp one after the other, all of them kept, and only the first ones: the others are read twice."""
+    x, weight = values("float32", (2, 40_000)), values("float32", (40_000,), 1)
+    expected = tree.rms_norm(x, weight, 1e-6)
+    way = {"strategy": "turn_rows", "cluster": cluster, "stream": stream}
+    assert_bits(lr.rms_norm(x, weight, 1e-6, **way), expected)
+    room = 17 * 4096
+    monkeypatch.setattr(strategy, "_STATIC_BYTES", stream.context.device.shared_memory_per_block_optin_bytes - room)
+    plan = lr.row_plan(
+        rms_norm_of(weight=True, residual=False, keeps=False), shape=x.shape, dtype="float32", strategy="turn_rows",
+        cluster=cluster, parameters={"eps": 1e-6}, context=stream.context,
+    )  # fmt: skip
+    assert plan.mapping.reads == 2
+    arrays = [lr.DeviceArray.from_numpy(each, stream) for each in (x, weight, x)]
+    plan.bind(stream)(*(each.pointer for each in arrays))
+    assert_bits(arrays[2], expected)
 
 
 def test_a_row_alone_and_among_others(stream, cut):

@@ -35,6 +35,7 @@ template <class R> struct RowPlace {
     const char* y;
     char* outputs[at_least_one(R::outputs)];
 
+    RowPlace() = default;
     __device__ __forceinline__ RowPlace(const RowProblem<R>& problem, uint64 row) : y(nullptr)
     {
         x = problem.addresses[0] + offset(problem, problem.kept.stride, row);
@@ -44,15 +45,6 @@ template <class R> struct RowPlace {
     static __device__ __forceinline__ int64 offset(const RowProblem<R>& problem, const int64* by, uint64 row)
     {
         return problem.kept.count == 1 ? int64(row) * by[0] : problem.kept.offset_by(by, row);
-    }
-    // The place of row `first + past`, where this is that of row `first`.
-    __device__ __forceinline__ RowPlace moved(const RowProblem<R>& problem, uint64 first, uint32 past) const
-    {
-        if (problem.kept.count != 1) return RowPlace(problem, first + past);
-        RowPlace place = *this;
-        place.x += int64(past) * problem.kept.stride[0];
-        if constexpr (R::arrays > 1) place.y += int64(past) * problem.kept.second_stride[0];
-        return place;
     }
     // Apart, and after the reduction: kept all along, the addresses would take registers that the elements need.
     __device__ __forceinline__ void find_outputs(const RowProblem<R>& problem, uint64 row)

@@ -23,6 +23,22 @@ struct ShortCut {
     }
 };
 
+// Where the rows of a warp lie: found once for each row, since the code for any axes eight times would be most of the kernel's.
+template <class R> struct ShortPlaces {
+    RowPlace<R> of[most_rows_of_a_warp];
+
+    // All 32 lanes call it, and synchronise before they read.
+    __device__ __forceinline__ void find(const RowProblem<R>& problem, uint64 first, uint32 count, uint32 lane)
+    {
+#pragma unroll 1
+        for (uint32 i = lane; i < count; i += lanes) {
+            RowPlace<R> place(problem, first + i);
+            place.find_outputs(problem, first + i);
+            of[i] = place;
+        }
+    }
+};
+
 // The lane level of eight rows in each group of 2^lane_bits lanes, 2 to 5: at each level lanes exchange halves of what they
 // hold. Afterwards a[j] of lane l is the fold of its group's row 4 j + l % 4 in groups of four, and a[0] that of row l % 8 in
 // larger ones. All 32 lanes call it.
@@ -65,13 +81,13 @@ fold_short_rows(typename Op::Accumulator* a, typename Op::Accumulator* roots, co
 // What a warp's rows come to: from `roots`, by as many lanes as there are rows, for all lanes. What is kept is written here.
 template <class R>
 __device__ __forceinline__ void
-values_of_rows(const RowProblem<R>& problem, const typename R::Op::Accumulator* roots, typename R::Values* values, uint64 first,
-               uint32 count, uint32 lane)
+values_of_rows(const RowProblem<R>& problem, const ShortPlaces<R>& places, const typename R::Op::Accumulator* roots,
+               typename R::Values* values, uint64 first, uint32 count, uint32 lane)
 {
 #pragma unroll 1
     for (uint32 i = lane; i < count; i += lanes) {
         const typename R::Given given = R::given(problem, first + i);
-        const RowPlace<R> place(problem, first + i);
+        const RowPlace<R> place = places.of[i];
         const auto source = held_row<R>(place, given, R::length(problem, given, first + i));
         values[i] = R::values(problem, given, first + i, place, source.row, roots[i], true);
     }
@@ -83,6 +99,7 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
     constexpr uint32 V = Held<R>::V;
     __shared__ typename Op::Accumulator all_roots[warps_of_short_rows][most_rows_of_a_warp];
     __shared__ typename R::Values all_values[warps_of_short_rows][most_rows_of_a_warp];
+    __shared__ ShortPlaces<R> all_places[warps_of_short_rows];
     launch_dependents();
     const ShortCut cut(problem.cut);
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
@@ -91,14 +108,16 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
     if (first >= problem.rows) return;
     const uint32 count = uint32(min(problem.rows - first, uint64(cut.rows()))), whole = uint32(problem.length);
 
+    ShortPlaces<R>& places = all_places[warp];
+    places.find(problem, first, count, lane);
+    __syncwarp();
     Held<R> held;
-    const RowPlace<R> origin(problem, first);
     const auto length_of = [&](uint64 row) { return R::length(problem, R::given(problem, row), row); };
 #pragma unroll
     for (uint32 t = 0; t < steps; ++t) {
         const uint32 row = cut.row(t, lane), index = cut.vector(t, lane) * V, there = min(row, count - 1);
         const int32 present = row < count ? left_from(index, length_of(first + there)) : 0;
-        held.template load<Where>(t, origin.moved(problem, first, there), index, present);
+        held.template load<Where>(t, places.of[there], index, present);
         if (R::merges && t == steps / 2 - 1) __syncwarp();  // as in load_leaf
     }
     typename Op::Accumulator a[steps];
@@ -108,21 +127,19 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
         const uint64 number = first + min(row, count - 1);
         const typename R::Given given = R::given(problem, number);
         const uint32 length = row < count ? R::length(problem, given, number) : 0;
-        const auto source = held_row<R>(origin.moved(problem, first, min(row, count - 1)), given, length);
+        const auto source = held_row<R>(places.of[min(row, count - 1)], given, length);
         a[t] = fold_step<R, Where>(held, t, problem, source, index, left_from(index, length));
     }
     fold_short_rows<Op>(a, all_roots[warp], cut, lane);
     __syncwarp();
-    values_of_rows<R>(problem, all_roots[warp], all_values[warp], first, count, lane);
+    values_of_rows<R>(problem, places, all_roots[warp], all_values[warp], first, count, lane);
     __syncwarp();
     if constexpr (R::outputs > 0)
 #pragma unroll
         for (uint32 t = 0; t < steps; ++t) {
             const uint32 row = cut.row(t, lane), index = cut.vector(t, lane) * V;
             if (row >= count || left_from(index, whole) <= 0) continue;
-            RowPlace<R> place(problem, first + row);
-            place.find_outputs(problem, first + row);
-            R::template write<Where>(problem, place, index, left_from(index, whole), length_of(first + row), held.x[t],
+            R::template write<Where>(problem, places.of[row], index, left_from(index, whole), length_of(first + row), held.x[t],
                                      held.second(t), all_values[warp][row]);
         }
 }

@@ -35,7 +35,8 @@ def _summed(terms: Tensor, dtype: torch.dtype) -> Tensor:
 @torch.library.custom_op("lowlevel_reduce::softmax", mutates_args=())
 def _softmax(x: Tensor, scale: float, log: bool) -> Tensor:
     operation = exponentials.softmax_of(log=log, causal=False, lengths=False, scaled=scale != 1)
-    return run(operation, x, **({"scale": scale} if scale != 1 else {}))[0]
+    parameters: dict[str, Any] = {"scale": scale} if scale != 1 else {}
+    return run(operation, x, **parameters)[0]
 
 
 @torch.library.custom_op("lowlevel_reduce::softmax_backward", mutates_args=())

@@ -90,6 +90,7 @@ class Variant:
                 stack.enter_context(mock.patch.object(found, name, value))
             if self.launch:
                 config = functools.partial(LaunchConfig, **self.launch)
+                stack.enter_context(mock.patch.object(mapping, "template", mapping.template.__wrapped__))  # not kept
                 for module_of_launches in (mapping, segments):
                     stack.enter_context(mock.patch.object(module_of_launches, "LaunchConfig", config))
             yield

@@ -168,4 +168,7 @@ class Place:
 
 def constants_of(values: Any) -> array[int]:
     """Return constant words as they are copied into an argument."""
-    return array("Q", (value % (1 << 64) for value in values))
+    try:
+        return array("Q", values)
+    except OverflowError:  # strides may be negative
+        return array("Q", [value % (1 << 64) for value in values])

@@ -63,7 +63,9 @@ with context.pushed():
     other = lr.DeviceArray.from_numpy(x, stream)
     stream.synchronize()
     mark("copy again")
-    from lowlevel_reduce import compiler, loading, mapping, plans, selection
+    from lowlevel_reduce import compiler
+    from lowlevel_reduce.plans import array, loading, mapping
+    from lowlevel_reduce.strategy import selection
     mark("modules")
     request = selection.request_of("sum", shape=x.shape, dtype="float32")
     kernel = selection.select(request, mapping.facts_of(context)).sources[0]

@@ -18,7 +18,7 @@ from lowlevel_reduce.strategy.selection import Request, select
 from lowlevel_reduce.strategy.stubs import KernelSource
 from lowlevel_reduce.strategy.whole import DeviceFacts, Strategy
 
-__all__ = ["MappedKernel", "Mapping", "extents_of", "facts_of", "launch_configs", "map_request"]
+__all__ = ["MappedKernel", "Mapping", "extents_of", "facts_of", "launch_configs", "map_request", "template"]
 
 
 class MappedKernel(NamedTuple):
@@ -155,14 +155,14 @@ def launch_configs(
     else:
         programmatic, blocks = facts.compute_capability >= (9, 0), chosen.blocks
     cooperative = chosen.name == "cooperative"
-    first = _template(chosen.block_threads, chosen.cluster, programmatic, cooperative).with_grid(blocks)
+    first = template(chosen.block_threads, chosen.cluster, programmatic, cooperative).with_grid(blocks)
     if chosen.name != "two_pass":
         return (first,)
-    return first, _template(chosen.block_threads, 1, programmatic, False)
+    return first, template(chosen.block_threads, 1, programmatic, False)
 
 
 @functools.lru_cache(maxsize=256)
-def _template(block_threads: int, cluster: int, programmatic: bool, cooperative: bool) -> LaunchConfig:
+def template(block_threads: int, cluster: int, programmatic: bool, cooperative: bool) -> LaunchConfig:
     """Return the launch of one cluster, from which those of all grids are made."""
     return LaunchConfig(
         cluster,

@@ -21,6 +21,7 @@ import numpy as np
 from cuda.bindings import driver as cu
 
 import lowlevel_reduce as lr
+from lowlevel_reduce.calls import threads
 from lowlevel_reduce.driver import Buffer, Context, Stream, binding
 from tests.fuzz.tally import Tally
 from tests.fuzz.worlds import Machine, world
@@ -60,8 +61,15 @@ def stores() -> dict[str, int]:
         for name, value in list(vars(sys.modules[module]).items()):
             if hasattr(value, "cache_info") and getattr(value, "__module__", "") == module:
                 sizes[f"{module}.{name}"] = value.cache_info().currsize
-            elif isinstance(value, Sized) and not isinstance(value, (str, bytes, type)) and not name.startswith("__"):
+            elif (
+                isinstance(value, Sized) and not isinstance(value, (str, bytes, type, np.ndarray)) and name[:2] != "__"
+            ):
                 sizes[f"{module}.{name}"] = len(value)
+    thread = threads.here()
+    for name in ("calls", "spots", "problems", "others", "_places", "_streams"):
+        sizes[f"{name} of the thread"] = len(getattr(thread, name))
+    sizes["problems of places"] = sum(map(len, thread.problems.values()))
+    sizes["launchers of places"] = sum(len(place._launchers) for place in thread._places.values())
     for name, value in binding.selected().kept.items():
         sizes[f"kept {name}"] = len(value) if isinstance(value, Sized) else 0
         for inner, each in _slots(value):

@@ -181,6 +181,8 @@ def logsumexps(
         out,
         theirs,
     )
+    if not at_leaves:
+        del calls[TOLD]  # the length of the whole alone tells of cuts at leaves
     for name, call in calls.items():
         if name not in (TORCH, TORCH_GRAPH):
             found = call()

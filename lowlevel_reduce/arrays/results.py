@@ -12,7 +12,7 @@ from typing import NamedTuple
 from lowlevel_reduce.driver import Buffer, Context, Stream
 from lowlevel_reduce.driver.turns import Known
 
-__all__ = ["CELL_BYTES", "MAX_KEPT_BYTES", "Cell", "Part", "Pool", "empty_cache", "memory_stats"]
+__all__ = ["CELL_BYTES", "MAX_KEPT_BYTES", "Cell", "Part", "Pool", "cell_size", "empty_cache", "memory_stats"]
 
 CELL_BYTES = 256
 """Size of the smallest cell in bytes, and alignment of all; ``cuMemAlloc`` aligns to as many."""
@@ -140,7 +140,10 @@ class Pool:
         CudaError
             If the driver has no memory.
         """
-        size = CELL_BYTES if size_bytes <= CELL_BYTES else _cell_size(size_bytes)
+        return self.take_size(cell_size(size_bytes))
+
+    def take_size(self, size: int) -> Cell:
+        """Return a cell of a size that `cell_size` returned, as `take` does."""
         if size > _ALONE_BYTES:
             return self._take_alone(size)
         free = self._small.get(size)
@@ -207,8 +210,10 @@ class Pool:
             free_cells.extend(taken)
 
 
-def _cell_size(size_bytes: int) -> int:
+def cell_size(size_bytes: int) -> int:
     """Return the size of the cells for so many bytes: one of four steps for each power of two, a fifth more at most."""
+    if size_bytes <= CELL_BYTES:
+        return CELL_BYTES
     step = 1 << max((size_bytes - 1).bit_length() - 3, 8)
     return -(-size_bytes // step) * step
 

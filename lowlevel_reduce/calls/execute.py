@@ -9,7 +9,7 @@ operator's family, so a new shape compiles, loads and allocates nothing that ano
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arguments import instance
@@ -127,10 +127,13 @@ def _by_key(thread: Thread, key: Any, make: Any, arrays: tuple[Any, Any, Any], s
     """Make a call where its like was made; None if there was none, or if something must be asked of the driver."""
     prepared = thread.calls.get(key)
     place = thread.spots.get(key[0]) if prepared is None else prepared.place
-    if place is None or place.stream.is_closed or place.context.is_closed:
+    if prepared is not None and place is not None and _is_current(thread, place, key[0]):
+        # A graph must get neither a cell nor a workspace that other calls use again. Where something was closed, the
+        # launch finds out.
+        return None if place.is_capturing else _again(thread, prepared, key, arrays, stream)
+    if place is None or place.is_over:
         return None
-    with _current(thread, place, key[0]):
-        # A graph must get neither a cell nor a workspace that other calls use again.
+    with _NOTHING if _is_current(thread, place, key[0]) else place.context.pushed():
         if place.is_capturing:
             return None
         if prepared is not None:
@@ -140,18 +143,15 @@ def _by_key(thread: Thread, key: Any, make: Any, arrays: tuple[Any, Any, Any], s
             return None
         views = tuple(view_in(thread, place, each) for each in ((x,) if second is None else (x, second)))
         known, made = make(views, place)
-        result, fresh = launched(
-            thread, place, (*known, initial_key(initial)), made, views, out, initial, stream=stream
-        )
+        known = (*known, initial_key(initial))
+        result, fresh = launched(thread, place, known, made, views, out, initial, stream=stream)
         thread.keep(key, fresh)
         return result
 
 
-def _current(thread: Thread, place: Place, spot: Any) -> AbstractContextManager[None]:
-    """Return a block in which a place's context is current, if that is needed."""
-    if not place.is_default or spot[0] is CURRENT or thread.context_id() == place.context_id:
-        return _NOTHING
-    return place.context.pushed()
+def _is_current(thread: Thread, place: Place, spot: Any) -> bool:
+    """Tell whether a place's context is current, or need not be."""
+    return not place.is_default or spot[0] is CURRENT or thread.context_id() == place.context_id
 
 
 def _again(thread: Thread, prepared: Prepared, key: Any, arrays: tuple[Any, Any, Any], stream: Any) -> Any:
@@ -164,7 +164,7 @@ def _again(thread: Thread, prepared: Prepared, key: Any, arrays: tuple[Any, Any,
     if not source or (second is not None and not other):
         return None
     if out is None:
-        cell = place.pool.take(prepared.result_bytes)
+        cell = place.pool.take_size(prepared.cell_bytes)
         if not prepared.launch(source, cell.pointer, other):
             return None
         result = prepared.wrapped(cell, place.stream if stream is None or place.is_default else stream)
@@ -240,7 +240,7 @@ def launched(
     if prepared.is_nothing:
         return _several(plan, result, out), prepared
     if result is None:
-        cell = place.pool.take(prepared.result_bytes)
+        cell = place.pool.take_size(prepared.cell_bytes)
         target = cell.pointer
     source, second = views[0].pointer, views[1].pointer if len(views) > 1 else None
     trusted = (

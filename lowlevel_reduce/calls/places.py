@@ -138,6 +138,11 @@ class Place:
         return found
 
     @property
+    def is_over(self) -> bool:
+        """Whether its stream or context was closed."""
+        return self.stream.is_closed or self.context.is_closed
+
+    @property
     def is_capturing(self) -> bool:
         """Whether the stream is being captured; the legacy one, which cannot be, is not asked about."""
         if self._capturing is None:

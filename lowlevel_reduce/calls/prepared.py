@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arrays.device_array import DeviceArray
-from lowlevel_reduce.arrays.results import Cell, Part
+from lowlevel_reduce.arrays.results import Cell, Part, cell_size
 from lowlevel_reduce.calls.places import Launcher, Place, Workspace, constants_of
 from lowlevel_reduce.driver import Buffer, Kernel, Stream, binding
 from lowlevel_reduce.errors import ReduceError
@@ -51,7 +51,7 @@ class Step:
     def launcher(self, place: Place, letters: str, *, twin: bool) -> Launcher:
         """Return a launcher of its kernel that no call is using now, as the place has it."""
         found = self._launchers[twin]
-        if found is None or not found.turn.idle:
+        if found is None or not (found.turn.idle or place.is_over):
             found = self._launchers[twin] = place.launcher(self.entry, letters, twin=twin)
         return found
 
@@ -67,20 +67,21 @@ class Prepared:
         Where it is launched.
     extents : Extents
         Which bytes a launch touches.
-    result_bytes : int
-        The size of all results.
+    cell_bytes : int
+        The size of a cell for all results.
     """
 
     __slots__ = (
         *("_idle", "_letters", "_mask", "_own", "_parts", "_second_mask", "_steps", "_workspace_bytes"),
-        *("extents", "place", "plan", "result_bytes"),
+        *("extents", "cell_bytes", "place", "plan"),
     )
 
     def __init__(self, plan: BasePlan, place: Place, initial: Any) -> None:
         self.plan = plan
         self.place = place
         self.extents = plan.extents
-        self.result_bytes = plan.results * math.prod(plan.result_shape) * plan.result_dtype.itemsize
+        result_bytes = plan.results * math.prod(plan.result_shape) * plan.result_dtype.itemsize
+        self.cell_bytes = cell_size(result_bytes)
         self._letters, self._steps = plan.letters, tuple(Step(*each) for each in plan.steps(initial))
         self._mask = self._second_mask = 0
         if any(step.entry.twin for step in self._steps):

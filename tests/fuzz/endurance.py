@@ -54,6 +54,9 @@ class Grown:
         return found
 
 
+_NO_STORES = (str, bytes, type, np.ndarray)
+
+
 def stores() -> dict[str, int]:
     """Return the sizes of the library's module-level collections and caches, and of what it keeps for the driver."""
     sizes: dict[str, int] = {}
@@ -61,15 +64,14 @@ def stores() -> dict[str, int]:
         for name, value in list(vars(sys.modules[module]).items()):
             if hasattr(value, "cache_info") and getattr(value, "__module__", "") == module:
                 sizes[f"{module}.{name}"] = value.cache_info().currsize
-            elif (
-                isinstance(value, Sized) and not isinstance(value, (str, bytes, type, np.ndarray)) and name[:2] != "__"
-            ):
+            elif isinstance(value, Sized) and not isinstance(value, _NO_STORES) and not name.startswith("__"):
                 sizes[f"{module}.{name}"] = len(value)
-    thread = threads.here()
-    for name in ("calls", "spots", "problems", "others", "_places", "_streams"):
-        sizes[f"{name} of the thread"] = len(getattr(thread, name))
-    sizes["problems of places"] = sum(map(len, thread.problems.values()))
-    sizes["launchers of places"] = sum(len(place._launchers) for place in thread._places.values())
+    thread = getattr(threads._threads, "kept", None)
+    if thread is not None:
+        for name in ("calls", "spots", "problems", "others", "_places", "_streams"):
+            sizes[f"{name} of the thread"] = len(getattr(thread, name))
+        sizes["problems of places"] = sum(map(len, thread.problems.values()))
+        sizes["launchers of places"] = sum(len(place._launchers) for place in thread._places.values())
     for name, value in binding.selected().kept.items():
         sizes[f"kept {name}"] = len(value) if isinstance(value, Sized) else 0
         for inner, each in _slots(value):

@@ -31,7 +31,7 @@ def pool(fake):
 
 @pytest.mark.parametrize("size", [1, 256, 257, 1000, 4096, 5000, 32_769, 100_000, 1_000_001, 1 << 25])
 def test_cells_have_room_for_what_is_asked_and_at_most_a_quarter_more(size):
-    found = results._cell_size(size)
+    found = results.cell_size(size)
     assert size <= found
     assert found % results.CELL_BYTES == 0
     assert found <= max(results.CELL_BYTES, size + size // 4 + results.CELL_BYTES)

@@ -31,8 +31,8 @@ _HEAD = """\
 # Every rung, by its address
 
 `python -m benchmarks.pages.rungs_doc` writes this page. A rung's address is its name, as in `rungs.md#v5_warp_shuffle`,
-and stays what it is. [The ladder](ladder.md) tells why one rung is faster than another, [the glossary](glossary.md) what is
-counted. Counters are those of {n:,} elements on a simulated H200, by NVRTC {nvrtc}, all passes together.
+and stays what it is. [The ladder](ladder.md) tells why one rung is faster than another, [the glossary](glossary.md)
+what is counted. Counters are those of {n:,} elements on a simulated H200, by NVRTC {nvrtc}, all passes together.
 """
 
 _SYSTEMS = {

@@ -1,7 +1,7 @@
 """Row operations beside torch, torch.compile, quack and a copy: device time by graph replays, and the bits.
 
-``python -m benchmarks.profile.rowops --json FILE`` measures every cell and checks that a row has the same bits
-alone, among seven and among 65,536; ``--quick`` measures a few, without ``torch.compile``. What is not installed is left out.
+``python -m benchmarks.profile.rowops --json FILE`` measures every cell and checks that a row has the same bits alone,
+among seven and among 65,536; ``--quick`` measures a few, without ``torch.compile``. What is not installed is left out.
 """
 
 from __future__ import annotations

@@ -67,8 +67,9 @@ def reduce(
         Where to write the result: a contiguous device array of the result's shape and type. For an operator with two
         results, its shape is ``(2, *shape)``.
     stream : Stream or object with ``__cuda_stream__``, optional
-        Where to run; the call works in its context. By default the legacy default stream of the current context, or, if
-        none is current, of the primary context of device 0.
+        Where to run; the call works in its context. By default a `DeviceArray` is reduced in its own stream, an array
+        of PyTorch or CuPy in the library's current stream, in the primary context, and any other, as NumPy's, in the
+        legacy default stream of the current context or, if none is current, of the primary context of device 0.
     nan : {"propagate", "ignore"}
         Whether NaN elements propagate to the result or are left out. "ignore" is for sum, mean, min and max.
     where : array of bool, optional

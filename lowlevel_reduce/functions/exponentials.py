@@ -70,8 +70,9 @@ def logsumexp(
     out : array, optional
         Where to write the result: a contiguous device array of the result's shape and type.
     stream : Stream or object with ``__cuda_stream__``, optional
-        Where to run; by default the legacy default stream of the current context, or, if none is current, of the
-        primary context of device 0.
+        Where to run; the call works in its context. By default a `DeviceArray` is reduced in its own stream, an array
+        of PyTorch or CuPy in the library's current stream, in the primary context, and any other, as NumPy's, in the
+        legacy default stream of the current context or, if none is current, of the primary context of device 0.
     where : array of bool, optional
         Mask of the elements that take part; broadcast to `x`.
     second : array, optional
@@ -172,8 +173,9 @@ def softmax_stats(
     out : array, optional
         Where to write both results: a contiguous device array of shape ``(2, *shape)`` and of the results' type.
     stream : Stream or object with ``__cuda_stream__``, optional
-        Where to run; by default the legacy default stream of the current context, or, if none is current, of the
-        primary context of device 0.
+        Where to run; the call works in its context. By default a `DeviceArray` is reduced in its own stream, an array
+        of PyTorch or CuPy in the library's current stream, in the primary context, and any other, as NumPy's, in the
+        legacy default stream of the current context or, if none is current, of the primary context of device 0.
     where : array of bool, optional
         Mask of the elements that take part; broadcast to `x`.
     second : array, optional

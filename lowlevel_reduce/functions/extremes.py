@@ -66,8 +66,9 @@ def min(
     out : array, optional
         Where to write the result: a contiguous device array of the result's shape and type.
     stream : Stream or object with ``__cuda_stream__``, optional
-        Where to run; by default the legacy default stream of the current context, or, if none is current, of the
-        primary context of device 0.
+        Where to run; the call works in its context. By default a `DeviceArray` is reduced in its own stream, an array
+        of PyTorch or CuPy in the library's current stream, in the primary context, and any other, as NumPy's, in the
+        legacy default stream of the current context or, if none is current, of the primary context of device 0.
     nan : {"propagate", "ignore"}
         Whether NaN elements propagate to the result or are left out.
     where : array of bool, optional
@@ -167,8 +168,9 @@ def max(
     out : array, optional
         Where to write the result: a contiguous device array of the result's shape and type.
     stream : Stream or object with ``__cuda_stream__``, optional
-        Where to run; by default the legacy default stream of the current context, or, if none is current, of the
-        primary context of device 0.
+        Where to run; the call works in its context. By default a `DeviceArray` is reduced in its own stream, an array
+        of PyTorch or CuPy in the library's current stream, in the primary context, and any other, as NumPy's, in the
+        legacy default stream of the current context or, if none is current, of the primary context of device 0.
     nan : {"propagate", "ignore"}
         Whether NaN elements propagate to the result or are left out.
     where : array of bool, optional
@@ -261,8 +263,9 @@ def minmax(
     out : array, optional
         Where to write both results: a contiguous device array of shape ``(2, *shape)`` and of the results' type.
     stream : Stream or object with ``__cuda_stream__``, optional
-        Where to run; by default the legacy default stream of the current context, or, if none is current, of the
-        primary context of device 0.
+        Where to run; the call works in its context. By default a `DeviceArray` is reduced in its own stream, an array
+        of PyTorch or CuPy in the library's current stream, in the primary context, and any other, as NumPy's, in the
+        legacy default stream of the current context or, if none is current, of the primary context of device 0.
     second : array, optional
         Second array, for a `map` that takes two; broadcast to `x`. Not together with `where`.
     map : str or ElementMap, optional

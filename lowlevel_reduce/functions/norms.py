@@ -76,8 +76,9 @@ def norm(
     out : array, optional
         Where to write the result: a contiguous device array of the result's shape and type.
     stream : Stream or object with ``__cuda_stream__``, optional
-        Where to run; by default the legacy default stream of the current context, or, if none is current, of the
-        primary context of device 0.
+        Where to run; the call works in its context. By default a `DeviceArray` is reduced in its own stream, an array
+        of PyTorch or CuPy in the library's current stream, in the primary context, and any other, as NumPy's, in the
+        legacy default stream of the current context or, if none is current, of the primary context of device 0.
     where : array of bool, optional
         Mask of the elements that take part; broadcast to `x`.
     second : array, optional
@@ -177,8 +178,9 @@ def sum_squares(
     out : array, optional
         Where to write the result: a contiguous device array of the result's shape and type.
     stream : Stream or object with ``__cuda_stream__``, optional
-        Where to run; by default the legacy default stream of the current context, or, if none is current, of the
-        primary context of device 0.
+        Where to run; the call works in its context. By default a `DeviceArray` is reduced in its own stream, an array
+        of PyTorch or CuPy in the library's current stream, in the primary context, and any other, as NumPy's, in the
+        legacy default stream of the current context or, if none is current, of the primary context of device 0.
     where : array of bool, optional
         Mask of the elements that take part; broadcast to `x`.
     second : array, optional
@@ -276,8 +278,9 @@ def dot(
     out : array, optional
         Where to write the result: a contiguous device array of the result's shape and type.
     stream : Stream or object with ``__cuda_stream__``, optional
-        Where to run; by default the legacy default stream of the current context, or, if none is current, of the
-        primary context of device 0.
+        Where to run; the call works in its context. By default a `DeviceArray` is reduced in its own stream, an array
+        of PyTorch or CuPy in the library's current stream, in the primary context, and any other, as NumPy's, in the
+        legacy default stream of the current context or, if none is current, of the primary context of device 0.
     strategy : str, optional
         As for `lowlevel_reduce.plan`; all give the same bits.
     allocator : Allocator, optional

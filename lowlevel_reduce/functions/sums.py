@@ -76,8 +76,9 @@ def sum(
     out : array, optional
         Where to write the result: a contiguous device array of the result's shape and type.
     stream : Stream or object with ``__cuda_stream__``, optional
-        Where to run; by default the legacy default stream of the current context, or, if none is current, of the
-        primary context of device 0.
+        Where to run; the call works in its context. By default a `DeviceArray` is reduced in its own stream, an array
+        of PyTorch or CuPy in the library's current stream, in the primary context, and any other, as NumPy's, in the
+        legacy default stream of the current context or, if none is current, of the primary context of device 0.
     nan : {"propagate", "ignore"}
         Whether NaN elements propagate to the result or are left out.
     where : array of bool, optional
@@ -185,8 +186,9 @@ def prod(
     out : array, optional
         Where to write the result: a contiguous device array of the result's shape and type.
     stream : Stream or object with ``__cuda_stream__``, optional
-        Where to run; by default the legacy default stream of the current context, or, if none is current, of the
-        primary context of device 0.
+        Where to run; the call works in its context. By default a `DeviceArray` is reduced in its own stream, an array
+        of PyTorch or CuPy in the library's current stream, in the primary context, and any other, as NumPy's, in the
+        legacy default stream of the current context or, if none is current, of the primary context of device 0.
     where : array of bool, optional
         Mask of the elements that take part; broadcast to `x`.
     initial : scalar, optional
@@ -292,8 +294,9 @@ def mean(
     out : array, optional
         Where to write the result: a contiguous device array of the result's shape and type.
     stream : Stream or object with ``__cuda_stream__``, optional
-        Where to run; by default the legacy default stream of the current context, or, if none is current, of the
-        primary context of device 0.
+        Where to run; the call works in its context. By default a `DeviceArray` is reduced in its own stream, an array
+        of PyTorch or CuPy in the library's current stream, in the primary context, and any other, as NumPy's, in the
+        legacy default stream of the current context or, if none is current, of the primary context of device 0.
     nan : {"propagate", "ignore"}
         Whether NaN elements propagate to the result or are left out.
     where : array of bool, optional

@@ -57,7 +57,9 @@ def row_operation(
     dtype : dtype or mapping, optional
         Types of the outputs: one for all arrays of rows, or by name.
     stream : Stream or object with ``__cuda_stream__``, optional
-        Where to run; by default the legacy default stream of the current context, or of device 0's primary one.
+        Where to run; the call works in its context. By default a `DeviceArray` is reduced in its own stream, an array
+        of PyTorch or CuPy in the library's current stream, in the primary context, and any other, as NumPy's, in the
+        legacy default stream of the current context or, if none is current, of the primary context of device 0.
     allocator : Allocator, optional
         Supplies the memory of outputs in place of the driver.
     strategy, cluster : optional

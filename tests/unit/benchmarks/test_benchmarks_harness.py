@@ -671,7 +671,11 @@ def test_the_sweep_of_rows_and_columns_covers_every_row():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
-    ["run", "report", "ladder", "ladder_counters", "ladder_doc", "embedding_doc", "tune", "counters", "limits"],
+    [
+        *("run", "zoo", "pages.report", "pages.ladder_doc", "pages.embedding_doc", "pages.rungs_doc", "profile.ladder"),
+        *("profile.ladder_counters", "profile.tune", "profile.counters", "profile.limits", "profile.parts_table"),
+        *("profile.rowops", "profile.large", "profile.copies", "profile.block_sweep"),
+    ],
 )
 def test_every_command_has_help_without_a_gpu(module):
     run = subprocess.run(

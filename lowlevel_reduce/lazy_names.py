@@ -29,7 +29,7 @@ def imported_later(package: str, modules: Mapping[str, str]) -> Callable[[str], 
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = importlib.import_module(f"{package}.{modules[name]}")
-        is_module = name == modules[name].rpartition(".")[2] and not hasattr(module, name)
+        is_module = name == modules[name].rpartition(".")[2] and name not in vars(module)
         value = module if is_module else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value

@@ -173,6 +173,14 @@ def test_an_import_leaves_to_its_first_use_what_not_everybody_uses():
     assert loaded_by("import lowlevel_reduce", LATER) == []
 
 
+@pytest.mark.parametrize("first", ["lowlevel_reduce.rowops.meaning", "lowlevel_reduce.tree", "tree"])
+def test_the_tree_brings_no_row_operation_whichever_module_is_imported_first(first):
+    # The tree finds those by its own names later, and they import it: an import by attribute must not ask for them.
+    statement = "from lowlevel_reduce import tree" if first == "tree" else f"import {first}; lowlevel_reduce.tree"
+    names = ["lowlevel_reduce.tree", "lowlevel_reduce.rowops.host"]
+    assert loaded_by(statement, names) == ["lowlevel_reduce.tree"]
+
+
 def test_making_an_array_of_a_type_of_numpy_needs_no_other_types():
     names = ["ml_dtypes", *(f"lowlevel_reduce.{name}" for name in SPARED)]
     statements = (

@@ -1,8 +1,8 @@
 """The ``reduce`` command's arrays: archives, standard input, options, result files, and damage told in words."""
 
 import io
+import json
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def as_npy(values):
 
 @pytest.fixture
 def answered(monkeypatch):
-    """Replace the reduction; the test sees what it was asked."""
+    """Replace both reductions, of an array as a whole and in pieces; the test sees what they were asked."""
     asked = []
 
     class Answer:
@@ -45,13 +45,17 @@ def answered(monkeypatch):
             return np.asarray(self.value)
 
     def reduce(x, op, **options):
-        for name in ("stream", "progress", "max_device_bytes"):
-            options.pop(name, None)
-        asked.append((np.load(x) if isinstance(x, Path) else np.asarray(x), op, options))
+        options.pop("stream")
+        asked.append((np.array(x), op, options))
         return Answer(np.float32(7))
 
+    def reduce_large(x, op, *, progress, max_device_bytes, **options):
+        progress(1, 2)
+        assert max_device_bytes is None
+        return reduce(x if isinstance(x, np.ndarray) else np.load(x), op, **options)
+
     monkeypatch.setattr(command.lr, "reduce", reduce)
-    monkeypatch.setattr(command.lr, "reduce_large", reduce)
+    monkeypatch.setattr(command.lr, "reduce_large", reduce_large)
     return asked
 
 
@@ -79,13 +83,41 @@ def test_every_option_reaches_the_reduction(tmp_path, answered):
     assert run("reduce", tmp_path / "x.npy", "--device", "simulator", *more).exit_code == 0
     _, op, options = answered[0]
     mask = options.pop("where")
-    assert (op, mask.dtype) == ("max", np.dtype(bool))
+    assert op == "max"
+    np.testing.assert_array_equal(mask, VALUES > 1)
     assert options == {"axis": 0, "keepdims": True, "nan": "ignore", "ddof": 1.0, "last": True, "map": "x * x",
                        "strategy": "two_pass", "initial": -3}  # fmt: skip
     assert run("reduce", tmp_path / "x.npy", "--second", tmp_path / "y.npy", "--device", "simulator").exit_code == 0
-    np.testing.assert_array_equal(answered[1][2]["second"], VALUES)
+    np.testing.assert_array_equal(answered[1][2].pop("second"), VALUES)
+    assert answered[1][2] == {}
     assert run("reduce", tmp_path / "x.npy", "--device", "simulator").exit_code == 0
     assert answered[2][2] == {}, "what was not asked for is not passed"
+
+
+@pytest.mark.parametrize("pieces", ["several files", "a limit"])
+@pytest.mark.parametrize("option", ["where", "second", "strategy"])
+def test_what_needs_the_whole_array_is_not_dropped_for_pieces(tmp_path, answered, option, pieces):
+    file, value = tmp_path / "x.npy", tmp_path / "y.npy"
+    np.save(file, VALUES)
+    np.save(value, VALUES > 1)
+    more = [file] if pieces == "several files" else ["--max-device-bytes", "64000"]
+    given = "two_pass" if option == "strategy" else value
+    done = run("reduce", file, *more, f"--{option}", given, "--device", "simulator")
+    assert done.exit_code == 2
+    assert f"--{option} goes with one array that is reduced as a whole, not with pieces of it" in done.stderr
+    assert answered == []
+
+
+def test_a_mask_and_a_second_array_on_the_host_are_read(tmp_path):
+    np.save(tmp_path / "x.npy", VALUES)
+    np.save(tmp_path / "mask.npy", VALUES > 1)
+    for more, expected in (
+        (["--where", tmp_path / "mask.npy"], tree.reduce(VALUES, where=VALUES > 1)),
+        (["--op", "dot", "--second", tmp_path / "x.npy"], tree.reduce(VALUES, "dot", second=VALUES)),
+    ):
+        done = run("reduce", tmp_path / "x.npy", *more, "--json", "--device", "simulator")
+        assert done.exit_code == 0, done.stderr
+        assert json.loads(done.stdout)["value"] == float(expected)
 
 
 @pytest.mark.parametrize(("text", "value"), [("3", 3), ("-2.5", -2.5), ("1e3", 1000.0), ("1+2j", 1 + 2j)])

@@ -106,13 +106,15 @@ def reduce_on(
     whole = sorted(_WHOLE & options.keys())
     if whole and (len(files) > 1 or max_device_bytes is not None):
         raise ValueError(f"--{whole[0]} goes with one array that is reduced as a whole, not with pieces of it")
+    # Files are read anew, since their mapping is slower; what an archive or standard input had is in memory.
+    pieces = [file if isinstance(array, np.memmap) else array for file, array in zip(files, arrays, strict=True)]
     with progress() as bar:
         task = bar.add_task("reducing")
         if whole:
             results = lr.reduce(arrays[0], op, stream=stream, **options)
         else:
             results = lr.reduce_large(
-                list(files) if len(files) > 1 else files[0] if isinstance(arrays[0], np.memmap) else arrays[0],
+                pieces if len(pieces) > 1 else pieces[0],
                 op,
                 stream=stream,
                 max_device_bytes=max_device_bytes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,11 @@ def source_of(x: Any) -> Source:
             return _Memory(array)
         return _Pieces(_in_c_order(array), array.shape, array.dtype)
     if isinstance(x, (list, tuple)) and x and all(isinstance(each, (str, os.PathLike, np.ndarray)) for each in x):
-        return _Joined([source_of(each) for each in x])
+        with ExitStack() as opened:  # what is open when a later one is refused is closed
+            sources = [opened.enter_context(closing(source_of(each))) for each in x]
+            joined = _Joined(sources)
+            opened.pop_all()
+        return joined
     raise TypeError(f"what is reduced in chunks is an array of NumPy's, a .npy file or several; not {type(x).__name__}")
 
 

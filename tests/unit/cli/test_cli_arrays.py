@@ -108,6 +108,15 @@ def test_what_needs_the_whole_array_is_not_dropped_for_pieces(tmp_path, answered
     assert answered == []
 
 
+def test_a_file_an_archive_and_standard_input_are_one_array(tmp_path):
+    np.save(tmp_path / "x.npy", VALUES)
+    (tmp_path / "x.npz").write_bytes(saved(2 * VALUES))
+    done = run("reduce", tmp_path / "x.npy", tmp_path / "x.npz", "-", "--device", "simulator", data=as_npy(4 * VALUES))
+    assert done.exit_code == 0, done.stderr
+    expected = tree.reduce(np.concatenate([VALUES, 2 * VALUES, 4 * VALUES]))
+    assert done.stdout.splitlines()[-1] == str(expected)
+
+
 def test_a_mask_and_a_second_array_on_the_host_are_read(tmp_path):
     np.save(tmp_path / "x.npy", VALUES)
     np.save(tmp_path / "mask.npy", VALUES > 1)

@@ -128,6 +128,27 @@ def test_the_stream_that_pytorch_works_in_is_waited_for(working, context, stream
             assert (simulator.selected().calls - before)["cuStreamWaitEvent"] == waits
 
 
+def test_without_a_stream_it_is_the_one_that_pytorch_works_in_at_each_call(working, context, stream):
+    x = random(3000)
+    on_device, expected = place(x, stream), lr.tree.reduce(x.numpy()).tobytes()
+    stream.synchronize()  # PyTorch's own work would be in its streams
+    with Stream.create(context) as theirs:
+        for round_ in range(2):
+            for handle, found in ((theirs.handle, theirs.handle), (0, 1), (stream.handle, stream.handle)):
+                working.handle = handle
+                before = Counter(simulator.selected().calls)
+                results = [lr.sum(on_device)]
+                asked = simulator.selected().calls - before
+                assert not [name for name in asked if name.startswith("cuPointer")], "PyTorch's memory is trusted"
+                results.append(lr.softmax(on_device))
+                asked = simulator.selected().calls - before
+                assert [result.stream.handle or 1 for result in results] == [found, found]
+                assert results[0].numpy().tobytes() == expected
+                assert asked["cuStreamWaitEvent"] == 0
+                assert not round_ or asked["cuModuleLoadData"] + asked["cuLibraryLoadData"] == 0
+        del results
+
+
 def test_pytorchs_stream_protocol_names_a_stream(context, stream):
     """The method of its class, on what stands for a stream, since a build for the CPU makes none."""
     theirs = type("Stream", (), {"cuda_stream": stream.handle, "__cuda_stream__": torch.cuda.Stream.__cuda_stream__})

@@ -81,7 +81,7 @@ def info(
 def reduce(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE.npy|npz|-", help="The array; several .npy files are one; - for standard input."),
+        typer.Argument(metavar="FILE.npy|npz|-", help="The array; several are one, joined; - for standard input."),
     ],
     op: Annotated[str, typer.Option("--op", help="The operator.")] = "sum",
     axis: Annotated[str | None, typer.Option(help="An axis, or several with commas; default: all.")] = None,

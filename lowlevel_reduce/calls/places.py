@@ -58,13 +58,12 @@ class Workspace:
     It is at least doubled, so all of it is less than twice the last.
     """
 
-    __slots__ = ("_memory", "is_dirty", "pointer", "size_bytes", "stream")
+    __slots__ = ("_memory", "pointer", "size_bytes", "stream")
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self._memory: list[Buffer] = []
         self.pointer = self.size_bytes = 0
-        self.is_dirty = False  # whether a call of several kernels ended before the last
 
     def at_least(self, size_bytes: int) -> int:
         """Return its address, of at least so many bytes; the stream must not be capturing.
@@ -79,10 +78,7 @@ class Workspace:
             memory = Buffer.allocate_async(size, self.stream)
             memory.fill(0, stream=self.stream)
             self._memory.append(memory)
-            self.pointer, self.size_bytes, self.is_dirty = memory.pointer, size, False
-        if self.is_dirty:  # the first kernel may have left in it what the last one takes out of it
-            self._memory[-1].fill(0, stream=self.stream)
-            self.is_dirty = False
+            self.pointer, self.size_bytes = memory.pointer, size
         return self.pointer
 
 

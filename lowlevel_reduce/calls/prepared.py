@@ -87,9 +87,10 @@ class Prepared:
         if any(step.entry.twin for step in self._steps):
             self._mask, self._second_mask = plan.extents.vector_bytes - 1, plan.extents.second_vector_bytes - 1
         self._workspace_bytes = plan.workspace_bytes if plan.has_workspace else 0
-        # Between two kernels it holds what only they know of, so it is not that of others.
+        # Between two kernels it holds what only they know of, so it is not that of others; where the second was never
+        # launched, nobody uses it again.
         self._own = Workspace(place.stream) if len(self._steps) > 1 else None
-        self._idle: list[None] = [None]  # taken during a call of several kernels, and lost if that is interrupted
+        self._idle: list[None] = [None]  # taken during a call of several kernels; lost if that ends early
         size = math.prod(plan.result_shape) * plan.result_dtype.itemsize
         self._parts = tuple(size * k for k in range(plan.results))
 
@@ -113,11 +114,9 @@ class Prepared:
         except IndexError:
             return False
         workspace = own.at_least(size) if size else 0
-        own.is_dirty = True
         for step in self._steps:
             if not self._put(step, (source, result, second, workspace), is_twin=is_twin):
                 self.refuse()
-        own.is_dirty = False
         self._idle.append(token)
         return True
 

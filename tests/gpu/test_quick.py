@@ -1,12 +1,14 @@
 """Repeated one-shot calls: two driver calls, the same bits, and only what is known to be safe unasked."""
 
 import gc
+import itertools
 import sys
 import types
 from collections import Counter
 from functools import partial
 
 import fake_torch
+import interrupts
 import numpy as np
 import pytest
 from fake_torch import Tensor
@@ -16,7 +18,8 @@ import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
 from lowlevel_reduce.arrays import libraries as producers
 from lowlevel_reduce.arrays.results import CELL_BYTES, Cell
-from lowlevel_reduce.calls import threads
+from lowlevel_reduce.calls import places, threads
+from lowlevel_reduce.calls.places import Workspace
 from lowlevel_reduce.calls.prepared import Prepared
 from lowlevel_reduce.calls.waits import Waits
 from lowlevel_reduce.driver import Context, Graph, Stream
@@ -140,10 +143,12 @@ def test_an_error_of_the_launch_is_told(legacy, machine):
         pytest.skip("the simulated driver fails when it is told to")
     x = lr.DeviceArray.from_numpy(X, legacy)
     warm(x)
+    before = launchers()
     simulator.selected().fail_call("cuLaunchKernelEx", 1, "LAUNCH_OUT_OF_RESOURCES")
     with pytest.raises(lr.CudaError, match="LAUNCH_OUT_OF_RESOURCES"):
         lr.sum(x)
     assert lr.sum(x).numpy().tobytes() == bits(X)
+    assert launchers() == before, "it is free for the next call"
 
 
 def test_a_default_stream_that_was_closed_is_refused_and_others_are_not(context):
@@ -202,7 +207,12 @@ def test_options_and_shapes_are_told_apart(stream):
 def test_what_is_more_than_an_array_is_not_passed_over(stream):
     """A call with a mask, a second array or an initial value is none that went before it without."""
     x, mask = lr.DeviceArray.from_numpy(X, stream), np.arange(N) % 3 == 0
+    there = lr.DeviceArray.from_numpy(mask, stream)
     warm(x, stream=stream)
+    for _ in range(2):
+        assert lr.sum(x, stream=stream, where=there).numpy().tobytes() == lr.tree.reduce(X, where=mask).tobytes()
+        with pytest.raises(TypeError, match="sum takes one array"):
+            lr.reduce(x, "sum", stream=stream, second=there)
     for given in ({"where": mask}, {"initial": 1e6}):
         for _ in range(2):
             assert lr.sum(x, stream=stream, **given).numpy().tobytes() == lr.tree.reduce(X, **given).tobytes()
@@ -265,12 +275,13 @@ def test_an_array_of_another_stream_is_waited_for(context, machine):
     with Stream.create(context) as mine, Stream.create(context) as other:
         x, y = lr.DeviceArray.from_numpy(X, mine), lr.DeviceArray.from_numpy(Y, other)
         warm(x, stream=mine)
-        if machine == "simulated":
-            before = Counter(simulator.selected().calls)
-        result = lr.sum(y, stream=mine)
-        if machine == "simulated":  # and its stream waits for the reader
-            assert (simulator.selected().calls - before)["cuStreamWaitEvent"] == 2
-        assert result.numpy().tobytes() == bits(Y)
+        for _ in range(2):
+            if machine == "simulated":
+                before = Counter(simulator.selected().calls)
+            result = lr.sum(y, stream=mine)
+            if machine == "simulated":  # and its stream waits for the reader
+                assert (simulator.selected().calls - before)["cuStreamWaitEvent"] == 2
+            assert result.numpy().tobytes() == bits(Y)
 
 
 def test_the_legacy_stream_of_another_context_is_another_stream(legacy, device, machine):
@@ -345,6 +356,74 @@ def test_a_thread_keeps_only_so_many(stream, monkeypatch):
         warm(lr.DeviceArray.from_numpy(X[:n], stream), stream=stream)
         assert len(threads.here().calls) <= 3
         assert len(threads.here().problems[threads.here().place_of(stream)]) <= 2
+
+
+def test_the_least_recently_used_problem_goes_first(stream, monkeypatch):
+    monkeypatch.setattr(threads, "MAX_PREPARED", 2)
+    thread, place = threads.here(), threads.here().place_of(stream)
+    thread.problems.pop(place, None)
+    for key in "ab":
+        thread.prepare(place, key, key)
+    assert thread.prepared(place, "a") == "a"
+    thread.prepare(place, "c", "c")
+    assert [thread.prepared(place, key) for key in "abc"] == ["a", None, "c"]
+    del thread.problems[place]
+
+
+def test_calls_in_two_streams_by_turns(context):
+    with Stream.create(context) as one, Stream.create(context) as other:
+        arrays = {each: lr.DeviceArray.from_numpy(X, each) for each in (one, other)}
+        for _ in range(3):
+            for each, x in arrays.items():
+                for stream in ({}, {"stream": each}):
+                    result = lr.sum(x, **stream)
+                    assert (result.stream.handle, result._memory.pool.stream.handle) == (each.handle, each.handle)
+        del arrays, x, result
+
+
+def test_a_workspace_grows_with_what_it_is_for(stream):
+    """From less than a problem needs; it is at least doubled, so a thousand sizes are few allocations."""
+    for each in (X, np.tile(X, 3), X):
+        x = lr.DeviceArray.from_numpy(each, stream)
+        assert lr.sum(x, stream=stream, strategy="tiles").numpy().tobytes() == bits(each)
+    workspace = Workspace(stream)
+    found = {workspace.at_least(size) for size in range(256, 2048, 16)}
+    assert (len(found), workspace.size_bytes) == (4, 2048)
+
+
+def test_segments_whose_second_kernel_was_refused_leave_nothing_to_the_next(stream, machine):
+    """What the first kernel has put into the workspace is for a second one that does not come."""
+    if machine != "simulated":
+        pytest.skip("the simulated driver fails when it is told to")
+    x, borders = lr.DeviceArray.from_numpy(X, stream), np.array([0, 5, 18_000, N])
+    offsets = [lr.DeviceArray.from_numpy(each, stream) for each in (borders, np.array([0, 1, 2, N]))]
+    lr.segmented_reduce(x, offsets[0], stream=stream)
+    for _ in range(2):
+        simulator.selected().fail_call("cuLaunchKernelEx", 2, "LAUNCH_OUT_OF_RESOURCES")
+        with pytest.raises(lr.CudaError, match="LAUNCH_OUT_OF_RESOURCES"):
+            lr.segmented_reduce(x, offsets[0], stream=stream)
+        found = lr.segmented_reduce(x, offsets[1], stream=stream).numpy()
+        assert [each.tobytes() for each in found] == [bits(part) for part in np.split(X, [1, 2])]
+
+
+def test_an_interrupt_while_a_launcher_changes_its_problem_spoils_no_call(stream):
+    """Of one kernel: the first problem's constants with the second one's grid are neither."""
+    few, many = (lr.DeviceArray.from_numpy(X[:n].reshape(-1, 100), stream) for n in (800, 4000))
+
+    def both():
+        return [lr.sum(each, axis=1, stream=stream).numpy().tobytes() for each in (few, many)]
+
+    expected = both()
+    for step in itertools.count():
+        lr.sum(many, axis=1, stream=stream)
+        over = interrupts.interrupted(
+            lambda: lr.sum(few, axis=1, stream=stream), step, files={places.__file__}, signals_only=True
+        ) is None  # fmt: skip
+        assert both()[::-1] == [lr.sum(each, axis=1, stream=stream).numpy().tobytes() for each in (many, few)]
+        assert both() == expected
+        if over:
+            break
+    assert step > 3
 
 
 def test_a_thread_keeps_only_so_many_streams(context, monkeypatch):
@@ -607,15 +686,9 @@ def test_an_output_in_a_slot(legacy):
 
 def test_an_output_of_another_stream_is_waited_for_and_waits(context, monkeypatch):
     """Its own stream's order is the one that it is read and freed in."""
-    order, wait, launch = [], Stream.wait, Prepared.launch
-    waits = Waits.__call__
-
-    def waiting(self, stream, done):
-        order.append(stream.handle)
-        return waits(self, stream, done)
-
+    order, wait, launch, again = [], Stream.wait, Prepared.launch, Waits.__call__
     monkeypatch.setattr(Stream, "wait", lambda self, event: order.append(self.handle) or wait(self, event))
-    monkeypatch.setattr(Waits, "__call__", waiting)
+    monkeypatch.setattr(Waits, "__call__", lambda self, to, *of: order.append(to.handle) or again(self, to, *of))
     monkeypatch.setattr(Prepared, "launch", lambda self, *each: order.append("launch") or launch(self, *each))
     with Stream.create(context) as mine, Stream.create(context) as other:
         x = lr.DeviceArray.from_numpy(X, mine)
@@ -824,6 +897,15 @@ def test_the_stream_that_a_library_works_in_is_waited_for(libraries, context):
         assert result.numpy().tobytes() == bits(X)
         libraries.handle = mine.handle
         assert counts(partial(lr.sum, x, stream=mine)) == {"cuLaunchKernelEx": 1, "cuStreamIsCapturing": 1}
+
+
+def test_without_a_stream_it_is_that_in_which_a_library_works_now(libraries, context):
+    with Stream.create(context) as mine, Stream.create(context) as theirs:
+        x = Tensor(lr.DeviceArray.from_numpy(X, mine))
+        for each in (mine, theirs) * 3:
+            libraries.handle = each.handle
+            assert lr.sum(x).stream.handle == each.handle
+        del x
 
 
 def test_a_tensor_whose_memory_holds_other_values_is_refused(libraries, legacy):

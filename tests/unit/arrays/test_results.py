@@ -46,6 +46,7 @@ def test_cells_of_a_chunk_do_not_overlap(monkeypatch):
         places = sorted(cell.pointer for cell in cells)
         assert all(after - before >= size for before, after in itertools.pairwise(places))
         assert all(place % results.CELL_BYTES == 0 for place in places)
+        assert all(place % (1 << 20) + size <= results._CHUNK_BYTES for place in places)
 
 
 @pytest.mark.parametrize("size", [100, 3000, 200_000])

@@ -96,6 +96,17 @@ def test_a_one_shot_sum_takes_all_from_it(arena, allocator, stream, monkeypatch)
     assert arena.settled()
 
 
+def test_a_workspace_of_the_allocators_is_cleared(arena, allocator, stream, context):
+    """Whatever was there before."""
+    with Buffer.allocate(1 << 16, context) as memory:
+        free = iter(range(memory.pointer, memory.pointer + (1 << 16), 1 << 14))
+        memory.fill(0xFF, stream=stream)
+        arena.instead = lambda size: next(free)
+        found = lr.sum(X, stream=stream, strategy="tiles", allocator=allocator)
+        assert found.numpy().tobytes() == BITS
+        del found
+
+
 def test_a_one_shot_sum_that_is_refused_takes_nothing(arena, allocator, stream):
     source = lr.DeviceArray.from_numpy(X, stream)
     inside = lr.DeviceArray(Buffer.from_pointer(source.pointer + 8, 4), "float32", (), stream)

@@ -60,6 +60,15 @@ def test_right_ones_pass_every_check(stream, count, dtype):
         assert_same(found[2], found[0])
 
 
+def test_offsets_on_the_device_are_checked_in_every_call(stream):
+    """The second call of a kind is known by the arrays' types and shapes, which say nothing of their content."""
+    x = lr.DeviceArray.from_numpy(values("float32", LENGTH), stream)
+    for _ in range(2):
+        lr.segmented_reduce(x, on_device(right(3), stream), stream=stream, check=True)
+        with pytest.raises(ValueError, match=r"offsets\[1\] is -1"):
+            lr.segmented_reduce(x, on_device(np.array([0, -1, 3]), stream), stream=stream, check=True)
+
+
 def test_equal_offsets_and_both_ends_are_right(stream):
     x = values("float32", 24)
     for offsets in ([0, 0, 24, 24], [24, 24], [0, 24], [5]):

@@ -18,7 +18,7 @@ import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
 from lowlevel_reduce.arrays import libraries as producers
 from lowlevel_reduce.arrays.results import CELL_BYTES, Cell
-from lowlevel_reduce.calls import places, threads
+from lowlevel_reduce.calls import places, threads, waits
 from lowlevel_reduce.calls.places import Workspace
 from lowlevel_reduce.calls.prepared import Prepared
 from lowlevel_reduce.calls.waits import Waits
@@ -80,10 +80,13 @@ def test_it_is_two_driver_calls(legacy, machine):
 
 
 class Theirs:
-    """A default stream of somebody else's."""
+    """A stream of somebody else's, the default one if no other."""
+
+    def __init__(self, handle=0):
+        self.handle = handle
 
     def __cuda_stream__(self):
-        return 0, 0
+        return 0, self.handle
 
 
 DEFAULT_STREAMS = {
@@ -426,14 +429,22 @@ def test_an_interrupt_while_a_launcher_changes_its_problem_spoils_no_call(stream
     assert step > 3
 
 
-def test_a_thread_keeps_only_so_many_streams(context, monkeypatch):
+def test_a_thread_keeps_only_so_many_streams(context, stream, monkeypatch):
+    threads.here().forget()
     monkeypatch.setattr(threads, "MAX_PLACES", 2)
+    monkeypatch.setattr(waits, "MAX_KEPT", 3)
     streams = [Stream.create(context) for _ in range(5)]
-    for stream in streams:
-        warm(lr.DeviceArray.from_numpy(X, stream))
+    for each in streams:
+        x = lr.DeviceArray.from_numpy(X, each)
+        warm(x)
+        lr.sum(x, stream=stream)  # which waits for the array, and is waited for
+        lr.sum(x, stream=Theirs(each.handle))
         assert len(threads.here()._places) <= 2
-    for stream in streams:
-        stream.close()
+        assert len(threads.here()._streams) <= 2
+        assert len(threads.here().wait._kept) <= 3
+    del x
+    for each in streams:
+        each.close()
 
 
 def test_many_threads_have_each_their_own(context, cut):
@@ -538,6 +549,64 @@ def test_initial_values_are_told_apart_to_the_last_bit(stream, first, second, dt
         expected = np.asarray(initial).astype(dtype).tobytes()
         assert lr.sum(x, stream=stream, initial=initial).numpy().tobytes() == expected
         assert lr.segmented_reduce(x, offsets, stream=stream, initial=initial).numpy().tobytes() == expected
+
+
+def test_initial_values_of_what_is_looked_at_each_time(stream):
+    for initial in (1.5, 2.5, 1.5):
+        found = lr.sum(X[:300], stream=stream, initial=initial)
+        assert found.numpy().tobytes() == lr.tree.reduce(X[:300], initial=initial).tobytes()
+
+
+def test_copies_of_numpy_arrays_lie_in_cells(stream):
+    """And beside the result, though both are as large."""
+    x = X[:4000].reshape(20, 200)
+    for each in (x, x[:, ::2], x.T, x[::-1], np.broadcast_to(x[0], x.shape), x[:1, :50]):
+        for axis in (0, None):
+            found = lr.sum(each, axis=axis, stream=stream)
+            assert found.numpy().tobytes() == lr.tree.reduce(each, axis=axis).tobytes()
+
+
+def test_memory_of_another_context_is_looked_at(device, legacy, machine):
+    if machine != "simulated":
+        pytest.skip("calls are counted by the simulated driver")
+    mine = lr.DeviceArray.from_numpy(X, legacy)
+    with Context.create(device) as created:
+        with created.pushed():
+            x = lr.DeviceArray.from_numpy(X, Stream.legacy(created))
+        for _ in range(3):
+            assert counts(partial(lr.sum, x, stream=legacy))["cuPointerGetAttributes"] == 1
+            assert counts(partial(lr.dot, mine, x, stream=legacy))["cuPointerGetAttributes"] == 1
+        del x
+
+
+def test_an_error_of_a_wait_is_told(context, machine):
+    if machine != "simulated":
+        pytest.skip("the simulated driver fails when it is told to")
+    with Stream.create(context) as mine, Stream.create(context) as other:
+        x = lr.DeviceArray.from_numpy(X, other)
+        for call in ("cuEventRecord", "cuStreamWaitEvent") * 2:
+            simulator.selected().fail_call(call, 1, "UNKNOWN")
+            with pytest.raises(lr.CudaError, match=f"{call} failed"):
+                lr.sum(x, stream=mine)
+            assert lr.sum(x, stream=mine).numpy().tobytes() == bits(X)
+        del x
+
+
+def test_a_workspace_is_cleared_when_it_is_new(stream, monkeypatch):
+    allocate = lr.Buffer.allocate_async
+
+    def used_before(size_bytes, stream):
+        buffer = allocate(size_bytes, stream)
+        buffer.fill(0xFF, stream=stream)
+        return buffer
+
+    monkeypatch.setattr(lr.Buffer, "allocate_async", used_before)
+    workspace, found = Workspace(stream), np.ones(512, np.uint8)
+    for size in (256, 512):
+        workspace.at_least(size)
+        workspace._memory[-1].copy_to(found[:size], stream=stream)
+        stream.synchronize()
+        assert not found[:size].any()
 
 
 # With an output
@@ -649,6 +718,12 @@ def test_an_output_that_overlaps_is_refused_though_its_memory_is_known(legacy):
     assert one.numpy().tobytes() == X[:1].tobytes()
     lr.sum(one, out=other)
     assert other.numpy().tobytes() == bits(X[:1])
+    third = lr.DeviceArray.from_numpy(X[1:2], legacy)
+    for _ in range(2):
+        lr.dot(one, other, out=third)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="overlaps"):
+            lr.dot(one, other, out=other)
 
 
 def test_the_call_after_a_refused_output_is_quick(legacy, machine):
@@ -897,6 +972,13 @@ def test_the_stream_that_a_library_works_in_is_waited_for(libraries, context):
         assert result.numpy().tobytes() == bits(X)
         libraries.handle = mine.handle
         assert counts(partial(lr.sum, x, stream=mine)) == {"cuLaunchKernelEx": 1, "cuStreamIsCapturing": 1}
+
+
+def test_arrays_at_odd_addresses_have_launchers_of_their_own(libraries, legacy):
+    keep = lr.DeviceArray.from_numpy(X, legacy)
+    for shift in (0, 1, 0, 1, 3, 2, 0):
+        part = types.SimpleNamespace(shape=(15_000,), dtype=keep.dtype, pointer=keep.pointer + 4 * shift)
+        assert lr.sum(Tensor(part)).numpy().tobytes() == bits(X[shift : shift + 15_000])
 
 
 def test_without_a_stream_it_is_that_in_which_a_library_works_now(libraries, context):

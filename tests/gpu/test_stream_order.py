@@ -351,6 +351,25 @@ def test_what_comes_next_in_an_arrays_stream_is_behind_its_readers(order, mine, 
         del x, y, offsets, mask
 
 
+@pytest.mark.parametrize("use", ["second", "out"])
+def test_what_comes_next_is_behind_the_readers_of_a_call_without_a_stream(order, mine, use):
+    with Stream.create(mine) as reading, Stream.create(mine) as writing:
+        x, y = lr.DeviceArray.from_numpy(X, reading), lr.DeviceArray.from_numpy(X, writing)
+        out = lr.DeviceArray.empty((), "float32", writing)
+        for _ in range(3):
+            _ = lr.dot(x, y) if use == "second" else lr.sum(x, out=out)
+            launch = order.last()
+            assert order.before(launch, put(order, writing))
+        del x, y, out, _
+
+
+def test_the_copy_of_a_numpy_array_is_in_the_calls_stream(order, mine):
+    with Stream.create(mine) as stream:
+        for _ in range(2):
+            lr.sum(X, stream=stream)
+            assert order.before(order.last("cuMemcpyAsync"), order.last())
+
+
 def test_a_slot_is_used_again_behind_readers_in_another_stream(order, mine):
     with Stream.create(mine) as one, Stream.create(mine) as other:
         x = lr.DeviceArray.from_numpy(X.reshape(4, -1), one)

@@ -141,6 +141,17 @@ def test_a_default_stream_of_a_context_that_is_not_current(device, legacy_of):
         del x, y, mine, theirs, there
 
 
+def test_a_default_stream_without_a_context_is_that_of_the_current_one(device, legacy):
+    x, unbound = lr.DeviceArray.from_numpy(X, legacy), Stream.legacy()
+    with Context.create(device) as created:
+        for _ in range(3):
+            for each in (legacy.context, created):
+                with each.pushed():
+                    result = lr.sum(x, stream=unbound)
+                assert (result.context, result.numpy().tobytes()) == (each, bits(X))
+        del result
+
+
 def test_an_error_of_the_launch_is_told(legacy, machine):
     if machine != "simulated":
         pytest.skip("the simulated driver fails when it is told to")
@@ -155,14 +166,17 @@ def test_an_error_of_the_launch_is_told(legacy, machine):
 
 
 def test_a_default_stream_that_was_closed_is_refused_and_others_are_not(context):
+    threads.here().forget()
     first, second = Stream.legacy(context), Stream.legacy(context)
     x = lr.DeviceArray.from_numpy(X, second)
     warm(x, stream=first)
+    kept = launchers()
     first.close()
     with pytest.raises(ValueError, match="closed"):
         lr.sum(x, stream=first)
     warm(x, stream=second)
     assert lr.sum(x, stream=second).numpy().tobytes() == bits(X)
+    assert launchers() == kept, "they are bound to an object of their own"
 
 
 def test_a_result_that_is_held_is_not_written_again(legacy):
@@ -196,9 +210,10 @@ def test_more_results_than_a_chunk_has(legacy, monkeypatch, context):
 
 def test_options_and_shapes_are_told_apart(stream):
     x = lr.DeviceArray.from_numpy(X.reshape(100, 200), stream)
-    flat = lr.DeviceArray.from_numpy(X, stream)
+    flat, short = lr.DeviceArray.from_numpy(X, stream), lr.DeviceArray.from_numpy(X[:100], stream)
     for _ in range(3):
         assert lr.sum(flat, stream=stream).numpy().tobytes() == bits(X)
+        assert lr.sum(short, stream=stream).numpy().tobytes() == bits(X[:100])
         assert lr.sum(x, stream=stream, keepdims=True).shape == (1, 1)
         assert lr.sum(x, stream=stream, axis=0).shape == (200,)
         assert lr.sum(x, stream=stream, axis=[1]).shape == (100,)
@@ -257,8 +272,9 @@ def test_an_array_is_reduced_in_its_own_context_whichever_is_current(context, de
         del there
         mine = lr.DeviceArray.from_numpy(Y, Stream.legacy(created))
         warm(mine)
-        assert lr.sum(mine).numpy().tobytes() == bits(Y)
-        del mine, result
+        found = lr.sum(mine)
+        assert (found.context, found.numpy().tobytes()) == (created, bits(Y))
+        del mine, result, found
     assert is_quick(lr.sum(x))
     assert Context.current() == context
 
@@ -409,22 +425,31 @@ def test_segments_whose_second_kernel_was_refused_leave_nothing_to_the_next(stre
         assert [each.tobytes() for each in found] == [bits(part) for part in np.split(X, [1, 2])]
 
 
+@pytest.mark.parametrize(("shapes", "axis"), [([(3,), (5000,), (2000,)], None), ([(2, 3), (2, 300), (100, 7)], 0)])
+def test_one_kernel_in_blocks_of_several_sizes(stream, shapes, axis):
+    threads.here().forget()
+    for _ in range(2):
+        for shape in shapes:
+            x = X[: np.prod(shape)].reshape(shape)
+            found = lr.sum(lr.DeviceArray.from_numpy(x, stream), axis=axis, stream=stream)
+            assert found.numpy().tobytes() == lr.tree.reduce(x, axis=axis).tobytes()
+    assert len({launcher.bound.kernel for launcher in launchers()}) == 1
+    assert len(launchers()) == 3
+
+
 def test_an_interrupt_while_a_launcher_changes_its_problem_spoils_no_call(stream):
-    """Of one kernel: the first problem's constants with the second one's grid are neither."""
+    """One problem's constants with another one's grid are neither."""
     few, many = (lr.DeviceArray.from_numpy(X[:n].reshape(-1, 100), stream) for n in (800, 4000))
 
-    def both():
-        return [lr.sum(each, axis=1, stream=stream).numpy().tobytes() for each in (few, many)]
+    def rows(x):
+        return lr.sum(x, axis=1, stream=stream).numpy().tobytes()
 
-    expected = both()
+    expected = [rows(x) for x in (few, many)]
     for step in itertools.count():
-        lr.sum(many, axis=1, stream=stream)
-        over = interrupts.interrupted(
-            lambda: lr.sum(few, axis=1, stream=stream), step, files={places.__file__}, signals_only=True
-        ) is None  # fmt: skip
-        assert both()[::-1] == [lr.sum(each, axis=1, stream=stream).numpy().tobytes() for each in (many, few)]
-        assert both() == expected
-        if over:
+        rows(many)
+        error = interrupts.interrupted(lambda: rows(few), step, files={places.__file__}, signals_only=True)
+        assert [rows(many), rows(few)] == expected[::-1]
+        if error is None:
             break
     assert step > 3
 
@@ -464,6 +489,7 @@ def test_many_threads_have_each_their_own(context, cut):
 def test_it_is_the_launch_that_was_bound_at_first(legacy, machine):
     if machine != "simulated":
         pytest.skip("calls are counted by the simulated driver")
+    threads.here().forget()
     x = lr.DeviceArray.from_numpy(np.tile(X, 5), legacy)
     before = Counter(simulator.selected().calls)
     warm(x, strategy="tiles")

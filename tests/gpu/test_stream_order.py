@@ -351,6 +351,17 @@ def test_what_comes_next_in_an_arrays_stream_is_behind_its_readers(order, mine, 
         del x, y, offsets, mask
 
 
+def test_the_default_stream_of_another_context_is_that_of_the_array(order, mine):
+    with Context.create(0) as created:
+        with created.pushed():
+            x = lr.DeviceArray.from_numpy(X, Stream.legacy(created))
+        for _ in range(3):
+            result = lr.sum(x)
+            assert order.works[order.last()][1] == (created.handle, 1, None)
+            assert result.context == created
+        del x, result
+
+
 @pytest.mark.parametrize("use", ["second", "out"])
 def test_what_comes_next_is_behind_the_readers_of_a_call_without_a_stream(order, mine, use):
     with Stream.create(mine) as reading, Stream.create(mine) as writing:

@@ -141,6 +141,26 @@ def test_a_default_stream_of_a_context_that_is_not_current(device, legacy_of):
         del x, y, mine, theirs, there
 
 
+def test_what_a_thread_keeps_is_of_one_driver(machine):
+    if machine != "simulated":
+        pytest.skip("there is one real driver")
+    with simulator.use("H200") as outer, Context.primary(0) as context, context.pushed():
+        x = lr.DeviceArray.from_numpy(X, Stream.legacy(context))
+        warm(x)
+        before = outer.calls["cuLaunchKernelEx"]
+        with simulator.use("H200") as inner, Context.primary(0) as another, another.pushed():
+            y = lr.DeviceArray.from_numpy(Y, Stream.legacy(another))
+            warm(y)
+            assert counts(partial(lr.sum, y)) == TAKEN, "that driver is asked what is current"
+            assert lr.sum(y).numpy().tobytes() == bits(Y)
+            assert (inner.calls["cuLaunchKernelEx"], outer.calls["cuLaunchKernelEx"]) == (4, before)
+            del y
+            gc.collect()
+        assert lr.sum(x).numpy().tobytes() == bits(X)
+        del x
+        gc.collect()
+
+
 def test_a_default_stream_without_a_context_is_that_of_the_current_one(device, legacy):
     x, unbound = lr.DeviceArray.from_numpy(X, legacy), Stream.legacy()
     with Context.create(device) as created:
@@ -439,16 +459,18 @@ def test_one_kernel_in_blocks_of_several_sizes(stream, shapes, axis):
 
 def test_an_interrupt_while_a_launcher_changes_its_problem_spoils_no_call(stream):
     """One problem's constants with another one's grid are neither."""
-    few, many = (lr.DeviceArray.from_numpy(X[:n].reshape(-1, 100), stream) for n in (800, 4000))
+    few, many, next_one = (
+        lr.DeviceArray.from_numpy(each[:n].reshape(-1, 100), stream) for each, n in ((X, 800), (X, 4000), (Y, 4000))
+    )
 
     def rows(x):
         return lr.sum(x, axis=1, stream=stream).numpy().tobytes()
 
-    expected = [rows(x) for x in (few, many)]
+    expected = [rows(x) for x in (next_one, few)]
     for step in itertools.count():
         rows(many)
         error = interrupts.interrupted(lambda: rows(few), step, files={places.__file__}, signals_only=True)
-        assert [rows(many), rows(few)] == expected[::-1]
+        assert [rows(next_one), rows(few)] == expected
         if error is None:
             break
     assert step > 3

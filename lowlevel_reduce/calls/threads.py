@@ -110,7 +110,9 @@ class Thread:
         return found
 
     def keep(self, key: Any, prepared: Prepared) -> None:
-        """Remember a call, and where it was made."""
+        """Remember a call, and where it was made; but not one that launches nothing, as for no segments."""
+        if prepared.is_nothing:
+            return
         self.spots[key[0]] = prepared.place
         if len(self.calls) >= MAX_CALLS:
             self.calls.clear()

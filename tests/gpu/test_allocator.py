@@ -258,9 +258,11 @@ def test_an_alloc_that_raises_is_heard(arena, plan, stream, context):
     assert Context.current() == context
 
 
-def test_what_makes_no_sense_is_refused(allocator, plan, stream, context):
+def test_what_makes_no_sense_is_refused(arena, allocator, plan, stream, context):
     with pytest.raises(TypeError, match="free is a function"):
         lr.Allocator(print, None)
+    with pytest.raises(TypeError, match="the allocator is"):
+        lr.sum(X, stream=stream, allocator=arena.alloc)
     with (
         Buffer.allocate(plan.workspace_bytes, context) as workspace,
         pytest.raises(ValueError, match="not both"),

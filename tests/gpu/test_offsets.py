@@ -67,6 +67,11 @@ def test_offsets_on_the_device_are_checked_in_every_call(stream):
         lr.segmented_reduce(x, on_device(right(3), stream), stream=stream, check=True)
         with pytest.raises(ValueError, match=r"offsets\[1\] is -1"):
             lr.segmented_reduce(x, on_device(np.array([0, -1, 3]), stream), stream=stream, check=True)
+    for count in (300, 700, 300):  # which are reduced, whatever number was so before
+        offsets = right(count)
+        offsets[-1] = LENGTH + 1
+        with pytest.raises(ValueError, match=rf"offsets\[{count - 1}\] is {LENGTH + 1}"):
+            lr.segmented_reduce(x, on_device(offsets, stream), stream=stream, check=True)
 
 
 def test_equal_offsets_and_both_ends_are_right(stream):

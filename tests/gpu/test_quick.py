@@ -570,7 +570,9 @@ def test_each_object_for_a_stream_is_closed_by_itself(context):
         second = Stream.from_handle(stream.handle, context=context)
         warm(x, stream=first)
         warm(x, stream=second)
+        found = lr.sum(x, stream=second)
         first.close()
+        assert found.numpy().tobytes() == bits(X)
         with pytest.raises(ValueError, match="closed"):
             lr.sum(x, stream=first)
         assert is_quick(lr.sum(x, stream=second))
@@ -1096,6 +1098,15 @@ def test_the_default_stream_of_a_library_is_the_primary_contexts(libraries, devi
         waits = counts(partial(lr.sum, x, stream=mine))
         assert (waits["cuEventRecord"], waits["cuStreamWaitEvent"]) == (1, 1)
         del x
+
+
+def test_without_a_stream_a_librarys_default_one_is_the_primary_contexts(libraries, legacy, device):
+    threads.here().forget()
+    x = Tensor(lr.DeviceArray.from_numpy(X, legacy))
+    with Context.create(device) as created, created.pushed():
+        for _ in range(3):
+            result = lr.sum(x)
+            assert (result.context, result.numpy().tobytes()) == (legacy.context, bits(X))
 
 
 def test_borrowed_memory_of_cupy_is_looked_at(libraries, legacy):

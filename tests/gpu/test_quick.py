@@ -568,6 +568,7 @@ def test_each_object_for_a_stream_is_closed_by_itself(context):
         x = lr.DeviceArray.from_numpy(X, stream)
         first = Stream.from_handle(stream.handle, context=context)
         second = Stream.from_handle(stream.handle, context=context)
+        assert stream.id == second.id
         warm(x, stream=first)
         warm(x, stream=second)
         found = lr.sum(x, stream=second)
@@ -579,6 +580,8 @@ def test_each_object_for_a_stream_is_closed_by_itself(context):
         second.close()
         with pytest.raises(ValueError, match="closed"):
             lr.sum(x, stream=second)
+        shorter = lr.DeviceArray.from_numpy(X[1:], stream)  # a new call, where another object was closed
+        assert lr.sum(shorter, stream=stream).numpy().tobytes() == bits(X[1:])
         for _ in range(3):
             assert lr.sum(x, stream=stream).numpy().tobytes() == bits(X)
 

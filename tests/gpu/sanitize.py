@@ -1,7 +1,7 @@
 """Runs every kernel on small, awkward inputs and checks the bits; made to be run under compute-sanitizer.
 
 compute-sanitizer --tool TOOL --error-exitcode 9 python tests/gpu/sanitize.py [--without-clusters]
-    [whole|long|shapes|many|small|pairs ...]
+    [whole|long|shapes|many|small|pairs|operations ...]
 
 A tool is memcheck, racecheck, synccheck or initcheck. Each case is told before it is launched, so that one that takes a
 tool very long can be seen. Without clusters, every launch is as on a device that has none.
@@ -50,6 +50,15 @@ MANY = [((600, 5000), 1), ((1100, 1100), 1), ((2200, 3001), 1), ((3000, 999), 1)
         ((65_536, 64), 0)]  # fmt: skip
 # As many rows of several tiles as it takes for warps to fold their partials.
 MANY_LONG = (400, 17_000)
+# Row operations: by warps, blocks, clusters and in turns, where rows lie at any address.
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"strategy": "block_rows"},
+    {"strategy": "block_rows", "cluster": 4},
+    {"strategy": "turn_rows"},
+    {"strategy": "turn_rows", "cluster": 2},
+]
+OPERATION_ROWS = [("float32", 257), ("float32", 5003), ("bfloat16", 1000), ("bfloat16", 9000)]
 WITHOUT = "--without-clusters"
 LENGTHS = [0, 1, 1023, 4097, 300_001]
 OFFSETS = [0, 1, 12]
@@ -191,6 +200,32 @@ def check_whole_arrays(rng: np.random.Generator, stream: lr.Stream) -> int:
     return done
 
 
+def check_row_operations(rng: np.random.Generator, stream: lr.Stream) -> int:
+    """Run row operations; of those that take exponentials, all strategies must agree."""
+    done = 0
+    for dtype, length in OPERATION_ROWS:
+        x, weight = ((rng.standard_normal(shape) * 3).astype(numpy_dtype(dtype)) for shape in ((5, length), (length,)))
+        target = rng.integers(0, length, 5)
+        expected = lr.tree.rms_norm(x, weight, 1e-6), lr.tree.layer_norm(x, weight, weight)
+        exponentials = lr.softmax(x, stream=stream).numpy(), lr.cross_entropy(x, target, stream=stream).numpy()
+        quantized = lr.quantize(x[:, :256], "int8", block=128, stream=stream)
+        done += 3
+        for one, other in zip(quantized, lr.tree.quantize(x[:, :256], "int8", block=128), strict=True):
+            if not same(one, other):
+                sys.exit(f"wrong: quantize of {dtype}")
+        for way in WAYS:
+            if way == WAYS[1] and x.itemsize * length > 16 * 4096:
+                continue
+            case = begin(f"row operations of {x.shape} {dtype} {way}")
+            found = [lr.rms_norm(x, weight, 1e-6, stream=stream, **way)]
+            found += [lr.layer_norm(x, weight, weight, stream=stream, **way), lr.softmax(x, stream=stream, **way)]
+            found += [lr.cross_entropy(x, target, stream=stream, **way)]
+            if not all(same(one, other) for one, other in zip(found, (*expected, *exponentials), strict=True)):
+                sys.exit(f"wrong: {case}")
+            done += len(found)
+    return done
+
+
 PARTS = {
     "whole": check_whole_arrays,
     "long": check_long_grids,
@@ -198,6 +233,7 @@ PARTS = {
     "many": check_many_rows,
     "small": check_small_elements,
     "pairs": check_two_arrays,
+    "operations": check_row_operations,
 }
 
 

@@ -458,7 +458,7 @@ def test_one_kernel_in_blocks_of_several_sizes(stream, machine, shapes, axis):
         assert len(launchers()) == 3
 
 
-def test_an_interrupt_while_a_launcher_changes_its_problem_spoils_no_call(stream):
+def test_an_interrupt_while_a_launcher_changes_its_problem_spoils_no_call(stream, machine):
     """One problem's constants with another one's grid are neither."""
     few, many, next_one = (
         lr.DeviceArray.from_numpy(each[:n].reshape(-1, 100), stream) for each, n in ((X, 800), (X, 4000), (Y, 4000))
@@ -474,7 +474,7 @@ def test_an_interrupt_while_a_launcher_changes_its_problem_spoils_no_call(stream
         assert [rows(next_one), rows(few)] == expected
         if error is None:
             break
-    assert step > 3
+    assert step > 3 or machine != "simulated"  # of another device each problem may have a launcher
 
 
 def test_a_thread_keeps_only_so_many_streams(context, stream, monkeypatch):

@@ -10,6 +10,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from lowlevel_reduce.driver.current import Pushed
+from tests.fuzz.tracing import trace_bytecodes
 
 _UNSEEN = {Pushed.__del__.__code__}
 """Python prints what is raised there, and goes on; it does something only where an interrupt came before."""
@@ -49,7 +50,7 @@ def at_step(
 
     before = sys.gettrace()
     gc.disable()  # what the collector calls is no step
-    sys.settrace(trace)
+    trace_bytecodes(trace)
     try:
         call()
     finally:

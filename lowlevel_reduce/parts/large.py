@@ -173,7 +173,7 @@ def _arranged(
 ) -> tuple[Source, _Problem]:
     """Return an array seen as rows of one reduced axis, and what reduces it; it is read in another order if need be."""
     element, shape = element_type(source.dtype), source.shape
-    axes = sorted(chosen_axes(axis, len(shape)))
+    axes = list(chosen_axes(axis, len(shape)))
     kept = [each for each in range(len(shape)) if each not in axes]
     result = tuple(1 if each in axes else size for each, size in enumerate(shape) if keepdims or each not in axes)
     is_run = axes == list(range(axes[0], axes[-1] + 1)) if axes else True

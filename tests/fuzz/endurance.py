@@ -58,12 +58,13 @@ _NO_STORES = (str, bytes, type, np.ndarray)
 
 
 def stores() -> dict[str, int]:
-    """Return the sizes of the library's module-level collections and caches, and of what it keeps for the driver."""
+    """Return the sizes of the library's module-level collections, its caches without a bound, and what drivers keep."""
     sizes: dict[str, int] = {}
     for module in [name for name in sys.modules if name.split(".")[0] == "lowlevel_reduce"]:
         for name, value in list(vars(sys.modules[module]).items()):
             if hasattr(value, "cache_info") and getattr(value, "__module__", "") == module:
-                sizes[f"{module}.{name}"] = value.cache_info().currsize
+                if value.cache_info().maxsize is None:
+                    sizes[f"{module}.{name}"] = value.cache_info().currsize
             elif isinstance(value, Sized) and not isinstance(value, _NO_STORES) and not name.startswith("__"):
                 sizes[f"{module}.{name}"] = len(value)
     thread = getattr(threads._threads, "kept", None)

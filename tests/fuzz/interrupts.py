@@ -24,6 +24,7 @@ from lowlevel_reduce.errors import ReduceError
 from tests.fuzz.aftermath import again, places
 from tests.fuzz.operations import OPERATIONS, Operation, allocate_and_free, sum_of_device_array
 from tests.fuzz.tally import Tally
+from tests.fuzz.tracing import trace_bytecodes
 from tests.fuzz.worlds import LIBRARY, Machine, World, bare, nothing, quiet, where, world
 
 __all__ = ["acting_at", "by_handlers_that_reduce", "by_signals", "by_trace", "in_the_simulator"]
@@ -154,7 +155,7 @@ def _arriving(call: Callable[[], Any], wanted: Callable[[str], bool], arrive: Ca
         return trace
 
     before = sys.gettrace()
-    sys.settrace(trace)
+    trace_bytecodes(trace)
     try:
         call()
     finally:

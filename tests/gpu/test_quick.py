@@ -353,7 +353,7 @@ def test_a_stream_that_was_closed_is_refused(context):
 
 
 def test_a_captured_call_keeps_its_result_to_the_graph(stream):
-    x = lr.DeviceArray.from_numpy(X, stream)
+    x, y = (lr.DeviceArray.from_numpy(each, stream) for each in (X, X[1:]))
     out = lr.DeviceArray.empty((), "float32", stream)
     warm(x, stream=stream)
     with Graph.capture(stream) as graph:
@@ -364,7 +364,9 @@ def test_a_captured_call_keeps_its_result_to_the_graph(stream):
     with Graph.capture(stream) as graph:
         result = lr.sum(x, stream=stream)
         assert not is_quick(result), "a cell is nothing for a graph"
-        del result
+        shorter = lr.sum(y, stream=stream)
+        assert not is_quick(shorter), "nor is one of a call that is made for the first time"
+        del result, shorter
     graph.close()
 
 
@@ -1038,6 +1040,8 @@ def test_the_stream_that_a_library_works_in_is_waited_for(libraries, context):
         assert result.numpy().tobytes() == bits(X)
         libraries.handle = mine.handle
         assert counts(partial(lr.sum, x, stream=mine)) == {"cuLaunchKernelEx": 1, "cuStreamIsCapturing": 1}
+        libraries.handle = theirs.handle
+        assert counts(partial(lr.partials, x, chunk=1024, stream=mine))["cuStreamWaitEvent"] == 1
 
 
 def test_arrays_at_odd_addresses_have_launchers_of_their_own(libraries, legacy):

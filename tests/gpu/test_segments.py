@@ -78,6 +78,17 @@ def test_many_of_one_length(stream, cut, length):
     check(stream, values("float32", count * length), offsets_of([length] * count))
 
 
+@pytest.mark.parametrize("lengths", [[3] * 70, SMALL, [20_000, *SMALL]], ids=["tiny", "short", "long"])
+def test_nothing_is_written_past_the_last_segment(stream, lengths):
+    """Into memory that ends there; a cell of results that the library lends has room behind them."""
+    x, offsets = values("float32", sum(lengths)), offsets_of(lengths)
+    behind = np.full(64, 7, np.float32)
+    room = lr.DeviceArray.from_numpy(np.concatenate([np.zeros(len(lengths), np.float32), behind]), stream)
+    lr.segmented_reduce(x, offsets, stream=stream, out=room[: len(lengths)])
+    assert np.array_equal(room.numpy()[: len(lengths)], lr.segmented_reduce(x, offsets, stream=stream).numpy())
+    assert np.array_equal(room.numpy()[len(lengths) :], behind)
+
+
 EDGES = {  # of float32, float16 and float64: what one, two, three and four vectors hold, one step, and two
     "float32": [4, 8, 12, 16, 128, 256],
     "float16": [8, 32, 256, 512],

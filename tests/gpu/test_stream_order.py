@@ -1,6 +1,7 @@
 """Results and arrays of one stream in another: what reads is behind what writes, and what frees behind both."""
 
 import contextlib
+import functools
 import gc
 import threading
 import types
@@ -441,6 +442,7 @@ def test_a_result_stays_in_the_context_that_it_was_computed_in(order, unbound):
             assert order.works[order.last()][1][0] == other.handle
             assert order.before(launch, order.last()), "what computed in the other context is waited for"
             assert again.stream.context == other
+            assert x.stream.context == one
         assert float(results[1]) == float(results[0]), "and without any that is current"
         del x, results, again
         gc.collect()
@@ -615,6 +617,16 @@ def test_a_producers_work_is_waited_for(order, views, mine, green, protocol, wor
         assert order.before(written, order.last())
         assert result.numpy().tobytes() == BITS
     del x, result, foreign
+
+
+@pytest.mark.parametrize("call", [lr.normalize, functools.partial(lr.partials, chunk=1024)], ids=["rows", "partials"])
+def test_an_array_of_another_stream_is_waited_for_by_what_makes_new_arrays(order, mine, call):
+    with Stream.create(mine) as ours, Stream.create(mine) as theirs:
+        x = lr.DeviceArray.from_numpy(X.reshape(4, -1) if call is lr.normalize else X, theirs)
+        written = put(order, theirs)
+        result = call(x, stream=ours)
+        assert order.before(written, order.last())
+        del x, result
 
 
 def test_an_interface_without_a_stream_has_nothing_to_wait_for(order, views, mine):

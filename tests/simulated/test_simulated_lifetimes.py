@@ -16,6 +16,7 @@ from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.ladder import RUNGS
 from lowlevel_reduce.ladder.program import kernel_source
 from lowlevel_reduce.plans import loading
+from tests.fuzz.tracing import trace_bytecodes
 
 
 def at_the_address_of(driver, context, monkeypatch):
@@ -277,7 +278,7 @@ def test_an_interrupt_between_any_two_steps_of_a_read_does_not_keep_the_context_
             array = lr.DeviceArray.from_numpy(np.arange(4.0), stream)
             array.numpy()
             with contextlib.suppress(KeyboardInterrupt):
-                sys.settrace(trace)
+                trace_bytecodes(trace)
                 array.numpy()
             sys.settrace(before)
             assert array.numpy().tolist() == [0, 1, 2, 3]

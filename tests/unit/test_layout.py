@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lowlevel_reduce import UnsupportedError, layout
+from lowlevel_reduce import UnsupportedError, layout, tree
 
 SHAPES = st.lists(st.integers(0, 5), max_size=4)
 
@@ -137,8 +137,10 @@ def test_columns_beside_a_second_array_lie_along_three_axes(axes, second, kind):
 
 def test_axes_are_taken_in_the_arrays_order():
     """Whatever order they are named in: the tree's order of a row's elements is that of the array."""
+    x = np.random.default_rng(3).standard_normal((2, 3, 5)).astype(np.float32)
     for axes in ((2, 0), (-1, 0), [2, -3]):
         assert layout.problem_of((2, 3, 5), 4, axis=axes) == layout.problem_of((2, 3, 5), 4, axis=(0, 2))
+        assert np.array_equal(tree.reduce(x, "argmax", axis=axes), tree.reduce(x, "argmax", axis=(0, 2)))
 
 
 def test_a_second_array_that_lies_otherwise_makes_no_whole():

@@ -530,7 +530,7 @@ def test_a_damaged_header_is_one_line(tmp_path, shape):
     (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(16))
     done = run("reduce", tmp_path / "x.npy", "--device", "simulator")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith("ValueError: ")
+    assert done.stderr.startswith(("ValueError: ", "MemoryError: "))  # so CPython 3.12 names what is nested too deep
     assert done.stderr.count("\n") == 1
 
 

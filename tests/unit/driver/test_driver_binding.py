@@ -17,6 +17,7 @@ from in_threads import in_threads
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.errors import CudaError, NoDriverError, UnsupportedError
+from tests.fuzz.tracing import trace_bytecodes
 
 
 @pytest.fixture
@@ -233,7 +234,7 @@ def test_a_use_that_ends_in_another_thread_is_seen_before_or_after(monkeypatch):
     for step in itertools.count(1):
         left, before = [step], sys.gettrace()
         with binding.use("of another thread"):
-            sys.settrace(trace)
+            trace_bytecodes(trace)
             found = binding.selected()
             sys.settrace(before)
         assert found.name in ("of another thread", "else")

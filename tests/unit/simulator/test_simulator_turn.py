@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from cuda.bindings import driver as cu
 from in_threads import in_threads
+from interrupts import at_step, interrupted
 from ptx_kernel import own_places, text
-from test_bound_interrupts import at_step, interrupted
 from test_simulator_driver import good
 
 from lowlevel_reduce import simulator

@@ -35,8 +35,10 @@ def offsets_of_host(offsets: Any) -> Any:
     Raises
     ------
     TypeError
-        If they are not integers of 64 bits.
+        If they are None, or not integers of 64 bits.
     """
+    if offsets is None:  # which `execute` takes for no second array
+        raise TypeError("offsets are integers of 64 bits, in one row, not None")
     if not isinstance(offsets, (list, tuple)):
         return offsets
     try:

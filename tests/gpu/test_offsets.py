@@ -115,7 +115,17 @@ def test_a_check_in_a_capture_is_refused(context):
 
 def test_offsets_of_the_host_that_are_none(stream):
     x = values("float32", 24)
-    for offsets in ([0, 1.5], [0, None], [[0, 1]], [[0], [1, 2]], [0, 2**63], [0, 2**64], ["0", "1"], [True, False]):
+    for offsets in (
+        None,
+        [0, 1.5],
+        [0, None],
+        [[0, 1]],
+        [[0], [1, 2]],
+        [0, 2**63],
+        [0, 2**64],
+        ["0", "1"],
+        [True, False],
+    ):
         with pytest.raises(TypeError, match="offsets are integers of 64 bits, in one row"):
             lr.segmented_reduce(x, offsets, stream=stream)
     with pytest.raises(ValueError, match="offsets are empty"):

@@ -73,7 +73,7 @@ def test_the_roofs_are_those_of_the_records():
 
     files = {
         "H100 SXM": ("2026-11-26-h100-suites-1.jsonl", "suites"),
-        "H200": ("2026-11-22-h200-ladder-a-1e8.jsonl", "ladder"),
+        "H200": ("2026-11-26-h200-ladder-a-1e8.jsonl", "ladder"),
     }
     for gpu in roofline.GPUS:
         name, kind = files[gpu.name]

@@ -32,15 +32,15 @@ class Exported:
     stream: Stream
     _home: int | None
 
-    @property
-    def pointer(self) -> int:
-        """Device address of the first element."""
-        raise NotImplementedError
+    if TYPE_CHECKING:  # what `DeviceArray` has
 
-    @property
-    def context(self) -> Context:
-        """The context of the memory."""
-        raise NotImplementedError
+        @property
+        def pointer(self) -> int:
+            """Device address of the first element."""
+
+        @property
+        def context(self) -> Context:
+            """The context of the memory."""
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -42,13 +42,13 @@ class Value:
 
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
-    def numpy(self) -> npt.NDArray[Any]:
-        """Return a copy on the host; waits for the array's stream."""
-        raise NotImplementedError
+    if TYPE_CHECKING:  # what `DeviceArray` has
 
-    def item(self) -> Any:
-        """Return the only element as a Python number; waits for the array's stream, and raises as `numpy` does."""
-        raise NotImplementedError
+        def numpy(self) -> npt.NDArray[Any]:
+            """Return a copy on the host."""
+
+        def item(self) -> Any:
+            """Return the only element as a Python number."""
 
     def tolist(self) -> Any:
         """Return Python numbers: one, or nested lists of them; waits for the array's stream."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lowlevel_reduce import operators
-from lowlevel_reduce.driver import Buffer, Context, LaunchConfig
+from lowlevel_reduce.driver import Context, LaunchConfig
 from lowlevel_reduce.driver.checks import check_launch
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.errors import UnsupportedError
@@ -18,14 +18,14 @@ from lowlevel_reduce.operators.adapters import about_given, rooted
 from lowlevel_reduce.operators.quoting import uses
 from lowlevel_reduce.parts.chunks import check_chunk, check_length
 from lowlevel_reduce.plans.base import BasePlan
-from lowlevel_reduce.plans.launch import BoundReduction, Extents
+from lowlevel_reduce.plans.launch import Extents
 from lowlevel_reduce.plans.loading import load_kernel
 from lowlevel_reduce.plans.mapping import MappedKernel
 from lowlevel_reduce.strategy.selection import operator_text
 from lowlevel_reduce.strategy.stubs import partials_kernel_source
 
 if TYPE_CHECKING:
-    from lowlevel_reduce.arrays.allocator import Allocator
+    pass
 
 __all__ = ["PARTIAL_DTYPE", "CombinePlan", "combine_plan", "divided", "rooted_of"]
 
@@ -52,6 +52,12 @@ class CombinePlan(BasePlan):
         Where it runs.
     workspace_bytes : int
         0.
+
+    Notes
+    -----
+    Bound to a stream, call ``launch(partials, result)`` with device addresses. The partials are a contiguous array of
+    uint32 of shape (`chunks`, `words`), at an address aligned to 4 bytes. The result's address must be a multiple of
+    its size. If the plan `takes_first`, the address of the whole array's first element is a third argument.
     """
 
     def __init__(
@@ -80,27 +86,6 @@ class CombinePlan(BasePlan):
             workspace_bytes=0,
             fields="partials",
         )
-
-    def bind(
-        self,
-        stream: Any,
-        workspace: Buffer | None = None,
-        *,
-        initial: Any = None,
-        allocator: Allocator | None = None,
-    ) -> BoundReduction:
-        """Bind the plan to a stream, as `Plan.bind` does; then call ``launch(partials, result)`` with device addresses.
-
-        The partials are a contiguous array of uint32 of shape (`chunks`, `words`), at an address aligned to 4 bytes.
-        The result's address must be a multiple of its size. If the plan `takes_first`, the address of the whole array's
-        first element is a third argument.
-
-        Raises
-        ------
-        ValueError
-            As `Plan.bind`.
-        """
-        return self._bind(stream, workspace, None, initial, allocator)
 
     @property
     def partial_bytes(self) -> int:

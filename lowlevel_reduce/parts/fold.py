@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,14 +13,13 @@ from lowlevel_reduce.parts.combining import PARTIAL_DTYPE
 from lowlevel_reduce.parts.cut import Cut
 from lowlevel_reduce.parts.free_cut import FreeCut
 from lowlevel_reduce.plans.base import BasePlan
-from lowlevel_reduce.plans.launch import BoundReduction, Extents
+from lowlevel_reduce.plans.launch import Extents
 from lowlevel_reduce.plans.loading import load_kernel
 from lowlevel_reduce.plans.mapping import MappedKernel
 from lowlevel_reduce.strategy.selection import operator_text
 from lowlevel_reduce.strategy.stubs import parts_kernel_source
 
 if TYPE_CHECKING:
-    from lowlevel_reduce.arrays.allocator import Allocator
     from lowlevel_reduce.operators import Reduction, Types
 
 __all__ = ["TAG_BYTES", "FoldPlan", "fold_plan", "share_bytes"]
@@ -45,6 +44,11 @@ class FoldPlan(BasePlan):
         Bytes from one share to the next, and of a share before its first partial.
     takes_first : bool
         Whether a launch also takes the address of each row's first element, as for var, std and mean_var.
+
+    Notes
+    -----
+    Bound to a stream, call ``launch(shares, result)`` with device addresses. If the plan `takes_first`, the address of
+    every row's first element is a third argument.
     """
 
     def __init__(
@@ -82,20 +86,6 @@ class FoldPlan(BasePlan):
             workspace_bytes=0,
             fields="parts",
         )
-
-    def bind(
-        self,
-        stream: Any,
-        workspace: Buffer | None = None,
-        *,
-        initial: Any = None,
-        allocator: Allocator | None = None,
-    ) -> BoundReduction:
-        """Bind the plan to a stream, as `Plan.bind` does; then call ``launch(shares, result)`` with device addresses.
-
-        If the plan `takes_first`, the address of every row's first element is a third argument.
-        """
-        return self._bind(stream, workspace, None, initial, allocator)
 
     @property
     def _partials(self) -> int:

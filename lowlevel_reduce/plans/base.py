@@ -93,7 +93,6 @@ class BasePlan(Closing, ABC):
         for entry in () if self.extents.aligned_only else self._open_kernels():
             entry.load_twin(self.context)
 
-    @abstractmethod
     def bind(
         self,
         stream: Any,
@@ -102,7 +101,11 @@ class BasePlan(Closing, ABC):
         initial: Any = None,
         allocator: Allocator | None = None,
     ) -> BoundReduction:
-        """Bind the plan to a stream. Everything is checked, built and allocated here, so that a call only launches."""
+        """Bind the plan to a stream. Everything is checked, built and allocated here, so that a call only launches.
+
+        Arguments and errors are those of `Plan.bind`.
+        """
+        return self._bind(stream, workspace, None, initial, allocator)
 
     def close(self) -> None:
         """Drop the kernels; existing bound launches keep theirs. A second call does nothing."""

@@ -8,15 +8,14 @@ import numpy as np
 
 from lowlevel_reduce import operators
 from lowlevel_reduce.arguments import integer
-from lowlevel_reduce.arrays.allocator import Allocator
-from lowlevel_reduce.driver import Buffer, Context, LaunchConfig
+from lowlevel_reduce.driver import Context, LaunchConfig
 from lowlevel_reduce.driver.checks import check_launch
 from lowlevel_reduce.dtypes import LANES, element_type, numpy_dtype
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.layout import MAX_BYTES
 from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.plans.base import BasePlan
-from lowlevel_reduce.plans.launch import BoundReduction, Extents
+from lowlevel_reduce.plans.launch import Extents
 from lowlevel_reduce.plans.loading import load_kernel
 from lowlevel_reduce.plans.mapping import MappedKernel
 from lowlevel_reduce.strategy.selection import operator_text
@@ -66,6 +65,15 @@ class SegmentedPlan(BasePlan):
         Device memory that a bound launch needs besides its arguments. With c = length // (16 L) + 1 for leaves of L
         elements (4 KiB): 256 + 32 c + s * (length // (t L) + 2 c), s being 16 bytes for every 12 bytes of the
         accumulator, rounded up, and t 16, or 8 for an accumulator of more than 8 bytes.
+
+    Notes
+    -----
+    Bound to a stream, call ``launch(source, result, offsets)`` with device addresses. The offsets are read when the
+    launch runs: `segments` + 1 of them, at an address aligned to their size. They must be ascending, each from 0 to
+    `length`, and nothing checks that. Other offsets give undefined results, which may look right: an offset outside is
+    taken for the nearer of 0 and `length`, a segment that would end before it begins for one without elements; and
+    where such segments together are longer than the array, some results may not be written at all. Nothing outside the
+    arrays is read or written. `segmented_reduce` has a check.
     """
 
     def __init__(
@@ -104,29 +112,6 @@ class SegmentedPlan(BasePlan):
         self.length = length
         self.segments = segments
         self.offsets_dtype = offsets_dtype
-
-    def bind(
-        self,
-        stream: Any,
-        workspace: Buffer | None = None,
-        *,
-        initial: Any = None,
-        allocator: Allocator | None = None,
-    ) -> BoundReduction:
-        """Bind the plan to a stream, as `Plan.bind` does; a call is then ``launch(source, result, offsets)``.
-
-        The offsets are read when the launch runs: `segments` + 1 of them, at an address aligned to their size. They
-        must be ascending, each from 0 to `length`, and nothing checks that. Other offsets give undefined results, which
-        may look right: an offset outside is taken for the nearer of 0 and `length`, a segment that would end before it
-        begins for one without elements; and where such segments together are longer than the array, some results may
-        not be written at all. Nothing outside the arrays is read or written. `segmented_reduce` has a check.
-
-        Raises
-        ------
-        ValueError
-            As `Plan.bind`.
-        """
-        return self._bind(stream, workspace, None, initial, allocator)
 
     @property
     def _partials(self) -> int:

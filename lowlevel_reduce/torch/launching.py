@@ -95,10 +95,14 @@ def _on_device(
     beside = {name: tensor.contiguous() for name, tensor in beside.items()}
     key = (
         operation, x.shape, x.stride(), x.dtype, x.device.index, handle, threading.get_ident(),
-        None if second is None else (second.shape, second.stride()), tuple(parameters.values()), tuple(dtypes.items()),
+        None if second is None else (second.shape, second.stride(), second.dtype),
+        tuple(parameters.values()), tuple(dtypes.items()),
         *((tensor.dtype, tensor.shape) for tensor in beside.values()),
     )  # fmt: skip
-    found = _kept.get(key)
+    with _lock:
+        found = _kept.get(key)
+        if found is not None:
+            _kept.move_to_end(key)
     if found is None:
         found = _bound(operation, x, second, beside, dtypes, parameters, handle)
         with _lock:

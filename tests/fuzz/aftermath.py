@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from lowlevel_reduce.driver import binding, turns
+from lowlevel_reduce.errors import ReduceError
 from lowlevel_reduce.plans import loading
 from tests.fuzz.operations import OPERATIONS, Operation
 from tests.fuzz.tally import Tally
 from tests.fuzz.worlds import Machine, World, world
 
-__all__ = ["again", "places"]
+__all__ = ["again", "ended", "places"]
 
 
 def places(machine: Machine) -> tuple[list[tuple[Operation, int, str]], dict[Operation, Counter[str]]]:
@@ -25,6 +27,24 @@ def places(machine: Machine) -> tuple[list[tuple[Operation, int, str]], dict[Ope
             operation(one)
             kept[operation] = one.left()
     return found, kept
+
+
+def ended(
+    tally: Tally,
+    operation: Operation,
+    found: bytes | BaseException,
+    what: str,
+    is_of_others: Callable[[BaseException], bool],
+) -> None:
+    """Note how an operation ended that lacked memory: `is_of_others` tells of errors that are not the library's."""
+    if isinstance(found, bytes):
+        tally.accept()
+        if found != OPERATIONS[operation]:
+            tally.lose(f"{what}: a wrong result and no error")
+        return
+    tally.refuse(found)
+    if not isinstance(found, (MemoryError, ReduceError)) and not is_of_others(found):
+        tally.lose(f"{what}: {type(found).__name__}: {found}")
 
 
 def again(tally: Tally, one: World, operation: Operation, usual: Counter[str], what: str) -> None:

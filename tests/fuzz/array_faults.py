@@ -13,8 +13,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lowlevel_reduce.errors import ReduceError
-from tests.fuzz.aftermath import again, places
+from tests.fuzz.aftermath import again, ended, places
 from tests.fuzz.operations import OPERATIONS, Operation
 from tests.fuzz.tally import Tally
 from tests.fuzz.worlds import Machine, World, bare, nothing, quiet, where, world
@@ -175,20 +174,9 @@ def fuzz_arrays(seed: int, count: int, machine: Machine | None = None) -> Tally:
                 with world(machine) as one:
                     starved = _Starved(k, times)
                     found, place = starved.run(one, operation)
-                    _note(tally, operation, found, what + place)
+                    ended(tally, operation, found, what + place, _of_numpy)
                     again(tally, one, operation, kept[operation], what + place)
     return tally
-
-
-def _note(tally: Tally, operation: Operation, found: bytes | BaseException, what: str) -> None:
-    if isinstance(found, bytes):
-        tally.accept()
-        if found != OPERATIONS[operation]:
-            tally.lose(f"{what}: a wrong result and no error")
-        return
-    tally.refuse(found)
-    if not isinstance(found, (MemoryError, ReduceError)) and not _of_numpy(found):
-        tally.lose(f"{what}: {type(found).__name__}: {found}")
 
 
 def _of_numpy(error: BaseException) -> bool:

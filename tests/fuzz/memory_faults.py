@@ -23,9 +23,8 @@ from typing import Any
 
 from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray
 from lowlevel_reduce.driver.handle import Handle
-from lowlevel_reduce.errors import ReduceError
-from tests.fuzz.aftermath import again, places
-from tests.fuzz.operations import OPERATIONS, Operation
+from tests.fuzz.aftermath import again, ended, places
+from tests.fuzz.operations import Operation
 from tests.fuzz.tally import Tally
 from tests.fuzz.worlds import Machine, World, bare, keep_kernels, nothing, quiet, where, world
 
@@ -163,7 +162,7 @@ def _trial(
             found, raised_at = _Starved(one, *place).run(operation)
             what += raised_at if raised_at not in what else ""
             if not isinstance(found, bytes) or unraised:
-                _note(tally, operation, found, what)
+                ended(tally, operation, found, what, _of_the_interpreter)
         again(tally, one, operation, usual, what)
         if tally.lost and all(each.endswith(" left") for each in tally.lost) and orphans():
             tally.lost.clear()
@@ -186,17 +185,6 @@ def _is_lost(each: object, beside: list[Any]) -> bool:
     holders = [other for other in gc.get_referrers(each) if other is not beside]
     # In lists: a generator would be one more who refers to them.
     return all([type(other) in (list, tuple, dict) and _is_lost(other, holders) for other in holders])  # noqa: C419
-
-
-def _note(tally: Tally, operation: Operation, found: bytes | BaseException, what: str) -> None:
-    if isinstance(found, bytes):
-        tally.accept()
-        if found != OPERATIONS[operation]:
-            tally.lose(f"{what}: a wrong result and no error")
-        return
-    tally.refuse(found)
-    if not isinstance(found, (MemoryError, ReduceError)) and not _of_the_interpreter(found):
-        tally.lose(f"{what}: {type(found).__name__}: {found}")
 
 
 def _of_the_interpreter(error: BaseException) -> bool:

@@ -2,14 +2,17 @@
 
 # ruff: noqa: N802 - the names are the driver's
 
+import contextlib
 import ctypes
 import itertools
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any, SupportsInt
+from collections.abc import Iterator, Sequence
+from typing import Any, SupportsInt, TypeVar
 
 from cuda.bindings import driver as cu
+
+from lowlevel_reduce.driver import binding
 
 Result = tuple[Any, ...]
 """What every call returns: the code, and what the call gives."""
@@ -351,3 +354,14 @@ class FakeDriver:
 
     def cuGraphLaunch(self, executable: SupportsInt, stream: SupportsInt) -> Result:
         return (OK,)
+
+
+_Driver = TypeVar("_Driver")
+
+
+@contextlib.contextmanager
+def in_use(driver: _Driver, name: str = "fake") -> Iterator[_Driver]:
+    """Select a driver in the block, under a name; yields it."""
+    binding.register(name, lambda: driver)
+    with binding.use(name):
+        yield driver

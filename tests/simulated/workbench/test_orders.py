@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from nested_trees import tree
 from typer.testing import CliRunner
 
 from lowlevel_reduce import UnsupportedError
@@ -13,7 +14,6 @@ from lowlevel_reduce.cli.app import app
 from lowlevel_reduce.ladder import RUNGS
 from lowlevel_reduce.workbench import LaunchOptions, read_source
 from lowlevel_reduce.workbench.order import orders_of_kernel, orders_of_rung
-from lowlevel_reduce.workbench.summation import Node, Tree
 
 KERNELS = Path(__file__).parent / "kernels"
 
@@ -49,21 +49,6 @@ def blocks(n, size):
 
 def filled(values, size):
     return [*values, *[None] * (size - len(values))]
-
-
-def tree(shape):
-    nodes = []
-
-    def add(part):
-        if isinstance(part, int):
-            nodes.append(Node("element", (), part, "f32", 0.0))
-        else:
-            children = tuple(add(each) for each in part)
-            nodes.append(Node("add", children, -1, "f32", 0.0))
-        return len(nodes) - 1
-
-    add(shape)
-    return Tree(tuple(nodes))
 
 
 def only(rung, n, block=32, **options):

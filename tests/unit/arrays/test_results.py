@@ -6,19 +6,17 @@ from types import SimpleNamespace
 
 import interrupts
 import pytest
-from fake_driver import FakeDriver
+from fake_driver import FakeDriver, in_use
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.arrays import results
-from lowlevel_reduce.driver import Context, Stream, binding
+from lowlevel_reduce.driver import Context, Stream
 from tests.fuzz import memory_faults
 
 
 @pytest.fixture
 def fake():
-    driver = FakeDriver()
-    binding.register("fake-results", lambda: driver)
-    with binding.use("fake-results"):
+    with in_use(FakeDriver(), "fake-results") as driver:
         yield driver
 
 

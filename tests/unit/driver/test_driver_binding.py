@@ -12,7 +12,7 @@ import sys
 
 import pytest
 from cuda.bindings import driver as cu
-from fake_driver import FakeDriver
+from fake_driver import FakeDriver, in_use
 from in_threads import in_threads
 
 from lowlevel_reduce.driver import binding
@@ -22,9 +22,7 @@ from tests.fuzz.tracing import trace_bytecodes
 
 @pytest.fixture
 def fake():
-    driver = FakeDriver()
-    binding.register("fake", lambda: driver)
-    with binding.use("fake"):
+    with in_use(FakeDriver()) as driver:
         yield driver
 
 
@@ -203,7 +201,7 @@ def test_without_libcuda_the_message_says_what_to_install(no_libcuda):
 def test_finalizers_at_exit_say_nothing():
     code = """
 import sys; sys.path.insert(0, 'tests/unit')
-from fake_driver import FakeDriver, cu
+from fake_driver import FakeDriver, in_use, cu
 from lowlevel_reduce.driver import Buffer, Context, Stream, binding
 fake = FakeDriver(); binding.register('fake', lambda: fake)
 binding._selected = binding._implementation('fake')

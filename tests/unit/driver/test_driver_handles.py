@@ -13,7 +13,7 @@ import weakref
 import numpy as np
 import pytest
 from cuda.bindings import driver as cu
-from fake_driver import FakeDriver
+from fake_driver import FakeDriver, in_use
 from in_threads import in_threads
 
 from lowlevel_reduce.driver import (
@@ -35,9 +35,7 @@ from tests.fuzz.interrupts import acting_at
 
 @pytest.fixture
 def fake():
-    driver = FakeDriver()
-    binding.register("fake", lambda: driver)
-    with binding.use("fake"):
+    with in_use(FakeDriver()) as driver:
         yield driver
 
 

@@ -4,17 +4,15 @@ import struct
 
 import pytest
 from cuda.bindings import driver as cu
-from fake_driver import FakeDriver
+from fake_driver import FakeDriver, in_use
 
-from lowlevel_reduce.driver import BoundKernel, Context, LaunchConfig, Library, Stream, binding, launch, occupancy
+from lowlevel_reduce.driver import BoundKernel, Context, LaunchConfig, Library, Stream, launch, occupancy
 from lowlevel_reduce.errors import CudaError, ReduceError, UnsupportedError
 
 
 @pytest.fixture
 def fake():
-    driver = FakeDriver()
-    binding.register("fake", lambda: driver)
-    with binding.use("fake"):
+    with in_use(FakeDriver()) as driver:
         yield driver
 
 

@@ -4,7 +4,7 @@ import contextlib
 import struct
 
 import pytest
-from fake_driver import FakeDriver
+from fake_driver import FakeDriver, in_use
 
 from lowlevel_reduce.driver import BoundKernel, Buffer, Context, LaunchConfig, Library, Stream, binding
 from lowlevel_reduce.errors import CudaError
@@ -15,8 +15,7 @@ from lowlevel_reduce.plans.launch import BoundReduction, DirectReduction, Extent
 def fake():
     driver = FakeDriver()
     driver.arguments = 5
-    binding.register("fake-bound", lambda: driver)
-    with binding.use("fake-bound"):
+    with in_use(driver, "fake-bound"):
         yield driver
 
 

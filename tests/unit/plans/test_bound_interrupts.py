@@ -12,10 +12,10 @@ from pathlib import Path
 
 import interrupts
 import pytest
-from fake_driver import FakeDriver
+from fake_driver import FakeDriver, in_use
 from in_threads import in_threads
 
-from lowlevel_reduce.driver import BoundKernel, Buffer, Context, LaunchConfig, Library, Stream, binding, turns
+from lowlevel_reduce.driver import BoundKernel, Buffer, Context, LaunchConfig, Library, Stream, turns
 from lowlevel_reduce.driver import bound_kernel as kernel_module
 from lowlevel_reduce.driver import handle as handle_module
 from lowlevel_reduce.errors import ReduceError
@@ -71,8 +71,7 @@ class World:
 def fake():
     driver = FakeDriver()
     driver.arguments = 3
-    binding.register("interrupted", lambda: driver)
-    with binding.use("interrupted"):
+    with in_use(driver, "interrupted"):
         yield driver
 
 

@@ -9,10 +9,10 @@ import time
 from functools import partial
 
 import pytest
-from fake_driver import OK, FakeDriver
+from fake_driver import OK, FakeDriver, in_use
 from in_threads import in_threads
 
-from lowlevel_reduce.driver import BoundKernel, Buffer, Context, LaunchConfig, Library, Stream, binding, nodes, turns
+from lowlevel_reduce.driver import BoundKernel, Buffer, Context, LaunchConfig, Library, Stream, nodes, turns
 from lowlevel_reduce.errors import ReduceError
 from lowlevel_reduce.plans.launch import BoundReduction, DirectReduction, Extents
 
@@ -39,9 +39,7 @@ class SlowDriver(FakeDriver):
 
 @pytest.fixture
 def fake():
-    driver = SlowDriver()
-    binding.register("slow", lambda: driver)
-    with binding.use("slow"):
+    with in_use(SlowDriver(), "slow") as driver:
         yield driver
 
 

@@ -5,27 +5,12 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
+from nested_trees import tree
 
 from lowlevel_reduce import UnsupportedError
 from lowlevel_reduce.workbench.drawing import svg
 from lowlevel_reduce.workbench.masking import masked_tree
 from lowlevel_reduce.workbench.summation import Node, Tree, difference
-
-
-def tree(shape):
-    """Return the tree of nested pairs of elements."""
-    nodes = []
-
-    def add(part):
-        if isinstance(part, int):
-            nodes.append(Node("element", (), part, "f32", 0.0))
-        else:
-            children = tuple(add(each) for each in part)
-            nodes.append(Node("add", children, -1, "f32", 0.0))
-        return len(nodes) - 1
-
-    add(shape)
-    return Tree(tuple(nodes))
 
 
 def summed(shape, values):

@@ -68,41 +68,15 @@ __device__ __forceinline__ const uint32* place_of_chunk(const PartsProblem& prob
     return reinterpret_cast<const uint32*>(partials + place * sizeof(typename Op::Accumulator));
 }
 
-template <class Op>
-__device__ __forceinline__ typename Op::Accumulator
-partial_of_row(const PartsProblem& problem, uint64 row, uint64 number)
-{
-    constexpr uint32 words = sizeof(typename Op::Accumulator) / 4;
-    union { typename Op::Accumulator whole; uint32 word[words]; } u;
-    const uint32* address = place_of_chunk<Op>(problem, row, number);
-#pragma unroll
-    for (uint32 i = 0; i < words; ++i) u.word[i] = address[i];
-    return moved_by<Op>(u.whole, number * problem.chunk, 0);
-}
-
-// The fold of a row's partials that one of `warps` warps takes: a run of a power of two of them, 32 to 128 at a time; what is
-// past the last is absent. All lanes of the warp call it, and all hold the result.
+// The fold of those of a row's partials that one of `warps` warps takes, as fold_run_of_partials.
 template <class Op>
 __device__ __forceinline__ typename Op::Accumulator
 fold_run_of_row(const PartsProblem& problem, uint64 row, uint32 warp, uint32 warps)
 {
-    constexpr uint32 in_flight = sizeof(typename Op::Accumulator) > 12 ? 2 : 4, batch = lanes * in_flight;
-    const uint32 lane = threadIdx.x % lanes, count = uint32(problem.count);
-    uint32 batches = 1;  // for each warp
-    while (batches * batch * warps < count) batches *= 2;
-    WarpCounter<Op> counter;
-#pragma unroll 1
-    for (uint32 i = 0; i < batches; ++i) {
-        typename Op::Accumulator a[in_flight];
-#pragma unroll
-        for (uint32 k = 0; k < in_flight; ++k) {
-            const uint32 number = (warp * batches + i) * batch + k * lanes + lane;
-            a[k] = Op::identity();
-            if (number < count) a[k] = partial_of_row<Op>(problem, row, number);
-        }
-        counter.push(warp_fold_array<Op, in_flight>(a, lane), lane);
-    }
-    return counter.result();
+    const auto partial = [&problem, row](uint64 number) {
+        return partial_at<Op>(place_of_chunk<Op>(problem, row, number), number * problem.chunk);
+    };
+    return fold_run_of_partials<Op>(partial, uint32(problem.count), warp, warps);
 }
 
 // Writes a row's results. The pivot, where operators have one, is made of the row's first element, which `second` has for each.

@@ -20,27 +20,27 @@ template <class Op> __device__ __forceinline__ typename Op::Accumulator moved_by
     return a;
 }
 
+// The accumulator that lies at an address word by word, of a chunk before which the array has so many elements.
 template <class Op>
-__device__ __forceinline__ typename Op::Accumulator partial_of_chunk(const PartialsProblem& problem, uint32 number)
+__device__ __forceinline__ typename Op::Accumulator partial_at(const uint32* address, uint64 elements_before)
 {
     constexpr uint32 words = sizeof(typename Op::Accumulator) / 4;
     union { typename Op::Accumulator whole; uint32 word[words]; } u;
-    const auto* address = reinterpret_cast<const uint32*>(problem.elements) + uint64(number) * words;
 #pragma unroll
     for (uint32 i = 0; i < words; ++i) u.word[i] = address[i];
-    return moved_by<Op>(u.whole, number * problem.chunk, 0);
+    return moved_by<Op>(u.whole, elements_before, 0);
 }
 
-// Each warp folds a run of a power of two of them, 32 to 128 at a time; what is past the last is absent.
-template <class Op, int Warps> __device__ __forceinline__ void reduce_partials(const PartialsProblem& problem)
+// The fold of those of `count` partials that one of `warps` warps takes: a run of a power of two of them, 32 to 128 at a time;
+// what is past the last is absent. `partial(number)` loads one. All lanes of the warp call it, and all hold the result.
+template <class Op, class Partial>
+__device__ __forceinline__ typename Op::Accumulator
+fold_run_of_partials(Partial partial, uint32 count, uint32 warp, uint32 warps)
 {
-    __shared__ BlockSlots<Op, Warps> shared;
     constexpr uint32 in_flight = sizeof(typename Op::Accumulator) > 12 ? 2 : 4, batch = lanes * in_flight;
-    launch_dependents();
-    wait_for_prerequisites();
-    const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes, count = uint32(problem.count);
+    const uint32 lane = threadIdx.x % lanes;
     uint32 batches = 1;  // for each warp
-    while (batches * batch * Warps < count) batches *= 2;
+    while (batches * batch * warps < count) batches *= 2;
     WarpCounter<Op> counter;
 #pragma unroll 1
     for (uint32 i = 0; i < batches; ++i) {
@@ -49,11 +49,25 @@ template <class Op, int Warps> __device__ __forceinline__ void reduce_partials(c
         for (uint32 k = 0; k < in_flight; ++k) {
             const uint32 number = (warp * batches + i) * batch + k * lanes + lane;
             a[k] = Op::identity();
-            if (number < count) a[k] = partial_of_chunk<Op>(problem, number);
+            if (number < count) a[k] = partial(number);
         }
         counter.push(warp_fold_array<Op, in_flight>(a, lane), lane);
     }
-    const auto root = block_fold<Op, Warps>(counter.result(), shared, 0);
+    return counter.result();
+}
+
+template <class Op, int Warps> __device__ __forceinline__ void reduce_partials(const PartialsProblem& problem)
+{
+    __shared__ BlockSlots<Op, Warps> shared;
+    launch_dependents();
+    wait_for_prerequisites();
+    const auto partial = [&problem](uint32 number) {
+        constexpr uint32 words = sizeof(typename Op::Accumulator) / 4;
+        const auto* address = reinterpret_cast<const uint32*>(problem.elements) + uint64(number) * words;
+        return partial_at<Op>(address, number * problem.chunk);
+    };
+    const auto run = fold_run_of_partials<Op>(partial, uint32(problem.count), warp_of_block(), Warps);
+    const auto root = block_fold<Op, Warps>(run, shared, 0);
     if (threadIdx.x != 0) return;
     const Source<Op> whole(problem, problem.elements, nullptr, problem.length, Op::pivot_is_given);
     store_result<Op>(problem, whole.row, 0, root);

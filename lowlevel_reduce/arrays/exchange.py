@@ -28,6 +28,7 @@ __all__ = [
     "home_of",
     "order_consumer",
     "produced_view",
+    "view_of",
 ]
 
 _LEGACY = 1
@@ -49,19 +50,25 @@ class ArrayView(NamedTuple):
     owner: Any
 
 
-def produced_view(x: Any, producer: Producer, stream: Stream) -> ArrayView:
-    """Return the memory of a known library's array; `stream` is made to wait for the library's current stream."""
-    ordinal = producer.key(x)[0]
+def view_of(x: Any, producer: Producer) -> ArrayView:
+    """Return the memory of a known library's array, of which the library alone is asked; orders no streams."""
     shape, strides_bytes, dtype = producer.facts(x)
     element_type(dtype)
+    contiguous = strides_bytes == contiguous_strides(shape, dtype.itemsize)
+    return ArrayView(producer.pointer(x), shape, None if contiguous else strides_bytes, dtype, readonly=False, owner=x)
+
+
+def produced_view(x: Any, producer: Producer, stream: Stream) -> ArrayView:
+    """Return the memory of a known library's array; `stream` is made to wait for the library's current stream."""
+    ordinal = producer.key(x)[0]  # which raises for what has no plain memory
+    view = view_of(x, producer)
     handle = producer.stream(ordinal)
     working = Stream.from_handle(handle)
     if working.is_default:  # of the primary context, in which these libraries work
         working = Stream.from_handle(handle, context=Context.primary(ordinal))
     if not stream.is_same(working):
         stream.follow(working)
-    contiguous = strides_bytes == contiguous_strides(shape, dtype.itemsize)
-    return ArrayView(producer.pointer(x), shape, None if contiguous else strides_bytes, dtype, readonly=False, owner=x)
+    return view
 
 
 def foreign_view(x: Any, stream: Stream) -> ArrayView:

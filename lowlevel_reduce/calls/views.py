@@ -12,11 +12,11 @@ import numpy as np
 
 from lowlevel_reduce.arguments import not_masked
 from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, view_array
+from lowlevel_reduce.arrays.exchange import view_of
 from lowlevel_reduce.arrays.libraries import producer_of
 from lowlevel_reduce.driver import Stream, binding
 from lowlevel_reduce.driver.stream import ThreadStream
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.layout import contiguous_strides
 
 if TYPE_CHECKING:
     from lowlevel_reduce.calls.places import Place
@@ -110,12 +110,10 @@ def view_in(thread: Thread, place: Place, x: Any) -> ArrayView:
     ordinal = producer.ordinal(x)
     if not place.is_primary_of(ordinal):
         return view_array(x, place.stream)
-    shape, strides, dtype = producer.facts(x)
-    element_type(dtype)
+    view = view_of(x, producer)
     if producer.stream(ordinal) != place.handle:
         thread.wait(place.stream, thread.working_stream(producer, ordinal))
-    contiguous = strides == contiguous_strides(shape, dtype.itemsize)
-    return ArrayView(producer.pointer(x), shape, None if contiguous else strides, dtype, readonly=False, owner=x)
+    return view
 
 
 def is_trusted(place: Place, x: Any) -> bool:

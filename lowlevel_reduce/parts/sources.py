@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lowlevel_reduce.arguments import not_masked
+from lowlevel_reduce.arguments import not_masked, shown
 from lowlevel_reduce.dtypes import element_type
 
 __all__ = ["Source", "chunks_source", "source_of"]
@@ -187,7 +187,10 @@ def chunks_source(chunks: Iterable[Any], length: int) -> Source:
     ValueError
         If it is empty.
     """
-    pieces = iter(chunks)
+    try:
+        pieces = iter(chunks)
+    except TypeError as error:
+        raise TypeError(f"chunks are an iterable of arrays, not {shown(chunks)}") from error
     try:
         first = np.asarray(not_masked(next(pieces)))
     except StopIteration:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lowlevel_reduce.arguments import instance
+from lowlevel_reduce.arguments import instance, integer
 from lowlevel_reduce.arrays.allocator import Allocator
 from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, order_after, view_array
 from lowlevel_reduce.calls.threads import here
@@ -87,6 +87,8 @@ def row_operation(
     instance(operation, RowOperation, "a row operation")
     if allocator is not None:
         instance(allocator, Allocator, "the allocator")
+    if block is not None:
+        block = integer(block, "block is an integer")
     if (second is not None) != operation.second:
         raise TypeError(f"{operation.name} takes {'a second array' if operation.second else 'one array'}")
     names = (*operation.columns, *operation.rows)

@@ -90,6 +90,8 @@ def test_an_iterator_of_chunks(stream):
         lr.reduce_chunks(chunks(), length=20_000, stream=stream)
     with pytest.raises(ValueError, match=f"the chunks end after {len(x)} elements of 30000"):
         lr.reduce_chunks(chunks(), length=30_000, stream=stream)
+    with pytest.raises(TypeError, match="chunks are an iterable of arrays, not 3"):
+        lr.reduce_chunks(3, length=5)
     with pytest.raises(ValueError, match="there is no chunk"):
         lr.reduce_chunks([], length=3, stream=stream)
     with pytest.raises(TypeError, match="a chunk is of float64, the first of float32"):

@@ -280,6 +280,8 @@ def test_refusals(stream):
         lr.rms_norm(x, weight, stream=stream)
     with pytest.raises(lr.UnsupportedError, match="last axis"):
         lr.softmax(x, 0, stream=stream)
+    with pytest.raises(TypeError, match="block is an integer, not 'a'"):
+        lr.row_operation(OWN, x, weight=weight, block="a", stream=stream)
     with pytest.raises(TypeError, match="out is of float64"):
         lr.softmax(x, out=lr.DeviceArray.empty((4, 64), "float64", stream), dtype="float32", stream=stream)
     part = lr.DeviceArray(x._buffer, "float32", (2, 64), stream)

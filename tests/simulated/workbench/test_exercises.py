@@ -11,9 +11,22 @@ from lowlevel_reduce import ReduceError
 from lowlevel_reduce.cli.app import app
 from lowlevel_reduce.workbench.checking import answer_of, check, number_of
 from lowlevel_reduce.workbench.exercises import EXERCISES, exercise
+from tests.mutants import catalogue
 
-SOLUTIONS = Path(__file__).parent / "solutions"
+SOLUTIONS = {each.id: each for each in catalogue.mutants(Path(__file__).parent)}
 each_exercise = pytest.mark.parametrize("asked", EXERCISES, ids=lambda asked: asked.file.removesuffix(".cu"))
+
+
+def solved(folder, number, answer="?"):
+    """Write an exercise's file with its solution, and with an answer to its question."""
+    asked = exercise(number)
+    solution = SOLUTIONS[asked.file.removesuffix(".cu")]
+    start = asked.start.read_text(encoding="utf-8")
+    assert start.count(solution.old) == 1
+    path = folder / asked.file
+    text = start.replace(solution.old, solution.new).replace("answer: ?", f"answer: {answer}")
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def command(*arguments):
@@ -30,8 +43,8 @@ def test_a_starting_file_fails_for_its_reason(asked):
 
 
 @each_exercise
-def test_a_solution_passes(asked):
-    outcome = check(SOLUTIONS / asked.file, asked.number)
+def test_a_solution_passes(asked, tmp_path):
+    outcome = check(solved(tmp_path, asked.number), asked.number)
     assert outcome.reasons == ()
     assert outcome.found.value == outcome.found.reference
 
@@ -51,7 +64,7 @@ def test_a_question_offers_its_answer_and_gives_nothing_away(asked):
 def test_there_are_enough_of_them_and_each_system_has_some():
     assert [asked.number for asked in EXERCISES] == list(range(1, 20))
     assert set("".join(asked.systems for asked in EXERCISES)) == set("ABCDE")
-    assert {path.name for path in SOLUTIONS.iterdir()} == {asked.file for asked in EXERCISES}
+    assert {f"{name}.cu" for name in SOLUTIONS} == {asked.file for asked in EXERCISES}
     assert len({asked.answer for asked in EXERCISES}) == 3
     with pytest.raises(ReduceError, match="no exercise 99; there are 1 to 19"):
         exercise(99)
@@ -68,16 +81,6 @@ def test_answers_are_read_from_the_file(line, answer):
 def test_a_file_that_is_no_exercise(tmp_path):
     with pytest.raises(ReduceError, match="is no exercise"):
         number_of("__global__ void sum() {}", tmp_path / "x.cu")
-
-
-def solved(folder, number, answer):
-    """Write a solution with its question's answer."""
-    asked = exercise(number)
-    head = asked.start.read_text(encoding="utf-8").split("\n\n")[0].replace("answer: ?", f"answer: {answer}")
-    body = (SOLUTIONS / asked.file).read_text(encoding="utf-8")
-    path = folder / asked.file
-    path.write_text(f"{head}\n\n{body}", encoding="utf-8")
-    return path
 
 
 def test_an_exercise_from_start_to_end(tmp_path, monkeypatch):

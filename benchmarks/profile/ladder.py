@@ -57,6 +57,12 @@ def line_of(record: Record) -> str:
     )
 
 
+def name_of(device: str) -> str:
+    """Return what files call a device: ``h100`` of "NVIDIA H100 80GB HBM3"."""
+    words = device.lower().removeprefix("nvidia ").split()
+    return next((word for word in words if any(map(str.isdigit, word))), words[0])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; return 1 if a rung was wrong that is meant to be right."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -71,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with opened() as stream:
         context = stream.context
         facts = conditions(context.device, arguments.commit)
-        device = context.device.name.split()[-1].lower()
+        device = name_of(context.device.name)
         for run in RUNS:
             if arguments.run and run.name not in arguments.run:
                 continue

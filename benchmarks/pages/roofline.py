@@ -121,7 +121,10 @@ def _climb(timed: Mapping[str, tuple[str, list[Mapping[str, Any]]]]) -> str:
         axes.set_yticks(range(len(LADDER)), LADDER, fontsize=7)
         axes.invert_yaxis()
         axes.set_xlim(0, 108)
-        axes.set_xlabel(f"% of the memory's peak; sum of 1e8 float32, {' and '.join(devices)}", color=GREY)
+        named = " and ".join(f"{device} ({shade})" for device, shade in zip(devices, ("dark", "light"), strict=False))
+        axes.set_xlabel(
+            f"% of the memory's peak; sum of 1e8 float32, {named if devices[1:] else devices[0]}", color=GREY
+        )
     return text.getvalue()
 
 

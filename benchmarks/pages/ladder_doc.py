@@ -2,9 +2,11 @@
 
 python -m benchmarks.pages.ladder_doc [--check]
 
-Tables are between ``<!-- times RUN [RUNG ...] -->`` or ``<!-- counters RUNG ... -->`` and ``<!-- end -->``. Times come
-from the last ``benchmarks/results/*-h200-ladder-RUN.jsonl`` by name, or of an H100 where RUN is ``h100:NAME``, written
-by `benchmarks.profile.ladder`, counters from what `benchmarks.profile.ladder_counters` writes beside itself.
+Tables are between ``<!-- times RUN [RUNG ...] -->``, ``<!-- beside RUN GPU,GPU [RUNG ...] -->`` or ``<!-- counters
+RUNG ... -->`` and ``<!-- end -->``. Times come from the last ``benchmarks/results/*-h200-ladder-RUN.jsonl`` by name, or
+of an H100 where RUN is ``h100:NAME``, written by `benchmarks.profile.ladder`, counters from what
+`benchmarks.profile.ladder_counters` writes beside itself. ``beside`` has the times of several GPUs in one table, with
+what is still to be measured where there is no file of one.
 
 A figure in a sentence is between one of these and ``<!-- . -->``:
 
@@ -40,7 +42,7 @@ NOT_MEASURED = "Not measured yet."
 
 _FIGURE = re.compile(r"(<!-- (us|percent|ratio|ns|row|counted) ([^>]+?) -->)(.*?)(<!-- \. -->)", re.DOTALL)
 _CLAIM = re.compile(r"<!-- claim (\S+) (.+?) -->")
-_TABLE = re.compile(r"(<!-- (times|counters) ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_TABLE = re.compile(r"(<!-- (times|beside|counters) ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 Entry = Mapping[str, Any]
 
@@ -67,7 +69,11 @@ def filled(text: str, results: Path, counters: Path) -> str:
 
     def table(match: re.Match[str]) -> str:
         kind, words = match[2], match[3].split()
-        made = _times(words[0], words[1:], results) if kind == "times" else _counters(words, counters)
+        made = {
+            "times": lambda: _times(words[0], words[1:], results),
+            "beside": lambda: _beside(words[0], words[1].split(","), words[2:], results),
+            "counters": lambda: _counters(words, counters),
+        }[kind]()
         return f"{match[1]}\n{made}\n\n{match[5]}"
 
     def figure(match: re.Match[str]) -> str:
@@ -208,6 +214,43 @@ def _times(run: str, names: Sequence[str], results: Path) -> str:
     n, dtypes = found[0]["n"], " and ".join(dict.fromkeys(record["dtype"] for record in shown))
     where = f"N = {n:,} {dtypes}, {conditions.get('device', 'a GPU')}, commit {conditions.get('commit')}"
     return "\n".join([*lines, "", f"{where}: `{files[-1].name}`."])
+
+
+def _beside(run: str, gpus: Sequence[str], names: Sequence[str], results: Path) -> str:
+    """Return a run's times on several GPUs, a row for each rung that one of them has or that is named."""
+    files = {gpu: _files(results, f"{gpu}:{run}") for gpu in gpus}
+    newest = {gpu: _timed_records(found[-1]) for gpu, found in files.items() if found}
+    timed = {gpu: {record["rung"]: record for record in found} for gpu, (found, _) in newest.items()}
+    if not timed:
+        return NOT_MEASURED
+    rungs = list(names) or list(dict.fromkeys(name for found in timed.values() for name in found))
+    if lacking := [name for name in rungs if name not in RUNGS]:
+        raise FileError(f"the ladder has no rung {', '.join(lacking)}")
+    heads = [f"{gpu.upper()}, µs | GB/s | % of its peak" for gpu in gpus]
+    lines = [f"| rung | {' | '.join(heads)} | source |", "| --- |" + " ---: |" * (3 * len(gpus) + 1)]
+    for name in rungs:
+        cells = [_cells_of_gpu(timed.get(gpu, {}).get(name)) for gpu in gpus]
+        lines.append(f"| `{name}` | {' | '.join(cells)} | {_source(name)} |")
+    where = [
+        f"{gpu.upper()}: {told.get('device', 'a GPU')}, commit {told.get('commit')}, `{files[gpu][-1].name}`"
+        for gpu, (_, told) in newest.items()
+    ]
+    where += [f"{gpu.upper()}: {NOT_MEASURED.lower().rstrip('.')}" for gpu in gpus if gpu not in newest]
+    n = next(iter(newest.values()))[0][0]["n"]
+    return "\n".join([*lines, "", f"N = {n:,}. {'; '.join(where)}."])
+
+
+def _cells_of_gpu(record: Entry | None) -> str:
+    if record is None or record["microseconds"] is None:
+        return "- | - | -"
+    wrong = " " + _verdict(record) if not record["correct"] else ""
+    return f"{record['microseconds']:,.2f}{wrong} | {record['gb_per_s']:,.1f} | {record['percent_of_peak']:.1f}"
+
+
+def _source(name: str) -> str:
+    """Return what a rung's source gives: a share of the peak, told to be one, or a time."""
+    told = published_text(RUNGS[name].published)
+    return "-" if told is None else told if " " in told else f"{told} %"
 
 
 def _verdict(record: Entry) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.measure import records
 from benchmarks.measure.figures import FileError
-from benchmarks.pages import ladder_doc
+from benchmarks.pages import ladder_doc, roofline
 from benchmarks.profile import ladder, ladder_counters
 from lowlevel_reduce.compiler.sources import SourceTree
 from lowlevel_reduce.ladder import RUNGS
@@ -234,3 +234,59 @@ def test_a_run_of_another_gpu_is_asked_for_by_its_name(tmp_path):
     with pytest.raises(FileError, match="no run b200:a-1e8"):
         told("b200:a-1e8")
     assert "Not measured yet." in ladder_doc.filled("<!-- times b200:a-1e8 -->\n<!-- end -->", tmp_path, COUNTERS)
+
+
+BESIDE = "<!-- beside a-1e8 h200,h100 v0_atomic v6_block_atomic v8_one_tree -->\nstale\n<!-- end -->\n"
+
+
+def of_a_gpu(folder, gpu, device, **us):
+    file = folder / f"2026-01-01-{gpu}-ladder-a-1e8.jsonl"
+    records.begin(file, "ladder", {"device": device, "commit": gpu})
+    records.add(file, *(record(rung, time, correct=rung != "v6_block_atomic") for rung, time in us.items()))
+
+
+def test_a_table_has_two_gpus_beside_each_other(tmp_path):
+    assert "Not measured yet." in ladder_doc.filled(BESIDE, tmp_path, COUNTERS)
+    of_a_gpu(tmp_path, "h200", "NVIDIA H200", v0_atomic=1500.25, v6_block_atomic=4.0, v8_one_tree=None)
+    made = ladder_doc.filled(BESIDE, tmp_path, COUNTERS)
+    assert "| `v0_atomic` | 1,500.25 | 2.7 | 1.0 | - | - | - | 1.5 % |" in made
+    assert "N = 1,000. H200: NVIDIA H200, commit h200, `2026-01-01-h200-ladder-a-1e8.jsonl`; H100: not measured" in made
+    of_a_gpu(tmp_path, "h100", "NVIDIA H100 80GB HBM3", v0_atomic=2000.0, v8_one_tree=5.0)
+    made = ladder_doc.filled(BESIDE, tmp_path, COUNTERS)
+    assert [line for line in made.splitlines() if line.startswith("|")] == [
+        "| rung | H200, µs | GB/s | % of its peak | H100, µs | GB/s | % of its peak | source |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| `v0_atomic` | 1,500.25 | 2.7 | 1.0 | 2,000.00 | 2.0 | 1.0 | 1.5 % |",
+        "| `v6_block_atomic` | 4.00 WRONG | 1,000.0 | 1.0 | - | - | - | 91 % |",
+        "| `v8_one_tree` | - | - | - | 5.00 | 800.0 | 1.0 | - |",
+    ]
+    assert made.rstrip().splitlines()[-3].endswith("commit h100, `2026-01-01-h100-ladder-a-1e8.jsonl`.")
+    assert "stale" not in made
+    assert ladder_doc.filled(made, tmp_path, COUNTERS) == made
+    whole = ladder_doc.filled("<!-- beside a-1e8 h200,h100 -->\n<!-- end -->\n", tmp_path, COUNTERS)
+    assert [line.split("`")[1] for line in whole.splitlines() if line.startswith("| `")] == [
+        "v0_atomic", "v6_block_atomic", "v8_one_tree",
+    ]  # fmt: skip
+    with pytest.raises(FileError, match="no rung v9"):
+        ladder_doc.filled("<!-- beside a-1e8 h100 v9 -->\n<!-- end -->\n", tmp_path, COUNTERS)
+
+
+def test_the_page_has_an_h100_beside_the_h200():
+    (words,) = re.findall(r"<!-- beside a-1e8 ([^>]+) -->", ladder_doc.PAGE.read_text(encoding="utf-8"))
+    assert words.split() == ["h200,h100", *roofline.LADDER]
+
+
+@pytest.mark.parametrize(
+    ("device", "called"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA A100-SXM4-40GB", "a100"),
+        ("NVIDIA GeForce RTX 4090", "4090"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA GB200", "gb200"),
+        ("Quadro", "quadro"),
+    ],
+)
+def test_a_file_is_called_by_the_gpu_and_not_by_its_memory(device, called):
+    assert ladder.card_of(device) == called

@@ -9,7 +9,6 @@ from benchmarks.measure.figures import FileError
 from benchmarks.pages import lesson_doc, roofline, rungs_doc
 from benchmarks.pages.filling import RESULTS
 from benchmarks.profile import copies
-from benchmarks.profile import ladder as profile
 from benchmarks.profile.ladder_counters import COUNTERS
 
 
@@ -98,8 +97,3 @@ def test_the_table_beside_torch_is_that_of_the_suites():
         cells = [cell.strip() for cell in line.strip("|").split("|")][2:]
         for ours, torch, ratio in zip(cells[::3], cells[1::3], cells[2::3], strict=True):
             assert abs(float(torch) / float(ours) - float(ratio)) < 0.02
-
-
-def test_files_name_a_card_by_its_number():
-    names = ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090", "Thor")
-    assert [profile.name_of(name) for name in names] == ["h200", "h100", "a100-sxm4-80gb", "4090", "thor"]

@@ -185,6 +185,9 @@ def inline_svg(figure: Figure, name: str) -> str:
     import matplotlib  # noqa: PLC0415
 
     file = io.StringIO()
+    # Laid out once, since each layout begins at the last one's end and moves it by hundredths of a pixel.
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
     # With these four set to None there is no metadata block, which would contain network addresses and the time.
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
@@ -245,13 +248,13 @@ def _roofline(axes: Axes, results: Sequence[Result], roof: Roof) -> None:
 def _roof_line(axes: Axes, roof: Roof, points: Sequence[tuple[Result, tuple[float, float]]]) -> None:
     """Draw the roof, with its ridge, and a labelled point for each result."""
     ridge = roof.additions_per_s / (roof.gb_per_s * 1e9)
-    low, high = 0.03125, max(64.0, 4 * ridge)
+    low, high = 0.03125, max(64.0, 16 * ridge)
     axes.loglog([low, ridge, high], [low * roof.gb_per_s, ridge * roof.gb_per_s, ridge * roof.gb_per_s], color=_ROOF)
     at = [place for _, place in points]
     axes.scatter([x for x, _ in at], [y for _, y in at], c=_colours([result for result, _ in points]), s=18, zorder=3)
     axes.set_xlim(low, high)
     axes.set_ylim(min([1.0, *(y / 2 for _, y in at)]), 3 * ridge * roof.gb_per_s)
-    _label_points(axes, [result.rung.id for result, _ in points], at)
+    _label_points(axes, [result.rung.id for result, _ in points], at, (1.25 * ridge, 0.9 * ridge * roof.gb_per_s))
     axes.annotate(f"ridge: {ridge:,.1f} additions a byte", (ridge, ridge * roof.gb_per_s), xytext=(0, 6),
                   textcoords="offset points", ha="right", fontsize="small", color=_ROOF)  # fmt: skip
     axes.set_title(f"Roofline: {roof.gb_per_s:,.0f} GB/s, {roof.additions_per_s / 1e12:,.1f}·10¹² float32 additions/s")
@@ -265,23 +268,26 @@ def _point(result: Result) -> tuple[float, float]:
     return operations / (gb_per_s * microseconds * 1e3), operations / (microseconds * 1e3)
 
 
-def _label_points(axes: Axes, names: Sequence[str], points: Sequence[tuple[float, float]]) -> None:
-    """Label the points, which lie on one vertical line, in a column beside it without overlaps."""
+def _label_points(
+    axes: Axes, names: Sequence[str], points: Sequence[tuple[float, float]], corner: tuple[float, float]
+) -> None:
+    """Label the points in a column without overlaps, which begins at the corner, right of them, and goes down."""
     to_axes: Any = axes.transData + axes.transAxes.inverted()
+    column, top = map(float, to_axes.transform(corner))
     ranked = sorted(zip(points, names, strict=True), key=lambda pair: pair[0][1])
-    heights = _spread([float(to_axes.transform(point)[1]) for point, _ in ranked])
+    heights = _spread([float(to_axes.transform(point)[1]) for point, _ in ranked], top)
     for (point, name), height in zip(ranked, heights, strict=True):
         axes.annotate(
-            name, point, xytext=(0.5, height), textcoords="axes fraction", va="center", fontsize="x-small", color=_INK,
-            arrowprops={"arrowstyle": "-", "color": _INK, "linewidth": 0.4, "relpos": (0, 0.5)},
+            name, point, xytext=(column, height), textcoords="axes fraction", va="center", fontsize="x-small",
+            color=_INK, arrowprops={"arrowstyle": "-", "color": _INK, "linewidth": 0.4, "relpos": (0, 0.5)},
         )  # fmt: skip
 
 
-def _spread(heights: Sequence[float]) -> list[float]:
-    """Move ascending heights apart where they are too close to each other, within 0.03 to 0.97."""
-    step = min(_LABEL_STEP, 0.94 / max(1, len(heights)))
+def _spread(heights: Sequence[float], top: float = 0.97) -> list[float]:
+    """Move ascending heights apart where they are too close to each other, within 0.03 and `top`."""
+    step = min(_LABEL_STEP, (top - 0.03) / max(1, len(heights)))
     spread = list(heights)
-    above = 0.97 + step
+    above = top + step
     for i in reversed(range(len(spread))):
         above = spread[i] = min(spread[i], above - step)
     below = 0.03 - step

@@ -8,6 +8,7 @@ from importlib import resources
 from typing import Any
 
 from lowlevel_reduce.cli import diagrams, pictures, sass
+from lowlevel_reduce.cli.counting import counter_meanings
 from lowlevel_reduce.cli.highlighting import marked_html, style_sheet
 from lowlevel_reduce.cli.rungs import SIMULATED_N, Options, Result, by_system, climb
 from lowlevel_reduce.cli.session import Session, Target, open_session
@@ -47,6 +48,7 @@ def page(results: Sequence[Result], options: Options, session: Session) -> str:
         colours=style_sheet("pre.source"),
         columns=layout,
         counted_n=None if session.simulated else SIMULATED_N,
+        counted=counter_meanings(),
         systems=[
             {
                 "name": system,
@@ -141,20 +143,21 @@ def _section(
         "tree": diagrams.tree(rung),
         "source": marked_html(source_diff(rung)),
         "kernels": _kernels(result, options, context),
-        "counters": [(name.replace("_", " "), f"{count:,}") for name, count in _flat(counters)],
+        "counters": [(told.replace("_", " "), counter, f"{count:,}") for told, counter, count in _flat(counters)],
         "uncounted": counters if isinstance(counters, str) else None,
     }
 
 
-def _flat(counters: Mapping[str, Any] | str) -> list[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
+def _flat(counters: Mapping[str, Any] | str) -> list[tuple[str, str, int]]:
+    """Return each count with how it is told and the counter that it is of."""
+    found: list[tuple[str, str, int]] = []
     if isinstance(counters, str):
         return found
     for name, value in counters.items():
         if isinstance(value, Mapping):
-            found.extend((f"{name}: {key}", count) for key, count in value.items())
+            found.extend((f"{name}: {key}", name, count) for key, count in value.items())
         else:
-            found.append((name, value))
+            found.append((name, name, value))
     return found
 
 

@@ -18,12 +18,16 @@ Cell = Callable[[Result, Sequence[Result]], str]
 
 
 class Column:
-    """A column: its heading, broken into lines, and the function for the cell of a result among those of its system."""
+    """A column: its heading, broken into lines, and the function for the cell of a result among those of its system.
 
-    def __init__(self, heading: str, cell: Cell, *, left: bool = False) -> None:
+    A column of counts names the counter that they are of.
+    """
+
+    def __init__(self, heading: str, cell: Cell, *, left: bool = False, counter: str | None = None) -> None:
         self.heading = heading
         self.cell = cell
         self.left = left
+        self.counter = counter
 
 
 def _outcome(result: Result) -> str:
@@ -51,8 +55,8 @@ def ratio(counters: Mapping[str, Any] | None, over: str, under: str) -> float | 
     return float(counters[over]) / float(counters[under])
 
 
-def _counter(name: str) -> Cell:
-    return lambda result, _: number((result.record.counters or {}).get(name), ",d")
+def _counter(heading: str, name: str) -> Column:
+    return Column(heading, lambda result, _: number((result.record.counters or {}).get(name), ",d"), counter=name)
 
 
 _RUNG = Column("rung", lambda result, _: result.rung.id, left=True)
@@ -75,14 +79,15 @@ TIMED = (
 
 COUNTED = (
     _RUNG,
-    Column("load\nrequests", _counter("global_loads")),
+    _counter("load\nrequests", "global_loads"),
     Column(
         "sectors a\nrequest",
         lambda result, _: number(ratio(result.record.counters, "global_load_sectors", "global_loads"), ".2f"),
+        counter="global_load_sectors",
     ),
-    Column("bank\nconflicts", _counter("bank_conflicts")),
-    Column("divergent\nbranches", _counter("divergent_branches")),
-    Column("atomics", _counter("atomics")),
+    _counter("bank\nconflicts", "bank_conflicts"),
+    _counter("divergent\nbranches", "divergent_branches"),
+    _counter("atomics", "atomics"),
     _SOURCE,
     _ERROR,
     _OUTCOME,

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -19,7 +18,6 @@ KEYS = [
     "rung", "system", "n", "dtype", "value", "reference", "relative_error", "correct", "expected_correct",
     "microseconds", "gb_per_s", "percent_of_peak", "counters",
 ]  # fmt: skip
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 
 
 def run(*arguments):
@@ -143,52 +141,3 @@ def test_a_block_that_is_no_block():
 def test_every_rung_has_its_place_in_the_tables_and_on_the_page():
     assert {rung.system for rung in RUNGS.values()} == set("ABCDE")
     assert all(rung.title and rung.source.is_file() for rung in RUNGS.values())
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    pytest.importorskip("jinja2", reason="jinja2 is not installed")
-    file = tmp_path_factory.mktemp("report") / "ladder.html"
-    chosen = "v0_atomic,v1_shared_interleaved,v2_shared_sequential,atomic,shuffle"
-    done = run("ladder", "--device", "simulator", "--rungs", chosen, "--n", "4099", "--report", file)
-    assert done.exit_code == 0, done.stderr
-    return file
-
-
-def test_the_report_of_real_rungs(page):
-    text = page.read_text(encoding="utf-8")
-    assert not re.search(r"""(?:src|href)=["'](?!#|data:)""", text)
-    for name in ("v0_atomic", "v2_shared_sequential", "shuffle"):
-        assert f'<section id="rung-{name}">' in text
-        assert re.search(rf'<td class="left">{name}</td><td>\d+</td><td>\d+</td><td>0</td>', text), "its resources"
-    assert "what is not in v1_shared_interleaved is marked" in text
-    assert '<span class="new">' in text
-    assert "CPU reference (double)" in text
-    assert "<td>4,099</td>" in text, "the atomics of v0"
-
-
-def test_the_report_shows_machine_code_where_there_is_a_disassembler(page):
-    from cuda import pathfinder
-
-    finder = getattr(pathfinder, "find_nvidia_binary_utility", lambda _: None)
-    if finder("nvdisasm") is None:
-        pytest.skip("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
-    text = page.read_text(encoding="utf-8")
-    assert "Machine code of v0_atomic: all of it, since it has no loop" in text
-    assert "Machine code of v2_shared_sequential: its loop" in text
-    assert "LDS" in text
-    assert "REDG" in text or "RED.E" in text
-
-
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome on PATH")
-def test_a_browser_opens_the_report(page, tmp_path):
-    command = [
-        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-        f"--user-data-dir={tmp_path}", "--host-resolver-rules=MAP * ~NOTFOUND", "--dump-dom", page.as_uri(),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("<figure") == done.stdout.count("<svg") == 2 + 3 + 5, "pictures, diagrams, trees"
-    assert done.stdout.count("<section") == 5
-    assert "sectors per load request" in done.stdout

@@ -1,39 +1,17 @@
 """The site: every link and anchor leads somewhere, every name and rung has its address, and a browser shows it well."""
 
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from browser import look, needs_browser
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.ladder.registry import RUNGS
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 PAGES = ("index.html", "reference.html", "lesson.html", "rungs.html", "tree.html")
-
-PROBE = """<script>
-const wrong = [];
-addEventListener("error", (event) => wrong.push(String(event.message || event.target.src || event.target.href)), true);
-console.error = (...words) => wrong.push(words.join(" "));
-addEventListener("load", () => setTimeout(() => {
-  const dark = new URLSearchParams(location.search).has("dark");
-  document.body.dataset.mdColorScheme = dark ? "slate" : "default";
-  const said = parent.document.documentElement.dataset;
-  said.ground = getComputedStyle(document.body).backgroundColor;
-  said.over = document.documentElement.scrollWidth - innerWidth;
-  said.width = innerWidth;
-  said.wrong = wrong.join("; ");
-  fetch("/done");
-}, 300));
-</script>"""
-FRAME = """<!DOCTYPE html><html><head><link rel="icon" href="data:,"></head><body style="margin: 0">
-<iframe src="{page}" style="border: 0; width: {width}px; height: 900px"></iframe><img src="/wait" alt="">
-</body></html>"""
-"""A window is at least 500 pixels wide, a frame in it as narrow as one likes; it is shown when the probe is done."""
 
 
 class Page(HTMLParser):
@@ -94,39 +72,18 @@ def test_what_pages_show_of_the_repository_is_there(site):
     assert (site / "plots/climb.svg").is_file()
 
 
-def shown(address, site, page, tmp_path, *, width, dark):
-    """Return what the probe in a copy of a page says in a browser, and its screenshot."""
-    probe, frame = site / f"probe-{page}", site / f"frame-{page}"
-    text = (site / page).read_text(encoding="utf-8")
-    probe.write_text(text.replace("<head>", f"<head>{PROBE}", 1), encoding="utf-8")
-    frame.write_text(FRAME.format(page=f"{probe.name}{'?dark' if dark else ''}", width=width), encoding="utf-8")
-    picture = tmp_path / f"{page}-{width}.png"
-    command = [
-        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-        "--hide-scrollbars", f"--user-data-dir={tmp_path / 'profile'}",
-        f"--window-size={width},900", f"--screenshot={picture}", "--dump-dom",
-        f"{address}/{frame.name}",
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    probe.unlink()
-    frame.unlink()
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = dict(re.findall(r'data-(over|width|wrong|ground)="([^"]*)"', done.stdout[: done.stdout.index("<head")]))
-    return found, picture
-
-
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome on PATH")
+@needs_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1600])
 @pytest.mark.parametrize("page", PAGES)
 def test_a_browser_shows_a_page_without_errors_or_sideways_scrolling(address, site, tmp_path, page, width, dark):
-    found, picture = shown(address, site, page, tmp_path, width=width, dark=dark)
-    assert found["wrong"] == ""
-    red, green, blue = map(int, re.findall(r"\d+", found["ground"])[:3])
-    assert (red + green + blue < 200) == dark
-    assert int(found["width"]) == width
-    assert int(found["over"]) <= 0, f"{found['over']} pixels too wide"
-    assert picture.stat().st_size > 5000
+    shown = look(address, site, page, tmp_path, width=width, dark=dark)
+    assert shown.wrong == ""
+    assert shown.width == width
+    assert shown.over <= 0, f"{shown.over} pixels too wide"
+    assert shown.dark == dark
+    assert (sum(shown.ground) < 200) == dark, "the page follows the reader's scheme"
+    assert shown.picture.stat().st_size > 5000
 
 
 def test_the_folder_of_the_site_is_not_left_in_the_repository():

@@ -166,17 +166,15 @@ def problem_of(
         if _kind(side_by_side, reduced, rows, itemsize, second_itemsize) == "columns":
             kind, kept = "columns", side_by_side
     aligned = kind == "whole" or (kind == "rows" and _in_vectors(kept, reduced, length, itemsize, second_itemsize))
-    return Problem(
-        kind=kind,
-        aligned=aligned,
-        length=length,
-        rows=rows,
-        result_shape=tuple([1 if i in chosen else n for i, n in enumerate(lengths) if keepdims or i not in chosen]),
-        kept=kept,
-        reduced=reduced,
-        low=low if elements else 0,
-        high=high + itemsize if elements else 0,
-    )
+    if keepdims:
+        result_shape = tuple([1 if i in chosen else n for i, n in enumerate(lengths)])
+    elif len(chosen) == dimensions:
+        result_shape = ()
+    else:
+        result_shape = tuple([n for i, n in enumerate(lengths) if i not in chosen])
+    if not elements:
+        return Problem(kind, length, rows, result_shape, kept, reduced, 0, 0, aligned)
+    return Problem(kind, length, rows, result_shape, kept, reduced, low, high + itemsize, aligned)
 
 
 def _divided(
@@ -211,8 +209,9 @@ def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     step = itemsize
     for length in reversed(shape):
         strides.append(step)
-        step *= max(length, 1)
-    return tuple(reversed(strides))
+        step *= length or 1
+    strides.reverse()
+    return tuple(strides)
 
 
 def is_contiguous(shape: Sequence[int], strides_bytes: Sequence[int] | None, itemsize: int) -> bool:
@@ -231,7 +230,13 @@ def lengths_of(shape: Any) -> tuple[int, ...]:
     TypeError, ValueError
         If a length is not an integer, or negative.
     """
-    if type(shape) is not tuple:
+    if type(shape) is tuple:
+        for length in shape:
+            if type(length) is not int or length < 0:
+                break
+        else:  # what an array has is seen at once
+            return shape
+    else:
         try:
             shape = tuple(shape)
         except TypeError:
@@ -253,14 +258,22 @@ def _strides(given: Any, lengths: tuple[int, ...], what: str) -> tuple[int, ...]
     strides = tuple([_plain(stride, f"{what} holds integers") for stride in each])
     if len(strides) != len(lengths):
         raise ValueError(f"{what} has {len(strides)} strides; the shape has {len(lengths)} axes")
-    reach = sum([abs(stride) * max(size - 1, 0) for stride, size in zip(strides, lengths, strict=True)])
-    if max((reach, *map(abs, strides))) > MAX_STRIDE:
+    reach = 0
+    for stride, size in zip(strides, lengths, strict=True):
+        far = abs(stride)
+        if far > MAX_STRIDE:
+            reach = far
+        elif size > 1:
+            reach += far * (size - 1)
+    if reach > MAX_STRIDE:
         raise ValueError(f"{what} {strides} of shape {lengths} does not fit into 64 bits")
     return strides
 
 
 def _joined(axes: Sequence[_Fields]) -> tuple[Axis, ...]:
     """Return the fields of axes, innermost first, as axes; neighbours that can be traversed as one are joined."""
+    if len(axes) <= 1:
+        return (Axis(*axes[0]),) if axes else ()
     found: list[Axis] = []
     for outer in axes:
         if found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lowlevel_reduce.dtypes import LANES, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
@@ -47,6 +47,11 @@ _FEW_PARTIALS = 8
 
 _NARROW_LOADS, _APART_LOADS = 1.05, 1.2
 """By how much longer narrow loads take; and wide ones where elements have to be loaded one by one."""
+
+_REMEMBERED = 1024
+"""So many choices are remembered; before there are more, they are forgotten."""
+
+_chosen: dict[tuple[Any, ...], RowStrategy] = {}
 
 _MANY, _MANY_ELEMENTS = 1 << 20, 32
 """From so many columns on, and from so many elements of a column on, more make no difference to cuts and blocks."""
@@ -134,10 +139,30 @@ def choose_columns(
 ) -> RowStrategy:
     """Choose the first of `ways` whose `cost` is the least: which columns a block has, and how many vectors of each.
 
+    What was chosen is remembered by all that the choice depends on, which most lengths of long columns share.
+    """
+    wide = loads_of(itemsize, accumulator_bytes, wide=True, two_arrays=two_arrays)
+    by_ones = itemsize <= NARROW_BYTES or _are_aligned(problem, Loads(1, 1), itemsize)  # elements at least are aligned
+    key = (
+        facts, itemsize, accumulator_bytes, heavy, two_arrays,
+        problem.rows, problem.kept[0].size, len(problem.reduced) <= 1, _are_aligned(problem, wide, itemsize), by_ones,
+        _vectors_of(problem.length, itemsize), min(problem.length, _MANY_ELEMENTS),
+    )  # fmt: skip
+    found = _chosen.get(key)
+    if found is None:
+        kernels = _kernels(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
+        if len(_chosen) >= _REMEMBERED:
+            _chosen.clear()
+        found = _chosen[key] = _cheapest(kernels)
+    return found
+
+
+def _cheapest(kernels: list[Columns]) -> RowStrategy:
+    """Return the strategy of the first way that costs the least.
+
     Of most cuts only a lower bound of what they cost is computed, from numbers that are remembered. Those whose bounds
     are least come first, until what is found costs less than the next bound.
     """
-    kernels = _kernels(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
     cuts, bounds = cuts_of(_kind_of(kernels))
     lows: list[float] = []
     for of, of_kernel in zip(kernels, bounds, strict=True):
@@ -194,16 +219,20 @@ def strategy_of(way: Way, of: Columns) -> RowStrategy:
 
 def _are_aligned(problem: Problem, loads: Loads, itemsize: int) -> bool:
     """Return whether loads are aligned to their size if the array is."""
-    strides = [axis.stride for axis in (*problem.reduced, *problem.kept[1:])]
-    return problem.kept[0].size % loads.width == 0 and not any(stride % (loads.width * itemsize) for stride in strides)
+    kept, load_bytes = problem.kept, loads.width * itemsize
+    if kept[0].size % loads.width:
+        return False
+    for axis in (*problem.reduced, *kept[1:]):
+        if axis.stride % load_bytes:
+            return False
+    return True
 
 
 def _kernels(
     problem: Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool
 ) -> list[Columns]:
     """Return what the ways by narrow loads have in common, and those by wide loads, if such are wider."""
-    vectors = max(1, -(-problem.length * itemsize // VECTOR_BYTES))
-    vectors = power_of_two(vectors) if vectors <= LEAF else -(-vectors // LEAF) * LEAF
+    vectors = _vectors_of(problem.length, itemsize)
     resident = resident_columns(accumulator_bytes, heavy=heavy)
     inner = problem.kept[0].size
     found = []
@@ -216,6 +245,12 @@ def _kernels(
             of = Columns(problem, facts, itemsize, accumulator_bytes, vectors, loads, slower, resident, threads)
             found.append(of)
     return found
+
+
+def _vectors_of(length: int, itemsize: int) -> int:
+    """Return the vectors of a column that threads divide among themselves: a power of two, or those of whole leaves."""
+    vectors = max(1, -(-length * itemsize // VECTOR_BYTES))
+    return power_of_two(vectors) if vectors <= LEAF else -(-vectors // LEAF) * LEAF
 
 
 def _kind_of(kernels: list[Columns]) -> Kind:

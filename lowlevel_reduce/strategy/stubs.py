@@ -51,6 +51,9 @@ _AXES = "Q" + "Q" * MAX_AXES * 2 + "q" * MAX_AXES * 2
 _SHAPE = "qqQQQQ" + _AXES + _AXES + "q" * MAX_AXES
 """What `ShapedProblem` in cuda_src/columns/shape.cuh adds, as letters of `BoundKernel`'s signature."""
 
+_NO_AXES = tuple((0,) * (MAX_AXES - axes) for axes in range(MAX_AXES + 1))
+"""By the number of axes, the fields of those that are not there."""
+
 _FAR_BYTES = 1 << 31
 """Elements of a row that lie closer than this are *near* each other: `Axes.near_offsets` in columns/axes.cuh."""
 
@@ -65,6 +68,14 @@ _PARTIALS = "Q"
 
 _PARTS = "Q" * 8
 """What `PartsProblem` in cuda_src/parts/reduce_parts.cuh adds."""
+
+_SIGNATURES: dict[ArgumentKind, str] = {
+    kind: "Q" * len(FIELDS) + added
+    for kind, added in (
+        ("whole", ""), ("shaped", _SHAPE), ("short_rows", _SHORT_ROWS), ("segments", _SEGMENTS),
+        ("partials", _PARTIALS), ("parts", _PARTS),
+    )
+}  # fmt: skip
 
 _PARTIALS_WARPS = 16
 
@@ -291,27 +302,29 @@ extern "C" __global__ void __launch_bounds__({bounds[0]}, {bounds[1]})
 
 def signature(kind: ArgumentKind) -> str:
     """Return the type letters of an entry's argument, one for each field, as `BoundKernel` takes them."""
-    added = {"whole": "", "shaped": _SHAPE, "short_rows": _SHORT_ROWS, "segments": _SEGMENTS, "partials": _PARTIALS}
-    added["parts"] = _PARTS
-    return "Q" * len(FIELDS) + added[kind]
+    return _SIGNATURES[kind]
 
 
 def shape_values(problem: Problem) -> tuple[int, ...]:
     """Return the fields that `ShapedProblem` adds."""
     kept, reduced = problem.kept, problem.reduced
     apart = second_apart = reach = second_reach = 0
-    for axis in (*kept, *reduced[1:]):
+    results = []
+    for _, stride, second_stride, result_stride in kept:
+        apart |= stride
+        second_apart |= second_stride
+        results.append(result_stride)
+    for size, stride, second_stride, _ in reduced:
+        reach += (size - 1) * abs(stride)
+        second_reach += (size - 1) * abs(second_stride)
+    for axis in reduced[1:]:
         apart |= axis.stride
         second_apart |= axis.second_stride
-    for axis in reduced:
-        reach += (axis.size - 1) * abs(axis.stride)
-        second_reach += (axis.size - 1) * abs(axis.second_stride)
     far = int(max(reach, second_reach) >= _FAR_BYTES)
-    results = [axis.result_stride for axis in kept]
-    permuted = int(results != sorted(results))
+    permuted = int(len(results) > 1 and results != sorted(results))
     return (
         problem.low, problem.high, apart % VECTOR_BYTES, second_apart % VECTOR_BYTES, far, permuted,
-        *_axes(kept), *_axes(reduced), *results, *(0,) * (MAX_AXES - len(results)),
+        *_axes(kept), *_axes(reduced), *results, *_NO_AXES[len(results)],
     )  # fmt: skip
 
 
@@ -354,9 +367,12 @@ def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, sec
 
 
 def _axes(axes: Sequence[Axis]) -> tuple[int, ...]:
-    rest = (0,) * (MAX_AXES - len(axes))
+    rest = _NO_AXES[len(axes)]
     if not axes:
         return (0, *rest * 4)
+    if len(axes) == 1:  # of most problems
+        size, stride, second_stride, _ = axes[0]
+        return (1, size, *rest, 0, *rest, stride, *rest, second_stride, *rest)
     sizes, strides, second_strides, _ = zip(*axes, strict=True)
     return (
         len(axes),

@@ -5,6 +5,7 @@ In the comments, times are in us (microseconds) unless they name another unit.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from lowlevel_reduce.arguments import shown
@@ -192,11 +193,11 @@ def choose(
     if name == "cooperative" and not facts.cooperative:
         raise UnsupportedError("strategy 'cooperative' needs a device that can launch cooperative grids")
     resident_blocks = _resident_blocks(name, warps, facts, wide_accumulator, small_elements)
-    mapped = _mapped(name, leaves, warps, blocks_per_cluster)
-    return mapped._replace(resident_blocks=resident_blocks, programmatic=facts.programmatic and name != "cooperative")
+    programmatic = facts.programmatic and name != "cooperative"
+    return _mapped(name, leaves, warps, blocks_per_cluster, resident_blocks, programmatic)
 
 
-def _mapped(name: str, leaves: int, warps: int, cluster: int) -> Strategy:
+def _mapped(name: str, leaves: int, warps: int, cluster: int, resident_blocks: int, programmatic: bool) -> Strategy:
     tiles = max(1, -(-leaves // warps))
     if name in {"block", "cluster"}:
         blocks: int | None = cluster
@@ -209,14 +210,7 @@ def _mapped(name: str, leaves: int, warps: int, cluster: int) -> Strategy:
         tiles_per_block = 1
     if tiles > MAX_GRID:
         raise ValueError(f"{leaves} leaves in tiles of {warps} need {tiles} blocks; a grid has at most {MAX_GRID}")
-    return Strategy(
-        name=name,
-        warps=warps,
-        cluster=cluster,
-        blocks=blocks,
-        tiles=tiles,
-        tiles_per_block=tiles_per_block,
-    )
+    return Strategy(name, warps, cluster, blocks, tiles, tiles_per_block, resident_blocks, programmatic)
 
 
 _LARGE_DEVICE = 64
@@ -281,14 +275,22 @@ _WIDE_WARPS = 8  # wide accumulators take 128 or more registers per thread: no r
 
 
 def _fastest(leaves: int, facts: DeviceFacts) -> _Row:
+    for row in _table(facts):
+        if leaves <= row.leaves:
+            return row
+    raise AssertionError("the last row of the table has no limit")
+
+
+@lru_cache(maxsize=64)
+def _table(facts: DeviceFacts) -> tuple[_Row, ...]:
+    """Return the rows for a device, the shortest arrays first; the last one has no limit."""
     few = _SLOW_FLOAT64 if facts.clusters and facts.compute_capability[0] == 12 else _BLOCKS
     # 2^18 elements on an H200: 1.82; in tiles of 16 warps 2.30. In 2026-11-23-h200-variants-5.jsonl, for tiles of 8 and
     # of 16 warps: 1.5 million take 2.66 and 2.98, but 2^21 take 4.67 and 4.25.
     few_tiles = _Row(_FEW_TILES_WARPS * (facts.multiprocessors - 1) * 3 // 2, "tiles", _FEW_TILES_WARPS, 1)
     rest = _Row(float("inf"), "tiles", _NEWER_TILES_WARPS if facts.more_registers else _TILES_WARPS, 1)
     clusters = (row for row in (_CLUSTER, *_LARGER_CLUSTERS) if row.cluster <= largest_cluster(facts))
-    rows = (*few, *clusters, few_tiles, rest)
-    return next(row for row in rows if leaves <= row.leaves)
+    return (*few, *clusters, few_tiles, rest)
 
 
 def why(leaves: int, facts: DeviceFacts) -> str:

@@ -55,3 +55,44 @@ def test_clusters_without_room_for_partials_cost_nothing_less(length, side_by_si
     assert_the_first_of_those_that_cost_least(
         problem, "H200", itemsize, accumulator, heavy=accumulator > 16, two_arrays=False
     )
+
+
+def test_a_choice_that_is_remembered_is_for_the_same_strides_number_and_device():
+    """Each differs from the one before in one thing that the choice depends on, and is asked for with all others."""
+    given = [
+        (length, columns_, itemsize, pad, axes, device)
+        for length in (9, 40, 3000)
+        for columns_ in (64, 65)
+        for itemsize in (4, 8, 16)
+        for pad in (0, 2, itemsize)
+        for axes in (1, 2)
+        for device in ("H200", "a sixth of an H200")
+    ]
+    problems = [
+        layout.problem_of(
+            (axes, length, columns_), itemsize, axis=(0, 1), strides_bytes=(1 << 22, columns_ * itemsize + pad, itemsize)
+        )
+        for length, columns_, itemsize, pad, axes, _ in given
+    ]
+
+    def chosen():
+        return [
+            columns.choose_columns(problem, choices.DEVICES[of[5]], of[2], 8, heavy=False, two_arrays=False)
+            for problem, of in zip(problems, given, strict=True)
+        ]
+
+    remembered = chosen()
+    for problem, of, strategy in zip(problems, given, remembered, strict=True):
+        columns._chosen.clear()
+        assert strategy == columns.choose_columns(
+            problem, choices.DEVICES[of[5]], of[2], 8, heavy=False, two_arrays=False
+        ), of
+    assert len(set(remembered)) > 20
+
+
+def test_no_more_choices_are_remembered_than_the_bound(monkeypatch):
+    monkeypatch.setattr(columns, "_REMEMBERED", 8)
+    for length in range(1000, 90000, 2000):
+        problem = layout.problem_of((length, 64), 4, axis=0)
+        columns.choose_columns(problem, choices.DEVICES["H200"], 4, 8, heavy=False, two_arrays=False)
+    assert 0 < len(columns._chosen) <= 8

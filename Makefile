@@ -48,7 +48,8 @@ test-mpi: .venv-mpi/installed
 	.venv-mpi/bin/python -m pytest tests/with_mpi $(ARGS)
 
 # The wheel of compiled kernels, in dist: of the operators, types and architectures of lowlevel_reduce/kernel_wheel/choice.py.
-# What it compiles is kept in .cache/kernels, so that a build that was stopped goes on.
+# As many processes as there are processors compile it; what they made is kept in .cache/kernels, so that a build that was
+# stopped goes on.
 kernels: $(VENV)/installed
 	$(RUN) -m lowlevel_reduce prebuild --wheel dist --into .cache/kernels $(ARGS)
 # The site, into build/site; a warning is an error, and so is a link or an anchor that leads nowhere.

@@ -12,7 +12,7 @@ library, and a process whose kernels are all in the cache never loads the compil
 from lowlevel_reduce.compiler.cache import DiskCache, Entry, open_cache, open_prebuilt, prebuilt_at
 from lowlevel_reduce.compiler.installed import installed_kernels
 from lowlevel_reduce.compiler.nvrtc import DEFAULT_OPTIONS, supported_architectures, version
-from lowlevel_reduce.compiler.program import Cubin, Output, Program, compile_many, compile_program
+from lowlevel_reduce.compiler.program import Cubin, Output, Program, compile_many, compile_program, stored_in
 from lowlevel_reduce.compiler.resources import Resources
 from lowlevel_reduce.compiler.sources import SourceTree, source_root
 
@@ -32,6 +32,7 @@ __all__ = [
     "open_prebuilt",
     "prebuilt_at",
     "source_root",
+    "stored_in",
     "supported_architectures",
     "version",
 ]

@@ -14,6 +14,7 @@ little-endian:
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -190,18 +191,23 @@ def packed(architecture: str, version: str, groups: Iterable[Sequence[PackedEntr
         The file. The same arguments give the same bytes, with one version of liblzma.
     """
     import lzma  # noqa: PLC0415 - 2 ms, for who makes packs
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - 12 ms, likewise
+
+    def compressed(data: bytes) -> tuple[bytes, int]:
+        filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": _PB}]
+        return lzma.compress(data, format=lzma.FORMAT_XZ, filters=filters), len(data)
 
     places: dict[bytes, Place] = {}
-    streams: list[tuple[bytes, int]] = []
+    blocks: list[bytes] = []
     for group in groups:
         for content in _blocks_of([entry for entry in group if key_of(entry.name) not in places]):
             offset = 0
             for entry in content:
-                places[key_of(entry.name)] = Place(len(streams), offset, len(entry.data))
+                places[key_of(entry.name)] = Place(len(blocks), offset, len(entry.data))
                 offset += len(entry.data)
-            data = b"".join(entry.data for entry in content)
-            filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": _PB}]
-            streams.append((lzma.compress(data, format=lzma.FORMAT_XZ, filters=filters), len(data)))
+            blocks.append(b"".join(entry.data for entry in content))
+    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="compress") as pool:  # liblzma runs without the GIL
+        streams = list(pool.map(compressed, blocks))
     header = _HEADER.pack(_MAGIC, SCHEMA, len(places), len(streams), architecture.encode(), version.encode())
     index = b"".join(_ENTRY.pack(key, *place) for key, place in sorted(places.items()))
     begin = len(header) + len(index) + _BLOCK.size * len(streams) + _DIGEST_BYTES

@@ -19,7 +19,7 @@ from lowlevel_reduce.compiler.toolchain import Toolchain
 from lowlevel_reduce.errors import CompileError, NoCompilerError
 from lowlevel_reduce.texts import check_text
 
-__all__ = ["Cubin", "Output", "Program", "compile_many", "compile_program", "entry_name"]
+__all__ = ["Cubin", "Output", "Program", "compile_many", "compile_program", "entry_name", "stored_in"]
 
 Output = Literal["cubin", "ptx"]
 
@@ -160,6 +160,11 @@ def compile_program(
     cubin = _from_cache(job, cache) or _compile(job, None)
     into.store(_entry_name(job, None), _encode(cubin), cubin.data)
     return cubin
+
+
+def stored_in(directory: DiskCache, program: Program, architecture: str) -> Cubin | None:
+    """Return what a directory of prebuilt kernels has of a program for an architecture; None if that is nothing."""
+    return _from_prebuilt(_job(program, architecture, "cubin", None), directory)
 
 
 def compile_many(

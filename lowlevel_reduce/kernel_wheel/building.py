@@ -1,4 +1,4 @@
-"""Building the wheel: kernels compiled in threads and packed by architecture; hatchling writes the file."""
+"""Building the wheel: kernels compiled in processes and packed by architecture; hatchling writes the file."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from lowlevel_reduce.compiler.installed import DISTRIBUTION, PACKAGE, SUFFIX
 from lowlevel_reduce.compiler.pack import Pack, PackedEntry, packed
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.errors import ReduceError
+from lowlevel_reduce.kernel_wheel.compiling import compile_beside, is_compiled, processors
 from lowlevel_reduce.kernel_wheel.manifest import MadeKernel, manifest_of
 from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.plans.loading import compile_kernel
@@ -110,8 +111,9 @@ def build_wheel(
         package.mkdir(parents=True)
         directory = prebuilt_at(os.fspath(kernels_in) if kernels_in is not None else str(Path(temporary) / "kernels"))
         total = sum(map(len, members.values()))
+        _compile(members, directory, lambda: each and each(total))
         sizes = {
-            architecture: _write_pack(package, architecture, of_it, directory, lambda: each and each(total))
+            architecture: _write_pack(package, architecture, of_it, directory)
             for architecture, of_it in members.items()
         }
         _write_project(project, package, architectures, pairs)
@@ -132,25 +134,26 @@ def _members(pairs: Sequence[tuple[str, str]], architecture: str) -> list[_Membe
     return list(found.values())
 
 
-def _write_pack(
-    package: Path, architecture: str, members: Sequence[_Member], directory: DiskCache, each: Callable[[], Any]
-) -> int:
-    """Compile kernels, write their pack and its manifest, and return the pack's bytes."""
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - 12 ms that only this needs
+def _compile(members: Mapping[str, Sequence[_Member]], directory: DiskCache, each: Callable[[], Any]) -> None:
+    """Compile what the directory lacks, the architectures one after the other."""
+    missing = []
+    for architecture, of_it in members.items():
+        for member in of_it:
+            if is_compiled(member.source, architecture, directory):
+                each()
+            else:
+                missing.append((member.source, architecture))
+    compile_beside(missing, directory, each, most=processors())
+
+
+def _write_pack(package: Path, architecture: str, members: Sequence[_Member], directory: DiskCache) -> int:
+    """Write the pack of kernels that the directory has, and its manifest, and return the pack's bytes."""
 
     def made(member: _Member) -> tuple[Cubin, tuple[str, ...]]:
         noting = _Noting(directory)
-        cubin = compile_kernel(member.source, architecture, into=noting)
-        each()
-        return cubin, tuple(noting.names)
+        return compile_kernel(member.source, architecture, into=noting), tuple(noting.names)
 
-    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="wheel") as pool:
-        futures = [pool.submit(made, member) for member in members]
-        try:
-            results = [future.result() for future in futures]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    results = [made(member) for member in members]
     groups = [
         [PackedEntry(name, _entry(directory, name)) for _, (_, names) in group for name in names]
         for _, group in itertools.groupby(

@@ -10,9 +10,12 @@ import typer
 
 from lowlevel_reduce import simulator
 from lowlevel_reduce.cli.output import write_json
+from lowlevel_reduce.errors import ReduceError
 from lowlevel_reduce.ladder import RUNGS
+from lowlevel_reduce.simulator.machine.control.faults import KernelFault
 from lowlevel_reduce.workbench import LaunchOptions, read_source
 from lowlevel_reduce.workbench.drawing import svg
+from lowlevel_reduce.workbench.findings import fault_finding
 from lowlevel_reduce.workbench.order import Orders, orders_of_kernel, orders_of_rung
 from lowlevel_reduce.workbench.summation import difference
 
@@ -62,8 +65,10 @@ def run(wanted: Wanted, *, as_json: bool) -> bool:
     ------
     ValueError
         If a name is neither a file nor a rung.
-    UnsupportedError, CompileError, OSError, KernelFault
-        If the kernel cannot be read, launched or traced, or does something wrong.
+    UnsupportedError, CompileError, OSError
+        If the kernel cannot be read, launched or traced.
+    ReduceError
+        If it does something wrong; told at the line of its source.
     """
     if wanted.picture is not None and wanted.picture.suffix != ".svg":
         raise ValueError(f"{wanted.picture} does not end in .svg")
@@ -90,7 +95,11 @@ def _orders(wanted: Wanted, name: str) -> Orders:
     source = read_source(path, f"sm_{major}{minor}")
     kernel = source.kernel(wanted.entry, wanted.signature)
     then = None if wanted.then is None else source.kernel(wanted.then)
-    return orders_of_kernel(source, kernel, then, wanted.n, wanted.options, device=wanted.device, by=wanted.by)
+    try:
+        return orders_of_kernel(source, kernel, then, wanted.n, wanted.options, device=wanted.device, by=wanted.by)
+    except KernelFault as fault:
+        found = fault_finding(fault, source)
+        raise ReduceError(f"{found.place}: {found.kind}: {found.message}") from fault
 
 
 def _render(wanted: Wanted, mine: Orders, other: Orders | None, apart: str | None) -> None:

@@ -174,9 +174,10 @@ def _render(
     found: Examined, kernel: OwnKernel, beside: Record | None, times: Mapping[str, _Timed], wanted: Wanted, device: str
 ) -> None:
     roles = ", ".join(kernel.convention.roles)
-    grids = " then ".join(map(str, found.grids)) or "?"
+    # A kernel that was stopped in its first run has told of no grid.
+    grids = f"grids of {' then '.join(map(str, found.grids))} " if found.grids else ""
     typer.echo(f"{kernel.name}({roles}) of {wanted.source}, simulated {device}, N = {found.n:,}")
-    typer.echo(f"grids of {grids} blocks of {wanted.options.block} threads")
+    typer.echo(f"{grids}blocks of {wanted.options.block} threads")
     for finding in found.findings:
         typer.echo(_told(finding))
     if found.right:

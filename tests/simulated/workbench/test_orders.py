@@ -241,3 +241,16 @@ def test_the_command_refuses(arguments, words):
     done = command(*arguments)
     assert done.exit_code == 2
     assert words in done.output
+
+
+def test_a_fault_is_told_at_the_line_of_the_source(tmp_path):
+    file = tmp_path / "mine.cu"
+    file.write_text(
+        'extern "C" __global__ void mine(const float* x, float* sum, unsigned n)\n{\n    __shared__ float s[64];\n'
+        "    if (threadIdx.x < n) s[threadIdx.x] = x[threadIdx.x];\n    __syncthreads();\n"
+        "    if (threadIdx.x == 0) *sum = s[0] + s[63];\n}\n"
+    )
+    done = command(file, "--n", 8)
+    assert done.exit_code == 2
+    assert "mine.cu:6: uninitialised read: block 0, thread 0: reads 4 uninitialised bytes" in done.output
+    assert "PTX" not in done.output

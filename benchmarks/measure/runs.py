@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.measure import records
 from benchmarks.measure.figures import BACK_TO_BACK, OURS, SUITES, FileError, Row, median_us, row_of
 
-__all__ = ["KIND", "PATTERN", "Suite", "card_of", "load", "load_cards", "load_kernels", "suites_in"]
+__all__ = ["KIND", "PATTERN", "Suite", "card_of", "load", "load_cards", "load_kernels", "suites_in", "with_cell"]
 
 KIND = "suites"
 PATTERN = f"*-{KIND}*.jsonl"
@@ -125,6 +125,32 @@ def load_cards(directory: Path) -> dict[str, dict[str, list[Suite]]]:
         seeds |= {suite.seed} if name == "shapes" else set()
     newest = sorted(found, key=lambda card: max(s.measured for suites in found[card].values() for s in suites))
     return {card: {name: _current(suites) for name, suites in found[card].items()} for card in reversed(newest)}
+
+
+def with_cell(directory: Path, suite: str, cell: str, *names: str) -> dict[str, Suite]:
+    """Return, for each kind of GPU, the newest complete run of a suite that has a cell, else the newest partial one.
+
+    Parameters
+    ----------
+    directory : Path
+        The directory of results.
+    suite, cell : str
+        The suite, and the cell's name.
+    *names : str
+        Contenders of which each row of the cell must have a figure.
+
+    Raises
+    ------
+    FileError
+        If a file is malformed.
+    """
+
+    def has(each: Suite) -> bool:
+        rows = [row for row in each.rows if row["cell"] == cell]
+        return bool(rows) and all(median_us(row, name) is not None for row in rows for name in names)
+
+    having = [each for name, each in _all(directory) if name == suite and has(each)]
+    return {each.card: each for each in sorted(having, key=lambda each: (not each.partial, each.measured, each.file))}
 
 
 def load_kernels(directory: Path) -> tuple[str, list[dict[str, Any]]] | None:

@@ -7,7 +7,6 @@ It knows what `benchmarks.pages.ladder_doc` knows, and tables of its own, each u
     <!-- roofs -->        what bounds the GPUs
     <!-- standings -->    where the rungs stand under an H200's roofs
     <!-- copies -->       the newest ``*-copies.jsonl`` of `benchmarks.profile.copies`
-    <!-- torch -->        the cells of a source's table beside PyTorch, from the newest complete suites
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.measure import records
-from benchmarks.measure.figures import AFTER, BACK_TO_BACK, FileError, us_at
-from benchmarks.measure.runs import load_cards
+from benchmarks.measure.figures import FileError
 from benchmarks.pages import ladder_doc
 from benchmarks.pages.filling import ROOT, fill
 from benchmarks.pages.roofline import GPUS, newest, standings
@@ -30,16 +28,7 @@ __all__ = ["PAGES", "filled", "main"]
 
 PAGES = (ROOT / "docs" / "lesson.md", ROOT / "docs" / "sources.md")
 
-_TABLE = re.compile(r"(<!-- (roofs|standings|copies|torch) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-
-_BESIDE_TORCH = (
-    ("sum, 256 x 256", "2.12", "flat", "2^16"),
-    ("sum, 256 x 256, axis 0", "1.87", "axes", "sum 2^8 x 2^8, axis 0"),
-    ("sum, 256 x 256, axis 1", "–", "axes", "sum 2^8 x 2^8, axis 1"),
-    ("sum, 1024 x 1024", "–", "flat", "2^20"),
-    ("max, 1024 x 1024", "0.16", "flat", "max 2^20"),
-)
-"""What source D's table has, and its neighbours: with the source's figure, the suite and its cell."""
+_TABLE = re.compile(r"(<!-- (roofs|standings|copies) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def filled(text: str, results: Path, counters: Path = COUNTERS) -> str:
@@ -50,7 +39,6 @@ def filled(text: str, results: Path, counters: Path = COUNTERS) -> str:
             "roofs": _roofs,
             "standings": lambda: _standings(results, counters),
             "copies": lambda: _copies(results),
-            "torch": lambda: _torch(results),
         }
         return f"{match[1]}\n{made[match[2]]()}\n\n{match[4]}"
 
@@ -98,28 +86,6 @@ def _copies(results: Path) -> str:
     for n in dict.fromkeys(row["n"] for row in document.records):
         lines.append(f"| {n:,} | " + " | ".join(f"{us[n, name]:,.1f}" for name in NAMES) + " |")
     return "\n".join([*lines, "", f"{document.conditions['device']}, times on the host: `{files[-1].name}`."])
-
-
-def _torch(results: Path) -> str:
-    """Return the cells of the source's table, of the newest complete runs of each kind of GPU."""
-    cards = load_cards(results)
-    heads = [f"{card}: one tree, µs | PyTorch, µs | ×" for card in cards]
-    lines = [f"| what | the source, × PyTorch | {' | '.join(heads)} |", "| --- | ---: |" + " ---: |" * 3 * len(cards)]
-    used = set()
-    for what, theirs, suite_name, cell in _BESIDE_TORCH:
-        cells = []
-        for suites in cards.values():
-            suite = next((each for each in suites.get(suite_name, []) if not each.partial), None)
-            if suite is None or not any(row["cell"] == cell for row in suite.rows):
-                cells.append("– | – | –")
-                continue
-            mode = AFTER if AFTER in suite.modes else BACK_TO_BACK
-            used.add(f"`{suite.file}` ({'after the kernel that wrote the input' if mode == AFTER else 'back to back'})")
-            found = (suite.of(mode) if len(suite.modes) > 1 else suite).rows
-            ours, torch = us_at(found, cell), us_at(found, cell, "torch")
-            cells.append(f"{ours:.2f} | {torch:.2f} | {torch / ours:.2f}")
-        lines.append(f"| {what} | {theirs} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"From {' and '.join(sorted(used))}; a dash is not measured."])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,6 +16,7 @@ from benchmarks.measure.figures import AFTER, BACK_TO_BACK, SUITES, FileError
 from benchmarks.measure.runs import Suite, load_cards, load_kernels
 from benchmarks.pages.filling import RESULTS, ROOT, put
 from benchmarks.pages.goals import GOALS, Goal, Outcome
+from benchmarks.pages.source_table import beside_torch
 from benchmarks.pages.tables import cell_text, lines_of, told
 
 __all__ = ["main", "page", "pictures"]
@@ -58,6 +59,10 @@ ABOUT = {
 }
 """What the page says of each suite under its title."""
 
+ABOUT_A_SOURCE = (
+    "By how many times the Genesis framework's sums and maxima were faster than PyTorch's, as its authors measured "
+    "them on an A100 ([source D](sources.md#d-genesis), its third version), and the same shapes of float32 here."
+)
 
 PLOTTED = ("flat", "types", "axes", "stats")
 FEWEST_POINTS = 3
@@ -69,10 +74,12 @@ Suites = Mapping[str, Sequence[Suite]]
 Cards = Mapping[str, Suites]
 
 
-def page(cards: Cards, counted: tuple[str, list[dict[str, Any]]] | None = None) -> str:
+def page(
+    cards: Cards, counted: tuple[str, list[dict[str, Any]]] | None = None, beside_a_source: Sequence[str] = ()
+) -> str:
     """Return docs/performance.md, of the runs of each suite on each kind of GPU, and of the kernels that were counted.
 
-    The latter as `runs.load_kernels` returns them.
+    The latter as `runs.load_kernels` returns them; the lines beside a source are those of `source_table`.
     """
     parts = [
         "# Performance",
@@ -122,6 +129,8 @@ def page(cards: Cards, counted: tuple[str, list[dict[str, Any]]] | None = None) 
         for number, suite in enumerate(found):
             files = {mode: file for file, (_, mode, shown) in pictures(cards).items() if shown is suite}
             parts += ([""] if number else []) + lines_of(suite, files)
+    if beside_a_source:
+        parts += ["", "## A source's table, beside PyTorch", "", ABOUT_A_SOURCE, "", *beside_a_source]
     parts += ["", "## Kernels", "", *(["Not counted yet."] if counted is None else _kernels(*counted))]
     return "\n".join(parts) + "\n"
 
@@ -260,7 +269,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         cards = load_cards(arguments.results)
         if arguments.complete:
             _need_all(next(iter(cards.values())))
-        text = page(cards, load_kernels(arguments.results))
+        text = page(cards, load_kernels(arguments.results), beside_torch(arguments.results))
     except FileError as error:
         print(f"benchmarks.pages.report: {error}", file=sys.stderr)
         return 2

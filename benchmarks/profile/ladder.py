@@ -6,7 +6,6 @@ python -m benchmarks.profile.ladder --json benchmarks/results
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -14,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.measure import records
+from benchmarks.measure.runs import card_of
 from benchmarks.measure.timing import conditions, opened
 from lowlevel_reduce.ladder import RUNGS, Record, iterate
 
-__all__ = ["RUNS", "Run", "card_of", "main"]
+__all__ = ["RUNS", "Run", "main"]
 
 REPEAT = 5
 BLOCK = 256
@@ -47,15 +47,6 @@ RUNS = (
 """What is run: A as printed and tuned, the others at their sources' sizes, E also where launches take long."""
 
 
-def card_of(device: str) -> str:
-    """Return how files call a device: the part of its name that has letters and digits, ``h100`` of an H100 80GB HBM3.
-
-    A GeForce's or an RTX's number is its name; a name without any is joined by hyphens.
-    """
-    found = re.search(r"\b[A-Z]{1,2}\d{1,4}[A-Z]?\b|\b\d{4}\b", device)
-    return found[0].lower() if found else "-".join(device.lower().split())
-
-
 def line_of(record: Record) -> str:
     """Return a record as one line."""
     verdict = "right" if record.correct else "wrong, on purpose" if not record.expected_correct else "WRONG"
@@ -81,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with opened() as stream:
         context = stream.context
         facts = conditions(context.device, arguments.commit)
-        device = card_of(context.device.name)
+        device = card_of(context.device.name).lower()
         for run in RUNS:
             if arguments.run and run.name not in arguments.run:
                 continue

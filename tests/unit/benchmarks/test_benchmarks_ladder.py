@@ -1,7 +1,9 @@
 """The ladder's page: tables, figures and claims as the records say, and counters that are not stale. Nothing is run."""
 
+import contextlib
 import json
 import re
+import types
 
 import pytest
 
@@ -276,17 +278,15 @@ def test_the_page_has_an_h100_beside_the_h200():
     assert words.split() == ["h200,h100", *roofline.LADDER]
 
 
-@pytest.mark.parametrize(
-    ("device", "called"),
-    [
-        ("NVIDIA H100 80GB HBM3", "h100"),
-        ("NVIDIA H200", "h200"),
-        ("NVIDIA A100-SXM4-40GB", "a100"),
-        ("NVIDIA GeForce RTX 4090", "4090"),
-        ("NVIDIA L40S", "l40s"),
-        ("NVIDIA GB200", "gb200"),
-        ("Quadro", "quadro"),
-    ],
-)
-def test_a_file_is_called_by_the_gpu_and_not_by_its_memory(device, called):
-    assert ladder.card_of(device) == called
+def test_a_file_is_called_by_the_gpu_and_not_by_its_memory(tmp_path, monkeypatch):
+    """The name of an H100 ends with that of its memory, HBM3."""
+    device = types.SimpleNamespace(name="NVIDIA H100 80GB HBM3")
+    context = types.SimpleNamespace(device=device)
+    monkeypatch.setattr(ladder, "opened", lambda: contextlib.nullcontext(types.SimpleNamespace(context=context)))
+    monkeypatch.setattr(ladder, "conditions", lambda *_: {"device": device.name})
+    monkeypatch.setattr(ladder, "RUNGS", {})
+    monkeypatch.setattr(ladder, "iterate", lambda *_, **__: ())
+    assert ladder.main(["--json", str(tmp_path), "--date", "2030-01-01"]) == 0
+    written = {file.name for file in tmp_path.iterdir()}
+    assert written == {f"2030-01-01-h100-ladder-{run.name}.jsonl" for run in ladder.RUNS}
+    assert all(ladder_doc._files(tmp_path, f"h100:{run.name}") for run in ladder.RUNS)

@@ -214,3 +214,25 @@ def test_the_readme_quotes_what_follows_its_producer_if_that_was_measured(tmp_pa
     assert ("right after the kernel that wrote its input, next" in filled) is (mode == AFTER)
     assert "8.9 µs of host time, against 10.9 for `torch.sum`, and one along an axis 205.6, against 8.0 for" in filled
     assert f"| 2^8 | {us[mode]:.2f} | 92.50 | 92.50 | CUB |" in filled
+
+
+def section_of_a_source(page):
+    return page.partition("## A source's table")[2].partition("\n## ")[0]
+
+
+def test_a_sources_table_takes_each_cell_from_the_newest_run_that_has_it(tmp_path):
+    write(tmp_path, "1-suites.jsonl", {"flat": [row("2^8", BACK_TO_BACK)]})
+    assert section_of_a_source(page_of(tmp_path)) == ""
+    rows = [row("2^16", mode, us) for mode, us in ((BACK_TO_BACK, 1.0), (AFTER, 2.0))]
+    write(tmp_path, "2-suites.jsonl", {"flat": rows}, measured="2026-12-02")
+    write(tmp_path, "3-suites.jsonl", {"stats": [row("max 2^20", BACK_TO_BACK, 8.0)]}, device="NVIDIA H100 80GB HBM3")
+    write(tmp_path, "4-suites.jsonl", {"flat": [row("2^16", AFTER, peers={"CUB": 1.0})]}, measured="2026-12-04")
+    some = tmp_path / "5-suites.jsonl"
+    write(tmp_path, some.name, {"stats": [row("max 2^20", AFTER, 9.0)]}, measured="2026-12-05")
+    some.write_text(some.read_text().replace('"complete":true', '"complete":false'))
+    section = section_of_a_source(page_of(tmp_path))
+    assert "| what | the source, × PyTorch | H200: one tree, µs | PyTorch, µs | × | H100: one tree, µs |" in section
+    assert "| sum, 256 x 256 | 2.12 | 2.00 | 4.00 | 2.00 | – | – | – |" in section
+    assert "| max, 1024 x 1024 | 0.16 | 9.00 | 4.00 | 0.44 | 8.00 | 4.00 | 0.50 |" in section
+    assert "`2-suites.jsonl` (after the kernel that wrote the input)" in section
+    assert "`3-suites.jsonl` (back to back)" in section

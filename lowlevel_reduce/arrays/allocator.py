@@ -133,10 +133,9 @@ def _free_in_thread(life: Life, context: int, stream: ThreadStream, held: Held, 
         return
     if not stream.is_here and not life.ended(implementation, context):
         legacy = Stream.legacy(Context.from_handle(context))
-        with within(implementation, context):
-            if captures.take(implementation, legacy.handle):
-                captures.put_off(implementation, functools.partial(_free_in_thread, life, context, stream, held, free))
-                return
+        if within(implementation, context, lambda: captures.take(implementation, legacy.handle)):
+            captures.put_off(implementation, functools.partial(_free_in_thread, life, context, stream, held, free))
+            return
         try:
             Stream.per_thread(legacy.context).follow(legacy)
         except Exception:

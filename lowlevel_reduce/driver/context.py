@@ -287,8 +287,7 @@ class Context(Handle):
             # A green context keeps the primary one alive, so retaining it for a moment creates and ends nothing.
             device = self.device.handle
             taking, giving = ("cuDevicePrimaryCtxRetain", device), ("cuDevicePrimaryCtxRelease", device)
-            with for_a_while(binding.selected(), taking, lambda _: giving) as retained:
-                self._primary = retained.handle
+            self._primary = for_a_while(binding.selected(), taking, lambda _: giving, lambda retained: retained.handle)
         return self._primary
 
     def check_priority(self, priority: int) -> None:

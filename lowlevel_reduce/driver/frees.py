@@ -49,21 +49,25 @@ def free_async(held: Held, life: Life, context: int, home: int, device: int, of_
         _free_without_context(held, device)
         return
     later = functools.partial(free_async, held, life, context, home, device, of_graph, stream)
-    with within(implementation, home):
-        try:
-            # Under the lock of closing: else another thread may destroy the stream between the look and the call, in
-            # which the driver ends the process.
-            with exclusively():
-                is_open = not stream.is_closed
-                if is_open and not of_graph and captures.take(implementation, stream.handle):
-                    captures.put_off(implementation, later)
-                elif is_open:
-                    held.try_to_give_back("cuMemFreeAsync", pointer, stream.handle)
-        except CudaError:  # a borrowed stream may have been destroyed by its owner
-            _free_without_stream(held, context, later)
-            raise
-        if not is_open:
-            _free_without_stream(held, context, later)
+    within(implementation, home, lambda: _free_in_order(held, context, of_graph, stream, later))
+
+
+def _free_in_order(held: Held, context: int, of_graph: bool, stream: Stream, later: Callable[[], None]) -> None:
+    implementation = held.implementation
+    try:
+        # Under the lock of closing: else another thread may destroy the stream between the look and the call, in which
+        # the driver ends the process.
+        with exclusively():
+            is_open = not stream.is_closed
+            if is_open and not of_graph and captures.take(implementation, stream.handle):
+                captures.put_off(implementation, later)
+            elif is_open:
+                held.try_to_give_back("cuMemFreeAsync", held.handle, stream.handle)
+    except CudaError:  # a borrowed stream may have been destroyed by its owner
+        _free_without_stream(held, context, later)
+        raise
+    if not is_open:
+        _free_without_stream(held, context, later)
 
 
 def _free_without_stream(held: Held, context: int, later: Callable[[], None]) -> None:
@@ -86,7 +90,6 @@ def _free_without_context(held: Held, device: int) -> None:
     retained = Held(held.implementation)
     try:
         primary = int(retained.take("cuDevicePrimaryCtxRetain", device))
-        with within(held.implementation, primary):
-            held.give_back("cuMemFree", held.handle)
+        within(held.implementation, primary, lambda: held.give_back("cuMemFree", held.handle))
     finally:
         retained.give_back("cuDevicePrimaryCtxRelease", device)

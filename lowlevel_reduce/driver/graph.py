@@ -307,8 +307,7 @@ class _Capture:
             raise
 
     def _abandon(self) -> None:
-        with within(binding.selected(), self._context.handle):
-            self._discard()
+        within(binding.selected(), self._context.handle, self._discard)
 
     def _discard(self) -> None:
         ended = Held(binding.selected())

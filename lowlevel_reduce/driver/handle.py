@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from lowlevel_reduce.closing import Closing
 from lowlevel_reduce.driver import binding, owned, turns
@@ -27,17 +25,19 @@ _GONE = frozenset(
 )
 
 
+_T = TypeVar("_T")
+
 _EXCHANGE = "cuThreadExchangeStreamCaptureMode"
 
 _NO_CONTEXT = frozenset({"CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_CONTEXT_IS_DESTROYED", "CUDA_ERROR_INVALID_VALUE"})
 
 
-def within(implementation: binding.Implementation, context: int) -> AbstractContextManager[Held]:
-    """Have `context` current for the length of a release. A push or a pop that is refused is tried once more.
+def within(implementation: binding.Implementation, context: int, work: Callable[[], _T]) -> _T:
+    """Do some work, such as a release, with `context` current. A push or a pop that is refused is tried once more.
 
     Without the push nothing would be released, and without the pop the context would stay on the caller's stack.
     """
-    return for_a_while(implementation, ("cuCtxPushCurrent", context), lambda _: ("cuCtxPopCurrent",))
+    return for_a_while(implementation, ("cuCtxPushCurrent", context), lambda _: ("cuCtxPopCurrent",), lambda _: work())
 
 
 class Life:
@@ -143,8 +143,10 @@ class Release:
         """Release it, unless that was done."""
         handle, current = self._held.handle, self._within
         if handle is not None:
-            with within(self._held.implementation, current) if current is not None else contextlib.nullcontext():
+            if current is None:
                 self._held.give_back(self._name, handle)
+            else:
+                within(self._held.implementation, current, lambda: self._held.give_back(self._name, handle))
 
 
 class User(Protocol):
@@ -292,22 +294,21 @@ def quietly(implementation: binding.Implementation, release: Callable[[], None],
     if implementation.forked:  # what a forked child inherited is its parent's
         return
     try:
-        with relaxed(implementation):
-            turns.releasing(release)
+        relaxed(implementation, lambda: turns.releasing(release))
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - nobody is there to catch it; what matters is reported
         _report(error, failure)
 
 
-def relaxed(implementation: binding.Implementation) -> AbstractContextManager[Held]:
-    """Let the block free memory that is no part of a capture which this thread may be in, and would invalidate.
+def relaxed(implementation: binding.Implementation, work: Callable[[], _T]) -> _T:
+    """Do some work that frees memory which is no part of a capture that this thread may be in, and would invalidate it.
 
     That is where the collector runs, or old things are let go of.
     """
     modes = binding.native().CUstreamCaptureMode
     taking = _EXCHANGE, modes.CU_STREAM_CAPTURE_MODE_RELAXED
-    return for_a_while(implementation, taking, lambda before: (_EXCHANGE, modes(before.handle)))
+    return for_a_while(implementation, taking, lambda before: (_EXCHANGE, modes(before.handle)), lambda _: work())
 
 
 def _report(error: Exception, failure: str = _UNRELEASED) -> None:

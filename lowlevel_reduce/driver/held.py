@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.errors import CudaError
 
 __all__ = ["Held", "for_a_while"]
+
+_T = TypeVar("_T")
 
 _ALL = 0  # the only key of the dictionary
 _NOTHING = (1,)  # as a refusal, which is nothing to be held
@@ -111,11 +112,13 @@ class Held:
         return results[0] if results else _DONE
 
 
-@contextmanager
 def for_a_while(
-    implementation: binding.Implementation, taking: tuple[Any, ...], giving: Callable[[Held], tuple[Any, ...]]
-) -> Iterator[Held]:
-    """Hold something for the length of a block.
+    implementation: binding.Implementation,
+    taking: tuple[Any, ...],
+    giving: Callable[[Held], tuple[Any, ...]],
+    work: Callable[[Held], _T],
+) -> _T:
+    """Hold something while `work` is called with it, and return what that returns.
 
     Parameters
     ----------
@@ -125,9 +128,15 @@ def for_a_while(
         The call that takes it: the function's name and the arguments.
     giving : callable
         Returns the same of the call that gives it back, for what is held.
+    work : callable
+        What is to be done meanwhile.
 
     A refusal of either is tried once more, for one would leave things as they are for good. It is raised all the same,
-    when the block is done.
+    when the work is done.
+
+    This is no context manager. At the end of a ``with`` block an interrupt may come as the function that would give the
+    thing back begins, and a generator's may lack the memory to begin at all; then nobody is left to do it. Here the
+    frame that sees to it is there before anything is taken, whatever comes.
     """
     held = Held(implementation)
     refusals: list[CudaError] = []
@@ -147,11 +156,12 @@ def for_a_while(
 
     try:
         twice(held.take, *taking)
-        yield held
+        result = work(held)
     finally:
         try:
             twice(give, held.try_to_give_back)
-        finally:  # where an interrupt came first; else it is done
+        finally:  # where an interrupt came first, or there was no memory; else it is done
             give(held.give_back)
     if refusals:
         raise refusals.pop(0)
+    return result

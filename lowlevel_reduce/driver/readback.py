@@ -61,8 +61,7 @@ class _Copy:
 
     def is_over(self) -> bool:
         """Wait for the copy, which a relaxed thread may; tell whether it is done, and nothing writes here any more."""
-        with relaxed(self._driver):
-            return self._wait() == 0
+        return relaxed(self._driver, self._wait) == 0
 
 
 class _Reads(Handle):
@@ -88,8 +87,11 @@ class _Reads(Handle):
         self._halted = False
         self._free: list[int] = []
         context.serve(self)
-        with relaxed(driver), context.pushed():
-            held = Held(driver)
+        relaxed(driver, lambda: self._allocate(context))
+
+    def _allocate(self, context: Context) -> None:
+        with context.pushed():
+            held = Held(self._driver)
             self._adopt(None, context.holder.releasing("cuMemFreeHost", held, inside=True))
             assert self._owned is not None  # noqa: S101 - it was just adopted
             self._owned.at_exit = False  # others may read after it; the process ends

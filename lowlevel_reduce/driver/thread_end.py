@@ -63,8 +63,10 @@ class _End:
 
 
 def _wait(driver: binding.Implementation, context: int, life: Life) -> None:
-    if life.ended(driver, context):
-        return
-    with within(driver, context):
-        if not captures.take(driver, _PER_THREAD):  # else it has nothing to do, and the wait would spoil the capture
-            driver.call("cuStreamSynchronize", _PER_THREAD)
+    if not life.ended(driver, context):
+        within(driver, context, lambda: _wait_here(driver))
+
+
+def _wait_here(driver: binding.Implementation) -> None:
+    if not captures.take(driver, _PER_THREAD):  # else it has nothing to do, and the wait would spoil the capture
+        driver.call("cuStreamSynchronize", _PER_THREAD)

@@ -22,6 +22,7 @@ from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.parts.known import Source, key_of, source_of
 
 if TYPE_CHECKING:
+    from lowlevel_reduce.arrays.results import Cell
     from lowlevel_reduce.parts.combining import CombinePlan
     from lowlevel_reduce.parts.partials import ChunksPlan
 
@@ -178,9 +179,7 @@ class _Prepared:
     def _reduced(self, addresses: Sequence[int]) -> Any:
         plan = self._plan
         try:
-            with within(self._driver, self._pool.context.handle):
-                cell = self._pool.take()
-                self._launch(addresses, cell.pointer)
+            cell = within(self._driver, self._pool.context.handle, lambda: self._launch(addresses))
         except BaseException:
             self._settle()
             raise
@@ -189,8 +188,12 @@ class _Prepared:
         whole = DeviceArray.of_cell(cell, plan.result_dtype, (plan.results,), self._pool.stream)
         return plan.result_tuple(whole.plane(k) for k in range(plan.results))
 
-    def _launch(self, addresses: Sequence[int], result: int) -> None:
-        """Put everything into the streams; the first stream's context is on top of the stack, and may be replaced."""
+    def _launch(self, addresses: Sequence[int]) -> Cell:
+        """Put everything into the streams, and return where the result will be.
+
+        The first stream's context is on top of the stack, and may be replaced.
+        """
+        cell = self._pool.take()
         for i, part in self._remote:
             part.enter()
             part.launch(addresses[i])
@@ -204,12 +207,13 @@ class _Prepared:
                 part.fetch()
         if self._apart and not self._folded_first:
             self._record()
-        self._fold(self._partials.pointer, result)
+        self._fold(self._partials.pointer, cell.pointer)
         if self._folded_first:
             self._record()
         for part in self._apart:
             part.enter()
             part.follow()
+        return cell
 
     def _settle(self) -> None:
         """Let the other streams wait for what the first has, before they free what that may read."""

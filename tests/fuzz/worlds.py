@@ -167,11 +167,20 @@ class Valve:
         return called
 
     def _called(self, name: str, routine: Callable[..., Any]) -> Callable[..., Any]:
-        counts = name not in _TEXTS
+        counts, end = name not in _TEXTS, object()
 
-        def called(*args: Any) -> Any:
+        def is_given(arg: Any) -> bool:
+            return arg is not end
+
+        # As a function of the bindings it takes up to a dozen arguments without memory of Python's: a tuple of them
+        # could fail to be made before `begin`, and nobody would know whether the driver was called.
+        def called(
+            a: Any = end, b: Any = end, c: Any = end, d: Any = end, e: Any = end, f: Any = end,
+            g: Any = end, h: Any = end, i: Any = end, j: Any = end, k: Any = end, m: Any = end,
+        ) -> Any:  # fmt: skip
             self.begin()
             try:
+                args = tuple(itertools.takewhile(is_given, (a, b, c, d, e, f, g, h, i, j, k, m)))
                 if counts:
                     self.names.append(name)
                     code = self.refuse and self.refuse(len(self.names), name)

@@ -1,5 +1,6 @@
 """Interrupts of what makes and releases handles: whatever is made is released, once, at the latest by the next call."""
 
+import contextlib
 import functools
 import gc
 import itertools
@@ -13,6 +14,7 @@ from fake_driver import FakeDriver
 from lowlevel_reduce import Allocator, driver
 from lowlevel_reduce.arrays import allocator as allocator_module
 from lowlevel_reduce.driver import Buffer, Context, Event, Graph, Library, Stream, binding, owned, turns
+from lowlevel_reduce.driver.handle import relaxed, within
 from tests.fuzz import memory_faults
 
 FILES = {str(path) for path in Path(driver.__file__).parent.glob("*.py")} | {allocator_module.__file__}
@@ -149,6 +151,29 @@ def test_an_interrupted_finalizer_is_tried_again(noun, in_callbacks, signals_onl
         if over:
             break
     assert step > (25 if signals_only else 100)
+
+
+def _in_a_context(world):
+    within(binding.selected(), world.context.handle, list)
+
+
+def _in_a_mode(world):
+    del world
+    relaxed(binding.selected(), list)
+
+
+@pytest.mark.parametrize("work", [_in_a_context, _in_a_mode])
+def test_what_is_held_for_a_while_is_given_back_before_anybody_sees_the_interrupt(work):
+    """Whoever catches it has the traceback still, and with that all frames: nothing may wait for these to go."""
+    files = FILES | {contextlib.__file__}  # where the end of a generator's block would be
+    for step in itertools.count():
+        with World() as world:
+            error = interrupts.interrupted(functools.partial(work, world), step, files=files, signals_only=True)
+            assert world.fake.stack == [], step
+            assert world.fake.capture_mode.value == 0, step
+        if error is None:
+            break
+    assert step > 15
 
 
 @pytest.mark.parametrize("then", ["close", "forget"])

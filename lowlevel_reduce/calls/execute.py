@@ -235,7 +235,7 @@ def launched(
     target = 0 if out is None else view_output(out, plan.result_dtype, shape, stream).pointer
     result, cell = out, None
     if out is None and (captured or allocator is not None or prepared.is_nothing):
-        result = DeviceArray.empty(shape, plan.result_dtype, stream, allocator)
+        result = DeviceArray.allocated(shape, plan.result_dtype, stream, allocator)
         target = result.pointer
     if prepared.is_nothing:
         return _several(plan, result, out), prepared

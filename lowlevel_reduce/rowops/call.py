@@ -172,7 +172,7 @@ def _run(
             results.append(array)
             pointers.append(view.pointer)
         else:
-            made = DeviceArray.empty(whole if name in operation.write else shape, dtype, stream, allocator)
+            made = DeviceArray.allocated(whole if name in operation.write else shape, dtype, stream, allocator)
             results.append(made)
             pointers.append(made.pointer)
     launch.check(*pointers)

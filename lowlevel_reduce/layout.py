@@ -139,6 +139,10 @@ def problem_of(
     if elements * itemsize > MAX_BYTES:
         raise ValueError(f"shape {lengths} needs {elements * itemsize} bytes; at most {MAX_BYTES} can be reduced")
     dimensions = len(lengths)
+    if axis is None and strides_bytes is None and elements and not second_itemsize:  # the same as below, seen at once
+        reduced = (Axis(elements, itemsize),) if elements > 1 else ()
+        result_shape = (1,) * dimensions if keepdims else ()
+        return Problem("whole", elements, 1, result_shape, (), reduced, 0, elements * itemsize, True)
     if type(axis) is int and -dimensions <= axis < dimensions:  # what most ask for is seen at once
         chosen: tuple[int, ...] = (axis % dimensions,)
     else:

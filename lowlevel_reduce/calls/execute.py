@@ -26,18 +26,23 @@ from lowlevel_reduce.calls.views import (
     is_here,
     is_trusted,
     known_as,
+    seen,
     spot_of,
     view_in,
 )
 from lowlevel_reduce.driver import Stream
 
 if TYPE_CHECKING:
+    from lowlevel_reduce.calls.forms import Form
     from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.plans.base import BasePlan
 
 __all__ = ["Made", "execute", "launched", "view_in"]
 
-Made = Callable[[tuple[ArrayView, ...], "Place"], "BasePlan"]
+Made = Callable[[], Prepared]
+"""Prepares a call in its place."""
+
+Planned = Callable[[tuple[ArrayView, ...], "Place"], "BasePlan"]
 """Makes the plan of a call from the views of its arrays."""
 
 _NOTHING = nullcontext()
@@ -47,7 +52,7 @@ def execute(
     x: Any,
     op: Any,
     options: tuple[Any, ...] | None,
-    make: Callable[[tuple[ArrayView, ...], Place], tuple[tuple[Any, ...], Made]],
+    make: Callable[[Thread, Place, tuple[ArrayView, ...]], tuple[tuple[Any, ...], Made]],
     *,
     second: Any = None,
     out: Any = None,
@@ -65,8 +70,8 @@ def execute(
         All that the plan depends on besides the arrays, first what function it is; None if the call must be looked at
         each time.
     make : callable
-        Called with the views of the arrays and the place if the call is not known; it checks them and the options, and
-        returns a key of all that the plan depends on, and what makes it.
+        Called with the place and the views of the arrays if the call is not known; it checks them and the options, and
+        returns a key of all that the launch depends on, and what prepares it.
     out, stream, initial, allocator
         As for `lowlevel_reduce.reduce`.
 
@@ -89,12 +94,10 @@ def execute(
     with where.context.pushed():
         place = thread.place_of(where)
         views = tuple(view_in(thread, place, each) for each in ((x,) if second is None else (x, second)))
-        known, made = make(views, place)
-        key_of_plan = (*known, initial_key(initial))
+        known, made = make(thread, place, views)
+        known = (*known, initial_key(initial))
         captured = where.is_capturing
-        result, prepared = launched(
-            thread, place, key_of_plan, made, views, out, initial, allocator, stream=where, captured=captured
-        )
+        result, prepared = _put(thread, place, known, made, views, out, allocator, stream=where, captured=captured)
         if key is None and allocator is None and options is not None:  # the stream's number is known by now
             key = _key(thread, x, op, options, second, out, stream, initial)
         if key is not None and not captured and are_trusted(place, x, second, out):
@@ -141,11 +144,15 @@ def _by_key(thread: Thread, key: Any, make: Any, arrays: tuple[Any, Any, Any], s
         x, second, out = arrays
         if not are_trusted(place, x, second, out):
             return None
+        if out is None:  # of a new shape: all but the launch is known not to fail
+            _, made = make(thread, place, (seen(x),) if second is None else (seen(x), seen(second)))
+            prepared = made()
+            thread.keep(key, prepared)
+            return None if prepared.is_nothing else _again(thread, prepared, key, arrays, stream)
         views = tuple(view_in(thread, place, each) for each in ((x,) if second is None else (x, second)))
-        known, made = make(views, place)
-        known = (*known, initial_key(initial))
-        result, fresh = launched(thread, place, known, made, views, out, initial, stream=stream)
-        thread.keep(key, fresh)
+        known, made = make(thread, place, views)
+        result, prepared = _put(thread, place, (*known, initial_key(initial)), made, views, out, stream=stream)
+        thread.keep(key, prepared)
         return result
 
 
@@ -161,7 +168,7 @@ def _again(thread: Thread, prepared: Prepared, key: Any, arrays: tuple[Any, Any,
     asked = known[:1] + known[1][:1] if stream is None and known[0] is not DeviceArray else None
     source = address_of(thread, place, x, known, asked)
     other = 0 if second is None else address_of(thread, place, second, beside, asked)
-    if not source or (second is not None and not other):
+    if not source or (second is not None and (not other or other & prepared.refused)):
         return None
     if out is None:
         cell = place.pool.take_size(prepared.cell_bytes)
@@ -197,21 +204,18 @@ def launched(
     thread: Thread,
     place: Place,
     key: tuple[Any, ...],
-    made: Made,
+    made: Planned,
     views: tuple[ArrayView, ...],
     out: Any = None,
     initial: Any = None,
     allocator: Allocator | None = None,
-    *,
-    stream: Stream | None = None,
-    captured: bool = False,
 ) -> tuple[Any, Prepared]:
-    """Launch a problem, and return the result and what is prepared for later launches.
+    """Launch a plan, and return the result and what is prepared for later launches.
 
     Parameters
     ----------
     thread, place : Thread, Place
-        Where; the place's context is current.
+        Where; the place's context is current, and its stream is not being captured.
     key : tuple
         All that the plan and its constants depend on, hashable.
     made : callable
@@ -220,18 +224,38 @@ def launched(
         The array, and the second one if there is one, ready for work in the stream.
     out, initial, allocator
         As for `lowlevel_reduce.reduce`.
-    stream : Stream, optional
-        The object for the place's stream that the result is to have.
-    captured : bool
-        Whether the stream is being captured.
+    """
+
+    def prepared() -> Prepared:
+        return Prepared.of_plan(made(views, place), place, initial)
+
+    return _put(thread, place, key, prepared, views, out, allocator)
+
+
+def _put(
+    thread: Thread,
+    place: Place,
+    key: tuple[Any, ...],
+    made: Made,
+    views: tuple[ArrayView, ...],
+    out: Any,
+    allocator: Allocator | None = None,
+    *,
+    stream: Stream | None = None,
+    captured: bool = False,
+) -> tuple[Any, Prepared]:
+    """Launch what `made` prepares, if none is kept, with checks of all addresses; the rest is as for `launched`.
+
+    `stream` is the object for the place's stream that the result is to have; `captured`, whether it is being captured.
     """
     stream = place.stream if stream is None or place.is_default else stream
     prepared = thread.prepared(place, key)
     if prepared is None:
-        prepared = Prepared(made(views, place), place, initial)
+        prepared = made()
         thread.prepare(place, key, prepared)
-    plan = prepared.plan
-    shape = plan.result_shape if plan.results == 1 else (plan.results, *plan.result_shape)
+    plan, shape = prepared.plan, prepared.result_shape
+    if plan.results > 1:
+        shape = (plan.results, *shape)
     target = 0 if out is None else view_output(out, plan.result_dtype, shape, stream).pointer
     result, cell = out, None
     if out is None and (captured or allocator is not None or prepared.is_nothing):
@@ -254,7 +278,7 @@ def launched(
     if captured or allocator is not None:
         prepared.launch_with(allocator or _in_order(), source, target, second or 0)
     elif not prepared.launch(source, target, second or 0):
-        prepared = Prepared(made(views, place), place, initial)  # a signal's handler interrupted a call of the other
+        prepared = made()  # a signal's handler interrupted a call of the other
         if not prepared.launch(source, target, second or 0):
             prepared.refuse()
         thread.prepare(place, key, prepared)
@@ -264,7 +288,7 @@ def launched(
     return _several(plan, result, out), prepared
 
 
-def _several(plan: BasePlan, result: Any, out: Any) -> Any:
+def _several(plan: BasePlan | Form, result: Any, out: Any) -> Any:
     if out is not None or plan.results == 1:
         return result
     return plan.result_tuple(result.plane(k) for k in range(plan.results))

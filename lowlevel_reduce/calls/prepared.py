@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arrays.device_array import DeviceArray
@@ -11,17 +12,41 @@ from lowlevel_reduce.arrays.results import Cell, Part, cell_size
 from lowlevel_reduce.calls.places import Launcher, Place, Workspace, constants_of
 from lowlevel_reduce.driver import Buffer, Kernel, Stream, binding
 from lowlevel_reduce.errors import ReduceError
-from lowlevel_reduce.plans.launch import check_addresses
+from lowlevel_reduce.plans.launch import Extents, check_addresses
 
 if TYPE_CHECKING:
     from lowlevel_reduce.arrays.allocator import Allocator
+    from lowlevel_reduce.calls.forms import Form
     from lowlevel_reduce.plans.base import BasePlan
     from lowlevel_reduce.plans.mapping import MappedKernel
 
-__all__ = ["Prepared", "Step"]
+__all__ = ["PlacedKernel", "Prepared", "Step"]
 
 
 _numbers = itertools.count(1)
+
+
+class PlacedKernel:
+    """A kernel in a place, in blocks and clusters of one size: what all problems that take it share.
+
+    Attributes
+    ----------
+    entry : MappedKernel
+        The kernel, in any grid.
+    """
+
+    __slots__ = ("_launchers", "_letters", "_place", "entry")
+
+    def __init__(self, entry: MappedKernel, letters: str, place: Place) -> None:
+        self.entry, self._letters, self._place = entry, letters, place
+        self._launchers: list[Launcher | None] = [None, None]  # for aligned arrays, and for others
+
+    def launcher(self, *, twin: bool) -> Launcher:
+        """Return a launcher of it that no call is using now, as the place has it."""
+        found = self._launchers[twin]
+        if found is None or not (found.turn.idle or self._place.is_over):
+            found = self._launchers[twin] = self._place.launcher(self.entry, self._letters, twin=twin)
+        return found
 
 
 class Step:
@@ -29,7 +54,7 @@ class Step:
 
     Attributes
     ----------
-    entry : MappedKernel
+    kernel : PlacedKernel
         The kernel.
     blocks : int
         Blocks of the grid.
@@ -39,60 +64,92 @@ class Step:
         What tells it from all others; never 0.
     """
 
-    __slots__ = ("_launchers", "blocks", "constants", "entry", "number")
+    __slots__ = ("blocks", "constants", "kernel", "number")
 
-    def __init__(self, entry: MappedKernel, fields: tuple[int, ...]) -> None:
-        self.entry = entry
+    def __init__(self, kernel: PlacedKernel, blocks: int, fields: tuple[int, ...]) -> None:
+        self.kernel, self.blocks = kernel, blocks
         self.number = next(_numbers)
-        self.blocks = entry.config.grid_blocks
         self.constants = constants_of(fields)
-        self._launchers: list[Launcher | None] = [None, None]  # for aligned arrays, and for others
-
-    def launcher(self, place: Place, letters: str, *, twin: bool) -> Launcher:
-        """Return a launcher of its kernel that no call is using now, as the place has it."""
-        found = self._launchers[twin]
-        if found is None or not (found.turn.idle or place.is_over):
-            found = self._launchers[twin] = place.launcher(self.entry, letters, twin=twin)
-        return found
 
 
 class Prepared:
-    """A plan in a place, which only the place's thread uses.
+    """A problem in a place, which only the place's thread uses.
 
     Attributes
     ----------
-    plan : BasePlan
-        The plan.
+    plan : BasePlan or Form
+        What says how many results there are, and of which type.
     place : Place
         Where it is launched.
-    extents : Extents
-        Which bytes a launch touches.
+    result_shape : tuple of int
+        Shape of each result.
     cell_bytes : int
         The size of a cell for all results.
+    refused : int
+        Bits that the second array's address must not have.
     """
 
     __slots__ = (
-        *("_idle", "_letters", "_mask", "_own", "_parts", "_second_mask", "_steps", "_workspace_bytes"),
-        *("extents", "cell_bytes", "place", "plan"),
+        *("_extents", "_idle", "_mask", "_own", "_second_mask", "_steps", "_workspace_bytes"),
+        *("cell_bytes", "place", "plan", "refused", "result_shape"),
     )
 
-    def __init__(self, plan: BasePlan, place: Place, initial: Any) -> None:
-        self.plan = plan
-        self.place = place
-        self.extents = plan.extents
-        result_bytes = plan.results * math.prod(plan.result_shape) * plan.result_dtype.itemsize
-        self.cell_bytes = cell_size(result_bytes)
-        self._letters, self._steps = plan.letters, tuple(Step(*each) for each in plan.steps(initial))
-        self._mask = self._second_mask = 0
-        if any(step.entry.twin for step in self._steps):
-            self._mask, self._second_mask = plan.extents.vector_bytes - 1, plan.extents.second_vector_bytes - 1
-        self._workspace_bytes = plan.workspace_bytes if plan.has_workspace else 0
+    def __init__(
+        self,
+        plan: BasePlan | Form,
+        place: Place,
+        result_shape: tuple[int, ...],
+        steps: tuple[Step, ...],
+        touched: Callable[[], Extents],
+        *,
+        masks: tuple[int, int, int],
+        workspace_bytes: int,
+    ) -> None:
+        """Take the launches in order; `touched` tells which bytes they touch, when that is first asked.
+
+        `masks` are the bits of both arrays' addresses by which their kernels' twins are launched, and those that the
+        second one's must not have; a workspace of 0 bytes is none.
+        """
+        self.plan, self.place, self.result_shape = plan, place, result_shape
+        self.cell_bytes = cell_size(plan.results * math.prod(result_shape) * plan.result_dtype.itemsize)
+        self._steps, self._extents = steps, touched
+        self._mask, self._second_mask, self.refused = masks
+        self._workspace_bytes = workspace_bytes
         # Between two kernels it holds what only they know of, so it is not that of others; where the second was never
         # launched, nobody uses it again.
-        self._own = Workspace(place.stream) if len(self._steps) > 1 else None
+        self._own = Workspace(place.stream) if len(steps) > 1 else None
         self._idle: list[None] = [None]  # taken during a call of several kernels; lost if that ends early
-        size = math.prod(plan.result_shape) * plan.result_dtype.itemsize
-        self._parts = tuple(size * k for k in range(plan.results))
+
+    @classmethod
+    def of_plan(cls, plan: BasePlan, place: Place, initial: Any) -> Prepared:
+        """Return a plan's launches in a place of its context; raises what `BasePlan.steps` raises."""
+        letters, extents = plan.letters, plan.extents
+        steps = tuple(
+            Step(PlacedKernel(entry, letters, place), entry.config.grid_blocks, fields)
+            for entry, fields in plan.steps(initial)
+        )
+        differ = any(step.kernel.entry.twin for step in steps)
+        return cls(
+            plan,
+            place,
+            plan.result_shape,
+            steps,
+            lambda: extents,
+            masks=(
+                extents.vector_bytes - 1 if differ else 0,
+                extents.second_vector_bytes - 1 if differ else 0,
+                extents.second_alignment - 1,
+            ),
+            workspace_bytes=plan.workspace_bytes if plan.has_workspace else 0,
+        )
+
+    @property
+    def extents(self) -> Extents:
+        """Which bytes a launch touches."""
+        found = self._extents
+        if not isinstance(found, Extents):
+            found = self._extents = found()
+        return found
 
     @property
     def is_nothing(self) -> bool:
@@ -121,7 +178,7 @@ class Prepared:
         return True
 
     def _put(self, step: Step, addresses: tuple[int, int, int, int], *, is_twin: bool) -> bool:
-        launcher = step.launcher(self.place, self._letters, twin=is_twin)
+        launcher = step.kernel.launcher(twin=is_twin)
         turn = launcher.turn
         try:
             words = turn.idle.pop()
@@ -157,7 +214,7 @@ class Prepared:
         kept: dict[Kernel, None] = binding.selected().kept.setdefault("kernels of graphs", {})
         is_twin = bool(source & self._mask or second & self._second_mask)
         for step in self._steps:
-            kept[step.launcher(self.place, self._letters, twin=is_twin).bound.kernel] = None
+            kept[step.kernel.launcher(twin=is_twin).bound.kernel] = None
 
     def refuse(self) -> None:
         """Raise why it cannot be launched.
@@ -170,7 +227,7 @@ class Prepared:
             As another call is under way.
         """
         for step in self._steps:
-            step.launcher(self.place, self._letters, twin=False).turn.refuse()
+            step.kernel.launcher(twin=False).turn.refuse()
         raise ReduceError("a call cannot be made while it is interrupted by another one")
 
     def check(self, source: int, result: int, second: int | None, *, trusted: tuple[bool, bool, bool]) -> None:
@@ -179,8 +236,11 @@ class Prepared:
 
     def wrapped(self, cell: Cell, stream: Stream) -> Any:
         """Return results that lie in a cell, as arrays of a stream."""
-        plan = self.plan
-        dtype, shape = plan.result_dtype, plan.result_shape
+        plan, shape = self.plan, self.result_shape
+        dtype = plan.result_dtype
         if plan.results == 1:
             return DeviceArray.of_cell(cell, dtype, shape, stream)
-        return plan.result_tuple(DeviceArray.of_cell(Part(cell, at), dtype, shape, stream) for at in self._parts)
+        size = math.prod(shape) * dtype.itemsize
+        return plan.result_tuple(
+            DeviceArray.of_cell(Part(cell, size * k), dtype, shape, stream) for k in range(plan.results)
+        )

@@ -15,9 +15,10 @@ from lowlevel_reduce.calls.options import forced_strategy, key_options
 
 if TYPE_CHECKING:
     from lowlevel_reduce.arrays.allocator import Allocator
+    from lowlevel_reduce.calls.forms import Form
     from lowlevel_reduce.calls.places import Place
+    from lowlevel_reduce.calls.threads import Thread
     from lowlevel_reduce.operators import ElementMap
-    from lowlevel_reduce.plans.array import Plan
 
 __all__ = ["reduce"]
 
@@ -122,14 +123,27 @@ def reduce(
     masked = where is not None
     options = ("reduce", axis, keepdims, dtype, accumulate, nan, ddof, last, map, strategy, masked)
 
-    def make(views: tuple[ArrayView, ...], _: Place) -> tuple[tuple[Any, ...], Made]:
+    def make(thread: Thread, place: Place, views: tuple[ArrayView, ...]) -> tuple[tuple[Any, ...], Made]:
+        source, other = views[0], views[1] if len(views) > 1 else None
+        kinds = (source.dtype, None if other is None else other.dtype, initial is None)
+        key = (place, op, options, *kinds, forced_strategy())
+        form = thread.form(key)
+        if form is None:
+            form = made(place, *kinds[:2])
+            thread.keep_form(key, form)
+        shape, strides, beside = source.shape, source.strides_bytes, None if other is None else _spread(other, source)
+        return (form, shape, strides, beside), lambda: form.prepared(shape, strides, beside, initial)
+
+    def made(place: Place, element: np.dtype[Any], second: np.dtype[Any] | None) -> Form:
+        from lowlevel_reduce.calls.forms import Form  # noqa: PLC0415 - with the first of them
+
         if strategy is not None and not isinstance(strategy, str):
             raise TypeError(f"a strategy is a name, not {shown(strategy)}")
         plain = key_options(op, dtype=dtype, accumulate=accumulate, nan=nan, last=last, map=map)
-        return _described(views, op, strategy, {
-            "axis": axis, "keepdims": flag(keepdims, "keepdims"), "where": masked, "initial": initial is not None,
-            "ddof": ddof, **plain,
-        })  # fmt: skip
+        given = {"where": masked, "initial": initial is not None, "ddof": ddof, **plain}
+        return Form(
+            op, place, element, second, axis=axis, keepdims=flag(keepdims, "keepdims"), strategy=strategy, **given
+        )
 
     return execute(
         x, op, options, make, second=where if masked else second, out=out, stream=stream, initial=initial,
@@ -137,54 +151,15 @@ def reduce(
     )  # fmt: skip
 
 
-def _described(
-    views: tuple[ArrayView, ...], op: Any, strategy: str | None, options: dict[str, Any]
-) -> tuple[tuple[Any, ...], Made]:
-    """Return the key of a reduction of these arrays, and what makes its plan."""
-    source = views[0]
-    other = _spread(views[1], source) if len(views) > 1 else None
-    problem = {
-        "shape": source.shape,
-        "dtype": source.dtype,
-        "strides_bytes": source.strides_bytes,
-        "second_strides_bytes": None if other is None else other.strides_bytes,
-        **options,
-    }
-
-    def made(_: tuple[ArrayView, ...], place: Place) -> Plan:
-        from lowlevel_reduce.plans.array import Plan, default_strategy  # noqa: PLC0415
-        from lowlevel_reduce.plans.mapping import map_request  # noqa: PLC0415 - with the first plan
-        from lowlevel_reduce.strategy.selection import request_of  # noqa: PLC0415
-
-        # Not by `plan`, which compiles at once what arrays at other addresses would need.
-        request = request_of(op, **problem)
-        chosen = strategy or default_strategy(request)
-        mapping = map_request(request, place.context, strategy=chosen, facts=place.facts)
-        plan = Plan(request, place.context, mapping)
-        _check_second(plan, other)
-        return plan
-
-    # The second array's type is looked at only where a plan is made, so what is kept is for this one alone.
-    kind = None if other is None else other.dtype
-    return ("reduce", op, forced_strategy(), strategy, kind, *problem.values()), made
-
-
-def _spread(view: ArrayView, source: ArrayView) -> ArrayView:
-    """Return a mask's or second array's view, its strides those of an array that is broadcast to the first."""
+def _spread(view: ArrayView, source: ArrayView) -> tuple[int, ...]:
+    """Return the strides in bytes of a mask or second array that is broadcast to the first."""
     strides = view.strides_bytes or layout.contiguous_strides(view.shape, view.dtype.itemsize)
+    if view.shape == source.shape:
+        return strides
     missing = len(source.shape) - len(view.shape)
     sizes = (1,) * missing + view.shape
     if missing < 0 or any(size not in (1, length) for size, length in zip(sizes, source.shape, strict=True)):
         raise ValueError(f"shape {view.shape} cannot be broadcast to {source.shape}")
-    spread = tuple(
+    return tuple(
         0 if size == 1 else stride for size, stride in zip(sizes, (0,) * missing + tuple(strides), strict=True)
     )
-    return view._replace(shape=source.shape, strides_bytes=spread)
-
-
-def _check_second(made: Plan, other: ArrayView | None) -> None:
-    if (made.second_dtype is None) != (other is None):
-        raise TypeError(f"{made.op} takes {'one array' if other is not None else 'a second array'}")
-    if other is not None and other.dtype != made.second_dtype:
-        what = "a mask" if made.second_dtype == np.dtype(bool) else "the second array"
-        raise TypeError(f"{what} of {made.op} is of {made.second_dtype}, not of {other.dtype}")

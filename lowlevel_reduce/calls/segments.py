@@ -11,11 +11,13 @@ from lowlevel_reduce.arrays.device_array import ArrayView
 from lowlevel_reduce.calls.execute import Made, execute
 from lowlevel_reduce.calls.offsets import check_on_device, check_on_host, offsets_of_host
 from lowlevel_reduce.calls.options import key_options
-from lowlevel_reduce.plans.segments import OFFSETS, SegmentedPlan, segmented_plan
+from lowlevel_reduce.calls.prepared import Prepared
+from lowlevel_reduce.plans.segments import OFFSETS, segmented_plan
 
 if TYPE_CHECKING:
     from lowlevel_reduce.arrays.allocator import Allocator
     from lowlevel_reduce.calls.places import Place
+    from lowlevel_reduce.calls.threads import Thread
     from lowlevel_reduce.operators import ElementMap
 
 __all__ = ["segmented_reduce"]
@@ -74,7 +76,7 @@ def segmented_reduce(
     checked = on_host if check is None else check
     ddof = real(ddof, "ddof is a real number")
 
-    def make(views: tuple[ArrayView, ...], place: Place) -> tuple[tuple[Any, ...], Made]:
+    def make(_: Thread, place: Place, views: tuple[ArrayView, ...]) -> tuple[tuple[Any, ...], Made]:
         plain = key_options(op, dtype=dtype, accumulate=accumulate, nan=nan, last=last, map=map)
         source, borders = views
         _check_views(source, borders)
@@ -92,8 +94,8 @@ def segmented_reduce(
             **plain,
         }
 
-        def made(_: tuple[ArrayView, ...], where: Place) -> SegmentedPlan:
-            return segmented_plan(op, context=where.context, **problem)
+        def made() -> Prepared:
+            return Prepared.of_plan(segmented_plan(op, context=place.context, **problem), place, initial)
 
         return ("segments", op, *problem.values()), made
 

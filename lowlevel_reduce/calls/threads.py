@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.arrays.libraries import Producer, producer_of
@@ -15,14 +15,22 @@ from lowlevel_reduce.calls.prepared import Prepared
 from lowlevel_reduce.calls.waits import Waits
 from lowlevel_reduce.driver import Context, Stream, binding
 
-__all__ = ["MAX_CALLS", "MAX_PLACES", "MAX_PREPARED", "Thread", "here"]
+if TYPE_CHECKING:
+    from lowlevel_reduce.calls.forms import Form
+
+__all__ = ["MAX_CALLS", "MAX_FORMS", "MAX_PLACES", "MAX_PREPARED", "Thread", "here"]
 
 MAX_CALLS = 1024
-"""The most calls that a thread remembers; before it exceeds that, it forgets them all, and prepares nothing anew."""
+"""The most calls that a thread remembers; before it exceeds that, it forgets them all."""
 
 MAX_PREPARED = 256
-"""The most problems that are kept prepared in a place; the least recently used is dropped first. One that is dropped
-costs its next call some tens of microseconds: kernels and memory stay."""
+"""The most problems that are kept prepared in a place for calls that are not remembered, as of arrays that the driver
+must be asked about; the least recently used is dropped first. One that is dropped costs its next call some
+microseconds: kernels and memory stay."""
+
+MAX_FORMS = 256
+"""The most forms of calls that a thread remembers; before it exceeds that, it forgets them all. What a form costs anew
+is less than two of its calls."""
 
 MAX_PLACES = 64
 """The most streams in which a thread keeps launchers and memory; before it exceeds that, it forgets them all."""
@@ -37,6 +45,8 @@ class Thread:
         The driver.
     calls : dict
         Prepared calls, by everything that they depend on: see `execute`.
+    forms : dict
+        By all that they depend on, what calls have in common whose shapes differ: see `Form`.
     problems : dict
         By place, the problems that are prepared there, by all that they depend on. The place does not have them, for
         each of them has it.
@@ -51,13 +61,14 @@ class Thread:
     """
 
     __slots__ = (
-        *("__weakref__", "_places", "_streams", "calls", "context", "context_id", "driver", "others", "problems"),
-        *("spots", "wait"),
+        *("__weakref__", "_places", "_streams", "calls", "context", "context_id", "driver", "forms", "others"),
+        *("problems", "spots", "wait"),
     )
 
     def __init__(self, driver: binding.Implementation) -> None:
         self.driver = driver
         self.calls: dict[Any, Prepared] = {}
+        self.forms: dict[Any, Form] = {}
         self.others: dict[Any, Any] = {}
         self.spots: dict[Any, Place] = {}
         self.problems: dict[Place, OrderedDict[Any, Any]] = {}
@@ -69,8 +80,10 @@ class Thread:
 
     def forget(self) -> None:
         """Forget all calls and places: their memory goes, in the order of each stream."""
-        for each in (self.calls, self.spots, self.problems, self.others, self.wait, self._places, self._streams):
+        for each in (self.calls, self.spots, self.forms, self.problems, self.others, self.wait):
             each.clear()
+        self._places.clear()
+        self._streams.clear()
 
     def place_of(self, stream: Stream) -> Place:
         """Return where a fixed stream's calls are made; for all objects for one stream it is the same.
@@ -86,12 +99,26 @@ class Thread:
         if found is None or found.stream.is_closed or found.context.is_closed:
             self._drop_closed()
             if len(self._places) >= MAX_PLACES:
-                for each in (self._places, self.calls, self.spots, self.problems):
+                for each in (self._places, self.calls, self.spots, self.forms, self.problems):
                     each.clear()
             if is_default:  # an object of its own, usable whichever of the caller's is closed
                 stream = Stream.from_handle(stream.handle or 1, context=context).fixed()
             found = self._places[key] = Place(stream)
         return found
+
+    def form(self, key: Any) -> Form | None:
+        """Return what was kept by `keep_form`, or None; the key begins with the place."""
+        try:
+            return self.forms.get(key)
+        except TypeError:  # not hashable
+            return None
+
+    def keep_form(self, key: Any, form: Form) -> None:
+        """Remember a form, if its key can be one."""
+        if len(self.forms) >= MAX_FORMS:
+            self.forms.clear()
+        with contextlib.suppress(TypeError):  # not hashable
+            self.forms[key] = form
 
     def prepare(self, place: Place, key: Any, prepared: Any) -> None:
         """Keep a prepared problem of a place for later calls."""
@@ -125,6 +152,7 @@ class Thread:
         if closed:
             gone = [self._places.pop(key) for key in closed]
             self.calls = {key: prepared for key, prepared in self.calls.items() if prepared.place not in gone}
+            self.forms = {key: form for key, form in self.forms.items() if key[0] not in gone}
             for place in gone:
                 self.problems.pop(place, None)
             self.spots = {key: place for key, place in self.spots.items() if place not in gone}

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.calls.threads import Thread
 
-__all__ = ["CURRENT", "UNKNOWN", "address_of", "are_trusted", "is_here", "is_trusted", "known_as", "spot_of", "view_in"]
+__all__ = ["CURRENT", "UNKNOWN", "address_of", "are_trusted", "is_here", "is_trusted", "known_as",
+           "seen", "spot_of", "view_in"]  # fmt: skip
 
 UNKNOWN = object()
 """What stands for an array or a stream of which the driver must be asked."""
@@ -114,6 +115,15 @@ def view_in(thread: Thread, place: Place, x: Any) -> ArrayView:
     if producer.stream(ordinal) != place.handle:
         thread.wait(place.stream, thread.working_stream(producer, ordinal))
     return view
+
+
+def seen(x: Any) -> ArrayView:
+    """Return the memory of an array that is trusted, of which its library alone is asked; orders no streams."""
+    if type(x) is DeviceArray:
+        return ArrayView(0, x.shape, None, x.dtype, readonly=False, owner=x)  # who launches asks for the address
+    producer = producer_of(type(x))
+    assert producer is not None  # noqa: S101 - else it is not trusted
+    return view_of(x, producer)
 
 
 def is_trusted(place: Place, x: Any) -> bool:

@@ -11,17 +11,17 @@ from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.arrays.allocator import Allocator
 from lowlevel_reduce.driver import Buffer, Context, Kernel, LaunchConfig
 from lowlevel_reduce.dtypes import VECTOR_BYTES
-from lowlevel_reduce.operators import Reduction
+from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.plans.base import BasePlan
 from lowlevel_reduce.plans.launch import BoundReduction
 from lowlevel_reduce.plans.loading import load_beside
 from lowlevel_reduce.plans.mapping import Mapping, extents_of, map_request
 from lowlevel_reduce.strategy.base import RowStrategy
 from lowlevel_reduce.strategy.selection import Request, choices, request_of
-from lowlevel_reduce.strategy.stubs import ArgumentKind, shape_values, short_row_values
+from lowlevel_reduce.strategy.stubs import shape_values, short_row_values
 from lowlevel_reduce.strategy.whole import Strategy
 
-__all__ = ["Plan", "default_strategy", "plan"]
+__all__ = ["Plan", "default_strategy", "fields_of", "plan"]
 
 
 class Plan(BasePlan):
@@ -70,7 +70,7 @@ class Plan(BasePlan):
             context=context,
             kernels=mapping.kernels,
             workspace_bytes=mapping.workspace_bytes,
-            fields=_argument(mapping.strategy),
+            fields=mapping.strategy.argument_kind,
         )
         self.shape = request.shape
         self.problem = request.problem
@@ -120,15 +120,7 @@ class Plan(BasePlan):
         return self.strategy.partials
 
     def _fields(self, length: int, count: int, initial: tuple[int, int]) -> tuple[int, ...]:
-        fields = (length, self.problem.length, self.problem.rows, count)
-        if not isinstance(self.strategy, RowStrategy):
-            return (*fields, *initial)
-        shape = shape_values(self.problem)
-        if self.strategy.name == "short_rows":
-            second = self.second_dtype if self.reduction.two_arrays else None  # the pivot of chunks is no second array
-            itemsizes = self.dtype.itemsize, 0 if second is None else second.itemsize
-            shape = (*shape, *short_row_values(self.problem, self.strategy, *itemsizes))
-        return (*fields, *initial, *shape)
+        return fields_of(self.problem, self.strategy, self.reduction, self.types, length, count, initial)
 
     @property
     def launches(self) -> tuple[tuple[Kernel, LaunchConfig], ...]:
@@ -161,10 +153,25 @@ class Plan(BasePlan):
         return f"<Plan {self.op} {self.shape} {self.dtype} {self.strategy.name}{self._state}>"
 
 
-def _argument(chosen: Strategy | RowStrategy) -> ArgumentKind:
+def fields_of(
+    problem: layout.Problem,
+    chosen: Strategy | RowStrategy,
+    reduction: Reduction,
+    types: Types,
+    length: int,
+    count: int,
+    initial: tuple[int, int],
+) -> tuple[int, ...]:
+    """Return the fields after the workspace of a kernel's argument; `length` is the address of a length, or 0."""
+    fields = (length, problem.length, problem.rows, count, *initial)
     if isinstance(chosen, Strategy):
-        return "whole"
-    return "short_rows" if chosen.name == "short_rows" else "shaped"
+        return fields
+    if chosen.name != "short_rows":
+        return (*fields, *shape_values(problem))
+    # The pivot of chunks is no second array.
+    second = reduction.second_dtype(types.element) if reduction.two_arrays else None
+    itemsizes = types.element.itemsize, 0 if second is None else second.itemsize
+    return (*fields, *shape_values(problem), *short_row_values(problem, chosen, *itemsizes))
 
 
 def _shared_out(chosen: Strategy | RowStrategy) -> str:

@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from lowlevel_reduce.driver import Context, LaunchConfig, occupancy
 from lowlevel_reduce.driver.checks import check_launch
 from lowlevel_reduce.dtypes import VECTOR_BYTES
+from lowlevel_reduce.layout import Problem
+from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.plans.launch import Extents
 from lowlevel_reduce.plans.loading import LoadedKernel, load_kernel
 from lowlevel_reduce.strategy import whole
 from lowlevel_reduce.strategy.base import RowStrategy
-from lowlevel_reduce.strategy.selection import Request, select
+from lowlevel_reduce.strategy.selection import Request, Resolved, select
 from lowlevel_reduce.strategy.stubs import KernelSource
 from lowlevel_reduce.strategy.whole import DeviceFacts, Strategy
 
-__all__ = ["MappedKernel", "Mapping", "extents_of", "facts_of", "launch_configs", "map_request", "template"]
+__all__ = [
+    "MappedKernel",
+    "Mapping",
+    "extents",
+    "extents_of",
+    "facts_of",
+    "kernels_of",
+    "launch_configs",
+    "map_request",
+    "second_vector_bytes",
+    "template",
+]
 
 
 class MappedKernel(NamedTuple):
@@ -51,12 +66,22 @@ class Mapping(NamedTuple):
 
 def extents_of(request: Request) -> Extents:
     """Return which bytes of both arrays and of the results a launch accesses."""
-    problem, reduction, types = request.problem, request.reduction, request.types
-    second, strides = reduction.second_dtype(types.element), request.second_strides
+    return extents(request.reduction, request.types, request.problem, request.shape, request.second_strides)
+
+
+def extents(
+    reduction: Reduction,
+    types: Types,
+    problem: Problem,
+    shape: tuple[int, ...],
+    second_strides: Sequence[int] | None,
+) -> Extents:
+    """Return the same for a problem of arrays of this shape, the second one's strides in bytes being given."""
+    second = reduction.second_dtype(types.element)
     spans: list[int] = []
     used = second is not None and problem.rows * problem.length > 0
-    if used and strides is not None:
-        spans = [stride * (size - 1) for size, stride in zip(request.shape, strides, strict=True)]
+    if used and second_strides is not None:
+        spans = [stride * (size - 1) for size, stride in zip(shape, second_strides, strict=True)]
     itemsize = types.result_dtype.itemsize
     return Extents(
         low=problem.low,
@@ -67,8 +92,13 @@ def extents_of(request: Request) -> Extents:
         second_low=sum(min(span, 0) for span in spans),
         second_high=sum(max(span, 0) for span in spans) + (second.itemsize if second is not None and used else 0),
         vector_bytes=VECTOR_BYTES,
-        second_vector_bytes=1 if second is None else max(1, VECTOR_BYTES // types.element.itemsize) * second.itemsize,
+        second_vector_bytes=second_vector_bytes(second, types.element.itemsize),
     )
+
+
+def second_vector_bytes(second: np.dtype[Any] | None, itemsize: int) -> int:
+    """Return the bytes of the second array's elements that go with a vector of the first's; 1 without a second one."""
+    return 1 if second is None else max(1, VECTOR_BYTES // itemsize) * second.itemsize
 
 
 def facts_of(context: Context) -> DeviceFacts:
@@ -106,27 +136,34 @@ def map_request(
         for source in selected.sources:
             if source.twin is not None:
                 beside(source.twin)
-    kernels = tuple(load_kernel(source, context.device.architecture) for source in selected.sources)
+    launches = kernels_of(request, chosen, selected.sources, context, facts)
+    for launch in launches if asked is None else ():
+        check_launch(launch.loaded.kernel, launch.config, context)
+    return Mapping(chosen, selected.workspace_bytes, launches)
+
+
+def kernels_of(
+    of: Request | Resolved,
+    chosen: Strategy | RowStrategy,
+    sources: tuple[KernelSource, ...],
+    context: Context,
+    facts: DeviceFacts,
+) -> tuple[MappedKernel, ...]:
+    """Return the kernels of a strategy for an operator and types, loaded in a context, with their configurations."""
+    kernels = tuple(load_kernel(source, context.device.architecture) for source in sources)
     _allow(kernels[0], chosen.cluster, context)
 
     def fit() -> int:
         return occupancy.max_cooperative_blocks(kernels[0].kernel, chosen.block_threads, context=context)
 
-    if isinstance(chosen, Strategy):
-        # The second count is for a second pass.
-        counts = (chosen.partials if chosen.name == "tiles" else chosen.tiles_per_block, chosen.partials)
-    else:
-        counts = (chosen.count, 0)
-    twins = (source.twin for source in selected.sources)
-    launches = tuple(map(MappedKernel, kernels, launch_configs(chosen, facts, fit), counts, twins))
-    for launch in launches if asked is None else ():
-        check_launch(launch.loaded.kernel, launch.config, context)
+    twins = (source.twin for source in sources)
+    launches = tuple(map(MappedKernel, kernels, launch_configs(chosen, facts, fit), chosen.counts, twins))
     if os.environ.get("LOWLEVEL_REDUCE_WARM_UP"):
         from lowlevel_reduce.plans import warming  # noqa: PLC0415 - for who asks for it
 
         if warming.is_asked_for():
-            warming.follow(request, context)
-    return Mapping(chosen, selected.workspace_bytes, launches)
+            warming.follow(of, context)
+    return launches
 
 
 def _allow(loaded: LoadedKernel, cluster: int, context: Context) -> None:

@@ -11,7 +11,7 @@ from lowlevel_reduce.driver import Context, binding
 from lowlevel_reduce.operators import Reduction
 from lowlevel_reduce.plans.loading import load_kernel
 from lowlevel_reduce.strategy.family import family, family_of
-from lowlevel_reduce.strategy.selection import Request
+from lowlevel_reduce.strategy.selection import Request, Resolved
 from lowlevel_reduce.strategy.stubs import KernelSource
 
 __all__ = ["VARIABLE", "WarmUp", "follow", "is_asked_for", "warm_up"]
@@ -132,7 +132,7 @@ def is_asked_for() -> bool:
     return os.environ.get(VARIABLE, "").lower() not in ("", "0", "off")
 
 
-def follow(request: Request, context: Context) -> None:
+def follow(request: Request | Resolved, context: Context) -> None:
     """Warm up the family of a request that was just served, once in a process for each family and architecture.
 
     What a thread meets is not told here: a call that needs the kernel meets it again, and raises it.

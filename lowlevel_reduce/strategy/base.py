@@ -34,6 +34,9 @@ FoldedBy = Literal["nobody", "cluster", "warps", "blocks"]
 """Who folds the partials of columns, in the order of `FoldedBy` in cuda_src/columns/column_tile.cuh."""
 
 
+_NUMBERS: dict[FoldedBy, int] = {by: number for number, by in enumerate(get_args(FoldedBy))}
+
+
 class Loads(NamedTuple):
     """What a kernel for columns is compiled for.
 
@@ -172,7 +175,7 @@ class RowStrategy(NamedTuple):
             bits = self.warps_of_a_row.bit_length() - 1 if several else LANE_BITS
             return self.parts | self.warps_of_a_row << 32 | self.cluster << 40 | bits << 48 | LANES // self.warps << 56
         columns, vectors, turns = (size.bit_length() - 1 for size in self.tile)
-        by = get_args(FoldedBy).index(self.folded_by)
+        by = _NUMBERS[self.folded_by]
         return self.parts | columns << 32 | vectors << 40 | turns << 48 | by << 56
 
     def workspace_bytes(self, rows: int, accumulator_bytes: int) -> int:

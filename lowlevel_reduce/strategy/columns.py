@@ -222,7 +222,7 @@ def _are_aligned(problem: Problem, loads: Loads, itemsize: int) -> bool:
     kept, load_bytes = problem.kept, loads.width * itemsize
     if kept[0].size % loads.width:
         return False
-    for axis in (*problem.reduced, *kept[1:]):
+    for axis in (*problem.reduced, *kept[1:]):  # noqa: SIM110 - a generator takes three times as long
         if axis.stride % load_bytes:
             return False
     return True

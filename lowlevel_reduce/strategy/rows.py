@@ -144,11 +144,15 @@ def choose_rows(
             chosen = _batch(problem, facts, leaves, warps, fastest if cluster is None else cluster)
         else:
             chosen = _rows(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
-        sizes, newer = (itemsize, accumulator_bytes), facts.more_registers
-        bounds = bounds_of_rows(chosen, *sizes, heavy=heavy, two_arrays=two_arrays, newer=newer)
-        chosen = chosen._replace(
-            most_warps=bounds[0], resident_blocks=bounds[1], programmatic=facts.programmatic, aligned=problem.aligned
+        most, resident = bounds_of_rows(
+            chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays, newer=facts.more_registers
         )
+        # What `_replace` does, in a third of the time.
+        (called, blocks, _, parts, folders, of_a_row, at_once, _, contiguous, _, levels, warps, clustered, *_) = chosen
+        chosen = RowStrategy(
+            called, blocks, (), parts, folders, of_a_row, at_once, most, contiguous, problem.aligned, levels, warps,
+            clustered, resident, facts.programmatic,
+        )  # fmt: skip
     if chosen.blocks > MAX_GRID:
         raise ValueError(f"{problem.rows} rows need {chosen.blocks} blocks; a grid has at most {MAX_GRID}")
     return chosen
@@ -192,7 +196,10 @@ def _are_aligned(problem: Problem, vector: int) -> bool:
         if run.stride * vector != VECTOR_BYTES or run.size % vector:
             return False
         others += problem.reduced[1:]
-    return all(axis.stride % VECTOR_BYTES == 0 for axis in others)
+    for axis in others:  # noqa: SIM110 - a generator takes three times as long, for one or two axes
+        if axis.stride % VECTOR_BYTES:
+            return False
+    return True
 
 
 def _most_leaves(facts: DeviceFacts, *, narrow: bool) -> int:
@@ -372,8 +379,11 @@ def _warps_of_a_row(rows: int, leaves: float, facts: DeviceFacts) -> int:
     widest = min(WARPS, power_of_two(math.ceil(leaves)))
     if widest == 1:  # of no leaves no time can be told
         return 1
-    sizes = [warps for warps in (8, 4, 2, 1) if warps <= widest]
-    return min(sizes, key=lambda warps: _time(rows, leaves, warps, facts))
+    least, found = math.inf, 1
+    for warps in (8, 4, 2, 1):
+        if warps <= widest and (time := _time(rows, leaves, warps, facts)) < least:
+            least, found = time, warps
+    return found
 
 
 def _time(rows: int, leaves: float, warps: int, facts: DeviceFacts) -> float:
@@ -383,7 +393,7 @@ def _time(rows: int, leaves: float, warps: int, facts: DeviceFacts) -> float:
     left: less is then in flight. More turns mean that a block spends more time with little in flight.
     """
     turns, rest = divmod(leaves, warps)
-    busy = leaves / (warps * (turns + min(1.0, rest)))
+    missing = _BUSY - leaves / (warps * (turns + (rest if rest < 1.0 else 1.0)))
     all_turns = turns + (rest > 0)
     more = _SECOND_TURN + _LATER_TURN * (all_turns - 2) if all_turns > 1 else 0.0
-    return rows * leaves / facts.multiprocessors * (1 + _IDLE * max(0.0, _BUSY - busy) ** 2) + more
+    return rows * leaves / facts.multiprocessors * (1 + _IDLE * (missing if missing > 0.0 else 0.0) ** 2) + more

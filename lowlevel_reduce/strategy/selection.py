@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -15,7 +16,22 @@ from lowlevel_reduce.strategy.base import RowStrategy
 from lowlevel_reduce.strategy.stubs import KernelSource, OperatorText, kernel_sources, row_kernel_source
 from lowlevel_reduce.strategy.whole import DeviceFacts, Strategy
 
-__all__ = ["Request", "Selection", "choices", "needs_many_registers", "operator_text", "request_of", "select", "why"]
+__all__ = [
+    "Request",
+    "Resolved",
+    "Selection",
+    "check_length",
+    "choices",
+    "chosen_for",
+    "needs_many_registers",
+    "operator_text",
+    "request_of",
+    "resolved",
+    "select",
+    "sources_of",
+    "why",
+    "workspace_bytes",
+]
 
 _VERY_WIDE_BYTES = 16
 """A thread that folds accumulators of more than this many bytes needs more registers than a full block leaves it. So
@@ -44,6 +60,8 @@ class Request(NamedTuple):
         The rows and their layout.
     text : OperatorText
         The operator in CUDA C++.
+    many_registers : bool
+        What `needs_many_registers` says of it.
     """
 
     reduction: Reduction
@@ -52,6 +70,7 @@ class Request(NamedTuple):
     second_strides: Sequence[int] | None
     problem: layout.Problem
     text: OperatorText
+    many_registers: bool
 
 
 class Selection(NamedTuple):
@@ -88,34 +107,33 @@ def request_of(
         If the operator cannot reduce the type with these options.
     """
     shape = layout.lengths_of(shape)
-    asked = (op, dtype, accumulate, result_dtype, where, initial)
-    try:
-        resolved = _resolved(*asked, **options)
-    except TypeError:
-        resolved = None  # an argument is wrong, which is said below, or has no hash, so that nothing is remembered
-    if resolved is None:
-        resolved = _resolved.__wrapped__(*asked, **options)
-    reduction, types, second_itemsize, itemsize, text = resolved
-    if second_strides_bytes is not None and not second_itemsize:
-        raise TypeError(f"{reduction.name} takes one array, so there are no second_strides_bytes")
-    if second_itemsize and second_strides_bytes is None:
-        second_strides_bytes = layout.contiguous_strides(shape, second_itemsize)
+    of = resolved(op, dtype, accumulate, result_dtype, where, initial, **options)
+    if second_strides_bytes is not None and not of.second_itemsize:
+        raise TypeError(f"{of.reduction.name} takes one array, so there are no second_strides_bytes")
+    if of.second_itemsize and second_strides_bytes is None:
+        second_strides_bytes = layout.contiguous_strides(shape, of.second_itemsize)
     problem = layout.problem_of(
         shape,
-        itemsize,
+        of.itemsize,
         axis=axis,
         keepdims=keepdims,
         strides_bytes=strides_bytes,
         second_strides_bytes=second_strides_bytes,
-        second_itemsize=second_itemsize,
+        second_itemsize=of.second_itemsize,
     )
-    reduction.warn_of_too_few(problem.length)
-    if problem.length == 0 and not reduction.has_initial:
-        reduction.empty_results(types)  # raises where there is none
-    return Request(reduction, types, shape, second_strides_bytes, problem, text)
+    check_length(problem.length, of)
+    return Request(of.reduction, of.types, shape, second_strides_bytes, problem, of.text, of.many_registers)
 
 
-class _Resolved(NamedTuple):
+def check_length(length: int, of: Resolved) -> None:
+    """Warn of rows with too few elements for a divisor; raise ValueError for empty ones that have no result."""
+    if of.reduction.least is not None:
+        of.reduction.warn_of_too_few(length)
+    if length == 0 and not of.reduction.has_initial:
+        of.reduction.empty_results(of.types)  # raises where there is none
+
+
+class Resolved(NamedTuple):
     """What requests of an operator and types have in common; `second_itemsize` is 0 without a second array."""
 
     reduction: Reduction
@@ -123,18 +141,37 @@ class _Resolved(NamedTuple):
     second_itemsize: int
     itemsize: int
     text: OperatorText
+    many_registers: bool
+
+
+def resolved(
+    op: Any,
+    dtype: Any,
+    accumulate: Any = None,
+    result_dtype: Any = None,
+    where: Any = False,
+    initial: Any = False,
+    **options: Any,
+) -> Resolved:
+    """Return what `request_of` makes of its arguments besides shape, strides and axes; raises what that raises."""
+    asked = (op, dtype, accumulate, result_dtype, where, initial)
+    found = None
+    with contextlib.suppress(TypeError):  # an argument is wrong, which is said below, or has no hash
+        found = _resolved(*asked, **options)
+    return _resolved.__wrapped__(*asked, **options) if found is None else found
 
 
 @lru_cache(maxsize=_REMEMBERED, typed=True)  # typed: True, 1 and 1.0 are different options, though equal
 def _resolved(
     op: str | Reduction, dtype: Any, accumulate: Any, result_dtype: Any, where: Any, initial: Any, **options: Any
-) -> _Resolved:
+) -> Resolved:
     element = element_type(dtype)
     reduction = operators.resolve(op, where=where, initial=initial, **options)
     types = reduction.types(element, accumulate, result_dtype)
     second = reduction.second_dtype(element) if reduction.two_arrays else None
     second_itemsize = 0 if second is None else second.itemsize
-    return _Resolved(reduction, types, second_itemsize, element.itemsize, operator_text(reduction, types))
+    text, many = operator_text(reduction, types), needs_many_registers(reduction, types)
+    return Resolved(reduction, types, second_itemsize, element.itemsize, text, many)
 
 
 def choices(strategy: Any, cluster: Any, block_threads: Any) -> tuple[str | None, int | None, int | None]:
@@ -163,11 +200,58 @@ def select(
     UnsupportedError
         If the device lacks what the strategy needs.
     """
-    if request.problem.kind == "whole":
-        return _select_whole(request, facts, strategy, cluster, block_threads)
+    chosen = chosen_for(
+        request.problem, request, facts, strategy=strategy, cluster=cluster, block_threads=block_threads
+    )
+    sources = sources_of(request.text, chosen) if request.problem.rows else ()
+    return Selection(chosen, sources, workspace_bytes(request.problem, request, chosen))
+
+
+def chosen_for(
+    problem: layout.Problem,
+    of: Resolved | Request,
+    facts: DeviceFacts,
+    *,
+    strategy: str | None = None,
+    cluster: int | None = None,
+    block_threads: int | None = None,
+) -> Strategy | RowStrategy:
+    """Return how a problem of an operator and types runs on a device; the rest is as for `select`."""
+    element, text = of.types.element, of.text
+    if problem.kind == "whole":
+        return whole.choose(
+            -(-problem.length // element.leaf),
+            facts,
+            strategy=strategy,
+            cluster=cluster,
+            block_threads=block_threads,
+            wide_accumulator=of.many_registers,
+            small_elements=element.itemsize <= 2,
+        )
     if block_threads is not None:
         raise ValueError("block_threads goes with the reduction of a whole contiguous array")
-    return _select_rows(request, facts, strategy, cluster)
+    return rows.choose_rows(
+        problem,
+        facts,
+        itemsize=element.itemsize,
+        accumulator_bytes=text.accumulator_bytes,
+        heavy=text.heavy,
+        two_arrays=text.two_arrays,
+        strategy=strategy,
+        cluster=cluster,
+    )
+
+
+def sources_of(text: OperatorText, chosen: Strategy | RowStrategy) -> tuple[KernelSource, ...]:
+    """Return the kernels of a strategy for an operator, in launch order."""
+    return kernel_sources(text, chosen) if isinstance(chosen, Strategy) else (row_kernel_source(text, chosen),)
+
+
+def workspace_bytes(problem: layout.Problem, of: Resolved | Request, chosen: Strategy | RowStrategy) -> int:
+    """Return the size of the workspace that a strategy needs for a problem."""
+    if isinstance(chosen, Strategy):
+        return whole.workspace_bytes(-(-problem.length // of.types.element.leaf), of.text.accumulator_bytes)
+    return chosen.workspace_bytes(problem.rows, of.text.accumulator_bytes)
 
 
 def why(request: Request, facts: DeviceFacts) -> str:
@@ -183,39 +267,6 @@ def why(request: Request, facts: DeviceFacts) -> str:
         heavy=text.heavy,
         two_arrays=text.two_arrays,
     )
-
-
-def _select_whole(
-    request: Request, facts: DeviceFacts, strategy: str | None, cluster: int | None, block_threads: int | None
-) -> Selection:
-    element, text = request.types.element, request.text
-    leaves = -(-request.problem.length // element.leaf)
-    chosen = whole.choose(
-        leaves,
-        facts,
-        strategy=strategy,
-        cluster=cluster,
-        block_threads=block_threads,
-        wide_accumulator=needs_many_registers(request.reduction, request.types),
-        small_elements=element.itemsize <= 2,
-    )
-    return Selection(chosen, kernel_sources(text, chosen), whole.workspace_bytes(leaves, text.accumulator_bytes))
-
-
-def _select_rows(request: Request, facts: DeviceFacts, strategy: str | None, cluster: int | None) -> Selection:
-    problem, text = request.problem, request.text
-    chosen = rows.choose_rows(
-        problem,
-        facts,
-        itemsize=request.types.element.itemsize,
-        accumulator_bytes=text.accumulator_bytes,
-        heavy=text.heavy,
-        two_arrays=text.two_arrays,
-        strategy=strategy,
-        cluster=cluster,
-    )
-    sources = (row_kernel_source(text, chosen),) if problem.rows else ()
-    return Selection(chosen, sources, chosen.workspace_bytes(problem.rows, text.accumulator_bytes))
 
 
 def needs_many_registers(reduction: Reduction, types: Types) -> bool:

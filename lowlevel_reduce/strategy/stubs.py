@@ -54,6 +54,8 @@ _SHAPE = "qqQQQQ" + _AXES + _AXES + "q" * MAX_AXES
 _NO_AXES = tuple((0,) * (MAX_AXES - axes) for axes in range(MAX_AXES + 1))
 """By the number of axes, the fields of those that are not there."""
 
+_NO_AXIS, _NONE = Axis(0, 0), _NO_AXES[1]
+
 _FAR_BYTES = 1 << 31
 """Elements of a row that lie closer than this are *near* each other: `Axes.near_offsets` in columns/axes.cuh."""
 
@@ -308,22 +310,28 @@ def signature(kind: ArgumentKind) -> str:
 def shape_values(problem: Problem) -> tuple[int, ...]:
     """Return the fields that `ShapedProblem` adds."""
     kept, reduced = problem.kept, problem.reduced
+    if len(kept) <= 1 and len(reduced) <= 1:  # the same as below, of most problems
+        rows, stride, second_stride, result_stride = kept[0] if kept else _NO_AXIS
+        length, step, second_step, _ = reduced[0] if reduced else _NO_AXIS
+        far = max((length - 1) * abs(step), (length - 1) * abs(second_step)) >= _FAR_BYTES
+        return (
+            problem.low, problem.high, stride % VECTOR_BYTES, second_stride % VECTOR_BYTES, int(far), 0,
+            len(kept), rows, *_NONE, *_NO_AXES[0], stride, *_NONE, second_stride, *_NONE,
+            len(reduced), length, *_NONE, *_NO_AXES[0], step, *_NONE, second_step, *_NONE,
+            result_stride, *_NONE,
+        )  # fmt: skip
     apart = second_apart = reach = second_reach = 0
-    results = []
-    for _, stride, second_stride, result_stride in kept:
-        apart |= stride
-        second_apart |= second_stride
-        results.append(result_stride)
-    for size, stride, second_stride, _ in reduced:
-        reach += (size - 1) * abs(stride)
-        second_reach += (size - 1) * abs(second_stride)
-    for axis in reduced[1:]:
+    for axis in (*kept, *reduced[1:]):
         apart |= axis.stride
         second_apart |= axis.second_stride
-    far = int(max(reach, second_reach) >= _FAR_BYTES)
-    permuted = int(len(results) > 1 and results != sorted(results))
+    for axis in reduced:
+        reach += (axis.size - 1) * abs(axis.stride)
+        second_reach += (axis.size - 1) * abs(axis.second_stride)
+    far = max(reach, second_reach) >= _FAR_BYTES
+    results = [axis.result_stride for axis in kept]
+    permuted = int(results != sorted(results))
     return (
-        problem.low, problem.high, apart % VECTOR_BYTES, second_apart % VECTOR_BYTES, far, permuted,
+        problem.low, problem.high, apart % VECTOR_BYTES, second_apart % VECTOR_BYTES, int(far), permuted,
         *_axes(kept), *_axes(reduced), *results, *_NO_AXES[len(results)],
     )  # fmt: skip
 
@@ -370,9 +378,6 @@ def _axes(axes: Sequence[Axis]) -> tuple[int, ...]:
     rest = _NO_AXES[len(axes)]
     if not axes:
         return (0, *rest * 4)
-    if len(axes) == 1:  # of most problems
-        size, stride, second_stride, _ = axes[0]
-        return (1, size, *rest, 0, *rest, stride, *rest, second_stride, *rest)
     sizes, strides, second_strides, _ = zip(*axes, strict=True)
     return (
         len(axes),

@@ -557,7 +557,7 @@ def test_a_call_inside_of_a_call_has_a_launch_of_its_own(stream):
     x = lr.DeviceArray.from_numpy(X, stream)
     warm(x, stream=stream)
     (prepared,) = prepared_in(stream)
-    launcher = prepared._steps[0].launcher(prepared.place, prepared._letters, twin=False)
+    launcher = prepared._steps[0].kernel.launcher(twin=False)
     words = launcher.turn.idle.pop()
     inner = lr.sum(x, stream=stream)
     launcher.turn.idle.append(words)

@@ -70,7 +70,10 @@ def test_a_choice_that_is_remembered_is_for_the_same_strides_number_and_device()
     ]
     problems = [
         layout.problem_of(
-            (axes, length, columns_), itemsize, axis=(0, 1), strides_bytes=(1 << 22, columns_ * itemsize + pad, itemsize)
+            (axes, length, columns_),
+            itemsize,
+            axis=(0, 1),
+            strides_bytes=(1 << 22, columns_ * itemsize + pad, itemsize),
         )
         for length, columns_, itemsize, pad, axes, _ in given
     ]

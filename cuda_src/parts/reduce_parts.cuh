@@ -11,21 +11,25 @@ struct PartsProblem : Problem {
     uint64 apart;   // bytes from one share to the next
     uint64 lead;    // bytes of a share before its first partial: 16 for a tag, or 0
     uint64 inner;   // how many rows lie side by side in memory: the product of the axes behind the reduced one
-    uint64 tag[2];  // what each share must begin with, if it has a tag
+    uint64 tag[2];  // what each share must begin with, if it has a tag; never both 0 then
     // Where ranks cut as they like: each rank's first chunk, the number of all chunks, and how many whole ones each has.
     const uint64* table;
+    // If not null, the word that a launch sets where a share has another tag, in place of an error. It is 0 before.
+    uint64* verdict;
 };
 
-// Ends the launch with an error if a share is of another reduction, or its rank refused to take part. A result that looks right
-// would be worse. All threads of the first block call it.
+// Ends the launch with an error if a share is of another reduction, or its rank refused to take part, unless the host looks
+// at the verdict. A result that looks right would be worse. All threads of the first block call it.
 __device__ __forceinline__ void check_tags(const PartsProblem& problem)
 {
-    if (problem.lead == 0 || blockIdx.x != 0) return;
+    if ((problem.tag[0] | problem.tag[1]) == 0 || blockIdx.x != 0) return;
     for (uint64 share = threadIdx.x; share < problem.shares; share += blockDim.x) {
         const auto* words = reinterpret_cast<const uint32*>(problem.elements + share * problem.apart);
         const bool same = words[0] == uint32(problem.tag[0]) && words[1] == uint32(problem.tag[0] >> 32) &&
             words[2] == uint32(problem.tag[1]) && words[3] == uint32(problem.tag[1] >> 32);
-        if (!same) asm volatile("trap;");
+        if (same) continue;
+        if (problem.verdict == nullptr) asm volatile("trap;");
+        *problem.verdict = 1;
     }
 }
 
@@ -41,22 +45,36 @@ __device__ __forceinline__ uint64 rank_of_chunk(const PartsProblem& problem, uin
     return low;
 }
 
+// Which rank has chunk `number`, which chunk is that rank's first, and how many whole ones it has, where the formula says so.
+// `Number` holds the count of chunks times that of ranks: a division of 64 bits takes some sixty instructions.
+template <class Number>
+__device__ __forceinline__ void
+find_chunk(const PartsProblem& problem, uint64 number, uint64& share, uint64& first, uint64& held)
+{
+    const Number count = Number(problem.count), shares = Number(problem.shares);
+    const Number of = Number(number) * shares / count;
+    const Number begin = (count * of + shares - 1) / shares, end = (count * (of + 1) + shares - 1) / shares;
+    share = of;
+    first = begin;
+    held = min(uint64(end), held) - min(first, held);
+}
+
 // Where the partial of chunk `number` of a row lies. A share has its whole chunks, a row's beside each other, or those of
 // neighbouring rows where rows lie side by side; behind them the chunk of each row that the array ends within, if it has that, or
 // that other ranks completed.
 template <class Op>
 __device__ __forceinline__ const uint32* place_of_chunk(const PartsProblem& problem, uint64 row, uint64 number)
 {
-    uint64 share = 0, first = 0, held = problem.length / problem.chunk;  // whole chunks of the share
+    // Whole chunks of the share: at first of all, of which only the last chunk may be none.
+    uint64 share = 0, first = 0, held = problem.count - (problem.count * problem.chunk > problem.length);
     if (problem.table != nullptr) {
         share = rank_of_chunk(problem, number);
         first = problem.table[share];
         held = problem.table[problem.shares + 1 + share];
     } else if (problem.shares > 1) {
-        share = number * problem.shares / problem.count;
-        first = (problem.count * share + problem.shares - 1) / problem.shares;
-        const uint64 end = (problem.count * (share + 1) + problem.shares - 1) / problem.shares;
-        held = min(end, held) - min(first, held);
+        const bool narrow = (problem.count + 1) * (problem.shares + 1) >> 32 == 0;
+        if (narrow) find_chunk<uint32>(problem, number, share, first, held);
+        else find_chunk<uint64>(problem, number, share, first, held);
     }
     const uint64 local = number - first;
     uint64 place = problem.rows * held + row;

@@ -31,29 +31,41 @@ __device__ __forceinline__ typename Op::Accumulator partial_at(const uint32* add
     return moved_by<Op>(u.whole, elements_before, 0);
 }
 
-// The fold of those of `count` partials that one of `warps` warps takes: a run of a power of two of them, 32 to 128 at a time;
-// what is past the last is absent. `partial(number)` loads one. All lanes of the warp call it, and all hold the result.
-template <class Op, class Partial>
+// `fold_run_of_partials`, below, with `AtOnce` partials of each lane in flight.
+template <class Op, uint32 AtOnce, class Partial>
 __device__ __forceinline__ typename Op::Accumulator
-fold_run_of_partials(Partial partial, uint32 count, uint32 warp, uint32 warps)
+fold_batches_of_partials(Partial partial, uint32 count, uint32 warp, uint32 warps)
 {
-    constexpr uint32 in_flight = sizeof(typename Op::Accumulator) > 12 ? 2 : 4, batch = lanes * in_flight;
+    constexpr uint32 batch = lanes * AtOnce;
     const uint32 lane = threadIdx.x % lanes;
     uint32 batches = 1;  // for each warp
     while (batches * batch * warps < count) batches *= 2;
     WarpCounter<Op> counter;
 #pragma unroll 1
     for (uint32 i = 0; i < batches; ++i) {
-        typename Op::Accumulator a[in_flight];
+        typename Op::Accumulator a[AtOnce];
 #pragma unroll
-        for (uint32 k = 0; k < in_flight; ++k) {
+        for (uint32 k = 0; k < AtOnce; ++k) {
             const uint32 number = (warp * batches + i) * batch + k * lanes + lane;
             a[k] = Op::identity();
             if (number < count) a[k] = partial(number);
         }
-        counter.push(warp_fold_array<Op, in_flight>(a, lane), lane);
+        counter.push(warp_fold_array<Op, AtOnce>(a, lane), lane);
     }
     return counter.result();
+}
+
+// The fold of those of `count` partials that one of `warps` warps takes: a run of a power of two of them, 32 to 128 at a time;
+// what is past the last is absent. `partial(number)` loads one. All lanes of the warp call it, and all hold the result. Few
+// partials are spread over all warps.
+template <class Op, class Partial>
+__device__ __forceinline__ typename Op::Accumulator
+fold_run_of_partials(Partial partial, uint32 count, uint32 warp, uint32 warps)
+{
+    constexpr uint32 most = sizeof(typename Op::Accumulator) > 12 ? 2 : 4;
+    if (count <= lanes * warps) return fold_batches_of_partials<Op, 1>(partial, count, warp, warps);
+    if (most > 2 && count <= 2 * lanes * warps) return fold_batches_of_partials<Op, 2>(partial, count, warp, warps);
+    return fold_batches_of_partials<Op, most>(partial, count, warp, warps);
 }
 
 template <class Op, int Warps> __device__ __forceinline__ void reduce_partials(const PartialsProblem& problem)

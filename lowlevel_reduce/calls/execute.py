@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.plans.base import BasePlan
 
-__all__ = ["Made", "execute", "launched", "view_in"]
+__all__ = ["Made", "execute", "launched", "repeated", "view_in"]
 
 Made = Callable[[], Prepared]
 """Prepares a call in its place."""
@@ -103,6 +103,32 @@ def execute(
         if key is not None and not captured and are_trusted(place, x, second, out):
             thread.keep(key, prepared)
     return result
+
+
+def repeated(
+    thread: Thread,
+    x: Any,
+    op: Any,
+    options: tuple[Any, ...],
+    second: Any = None,
+    out: Any = None,
+    stream: Any = None,
+    *,
+    is_asked: bool = True,
+) -> tuple[Any, Any]:
+    """Return a call's key, and its result if its like was kept by `Thread.keep`; None for what there is not.
+
+    For calls of which others make what is kept: it launches as `Prepared` does. Without `is_asked` nothing is launched.
+    """
+    key = _key(thread, x, op, options, second, out, stream, None)
+    prepared = None if key is None or not is_asked else thread.calls.get(key)
+    if prepared is None or prepared.place.is_over:
+        return key, None
+    place = prepared.place
+    with _NOTHING if _is_current(thread, place, key[0]) else place.context.pushed():
+        if place.is_capturing:
+            return key, None
+        return key, _again(thread, prepared, key, (x, second, out), stream)
 
 
 def _key(

@@ -75,10 +75,13 @@ class Part(NamedTuple):
             return self.source.shape[axis]
         return math.prod(self.source.shape)
 
-    def kept(self, axis: int | None) -> tuple[int, ...]:
-        """Return its shape with nothing along the reduced axis: what must be the same on every rank."""
+    def kept(self, axis: int | None, *, keepdims: bool) -> tuple[int, ...]:
+        """Return its shape with nothing along the reduced axes: what must be the same on every rank.
+
+        Without an axis it matters only for results that keep all axes, how many there are.
+        """
         if axis is None:
-            return (len(self.source.shape),)
+            return (0,) * len(self.source.shape) if keepdims else ()
         at = axis % len(self.source.shape)
         return tuple(0 if number == at else size for number, size in enumerate(self.source.shape))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,9 @@ from lowlevel_reduce.parts.agreement import OWN, agree, agreed, digest, together
 from lowlevel_reduce.parts.asked import Part, Request, check_part, part_of, request_of
 from lowlevel_reduce.parts.cut import cut_of
 from lowlevel_reduce.parts.groups import Group, group_of
+from lowlevel_reduce.parts.letters import Head, can_be_sent, heads_of, letter_of
 from lowlevel_reduce.parts.plan import Described, DistributedPlan
-from lowlevel_reduce.parts.repeat import again, offer
+from lowlevel_reduce.parts.repeat import again, keep
 
 if TYPE_CHECKING:
     from lowlevel_reduce.operators import ElementMap
@@ -28,9 +28,6 @@ _MOST_PLANS = 64
 
 _LENGTH = f"{OWN}length"
 """How a rank names the length of its own part among what it tells."""
-
-_RECORD = struct.Struct("<q16s")
-"""What ranks exchange before a call without a length: that of the part, or -1, and what stands for all else."""
 
 
 def reduce(
@@ -100,12 +97,14 @@ def reduce(
         As `lowlevel_reduce.reduce`; the other ranks get a GroupError.
     """
     members = group_of(group)
-    others = (axis, root, keepdims, chunk, dtype, accumulate, nan, ddof, last, map)
-    is_simple = where is None and second is None and initial is None and out is None and stream is None
+    asked = (length, axis, root, keepdims, chunk, dtype, accumulate, nan, ddof, last, map, second is None)
+    beside = second if where is None else where
     # Where types differ, keys take 1 and True for the same.
-    is_simple = is_simple and type(ddof) is int and (axis is None or type(axis) is int)
-    if is_simple and type(length) is int and (repeated := again(members, part, op, (length, *others))) is not None:
-        return repeated
+    is_plain = type(ddof) is int and all(each is None or type(each) is int for each in (axis, length))
+    is_plain = is_plain and initial is None and (where is None or second is None)
+    if is_plain and (result := again(members, part, op, asked, beside, out, stream)) is not None:
+        return result
+    told, members.told = members.told, None
     found: Part | None = None
     error: Exception | None = None
     try:
@@ -113,22 +112,28 @@ def reduce(
             op, axis, keepdims, chunk, root, where is not None, second is not None, initial, ddof,
             accumulate=accumulate, dtype=dtype, nan=nan, last=last, map=map,
         )  # fmt: skip
-        found = part_of(part, second if where is None else where, members, stream)
+        found = part_of(part, beside, members, stream)
     except Exception as caught:  # noqa: BLE001 - it is raised again, once all ranks have been told
         error = caught
     if found is None or error is not None:
-        _fail(members, error, is_exchanging=length is None)
+        _fail(members, error, is_exchanging=length is None and told is None)
     assert found is not None  # noqa: S101 - _fail raises
     with found.home.context.pushed():
-        whole: Any = length
-        if length is None:
-            whole = _lengths(members, request, found, initial)
-            if is_simple and (repeated := again(members, part, op, (whole, *others))) is not None:
-                return repeated
+        head, whole = (None, length) if length is not None else _lengths(members, request, found, initial, told)
+        known = (whole, *asked[1:])
+        if (
+            head is not None
+            and is_plain
+            and (result := again(members, part, op, known, beside, out, stream)) is not None
+        ):
+            return result
         made = _plan_of(members, request, found, whole, initial)
         result = _run(made, request, found, out)
-        if is_simple and type(whole) in (int, tuple):
-            offer(members, part, op, (whole, *others), made, made.bound_to(found.home))
+        if is_plain:
+            arrays = (part, beside, out)
+            keep(members, arrays, op, known, stream, found, made.bound_to(found.home))
+            if head is not None and members.letter_bytes and can_be_sent(made):
+                keep(members, arrays, op, asked, stream, found, made.letter_to(found.home, head))
         return result
 
 
@@ -207,40 +212,45 @@ def _agreed(members: Group, asked: Callable[[], tuple[dict[str, Any], Described]
 def _fail(members: Group, error: Exception | None, *, is_exchanging: bool) -> None:
     """Tell all ranks that this one has no part, and raise why."""
     if is_exchanging:
-        members.exchange(_RECORD.pack(-1, b""))
+        members.exchange(letter_of(Head(-1, b""), members.letter_bytes))
     agree(members, {}, error)
 
 
-def _lengths(members: Group, request: Request, found: Part, initial: Any) -> int | tuple[int, ...]:
-    """Exchange the lengths of the parts; raises alike on every rank.
+def _lengths(
+    members: Group, request: Request, found: Part, initial: Any, told: list[bytes] | None
+) -> tuple[Head, int | tuple[int, ...]]:
+    """Exchange the lengths of the parts, unless letters have told them already; raises alike on every rank.
 
-    Returns what determines the cut: of a whole array its length, of an axis, which may be cut anywhere, all lengths.
+    Returns what this rank tells, and what determines the cut: of a whole array its length, of an axis, which may be cut
+    anywhere, all lengths.
     """
     error, facts, mark, extent = found.fault, dict[str, Any](), b"", -1
     try:
         extent = found.extent(request.axis)
-        key = ("mark", request, found.source.dtype, found.kept(request.axis))
+        key = ("mark", request, found.source.dtype, found.kept(request.axis, keepdims=request.keepdims))
         facts, mark = _kept(members, key, lambda: _without_length(members, request, found, initial))
     except Exception as caught:  # noqa: BLE001 - it is raised again, once all ranks have been told
         error = error or caught
-    record = _RECORD.pack(-1 if error is not None else extent, mark)
-    records = [_RECORD.unpack(each) for each in members.exchange(record)]
-    if min(length for length, _ in records) < 0 or len({each for _, each in records}) > 1:
+    head = Head(-1 if error is not None else extent, mark)
+    heads = heads_of(told or members.exchange(letter_of(head, members.letter_bytes)))
+    lengths = tuple(each.length for each in heads)
+    if min(lengths) < 0 or len({each.mark for each in heads}) > 1:
         agree(members, facts, error)
         raise GroupError("the ranks disagree about the reduction, in what no rank can name")
-    lengths = tuple(each for each, _ in records)
     if request.axis is None:
         cut_of(sum(lengths), found.source.dtype, members.size, request.chunk).check_all(lengths)
-        whole: int = sum(lengths)
-        return whole
-    return lengths
+        return head, sum(lengths)
+    return head, lengths
 
 
 def _without_length(members: Group, request: Request, found: Part, initial: Any) -> tuple[dict[str, Any], bytes]:
     """Return what ranks must agree about before they know the length of the whole, and what stands for it."""
     facts = request.described(members, found.source.shape, found.source.dtype, 1, initial).facts
     less = {name: value for name, value in facts.items() if name not in ("length", "chunk")}
-    less["chunk"] = request.chunk
+    less |= {
+        "chunk": request.chunk,
+        "axes besides the reduced one": found.kept(request.axis, keepdims=request.keepdims),
+    }
     return less, digest(less)
 
 
@@ -263,7 +273,15 @@ def _plan_of(members: Group, request: Request, found: Part, whole: Any, initial:
         described = _agreed(members, asked, request.axis)
         return together(members, "compilation", lambda: DistributedPlan(described, members, home.context))
 
-    key = ("plan", request, source.dtype, found.kept(request.axis), whole, binding.selected(), home.context.id)
+    key = (
+        "plan",
+        request,
+        source.dtype,
+        found.kept(request.axis, keepdims=request.keepdims),
+        whole,
+        binding.selected(),
+        home.context.id,
+    )
     made: DistributedPlan = _kept(members, key, make)
     return made
 

@@ -61,12 +61,13 @@ class FoldPlan(BasePlan):
         shape: tuple[int, ...],
         context: Context,
         kernels: tuple[MappedKernel, ...],
+        verdict: Buffer | None = None,
     ) -> None:
         self.cut = cut
         self.rows, self.inner = kept[0] * kept[1], max(kept[1], 1)
         self.apart, self.lead, self._tag = layout
         self.takes_first = reduction.second == "first"
-        self._table = _table_of(cut, context)
+        self._table, self._verdict = _table_of(cut, context), verdict
         itemsize = types.result_dtype.itemsize
         first_bytes = self.rows * types.element.itemsize if self.takes_first and cut.length else 0
         super().__init__(
@@ -96,7 +97,8 @@ class FoldPlan(BasePlan):
         words = (int.from_bytes(tag[:8], "little"), int.from_bytes(tag[8:], "little"))
         # A chunk may be longer than any array. Then it is the only one.
         parts = (min(cut.chunk, MAX_BYTES), cut.ranks, self.apart, self.lead, self.inner)
-        return (length, cut.length, self.rows, count, *initial, *parts, *words, self._table.pointer)
+        verdict = 0 if self._verdict is None else self._verdict.pointer
+        return (length, cut.length, self.rows, count, *initial, *parts, *words, self._table.pointer, verdict)
 
     def __repr__(self) -> str:
         return f"<FoldPlan {self.op} of {self.rows} rows of {self.cut.length} {self.dtype} from {self.cut.ranks} ranks>"
@@ -126,6 +128,7 @@ def fold_plan(
     apart: int,
     lead: int = 0,
     tag: bytes = b"",
+    verdict: Buffer | None = None,
     shape: tuple[int, ...] = (),
     context: Context,
 ) -> FoldPlan:
@@ -142,9 +145,14 @@ def fold_plan(
     kept : tuple of int
         The numbers of rows before and behind the reduced axis.
     apart, lead : int
-        Bytes from one share to the next, and of a share before its first partial: 16 for a tag, or 0.
+        Bytes from one share to the next, and of a share before its first partial: a multiple of 16, of which the first
+        are the tag's.
     tag : bytes
-        What each share must begin with, of up to 16 bytes. A launch that meets another ends in an error of the driver.
+        What each share must begin with, of up to 16 bytes, not all of them 0. A launch that meets another ends in an error
+        of the driver.
+    verdict : Buffer, optional
+        8 bytes on the device. A launch that meets another tag sets this word, which was 0, in place of the error; then
+        the results are of no use.
     shape : tuple of int
         Shape of the results.
     context : Context
@@ -162,7 +170,7 @@ def fold_plan(
     rows = kept[0] * kept[1]
     layout = (apart, lead, tag)
     if rows == 0:
-        return FoldPlan(reduction, types, cut, kept, layout, shape, context, ())
+        return FoldPlan(reduction, types, cut, kept, layout, shape, context, (), verdict)
     alone = rows > 1 and cut.chunks <= _FEW_CHUNKS
     source, threads, of_a_block = parts_kernel_source(operator_text(reduction, types), alone=alone)
     loaded = load_kernel(source, context.device.architecture)
@@ -170,4 +178,4 @@ def fold_plan(
     config = LaunchConfig(-(-rows // of_a_block), threads)
     check_launch(loaded.kernel, config, context)
     kernels = (MappedKernel(loaded, config, cut.chunks),)
-    return FoldPlan(reduction, types, cut, kept, layout, shape, context, kernels)
+    return FoldPlan(reduction, types, cut, kept, layout, shape, context, kernels, verdict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -14,8 +15,14 @@ from lowlevel_reduce.arguments import integer, shown
 from lowlevel_reduce.driver import Buffer, Stream
 from lowlevel_reduce.errors import GroupError
 from lowlevel_reduce.parts.fold import TAG_BYTES
+from lowlevel_reduce.parts.letters import Letters
 
 __all__ = ["REFUSAL", "BytesGroup", "Gather", "Group", "StagedGather", "forget", "group_of", "new_group"]
+
+_MOST_STREAMS = 4
+"""In how many streams a group has memory for letters."""
+
+_numbers = itertools.count(1)
 
 REFUSAL = b"\xff" * TAG_BYTES
 """What stands for the tag in the share of a rank that refuses to take part; no tag is this."""
@@ -56,16 +63,24 @@ class Group(ABC):
         This rank's number, and how many there are.
     plans : OrderedDict
         Plans of earlier calls. Their keys are the same on every rank, and so is which of them are still there.
-    repeats : dict
-        What this rank repeats without looking for the plan: see the module `repeat`.
+    number : int
+        What tells it from all other groups of this process.
+    letter_bytes : int
+        Bytes of each rank's letter in a call without a length, the same on every rank; 0 where the host exchanges them.
+    told : list of bytes or None
+        The letters of a call that had no result, until another one is made by what they say: see the module `letters`.
     """
+
+    letter_bytes = 0
 
     def __init__(self, rank: object, size: object) -> None:
         self.rank, self.size = integer(rank, "a rank is an integer"), integer(size, "a group's size is an integer")
         if not 0 <= self.rank < self.size:
             raise ValueError(f"rank {self.rank} is not among the {self.size} ranks of the group")
         self.plans: OrderedDict[Any, Any] = OrderedDict()
-        self.repeats: dict[Any, Any] = {}
+        self.number = next(_numbers)
+        self.told: list[bytes] | None = None
+        self._letters: dict[int, Letters] = {}
 
     @abstractmethod
     def exchange(self, message: bytes) -> list[bytes]:
@@ -78,6 +93,15 @@ class Group(ABC):
     def default_stream(self) -> Stream | None:
         """Return the stream in which the engine's own library works, if it has one."""
         return None
+
+    def letters_in(self, stream: Stream) -> Letters:
+        """Return the memory for letters in a stream, whose context must be current."""
+        found = self._letters.get(stream.id)
+        if found is None:
+            while len(self._letters) >= _MOST_STREAMS:  # plans that were bound to them keep them
+                del self._letters[next(iter(self._letters))]
+            found = self._letters[stream.id] = Letters(self, stream)
+        return found
 
 
 class StagedGather(Gather):

@@ -54,8 +54,9 @@ def pieces_of(
     """Return the launches for the chunks of a contiguous part of shape ``(kept[0], place.length, kept[1])``.
 
     `reduction` is that of `rooted_for`. The partials of whole chunks come first, those of a row beside each other, or
-    of neighbouring rows where ``kept[1]`` is not 1: as ``(kept[0], place.whole, kept[1])``. Those of the rest follow.
-    The first `head` elements of every row are left out.
+    of neighbouring rows where ``kept[1]`` is not 1: as ``(kept[0], place.whole, kept[1])``. Those of the rest follow in
+    memory, but are launched first: the launch of the whole chunks begins while that of the little rest runs, and not
+    the other way round. The first `head` elements of every row are left out.
 
     Raises
     ------
@@ -93,7 +94,7 @@ def pieces_of(
         )
         size_bytes = reduction.results * PARTIAL_DTYPE.itemsize
         found.append(Piece(made, (head + start * chunk) * row, start * rows * size_bytes, second_start))
-    return found
+    return found[::-1]
 
 
 def pivot_plan(types: Types, kept: tuple[int, int], length: int, context: Context) -> Plan:

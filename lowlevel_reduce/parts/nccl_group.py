@@ -8,6 +8,7 @@ import numpy as np
 
 from lowlevel_reduce.driver import Buffer, Context, Device, Stream
 from lowlevel_reduce.parts.groups import Gather, Group
+from lowlevel_reduce.parts.letters import letter_bytes
 
 __all__ = ["NcclGroup"]
 
@@ -32,7 +33,7 @@ class NcclGroup(Group):
 
     def __init__(self, engine: Any) -> None:
         super().__init__(engine.rank, engine.nranks)
-        self.communicator = engine
+        self.communicator, self.letter_bytes = engine, letter_bytes(self.size)
 
     def exchange(self, message: bytes) -> list[bytes]:
         """Return the messages of all ranks, by way of the communicator's device."""

@@ -23,6 +23,7 @@ from lowlevel_reduce.parts.cut import Cut, cut_of
 from lowlevel_reduce.parts.fold import TAG_BYTES, FoldPlan, fold_plan, share_bytes
 from lowlevel_reduce.parts.free_cut import FreeCut, free_cut
 from lowlevel_reduce.parts.groups import REFUSAL, Gather, Group
+from lowlevel_reduce.parts.letters import BoundLetter, Head
 from lowlevel_reduce.parts.local import Piece, pieces_of, pivot_plan, rooted_for
 from lowlevel_reduce.parts.padded import ABSENT_BYTE
 from lowlevel_reduce.strategy.selection import operator_text
@@ -211,6 +212,7 @@ class DistributedPlan(Closing):
                 context=context,
             )
         self._bound: OrderedDict[int, BoundDistributed] = OrderedDict()
+        self._letters: OrderedDict[int, BoundLetter] = OrderedDict()
 
     @property
     def results(self) -> int:
@@ -239,9 +241,21 @@ class DistributedPlan(Closing):
                 self._bound.popitem(last=False)
         return found
 
+    def letter_to(self, stream: Stream, head: Head) -> BoundLetter:
+        """Return the launch that is kept for a stream, and sends a letter with this head; see `letters.can_be_sent`."""
+        key = stream.id
+        found = self._letters.get(key)
+        if found is None:
+            with stream.context.pushed():
+                found = self._letters[key] = BoundLetter(self, self.group.letters_in(stream), head)
+            if len(self._letters) > _MOST_STREAMS:
+                self._letters.popitem(last=False)
+        return found
+
     def close(self) -> None:
         """Drop the kernels; bound launches keep theirs."""
         self._bound.clear()
+        self._letters.clear()
         for each in (*(piece.plan for piece in (*self.pieces, *self.shared)), self.pivots, self.fold):
             if each is not None:
                 each.close()

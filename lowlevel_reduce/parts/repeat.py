@@ -1,92 +1,99 @@
-"""Repeated calls over ranks: what an equal call prepared is found by the part's attributes, and launched again."""
+"""Repeated calls over ranks: what the executor of calls keeps of one, to launch it again with another array."""
 
 from __future__ import annotations
 
 import math
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arrays.device_array import DeviceArray
-from lowlevel_reduce.arrays.libraries import producer_of
-from lowlevel_reduce.arrays.results import CELL_BYTES, Pool
-from lowlevel_reduce.driver import Context, binding
+from lowlevel_reduce.arrays.results import Cell, Part, cell_size
+from lowlevel_reduce.calls.execute import repeated
+from lowlevel_reduce.calls.threads import here
+from lowlevel_reduce.calls.views import are_trusted
+from lowlevel_reduce.plans.launch import Extents
 
 if TYPE_CHECKING:
+    from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.driver import Stream
+    from lowlevel_reduce.parts.asked import Part as Found
     from lowlevel_reduce.parts.groups import Group
+    from lowlevel_reduce.parts.letters import BoundLetter
     from lowlevel_reduce.parts.plan import BoundDistributed, DistributedPlan
 
-__all__ = ["Repeat", "again", "offer"]
-
-MOST_REPEATS = 64
-"""How many calls a group remembers; before it exceeds that, it forgets them all. Their plans it keeps."""
+__all__ = ["PreparedParts", "again", "keep"]
 
 
-class Repeat:
-    """A bound launch of a plan that the group keeps, for arrays of one library and shape in one stream of it."""
+class PreparedParts:
+    """A bound launch of a plan that its group keeps, as the executor launches what is prepared.
 
-    __slots__ = ("bound", "capturing", "handle", "made", "ordinal", "pool", "producer", "stream")
-
-    def __init__(self, made: DistributedPlan, bound: BoundDistributed, producer: Any, ordinal: int) -> None:
-        self.made, self.bound, self.producer, self.ordinal = made, bound, producer, ordinal
-        self.stream: Stream = bound.stream
-        self.handle = self.stream.handle or 1
-        self.pool = Pool(self.stream, self.stream.context)
-        # A graph must not get memory that other calls reuse. The legacy stream cannot be captured.
-        prebuilt = binding.selected().prebuilt_number
-        self.capturing = None if self.stream.is_default else prebuilt("cuStreamIsCapturing", self.stream.handle)
-
-    def fits(self, part: Any) -> bool:
-        """Tell whether the launch is for this array, which is as its key says, now."""
-        return (
-            self.made.is_kept
-            and self.producer.stream(self.ordinal) == self.handle
-            and self.producer.plain(part)
-            and (self.capturing is None or self.capturing() == 0)
-        )
-
-
-def again(members: Group, part: Any, op: Any, options: tuple[Any, ...]) -> DeviceArray | None:
-    """Repeat an earlier call; return None if there was none or if equality is not certain.
-
-    `options` are all other arguments, hashable, none of which is an array.
+    It keeps neither the plan nor the group alive: a thread that calls no more would hold the engine's memory.
     """
-    producer = producer_of(type(part))
-    if producer is None:
-        return None
-    try:
-        kept: Repeat | None = members.repeats.get((op, options, type(part), producer.key(part)))
-    except (TypeError, RuntimeError, ValueError):  # not hashable, or not a plain array: others raise a clear error
-        return None
-    if kept is None or not kept.fits(part):
-        return None
-    source = producer.pointer(part)
-    if not source:
-        return None
-    cell = kept.pool.take()
-    kept.bound(source, cell.pointer)
-    return DeviceArray.of_cell(cell, kept.made.result_dtype, kept.made.result_shape, kept.stream)
+
+    __slots__ = ("_bound", "_second", "cell_bytes", "dtype", "extents", "folded_tuple", "place", "results", "shape")
+
+    is_nothing = False
+
+    def __init__(
+        self, made: DistributedPlan, bound: BoundDistributed | BoundLetter, found: Found, place: Place
+    ) -> None:
+        self._bound, self._second, self.place = weakref.ref(bound), made.has_second, place
+        self.dtype, self.shape, self.results = made.result_dtype, made.result_shape, made.results
+        self.folded_tuple = made.described.folded_tuple
+        sizes = [math.prod(view.shape) * view.dtype.itemsize for view in found.views]
+        size = self.results * math.prod(self.shape) * self.dtype.itemsize
+        self.cell_bytes = cell_size(size)
+        second = sizes[1] if len(sizes) > 1 else 0
+        self.extents = Extents(0, sizes[0], size, self.dtype.itemsize, has_second=self._second, second_high=second)
+
+    def launch(self, source: int, result: int, second: int = 0) -> bool:
+        """Put it into the stream; False if there is no result, as the plan was dropped or other ranks call another."""
+        bound = self._bound()
+        if bound is None or not bound.plan.is_kept:
+            return False
+        return bound(source, result, second if self._second else None) is not False
+
+    def wrapped(self, cell: Cell, stream: Stream) -> Any:
+        """Return results that lie in a cell, as arrays of a stream."""
+        if self.results == 1:
+            return DeviceArray.of_cell(cell, self.dtype, self.shape, stream)
+        size = math.prod(self.shape) * self.dtype.itemsize
+        parts = (Part(cell, size * k) for k in range(self.results))
+        return self.folded_tuple(DeviceArray.of_cell(part, self.dtype, self.shape, stream) for part in parts)
 
 
-def offer(
-    members: Group, part: Any, op: Any, options: tuple[Any, ...], made: DistributedPlan, bound: BoundDistributed
+def again(members: Group, part: Any, op: Any, options: tuple[Any, ...], beside: Any, out: Any, stream: Any) -> Any:
+    """Repeat an earlier call; None if there was none, if equality is not certain, or if other ranks call another.
+
+    `options` are all other arguments, hashable; `beside` is the mask or the second array.
+    """
+    _, result = repeated(here(), part, op, ("parts", members.number, *options), beside, out, stream)
+    return result
+
+
+def keep(
+    members: Group,
+    arrays: tuple[Any, Any, Any],
+    op: Any,
+    options: tuple[Any, ...],
+    stream: Any,
+    found: Found,
+    bound: BoundDistributed | BoundLetter,
 ) -> None:
-    """Keep a launch for later equal calls, if it can be known without the driver that these are safe."""
-    size_bytes = math.prod(made.result_shape) * made.result_dtype.itemsize
-    has_result = made.root in (None, made.group.rank)
-    producer = producer_of(type(part))
-    if producer is None or not has_result or made.results != 1 or not 0 < size_bytes <= CELL_BYTES:
+    """Keep a launch for later equal calls, if it can be known without the driver that these are safe.
+
+    `arrays` are the part, what goes with it, and the output.
+    """
+    part, beside, out = arrays
+    thread, made = here(), bound.plan
+    if made.root not in (None, members.rank) or math.prod(made.result_shape) == 0 or found.home.is_capturing:
         return
-    try:
-        if not producer.plain(part):
-            return
-        known = producer.key(part)
-        with Context.primary(known[0]) as primary:  # which is active: there is an array of a library that works there
-            if primary.handle != bound.stream.context.handle:
-                return
-        if producer.stream(known[0]) != (bound.stream.handle or 1) or bound.stream.is_capturing:
-            return
-        if len(members.repeats) >= MOST_REPEATS:
-            members.repeats.clear()
-        members.repeats[op, options, type(part), known] = Repeat(made, bound, producer, known[0])
-    except (TypeError, RuntimeError, ValueError):
+    key, _ = repeated(thread, part, op, ("parts", members.number, *options), beside, out, stream, is_asked=False)
+    place = thread.place_of(found.home)
+    if key is None or not are_trusted(place, part, beside, out):
         return
+    spot = key[0]
+    if stream is None and spot[2] != place.handle:  # where its library works, and not where the engine does
+        return
+    thread.calls.pop(key, None)
+    thread.keep(key, PreparedParts(made, bound, found, place))

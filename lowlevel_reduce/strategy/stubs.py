@@ -68,7 +68,7 @@ _SEGMENTS = "qqQQ"
 _PARTIALS = "Q"
 """What `PartialsProblem` in cuda_src/whole/reduce_partials.cuh adds."""
 
-_PARTS = "Q" * 8
+_PARTS = "Q" * 9
 """What `PartsProblem` in cuda_src/parts/reduce_parts.cuh adds."""
 
 _SIGNATURES: dict[ArgumentKind, str] = {

@@ -1,0 +1,157 @@
+"""What ranks send each other in a call without a length: one letter each, of one size whatever they call.
+
+A letter has the length of the rank's part and a digest of what is asked for. Where an equal call was made before, it also
+has the partials for the lengths that the parts had then. If all ranks expected the same, one collective was enough.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from lowlevel_reduce.driver import Buffer
+from lowlevel_reduce.parts.driver_calls import raising
+from lowlevel_reduce.parts.fold import TAG_BYTES, fold_plan
+from lowlevel_reduce.parts.free_cut import FreeCut
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.driver import Stream
+    from lowlevel_reduce.parts.groups import Group
+    from lowlevel_reduce.parts.plan import DistributedPlan
+
+__all__ = ["HEADER_BYTES", "BoundLetter", "Head", "Letters", "can_be_sent", "heads_of", "letter_bytes", "letter_of"]
+
+HEADER_BYTES = 64
+"""What a letter begins with: the tag of the plan that its partials are of, then the length, then the digest."""
+
+_HEADER = struct.Struct(f"<{TAG_BYTES}sq{TAG_BYTES}s")
+_MOST_BYTES, _LEAST_BYTES, _ALL_BYTES = 1 << 14, 1 << 10, 1 << 15
+"""Of a letter, and of those of all ranks up to 32: with 1,024 chunks a sum has 8 KiB of partials on all ranks together."""
+
+
+class Head(NamedTuple):
+    """What a rank tells of its part: its length, or -1 if it cannot take part, and what stands for all that is asked."""
+
+    length: int
+    mark: bytes
+
+
+def letter_bytes(ranks: int) -> int:
+    """Return the bytes of every rank's letter, where they are gathered on the device: a function of their number alone."""
+    return max(_LEAST_BYTES, min(_MOST_BYTES, _ALL_BYTES >> (ranks - 1).bit_length()))
+
+
+def letter_of(head: Head, size_bytes: int, tag: bytes = b"") -> bytes:
+    """Return a letter without partials, of so many bytes, or of its header's if these are more."""
+    return _HEADER.pack(tag, *head).ljust(max(HEADER_BYTES, size_bytes), b"\0")
+
+
+def heads_of(letters: Sequence[bytes]) -> list[Head]:
+    """Return what all ranks told."""
+    return [Head(*_HEADER.unpack_from(each)[1:]) for each in letters]
+
+
+def can_be_sent(plan: DistributedPlan) -> bool:
+    """Tell whether all that a rank sends fits a letter: partials for everyone, in one collective."""
+    borders = isinstance(plan.cut, FreeCut) and plan.cut.head > 0
+    fits = plan.share_bytes - TAG_BYTES <= plan.group.letter_bytes - HEADER_BYTES
+    return fits and not borders and not plan.takes_first and plan.root is None
+
+
+class Letters:
+    """Memory for the letters of a group in a stream, which calls use one after the other.
+
+    Attributes
+    ----------
+    gather : Gather
+        Of letters.
+    verdict : Buffer
+        A word on the device: 0 where all letters of a fold had its tag.
+    """
+
+    def __init__(self, group: Group, stream: Stream) -> None:
+        context = stream.context
+        self.group, self.stream = group, stream
+        self.gather = group.gather(group.letter_bytes, stream)
+        self.verdict, found = Buffer.allocate(8, context), Buffer.pinned(8, context)
+        self.verdict.fill(0, stream=stream)
+        self._header = Buffer.pinned(HEADER_BYTES, context)
+        self._word, self._bytes = found.host_view(), self._header.host_view()
+        self._fetch = raising("cuMemcpyAsync", found.pointer, self.verdict.pointer, found.size_bytes, stream.handle)
+        self._wait = raising("cuStreamSynchronize", stream.handle)
+        self._mine = Buffer.from_pointer(self.gather.mine, HEADER_BYTES, context=context, owner=self.gather)
+        self._written = b""
+
+    def write(self, header: bytes) -> None:
+        """Put a header in front of this rank's letter. The host has waited for the one before."""
+        if header is not self._written:
+            self._bytes[:] = np.frombuffer(header, np.uint8)
+            self._written = b""
+            self._mine.copy_from(self._header, stream=self.stream)
+            self._written = header
+
+    def are_alike(self) -> bool:
+        """Wait for the stream, and tell whether all letters had the tag that the fold looked for.
+
+        The context of a default stream must be current.
+        """
+        self._fetch()
+        self._wait()
+        if not self._word[0]:
+            return True
+        self.verdict.fill(0, stream=self.stream)
+        return False
+
+    def read(self) -> list[bytes]:
+        """Return the headers of all letters, which the host waits for."""
+        size, everyone = self.gather.share_bytes, self.gather.everyone
+        found = np.empty(size * self.group.size, np.uint8)
+        there = Buffer.from_pointer(everyone, found.nbytes, context=self.stream.context, owner=self.gather)
+        there.copy_to(found, stream=self.stream)
+        self.stream.synchronize()
+        return [each[:HEADER_BYTES].tobytes() for each in found.reshape(self.group.size, size)]
+
+
+class BoundLetter:
+    """A plan's launches in a stream, with letters in place of shares: a call is one collective, and the host waits for it.
+
+    Attributes
+    ----------
+    plan : DistributedPlan
+        Of the lengths that are expected.
+    """
+
+    def __init__(self, plan: DistributedPlan, letters: Letters, head: Head) -> None:
+        described, stream = plan.described, letters.stream
+        self.plan, self._letters = plan, letters
+        self._header = letter_of(head, HEADER_BYTES, described.tag)
+        begin = letters.gather.mine + HEADER_BYTES
+        self._launches = [
+            (each.plan.bind(stream), each.source, begin + each.result, each.second) for each in plan.pieces
+        ]
+        self._fold = fold_plan(
+            described.folded, described.types, plan.cut, kept=described.kept, apart=letters.gather.share_bytes,
+            lead=HEADER_BYTES, tag=described.tag, verdict=letters.verdict, shape=described.shape, context=plan.context,
+        ).bind(stream, initial=described.initial)  # fmt: skip
+
+    def __call__(self, source: int, result: int, second: int | None = None) -> bool:
+        """Reduce, as `BoundDistributed` does; False if other ranks expected something else, and there is no result.
+
+        Then all ranks know it, and `Group.told` is what they told.
+        """
+        letters = self._letters
+        letters.write(self._header)
+        for launch, start, place, apart in self._launches:
+            if second is None:
+                launch(source + start, place)
+            else:
+                launch(source + start, place, second + apart)
+        letters.gather(self.plan.described.tag)
+        self._fold(letters.gather.everyone, result)
+        if letters.are_alike():
+            return True
+        letters.group.told = letters.read()
+        return False

@@ -1,0 +1,139 @@
+"""Calls without a length: lengths and partials in one collective, and the right bits whatever ranks expected."""
+
+import numpy as np
+import pytest
+from ranks_in_threads import bits, communicators, engines, on_each, parts_of, values
+
+import lowlevel_reduce as lr
+from lowlevel_reduce.parts import calls, letters
+
+LEAF = 1024
+
+
+def there(part, own):
+    return lr.DeviceArray.from_numpy(part, own)
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "axis"),
+    [
+        ("sum", (5 * LEAF + 77,), None),
+        ("argmax", (5 * LEAF + 77,), None),
+        ("softmax_stats", (3, 3 * LEAF + 4), 1),
+        ("logsumexp", (3 * LEAF + 4, 2), 0),
+    ],
+)
+def test_an_equal_call_is_one_collective(op, shape, axis, stream, context):
+    x, y = values(shape, "float32"), values(shape, "float32")[::-1].copy()
+    expected = [bits(lr.reduce(each, op, axis=axis, stream=stream)) for each in (x, y)]
+    both = [parts_of(each, axis, 2) for each in (x, y)]
+
+    def called(engine, own):
+        first, second = (there(parts[engine.rank], own) for parts in both)
+        found = [bits(lr.distributed.reduce(first, op, engine, axis=axis))]
+        del engine.gathered[:]
+        for each in (second, first):
+            found.append(bits(lr.distributed.reduce(each, op, engine, axis=axis)))
+        assert engine.gathered == [letters.letter_bytes(2)] * 2
+        return found
+
+    assert on_each(communicators(2, context), called, context) == [[expected[0], *expected[::-1]]] * 2
+
+
+def test_what_ranks_expected_wrongly_is_done_again(stream, context):
+    # The first rank has the same part in all three, and so expects what the last call had.
+    wholes = [values(number, "float32") for number in (5 * LEAF + 7, 6 * LEAF, 5 * LEAF + 8)]
+    parts = [parts_of(each, None, 2) for each in wholes]
+    assert len({len(each[0]) for each in parts}) == 1
+    expected = [bits(lr.sum(each, stream=stream)) for each in wholes]
+    order = (0, 0, 1, 1, 0, 2, 2, 0, 1)
+
+    def called(engine, own):
+        mine = [there(each[engine.rank], own) for each in parts]
+        return [bits(lr.distributed.sum(mine[number], engine)) for number in order]
+
+    assert on_each(communicators(2, context), called, context) == [[expected[number] for number in order]] * 2
+
+
+def test_a_second_array_and_an_output_are_of_a_letter_too(stream, context):
+    x, y = values(4 * LEAF + 5, "float32"), values(4 * LEAF + 5, "float32")[::-1].copy()
+    expected = bits(lr.dot(x, y, stream=stream)) + bits(lr.sum(x, where=y > 0, stream=stream))
+    parts, others = (parts_of(each, None, 2) for each in (x, y))
+    masks = [each > 0 for each in others]
+
+    def called(engine, own):
+        part, other, mask = (there(each[engine.rank], own) for each in (parts, others, masks))
+        out, found = lr.DeviceArray.empty((), "f4", own), []
+        for _ in range(2):
+            del engine.gathered[:]
+            lr.distributed.dot(part, engine, second=other, out=out)
+            found.append(bits(out) + bits(lr.distributed.sum(part, engine, where=mask)))
+        assert len(engine.gathered) == 2
+        return found
+
+    assert on_each(communicators(2, context), called, context) == [[expected] * 2] * 2
+
+
+@pytest.mark.parametrize("other", ["another operator", "no array", "other axes"])
+def test_a_rank_that_calls_something_else_is_heard_by_those_who_sent_letters(other, context):
+    def called(engine, own):
+        part = there(np.ones(4096, "f4"), own)
+        for _ in range(2):
+            assert lr.distributed.sum(part, engine, keepdims=True).numpy() == [8192]
+        op, array = "sum", part
+        if engine.rank == 1:
+            op = "max" if other == "another operator" else op
+            array = {"no array": "no array", "other axes": there(np.ones((2, 2048), "f4"), own)}.get(other, part)
+        try:
+            lr.distributed.reduce(array, op, engine, keepdims=True)
+        except (lr.ReduceError, TypeError) as error:
+            found = error
+        assert lr.distributed.sum(part, engine, keepdims=True).numpy() == [8192]
+        return found
+
+    first, second = on_each(communicators(2, context), called, context)
+    assert isinstance(first, lr.GroupError), first
+    assert isinstance(second, TypeError if other == "no array" else lr.GroupError), second
+
+
+def test_what_does_not_fit_a_letter_takes_two_collectives(stream, context, monkeypatch):
+    monkeypatch.setattr(letters, "_LEAST_BYTES", 64)
+    monkeypatch.setattr(letters, "_MOST_BYTES", 64 + 16)  # two partials
+    x = values(6 * LEAF, "float32")
+    expected, parts = bits(lr.sum(x, stream=stream)), parts_of(x, None, 2)
+
+    def called(engine, own):
+        part = there(parts[engine.rank], own)
+        found = [bits(lr.distributed.sum(part, engine))]
+        del engine.gathered[:]
+        found.append(bits(lr.distributed.sum(part, engine)))
+        assert engine.gathered == [80, 16 + 32]
+        return found
+
+    assert on_each(communicators(2, context), called, context) == [[expected] * 2] * 2
+
+
+def test_engines_of_the_host_exchange_their_lengths(stream, context):
+    x = values(5 * LEAF + 1, "float32")
+    expected, parts = bits(lr.sum(x, stream=stream)), parts_of(x, None, 2)
+
+    def called(engine, own):
+        part = there(parts[engine.rank], own)
+        return [bits(lr.distributed.sum(part, engine)) for _ in range(3)]
+
+    assert on_each(engines(2), called, context) == [[expected] * 3] * 2
+
+
+def test_a_dropped_plan_is_not_repeated(context, monkeypatch):
+    monkeypatch.setattr(calls, "_MOST_PLANS", 3)
+
+    def made(engine, own):
+        part = there(np.ones(4096, "f4"), own)
+        assert float(lr.distributed.sum(part, engine)) == 8192
+        for op in ("max", "min"):
+            lr.distributed.reduce(part, op, engine)
+        del engine.gathered[:]
+        assert float(lr.distributed.sum(part, engine)) == 8192
+        return len(engine.gathered) > 1
+
+    assert on_each(communicators(2, context), made, context) == [True] * 2

@@ -142,22 +142,24 @@ grid_fold(Slot<typename Op::Accumulator>* slots, Partials partials, BlockSlots<O
     constexpr int in_flight = Slot<typename Op::Accumulator>::units > 1 ? 2 : 4;  // no more than there are registers for
     constexpr uint32 batch = lanes * in_flight;
     const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes, count = partials.count;
+    typename Op::Accumulator value = Op::identity();
     if (count <= lanes * warps) {
-        typename Op::Accumulator value = Op::identity();
         if (warp * lanes < count) grid_take<Op, 1>(&value, slots, warp * lanes + lane, partials);
         value = warp_fold<Op>(value);
-        return count <= lanes ? value : block_fold<Op, Warps>(value, shared, turn, warps);
-    }
-    uint32 batches = 1;  // for each warp; 2^40 bytes make 2^25 partials at most
-    while (batches * batch * warps < count) batches *= 2;
-    WarpCounter<Op> counter;
+        if (count <= lanes) return value;
+    } else {
+        uint32 batches = 1;  // for each warp; 2^40 bytes make 2^25 partials at most
+        while (batches * batch * warps < count) batches *= 2;
+        WarpCounter<Op> counter;
 #pragma unroll 1
-    for (uint32 i = 0; i < batches; ++i) {
-        typename Op::Accumulator a[in_flight];
-        grid_take<Op, in_flight>(a, slots, (warp * batches + i) * batch + lane, partials);
-        counter.push(warp_fold_array<Op, in_flight>(a, lane), lane);
+        for (uint32 i = 0; i < batches; ++i) {
+            typename Op::Accumulator a[in_flight];
+            grid_take<Op, in_flight>(a, slots, (warp * batches + i) * batch + lane, partials);
+            counter.push(warp_fold_array<Op, in_flight>(a, lane), lane);
+        }
+        value = counter.result();
     }
-    return block_fold<Op, Warps>(counter.result(), shared, turn, warps);
+    return block_fold<Op, Warps>(value, shared, turn, warps);
 }
 
 // The same for up to one partial a thread, by the lanes of all warps together; returns true.
@@ -171,7 +173,7 @@ grid_fold_lanes(Slot<typename Op::Accumulator>* slots, uint32 count, LaneSlots<O
     return true;
 }
 
-// How many partials each of several folding blocks folds: as many as its lanes take at once. The same in policy.folding_blocks.
+// How many partials each of several folding blocks folds: as many as its lanes take at once, as in `folding_blocks` in Python.
 __device__ constexpr uint32 grid_run(uint32 warps) { return warps * lanes * 4; }
 
 // The top of the tree by `folders` blocks, of which this one is number `folder`: each folds a run of the partials, and the last
@@ -183,18 +185,16 @@ __device__ __forceinline__ bool
 grid_fold_by(uint32 folder, uint32 folders, Slot<typename Op::Accumulator>* slots, uint32 count,
              BlockSlots<Op, Warps>& shared, typename Op::Accumulator& root, uint32 warps = Warps)
 {
-    const uint32 run = grid_run(warps);
-    Partials partials{count};
-    if (folders > 1) {
-        constexpr uint32 in_flight = grid_run(1) / lanes;
-        const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes, first = folder * run;
-        typename Op::Accumulator a[in_flight];
-        grid_take<Op, in_flight>(a, slots, first + warp * in_flight * lanes + lane, partials);
-        root = block_fold<Op, Warps>(warp_fold_array<Op, in_flight>(a, lane), shared, 1, warps);
+    const uint32 run = grid_run(warps), first = folder * run;  // 0 of one folder
+    Partials partials{folders == 1 ? count : min(count, first + run) - min(count, first)};
+    auto* from = slots + min(count, first);
+#pragma unroll 1
+    for (uint32 turn = 0;; ++turn) {  // a loop, because code takes time to compile and to fetch
+        root = grid_fold<Op, Warps>(from, partials, shared, turn, warps);
+        if (folders == 1 || turn == 1) return true;
         if (threadIdx.x == 0 && first < count) slots[first].publish(root, of_a_run);
         if (folder != folders - 1) return false;
+        from = slots;
         partials = Partials{(count + run - 1) / run, run, of_a_run};
     }
-    root = grid_fold<Op, Warps>(slots, partials, shared, 0, warps);
-    return true;
 }

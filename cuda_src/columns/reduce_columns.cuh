@@ -7,25 +7,6 @@
 #include "tree/overlap.cuh"
 #include "rows/row_partials.cuh"
 
-// Folds the partials of all rows as they come, as block `folder` of `folders`. All threads of the block call it.
-template <class Op>
-__device__ __forceinline__ void
-fold_column_partials(const ShapedProblem& problem, const ColumnCut& cut, uint32 folder, uint32 folders)
-{
-    if (cut.by == FoldedBy::warps)
-        return fold_partials_by_warps<Op>(problem, folder, folders, column_warps);
-    __shared__ BlockSlots<Op, column_warps> shared;
-    uint32 turn = 0;
-#pragma unroll 1
-    for (uint64 row = folder; row < problem.rows; row += folders) {
-        auto* slots = grid_slots<Op>(problem.workspace) + row * cut.parts;
-        grid_await<Op>(slots + cut.parts - 1);
-        __syncthreads();  // all have seen the last partial before a warp takes it, which leaves its slot empty
-        const auto root = grid_fold<Op, column_warps>(slots, {cut.parts}, shared, turn++);
-        if (threadIdx.x == 0) store_result<Op>(problem, ShapedSource<Op>(problem, row).row, problem.place(row), root);
-    }
-}
-
 // Writes the results of C neighbouring rows from number `row` on, of which `available` exist. One thread calls it.
 template <class Op, int C>
 __device__ __forceinline__ void
@@ -103,7 +84,9 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
     if (blockIdx.x >= tiles) {
         launch_dependents();
         wait_for_prerequisites();
-        return fold_column_partials<Op>(problem, cut, blockIdx.x - tiles, folders);
+        __shared__ BlockSlots<Op, column_warps> shared;
+        const RowFolders by{cut.parts, blockIdx.x - tiles, folders, column_warps, cut.by == FoldedBy::warps};
+        return fold_row_partials<Op, column_warps>(problem, by, shared);
     }
     const ColumnTile<C> tile(problem, cut);
 #if __CUDA_ARCH__ >= 900

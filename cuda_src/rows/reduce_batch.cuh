@@ -31,13 +31,16 @@ template <class Op> __device__ __forceinline__ uint32 cluster_in_batch(uint32 bl
 }
 
 // Folds the partials of all rows as they come, as cluster `number` of `all`. Where these are fewer than rows, each warp folds some
-// rows, else equally many clusters each row (row_policy._batch decides which). All threads of a block call it.
+// rows, else equally many clusters each row (`_batch` in strategy/rows.py decides which). All threads of a block call it.
 template <class Op, int Warps>
 __device__ __forceinline__ void
 fold_batch_partials(const ShapedProblem& problem, const RowCut& cut, uint32 number, uint32 all, BlockSlots<Op, Warps>& shared)
 {
     const uint32 rows = uint32(problem.rows), clusters = cut.parts;
-    if (all < rows) return fold_partials_by_warps<Op>(problem, number, all, cut.warps);
+    if (all < rows) {
+        const RowFolders by{clusters, number, all, cut.warps, true};
+        return fold_row_partials<Op, Warps>(problem, by, shared);
+    }
     const uint32 folders = all / rows, row = number / folders, folder = number - row * folders;
     auto* slots = grid_slots<Op>(problem.workspace) + uint64(row) * clusters;
     typename Op::Accumulator root;

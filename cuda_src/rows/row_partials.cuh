@@ -1,45 +1,71 @@
-// Folds the partials that several blocks have made of each row, where rows have so few that a warp folds a row or more.
+// Folds the partials that several blocks have made of each row: by warps where rows have few, else by blocks.
 #pragma once
 #include "tree/grid.cuh"
 #include "columns/shape.cuh"
 
-// The most partials of a row that one warp folds. The same in row_strategy.WARP_FOLDS.
+// The most partials of a row that one warp folds. The same in strategy/base.py, WARP_FOLDS.
 constexpr uint32 warp_folds = 4 * lanes;
 
-// Folds the partials of up to four rows, from number `row` on, by one warp: at most 128 places in all, 32 times `of_a_row` for
-// each row of `count` partials. All 32 lanes call it.
+// Who folds the partials of all rows, `count` of each: block `number` of `all`, of `warps` warps. Each warp folds as many rows at
+// once as it can or, not `by_warps`, each block a row.
+struct RowFolders {
+    uint32 count, number, all, warps;
+    bool by_warps;
+};
+
+// Folds `batches` times 128 partials in the order of their numbers, from batch `first` on, `chunks` times 32 of them for each of
+// 4 / chunks rows, of which `rows` exist; only one batch if those are several. Those past a row's last are absent. All 32 lanes of a
+// warp call it; lane l holds the fold of row l % 4 / chunks.
 template <class Op>
-__device__ __forceinline__ void fold_few_partials(const ShapedProblem& problem, uint64 row, uint32 count, uint32 of_a_row)
+__device__ __forceinline__ typename Op::Accumulator
+fold_batches(Slot<typename Op::Accumulator>* slots, uint32 count, uint32 first, uint32 batches, uint32 chunks, uint32 rows)
 {
     constexpr uint32 in_flight = warp_folds / lanes;
-    const uint32 lane = threadIdx.x % lanes, rows = uint32(min(problem.rows - row, uint64(in_flight / of_a_row)));
-    auto* slots = grid_slots<Op>(problem.workspace) + row * count;
-    grid_await<Op>(slots + rows * count - 1);
-    uint32 places[in_flight];
+    const uint32 lane = threadIdx.x % lanes;
+    WarpCounter<Op> counter;
+#pragma unroll 1
+    for (uint32 i = 0;; ++i) {
+        uint32 places[in_flight];
 #pragma unroll
-    for (uint32 k = 0; k < in_flight; ++k) {
-        const uint32 part = k % of_a_row * lanes + lane, its_row = k / of_a_row;
-        places[k] = part < count && its_row < rows ? its_row * count + part : ~0u;
+        for (uint32 k = 0; k < in_flight; ++k) {
+            const uint32 part = (first + i) * warp_folds + k % chunks * lanes + lane, row = k / chunks;
+            places[k] = part < count && row < rows ? row * count + part : ~0u;
+        }
+        typename Op::Accumulator a[in_flight];
+        grid_take_places<Op, in_flight>(a, slots, places);
+        warp_fold_rows<Op, lanes, in_flight>(a, lane);
+        auto value = a[0];
+#pragma unroll 1
+        for (uint32 mask = 1; mask < chunks; mask *= 2) value = Op::combine(value, shuffle_xor(value, mask));
+        if (batches == 1) return value;
+        counter.push(value, lane);
+        if (i + 1 == batches) return counter.result();
     }
-    typename Op::Accumulator a[in_flight];
-    grid_take_places<Op, in_flight>(a, slots, places);
-    warp_fold_rows<Op, lanes, in_flight>(a, lane);
-    auto root = a[0];
-    for (uint32 mask = 1; mask < of_a_row; mask *= 2) root = Op::combine(root, shuffle_xor(root, mask));
-    if (lane >= in_flight || lane % of_a_row != 0 || lane / of_a_row >= rows) return;
-    const uint64 number = row + lane / of_a_row;
-    store_result<Op>(problem, ShapedSource<Op>(problem, number).row, problem.place(number), root);
 }
 
-// Folds the partials of all rows as they come, as block `folder` of `folders`: each warp as many rows at once as it can. All
-// threads of the block, which has `warps` warps, call it.
-template <class Op>
+// Folds the partials of all rows as they come, and stores the results. All threads of the block call it. Each step stands once,
+// whoever folds: code is what takes time to compile and to fetch.
+template <class Op, int Warps>
 __device__ __forceinline__ void
-fold_partials_by_warps(const ShapedProblem& problem, uint32 folder, uint32 folders, uint32 warps)
+fold_row_partials(const ShapedProblem& problem, const RowFolders& by, BlockSlots<Op, Warps>& shared)
 {
-    const uint32 count = uint32(problem.count), warp = warp_of_block();
-    const uint32 of_a_row = count > 2 * lanes ? 4 : count > lanes ? 2 : 1, rows = 4 / of_a_row;
+    const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes, count = by.count;
+    const uint32 chunks = by.by_warps && count <= lanes ? 1 : by.by_warps && count <= 2 * lanes ? 2 : 4, at_once = 4 / chunks;
+    const uint32 step = by.by_warps ? by.all * by.warps * at_once : by.all;
+    uint32 batches = 1;  // for each warp; 2^40 bytes make 2^25 partials at most
+    if (!by.by_warps)
+        while (batches * warp_folds * by.warps < count) batches *= 2;
+    uint32 turn = 0;
 #pragma unroll 1
-    for (uint64 row = (folder * warps + warp) * rows; row < problem.rows; row += folders * warps * rows)
-        fold_few_partials<Op>(problem, row, count, of_a_row);
+    for (uint64 row = by.by_warps ? (by.number * by.warps + warp) * at_once : by.number; row < problem.rows; row += step) {
+        const uint32 rows = by.by_warps ? uint32(min(problem.rows - row, uint64(at_once))) : 1;
+        auto* slots = grid_slots<Op>(problem.workspace) + row * count;
+        grid_await<Op>(slots + rows * count - 1);
+        if (!by.by_warps) __syncthreads();  // all have seen the last partial before a warp takes it, which leaves its slot empty
+        auto root = fold_batches<Op>(slots, count, by.by_warps ? 0 : warp * batches, batches, chunks, rows);
+        if (!by.by_warps) root = block_fold<Op, Warps>(root, shared, turn++, by.warps);
+        const uint32 its_row = by.by_warps ? lane / chunks : 0;
+        if (by.by_warps ? lane >= 4 || lane % chunks != 0 || its_row >= rows : threadIdx.x != 0) continue;
+        store_result<Op>(problem, ShapedSource<Op>(problem, row + its_row).row, problem.place(row + its_row), root);
+    }
 }

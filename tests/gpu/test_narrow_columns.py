@@ -7,7 +7,7 @@ from test_shapes import check
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.strategy import columns
-from lowlevel_reduce.strategy.base import MOST_THREADS, WARP_FOLDS
+from lowlevel_reduce.strategy.base import MOST_THREADS, WARP_FOLDS, WARPS, Tile
 
 WIDTHS = [1, 2, 3, 4, 5, 8, 16, 24, 31, 33, 64, 99, 127, 128, 129, 255, 260]
 FEW_WIDTHS = [3, 4, 16, 33, 99, 129]
@@ -172,3 +172,19 @@ def test_partials_that_a_block_takes_at_once(stream, monkeypatch):
     with lr.plan("sum", shape=x.shape, dtype="float32", axis=0, context=stream.context) as plan:
         assert WARP_FOLDS < plan.strategy.parts <= MOST_THREADS
     check(x, stream, 0, accumulate="float64")
+
+
+def test_partials_that_a_block_takes_in_turns(stream, monkeypatch):
+    """More than its warps take at once, so that each folds two batches of them: of blocks of a vector of each column."""
+
+    def choose(*problem, **options):
+        way, of = min(columns.ways(*problem, **options), key=lambda each: each[1].loads.width)
+        tile, parts = Tile(MOST_THREADS, 1, 1), of.vectors
+        way = way._replace(tile=tile, threads=MOST_THREADS, making=parts, parts=parts, folded_by="blocks")
+        return columns.strategy_of(way, of)
+
+    monkeypatch.setattr(columns, "choose_columns", choose)
+    x = values("float32", (4 * WARPS * WARP_FOLDS + 3, 2))
+    with lr.plan("sum", shape=x.shape, dtype="float32", axis=0, context=stream.context) as plan:
+        assert plan.strategy.parts > WARPS * WARP_FOLDS
+    check(x, stream, 0, repeat=2)

@@ -103,7 +103,7 @@ def _climb(timed: Mapping[str, tuple[str, list[Mapping[str, Any]]]]) -> str:
     from benchmarks.pages.plots import COLOURS, GREY, drawn, grey  # noqa: PLC0415 - matplotlib is slow to import
 
     devices = sorted(timed, reverse=True)
-    with drawn("climb", (8, 3.8)) as (figure, text):
+    with drawn("climb", (8, 2.4 + 1.4 * len(devices))) as (figure, text):
         axes = figure.add_subplot()
         grey(axes)
         height = 0.8 / len(devices)

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from lowlevel_reduce.driver import binding
+from lowlevel_reduce.driver import Buffer, binding
 from tests.fuzz import array_faults, driver_faults, endurance, interrupts, memory_faults
 from tests.fuzz.operations import OPERATIONS, allocate_and_free, graph, sum_of_device_array
-from tests.fuzz.worlds import Machine
+from tests.fuzz.worlds import Machine, world
 from tests.soak.__main__ import main
 
 FEW = {allocate_and_free, graph, sum_of_device_array}
@@ -100,6 +100,27 @@ def test_allocations_fail_and_the_operation_works_again():
     assert tally.tried >= 5
     assert tally.refused["MemoryError"]
     assert not [each for each in tally.lost if "wrong result" in each or "afterwards" in each], sys.version
+
+
+KEPT = []
+
+
+def hoarding(world):
+    """Keep memory in a list of this module, which the collector is not shown any more when the trials begin."""
+    KEPT.append(Buffer.allocate(64, world.context))
+    return b"hoarding"
+
+
+@pytest.mark.skipif(memory_faults.why_not() is not None, reason=str(memory_faults.why_not()))
+def test_what_a_module_keeps_is_not_taken_for_what_the_interpreter_loses(machine, monkeypatch):
+    machine.warm()
+    with world(machine) as one:
+        usual = one.left()
+    monkeypatch.setitem(OPERATIONS, hoarding, b"hoarding")
+    tally = memory_faults._forked(
+        lambda: memory_faults._trial(machine, hoarding, usual, (1, 10**6), 1, "hoarding"), "hoarding"
+    )
+    assert tally.lost == ["hoarding: 2 allocations left"]
 
 
 def test_arrays_that_have_no_memory_lose_nothing(machine):

@@ -17,8 +17,9 @@ interrupts, by mutated kernels, and by being used for very long. Each trial is d
 made on the simulated device, whose objects are counted. After each one the operation must give the right result again,
 and nothing may be lost: no wrong result, no error of another kind than those that are documented, nothing of the driver
 that was not released, no lock that is held. What the driver itself refused to release does not count; nor, where an
-allocation fails, what CPython loses by itself, which is looked for: a list that `list(values)` was to copy, or its own
-process. Allocations are those of Python, by their number, and those of NumPy's arrays, which NumPy takes elsewhere.
+allocation fails, what CPython loses by itself, which is looked for: its own process, or an object that nothing refers
+to any more, as a list that `list(values)` was to copy. Allocations are those of Python, by their number, and those of
+NumPy's arrays, which NumPy takes elsewhere.
 
 <!-- not run: it takes minutes, and is tests of its own -->
 

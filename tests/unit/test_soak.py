@@ -1,15 +1,17 @@
 """The soak's counts: a tally has a fuzzer's, a page has them all, and a writer of it leaves the others' parts."""
 
+import ctypes
+import gc
 import sys
 import weakref
 from collections import Counter
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 
 import numpy as np
 import pytest
 
 from lowlevel_reduce.driver import Stream
-from tests.fuzz import array_faults, memory_faults
+from tests.fuzz import array_faults, lost_references, memory_faults
 from tests.fuzz.tally import Tally
 from tests.reliability import write_section
 from tests.soak import page
@@ -80,9 +82,27 @@ def test_what_the_interpreter_loses_is_told_from_what_the_library_loses():
     lost = sys.getrefcount(values) > 2
     mark = weakref.ref(values.pop() if not lost else values[0])
     del values
-    found = [id(each) for each in memory_faults.orphans()]
+    found = [id(each) for each in lost_references.orphans()]
     assert (number in found) == lost == (mark() is not None)
     assert id(table.kept[0][0]) not in found
+
+
+def test_a_frame_that_the_interpreter_has_lost_is_told_from_one_that_somebody_keeps():
+    def left():
+        stream = Stream.from_handle(1)
+        return sys._getframe(), id(stream)
+
+    frame, number = left()
+    assert number not in [id(each) for each in lost_references.orphans()]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(frame))
+    kept = weakref.ref(frame.f_locals["stream"])
+    del frame
+    assert number in [id(each) for each in lost_references.orphans()]
+    (frame,) = (each for each in gc.get_referrers(kept()) if isinstance(each, FrameType))
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(frame))
+    del frame
+    gc.collect()
+    assert kept() is None
 
 
 def test_arrays_have_no_memory_where_they_are_refused_it():

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.rowops.call import row_operation
     from lowlevel_reduce.rowops.functions import (
         cross_entropy,
+        group_norm,
         layer_norm,
         log_prob,
         log_softmax,
@@ -115,6 +116,7 @@ __all__ = [
     "cross_entropy_backward",
     "distributed",
     "empty_cache",
+    "group_norm",
     "layer_norm",
     "layer_norm_backward",
     "log_prob",
@@ -176,7 +178,17 @@ _LATER = {
     **dict.fromkeys(("RowPlan", "row_plan"), "rowops.plan"),
     "row_operation": "rowops.call",
     **dict.fromkeys(
-        ("cross_entropy", "layer_norm", "log_prob", "log_softmax", "normalize", "quantize", "rms_norm", "softmax"),
+        (
+            "cross_entropy",
+            "group_norm",
+            "layer_norm",
+            "log_prob",
+            "log_softmax",
+            "normalize",
+            "quantize",
+            "rms_norm",
+            "softmax",
+        ),
         "rowops.functions",
     ),
     "simulator": "simulator",

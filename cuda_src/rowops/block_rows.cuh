@@ -1,5 +1,6 @@
 // Rows that a block, or a cluster of up to 16 blocks, holds in registers: a warp for each leaf.
 #pragma once
+#include "rowops/column_rows.cuh"
 #include "rowops/meeting.cuh"
 
 // problem.cut: blocks that share a row, a cluster if several. The grid has as many for each row.

@@ -43,6 +43,18 @@ template <class R> struct Held {
             else y[t] = other;
         }
     }
+    // Elements of both arrays lie steps apart.
+    __device__ __forceinline__ void
+    load_strided(uint32 t, const RowProblem<R>& problem, const RowPlace<R>& place, uint32 index, int32 count)
+    {
+        using T = typename R::Input;
+        x[t] = load_strided_vector<T>(place.x, problem.element_step[0], index, count);
+        if constexpr (R::arrays > 1) {
+            const uint4 other = load_strided_vector<T>(place.y, problem.element_step[1], index, count);
+            if constexpr (R::merges) x[t] = merged<R>(x[t], other);
+            else y[t] = other;
+        }
+    }
     __device__ __forceinline__ uint4 second(uint32 t) const { return y[keeps_second<R> ? t : 0]; }
 };
 
@@ -129,7 +141,8 @@ write_leaf(const Held<R>& held, const RowProblem<R>& problem, const RowPlace<R>&
 #pragma unroll
     for (uint32 t = 0; t < steps; ++t) {
         const uint32 index = first + t * lanes * V;
-        if (left_from(index, whole) > 0)
-            R::template write<Where>(problem, place, index, left_from(index, whole), length, held.x[t], held.second(t), values);
+        const int32 left = left_from(index, whole);
+        if (Where == Begin::anywhere ? all_agree(left > 0) : left > 0)  // anywhere, lanes write together
+            R::template write<Where>(problem, place, index, left, length, held.x[t], held.second(t), values, lanes);
     }
 }

@@ -7,14 +7,16 @@
 //   merges                whether both are merged into one element first: merge<V>(x, y), of V elements, into x;
 //   outputs, addresses    how many arrays of rows are written, and how many addresses the argument begins with:
 //                         first both arrays, then the others as the generated code knows;
-//   parameters            how many scalars the operation has;
+//   parameters, tables    how many scalars the operation has, and how many arrays that its expressions look into;
 //   Given                 what a row is given: given(problem, number);
 //   length(problem, given)        how many of the row's elements there are;
 //   Values                what its reductions come to: values(problem, given, number, source, root), by one warp, whose
 //                         lane `keeps` writes what is kept of each row;
-//   write<Where>(problem, place, index, count, length, x, y, values)     writes the elements of one vector.
+//   write<Where>(problem, place, index, count, length, x, y, values, run)     writes the elements of one vector; of how many
+//                         lanes in turn the vectors follow each other, store_across needs to know.
 #pragma once
 #include "columns/axes.cuh"
+#include "rowops/numbers.cuh"
 #include "tree/block.cuh"
 #include "tree/cluster.cuh"
 
@@ -27,6 +29,18 @@ template <class R> struct RowProblem {
     float64 parameters[at_least_one(R::parameters)];
     Axes kept;  // strides of the first and of the second array
     int64 output_stride[at_least_one(R::outputs)][max_axes];
+    int64 element_step[R::arrays + R::outputs];  // bytes from one element of a row to the next
+    uint64 table_elements[at_least_one(R::tables)];
+};
+
+// An array that expressions look into: table[k] is a number, NaN where there is no element k.
+template <class T, class Number> struct Table {
+    const T* elements;
+    uint64 count;
+    __device__ __forceinline__ Number operator[](int64 k) const
+    {
+        return uint64(k) < count ? Number(number(elements[k])) : not_a_number<Number>();
+    }
 };
 
 // Where one row lies in all arrays of rows.

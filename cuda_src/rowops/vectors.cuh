@@ -51,8 +51,9 @@ template <class T, Begin Where> __device__ __forceinline__ uint4 load_row_vector
     } else {
         const uint32 shift = uint32(reinterpret_cast<uint64>(address)) % vector_bytes;
         if (shift == 0 && count >= V) return load_row_vector_if(true, address);
-        // Elements that are cut by a block's end are rare: they are loaded one by one.
-        if (index > 0 && count >= 2 * V && shift % sizeof(T) == 0) return load_shifted_row(address, shift);
+        // Elements that are cut by a block's end are rare: they are loaded one by one. Both blocks end inside the row.
+        const bool ends_inside = min(count, 2 * V) * int32(sizeof(T)) >= 2 * int32(vector_bytes) - int32(shift);
+        if (index > 0 && ends_inside && shift % sizeof(T) == 0) return load_shifted_row(address, shift);
         union { uint4 raw; T elements[V]; } u;
         u.raw = make_uint4(0, 0, 0, 0);
 #pragma unroll
@@ -60,6 +61,19 @@ template <class T, Begin Where> __device__ __forceinline__ uint4 load_row_vector
             if (i < count) u.elements[i] = load_row_element<T>(address + i * sizeof(T));
         return u.raw;
     }
+}
+
+// The same where elements lie `step` bytes apart.
+template <class T> __device__ __forceinline__ uint4 load_strided_vector(const char* row, int64 step, uint32 index, int32 count)
+{
+    constexpr int32 V = vector_elements<T>;
+    const char* address = row + int64(index) * step;
+    union { uint4 raw; T elements[V]; } u;
+    u.raw = make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int32 i = 0; i < V; ++i)
+        if (i < count) u.elements[i] = load_row_element<T>(address + i * step);
+    return u.raw;
 }
 
 // The elements of an array beside the columns, such as weights, that go with those of one vector. All rows read them.
@@ -91,20 +105,60 @@ __device__ __forceinline__ void store_word(uint4* address, uint4 v)
 }
 template <class W> __device__ __forceinline__ void store_word(W* address, W v) { *address = v; }
 
-// Writes the first `count` elements, at least one, of a vector from element `index` of a row on.
+// The block of a word's size that ends inside `own`: the last `shift` bytes of `before`, then the first ones of `own`.
+__device__ __forceinline__ uint4 block_across(uint4 before, uint4 own, uint32 shift)
+{
+    return shift_bytes(before, own, vector_bytes - shift);
+}
+__device__ __forceinline__ uint2 block_across(uint2 before, uint2 own, uint32 shift)
+{
+    const uint64 low = uint64(before.y) << 32 | before.x, high = uint64(own.y) << 32 | own.x;
+    const uint64 both = low >> (64 - 8 * shift) | high << 8 * shift;
+    return make_uint2(uint32(both), uint32(both >> 32));
+}
+
+// Writes the first `count` elements of a vector to an address that is a multiple of an element's size, where each `run` lanes
+// in turn have vectors that follow each other: in whole blocks, each put together from two lanes. Element by element a store
+// would touch as many sectors as a whole vector's, for each of the vector's elements. All 32 lanes call it.
+template <class T, uint32 V>
+__device__ __forceinline__ void store_across(char* address, int32 count, const Elements<T, V>& u, uint32 run)
+{
+    using W = typename Elements<T, V>::W;
+    constexpr int32 size = sizeof(T);
+    const uint32 place = threadIdx.x & run - 1, shift = uint32(reinterpret_cast<uint64>(address)) % sizeof(W);
+    const W before = shuffle_from(u.words[0], int32(threadIdx.x - 1) & 31);
+    // Of its own bytes those before `head` go into the block with the lane's before, the others with the lane's behind.
+    const int32 head = int32(sizeof(W) - shift), bytes = min(count, 2 * int32(V)) * size;
+    const bool first_whole = (shift == 0 || place > 0) && bytes >= head;
+    const bool next_whole = place + 1 < run && bytes - int32(sizeof(W)) >= head;
+    if (first_whole) store_word(reinterpret_cast<W*>(address - shift), shift == 0 ? u.words[0] : block_across(before, u.words[0], shift));
+    if (bytes <= 0 || (first_whole && (shift == 0 || next_whole))) return;
+#pragma unroll
+    for (int32 i = 0; i < int32(V); ++i)
+        if (i < count && !(i * size < head ? first_whole : next_whole)) reinterpret_cast<T*>(address)[i] = u.elements[i];
+}
+
+// Writes the first `count` elements of a vector from element `index` of a row on. Elements of a strided row lie `step` bytes
+// apart. Anywhere, all 32 lanes call it, as for store_across, and `count` may be none; else it is one at least.
 template <class T, uint32 V, Begin Where>
-__device__ __forceinline__ void store_elements(char* row, uint32 index, int32 count, const Elements<T, V>& u)
+__device__ __forceinline__ void
+store_elements(char* row, int64 step, uint32 index, int32 count, const Elements<T, V>& u, uint32 run)
 {
     using E = Elements<T, V>;
+    constexpr bool is_wide = E::bytes > E::word_bytes;
+    if constexpr (Where == Begin::strided) {
+        char* address = row + int64(index) * step;
+#pragma unroll
+        for (int32 i = 0; i < int32(V); ++i)
+            if (i < count) *reinterpret_cast<T*>(address + i * step) = u.elements[i];
+        return;
+    }
     char* address = row + uint64(index) * sizeof(T);
+    if constexpr (Where == Begin::anywhere && !is_wide && E::bytes >= 8 && V > 1) return store_across(address, count, u, run);
     if (Where == Begin::aligned || (count >= int32(V) && reinterpret_cast<uint64>(address) % E::word_bytes == 0)) {
 #pragma unroll
         for (uint32 i = 0; i < E::bytes / E::word_bytes; ++i)
             store_word(reinterpret_cast<typename E::W*>(address) + i, u.words[i]);
-    } else if (E::bytes >= 8 && sizeof(T) < 4 && count >= int32(V) && reinterpret_cast<uint64>(address) % 4 == 0) {
-        const auto* words = reinterpret_cast<const uint32*>(u.words);
-#pragma unroll
-        for (uint32 i = 0; i < E::bytes / 4; ++i) reinterpret_cast<uint32*>(address)[i] = words[i];
     } else {
 #pragma unroll
         for (int32 i = 0; i < int32(V); ++i)

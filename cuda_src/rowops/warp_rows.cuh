@@ -138,8 +138,10 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
 #pragma unroll
         for (uint32 t = 0; t < steps; ++t) {
             const uint32 row = cut.row(t, lane), index = cut.vector(t, lane) * V;
-            if (row >= count || left_from(index, whole) <= 0) continue;
-            R::template write<Where>(problem, places.of[row], index, left_from(index, whole), length_of(first + row), held.x[t],
-                                     held.second(t), all_values[warp][row]);
+            const int32 left = row < count ? left_from(index, whole) : 0;
+            if (Where == Begin::anywhere ? !all_agree(left > 0) : left <= 0) continue;  // anywhere, lanes write together
+            const uint32 there = min(row, count - 1);
+            R::template write<Where>(problem, places.of[there], index, left, length_of(first + there), held.x[t], held.second(t),
+                                     all_values[warp][there], 1u << cut.lane_bits);
         }
 }

@@ -57,7 +57,7 @@ def _masked(causal: bool, lengths: bool, scaled: bool) -> dict[str, Any]:
     both = f"const int64 up = {diagonal}; return up < int64(lengths) ? up : int64(lengths);"
     return {
         "length": texts.get((causal, lengths), both if causal else None),
-        "rows": ("lengths",) if lengths else (),
+        "rows": ("lengths: int64",) if lengths else (),
         "parameters": (*(("scale",) if scaled else ()), *(("queries: int64", "offset: int64") if causal else ())),
     }
 
@@ -149,7 +149,7 @@ def cross_entropy_of(*, counts: bool) -> RowOperation:
         reduce={"largest, total": "softmax_stats"},
         row={"lse": "largest + logarithm(total)"},
         keep={**keep, **({"counts": "Number(target != ignore)"} if counts else {})},
-        rows=("target",),
+        rows=("target: int64",),
         parameters=("ignore: int64",),
         numpy=RowMeaning(row=_lse, write=write),
     )
@@ -180,7 +180,7 @@ def cross_entropy_gradient_of() -> RowOperation:
         write={
             "dx": "target == ignore ? Number(0) : (exponential(x - Number(lse)) - Number(i == target)) * Number(dloss)"
         },
-        rows=("target", "lse", "dloss"),
+        rows=("target: int64", "lse", "dloss"),
         parameters=("ignore: int64",),
         numpy=RowMeaning(write=write),
     )
@@ -195,7 +195,7 @@ def log_prob_of() -> RowOperation:
         reduce=reductions,
         row={"lse": "largest + logarithm(total)"},
         keep={"log_prob": "at(target) * scale - lse", "lse": "lse"},
-        rows=("target",),
+        rows=("target: int64",),
         parameters=("scale",),
         numpy=RowMeaning(
             terms=terms,

@@ -1,35 +1,52 @@
 """The built-in row operations by their names, on the device: names and arguments as in torch where torch has them.
 
-Of every array the last axis is the row: up to 2^30 elements of float16, bfloat16, float32 or float64, contiguous, with
-any strides along the other axes. `out`, `stream`, `allocator` and what is raised are as for
+Of every array one axis is the row, by default the last one: up to 2^30 elements of float16, bfloat16, float32 or
+float64, of any stride. `out`, `stream`, `allocator` and what is raised are as for
 `lowlevel_reduce.rowops.call.row_operation`; `out` may be `x` itself. A row's bits depend on that row and the arguments
 alone.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arguments import shown
+from lowlevel_reduce.functions.keywords import own_keywords
 from lowlevel_reduce.rowops import requests
-from lowlevel_reduce.rowops.call import row_operation
+from lowlevel_reduce.rowops.call import apply, row_operation
 from lowlevel_reduce.rowops.exponentials import MEAN_OF_LOSSES
 
-__all__ = ["cross_entropy", "layer_norm", "log_prob", "log_softmax", "normalize", "quantize", "rms_norm", "softmax"]
+if TYPE_CHECKING:
+    from lowlevel_reduce.arrays.allocator import Allocator
+
+__all__ = [
+    "cross_entropy",
+    "group_norm",
+    "layer_norm",
+    "log_prob",
+    "log_softmax",
+    "normalize",
+    "quantize",
+    "rms_norm",
+    "softmax",
+]
 
 
-def _apply(request: requests.Request, x: Any, **options: Any) -> Any:
-    return row_operation(
+def _apply(request: requests.Request, x: Any, *, groups: int | None = None, **options: Any) -> Any:
+    return apply(
         request.operation,
         x,
+        request.given,
+        axis=request.axis,
         second=request.second,
         dtype=request.dtype,
         block=request.block,
-        **request.given,
+        groups=groups,
         **options,
     )
 
 
+@own_keywords
 def softmax(
     x: Any,
     axis: int = -1,
@@ -39,7 +56,11 @@ def softmax(
     offset: int | None = None,
     lengths: Any = None,
     dtype: Any = None,
-    **options: Any,
+    out: Any = None,
+    stream: Any = None,
+    allocator: Allocator | None = None,
+    strategy: str | None = None,
+    cluster: int | None = None,
 ) -> Any:
     """Return ``exp(scale * x - max) / sum`` of each row; elements that a mask hides become 0.
 
@@ -48,19 +69,19 @@ def softmax(
     x : array
         The rows.
     axis : int
-        The last axis; others raise UnsupportedError.
+        Along which rows lie.
     scale : float
         Above 0; elements are multiplied by it, rounded to the type in which expressions compute.
     causal : bool
-        Whether row r of the last two axes has only its first ``r + 1 + offset`` elements.
+        Whether row r of the last one of the other axes has only its first ``r + 1 + offset`` elements.
     offset : int, optional
         By default the keys less the queries: the last query sees all keys.
     lengths : array of int, optional
         How many elements each row has, of the shape of the other axes; hidden ones are not read.
     dtype : dtype, optional
         Type of the result; by default the elements' own.
-    **options
-        `out`, `stream`, `allocator`, `strategy`, `cluster`.
+    out, stream, allocator, strategy, cluster : optional
+        As for `row_operation`.
 
     Notes
     -----
@@ -69,9 +90,10 @@ def softmax(
     request = requests.softmax(
         x, axis, log=False, scale=scale, causal=causal, offset=offset, lengths=lengths, dtype=dtype
     )
-    return _apply(request, x, **options)
+    return _apply(request, x, out=out, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)
 
 
+@own_keywords
 def log_softmax(
     x: Any,
     axis: int = -1,
@@ -81,24 +103,34 @@ def log_softmax(
     offset: int | None = None,
     lengths: Any = None,
     dtype: Any = None,
-    **options: Any,
+    out: Any = None,
+    stream: Any = None,
+    allocator: Allocator | None = None,
+    strategy: str | None = None,
+    cluster: int | None = None,
 ) -> Any:
     """Return the logarithm of `softmax`, whose arguments these are; elements that a mask hides become -inf."""
     request = requests.softmax(
         x, axis, log=True, scale=scale, causal=causal, offset=offset, lengths=lengths, dtype=dtype
     )
-    return _apply(request, x, **options)
+    return _apply(request, x, out=out, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)
 
 
+@own_keywords
 def rms_norm(
     x: Any,
     weight: Any = None,
     eps: float | None = None,
     *,
+    axis: int = -1,
     residual: Any = None,
     return_rstd: bool = False,
     dtype: Any = None,
-    **options: Any,
+    out: Any = None,
+    stream: Any = None,
+    allocator: Allocator | None = None,
+    strategy: str | None = None,
+    cluster: int | None = None,
 ) -> Any:
     """Return ``x * rstd * weight`` of each row, where ``rstd = 1 / sqrt(mean(x * x) + eps)``.
 
@@ -119,42 +151,107 @@ def rms_norm(
     DeviceArray or named tuple
         `out`; with more than that, a tuple of `out`, `residual` and `rstd`, as far as they were asked for.
     """
-    request = requests.rms_norm(x, weight, eps, residual=residual, keeps=return_rstd, dtype=dtype)
-    return _apply(request, x, **options)
+    request = requests.rms_norm(x, weight, eps, residual=residual, keeps=return_rstd, dtype=dtype, axis=axis)
+    return _apply(request, x, out=out, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)
 
 
+@own_keywords
 def layer_norm(
     x: Any,
     weight: Any = None,
     bias: Any = None,
     eps: float = 1e-5,
     *,
+    axis: int = -1,
     return_stats: bool = False,
     dtype: Any = None,
-    **options: Any,
+    out: Any = None,
+    stream: Any = None,
+    allocator: Allocator | None = None,
+    strategy: str | None = None,
+    cluster: int | None = None,
 ) -> Any:
     """Return ``(x - mean) * rstd * weight + bias`` of each row, where ``rstd = 1 / sqrt(variance + eps)``.
 
     `weight` and `bias` have one element for each column. With `return_stats` the result is a named tuple of `out`,
     `mean` and `rstd`.
     """
-    request = requests.layer_norm(x, weight, bias, eps, keeps=return_stats, dtype=dtype)
-    return _apply(request, x, **options)
+    request = requests.layer_norm(x, weight, bias, eps, keeps=return_stats, dtype=dtype, axis=axis)
+    return _apply(request, x, out=out, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)
 
 
-def normalize(x: Any, p: float = 2.0, axis: int = -1, eps: float = 1e-12, *, dtype: Any = None, **options: Any) -> Any:
-    """Return each row divided by its norm of order `p` (1, 2 or infinity), or by `eps` if that is larger."""
-    return _apply(requests.normalize(x, p, axis, eps, dtype=dtype), x, **options)
+@own_keywords
+def group_norm(
+    x: Any,
+    num_groups: int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    *,
+    dtype: Any = None,
+    out: Any = None,
+    stream: Any = None,
+    allocator: Allocator | None = None,
+    strategy: str | None = None,
+    cluster: int | None = None,
+) -> Any:
+    """Return ``(x - mean) * rstd * weight + bias``, with the mean and variance of each group of channels of a sample.
+
+    Parameters
+    ----------
+    x : array
+        Of shape ``(samples, channels, ...)``. All axes but the first are one piece, as those of a contiguous array.
+    num_groups : int
+        How many groups the channels are cut into, each of as many neighbouring ones.
+    weight, bias : array, optional
+        One element for each channel.
+    eps : float
+        Added to the variance: ``rstd = 1 / sqrt(variance + eps)``.
+
+    Raises
+    ------
+    UnsupportedError
+        If a group is not in one piece, as where channels lie last in memory.
+    """
+    request = requests.group_norm(x, num_groups, weight, bias, eps, dtype=dtype)
+    return _apply(
+        request, x, groups=num_groups, out=out, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster
+    )
 
 
+@own_keywords
+def normalize(
+    x: Any,
+    p: float = 2.0,
+    axis: int = -1,
+    eps: float = 1e-12,
+    *,
+    dtype: Any = None,
+    out: Any = None,
+    stream: Any = None,
+    allocator: Allocator | None = None,
+    strategy: str | None = None,
+    cluster: int | None = None,
+) -> Any:
+    """Return rows divided by their norm of order `p` (1, 2 or infinity), or by `eps` if that is larger."""
+    request = requests.normalize(x, p, axis, eps, dtype=dtype)
+    return _apply(request, x, out=out, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)
+
+
+@own_keywords
 def quantize(
     x: Any,
     dtype: Any = "float8_e4m3fn",
     *,
+    axis: int = -1,
     block: int | None = None,
     rms_eps: float | None = None,
     weight: Any = None,
-    **options: Any,
+    out: Any = None,
+    stream: Any = None,
+    allocator: Allocator | None = None,
+    strategy: str | None = None,
+    cluster: int | None = None,
 ) -> Any:
     """Return `values` of 8 bits and the `scale` of each row, or of each block of it: ``x`` is about ``values * scale``.
 
@@ -166,7 +263,7 @@ def quantize(
     dtype : dtype
         ``"float8_e4m3fn"`` or ``"int8"``.
     block : int, optional
-        32, 64 or 128: rows are cut into blocks of as many elements.
+        32, 64 or 128: rows are cut into blocks of as many elements. The axis of blocks is the last one of `scale`.
     rms_eps : float, optional
         Quantise ``rms_norm(x, weight, rms_eps)`` in place of `x`, without rounding it in between.
 
@@ -176,18 +273,31 @@ def quantize(
         `values`, of the shape of `x`, and `scale`, a number for each row or block. A row of zeros, or of magnitudes
         under 2^-100, has scale 0. A NaN in a row makes its scale NaN, an infinity makes it infinite.
     """
-    return _apply(requests.quantize(x, dtype, block, weight=weight, rms_eps=rms_eps), x, **options)
+    request = requests.quantize(x, dtype, block, weight=weight, rms_eps=rms_eps, axis=axis)
+    return _apply(request, x, out=out, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)
 
 
+@own_keywords
 def cross_entropy(
-    x: Any, target: Any, *, ignore_index: int = requests.IGNORE_INDEX, reduction: str = "mean", **options: Any
+    x: Any,
+    target: Any,
+    *,
+    axis: int = -1,
+    ignore_index: int = requests.IGNORE_INDEX,
+    reduction: str = "mean",
+    out: Any = None,
+    stream: Any = None,
+    allocator: Allocator | None = None,
+    strategy: str | None = None,
+    cluster: int | None = None,
 ) -> Any:
     """Return the loss ``logsumexp(x) - x[target]`` of rows of logits, as float32, or float64 for float64.
 
     Parameters
     ----------
     target : array of int
-        One for each row; a target that is no element's index makes the loss NaN: nothing else is read.
+        One for each row, of the shape of the other axes. A target that is no element's index makes the loss NaN:
+        nothing else is read.
     ignore_index : int
         Rows with this target have loss 0, and do not count in the mean.
     reduction : {"mean", "sum", "none"}
@@ -196,30 +306,35 @@ def cross_entropy(
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f'reduction is "mean", "sum" or "none", not {shown(reduction)}')
     counts = reduction == "mean"
-    request = requests.cross_entropy(x, target, ignore_index=ignore_index, counts=counts)
+    request = requests.cross_entropy(x, target, ignore_index=ignore_index, counts=counts, axis=axis)
+    first = out if reduction == "none" else None
+    found = _apply(request, x, out=first, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)
     if reduction == "none":
-        return _apply(request, x, **options)
-    out, strategies = options.pop("out", None), ("strategy", "cluster")
-    found = _apply(request, x, **options)
-    later = {name: value for name, value in options.items() if name not in strategies}
+        return found
     if reduction == "sum":
         from lowlevel_reduce.calls.reduce import reduce  # noqa: PLC0415 - its options are others
 
-        return reduce(found.loss, "sum", out=out, **later)
-    losses, counted = (_flat(each) for each in (found.loss, found.counts))
-    return row_operation(MEAN_OF_LOSSES, losses, second=counted, out=out, **later)
+        return reduce(found.loss, "sum", out=out, stream=stream, allocator=allocator)
+    losses, counted = found.loss.ravel(), found.counts.ravel()
+    return row_operation(MEAN_OF_LOSSES, losses, second=counted, out=out, stream=stream, allocator=allocator)
 
 
-def _flat(array: Any) -> Any:
-    """Return a `DeviceArray` as one row."""
-    from lowlevel_reduce.arrays.device_array import DeviceArray  # noqa: PLC0415
-
-    return DeviceArray(array._buffer, array.dtype, (array.size,), array.stream)
-
-
-def log_prob(x: Any, target: Any, *, scale: float = 1.0, **options: Any) -> Any:
+@own_keywords
+def log_prob(
+    x: Any,
+    target: Any,
+    *,
+    axis: int = -1,
+    scale: float = 1.0,
+    out: Any = None,
+    stream: Any = None,
+    allocator: Allocator | None = None,
+    strategy: str | None = None,
+    cluster: int | None = None,
+) -> Any:
     """Return `log_prob`, ``log_softmax(scale * x)[target]`` of each row, and its log-sum-exp `lse`, as a named tuple.
 
     A target that is no element's index gives NaN. `scale` is the inverse of a temperature.
     """
-    return _apply(requests.log_prob(x, target, scale=scale), x, **options)
+    request = requests.log_prob(x, target, scale=scale, axis=axis)
+    return _apply(request, x, out=out, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)

@@ -12,7 +12,6 @@ import numpy as np
 
 from lowlevel_reduce import tree
 from lowlevel_reduce.arguments import integer
-from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.calls.reduce import reduce
 from lowlevel_reduce.rowops import meaning
 from lowlevel_reduce.rowops.call import row_operation
@@ -30,7 +29,7 @@ __all__ = [
 ]
 
 
-def softmax_backward(dy: Any, y: Any, *, scale: float = 1.0, host: bool = False, **options: Any) -> Any:
+def softmax_backward(dy: Any, y: Any, *, scale: float = 1.0, axis: int = -1, host: bool = False, **options: Any) -> Any:
     """Return ``scale * y * (dy - sum(dy * y))``, the gradient with respect to `x`, for the result `y` of `softmax`.
 
     Parameters
@@ -39,23 +38,35 @@ def softmax_backward(dy: Any, y: Any, *, scale: float = 1.0, host: bool = False,
         The gradient with respect to the result, and the result; of one shape and type.
     scale : float
         As it was passed to `softmax`.
+    axis : int
+        Along which rows lie.
     host : bool
         Whether to compute in NumPy, to the same bits.
     **options
         `out`, `stream`, `allocator`, as for `row_operation`.
     """
     given = {"scale": positive(scale, "scale")}
-    return _run(softmax_gradient_of(log=False), y, host, second=dy, **given, **options)
+    return _run(softmax_gradient_of(log=False), y, host, axis=axis, second=dy, **given, **options)
 
 
-def log_softmax_backward(dy: Any, y: Any, *, scale: float = 1.0, host: bool = False, **options: Any) -> Any:
+def log_softmax_backward(
+    dy: Any, y: Any, *, scale: float = 1.0, axis: int = -1, host: bool = False, **options: Any
+) -> Any:
     """Return ``scale * (dy - exp(y) * sum(dy))``, for the result `y` of `log_softmax`; as `softmax_backward`."""
     given = {"scale": positive(scale, "scale")}
-    return _run(softmax_gradient_of(log=True), y, host, second=dy, **given, **options)
+    return _run(softmax_gradient_of(log=True), y, host, axis=axis, second=dy, **given, **options)
 
 
 def cross_entropy_backward(
-    dloss: Any, x: Any, target: Any, lse: Any, *, ignore_index: int = IGNORE_INDEX, host: bool = False, **options: Any
+    dloss: Any,
+    x: Any,
+    target: Any,
+    lse: Any,
+    *,
+    axis: int = -1,
+    ignore_index: int = IGNORE_INDEX,
+    host: bool = False,
+    **options: Any,
 ) -> Any:
     """Return ``(exp(x - lse) - onehot(target)) * dloss``, the gradient with respect to the logits.
 
@@ -64,11 +75,11 @@ def cross_entropy_backward(
     """
     given = {"target": target, "lse": lse, "dloss": dloss}
     ignore = integer(ignore_index, "ignore_index is an integer")
-    return _run(cross_entropy_gradient_of(), x, host, **given, ignore=ignore, **options)
+    return _run(cross_entropy_gradient_of(), x, host, axis=axis, **given, ignore=ignore, **options)
 
 
 def rms_norm_backward(
-    dy: Any, x: Any, rstd: Any, weight: Any = None, *, host: bool = False, **options: Any
+    dy: Any, x: Any, rstd: Any, weight: Any = None, *, axis: int = -1, host: bool = False, **options: Any
 ) -> tuple[Any, Any]:
     """Return the gradients with respect to `x` and to `weight`, None without one.
 
@@ -76,14 +87,24 @@ def rms_norm_backward(
     """
     operation = rms_norm_gradient_of(weight=weight is not None, terms=weight is not None)
     given = {} if weight is None else {"weight": weight}
-    found = _run(operation, x, host, second=dy, dtype=_term_types(rstd, weight), rstd=rstd, **given, **options)
+    types = _term_types(rstd, weight)
+    found = _run(operation, x, host, axis=axis, second=dy, dtype=types, rstd=rstd, **given, **options)
     if weight is None:
         return found, None
-    return found.dx, _summed(found.dweight, weight.dtype, host, options)
+    return found.dx, _summed(found.dweight, weight.dtype, axis, host, options)
 
 
 def layer_norm_backward(
-    dy: Any, x: Any, mean: Any, rstd: Any, weight: Any = None, *, bias: bool = False, host: bool = False, **options: Any
+    dy: Any,
+    x: Any,
+    mean: Any,
+    rstd: Any,
+    weight: Any = None,
+    *,
+    axis: int = -1,
+    bias: bool = False,
+    host: bool = False,
+    **options: Any,
 ) -> tuple[Any, Any, Any]:
     """Return the gradients with respect to `x`, to `weight` (None without one), and to the bias if there is a `bias`.
 
@@ -93,12 +114,12 @@ def layer_norm_backward(
     operation = layer_norm_gradient_of(weight=weight is not None, terms=weight is not None)
     given = {} if weight is None else {"weight": weight}
     types = _term_types(rstd, weight)
-    found = _run(operation, x, host, second=dy, dtype=types, mean=mean, rstd=rstd, **given, **options)
+    found = _run(operation, x, host, axis=axis, second=dy, dtype=types, mean=mean, rstd=rstd, **given, **options)
     own = dy.dtype if weight is None else weight.dtype
-    dbias = _summed(dy, own, host, options) if bias else None
+    dbias = _summed(dy, own, axis, host, options) if bias else None
     if weight is None:
         return found, None, dbias
-    return found.dx, _summed(found.dweight, weight.dtype, host, options), dbias
+    return found.dx, _summed(found.dweight, weight.dtype, axis, host, options), dbias
 
 
 def _run(operation: RowOperation, x: Any, host: bool, **given: Any) -> Any:
@@ -115,16 +136,14 @@ def _name(dtype: Any) -> str:
     return str(dtype).rsplit(".", 1)[-1]
 
 
-def _summed(terms: Any, dtype: Any, host: bool, options: dict[str, Any]) -> Any:
-    """Return the sums along all axes but the last."""
+def _summed(terms: Any, dtype: Any, axis: int, host: bool, options: dict[str, Any]) -> Any:
+    """Return the sums along all axes but the one of the rows."""
     name, shape = _name(dtype), tuple(terms.shape)
     if len(shape) == 1:
         shape = (1, *shape)
-        if isinstance(terms, DeviceArray):
-            terms = DeviceArray(terms._buffer, terms.dtype, shape, terms.stream)
-        else:
-            terms = terms.reshape(shape)
-    axes = tuple(range(len(shape) - 1))
+        terms = terms.reshape(shape)
+        axis = -1
+    axes = tuple(k for k in range(len(shape)) if k != axis % len(shape))
     if host:
         return tree.reduce(np.asarray(terms), "sum", axis=axes, dtype=name)
     own = {key: value for key, value in options.items() if key in ("stream", "allocator")}

@@ -20,6 +20,7 @@ from lowlevel_reduce.rowops.meaning import row_operation
 __all__ = [
     "cross_entropy",
     "cross_entropy_backward",
+    "group_norm",
     "layer_norm",
     "layer_norm_backward",
     "log_prob",
@@ -43,14 +44,21 @@ softmax_backward = functools.partial(gradients.softmax_backward, host=True)
 
 def _evaluate(request: requests.Request, x: Any) -> Any:
     x = np.asarray(x)
-    shape, block = x.shape, request.block
+    block = request.block
     if block is not None:
+        x = np.moveaxis(x, request.axis, -1)
+        shape = x.shape
         x = x.reshape(*shape[:-1], shape[-1] // block, block)
     second = None if request.second is None else np.asarray(request.second)
-    found = row_operation(request.operation, x, second=second, dtype=request.dtype, **request.given)
-    if block is not None:
-        return found._replace(**{name: getattr(found, name).reshape(shape) for name in request.operation.write})
-    return found
+    if block is None:
+        return row_operation(
+            request.operation, x, axis=request.axis, second=second, dtype=request.dtype, **request.given
+        )
+    found = row_operation(request.operation, x, dtype=request.dtype, **request.given)
+    written = {name: getattr(found, name).reshape(shape) for name in request.operation.write}
+    return found._replace(
+        **{name: np.ascontiguousarray(np.moveaxis(each, -1, request.axis)) for name, each in written.items()}
+    )
 
 
 def softmax(
@@ -94,21 +102,38 @@ def rms_norm(
     weight: Any = None,
     eps: float | None = None,
     *,
+    axis: int = -1,
     residual: Any = None,
     return_rstd: bool = False,
     dtype: Any = None,
 ) -> Any:
     """Return rows over the root of their mean square, as `lowlevel_reduce.rms_norm`."""
     x = np.asarray(x)
-    return _evaluate(requests.rms_norm(x, weight, eps, residual=residual, keeps=return_rstd, dtype=dtype), x)
+    return _evaluate(requests.rms_norm(x, weight, eps, residual=residual, keeps=return_rstd, dtype=dtype, axis=axis), x)
 
 
 def layer_norm(
-    x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, return_stats: bool = False, dtype: Any = None
+    x: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    *,
+    axis: int = -1,
+    return_stats: bool = False,
+    dtype: Any = None,
 ) -> Any:
     """Return rows of mean 0 and variance 1, scaled and shifted, as `lowlevel_reduce.layer_norm`."""
     x = np.asarray(x)
-    return _evaluate(requests.layer_norm(x, weight, bias, eps, keeps=return_stats, dtype=dtype), x)
+    return _evaluate(requests.layer_norm(x, weight, bias, eps, keeps=return_stats, dtype=dtype, axis=axis), x)
+
+
+def group_norm(
+    x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, dtype: Any = None
+) -> Any:
+    """Return groups of channels of mean 0 and variance 1, scaled and shifted, as `lowlevel_reduce.group_norm`."""
+    x = np.asarray(x)
+    request = requests.group_norm(x, num_groups, weight, bias, eps, dtype=dtype)
+    return _evaluate(request, x.reshape(requests.grouped(x, num_groups))).reshape(x.shape)
 
 
 def normalize(x: Any, p: float = 2.0, axis: int = -1, eps: float = 1e-12, *, dtype: Any = None) -> Any:
@@ -121,22 +146,31 @@ def quantize(
     x: Any,
     dtype: Any = "float8_e4m3fn",
     *,
+    axis: int = -1,
     block: int | None = None,
     rms_eps: float | None = None,
     weight: Any = None,
 ) -> Any:
     """Return values of 8 bits and their scales, as `lowlevel_reduce.quantize`."""
     x = np.asarray(x)
-    return _evaluate(requests.quantize(x, dtype, block, weight=weight, rms_eps=rms_eps), x)
+    return _evaluate(requests.quantize(x, dtype, block, weight=weight, rms_eps=rms_eps, axis=axis), x)
 
 
-def cross_entropy(x: Any, target: Any, *, ignore_index: int = requests.IGNORE_INDEX, reduction: str = "mean") -> Any:
+def cross_entropy(
+    x: Any,
+    target: Any,
+    *,
+    axis: int = -1,
+    ignore_index: int = requests.IGNORE_INDEX,
+    reduction: str = "mean",
+) -> Any:
     """Return the loss of rows of logits, as `lowlevel_reduce.cross_entropy`."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f'reduction is "mean", "sum" or "none", not {shown(reduction)}')
     x = np.asarray(x)
     found = _evaluate(
-        requests.cross_entropy(x, np.asarray(target), ignore_index=ignore_index, counts=reduction == "mean"), x
+        requests.cross_entropy(x, np.asarray(target), ignore_index=ignore_index, counts=reduction == "mean", axis=axis),
+        x,
     )
     if reduction == "none":
         return found
@@ -145,7 +179,7 @@ def cross_entropy(x: Any, target: Any, *, ignore_index: int = requests.IGNORE_IN
     return row_operation(MEAN_OF_LOSSES, found.loss.reshape(-1), second=found.counts.reshape(-1))
 
 
-def log_prob(x: Any, target: Any, *, scale: float = 1.0) -> Any:
+def log_prob(x: Any, target: Any, *, axis: int = -1, scale: float = 1.0) -> Any:
     """Return each row's log-probability of its target, as `lowlevel_reduce.log_prob`."""
     x = np.asarray(x)
-    return _evaluate(requests.log_prob(x, np.asarray(target), scale=scale), x)
+    return _evaluate(requests.log_prob(x, np.asarray(target), scale=scale, axis=axis), x)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.driver.pointers import check_pointer
 
 if TYPE_CHECKING:
-    from lowlevel_reduce.driver import BoundKernel, Kernel, LaunchConfig, Stream
+    from lowlevel_reduce.driver import BoundKernel, Context, Kernel, LaunchConfig, Stream
 
-__all__ = ["ArrayCheck", "RowLaunch"]
+__all__ = ["ArrayCheck", "RowLaunch", "check_arrays"]
 
 
 class ArrayCheck(NamedTuple):
@@ -41,6 +41,32 @@ class ArrayCheck(NamedTuple):
     vector: int
     written: bool
     form: tuple[Any, ...]
+
+
+def check_arrays(
+    arrays: Sequence[ArrayCheck], addresses: Sequence[int], context: Context, trusted: Sequence[bool] = ()
+) -> None:
+    """Refuse addresses as `RowLaunch.check`; the driver is not asked about arrays that are trusted."""
+    if len(addresses) != len(arrays):
+        raise TypeError(f"this row operation takes {len(arrays)} addresses, not {len(addresses)}")
+    spans = []
+    for k, (each, given) in enumerate(zip(arrays, addresses, strict=True)):
+        address = integer(given, f"{each.name} is a device address, an integer")
+        low, high = address + each.low, address + each.high
+        is_known = bool(trusted) and trusted[k] and low % each.alignment == 0
+        if high > low and not is_known:
+            check_pointer(low, high - low, context, what=each.name, alignment=each.alignment)
+        spans.append((each, address, low, high))
+    for k, (one, address, low, high) in enumerate(spans):
+        for other, where, begin, end in spans[:k]:
+            if not (one.written or other.written) or low >= end or begin >= high:
+                continue
+            in_place = one.written != other.written and address == where and one.form == other.form
+            if not in_place:
+                raise ValueError(
+                    f"{one.name} at {address:#x} overlaps {other.name} at {where:#x}; what is written may only "
+                    "take the place of an array of rows of the same strides and element size"
+                )
 
 
 class RowLaunch:
@@ -133,25 +159,7 @@ class RowLaunch:
             array that is written overlaps another one, unless it is an input of the same layout at the same address:
             then the operation works in place.
         """
-        if len(addresses) != len(self.arrays):
-            raise TypeError(f"this row operation takes {len(self.arrays)} addresses, not {len(addresses)}")
-        spans = []
-        for each, given in zip(self.arrays, addresses, strict=True):
-            address = integer(given, f"{each.name} is a device address, an integer")
-            low, high = address + each.low, address + each.high
-            if high > low:
-                check_pointer(low, high - low, self.context, what=each.name, alignment=each.alignment)
-            spans.append((each, address, low, high))
-        for k, (one, address, low, high) in enumerate(spans):
-            for other, where, begin, end in spans[:k]:
-                if not (one.written or other.written) or low >= end or begin >= high:
-                    continue
-                in_place = one.written != other.written and address == where and one.form == other.form
-                if not in_place:
-                    raise ValueError(
-                        f"{one.name} at {address:#x} overlaps {other.name} at {where:#x}; what is written may only "
-                        "take the place of an array of rows of the same strides and element size"
-                    )
+        check_arrays(self.arrays, addresses, self.context)
 
     @property
     def is_free(self) -> bool:

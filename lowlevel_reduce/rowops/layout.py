@@ -38,6 +38,10 @@ class RowLayout(NamedTuple):
         For each array, its strides in bytes along these axes.
     extents : tuple of (int, int)
         For each array, the first byte and the one past the last, relative to its first element.
+    steps : tuple of int
+        For each array, bytes from one element of a row to the next.
+    strided : bool
+        Whether a row's elements are not contiguous in some array.
     """
 
     length: int
@@ -46,6 +50,12 @@ class RowLayout(NamedTuple):
     sizes: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
     extents: tuple[tuple[int, int], ...]
+    steps: tuple[int, ...]
+    strided: bool
+
+    def beside(self, itemsize: int) -> bool:
+        """Tell whether the elements of neighbouring rows lie side by side in the first array."""
+        return self.sizes[0] > 1 and abs(self.strides[0][0]) == itemsize
 
     def words(self, inputs: int) -> tuple[int, ...]:
         """Return the fields of the argument from `kept` on: the first `inputs` arrays are read, the others written."""
@@ -60,7 +70,7 @@ class RowLayout(NamedTuple):
         reciprocals = padded([*map(_reciprocal, self.sizes[:-1]), *(0 for _ in self.sizes[-1:])])
         return (
             len(self.sizes), *padded(self.sizes), *reciprocals, *padded(self.strides[0]), *second,
-            *(word for each in written for word in each),
+            *(word for each in written for word in each), *self.steps,
         )  # fmt: skip
 
 
@@ -72,7 +82,7 @@ def row_layout(shape: Sequence[int], arrays: Sequence[Spread], inputs: int) -> R
     ValueError
         If the array has no axis, rows are too long, or rows that are written overlap each other.
     UnsupportedError
-        If a row's elements are not contiguous, or the other axes do not join to eight.
+        If the other axes do not join to eight.
     """
     if not shape:
         raise ValueError("a row operation needs an array of one axis at least")
@@ -81,25 +91,28 @@ def row_layout(shape: Sequence[int], arrays: Sequence[Spread], inputs: int) -> R
         raise ValueError(f"a row has at most {MOST_ELEMENTS} elements, not {length}")
     rows = math.prod(outer)
     for number, each in enumerate(arrays):
-        if length > 1 and each.strides[-1] != each.itemsize:
-            raise UnsupportedError(
-                f"the elements of a row are contiguous, not {each.strides[-1]} bytes apart: move the axis to the end "
-                "and copy the array"
-            )
         if number >= inputs and rows * length > 1:
             _check_apart(shape, each)
     axes = _joined(outer, [each.strides[:-1] for each in arrays])
     if len(axes) > MAX_AXES:
-        raise UnsupportedError(f"the axes before the last join to at most {MAX_AXES}, not to {len(axes)}")
+        raise UnsupportedError(f"the axes besides the rows' join to at most {MAX_AXES}, not to {len(axes)}")
     sizes = tuple(size for size, _ in axes)
     strides = tuple(tuple(each[k] for _, each in axes) for k in range(len(arrays)))
     vector = VECTOR_BYTES // arrays[0].itemsize  # elements
-    aligned = length % vector == 0 and all(
-        stride % alignment_of(each.itemsize, vector) == 0
-        for each, own in zip(arrays, strides, strict=True)
-        for stride in own
+    # Of rows of one element a step means nothing.
+    steps = tuple(each.strides[-1] if length > 1 else each.itemsize for each in arrays)
+    strided = any(step != each.itemsize for step, each in zip(steps, arrays, strict=True))
+    aligned = (
+        not strided
+        and length % vector == 0
+        and all(
+            stride % alignment_of(each.itemsize, vector) == 0
+            for each, own in zip(arrays, strides, strict=True)
+            for stride in own
+        )
     )
-    return RowLayout(length, rows, aligned, sizes, strides, tuple(_extent(shape, each) for each in arrays))
+    extents = tuple(_extent(shape, each) for each in arrays)
+    return RowLayout(length, rows, aligned, sizes, strides, extents, steps, strided)
 
 
 def alignment_of(itemsize: int, vector: int) -> int:

@@ -16,7 +16,7 @@ from lowlevel_reduce.dtypes import element_type, numpy_dtype
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators import Array, Fields, Items, Reduction, Types, result_tuple
 from lowlevel_reduce.operators.rounding import round_to
-from lowlevel_reduce.rowops.operation import RowMeaning, RowOperation
+from lowlevel_reduce.rowops.operation import RowMeaning, RowOperation, axis_of
 from lowlevel_reduce.rowops.types import RowTypes, result_type, types_of
 
 __all__ = ["row_operation", "to_output"]
@@ -28,24 +28,27 @@ def row_operation(
     operation: RowOperation,
     x: npt.ArrayLike,
     *,
+    axis: int = -1,
     second: npt.ArrayLike | None = None,
     dtype: Any = None,
     **given: Any,
 ) -> Any:
-    """Apply a row operation to an array's last axis, in NumPy on the host.
+    """Apply a row operation along one axis of an array, in NumPy on the host.
 
     Parameters
     ----------
     operation : RowOperation
         What to do; it has a meaning in NumPy.
     x : array_like
-        Rows of float16, bfloat16 (ml_dtypes), float32 or float64 along the last axis.
+        Rows of float16, bfloat16 (ml_dtypes), float32 or float64.
+    axis : int
+        Along which rows lie.
     second : array_like, optional
         The second array, broadcast to the shape of `x`, and of its type.
     dtype : dtype or mapping, optional
         Types of the outputs: one for all arrays of rows, or by name.
     **given
-        Columns, row inputs (broadcast to the shape of the other axes) and parameters, by name.
+        Columns, row inputs (of the shape of the other axes), tables and parameters, by name.
 
     Returns
     -------
@@ -67,7 +70,10 @@ def row_operation(
     x = np.asarray(not_masked(x))
     if x.ndim == 0:
         raise ValueError("a row operation needs an array of one axis at least")
+    axis = axis_of(axis, x.ndim)
     other = _second(operation, x, second)
+    x = np.ascontiguousarray(np.moveaxis(x, axis, -1))
+    other = None if other is None else np.ascontiguousarray(np.moveaxis(other, axis, -1))
     inputs = _inputs(operation, x.shape, given)
     dtypes = dtype if isinstance(dtype, Mapping) else dict.fromkeys(operation.write, dtype)
     types = types_of(
@@ -75,6 +81,7 @@ def row_operation(
         x.dtype,
         columns={name: inputs[name].dtype for name in operation.columns},
         rows={name: inputs[name].dtype for name in operation.rows},
+        tables={name: inputs[name].dtype for name in operation.tables},
         outputs=dtypes,
     )
     shape, n = x.shape, x.shape[-1]
@@ -90,7 +97,7 @@ def row_operation(
             for name in names:
                 parts[name].append(found[name])
     results = [np.concatenate(parts[name]) for name in operation.write]
-    shaped = [each.reshape(shape) for each in results]
+    shaped = [np.ascontiguousarray(np.moveaxis(each.reshape(shape), -1, axis)) for each in results]
     shaped += [np.concatenate(parts[name]).reshape(shape[:-1]) for name in operation.keep]
     return shaped[0] if len(shaped) == 1 else result_tuple(operation.name, names)(*shaped)
 
@@ -120,7 +127,7 @@ def _second(operation: RowOperation, x: Array, second: Any) -> Array | None:
 
 def _inputs(operation: RowOperation, shape: tuple[int, ...], given: Mapping[str, Any]) -> dict[str, Any]:
     scalars = [each.name for each in operation.scalars]
-    wanted = {*operation.columns, *operation.rows, *scalars}
+    wanted = {*operation.columns, *operation.rows, *operation.tables, *scalars}
     for name in sorted(wanted ^ set(given)):
         raise TypeError(f"{operation.name} {'needs' if name in wanted else 'has no'} {name}=")
     found: dict[str, Any] = {name: given[name] for name in scalars}
@@ -130,7 +137,23 @@ def _inputs(operation: RowOperation, shape: tuple[int, ...], given: Mapping[str,
             if array.shape != target:
                 raise ValueError(f"{name} of {operation.name} has shape {array.shape}, not {target}")
             found[name] = array
+    for name in operation.tables:
+        array = found[name] = np.asarray(not_masked(given[name]))
+        if array.ndim != 1:
+            raise ValueError(f"{name} of {operation.name} has one axis, not shape {array.shape}")
     return found
+
+
+class _Table:
+    """An array that expressions look into: NaN where there is no such element."""
+
+    def __init__(self, array: Array, number: np.dtype[Any]) -> None:
+        self._values = np.append(array.astype(number), number.type(np.nan))
+
+    def __getitem__(self, k: Any) -> Array:
+        none = len(self._values) - 1
+        found: Array = self._values[np.where((np.asarray(k) >= 0) & (np.asarray(k) < none), k, none)]
+        return found
 
 
 class _Rows:
@@ -156,6 +179,8 @@ class _Rows:
         for name in operation.rows:
             each = inputs[name].reshape(-1)[rows]
             setattr(v, name, (each if each.dtype.kind in "iub" else each.astype(_wide(each.dtype)))[:, None])
+        for name in operation.tables:
+            setattr(v, name, _Table(inputs[name], self.number))
         for scalar in operation.scalars:
             kind = self.number.type if scalar.kind == "number" else np.int64
             setattr(v, scalar.name, kind(inputs[scalar.name]))

@@ -11,6 +11,8 @@ import numpy as np
 from lowlevel_reduce.rowops.operation import RowMeaning, RowOperation
 
 __all__ = [
+    "divisor_words",
+    "group_norm_of",
     "layer_norm_gradient_of",
     "layer_norm_of",
     "normalize_of",
@@ -150,6 +152,46 @@ def layer_norm_gradient_of(*, weight: bool, terms: bool) -> RowOperation:
             write=write,
         ),
     )
+
+
+@functools.cache
+def group_norm_of(*, weight: bool, bias: bool) -> RowOperation:
+    """Return ``(x - mean) * rstd * weight[c] + bias[c]`` of a group of channels, which lie one behind the other.
+
+    Row r is group ``r % groups``; it has `channels` channels, and its element i is of channel ``i / size`` of these, a
+    division by what `divisor_words` returns.
+    """
+    channel = "[row % groups * channels + int64(uint64(i) * uint64(word) >> shift)]"
+    scaled = (f" * weight{channel}" if weight else "") + (f" + bias{channel}" if bias else "")
+    counts = ("groups: int64", "channels: int64", "word: int64", "shift: int64") if weight or bias else ()
+
+    def write(v: SimpleNamespace) -> dict[str, Any]:
+        out = (v.x - v.mean) * v.rstd
+        if weight or bias:
+            own = v.row % v.groups * v.channels + (v.i * v.word >> v.shift)
+            out = out * v.weight[own] if weight else out
+            out = out + v.bias[own] if bias else out
+        return {"out": out}
+
+    return RowOperation(
+        "group_norm",
+        reduce={"mean, variance": "mean_var"},
+        row={"rstd": "1 / square_root(variance + eps)"},
+        write={"out": f"(x - mean) * rstd{scaled}"},
+        tables=_columns(weight=weight, bias=bias),
+        parameters=("eps", *counts),
+        numpy=RowMeaning(row=lambda v: {"rstd": v.number(1) / np.sqrt(v.variance + v.eps)}, write=write),
+    )
+
+
+def divisor_words(size: int) -> tuple[int, int]:
+    """Return a word and a shift by which ``i * word >> shift`` is ``i // size``, rounded down, for i below 2^30.
+
+    The word is 2^shift / size, rounded up: by less than one, so the quotient is too large by less than
+    ``2^30 / 2^shift``, which is at most the ``1 / size`` by which it may be.
+    """
+    shift = 30 + (size - 1).bit_length()
+    return -(-(1 << shift) // size), shift
 
 
 @functools.cache

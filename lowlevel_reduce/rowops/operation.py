@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from lowlevel_reduce.arguments import shown
+from lowlevel_reduce.arguments import integer, shown
 from lowlevel_reduce.dtypes import numpy_dtype
 from lowlevel_reduce.operators import Array, Reduction, resolve
 from lowlevel_reduce.operators.quoting import uses
 from lowlevel_reduce.texts import check_text
 
-__all__ = ["PARAMETER_TYPES", "RESERVED", "Parameter", "RowMeaning", "RowOperation", "RowReduction"]
+__all__ = ["PARAMETER_TYPES", "RESERVED", "Parameter", "RowMeaning", "RowOperation", "RowReduction", "axis_of"]
 
 PARAMETER_TYPES = ("number", "int64")
 """What a parameter is in expressions: of the type in which they compute, or a whole number below 2^53."""
@@ -76,7 +76,7 @@ class RowMeaning:
 class RowOperation:
     """Reductions of a row, and an expression that writes the row back: one read, one write.
 
-    The array's last axis is reduced, of up to 2^30 elements of float16, bfloat16, float32 or float64; each row is read
+    One axis of the array is reduced, of up to 2^30 elements of float16, bfloat16, float32 or float64; each row is read
     once, kept in registers or in the shared memory of a block or a cluster, and written. The reductions are those of
     the one tree, so the bits that a row gets depend on that row alone.
 
@@ -107,7 +107,11 @@ class RowOperation:
     merge : str, optional
         Merges `x` and `y` into one element, rounded to the elements' type, that `x` is from then on.
     columns, rows, parameters : tuple of str
-        Arrays of n elements, one for each column; arrays of one element a row; scalars (``"k: int64"`` is a whole one).
+        Arrays of n elements, one for each column; arrays of one element a row (``"k: int64"``: of integers, of any
+        integer type); scalars (``"k: int64"`` is a whole one).
+    tables : tuple of str
+        Arrays of one axis of any length, into which `row`, `write` and `keep` look: ``weight[k]`` is element k as a
+        number, NaN where there is none.
     length : str, optional
         How many elements of a row there are; the others are neither read nor reduced, and `fill` is written.
     fill : mapping
@@ -137,6 +141,7 @@ class RowOperation:
     columns: tuple[str, ...] = ()
     rows: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
     length: str | None = None
     fill: Mapping[str, str] = field(default_factory=dict)
     preamble: str = ""
@@ -144,12 +149,13 @@ class RowOperation:
     reductions: tuple[RowReduction, ...] = field(default=(), init=False, repr=False)
     scalars: tuple[Parameter, ...] = field(default=(), init=False, repr=False)
     output_types: Mapping[str, str | None] = field(default_factory=dict, init=False, repr=False)
+    whole_rows: frozenset[str] = field(default=frozenset(), init=False, repr=False)
 
     def __post_init__(self) -> None:
         for what in ("reduce", "row", "write", "keep", "fill"):
             if not isinstance(getattr(self, what), Mapping):
                 raise TypeError(f"a RowOperation's {what} is a mapping, not {shown(getattr(self, what))}")
-        for what in ("columns", "rows", "parameters"):
+        for what in ("columns", "rows", "parameters", "tables"):
             given = getattr(self, what)
             if not isinstance(given, tuple) or len(given) > _MOST:
                 raise TypeError(f"a RowOperation's {what} is a tuple of up to {_MOST} names, not {shown(given)}")
@@ -163,8 +169,11 @@ class RowOperation:
             "keep": _typed(self.keep, types),
             "output_types": types,
             "reductions": tuple(_reduction(names, given) for names, given in self.reduce.items()),
-            "scalars": tuple(map(_parameter, self.parameters)),
+            "scalars": tuple(_parameter(each, "a parameter") for each in self.parameters),
         }
+        rows = tuple(_parameter(each, "a row input") for each in self.rows)
+        own["rows"] = tuple(each.name for each in rows)
+        own["whole_rows"] = frozenset(each.name for each in rows if each.kind == "int64")
         for name, value in own.items():
             object.__setattr__(self, name, value)  # the dataclass is frozen
         if not self.write and not self.keep:
@@ -179,6 +188,11 @@ class RowOperation:
     def arrays(self) -> int:
         """How many arrays of rows it reads."""
         return 2 if self.second else 1
+
+    @property
+    def inputs(self) -> int:
+        """How many arrays it reads: those of rows, columns, row inputs and tables."""
+        return self.arrays + len(self.columns) + len(self.rows) + len(self.tables)
 
     @property
     def result_names(self) -> tuple[str, ...]:
@@ -202,7 +216,8 @@ class RowOperation:
         check_text(self.preamble, "a RowOperation's preamble")
 
     def _check_names(self) -> None:
-        names = [*self.result_names, *self.row, *self.columns, *self.rows, *(each.name for each in self.scalars)]
+        names = [*self.result_names, *self.row, *self.columns, *self.rows, *self.tables]
+        names += [each.name for each in self.scalars]
         for name in (self.name, *names, *self.write, *self.keep):
             if (
                 not isinstance(name, str)
@@ -261,10 +276,26 @@ def _reduction(names: Any, given: Any) -> RowReduction:
     return RowReduction(operator, terms, results)
 
 
-def _parameter(given: Any) -> Parameter:
+def axis_of(axis: Any, axes: int) -> int:
+    """Return the number of an axis, counted from the first one, of an array that has as many.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no integer, or there is no such axis.
+    """
+    if axes == 0:
+        raise ValueError("a row operation needs an array of one axis at least")
+    axis = integer(axis, "axis is an integer")
+    if not -axes <= axis < axes:
+        raise ValueError(f"axis {axis} is out of bounds for an array of {axes} axes")
+    return axis % axes
+
+
+def _parameter(given: Any, what: str) -> Parameter:
     if not isinstance(given, str):
-        raise TypeError(f"a parameter's name is text, not {shown(given)}")
+        raise TypeError(f"the name of {what} is text, not {shown(given)}")
     name, _, kind = (part.strip() for part in given.partition(":"))
     if kind not in ("", *PARAMETER_TYPES):
-        raise ValueError(f"a parameter is a {' or '.join(PARAMETER_TYPES)}, not {shown(kind)}")
+        raise ValueError(f"{what} is a {' or '.join(PARAMETER_TYPES)}, not {shown(kind)}")
     return Parameter(name, kind or "number")

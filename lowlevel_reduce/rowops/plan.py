@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,7 +59,7 @@ class RowPlan(Closing):
         Where it runs.
     addresses : tuple of str
         What the addresses are of that a launch takes, in order: ``"x"``, ``"y"`` if there is a second array, columns,
-        row inputs, outputs, and what is kept.
+        row inputs, tables, outputs, and what is kept.
     """
 
     has_workspace = False
@@ -74,6 +75,7 @@ class RowPlan(Closing):
         *,
         strategy: str | None,
         cluster: int | None,
+        table_lengths: tuple[int, ...] = (),
     ) -> None:
         self.operation = operation
         self.types = types
@@ -82,7 +84,8 @@ class RowPlan(Closing):
         self.context = context
         context.life.note(binding.selected(), context.handle)  # the owner of a borrowed one may end it
         self._parameters = parameter_words(operation, parameters)
-        inputs = ("x", *(["y"] if operation.second else []), *operation.columns, *operation.rows)
+        self._table_lengths = table_lengths
+        inputs = ("x", *(["y"] if operation.second else []), *operation.columns, *operation.rows, *operation.tables)
         self.addresses = (*inputs, *operation.write, *operation.keep)
         self.mapping: RowMapping | None = None
         self._kernel: _Kernel | None = None
@@ -104,12 +107,16 @@ class RowPlan(Closing):
             held_arrays=1 if merged else self.operation.arrays,
             writes=bool(self.operation.write),
             shared_bytes=device.shared_memory_per_block_optin_bytes,
+            strided=self.layout.strided,
+            beside=self.layout.beside(self.types.element.itemsize),
             strategy=strategy,
             cluster=cluster,
         )
-        number = next(k for k, each in enumerate(KERNELS) if each.name == mapping.name)
+        is_column = mapping.name == "column_rows"  # which is in the kernel of blocks for arrays at any address
+        name = "block_rows" if is_column else mapping.name
+        number = next(k for k, each in enumerate(KERNELS) if each.name == name)
         source = row_kernels(self.operation, self.types)[number]
-        if not self.layout.aligned:
+        if is_column or not self.layout.aligned:
             source = source.twin or source
         config = LaunchConfig(
             mapping.blocks,
@@ -172,22 +179,36 @@ class RowPlan(Closing):
         bound, load = None, None
         if self._kernel is not None and self.mapping is not None:
             kernel, mapping = self._kernel, self.mapping
-            arrays = self.operation.arrays
-            constants = (
-                self.layout.length, self.layout.rows, mapping.cut, *(self._parameters or (0.0,)),
-                *self.layout.words(arrays),
-            )  # fmt: skip
-            axes = "Q" * (1 + 2 * _STRIDE_WORDS) + "q" * _STRIDE_WORDS * (2 + max(1, len(self.operation.write)))
-            signature = "Q" * (len(self.addresses) + 3) + "d" * max(1, len(self._parameters)) + axes
-            bound = BoundKernel(
-                kernel.loaded.kernel, kernel.config, stream, signature, constants=constants, as_struct=True
-            )
+            bound = self.bound(stream)
             if kernel.twin is not None:
                 twin = kernel.twin
                 load = lambda: (self._load(twin, mapping).kernel, kernel.config)  # noqa: E731 - two lines of a closure
-        return RowLaunch(bound, stream, self._checks(), load)
+        return RowLaunch(bound, stream, self.checks, load)
 
-    def _checks(self) -> tuple[ArrayCheck, ...]:
+    def bound(self, stream: Stream, *, twin: bool = False) -> BoundKernel:
+        """Return its kernel, or the twin for arrays at any address, bound to a stream of its context."""
+        if self._kernel is None or self.mapping is None:
+            raise ValueError("the plan is closed, or has nothing to launch")
+        kernel, mapping, arrays = self._kernel.loaded.kernel, self.mapping, self.operation.arrays
+        if twin and self._kernel.twin is not None:
+            kernel = self._load(self._kernel.twin, mapping).kernel
+        constants = (
+            self.layout.length, self.layout.rows, mapping.cut, *(self._parameters or (0.0,)),
+            *self.layout.words(arrays), *(self._table_lengths or (0,)),
+        )  # fmt: skip
+        axes = "Q" * (1 + 2 * _STRIDE_WORDS) + "q" * _STRIDE_WORDS * (2 + max(1, len(self.operation.write)))
+        axes += "q" * len(self.layout.steps) + "Q" * max(1, len(self._table_lengths))
+        signature = "Q" * (len(self.addresses) + 3) + "d" * max(1, len(self._parameters)) + axes
+        return BoundKernel(kernel, self._kernel.config, stream, signature, constants=constants, as_struct=True)
+
+    @property
+    def masks(self) -> tuple[int, ...]:
+        """What bits of each address must be 0 for the kernel for aligned arrays; all 0 if there is no other kernel."""
+        twin = self._kernel is not None and self._kernel.twin is not None
+        return tuple(each.vector - 1 if twin and each.vector > each.alignment else 0 for each in self.checks)
+
+    @functools.cached_property
+    def checks(self) -> tuple[ArrayCheck, ...]:
         """Return which bytes of each array a launch touches, relative to its address."""
         operation, layout, types = self.operation, self.layout, self.types
         vector = VECTOR_BYTES // types.element.itemsize
@@ -196,7 +217,7 @@ class RowPlan(Closing):
 
         def of_rows(name: str, k: int) -> ArrayCheck:
             low, high = layout.extents[k]
-            same = (layout.strides[k], sizes[k]) if layout.rows * layout.length else ()
+            same = (layout.strides[k], layout.steps[k], sizes[k]) if layout.rows * layout.length else ()
             needed = alignment_of(sizes[k], vector) if layout.aligned else 1
             return ArrayCheck(name, low, high, sizes[k], needed, k >= operation.arrays, same)
 
@@ -215,6 +236,10 @@ class RowPlan(Closing):
             *(
                 flat(name, dtype, layout.rows, written=False, in_vectors=False)
                 for name, dtype in zip(operation.rows, types.rows, strict=True)
+            ),
+            *(
+                flat(name, dtype, count, written=False, in_vectors=False)
+                for name, dtype, count in zip(operation.tables, types.tables, self._table_lengths, strict=True)
             ),
             *(of_rows(name, operation.arrays + k) for k, name in enumerate(operation.write)),
             *(
@@ -284,6 +309,7 @@ def row_plan(
     output_strides_bytes: Mapping[str, Sequence[int]] | None = None,
     columns: Mapping[str, Any] | None = None,
     rows: Mapping[str, Any] | None = None,
+    tables: Mapping[str, tuple[Any, int]] | None = None,
     outputs: Mapping[str, Any] | None = None,
     parameters: Mapping[str, Any] | None = None,
     context: Context | None = None,
@@ -301,11 +327,13 @@ def row_plan(
     dtype : dtype
         Type of the elements.
     strides_bytes, second_strides_bytes : sequence of int, optional
-        Strides of both arrays; by default they are contiguous. Elements of a row are always contiguous.
+        Strides of both arrays; by default they are contiguous.
     output_strides_bytes : mapping, optional
         The same of outputs, by name.
     columns, rows : mapping, optional
         The dtypes of the arrays beside the columns and of the row inputs; by default the elements' type.
+    tables : mapping, optional
+        Of each table the dtype and the number of its elements.
     outputs : mapping, optional
         Dtypes of outputs and of what is kept, in place of the operation's own.
     parameters : mapping
@@ -330,7 +358,19 @@ def row_plan(
     shape = lengths_of(shape)
     columns, rows = ({**dict.fromkeys(names, dtype), **(given or {})}
                      for names, given in ((operation.columns, columns), (operation.rows, rows)))  # fmt: skip
-    types = types_of(operation, dtype, columns=columns, rows=rows, outputs=outputs or {})
+    given = tables or {}
+    missing = sorted(set(operation.tables) ^ set(given))
+    if missing:
+        raise TypeError(f"{operation.name} {'needs' if missing[0] in operation.tables else 'has no'} {missing[0]}=")
+    types = types_of(
+        operation,
+        dtype,
+        columns=columns,
+        rows=rows,
+        tables={name: given[name][0] for name in operation.tables},
+        outputs=outputs or {},
+    )
+    lengths = tuple(integer(given[name][1], f"{name} has a number of elements") for name in operation.tables)
     size = types.element.itemsize
     arrays = [spread_of(shape, size, strides_bytes)]
     if operation.second:
@@ -342,5 +382,6 @@ def row_plan(
         for reduction, own in zip(operation.reductions, types.reductions, strict=True):
             reduction.operator.empty_results(own)  # raises where there is none
     return RowPlan(
-        operation, types, shape, layout, Context.of(context), parameters or {}, strategy=strategy, cluster=cluster
-    )
+        operation, types, shape, layout, Context.of(context), parameters or {}, strategy=strategy, cluster=cluster,
+        table_lengths=lengths,
+    )  # fmt: skip

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowlevel_reduce.arguments import flag, integer, real, shown
+from lowlevel_reduce.arguments import integer, real, shown
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.rowops import exponentials, norms, quantisation
-from lowlevel_reduce.rowops.operation import RowOperation
+from lowlevel_reduce.rowops.operation import RowOperation, axis_of
 
 __all__ = [
     "IGNORE_INDEX",
     "Request",
     "cross_entropy",
+    "group_norm",
+    "grouped",
     "layer_norm",
     "log_prob",
     "normalize",
@@ -45,6 +48,8 @@ class Request(NamedTuple):
         Types of the outputs, by name.
     block : int or None
         The elements of the blocks that rows are cut into.
+    axis : int
+        Along which rows lie.
     """
 
     operation: RowOperation
@@ -52,6 +57,7 @@ class Request(NamedTuple):
     second: Any = None
     dtype: Mapping[str, Any] | None = None
     block: int | None = None
+    axis: int = -1
 
 
 def softmax(
@@ -59,7 +65,7 @@ def softmax(
 ) -> Request:
     """Return the request of `lowlevel_reduce.softmax` and `lowlevel_reduce.log_softmax`."""
     shape = _shape(x, axis)
-    causal = flag(causal, "causal")
+    causal = _switch(causal, "causal")
     scale = positive(scale, "scale")
     given: dict[str, Any] = {"scale": scale} if scale != 1 else {}
     if causal:
@@ -73,39 +79,78 @@ def softmax(
     if lengths is not None:
         given["lengths"] = lengths
     operation = exponentials.softmax_of(log=log, causal=causal, lengths=lengths is not None, scaled=scale != 1)
-    return Request(operation, given, dtype=_dtype("out", dtype))
+    return Request(operation, given, dtype=_dtype("out", dtype), axis=axis)
 
 
-def cross_entropy(x: Any, target: Any, *, ignore_index: int, counts: bool) -> Request:
+def cross_entropy(x: Any, target: Any, *, ignore_index: int, counts: bool, axis: int = -1) -> Request:
     """Return the request of `lowlevel_reduce.cross_entropy`, for each row's loss."""
-    _shape(x, -1)
+    _shape(x, axis)
     given = {"target": target, "ignore": integer(ignore_index, "ignore_index is an integer")}
-    return Request(exponentials.cross_entropy_of(counts=counts), given)
+    return Request(exponentials.cross_entropy_of(counts=counts), given, axis=axis)
 
 
-def log_prob(x: Any, target: Any, *, scale: float) -> Request:
+def log_prob(x: Any, target: Any, *, scale: float, axis: int = -1) -> Request:
     """Return the request of `lowlevel_reduce.log_prob`."""
-    _shape(x, -1)
-    return Request(exponentials.log_prob_of(), {"target": target, "scale": positive(scale, "scale")})
+    _shape(x, axis)
+    return Request(exponentials.log_prob_of(), {"target": target, "scale": positive(scale, "scale")}, axis=axis)
 
 
-def rms_norm(x: Any, weight: Any, eps: float | None, *, residual: Any, keeps: bool, dtype: Any) -> Request:
+def rms_norm(
+    x: Any, weight: Any, eps: float | None, *, residual: Any, keeps: bool, dtype: Any, axis: int = -1
+) -> Request:
     """Return the request of `lowlevel_reduce.rms_norm`."""
-    _shape(x, -1)
+    _shape(x, axis)
     operation = norms.rms_norm_of(
-        weight=weight is not None, residual=residual is not None, keeps=flag(keeps, "return_rstd")
+        weight=weight is not None, residual=residual is not None, keeps=_switch(keeps, "return_rstd")
     )
     given = {"eps": epsilon(eps, x), **({} if weight is None else {"weight": weight})}
-    return Request(operation, given, second=residual, dtype=_dtype("out", dtype))
+    return Request(operation, given, second=residual, dtype=_dtype("out", dtype), axis=axis)
 
 
-def layer_norm(x: Any, weight: Any, bias: Any, eps: float, *, keeps: bool, dtype: Any) -> Request:
+def layer_norm(x: Any, weight: Any, bias: Any, eps: float, *, keeps: bool, dtype: Any, axis: int = -1) -> Request:
     """Return the request of `lowlevel_reduce.layer_norm`."""
-    _shape(x, -1)
-    operation = norms.layer_norm_of(weight=weight is not None, bias=bias is not None, keeps=flag(keeps, "return_stats"))
+    _shape(x, axis)
+    operation = norms.layer_norm_of(
+        weight=weight is not None, bias=bias is not None, keeps=_switch(keeps, "return_stats")
+    )
     arrays = {"weight": weight, "bias": bias}
     given = {"eps": not_negative(eps, "eps"), **{name: each for name, each in arrays.items() if each is not None}}
+    return Request(operation, given, dtype=_dtype("out", dtype), axis=axis)
+
+
+def group_norm(x: Any, num_groups: int, weight: Any, bias: Any, eps: float, *, dtype: Any) -> Request:
+    """Return the request of `lowlevel_reduce.group_norm`; its rows are those of `grouped`, whose shape is that of x."""
+    channels, inner = _channels(x, num_groups)
+    operation = norms.group_norm_of(weight=weight is not None, bias=bias is not None)
+    arrays = {"weight": weight, "bias": bias}
+    given: dict[str, Any] = {"eps": not_negative(eps, "eps")}
+    for name, each in arrays.items():
+        if each is None:
+            continue
+        if _shape(each, -1) != (channels,):
+            raise ValueError(f"{name} has shape {_shape(each, -1)}, not {(channels,)}")
+        given[name] = each
+    if weight is not None or bias is not None:
+        word, shift = norms.divisor_words(max(inner, 1))
+        given |= {"groups": num_groups, "channels": channels // num_groups, "word": word, "shift": shift}
     return Request(operation, given, dtype=_dtype("out", dtype))
+
+
+def grouped(x: Any, num_groups: int) -> tuple[int, ...]:
+    """Return the shape of an array whose rows are the groups of its channels."""
+    channels, inner = _channels(x, num_groups)
+    return int(x.shape[0]), int(num_groups), channels // num_groups * inner
+
+
+def _channels(x: Any, num_groups: int) -> tuple[int, int]:
+    """Return how many channels there are, and how many elements each has."""
+    shape = _shape(x, -1)
+    if len(shape) < 2:
+        raise ValueError("group_norm needs an array of two axes at least: the batch's and the channels'")
+    groups = integer(num_groups, "num_groups is an integer")
+    if groups < 1 or shape[1] % groups:
+        raise ValueError(f"{shape[1]} channels do not divide into {groups} groups")
+    return shape[1], math.prod(shape[2:])
 
 
 def normalize(x: Any, p: float, axis: int, eps: float, *, dtype: Any) -> Request:
@@ -115,14 +160,14 @@ def normalize(x: Any, p: float, axis: int, eps: float, *, dtype: Any) -> Request
     if order not in _NORMS:
         raise UnsupportedError(f"rows are normalised by the norm of order 1, 2 or infinity, not {shown(p)}")
     operation = norms.normalize_of(_NORMS[order])
-    return Request(operation, {"eps": not_negative(eps, "eps")}, dtype=_dtype("out", dtype))
+    return Request(operation, {"eps": not_negative(eps, "eps")}, dtype=_dtype("out", dtype), axis=axis)
 
 
-def quantize(x: Any, dtype: Any, block: int | None, *, weight: Any, rms_eps: float | None) -> Request:
+def quantize(x: Any, dtype: Any, block: int | None, *, weight: Any, rms_eps: float | None, axis: int = -1) -> Request:
     """Return the request of `lowlevel_reduce.quantize`."""
     from lowlevel_reduce.dtypes import numpy_dtype  # noqa: PLC0415 - what is imported above would hide the argument
 
-    shape = _shape(x, -1)
+    shape = _shape(x, axis)
     norm = rms_eps is not None
     if weight is not None and not norm:
         raise ValueError("weight goes with rms_eps, the eps of the rms_norm before the quantisation")
@@ -138,7 +183,7 @@ def quantize(x: Any, dtype: Any, block: int | None, *, weight: Any, rms_eps: flo
     given: dict[str, Any] = {"eps": not_negative(rms_eps, "rms_eps")} if norm else {}
     if weight is not None:
         given["weight"] = weight
-    return Request(operation, given, block=block)
+    return Request(operation, given, block=block, axis=axis)
 
 
 def epsilon(eps: float | None, x: Any) -> float:
@@ -169,19 +214,20 @@ def not_negative(value: Any, name: str) -> float:
 
 
 def _shape(x: Any, axis: int) -> tuple[int, ...]:
-    """Return the array's shape; refuses an axis that is not the last one."""
+    """Return the array's shape, the rows' axis last."""
     try:
         shape = tuple(int(size) for size in x.shape)
     except (AttributeError, TypeError):
         raise TypeError(f"{type(x).__name__} is no array: it has no shape") from None
-    if not shape:
-        raise ValueError("a row operation needs an array of one axis at least")
-    axis = integer(axis, "axis is an integer")
-    if not -len(shape) <= axis < len(shape):
-        raise ValueError(f"axis {axis} is out of bounds for an array of {len(shape)} axes")
-    if axis % len(shape) != len(shape) - 1:
-        raise UnsupportedError(f"row operations go along the last axis, not along axis {axis} of {len(shape)}")
-    return shape
+    axis = axis_of(axis, len(shape))
+    return (*shape[:axis], *shape[axis + 1 :], shape[axis])
+
+
+def _switch(value: Any, name: str) -> bool:
+    """Return a bool: of what else might be meant as one, as text, all would be true."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} is True or False, not {shown(value)}")
+    return bool(value)
 
 
 def _dtype(name: str, dtype: Any) -> dict[str, Any] | None:

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from lowlevel_reduce.dtypes import c_name, element_type
 from lowlevel_reduce.operators import Types
-from lowlevel_reduce.operators.quoting import body_of, quoted, uses
+from lowlevel_reduce.operators.quoting import quoted, uses
+from lowlevel_reduce.rowops.names import FUNCTION, Names, column_of, function_of, table_of
 from lowlevel_reduce.rowops.operation import RowOperation
-from lowlevel_reduce.rowops.types import RowTypes, result_type
+from lowlevel_reduce.rowops.types import RowTypes
 from lowlevel_reduce.strategy.stubs import KernelSource
 
 __all__ = ["KERNELS", "RowKernel", "row_kernels"]
 
-_FUNCTION = "static __device__ __forceinline__"
 _NO_RETURN = 940  # NVRTC's number of the warning that a function's end is reached without a return
 
 
@@ -33,7 +33,10 @@ KERNELS = (
     RowKernel("block_rows", "rowops/block_rows.cuh", 512, 2),
     RowKernel("turn_rows", "rowops/turn_rows.cuh", 512, 2),
 )
-"""The kernels of every row operation; each is compiled for aligned arrays and for arrays at any address."""
+"""The kernels of every row operation; each is compiled for aligned arrays and for arrays at any address.
+
+That of `block_rows` for arrays at any address has the code of `column_rows` besides, for rows whose elements lie apart.
+"""
 
 
 def row_kernels(operation: RowOperation, types: RowTypes) -> tuple[KernelSource, ...]:
@@ -49,11 +52,14 @@ def row_kernels(operation: RowOperation, types: RowTypes) -> tuple[KernelSource,
 def _source(kernel: RowKernel, label: str, struct: str) -> KernelSource:
     def source(name: str, begin: str) -> KernelSource:
         entry = f"{label}_{name}"
+        call = f"{kernel.name}<RowOf_, Begin::{begin}>(problem);"
+        if begin == "anywhere" and kernel.name == "block_rows":
+            call = f"if (problem.cut & of_columns) column_rows<RowOf_>(problem);\n    else {call}"
         texts = [
             f'#include "rowops/numbers.cuh"\n#include "{kernel.header}"\n{struct}'
             f'extern "C" __global__ void __launch_bounds__({kernel.threads}, {blocks})\n'
             f"{entry}(const __grid_constant__ RowProblem<RowOf_> problem)\n"
-            f"{{\n    {kernel.name}<RowOf_, Begin::{begin}>(problem);\n}}\n"
+            f"{{\n    {call}\n}}\n"
             for blocks in range(kernel.resident, 0, -1)
         ]
         return KernelSource(entry, texts[0], tuple(texts[1:]))
@@ -62,51 +68,8 @@ def _source(kernel: RowKernel, label: str, struct: str) -> KernelSource:
     return aligned._replace(twin=source(f"{kernel.name}_anywhere", "anywhere"))
 
 
-def _wide(name: str) -> str:
-    """Return in what C++ type a row input is held: of 32 or 64 bits."""
-    number = {"float16": "float32", "bfloat16": "float32", "bool": "int32", "int8": "int32", "int16": "int32"}
-    return {**number, "uint8": "uint32", "uint16": "uint32"}.get(name, name)
-
-
-class _Names:
-    """The variables that texts may use, with their C++ types, by where they come from."""
-
-    def __init__(self, operation: RowOperation, types: RowTypes) -> None:
-        scalars = {each.name: types.number if each.kind == "number" else "int64" for each in operation.scalars}
-        rows = dict(zip(operation.rows, map(_wide, types.rows), strict=True))
-        self.given = {**rows, **scalars, "n": "int64", "row": "int64"}
-        self.results = {
-            name: result_type(own, types.number)
-            for each, own in zip(operation.reductions, types.reductions, strict=True)
-            for name in each.results
-        }
-        self.row = dict.fromkeys(operation.row, types.number)
-        self.columns = dict.fromkeys(operation.columns, types.number)
-        self.elements = {"x": types.number, "i": "int64", **({"y": types.number} if operation.second else {})}
-
-
-def _parameters(text: str, names: dict[str, str]) -> tuple[str, list[str]]:
-    """Return the declarations of those names that a text uses, and the names."""
-    used = [name for name in names if uses(text, name)]
-    return ", ".join(f"const {names[name]} {name}" for name in used), used
-
-
-def _text(
-    function: str, text: str, where: str, names: dict[str, str], at: bool = False, output: str = ""
-) -> tuple[str, list[str]]:
-    """Return a text as a function of what it uses, and its arguments' names; `output` is a type that it may name."""
-    declared, used = _parameters(text, names)
-    looks = at and uses(text, "at")
-    template = "template <class At> " if looks else ""
-    named = f"using Output = {output}; " if uses(text, "Output") else ""
-    if looks:
-        declared = ", ".join(filter(None, (declared, "const At& at")))
-        used = [*used, "at"]
-    return f"{template}{_FUNCTION} auto {function}({declared}) {{ {named}{body_of(text, where)} }}\n", used
-
-
 def _struct(operation: RowOperation, types: RowTypes) -> str:
-    names = _Names(operation, types)
+    names = Names(operation, types)
     where = f"of RowOperation '{operation.name}'"
     terms = _terms(operation, types, names, where)
     parts = [
@@ -129,20 +92,21 @@ def _struct(operation: RowOperation, types: RowTypes) -> str:
     return "".join(parts)
 
 
-def _given(names: _Names) -> str:
+def _given(names: Names) -> str:
     members = "".join(f"{type_} {name}; " for name, type_ in names.given.items())
     return f"struct Given_ {{ {members}}};\n"
 
 
 def _constants(operation: RowOperation, types: RowTypes) -> str:
-    first_output = operation.arrays + len(operation.columns) + len(operation.rows)
+    first_output = operation.inputs
     addresses = first_output + len(operation.write) + len(operation.keep)
     firsts = any(each.operator.pivot is not None for each in operation.reductions)
     return (
         f"using Input = {types.element.c_name}; using Number = {types.number}; using Given = Given_;\n"
         f"using Op = {_operator(operation, types)};\n"
         f"static constexpr uint32 arrays = {operation.arrays}, outputs = {len(operation.write)}, "
-        f"first_output = {first_output}, addresses = {addresses}, parameters = {len(operation.scalars)};\n"
+        f"first_output = {first_output}, addresses = {addresses}, parameters = {len(operation.scalars)}, "
+        f"tables = {len(operation.tables)};\n"
         f"static constexpr bool merges = {str(operation.merge is not None).lower()}, "
         f"needs_first = {str(firsts).lower()};\n"
     )
@@ -171,7 +135,7 @@ def _operator(operation: RowOperation, types: RowTypes) -> str:
     return text
 
 
-def _terms(operation: RowOperation, types: RowTypes, names: _Names, where: str) -> str:
+def _terms(operation: RowOperation, types: RowTypes, names: Names, where: str) -> str:
     """Return what lies beside an element, and the terms of each reduction that has some."""
     texts = {k: each.terms for k, each in enumerate(operation.reductions) if each.terms is not None}
     if not texts:
@@ -185,12 +149,12 @@ def _terms(operation: RowOperation, types: RowTypes, names: _Names, where: str) 
         sources.update({name: f"Number(number(item.y.{name}))" for name in held})
         sources.update({name: f"given.{name}" for name in names.given})
         known = {**names.elements, **names.columns, **names.given}
-        function, used = _text("term_", text, f"terms of {operation.reductions[k].results[0]} {where}", known)
+        function, used = function_of("term_", text, f"terms of {operation.reductions[k].results[0]} {where}", known)
         arguments = ", ".join(sources[name] for name in used)
         found += (
             f"struct Terms{k}_ {{ using Input = {types.element.c_name}; using Second = Beside_; using Given = Given_; "
             f"using Number = {types.number};\n{function}"
-            f"template <class I> {_FUNCTION} Number term(const I& item, const Given& given) "
+            f"template <class I> {FUNCTION} Number term(const I& item, const Given& given) "
             f"{{ return Number(term_({arguments})); }}\n}};\n"
         )
     return found
@@ -207,7 +171,7 @@ def _column_type(operation: RowOperation, types: RowTypes, name: str) -> str:
     return types.element.name if name == "y" else types.columns[operation.columns.index(name)]
 
 
-def _given_function(operation: RowOperation, types: RowTypes, names: _Names) -> str:
+def _given_function(operation: RowOperation, types: RowTypes, names: Names) -> str:
     first = operation.arrays + len(operation.columns)
     lines = [
         f"given.{name} = {names.given[name]}(number(reinterpret_cast<const {c_name(dtype)}*>"
@@ -219,37 +183,30 @@ def _given_function(operation: RowOperation, types: RowTypes, names: _Names) -> 
         for k, each in enumerate(operation.scalars)
     ]
     lines += ["given.n = int64(problem.length);", "given.row = int64(number_);", "return given;"]
-    head = f"template <class P> {_FUNCTION} Given given(const P& problem, uint64 number_)"
+    head = f"template <class P> {FUNCTION} Given given(const P& problem, uint64 number_)"
     return f"{head}\n{{\nGiven given; " + "\n".join(lines) + "\n}\n"
 
 
-def _length(operation: RowOperation, names: _Names, where: str) -> str:
-    head = f"template <class P> {_FUNCTION} uint32 length(const P& problem, const Given& given, uint64)"
+def _length(operation: RowOperation, names: Names, where: str) -> str:
+    head = f"template <class P> {FUNCTION} uint32 length(const P& problem, const Given& given, uint64)"
     if operation.length is None:
         return f"{head} {{ return uint32(problem.length); }}\n"
-    function, used = _text("length_", operation.length, f"length {where}", names.given)
+    function, used = function_of("length_", operation.length, f"length {where}", names.given)
     arguments = ", ".join(f"given.{name}" for name in used)
     bounded = "found < 0 ? 0u : found > given.n ? uint32(given.n) : uint32(found)"
     return f"{function}{head}\n{{ const int64 found = int64(length_({arguments})); return {bounded}; }}\n"
 
 
-def _merge(operation: RowOperation, types: RowTypes, names: _Names, where: str) -> str:
+def _merge(operation: RowOperation, types: RowTypes, names: Names, where: str) -> str:
     if operation.merge is None:
         return ""
     known = {name: type_ for name, type_ in names.elements.items() if name != "i"}
-    function, used = _text("merge_", operation.merge, f"merge {where}", known)
+    function, used = function_of("merge_", operation.merge, f"merge {where}", known)
     arguments = ", ".join(f"Number(number({name}_[k]))" for name in used)
-    head = f"template <uint32 V> {_FUNCTION} void merge(Input* x_, const Input* y_)"
+    head = f"template <uint32 V> {FUNCTION} void merge(Input* x_, const Input* y_)"
     values = f"const auto value_ = [&](uint32 k) {{ return merge_({arguments}); }};\ndecltype(value_(0)) values_[V];"
     loop = "#pragma unroll\nfor (uint32 k = 0; k < V; ++k) values_[k] = value_(k);"
     return f"{function}{head}\n{{\n{values}\n{loop}\nput_outputs<Input, V>(x_, values_);\n}}\n"
-
-
-def _load_column(operation: RowOperation, types: RowTypes, name: str) -> str:
-    k = operation.columns.index(name)
-    dtype = c_name(types.columns[k])
-    array = f"problem.addresses[{operation.arrays + k}]"
-    return f"const auto {name}_ = load_columns<{dtype}, V, Where>({array}, index, count);"
 
 
 def _beside(operation: RowOperation, types: RowTypes) -> str:
@@ -258,31 +215,35 @@ def _beside(operation: RowOperation, types: RowTypes) -> str:
     held = _held_beside(operation)
     if not held and not any(each.operator.two_arrays for each in operation.reductions):
         return ""
-    lines = [_load_column(operation, types, name) for name in held if name != "y"]
+    lines = [column_of(operation, types, name) for name in held if name != "y"]
     if not of_terms or "y" in held:
         lines.append("Elements<Input, V> y_; y_.words[0] = second;")
     moved = (
         [f"beside[k].{name} = {name}_.elements[k];" for name in held] if of_terms else ["beside[k] = y_.elements[k];"]
     )
     head = (
-        f"template <Begin Where, class B, class P> {_FUNCTION} void\n"
+        f"template <Begin Where, class B, class P> {FUNCTION} void\n"
         "beside(B* beside, const P& problem, uint32 index, int32 count, uint4 second)"
     )
     loop = f"#pragma unroll\nfor (uint32 k = 0; k < V; ++k) {{ {' '.join(moved)} }}"
     return f"{head}\n{{\nconstexpr uint32 V = vector_elements<Input>;\n" + "\n".join([*lines, loop]) + "\n}\n"
 
 
-def _values(operation: RowOperation, types: RowTypes, names: _Names, where: str) -> list[str]:
+def _values(operation: RowOperation, types: RowTypes, names: Names, where: str) -> list[str]:
     """Return what a row comes to: its values, what is kept of it, and how its elements are written."""
     known = {**names.given, **names.results, **names.row}
-    functions, lines = [], []
+    of_row = {**known, **names.tables, "length": "int64"}
+    functions, lines = (
+        [],
+        [f"{table_of(operation, names, name, 'problem_')} (void){name};" for name in operation.tables],
+    )
     for name, text in operation.row.items():
-        function, used = _text(f"row_{name}_", text, f"row {name} {where}", {**known, "length": "int64"}, at=True)
+        function, used = function_of(f"row_{name}_", text, f"row {name} {where}", of_row, at=True)
         functions.append(function)
         lines.append(f"const Number {name} = Number(row_{name}_({', '.join(used)}));")
-    first_kept = operation.arrays + len(operation.columns) + len(operation.rows) + len(operation.write)
+    first_kept = operation.inputs + len(operation.write)
     for k, (name, text) in enumerate(operation.keep.items()):
-        function, used = _text(f"keep_{name}_", text, f"keep {name} {where}", {**known, "length": "int64"}, at=True)
+        function, used = function_of(f"keep_{name}_", text, f"keep {name} {where}", of_row, at=True)
         functions.append(function)
         dtype = c_name(types.kept[k])
         lines.append(
@@ -295,7 +256,7 @@ def _values(operation: RowOperation, types: RowTypes, names: _Names, where: str)
     given = [f"const {type_} {name} = given_.{name}; (void){name};" for name, type_ in names.given.items()]
     returned = ", ".join(held) or "0u"
     head = (
-        f"template <class P, class Place, class Shared, class Root> {_FUNCTION} Values\n"
+        f"template <class P, class Place, class Shared, class Root> {FUNCTION} Values\n"
         "values(const P& problem_, const Given& given_, uint64 number_, const Place& place_, const Shared& shared_, "
         "const Root& root_, bool keeps_)"
     )
@@ -303,7 +264,7 @@ def _values(operation: RowOperation, types: RowTypes, names: _Names, where: str)
     return [*functions, f"struct Values {{ {members}}};\n", f"{head}\n{{\n", "\n".join(body), "\n}\n", writes[-1]]
 
 
-def _results(operation: RowOperation, types: RowTypes, names: _Names) -> list[str]:
+def _results(operation: RowOperation, types: RowTypes, names: Names) -> list[str]:
     """Return the lines that take the results from the fold of all reductions, and the function `at`."""
     operators = _operators(operation, types)
     lines = ["const int64 length = int64(shared_.length); (void)length;"]
@@ -321,9 +282,10 @@ def _results(operation: RowOperation, types: RowTypes, names: _Names) -> list[st
         if not last:
             row = f"{place}::template row_of<false>({row})"
             source, place = f"{source}.b()", _rest(operators, k + 1)
-    element = "load_row_element<Input>(place_.x + k_ * int64(sizeof(Input)))"
+    element = "load_row_element<Input>(place_.x + k_ * problem_.element_step[0])"
     if operation.merge is not None:
-        element = f"merged_element<RowOf_>({element}, load_row_element<Input>(place_.y + k_ * int64(sizeof(Input))))"
+        other = "load_row_element<Input>(place_.y + k_ * problem_.element_step[1])"
+        element = f"merged_element<RowOf_>({element}, {other})"
     lines.append(
         "const auto at = [&](int64 k_) -> Number "
         f"{{ return k_ >= 0 && k_ < length ? Number(number({element})) : not_a_number<Number>(); }}; (void)at;"
@@ -339,37 +301,41 @@ def _rest(operators: list[str], k: int) -> str:
 
 
 def _write(
-    operation: RowOperation, types: RowTypes, names: _Names, known: dict[str, str], where: str
+    operation: RowOperation, types: RowTypes, names: Names, known: dict[str, str], where: str
 ) -> tuple[list[str], list[str]]:
     """Return the functions of all texts for elements with, last, the one that writes; and what they use of a row."""
     functions, held, columns, body = [], dict[str, None](), dict[str, None](), []
-    everything = {**names.elements, **names.columns, **known}
+    everything = {**names.elements, **names.columns, **names.tables, **known}
+    tables = dict[str, None]()
     for k, (name, text) in enumerate(operation.write.items()):
         dtype = c_name(types.outputs[k])
         body.append(f"Elements<{dtype}, V> out{k}_;")
-        function, used = _text(f"write_{name}_", text, f"write {name} {where}", everything, output=dtype)
+        function, used = function_of(f"write_{name}_", text, f"write {name} {where}", everything, output=dtype)
         functions.append(function)
         value = f"write_{name}_({', '.join(map(_argument(names), used))})"
         if operation.length is not None:
             filled = operation.fill.get(name, "0.0f")
-            function, others = _text(f"fill_{name}_", filled, f"fill {name} {where}", {**known, "i": "int64"})
+            function, others = function_of(f"fill_{name}_", filled, f"fill {name} {where}", {**known, "i": "int64"})
             functions.append(function)
             used = [*used, *others]
             absent = f"fill_{name}_({', '.join(map(_argument(names), others))})"
             value = f"index + k < length_ ? {value} : {absent}"
         held.update((each, None) for each in used if each in known)
         columns.update((each, None) for each in used if each in names.columns)
+        tables.update((each, None) for each in used if each in names.tables)
         body.append(
             f"const auto value{k}_ = [&](uint32 k) {{ return {value}; }};\ndecltype(value{k}_(0)) values{k}_[V];"
         )
         body.append(f"#pragma unroll\nfor (uint32 k = 0; k < V; ++k) values{k}_[k] = value{k}_(k);")
         body.append(f"put_outputs<{dtype}, V>(out{k}_.elements, values{k}_);")
-        body.append(f"store_elements<{dtype}, V, Where>(place.outputs[{k}], index, count, out{k}_);")
-    loads = [_load_column(operation, types, name) for name in columns]
+        step = f"problem.element_step[{operation.arrays + k}]"
+        body.append(f"store_elements<{dtype}, V, Where>(place.outputs[{k}], {step}, index, count, out{k}_, run);")
+    loads = [column_of(operation, types, name) for name in columns]
+    loads += [table_of(operation, names, name, "problem", "_") for name in tables]
     head = (
-        f"template <Begin Where, class P, class Place> {_FUNCTION} void\n"
+        f"template <Begin Where, class P, class Place> {FUNCTION} void\n"
         "write(const P& problem, const Place& place, uint32 index, int32 count, uint32 length_, uint4 first, "
-        "uint4 second, const Values& values)"
+        "uint4 second, const Values& values, uint32 run)"
     )
     start = (
         "constexpr uint32 V = vector_elements<Input>;\nElements<Input, V> x_, y_;\n"
@@ -379,7 +345,7 @@ def _write(
     return [*functions, writer], list(held)
 
 
-def _argument(names: _Names) -> Callable[[str], str]:
+def _argument(names: Names) -> Callable[[str], str]:
     """Return the function that says what a text's name is for the k-th element of a vector."""
 
     def argument(name: str) -> str:
@@ -387,6 +353,8 @@ def _argument(names: _Names) -> Callable[[str], str]:
             return f"Number(number({name}_.elements[k]))"
         if name == "i":
             return "int64(index + k)"
+        if name in names.tables:
+            return f"{name}_"
         return f"Number(number({name}_.elements[k]))" if name in names.columns else f"values.{name}"
 
     return argument

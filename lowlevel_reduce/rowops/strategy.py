@@ -18,8 +18,9 @@ from lowlevel_reduce.strategy.whole import (
 
 __all__ = ["ROW_STRATEGIES", "RowMapping", "choose_mapping"]
 
-ROW_STRATEGIES = ("warp_rows", "block_rows", "turn_rows")
-"""A warp for one row or several; a warp for each leaf of a row; several leaves of a row for each warp."""
+ROW_STRATEGIES = ("warp_rows", "block_rows", "turn_rows", "column_rows")
+"""A warp for one row or several; a warp for each leaf of a row; several leaves of a row for each warp; and, for rows
+whose elements lie apart, neighbouring threads for neighbouring rows."""
 
 _WARPS = 4
 """Warps of a block for short rows: `warps_of_short_rows` in cuda_src/rowops/warp_rows.cuh."""
@@ -34,6 +35,17 @@ _LEAST_LANE_BITS, _LANE_BITS, _VECTOR_BITS = 2, 5, 8
 
 _STATIC_BYTES = 2048
 """Shared memory that a block of `turn_rows` uses besides what it keeps, at most."""
+
+_COLUMN_STATIC_BYTES = 16384
+"""The same of `column_rows`, with what its kernel has for other rows."""
+
+_COLUMN_THREADS = 512
+"""Threads of a block: `most_column_threads` in cuda_src/rowops/column_rows.cuh."""
+
+_COLUMN_FLAG, _STEPS = 32, 8
+
+_SECTOR_BYTES = 32
+"""What memory is read by: rows of a block that lie side by side are as many elements at least."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +93,8 @@ def choose_mapping(
     held_arrays: int,
     writes: bool,
     shared_bytes: int,
+    strided: bool = False,
+    beside: bool = False,
     strategy: str | None = None,
     cluster: int | None = None,
 ) -> RowMapping:
@@ -100,6 +114,8 @@ def choose_mapping(
         Whether elements are written at all; if not, nothing is kept.
     shared_bytes : int
         The most shared memory of a block.
+    strided, beside : bool
+        Whether elements of a row lie apart, and whether elements of neighbouring rows lie side by side.
     strategy, cluster : optional
         Forced choices: the name, and the blocks that share a row (1, 2, 4, 8 or 16).
 
@@ -120,6 +136,12 @@ def choose_mapping(
         raise UnsupportedError("thread-block clusters need compute capability 9.0 or newer")
     held = power_of_two(leaves)
     largest = largest_cluster(facts)
+    if strategy == "column_rows" or (strided and strategy is None):
+        if (cluster or 1) > 1:
+            raise ValueError("strategy 'column_rows' takes no clusters: a row is one block's")
+        return _in_columns(vectors, rows, facts, itemsize, held_arrays if writes else 0, shared_bytes, beside=beside)
+    if strided:
+        raise ValueError(f"rows whose elements lie apart take strategy 'column_rows', not {shown(strategy)}")
     name = strategy or ("warp_rows" if leaves == 1 else "block_rows" if held <= _MOST_WARPS * largest else "turn_rows")
     if name == "warp_rows":
         if leaves > 1 or (cluster or 1) > 1:
@@ -174,6 +196,34 @@ def _in_turns(
     shared = keeps * warps * LEAF_BYTES * held_arrays
     reads = 2 if held_arrays and keeps < turns else 1
     return _checked(RowMapping("turn_rows", warps, cluster, rows * cluster, cut, shared, reads))
+
+
+def _in_columns(
+    vectors: int, rows: int, facts: DeviceFacts, itemsize: int, held_arrays: int, shared_bytes: int, *, beside: bool
+) -> RowMapping:
+    span = min(-(-vectors // LANES), _STEPS)
+    units = power_of_two(min(vectors, LANES)) * power_of_two(-(-vectors * VECTOR_BYTES // LEAF_BYTES))
+    unit_bytes = span * VECTOR_BYTES * max(held_arrays, 1)
+    room = max(0, shared_bytes - _COLUMN_STATIC_BYTES)
+
+    # A whole sector of neighbouring rows, and as many more as lanes take if what they read can be kept.
+    columns = min(LANES if beside else 1, power_of_two(rows))
+    while columns * itemsize > _SECTOR_BYTES and units * unit_bytes * columns > room:
+        columns //= 2
+    groups = min(units, _COLUMN_THREADS // columns)
+    # A thread takes as many vectors as elsewhere if there are blocks enough; and a warp is whole.
+    while groups > 1 and units // groups * span < _STEPS and -(-rows // columns) >= 2 * facts.multiprocessors:
+        groups //= 2
+    columns = max(columns, LANES // groups)
+    turns, threads = max(1, units // groups), columns * groups
+    keeps = min(turns, room // (unit_bytes * threads)) if held_arrays else 0
+    cut = _COLUMN_FLAG | (columns.bit_length() - 1) << 6 | (turns.bit_length() - 1) << 9 | keeps << 14
+    return _checked(
+        RowMapping(
+            "column_rows", threads // LANES, 1, -(-rows // columns), cut, keeps * threads * unit_bytes if keeps else 0,
+            2 if held_arrays and keeps < turns else 1,
+        )
+    )  # fmt: skip
 
 
 def _checked(mapping: RowMapping) -> RowMapping:

@@ -32,7 +32,7 @@ class RowTypes(NamedTuple):
         In which expressions compute: float32 or float64.
     reductions : tuple of Types
         Of each reduction; terms are of `number`, and accumulate as elements would.
-    outputs, kept, columns, rows : tuple of str
+    outputs, kept, columns, rows, tables : tuple of str
         NumPy's names of the types of the arrays, in the operation's order.
     """
 
@@ -43,6 +43,7 @@ class RowTypes(NamedTuple):
     kept: tuple[str, ...]
     columns: tuple[str, ...]
     rows: tuple[str, ...]
+    tables: tuple[str, ...] = ()
 
 
 def types_of(
@@ -52,18 +53,21 @@ def types_of(
     columns: Mapping[str, Any],
     rows: Mapping[str, Any],
     outputs: Mapping[str, Any],
+    tables: Mapping[str, Any] | None = None,
 ) -> RowTypes:
     """Return the types of an operation over elements of `dtype`, checked.
 
     Parameters
     ----------
-    columns, rows : mapping
+    columns, rows, tables : mapping
         The dtypes of these arrays.
     outputs : mapping
         Dtypes of outputs, and of what is kept, that the caller asks for in place of the operation's own.
 
     Raises
     ------
+    TypeError
+        If a row input of integers is of another type.
     UnsupportedError
         If a type is not among those that row operations take.
     """
@@ -82,6 +86,8 @@ def types_of(
     def inputs(names: tuple[str, ...], given: Mapping[str, Any], allowed: tuple[str, ...]) -> tuple[str, ...]:
         found = tuple(np.dtype(given[name]).name for name in names)
         for name, each in zip(names, found, strict=True):
+            if name in operation.whole_rows and np.dtype(each).kind not in "iu":
+                raise TypeError(f"{name} of {operation.name} is of integers, not of {each}")
             if each not in allowed:
                 raise UnsupportedError(f"{name} of {operation.name} is of {', '.join(allowed)}, not of {each}")
         return found
@@ -94,6 +100,7 @@ def types_of(
         tuple(output(name, number) for name in operation.keep),
         inputs(operation.columns, columns, ELEMENTS),
         inputs(operation.rows, rows, _INPUTS),
+        inputs(operation.tables, tables or {}, ELEMENTS),
     )
 
 

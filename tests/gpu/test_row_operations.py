@@ -278,8 +278,11 @@ def test_refusals(stream):
     weight = lr.DeviceArray.from_numpy(values("float32", (63,)), stream)
     with pytest.raises(ValueError, match=r"weight has shape \(63,\), not \(64,\)"):
         lr.rms_norm(x, weight, stream=stream)
-    with pytest.raises(lr.UnsupportedError, match="last axis"):
-        lr.softmax(x, 0, stream=stream)
+    with pytest.raises(ValueError, match="out of bounds"):
+        lr.softmax(x, 2, stream=stream)
+    for wrong in (np.zeros(4), np.zeros(4, bool)):
+        with pytest.raises(TypeError, match="target of cross_entropy is of integers"):
+            lr.cross_entropy(x, wrong, stream=stream)
     with pytest.raises(TypeError, match="block is an integer, not 'a'"):
         lr.row_operation(OWN, x, weight=weight, block="a", stream=stream)
     with pytest.raises(TypeError, match="out is of float64"):

@@ -110,6 +110,27 @@ class TestMapping:
                 kept = found.cut >> 10 if found.name == "turn_rows" else turns
                 assert (found.reads == 1) == (kept >= turns)
 
+    @pytest.mark.parametrize("beside", [False, True])
+    @pytest.mark.parametrize("held", [1, 2])
+    def test_all_units_of_a_column_have_a_place(self, beside, held):
+        for length in (1, 7, 100, 300, 2048, 5000, 60_000, 1_000_000):
+            for rows in (1, 7, 33, 100_000):
+                found = mapping(length, rows, held=held, strided=True, beside=beside)
+                columns, turns, keeps = 1 << (found.cut >> 6 & 7), 1 << (found.cut >> 9 & 31), found.cut >> 14
+                assert found.name == "column_rows"
+                assert found.cut & 32  # what tells the kernel
+                assert found.block_threads in (32, 64, 128, 256, 512)
+                assert found.blocks * columns >= rows > (found.blocks - 1) * columns
+                vectors = -(-length // 8)
+                units = min(vectors, 32) if length <= 2048 else -(-vectors // 256) * 32
+                assert found.block_threads // columns * turns >= units
+                assert found.dynamic_shared_bytes <= (227 << 10) - 16384
+                assert (found.reads == 1) == (keeps >= turns)
+        with pytest.raises(ValueError, match="take strategy 'column_rows'"):
+            mapping(100, 4, strided=True, strategy="warp_rows")
+        with pytest.raises(ValueError, match="takes no clusters"):
+            mapping(100, 4, strided=True, cluster=2)
+
     def test_what_is_not_written_is_not_kept(self):
         found = mapping(40_000_000, 4, writes=False)
         assert (found.dynamic_shared_bytes, found.reads) == (0, 1)
@@ -151,14 +172,20 @@ class TestLayout:
             row_layout((), [spread_of((), 4)], 1)
         with pytest.raises(ValueError, match="at most"):
             row_layout((2, MOST_ELEMENTS + 1), [spread_of((2, MOST_ELEMENTS + 1), 4)], 1)
-        with pytest.raises(lr.UnsupportedError, match="contiguous, not 8 bytes apart"):
-            row_layout((2, 3), [spread_of((2, 3), 4, (24, 8))], 1)
         with pytest.raises(ValueError, match="share memory"):
             row_layout((2, 3), [spread_of((2, 3), 4), spread_of((2, 3), 4, (0, 4))], 1)
         shape = (2,) * 10 + (4,)
         apart = (*(100 * 3**k for k in range(10)), 4)
         with pytest.raises(lr.UnsupportedError, match="at most 8"):
             row_layout(shape, [spread_of(shape, 4, apart)], 1)
+
+
+    def test_strided(self):
+        found = row_layout((5, 3), [spread_of((5, 3), 4, (4, 20)), spread_of((5, 3), 4)], 1)
+        assert (found.steps, found.strided, found.aligned, found.beside(4)) == ((20, 4), True, False, True)
+        one = row_layout((5, 1), [spread_of((5, 1), 4, (4, 20))], 1)  # of one element there is no step
+        assert (one.steps, one.strided) == ((4,), False)
+        assert found.words(1)[-2:] == (20, 4)
 
 
 class TestMeaning:
@@ -226,7 +253,15 @@ class TestMeaning:
         without = lr.RowOperation("without", write={"out": "x"})
         for error, words, call in (
             (lr.UnsupportedError, "no NumPy meaning", lambda: tree.row_operation(without, x)),
-            (lr.UnsupportedError, "last axis", lambda: tree.softmax(x, 0)),
+            (TypeError, "causal is True or False, not 'yes'", lambda: tree.softmax(x, causal="yes")),
+            (TypeError, "return_rstd is True or False, not 1", lambda: tree.rms_norm(x, return_rstd=1)),
+            (TypeError, "lengths of softmax is of integers", lambda: tree.softmax(x, lengths=np.ones((3, 5)))),
+            (TypeError, "target of log_prob is of integers", lambda: tree.log_prob(x, np.ones((3, 5)))),
+            (TypeError, "softmax has no keyword 'dim': it is axis= here", lambda: lr.softmax(x, dim=0)),
+            (TypeError, "layer_norm has no keyword 'input': it is x= here", lambda: lr.layer_norm(input=x)),
+            (TypeError, "cross_entropy has no keyword 'weights'", lambda: lr.cross_entropy(x, x, weights=1)),
+            (ValueError, "5 channels do not divide into 2 groups", lambda: tree.group_norm(x, 2)),
+            (ValueError, r"weight has shape \(4,\), not \(5,\)", lambda: tree.group_norm(x, 5, np.ones(4))),
             (ValueError, "out of bounds", lambda: tree.softmax(x, 3)),
             (ValueError, "scale is above 0", lambda: tree.softmax(x, scale=0)),
             (ValueError, "offset goes with", lambda: tree.softmax(x, offset=1)),

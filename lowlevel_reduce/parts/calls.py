@@ -120,20 +120,19 @@ def reduce(
     assert found is not None  # noqa: S101 - _fail raises
     with found.home.context.pushed():
         head, whole = (None, length) if length is not None else _lengths(members, request, found, initial, told)
-        known = (whole, *asked[1:])
-        if (
-            head is not None
-            and is_plain
-            and (result := again(members, part, op, known, beside, out, stream)) is not None
-        ):
+        arrays, known = (part, beside, out), (whole, *asked[1:])
+        is_again = head is not None and is_plain
+        result = again(members, part, op, known, beside, out, stream) if is_again else None
+        has_letters = is_again and members.letter_bytes > 0
+        if result is not None and not has_letters:
             return result
         made = _plan_of(members, request, found, whole, initial)
-        result = _run(made, request, found, out)
-        if is_plain:
-            arrays = (part, beside, out)
-            keep(members, arrays, op, known, stream, found, made.bound_to(found.home))
-            if head is not None and members.letter_bytes and can_be_sent(made):
-                keep(members, arrays, op, asked, stream, found, made.letter_to(found.home, head))
+        if result is None:
+            result = _run(made, request, found, out)
+            if is_plain:
+                keep(members, arrays, op, known, stream, found, made.bound_to(found.home))
+        if head is not None and has_letters and can_be_sent(made):
+            keep(members, arrays, op, asked, stream, found, made.letter_to(found.home, head))
         return result
 
 

@@ -148,8 +148,8 @@ def fold_plan(
         Bytes from one share to the next, and of a share before its first partial: a multiple of 16, of which the first
         are the tag's.
     tag : bytes
-        What each share must begin with, of up to 16 bytes, not all of them 0. A launch that meets another ends in an error
-        of the driver.
+        What each share must begin with, of up to 16 bytes, not all of them 0. A launch that meets another ends in an
+        error of the driver.
     verdict : Buffer, optional
         8 bytes on the device. A launch that meets another tag sets this word, which was 0, in place of the error; then
         the results are of no use.

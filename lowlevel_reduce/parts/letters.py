@@ -1,7 +1,8 @@
 """What ranks send each other in a call without a length: one letter each, of one size whatever they call.
 
-A letter has the length of the rank's part and a digest of what is asked for. Where an equal call was made before, it also
-has the partials for the lengths that the parts had then. If all ranks expected the same, one collective was enough.
+A letter has the length of the rank's part and a digest of what is asked for. Where an equal call was made before, it
+also has the partials for the lengths that the parts had then. If all ranks expected the same, one collective was
+enough: every rank sees that, or that it was not, in the letters, and so none waits for another that expected more.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ HEADER_BYTES = 64
 
 _HEADER = struct.Struct(f"<{TAG_BYTES}sq{TAG_BYTES}s")
 _MOST_BYTES, _LEAST_BYTES, _ALL_BYTES = 1 << 14, 1 << 10, 1 << 15
-"""Of a letter, and of those of all ranks up to 32: with 1,024 chunks a sum has 8 KiB of partials on all ranks together."""
+"""Of a letter, and of those of up to 32 ranks together: with 1,024 chunks a sum has 8 KiB of partials on all ranks."""
 
 
 class Head(NamedTuple):
-    """What a rank tells of its part: its length, or -1 if it cannot take part, and what stands for all that is asked."""
+    """What a rank tells: the length of its part, or -1 if it cannot take part, and what stands for all that is asked."""
 
     length: int
     mark: bytes
 
 
 def letter_bytes(ranks: int) -> int:
-    """Return the bytes of every rank's letter, where they are gathered on the device: a function of their number alone."""
+    """Return the bytes of every rank's letter, where these are gathered on the device: they depend on nothing else."""
     return max(_LEAST_BYTES, min(_MOST_BYTES, _ALL_BYTES >> (ranks - 1).bit_length()))
 
 
@@ -116,7 +117,7 @@ class Letters:
 
 
 class BoundLetter:
-    """A plan's launches in a stream, with letters in place of shares: a call is one collective, and the host waits for it.
+    """A plan's launches in a stream, with letters for shares: a call is one collective, which the host waits for.
 
     Attributes
     ----------

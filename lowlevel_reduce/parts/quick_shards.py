@@ -10,19 +10,22 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lowlevel_reduce.arrays.allocator import StreamOrdered
 from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.calls.options import initial_key
+from lowlevel_reduce.calls.prepared import Prepared
 from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.driver import Buffer, Event, Stream, binding
 from lowlevel_reduce.driver.handle import quietly, within
+from lowlevel_reduce.driver.peers import reaches
 from lowlevel_reduce.driver.stream import ThreadStream
 from lowlevel_reduce.driver.turns import Turn
 from lowlevel_reduce.errors import CudaError
+from lowlevel_reduce.parts.driver_calls import raising
 from lowlevel_reduce.parts.known import Source, key_of, source_of
 
 if TYPE_CHECKING:
     from lowlevel_reduce.arrays.results import Cell
+    from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.parts.combining import CombinePlan
     from lowlevel_reduce.parts.partials import ChunksPlan
 
@@ -42,35 +45,38 @@ _LEGACY = 1
 class _Part:
     """A shard: the launches that make its partials, and how these get into the order of the first stream.
 
-    Its partials lie in their place among all of them if that is in the same context, else in a buffer of its own. In
-    another stream than the first, what is written again at the next call must have been read: that stream waits, at
-    the end of each call, for the event `read`, and the first one, in each call, for an event of the shard's.
+    Its partials are written to their place among all of them, from another device by way of its access to the first
+    one's memory. Where it has none, they lie in a buffer of their own, and are copied. In another stream than the
+    first, what is written again at the next call must have been read: that stream waits, at the end of each call, for
+    the event `read`, and the first one, in each call, for an event of the shard's.
     """
 
-    __slots__ = ("_event", "_launches", "_memory", "_record", "enter", "fetch", "follow", "handle", "join", "source")
+    __slots__ = ("_event", "_launches", "_memory", "_record", "enter", "fetch", "follow", "handle", "is_near", "join")
+    __slots__ += ("source",)
 
     def __init__(
-        self, source: Source, stream: Stream, made: Sequence[ChunksPlan], place: Buffer, first: Stream, read: Event
+        self, source: Source, where: Place, made: Sequence[ChunksPlan], place: Buffer, first: Stream, read: Event
     ) -> None:
+        stream = where.stream
         self.source, self.handle = source, stream.handle
         context = stream.context
-        self.enter = _raising("cuCtxSetCurrent", context.handle)
-        is_near = context == first.context
-        self._memory = place if is_near else Buffer.allocate_async(place.size_bytes, stream)
+        self.enter = raising("cuCtxSetCurrent", context.handle)
+        self.is_near = context == first.context
+        in_place = self.is_near or reaches(context, first.context)
+        self._memory = place if in_place else Buffer.allocate_async(place.size_bytes, stream)
         to = self._memory.pointer
         with context.pushed():
-            self._launches = [
-                (each.plan.bind(stream, allocator=StreamOrdered()), each.source, to + each.result) for each in made
-            ]
-        self.fetch = None if is_near else _raising(*place.copy_call(self._memory, first))
+            # The little rest first, as in a distributed plan.
+            self._launches = [(Prepared(each.plan, where, None), each.source, to + each.result) for each in made[::-1]]
+        self.fetch = None if in_place else raising(*place.copy_call(self._memory, first))
         self._record: Callable[[], None] | None = None
         self.join = self.follow = _nothing
         if not stream.is_same(first):
             stream.wait(read)  # where its place is, others may have been at work until it was allocated
             self._event = Event.create(context, timing=False)
-            self._record = _raising("cuEventRecord", self._event.handle, self.handle)
-            self.join = _raising("cuStreamWaitEvent", first.handle, self._event.handle, 0)
-            self.follow = _raising("cuStreamWaitEvent", self.handle, read.handle, 0)
+            self._record = raising("cuEventRecord", self._event.handle, self.handle)
+            self.join = raising("cuStreamWaitEvent", first.handle, self._event.handle, 0)
+            self.follow = raising("cuStreamWaitEvent", self.handle, read.handle, 0)
 
     @property
     def is_apart(self) -> bool:
@@ -79,8 +85,9 @@ class _Part:
 
     def launch(self, address: int) -> None:
         """Make the partials, in the shard's stream, whose context is current."""
-        for bound, begin, result in self._launches:
-            bound(address + begin, result)
+        for prepared, begin, result in self._launches:
+            if not prepared.launch(address + begin, result):
+                prepared.refuse()
         if self._record is not None:
             self._record()
 
@@ -90,7 +97,7 @@ class _Prepared:
 
     Parameters
     ----------
-    sources, streams, made : sequences
+    sources, places, made : sequences
         How each shard is read, where it is reduced, and by which plans.
     plan : CombinePlan
         The fold.
@@ -110,38 +117,37 @@ class _Prepared:
     def __init__(
         self,
         sources: Sequence[Source],
-        streams: Sequence[Stream],
+        places: Sequence[Place],
         made: Sequence[Sequence[ChunksPlan]],
         plan: CombinePlan,
         counts: Sequence[int],
         initial: Any,
     ) -> None:
+        streams = [place.stream for place in places]
         first = streams[0]
-        self._driver, self._streams, self._plan, self._pool = (
-            binding.selected(),
-            streams,
-            plan,
-            here().place_of(first).pool,
-        )
+        self._driver, self._streams, self._plan, self._pool = binding.selected(), streams, plan, places[0].pool
         size = plan.partial_bytes
-        self._partials = Buffer.allocate_async(plan.chunks * size, first)
+        # Other devices reach what `cuMemAlloc` allocates. Its free waits for the device.
+        is_reached = any(each.device != first.context.device for each in (stream.context for stream in streams))
+        whole = plan.chunks * size
+        self._partials = Buffer.allocate(whole, first.context) if is_reached else Buffer.allocate_async(whole, first)
         with first.context.pushed():
-            self._fold = plan.bind(first, initial=initial, allocator=StreamOrdered())
+            self._fold = Prepared(plan, places[0], initial)
         # What says that the partials were read. At the beginning, that their memory is there.
         self._read = Event.create(first.context, timing=False)
         self._read.record(first)
-        self._record = _raising("cuEventRecord", self._read.handle, first.handle)
+        self._record = raising("cuEventRecord", self._read.handle, first.handle)
         parts, begin = [], self._partials.pointer
-        for source, stream, chunks, count in zip(sources, streams, made, counts, strict=True):
+        for source, where, chunks, count in zip(sources, places, made, counts, strict=True):
             place = Buffer.from_pointer(begin, count * size, context=first.context, owner=self._partials)
-            parts.append(_Part(source, stream, chunks, place, first, self._read))
+            parts.append(_Part(source, where, chunks, place, first, self._read))
             begin += count * size
         self._parts = parts
-        self._remote = [(i, part) for i, part in enumerate(parts) if part.fetch is not None]
-        self._near = [(i, part) for i, part in enumerate(parts) if part.fetch is None]
+        self._remote = [(i, part) for i, part in enumerate(parts) if not part.is_near]
+        self._near = [(i, part) for i, part in enumerate(parts) if part.is_near]
         self._apart = [part for part in parts if part.is_apart]
         # Those who write into the place itself, from another stream, must wait until the fold has read it.
-        self._folded_first = any(part.is_apart for _, part in self._near)
+        self._folded_first = any(part.is_apart and part.fetch is None for part in parts)
         contexts = {stream.context.handle: stream.context for stream in streams}
         ask = self._driver.prebuilt_number
         self._numbers = [(ask("cuCtxGetId", handle), context.id) for handle, context in contexts.items()]
@@ -207,7 +213,8 @@ class _Prepared:
                 part.fetch()
         if self._apart and not self._folded_first:
             self._record()
-        self._fold(self._partials.pointer, cell.pointer)
+        if not self._fold.launch(self._partials.pointer, cell.pointer):
+            self._fold.refuse()
         if self._folded_first:
             self._record()
         for part in self._apart:
@@ -216,11 +223,11 @@ class _Prepared:
         return cell
 
     def _settle(self) -> None:
-        """Let the other streams wait for what the first has, before they free what that may read."""
-        first = self._streams[0]
-        for stream in self._streams[1:]:
-            if not stream.is_same(first):
-                quietly(self._driver, functools.partial(stream.follow, first))
+        """Let streams wait for each other before memory is freed that one of them may read, or the others write."""
+        first, *others = self._streams
+        for waiting, done in (*((first, each) for each in others), *((each, first) for each in others)):
+            if not waiting.is_same(done):
+                quietly(self._driver, functools.partial(waiting.follow, done))
 
 
 def call(shards: Sequence[Any], op: Any, streams: Sequence[Any] | None, initial: Any, options: tuple[Any, ...]) -> Any:
@@ -295,9 +302,8 @@ def offer(
     if len(known) < len(sources) or any(stream.is_capturing for stream in streams):
         return
     places = [here().place_of(stream) for stream in streams]
-    lasting = [place.stream for place in places]
     try:
-        made = _Prepared(known, lasting, [used for _, used in partials], plan, counts, initial)
+        made = _Prepared(known, places, [used for _, used in partials], plan, counts, initial)
     except CudaError as error:
         if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
             raise
@@ -338,19 +344,6 @@ def _place(stream: Any) -> Any:
     if stream._context is None:
         raise TypeError("a default stream without a context is looked at by others")
     return stream._context.id, handle or _LEGACY
-
-
-def _raising(name: str, *args: Any) -> Callable[[], None]:
-    """Return a function that makes a driver call, and raises what its result code means."""
-    driver = binding.selected()
-    made = driver.prebuilt(name, *args)
-
-    def called() -> None:
-        code = made()
-        if code:
-            driver.raise_for(name, code)
-
-    return called
 
 
 def _nothing() -> None:

@@ -108,6 +108,12 @@ def streams(contexts):
         yield [stack.enter_context(Stream.create(context)) for context in contexts]
 
 
+@pytest.fixture
+def copied(monkeypatch):
+    """As where devices are not connected: partials are copied from one to the other."""
+    monkeypatch.setattr(quick_shards, "reaches", lambda context, other: context == other)
+
+
 def on_devices(array, streams, lengths=LENGTHS):
     return [lr.DeviceArray.from_numpy(part, each) for part, each in zip(split(array, lengths), streams, strict=True)]
 
@@ -120,12 +126,16 @@ def warm(arrays, *args, **options):
 # Which driver calls are made
 
 
-def test_a_repeated_call_makes_few_driver_calls(driver, streams):
+@pytest.mark.parametrize("way", ["connected", "copied"])
+def test_a_repeated_call_makes_few_driver_calls(driver, streams, way, request):
+    if way == "copied":
+        request.getfixturevalue("copied")
     arrays = on_devices(X, streams)
     warm(arrays)
     again = on_devices(Y, streams)
     calls, result = counts(lambda: lr.reduce_shards(again))
-    assert calls == {
+    copies = {"cuMemcpyPeerAsync": 1} if way == "copied" else {}
+    assert calls == copies | {
         "cuStreamIsCapturing": 2,
         "cuCtxGetId": 2,
         "cuCtxPushCurrent": 1,
@@ -133,7 +143,6 @@ def test_a_repeated_call_makes_few_driver_calls(driver, streams):
         "cuLaunchKernelEx": 4,  # the second shard's last chunk is a part of one
         "cuEventRecord": 2,
         "cuStreamWaitEvent": 2,
-        "cuMemcpyPeerAsync": 1,
         "cuCtxPopCurrent": 1,
     }
     assert result.numpy().tobytes() == bits(Y)
@@ -258,6 +267,7 @@ def test_bad_input_is_refused_after_good_one(driver, streams):
 # What comes after what
 
 
+@pytest.mark.usefixtures("copied")
 def test_no_buffer_is_written_before_it_was_read(driver, contexts, streams):
     """The second shard is copied from another device, and the third is written into its place by another stream."""
     with Stream.create(contexts[0]) as beside:
@@ -265,12 +275,10 @@ def test_no_buffer_is_written_before_it_was_read(driver, contexts, streams):
         lengths = (1024, 1024, 2952)
         arrays = on_devices(X, homes, lengths)
         order = Order(driver)  # before the calls are prepared
-        order._wrap("cuMemAllocAsync", lambda size, stream: order._work(f"allocates {size}", stream))
         warm(arrays)
         begin = len(order.works)
         for _ in range(2):
             lr.reduce_shards(arrays)
-        writes = "cuLaunchKernelEx", beside.handle
         launches = {each: [] for each in homes}
         copies = []
         for place, (name, key) in enumerate(order.works[begin:], begin):
@@ -281,8 +289,6 @@ def test_no_buffer_is_written_before_it_was_read(driver, contexts, streams):
                 assert key == streams[0].handle
     assert [len(each) for each in launches.values()] == [4, 2, 4]
     assert len(copies) == 2, "one in each call: the others write to their place"
-    place = order.last("allocates 40")  # for a partial of 8 bytes of each of five chunks
-    assert order.before(place, order.works.index(writes, place))
     folds = launches[streams[0]][1::2]
     writers = [launches[streams[1]][:1] + launches[beside][:2], launches[streams[1]][1:] + launches[beside][2:]]
     for fold, copy, made in zip(folds, copies, writers, strict=True):
@@ -294,6 +300,23 @@ def test_no_buffer_is_written_before_it_was_read(driver, contexts, streams):
         assert order.before(folds[0], written_again)
 
 
+def test_what_another_device_writes_is_read_before_it_is_written_again(driver, streams):
+    order = Order(driver)  # before the calls are prepared
+    arrays = on_devices(X, streams)
+    warm(arrays)
+    begin = len(order.works)
+    for _ in range(2):
+        lr.reduce_shards(arrays)
+    works = list(enumerate(order.works))[begin:]
+    assert {name for _, (name, _) in works} == {"cuLaunchKernelEx"}
+    first, second = ([place for place, (_, key) in works if key == each.handle] for each in streams)
+    assert (len(first), len(second)) == (4, 4)  # two launches a call: chunks and the fold, or a rest and chunks
+    for made, fold in zip((second[:2], second[2:]), first[1::2], strict=True):
+        assert all(order.before(each, fold) for each in made)
+    assert all(order.before(first[1], each) for each in second[2:])
+
+
+@pytest.mark.usefixtures("copied")
 def test_a_buffer_is_freed_behind_its_last_copy(driver, streams):
     order = Order(driver)
 
@@ -313,6 +336,7 @@ def test_a_buffer_is_freed_behind_its_last_copy(driver, streams):
     assert order.before(order.last(), places("cuMemFreeAsync", streams[0])[-1])
 
 
+@pytest.mark.usefixtures("copied")
 def test_a_buffer_is_freed_behind_its_copy_though_the_call_failed(driver, streams):
     order = Order(driver)  # before the calls are prepared
     arrays = on_devices(X, streams)
@@ -533,6 +557,7 @@ def test_threads_have_each_their_own(streams):
     assert len(found) == 4
 
 
+@pytest.mark.usefixtures("copied")
 def test_a_call_inside_of_a_call_has_buffers_of_its_own(driver, streams):
     """As by a signal's handler, at the worst of places: the other's partials are about to be copied."""
     arrays, others = on_devices(X, streams), on_devices(Y, streams)
@@ -585,7 +610,7 @@ def test_tensors_in_their_library_s_streams(working, contexts, streams):
     tensors = [Tensor(each, device=number) for number, each in enumerate(memory)]
     warm(tensors)
     calls, result = counts(lambda: lr.reduce_shards(tensors))
-    assert (calls["cuPointerGetAttributes"], calls["cuDevicePrimaryCtxRetain"], sum(calls.values())) == (0, 0, 20)
+    assert (calls["cuPointerGetAttributes"], calls["cuDevicePrimaryCtxRetain"], sum(calls.values())) == (0, 0, 15)
     assert result.numpy().tobytes() == bits(X)
     working.update({0: streams[0].handle, 1: streams[1].handle})
     for _ in range(2):

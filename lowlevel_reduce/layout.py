@@ -143,10 +143,8 @@ def problem_of(
         reduced = (Axis(elements, itemsize),) if elements > 1 else ()
         result_shape = (1,) * dimensions if keepdims else ()
         return Problem("whole", elements, 1, result_shape, (), reduced, 0, elements * itemsize, True)
-    if type(axis) is int and -dimensions <= axis < dimensions:  # what most ask for is seen at once
-        chosen: tuple[int, ...] = (axis % dimensions,)
-    else:
-        chosen = chosen_axes(axis, dimensions)
+    plain = type(axis) is int and -dimensions <= axis < dimensions  # what most ask for is seen at once
+    chosen = (axis % dimensions,) if plain else chosen_axes(axis, dimensions)
     if strides_bytes is None:
         strides = contiguous_strides(lengths, itemsize)
     else:
@@ -172,13 +170,10 @@ def problem_of(
     aligned = kind == "whole" or (kind == "rows" and _in_vectors(kept, reduced, length, itemsize, second_itemsize))
     if keepdims:
         result_shape = tuple([1 if i in chosen else n for i, n in enumerate(lengths)])
-    elif len(chosen) == dimensions:
-        result_shape = ()
     else:
         result_shape = tuple([n for i, n in enumerate(lengths) if i not in chosen])
-    if not elements:
-        return Problem(kind, length, rows, result_shape, kept, reduced, 0, 0, aligned)
-    return Problem(kind, length, rows, result_shape, kept, reduced, low, high + itemsize, aligned)
+    reach = (low, high + itemsize) if elements else (0, 0)
+    return Problem(kind, length, rows, result_shape, kept, reduced, *reach, aligned)
 
 
 def _divided(

@@ -91,6 +91,16 @@ class DeviceArray(Value, Exported):
         return self
 
     @classmethod
+    def of_memory(
+        cls, memory: Buffer, dtype: np.dtype[Any], shape: tuple[int, ...], stream: Stream, home: int
+    ) -> DeviceArray:
+        """Return an array in memory of the context of this number, which it fits, in a fixed stream, unchecked."""
+        self = cls.__new__(cls)
+        self._home, self._memory = home, memory
+        self.dtype, self.shape, self.stream = dtype, shape, stream
+        return self
+
+    @classmethod
     def of_cell(cls, cell: Cell, dtype: np.dtype[Any], shape: tuple[int, ...], stream: Stream) -> DeviceArray:
         """Return an array in a cell, which it fits, in a fixed stream; nothing is checked: this is a hot path."""
         self = cls.__new__(cls)

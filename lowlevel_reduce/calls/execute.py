@@ -9,7 +9,6 @@ operator's family, so a new shape compiles, loads and allocates nothing that ano
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arguments import instance
@@ -30,7 +29,7 @@ from lowlevel_reduce.calls.views import (
     spot_of,
     view_in,
 )
-from lowlevel_reduce.driver import Stream
+from lowlevel_reduce.driver import Buffer, Stream
 
 if TYPE_CHECKING:
     from lowlevel_reduce.calls.forms import Form
@@ -42,17 +41,19 @@ __all__ = ["Made", "execute", "launched", "repeated", "view_in"]
 Made = Callable[[], Prepared]
 """Prepares a call in its place."""
 
+Describe = Callable[["Thread", "Place", tuple[ArrayView, ...], Any, Any, Any], tuple[tuple[Any, ...], Made]]
+"""Takes a place, the views of the arrays, operator, options and initial value, and checks them. It returns a key of all
+that the launch depends on besides the initial value, and what prepares it."""
+
 Planned = Callable[[tuple[ArrayView, ...], "Place"], "BasePlan"]
 """Makes the plan of a call from the views of its arrays."""
-
-_NOTHING = nullcontext()
 
 
 def execute(
     x: Any,
     op: Any,
     options: tuple[Any, ...] | None,
-    make: Callable[[Thread, Place, tuple[ArrayView, ...]], tuple[tuple[Any, ...], Made]],
+    make: Describe,
     *,
     second: Any = None,
     out: Any = None,
@@ -70,8 +71,7 @@ def execute(
         All that the plan depends on besides the arrays, first what function it is; None if the call must be looked at
         each time.
     make : callable
-        Called with the place and the views of the arrays if the call is not known; it checks them and the options, and
-        returns a key of all that the launch depends on, and what prepares it.
+        Called if the call is not known: see `Describe`.
     out, stream, initial, allocator
         As for `lowlevel_reduce.reduce`.
 
@@ -80,27 +80,33 @@ def execute(
     TypeError, ValueError, CudaError, and others
         As `lowlevel_reduce.reduce`.
     """
-    thread = here()
+    thread, given = here(), options
     key = None
     if allocator is None and options is not None:
         key = _key(thread, x, op, options, second, out, stream, initial)
     elif allocator is not None:
         instance(allocator, Allocator, "the allocator")
     if key is not None:
-        result = _by_key(thread, key, make, (x, second, out), stream, initial)
-        if result is not None:
-            return result
+        try:
+            prepared = thread.calls.get(key)
+        except (TypeError, RuntimeError, ValueError):  # not hashable: others raise a clear error
+            options = None
+        else:
+            result = _by_key(thread, key, prepared, make, (x, second, out), stream, initial)
+            if result is not None:
+                return result
     where = thread.stream_of(stream, x)
     with where.context.pushed():
         place = thread.place_of(where)
         views = tuple(view_in(thread, place, each) for each in ((x,) if second is None else (x, second)))
-        known, made = make(thread, place, views)
+        known, made = make(thread, place, views, op, given, initial)
         known = (*known, initial_key(initial))
         captured = where.is_capturing
-        result, prepared = _put(thread, place, known, made, views, out, allocator, stream=where, captured=captured)
+        prepared = _found(thread, place, known, made)
+        result = _put(place, prepared, views, out, allocator, stream=where, captured=captured)
         if key is None and allocator is None and options is not None:  # the stream's number is known by now
             key = _key(thread, x, op, options, second, out, stream, initial)
-        if key is not None and not captured and are_trusted(place, x, second, out):
+        if key is not None and options is not None and not captured and are_trusted(place, x, second, out):
             thread.keep(key, prepared)
     return result
 
@@ -146,40 +152,63 @@ def _key(
             return None
         start = None if initial is None else initial_key(initial)
         key = (spot, known, beside, into, op, options, start, forced_strategy())
-        hash(key)
-    except (TypeError, RuntimeError, ValueError):  # not hashable, or not a plain array: others raise a clear error
+    except (TypeError, RuntimeError, ValueError):  # not a plain array: others raise a clear error
         return None
     return key
 
 
-def _by_key(thread: Thread, key: Any, make: Any, arrays: tuple[Any, Any, Any], stream: Any, initial: Any) -> Any:
+def _by_key(
+    thread: Thread,
+    key: Any,
+    prepared: Prepared | None,
+    make: Describe,
+    arrays: tuple[Any, Any, Any],
+    stream: Any,
+    initial: Any,
+) -> Any:
     """Make a call where its like was made; None if there was none, or if something must be asked of the driver."""
-    prepared = thread.calls.get(key)
     place = thread.spots.get(key[0]) if prepared is None else prepared.place
-    if prepared is not None and place is not None and _is_current(thread, place, key[0]):
-        # A graph must get neither a cell nor a workspace that other calls use again. Where something was closed, the
-        # launch finds out.
-        return None if place.is_capturing else _again(thread, prepared, key, arrays, stream)
-    if place is None or place.is_over:
+    if place is None or (prepared is None and place.is_over):
         return None
-    with _NOTHING if _is_current(thread, place, key[0]) else place.context.pushed():
-        if place.is_capturing:
-            return None
-        if prepared is not None:
-            return _again(thread, prepared, key, arrays, stream)
-        x, second, out = arrays
-        if not are_trusted(place, x, second, out):
-            return None
-        if out is None:  # of a new shape: all but the launch is known not to fail
-            _, made = make(thread, place, (seen(x),) if second is None else (seen(x), seen(second)))
-            prepared = made()
-            thread.keep(key, prepared)
-            return None if prepared.is_nothing else _again(thread, prepared, key, arrays, stream)
-        views = tuple(view_in(thread, place, each) for each in ((x,) if second is None else (x, second)))
-        known, made = make(thread, place, views)
-        result, prepared = _put(thread, place, (*known, initial_key(initial)), made, views, out, stream=stream)
+    if _is_current(thread, place, key[0]):  # where something was closed, the launch finds out
+        return _there(thread, place, key, prepared, make, arrays, stream, initial)
+    if place.is_over:
+        return None
+    with place.context.pushed():
+        return _there(thread, place, key, prepared, make, arrays, stream, initial)
+
+
+def _there(
+    thread: Thread,
+    place: Place,
+    key: Any,
+    prepared: Prepared | None,
+    make: Describe,
+    arrays: tuple[Any, Any, Any],
+    stream: Any,
+    initial: Any,
+) -> Any:
+    """Make such a call in its place, whose context is current if it must be."""
+    captured = place.is_capturing
+    if prepared is not None:
+        return (
+            _in_capture(thread, prepared, arrays, stream) if captured else _again(thread, prepared, key, arrays, stream)
+        )
+    x, second, out = arrays
+    if captured or not are_trusted(place, x, second, out):
+        return None
+    if out is None:  # of a new shape: all but the launch is known not to fail
+        views = (seen(x),) if second is None else (seen(x), seen(second))
+        _, made = make(thread, place, views, key[4], key[5], initial)
+        prepared = made()
         thread.keep(key, prepared)
-        return result
+        return None if prepared.is_nothing else _again(thread, prepared, key, arrays, stream)
+    views = tuple(view_in(thread, place, each) for each in ((x,) if second is None else (x, second)))
+    known, made = make(thread, place, views, key[4], key[5], initial)
+    prepared = _found(thread, place, (*known, initial_key(initial)), made)
+    result = _put(place, prepared, views, out, stream=stream)
+    thread.keep(key, prepared)
+    return result
 
 
 def _is_current(thread: Thread, place: Place, spot: Any) -> bool:
@@ -190,10 +219,9 @@ def _is_current(thread: Thread, place: Place, spot: Any) -> bool:
 def _again(thread: Thread, prepared: Prepared, key: Any, arrays: tuple[Any, Any, Any], stream: Any) -> Any:
     """Repeat a call with other addresses; None if that cannot be done here and now, and nothing was launched."""
     place, (x, second, out) = prepared.place, arrays
-    _, known, beside, into, *_ = key
-    asked = known[:1] + known[1][:1] if stream is None and known[0] is not DeviceArray else None
-    source = address_of(thread, place, x, known, asked)
-    other = 0 if second is None else address_of(thread, place, second, beside, asked)
+    known = key[1]
+    source = address_of(thread, place, x, known, is_near=stream is None)
+    other = 0 if second is None else address_of(thread, place, second, key[2], is_near=_are_near(stream, known, key[2]))
     if not source or (second is not None and (not other or other & prepared.refused)):
         return None
     if out is None:
@@ -202,7 +230,7 @@ def _again(thread: Thread, prepared: Prepared, key: Any, arrays: tuple[Any, Any,
             return None
         result = prepared.wrapped(cell, place.stream if stream is None or place.is_default else stream)
     else:
-        target = address_of(thread, place, out, into, asked)
+        target = address_of(thread, place, out, key[3], is_near=_are_near(stream, known, key[3]))
         if not target or not _fits(prepared, source, other, target) or not prepared.launch(source, target, other):
             return None
         result = out
@@ -211,10 +239,25 @@ def _again(thread: Thread, prepared: Prepared, key: Any, arrays: tuple[Any, Any,
     return result
 
 
+def _in_capture(thread: Thread, prepared: Prepared, arrays: tuple[Any, Any, Any], stream: Any) -> Any:
+    """Repeat a call whose stream is being captured: the graph gets memory that no other call uses."""
+    place, (x, second, out) = prepared.place, arrays
+    if not are_trusted(place, x, second, out):
+        return None
+    views = tuple(view_in(thread, place, each) for each in ((x,) if second is None else (x, second)))
+    return _put(place, prepared, views, out, stream=stream, captured=True)
+
+
+def _are_near(stream: Any, known: Any, other: Any) -> bool:
+    """Tell whether a call is made in the stream in which both arrays' library works now, on the device of both."""
+    return stream is None and known[0] is other[0] and known[0] is not DeviceArray and known[1][0] == other[1][0]
+
+
 def _fits(prepared: Prepared, source: int, second: int, target: int) -> bool:
     """Tell whether an output is aligned, and overlaps no input; else whoever checks addresses says which it is."""
     extents = prepared.extents
-    if target % extents.result_alignment or extents.overlap(source + extents.low, source + extents.high, target):
+    end = target + extents.result_bytes
+    if target % extents.result_alignment or (source + extents.low < end and target < source + extents.high):
         return False
     return not second or not extents.overlap(second + extents.second_low, second + extents.second_high, target)
 
@@ -251,44 +294,48 @@ def launched(
     out, initial, allocator
         As for `lowlevel_reduce.reduce`.
     """
+    prepared = _found(thread, place, key, lambda: Prepared.of_plan(made(views, place), place, initial))
+    return _put(place, prepared, views, out, allocator), prepared
 
-    def prepared() -> Prepared:
-        return Prepared.of_plan(made(views, place), place, initial)
 
-    return _put(thread, place, key, prepared, views, out, allocator)
+def _found(thread: Thread, place: Place, key: tuple[Any, ...], made: Made) -> Prepared:
+    """Return what is kept of a problem in a place, else what is prepared now, and kept."""
+    prepared: Prepared | None = thread.prepared(place, key)
+    if prepared is None or prepared.is_interrupted:
+        prepared = made()
+        thread.prepare(place, key, prepared)
+    return prepared
 
 
 def _put(
-    thread: Thread,
     place: Place,
-    key: tuple[Any, ...],
-    made: Made,
+    prepared: Prepared,
     views: tuple[ArrayView, ...],
     out: Any,
     allocator: Allocator | None = None,
     *,
     stream: Stream | None = None,
     captured: bool = False,
-) -> tuple[Any, Prepared]:
-    """Launch what `made` prepares, if none is kept, with checks of all addresses; the rest is as for `launched`.
+) -> Any:
+    """Launch a problem, with checks of all addresses that are not trusted, and return the result.
 
     `stream` is the object for the place's stream that the result is to have; `captured`, whether it is being captured.
     """
     stream = place.stream if stream is None or place.is_default else stream
-    prepared = thread.prepared(place, key)
-    if prepared is None:
-        prepared = made()
-        thread.prepare(place, key, prepared)
     plan, shape = prepared.plan, prepared.result_shape
     if plan.results > 1:
         shape = (plan.results, *shape)
     target = 0 if out is None else view_output(out, plan.result_dtype, shape, stream).pointer
     result, cell = out, None
-    if out is None and (captured or allocator is not None or prepared.is_nothing):
+    if out is None and captured and allocator is None:
+        memory = Buffer.allocate_async(prepared.result_bytes, stream)
+        result = DeviceArray.of_memory(memory, plan.result_dtype, shape, stream, place.context_id)
+        target = memory.pointer
+    elif out is None and (allocator is not None or prepared.is_nothing):
         result = DeviceArray.allocated(shape, plan.result_dtype, stream, allocator)
         target = result.pointer
     if prepared.is_nothing:
-        return _several(plan, result, out), prepared
+        return _several(plan, result, out)
     if result is None:
         cell = place.pool.take_size(prepared.cell_bytes)
         target = cell.pointer
@@ -304,14 +351,11 @@ def _put(
     if captured or allocator is not None:
         prepared.launch_with(allocator or _in_order(), source, target, second or 0)
     elif not prepared.launch(source, target, second or 0):
-        prepared = made()  # a signal's handler interrupted a call of the other
-        if not prepared.launch(source, target, second or 0):
-            prepared.refuse()
-        thread.prepare(place, key, prepared)
+        prepared.refuse()
     order_after(stream, *(() if out is None else (out,)), *(view.owner for view in views))
     if cell is not None:
-        return prepared.wrapped(cell, stream), prepared
-    return _several(plan, result, out), prepared
+        return prepared.wrapped(cell, stream)
+    return _several(plan, result, out)
 
 
 def _several(plan: BasePlan | Form, result: Any, out: Any) -> Any:

@@ -83,15 +83,15 @@ class Prepared:
         Where it is launched.
     result_shape : tuple of int
         Shape of each result.
-    cell_bytes : int
-        The size of a cell for all results.
+    result_bytes, cell_bytes : int
+        The size of all results, and that of a cell for them.
     refused : int
         Bits that the second array's address must not have.
     """
 
     __slots__ = (
         *("_extents", "_idle", "_mask", "_own", "_second_mask", "_steps", "_workspace_bytes"),
-        *("cell_bytes", "place", "plan", "refused", "result_shape"),
+        *("cell_bytes", "place", "plan", "refused", "result_bytes", "result_shape"),
     )
 
     def __init__(
@@ -111,7 +111,8 @@ class Prepared:
         second one's must not have; a workspace of 0 bytes is none.
         """
         self.plan, self.place, self.result_shape = plan, place, result_shape
-        self.cell_bytes = cell_size(plan.results * math.prod(result_shape) * plan.result_dtype.itemsize)
+        self.result_bytes = plan.results * math.prod(result_shape) * plan.result_dtype.itemsize
+        self.cell_bytes = cell_size(self.result_bytes)
         self._steps, self._extents = steps, touched
         self._mask, self._second_mask, self.refused = masks
         self._workspace_bytes = workspace_bytes
@@ -156,6 +157,11 @@ class Prepared:
         """Whether there are no results, and so nothing to launch."""
         return not self._steps
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether a launch of several kernels is under way, or has ended before the last: it takes no other then."""
+        return self._own is not None and not self._idle
+
     def launch(self, source: int, result: int, second: int = 0) -> bool:
         """Put it into the stream, whose context is current if it is a default one; False if that cannot be done now.
 
@@ -170,10 +176,7 @@ class Prepared:
             token = self._idle.pop()
         except IndexError:
             return False
-        workspace = own.at_least(size) if size else 0
-        for step in self._steps:
-            if not self._put(step, (source, result, second, workspace), is_twin=is_twin):
-                self.refuse()
+        self._put_all(source, result, second, own.at_least(size) if size else 0)
         self._idle.append(token)
         return True
 
@@ -198,16 +201,21 @@ class Prepared:
     def launch_with(self, memory: Allocator, source: int, result: int, second: int = 0) -> None:
         """Put it into the stream, with a workspace of this call alone, which is given back in the stream's order."""
         size, stream = self._workspace_bytes, self.place.stream
+        if not size:
+            self._put_all(source, result, second, 0)
+            return
         workspace: Buffer = memory.allocate(size, stream, what="the workspace")
         try:
-            if size:
-                workspace.fill(0, stream=stream)
-            is_twin = bool(source & self._mask or second & self._second_mask)
-            for step in self._steps:
-                if not self._put(step, (source, result, second, workspace.pointer), is_twin=is_twin):
-                    self.refuse()
+            workspace.fill(0, stream=stream)
+            self._put_all(source, result, second, workspace.pointer)
         finally:
             workspace.close()
+
+    def _put_all(self, source: int, result: int, second: int, workspace: int) -> None:
+        is_twin = bool(source & self._mask or second & self._second_mask)
+        for step in self._steps:
+            if not self._put(step, (source, result, second, workspace), is_twin=is_twin):
+                self.refuse()
 
     def keep_loaded(self, source: int, second: int = 0) -> None:
         """Keep the kernels of a launch loaded for good: a graph may use them, and nothing tells when the graph ends."""

@@ -123,32 +123,44 @@ def reduce(
     masked = where is not None
     options = ("reduce", axis, keepdims, dtype, accumulate, nan, ddof, last, map, strategy, masked)
 
-    def make(thread: Thread, place: Place, views: tuple[ArrayView, ...]) -> tuple[tuple[Any, ...], Made]:
-        source, other = views[0], views[1] if len(views) > 1 else None
-        kinds = (source.dtype, None if other is None else other.dtype, initial is None)
-        key = (place, op, options, *kinds, forced_strategy())
-        form = thread.form(key)
-        if form is None:
-            form = made(place, *kinds[:2])
-            thread.keep_form(key, form)
-        shape, strides, beside = source.shape, source.strides_bytes, None if other is None else _spread(other, source)
-        return (form, shape, strides, beside), lambda: form.prepared(shape, strides, beside, initial)
-
-    def made(place: Place, element: np.dtype[Any], second: np.dtype[Any] | None) -> Form:
-        from lowlevel_reduce.calls.forms import Form  # noqa: PLC0415 - with the first of them
-
-        if strategy is not None and not isinstance(strategy, str):
-            raise TypeError(f"a strategy is a name, not {shown(strategy)}")
-        plain = key_options(op, dtype=dtype, accumulate=accumulate, nan=nan, last=last, map=map)
-        given = {"where": masked, "initial": initial is not None, "ddof": ddof, **plain}
-        return Form(
-            op, place, element, second, axis=axis, keepdims=flag(keepdims, "keepdims"), strategy=strategy, **given
-        )
-
     return execute(
-        x, op, options, make, second=where if masked else second, out=out, stream=stream, initial=initial,
+        x, op, options, _described, second=where if masked else second, out=out, stream=stream, initial=initial,
         allocator=allocator,
     )  # fmt: skip
+
+
+def _described(
+    thread: Thread, place: Place, views: tuple[ArrayView, ...], op: Any, options: tuple[Any, ...], initial: Any
+) -> tuple[tuple[Any, ...], Made]:
+    """Return the key of a reduction of these arrays in a place, and what prepares it."""
+    source, other = views[0], views[1] if len(views) > 1 else None
+    kinds = (source.dtype, None if other is None else other.dtype)
+    key = (place, op, options, *kinds, initial is None, forced_strategy())
+    form = thread.form(key)
+    if form is None:
+        form = _form(place, *kinds, op, options, has_initial=initial is not None)
+        thread.keep_form(key, form)
+    shape, strides, beside = source.shape, source.strides_bytes, None if other is None else _spread(other, source)
+    return (form, shape, strides, beside), lambda: form.prepared(shape, strides, beside, initial)
+
+
+def _form(
+    place: Place,
+    element: np.dtype[Any],
+    second: np.dtype[Any] | None,
+    op: Any,
+    options: tuple[Any, ...],
+    *,
+    has_initial: bool,
+) -> Form:
+    from lowlevel_reduce.calls.forms import Form  # noqa: PLC0415 - with the first of them
+
+    _, axis, keepdims, dtype, accumulate, nan, ddof, last, map, strategy, masked = options
+    if strategy is not None and not isinstance(strategy, str):
+        raise TypeError(f"a strategy is a name, not {shown(strategy)}")
+    plain = key_options(op, dtype=dtype, accumulate=accumulate, nan=nan, last=last, map=map)
+    given = {"where": masked, "initial": has_initial, "ddof": ddof, **plain}
+    return Form(op, place, element, second, axis=axis, keepdims=flag(keepdims, "keepdims"), strategy=strategy, **given)
 
 
 def _spread(view: ArrayView, source: ArrayView) -> tuple[int, ...]:

@@ -76,7 +76,7 @@ def segmented_reduce(
     checked = on_host if check is None else check
     ddof = real(ddof, "ddof is a real number")
 
-    def make(_: Thread, place: Place, views: tuple[ArrayView, ...]) -> tuple[tuple[Any, ...], Made]:
+    def make(_: Thread, place: Place, views: tuple[ArrayView, ...], *__: Any) -> tuple[tuple[Any, ...], Made]:
         plain = key_options(op, dtype=dtype, accumulate=accumulate, nan=nan, last=last, map=map)
         source, borders = views
         _check_views(source, borders)

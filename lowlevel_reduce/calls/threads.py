@@ -172,7 +172,10 @@ class Thread:
             return x.stream
         producer = producer_of(type(x))
         if producer is None or not producer.plain(x):
-            return Stream.legacy(Context.current_or_primary())
+            number = self.context_id()
+            if number < 0:
+                return Stream.legacy(Context.current_or_primary())
+            return self._kept(("legacy", number), lambda: Stream.legacy(Context.current_or_primary()).fixed())
         return self.working_stream(producer, producer.ordinal(x))
 
     def working_stream(self, producer: Producer, ordinal: int) -> Stream:

@@ -70,11 +70,11 @@ def spot_of(thread: Thread, known: Any, stream: Any) -> Any:
     return (CURRENT, handle or 1, thread.context_id()) if is_current else UNKNOWN
 
 
-def address_of(thread: Thread, place: Place, x: Any, known: Any, asked: Any) -> int:
+def address_of(thread: Thread, place: Place, x: Any, known: Any, *, is_near: bool) -> int:
     """Return an array's address, for work in a place, whose stream waits for the array's; 0 if it is empty, or gone.
 
-    `known` is what `known_as` has just returned for it, and `asked` of which class and ordinal it is known that its
-    library works in the place's stream.
+    `known` is what `known_as` has just returned for it; with `is_near`, the place's stream is that in which its library
+    works now, of an array of a library.
     """
     if known[0] is DeviceArray:
         pointer: int = x._memory.pointer  # raises if the memory was closed
@@ -83,7 +83,7 @@ def address_of(thread: Thread, place: Place, x: Any, known: Any, asked: Any) -> 
         return pointer
     producer = producer_of(known[0])
     assert producer is not None  # noqa: S101 - it made `known`
-    if asked != (known[0], known[1][0]) and producer.stream(known[1][0]) != place.handle:
+    if not is_near and producer.stream(known[1][0]) != place.handle:
         thread.wait(place.stream, thread.working_stream(producer, known[1][0]))
     return producer.pointer(x)
 

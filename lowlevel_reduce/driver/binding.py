@@ -120,8 +120,7 @@ class Implementation:
         """Return the raw function `name` of the initialised driver; the caller must check its result code."""
         if not self._ready:
             self._initialise()
-        routine = getattr(self._offers, name, None)
-        if routine is None:
+        if (routine := getattr(self._offers, name, None)) is None:
             raise UnsupportedError(f"{name} is not offered by the {self.name!r} driver ({bindings_version()})")
         return routine  # type: ignore[no-any-return]
 
@@ -140,12 +139,14 @@ class Implementation:
         routine = self.function(name)
         if self._offers is not _cuda():
             return lambda: int(routine(*map(_now, args))[0])
-        # NVIDIA's own function by its address, with the arguments converted once: 0.2 µs less a call than through the
-        # bindings, which convert each time. The GIL is released, as a launch waits while the stream's queue is full.
+        # NVIDIA's own function by its address, with arguments converted once: 0.2 µs less than through the bindings.
+        # The GIL is released, as a launch waits while the stream's queue is full, but not for what tells of the calling
+        # thread alone: others would take it then, and be waited for.
+        kind = ctypes.PYFUNCTYPE if name in ("cuCtxGetCurrent", "cuCtxGetId") else ctypes.CFUNCTYPE
         address = self.call("cuGetProcAddress", name.encode(), 12000, 0)[0]
         if not address:
             raise self._lacks(name)
-        return functools.partial(ctypes.CFUNCTYPE(ctypes.c_int)(int(address)), *map(_by_address, args))
+        return functools.partial(kind(ctypes.c_int)(int(address)), *map(_by_address, args))
 
     def prebuilt_number(self, name: str, *args: int) -> Callable[[], int]:
         """Return a function that calls `name` with these arguments and returns the number that the driver writes.

@@ -18,8 +18,8 @@ from lowlevel_reduce.errors import CudaError
 
 __all__ = ["MAX_BYTES", "read"]
 
-MAX_BYTES = 256
-"""The most that `read` reads; more than that is worth an array of its own to be copied into."""
+MAX_BYTES = 4096
+"""The most that `read` reads; what is copied once more on the host is then less than what a staged copy costs."""
 
 _PLACES = 32  # of page-locked memory in a context: so many reads may be under way there at the same time
 _KEPT = "reads"

@@ -69,7 +69,7 @@ def stores() -> dict[str, int]:
                 sizes[f"{module}.{name}"] = len(value)
     thread = getattr(threads._threads, "kept", None)
     if thread is not None:
-        for name in ("calls", "spots", "problems", "others", "_places", "_streams"):
+        for name in ("calls", "forms", "spots", "problems", "others", "_places", "_streams"):
             sizes[f"{name} of the thread"] = len(getattr(thread, name))
         sizes["problems of places"] = sum(map(len, thread.problems.values()))
         sizes["launchers of places"] = sum(len(place._launchers) for place in thread._places.values())

@@ -112,9 +112,9 @@ KINDS = (
     Kind(
         "one-shot calls of many shapes, fake driver",
         "launches",
-        100_000,
+        1_000_000,
         "tests.fuzz.endurance:one_shot_calls",
-        least=30_000,
+        least=100_000,
     ),
     Kind("bound launches, simulator", "launches", 10_000, "tests.fuzz.endurance:simulated_launches", least=10_000),
 )

@@ -79,10 +79,12 @@ def sources(op: str, dtype: str) -> Iterator[tuple[str, KernelSource]]:
         chosen = whole.choose(leaves, H200, wide_accumulator=wide, small_elements=small, **options)
         for source in with_twins(kernel_sources(text, chosen)):
             part = source.entry.removeprefix(f"{text.label}_")
+            if source.entry.endswith(ANYWHERE):
+                part = f"{chosen.name}{ANYWHERE}"  # of several kinds one kernel takes arrays at any address
             yield kind if part == chosen.name else f"{kind}, {part.removeprefix(f'{chosen.name}_')}", source
     for kind, (shape, axis) in MATRICES.items():
-        for source in with_twins([_matrix(text, element, shape, axis)]):
-            yield f"{kind}, anywhere" if source.entry.endswith(ANYWHERE) else kind, source
+        for place, source in enumerate(with_twins([_matrix(text, element, shape, axis)])):
+            yield f"{kind}, anywhere" if place else kind, source
     if reduction.second is None:
         for source in segment_kernel_sources(text, "int64"):
             yield source.entry.removeprefix(f"{text.label}_").replace("_", " "), source

@@ -81,14 +81,14 @@ def processor(source):
     begin = time.process_time()
     compile_kernel(source, "sm_90")
     return time.process_time() - begin
-out = {{}}
+out, WHOLE = {{}}, ("block", "cluster", "tiles", "whole")
 for op in {FAMILIES}:
     kernels = family_of(op, dtype="float32", compute_capability=(9, 0))
     empty = [KernelSource(k.entry, re.sub(r"[{{]\\n    .*\\n[}}]\\n$", "{{\\n}}\\n", k.text)) for k in kernels]
     processor(empty[0])  # loads NVRTC
     headers, taken = list(map(processor, empty)), list(map(processor, kernels))
     for kind in (True, False):
-        of_kind = [i for i, source in enumerate(kernels) if (role_of(source) in ("block", "cluster", "tiles")) == kind]
+        of_kind = [i for i, source in enumerate(kernels) if (role_of(source) in WHOLE) == kind]
         worst = max(of_kind, key=lambda i: taken[i])
         name = f"{{op}}, " + ("whole arrays" if kind else "others")
         out[name] = taken[worst]

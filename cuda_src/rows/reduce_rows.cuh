@@ -14,12 +14,14 @@ template <class Op> struct RowSlots {
 };
 
 // Folds a row in turns, each of its 2^bits warps a leaf in each. The warps meet when they have all leaves of a subtree: if they met
-// in each turn, nothing would be loaded meanwhile. All threads of the block call it; all lanes of the row's first warp hold the
-// result.
+// in each turn, nothing would be loaded meanwhile. At any address the row may have fewer than 2^bits warps, `warps`, in one turn.
+// All threads of the block call it; all lanes of the row's first warp hold the result.
 template <class Op, class Rows, class S>
 __device__ __forceinline__ typename Op::Accumulator
-fold_in_turns(const S& source, Placed placed, RowSlots<Op>& shared, uint32 bits, uint32 group, uint32 member, uint32 lane)
+fold_in_turns(const S& source, Placed placed, RowSlots<Op>& shared, uint32 bits, uint32 warps, uint32 group, uint32 member,
+              uint32 lane)
 {
+    constexpr bool are_powers = Rows::where == Begin::aligned || !Rows::are_contiguous;  // of two, the warps
     constexpr uint32 lane_bits = log2_of(lanes);
     const uint32 log_turns = bits > 0 ? lane_bits - bits : 0, turns = 1u << log_turns;  // until the warps meet
     const uint32 tiles = max(1u, uint32(source.leaf_count() + (1u << bits) - 1 >> bits));  // the same for every row of the block
@@ -33,14 +35,16 @@ fold_in_turns(const S& source, Placed placed, RowSlots<Op>& shared, uint32 bits,
             if (lane == 0) slots[(turn << bits) + member] = value;
             if (turn + 1 < turns && i + 1 < tiles) continue;
             __syncthreads();
-            if (all_agree(member == 0)) value = warp_fold<Op>(lane < turn + 1 << bits ? slots[lane] : Op::identity());
+            const uint32 there = are_powers ? turn + 1 << bits : (turn << bits) + min(warps, 1u << bits);
+            if (all_agree(member == 0)) value = warp_fold<Op>(lane < there ? slots[lane] : Op::identity());
         }
         if (all_agree(member == 0)) counter.push(value, i >> log_turns, lane);
     }
     return all_agree(member == 0) ? counter.result(tiles + turns - 1 >> log_turns) : Op::identity();
 }
 
-// A power of two of warps for each row, several rows a block. A block waits for the prerequisites when it knows what to load.
+// A power of two of warps for each row, several rows a block. At any address it takes the launches of reduce_at_once as well. A
+// block waits for the prerequisites when it knows what to load.
 template <class Op, class Rows> __device__ __forceinline__ void reduce_rows(const ShapedProblem& problem)
 {
     __shared__ RowSlots<Op> shared;
@@ -52,7 +56,7 @@ template <class Op, class Rows> __device__ __forceinline__ void reduce_rows(cons
     const ShapedSource<Op, Rows::where> source(problem, min(row, problem.rows - 1));
     const Placed placed = placed_in<Op, Rows>(problem);
     wait_for_prerequisites();
-    const auto root = fold_in_turns<Op, Rows>(source, placed, shared, cut.bits, group, member, lane);
+    const auto root = fold_in_turns<Op, Rows>(source, placed, shared, cut.bits, cut.warps, group, member, lane);
     if ((threadIdx.x & (lanes << cut.bits) - 1) != 0) return;
     // Made anew: kept all along, the number would take registers that the elements need.
     const uint64 its_row = uint64(block_anew()) * cut.rows() + group;

@@ -41,7 +41,17 @@ _SHORT_ROWS = (
     *(f"{what}[{i}]" for what in ("apart", "second_apart") for i in range(3)),
 )
 _ROLES = (
-    *("block", "cluster", "tiles", "short_rows_strided", "short_rows", "rows_strided", "rows", "at_once_strided"),
+    *(
+        "block",
+        "cluster",
+        "tiles",
+        "whole",
+        "short_rows_strided",
+        "short_rows",
+        "rows_strided",
+        "rows",
+        "at_once_strided",
+    ),
     *("at_once", "batch_strided", "batch", "columns_strided_wide", "columns_strided", "columns_wide", "columns"),
 )
 """A name that ends another one comes after it."""
@@ -116,7 +126,7 @@ def grid_rule(source: KernelSource) -> dict[str, Any] | None:
     if name == "cluster":
         most = warps * PORTABLE_CLUSTER
         return {"rule": "one_cluster", "threads": threads, "cluster": PORTABLE_CLUSTER, "most_leaves": most, "count": 1}
-    if name == "tiles":
+    if name in ("tiles", "whole"):
         return {"rule": "tiles", "threads": threads, "leaves_per_block": warps, "partials_per_run": 4 * threads}
     if name == "rows":
         return {"rule": "rows", "threads": threads, "rows_per_block": WARPS, "count": RowStrategy("rows", 1).count}
@@ -162,7 +172,7 @@ def role_of(source: KernelSource) -> str:
 
 def _argument(source: KernelSource) -> ArgumentKind:
     role = role_of(source)
-    if role in ("block", "cluster", "tiles"):
+    if role in ("block", "cluster", "tiles", "whole"):
         return "whole"
     return "short_rows" if role.startswith("short_rows") else "shaped"
 

@@ -97,6 +97,9 @@ class RowStrategy(NamedTuple):
         Whether each of them folds one leaf; else they take a row's leaves in turns, and are a power of two.
     most_warps : int
         For rows in one turn, the warps of the largest block that the kernel is compiled for.
+    anywhere_bounds : tuple of int or None
+        These and `resident_blocks` of the kernel that takes rows at any address in turns or in one; None if all kernels
+        have the same.
     contiguous : bool
         Whether each row's elements lie one after the other.
     aligned : bool
@@ -130,6 +133,7 @@ class RowStrategy(NamedTuple):
     warps_of_a_row: int = 1
     in_one_turn: bool = False
     most_warps: int = WARPS
+    anywhere_bounds: tuple[int, int] | None = None
     contiguous: bool = True
     aligned: bool = False
     levels: int = 0

@@ -1,6 +1,6 @@
 """The family: every kernel that arrays of any shape, strides and address meet, for an operator, types and a device.
 
-Shapes are data to the kernels, so that the family is a closed set: at most 16 kernels, and at most 9 twins for arrays
+Shapes are data to the kernels, so that the family is a closed set: at most 16 kernels, and at most 4 twins for arrays
 at any address. How many multiprocessors a device has decides which of them a shape takes, and not which there are.
 """
 
@@ -16,7 +16,7 @@ from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.strategy.base import RowStrategy
 from lowlevel_reduce.strategy.column_cuts import loads_of
 from lowlevel_reduce.strategy.columns import is_wide, resident_columns
-from lowlevel_reduce.strategy.rows import bounds_of_rows
+from lowlevel_reduce.strategy.rows import bounded
 from lowlevel_reduce.strategy.selection import needs_many_registers, operator_text
 from lowlevel_reduce.strategy.stubs import KernelSource, OperatorText, kernel_sources, row_kernel_source, with_twins
 from lowlevel_reduce.strategy.whole import DeviceFacts, Strategy, choose
@@ -119,15 +119,9 @@ def _rows(types: Types, text: OperatorText, compute_capability: tuple[int, int])
     for way in ways:
         for contiguous in (True, False):
             chosen = way._replace(contiguous=contiguous, aligned=contiguous)
-            warps, resident = bounds_of_rows(
-                chosen,
-                types.element.itemsize,
-                text.accumulator_bytes,
-                heavy=text.heavy,
-                two_arrays=text.two_arrays,
-                newer=newer,
-            )
-            yield row_kernel_source(text, chosen._replace(most_warps=warps, resident_blocks=resident))
+            sizes = (types.element.itemsize, text.accumulator_bytes)
+            chosen = bounded(chosen, *sizes, heavy=text.heavy, two_arrays=text.two_arrays, newer=newer)
+            yield row_kernel_source(text, chosen)
 
 
 def _columns(itemsize: int, text: OperatorText) -> Iterator[RowStrategy]:

@@ -26,7 +26,7 @@ from lowlevel_reduce.strategy.whole import (
     power_of_two,
 )
 
-__all__ = ["bounds_of_rows", "choose_rows", "why_rows"]
+__all__ = ["bounded", "bounds_of_rows", "choose_rows", "why_rows"]
 
 # How many blocks must fit on a multiprocessor, which limits a thread to 64 and 80 registers: the most with which the
 # compiler does not spill, as tests/compile verifies. RESIDENT_HEAVY leaves it 128.
@@ -144,15 +144,9 @@ def choose_rows(
             chosen = _batch(problem, facts, leaves, warps, fastest if cluster is None else cluster)
         else:
             chosen = _rows(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
-        most, resident = bounds_of_rows(
-            chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays, newer=facts.more_registers
-        )
-        # What `_replace` does, in a third of the time.
-        (called, blocks, _, parts, folders, of_a_row, at_once, _, contiguous, _, levels, warps, clustered, *_) = chosen
-        chosen = RowStrategy(
-            called, blocks, (), parts, folders, of_a_row, at_once, most, contiguous, problem.aligned, levels, warps,
-            clustered, resident, facts.programmatic,
-        )  # fmt: skip
+        newer = facts.more_registers
+        chosen = bounded(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays, newer=newer)
+        chosen = chosen._replace(programmatic=facts.programmatic, aligned=problem.aligned)
     if chosen.blocks > MAX_GRID:
         raise ValueError(f"{problem.rows} rows need {chosen.blocks} blocks; a grid has at most {MAX_GRID}")
     return chosen
@@ -166,6 +160,15 @@ def why_rows(
     leaves = problem.length / (LANES * STEPS * vector)
     narrow = not heavy and accumulator_bytes <= 8
     return _fastest(problem, facts, vector, leaves, narrow=narrow, two_arrays=two_arrays)[1]
+
+
+def bounded(chosen: RowStrategy, itemsize: int, accumulator_bytes: int, **options: bool) -> RowStrategy:
+    """Return a strategy with the bounds of its kernels; the options are those of `bounds_of_rows`."""
+    warps, resident = bounds_of_rows(chosen, itemsize, accumulator_bytes, **options)
+    anywhere = None
+    if chosen.name == "rows" and chosen.contiguous:
+        anywhere = bounds_of_rows(chosen._replace(in_one_turn=True), itemsize, accumulator_bytes, **options)
+    return chosen._replace(most_warps=warps, resident_blocks=resident, anywhere_bounds=anywhere)
 
 
 def bounds_of_rows(

@@ -285,4 +285,5 @@ def operator_text(reduction: Reduction, types: Types) -> OperatorText:
         declaration=reduction.declaration(types),
         heavy=reduction.is_heavy(types) or reduction.two_arrays,
         two_arrays=reduction.two_arrays,
+        wide=needs_many_registers(reduction, types),
     )

@@ -92,11 +92,16 @@ _FLAT = {
     "cluster": ("whole/reduce_cluster.cuh", "reduce_cluster<Op, {warps}, {cluster}, {in_turns}, Begin::{begin}>"),
     "tiles": ("whole/reduce_tiles.cuh", "reduce_tiles<Op, {warps}, {cluster}, Begin::{begin}>"),
     "first_pass": ("whole/reduce_two_pass.cuh", "reduce_first_pass<Op, {warps}>"),
+    "whole": ("whole/reduce_anywhere.cuh", "reduce_anywhere<Op, {warps}, {cluster}>"),
     "second_pass": ("whole/reduce_two_pass.cuh", "reduce_second_pass<Op, {warps}>"),
     "cooperative": ("whole/reduce_cooperative.cuh", "reduce_cooperative<Op, {warps}>"),
 }
 _ALIGNED = ("block", "cluster", "tiles")
-"""The kernels for whole arrays that begin at multiples of 16 bytes, with a twin each; the others take any address."""
+"""The kernels for whole arrays that begin at multiples of 16 bytes; the others take any address."""
+
+_ANYWHERE_WARPS, _ANYWHERE_WIDE_WARPS, _ANYWHERE_RESIDENT = 16, 8, 2
+"""The warps of the largest block, with wide accumulators as well, that the twin of these is compiled for, and how many
+such blocks fit on a multiprocessor: as for tiles. What else a caller forces has a twin of its own."""
 
 _ROWS = {
     "short_rows": ("rows/reduce_short_rows.cuh", "reduce_short_rows<Op, {lie}>"),
@@ -147,6 +152,8 @@ class OperatorText(NamedTuple):
         Whether a thread needs more than 64 registers or so.
     two_arrays : bool
         Whether the operator also reads a second array.
+    wide : bool
+        Whether a thread that folds eight vectors at once needs more registers than a full block leaves it.
     """
 
     label: str
@@ -155,6 +162,7 @@ class OperatorText(NamedTuple):
     declaration: str = ""
     heavy: bool = False
     two_arrays: bool = False
+    wide: bool = False
 
 
 def kernel_sources(operator: OperatorText, strategy: Strategy) -> tuple[KernelSource, ...]:
@@ -179,7 +187,18 @@ def _whole_sources(
     aligned = source(strategy, strategy, "aligned")
     if strategy not in _ALIGNED:
         return (aligned,)
+    most = _ANYWHERE_WIDE_WARPS if operator.wide else _ANYWHERE_WARPS
+    if not in_turns and warps <= most and cluster <= (1 if strategy == "tiles" else PORTABLE_CLUSTER):
+        return (aligned._replace(twin=_whole_anywhere(operator, most)),)
     return (aligned._replace(twin=source(strategy, f"{strategy}{ANYWHERE}", "anywhere")),)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _whole_anywhere(operator: OperatorText, warps: int) -> KernelSource:
+    """Return the twin of the kernels for whole arrays that are chosen unasked."""
+    header, call = _FLAT["whole"]
+    body = call.format(warps=warps, cluster=PORTABLE_CLUSTER)
+    return _source(operator, f"whole{ANYWHERE}", header, body, "Problem", (warps * LANES, _ANYWHERE_RESIDENT))
 
 
 def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSource:
@@ -189,39 +208,49 @@ def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSo
         straight, wide = strategy.straight, strategy.wide
         return _column_source(operator, strategy.loads, straight, wide, aligned, resident_blocks)
     kernel, contiguous = strategy.kernel, strategy.contiguous
-    return _row_source(operator, kernel, contiguous, aligned, strategy.most_warps, resident_blocks)
+    bounds = (strategy.most_warps, resident_blocks)
+    return _row_source(operator, kernel, contiguous, aligned, bounds, strategy.anywhere_bounds or bounds)
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _row_source(
-    operator: OperatorText, kernel: str, contiguous: bool, aligned: bool, most_warps: int, resident_blocks: int
+    operator: OperatorText,
+    kernel: str,
+    contiguous: bool,
+    aligned: bool,
+    bounds: tuple[int, int],
+    anywhere_bounds: tuple[int, int],
 ) -> KernelSource:
-    header, call = _ROWS[kernel]
-    argument = "ShortRowsProblem" if kernel == "short_rows" else "ShapedProblem"
-
-    def source(name: str, lie: str) -> KernelSource:
-        body = call.format(lie=f"{lie}Rows", warps=most_warps)
-        return _source(operator, name, header, body, argument, (most_warps * LANES, resident_blocks))
+    def source(kernel: str, end: str, lie: str, bounds: tuple[int, int]) -> KernelSource:
+        header, call = _ROWS[kernel]
+        argument = "ShortRowsProblem" if kernel == "short_rows" else "ShapedProblem"
+        warps, resident_blocks = bounds
+        body = call.format(lie=f"{lie}Rows", warps=warps)
+        return _source(operator, f"{kernel}{end}", header, body, argument, (warps * LANES, resident_blocks))
 
     if not contiguous:
-        return source(f"{kernel}_strided", "Strided")
-    anywhere = source(f"{kernel}{ANYWHERE}", "Contiguous")
-    return source(kernel, "Aligned")._replace(twin=anywhere) if aligned else anywhere
+        return source(kernel, "_strided", "Strided", bounds)
+    if kernel in ("rows", "at_once"):  # at any address the former takes the latter's launches
+        anywhere = source("rows", ANYWHERE, "Contiguous", anywhere_bounds)
+    else:
+        anywhere = source(kernel, ANYWHERE, "Contiguous", bounds)
+    return source(kernel, "", "Aligned", bounds)._replace(twin=anywhere) if aligned else anywhere
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _column_source(
     operator: OperatorText, loads: Loads, straight: bool, wide: bool, aligned: bool, resident_blocks: int
 ) -> KernelSource:
-    def source(name: str, begin: str) -> KernelSource:
+    def source(name: str, straight: bool, begin: str) -> KernelSource:
         body = f"reduce_columns<Op, {loads.width}, {loads.at_once}, {_bool(straight)}, Begin::{begin}>"
         bounds = (MOST_THREADS, resident_blocks)
         return _source(operator, name, "columns/reduce_columns.cuh", body, "ShapedProblem", bounds)
 
-    name = f"columns{'' if straight else '_strided'}{'_wide' if wide else ''}"
-    if not aligned:
-        return source(f"{name}{ANYWHERE}" if straight and wide else name, "anywhere")
-    return source(name, "aligned")._replace(twin=source(f"{name}{ANYWHERE}", "anywhere"))
+    if aligned:  # the kernel for several reduced axes takes any address
+        anywhere = _column_source(operator, loads, False, wide, False, resident_blocks)
+        return source("columns_wide", True, "aligned")._replace(twin=anywhere)
+    straight = straight and not wide
+    return source(f"columns{'' if straight else '_strided'}{'_wide' if wide else ''}", straight, "anywhere")
 
 
 def _bool(value: bool) -> str:

@@ -175,7 +175,7 @@ def test_partials_that_a_block_takes_at_once(stream, monkeypatch):
 
 
 def test_partials_that_a_block_takes_in_turns(stream, monkeypatch):
-    """More than its warps take at once, so that each folds two batches of them: of blocks of a vector of each column."""
+    """More than its warps take at once, so that each folds two batches: of blocks of a vector of each column."""
 
     def choose(*problem, **options):
         way, of = min(columns.ways(*problem, **options), key=lambda each: each[1].loads.width)

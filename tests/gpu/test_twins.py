@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from placed import POISON, placed, values
+from placed import POISON, assert_same, placed, reduced, values
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.driver import Graph
@@ -35,7 +35,7 @@ def of(plan, pointer, stream, second=None):
 @pytest.mark.loads_twins
 def test_a_plan_loads_both_when_it_is_made(loaded, stream):
     with lr.plan("sum", shape=(9, 1024), dtype="float32", axis=1, context=stream.context):
-        assert [entry.rpartition("_float32_")[2] for entry in loaded] == ["at_once", "at_once_anywhere"]
+        assert [entry.rpartition("_float32_")[2] for entry in loaded] == ["at_once", "rows_anywhere"]
 
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES, ids=str)
@@ -48,6 +48,44 @@ def test_a_launch_takes_any_address_and_loads_the_twin_once(loaded, stream, shap
             with placed(x, stream, offset=offset) as pointer:
                 assert of(plan, pointer, stream) == wanted
             assert len(loaded) == kernels, offset
+
+
+LEAF = 512
+"""Elements of float64."""
+
+WHOLE = [
+    (1, {}, ("block", 1, 1)),
+    (7, {}, ("block", 8, 1)),
+    (13, {}, ("cluster", 4, 4)),
+    (32, {}, ("cluster", 4, 8)),
+    (57, {}, ("cluster", 8, 8)),
+    (66, {}, ("tiles", 8, 1)),
+    (270, {"strategy": "tiles", "block_threads": 256}, ("tiles", 8, 1)),
+    (33 * 16, {"strategy": "tiles", "block_threads": 512}, ("tiles", 16, 1)),
+]
+"""Whole arrays by leaves: blocks and clusters of several sizes, tiles whose partials a warp or a block folds."""
+
+
+@pytest.mark.parametrize(("leaves", "options", "chosen"), WHOLE, ids=str)
+def test_one_twin_takes_the_launches_of_all_whole_arrays(loaded, stream, leaves, options, chosen):
+    x = values("float64", (leaves - 1) * LEAF + 5)
+    signs = np.random.default_rng(2).choice([-1.0, 1.0], leaves)  # of leaves, whose sums then cancel: the order shows
+    x = np.abs(x) * np.repeat(signs, LEAF)[: x.size]
+    with lr.plan("sum", shape=x.shape, dtype=x.dtype, context=stream.context, **options) as plan:
+        assert (plan.strategy.name, plan.strategy.warps, plan.strategy.cluster) == chosen
+    assert_same(
+        reduced(x, stream=stream, offset=8, repeat=2, **options), lr.tree.reduce(x), "twice: slots are left empty"
+    )
+    assert loaded[-1].endswith("_float64_whole_anywhere")
+
+
+@pytest.mark.parametrize("leaves", [13, 66, 270])
+def test_the_twin_of_whole_arrays_reads_a_length(stream, leaves):
+    x = values("float64", leaves * LEAF)
+    lengths = [x.size, x.size - LEAF * 9 - 1, LEAF + 1, 0]
+    found = reduced(x, stream=stream, offset=8, lengths=lengths)
+    for length, value in zip(lengths, found, strict=True):
+        assert_same(value, lr.tree.reduce(x[:length]), str(length))
 
 
 def test_a_mask_that_is_not_aligned_takes_the_twin(loaded, stream):

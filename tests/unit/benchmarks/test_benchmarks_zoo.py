@@ -60,7 +60,7 @@ def test_what_is_compiled_is_listed_by_kernel(tmp_path, monkeypatch):
 
 
 def test_a_kernel_is_named_by_its_role():
-    assert list(sources_of(Case("sum", (1 << 24,)), H200)) == ["tiles", "tiles_anywhere"]
+    assert list(sources_of(Case("sum", (1 << 24,)), H200)) == ["tiles", "whole_anywhere"]
     strided = Case("dot", (64, 64, 64), (0, 2), strides=(1, 64, 4096))
     ((role, source),) = sources_of(strided, H200).items()
     assert source.entry == f"dot_float32_float64_float32_{role}"

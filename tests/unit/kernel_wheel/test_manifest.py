@@ -20,7 +20,7 @@ def test_every_kernel_of_the_choice_has_a_role_and_whole_arrays_a_rule():
             for source in family_of(op, dtype=dtype, compute_capability=capability_of(architecture)):
                 role = role_of(source)
                 assert source.entry.endswith((f"_{role}", f"_{role}{ANYWHERE}"))
-                assert (grid_rule(source) is not None) == (role in ("block", "cluster", "tiles", "rows"))
+                assert (grid_rule(source) is not None) == (role in ("block", "cluster", "tiles", "whole", "rows"))
 
 
 def test_the_choice_names_operators_and_types_that_there_are():
@@ -42,6 +42,9 @@ def test_fields_are_those_of_the_argument(kind):
     assert ("low" in signed) == (kind != "whole")
 
 
+FAMILY = family_of("sum", dtype="float32", compute_capability=(9, 0))
+
+
 def whole_rule(role, capability):
     return [
         grid_rule(source)
@@ -53,7 +56,8 @@ def whole_rule(role, capability):
 @pytest.mark.parametrize("leaves", [1, 7, 8, 16, 17, 64, 65, 1000, 16 * 4096, 16 * 4096 + 1, 1_000_000])
 def test_rules_say_what_the_policy_does(leaves):
     facts = DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
-    for rule in whole_rule("tiles", (9, 0)):
+    (anywhere,) = (grid_rule(each) for each in FAMILY if role_of(each) == "whole")
+    for rule in (*whole_rule("tiles", (9, 0)), anywhere):
         chosen = choose(leaves, facts, strategy="tiles", block_threads=rule["threads"])
         tiles = -(-leaves // rule["leaves_per_block"])
         run = rule["partials_per_run"]

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 
 import pytest
 
@@ -12,7 +13,7 @@ from lowlevel_reduce.strategy import columns as column_policy
 from lowlevel_reduce.strategy import rows as row_policy
 from lowlevel_reduce.strategy import whole
 from lowlevel_reduce.strategy.selection import needs_many_registers, request_of, select, why
-from lowlevel_reduce.strategy.stubs import OperatorText, row_kernel_source, with_twins
+from lowlevel_reduce.strategy.stubs import OperatorText, kernel_sources, row_kernel_source, with_twins
 
 BLACKWELL = whole.DeviceFacts((12, 0), 170, clusters=True, cooperative=True)
 HOPPER = whole.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
@@ -402,9 +403,35 @@ def test_rows_that_vectors_fit_have_a_twin_at_any_address(length, itemsize, two_
     source = row_kernel_source(OperatorText("sum", "Sum", 8), chosen)
     assert f" {lie}Rows" in source.text
     assert (source.twin is not None) == chosen.aligned
-    assert source.twin is None or (
-        " ContiguousRows" in source.twin.text and source.twin.entry == f"{source.entry}_anywhere"
-    )
+    entry = "sum_rows_anywhere" if chosen.kernel == "at_once" else f"{source.entry}_anywhere"
+    assert source.twin is None or (" ContiguousRows" in source.twin.text and source.twin.entry == entry)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize(
+    ("leaves", "forced"),
+    [
+        *[(leaves, {}) for leaves in (1, 3, 8, 16, 40, 64, 65, 3000, 1 << 20)],
+        *[(3000, {"strategy": "tiles", "block_threads": threads}) for threads in (256, 512, 1024)],
+        (3000, {"strategy": "tiles", "cluster": 4}),
+        (3000, {"strategy": "cluster", "cluster": 16}),
+        (16, {"strategy": "block", "block_threads": 512}),
+        (64, {"strategy": "block"}),
+    ],
+    ids=str,
+)
+def test_what_a_caller_forces_has_a_twin_that_takes_it(leaves, forced, wide):
+    """Unasked all have one and the same, which has no loop over tiles, and one size of blocks and of clusters."""
+    chosen = whole.choose(leaves, HOPPER, wide_accumulator=wide, **forced)
+    (source,) = kernel_sources(OperatorText("sum", "Sum", 8, wide=wide), chosen)
+    threads = int(re.search(r"__launch_bounds__\((\d+),", source.twin.text)[1])
+    shared = source.twin.entry == "sum_whole_anywhere"
+    assert chosen.block_threads <= threads
+    assert shared or forced
+    if shared:
+        assert chosen.tiles_per_block == 1
+        assert chosen.cluster <= (8 if chosen.name == "cluster" else 1)
+        assert f"reduce_anywhere<Op, {threads // 32}, 8>" in source.twin.text
 
 
 @pytest.mark.parametrize(("lie", "kernels"), [("aligned", 2), ("contiguous", 1), ("strided", 1)])
@@ -434,7 +461,7 @@ def test_short_rows_have_one_kernel_and_its_twin(lie, kernels):
     ids=str,
 )
 def test_kernels_for_columns(shape, axis, entry, aligned):
-    """One for narrow loads and one for wide ones, each also for several reduced axes, and a twin for aligned arrays."""
+    """One for narrow loads and one for wide ones, each also for several reduced axes, which takes any address."""
     chosen = choose_rows(layout.problem_of(shape, 4, axis=axis), HOPPER, 4, 8)
     source = row_kernel_source(OperatorText("sum", "Sum", 8), chosen)
     assert source.entry == f"sum_{entry}"
@@ -443,7 +470,7 @@ def test_kernels_for_columns(shape, axis, entry, aligned):
     arguments = f"reduce_columns<Op, {', '.join(map(str, chosen.loads))}, {straight}, Begin::"
     assert f"{arguments}{'aligned' if aligned else 'anywhere'}>(problem);" in source.text
     assert (source.twin is not None) is aligned
-    assert source.twin is None or f"{arguments}anywhere>(problem);" in source.twin.text
+    assert source.twin is None or f"{arguments.replace('true', 'false')}anywhere>(problem);" in source.twin.text
 
 
 def test_columns_of_all_shapes_share_kernels():

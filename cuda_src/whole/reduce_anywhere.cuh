@@ -1,0 +1,46 @@
+// A whole array at any address, in place of `block`, `cluster` and `tiles`: one kernel for the launches of all three, which need
+// not be as fast as aligned ones, but are to be compiled once.
+#pragma once
+#include "tree/grid.cuh"
+#include "tree/overlap.cuh"
+
+// How many of the grid's tiles, of a leaf a warp, an array has that may be shorter than its upper bound.
+__device__ __forceinline__ uint32 tiles_in_use(uint64 leaves, uint32 warps)
+{
+    return max(1u, uint32((leaves + warps - 1) / warps));
+}
+
+// Blocks have at most `Warps` warps, and a tile as many leaves as the block has warps. If problem.count is 1 the grid is one cluster
+// of at most `Blocks` blocks, a tile each; else it counts the tiles, a block each, behind which come the blocks that fold
+// partials as in reduce_tiles.
+template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduce_anywhere(const Problem& problem)
+{
+    __shared__ BlockSlots<Op, Warps> shared;
+    __shared__ ClusterSlots<Op, Blocks> others;
+    const uint32 most = uint32(problem.count), warps = blockDim.x / lanes, blocks = most == 1 ? gridDim.x : 1;
+    cluster_enter(others, blocks);
+    launch_dependents();
+
+    const auto source = whole_array<Op>(problem);
+    if (most > 1 && blockIdx.x >= most) {
+        wait_for_prerequisites();
+        const uint32 tiles = tiles_in_use(source.leaf_count(), warps);
+        typename Op::Accumulator root;
+        auto* slots = grid_slots<Op>(problem.workspace);
+        if (!grid_fold_by<Op, Warps>(blockIdx.x - most, gridDim.x - most, slots, tiles, shared, root, warps)) return;
+        if (threadIdx.x == 0) store_result<Op>(problem, source.row, 0, root);
+        return;
+    }
+    const uint32 tile = most == 1 ? rank_in_cluster(blocks) : blockIdx.x;
+    if (most > 1 && tile >= tiles_in_use(source.leaf_count(), warps)) return;
+    // warp_of_block would take too many registers.
+    auto value = leaf_fold<Op>(source, uint64(tile) * warps + threadIdx.x / lanes, threadIdx.x % lanes);
+    value = block_fold<Op, Warps>(value, shared, 0, blockDim.x / lanes);
+    // Made anew, as the row and the numbers are: kept all along they would take registers that the elements need.
+    if (uint32(problem.count) > 1) {
+        if (threadIdx.x == 0) grid_slots<Op>(problem.workspace)[block_anew()].publish(value);
+        return;
+    }
+    value = cluster_fold(value, others, gridDim.x);
+    if (threadIdx.x == 0 && rank_in_cluster(gridDim.x) == 0) store_result<Op>(problem, whole_array<Op>(problem).row, 0, value);
+}

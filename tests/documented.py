@@ -11,6 +11,8 @@ A block is what stands between two fences of README.md or a page of docs/. Its l
 any other, or none
     Not run.
 
+Other fences, and code by its indent alone, are refused.
+
 Comments directly above a block, which readers of the page do not see, say more:
 
 ``<!-- with: CODE -->``
@@ -38,6 +40,8 @@ _BLOCK = re.compile(
     r"(?P<code>.*?)^(?P=indent)```$",
     re.DOTALL | re.MULTILINE,
 )
+# A paragraph that begins with four spaces, and does not go on with an item of a list.
+_INDENTED = re.compile(r"^(?! |[-*+] |\d+\. )\S.*\n\n+( {4,}\S.*)$", re.MULTILINE)
 _COMMENT = re.compile(r"<!-- (with|output|not run):? ?(.*?) ?-->", re.DOTALL)
 
 
@@ -84,9 +88,11 @@ def blocks(page: str) -> list[Block]:
                 " ".join(" ".join(said.split()) for kind, said in comments if kind == "not run"),
             )
         )
-    fences = len(re.findall(r"^ *```", text, re.MULTILINE))
+    fences = len(re.findall(r"^ *(?:```|~~~)", text, re.MULTILINE))
     if fences != 2 * len(found):
         raise ValueError(f"{page} has {fences} fences and {len(found)} blocks")
+    if indented := _INDENTED.search(_BLOCK.sub("", text)):
+        raise ValueError(f"{page}: {indented[1].strip()!r} is code by its indent alone, which nothing runs")
     return found
 
 

@@ -87,9 +87,16 @@ def test_a_block_is_found_with_what_is_said_of_it(tmp_path, monkeypatch):
     assert first == Block("page.md", 8, "python", "print(x)\n", "x = 1", reason="a reason of two lines")
     assert (second.is_output, second.code) == (True, "1\n")
     assert commands(third.code) == [("echo a b", "a b\n")]
-    page.write_text("```\nno end\n")
-    with pytest.raises(ValueError, match="1 fences"):
-        blocks("page.md")
+    for text, words in (
+        ("```\nno end\n", "1 fences"),
+        ("~~~python\nx = 1\n~~~\n", "2 fences and 0 blocks"),
+        ("Text:\n\n    x = 1\n", "'x = 1' is code by its indent"),
+    ):
+        page.write_text(text)
+        with pytest.raises(ValueError, match=words):
+            blocks("page.md")
+    page.write_text("- An item.\n\n    Of two paragraphs.\n")
+    assert blocks("page.md") == []
 
 
 @pytest.mark.parametrize(

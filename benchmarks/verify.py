@@ -1,16 +1,20 @@
 """Run the tests that need a GPU, and the sanitizers over every kernel, and add the outcome to a page of results.
 
 python -m benchmarks.verify --page benchmarks/results/DATE-DEVICE-tests.md [--part tests] [--part memcheck] ...
-                            [--jobs 16] [--limit-seconds S] [--logs DIRECTORY] [--commit C] [-- PYTEST-ARGUMENTS]
+                            [--case calls] [--case parts] ... [--jobs 16] [--limit-seconds S] [--logs DIRECTORY]
+                            [--commit C] [-- PYTEST-ARGUMENTS]
 
 The tests run first, alone on the device; then all sanitizers at the same time. A part that exceeds its time limit is
-stopped, and the page says so.
+stopped, and the page says so. With cases, the sanitizers run these alone, each case in a process of its own, when all
+kernels were compiled and all results were right without them; each ends in time, with its summary.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from benchmarks.measure.timing import conditions, opened
 
@@ -28,6 +32,9 @@ TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 TESTS = "tests"
 # racecheck does not return from kernels that wait for st.async (NOTES.md, "A sanitizer that does not return").
 _WITHOUT = {"racecheck": ("--without-clusters",)}
+_SCRIPT = "tests/gpu/sanitize.py"
+_COMPILING_S = 300.0  # the limit where kernels are compiled, too
+_END_S = 20.0  # of a part's limit, for the case that is under way as the time is up, and for the summary
 ROOT = Path(__file__).resolve().parent.parent
 
 # The last lines of pytest, the sanitizers and tests/gpu/sanitize.py.
@@ -80,8 +87,24 @@ def _commands(arguments: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
             plain = [sys.executable, "-m", "pytest", "-q", "-p", "no:benchmark"]
             yield part, [*plain, *beside, *(arguments.rest or ["tests/gpu"])]
         else:
-            script = [sys.executable, "tests/gpu/sanitize.py", *_WITHOUT.get(part, ())]
-            yield part, ["compute-sanitizer", "--tool", part, "--error-exitcode", "9", *script]
+            script = [sys.executable, _SCRIPT, *_WITHOUT.get(part, ())]
+            tool = ["compute-sanitizer", "--tool", part, "--error-exitcode", "9", *script]
+            if not arguments.case:
+                yield part, tool
+            for case in arguments.case:
+                yield f"{part} {case}", [*tool, "--seconds", f"{arguments.limit_seconds - _END_S:g}", case]
+
+
+def _preparations(arguments: argparse.Namespace) -> dict[str, list[str]]:
+    """Return the commands that run the cases without a tool, which compiles their kernels once for all tools."""
+    tools = [part for part in arguments.part or TOOLS if part != TESTS]
+    ways = {"plain": (), "plain, without clusters": _WITHOUT["racecheck"]}
+    return {
+        f"{name} {case}": [sys.executable, _SCRIPT, *way, case]
+        for name, way in ways.items()
+        for case in arguments.case
+        if any(_WITHOUT.get(tool, ()) == way for tool in tools)
+    }
 
 
 def run(command: Sequence[str], limit_seconds: float, log: Path | None = None) -> Outcome:
@@ -92,13 +115,9 @@ def run(command: Sequence[str], limit_seconds: float, log: Path | None = None) -
     begin = time.perf_counter()
     with log.open("w+b") if log else tempfile.TemporaryFile("w+b") as written:
         try:
-            status: int | None = subprocess.run(
-                command, cwd=ROOT, stdout=written, stderr=subprocess.STDOUT, timeout=limit_seconds, check=False
-            ).returncode
+            status = _status(command, limit_seconds, written)
         except FileNotFoundError as error:
             return Outcome(127, 0.0, str(error))
-        except subprocess.TimeoutExpired:
-            status = None
         seconds = time.perf_counter() - begin
         written.seek(0)
         output = written.read().decode(errors="replace")
@@ -108,11 +127,25 @@ def run(command: Sequence[str], limit_seconds: float, log: Path | None = None) -
     return Outcome(status, seconds, stopped + told(output))
 
 
+def _status(command: Sequence[str], limit_seconds: float, written: IO[bytes]) -> int | None:
+    begun = subprocess.Popen(command, cwd=ROOT, stdout=written, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        return begun.wait(limit_seconds)
+    except BaseException as error:
+        # With all that it has begun, such as what a sanitizer watches, which would go on and keep the device.
+        os.killpg(begun.pid, signal.SIGKILL)
+        begun.wait()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        return None
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; return 1 if a part failed or was stopped."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--page", metavar="FILE", required=True, type=Path, help="Markdown; begun if it is not there")
     parser.add_argument("--part", action="append", choices=(TESTS, *TOOLS), help="by default all")
+    parser.add_argument("--case", action="append", default=[], help=f"a part of {_SCRIPT}, which names them")
     parser.add_argument("--jobs", type=int, default=1, help="processes of the tests, which needs pytest-xdist")
     parser.add_argument("--limit-seconds", type=float, default=600.0, metavar="S", help="of each part")
     parser.add_argument("--logs", type=Path, metavar="DIRECTORY", help="there must be one; gets all that a part writes")
@@ -123,21 +156,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"there is no directory {arguments.page.parent}")
     if arguments.logs is not None and not arguments.logs.is_dir():
         parser.error(f"there is no directory {arguments.logs}")
+    if arguments.case and arguments.limit_seconds <= _END_S:
+        parser.error(f"a sanitizer needs more than {_END_S:g} s")
     with opened() as stream:
         facts = conditions(stream.context.device, arguments.commit)
-    commands = dict(_commands(arguments))
+    before = _preparations(arguments)
+    commands = {**dict(_commands(arguments)), **before}
 
     def outcome(part: str) -> Outcome:
-        log = arguments.logs / f"{part}.log" if arguments.logs else None
-        return run(commands[part], arguments.limit_seconds, log)
+        log = arguments.logs / f"{part.replace(' ', '-')}.log" if arguments.logs else None
+        return run(commands[part], _COMPILING_S if part in before else arguments.limit_seconds, log)
+
+    def together(parts: Sequence[str]) -> dict[str, Outcome]:
+        with ThreadPoolExecutor(len(parts)) as pool:
+            return dict(zip(parts, pool.map(outcome, parts), strict=True))
 
     outcomes = {}
     if TESTS in commands:
         outcomes[TESTS] = outcome(TESTS)
-    sanitizers = [part for part in commands if part != TESTS]
-    if sanitizers:
-        with ThreadPoolExecutor(len(sanitizers)) as pool:
-            outcomes.update(zip(sanitizers, pool.map(outcome, sanitizers), strict=True))
+    sanitizers = [part for part in commands if part != TESTS and part not in before]
+    if before:
+        outcomes.update(together(list(before)))
+    if sanitizers and all(outcomes[part].status == 0 for part in before):
+        outcomes.update(together(sanitizers))
     section = section_of(facts, outcomes)
     begun = arguments.page.read_text(encoding="utf-8") if arguments.page.exists() else "# GPU tests and sanitizers\n"
     arguments.page.write_text(f"{begun}\n{section}", encoding="utf-8")

@@ -1,21 +1,27 @@
 """Runs every kernel on small, awkward inputs and checks the bits; made to be run under compute-sanitizer.
 
-compute-sanitizer --tool TOOL --error-exitcode 9 python tests/gpu/sanitize.py [--without-clusters]
-    [whole|long|shapes|many|small|pairs|operations ...]
+compute-sanitizer --tool TOOL --error-exitcode 9 python tests/gpu/sanitize.py [--without-clusters] [--seconds S]
+    [whole|long|shapes|many|small|pairs|operations|calls|parts ...]
 
 A tool is memcheck, racecheck, synccheck or initcheck. Each case is told before it is launched, so that one that takes a
-tool very long can be seen. Without clusters, every launch is as on a device that has none.
+tool very long can be seen. Without clusters, every launch is as on a device that has none. When its seconds have
+passed, it begins no case any more. It ends its process by itself, so that the tool sums up.
 """
 
+import argparse
+import atexit
 import itertools
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+import sanitized_calls
 from placed import reduced
+from sanitizing import TimeIsUp, WrongBitsError, begin, ended_by_itself, limited, same
 
 import lowlevel_reduce as lr
+from lowlevel_reduce.calls import threads
 from lowlevel_reduce.dtypes import numpy_dtype
 from lowlevel_reduce.plans import mapping
 
@@ -59,15 +65,8 @@ WAYS: list[dict[str, Any]] = [
     {"strategy": "turn_rows", "cluster": 2},
 ]
 OPERATION_ROWS = [("float32", 257), ("float32", 5003), ("bfloat16", 1000), ("bfloat16", 9000)]
-WITHOUT = "--without-clusters"
 LENGTHS = [0, 1, 1023, 4097, 300_001]
 OFFSETS = [0, 1, 12]
-
-
-def begin(case: str) -> str:
-    """Tell which case comes next, at once."""
-    print(case, flush=True)
-    return case
 
 
 def check_shapes(rng: np.random.Generator, stream: lr.Stream) -> int:
@@ -81,7 +80,7 @@ def check_shapes(rng: np.random.Generator, stream: lr.Stream) -> int:
         expected = lr.tree.reduce(x, op, axis=axis, second=second)
         pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
         if not all(np.allclose(mine.numpy(), theirs, rtol=1e-6, atol=1e-5) for mine, theirs in pairs):
-            sys.exit(f"wrong: {case}")
+            raise WrongBitsError(case)
         done += 1
     begin("segments")
     offsets = np.concatenate([[0], np.cumsum(SEGMENTS)])
@@ -90,15 +89,9 @@ def check_shapes(rng: np.random.Generator, stream: lr.Stream) -> int:
         found = lr.segmented_reduce(x, offsets, stream=stream).numpy()
         expected = [lr.tree.reduce(x[a:b]) for a, b in itertools.pairwise(offsets)]
         if found.tobytes() != np.array(expected, np.float32).tobytes():
-            sys.exit("wrong: segments")
+            raise WrongBitsError("segments")
         done += 1
     return done
-
-
-def same(found: Any, expected: Any) -> bool:
-    """Whether results, one or several, have the bits of those expected."""
-    pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
-    return all(mine.numpy().tobytes() == np.asarray(theirs).tobytes() for mine, theirs in pairs)
 
 
 def check_small_elements(rng: np.random.Generator, stream: lr.Stream) -> int:
@@ -110,7 +103,7 @@ def check_small_elements(rng: np.random.Generator, stream: lr.Stream) -> int:
             x = (rng.standard_normal(shape) * 50).astype(numpy_dtype(dtype))
             expected = lr.tree.reduce(x, op, axis=axis)
             if not same(lr.reduce(x, op, axis=axis, stream=stream), expected):
-                sys.exit(f"wrong: {case}")
+                raise WrongBitsError(case)
             done += 1
         case = begin(f"{op} of segments of {dtype}")
         offsets = np.concatenate([[0], np.cumsum(SEGMENTS)])
@@ -122,7 +115,7 @@ def check_small_elements(rng: np.random.Generator, stream: lr.Stream) -> int:
         parts = zip(*rows, strict=True) if isinstance(found, tuple) else [rows]
         found = found if isinstance(found, tuple) else (found,)
         if not same(found, tuple(np.stack(part) for part in parts)):
-            sys.exit(f"wrong: {case}")
+            raise WrongBitsError(case)
         done += 1
     return done
 
@@ -141,7 +134,7 @@ def check_two_arrays(rng: np.random.Generator, stream: lr.Stream) -> int:
                 case = begin(f"{op} of {shape} {dtype} axis {axis}, second {second.strides} from byte {offset}")
                 found = reduced(x, op, stream=stream, axis=axis, second=second, second_offset=offset)
                 if found.tobytes() != expected.tobytes():
-                    sys.exit(f"wrong: {case}")
+                    raise WrongBitsError(case)
                 done += 1
     return done
 
@@ -152,7 +145,7 @@ def check_long_grids(rng: np.random.Generator, stream: lr.Stream) -> int:
         case = begin(f"sum of {shape} axis {axis}")
         x = rng.standard_normal(shape, np.float32)
         if not same(lr.sum(x, axis=axis, stream=stream), lr.tree.reduce(x, axis=axis)):
-            sys.exit(f"wrong: {case}")
+            raise WrongBitsError(case)
     return len(LONG)
 
 
@@ -162,11 +155,11 @@ def check_many_rows(rng: np.random.Generator, stream: lr.Stream) -> int:
         case = begin(f"{op} of {shape} axis {axis}")
         x = rng.standard_normal(shape, np.float32)
         if not same(lr.reduce(x, op, axis=axis, stream=stream), lr.tree.reduce(x, op, axis=axis)):
-            sys.exit(f"wrong: {case}")
+            raise WrongBitsError(case)
     case = begin(f"sum of {MANY_LONG} axis 1 in tiles")
     x = rng.standard_normal(MANY_LONG, np.float32)
     if not np.array_equal(reduced(x, stream=stream, axis=1, strategy="batch"), lr.tree.reduce(x, axis=1)):
-        sys.exit(f"wrong: {case}")
+        raise WrongBitsError(case)
     return 3 * len(MANY) + 1
 
 
@@ -195,14 +188,15 @@ def check_whole_arrays(rng: np.random.Generator, stream: lr.Stream) -> int:
                 result.copy_to(value)
                 launch.close()
                 if value.tobytes() != lr.tree.reduce(x, accumulate=accumulate).tobytes():
-                    sys.exit(f"wrong: {case}: {value}")
+                    raise WrongBitsError(f"{case}: {value}")
                 done += 1
     return done
 
 
 def check_row_operations(rng: np.random.Generator, stream: lr.Stream) -> int:
     """Run row operations; of those that take exponentials, all strategies must agree."""
-    done = 0
+    done, clusters = 0, mapping.facts_of(stream.context).clusters
+    ways = [way for way in WAYS if clusters or way.get("cluster", 1) == 1]
     for dtype, length in OPERATION_ROWS:
         x, weight = ((rng.standard_normal(shape) * 3).astype(numpy_dtype(dtype)) for shape in ((5, length), (length,)))
         target = rng.integers(0, length, 5)
@@ -212,8 +206,8 @@ def check_row_operations(rng: np.random.Generator, stream: lr.Stream) -> int:
         done += 3
         for one, other in zip(quantized, lr.tree.quantize(x[:, :256], "int8", block=128), strict=True):
             if not same(one, other):
-                sys.exit(f"wrong: quantize of {dtype}")
-        for way in WAYS:
+                raise WrongBitsError(f"quantize of {dtype}")
+        for way in ways:
             if way == WAYS[1] and x.itemsize * length > 16 * 4096:
                 continue
             case = begin(f"row operations of {x.shape} {dtype} {way}")
@@ -221,7 +215,7 @@ def check_row_operations(rng: np.random.Generator, stream: lr.Stream) -> int:
             found += [lr.layer_norm(x, weight, weight, stream=stream, **way), lr.softmax(x, stream=stream, **way)]
             found += [lr.cross_entropy(x, target, stream=stream, **way)]
             if not all(same(one, other) for one, other in zip(found, (*expected, *exponentials), strict=True)):
-                sys.exit(f"wrong: {case}")
+                raise WrongBitsError(case)
             done += len(found)
     return done
 
@@ -234,6 +228,8 @@ PARTS = {
     "small": check_small_elements,
     "pairs": check_two_arrays,
     "operations": check_row_operations,
+    "calls": sanitized_calls.check_calls,
+    "parts": sanitized_calls.check_parts,
 }
 
 
@@ -243,14 +239,33 @@ def forget_clusters() -> None:
     mapping.facts_of = lambda context: facts_of(context)._replace(clusters=False)
 
 
-def main(arguments: Sequence[str]) -> None:
-    names = [name for name in arguments if name != WITHOUT]
-    if WITHOUT in arguments:
+def check(names: Sequence[str]) -> int:
+    """Run parts in a context of their own, which ends with all that is in it; return how many launches were checked."""
+    rng, done = np.random.default_rng(0), 0
+    with lr.Context.create() as context, context.pushed(), lr.Stream.create(context) as stream:
+        for name in names:
+            try:
+                done += PARTS[name](rng, stream)
+            except TimeIsUp as up:
+                print(f"{up}, of {name}, of which nothing is counted", flush=True)
+                break
+        threads.here().forget()
+    atexit._run_exitfuncs()  # kernels, which belong to no context
+    return done
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Run what the command line asks for, and end the process."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--without-clusters", action="store_true")
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("names", nargs="*", choices=[*PARTS, []])
+    asked = parser.parse_args(arguments)
+    if asked.without_clusters:
         forget_clusters()
-    rng = np.random.default_rng(0)
-    with lr.Context.primary() as context, context.pushed(), lr.Stream.create(context) as stream:
-        done = sum(PARTS[name](rng, stream) for name in names or PARTS)
-    print(f"{done} launches checked")
+    if asked.seconds is not None:
+        limited(asked.seconds)
+    ended_by_itself(lambda: check(asked.names or list(PARTS)))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -84,6 +85,40 @@ def test_a_page_is_begun_and_then_added_to(ran, tmp_path):
     assert text.count("commit abc") == 2
     assert "| tests | passed: fine / well | 1 |" in text
     assert "| racecheck | **FAILED**: fine / well | 1 |" in text
+
+
+def test_cases_are_run_plainly_first_and_then_by_each_tool(ran, tmp_path):
+    page = tmp_path / "x.md"
+    cases = ["calls", "parts"]
+    parts = ["--part", "memcheck", "--part", "synccheck", "--case", "calls", "--case", "parts"]
+    assert verify.main(["--page", str(page), *parts, "--limit-seconds", "100"]) == 0
+    assert sorted(command[1:] for command in ran[:2]) == [["tests/gpu/sanitize.py", case] for case in cases]
+    tools = sorted((command[2], *command[-3:]) for command in ran[2:])
+    assert tools == [(tool, "--seconds", "80", case) for tool in ("memcheck", "synccheck") for case in cases]
+    assert "| plain calls | passed" in page.read_text()
+    assert "| synccheck parts | passed" in page.read_text()
+
+
+def test_no_tool_is_run_where_results_are_wrong_without_one(ran, tmp_path, monkeypatch):
+    def run(command, limit_seconds, log):
+        ran.append(command)
+        return Outcome(1, 1.0, "wrong: sum")
+
+    monkeypatch.setattr(verify, "run", run)
+    page = tmp_path / "x.md"
+    assert verify.main(["--page", str(page), "--part", "racecheck", "--case", "calls", "--limit-seconds", "100"]) == 1
+    assert [command[1:] for command in ran] == [["tests/gpu/sanitize.py", "--without-clusters", "calls"]]
+    with pytest.raises(SystemExit):
+        verify.main(["--page", str(page), "--case", "calls", "--limit-seconds", "20"])
+
+
+def test_what_a_stopped_command_has_begun_ends_with_it(tmp_path):
+    mark = tmp_path / "mark"
+    inner = f"import time, pathlib; time.sleep(1); pathlib.Path({str(mark)!r}).touch()"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
+    assert verify.run([sys.executable, "-c", code], 0.5).status is None
+    time.sleep(1.0)
+    assert not mark.exists()
 
 
 def test_arguments_for_pytest(ran, tmp_path):

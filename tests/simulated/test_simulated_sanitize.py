@@ -1,0 +1,65 @@
+"""The script that runs under sanitizers ends by itself: all was checked, its time is up, or a case hangs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lowlevel_reduce.driver import binding
+from tests.fuzz.worlds import keep_kernels
+
+GPU = Path(__file__).resolve().parents[1] / "gpu"
+SCRIPT = f"""
+import runpy, sys
+import lowlevel_reduce.simulator
+sys.path.insert(0, {str(GPU)!r})
+runpy.run_path({str(GPU / "sanitize.py")!r}, run_name="__main__")
+"""
+HANGING = f"""
+import sys, time
+sys.path.insert(0, {str(GPU)!r})
+import sanitizing
+sanitizing._GRACE_S = 0.1
+sanitizing.limited(0.2)
+sanitizing.ended_by_itself(lambda: time.sleep(60))
+"""
+WRONG = f"""
+import sys, numpy
+sys.path.insert(0, {str(GPU)!r})
+import sanitizing
+class Found:
+    def numpy(self): return numpy.float32(1)
+sanitizing.ended_by_itself(lambda: sanitizing.compare("one", Found(), numpy.float32(2)))
+"""
+
+
+def run(code, *arguments):
+    keep_kernels()
+    environment = {**os.environ, binding.VARIABLE: "simulator", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
+    assert done.stderr == ""
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_partials_and_their_folds_are_right():
+    status, lines = run(SCRIPT, "parts")
+    assert (status, lines[-1]) == (0, "166 launches checked")
+
+
+def test_no_case_is_begun_when_the_time_is_up():
+    status, lines = run(SCRIPT, "--seconds", "0", "calls", "parts")
+    assert status == 0
+    assert lines[0].startswith("the time was up after 0 cases; the next one was sum of (5,)")
+    assert lines[1:] == ["0 launches checked"]
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [(HANGING, (3, ["stopped: a case did not return for 0.1 s"])), (WRONG, (1, ["wrong: one"]))],
+    ids=["a case that hangs", "wrong bits"],
+)
+def test_other_ends(code, found):
+    assert run(code) == found

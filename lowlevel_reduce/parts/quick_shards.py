@@ -67,7 +67,7 @@ class _Part:
         to = self._memory.pointer
         with context.pushed():
             # The little rest first, as in a distributed plan.
-            self._launches = [(Prepared(each.plan, where, None), each.source, to + each.result) for each in made[::-1]]
+            self._launches = [(Prepared.of_plan(each.plan, where, None), each.source, to + each.result) for each in made[::-1]]
         self.fetch = None if in_place else raising(*place.copy_call(self._memory, first))
         self._record: Callable[[], None] | None = None
         self.join = self.follow = _nothing
@@ -132,7 +132,7 @@ class _Prepared:
         whole = plan.chunks * size
         self._partials = Buffer.allocate(whole, first.context) if is_reached else Buffer.allocate_async(whole, first)
         with first.context.pushed():
-            self._fold = Prepared(plan, places[0], initial)
+            self._fold = Prepared.of_plan(plan, places[0], initial)
         # What says that the partials were read. At the beginning, that their memory is there.
         self._read = Event.create(first.context, timing=False)
         self._read.record(first)

@@ -9,6 +9,7 @@ operator's family, so a new shape compiles, loads and allocates nothing that ano
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arguments import instance
@@ -131,7 +132,7 @@ def repeated(
     if prepared is None or prepared.place.is_over:
         return key, None
     place = prepared.place
-    with _NOTHING if _is_current(thread, place, key[0]) else place.context.pushed():
+    with nullcontext() if _is_current(thread, place, key[0]) else place.context.pushed():
         if place.is_capturing:
             return key, None
         return key, _again(thread, prepared, key, (x, second, out), stream)

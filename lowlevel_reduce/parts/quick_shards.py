@@ -67,7 +67,9 @@ class _Part:
         to = self._memory.pointer
         with context.pushed():
             # The little rest first, as in a distributed plan.
-            self._launches = [(Prepared.of_plan(each.plan, where, None), each.source, to + each.result) for each in made[::-1]]
+            self._launches = [
+                (Prepared.of_plan(each.plan, where, None), each.source, to + each.result) for each in made[::-1]
+            ]
         self.fetch = None if in_place else raising(*place.copy_call(self._memory, first))
         self._record: Callable[[], None] | None = None
         self.join = self.follow = _nothing

@@ -30,7 +30,8 @@ class PreparedParts:
     It keeps neither the plan nor the group alive: a thread that calls no more would hold the engine's memory.
     """
 
-    __slots__ = ("_bound", "_second", "cell_bytes", "dtype", "extents", "folded_tuple", "place", "results", "shape")
+    __slots__ = ("_bound", "_second", "cell_bytes", "dtype", "extents", "folded_tuple", "place", "refused", "results")
+    __slots__ += ("shape",)
 
     is_nothing = False
 
@@ -45,6 +46,7 @@ class PreparedParts:
         self.cell_bytes = cell_size(size)
         second = sizes[1] if len(sizes) > 1 else 0
         self.extents = Extents(0, sizes[0], size, self.dtype.itemsize, has_second=self._second, second_high=second)
+        self.refused = found.views[1].dtype.itemsize - 1 if self._second else 0
 
     def launch(self, source: int, result: int, second: int = 0) -> bool:
         """Put it into the stream; False if there is no result, as the plan was dropped or other ranks call another."""

@@ -81,7 +81,10 @@ def sources(op: str, dtype: str) -> Iterator[tuple[str, KernelSource]]:
             part = source.entry.removeprefix(f"{text.label}_")
             if source.entry.endswith(ANYWHERE):
                 part = f"{chosen.name}{ANYWHERE}"  # of several kinds one kernel takes arrays at any address
-            yield kind if part == chosen.name else f"{kind}, {part.removeprefix(f'{chosen.name}_')}", source
+            yield (
+                kind if part in (chosen.name, "few_tiles") else f"{kind}, {part.removeprefix(f'{chosen.name}_')}",
+                source,
+            )
     for kind, (shape, axis) in MATRICES.items():
         for place, source in enumerate(with_twins([_matrix(text, element, shape, axis)])):
             yield f"{kind}, anywhere" if place else kind, source

@@ -91,7 +91,8 @@ struct Wheel {
                 if (kernel.at("operator") != operation || kernel.at("element") != element || kernel.at("alignment") != 16) continue;
                 if (grid.is_null() || grid.at("rule") != rule) continue;
                 const uint64_t leaf = kernel.at("leaf_elements").get<uint64_t>();
-                if (rule == "tiles" || (elements + leaf - 1) / leaf <= grid.at("most_leaves").get<uint64_t>()) return kernel;
+                if (!grid.contains("most_leaves") || (elements + leaf - 1) / leaf <= grid.at("most_leaves").get<uint64_t>())
+                    return kernel;
             }
         }
         fail("the wheel has no " + operation + " of " + element);

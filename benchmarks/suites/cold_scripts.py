@@ -81,7 +81,7 @@ def processor(source):
     begin = time.process_time()
     compile_kernel(source, "sm_90")
     return time.process_time() - begin
-out, WHOLE = {{}}, ("block", "cluster", "tiles", "whole")
+out, WHOLE = {{}}, ("block", "cluster", "few_tiles", "tiles", "whole")
 for op in {FAMILIES}:
     kernels = family_of(op, dtype="float32", compute_capability=(9, 0))
     empty = [KernelSource(k.entry, re.sub(r"[{{]\\n    .*\\n[}}]\\n$", "{{\\n}}\\n", k.text)) for k in kernels]

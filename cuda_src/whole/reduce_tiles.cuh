@@ -44,22 +44,33 @@ tile_fold(const S& source, uint64 leaf, uint32 lane, TileSlots<Op, Warps, ByLane
     else return block_fold<Op, Warps>(leaf_fold<Op>(source, leaf, lane), shared.warps, 0);
 }
 
-// Folds the partials of tiles like grid_fold_by. So few that one block takes them with a thread for each, but more than a warp
-// would, have their lanes folded together.
-template <class Op, int Warps, bool ByLanes>
+// Folds the partials of tiles like grid_fold_by; if AreFew, there are no more than one block takes with a thread for each. These,
+// where they are more than a warp takes, have their lanes folded together.
+template <class Op, int Warps, bool AreFew, bool ByLanes>
 __device__ __forceinline__ bool
 tiles_fold(const Problem& problem, uint32 folder, uint32 folders, uint32 clusters, TileSlots<Op, Warps, ByLanes>& shared,
            typename Op::Accumulator& root)
 {
     auto* slots = grid_slots<Op>(problem.workspace);
-    if constexpr (ByLanes)
-        if (lanes < clusters && clusters <= Warps * lanes) return grid_fold_lanes<Op, Warps>(slots, clusters, shared.lanes, root);
-    return grid_fold_by<Op, Warps>(folder, folders, slots, clusters, shared.warps, root);
+    if constexpr (AreFew) {
+        static_assert(ByLanes, "few partials are folded by lanes");
+        if (lanes < clusters) return grid_fold_lanes<Op, Warps>(slots, clusters, shared.lanes, root);
+        if (all_agree(threadIdx.x < lanes)) {
+            grid_take<Op, 1>(&root, slots, threadIdx.x, {clusters});
+            root = warp_fold<Op>(root);
+        }
+        return true;
+    } else {
+        if constexpr (ByLanes)
+            if (lanes < clusters && clusters <= Warps * lanes)
+                return grid_fold_lanes<Op, Warps>(slots, clusters, shared.lanes, root);
+        return grid_fold_by<Op, Warps>(folder, folders, slots, clusters, shared.warps, root);
+    }
 }
 
 // The next kernel's blocks are let in at once or, in grids of few turns, when a tile is folded: any earlier they would come
 // before this block has gone, and crowd (benchmarks/NOTES.md, "Blocks that crowd").
-template <class Op, int Warps, int Blocks, Begin Where>
+template <class Op, int Warps, int Blocks, Begin Where, bool AreFew = false>
 __device__ __forceinline__ void reduce_tiles(const Problem& problem)
 {
     __shared__ TileSlots<Op, Warps> shared;
@@ -76,7 +87,7 @@ __device__ __forceinline__ void reduce_tiles(const Problem& problem)
         wait_for_prerequisites();
         const uint32 clusters = clusters_in_use<Op, Warps * Blocks>(problem), folders = gridDim.x / Blocks - most;
         typename Op::Accumulator root;
-        if (!tiles_fold(problem, cluster - most, folders, clusters, shared, root)) return;
+        if (!tiles_fold<Op, Warps, AreFew>(problem, cluster - most, folders, clusters, shared, root)) return;
         if (threadIdx.x == 0) store_result<Op>(problem, source.row, 0, root);
         return;
     }

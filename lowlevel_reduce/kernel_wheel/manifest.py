@@ -44,6 +44,7 @@ _ROLES = (
     *(
         "block",
         "cluster",
+        "few_tiles",
         "tiles",
         "whole",
         "short_rows_strided",
@@ -126,8 +127,9 @@ def grid_rule(source: KernelSource) -> dict[str, Any] | None:
     if name == "cluster":
         most = warps * PORTABLE_CLUSTER
         return {"rule": "one_cluster", "threads": threads, "cluster": PORTABLE_CLUSTER, "most_leaves": most, "count": 1}
-    if name in ("tiles", "whole"):
-        return {"rule": "tiles", "threads": threads, "leaves_per_block": warps, "partials_per_run": 4 * threads}
+    if name in ("few_tiles", "tiles", "whole"):
+        rule = {"rule": "tiles", "threads": threads, "leaves_per_block": warps, "partials_per_run": 4 * threads}
+        return rule | ({"most_leaves": threads * warps} if name == "few_tiles" else {})
     if name == "rows":
         return {"rule": "rows", "threads": threads, "rows_per_block": WARPS, "count": RowStrategy("rows", 1).count}
     return None
@@ -172,7 +174,7 @@ def role_of(source: KernelSource) -> str:
 
 def _argument(source: KernelSource) -> ArgumentKind:
     role = role_of(source)
-    if role in ("block", "cluster", "tiles", "whole"):
+    if role in ("block", "cluster", "few_tiles", "tiles", "whole"):
         return "whole"
     return "short_rows" if role.startswith("short_rows") else "shaped"
 

@@ -91,12 +91,13 @@ _FLAT = {
     "block": ("whole/reduce_cluster.cuh", "reduce_cluster<Op, {warps}, 1, {in_turns}, Begin::{begin}>"),
     "cluster": ("whole/reduce_cluster.cuh", "reduce_cluster<Op, {warps}, {cluster}, {in_turns}, Begin::{begin}>"),
     "tiles": ("whole/reduce_tiles.cuh", "reduce_tiles<Op, {warps}, {cluster}, Begin::{begin}>"),
+    "few_tiles": ("whole/reduce_tiles.cuh", "reduce_tiles<Op, {warps}, {cluster}, Begin::{begin}, true>"),
     "first_pass": ("whole/reduce_two_pass.cuh", "reduce_first_pass<Op, {warps}>"),
     "whole": ("whole/reduce_anywhere.cuh", "reduce_anywhere<Op, {warps}, {cluster}>"),
     "second_pass": ("whole/reduce_two_pass.cuh", "reduce_second_pass<Op, {warps}>"),
     "cooperative": ("whole/reduce_cooperative.cuh", "reduce_cooperative<Op, {warps}>"),
 }
-_ALIGNED = ("block", "cluster", "tiles")
+_ALIGNED = ("block", "cluster", "tiles", "few_tiles")
 """The kernels for whole arrays that begin at multiples of 16 bytes; the others take any address."""
 
 _ANYWHERE_WARPS, _ANYWHERE_WIDE_WARPS, _ANYWHERE_RESIDENT = 16, 8, 2
@@ -170,6 +171,8 @@ def kernel_sources(operator: OperatorText, strategy: Strategy) -> tuple[KernelSo
     name, warps, cluster = strategy.name, strategy.warps, strategy.cluster
     if name in ("block", "cluster"):  # one kernel each for all sizes that small arrays are given
         warps, cluster = max(warps, WARPS), max(cluster, PORTABLE_CLUSTER)
+    if strategy.few_partials and operator.accumulator_bytes <= 8:
+        name = "few_tiles"
     return _whole_sources(operator, name, warps, cluster, strategy.tiles_per_block > 1, strategy.resident_blocks)
 
 
@@ -188,7 +191,7 @@ def _whole_sources(
     if strategy not in _ALIGNED:
         return (aligned,)
     most = _ANYWHERE_WIDE_WARPS if operator.wide else _ANYWHERE_WARPS
-    if not in_turns and warps <= most and cluster <= (1 if strategy == "tiles" else PORTABLE_CLUSTER):
+    if not in_turns and warps <= most and cluster <= (1 if strategy in ("tiles", "few_tiles") else PORTABLE_CLUSTER):
         return (aligned._replace(twin=_whole_anywhere(operator, most)),)
     return (aligned._replace(twin=source(strategy, f"{strategy}{ANYWHERE}", "anywhere")),)
 

@@ -120,6 +120,12 @@ class Strategy(NamedTuple):
         return self.partials if self.name == "tiles" else self.tiles_per_block, self.partials
 
     @property
+    def few_partials(self) -> bool:
+        """Whether a block of a small tile's warps folds the partials of tiles with a thread for each, in less code."""
+        small = self.name == "tiles" and self.cluster == 1 and self.warps == _FEW_TILES_WARPS
+        return small and self.tiles <= _FEW_TILES_WARPS * WARP
+
+    @property
     def partials(self) -> int:
         """Partials in the workspace; 0 if they are exchanged through shared memory."""
         return 0 if self.name in {"block", "cluster"} else -(-self.tiles // self.cluster)
@@ -287,7 +293,8 @@ def _table(facts: DeviceFacts) -> tuple[_Row, ...]:
     few = _SLOW_FLOAT64 if facts.clusters and facts.compute_capability[0] == 12 else _BLOCKS
     # 2^18 elements on an H200: 1.82; in tiles of 16 warps 2.30. In 2026-11-23-h200-variants-5.jsonl, for tiles of 8 and
     # of 16 warps: 1.5 million take 2.66 and 2.98, but 2^21 take 4.67 and 4.25.
-    few_tiles = _Row(_FEW_TILES_WARPS * (facts.multiprocessors - 1) * 3 // 2, "tiles", _FEW_TILES_WARPS, 1)
+    most = min(_FEW_TILES_WARPS * (facts.multiprocessors - 1) * 3 // 2, _FEW_TILES_WARPS**2 * WARP)  # `few_partials`
+    few_tiles = _Row(most, "tiles", _FEW_TILES_WARPS, 1)
     rest = _Row(float("inf"), "tiles", _NEWER_TILES_WARPS if facts.more_registers else _TILES_WARPS, 1)
     clusters = (row for row in (_CLUSTER, *_LARGER_CLUSTERS) if row.cluster <= largest_cluster(facts))
     return (*few, *clusters, few_tiles, rest)

@@ -47,7 +47,8 @@ def launch(kernel, config, stream, kind, **values):
 
 
 @pytest.mark.parametrize(
-    ("role", "shape"), [("block", (2000,)), ("cluster", (9000,)), ("tiles", (17_500,)), ("rows", (9, 1280))]
+    ("role", "shape"),
+    [("block", (2000,)), ("cluster", (9000,)), ("few_tiles", (17_500,)), ("tiles", (17_500,)), ("rows", (9, 1280))],
 )
 def test_a_launch_by_the_rule_gives_the_bits(role, shape, kept_kernels):
     source = next(

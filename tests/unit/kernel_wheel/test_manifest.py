@@ -20,7 +20,9 @@ def test_every_kernel_of_the_choice_has_a_role_and_whole_arrays_a_rule():
             for source in family_of(op, dtype=dtype, compute_capability=capability_of(architecture)):
                 role = role_of(source)
                 assert source.entry.endswith((f"_{role}", f"_{role}{ANYWHERE}"))
-                assert (grid_rule(source) is not None) == (role in ("block", "cluster", "tiles", "whole", "rows"))
+                assert (grid_rule(source) is not None) == (
+                    role in ("block", "cluster", "few_tiles", "tiles", "whole", "rows")
+                )
 
 
 def test_the_choice_names_operators_and_types_that_there_are():
@@ -57,7 +59,10 @@ def whole_rule(role, capability):
 def test_rules_say_what_the_policy_does(leaves):
     facts = DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
     (anywhere,) = (grid_rule(each) for each in FAMILY if role_of(each) == "whole")
-    for rule in (*whole_rule("tiles", (9, 0)), anywhere):
+    (few,) = whole_rule("few_tiles", (9, 0))
+    assert few["most_leaves"] == few["threads"] * few["leaves_per_block"]
+    some = [few] if leaves <= few["most_leaves"] else []
+    for rule in (*some, *whole_rule("tiles", (9, 0)), anywhere):
         chosen = choose(leaves, facts, strategy="tiles", block_threads=rule["threads"])
         tiles = -(-leaves // rule["leaves_per_block"])
         run = rule["partials_per_run"]

@@ -120,7 +120,7 @@ def check(path: Path, number: int | None = None) -> Checked:
     text = path.read_text(encoding="utf-8")
     asked = exercise(number_of(text, path) if number is None else number)
     source = read_source(path, _ARCHITECTURE)
-    kernel = source.kernel("sum")
+    kernel = source.kernel(asked.entry)
     found = examine(source, kernel, None, N, asked.options, _DEVICE)
     missed = tuple(_missed(asked, source, kernel.entry, found)) if found.right else ()
     return Checked(asked, answer_of(text), found, missed)

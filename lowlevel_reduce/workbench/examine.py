@@ -31,11 +31,12 @@ from lowlevel_reduce.workbench.launching import LaunchOptions, ReadyKernel, read
 from lowlevel_reduce.workbench.missing import Weights, wrong_elements
 from lowlevel_reduce.workbench.program import OwnKernel, OwnSource
 
-__all__ = ["SEEDS", "Examined", "examine", "made_up", "time_us"]
+__all__ = ["SEEDS", "Examined", "examine", "made_up", "time_us", "trials"]
 
 SEEDS = (None, 1, 2)
 """Orders in which blocks and warps are scheduled: the natural one, and two random ones."""
 
+_WORDS = {"sum": "sum", "max": "maximum"}
 _MOST_WEIGHED = 1 << 16
 _KINDS_WITHOUT_FRACTIONS = ("int32", "uint32", "int64", "uint64")
 
@@ -106,6 +107,20 @@ def made_up(n: int, dtype: str) -> tuple[Values, float]:
     return values, float(np.sum(values, dtype=np.float64))
 
 
+def trials(n: int, dtype: str, operation: str) -> list[tuple[Values, float]]:
+    """Return what a kernel is run over, with the right results: those `made_up` for a sum.
+
+    For a maximum the last of the elements is the largest, as the tail is what gets lost, and there is a second array
+    without a positive element, whose bits order the other way round.
+    """
+    if operation == "sum":
+        return [made_up(n, dtype)]
+    mixed = elements(n, "float32", operation).astype(dtype)
+    negative = -np.abs(mixed)
+    negative[-1:] = -1 / 512
+    return [(values, float(values.max(initial=-np.inf))) for values in (mixed, negative)]
+
+
 def examine(
     source: OwnSource, kernel: OwnKernel, then: OwnKernel | None, n: int, options: LaunchOptions,
     device: str = "H200", seeds: tuple[int | None, ...] = SEEDS,
@@ -117,7 +132,7 @@ def examine(
     source, kernel, then : OwnSource, OwnKernel
         The compiled source, as PTX; its kernel; and the kernel that folds its partials, if there is one.
     n : int
-        Number of elements, `made_up`. Faults that need a full grid need more of them.
+        Number of elements, those of `trials`. Faults that need a full grid need more of them.
     options : LaunchOptions
         Grid, block, memory.
     device : str
@@ -130,7 +145,8 @@ def examine(
     UnsupportedError
         If the kernel uses what the simulator does not know, or cannot be launched so.
     """
-    values, reference = made_up(n, kernel.convention.dtype)
+    tried = trials(n, kernel.convention.dtype, options.operation)
+    reference = tried[0][1]
     counts = LineCounts()
     value: float | None = None
     total: Counters | None = None
@@ -142,39 +158,44 @@ def examine(
         with simulator.use(device, seed=seed, watch=watch) as driver, Context.primary() as context, context.pushed():
             try:
                 with ready(source, kernel, then, n, options, context) as made:
-                    result = float(made.sum(values)[0])
+                    result = float(made.sum(tried[0][0])[0])
                     results.append((seed, result))
                     if place == 0:
                         value, grids = result, tuple(made.grids)
                         total = sum((launch.counters for launch in driver.launches), Counters())
                         costs = costs_by_line(source, {name: counts.of(name) for name in counts.kernels})
-                        if result != reference:
-                            return _wrong_sum(source, kernel, n, reference, made, costs, total)
+                        for values, right in tried:
+                            if float(made.sum(values)[0]) != right:
+                                return _wrong_result(source, kernel, values, right, made, costs, total)
             except KernelFault as fault:
                 found = fault_finding(fault, source)
                 return Examined(kernel.name, n, None, reference, (found,), None)
-    findings = [*_by_schedule(source, results, reference, costs), *cost_findings(source, costs)]
+    findings = [*_by_schedule(source, results, reference, costs, options), *cost_findings(source, costs)]
     return Examined(kernel.name, n, value, reference, tuple(findings), total, grids, costs)
 
 
-def _wrong_sum(
-    source: OwnSource, kernel: OwnKernel, n: int, reference: float, made: ReadyKernel,
+def _wrong_result(
+    source: OwnSource, kernel: OwnKernel, values: Values, reference: float, made: ReadyKernel,
     costs: Mapping[Place, Counters], total: Counters,
 ) -> Examined:  # fmt: skip
-    """Return a wrong sum with the elements that it lacks and the lines that write it."""
-    value = float(made.sum(made_up(n, kernel.convention.dtype)[0])[0])
-    weights = None
-    if n <= _MOST_WEIGHED:
-        weights = wrong_elements(lambda values: float(made.sum(values)[0]), n, made.input_type)
-    places = writing_lines(costs)
-    place = places[-1] if places else Place("", 0)
-    written = f"the result is written at {', '.join(map(str, places))}" if places else "no line writes the result"
-    read = f"; the elements are read at {', '.join(map(str, reading_lines(costs)))}"
-    lost = _lost(weights)
-    message = f"the sum is {value!r}, not {reference!r}: {lost}; {written}{read if weights else ''}"
-    first = Finding("wrong sum", place, text_at(source, place), message)
-    findings = (first, *cost_findings(source, costs))
-    return Examined(kernel.name, n, value, reference, findings, total, tuple(made.grids), costs)
+    """Return a wrong result with the lines that write it and, of a sum, the elements that it lacks."""
+    n, what = values.size, _WORDS[made.options.operation]
+    value = float(made.sum(values)[0])
+    grids = tuple(made.grids)
+    written = writing_lines(costs)
+    place = written[-1] if written else Place("", 0)
+    said = [f"the {what} is {value!r}, not {reference!r}"]
+    said.append(f"the result is written at {', '.join(map(str, written))}" if written else "no line writes the result")
+    if made.options.operation == "sum":
+        weights = (
+            wrong_elements(lambda some: float(made.sum(some)[0]), n, made.input_type) if n <= _MOST_WEIGHED else None
+        )
+        said[0] += f": {_lost(weights)}"
+        said += [f"the elements are read at {', '.join(map(str, reading_lines(costs)))}"] if weights else []
+    elif reference < 0:
+        said[0] += ", where all elements are negative"
+    first = Finding(f"wrong {what}", place, text_at(source, place), "; ".join(said))
+    return Examined(kernel.name, n, value, reference, (first, *cost_findings(source, costs)), total, grids, costs)
 
 
 def _lost(weights: Weights | None) -> str:
@@ -182,17 +203,18 @@ def _lost(weights: Weights | None) -> str:
 
 
 def _by_schedule(
-    source: OwnSource, results: list[tuple[int | None, float]], reference: float, costs: Mapping[Place, Counters]
-) -> list[Finding]:
-    """Return a finding if another order of blocks and warps gives another sum."""
+    source: OwnSource, results: list[tuple[int | None, float]], reference: float, costs: Mapping[Place, Counters],
+    options: LaunchOptions,
+) -> list[Finding]:  # fmt: skip
+    """Return a finding if another order of blocks and warps gives another result."""
     wrong = [(seed, value) for seed, value in results if value != reference]
     if not wrong:
         return []
     places = writing_lines(costs)
     place = places[-1] if places else Place("", 0)
-    seed, value = wrong[0]
-    message = f"in another order of blocks and warps (seed {seed}) the sum is {value!r}, not {reference!r}"
-    return [Finding("wrong sum", place, text_at(source, place), message)]
+    (seed, value), what = wrong[0], _WORDS[options.operation]
+    message = f"in another order of blocks and warps (seed {seed}) the {what} is {value!r}, not {reference!r}"
+    return [Finding(f"wrong {what}", place, text_at(source, place), message)]
 
 
 def time_us(

@@ -60,6 +60,11 @@ class Exercise:
     options: LaunchOptions = field(default_factory=lambda: LaunchOptions(block=_BLOCK))
 
     @property
+    def entry(self) -> str:
+        """The kernel's name."""
+        return {"sum": "sum", "max": "largest"}[self.options.operation]
+
+    @property
     def start(self) -> Path:
         """The starting file."""
         return source_root() / "exercises" / self.file
@@ -83,7 +88,7 @@ def _limits(**most: int) -> Mapping[str, int]:
     return MappingProxyType(most)
 
 
-def _launched(**options: int) -> LaunchOptions:
+def _launched(**options: int | str) -> LaunchOptions:
     return LaunchOptions(block=_BLOCK, **options)  # type: ignore[arg-type]
 
 
@@ -154,6 +159,15 @@ def _all() -> tuple[Exercise, ...]:
                  fails="shared memory of a block that exited", limits=_limits(atomics=0, launches=1),
                  options=_launched(grid=8, cluster=8),
                  because="shared memory lives as long as its block: a second barrier keeps all until the last read"),
+        Exercise(number=20, file="20_wide_loads.cu", title="a quarter of what", systems="A", answer="b",
+                 fails="global_loads", limits=_limits(global_loads=24, global_load_sectors=264),
+                 options=_launched(per_thread=4),
+                 because="the bytes are the same, and so are the sectors; one request now has 16 of them, where four "
+                 "had 4 each"),
+        Exercise(number=21, file="21_largest.cu", title="the largest element", systems="AB", answer="c",
+                 fails="wrong maximum", limits=_limits(atomics=17), options=_launched(operation="max"),
+                 because="most threads come late, read a number that is greater than theirs and write nothing, and "
+                 "reads of one address need not wait for each other"),
     )  # fmt: skip
 
 

@@ -14,9 +14,10 @@ from lowlevel_reduce.driver import BoundKernel, Buffer, Context, Kernel, LaunchC
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.workbench.program import OwnKernel, OwnSource
 
-__all__ = ["RESULTS", "LaunchOptions", "ReadyKernel", "ready"]
+__all__ = ["OPERATIONS", "RESULTS", "LaunchOptions", "ReadyKernel", "ready"]
 
 RESULTS = ("auto", "total", "partials")
+OPERATIONS = ("sum", "max")
 
 _PORTABLE_CLUSTER = 8
 _PLAIN_SHARED_BYTES = 48 * 1024
@@ -47,6 +48,9 @@ class LaunchOptions:
     result : {"auto", "total", "partials"}
         Whether the kernel leaves the sum, or a partial for each block, which are folded by the same kernel or by
         another one. By default what it is seen to write.
+    operation : {"sum", "max"}
+        What the kernel computes, and so what the result holds before: 0, or for a maximum all bits set, as in the
+        ladder. That is below every float as the integers compare by which atomics order them, and NaN to `fmaxf`.
     """
 
     block: int = 256
@@ -56,6 +60,7 @@ class LaunchOptions:
     cluster: int = 1
     cooperative: bool = False
     result: str = "auto"
+    operation: str = "sum"
 
     def __post_init__(self) -> None:
         for name in ("block", "per_thread", "cluster"):
@@ -67,6 +72,8 @@ class LaunchOptions:
             raise ValueError(f"shared memory is a number of bytes, not {self.shared_bytes}")
         if self.result not in RESULTS:
             raise ValueError(f"the result is one of {', '.join(RESULTS)}, not {self.result!r}")
+        if self.operation not in OPERATIONS:
+            raise ValueError(f"the operation is one of {', '.join(OPERATIONS)}, not {self.operation!r}")
 
     def blocks(self, n: int, *, first: bool) -> int:
         """Return the grid for `n` elements; the fixed grid is for the first pass only."""
@@ -205,11 +212,11 @@ class ReadyKernel:
         return values.view(f"u{values.dtype.itemsize}")
 
     def _clear(self, buffer: Buffer, *, whole: bool = True) -> None:
-        """Set the first result to 0, since kernels add to it, and the others to what no kernel writes."""
+        """Set the first result to where kernels begin, and the others to what no kernel writes."""
         if whole:
             buffer.fill(_POISON, stream=self._stream)
         first = Buffer.from_pointer(buffer.pointer, self._result_type.itemsize, context=buffer.context)
-        first.fill(0, stream=self._stream)
+        first.fill(0 if self.options.operation == "sum" else 0xFF, stream=self._stream)
         self._workspace.fill(0, stream=self._stream)
 
     def _read(self, buffer: Buffer, count: int) -> Values:

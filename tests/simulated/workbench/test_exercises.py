@@ -49,6 +49,20 @@ def test_a_solution_passes(asked, tmp_path):
     assert outcome.found.value == outcome.found.reference
 
 
+def test_a_maximum_of_one_sign_alone_is_wrong(tmp_path):
+    """Bits of negative floats order the other way round, which an array with a positive element does not show."""
+    path = solved(tmp_path, 21)
+    path.write_text(path.read_text(encoding="utf-8").replace("if (bits >= 0) atomicMax", "atomicMax").replace(
+        "    else atomicMin((unsigned*)result, (unsigned)bits);\n", ""), encoding="utf-8")  # fmt: skip
+    (first, *_) = check(path).wrong
+    assert first.kind == "wrong maximum"
+    assert "not -0.001953125, where all elements are negative; the result is written at 21_largest.cu:" in first.message
+    path = solved(tmp_path, 21)
+    path.write_text(path.read_text(encoding="utf-8").replace("i < n ?", "i + 1 < n ?"), encoding="utf-8")
+    (first, *_) = check(path).wrong
+    assert "not 2.0; the result is written" in first.message
+
+
 @each_exercise
 def test_a_question_offers_its_answer_and_gives_nothing_away(asked):
     text = asked.start.read_text(encoding="utf-8")
@@ -62,11 +76,11 @@ def test_a_question_offers_its_answer_and_gives_nothing_away(asked):
 
 
 def test_there_are_enough_of_them_and_each_system_has_some():
-    assert [asked.number for asked in EXERCISES] == list(range(1, 20))
+    assert [asked.number for asked in EXERCISES] == list(range(1, 22))
     assert set("".join(asked.systems for asked in EXERCISES)) == set("ABCDE")
     assert {f"{name}.cu" for name in SOLUTIONS} == {asked.file for asked in EXERCISES}
     assert len({asked.answer for asked in EXERCISES}) == 3
-    with pytest.raises(ReduceError, match="no exercise 99; there are 1 to 19"):
+    with pytest.raises(ReduceError, match="no exercise 99; there are 1 to 21"):
         exercise(99)
 
 

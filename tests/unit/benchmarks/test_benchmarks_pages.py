@@ -228,7 +228,8 @@ def test_a_sources_table_takes_each_cell_from_the_newest_run_that_has_it(tmp_pat
     write(tmp_path, "3-suites.jsonl", {"stats": [row("max 2^20", BACK_TO_BACK, 8.0)]}, device="NVIDIA H100 80GB HBM3")
     write(tmp_path, "4-suites.jsonl", {"flat": [row("2^16", AFTER, peers={"CUB": 1.0})]}, measured="2026-12-04")
     some = tmp_path / "5-suites.jsonl"
-    write(tmp_path, some.name, {"stats": [row("max 2^20", AFTER, 9.0)]}, measured="2026-12-05")
+    partial = {"stats": [row("max 2^20", AFTER, 9.0)], "flat": [row("2^16", AFTER, 7.0)]}
+    write(tmp_path, some.name, partial, measured="2026-12-05")
     some.write_text(some.read_text().replace('"complete":true', '"complete":false'))
     section = section_of_a_source(page_of(tmp_path))
     assert "| what | the source, × PyTorch | H200: one tree, µs | PyTorch, µs | × | H100: one tree, µs |" in section

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lowlevel_reduce import layout
-from lowlevel_reduce.calls.options import forced_strategy
+from lowlevel_reduce.calls.options import STRATEGY_VARIABLE
 from lowlevel_reduce.calls.prepared import PlacedKernel, Prepared, Step
 from lowlevel_reduce.dtypes import VECTOR_BYTES
 from lowlevel_reduce.operators import result_tuple
@@ -68,7 +69,7 @@ class Form:
             As `lowlevel_reduce.plan`; or if the operator takes no second array, or lacks one, or one of another type.
         """
         self._op, self._place = op, place
-        self._strategy, self._of_whole = strategy, forced_strategy()
+        self._strategy, self._of_whole = strategy, os.environ.get(STRATEGY_VARIABLE)
         self._asked = {"dtype": dtype, "axis": axis, "keepdims": keepdims, **options}
         self._axis, self._keepdims = axis, keepdims
         self._of = of = resolved(op, dtype=dtype, **options)

@@ -10,12 +10,14 @@ import numpy as np
 from lowlevel_reduce.arguments import flag, shown
 from lowlevel_reduce.dtypes import accumulator_dtype, numpy_dtype
 
-__all__ = ["forced_strategy", "initial_key", "key_options"]
+__all__ = ["STRATEGY_VARIABLE", "forced_strategy", "initial_key", "key_options"]
 
-_VARIABLE = "LOWLEVEL_REDUCE_STRATEGY"
+STRATEGY_VARIABLE = "LOWLEVEL_REDUCE_STRATEGY"
+"""Names the strategy of whole arrays."""
+
 # os.environ.get encodes, looks up and decodes: 0.4 µs. Looking into its dictionary takes a tenth of that.
 _environment: Any = getattr(os.environ, "_data", os.environ)
-_variable: Any = os.environ.encodekey(_VARIABLE) if _environment is not os.environ else _VARIABLE
+_variable: Any = os.environ.encodekey(STRATEGY_VARIABLE) if _environment is not os.environ else STRATEGY_VARIABLE
 
 
 def forced_strategy() -> Any:

@@ -144,7 +144,10 @@ class Thread:
         if len(self.calls) >= MAX_CALLS:
             self.calls.clear()
             self.spots.clear()
-        self.calls[key] = prepared
+        try:
+            self.calls[key] = prepared
+        except (TypeError, RuntimeError, ValueError):  # not hashable
+            return
 
     def _drop_closed(self) -> None:
         """Let go of places whose stream or context was closed, and so of their memory."""

@@ -139,6 +139,7 @@ def test_offsets_of_elements_near_another(axes):
         ((Axis(3, 4, -(2**30)),), 1),
         ((Axis(5, 4), Axis(2, 2**31 - 17)), 0),
         ((Axis(5, 4), Axis(2, 2**31 - 16)), 1),
+        ((Axis(3, 4, -(2**30)), Axis(5, 16)), 1),
     ],
 )
 def test_rows_that_reach_far(axes, far):

@@ -1005,6 +1005,17 @@ def test_an_output_that_is_negated_strided_or_misaligned_is_refused(libraries, l
         lr.sum(x, out=Tensor(shifted))
 
 
+def test_offsets_at_odd_addresses_are_refused_again(libraries, legacy):
+    x, memory = lr.DeviceArray.from_numpy(X, legacy), lr.DeviceArray.from_numpy(np.arange(9, dtype=np.int32), legacy)
+    shifted = types.SimpleNamespace(shape=(7,), dtype=memory.dtype, pointer=memory.pointer + 2)
+    for _ in range(2):
+        found = lr.segmented_reduce(x, Tensor(memory, (7,)))
+        assert found.numpy().tobytes() == X[:6].tobytes()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="not aligned"):
+            lr.segmented_reduce(x, Tensor(shifted))
+
+
 @pytest.mark.parametrize(
     ("shape", "strides"), [((1, 200), (1, 1)), ((1, 200), (7000, 1)), ((200, 1), (1, 1)), ((200, 1), (1, 9))]
 )

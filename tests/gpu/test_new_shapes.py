@@ -1,0 +1,150 @@
+"""One-shot calls of shapes that were not met before: forms, their kernels, and what is kept of them."""
+
+import gc
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import lowlevel_reduce as lr
+from lowlevel_reduce import simulator
+from lowlevel_reduce.calls import threads
+from lowlevel_reduce.driver import Graph, Stream
+
+DRAWN = np.random.default_rng(30).standard_normal((60, 70)).astype(np.float32)
+
+
+def on(stream, array):
+    return lr.DeviceArray.from_numpy(np.ascontiguousarray(array), stream)
+
+
+def test_options_of_new_shapes_are_told_apart(stream):
+    """Each call has a shape of its own, so that only forms could be taken for one another."""
+    options = [
+        {}, {"axis": 0}, {"axis": 1}, {"axis": -1}, {"axis": 0, "keepdims": True}, {"dtype": "float64"},
+        {"accumulate": "float32"}, {"nan": "ignore"}, {"initial": 3.0},
+    ]  # fmt: skip
+    sizes = iter(range(3, 60))
+    for _ in range(2):
+        for given, dtype in itertools.product(options, ("float32", "float64")):
+            if dtype == "float64" and given.get("accumulate"):
+                continue
+            x = DRAWN[: next(sizes), :5].astype(dtype)
+            found = lr.sum(on(stream, x), stream=stream, **given)
+            expected = lr.tree.reduce(x, "sum", **given)
+            assert (found.shape, found.dtype) == (expected.shape, expected.dtype), given
+            assert found.numpy().tobytes() == expected.tobytes(), given
+
+
+def test_operators_with_a_second_array_are_told_apart(stream):
+    for size in range(20, 26):
+        x, mask = DRAWN[:size, :6], DRAWN[:size, :6] > 0
+        there, taken = on(stream, x), on(stream, mask)
+        assert lr.sum(there, stream=stream, where=taken).numpy() == lr.tree.reduce(x, where=mask)
+        assert lr.dot(there, on(stream, x + 1), stream=stream).numpy() == lr.tree.reduce(x, "dot", second=x + 1)
+        row = on(stream, mask[0])
+        for given in (row, row.reshape(1, 6)):
+            assert lr.sum(there, stream=stream, where=given).numpy() == lr.tree.reduce(x, where=mask[:1])
+        with pytest.raises(TypeError, match="a mask of sum is of bool"):
+            lr.sum(there, stream=stream, where=there)
+        with pytest.raises(ValueError, match="cannot be broadcast"):
+            lr.sum(there, stream=stream, where=on(stream, mask[1:]))
+
+
+def test_new_shapes_in_two_streams_by_turns(context):
+    with Stream.create(context) as first, Stream.create(context) as second:
+        for size in range(5, 11):
+            for stream in (first, second):
+                found = lr.sum(on(stream, DRAWN[:size]), axis=0, stream=stream)
+                assert found.stream.is_same(stream)
+                assert found.numpy().tobytes() == lr.tree.reduce(DRAWN[:size], axis=0).tobytes()
+                del found
+
+
+SHAPES = [
+    ((300,), None), ((1025,), None), ((2900,), None), ((4600,), None), ((17, 64), 1), ((17, 63), 1), ((3, 1400), 1),
+    ((3, 1401), 1), ((40, 8), 0), ((40, 9), 0), ((30, 4, 5), (0, 2)), ((30, 4, 5), 1), ((2, 0), 0), ((0, 2), 0),
+    ((1, 1), None), ((7, 1), 1), ((1, 7), 1),
+]  # fmt: skip
+
+
+def test_new_shapes_take_the_kernels_of_their_strategies(stream):
+    """One form meets shapes of all kinds by turns, each of them once and once more at an odd address."""
+    flat = np.random.default_rng(31).standard_normal(8000).astype(np.float32)
+    whole = on(stream, flat)
+    for more in (0, 1, 0):
+        for first, axis in SHAPES:
+            shape = (first[0] + 2 * more * (0 not in first), *first[1:])
+            size = int(np.prod(shape))
+            x = whole[more : more + size].reshape(shape)
+            found = lr.sum(x, axis=axis, stream=stream)
+            expected = np.asarray(lr.tree.reduce(flat[more : more + size].reshape(shape), axis=axis))
+            assert found.shape == expected.shape
+            assert found.numpy().tobytes() == expected.tobytes(), (shape, axis, more)
+
+
+def test_forms_go_with_their_place(context, monkeypatch):
+    monkeypatch.setattr(threads, "MAX_FORMS", 3)
+    threads.here().forget()
+    with Stream.create(context) as stream:
+        for accumulate, size in itertools.product(("float32", "float64", "compensated"), range(4, 7)):
+            x = on(stream, DRAWN[0, :size])
+            for axis in (None, 0):
+                lr.sum(x, axis=axis, accumulate=accumulate, stream=stream)
+                assert 0 < len(threads.here().forms) <= 3
+        del x
+    with Stream.create(context) as another:
+        lr.sum(on(another, DRAWN[0]), stream=another)
+        (form,) = threads.here().forms.values()
+        assert form._place.stream.handle == another.handle, "what the closed stream had has gone"
+        del form
+    threads.here().forget()
+    gc.collect()
+
+
+def test_a_strategy_that_is_forced_goes_with_whole_arrays_alone(stream, monkeypatch):
+    monkeypatch.setenv("LOWLEVEL_REDUCE_STRATEGY", "two_pass")
+    for size in (40, 41):
+        x = on(stream, DRAWN[:size])
+        assert lr.sum(x, stream=stream).numpy().tobytes() == lr.tree.reduce(DRAWN[:size]).tobytes()
+        assert lr.sum(x, axis=1, stream=stream).numpy().tobytes() == lr.tree.reduce(DRAWN[:size], axis=1).tobytes()
+    with pytest.raises(ValueError, match="nonsense"):
+        lr.sum(x, stream=stream, strategy="nonsense")
+
+
+def test_options_without_a_hash_are_looked_at_each_time(stream):
+    for size in (5, 5, 6):
+        x = on(stream, DRAWN[0, :size])
+        assert lr.argmax(x, stream=stream, last=np.array(True)).item() == DRAWN[0, :size].argmax()
+
+
+def test_a_repeated_call_in_a_capture_asks_little(stream, machine):
+    """And its result lies in memory of the graph, which replays compute anew."""
+    x = on(stream, DRAWN)
+    for _ in range(2):
+        lr.sum(x, axis=1, stream=stream)
+    with Graph.capture(stream) as graph:
+        before = Counter(simulator.selected().calls) if machine == "simulated" else None
+        rows = lr.sum(x, axis=1, stream=stream)
+        if before is not None:
+            asked = simulator.selected().calls - before
+            assert (asked.pop("cuLaunchKernelEx"), asked.pop("cuMemAllocAsync")) == (1, 1)
+            assert sum(asked.values()) <= 4, asked
+        out = lr.DeviceArray.empty((), "float32", stream)
+        lr.sum(rows, stream=stream, out=out)
+        copied = np.empty((), np.float32)
+    del rows, out, copied
+    graph.close()
+
+
+def test_replays_of_repeated_calls_reduce_what_is_there_then(stream):
+    x, out = on(stream, DRAWN), lr.DeviceArray.empty((60,), "float32", stream)
+    for _ in range(2):
+        lr.sum(x, axis=1, stream=stream, out=out)
+    with Graph.capture(stream) as graph:
+        lr.sum(x, axis=1, stream=stream, out=out)
+    with graph, graph.instantiate() as executable:
+        x._buffer.copy_from(DRAWN + 1, stream=stream)
+        executable.launch(stream)
+        assert out.numpy().tobytes() == lr.tree.reduce(DRAWN + 1, axis=1).tobytes()

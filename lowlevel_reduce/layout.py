@@ -139,12 +139,14 @@ def problem_of(
     if elements * itemsize > MAX_BYTES:
         raise ValueError(f"shape {lengths} needs {elements * itemsize} bytes; at most {MAX_BYTES} can be reduced")
     dimensions = len(lengths)
-    if axis is None and strides_bytes is None and elements and not second_itemsize:  # the same as below, seen at once
-        reduced = (Axis(elements, itemsize),) if elements > 1 else ()
+    alone = strides_bytes is None and second_strides_bytes is None and not second_itemsize
+    if axis is None and alone and elements:  # the same as below, seen at once
+        joined = (Axis(elements, itemsize),) if elements > 1 else ()
         result_shape = (1,) * dimensions if keepdims else ()
-        return Problem("whole", elements, 1, result_shape, (), reduced, 0, elements * itemsize, True)
-    plain = type(axis) is int and -dimensions <= axis < dimensions  # what most ask for is seen at once
-    chosen = (axis % dimensions,) if plain else chosen_axes(axis, dimensions)
+        return Problem("whole", elements, 1, result_shape, (), joined, 0, elements * itemsize, True)
+    chosen: tuple[int, ...]  # what most ask for is seen at once
+    chosen = (axis % dimensions,) if type(axis) is int and -dimensions <= axis < dimensions else ()
+    chosen = chosen or chosen_axes(axis, dimensions)
     if strides_bytes is None:
         strides = contiguous_strides(lengths, itemsize)
     else:
@@ -253,7 +255,7 @@ def _plain(value: Any, rule: str) -> int:
 
 def _strides(given: Any, lengths: tuple[int, ...], what: str) -> tuple[int, ...]:
     """Return the strides, checked: there is one for each axis, and what they reach fits into the kernels' 64 bits."""
-    each = listed(given, f"{what} is a sequence of integers, one an axis")
+    each = given if type(given) is tuple else listed(given, f"{what} is a sequence of integers, one an axis")
     strides = tuple([_plain(stride, f"{what} holds integers") for stride in each])
     if len(strides) != len(lengths):
         raise ValueError(f"{what} has {len(strides)} strides; the shape has {len(lengths)} axes")

@@ -199,7 +199,7 @@ def _there(
     if captured or not are_trusted(place, x, second, out):
         return None
     if out is None:  # of a new shape: all but the launch is known not to fail
-        views = (seen(x),) if second is None else (seen(x), seen(second))
+        views: tuple[ArrayView, ...] = (seen(x),) if second is None else (seen(x), seen(second))
         _, made = make(thread, place, views, key[4], key[5], initial)
         prepared = made()
         thread.keep(key, prepared)

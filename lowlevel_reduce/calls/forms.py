@@ -126,7 +126,7 @@ class Form:
             self,
             place,
             problem.result_shape,
-            (Step(kernel, chosen.blocks, fields),),
+            (Step(kernel, chosen.blocks or kernel.entry.config.grid_blocks, fields),),
             touched,
             masks=self._masks if kernel.entry.twin is not None else (0, 0, 0),
             workspace_bytes=workspace_bytes_of(problem, of, chosen) if chosen.partials else 0,

@@ -113,7 +113,8 @@ class Prepared:
         self.plan, self.place, self.result_shape = plan, place, result_shape
         self.result_bytes = plan.results * math.prod(result_shape) * plan.result_dtype.itemsize
         self.cell_bytes = cell_size(self.result_bytes)
-        self._steps, self._extents = steps, touched
+        self._steps = steps
+        self._extents: Extents | Callable[[], Extents] = touched
         self._mask, self._second_mask, self.refused = masks
         self._workspace_bytes = workspace_bytes
         # Between two kernels it holds what only they know of, so it is not that of others; where the second was never

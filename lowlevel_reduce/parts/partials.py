@@ -324,7 +324,7 @@ def partials_of_views(
         arrays = _rows_of(reduction, views, first * chunk, (number, of_a_row))
         _, prepared = launched(here(), place, key, make, arrays, out, None, allocator)
         begin = first * chunk * source.dtype.itemsize
-        used.append(ChunksPlan(prepared.plan, begin, first * words * PARTIAL_DTYPE.itemsize))
+        used.append(ChunksPlan(cast("BasePlan", prepared.plan), begin, first * words * PARTIAL_DTYPE.itemsize))
     return result, used
 
 

@@ -223,8 +223,9 @@ def _takes_words(problem: Problem, vector: int, *, two_arrays: bool) -> bool:
 
 def _are_many_at_any_address(problem: Problem, facts: DeviceFacts, vector: int, *, two_arrays: bool) -> bool:
     """Return whether rows of words begin at different places between vectors, and are enough to fill the device."""
-    words = not _are_aligned(problem, vector) and _takes_words(problem, vector, two_arrays=two_arrays)
-    return words and problem.rows >= facts.multiprocessors * WARPS_TO_FILL
+    if problem.rows < facts.multiprocessors * WARPS_TO_FILL:
+        return False
+    return not _are_aligned(problem, vector) and _takes_words(problem, vector, two_arrays=two_arrays)
 
 
 def _are_uneven(rows: int, leaves: int, facts: DeviceFacts) -> bool:

@@ -71,13 +71,11 @@ _PARTIALS = "Q"
 _PARTS = "Q" * 9
 """What `PartsProblem` in cuda_src/parts/reduce_parts.cuh adds."""
 
-_SIGNATURES: dict[ArgumentKind, str] = {
-    kind: "Q" * len(FIELDS) + added
-    for kind, added in (
-        ("whole", ""), ("shaped", _SHAPE), ("short_rows", _SHORT_ROWS), ("segments", _SEGMENTS),
-        ("partials", _PARTIALS), ("parts", _PARTS),
-    )
+_ADDED: dict[ArgumentKind, str] = {
+    "whole": "", "shaped": _SHAPE, "short_rows": _SHORT_ROWS, "segments": _SEGMENTS, "partials": _PARTIALS,
+    "parts": _PARTS,
 }  # fmt: skip
+_SIGNATURES = {kind: "Q" * len(FIELDS) + added for kind, added in _ADDED.items()}
 
 _PARTIALS_WARPS = 16
 

@@ -57,7 +57,8 @@ def test_new_shapes_in_two_streams_by_turns(context):
         for size in range(5, 11):
             for stream in (first, second):
                 found = lr.sum(on(stream, DRAWN[:size]), axis=0, stream=stream)
-                assert found.stream.is_same(stream)
+                *_, prepared = threads.here().calls.values()
+                assert prepared.place.stream.is_same(stream), "it was launched there"
                 assert found.numpy().tobytes() == lr.tree.reduce(DRAWN[:size], axis=0).tobytes()
                 del found
 

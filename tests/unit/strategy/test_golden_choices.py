@@ -95,6 +95,7 @@ def test_a_choice_that_is_remembered_is_for_the_same_strides_number_and_device()
 
 def test_no_more_choices_are_remembered_than_the_bound(monkeypatch):
     monkeypatch.setattr(columns, "_REMEMBERED", 8)
+    columns._chosen.clear()
     for length in range(1000, 90000, 2000):
         problem = layout.problem_of((length, 64), 4, axis=0)
         columns.choose_columns(problem, choices.DEVICES["H200"], 4, 8, heavy=False, two_arrays=False)

@@ -208,7 +208,7 @@ def _is_exact(case: Case) -> bool:
 def _rounding(case: Case) -> float:
     """Return the relative error of a competitor that rounds to 16 bits a few times on the way, 0 for other types."""
     eps = {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(case.dtype, 0.0)
-    return 4 * eps if case.op in ("logsumexp", "mean_var", "norm2") else 0.0
+    return 4 * eps if case.op in ("logsumexp", "var", "std", "mean_var", "norm2") else 0.0
 
 
 def _near(got: Any, right: float, near: float) -> bool:

@@ -54,6 +54,8 @@ class TorchPeer:
             "sum": torch.sum if whole else (lambda x: torch.sum(x, axis)),
             "max": torch.amax if whole else (lambda x: torch.amax(x, axis)),
             "mean": torch.mean if whole else (lambda x: torch.mean(x, axis)),
+            "var": lambda x: torch.var(x, axis, correction=0),
+            "std": lambda x: torch.std(x, axis, correction=0),
             "mean_var": lambda x: tuple(reversed(torch.var_mean(x, axis, correction=0))),
             "norm2": lambda x: torch.linalg.vector_norm(x, dim=axis),
             "norm_inf": lambda x: torch.linalg.vector_norm(x, torch.inf, dim=axis),
@@ -70,6 +72,8 @@ class TorchPeer:
         if case.dtype.startswith(("int", "uint", "bool")):
             for op in (
                 "mean",
+                "var",
+                "std",
                 "mean_var",
                 "norm2",
                 "norm_inf",

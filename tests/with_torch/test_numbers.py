@@ -60,7 +60,9 @@ def test_sums_of_integers_are_equal_and_those_without_nan(dtype, axis):
 
 
 @pytest.mark.parametrize("axis", AXES)
-@pytest.mark.parametrize("op", ["sum", "max", "argmax", "minmax", "mean_var", "norm2", "dot", "logsumexp"])
+@pytest.mark.parametrize(
+    "op", ["sum", "max", "argmax", "minmax", "var", "std", "mean_var", "norm2", "dot", "logsumexp"]
+)
 def test_the_competitor_of_the_benchmarks_computes_what_we_do(op, axis):
     """Its calls are timed next to ours, and these are they."""
     peer = TorchPeer.__new__(TorchPeer)  # without a GPU, which opening it wants

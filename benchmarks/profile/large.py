@@ -1,16 +1,20 @@
 """Time the reduction of a file larger than the device may hold, beside what bounds it: the copy and the reading.
 
-python -m benchmarks.profile.large [--gigabytes 40] [--limit-gigabytes 8] [--file PATH] [--written] [--json FILE]
+python -m benchmarks.profile.large [--gigabytes 40] [--limit-gigabytes 8] [--file PATH] [--written] [--cold]
 
-The file is sparse, so that its reading costs memory and not a disk, unless ``--written`` fills it. Printed are GB/s of
+The file is sparse, with a million ones in each of eight places, so that its reading costs memory and not a disk, unless
+``--written`` fills it. It is read through the page cache, without O_DIRECT: once before anything is timed, so that all
+of it is there, or with ``--cold`` after the cache has dropped it, before each of the two readings. Printed are GB/s of
 `lr.reduce_large` of the file, of copies from page-locked memory alone, and of reading the file alone into such memory
-by as many threads, and the first over the slower of the others: the goal is 0.9.
+by as many threads, and the first over the slower of the others: the goal is 0.9. 40 GB need as much free memory for
+the cache, and about a minute.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -27,17 +31,34 @@ from lowlevel_reduce.parts.sources import source_of
 __all__ = ["main", "make"]
 
 GOAL = 0.9
+PLACES, ONES = 8, 1_000_000
 READERS, SHARE = 4, 1 << 20  # as of parts.feed: threads, and elements that one reads at a time
 
 
 def make(path: Path, elements: int, *, written: bool) -> None:
-    """Make a ``.npy`` file of zeros, sparse, or written with numbers."""
+    """Make a ``.npy`` file of zeros, sparse, with ones in some places; or written with numbers."""
     array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(elements,))
     if written:
         block = np.random.default_rng(0).standard_normal(1 << 24, dtype=np.float32)
         for start in range(0, elements, len(block)):
             array[start : start + len(block)] = block[: elements - start]
-        array.flush()
+    else:
+        for place in range(PLACES):
+            start = elements // PLACES * place
+            array[start : min(start + ONES, elements // PLACES * (place + 1))] = 1
+    array.flush()
+
+
+def expected_sum(elements: int) -> float:
+    """Return the sum of a file that `make` leaves sparse."""
+    return float(PLACES * min(ONES, elements // PLACES))
+
+
+def drop_cached(path: Path) -> None:
+    """Let the page cache drop a file, of which all pages are on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def copy_seconds(size_bytes: int, stream: lr.Stream) -> float:
@@ -76,6 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit-gigabytes", type=float, default=8.0)
     parser.add_argument("--file", type=Path)
     parser.add_argument("--written", action="store_true")
+    parser.add_argument("--cold", action="store_true")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args(argv)
     elements = int(arguments.gigabytes * 1e9) // 4
@@ -86,17 +108,34 @@ def main(argv: Sequence[str] | None = None) -> int:
             make(path, elements, written=arguments.written)
         with lr.Stream.create(context) as stream:
             lr.reduce_large(np.zeros(1 << 24, np.float32), stream=stream).numpy()  # compiles
-            reading, copying = read_seconds(path), copy_seconds(size_bytes, stream)
+            copying = copy_seconds(size_bytes, stream)
+            if not arguments.cold:
+                read_seconds(path)
+            before = (lambda: drop_cached(path)) if arguments.cold else (lambda: None)
+            before()
+            reading = read_seconds(path)
+            before()
             begin = time.perf_counter()
             value = float(lr.reduce_large(path, stream=stream, max_device_bytes=limit))
             took = time.perf_counter() - begin
+            if not (arguments.written or arguments.file or value == expected_sum(elements)):
+                raise lr.ReduceError(f"the sum is {value}, not {expected_sum(elements)}")
     speeds = {name: size_bytes / seconds / 1e9 for name, seconds in
               (("reduce_large", took), ("pinned copy", copying), ("file", reading))}  # fmt: skip
     ratio = max(copying, reading) / took
     rates = ", ".join(f"{name} {speed:.1f} GB/s" for name, speed in speeds.items())
-    print(f"{size_bytes / 1e9:.1f} GB, sum {value}: {rates}; {ratio:.3f} of the slower, goal {GOAL}")
+    cache = "not in the page cache" if arguments.cold else "in the page cache"
+    print(f"{size_bytes / 1e9:.1f} GB {cache}, sum {value}: {rates}; {ratio:.3f} of the slower, goal {GOAL}")
     if arguments.json:
-        facts = {"bytes": size_bytes, "limit_bytes": limit, "gb_per_s": speeds, "ratio": ratio, "goal": GOAL}
+        facts = {
+            "bytes": size_bytes,
+            "cold": arguments.cold,
+            "written": arguments.written,
+            "limit_bytes": limit,
+            "gb_per_s": speeds,
+            "ratio": ratio,
+            "goal": GOAL,
+        }
         arguments.json.write_text(json.dumps(facts, indent=1), encoding="utf-8")
     return 0
 

@@ -27,7 +27,7 @@ __all__ = ["ROUNDS", "WAYS", "main", "samples_us"]
 WAYS = ("one", "shards", "processes")
 ROUNDS, WARM = 30, 3
 
-Calls = dict[str, Callable[[], float]]
+Calls = dict[str, Callable[[], Any]]
 
 
 def samples_us(
@@ -37,19 +37,21 @@ def samples_us(
     meet: Callable[[], object] = lambda: None,
     *,
     within: float = 1e-3,
+    read: Callable[[Any], float] = float,
 ) -> dict[str, list[float]]:
-    """Return the times of each call, taken in turn; each returns a value on the host, which must be right.
+    """Return the times of each call, taken in turn; each returns a result on the host, which must be right.
 
-    `meet` is called before each: it waits until all processes are there. Values are right `within` so much of what is
-    expected.
+    `meet` is called before each: it waits until all processes are there. A result is right if what `read` returns for
+    it, which is not timed, is `within` so much of what is expected.
     """
     samples: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(WARM + rounds):
         for name, call in calls.items():
             meet()
             begin = time.perf_counter_ns()
-            value = call()
+            result = call()
             took = (time.perf_counter_ns() - begin) / 1e3
+            value = read(result)
             if not abs(value - expected) <= within * abs(expected):
                 raise lr.ReduceError(f"{name} of {expected:.0f} ones is {value}: not timed")
             samples[name] += [round(took, 2)] if number >= WARM else []

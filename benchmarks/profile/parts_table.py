@@ -1,6 +1,6 @@
 """Time every way to reduce an array in parts on two GPUs, beside torch's, in one command; the bits are one GPU's.
 
-python -m benchmarks.profile.parts_table [--json FILE] [--rounds 30]
+python -m benchmarks.profile.parts_table [--json FILE] [--rounds 30] [--early]
 
 It needs two GPUs and torch with NCCL, and is made to take less than four minutes. Two processes, a GPU each, sum 1e6,
 16e6 and 1e9 floats: by a call that exchanges the lengths, with ``length=``, by a bound plan, and by a plan captured in
@@ -25,6 +25,7 @@ from typing import Any
 
 import lowlevel_reduce as lr
 from benchmarks.profile.parts import samples_us
+from lowlevel_reduce.parts import fold
 
 __all__ = ["GOALS", "main", "rows_of", "table_of"]
 
@@ -33,6 +34,7 @@ ROWS, VOCABULARY = 64, 151_936
 SHARDS = "one process, reduce_shards"
 GRAPH, EAGER, TOLD, PLAN = "graph", "eager", "length=", "plan"
 TORCH, TORCH_GRAPH = "torch", "torch graph"
+EARLY = ", early fold"
 
 GOALS = {
     # How many times torch's time each may take, by the number of elements: the aims of the design.
@@ -189,18 +191,21 @@ def logsumexps(
             found = bits(found) if isinstance(found, lr.DeviceArray) else bits(found.view(torch.int16))
             checked(f"logsumexp by {name}", found, expected)
 
-    def first(found: Any) -> float:
-        values = found.numpy() if isinstance(found, lr.DeviceArray) else found.float().cpu().numpy()
-        return float(values.reshape(-1)[0])
+    def on_host(found: Any) -> Any:
+        # As it is: to convert it is a launch more, of results that are not float32.
+        return found.numpy() if isinstance(found, lr.DeviceArray) else found.cpu()
 
-    value = first(calls[PLAN]())
-    timed = {name: _followed_by(first, call) for name, call in calls.items()}
-    samples = samples_us(timed, value, rounds, meet, within=2e-2)
+    def first(found: Any) -> float:
+        return float(found.reshape(-1)[0])
+
+    value = first(on_host(calls[PLAN]()))
+    timed = {name: _followed_by(on_host, call) for name, call in calls.items()}
+    samples = samples_us(timed, value, rounds, meet, within=2e-2, read=first)
     del kept
     return samples
 
 
-def _followed_by(value: Callable[[Any], float], call: Callable[[], Any]) -> Callable[[], float]:
+def _followed_by(value: Callable[[Any], Any], call: Callable[[], Any]) -> Callable[[], Any]:
     return lambda: value(call())
 
 
@@ -208,8 +213,12 @@ def _value(found: Any) -> float:
     return float(found) if isinstance(found, lr.DeviceArray) else float(found.item())
 
 
-def _rank(rank: int, folder: str, rounds: int) -> None:
-    """Run one of two processes; the first writes what was measured."""
+def _rank(rank: int, folder: str, rounds: int, early: bool) -> None:
+    """Run one of two processes; the first writes what was measured.
+
+    If it is `early`, folds may start before the gather has ended, which they wait for, and only that is measured.
+    """
+    fold.MAY_START_EARLY = early
     torch = importlib.import_module("torch")
     distributed = importlib.import_module("torch.distributed")
     torch.cuda.set_device(rank)
@@ -222,12 +231,13 @@ def _rank(rank: int, folder: str, rounds: int) -> None:
         torch.cuda.synchronize()
 
     found: Figures = {}
-    for elements in ELEMENTS:
+    for elements in ELEMENTS[:2] if early else ELEMENTS:
         found[f"sum {elements}"] = sums(torch, distributed, rank, elements, rounds, meet)
     found["logsumexp"] = logsumexps(torch, distributed, rank, rounds, meet, at_leaves=True)
-    found["logsumexp in halves"] = logsumexps(torch, distributed, rank, rounds, meet, at_leaves=False)
+    if not early:
+        found["logsumexp in halves"] = logsumexps(torch, distributed, rank, rounds, meet, at_leaves=False)
     if rank == 0:
-        (Path(folder) / "samples").write_text(json.dumps(found), encoding="utf-8")
+        (Path(folder) / ("early" if early else "samples")).write_text(json.dumps(found), encoding="utf-8")
     lr.distributed.forget(distributed.group.WORLD)
     distributed.destroy_process_group()
 
@@ -258,7 +268,7 @@ def _one_process(folder: str, rounds: int) -> None:
     (Path(folder) / "shards").write_text(json.dumps(found), encoding="utf-8")
 
 
-def _alone(rank: int, folder: str, rounds: int) -> None:
+def _alone(rank: int, folder: str, rounds: int, early: bool) -> None:
     _one_process(folder, rounds)
 
 
@@ -272,7 +282,7 @@ def rows_of(found: Figures) -> list[dict[str, Any]]:
                 continue
             theirs = medians[TORCH_GRAPH if name == GRAPH else TORCH]
             kind, _, elements = problem.partition(" ")
-            goal = LOGSUMEXP_GOAL if kind == "logsumexp" else GOALS[name][int(elements)]
+            goal = LOGSUMEXP_GOAL if kind == "logsumexp" else GOALS[name][int(elements.partition(EARLY)[0])]
             ratio = median / theirs
             rows.append(
                 {"problem": problem, "way": name, "us": round(median, 1), "torch_us": round(theirs, 1),
@@ -299,15 +309,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--early", action="store_true", help="also let folds start before the gather has ended")
     arguments = parser.parse_args(argv)
     spawn = importlib.import_module("torch.multiprocessing").spawn
     found: Figures = {}
     with tempfile.TemporaryDirectory() as folder:
-        for work, processes, name in ((_rank, 2, "samples"), (_alone, 1, "shards")):
-            spawn(work, args=(folder, arguments.rounds), nprocs=processes)
-            found |= json.loads((Path(folder) / name).read_text(encoding="utf-8"))
+        runs = ((_rank, 2, "samples", False), (_alone, 1, "shards", False), (_rank, 2, "early", True))
+        for work, processes, name, early in runs[: 3 if arguments.early else 2]:
+            spawn(work, args=(folder, arguments.rounds, early), nprocs=processes)
+            samples = json.loads((Path(folder) / name).read_text(encoding="utf-8"))
+            found |= {f"{problem}{EARLY if early else ''}": each for problem, each in samples.items()}
+            print(table_of(rows_of(found)), flush=True)  # as far as it came
     rows = rows_of(found)
-    print(table_of(rows))
     if arguments.json:
         torch = importlib.import_module("torch")
         conditions = {

@@ -27,6 +27,10 @@ __all__ = ["TAG_BYTES", "FoldPlan", "fold_plan", "share_bytes"]
 TAG_BYTES = 16
 """What each share begins with where ranks are to know that it is of their reduction; a multiple of every alignment."""
 
+MAY_START_EARLY = False
+"""Whether a fold is launched so that it may start before its predecessor ends, and waits for that itself. The
+predecessor is an engine's gather, which lets nobody in before its last block ends."""
+
 _FEW_CHUNKS = 128
 """Up to so many partials of a row one warp folds alone: it has them all in flight at once."""
 
@@ -174,8 +178,8 @@ def fold_plan(
     alone = rows > 1 and cut.chunks <= _FEW_CHUNKS
     source, threads, of_a_block = parts_kernel_source(operator_text(reduction, types), alone=alone)
     loaded = load_kernel(source, context.device.architecture)
-    # Not to start before its predecessor ends: that is an engine's gather, which lets nobody in.
-    config = LaunchConfig(-(-rows // of_a_block), threads)
+    early = MAY_START_EARLY and context.device.compute_capability >= (9, 0)
+    config = LaunchConfig(-(-rows // of_a_block), threads, programmatic_stream_serialization=early)
     check_launch(loaded.kernel, config, context)
     kernels = (MappedKernel(loaded, config, cut.chunks),)
     return FoldPlan(reduction, types, cut, kept, layout, shape, context, kernels, verdict)

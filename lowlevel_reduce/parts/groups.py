@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lowlevel_reduce.arguments import integer, shown
+from lowlevel_reduce.closing import Closing
 from lowlevel_reduce.driver import Buffer, Stream
 from lowlevel_reduce.errors import GroupError
 from lowlevel_reduce.parts.fold import TAG_BYTES
@@ -93,6 +94,14 @@ class Group(ABC):
     def default_stream(self) -> Stream | None:
         """Return the stream in which the engine's own library works, if it has one."""
         return None
+
+    def drop(self) -> None:
+        """Drop the plans that are kept, with what is bound to streams."""
+        for each in self.plans.values():
+            if isinstance(each, Closing):
+                each.close()
+        self.plans.clear()
+        self._letters.clear()
 
     def letters_in(self, stream: Stream) -> Letters:
         """Return the memory for letters in a stream, whose context must be current."""
@@ -206,7 +215,9 @@ def group_of(engine: Any) -> Group:
 
 def forget(engine: Any) -> None:
     """Drop what is kept for an engine's object, plans and memory, before the engine ends; of others nothing is kept."""
-    _of_engines.pop(id(engine), None)
+    known = _of_engines.pop(id(engine), None)
+    if known is not None:
+        known[1].drop()
 
 
 def new_group(engine: Any) -> Group:

@@ -34,7 +34,7 @@ _MOST_BYTES, _LEAST_BYTES, _ALL_BYTES = 1 << 14, 1 << 10, 1 << 15
 
 
 class Head(NamedTuple):
-    """What a rank tells: its part's length, or -1 if it cannot take part, and what stands for all that is asked."""
+    """What a rank tells: the length of its part, -1 if it cannot take part, and what stands for all that is asked."""
 
     length: int
     mark: bytes

@@ -254,6 +254,7 @@ class DistributedPlan(Closing):
 
     def close(self) -> None:
         """Drop the kernels; bound launches keep theirs."""
+        self.is_kept = False
         self._bound.clear()
         self._letters.clear()
         for each in (*(piece.plan for piece in (*self.pieces, *self.shared)), self.pivots, self.fold):

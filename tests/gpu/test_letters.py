@@ -1,11 +1,14 @@
 """Calls without a length: lengths and partials in one collective, and the right bits whatever ranks expected."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from ranks_in_threads import bits, communicators, engines, on_each, parts_of, values
 
 import lowlevel_reduce as lr
-from lowlevel_reduce.parts import calls, letters
+from lowlevel_reduce.parts import calls, groups, letters
 
 LEAF = 1024
 
@@ -30,6 +33,8 @@ def test_an_equal_call_is_one_collective(op, shape, axis, stream, context):
 
     def called(engine, own):
         first, second = (there(parts[engine.rank], own) for parts in both)
+        length = shape[0 if axis is None else axis]
+        assert bits(lr.distributed.reduce(first, op, engine, axis=axis, length=length)) == expected[0]
         found = [bits(lr.distributed.reduce(first, op, engine, axis=axis))]
         del engine.gathered[:]
         for each in (second, first):
@@ -122,6 +127,22 @@ def test_engines_of_the_host_exchange_their_lengths(stream, context):
         return [bits(lr.distributed.sum(part, engine)) for _ in range(3)]
 
     assert on_each(engines(2), called, context) == [[expected] * 3] * 2
+
+
+def test_a_forgotten_group_leaves_no_memory(context):
+    (engine,) = communicators(1, context)
+    with context.pushed(), lr.Stream.create(context) as own:
+        part = there(np.ones(2048, "f4"), own)
+        for _ in range(2):
+            assert float(lr.distributed.sum(part, engine)) == 2048
+        memory = [weakref.ref(each) for each in groups.group_of(engine)._letters.values()]
+        assert len(memory) == 1
+        gc.disable()  # none of it waits for the collector
+        lr.distributed.forget(engine)
+        gc.enable()
+        assert memory[0]() is None
+        assert float(lr.distributed.sum(part, engine)) == 2048
+    lr.distributed.forget(engine)
 
 
 def test_a_dropped_plan_is_not_repeated(context, monkeypatch):

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arrays.device_array import DeviceArray, order_after, view_output
+from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.driver import Context, binding
 from lowlevel_reduce.errors import GroupError
 from lowlevel_reduce.layout import lengths_of
 from lowlevel_reduce.parts.agreement import OWN, agree, agreed, digest, together
 from lowlevel_reduce.parts.asked import Part, Request, check_part, part_of, request_of
+from lowlevel_reduce.parts.bound import BoundDistributed
 from lowlevel_reduce.parts.cut import cut_of
 from lowlevel_reduce.parts.groups import Group, group_of
 from lowlevel_reduce.parts.letters import Head, can_be_sent, heads_of, letter_of
@@ -127,12 +129,15 @@ def reduce(
         if result is not None and not has_letters:
             return result
         made = _plan_of(members, request, found, whole, initial)
+        # A graph must not get the workspace of other calls.
+        place = None if found.home.is_capturing else here().place_of(found.home)
         if result is None:
-            result = _run(made, request, found, out)
-            if is_plain:
-                keep(members, arrays, op, known, stream, found, made.bound_to(found.home))
-        if head is not None and has_letters and can_be_sent(made):
-            keep(members, arrays, op, asked, stream, found, made.letter_to(found.home, head))
+            bound = made.bound_to(found.home, place)
+            result = _run(bound, request, found, out)
+            if is_plain and place is not None:
+                keep(members, arrays, op, known, stream, found, bound, place)
+        if head is not None and has_letters and place is not None and can_be_sent(made):
+            keep(members, arrays, op, asked, stream, found, made.letter_to(place, head), place)
         return result
 
 
@@ -303,9 +308,9 @@ def _kept(members: Group, key: Any, make: Callable[[], Any]) -> Any:
     return found
 
 
-def _run(made: DistributedPlan, request: Request, found: Part, out: Any) -> Any:
+def _run(bound: BoundDistributed, request: Request, found: Part, out: Any) -> Any:
     """Launch once and return what a one-shot function returns; a rank that cannot does not let the others wait."""
-    home, bound = found.home, made.bound_to(found.home)
+    home, made = found.home, bound.plan
     has_result = made.root in (None, made.group.rank)
     shape = made.result_shape if made.results == 1 else (made.results, *made.result_shape)
     try:

@@ -17,10 +17,11 @@ from collections.abc import Callable
 from typing import Any
 
 from lowlevel_reduce.arguments import shown
+from lowlevel_reduce.parts.bound import BoundDistributed
 from lowlevel_reduce.parts.calls import plan, reduce
 from lowlevel_reduce.parts.groups import Group, forget
 from lowlevel_reduce.parts.groups import group_of as group
-from lowlevel_reduce.parts.plan import BoundDistributed, DistributedPlan
+from lowlevel_reduce.parts.plan import DistributedPlan
 
 __all__ = [
     "BoundDistributed",

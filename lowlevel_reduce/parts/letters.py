@@ -17,8 +17,10 @@ from lowlevel_reduce.driver import Buffer
 from lowlevel_reduce.parts.driver_calls import raising
 from lowlevel_reduce.parts.fold import TAG_BYTES, fold_plan
 from lowlevel_reduce.parts.free_cut import FreeCut
+from lowlevel_reduce.parts.placed import PlacedLaunch
 
 if TYPE_CHECKING:
+    from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.driver import Stream
     from lowlevel_reduce.parts.groups import Group
     from lowlevel_reduce.parts.plan import DistributedPlan
@@ -117,7 +119,9 @@ class Letters:
 
 
 class BoundLetter:
-    """A plan's launches in a stream, with letters for shares: a call is one collective, which the host waits for.
+    """A plan's launches in a place, with letters for shares: a call is one collective, which the host waits for.
+
+    It is for calls of the place's thread, while its context is current, and that are not captured.
 
     Attributes
     ----------
@@ -125,18 +129,19 @@ class BoundLetter:
         Of the lengths that are expected.
     """
 
-    def __init__(self, plan: DistributedPlan, letters: Letters, head: Head) -> None:
-        described, stream = plan.described, letters.stream
+    def __init__(self, plan: DistributedPlan, letters: Letters, head: Head, place: Place) -> None:
+        described = plan.described
         self.plan, self._letters = plan, letters
         self._header = letter_of(head, HEADER_BYTES, described.tag)
         begin = letters.gather.mine + HEADER_BYTES
         self._launches = [
-            (each.plan.bind(stream), each.source, begin + each.result, each.second) for each in plan.pieces
+            (PlacedLaunch(each.plan, place), each.source, begin + each.result, each.second) for each in plan.pieces
         ]
-        self._fold = fold_plan(
+        fold = fold_plan(
             described.folded, described.types, plan.cut, kept=described.kept, apart=letters.gather.share_bytes,
             lead=HEADER_BYTES, tag=described.tag, verdict=letters.verdict, shape=described.shape, context=plan.context,
-        ).bind(stream, initial=described.initial)  # fmt: skip
+        )  # fmt: skip
+        self._fold = PlacedLaunch(fold, place, described.initial)
 
     def __call__(self, source: int, result: int, second: int | None = None) -> bool:
         """Reduce, as `BoundDistributed` does; False if other ranks expected something else, and there is no result.

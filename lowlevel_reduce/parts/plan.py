@@ -1,4 +1,4 @@
-"""The plan of a reduction over ranks, and its bound form: launches for the partials, one gather, one for the fold."""
+"""The plan of a reduction over ranks: what it is, checked, and the kernels of this rank."""
 
 from __future__ import annotations
 
@@ -7,32 +7,31 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.calls.options import initial_key
 from lowlevel_reduce.closing import Closing
-from lowlevel_reduce.driver import Buffer, Context, Stream
+from lowlevel_reduce.driver import Context, Stream
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.errors import GroupError, UnsupportedError
+from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators import result_tuple
 from lowlevel_reduce.parts.agreement import digest
-from lowlevel_reduce.parts.borders import SharedChunks, pieces_at_borders
+from lowlevel_reduce.parts.borders import pieces_at_borders
+from lowlevel_reduce.parts.bound import BoundDistributed
 from lowlevel_reduce.parts.combining import divided
 from lowlevel_reduce.parts.cut import Cut, cut_of
 from lowlevel_reduce.parts.fold import TAG_BYTES, FoldPlan, fold_plan, share_bytes
 from lowlevel_reduce.parts.free_cut import FreeCut, free_cut
-from lowlevel_reduce.parts.groups import REFUSAL, Gather, Group
+from lowlevel_reduce.parts.groups import Group
 from lowlevel_reduce.parts.letters import BoundLetter, Head
 from lowlevel_reduce.parts.local import Piece, pieces_of, pivot_plan, rooted_for
-from lowlevel_reduce.parts.padded import ABSENT_BYTE
 from lowlevel_reduce.strategy.selection import operator_text
 
 if TYPE_CHECKING:
+    from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.operators import Reduction, Types
     from lowlevel_reduce.plans.array import Plan
 
-__all__ = ["BoundDistributed", "Described", "DistributedPlan", "describe"]
+__all__ = ["Described", "DistributedPlan", "describe"]
 
 _MOST_STREAMS = 4
 """How many streams a plan keeps bound launches for: the least recently used is dropped."""
@@ -211,8 +210,8 @@ class DistributedPlan(Closing):
                 shape=described.shape,
                 context=context,
             )
-        self._bound: OrderedDict[int, BoundDistributed] = OrderedDict()
-        self._letters: OrderedDict[int, BoundLetter] = OrderedDict()
+        self._bound: OrderedDict[int | Place, BoundDistributed] = OrderedDict()
+        self._letters: OrderedDict[Place, BoundLetter] = OrderedDict()
 
     @property
     def results(self) -> int:
@@ -231,23 +230,26 @@ class DistributedPlan(Closing):
         """
         return BoundDistributed(self, Stream.of(stream).fixed())
 
-    def bound_to(self, stream: Stream) -> BoundDistributed:
-        """Return the bound launch that is kept for a stream."""
-        key = stream.id
+    def bound_to(self, stream: Stream, place: Place | None = None) -> BoundDistributed:
+        """Return the bound launch that is kept for a stream or, for calls that are not captured, for a thread's place.
+
+        That of a place is for calls of its thread, while its context is current.
+        """
+        key = stream.id if place is None else place
         found = self._bound.get(key)
         if found is None:
-            found = self._bound[key] = self.bind(stream)
+            bound = self.bind(stream) if place is None else BoundDistributed(self, place.stream, place)
+            found = self._bound[key] = bound
             if len(self._bound) > _MOST_STREAMS:
                 self._bound.popitem(last=False)
         return found
 
-    def letter_to(self, stream: Stream, head: Head) -> BoundLetter:
-        """Return the launch that is kept for a stream, and sends a letter with this head; see `letters.can_be_sent`."""
-        key = stream.id
-        found = self._letters.get(key)
+    def letter_to(self, place: Place, head: Head) -> BoundLetter:
+        """Return the launch that is kept for a place, and sends a letter with this head; see `letters.can_be_sent`."""
+        found = self._letters.get(place)
         if found is None:
-            with stream.context.pushed():
-                found = self._letters[key] = BoundLetter(self, self.group.letters_in(stream), head)
+            with place.context.pushed():
+                found = self._letters[place] = BoundLetter(self, self.group.letters_in(place.stream), head, place)
             if len(self._letters) > _MOST_STREAMS:
                 self._letters.popitem(last=False)
         return found
@@ -264,142 +266,3 @@ class DistributedPlan(Closing):
     def __repr__(self) -> str:
         where = f"on rank {self.group.rank} of {self.cut.ranks}"
         return f"<DistributedPlan {self.op} of {self.cut.length} {self.dtype} {where}>"
-
-
-class BoundDistributed:
-    """A `DistributedPlan` in a stream: a call puts launches, gather and fold there, and allocates nothing.
-
-    With an engine that gathers in the order of streams, as NCCL, the host waits for nothing, and a call can be captured
-    into a graph. All ranks call, in the same order, as for any collective.
-    """
-
-    def __init__(self, plan: DistributedPlan, stream: Stream) -> None:
-        described, group = plan.described, plan.group
-        self.plan, self.stream, self.tag = plan, stream, described.tag
-        self._checked: tuple[int, int | None] | None = None
-        with stream.context.pushed():
-            self.gather = group.gather(plan.share_bytes, stream)
-            self.first: Gather | None = None
-            if plan.takes_first:
-                rows = described.kept[0] * described.kept[1] * plan.dtype.itemsize
-                self.first = group.gather(TAG_BYTES + -(-rows // TAG_BYTES) * TAG_BYTES, stream)
-            self.borders: SharedChunks | None = None
-            if isinstance(plan.cut, FreeCut) and plan.cut.head:
-                self.borders = SharedChunks(group, plan.cut, described.kept, plan.dtype.itemsize, stream)
-            begin = self.gather.mine + TAG_BYTES
-            self._launches, self._shared = (
-                [(each.plan.bind(stream), each.source, begin + each.result, each.second) for each in pieces]
-                for pieces in (plan.pieces, plan.shared)
-            )
-            self._pivots = None if plan.pivots is None else plan.pivots.bind(stream)
-            self._fold = None if plan.fold is None else plan.fold.bind(stream, initial=described.initial)
-            for each in self._gathers():
-                self._memory(each.mine, each.share_bytes).fill(ABSENT_BYTE, stream=stream)
-            self._tag_shares()
-
-    @property
-    def capturable(self) -> bool:
-        """Whether a call may be captured into a graph."""
-        return self.gather.capturable
-
-    def __call__(self, source: int, result: int, second: int | None = None) -> None:
-        """Reduce.
-
-        Parameters
-        ----------
-        source : int
-            Device address of this rank's part; anything if it has no elements.
-        result : int
-            Device address of the results; anything on a rank that gets none.
-        second : int, optional
-            That of the part's mask or second array, for plans with one.
-
-        Raises
-        ------
-        GroupError
-            If a rank refused, or reduces something else, and the engine gathers on the host. Otherwise the driver
-            reports a failed launch when the stream is waited for.
-        """
-        about = self.first
-        if about is not None:
-            if self._pivots is not None:
-                self._pivots(source, about.mine + TAG_BYTES)
-            about(self.tag)
-            second = self._firsts()
-            assert second is not None  # noqa: S101 - there is a gather of them
-            for launch, start, place, apart in self._launches:
-                launch(source + start, place, second + apart)
-        elif second is None:
-            for launch, start, place, _ in self._launches:
-                launch(source + start, place)
-        else:
-            for launch, start, place, apart in self._launches:
-                launch(source + start, place, second + apart)
-        if self.borders is not None:
-            self.borders(source, self.tag)
-            for launch, start, place, apart in self._shared:
-                launch(self.borders.source + start, place, None if second is None else second + apart)
-        self.gather(self.tag)
-        if self._fold is None:
-            return
-        if about is None:
-            self._fold(self.gather.everyone, result)
-        else:
-            self._fold(self.gather.everyone, result, second)
-
-    def check(self, source: int, result: int, second: int | None = None) -> None:
-        """Refuse addresses that a call must not be given; launches and sends nothing.
-
-        An array that the last call was given is not asked about again.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `BoundReduction.check`.
-        """
-        if (source, second) == self._checked:
-            return
-        for launch, start, place, apart in self._launches:
-            other = self._firsts() if second is None else second
-            launch.check(source + start, place, None if other is None else other + apart)
-        if self._fold is not None and self._fold.extents.result_bytes:
-            self._fold.check(self.gather.everyone, result, self._firsts())
-        self._checked = (source, second)
-
-    def refuse(self) -> None:
-        """Take part without a part, so that no rank waits for this one; all other ranks get an error, and no result.
-
-        Where ranks gather on the device, their next wait for the stream tells of a failed launch.
-        """
-        with self.stream.context.pushed():
-            for each in self._gathers():
-                self._memory(each.mine, TAG_BYTES).fill(REFUSAL[0], stream=self.stream)
-            try:
-                for each in self._gathers():
-                    each(self.tag)
-                    if each.sees_tags:  # all others stop here
-                        break
-            except GroupError:
-                return  # another rank refused as well; this one raises its own reason
-            finally:
-                self._tag_shares()
-
-    def _firsts(self) -> int | None:
-        """Return the device address of every row's first element, of operators that are about it."""
-        about = self.first
-        return None if about is None else about.everyone + self.plan.first_rank * about.share_bytes + TAG_BYTES
-
-    def _gathers(self) -> list[Gather]:
-        borders = None if self.borders is None else self.borders.gather
-        return [each for each in (self.first, borders, self.gather) if each is not None]
-
-    def _memory(self, pointer: int, size_bytes: int) -> Buffer:
-        return Buffer.from_pointer(pointer, size_bytes, context=self.stream.context, owner=self)
-
-    def _tag_shares(self) -> None:
-        tag = np.frombuffer(self.tag, np.uint8)
-        for each in self._gathers():
-            self._memory(each.mine, TAG_BYTES).copy_from(tag, stream=self.stream)
-
-    def __repr__(self) -> str:
-        return f"<BoundDistributed {self.plan!r} in {self.stream!r}>"

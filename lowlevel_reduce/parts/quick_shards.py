@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.calls.options import initial_key
-from lowlevel_reduce.calls.prepared import Prepared
 from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.driver import Buffer, Event, Stream, binding
 from lowlevel_reduce.driver.handle import quietly, within
@@ -22,6 +21,7 @@ from lowlevel_reduce.driver.turns import Turn
 from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.parts.driver_calls import raising
 from lowlevel_reduce.parts.known import Source, key_of, source_of
+from lowlevel_reduce.parts.placed import PlacedLaunch
 
 if TYPE_CHECKING:
     from lowlevel_reduce.arrays.results import Cell
@@ -47,8 +47,9 @@ class _Part:
 
     Its partials are written to their place among all of them, from another device by way of its access to the first
     one's memory. Where it has none, they lie in a buffer of their own, and are copied. In another stream than the
-    first, what is written again at the next call must have been read: that stream waits, at the end of each call, for
-    the event `read`, and the first one, in each call, for an event of the shard's.
+    first, what is written again must have been read: that stream waits for the event `read` before it writes to the
+    place or, because the buffer is freed in its order, at the end of a call that copies. The first stream waits, in
+    each call, for an event of the shard's.
     """
 
     __slots__ = ("_event", "_launches", "_memory", "_record", "enter", "fetch", "follow", "handle", "is_near", "join")
@@ -67,9 +68,7 @@ class _Part:
         to = self._memory.pointer
         with context.pushed():
             # The little rest first, as in a distributed plan.
-            self._launches = [
-                (Prepared.of_plan(each.plan, where, None), each.source, to + each.result) for each in made[::-1]
-            ]
+            self._launches = [(PlacedLaunch(each.plan, where), each.source, to + each.result) for each in made[::-1]]
         self.fetch = None if in_place else raising(*place.copy_call(self._memory, first))
         self._record: Callable[[], None] | None = None
         self.join = self.follow = _nothing
@@ -87,9 +86,10 @@ class _Part:
 
     def launch(self, address: int) -> None:
         """Make the partials, in the shard's stream, whose context is current."""
-        for prepared, begin, result in self._launches:
-            if not prepared.launch(address + begin, result):
-                prepared.refuse()
+        if self.fetch is None:
+            self.follow()
+        for launch, begin, result in self._launches:
+            launch(address + begin, result)
         if self._record is not None:
             self._record()
 
@@ -134,7 +134,7 @@ class _Prepared:
         whole = plan.chunks * size
         self._partials = Buffer.allocate(whole, first.context) if is_reached else Buffer.allocate_async(whole, first)
         with first.context.pushed():
-            self._fold = Prepared.of_plan(plan, places[0], initial)
+            self._fold = PlacedLaunch(plan, places[0], initial)
         # What says that the partials were read. At the beginning, that their memory is there.
         self._read = Event.create(first.context, timing=False)
         self._read.record(first)
@@ -148,6 +148,8 @@ class _Prepared:
         self._remote = [(i, part) for i, part in enumerate(parts) if not part.is_near]
         self._near = [(i, part) for i, part in enumerate(parts) if part.is_near]
         self._apart = [part for part in parts if part.is_apart]
+        self._copied = [part for part in self._apart if part.fetch is not None]
+        self._current = here().context
         # Those who write into the place itself, from another stream, must wait until the fold has read it.
         self._folded_first = any(part.is_apart and part.fetch is None for part in parts)
         contexts = {stream.context.handle: stream.context for stream in streams}
@@ -185,9 +187,12 @@ class _Prepared:
             self._turn.idle.append(item)
 
     def _reduced(self, addresses: Sequence[int]) -> Any:
-        plan = self._plan
+        plan, handle = self._plan, self._pool.context.handle
         try:
-            cell = within(self._driver, self._pool.context.handle, lambda: self._launch(addresses))
+            if self._current() == handle:
+                cell = self._at_home(addresses)
+            else:
+                cell = within(self._driver, handle, lambda: self._launch(addresses))
         except BaseException:
             self._settle()
             raise
@@ -195,6 +200,20 @@ class _Prepared:
             return DeviceArray.of_cell(cell, plan.result_dtype, (), self._pool.stream)
         whole = DeviceArray.of_cell(cell, plan.result_dtype, (plan.results,), self._pool.stream)
         return plan.result_tuple(whole.plane(k) for k in range(plan.results))
+
+    def _at_home(self, addresses: Sequence[int]) -> Cell:
+        """Do `_launch` where the first stream's context is current: then nothing need be pushed."""
+        try:
+            return self._launch(addresses)
+        finally:
+            try:
+                self._come_back()
+            finally:  # where that was refused, or an interrupt came first
+                self._come_back()
+
+    def _come_back(self) -> None:
+        if self._current() != self._pool.context.handle:
+            self._parts[0].enter()
 
     def _launch(self, addresses: Sequence[int]) -> Cell:
         """Put everything into the streams, and return where the result will be.
@@ -215,11 +234,10 @@ class _Prepared:
                 part.fetch()
         if self._apart and not self._folded_first:
             self._record()
-        if not self._fold.launch(self._partials.pointer, cell.pointer):
-            self._fold.refuse()
+        self._fold(self._partials.pointer, cell.pointer)
         if self._folded_first:
             self._record()
-        for part in self._apart:
+        for part in self._copied:
             part.enter()
             part.follow()
         return cell

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.driver import Stream
     from lowlevel_reduce.parts.asked import Part as Found
+    from lowlevel_reduce.parts.bound import BoundDistributed
     from lowlevel_reduce.parts.groups import Group
     from lowlevel_reduce.parts.letters import BoundLetter
-    from lowlevel_reduce.parts.plan import BoundDistributed, DistributedPlan
+    from lowlevel_reduce.parts.plan import DistributedPlan
 
 __all__ = ["PreparedParts", "again", "keep"]
 
@@ -33,7 +34,7 @@ class PreparedParts:
     __slots__ = ("_bound", "_second", "cell_bytes", "dtype", "extents", "folded_tuple", "place", "refused", "results")
     __slots__ += ("shape",)
 
-    is_nothing = False
+    is_nothing, refused = False, 0
 
     def __init__(
         self, made: DistributedPlan, bound: BoundDistributed | BoundLetter, found: Found, place: Place
@@ -81,17 +82,17 @@ def keep(
     stream: Any,
     found: Found,
     bound: BoundDistributed | BoundLetter,
+    place: Place,
 ) -> None:
     """Keep a launch for later equal calls, if it can be known without the driver that these are safe.
 
-    `arrays` are the part, what goes with it, and the output.
+    `arrays` are the part, what goes with it, and the output; `place` is where it was bound.
     """
     part, beside, out = arrays
     thread, made = here(), bound.plan
-    if made.root not in (None, members.rank) or math.prod(made.result_shape) == 0 or found.home.is_capturing:
+    if made.root not in (None, members.rank) or math.prod(made.result_shape) == 0:
         return
     key, _ = repeated(thread, part, op, ("parts", members.number, *options), beside, out, stream, is_asked=False)
-    place = thread.place_of(found.home)
     if key is None or not are_trusted(place, part, beside, out):
         return
     spot = key[0]

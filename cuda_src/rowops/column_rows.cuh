@@ -74,66 +74,73 @@ fold_groups(typename Op::Accumulator value, ColumnWords& words, uint32 column_bi
 // A thread's units: the vectors that a row has of them, and where they are kept.
 template <class R> struct ColumnUnits {
     static constexpr uint32 V = Held<R>::V, arrays = keeps_second<R> ? 2 : 1;
+    static constexpr uint32 at_once = V > 4 ? 2 : 4;  // vectors that are loaded together; more would take too many registers
+    using Op = typename R::Op;
+    using A = typename Op::Accumulator;
     uint32 first, span;  // number of its first unit; vectors of a unit
 
-    __device__ __forceinline__ static uint32 begin_of(uint32 unit)
+    static __device__ __forceinline__ uint32 begin_of(uint32 unit)
     {
         return unit / lanes * leaf_elements<typename R::Input> + unit % lanes * V;
     }
+    __device__ __forceinline__ uint32 index_of(uint32 i, uint32 t) const { return begin_of(first + i) + t * lanes * V; }
     __device__ __forceinline__ uint4* kept(uint4* memory, uint32 i, uint32 t, uint32 array) const
     {
         return memory + ((i * span + t) * arrays + array) * blockDim.x + threadIdx.x;
     }
-    // Of unit `i` the vectors from `length` on are zeros.
-    __device__ __forceinline__ void
-    load(Held<R>& held, const RowProblem<R>& problem, const RowPlace<R>& place, uint32 i, uint32 length) const
+
+    // Folds unit `i`, and keeps it in `memory`, if there is one.
+    __device__ __forceinline__ A
+    fold(const RowProblem<R>& problem, const RowPlace<R>& place, const HeldRow<Op>& source, uint32 i, uint32 length,
+         uint4* memory) const
     {
-        const uint32 begin = begin_of(first + i);
+        LaneCounter<Op, log2_of(steps)> counter;
+        uint32 count = 0;
+#pragma unroll 1
+        for (uint32 t = 0; t < span && index_of(i, t) < length; t += at_once) {
+            Held<R> held;
 #pragma unroll
-        for (uint32 t = 0; t < steps; ++t)
-            held.load_strided(t, problem, place, begin + t * lanes * V, left_from(begin + t * lanes * V, length));
-    }
-    __device__ __forceinline__ void keep(const Held<R>& held, uint4* memory, uint32 i) const
-    {
+            for (uint32 k = 0; k < at_once; ++k)
+                held.load_strided(k, problem, place, index_of(i, t + k), left_from(index_of(i, t + k), length));
 #pragma unroll
-        for (uint32 t = 0; t < steps; ++t)
-            if (t < span) {
-                *kept(memory, i, t, 0) = held.x[t];
-                if constexpr (arrays > 1) *kept(memory, i, t, 1) = held.y[t];
+            for (uint32 k = 0; k < at_once; ++k) {
+                const uint32 index = index_of(i, t + k);
+                if (t + k >= span || index >= length) continue;
+                if (memory != nullptr) {
+                    *kept(memory, i, t + k, 0) = held.x[k];
+                    if constexpr (arrays > 1) *kept(memory, i, t + k, 1) = held.y[k];
+                }
+                counter.push(fold_step<R, Begin::strided>(held, k, problem, source, index, left_from(index, length)), count++);
             }
-    }
-    __device__ __forceinline__ void take(Held<R>& held, uint4* memory, uint32 i) const
-    {
-#pragma unroll
-        for (uint32 t = 0; t < steps; ++t)
-            if (t < span) {
-                held.x[t] = *kept(memory, i, t, 0);
-                if constexpr (arrays > 1) held.y[t] = *kept(memory, i, t, 1);
-            }
-    }
-    __device__ __forceinline__ typename R::Op::Accumulator
-    fold(const Held<R>& held, const RowProblem<R>& problem, const HeldRow<typename R::Op>& source, uint32 i, uint32 length) const
-    {
-        const uint32 begin = begin_of(first + i);
-        LaneCounter<typename R::Op, log2_of(steps)> counter;
-#pragma unroll
-        for (uint32 t = 0; t < steps; ++t) {
-            const uint32 index = begin + t * lanes * V;
-            counter.push(fold_step<R, Begin::strided>(held, t, problem, source, index, left_from(index, length)), t);
         }
-        return counter.result();
-    }
-    __device__ __forceinline__ void
-    write(const Held<R>& held, const RowProblem<R>& problem, const RowPlace<R>& place, const typename R::Values& values, uint32 i,
-          uint32 length) const
-    {
-        const uint32 begin = begin_of(first + i), whole = uint32(problem.length);
+        A value = Op::identity();
+        bool is_first = true;
 #pragma unroll
-        for (uint32 t = 0; t < steps; ++t) {
-            const uint32 index = begin + t * lanes * V;
-            if (left_from(index, whole) > 0)
-                R::template write<Begin::strided>(problem, place, index, left_from(index, whole), length, held.x[t],
-                                                  held.second(t), values, lanes);
+        for (int k = 0; k < log2_of(steps); ++k)
+            if (count >> k & 1u) {
+                value = select(is_first, counter.digits[k], Op::combine(counter.digits[k], value));
+                is_first = false;
+            }
+        return select(count == steps, counter.result(), value);
+    }
+    // Writes unit `i` of a row, from what was kept of its first `length` elements if there is memory for that.
+    __device__ __forceinline__ void
+    write(const RowProblem<R>& problem, const RowPlace<R>& place, const typename R::Values& values, uint32 i, uint32 length,
+          uint4* memory) const
+    {
+        const uint32 whole = uint32(problem.length);
+#pragma unroll 1
+        for (uint32 t = 0; t < span && index_of(i, t) < whole; ++t) {
+            const uint32 index = index_of(i, t);
+            Held<R> held;
+            if (memory != nullptr && index < length) {
+                held.x[0] = *kept(memory, i, t, 0);
+                if constexpr (arrays > 1) held.y[0] = *kept(memory, i, t, 1);
+            } else {
+                held.load_strided(0, problem, place, index, left_from(index, length));
+            }
+            R::template write<Begin::strided>(problem, place, index, left_from(index, whole), length, held.x[0], held.second(0),
+                                              values, lanes);
         }
     }
 };
@@ -159,12 +166,8 @@ template <class R> __device__ __forceinline__ void column_rows(const RowProblem<
     const auto source = held_row<R>(place, given, length);
     ThreadCounter<typename R::Op> counter;
 #pragma unroll 1
-    for (uint32 i = 0; present(i, length); ++i) {
-        Held<R> held;
-        units.load(held, problem, place, i, length);
-        if (R::outputs > 0 && i < cut.kept) units.keep(held, memory, i);
-        counter.push(units.fold(held, problem, source, i, length));
-    }
+    for (uint32 i = 0; present(i, length); ++i)
+        counter.push(units.fold(problem, place, source, i, length, R::outputs > 0 && i < cut.kept ? memory : nullptr));
     const auto root = fold_groups<typename R::Op>(counter.result(), words, cut.column_bits);
     if (group == 0) all_values[column] = R::values(problem, given, row, place, source.row, root, number < problem.rows);
     if constexpr (R::outputs > 0) {
@@ -173,11 +176,7 @@ template <class R> __device__ __forceinline__ void column_rows(const RowProblem<
         const typename R::Values values = all_values[column];
         place.find_outputs(problem, row);
 #pragma unroll 1
-        for (uint32 i = 0; present(i, whole); ++i) {
-            Held<R> held;
-            if (i < cut.kept && present(i, length)) units.take(held, memory, i);
-            else units.load(held, problem, place, i, length);
-            units.write(held, problem, place, values, i, length);
-        }
+        for (uint32 i = 0; present(i, whole); ++i)
+            units.write(problem, place, values, i, length, i < cut.kept ? memory : nullptr);
     }
 }

@@ -133,10 +133,14 @@ def _again(thread: Thread, prepared: PreparedRows, key: Any, call: RowCall) -> A
     first = known[0]
     asked = first[:1] + first[1][:1] if given is None and first[0] is not DeviceArray else None
     addresses = []
+    elsewhere = []  # arrays of other streams, in whose order they are overwritten
     for array, kind in zip(call.arrays, known):  # noqa: B905 - one key
-        addresses.append(address_of(thread, place, array, kind, asked))
-        if not addresses[-1]:
+        pointer = address_of(thread, place, array, kind, asked)
+        if not pointer:
             return None
+        addresses.append(pointer)
+        if kind[0] is DeviceArray and array.stream is not place.stream and not is_here(place, array):
+            elsewhere.append(array)
     stream = place.stream if given is None or place.is_default else given
     results, is_given = [], False
     for (dtype, shape, _, size), target, kind in zip(prepared.outputs, call.targets, into):  # noqa: B905 - as above
@@ -148,14 +152,14 @@ def _again(thread: Thread, prepared: PreparedRows, key: Any, call: RowCall) -> A
             is_given = True
             addresses.append(address_of(thread, place, target, kind, asked))
             results.append(target)
+            if kind[0] is DeviceArray and not is_here(place, target):
+                elsewhere.append(target)
     if is_given:
         check_arrays(prepared.plan.checks, addresses, place.context, (True,) * len(addresses))
     if not prepared.launch(addresses):
         return None
-    if given is not None or is_given or len(known) > 1:
-        for each in (*call.arrays, *call.targets):
-            if type(each) is DeviceArray and not is_here(place, each):
-                thread.wait(each.stream, place.stream)
+    for each in elsewhere:
+        thread.wait(each.stream, place.stream)
     return prepared.results(results)
 
 

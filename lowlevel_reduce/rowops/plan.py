@@ -282,6 +282,15 @@ def parameter_words(operation: RowOperation, given: Mapping[str, Any]) -> tuple[
     TypeError, ValueError
         If one is missing, unknown, not a number, or a whole number of more than 53 bits.
     """
+    words = []
+    for each in operation.scalars:
+        value = given.get(each.name)
+        if type(value) is not float or each.kind != "number":
+            break
+        words.append(value)
+    else:
+        if len(given) == len(words):  # all are there, and plain: this is a hot path
+            return tuple(words)
     names = [each.name for each in operation.scalars]
     unknown = sorted(set(given) - set(names))
     if unknown:

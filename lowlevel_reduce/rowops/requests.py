@@ -30,6 +30,12 @@ __all__ = [
 IGNORE_INDEX = -100
 """The target of rows whose loss does not count, by default: torch's."""
 
+_LAST = -1
+"""The axis of rows by default."""
+
+_EPSILONS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+_epsilons: dict[Any, float] = {}  # by dtypes, NumPy's and other libraries'; their names take a microsecond or two
+
 _NORMS = {1.0: "norm1", 2.0: "norm2", np.inf: "norm_inf"}
 
 
@@ -190,15 +196,19 @@ def epsilon(eps: float | None, x: Any) -> float:
     """Return eps; by default the distance from 1 to the next number of the elements' type, as in torch."""
     if eps is not None:
         return not_negative(eps, "eps")
-    name = str(x.dtype).rsplit(".", 1)[-1]
-    known = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
-    if name not in known:
-        raise UnsupportedError(f"row operations take rows of {', '.join(known)}, not of {name}")
-    return known[name]
+    found = _epsilons.get(x.dtype)
+    if found is None:
+        name = str(x.dtype).rsplit(".", 1)[-1]
+        if name not in _EPSILONS:
+            raise UnsupportedError(f"row operations take rows of {', '.join(_EPSILONS)}, not of {name}")
+        found = _epsilons[x.dtype] = _EPSILONS[name]
+    return found
 
 
 def positive(value: Any, name: str) -> float:
     """Return a real number above zero and finite, as a float."""
+    if type(value) is float and 0 < value < np.inf:
+        return value
     number = float(real(value, f"{name} is a real number"))
     if not 0 < number < np.inf:
         raise ValueError(f"{name} is above 0 and finite, not {shown(value)}")
@@ -207,6 +217,8 @@ def positive(value: Any, name: str) -> float:
 
 def not_negative(value: Any, name: str) -> float:
     """Return a real number from zero on, as a float."""
+    if type(value) is float and value >= 0:
+        return value
     number = float(real(value, f"{name} is a real number"))
     if not number >= 0:
         raise ValueError(f"{name} is 0 or more, not {shown(value)}")
@@ -216,16 +228,20 @@ def not_negative(value: Any, name: str) -> float:
 def _shape(x: Any, axis: int) -> tuple[int, ...]:
     """Return the array's shape, the rows' axis last."""
     try:
-        shape = tuple(int(size) for size in x.shape)
+        shape = tuple(x.shape)
     except (AttributeError, TypeError):
         raise TypeError(f"{type(x).__name__} is no array: it has no shape") from None
+    if axis is _LAST and shape:  # what most calls say: this is a hot path
+        return shape
     axis = axis_of(axis, len(shape))
     return (*shape[:axis], *shape[axis + 1 :], shape[axis])
 
 
 def _switch(value: Any, name: str) -> bool:
     """Return a bool: of what else might be meant as one, as text, all would be true."""
-    if not isinstance(value, (bool, np.bool_)):
+    if value is False or value is True:
+        return value
+    if not isinstance(value, np.bool_):
         raise TypeError(f"{name} is True or False, not {shown(value)}")
     return bool(value)
 

@@ -159,7 +159,9 @@ def test_own_operation_and_its_table(stream, axis):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_group_norm(stream, cut, dtype):
-    for shape, groups in cut([((2, 6, 5, 3), 2), ((3, 8), 8), ((1, 4, 700), 1), ((2, 64, 33), 16)], [((2, 6, 5, 3), 2)]):
+    for shape, groups in cut(
+        [((2, 6, 5, 3), 2), ((3, 8), 8), ((1, 4, 700), 1), ((2, 64, 33), 16)], [((2, 6, 5, 3), 2)]
+    ):
         x = values(dtype, shape)
         weight, bias = (values(dtype, (shape[1],), k) for k in (1, 2))
         for given in ({}, {"weight": weight}, {"weight": weight, "bias": bias}):

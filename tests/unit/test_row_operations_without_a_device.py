@@ -179,7 +179,6 @@ class TestLayout:
         with pytest.raises(lr.UnsupportedError, match="at most 8"):
             row_layout(shape, [spread_of(shape, 4, apart)], 1)
 
-
     def test_strided(self):
         found = row_layout((5, 3), [spread_of((5, 3), 4, (4, 20)), spread_of((5, 3), 4)], 1)
         assert (found.steps, found.strided, found.aligned, found.beside(4)) == ((20, 4), True, False, True)

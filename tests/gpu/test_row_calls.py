@@ -1,0 +1,126 @@
+"""Repeated calls of row functions: one launch, at most two questions, memory of the pool, and the same bits."""
+
+import sys
+from collections import Counter
+
+import fake_torch
+import numpy as np
+import pytest
+
+import lowlevel_reduce as lr
+from lowlevel_reduce import simulator, tree
+from lowlevel_reduce.arrays import libraries
+from lowlevel_reduce.arrays.results import Cell
+from lowlevel_reduce.driver import Context, Graph, Stream
+
+ROWS = (3, 40)
+X, Y = np.random.default_rng(5).standard_normal((2, *ROWS)).astype(np.float32)
+WEIGHT = np.random.default_rng(6).standard_normal(ROWS[1:]).astype(np.float32)
+TARGET = np.array([0, 39, 7])
+
+
+@pytest.fixture(params=["legacy", "own"])
+def place(request, stream):
+    """A stream that is asked about captures, and one that is not but whose context must be current."""
+    return stream if request.param == "own" else Stream.legacy(stream.context)
+
+
+def calls_of(function):
+    before = Counter(simulator.selected().calls)
+    result = function()
+    return result, simulator.selected().calls - before
+
+
+CALLS = {
+    "softmax": (lambda x, w, t, **way: lr.softmax(x, **way), lambda x, w: tree.softmax(x)),
+    "axis": (lambda x, w, t, **way: lr.normalize(x, 1, 0, **way), lambda x, w: tree.normalize(x, 1, 0)),
+    "weight": (lambda x, w, t, **way: lr.rms_norm(x, w, **way), lambda x, w: tree.rms_norm(x, w)),
+    "several": (lambda x, w, t, **way: lr.quantize(x, **way), lambda x, w: tree.quantize(x)),
+    "group": (lambda x, w, t, **way: lr.group_norm(x, 4, w, **way), lambda x, w: tree.group_norm(x, 4, w)),
+    "loss": (lambda x, w, t, **way: lr.cross_entropy(x, t, reduction="none", **way), None),
+}
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["", "stream"])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_repeated_call_is_one_launch(place, machine, name, given):
+    if machine != "simulated":
+        pytest.skip("calls are counted by the simulated driver")
+    function, meant = CALLS[name]
+    way = {"stream": place} if given else {}
+    with place.context.pushed():
+        x, y, w, t = (lr.DeviceArray.from_numpy(each, place) for each in (X, Y, WEIGHT, TARGET))
+        for _ in range(2):
+            function(x, w, t, **way)
+        result, calls = calls_of(lambda: function(y, w, t, **way))
+        assert calls.pop("cuLaunchKernelEx") == 1
+        assert sum(calls.values()) <= 2
+        assert calls.keys() <= {"cuCtxGetId", "cuStreamIsCapturing", "cuCtxGetCurrent"}
+    first = result if isinstance(result, lr.DeviceArray) else result[0]
+    assert isinstance(first._memory, Cell)
+    assert first.stream.handle == (place.handle or 1)
+    if name == "softmax":
+        assert result.numpy().tobytes() == lr.softmax(Y, stream=place).numpy().tobytes()
+    elif meant is not None:
+        got, expected = (each if isinstance(each, tuple) else (each,) for each in (result, meant(Y, WEIGHT)))
+        assert [each.numpy().tobytes() for each in got] == [each.tobytes() for each in expected]
+
+
+def test_repeated_into_an_output(place):
+    """In place, and into an array of another stream, whose order has it; what overlaps in part is refused again."""
+    with place.context.pushed(), Stream.create(place.context) as other:
+        x = lr.DeviceArray.from_numpy(X, place)
+        out = lr.DeviceArray.from_numpy(np.zeros_like(X), other)
+        for _ in range(3):
+            assert lr.rms_norm(x, eps=1e-6, out=out) is out
+            assert out.numpy().tobytes() == tree.rms_norm(X, eps=1e-6).tobytes()
+        expected = X
+        for _ in range(3):
+            lr.rms_norm(x, eps=1e-6, out=x)
+            expected = tree.rms_norm(expected, eps=1e-6)
+            assert x.numpy().tobytes() == expected.tobytes()
+        memory = lr.DeviceArray.from_numpy(np.zeros(200, np.float32), place)
+        first, behind = memory[:120].reshape(3, 40), memory[8:128].reshape(3, 40)
+        lr.rms_norm(first, eps=1e-6, out=lr.DeviceArray.from_numpy(X, place))
+        with pytest.raises(ValueError, match="overlaps"):
+            lr.rms_norm(first, eps=1e-6, out=behind)
+
+
+def test_parameters_and_options_are_part_of_a_call(place):
+    with place.context.pushed():
+        x = lr.DeviceArray.from_numpy(X, place)
+        for _ in range(2):
+            for eps in (1e-6, 0.5):
+                assert lr.rms_norm(x, eps=eps).numpy().tobytes() == tree.rms_norm(X, eps=eps).tobytes()
+            assert lr.rms_norm(x, eps=1e-6, dtype="float64").dtype == np.float64
+            assert lr.normalize(x, 2, 0).numpy().tobytes() == tree.normalize(X, 2, 0).tobytes()
+            assert lr.normalize(x, 2, 1).numpy().tobytes() == tree.normalize(X, 2, 1).tobytes()
+            with pytest.raises(ValueError, match="holds 16 leaves|no strategy"):
+                lr.rms_norm(x, eps=1e-6, strategy="rows")
+
+
+def test_a_repeated_call_in_a_capture_is_the_graphs(stream):
+    x = lr.DeviceArray.from_numpy(X, stream)
+    for _ in range(2):
+        lr.rms_norm(x, eps=1e-6)
+    with Graph.capture(stream) as graph:
+        inside = lr.rms_norm(x, eps=1e-6)
+    assert not isinstance(inside._memory, Cell)
+    with graph, graph.instantiate() as executable:
+        executable.launch(stream)
+        assert inside.numpy().tobytes() == tree.rms_norm(X, eps=1e-6).tobytes()
+
+
+def test_an_array_of_torch_is_in_torchs_stream(machine, monkeypatch):
+    if machine != "simulated":
+        pytest.skip("the arrays are of a stand-in for PyTorch, whose memory is the simulated device's")
+    with Context.primary() as primary, primary.pushed(), Stream.create(primary) as theirs:
+        monkeypatch.setitem(sys.modules, "torch", fake_torch.module(lambda ordinal: theirs.handle))
+        monkeypatch.setattr(libraries, "_known", {})
+        x = fake_torch.Tensor(lr.DeviceArray.from_numpy(X, theirs), strides=(40, 1))
+        for _ in range(3):
+            result, calls = calls_of(lambda: lr.rms_norm(x, eps=1e-6))
+            assert result.stream.handle == theirs.handle
+            assert result.numpy().tobytes() == tree.rms_norm(X, eps=1e-6).tobytes()
+        assert calls["cuLaunchKernelEx"] == 1
+        assert sum(calls.values()) <= 3

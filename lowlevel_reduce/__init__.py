@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.plans.segments import SegmentedPlan, segmented_plan
     from lowlevel_reduce.plans.warming import WarmUp, warm_up
     from lowlevel_reduce.prebuilding import BuildTarget, prebuild
+    from lowlevel_reduce.rowops import vocabulary
     from lowlevel_reduce.rowops.call import row_operation
     from lowlevel_reduce.rowops.functions import (
         cross_entropy,
@@ -143,6 +144,7 @@ __all__ = [
     "softmax",
     "softmax_backward",
     "tree",
+    "vocabulary",
     "warm_up",
 ]
 __all__ += functions.__all__
@@ -191,6 +193,7 @@ _LATER = {
         ),
         "rowops.functions",
     ),
+    "vocabulary": "rowops.vocabulary",
     "simulator": "simulator",
     "tree": "tree",
 }

@@ -17,6 +17,7 @@ __all__ = [
     "log_prob_of",
     "softmax_gradient_of",
     "softmax_of",
+    "softmax_with_stats_of",
 ]
 
 
@@ -70,9 +71,11 @@ def _length(causal: bool, lengths: bool) -> Any:
     return length if causal or lengths else None
 
 
-@functools.cache
-def softmax_of(*, log: bool, causal: bool, lengths: bool, scaled: bool) -> RowOperation:
-    """Return softmax or its logarithm of ``scale * x``, over the elements that the mask leaves."""
+def _written(log: bool, scaled: bool) -> tuple[dict[str, str], dict[str, str], Any, Any]:
+    """Return the texts of a row and of its elements, and their meaning in NumPy, from `largest` and `total`."""
+
+    def row(v: SimpleNamespace) -> dict[str, Any]:
+        return {"log_total": _log_total(v)} if log else {"inverse": _inverse(v), "factor": _UNUSED, "shift": _UNUSED}
 
     def write(v: SimpleNamespace) -> dict[str, Any]:
         x = v.x * v.scale if scaled else v.x
@@ -80,14 +83,33 @@ def softmax_of(*, log: bool, causal: bool, lengths: bool, scaled: bool) -> RowOp
         return {"out": np.where(v.i < v.length, out, v.number(-np.inf if log else 0))}
 
     x = "x * scale" if scaled else "x"
+    if log:
+        texts = {"log_total": "largest - largest == 0 ? logarithm(total) : not_a_number<Number>()"}
+        return texts, {"out": f"({x} - largest) - log_total"}, row, write
+    texts = {"inverse": _INVERSE, "factor": f"{'scale * ' if scaled else ''}Number(1.4426950408889634)",
+             "shift": "largest * Number(-1.4426950408889634)"}  # fmt: skip
+    return texts, {"out": _EXPONENTIALS.format(x=x)}, row, write
+
+
+@functools.cache
+def softmax_with_stats_of(*, log: bool) -> RowOperation:
+    """Return softmax or its logarithm where each row's largest element and sum of exponentials are known."""
+    row, out, row_meaning, write = _written(log, scaled=False)
+    return RowOperation(
+        "log_softmax_with_stats" if log else "softmax_with_stats",
+        row=row,
+        write=out,
+        rows=("largest", "total"),
+        numpy=RowMeaning(row=row_meaning, write=write),
+    )
+
+
+@functools.cache
+def softmax_of(*, log: bool, causal: bool, lengths: bool, scaled: bool) -> RowOperation:
+    """Return softmax or its logarithm of ``scale * x``, over the elements that the mask leaves."""
     reductions, terms = _stats(scaled)
-    texts = {
-        True: ({"log_total": "largest - largest == 0 ? logarithm(total) : not_a_number<Number>()"},
-               {"out": f"({x} - largest) - log_total"}, {"out": "-infinity<Number>()"}),
-        False: ({"inverse": _INVERSE, "factor": f"{'scale * ' if scaled else ''}Number(1.4426950408889634)",
-                 "shift": "largest * Number(-1.4426950408889634)"}, {"out": _EXPONENTIALS.format(x=x)}, {}),
-    }  # fmt: skip
-    row, out, fill = texts[log]
+    row, out, row_meaning, write = _written(log, scaled)
+    fill = {"out": "-infinity<Number>()"} if log else {}
     masks = _masked(causal, lengths, scaled)
     return RowOperation(
         "log_softmax" if log else "softmax",
@@ -97,9 +119,7 @@ def softmax_of(*, log: bool, causal: bool, lengths: bool, scaled: bool) -> RowOp
         fill=fill if masks["length"] else {},
         numpy=RowMeaning(
             terms=terms,
-            row=lambda v: (
-                {"log_total": _log_total(v)} if log else {"inverse": _inverse(v), "factor": _UNUSED, "shift": _UNUSED}
-            ),
+            row=row_meaning,
             write=write,
             length=_length(causal, lengths),
         ),

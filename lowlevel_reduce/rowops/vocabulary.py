@@ -1,0 +1,144 @@
+"""`lr.vocabulary`: rows in parts over the ranks of a group, as the logits of tensor-parallel models: one GPU's bits.
+
+>>> found = lr.vocabulary.cross_entropy(part, target, length=128_256, first=rank * 32_064)      # on every rank
+
+Each rank has a slice of the last axis, and the same targets, which number the elements of whole rows. The partials of
+`softmax_stats` travel, and each row's logit of its target; the logits stay where they are. Groups and cuts are those of
+`lowlevel_reduce.distributed.reduce`, and so are the errors; all ranks make the same calls in the same order.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from lowlevel_reduce.arguments import integer
+from lowlevel_reduce.parts import distributed
+from lowlevel_reduce.rowops.call import row_operation
+from lowlevel_reduce.rowops.exponentials import softmax_with_stats_of
+from lowlevel_reduce.rowops.operation import RowOperation
+from lowlevel_reduce.rowops.requests import IGNORE_INDEX
+
+__all__ = ["cross_entropy", "log_prob", "log_softmax", "softmax"]
+
+
+def softmax(part: Any, group: Any = None, *, length: int, out: Any = None, stream: Any = None) -> Any:
+    """Return this rank's part of `lowlevel_reduce.softmax` of whole rows.
+
+    Parameters
+    ----------
+    part : array
+        This rank's slice of the last axis, contiguous in C order: float16, bfloat16, float32 or float64.
+    group : optional
+        The ranks, as for `lowlevel_reduce.distributed.reduce`.
+    length : int
+        Elements of a whole row.
+    out : array, optional
+        Where to write it; `part` itself works in place.
+    stream : optional
+        As for `lowlevel_reduce.softmax`.
+    """
+    return _written(part, group, length, out, stream, log=False)
+
+
+def log_softmax(part: Any, group: Any = None, *, length: int, out: Any = None, stream: Any = None) -> Any:
+    """Return this rank's part of `lowlevel_reduce.log_softmax` of whole rows; the arguments are those of `softmax`."""
+    return _written(part, group, length, out, stream, log=True)
+
+
+def log_prob(part: Any, target: Any, group: Any = None, *, length: int, first: int, stream: Any = None) -> Any:
+    """Return each row's `log_prob`, the logarithm of softmax at its target, and its log-sum-exp `lse`, on every rank.
+
+    Parameters
+    ----------
+    part, group, length, stream
+        As for `softmax`.
+    target : array of int
+        Which element of its whole row; the same on all ranks, of the shape of the other axes. One that is no element's
+        index gives NaN.
+    first : int
+        Which element of whole rows is the first one of this rank's part.
+    """
+    return _at_targets(part, target, group, length, first, stream, ignore=None)
+
+
+def cross_entropy(
+    part: Any,
+    target: Any,
+    group: Any = None,
+    *,
+    length: int,
+    first: int,
+    ignore_index: int = IGNORE_INDEX,
+    stream: Any = None,
+) -> Any:
+    """Return each row's `loss` and `lse`, as `lowlevel_reduce.cross_entropy` with ``reduction="none"``, on every rank.
+
+    Arguments are those of `log_prob`; rows with the target `ignore_index` have loss 0.
+    """
+    ignore = integer(ignore_index, "ignore_index is an integer")
+    return _at_targets(part, target, group, length, first, stream, ignore=ignore)
+
+
+def _written(part: Any, group: Any, length: int, out: Any, stream: Any, *, log: bool) -> Any:
+    largest, total = _stats(part, group, length, stream)
+    operation = softmax_with_stats_of(log=log)
+    return row_operation(operation, part, largest=largest, total=total, out=out, stream=stream)
+
+
+def _stats(part: Any, group: Any, length: int, stream: Any) -> Any:
+    """Return the largest element and the sum of exponentials of whole rows, as numbers."""
+    number = "float64" if str(part.dtype).endswith("float64") else "float32"
+    return distributed.softmax_stats(part, group, axis=-1, length=length, dtype=number, stream=stream)
+
+
+@functools.cache
+def _logits_of() -> RowOperation:
+    """Return the logit of each row's target, NaN where this rank does not have it; a row's only element is not used."""
+    return RowOperation(
+        "logits_of_targets",
+        keep={
+            "logit": "const int64 k = target - first; "
+            "return k >= 0 && k < count ? logits[row * count + k] : not_a_number<Number>();"
+        },
+        rows=("target: int64",),
+        parameters=("first: int64", "count: int64"),
+        tables=("logits",),
+    )
+
+
+@functools.cache
+def _result_of(*, loss: bool) -> RowOperation:
+    """Return what comes of the logit of a row's target, its only element, and of the row's statistics."""
+    value = "lse - at(0)" if loss else "at(0) - lse"
+    value = f"target >= 0 && target < vocabulary ? {value} : not_a_number<Number>()"
+    return RowOperation(
+        "cross_entropy" if loss else "log_prob",
+        row={"lse": "largest + logarithm(total)"},
+        keep={
+            **({"loss": f"target == ignore ? Number(0) : {value}"} if loss else {"log_prob": value}),
+            "lse": "lse",
+        },
+        rows=("target: int64", "largest", "total"),
+        parameters=("vocabulary: int64", *(("ignore: int64",) if loss else ())),
+    )
+
+
+def _at_targets(part: Any, target: Any, group: Any, length: int, first: int, stream: Any, *, ignore: int | None) -> Any:
+    members = distributed.group(group)
+    shape = tuple(part.shape[:-1])
+    if not part.shape or tuple(target.shape) != shape:
+        raise ValueError(f"target has shape {tuple(target.shape)}; it has one element for each row of {shape}")
+    first = integer(first, "first is an integer")
+    largest, total = _stats(part, members, length, stream)
+    logit = row_operation(
+        _logits_of(), largest.reshape(*shape, 1), target=target, logits=part.reshape(-1), first=first,
+        count=part.shape[-1], stream=stream,
+    )  # fmt: skip
+    # One rank has it, and the others NaN.
+    logit = distributed.max(logit.reshape(1, -1), members, axis=0, length=members.size, nan="ignore", stream=stream)
+    more = {} if ignore is None else {"ignore": ignore}
+    return row_operation(
+        _result_of(loss=ignore is not None), logit.reshape(*shape, 1), target=target, largest=largest, total=total,
+        vocabulary=length, stream=stream, **more,
+    )  # fmt: skip

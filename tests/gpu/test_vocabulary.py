@@ -1,0 +1,58 @@
+"""`lr.vocabulary`: rows in parts over ranks that are threads, with the bits that one GPU gives whole rows."""
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+from ranks_in_threads import bits, engines, on_each
+
+import lowlevel_reduce as lr
+
+LENGTH = 2048 + 300
+CUTS = {"at leaves": (2048, 0, 300, 0), "anywhere": (1000, 1, 0, 1347)}
+TARGET = np.array([0, LENGTH - 1, -100, LENGTH, 1000])
+
+
+def parts_of(x, lengths):
+    borders = [0, *itertools.accumulate(lengths)]
+    return borders, [np.ascontiguousarray(x[:, start:end]) for start, end in itertools.pairwise(borders)]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("lengths", CUTS.values(), ids=CUTS)
+def test_four_ranks_have_the_bits_of_one(stream, context, lengths, dtype):
+    x = np.random.default_rng(1).standard_normal((5, LENGTH)) * 3
+    x = x.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    borders, parts = parts_of(x, lengths)
+    whole = {
+        "softmax": lr.softmax(x, stream=stream).numpy(),
+        "log_softmax": lr.log_softmax(x, stream=stream).numpy(),
+        "log_prob": bits(lr.log_prob(x, TARGET, stream=stream)),
+        "cross_entropy": bits(lr.cross_entropy(x, TARGET, reduction="none", stream=stream)),
+    }
+
+    def work(engine, own):
+        first = borders[engine.rank]
+        part = lr.DeviceArray.from_numpy(parts[engine.rank], own)
+        way = {"length": LENGTH, "stream": own}
+        found = [getattr(lr.vocabulary, name)(part, engine, **way).numpy() for name in ("softmax", "log_softmax")]
+        for name in ("log_prob", "cross_entropy"):
+            found.append(bits(getattr(lr.vocabulary, name)(part, TARGET, engine, first=first, **way)))
+        lr.vocabulary.softmax(part, engine, out=part, **way)
+        return [*found, part.numpy()]
+
+    for rank, found in enumerate(on_each(engines(4), work, context)):
+        assert not isinstance(found, Exception), found
+        own = slice(borders[rank], borders[rank + 1])
+        for got, name in ((found[0], "softmax"), (found[1], "log_softmax"), (found[4], "softmax")):
+            assert got.tobytes() == np.ascontiguousarray(whole[name][:, own]).tobytes()
+        assert found[2:4] == [whole["log_prob"], whole["cross_entropy"]]
+
+
+def test_targets_of_other_shapes_are_refused(stream):
+    x = np.zeros((3, 5), np.float32)
+    with pytest.raises(ValueError, match="one element for each row"):
+        lr.vocabulary.log_prob(x, np.zeros(2, int), engines(1)[0], length=5, first=0)
+    with pytest.raises(TypeError, match="target of logits_of_targets is of integers"):
+        lr.vocabulary.log_prob(x, np.zeros(3), engines(1)[0], length=5, first=0, stream=stream)

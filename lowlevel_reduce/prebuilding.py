@@ -16,6 +16,8 @@ from lowlevel_reduce.errors import CacheError, UnsupportedError
 from lowlevel_reduce.operators import Reduction
 from lowlevel_reduce.plans.loading import compile_kernel
 from lowlevel_reduce.plans.segments import OFFSETS, WARP_GROUPS
+from lowlevel_reduce.rowops.family import BUILT_IN, row_family
+from lowlevel_reduce.rowops.operation import RowOperation
 from lowlevel_reduce.strategy.family import OLDEST_CAPABILITY, family_of
 from lowlevel_reduce.strategy.selection import operator_text
 from lowlevel_reduce.strategy.stubs import KernelSource, segment_kernel_sources
@@ -107,7 +109,7 @@ class PrebuiltKernel(NamedTuple):
 
 
 def prebuild(
-    op: str | Reduction = "sum",
+    op: str | Reduction | RowOperation = "sum",
     *,
     dtype: Any,
     segmented: bool = False,
@@ -124,8 +126,9 @@ def prebuild(
 
     Parameters
     ----------
-    op : str or Operator
-        The operator, or its name.
+    op : str, Operator or RowOperation
+        The operator, or its name; or a row operation, or the name of a built-in one, as ``"rms_norm"``: with weights
+        and biases of the elements' type, and targets of int64. Options go with operators alone.
     dtype : dtype
         Type of the elements.
     segmented : bool
@@ -157,6 +160,12 @@ def prebuild(
         raise TypeError(f"the kernels of all shapes are compiled: {of_a_plan} goes with a plan")
     if not isinstance(target, BuildTarget):
         target = BuildTarget.of_context(target)
+    if isinstance(op, RowOperation) or (isinstance(op, str) and op in BUILT_IN):
+        if segmented or options:
+            raise TypeError(
+                f"a row operation is compiled for all its calls, without {', '.join(options) or 'segments'}"
+            )
+        return build_kernels(row_family(op, dtype=dtype), target, into=into)
     if segmented:
         return build_kernels(kernels_of_segments(op, dtype=dtype, **options), target, into=into)
     sources = family_of(op, dtype=dtype, compute_capability=target.compute_capability, **options)

@@ -20,6 +20,7 @@ from lowlevel_reduce.prebuilding import (
     build_kernels,
     kernels_of_segments,
 )
+from lowlevel_reduce.rowops.family import BUILT_IN, row_family
 from lowlevel_reduce.strategy.family import family_of
 from lowlevel_reduce.strategy.stubs import KernelSource
 
@@ -68,7 +69,11 @@ def kernels(
     """Return the kernels of all combinations, each once."""
     found: dict[KernelSource, None] = {}
     for op, dtype in itertools.product(ops, dtypes):
-        if segmented:
+        if op in BUILT_IN:
+            if segmented or any(options.values()):
+                raise ValueError(f"{op} is a row operation: its kernels are those of all its calls, without options")
+            found.update(dict.fromkeys(row_family(op, dtype=dtype)))
+        elif segmented:
             found.update(dict.fromkeys(kernels_of_segments(op, dtype=dtype, **options)))
         else:
             capability = target.compute_capability

@@ -25,6 +25,7 @@ from lowlevel_reduce.kernel_wheel.manifest import MadeKernel, manifest_of
 from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.plans.loading import compile_kernel
 from lowlevel_reduce.prebuilding import capability_of
+from lowlevel_reduce.rowops.family import BUILT_IN, row_family
 from lowlevel_reduce.strategy.family import family
 from lowlevel_reduce.strategy.stubs import KernelSource
 from lowlevel_reduce.version import __version__
@@ -42,10 +43,12 @@ class WheelReport(NamedTuple):
 
 
 class _Member(NamedTuple):
-    """A kernel to be compiled, with the operator and the types that it is of."""
+    """A kernel to be compiled, and of what: an operator's with its types, or a row operation's (None)."""
 
-    reduction: Reduction
-    types: Types
+    label: str
+    element: str
+    reduction: Reduction | None
+    types: Types | None
     source: KernelSource
 
 
@@ -81,7 +84,7 @@ def build_wheel(
     architectures : sequence of str
         What to compile for, e.g. ``("sm_80", "sm_90")``.
     choice : iterable of (str, str)
-        Operators and types of elements.
+        Operators, or row operations, and types of elements.
     kernels_in : path, optional
         A directory of prebuilt kernels, where compiled ones are kept, so that a build that was stopped goes on. By
         default they are compiled for this build alone.
@@ -127,10 +130,14 @@ def _members(pairs: Sequence[tuple[str, str]], architecture: str) -> list[_Membe
     capability = capability_of(architecture)
     found: dict[str, _Member] = {}
     for op, dtype in pairs:
+        if op in BUILT_IN:
+            for source in row_family(op, dtype=dtype):
+                found.setdefault(source.text, _Member(op, dtype, None, None, source))
+            continue
         reduction = operators.resolve(op)
         types = reduction.types(element_type(dtype), None, None)
         for source in family(reduction, types, capability):
-            found.setdefault(source.text, _Member(reduction, types, source))
+            found.setdefault(source.text, _Member(reduction.label, types.element.name, reduction, types, source))
     return list(found.values())
 
 
@@ -157,7 +164,7 @@ def _write_pack(package: Path, architecture: str, members: Sequence[_Member], di
     groups = [
         [PackedEntry(name, _entry(directory, name)) for _, (_, names) in group for name in names]
         for _, group in itertools.groupby(
-            zip(members, results, strict=True), lambda pair: (pair[0].reduction.label, pair[0].types.element.name)
+            zip(members, results, strict=True), lambda pair: (pair[0].label, pair[0].element)
         )
     ]
     path = package / f"{architecture}{SUFFIX}"
@@ -165,6 +172,8 @@ def _write_pack(package: Path, architecture: str, members: Sequence[_Member], di
     kernels = [
         MadeKernel(member.reduction, member.types, member.source, cubin, names[-1])
         for member, (cubin, names) in zip(members, results, strict=True)
+        # Row operations are for programs with the library: how rows are mapped is no rule that a manifest could state.
+        if member.reduction is not None and member.types is not None
     ]
     manifest = manifest_of(__version__, Pack(str(path)), path.name, kernels)
     text = json.dumps(manifest, indent=None, separators=(",", ":")) + "\n"

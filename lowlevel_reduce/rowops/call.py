@@ -17,7 +17,8 @@ from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.layout import contiguous_strides, is_contiguous
 from lowlevel_reduce.rowops.execute import RowCall, Views, execute
 from lowlevel_reduce.rowops.operation import RowOperation, axis_of
-from lowlevel_reduce.rowops.plan import RowPlan, parameter_words, row_plan
+from lowlevel_reduce.rowops.parameters import parameter_words
+from lowlevel_reduce.rowops.plan import RowPlan, row_plan
 
 if TYPE_CHECKING:
     from lowlevel_reduce.calls.places import Place

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lowlevel_reduce.arguments import integer, real, shown
+from lowlevel_reduce.arguments import integer, shown
 from lowlevel_reduce.closing import Closing
 from lowlevel_reduce.driver import BoundKernel, Context, LaunchConfig, Stream, binding
 from lowlevel_reduce.driver.checks import check_launch
@@ -16,6 +16,7 @@ from lowlevel_reduce.plans.mapping import facts_of
 from lowlevel_reduce.rowops.launch import ArrayCheck, RowLaunch
 from lowlevel_reduce.rowops.layout import RowLayout, alignment_of, row_layout, spread_of
 from lowlevel_reduce.rowops.operation import RowOperation
+from lowlevel_reduce.rowops.parameters import parameter_words
 from lowlevel_reduce.rowops.sources import KERNELS, row_kernels
 from lowlevel_reduce.rowops.strategy import ROW_STRATEGIES, RowMapping, choose_mapping
 from lowlevel_reduce.rowops.types import RowTypes, types_of
@@ -25,7 +26,7 @@ from lowlevel_reduce.strategy.whole import PORTABLE_CLUSTER
 if TYPE_CHECKING:
     from lowlevel_reduce.arrays.allocator import Allocator
 
-__all__ = ["RowPlan", "parameter_words", "row_plan"]
+__all__ = ["RowPlan", "row_plan"]
 
 _STRIDE_WORDS = 8
 
@@ -272,40 +273,6 @@ class RowPlan(Closing):
     def __repr__(self) -> str:
         name = self.mapping.name if self.mapping else "nothing"
         return f"<RowPlan {self.operation.name} {self.shape} {self.types.element.name} {name}>"
-
-
-def parameter_words(operation: RowOperation, given: Mapping[str, Any]) -> tuple[float, ...]:
-    """Return the values of an operation's parameters in order, as float64.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If one is missing, unknown, not a number, or a whole number of more than 53 bits.
-    """
-    words = []
-    for each in operation.scalars:
-        value = given.get(each.name)
-        if type(value) is not float or each.kind != "number":
-            break
-        words.append(value)
-    else:
-        if len(given) == len(words):  # all are there, and plain: this is a hot path
-            return tuple(words)
-    names = [each.name for each in operation.scalars]
-    unknown = sorted(set(given) - set(names))
-    if unknown:
-        raise TypeError(f"{operation.name} has no parameter {unknown[0]!r}; it has {', '.join(names) or 'none'}")
-    words = []
-    for each in operation.scalars:
-        if each.name not in given:
-            raise TypeError(f"{operation.name} needs {each.name}=")
-        value = given[each.name]
-        if each.kind == "int64":
-            value = integer(value, f"{each.name} of {operation.name} is an integer")
-            if abs(value) > 1 << 53:
-                raise ValueError(f"{each.name} of {operation.name} has at most 53 bits, not {value}")
-        words.append(float(real(value, f"{each.name} of {operation.name} is a real number")))
-    return tuple(words)
 
 
 def row_plan(

@@ -1,14 +1,20 @@
 """Which kernels are compiled beforehand: all that a call may come to use, for GPUs that need not be here."""
 
+import ml_dtypes
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import lowlevel_reduce as lr
-from lowlevel_reduce import driver, prebuilding
+from lowlevel_reduce import driver, prebuilding, simulator
 from lowlevel_reduce.cli import app
 from lowlevel_reduce.cli import prebuild as command
+from lowlevel_reduce.kernel_wheel.building import _members
+from lowlevel_reduce.kernel_wheel.choice import chosen
 from lowlevel_reduce.plans.segments import _groups_of_a_warp
 from lowlevel_reduce.prebuilding import BuildTarget, kernels_of_segments
+from lowlevel_reduce.rowops import plan as row_plans
+from lowlevel_reduce.rowops.family import BUILT_IN, row_family
 from lowlevel_reduce.strategy.family import family_of
 from lowlevel_reduce.strategy.selection import operator_text, request_of
 from lowlevel_reduce.strategy.stubs import segment_kernel_sources
@@ -39,6 +45,67 @@ def test_names_tell_accumulators_and_results_apart():
         for options in chosen
     ]
     assert len(set.union(*names)) == sum(map(len, names))
+
+
+def test_row_operations_are_made_for_all_their_calls(monkeypatch):
+    asked = built(monkeypatch)
+    for name in BUILT_IN:
+        lr.prebuild(name, dtype="bfloat16", target=H200)
+        assert len(asked) % 6 == 0
+        assert asked == list(row_family(name, dtype="bfloat16"))
+        asked.clear()
+    own = lr.RowOperation("own", write={"out": "x + 1"})
+    lr.prebuild(own, dtype="float64", target=H200)
+    assert len({kernel.entry for kernel in asked}) == 6
+    with pytest.raises(TypeError, match="a row operation is compiled for all its calls, without accumulate"):
+        lr.prebuild("softmax", dtype="float32", target=H200, accumulate="float32")
+    with pytest.raises(ValueError, match="no row operation 'sum'"):
+        row_family("sum", dtype="float32")
+
+
+def test_the_command_takes_row_operations(monkeypatch):
+    asked = []
+    monkeypatch.setattr(command, "build_kernels", lambda sources, target, **_: asked.extend(sources) or ())
+    done = CliRunner().invoke(app.app, ["prebuild", "layer_norm", "--dtype", "float16", "--for", "H200"])
+    assert done.exit_code == 0, done.output
+    assert asked == list(row_family("layer_norm", dtype="float16"))
+    done = CliRunner().invoke(app.app, ["prebuild", "softmax", "--for", "H200", "--segments"])
+    assert done.exit_code == 2
+    assert "softmax is a row operation" in done.stderr
+
+
+def test_the_wheel_has_row_operations():
+    pairs = list(chosen())
+    assert ("rms_norm", "bfloat16") in pairs
+    made = _members([("sum", "float32"), ("softmax", "bfloat16")], "sm_90")
+    assert {each.label for each in made} == {"sum", "softmax"}
+    assert [each.source for each in made if each.label == "softmax"] == list(row_family("softmax", dtype="bfloat16"))
+
+
+class Asked(Exception):
+    """A kernel was asked for."""
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_what_calls_of_row_operations_load_is_among_them(name, monkeypatch):
+    x, w, target = np.ones((2, 8), ml_dtypes.bfloat16), np.ones(8, ml_dtypes.bfloat16), np.zeros(2, int)
+    row = np.ones(2, np.float32)
+    given = {
+        "rms_norm": (w,), "layer_norm": (w, w), "group_norm": (2, w, w), "cross_entropy": (target,),
+        "log_prob": (target,), "softmax_backward": (x,), "log_softmax_backward": (x,),
+        "rms_norm_backward": (x, row, w), "layer_norm_backward": (x, row, row, w),
+    }  # fmt: skip
+    arguments = (row, x, target, row) if name == "cross_entropy_backward" else (x, *given.get(name, ()))
+    loaded = []
+
+    def load(source, _):
+        loaded.append(source)
+        raise Asked
+
+    monkeypatch.setattr(row_plans, "load_kernel", load)
+    with simulator.use("H200"), pytest.raises(Asked):
+        getattr(lr, name)(*arguments)
+    assert loaded[0] in row_family(name, dtype="bfloat16")
 
 
 @pytest.mark.parametrize("segments", [1, 1000, 10_000_000])

@@ -1,0 +1,82 @@
+"""The kernels of the built-in row operations by their names, for any shape: what is compiled before it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.rowops import exponentials, norms, quantisation
+from lowlevel_reduce.rowops.operation import RowOperation
+from lowlevel_reduce.rowops.sources import row_kernels
+from lowlevel_reduce.rowops.types import types_of
+from lowlevel_reduce.strategy.stubs import KernelSource, with_twins
+
+__all__ = ["BUILT_IN", "row_family"]
+
+
+def _softmax(*, log: bool) -> Iterator[RowOperation]:
+    for causal in (False, True):
+        for scaled in (False, True):
+            yield exponentials.softmax_of(log=log, causal=causal, lengths=False, scaled=scaled)
+
+
+def _norm(norm: Callable[..., RowOperation], **others: tuple[bool, ...]) -> Iterator[RowOperation]:
+    (name, values), *_ = others.items()
+    for value in values:
+        yield norm(weight=True, keeps=False, **{name: value})
+
+
+BUILT_IN: Mapping[str, Callable[[], Iterator[RowOperation]]] = {
+    "softmax": lambda: _softmax(log=False),
+    "log_softmax": lambda: _softmax(log=True),
+    "rms_norm": lambda: _norm(norms.rms_norm_of, residual=(False, True)),
+    "layer_norm": lambda: _norm(norms.layer_norm_of, bias=(False, True)),
+    "group_norm": lambda: iter([norms.group_norm_of(weight=True, bias=True)]),
+    "normalize": lambda: iter([norms.normalize_of("norm2")]),
+    "quantize": lambda: map(quantisation.quantize_of, quantisation.FORMATS),
+    "cross_entropy": lambda: (exponentials.cross_entropy_of(counts=counts) for counts in (False, True)),
+    "log_prob": lambda: iter([exponentials.log_prob_of()]),
+    "softmax_backward": lambda: iter([exponentials.softmax_gradient_of(log=False)]),
+    "log_softmax_backward": lambda: iter([exponentials.softmax_gradient_of(log=True)]),
+    "cross_entropy_backward": lambda: iter([exponentials.cross_entropy_gradient_of()]),
+    "rms_norm_backward": lambda: iter([norms.rms_norm_gradient_of(weight=True, terms=True)]),
+    "layer_norm_backward": lambda: iter([norms.layer_norm_gradient_of(weight=True, terms=True)]),
+}
+"""By the name of a function the operations that its calls have: with weights, without masks by an array of lengths."""
+
+
+def row_family(op: str | RowOperation, *, dtype: Any) -> tuple[KernelSource, ...]:
+    """Return the kernels of a built-in function, or of an operation, for rows of any shape, strides and address.
+
+    Weights and biases are of the elements' type, targets int64, other row inputs and terms of gradients numbers;
+    results are of the types that calls take unasked.
+
+    Raises
+    ------
+    ValueError
+        If there is no such function.
+    UnsupportedError
+        If row operations do not take the type.
+    """
+    if isinstance(op, RowOperation):
+        operations = [op]
+    elif op in BUILT_IN:
+        operations = list(BUILT_IN[op]())
+    else:
+        raise ValueError(f"there is no row operation {op!r}; there is {', '.join(BUILT_IN)}")
+    number = "float64" if element_type(dtype).name == "float64" else "float32"
+    found: dict[KernelSource, None] = {}
+    operations += [exponentials.MEAN_OF_LOSSES] if op == "cross_entropy" else []
+    for each in operations:
+        own = number if each is exponentials.MEAN_OF_LOSSES else dtype
+        types = types_of(
+            each,
+            own,
+            columns=dict.fromkeys(each.columns, own),
+            rows={name: "int64" if name in each.whole_rows else number for name in each.rows},
+            tables=dict.fromkeys(each.tables, own),
+            outputs={"dweight": number} if "dweight" in each.write else {},
+        )
+        found.update(dict.fromkeys(with_twins(row_kernels(each, types))))
+    return tuple(found)

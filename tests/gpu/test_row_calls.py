@@ -34,7 +34,7 @@ def calls_of(function):
 CALLS = {
     "softmax": (lambda x, w, t, **way: lr.softmax(x, **way), lambda x, w: tree.softmax(x)),
     "axis": (lambda x, w, t, **way: lr.normalize(x, 1, 0, **way), lambda x, w: tree.normalize(x, 1, 0)),
-    "weight": (lambda x, w, t, **way: lr.rms_norm(x, w, **way), lambda x, w: tree.rms_norm(x, w)),
+    "weight": (lambda x, w, t, **way: lr.rms_norm(x, w, **way), tree.rms_norm),
     "several": (lambda x, w, t, **way: lr.quantize(x, **way), lambda x, w: tree.quantize(x)),
     "group": (lambda x, w, t, **way: lr.group_norm(x, 4, w, **way), lambda x, w: tree.group_norm(x, 4, w)),
     "loss": (lambda x, w, t, **way: lr.cross_entropy(x, t, reduction="none", **way), None),

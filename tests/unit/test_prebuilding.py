@@ -82,7 +82,7 @@ def test_the_wheel_has_row_operations():
     assert [each.source for each in made if each.label == "softmax"] == list(row_family("softmax", dtype="bfloat16"))
 
 
-class Asked(Exception):
+class AskedError(Exception):
     """A kernel was asked for."""
 
 
@@ -100,10 +100,10 @@ def test_what_calls_of_row_operations_load_is_among_them(name, monkeypatch):
 
     def load(source, _):
         loaded.append(source)
-        raise Asked
+        raise AskedError
 
     monkeypatch.setattr(row_plans, "load_kernel", load)
-    with simulator.use("H200"), pytest.raises(Asked):
+    with simulator.use("H200"), pytest.raises(AskedError):
         getattr(lr, name)(*arguments)
     assert loaded[0] in row_family(name, dtype="bfloat16")
 

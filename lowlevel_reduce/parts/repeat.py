@@ -34,7 +34,7 @@ class PreparedParts:
     __slots__ = ("_bound", "_second", "cell_bytes", "dtype", "extents", "folded_tuple", "place", "refused", "results")
     __slots__ += ("shape",)
 
-    is_nothing, refused = False, 0
+    is_nothing = False
 
     def __init__(
         self, made: DistributedPlan, bound: BoundDistributed | BoundLetter, found: Found, place: Place

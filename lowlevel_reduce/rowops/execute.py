@@ -130,12 +130,12 @@ def _again(thread: Thread, prepared: PreparedRows, key: Any, call: RowCall) -> A
     """Repeat a call with other addresses; None if that cannot be done here and now, and nothing was launched."""
     place, given = prepared.place, call.stream
     _, known, into, *_ = key
-    first = known[0]
-    asked = first[:1] + first[1][:1] if given is None and first[0] is not DeviceArray else None
+    # In whose stream it is: that in which the first one's library works now, on its device.
+    home = known[0] if given is None and known[0][0] is not DeviceArray else None
     addresses = []
     elsewhere = []  # arrays of other streams, in whose order they are overwritten
     for array, kind in zip(call.arrays, known):  # noqa: B905 - one key
-        pointer = address_of(thread, place, array, kind, asked)
+        pointer = address_of(thread, place, array, kind, is_near=_are_near(home, kind))
         if not pointer:
             return None
         addresses.append(pointer)
@@ -150,7 +150,7 @@ def _again(thread: Thread, prepared: PreparedRows, key: Any, call: RowCall) -> A
             results.append(DeviceArray.of_cell(cell, dtype, shape, stream))
         else:
             is_given = True
-            addresses.append(address_of(thread, place, target, kind, asked))
+            addresses.append(address_of(thread, place, target, kind, is_near=_are_near(home, kind)))
             results.append(target)
             if kind[0] is DeviceArray and not is_here(place, target):
                 elsewhere.append(target)
@@ -161,6 +161,11 @@ def _again(thread: Thread, prepared: PreparedRows, key: Any, call: RowCall) -> A
     for each in elsewhere:
         thread.wait(each.stream, place.stream)
     return prepared.results(results)
+
+
+def _are_near(home: Any, known: Any) -> bool:
+    """Tell whether an array is of that library and device."""
+    return home is not None and home[0] is known[0] and home[1][0] == known[1][0]
 
 
 def _launched(

@@ -262,7 +262,8 @@ class DiskCache:
 
     def _files(self, pattern: str) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
         try:
-            items = list(os.scandir(self.directory))
+            with os.scandir(self.directory) as found:
+                items = list(found)
         except (FileNotFoundError, NotADirectoryError):
             return
         for item in items:

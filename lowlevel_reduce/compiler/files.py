@@ -95,13 +95,20 @@ def make_directories(path: str, mode: int) -> None:
         If one cannot be made.
     """
     try:
-        os.mkdir(path, mode)
+        _make_directory(path, mode)
     except FileNotFoundError:
         above = os.path.dirname(path)
         if above == path:
             raise
         make_directories(above, mode)
-        make_directories(path, mode)
+        _make_directory(path, mode)  # once: under /proc a directory cannot be made, as if those above it were missing
+
+
+def _make_directory(path: str, mode: int) -> None:
+    try:
+        os.mkdir(path, mode)
+    except FileNotFoundError:
+        raise
     except OSError:
         if not os.path.isdir(path):
             raise

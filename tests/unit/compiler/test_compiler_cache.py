@@ -343,6 +343,25 @@ def test_no_directory_that_is_made_can_be_written_by_others(
 
 
 @posix
+def test_where_no_directory_can_be_made_the_cache_does_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under /proc, where the system says that something is missing, though all above is there."""
+    real = os.mkdir
+
+    def mkdir(name: str, mode: int) -> None:
+        if name.startswith(str(tmp_path / "a")):
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", name)
+        real(name, mode)
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    cache = DiskCache(str(tmp_path / "a" / "b"))
+    with pytest.raises(CacheError, match="LOWLEVEL_REDUCE_CACHE_DIR"):
+        cache.store(NAME, {}, b"x")
+    with pytest.warns(CacheWarning, match="No such file"):
+        cache.keep(NAME, {}, b"x")
+    assert cache.load(NAME) == ({}, b"x")
+
+
+@posix
 def test_a_shared_directory_is_refused_and_not_only_told(cache: DiskCache) -> None:
     cache.store(NAME, {}, b"x")
     os.chmod(cache.directory, 0o777)

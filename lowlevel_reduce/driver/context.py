@@ -313,12 +313,14 @@ class Context(Handle):
         """Make this context the calling thread's current one for the length of a ``with`` block.
 
         What was current before is current afterwards, also when the block raises. The block keeps this object alive.
+        Only where an exception of a signal's handler comes as the end of the outermost such block begins, before its
+        first line, this context stays current until the traceback goes, as it does at the end of an ``except`` clause.
 
         Raises
         ------
         ReduceError
-            At the end, if the block left the context stack unbalanced; the stack is restored first. At the beginning,
-            if what this returned is entered while a block of it is in progress.
+            At the end, if the block left the context stack unbalanced, or ends after one around it; the stack is
+            restored first. At the beginning, if what this returned is entered while a block of it is in progress.
         """
         return Pushed(self.handle, self)
 

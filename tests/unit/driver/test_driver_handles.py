@@ -352,6 +352,47 @@ def test_an_interrupt_at_any_place_of_a_push_and_its_pop_keeps_nothing_pushed(fa
         assert step > 10
 
 
+def test_an_interrupt_as_an_inner_block_ends_leaves_the_stack_to_the_outer_one(fake, context, monkeypatch):
+    """What was current at first is pushed again within, as for a wait between streams of two devices.
+
+    Where the interrupt comes before the first line of the inner end, that one is still there when the outer one pops.
+    """
+    monkeypatch.setattr(sys, "unraisablehook", lambda problem: None)
+
+    def block(outer):
+        with context.pushed(), outer.pushed():
+            pass
+
+    with Context.primary() as outer, outer.pushed():
+        for step in itertools.count():
+            caught = None
+            try:
+                over = acting_at(lambda: block(outer), step, current.__file__.__eq__) >= 0
+            except KeyboardInterrupt as error:
+                over, caught = False, error
+            left = list(fake.stack)
+            del caught
+            assert fake.stack == [outer.handle], step
+            # The outermost end alone may have to wait for the traceback to go.
+            assert left in ([outer.handle], [outer.handle, context.handle]), step
+            if over:
+                break
+        assert step > 20
+
+
+def test_a_block_that_ends_before_one_within_it_is_told_of(fake, context):
+    with Context.primary() as outer, outer.pushed():
+        first, second = context.pushed(), outer.pushed()
+        first.__enter__()
+        second.__enter__()
+        for block, message in ((first, "a push and its pop did not match"), (second, "ended after one around it")):
+            with pytest.raises(ReduceError, match=message):
+                block.__exit__(None, None, None)
+            assert fake.stack == [outer.handle]
+        del first, second
+        assert fake.stack == [outer.handle]
+
+
 def test_the_multiprocessors_are_the_contexts(fake, context):
     assert context.multiprocessor_count == 66
     fake.missing.add("cuCtxGetDevResource")

@@ -1,7 +1,8 @@
 """Row operations beside torch, torch.compile, quack and a copy: device time by graph replays, and the bits.
 
 ``python -m benchmarks.profile.rowops --json FILE`` measures every cell and checks that a row has the same bits alone,
-among seven and among 65,536; ``--quick`` measures a few, without ``torch.compile``. What is not installed is left out.
+among seven and among 65,536; ``--quick`` measures a few, without ``torch.compile``; ``--unaligned`` rows of odd lengths
+and along the first axis. What is not installed is left out.
 """
 
 from __future__ import annotations
@@ -34,18 +35,21 @@ ROUNDS = 7
 
 
 class Case(NamedTuple):
-    """One cell: an operation over `rows` rows of `length` elements; `block` cuts them."""
+    """One cell: an operation over `rows` rows of `length` elements; `block` cuts them; `columns` of the first axis."""
 
     op: str
     rows: int
     length: int
     dtype: str
     block: int | None = None
+    columns: bool = False
 
     @property
     def name(self) -> str:
         """How it is called in results."""
-        return f"{self.op} {self.rows}x{self.length} {self.dtype}" + (f" by {self.block}" if self.block else "")
+        return f"{self.op} {self.rows}x{self.length} {self.dtype}" + (
+            f" by {self.block}" if self.block else " axis=0" if self.columns else ""
+        )
 
 
 _TABLE = (
@@ -66,6 +70,14 @@ CASES = (
     Case("quantize", 16384, 5120, "bfloat16"),
     Case("softmax", 32768, 1023, "bfloat16"),
 )
+UNALIGNED = (
+    *(Case("softmax", 32768, 1023, dtype) for dtype in ("bfloat16", "float32")),
+    Case("rms_norm", 32768, 1023, "bfloat16"),
+    Case("softmax", 8192, 8191, "bfloat16"),
+    *(Case("softmax", *shape, dtype, columns=True) for shape, dtype in
+      (((32768, 1024), "bfloat16"), ((16384, 8192), "bfloat16"), ((32768, 1024), "float32"))),
+    Case("rms_norm", 32768, 1024, "bfloat16", columns=True),
+)  # fmt: skip
 QUICK = tuple(
     case
     for case in CASES
@@ -161,6 +173,10 @@ def ours(case: Case, memory: Memory, stream: Stream, **way: Any) -> Callable[[in
         operation, keeps = quantize_of("float8_e4m3fn"), True
         if case.block:
             shape = (case.rows * case.length // case.block, case.block)
+    if case.columns:
+        size = numpy_dtype(case.dtype).itemsize
+        strides = (size, case.rows * size)
+        options |= {"strides_bytes": strides, "output_strides_bytes": {"out": strides}}
     plan = lr.row_plan(operation, shape=shape, dtype=case.dtype, context=stream.context, **options)
     print("   ", plan.describe().splitlines()[-1])
     launch = plan.bind(stream)
@@ -209,6 +225,9 @@ def peers_of(case: Case, memory: Memory, torch: Any, compiled: bool) -> Iterator
 
     own = getattr(torch, case.dtype)
     shape, numpy_type = (case.rows, case.length), numpy_dtype(case.dtype)
+    if case.columns:
+        shape = (case.length, case.rows)
+    axis = 0 if case.columns else -1
 
     def tensor(pointer: int, size: tuple[int, ...]) -> Any:
         raw = torch.as_tensor(RawArray(pointer, size, numpy_type), device="cuda")
@@ -225,9 +244,9 @@ def peers_of(case: Case, memory: Memory, torch: Any, compiled: bool) -> Iterator
         return (blocks / scale).to(torch.float8_e4m3fn), scale
 
     calls: dict[str, Callable[[Any], Any]] = {
-        "softmax": lambda x: torch.softmax(x, -1),
-        "log_softmax": lambda x: torch.log_softmax(x, -1),
-        "rms_norm": lambda x: f.rms_norm(x, (case.length,), weight, 1e-6),
+        "softmax": lambda x: torch.softmax(x, axis),
+        "log_softmax": lambda x: torch.log_softmax(x, axis),
+        "rms_norm": lambda x: f.rms_norm(x.T if case.columns else x, (case.length,), weight, 1e-6),
         "layer_norm": lambda x: f.layer_norm(x, (case.length,), weight, weight),
         "cross_entropy": lambda x: f.cross_entropy(x, target, reduction="none"),
         "quantize": quantized,
@@ -239,6 +258,8 @@ def peers_of(case: Case, memory: Memory, torch: Any, compiled: bool) -> Iterator
         fast = torch.compile(call, dynamic=False)
         yield "torch.compile", lambda i: fast(tensors[i])
     with suppress(ImportError, AttributeError):
+        if case.columns:
+            return
         if case.op == "softmax":
             softmax = importlib.import_module("quack.softmax").softmax_fwd
             yield "quack", lambda i: softmax(tensors[i])
@@ -322,6 +343,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--unaligned", action="store_true")
     parser.add_argument("--ways", action="store_true", help="all strategies and clusters instead of peers")
     parser.add_argument("--only", default="", help="cells whose name contains this")
     parser.add_argument("--commit")
@@ -333,7 +355,7 @@ def main() -> None:
         lines.append({"conditions": conditions(stream.context.device, given.commit), "bits": bits(stream)})
         print(json.dumps(lines[0]["bits"]))
         bench = Bench(stream)
-        for case in QUICK if given.quick else CASES:
+        for case in QUICK if given.quick else UNALIGNED if given.unaligned else CASES:
             if given.only not in case.name:
                 continue
             memory = bench.memory(case)

@@ -17,6 +17,7 @@
 #pragma once
 #include "columns/axes.cuh"
 #include "rowops/numbers.cuh"
+#include "rowops/quotient.cuh"
 #include "tree/block.cuh"
 #include "tree/cluster.cuh"
 

@@ -33,14 +33,41 @@ _INVERSE = "largest - largest == 0 ? 1 / total : not_a_number<Number>()"
 
 
 # Of 16 bits by one fused product, which is off by (|largest| + |x|) 2^-24 in the exponent, and the special function
-# unit: a hundredth of the rounding to 16 bits.
+# unit: a hundredth of the rounding to 16 bits. Of more by the quotient itself: the difference and the inverse go with what
+# their roundings lack, which may be 32 units in the last place of the result where the row's range is 64.
 _EXPONENTIALS = """\
 if constexpr (sizeof(Output) <= 2) return power_of_two(fused(x, factor, shift)) * inverse;
-else return exponential({x} - largest) * inverse;"""
+else return exponential_times({x}, largest, inverse, lacks);"""
+_LACKS = "fused(-inverse, total, Number(1)) * inverse"
 
 
 _UNUSED = np.zeros(())
 """What NumPy has no use for: its ``exp`` is as good for 16 bits."""
+
+
+def _exp(x: Any) -> Any:
+    """Return ``exp(x)``; of float32 by float64, rounded once, for NumPy's own is off by up to 2.5 ulp there."""
+    x = np.asarray(x)
+    return np.exp(x.astype(np.float64)).astype(x.dtype) if x.dtype == np.float32 else np.exp(x)
+
+
+def _log(x: Any) -> Any:
+    """Return ``log(x)``, in the same way."""
+    x = np.asarray(x)
+    return np.log(x.astype(np.float64)).astype(x.dtype) if x.dtype == np.float32 else np.log(x)
+
+
+def _quotient(v: SimpleNamespace, x: Any) -> Any:
+    """Return ``exp(x - largest) / total`` of the difference itself, NaN in rows whose largest element is not finite."""
+    total = np.where(v.largest - v.largest == 0, v.total, v.number(np.nan)).astype(np.float64)
+    x, largest = np.asarray(x, np.float64), v.largest.astype(np.float64)
+    difference = x - largest
+    e = np.exp(difference)
+    if v.number is np.float64:  # else the difference is exact, or its rounding nothing beside that to float32
+        back = difference - x
+        lost = (x - (difference - back)) - (largest + back)
+        e = np.where(e > 0, e + e * lost, e)
+    return (e / total).astype(v.number)
 
 
 def _inverse(v: SimpleNamespace) -> Any:
@@ -48,7 +75,7 @@ def _inverse(v: SimpleNamespace) -> Any:
 
 
 def _log_total(v: SimpleNamespace) -> Any:
-    return np.where(v.largest - v.largest == 0, np.log(v.total), v.number(np.nan))
+    return np.where(v.largest - v.largest == 0, _log(v.total), v.number(np.nan))
 
 
 def _masked(causal: bool, lengths: bool, scaled: bool) -> dict[str, Any]:
@@ -75,19 +102,25 @@ def _written(log: bool, scaled: bool) -> tuple[dict[str, str], dict[str, str], A
     """Return the texts of a row and of its elements, and their meaning in NumPy, from `largest` and `total`."""
 
     def row(v: SimpleNamespace) -> dict[str, Any]:
-        return {"log_total": _log_total(v)} if log else {"inverse": _inverse(v), "factor": _UNUSED, "shift": _UNUSED}
+        if log:
+            return {"log_total": _log_total(v)}
+        return {"inverse": _inverse(v), "lacks": _UNUSED, "factor": _UNUSED, "shift": _UNUSED}
 
     def write(v: SimpleNamespace) -> dict[str, Any]:
         x = v.x * v.scale if scaled else v.x
-        out = x - v.largest - v.log_total if log else np.exp(x - v.largest) * v.inverse
+        out = x - v.largest - v.log_total if log else _quotient(v, x)
         return {"out": np.where(v.i < v.length, out, v.number(-np.inf if log else 0))}
 
     x = "x * scale" if scaled else "x"
     if log:
         texts = {"log_total": "largest - largest == 0 ? logarithm(total) : not_a_number<Number>()"}
         return texts, {"out": f"({x} - largest) - log_total"}, row, write
-    texts = {"inverse": _INVERSE, "factor": f"{'scale * ' if scaled else ''}Number(1.4426950408889634)",
-             "shift": "largest * Number(-1.4426950408889634)"}  # fmt: skip
+    texts = {
+        "inverse": _INVERSE,
+        "lacks": _LACKS,
+        "factor": f"{'scale * ' if scaled else ''}Number(1.4426950408889634)",
+        "shift": "largest * Number(-1.4426950408889634)",
+    }
     return texts, {"out": _EXPONENTIALS.format(x=x)}, row, write
 
 
@@ -138,7 +171,7 @@ def softmax_gradient_of(*, log: bool) -> RowOperation:
             write={"dx": "(y - exponential(x) * total) * scale"},
             parameters=("scale",),
             numpy=RowMeaning(
-                terms={"total": lambda v: v.y}, write=lambda v: {"dx": (v.y - np.exp(v.x) * v.total) * v.scale}
+                terms={"total": lambda v: v.y}, write=lambda v: {"dx": (v.y - _exp(v.x) * v.total) * v.scale}
             ),
         )
     return RowOperation(
@@ -152,7 +185,7 @@ def softmax_gradient_of(*, log: bool) -> RowOperation:
 
 
 def _lse(v: SimpleNamespace) -> dict[str, Any]:
-    return {"lse": v.largest + np.log(v.total)}
+    return {"lse": v.largest + _log(v.total)}
 
 
 @functools.cache
@@ -192,7 +225,7 @@ def cross_entropy_gradient_of() -> RowOperation:
     """Return the gradient with respect to `x`, from each row's target, log-sum-exp and the loss's gradient `dloss`."""
 
     def write(v: SimpleNamespace) -> dict[str, Any]:
-        dx = (np.exp(v.x - v.lse) - (v.i == v.target).astype(v.number)) * v.dloss.astype(v.number)
+        dx = (_exp(v.x - v.lse) - (v.i == v.target).astype(v.number)) * v.dloss.astype(v.number)
         return {"dx": np.where(v.target == v.ignore, v.number(0), dx)}
 
     return RowOperation(

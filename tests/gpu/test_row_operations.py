@@ -83,6 +83,25 @@ def test_softmax_of_every_type(stream, cut, log, way):
             assert ulps(got, meant(x, scale=0.5)) <= (8 if dtype.endswith(("32", "64")) else 1)
 
 
+@pytest.mark.parametrize("spread", [1, 12, 40])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_softmax_is_the_quotient_of_its_statistics(stream, dtype, spread):
+    """Within the bound of cuda_src/rowops/quotient.cuh, in float64, whose exp is within 1 ulp, 2.5; NumPy rounds once."""
+    x = values(dtype, (4, 900)) * np.dtype(dtype).type(spread / 3)
+    wide = np.longdouble if np.finfo(np.longdouble).nmant > 60 else np.float64
+    stats = [each.numpy() for each in lr.softmax_stats(x, axis=-1, stream=stream)]
+    for got, (largest, total), most in (
+        (lr.softmax(x, stream=stream).numpy(), stats, 1.6),
+        (tree.softmax(x), tree.reduce(x, "softmax_stats", axis=-1), 0.51),
+    ):
+        exact = np.exp(x.astype(wide) - largest[:, None].astype(wide)) / total[:, None].astype(wide)
+        usual = exact > np.finfo(dtype).tiny
+        off = np.abs(got.astype(wide) - exact)
+        unit = np.spacing(exact.astype(dtype)).astype(wide)
+        assert np.max((off / unit)[usual]) <= (most if dtype == "float32" else 2.5)
+        assert np.all(off[~usual] <= 2 * np.finfo(dtype).smallest_subnormal)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("way", [{}, {"strategy": "block_rows"}, {"strategy": "turn_rows"}], ids=str)
 def test_masked_rows_are_shorter_rows(stream, dtype, way):

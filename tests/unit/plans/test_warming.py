@@ -1,15 +1,19 @@
 """Warming up: the whole family by threads beside the caller, on request only, and an error for who waits."""
 
 import os
+import random
 import subprocess
 import sys
 import threading
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
+from lowlevel_reduce.calls.forms import Form
+from lowlevel_reduce.calls.places import Place
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.plans import loading, mapping, warming
 from lowlevel_reduce.strategy.family import family_of
@@ -115,6 +119,32 @@ def test_the_variable_brings_the_rest_of_a_family_once(value, asked, loaded, mon
         for warm in binding.selected().kept.get("warm-ups", {}).values():
             warm.wait()
     assert set(loaded) == (set(family_of("sum", dtype="float32", **H200)) if asked else set())
+
+
+@pytest.mark.parametrize("op", ["sum", "logsumexp", "mean_var", "argmax"])
+def test_calls_of_any_shape_take_members_of_the_family_alone(op, loaded, monkeypatch):
+    """So that after a warm-up no new shape compiles anything."""
+    taken = {}
+
+    def fake(source, architecture):
+        taken[source] = taken.get(source, 0) + 1
+        return loading.LoadedKernel(SimpleNamespace(name=source.entry), None, False)
+
+    monkeypatch.setattr(mapping, "load_kernel", fake)
+    rng = random.Random(op)
+    with lr.Context.primary() as context, context.pushed():
+        place = Place(lr.Stream.legacy(context))
+        forms = [
+            Form(op, place, np.dtype("float32"), None, axis=a, keepdims=False, strategy=None) for a in (None, 0, 1)
+        ]
+        for _ in range(300):
+            length, odd = int(2 ** rng.uniform(1, 24)), 4 * rng.randrange(2)
+            assert not forms[0].prepared((length,), None, None, None).is_nothing
+            for form, shape in ((forms[1], (length >> 8 or 2, 512)), (forms[2], (512, length >> 8 or 2))):
+                form.prepared(shape, (shape[1] * 4 + odd, 4), None, None)
+    assert set(taken) <= set(family_of(op, dtype="float32", **H200))
+    assert len(taken) >= 8
+    assert max(taken.values()) <= 3 * 8, "a form asks for a kernel once for each size of block and cluster"
 
 
 def test_a_process_that_ends_begins_no_further_kernel():

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lowlevel_reduce.arguments import instance
 from lowlevel_reduce.arrays.allocator import Allocator
 from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, order_after, view_output
@@ -82,11 +84,13 @@ def execute(
         As `lowlevel_reduce.reduce`.
     """
     thread, given = here(), options
+    if allocator is not None:
+        instance(allocator, Allocator, "the allocator")
+    if type(x) is np.ndarray or type(second) is np.ndarray:
+        x, second = _copied(thread, x, second, stream)
     key = None
     if allocator is None and options is not None:
         key = _key(thread, x, op, options, second, out, stream, initial)
-    elif allocator is not None:
-        instance(allocator, Allocator, "the allocator")
     if key is not None:
         try:
             prepared = thread.calls.get(key)
@@ -136,6 +140,15 @@ def repeated(
         if place.is_capturing:
             return key, None
         return key, _again(thread, prepared, key, (x, second, out), stream)
+
+
+def _copied(thread: Thread, x: Any, second: Any, stream: Any) -> tuple[Any, Any]:
+    """Return both arrays, of NumPy's the copies on the device, made in the order of the stream of the call."""
+    where = thread.stream_of(stream, x)
+    with where.context.pushed():
+        place = thread.place_of(where)
+        arrays = (view_in(thread, place, each).owner if type(each) is np.ndarray else each for each in (x, second))
+        return next(arrays), next(arrays)
 
 
 def _key(

@@ -9,6 +9,7 @@ import pytest
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
+from lowlevel_reduce.arrays import exports
 from lowlevel_reduce.driver import Event, Graph, MemoryPool
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -210,3 +211,25 @@ def test_a_handle_says_how_it_is_made(kind):
             kind(*values)
     for name in str(caught.value).partition("; use ")[2].split(", "):
         assert callable(getattr(kind, name.partition(".")[2]))
+
+
+@pytest.mark.parametrize("kind", ["legacy", "its own"])
+def test_an_export_to_who_works_in_its_stream_asks_the_driver_nothing(kind, machine, monkeypatch):
+    if machine != "simulated":
+        pytest.skip("calls are counted by the simulated driver")
+    monkeypatch.setattr(exports, "only_nvidias_memory", lambda: None)
+    with lr.Context.primary(0) as primary, primary.pushed(), lr.Stream.create(primary) as made:
+        stream = lr.Stream.legacy(primary) if kind == "legacy" else made
+        x = lr.DeviceArray.from_numpy(np.arange(600, dtype=np.float32).reshape(20, 30), stream)
+        asked = []
+        for _ in range(2):
+            result = lr.sum(x, axis=1)
+            before = Counter(simulator.selected().calls)
+            handle = result.__cuda_array_interface__["stream"]
+            assert handle == (stream.handle or 1)
+            assert result.__dlpack_device__() == (2, 0)
+            capsule = result.__dlpack__(stream=handle, max_version=(1, 0))
+            asked.append(simulator.selected().calls - before)
+            del capsule
+        assert sum(asked[1].values()) <= 1, asked
+        del x, result

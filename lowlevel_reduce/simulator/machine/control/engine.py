@@ -17,6 +17,7 @@ import numpy as np
 from lowlevel_reduce.simulator.machine.control import warps
 from lowlevel_reduce.simulator.machine.control.barriers import ANY_WARP_BARRIER, EXITED, RUNNING, Barriers
 from lowlevel_reduce.simulator.machine.control.calls import Calls
+from lowlevel_reduce.simulator.machine.control.cohorts import Cohorts
 from lowlevel_reduce.simulator.machine.control.counters import Counters
 from lowlevel_reduce.simulator.machine.control.decoded import Decoded, decoded
 from lowlevel_reduce.simulator.machine.control.faults import UNFIT, ThreadFault, unfit
@@ -94,9 +95,12 @@ class _Machine:
         self._barriers = Barriers(self._flight, self._pc)
         self._calls = Calls(self._flight, self._pc)
         self._turns: Array = np.zeros(self._flight.count, np.int64)
-        self._random = None if launch.seed is None else np.random.default_rng(launch.seed)
-        units = np.arange(self._flight.geometry.units)
-        self._order: Array = units if self._random is None else self._random.permutation(units)
+        self._order: Array = np.arange(self._flight.geometry.units)
+        self._cohorts: Cohorts | None = None  # in the natural order
+        if launch.seed is not None:
+            random = np.random.default_rng(launch.seed)
+            self._order = random.permutation(self._order)
+            self._cohorts = Cohorts(random, self._flight.count // WARP)
         self._next = 0
         self._vacant = True
         self._progress = Progress()
@@ -152,10 +156,9 @@ class _Machine:
         ready = np.flatnonzero(self._barriers.state == RUNNING)
         if not ready.size:
             return None
-        shuffled = self._random is not None and self._progress.lively(self._flight)
-        if self._random is not None and shuffled:
-            chosen = ready[(self._random.random(self._flight.count // WARP) < 0.5)[ready // WARP]]
-            ready = chosen if chosen.size else ready
+        shuffled = self._cohorts is not None and self._progress.lively(self._flight)
+        if self._cohorts is not None and shuffled:
+            ready = self._cohorts.pick(ready)
         turns, places = self._turns[ready] >> TURNS, self._pc[ready]
         turn = int(turns.min())
         same = turns == turn

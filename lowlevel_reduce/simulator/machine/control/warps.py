@@ -15,7 +15,7 @@ from lowlevel_reduce.simulator.machine.memory.storage import Array
 from lowlevel_reduce.simulator.ptx.code import Instruction
 from lowlevel_reduce.simulator.ptx.operands import Immediate, Name, Operand, Pair
 
-__all__ = ["DECODERS", "member_mask", "members_of"]
+__all__ = ["DECODERS", "is_whole", "member_mask", "members_of"]
 
 
 def member_mask(instruction: Instruction) -> Operand:
@@ -50,12 +50,7 @@ def _shuffle(instruction: Instruction, flight: Flight) -> Step:
     table = _fixed_lanes(find, lane, clamp, members)
 
     def step(idx: slice | Array) -> None:
-        if (
-            table is not None
-            and isinstance(idx, slice)
-            and not (idx.start | idx.stop) % WARP
-            and flight.live[idx].all()
-        ):
+        if table is not None and is_whole(idx) and flight.live[idx].all():
             rows = own(idx).reshape(-1, WARP)
             in_range[idx] = np.broadcast_to(table[1], rows.shape).ravel()
             target[idx] = rows[:, table[0]].ravel()
@@ -73,6 +68,16 @@ def _shuffle(instruction: Instruction, flight: Flight) -> Step:
         in_range[idx] = valid
 
     return step
+
+
+def is_whole(idx: slice | Array) -> bool:
+    """Return whether these are all the threads of their warps: of as many as a warp has, the first and the last one."""
+    if isinstance(idx, slice):
+        return not (idx.start | idx.stop) % WARP
+    if idx.size % WARP:
+        return False
+    firsts = idx[::WARP]
+    return bool((firsts % WARP == 0).all() and (idx[WARP - 1 :: WARP] - firsts == WARP - 1).all())
 
 
 def _fixed_lanes(find: Lanes, lane: Operand, clamp: Operand, members: Operand) -> tuple[Array, Array] | None:

@@ -79,12 +79,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def is_sample(request: pytest.FixtureRequest) -> bool:
-    """Whether the run takes samples: a test that repeats itself over very many calls then goes through some of them."""
-    return request.config.getoption("tier") in ("check", "test")
-
-
-@pytest.fixture(scope="session")
 def kept_kernels() -> Iterator[None]:
     """What these tests compile is kept between runs; without NVRTC they are skipped and say so."""
     with pytest.MonkeyPatch.context() as patch:

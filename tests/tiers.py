@@ -11,6 +11,9 @@ all
 soak
     What is marked soak alone: endurance, long fuzzing, installations.
 
+A test that goes through many things by itself, kernels or types, takes some of them in the tiers check and test, which
+the fixture `few` chooses: the cases of a function take turns, so that together they go through all.
+
 The choice depends on the names of the tests alone, so it is the same on every machine, and every process of a run makes
 the same.
 """
@@ -20,6 +23,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import pytest
 
@@ -28,6 +33,8 @@ NOT_FACTORS = {"machine"}
 """Parameters that say where a test runs, not what it tests."""
 
 Value = tuple[str, str]
+_T = TypeVar("_T")
+_TURN = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +50,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if id(item) in kept]
+    for turn, item in turns(items):
+        item.stash[_TURN] = turn
+
+
+@pytest.fixture(scope="session")
+def is_sample(request: pytest.FixtureRequest) -> bool:
+    """Whether the run takes samples: a test that repeats itself over very many calls then goes through some of them."""
+    return request.config.getoption("tier") in ("check", "test")
+
+
+@pytest.fixture
+def few(request: pytest.FixtureRequest, is_sample: bool) -> Callable[[Sequence[_T], int], Sequence[_T]]:
+    """Choose what a test goes through: ``few(things, count)`` is all of them, `count` where a run takes samples."""
+    turn = request.node.stash[_TURN]
+    return lambda things, count: in_turn(things, count, turn) if is_sample else things
+
+
+def turns(items: Iterable[pytest.Item]) -> list[tuple[int, pytest.Item]]:
+    """Return tests with the place of each among the cases of its function."""
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in sorted(items, key=lambda item: item.nodeid):
+        cases[item.nodeid.split("[")[0]].append(item)
+    return [pair for items in cases.values() for pair in enumerate(items)]
+
+
+def in_turn(things: Sequence[_T], count: int, turn: int) -> Sequence[_T]:
+    """Return `count` of the things, from where the turn before ended; behind the last one comes the first."""
+    if count >= len(things):
+        return things
+    return [things[(turn * count + i) % len(things)] for i in range(count)]
 
 
 def chosen(items: list[pytest.Item], tier: str) -> list[pytest.Item]:

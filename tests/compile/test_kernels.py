@@ -238,8 +238,8 @@ def meetings():
 
 
 @pytest.mark.parametrize(("kind", "case", "architecture"), list(meetings()))
-def test_no_local_memory(kind, case, architecture):
-    check([(program, architecture) for program in KINDS[kind](case, architecture)])
+def test_no_local_memory(kind, case, architecture, few):
+    check([(program, architecture) for program in few(KINDS[kind](case, architecture), 1)])
 
 
 @pytest.mark.parametrize(
@@ -270,8 +270,8 @@ def sums():
 
 
 @pytest.mark.parametrize(("mapping", "case", "architecture"), list(sums()))
-def test_sums_of_every_type_and_accumulator(mapping, case, architecture):
-    check([(program, architecture) for program in whole_programs(case, mapping, architecture)])
+def test_sums_of_every_type_and_accumulator(mapping, case, architecture, few):
+    check([(program, architecture) for program in few(whole_programs(case, mapping, architecture), 1)])
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -34,8 +34,8 @@ def check(records):
 
 
 @pytest.mark.parametrize("n", [0, 1, 255, 1000])
-def test_every_rung_at_small_lengths(context, n):
-    check(run(runnable(context), n=n, context=context, timed=False))
+def test_every_rung_at_small_lengths(context, few, n):
+    check(run(few(runnable(context), 20), n=n, context=context, timed=False))
 
 
 @pytest.mark.simulated_if(lambda n: False)  # 2^24 elements would take minutes
@@ -52,8 +52,8 @@ def test_every_rung_that_takes_float16_at_large_lengths(context, n):
 
 
 @pytest.mark.parametrize("block", [32, 128, 512, 1024])
-def test_every_block(context, block):
-    check(run(runnable(context), n=medium(), block=block, context=context, timed=False))
+def test_every_block(context, few, block):
+    check(run(few(runnable(context), 24), n=medium(), block=block, context=context, timed=False))
 
 
 def test_every_rung_that_takes_float16(context):

@@ -83,6 +83,26 @@ def test_where_a_test_runs_is_no_value():
     assert len(tiers.chosen(items, "test")) == 1
 
 
+def test_the_cases_of_a_function_take_turns():
+    items = [*matrix(op=["sum", "max"], dtype=["f4", "i4"]), Item("test_one")]
+    turns = {item.nodeid.split("::")[1]: turn for turn, item in tiers.turns(items[::-1])}
+    assert [turns[f"test_all[{case}]"] for case in ("max-f4", "max-i4", "sum-f4", "sum-i4")] == [0, 1, 2, 3]
+    assert turns["test_one"] == 0
+
+
+@pytest.mark.parametrize(("count", "cases"), [(1, 5), (2, 3), (3, 2), (4, 2)])
+def test_together_they_go_through_all(count, cases):
+    chosen = [tiers.in_turn("abcde", count, turn) for turn in range(cases)]
+    assert all(len(set(each)) == count for each in chosen)
+    assert {thing for each in chosen for thing in each} == set("abcde")
+    assert tiers.in_turn("abcde", 7, 1) == "abcde"
+
+
+def test_a_run_of_all_tests_takes_all(few, is_sample):
+    things = list(range(10))
+    assert len(few(things, 4)) == (4 if is_sample else 10)
+
+
 def test_the_order_in_which_tests_are_collected_decides_nothing():
     items = matrix(op=["sum", "max", "min"], dtype=["f2", "f4", "f8", "i4"])
     assert set(names(tiers.chosen(items, "test"))) == set(names(tiers.chosen(items[::-1], "test")))

@@ -460,7 +460,7 @@ def test_a_million_launches_leave_nothing(setup, machine):
 
 
 def test_launches_leave_no_object_of_the_package(setup, cut):
-    count = cut(1000, 25)
+    count = cut(1000, 10)
 
     def allocated():
         gc.collect()

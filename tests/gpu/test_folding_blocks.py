@@ -14,8 +14,15 @@ from lowlevel_reduce.strategy import whole
 DTYPE, LEAF = "complex128", 256  # elements, whose partials take two units of a slot
 LEAF64 = 512  # elements of float64
 WARPS = 8
-RUN = 128 * WARPS
 TILES = {"strategy": "tiles", "block_threads": 32 * WARPS}
+
+
+@pytest.fixture
+def warps(cut, monkeypatch):
+    """The warps of a block that folds a run: of 128 tiles a warp, of a leaf a warp, so a quarter is 16 times less."""
+    if cut(8, 2) == 2:
+        monkeypatch.setattr(whole, "MIN_TILE_LEAVES", 2)
+    return cut(8, 2)
 
 
 @pytest.fixture
@@ -25,12 +32,13 @@ def a_block_a_run(monkeypatch):
         monkeypatch.setattr(module, "folding_blocks", lambda partials, warps: -(-partials // (128 * warps)))
 
 
-def test_whole_arrays(a_block_a_run, stream):
-    x = values(DTYPE, (RUN + 3) * WARPS * LEAF - 5)
-    with lr.plan("sum", shape=x.shape, dtype=DTYPE, context=stream.context, **TILES) as plan:
+def test_whole_arrays(a_block_a_run, stream, warps):
+    run, tiles = 128 * warps, {"strategy": "tiles", "block_threads": 32 * warps}
+    x = values(DTYPE, (run + 3) * warps * LEAF - 5)
+    with lr.plan("sum", shape=x.shape, dtype=DTYPE, context=stream.context, **tiles) as plan:
         (_, config), *_ = plan.launches
-        assert config.grid_blocks == RUN + 3 + 2
-    assert_same(reduced(x, stream=stream, repeat=2, **TILES), lr.tree.reduce(x), "twice: slots are left empty")
+        assert config.grid_blocks == run + 3 + 2
+    assert_same(reduced(x, stream=stream, repeat=2, **tiles), lr.tree.reduce(x), "twice: slots are left empty")
 
 
 @pytest.mark.parametrize("partials", [32, 33, 256, 257])
@@ -44,18 +52,19 @@ def test_partials_of_few_tiles(partials, stream):
     assert_same(reduced(x, stream=stream, repeat=2, **TILES), lr.tree.reduce(x), "twice: slots are left empty")
 
 
-def test_a_length_that_is_read_by_the_kernel(a_block_a_run, stream, is_sample):
+def test_a_length_that_is_read_by_the_kernel(a_block_a_run, stream, warps):
     """Runs that it leaves empty have nothing to publish."""
-    x = values(DTYPE, (RUN + 1) * WARPS * LEAF)
-    some = (3 * WARPS, RUN * WARPS + 1) if is_sample else (1, 3 * WARPS, RUN * WARPS, RUN * WARPS + 1)
-    lengths = [leaves * LEAF - 1 for leaves in some]
-    found = reduced(x, stream=stream, lengths=lengths, **TILES)
+    run, tiles = 128 * warps, {"strategy": "tiles", "block_threads": 32 * warps}
+    x = values(DTYPE, (run + 1) * warps * LEAF)
+    lengths = [leaves * LEAF - 1 for leaves in (1, 3 * warps, run * warps, run * warps + 1)]
+    found = reduced(x, stream=stream, lengths=lengths, **tiles)
     for length, value in zip(lengths, found, strict=True):
         assert_same(value, lr.tree.reduce(x[:length]), str(length))
 
 
-def test_long_rows(a_block_a_run, stream):
-    x = values(DTYPE, (2, (RUN + 1) * WARPS * LEAF))
+def test_long_rows(a_block_a_run, stream, warps, monkeypatch):
+    monkeypatch.setattr(row_policy, "_tiles_of_a_row", lambda *_, **__: (warps, 1))
+    x = values(DTYPE, (2, (128 * warps + 1) * warps * LEAF))
     options = {"axis": 1, "strategy": "batch"}
     with lr.plan("sum", shape=x.shape, dtype=DTYPE, context=stream.context, **options) as plan:
         assert plan.strategy.folders == 2 * 2

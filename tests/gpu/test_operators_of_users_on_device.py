@@ -24,22 +24,36 @@ def sums(**changes):
 EMPTY = [5.0, math.nan, math.inf, -math.inf, -0.0, 7]
 
 
-@pytest.mark.parametrize("empty", EMPTY, ids=str)
-def test_the_result_over_nothing_is_what_the_operator_says(stream, empty):
-    own = sums(empty=empty)
-    assert_same(lr.reduce(np.zeros(0, np.float32), own).numpy(), lr.tree.reduce(np.zeros(0, np.float32), own))
-    x = np.zeros((3, 0), np.float32)
-    assert_same(lr.reduce(x, own, axis=1).numpy(), lr.tree.reduce(x, own, axis=1), "rows")
-    assert_same(lr.reduce(x.T, own, axis=0).numpy(), lr.tree.reduce(x.T, own, axis=0), "columns")
+empties = pytest.mark.parametrize("empty", EMPTY, ids=str)  # each has kernels of its own
+
+
+@empties
+@pytest.mark.parametrize(("shape", "axis"), [((0,), None), ((3, 0), 1), ((0, 3), 0)])
+def test_the_result_over_nothing_is_what_the_operator_says(empty, shape, axis):
+    own, x = sums(empty=empty), np.zeros(shape, np.float32)
+    assert_same(lr.reduce(x, own, axis=axis).numpy(), lr.tree.reduce(x, own, axis=axis))
+
+
+@empties
+@pytest.mark.parametrize(("shape", "axis"), [((12,), None), ((3, 4), 1), ((4, 3), 0)])
+def test_the_result_over_a_length_of_nothing_that_the_device_tells(stream, empty, shape, axis):
+    own, x = sums(empty=empty), np.arange(12, dtype=np.float32).reshape(shape)
+    none, some = reduced(x, own, stream=stream, axis=axis, lengths=[0, 2])
+    assert_same(none, lr.tree.reduce(x[:0] if axis == 0 else x[..., :0], own, axis=axis), "length 0")
+    assert_same(some, lr.tree.reduce(x[:2] if axis == 0 else x[..., :2], own, axis=axis), "length 2")
+
+
+@empties
+def test_the_result_over_an_empty_segment(empty):
     x = np.arange(12, dtype=np.float32)
-    for axis, y in ((None, x), (1, x.reshape(3, 4)), (0, x.reshape(4, 3))):
-        none, some = reduced(y, own, stream=stream, axis=axis, lengths=[0, 2])
-        nothing = lr.tree.reduce(y[:0] if axis == 0 else y[..., :0], own, axis=axis)
-        assert_same(none, nothing, f"axis {axis} of length 0")
-        assert_same(some, lr.tree.reduce(y[:2] if axis == 0 else y[..., :2], own, axis=axis), f"axis {axis}")
-    segments = lr.segmented_reduce(x, np.array([0, 3, 3, 12], np.int32), own).numpy()
+    segments = lr.segmented_reduce(x, np.array([0, 3, 3, 12], np.int32), sums(empty=empty)).numpy()
     assert_same(segments, np.array([3, empty, 63], np.float32), "segments")
-    assert_same(lr.reduce(np.zeros(0, np.float32), own, where=np.zeros(0, bool)).numpy(), np.float32(empty), "where")
+
+
+@empties
+def test_the_result_over_nothing_beside_a_mask(empty):
+    nothing = np.zeros(0, np.float32)
+    assert_same(lr.reduce(nothing, sums(empty=empty), where=np.zeros(0, bool)).numpy(), np.float32(empty), "where")
 
 
 def test_zeros_of_both_signs_are_two_operators(stream):

@@ -26,9 +26,9 @@ def test_operators(stream, op):
 
 
 @pytest.mark.parametrize("by", ["nobody", "cluster", "warps", "blocks"])
-def test_whoever_folds(stream, monkeypatch, by):
+def test_whoever_folds(stream, cut, monkeypatch, by):
     prefer_way(monkeypatch, lambda way, of: (way.folded_by != by, of.loads.width == 1, way.making))
-    x = turned("float32", 3, 20_000, 9)
+    x = turned("float32", 3, cut(20_000, 3000), 9)
     of = {"shape": x.shape, "dtype": "float32", "axis": 1, "strides_bytes": x.strides}
     with lr.plan("sum", context=stream.context, **of) as plan:
         if by == "cluster" and plan.strategy.folded_by != by:

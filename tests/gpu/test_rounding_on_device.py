@@ -59,11 +59,12 @@ def test_means_are_rounded_once(stream, result):
         assert_same(np.ascontiguousarray(found.real[:, 0]), wanted)
 
 
-def test_the_mean_of_integers_is_that_of_their_exact_sum(stream):
-    for dtype in ("uint32", "int32"):
-        x = np.broadcast_to(np.array(np.iinfo(dtype).max, dtype), 2**22 + 3)
-        x = np.lib.stride_tricks.as_strided(x, (3, x.size), (4, 0))[:1]
-        assert reduced(x, "mean", stream=stream, axis=1) == np.iinfo(dtype).max
+@pytest.mark.parametrize(("dtype", "length"), [("uint32", 2**21 + 3), ("int32", 2**22 + 3)])
+def test_the_mean_of_integers_is_that_of_their_exact_sum(stream, dtype, length):
+    """Which is more than 2^53 and odd, so that no float64 is that sum."""
+    x = np.broadcast_to(np.array(np.iinfo(dtype).max, dtype), length)
+    x = np.lib.stride_tricks.as_strided(x, (3, x.size), (4, 0))[:1]
+    assert reduced(x, "mean", stream=stream, axis=1) == np.iinfo(dtype).max
 
 
 @pytest.mark.parametrize("op", ["norm2", "std"])

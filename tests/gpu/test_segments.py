@@ -170,12 +170,15 @@ def test_options(stream):
     assert last.numpy().tolist() == [4, 6]
 
 
-def test_maps(stream):
+@pytest.mark.parametrize("op", ["sum", "mean_var", "norm2"])
+def test_maps(stream, op):
     lengths = [5, 0, 100, 20_000]
     x, offsets = values("float32", sum(lengths)), offsets_of(lengths)
-    square = ElementMap("x * x", numpy=lambda x: x * x)
-    for op in ("sum", "mean_var", "norm2"):
-        check(stream, x, offsets, op, map=square)
+    check(stream, x, offsets, op, map=ElementMap("x * x", numpy=lambda x: x * x))
+
+
+def test_maps_and_masks_of_two_arrays_are_refused(stream):
+    x, offsets = values("float32", 8), offsets_of([5, 3])
     with pytest.raises(lr.UnsupportedError, match="takes two arrays"):
         lr.segmented_reduce(x, offsets, map="x * y", stream=stream)
     with pytest.raises(TypeError, match="segmented_reduce has no keyword 'where'"):

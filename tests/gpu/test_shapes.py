@@ -321,11 +321,14 @@ def test_results_halfway_between_two_are_rounded_to_the_even_one(stream, dtype, 
     assert results.astype(np.float64).tolist() == [1, 1 + 2 * last, -1, -1 - 2 * last]
 
 
-def test_initial(stream):
+@pytest.mark.parametrize(("op", "initial"), [("sum", 2.5), ("prod", -1), ("min", -np.inf), ("max", 3), ("max", np.nan)])
+def test_initial(stream, few, op, initial):
+    for axis in few((0, 1, None), 1):
+        check(values("float32", (6, 50)), stream, axis, op, initial=initial)
+
+
+def test_each_call_has_its_own_initial(stream):
     x = values("float32", (6, 50))
-    for op, initial in (("sum", 2.5), ("prod", -1), ("min", -np.inf), ("max", 3), ("max", np.nan)):
-        for axis in (0, 1, None):
-            check(x, stream, axis, op, initial=initial)
     check(values("complex64", (6, 50)), stream, 1, initial=3 - 5j)
     first, second = (float(lr.sum(x[0], initial=start, stream=stream)) for start in (1.0, 1000.0))
     assert second - first == pytest.approx(999, abs=1e-3)  # one plan, each value its own

@@ -54,8 +54,10 @@ def expected_sum(elements: int) -> float:
     return float(PLACES * min(ONES, elements // PLACES))
 
 
-def drop_cached(path: Path) -> None:
-    """Let the page cache drop a file, of which all pages are on the disk."""
+def drop_cached(path: Path, *, asked: bool) -> None:
+    """Let the page cache drop a file, once all its pages are on the disk, if that is asked for."""
+    if not asked:
+        return
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -111,10 +113,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             copying = copy_seconds(size_bytes, stream)
             if not arguments.cold:
                 read_seconds(path)
-            before = (lambda: drop_cached(path)) if arguments.cold else (lambda: None)
-            before()
+            drop_cached(path, asked=arguments.cold)
             reading = read_seconds(path)
-            before()
+            drop_cached(path, asked=arguments.cold)
             begin = time.perf_counter()
             value = float(lr.reduce_large(path, stream=stream, max_device_bytes=limit))
             took = time.perf_counter() - begin

@@ -52,8 +52,10 @@ class _Part:
     each call, for an event of the shard's.
     """
 
-    __slots__ = ("_event", "_launches", "_memory", "_record", "enter", "fetch", "follow", "handle", "is_near", "join")
-    __slots__ += ("source",)
+    __slots__ = (
+        *("_event", "_launches", "_memory", "_record", "enter", "fetch", "follow", "handle", "is_near", "join"),
+        "source",
+    )
 
     def __init__(
         self, source: Source, where: Place, made: Sequence[ChunksPlan], place: Buffer, first: Stream, read: Event

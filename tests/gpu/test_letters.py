@@ -1,13 +1,16 @@
 """Calls without a length: lengths and partials in one collective, and the right bits whatever ranks expected."""
 
 import gc
+import sys
 import weakref
 
+import fake_torch
 import numpy as np
 import pytest
 from ranks_in_threads import bits, communicators, engines, on_each, parts_of, values
 
 import lowlevel_reduce as lr
+from lowlevel_reduce.arrays import libraries
 from lowlevel_reduce.parts import calls, groups, letters
 
 LEAF = 1024
@@ -58,6 +61,35 @@ def test_what_ranks_expected_wrongly_is_done_again(stream, context):
         return [bits(lr.distributed.sum(mine[number], engine)) for number in order]
 
     assert on_each(communicators(2, context), called, context) == [[expected[number] for number in order]] * 2
+
+
+def test_a_right_guess_after_a_wrong_one_is_one_collective_again(context):
+    def called(engine, own):
+        # The first rank's part is the same; the second's is longer the second time.
+        parts = [there(np.ones(2048 if engine.rank == 0 else length, "f4"), own) for length in (1025, 1026)]
+        found = []
+        for part in (parts[0], parts[0], parts[1], parts[1]):
+            del engine.gathered[:]
+            assert float(lr.distributed.sum(part, engine)) == 2048 + (1025 if part is parts[0] else 1026)
+            found.append(len(engine.gathered))
+        return found[1], found[3]
+
+    assert on_each(communicators(2, context), called, context) == [(1, 1)] * 2
+
+
+def test_an_engine_that_works_elsewhere_than_the_array_s_library_is_not_repeated(context, monkeypatch):
+    (engine,) = communicators(1, context)
+    with context.pushed(), lr.Stream.create(context) as own:
+        monkeypatch.setitem(sys.modules, "torch", fake_torch.module(lambda ordinal: own.handle))
+        monkeypatch.setattr(libraries, "_known", {})
+        part = fake_torch.Tensor(there(np.ones(2048, "f4"), own))
+        for options in ({}, {"length": 2048}):  # in the legacy stream, for the engine names none
+            assert float(lr.distributed.sum(part, engine, **options)) == 2048
+            with monkeypatch.context() as patch:
+                patch.setattr(calls, "_plan_of", lambda *_: 1 / 0)
+                with pytest.raises(ZeroDivisionError):
+                    lr.distributed.sum(part, engine, **options)
+    lr.distributed.forget(engine)
 
 
 def test_a_second_array_and_an_output_are_of_a_letter_too(stream, context):

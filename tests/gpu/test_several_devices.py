@@ -4,11 +4,13 @@ import contextlib
 
 import numpy as np
 import pytest
+from cuda.bindings import driver as cu
 from in_threads import in_threads
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
 from lowlevel_reduce.driver import Buffer, Context, Device, Graph, MemoryPool, Stream, binding
+from lowlevel_reduce.driver.peers import reaches
 
 N = 30_000
 X = np.random.default_rng(3).standard_normal(N).astype(np.float32)
@@ -183,3 +185,26 @@ def test_a_driver_counts_what_each_device_has_left(machine, contexts):
     with Buffer.allocate(size, contexts[1]):
         assert before[1] - free(contexts[1]) >= size - others
         assert before[0] - free(contexts[0]) < size - others
+
+
+def test_connected_devices_reach_each_other_whoever_enabled_it(contexts):
+    first, second = contexts
+    assert reaches(first, first)
+    with first.pushed():
+        binding.call("cuCtxEnablePeerAccess", second.handle, 0)
+    for _ in range(2):
+        assert reaches(first, second)
+        assert reaches(second, first)
+
+
+@pytest.mark.parametrize("lacking", ["no connection", "too many connections"])
+def test_devices_that_are_not_connected_do_not_reach_each_other(machine, contexts, monkeypatch, lacking):
+    if machine != "simulated":
+        pytest.skip("real devices are connected or not")
+    functions = simulator.selected()._functions
+    if lacking == "no connection":
+        monkeypatch.setitem(functions, "cuDeviceCanAccessPeer", lambda *_: (cu.CUresult.CUDA_SUCCESS, 0))
+    else:
+        monkeypatch.setitem(functions, "cuCtxEnablePeerAccess", lambda *_: (cu.CUresult.CUDA_ERROR_TOO_MANY_PEERS,))
+    assert not reaches(*contexts)
+    assert reaches(contexts[0], contexts[0])

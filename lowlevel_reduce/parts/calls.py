@@ -69,8 +69,9 @@ def reduce(
     axis : int, optional
         The one axis that is in parts, and reduced; by default the whole array is in parts.
     length : int, optional
-        Elements of the whole array, or of the whole axis. Without it, every call first exchanges the lengths of the
-        parts, on every rank, which the host waits for.
+        Elements of the whole array, or of the whole axis. Without it, every call exchanges the lengths of the parts, on
+        every rank, which the host waits for. Where ranks gather on the device, an equal call sends its partials along,
+        for the lengths that the last one had: if these are right, that is the only collective.
     root : int, optional
         The rank that gets the result; the others get None. By default all get it.
     chunk : int, optional

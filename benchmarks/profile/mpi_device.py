@@ -7,7 +7,7 @@ takes (``mpi_memory_alloc_kinds``, by which `lr.distributed` chooses), and for e
 call to the value on the host; the bits are those of the tree in NumPy. An MPI that does not say that it takes ``cuda``
 memory is given it with ``--device-memory`` alone: one that does not take it ends in a fault.
 
-Of the packages that pip installs, Open MPI 5.0.11 is built without CUDA, and MPICH 5.0.2 as well. Intel MPI (``impi-rt``
+Of the packages that pip installs, Open MPI 5.0.11 and MPICH 5.0.2 are built without CUDA. Intel MPI (``impi-rt``
 2021.18.1) contains support for CUDA, which ``I_MPI_OFFLOAD=1`` enables.
 """
 

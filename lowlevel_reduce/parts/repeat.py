@@ -31,8 +31,10 @@ class PreparedParts:
     It keeps neither the plan nor the group alive: a thread that calls no more would hold the engine's memory.
     """
 
-    __slots__ = ("_bound", "_second", "cell_bytes", "dtype", "extents", "folded_tuple", "place", "refused", "results")
-    __slots__ += ("shape",)
+    __slots__ = (
+        *("_bound", "_second", "cell_bytes", "dtype", "extents", "folded_tuple", "place", "refused", "results"),
+        "shape",
+    )
 
     is_nothing = False
 

@@ -12,7 +12,7 @@ import numpy as np
 import lowlevel_reduce as lr
 from lowlevel_reduce.driver import binding
 
-SECONDS = 20
+SECONDS = 60
 
 
 class Threads:

@@ -33,8 +33,8 @@ _INVERSE = "largest - largest == 0 ? 1 / total : not_a_number<Number>()"
 
 
 # Of 16 bits by one fused product, which is off by (|largest| + |x|) 2^-24 in the exponent, and the special function
-# unit: a hundredth of the rounding to 16 bits. Of more by the quotient itself: the difference and the inverse go with what
-# their roundings lack, which may be 32 units in the last place of the result where the row's range is 64.
+# unit: a hundredth of the rounding to 16 bits. Of more by the quotient itself: the difference and the inverse go with
+# what their roundings lack, which may be 32 units in the last place of the result where the row's range is 64.
 _EXPONENTIALS = """\
 if constexpr (sizeof(Output) <= 2) return power_of_two(fused(x, factor, shift)) * inverse;
 else return exponential_times({x}, largest, inverse, lacks);"""

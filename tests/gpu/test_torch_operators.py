@@ -1,4 +1,4 @@
-"""The operators for PyTorch on tensors of a GPU: the bits of the CPU's, opcheck, gradients, tracing, graphs, streams."""
+"""The operators for PyTorch on tensors of a GPU: the CPU's bits, opcheck, gradients, tracing, graphs, streams."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ def torch(machine):
 
 @pytest.fixture(scope="module")
 def lt(torch):
-    import lowlevel_reduce.torch as operators  # noqa: PLC0415 - where there is PyTorch
+    import lowlevel_reduce.torch as operators
 
     return operators
 

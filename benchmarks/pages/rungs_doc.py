@@ -21,7 +21,7 @@ from benchmarks.measure.figures import FileError
 from benchmarks.pages.filling import RESULTS, ROOT, put
 from benchmarks.pages.ladder_doc import COLUMNS, counted_records
 from benchmarks.profile.ladder_counters import COUNTERS
-from lowlevel_reduce.ladder.registry import RUNGS, Rung, published_text
+from lowlevel_reduce.ladder.registry import RUNGS, SYSTEMS, Rung, published_text
 
 __all__ = ["PAGE", "made", "main"]
 
@@ -35,14 +35,6 @@ and stays what it is. [The ladder](ladder.md) tells why one rung is faster than 
 what is counted. Counters are those of {n:,} elements on a simulated H200, by NVRTC {nvrtc}, all passes together.
 """
 
-_SYSTEMS = {
-    "A": "from an atomic to a cluster",
-    "B": "passes",
-    "C": "the samples' ladder, and tensor cores",
-    "D": "two stages, axes, precision",
-    "E": "a course's ladder",
-}
-
 
 def made(results: Path = RESULTS, counters: Path = COUNTERS) -> str:
     """Return the page; raises FileError if a file is malformed."""
@@ -51,7 +43,7 @@ def made(results: Path = RESULTS, counters: Path = COUNTERS) -> str:
     lines = [_HEAD.format(n=counted[0]["n"], nvrtc=nvrtc)]
     times = list(_times(results))
     for system, rungs in groupby(RUNGS.values(), key=lambda rung: rung.system):
-        lines.append(f"## System {system}: {_SYSTEMS[system]}\n")
+        lines.append(f"## System {system}: {SYSTEMS[system].title}\n")
         for rung in rungs:
             mine = [line for name, line in times if name == rung.id]
             lines += _rung(rung, (by_name.get(rung.id) or {}).get("counters"), mine)

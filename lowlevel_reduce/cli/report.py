@@ -15,7 +15,7 @@ from lowlevel_reduce.cli.session import Session, Target, open_session
 from lowlevel_reduce.cli.tables import BESIDE, columns, rows, source_b
 from lowlevel_reduce.driver import Context
 from lowlevel_reduce.errors import ReduceError
-from lowlevel_reduce.ladder import rung_before, rung_prose, rung_resources, source_diff
+from lowlevel_reduce.ladder import SYSTEMS, rung_before, rung_prose, rung_resources, source_diff
 
 __all__ = ["SUFFIXES", "page"]
 
@@ -38,7 +38,7 @@ def page(results: Sequence[Result], options: Options, session: Session) -> str:
     text = resources.files("lowlevel_reduce.cli").joinpath("templates/ladder.html.j2").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     return environment.from_string(text).render(
-        title=f"The ladder on {device.name}",
+        title=f"The ladder on {'a simulated ' if session.simulated else ''}{device.name}",
         subtitle=f"{options.n:,} elements of {options.dtype}, block {options.block}, "
         f"compute capability {device.compute_capability[0]}.{device.compute_capability[1]}, "
         f"peak bandwidth {device.peak_bandwidth / 1e9:,.0f} GB/s",
@@ -52,6 +52,7 @@ def page(results: Sequence[Result], options: Options, session: Session) -> str:
         systems=[
             {
                 "name": system,
+                "of": SYSTEMS[system],
                 "printed": source_b(group, options) if system == "B" else None,
                 "rungs": [
                     _section(result, cells, options, session.context, counted.get(result.rung.id, {}))

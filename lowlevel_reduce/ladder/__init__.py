@@ -8,15 +8,17 @@ The kernels are in ``cuda_src/ladder``. They are meant to be read one at a time:
 """
 
 from lowlevel_reduce.ladder.record import Record
-from lowlevel_reduce.ladder.registry import RUNGS, Rung, rung_before
+from lowlevel_reduce.ladder.registry import RUNGS, SYSTEMS, Rung, System, rung_before
 from lowlevel_reduce.ladder.runner import iterate, run
 from lowlevel_reduce.ladder.study import KernelFacts, rung_prose, rung_resources, source_diff
 
 __all__ = [
     "RUNGS",
+    "SYSTEMS",
     "KernelFacts",
     "Record",
     "Rung",
+    "System",
     "iterate",
     "run",
     "rung_before",

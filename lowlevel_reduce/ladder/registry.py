@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from lowlevel_reduce.compiler import source_root
 from lowlevel_reduce.driver import Device
@@ -23,7 +24,45 @@ from lowlevel_reduce.ladder.plans import (
     TwoKernels,
 )
 
-__all__ = ["BLOCKS", "RUNGS", "VERSION_VARIABLE", "Rung", "as_switched", "published_text", "rung_before"]
+__all__ = [
+    "BLOCKS",
+    "RUNGS",
+    "SYSTEMS",
+    "VERSION_VARIABLE",
+    "Rung",
+    "System",
+    "as_switched",
+    "published_text",
+    "rung_before",
+]
+
+
+class System(NamedTuple):
+    """A ladder: what it climbs, the text that it comes from, and the GPU that the text's figures are of."""
+
+    title: str
+    source: str
+    gpu: str
+
+
+SYSTEMS = MappingProxyType(
+    {
+        "A": System(
+            "from an atomic to a cluster",
+            "CUDA 算子工程:手写 FlashAttention v2 之路, chapter 5",
+            "H100 SXM5",
+        ),
+        "B": System("passes", "CUDA编程:Parallel Reduction 并行归约与 Warp Shuffle 优化, lesson 10", "Tesla T4"),
+        "C": System("the samples' ladder, and tensor cores", "Cuda Reduce优化笔记", "RTX 4090"),
+        "D": System(
+            "two stages, axes, precision",
+            "Genesis框架中Reduction操作的优化之路：从原理到实践",
+            "A100 40 GB",
+        ),
+        "E": System("a course's ladder", "Notes of a course on parallel sums, without a title", "not named"),
+    }
+)
+"""The ladders by their letters; docs/sources.md tells of their texts."""
 
 BLOCKS = (32, 64, 128, 256, 512, 1024)
 """Threads that a block may have."""

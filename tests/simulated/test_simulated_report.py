@@ -39,6 +39,10 @@ def test_the_report_of_real_rungs(page):
     assert "what is not in v1_shared_interleaved is marked" in text
     assert '<span class="new">' in text
     assert "<code>t % (2 * s) == 0</code> keeps every second" in text
+    assert "<title>The ladder on a simulated NVIDIA H200</title>" in text
+    assert "System E: a course&#39;s ladder</h2>" in text
+    assert "<cite>Cuda Reduce优化笔记</cite>" not in text, "no rung of system C was asked for"
+    assert "lesson 10</cite>; its GPU: Tesla T4" in text
     assert "CPU reference (double)" in text
     assert "<td>4,099</td>" in text, "the atomics of v0"
 

@@ -9,7 +9,7 @@ from documented import PAGES, ROOT, blocks
 import lowlevel_reduce as lr
 from benchmarks.pages import lesson_doc, roofline, rungs_doc
 from benchmarks.pages.ladder_doc import COLUMNS
-from lowlevel_reduce.ladder.registry import RUNGS
+from lowlevel_reduce.ladder.registry import RUNGS, SYSTEMS
 from lowlevel_reduce.simulator.machine import Counters
 
 ALL = [*PAGES, "CHANGELOG.md", "CONTRIBUTING.md"]
@@ -136,6 +136,17 @@ def test_every_claim_of_the_sources_has_a_place_that_exists():
         for file, name in tests:
             body = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
             assert name in {node.name for node in body if isinstance(node, ast.FunctionDef)}, f"{claim}: {file}::{name}"
+
+
+def test_the_sources_are_called_by_their_names_everywhere():
+    """A report tells of each system's text, and docs/sources.md of its title and its GPU."""
+    page = text_of("docs/sources.md")
+    assert sorted(SYSTEMS) == sorted({rung.system for rung in RUNGS.values()})
+    for letter, system in SYSTEMS.items():
+        title = system.source.partition(",")[0]
+        (row,) = re.findall(rf"^\| {letter} \| .*$", page, re.MULTILINE)
+        assert title in row
+        assert f"| {system.gpu} |" in row
 
 
 def test_every_rung_of_a_system_is_named_by_its_source():

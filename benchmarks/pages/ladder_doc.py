@@ -6,7 +6,8 @@ Tables are between ``<!-- times RUN [RUNG ...] -->``, ``<!-- beside RUN GPU,GPU 
 RUNG ... -->`` and ``<!-- end -->``. Times come from the last ``benchmarks/results/*-h200-ladder-RUN.jsonl`` by name, or
 of an H100 where RUN is ``h100:NAME``, written by `benchmarks.profile.ladder`, counters from what
 `benchmarks.profile.ladder_counters` writes beside itself. ``beside`` has the times of several GPUs in one table, with
-what is still to be measured where there is no file of one.
+what is still to be measured where there is no file of one. ``<!-- sweep RUNG ... -->`` has the newest
+``*-block-sweep.jsonl`` of `benchmarks.profile.block_sweep`.
 
 A figure in a sentence is between one of these and ``<!-- . -->``:
 
@@ -42,7 +43,7 @@ NOT_MEASURED = "Not measured yet."
 
 _FIGURE = re.compile(r"(<!-- (us|percent|ratio|ns|row|counted) ([^>]+?) -->)(.*?)(<!-- \. -->)", re.DOTALL)
 _CLAIM = re.compile(r"<!-- claim (\S+) (.+?) -->")
-_TABLE = re.compile(r"(<!-- (times|beside|counters) ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_TABLE = re.compile(r"(<!-- (times|beside|sweep|counters) ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 Entry = Mapping[str, Any]
 
@@ -72,6 +73,7 @@ def filled(text: str, results: Path, counters: Path) -> str:
         made = {
             "times": lambda: _times(words[0], words[1:], results),
             "beside": lambda: _beside(words[0], words[1].split(","), words[2:], results),
+            "sweep": lambda: _sweep(words, results),
             "counters": lambda: _counters(words, counters),
         }[kind]()
         return f"{match[1]}\n{made}\n\n{match[5]}"
@@ -251,6 +253,27 @@ def _source(name: str) -> str:
     """Return what a rung's source gives: a share of the peak, told to be one, or a time."""
     told = published_text(RUNGS[name].published)
     return "-" if told is None else told if " " in told else f"{told} %"
+
+
+def _sweep(names: Sequence[str], results: Path) -> str:
+    """Return some rungs' figures for each block size; in bold the size that a rung which adapts its block takes."""
+    files = sorted(results.glob("*-block-sweep.jsonl"))
+    if not files:
+        return NOT_MEASURED
+    document = records.read(files[-1], "block-sweep")
+    lines = [
+        "| rung | block | blocks of the grid | registers | occupancy | waves | the last one is filled | µs |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in document.records:
+        if row["rung"] in names:
+            block = f"**{row['block']}**" if row["adapted"] else str(row["block"])
+            parts = f"{row['occupancy']:.0%} | {row['waves']:,.1f} | {row['last_share']:.0%}".replace("%", " %")
+            us = _shown(row["microseconds"], "{:,.2f}")
+            lines.append(f"| `{row['rung']}` | {block} | {row['grid']:,} | {row['registers']} | {parts} | {us} |")
+    told = document.conditions
+    where = f"N = {document.facts['n']:,}, {told.get('device', 'a GPU')}, commit {told.get('commit')}"
+    return "\n".join([*lines, "", f"{where}: `{files[-1].name}`."])
 
 
 def _verdict(record: Entry) -> str:

@@ -1,6 +1,6 @@
 """Sweep a rung over block sizes: occupancy, registers, waves and the last wave's share, and on a GPU the time.
 
-python -m benchmarks.profile.block_sweep [--rung one_tile inner_axis ...] [--n N] [--json FILE]
+python -m benchmarks.profile.block_sweep [--rung one_tile inner_axis ...] [--n N] [--json DATE-DEVICE-block-sweep.jsonl]
 
 A grid runs in waves of as many blocks as are resident at once. The last wave is rarely full: its *share* is the part of
 the multiprocessors' places that it fills, and the smaller it is, the longer most of the GPU waits for the rest: the
@@ -10,13 +10,14 @@ tail effect. Without a GPU, everything but the time is told for a simulated H200
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from benchmarks.measure import records
+from benchmarks.measure.timing import conditions
 from lowlevel_reduce.cli.session import open_session
 from lowlevel_reduce.driver import Context, occupancy
 from lowlevel_reduce.ladder import RUNGS, Rung, run, rung_resources
@@ -99,7 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rung", nargs="+", default=DEFAULT, choices=[r.id for r in RUNGS.values() if r.entries])
     parser.add_argument("--n", type=int, default=N)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="a file for benchmarks.pages.ladder_doc")
+    parser.add_argument("--commit", help="for a copy of the tree without its history")
     arguments = parser.parse_args(argv)
     with open_session(None) as session:
         print(f"{session.context.device.name}, N = {arguments.n:,}; {session.note or 'timed'}")
@@ -108,13 +110,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             for name in arguments.rung
             for row in sweep(RUNGS[name], arguments.n, session.context, timed=not session.simulated)
         ]
+        facts = conditions(session.context.device, arguments.commit) if arguments.json is not None else {}
     print(f"{'rung':22} {'block':>5} {'grid':>7} {'regs':>4} {'occupancy':>9} {'waves':>8} {'last':>5} {'us':>9}")
     for row in found:
         us = "-" if row.microseconds is None else f"{row.microseconds:.2f}"
         print(f"{row.rung:22} {row.block:5} {row.grid:7} {row.registers:4} {row.occupancy:9.0%} {row.waves:8.1f} "
               f"{row.last_share:5.0%} {us:>9}{' adapted' if row.adapted else ''}")  # fmt: skip
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps([asdict(row) for row in found], indent=1) + "\n", encoding="utf-8")
+        records.begin(arguments.json, "block-sweep", facts, n=arguments.n)
+        records.add(arguments.json, *map(asdict, found))
     return 0
 
 

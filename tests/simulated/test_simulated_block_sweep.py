@@ -1,10 +1,11 @@
 """The sweep over block sizes: waves and their last one follow from the grid and what is resident."""
 
-import json
-
 import pytest
 
+from benchmarks.measure import records
+from benchmarks.pages import ladder_doc
 from benchmarks.profile import block_sweep
+from benchmarks.profile.ladder_counters import COUNTERS
 from lowlevel_reduce.ladder import RUNGS
 
 
@@ -31,6 +32,16 @@ def test_the_adapted_block_is_marked(context):
 
 def test_the_command_writes_what_it_prints(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("LOWLEVEL_REDUCE_DRIVER", "simulator")
-    file = tmp_path / "sweep.json"
-    assert block_sweep.main(["--rung", "reduce7", "--n", "65536", "--json", str(file)]) == 0
-    assert capsys.readouterr().out.count("reduce7 ") == len(json.loads(file.read_text(encoding="utf-8"))) == 6
+    page = "<!-- sweep one_tile -->\nstale\n<!-- end -->"
+    assert "Not measured yet." in ladder_doc.filled(page, tmp_path, COUNTERS)
+    file = tmp_path / "2030-01-01-h200-block-sweep.jsonl"
+    assert block_sweep.main(["--rung", "reduce7", "one_tile", "--n", "65536", "--json", str(file)]) == 0
+    document = records.read(file, "block-sweep")
+    assert capsys.readouterr().out.count("reduce7 ") == len(document.records) / 2 == 6
+    assert document.facts["n"] == 65536
+    lines = ladder_doc.filled(page, tmp_path, COUNTERS).splitlines()
+    rows = [line for line in lines if line.startswith("| `one_tile`")]
+    assert len(rows) == 6
+    registers = document.records[-3]["registers"]
+    assert f"| `one_tile` | **256** | 256 | {registers} | 100 % | 0.2 | 24 % | - |" in rows, "the one that is adapted"
+    assert f"N = 65,536, NVIDIA H200, commit {document.conditions['commit']}: `{file.name}`." in lines

@@ -40,7 +40,7 @@ def test_the_command_writes_what_it_prints(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out.count("reduce7 ") == len(document.records) / 2 == 6
     assert document.facts["n"] == 65536
     lines = ladder_doc.filled(page, tmp_path, COUNTERS).splitlines()
-    rows = [line for line in lines if line.startswith("| `one_tile`")]
+    rows = [line for line in lines if line.startswith("| `")]
     assert len(rows) == 6
     registers = document.records[-3]["registers"]
     assert f"| `one_tile` | **256** | 256 | {registers} | 100 % | 0.2 | 24 % | - |" in rows, "the one that is adapted"

@@ -286,10 +286,10 @@ def axis_of(axis: Any, axes: int) -> int:
     """
     if axes == 0:
         raise ValueError("a row operation needs an array of one axis at least")
-    axis = integer(axis, "axis is an integer")
-    if not -axes <= axis < axes:
-        raise ValueError(f"axis {axis} is out of bounds for an array of {axes} axes")
-    return axis % axes
+    number: int = integer(axis, "axis is an integer")
+    if not -axes <= number < axes:
+        raise ValueError(f"axis {number} is out of bounds for an array of {axes} axes")
+    return number % axes
 
 
 def _parameter(given: Any, what: str) -> Parameter:

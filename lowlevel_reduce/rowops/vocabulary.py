@@ -137,7 +137,7 @@ def _at_targets(part: Any, target: Any, group: Any, length: int, first: int, str
     )  # fmt: skip
     # One rank has it, and the others NaN.
     logit = distributed.max(logit.reshape(1, -1), members, axis=0, length=members.size, nan="ignore", stream=stream)
-    more = {} if ignore is None else {"ignore": ignore}
+    more: dict[str, Any] = {} if ignore is None else {"ignore": ignore}
     return row_operation(
         _result_of(loss=ignore is not None), logit.reshape(*shape, 1), target=target, largest=largest, total=total,
         vocabulary=length, stream=stream, **more,

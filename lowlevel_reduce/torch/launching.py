@@ -65,7 +65,7 @@ def _on_host(
     second: torch.Tensor | None,
     beside: dict[str, torch.Tensor],
     dtypes: dict[str, torch.dtype],
-    parameters: dict[str, float],
+    parameters: dict[str, Any],
 ) -> tuple[torch.Tensor, ...]:
     found = meaning.row_operation(
         operation,

@@ -217,7 +217,22 @@ def check_row_operations(rng: np.random.Generator, stream: lr.Stream) -> int:
             if not all(same(one, other) for one, other in zip(found, (*expected, *exponentials), strict=True)):
                 raise WrongBitsError(case)
             done += len(found)
+        done += check_columns_of_operations(x, weight, stream)
     return done
+
+
+def check_columns_of_operations(x: Any, weight: Any, stream: lr.Stream) -> int:
+    """Run row operations along the first axis, and over groups of channels; return how many launches were checked."""
+    case = begin(f"row operations of {x.T.shape} {x.dtype} along the first axis")
+    columns = np.ascontiguousarray(x.T)
+    found = lr.layer_norm(columns, weight, weight, axis=0, stream=stream)
+    if not same(found, lr.tree.layer_norm(columns, weight, weight, axis=0)):
+        sys.exit(f"wrong: {case}")
+    images = x[:, :256].reshape(5, 4, 8, 8)
+    found = lr.group_norm(images, 2, weight[:4], weight[4:8], stream=stream)
+    if not same(found, lr.tree.group_norm(images, 2, weight[:4], weight[4:8])):
+        sys.exit(f"wrong: group_norm of {x.dtype}")
+    return 2
 
 
 PARTS = {

@@ -366,7 +366,7 @@ def test_code_that_only_one_has_is_all_new(compiled, monkeypatch):
     whole = ("show", "sum", "--shape", "300000", "--for", "H200", "--sass", "--against", "--strategy two_pass")
     lines = run(*whole).stdout.splitlines()
     assert [line for line in lines if not line.startswith("@")] == [
-        "--- sum_float32_float64_float32_tiles for sm_90",
+        "--- sum_float32_float64_float32_few_tiles for sm_90",
         "+++ sum_float32_float64_float32_first_pass for sm_90",
         "-0000 tiles",
         "+0000 pass",

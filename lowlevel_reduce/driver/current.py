@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from types import TracebackType
+from typing import Any
 
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.errors import CudaError, ReduceError
@@ -12,18 +13,45 @@ from lowlevel_reduce.errors import CudaError, ReduceError
 __all__ = ["Pushed", "current_handle"]
 
 
-class _Pushes(threading.local):
-    """The pushes of a thread's blocks that were not popped yet, the outermost first: each the context's handle alone.
+_Push = tuple[Any, int]  # a push that was not popped yet: the one around it, or None, and the context's handle
+
+
+class _Pushes:
+    """The pushes of a thread's blocks, of which the innermost has all others.
 
     An interrupt that comes as the end of a block begins, before its first line, leaves a push behind. It is popped by
     the end of the next outer block, or as the traceback goes, which has the block's `Pushed`: whichever is first.
+
+    To forget one is to set an attribute, which needs no memory, and in which Python looks for no signals.
     """
 
+    __slots__ = ("innermost",)
+
     def __init__(self) -> None:
-        self.left: list[tuple[int]] = []
+        self.innermost: _Push | None = None
+
+    def have(self, push: _Push | None) -> bool:
+        """Tell whether a push is there still: else the end of an outer block has popped it. None is always there."""
+        one = self.innermost
+        while one is not push and one is not None:
+            one = one[0]
+        return one is push
+
+    def pop_to(self, push: _Push | None) -> None:
+        """Pop what lies above a push that is there; raises nothing that the driver says."""
+        with contextlib.suppress(ReduceError):  # nobody can tell what is current
+            while (one := self.innermost) is not push and one is not None:
+                if current_handle() == one[1]:
+                    binding.call("cuCtxPopCurrent")
+                self.innermost = one[0]
 
 
-_pushes = _Pushes()
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.pushes = _Pushes()
+
+
+_thread = _Thread()
 
 
 class Pushed:
@@ -32,30 +60,33 @@ class Pushed:
     For one block at a time: within it, and on another thread, ask for another one.
     """
 
-    __slots__ = ("_before", "_depth", "_entered", "_ours", "_owner", "_push", "_thread")
+    __slots__ = ("_around", "_before", "_entered", "_ours", "_owner", "_push", "_thread")
+
+    _around: _Push | None
+    _push: _Push | None
 
     def __init__(self, ours: int, owner: object) -> None:
         self._entered = False
         self._ours = ours
         self._owner = owner
-        self._before = self._thread = self._depth = 0
-        self._push = (ours,)  # an object of its own, by which it is found among those of the thread
+        self._before = self._thread = 0
+        self._around = self._push = None
 
     def __enter__(self) -> None:
         if self._entered:  # the inner block would forget what was current before the outer one
             raise ReduceError("this push of a context is under way: call pushed() for each block")
         # Already current is the common case in a runtime: then one query replaces the push and the pop.
         self._before = current_handle()
-        pushes = _pushes.left
-        self._depth = len(pushes)
+        pushes = _thread.pushes
+        self._around = self._push = pushes.innermost
         if self._before != self._ours:
             self._thread = threading.get_ident()
+            self._push = (self._around, self._ours)
             try:
                 binding.call("cuCtxPushCurrent", self._ours)
-                pushes.append(self._push)
+                pushes.innermost = self._push
             except BaseException:  # an interrupt may come behind the push, and there will be no end of the block
                 self._pop()
-                del pushes[self._depth :]
                 raise
         self._entered = True
 
@@ -64,14 +95,14 @@ class Pushed:
     ) -> None:
         self._entered = False
         on_top = self._before != self._ours  # our own push, for all that is known
-        pushes, gone = _pushes.left, False
+        pushes, gone = _thread.pushes, False
         try:
-            gone = on_top and not self._is_among(pushes)
+            gone = not pushes.have(self._push)
             left = current_handle()
-            balanced = gone or left == self._ours
-            behind = not gone and len(pushes) > self._depth + on_top
+            balanced = (on_top and gone) or left == self._ours
+            behind = not gone and pushes.innermost is not self._push
             if behind:
-                _pop_behind(pushes, self._depth + on_top)
+                pushes.pop_to(self._push)
                 balanced = current_handle() == self._ours
             if balanced and on_top and not gone:
                 binding.call("cuCtxPopCurrent")
@@ -89,10 +120,10 @@ class Pushed:
             raise
         finally:
             if not gone:
-                del pushes[self._depth :]
+                pushes.innermost = self._around
         if not balanced:
             self._restore()
-        if gone and kind is None:
+        if on_top and gone and kind is None:
             raise ReduceError(f"the block that had context {self._ours:#x} current ended after one around it")
         if kind is None and (behind or not balanced):  # an error under way says more than this one
             raise ReduceError(
@@ -105,13 +136,8 @@ class Pushed:
         entered = getattr(self, "_entered", False)  # not there where an interrupt came as this was made
         if entered and self._before != self._ours and self._thread == threading.get_ident():
             self._entered = False
-            pushes = _pushes.left
-            if self._is_among(pushes):
-                _pop_behind(pushes, self._depth)
-
-    def _is_among(self, pushes: list[tuple[int]]) -> bool:
-        """Tell whether our push is among those of the thread: else an outer block has popped it."""
-        return len(pushes) > self._depth and pushes[self._depth] is self._push
+            if _thread.pushes.have(self._push):
+                _thread.pushes.pop_to(self._around)
 
     def _pop(self) -> None:
         """Take our own push off, if it lies on top; raises nothing that the driver says."""
@@ -136,16 +162,6 @@ class Pushed:
                 binding.call("cuCtxPushCurrent", self._before)
         if current_handle() != self._before:
             binding.call("cuCtxSetCurrent", self._before or None)
-
-
-def _pop_behind(pushes: list[tuple[int]], depth: int) -> None:
-    """Pop what ends of blocks have left, down to a depth; raises nothing that the driver says."""
-    with contextlib.suppress(ReduceError):  # nobody can tell what is current
-        while len(pushes) > depth:
-            (handle,) = pushes[-1]
-            if current_handle() == handle:
-                binding.call("cuCtxPopCurrent")
-            del pushes[-1:]
 
 
 def current_handle() -> int:

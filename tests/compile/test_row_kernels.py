@@ -30,6 +30,8 @@ OPERATIONS = {
     "rms_norm_gradient": norms.rms_norm_gradient_of(weight=True, terms=True),
     "layer_norm": norms.layer_norm_of(weight=True, bias=True, keeps=True),
     "layer_norm_gradient": norms.layer_norm_gradient_of(weight=True, terms=True),
+    "group_norm": norms.group_norm_of(weight=True, bias=True),
+    "softmax of vocabularies in parts": exponentials.softmax_with_stats_of(log=False),
     "normalize": norms.normalize_of("norm2"),
     "quantize": quantisation.quantize_of("float8_e4m3fn"),
     "rms_norm_quantize": quantisation.quantize_of("int8", norm=True, weight=True),
@@ -51,7 +53,8 @@ def test_no_spills(name, dtype, architecture, few):
         operation,
         dtype,
         columns=dict.fromkeys(operation.columns, dtype),
-        rows={each: "int64" if each in ("target", "lengths") else number for each in operation.rows},
+        rows={each: "int64" if each in operation.whole_rows else number for each in operation.rows},
+        tables=dict.fromkeys(operation.tables, dtype),
         outputs={"dweight": number} if "dweight" in operation.write else {},
     )
     for source in few(list(with_twins(row_kernels(operation, types))), 2):

@@ -1,6 +1,8 @@
 """Launches of a kernel that was launched before: they use the same bound instructions, and nothing else of it."""
 
+import gc
 import struct
+import weakref
 
 import numpy as np
 import pytest
@@ -104,3 +106,19 @@ def test_what_is_kept_is_bounded(kernel, monkeypatch):
     monkeypatch.setattr(decoded, "KEPT_BYTES", 0)
     launched(kernel, 1, 32, given=1)
     assert not decoded._kept
+
+
+@pytest.mark.parametrize("blocks", [1, 80], ids=["no longer kept", "too small for the next launch"])
+def test_what_is_dropped_leaves_nothing_to_the_garbage_collector(monkeypatch, blocks):
+    guarded = KERNEL.replace("skip:\n", "skip:\n    @%p0 mov.u32 %r10, %r10;\n")  # a step that refers to what holds it
+    kernel = ptx.parse(guarded).kernels["k"]
+    gc.disable()
+    try:
+        launched(kernel, 1, 32, given=1)
+        dropped = weakref.ref(decoded._kept[id(kernel)])
+        if blocks == 1:
+            monkeypatch.setattr(decoded, "KEPT_BYTES", 0)
+        launched(kernel, blocks, 64, given=1)
+        assert dropped() is None
+    finally:
+        gc.enable()

@@ -83,6 +83,14 @@ class Decoded:
         active = ~values if guard.negated else values
         return None if active.all() else active
 
+    def forget(self) -> None:
+        """Let go of the steps, some of which refer to this object: nothing is then left to the garbage collector.
+
+        A kernel has some ten thousand closures. Those of a few hundred kernels took the collector seconds.
+        """
+        self.steps.clear()
+        self._together.clear()
+
     def _bound(self, instruction: Instruction) -> Step:
         decoder = DECODERS.get(instruction.opcode)
         if decoder is None:
@@ -132,10 +140,14 @@ def decoded(launch: Launch, memory: GlobalMemory) -> Iterator[Decoded]:
         watched = Decoded(launch, memory)
         yield watched
         watched.flight.end()
+        watched.forget()
         return
     with _lock:
         found = _kept.pop(id(kernel), None)  # so no other thread takes it
-    if found is None or not found.flight.fits(launch):
+    if found is not None and not found.flight.fits(launch):
+        found.forget()
+        found = None
+    if found is None:
         found = Decoded(launch, memory)
     else:
         found.flight.begin(launch, memory)
@@ -144,4 +156,4 @@ def decoded(launch: Launch, memory: GlobalMemory) -> Iterator[Decoded]:
     with _lock:
         _kept[id(kernel)] = found
         while sum(other.flight.size_bytes for other in _kept.values()) > KEPT_BYTES:
-            _kept.popitem(last=False)
+            _kept.popitem(last=False)[1].forget()

@@ -382,6 +382,7 @@ class _Machine:
         if self._launch.watch is not None:
             self._launch.watch.ended(self._flight, executed)
         self._flight.counters.classify(self._decoded.classes, executed)
+        self._control.clear()  # its methods refer to this object, which would be left to the garbage collector
         return self._flight.counters
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.arrays.results import Cell, Part, cell_size
@@ -15,6 +15,7 @@ from lowlevel_reduce.plans.launch import Extents
 
 if TYPE_CHECKING:
     from lowlevel_reduce.calls.places import Place
+    from lowlevel_reduce.calls.prepared import Prepared
     from lowlevel_reduce.driver import Stream
     from lowlevel_reduce.parts.asked import Part as Found
     from lowlevel_reduce.parts.bound import BoundDistributed
@@ -101,4 +102,4 @@ def keep(
     if stream is None and spot[2] != place.handle:  # where its library works, and not where the engine does
         return
     thread.calls.pop(key, None)
-    thread.keep(key, PreparedParts(made, bound, found, place))
+    thread.keep(key, cast("Prepared", PreparedParts(made, bound, found, place)))  # what `repeated` needs of one

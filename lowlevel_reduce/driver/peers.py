@@ -16,8 +16,9 @@ __all__ = ["reaches"]
 def reaches(context: Context, other: Context) -> bool:
     """Tell whether kernels of a context can access what ``cuMemAlloc`` allocated in another one, and let them.
 
-    Within a device they can. To another device access is enabled where the devices are connected, by NVLink or on one
-    bus, and stays enabled: what other libraries do with their own memory does not depend on it.
+    Within a device they can. To another device access is enabled where NVLink connects them, which is known by native
+    atomics, and stays enabled: what other libraries do with their own memory does not depend on it. On a bus the driver
+    may offer access that goes wrong behind an IOMMU, as NCCL's documentation warns, so that none is taken there.
 
     Raises
     ------
@@ -33,9 +34,16 @@ def reaches(context: Context, other: Context) -> bool:
     key = (context.id, other.id)
     found = known.get(key)
     if found is None:
-        can = driver.call("cuDeviceCanAccessPeer", context.device.handle, other.device.handle)
-        found = known[key] = bool(can) and _enabled(context, other)
+        found = known[key] = _are_connected(context, other) and _enabled(context, other)
     return found
+
+
+def _are_connected(context: Context, other: Context) -> bool:
+    devices = context.device.handle, other.device.handle
+    if not binding.call("cuDeviceCanAccessPeer", *devices):
+        return False
+    atomics = binding.native().CUdevice_P2PAttribute.CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
+    return bool(binding.call("cuDeviceGetP2PAttribute", atomics, *devices))
 
 
 def _enabled(context: Context, other: Context) -> bool:

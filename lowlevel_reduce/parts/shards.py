@@ -46,13 +46,13 @@ def reduce_shards(
     host waits for nothing.
 
     A thread keeps what it needs to make its last 16 calls again with other arrays of the same kinds, lengths and
-    streams: launches, events, and memory for the partials, of up to 1 MiB on the first device and, where the others
-    cannot access that, as much on all of them together; a call with more is not kept. Where they can, as over NVLink,
-    the driver is told to let them (``cuCtxEnablePeerAccess``, which stays), and kernels write partials to the first
-    device's memory. Such a call takes about six driver calls a shard. Kept are calls with what `reduce` too repeats
-    quickly: arrays in their own streams that this package allocated, PyTorch's tensors, and CuPy's arrays of its own
-    memory, none empty. Not kept are var, std and mean_var, calls with `where` or `second`, and captured ones: those
-    prepare everything each time.
+    streams: launches, events, and memory for the partials, of up to 1 MiB on the first device and, where NVLink does
+    not connect the others to it, as much on all of them together; a call with more is not kept. Where it does, the
+    driver is told to let them access the first one's memory (``cuCtxEnablePeerAccess``, which stays), and kernels write
+    their partials there. Such a call takes about six driver calls a shard. Kept are calls with what `reduce` too
+    repeats quickly: arrays in their own streams that this package allocated, PyTorch's tensors, and CuPy's arrays of
+    its own memory, none empty. Not kept are var, std and mean_var, calls with `where` or `second`, and captured ones:
+    those prepare everything each time.
 
     Parameters
     ----------

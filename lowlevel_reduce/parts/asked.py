@@ -7,9 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lowlevel_reduce.arguments import flag, integer, real
-from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, view_array
+from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray
 from lowlevel_reduce.calls.options import initial_key, key_options
 from lowlevel_reduce.calls.threads import here
+from lowlevel_reduce.calls.views import view_in
 from lowlevel_reduce.driver import Stream
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.layout import is_contiguous
@@ -123,7 +124,9 @@ def part_of(part: Any, beside: Any, members: Group, stream: Any) -> Part:
     else:
         home = here().stream_of(stream, None)
     with home.context.pushed():
-        views = tuple(view_array(each, home) for each in ((part,) if beside is None else (part, beside)))
+        thread = here()
+        place = thread.place_of(home)
+        views = tuple(view_in(thread, place, each) for each in ((part,) if beside is None else (part, beside)))
     element_type(views[0].dtype)
     for view in views:
         if not is_contiguous(view.shape, view.strides_bytes, view.dtype.itemsize):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.errors import CutError
 from lowlevel_reduce.parts.chunks import check_chunk, check_length, chunk_elements, shard_lengths
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["Cut", "Place", "cut_of"]
 
@@ -102,7 +106,12 @@ def cut_of(length: object, dtype: Any, ranks: int, chunk: object = None) -> Cut:
     """
     element = element_type(dtype)
     whole = check_length(length, element)
-    used = chunk_elements(whole, dtype) if chunk is None else check_chunk(chunk, element)
+    return _cut_of(whole, element.dtype, ranks, None if chunk is None else check_chunk(chunk, element))
+
+
+@functools.lru_cache(maxsize=256)
+def _cut_of(whole: int, dtype: np.dtype[Any], ranks: int, chunk: int | None) -> Cut:
+    used = chunk_elements(whole, dtype) if chunk is None else chunk
     lengths = shard_lengths(whole, dtype, ranks, chunk=used)
     while used < whole and shard_lengths(whole, dtype, ranks, chunk=2 * used) == lengths:
         used *= 2

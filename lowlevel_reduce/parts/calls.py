@@ -237,6 +237,8 @@ def _lengths(
     except Exception as caught:  # noqa: BLE001 - it is raised again, once all ranks have been told
         error = error or caught
     head = Head(-1 if error is not None else extent, mark)
+    if told is None and members.letter_bytes and not found.home.is_capturing:
+        told = members.letters_in(here().place_of(found.home).stream).exchange(head)
     heads = heads_of(told or members.exchange(letter_of(head, members.letter_bytes)))
     lengths = tuple(each.length for each in heads)
     if min(lengths) < 0 or len({each.mark for each in heads}) > 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -86,7 +86,7 @@ class Letters:
         self._fetch = raising("cuMemcpyAsync", found.pointer, self.verdict.pointer, found.size_bytes, stream.handle)
         self._wait = raising("cuStreamSynchronize", stream.handle)
         self._mine = Buffer.from_pointer(self.gather.mine, HEADER_BYTES, context=context, owner=self.gather)
-        self._written = b""
+        self._written, self._all = b"", cast("Buffer | None", None)
 
     def write(self, header: bytes) -> None:
         """Put a header in front of this rank's letter. The host has waited for the one before."""
@@ -108,14 +108,21 @@ class Letters:
         self.verdict.fill(0, stream=self.stream)
         return False
 
+    def exchange(self, head: Head) -> list[bytes]:
+        """Send a letter without partials, and return the headers of all."""
+        self.write(letter_of(head, HEADER_BYTES))
+        self.gather(b"")
+        return self.read()
+
     def read(self) -> list[bytes]:
         """Return the headers of all letters, which the host waits for."""
-        size, everyone = self.gather.share_bytes, self.gather.everyone
-        found = np.empty(size * self.group.size, np.uint8)
-        there = Buffer.from_pointer(everyone, found.nbytes, context=self.stream.context, owner=self.gather)
-        there.copy_to(found, stream=self.stream)
+        size, ranks = self.gather.share_bytes, self.group.size
+        if self._all is None:
+            self._all = Buffer.pinned(size * ranks, self.stream.context)
+        there = Buffer.from_pointer(self.gather.everyone, size * ranks, context=self.stream.context, owner=self.gather)
+        there.copy_to(self._all, stream=self.stream)
         self.stream.synchronize()
-        return [each[:HEADER_BYTES].tobytes() for each in found.reshape(self.group.size, size)]
+        return [each[:HEADER_BYTES].tobytes() for each in self._all.host_view().reshape(ranks, size)]
 
 
 class BoundLetter:

@@ -281,8 +281,8 @@ def rows_of(found: Figures) -> list[dict[str, Any]]:
             if name in (TORCH, TORCH_GRAPH):
                 continue
             theirs = medians[TORCH_GRAPH if name == GRAPH else TORCH]
-            kind, _, elements = problem.partition(" ")
-            goal = LOGSUMEXP_GOAL if kind == "logsumexp" else GOALS[name][int(elements.partition(EARLY)[0])]
+            kind, _, elements = problem.removesuffix(EARLY).partition(" ")
+            goal = LOGSUMEXP_GOAL if kind == "logsumexp" else GOALS[name][int(elements)]
             ratio = median / theirs
             rows.append(
                 {"problem": problem, "way": name, "us": round(median, 1), "torch_us": round(theirs, 1),

@@ -108,7 +108,7 @@ def test_a_chunk_may_be_longer_than_any_array(chunk, stream):
     assert total.numpy().tobytes() == lr.tree.reduce(x).tobytes()
 
 
-@pytest.mark.parametrize("count", [1, 31, 32, 33, 64, 65, 2048, 2049, 5000, 6000, 9000, 20_000])
+@pytest.mark.parametrize("count", [1, 31, 33, 65, 512, 513, 1024, 1025, 2048, 2049, 5000, 20_000])
 def test_any_number_of_partials_folds_in_the_order_of_the_tree(count, stream):
     # Not of an array that is there: 5,000 chunks of it would have 20 MB and more.
     rng = np.random.default_rng(count)
@@ -120,6 +120,18 @@ def test_any_number_of_partials_folds_in_the_order_of_the_tree(count, stream):
     words = np.ascontiguousarray(expected).view(np.uint32).reshape(count, 2)
     total = lr.combine_partials(words, "sum", length=512 * count, chunk=512, dtype="float64", stream=stream)
     assert total.numpy().tobytes() == level.tobytes()
+
+
+def test_shares_of_more_ranks_than_32_bits_divide(stream):
+    """The chunks times the ranks are past 32 bits: one rank in some two hundred has a chunk."""
+    count, ranks = 5000, 1 << 20
+    x = np.random.default_rng(3).standard_normal(count) * 10.0 ** (np.arange(count) % 12)
+    rows = np.full((ranks, 1), np.nan)
+    rows[np.arange(count) * ranks // count, 0] = x
+    options = {"length": 512 * count, "chunk": 512, "dtype": "float64", "stream": stream}
+    expected = lr.combine_partials(x.view(np.uint32).reshape(count, 2), "sum", **options)
+    found = lr.combine_partials(rows.view(np.uint32), "sum", shards=ranks, **options)
+    assert found.numpy().tobytes() == expected.numpy().tobytes()
 
 
 def test_places_count_from_the_array_s_beginning(stream):

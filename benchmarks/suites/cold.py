@@ -19,7 +19,7 @@ from benchmarks.suites.cell import Cell
 from benchmarks.suites.cold_scripts import COMPILED, FAMILIES, SCRIPT, SHAPES, WARMED_UP, install_wheel
 from benchmarks.suites.setting import Setting
 
-__all__ = ["PEERS", "cold"]
+__all__ = ["PEERS", "alone", "before", "cold", "keep_byte_code"]
 
 WARM = 2
 """How many processes with a full cache follow each one with an empty cache."""
@@ -154,7 +154,7 @@ def _measured(setting: Setting, *, times: int, peers: Mapping[str, int]) -> list
     """Return times with empty caches and full ones; `peers` says how many processes each competitor has."""
     setting.settle()
     with tempfile.TemporaryDirectory() as byte_code:
-        _keep_byte_code(byte_code)
+        keep_byte_code(byte_code)
         empty, warm = _processes(SCRIPT.replace("PLANS", repr(PLANS)), times, byte_code, WARM)
         found: dict[str, tuple[Times, Times]] = {OURS: (empty, warm)}
         failed: dict[str, dict[str, Any]] = {}
@@ -179,18 +179,18 @@ def _with_wheel(setting: Setting, *, times: int, peers: Mapping[str, int]) -> li
     setting.settle()
     script = SCRIPT.replace("PLANS", "[]")
     with tempfile.TemporaryDirectory() as byte_code, tempfile.TemporaryDirectory() as folder:
-        _keep_byte_code(byte_code)
+        keep_byte_code(byte_code)
         site = str(install_wheel(Path(folder)))
-        wheel = _alone(script, times, byte_code, PYTHONPATH=_before(site))
+        wheel = alone(script, times, byte_code, PYTHONPATH=before(site))
         if any(each["compiler"] for each in wheel):
             raise RuntimeError("a process that has the wheel of kernels loaded NVRTC")
-        asked = _alone(script, times, byte_code, LOWLEVEL_REDUCE_WARM_UP="1")
-        warmed = _alone(WARMED_UP, times, byte_code)
+        asked = alone(script, times, byte_code, LOWLEVEL_REDUCE_WARM_UP="1")
+        warmed = alone(WARMED_UP, times, byte_code)
         found: dict[str, Times] = {OURS: wheel}
         failed: dict[str, dict[str, Any]] = {}
         for name, count in peers.items():
             with telling(name, failed):
-                found[name] = _alone(PEERS[name], count, byte_code)
+                found[name] = alone(PEERS[name], count, byte_code)
     parts = ("first result", "second operator")
     rows = [_row(f"{part}, with the wheel", found, part, failed) for part in parts]
     rows.append(_row("first result, empty cache, its family compiled meanwhile", {OURS: asked}, "first result"))
@@ -199,7 +199,7 @@ def _with_wheel(setting: Setting, *, times: int, peers: Mapping[str, int]) -> li
     return rows
 
 
-def _keep_byte_code(byte_code: str) -> None:
+def keep_byte_code(byte_code: str) -> None:
     """Run a process that is not timed, and leaves the byte code of every module behind."""
     with tempfile.TemporaryDirectory() as cache:
         _process(SCRIPT.replace("PLANS", "[]"), cache, byte_code)
@@ -209,7 +209,7 @@ def _compiled(setting: Setting, *, times: int) -> list[Row]:
     """Return the processor time of the slowest kernels of families, and of nothing but their headers."""
     setting.settle()
     with tempfile.TemporaryDirectory() as byte_code:
-        found = _alone(COMPILED, times, byte_code, LOWLEVEL_REDUCE_CACHE_DIR="off", LOWLEVEL_REDUCE_PREBUILT_DIR="")
+        found = alone(COMPILED, times, byte_code, LOWLEVEL_REDUCE_CACHE_DIR="off", LOWLEVEL_REDUCE_PREBUILT_DIR="")
     names = [f"{op}, {kind}" for op in FAMILIES for kind in ("whole arrays", "others")]
     rows = [_row(f"processor time, slowest kernel: {name}", {OURS: found}, name) for name in names]
     rows += [_row(f"processor time, headers alone: {name}", {OURS: found}, f"headers of {name}") for name in names]
@@ -217,12 +217,12 @@ def _compiled(setting: Setting, *, times: int) -> list[Row]:
     return rows + [_row(f"processor time: {name}", {OURS: found}, name) for name in wholes]
 
 
-def _before(folder: str) -> str:
+def before(folder: str) -> str:
     """Return what PYTHONPATH must be for a folder to come first."""
     return os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
-def _alone(script: str, times: int, byte_code: str, **variables: str) -> Times:
+def alone(script: str, times: int, byte_code: str, **variables: str) -> Times:
     """Return the times of processes with empty caches and some variables set."""
     found = []
     for _ in range(times):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS, VECTOR_BYTES
 from lowlevel_reduce.layout import MAX_AXES, Axis, Problem
 from lowlevel_reduce.strategy.base import MOST_THREADS, WARPS, ArgumentKind, Loads, RowStrategy, short_row_bits
-from lowlevel_reduce.strategy.whole import PORTABLE_CLUSTER, Strategy
+from lowlevel_reduce.strategy.whole import PORTABLE_CLUSTER, REGISTERS_PER_MULTIPROCESSOR, Strategy
 
 __all__ = [
     "ANYWHERE",
@@ -59,22 +59,16 @@ _NO_AXIS, _NONE = Axis(0, 0), _NO_AXES[1]
 _FAR_BYTES = 1 << 31
 """Elements of a row that lie closer than this are *near* each other: `Axes.near_offsets` in columns/axes.cuh."""
 
-_SHORT_ROWS = _SHAPE + "Q" * (13 + 2 * STEP_BITS)
-"""What `ShortRowsProblem` in cuda_src/rows/short_rows.cuh adds to `Problem`."""
+_ADDED: Mapping[ArgumentKind, str] = {
+    "whole": "",
+    "shaped": _SHAPE,
+    "short_rows": _SHAPE + "Q" * (13 + 2 * STEP_BITS),
+    "segments": "qqQQ",
+    "partials": "Q",
+    "parts": "Q" * 9,
+}
+"""What `ShortRowsProblem` and others in cuda_src, where their entries' headers are, add to `Problem`."""
 
-_SEGMENTS = "qqQQ"
-"""What `SegmentProblem` in cuda_src/segments/segments.cuh adds."""
-
-_PARTIALS = "Q"
-"""What `PartialsProblem` in cuda_src/whole/reduce_partials.cuh adds."""
-
-_PARTS = "Q" * 9
-"""What `PartsProblem` in cuda_src/parts/reduce_parts.cuh adds."""
-
-_ADDED: dict[ArgumentKind, str] = {
-    "whole": "", "shaped": _SHAPE, "short_rows": _SHORT_ROWS, "segments": _SEGMENTS, "partials": _PARTIALS,
-    "parts": _PARTS,
-}  # fmt: skip
 _SIGNATURES = {kind: "Q" * len(FIELDS) + added for kind, added in _ADDED.items()}
 
 _PARTIALS_WARPS = 16
@@ -98,9 +92,9 @@ _FLAT = {
 _ALIGNED = ("block", "cluster", "tiles", "few_tiles")
 """The kernels for whole arrays that begin at multiples of 16 bytes; the others take any address."""
 
-_ANYWHERE_WARPS, _ANYWHERE_WIDE_WARPS, _ANYWHERE_RESIDENT = 16, 8, 2
-"""The warps of the largest block, with wide accumulators as well, that the twin of these is compiled for, and how many
-such blocks fit on a multiprocessor: as for tiles. What else a caller forces has a twin of its own."""
+_ANYWHERE_WARPS, _ANYWHERE_WIDE_WARPS, _ANYWHERE_REGISTERS = 16, 8, 64
+"""The warps of the largest block that the twin of these is compiled for, and a thread's registers, twice as many with
+wide accumulators. What else a caller forces has a twin of its own."""
 
 _ROWS = {
     "short_rows": ("rows/reduce_short_rows.cuh", "reduce_short_rows<Op, {lie}>"),
@@ -108,7 +102,6 @@ _ROWS = {
     "at_once": ("rows/reduce_at_once.cuh", "reduce_at_once<Op, {lie}>"),
     "batch": ("rows/reduce_batch.cuh", "reduce_batch<Op, {lie}, {warps}>"),
 }
-
 
 _REMEMBERED = 256
 """So many sources are remembered of each kind of problem: a process has a few for each operator and types."""
@@ -180,7 +173,7 @@ def _whole_sources(
 ) -> tuple[KernelSource, ...]:
     def source(name: str, entry: str, begin: str) -> KernelSource:
         header, call = _FLAT[name]
-        body = call.format(warps=warps, cluster=cluster, in_turns=_bool(in_turns), begin=begin)
+        body = call.format(warps=warps, cluster=cluster, in_turns=str(in_turns).lower(), begin=begin)
         return _source(operator, entry, header, body, "Problem", (warps * LANES, resident_blocks))
 
     if strategy == "two_pass":
@@ -199,7 +192,9 @@ def _whole_anywhere(operator: OperatorText, warps: int) -> KernelSource:
     """Return the twin of the kernels for whole arrays that are chosen unasked."""
     header, call = _FLAT["whole"]
     body = call.format(warps=warps, cluster=PORTABLE_CLUSTER)
-    return _source(operator, f"whole{ANYWHERE}", header, body, "Problem", (warps * LANES, _ANYWHERE_RESIDENT))
+    registers = _ANYWHERE_REGISTERS * (1 + (operator.accumulator_bytes > 8 or operator.wide))
+    bounds = (warps * LANES, REGISTERS_PER_MULTIPROCESSOR // (registers * warps * LANES))
+    return _source(operator, f"whole{ANYWHERE}", header, body, "Problem", bounds)
 
 
 def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSource:
@@ -210,19 +205,17 @@ def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSo
         return _column_source(operator, strategy.loads, straight, wide, aligned, resident_blocks)
     kernel, contiguous = strategy.kernel, strategy.contiguous
     bounds = (strategy.most_warps, resident_blocks)
-    return _row_source(operator, kernel, contiguous, aligned, bounds, strategy.anywhere_bounds or bounds)
+    return _row_source(operator, kernel, contiguous, aligned, (bounds, strategy.anywhere_bounds or bounds))
+
+
+_Bounds = tuple[int, int]
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _row_source(
-    operator: OperatorText,
-    kernel: str,
-    contiguous: bool,
-    aligned: bool,
-    bounds: tuple[int, int],
-    anywhere_bounds: tuple[int, int],
+    operator: OperatorText, kernel: str, contiguous: bool, aligned: bool, bounds: tuple[_Bounds, _Bounds]
 ) -> KernelSource:
-    def source(kernel: str, end: str, lie: str, bounds: tuple[int, int]) -> KernelSource:
+    def source(kernel: str, end: str, lie: str, bounds: _Bounds = bounds[0]) -> KernelSource:
         header, call = _ROWS[kernel]
         argument = "ShortRowsProblem" if kernel == "short_rows" else "ShapedProblem"
         warps, resident_blocks = bounds
@@ -230,12 +223,12 @@ def _row_source(
         return _source(operator, f"{kernel}{end}", header, body, argument, (warps * LANES, resident_blocks))
 
     if not contiguous:
-        return source(kernel, "_strided", "Strided", bounds)
+        return source(kernel, "_strided", "Strided")
     if kernel in ("rows", "at_once"):  # at any address the former takes the latter's launches
-        anywhere = source("rows", ANYWHERE, "Contiguous", anywhere_bounds)
+        anywhere = source("rows", ANYWHERE, "Contiguous", bounds[1])
     else:
-        anywhere = source(kernel, ANYWHERE, "Contiguous", bounds)
-    return source(kernel, "", "Aligned", bounds)._replace(twin=anywhere) if aligned else anywhere
+        anywhere = source(kernel, ANYWHERE, "Contiguous")
+    return source(kernel, "", "Aligned")._replace(twin=anywhere) if aligned else anywhere
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -243,7 +236,7 @@ def _column_source(
     operator: OperatorText, loads: Loads, straight: bool, wide: bool, aligned: bool, resident_blocks: int
 ) -> KernelSource:
     def source(name: str, straight: bool, begin: str) -> KernelSource:
-        body = f"reduce_columns<Op, {loads.width}, {loads.at_once}, {_bool(straight)}, Begin::{begin}>"
+        body = f"reduce_columns<Op, {loads.width}, {loads.at_once}, {str(straight).lower()}, Begin::{begin}>"
         bounds = (MOST_THREADS, resident_blocks)
         return _source(operator, name, "columns/reduce_columns.cuh", body, "ShapedProblem", bounds)
 
@@ -252,10 +245,6 @@ def _column_source(
         return source("columns_wide", True, "aligned")._replace(twin=anywhere)
     straight = straight and not wide
     return source(f"columns{'' if straight else '_strided'}{'_wide' if wide else ''}", straight, "anywhere")
-
-
-def _bool(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def with_twins(sources: Iterable[KernelSource]) -> tuple[KernelSource, ...]:

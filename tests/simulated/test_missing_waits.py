@@ -44,7 +44,7 @@ ONE_WAIT = {
         {"shape": 40_000, "strategy": "tiles"},
     ),
     "blocks that fold the partials of columns": (
-        ("columns/reduce_columns.cuh", "        launch_dependents();\n        ", "\n        return fold_column"),
+        ("columns/reduce_columns.cuh", "        launch_dependents();\n        ", "\n        __shared__"),
         *("sum", {"shape": (50_000, 3), "axis": 0}),
     ),
     "blocks that fold the partials of rows": (

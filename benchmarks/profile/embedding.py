@@ -26,7 +26,7 @@ from benchmarks.measure.timing import conditions, host_us, replay_us
 from benchmarks.measure.turns import in_turn
 from benchmarks.suites.host import bare_launch
 from lowlevel_reduce.driver import BoundKernel, binding, native_config
-from lowlevel_reduce.strategy.stubs import signature
+from lowlevel_reduce.strategy.fields import signature
 from lowlevel_reduce.study.attributes import rows as attribute_rows
 
 N = 65_536

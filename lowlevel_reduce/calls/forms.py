@@ -15,9 +15,9 @@ from lowlevel_reduce.operators import result_tuple
 from lowlevel_reduce.plans.array import Plan, fields_of
 from lowlevel_reduce.plans.launch import Extents
 from lowlevel_reduce.plans.mapping import extents, kernels_of, map_request, second_vector_bytes
+from lowlevel_reduce.strategy.fields import signature
 from lowlevel_reduce.strategy.selection import check_length, chosen_for, request_of, resolved, sources_of
 from lowlevel_reduce.strategy.selection import workspace_bytes as workspace_bytes_of
-from lowlevel_reduce.strategy.stubs import signature
 from lowlevel_reduce.strategy.whole import Strategy
 
 if TYPE_CHECKING:

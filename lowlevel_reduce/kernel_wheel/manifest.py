@@ -14,8 +14,9 @@ from lowlevel_reduce.compiler.pack import Pack
 from lowlevel_reduce.dtypes import LANES, VECTOR_BYTES
 from lowlevel_reduce.layout import MAX_AXES
 from lowlevel_reduce.operators import Reduction, Types
-from lowlevel_reduce.strategy.base import WARPS, RowStrategy
-from lowlevel_reduce.strategy.stubs import ANYWHERE, FIELDS, ArgumentKind, KernelSource, signature
+from lowlevel_reduce.strategy.base import WARPS, ArgumentKind, RowStrategy
+from lowlevel_reduce.strategy.fields import FIELDS, signature
+from lowlevel_reduce.strategy.stubs import ANYWHERE, KernelSource
 from lowlevel_reduce.strategy.whole import HEADER_BYTES, MIN_TILE_LEAVES, PORTABLE_CLUSTER, slot_bytes
 
 __all__ = ["FORMAT", "MadeKernel", "argument_layouts", "grid_rule", "manifest_of", "role_of"]

@@ -17,8 +17,8 @@ from lowlevel_reduce.plans.launch import BoundReduction
 from lowlevel_reduce.plans.loading import load_beside
 from lowlevel_reduce.plans.mapping import Mapping, extents_of, map_request
 from lowlevel_reduce.strategy.base import RowStrategy
+from lowlevel_reduce.strategy.fields import shape_values, short_row_values
 from lowlevel_reduce.strategy.selection import Request, choices, request_of
-from lowlevel_reduce.strategy.stubs import shape_values, short_row_values
 from lowlevel_reduce.strategy.whole import Strategy
 
 __all__ = ["Plan", "default_strategy", "fields_of", "plan"]

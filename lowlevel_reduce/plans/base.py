@@ -17,7 +17,8 @@ from lowlevel_reduce.driver.pointers import check_pointer
 from lowlevel_reduce.operators import Reduction, Types, result_tuple
 from lowlevel_reduce.plans.launch import BoundReduction, DirectReduction, Extents
 from lowlevel_reduce.plans.mapping import MappedKernel
-from lowlevel_reduce.strategy.stubs import ArgumentKind, signature
+from lowlevel_reduce.strategy.base import ArgumentKind
+from lowlevel_reduce.strategy.fields import signature
 
 __all__ = ["BasePlan"]
 

@@ -14,7 +14,7 @@ from lowlevel_reduce.compiler import supported_architectures
 from lowlevel_reduce.errors import NoCompilerError
 from lowlevel_reduce.layout import MAX_BYTES, Axis, Problem
 from lowlevel_reduce.simulator import machine
-from lowlevel_reduce.strategy.stubs import shape_values
+from lowlevel_reduce.strategy.fields import shape_values
 
 try:
     supported_architectures()

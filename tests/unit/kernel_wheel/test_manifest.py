@@ -10,7 +10,8 @@ from lowlevel_reduce.kernel_wheel.choice import ARCHITECTURES, CHOICE, chosen
 from lowlevel_reduce.kernel_wheel.manifest import argument_layouts, grid_rule, role_of
 from lowlevel_reduce.prebuilding import capability_of
 from lowlevel_reduce.strategy.family import family_of
-from lowlevel_reduce.strategy.stubs import ANYWHERE, signature
+from lowlevel_reduce.strategy.fields import signature
+from lowlevel_reduce.strategy.stubs import ANYWHERE
 from lowlevel_reduce.strategy.whole import DeviceFacts, choose
 
 

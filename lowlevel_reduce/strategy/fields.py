@@ -1,0 +1,134 @@
+"""The argument of a kernel, field by field: what a problem's shape and strategy put there, and its types' letters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS, VECTOR_BYTES
+from lowlevel_reduce.layout import MAX_AXES, Axis, Problem
+from lowlevel_reduce.strategy.base import ArgumentKind, RowStrategy, short_row_bits
+
+__all__ = ["FIELDS", "shape_values", "short_row_values", "signature"]
+
+FIELDS = ("elements", "result", "second", "workspace", "device_length", "length", "rows", "count", "initial0",
+          "initial1")  # fmt: skip
+"""The fields of `Problem` in tree/source.cuh, 8 bytes each: every entry's argument is, or starts with, a `Problem`.
+A call sets the first three."""
+
+_AXES = "Q" + "Q" * MAX_AXES * 2 + "q" * MAX_AXES * 2
+_SHAPE = "qqQQQQ" + _AXES + _AXES + "q" * MAX_AXES
+"""What `ShapedProblem` in cuda_src/columns/shape.cuh adds, as letters of `BoundKernel`'s signature."""
+
+_NO_AXES = tuple((0,) * (MAX_AXES - axes) for axes in range(MAX_AXES + 1))
+"""By the number of axes, the fields of those that are not there."""
+
+_NO_AXIS, _NONE = Axis(0, 0), _NO_AXES[1]
+
+_FAR_BYTES = 1 << 31
+"""Elements of a row that lie closer than this are *near* each other: `Axes.near_offsets` in columns/axes.cuh."""
+
+_ADDED: Mapping[ArgumentKind, str] = {
+    "whole": "",
+    "shaped": _SHAPE,
+    "short_rows": _SHAPE + "Q" * (13 + 2 * STEP_BITS),
+    "segments": "qqQQ",
+    "partials": "Q",
+    "parts": "Q" * 9,
+}
+"""What `ShortRowsProblem` and others in cuda_src, where their entries' headers are, add to `Problem`."""
+
+_SIGNATURES = {kind: "Q" * len(FIELDS) + added for kind, added in _ADDED.items()}
+
+
+def signature(kind: ArgumentKind) -> str:
+    """Return the type letters of an entry's argument, one for each field, as `BoundKernel` takes them."""
+    return _SIGNATURES[kind]
+
+
+def shape_values(problem: Problem) -> tuple[int, ...]:
+    """Return the fields that `ShapedProblem` adds."""
+    kept, reduced = problem.kept, problem.reduced
+    if len(kept) <= 1 and len(reduced) <= 1:  # the same as below, of most problems
+        rows, stride, second_stride, result_stride = kept[0] if kept else _NO_AXIS
+        length, step, second_step, _ = reduced[0] if reduced else _NO_AXIS
+        far = max((length - 1) * abs(step), (length - 1) * abs(second_step)) >= _FAR_BYTES
+        return (
+            problem.low, problem.high, stride % VECTOR_BYTES, second_stride % VECTOR_BYTES, int(far), 0,
+            len(kept), rows, *_NONE, *_NO_AXES[0], stride, *_NONE, second_stride, *_NONE,
+            len(reduced), length, *_NONE, *_NO_AXES[0], step, *_NONE, second_step, *_NONE,
+            result_stride, *_NONE,
+        )  # fmt: skip
+    apart = second_apart = reach = second_reach = 0
+    for axis in (*kept, *reduced[1:]):
+        apart |= axis.stride
+        second_apart |= axis.second_stride
+    for axis in reduced:
+        reach += (axis.size - 1) * abs(axis.stride)
+        second_reach += (axis.size - 1) * abs(axis.second_stride)
+    far = max(reach, second_reach) >= _FAR_BYTES
+    results = [axis.result_stride for axis in kept]
+    permuted = int(results != sorted(results))
+    return (
+        problem.low, problem.high, apart % VECTOR_BYTES, second_apart % VECTOR_BYTES, int(far), permuted,
+        *_axes(kept), *_axes(reduced), *results, *_NO_AXES[len(results)],
+    )  # fmt: skip
+
+
+def short_row_values(problem: Problem, strategy: RowStrategy, itemsize: int, second_itemsize: int) -> tuple[int, ...]:
+    """Return the fields that `ShortRowsProblem` adds to `ShapedProblem`: what would cost the kernel instructions.
+
+    `second_itemsize` is 0 without a second array.
+    """
+    levels, vector = strategy.levels, VECTOR_BYTES // itemsize
+    lane_bits, step_bits = min(levels, LANE_BITS), max(levels - LANE_BITS, 0)
+    in_flight = STEP_BITS - (second_itemsize > 0)  # log2 of a lane's vectors
+    row_bits = short_row_bits(levels, two_arrays=second_itemsize > 0)
+    held_bits = row_bits + levels - LANE_BITS
+    of_pass, exchanged = min(held_bits, in_flight), min(lane_bits, in_flight - min(step_bits, in_flight))
+    among = (1 << exchanged) - 1
+    kept = problem.kept[0] if problem.kept else Axis(1, 0)
+
+    def apart(step_bytes: int, row_bytes: int) -> tuple[int, ...]:
+        group_bytes = row_bytes << (LANE_BITS - lane_bits)
+        bytes_apart = (step_bytes << j if j < step_bits else group_bytes << (j - step_bits) for j in range(STEP_BITS))
+        return tuple(each % (1 << 64) for each in bytes_apart)  # of rows that are not there, it may be anything
+
+    return (
+        levels,
+        lane_bits,
+        step_bits,
+        LANE_BITS - lane_bits,
+        held_bits,
+        row_bits,
+        strategy.warps,
+        (problem.rows >> row_bits) // strategy.warps,
+        int(-(-problem.length // vector) != 1 << levels),
+        (1 << (1 << of_pass)) - 1,
+        among,
+        (1 << lane_bits) - 1 - among,
+        1 << of_pass >> min(levels, in_flight),
+        *apart(LANES * VECTOR_BYTES, kept.stride),
+        *apart(LANES * vector * second_itemsize, kept.second_stride),
+    )
+
+
+def _axes(axes: Sequence[Axis]) -> tuple[int, ...]:
+    rest = _NO_AXES[len(axes)]
+    if not axes:
+        return (0, *rest * 4)
+    sizes, strides, second_strides, _ = zip(*axes, strict=True)
+    return (
+        len(axes),
+        *sizes, *rest,
+        *map(_reciprocal, sizes[:-1]), 0, *rest,
+        *strides, *rest,
+        *second_strides, *rest,
+    )  # fmt: skip
+
+
+def _reciprocal(size: int) -> int:
+    """Return the word that indices are multiplied by in place of a division by `size`: `Axes` in columns/shape.cuh.
+
+    Only a problem without elements has axes of less than two, by which nothing is divided.
+    """
+    return -(-(1 << (63 + (size - 1).bit_length())) // size) if size > 1 else 0

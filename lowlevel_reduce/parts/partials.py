@@ -298,8 +298,9 @@ def partials_of_views(
     or first element. `options` are those of `plain_options`.
     """
     source = views[0]
-    others = tuple((name, value) for name, value in options.items() if name != "accumulate")
-    reduction = rooted_of(op, source.dtype, is_masked, options["accumulate"], others)
+    others = dict(options)
+    accumulate = others.pop("accumulate")
+    reduction = rooted_of(op, source.dtype, is_masked, accumulate, tuple(others.items()))
     _check_beside(reduction, views)
     words, length = reduction.results, source.shape[0]
     whole, rest = divmod(length, chunk)

@@ -4,6 +4,10 @@
 those of NVIDIA's are, whose memory is not Python's. What persists is the same allocation that fails each time the
 operation is tried; not all from one on, with which CPython 3.11 itself never ends: what it does on the way to an
 `except` allocates, and begins anew where that fails.
+
+CPython 3.12.1 and 3.13.0 may return wrong results from a function whose generator expression once lacked memory as it
+was made: ``tuple((name, value) for name, value in options.items() if name != "a")`` was empty at the next call, or had
+what it leaves out. Where a trial ends with such a result, write the expression as a copy, or as a list.
 """
 
 from __future__ import annotations

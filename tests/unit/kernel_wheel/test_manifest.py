@@ -6,9 +6,10 @@ import pytest
 
 from lowlevel_reduce import operators
 from lowlevel_reduce.dtypes import element_type
-from lowlevel_reduce.kernel_wheel.choice import ARCHITECTURES, CHOICE, chosen
+from lowlevel_reduce.kernel_wheel.choice import ARCHITECTURES, CHOICE, ROW_CHOICE, chosen
 from lowlevel_reduce.kernel_wheel.manifest import argument_layouts, grid_rule, role_of
 from lowlevel_reduce.prebuilding import capability_of
+from lowlevel_reduce.rowops.family import row_family
 from lowlevel_reduce.strategy.family import family_of
 from lowlevel_reduce.strategy.fields import signature
 from lowlevel_reduce.strategy.stubs import ANYWHERE
@@ -17,7 +18,7 @@ from lowlevel_reduce.strategy.whole import DeviceFacts, choose
 
 def test_every_kernel_of_the_choice_has_a_role_and_whole_arrays_a_rule():
     for architecture in ARCHITECTURES:
-        for op, dtype in chosen():
+        for op, dtype in [(op, dtype) for op, dtypes in CHOICE.items() for dtype in dtypes]:
             for source in family_of(op, dtype=dtype, compute_capability=capability_of(architecture)):
                 role = role_of(source)
                 assert source.entry.endswith((f"_{role}", f"_{role}{ANYWHERE}"))
@@ -28,8 +29,11 @@ def test_every_kernel_of_the_choice_has_a_role_and_whole_arrays_a_rule():
 
 def test_the_choice_names_operators_and_types_that_there_are():
     for op, dtype in chosen():
-        operators.resolve(op).types(element_type(dtype), None, None)
-    assert len(set(chosen())) == sum(map(len, CHOICE.values()))
+        if op in ROW_CHOICE:
+            assert row_family(op, dtype=dtype)
+        else:
+            operators.resolve(op).types(element_type(dtype), None, None)
+    assert len(set(chosen())) == sum(map(len, (*CHOICE.values(), *ROW_CHOICE.values())))
 
 
 @pytest.mark.parametrize("kind", ["whole", "shaped", "short_rows"])

@@ -38,6 +38,13 @@ __device__ __forceinline__ uint32 block_anew()
     return number;
 }
 
+// The same for a word of a kernel's argument.
+__device__ __forceinline__ uint64 word_anew(uint64 word)
+{
+    asm volatile("" : "+l"(word));
+    return word;
+}
+
 // The number of multiprocessors of the device, or somewhat more.
 __device__ __forceinline__ uint32 multiprocessors()
 {

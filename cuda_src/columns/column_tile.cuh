@@ -41,16 +41,16 @@ template <int C> struct ColumnTile {
     uint64 first;         // of the block's threads side by side, counted over all runs
     uint32 threads, part; // how many of them have rows
 
-    __device__ __forceinline__ ColumnTile(const ShapedProblem& p, const ColumnCut& cut) : problem(p)
+    __device__ __forceinline__ ColumnTile(const ShapedProblem& p, const ColumnCut& cut, uint32 block) : problem(p)
     {
         constexpr uint32 width = log2_of(C);
         const uint64 all = has_one_run() ? of_a_run() : of_a_run() * quotient(p.rows, p.kept.size[0]);
         const uint32 beside = cut.columns - width, tiles = uint32(((all - 1) >> beside) + 1);  // at most a grid's blocks
-        uint32 tile = blockIdx.x;
+        uint32 tile = block;
         part = 0;
         if (cut.parts > 1) {  // parts of the same columns are neighbours in a cluster, else those of other columns
             const bool in_cluster = cut.by == FoldedBy::cluster;
-            const uint32 by = in_cluster ? cut.parts : tiles, which = blockIdx.x / by, past = blockIdx.x - which * by;
+            const uint32 by = in_cluster ? cut.parts : tiles, which = block / by, past = block - which * by;
             tile = in_cluster ? which : past;
             part = in_cluster ? past : cut.parts - 1 - which;
         }

@@ -88,7 +88,7 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
         const RowFolders by{cut.parts, blockIdx.x - tiles, folders, column_warps, cut.by == FoldedBy::warps};
         return fold_row_partials<Op, column_warps>(problem, by, shared);
     }
-    const ColumnTile<C> tile(problem, cut);
+    const ColumnTile<C> tile(problem, cut, blockIdx.x);
 #if __CUDA_ARCH__ >= 900
     if (cut.by == FoldedBy::cluster) cluster_enter(met.barrier, (cut.parts - 1) * tile.threads * C * sizeof(A));
 #endif
@@ -121,8 +121,18 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
             __syncthreads();  // all that was brought has been folded
         }
     }
-    end_columns<Op, C>(problem, cut, tile, met, problem.actual_length(), [&](uint32 column) {
-        if (turns > 1) return met.digits[(cut.turns << cut.columns) + column];
-        return met.folded(met.brought[column], met.brought + column, parts, pitch);
-    });
+    const auto end = [&](const ColumnCut& by, const ColumnTile<C>& its) {
+        end_columns<Op, C>(problem, by, its, met, problem.actual_length(), [&](uint32 column) {
+            if (by.turns > 0) return met.digits[(by.turns << by.columns) + column];
+            return met.folded(met.brought[column], met.brought + column, parts, 1u << by.columns);
+        });
+    };
+    // Of several axes both are made anew: kept all along, they would take registers that the elements need. With wide accumulators
+    // more would be spilled.
+    if constexpr (!IsStraight && sizeof(A) <= 8) {
+        const ColumnCut anew(word_anew(problem.count));
+        end(anew, {problem, anew, block_anew()});
+    } else {
+        end(cut, tile);
+    }
 }

@@ -4,8 +4,8 @@ import pytest
 
 from lowlevel_reduce import UnsupportedError, layout
 from lowlevel_reduce.strategy import columns as column_policy
+from lowlevel_reduce.strategy import fields
 from lowlevel_reduce.strategy import rows as row_policy
-from lowlevel_reduce.strategy import stubs
 from lowlevel_reduce.strategy import whole as policy
 from lowlevel_reduce.strategy.base import Loads, Tile
 from lowlevel_reduce.strategy.column_cuts import loads_of, places_of
@@ -322,9 +322,9 @@ def test_what_a_kernel_of_short_rows_is_told(length, second_itemsize, kept, valu
     """With a second array of the same type, the bytes between its vectors follow."""
     problem = rows_of(kept[0], length)._replace(kept=(layout.Axis(*kept, kept[1] if second_itemsize else 0),))
     strategy = row_policy.RowStrategy("short_rows", 1, (), levels=values[0], warps=8)
-    found = stubs.short_row_values(problem, strategy, 4, second_itemsize)
+    found = fields.short_row_values(problem, strategy, 4, second_itemsize)
     assert found == (*values, *(values[-3:] if second_itemsize else (0, 0, 0)))
-    assert len(stubs.signature("short_rows")) == len(stubs.signature("shaped")) + len(found)
+    assert len(fields.signature("short_rows")) == len(fields.signature("shaped")) + len(found)
 
 
 @pytest.mark.parametrize("length", [4, 8, 128, 512])  # one, two and thirty-two lanes a row, in one step and in four

@@ -43,22 +43,28 @@ fold_in_turns(const S& source, Placed placed, RowSlots<Op>& shared, uint32 bits,
     return all_agree(member == 0) ? counter.result(tiles + turns - 1 >> log_turns) : Op::identity();
 }
 
-// A power of two of warps for each row, several rows a block. At any address it takes the launches of reduce_at_once as well. A
-// block waits for the prerequisites when it knows what to load.
+// A power of two of warps for each row, several rows a block. At any address it takes the launches of reduce_at_once as well, as
+// that does: the last rows first, and the next kernel's blocks as late in grids of few turns; but not of two arrays, for which a
+// thread would lack registers. A block waits for the prerequisites when it knows what to load.
 template <class Op, class Rows> __device__ __forceinline__ void reduce_rows(const ShapedProblem& problem)
 {
+    constexpr bool may_be_at_once = Rows::where != Begin::aligned && Rows::are_contiguous && !has_second<Op>;
     __shared__ RowSlots<Op> shared;
-    launch_dependents();
+    if constexpr (!may_be_at_once) launch_dependents();
     const RowCut cut(problem.count);
+    const auto at_once = [&] { return may_be_at_once && leaves_of<typename Op::Input>(problem.length) <= 1u << cut.bits; };
+    const auto number = [&](uint32 block) { return at_once() ? gridDim.x - 1 - block : block; };
+    if (may_be_at_once && !(at_once() && lets_in_late(blockDim.x / lanes))) launch_dependents();
     const uint32 warp = threadIdx.x / lanes, lane = threadIdx.x % lanes, group = cut.group(warp), member = cut.member(warp);
-    const uint64 row = uint64(blockIdx.x) * cut.rows() + group;
+    const uint64 row = uint64(number(blockIdx.x)) * cut.rows() + group;
     if (!is_same<typename Op::Pivot, Unused> || problem.device_length != nullptr) wait_for_prerequisites();
     const ShapedSource<Op, Rows::where> source(problem, min(row, problem.rows - 1));
     const Placed placed = placed_in<Op, Rows>(problem);
     wait_for_prerequisites();
     const auto root = fold_in_turns<Op, Rows>(source, placed, shared, cut.bits, cut.warps, group, member, lane);
+    if (may_be_at_once) launch_dependents();  // at the latest
     if ((threadIdx.x & (lanes << cut.bits) - 1) != 0) return;
     // Made anew: kept all along, the number would take registers that the elements need.
-    const uint64 its_row = uint64(block_anew()) * cut.rows() + group;
+    const uint64 its_row = uint64(number(block_anew())) * cut.rows() + group;
     if (its_row < problem.rows) store_result<Op>(problem, source.row, its_row, root);
 }

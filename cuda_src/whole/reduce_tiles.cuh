@@ -45,15 +45,20 @@ tile_fold(const S& source, uint64 leaf, uint32 lane, TileSlots<Op, Warps, ByLane
 }
 
 // Folds the partials of tiles like grid_fold_by; if AreFew, there are no more than one block takes with a thread for each. These,
-// where they are more than a warp takes, have their lanes folded together.
+// where they are more than a warp takes, have their lanes folded together, unless they are wide: in less code, and straight.
 template <class Op, int Warps, bool AreFew, bool ByLanes>
 __device__ __forceinline__ bool
 tiles_fold(const Problem& problem, uint32 folder, uint32 folders, uint32 clusters, TileSlots<Op, Warps, ByLanes>& shared,
            typename Op::Accumulator& root)
 {
     auto* slots = grid_slots<Op>(problem.workspace);
-    if constexpr (AreFew) {
-        static_assert(ByLanes, "few partials are folded by lanes");
+    if constexpr (AreFew && !ByLanes) {
+        root = Op::identity();
+        if (all_agree(threadIdx.x / lanes * lanes < clusters)) grid_take<Op, 1>(&root, slots, threadIdx.x, {clusters});
+        root = warp_fold<Op>(root);
+        if (lanes < clusters) root = block_fold<Op, Warps>(root, shared.warps, 0);
+        return true;
+    } else if constexpr (AreFew) {
         if (lanes < clusters) return grid_fold_lanes<Op, Warps>(slots, clusters, shared.lanes, root);
         if (all_agree(threadIdx.x < lanes)) {
             grid_take<Op, 1>(&root, slots, threadIdx.x, {clusters});

@@ -127,7 +127,7 @@ def kernel_sources(operator: OperatorText, strategy: Strategy) -> tuple[KernelSo
     name, warps, cluster = strategy.name, strategy.warps, strategy.cluster
     if name in ("block", "cluster"):  # one kernel each for all sizes that small arrays are given
         warps, cluster = max(warps, WARPS), max(cluster, PORTABLE_CLUSTER)
-    if strategy.few_partials and operator.accumulator_bytes <= 8:
+    if strategy.few_partials and (operator.accumulator_bytes <= 8 or not operator.wide):  # else all tiles are small
         name = "few_tiles"
     return _whole_sources(operator, name, warps, cluster, strategy.tiles_per_block > 1, strategy.resident_blocks)
 

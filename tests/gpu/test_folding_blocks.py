@@ -52,6 +52,17 @@ def test_partials_of_few_tiles(partials, stream):
     assert_same(reduced(x, stream=stream, repeat=2, **TILES), lr.tree.reduce(x), "twice: slots are left empty")
 
 
+@pytest.mark.parametrize("partials", [32, 33, 129])
+def test_wide_partials_of_few_tiles(partials, stream):
+    """By one warp, or by all and then the block."""
+    x = np.abs(values("float64", ((partials - 1) * WARPS + 1) * LEAF - 3))
+    signs = np.random.default_rng(3).choice([-1.0, 1.0], partials)  # of tiles, whose sums then cancel: the order shows
+    x = (x * np.repeat(signs, WARPS * LEAF)[: x.size]).astype(DTYPE)
+    with lr.plan("sum", shape=x.shape, dtype=DTYPE, context=stream.context, **TILES) as plan:
+        assert plan.strategy.partials == partials
+    assert_same(reduced(x, stream=stream, repeat=2, **TILES), lr.tree.reduce(x), "twice: slots are left empty")
+
+
 def test_a_length_that_is_read_by_the_kernel(a_block_a_run, stream, warps):
     """Runs that it leaves empty have nothing to publish."""
     run, tiles = 128 * warps, {"strategy": "tiles", "block_threads": 32 * warps}

@@ -127,9 +127,9 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
             return met.folded(met.brought[column], met.brought + column, parts, 1u << by.columns);
         });
     };
-    // Of several axes both are made anew: kept all along, they would take registers that the elements need. With wide accumulators
-    // more would be spilled.
-    if constexpr (!IsStraight && sizeof(A) <= 8) {
+    // Of several axes both are made anew: kept all along, they would take registers that the elements need. With wide
+    // accumulators more would be spilled, and with elements of 4 bytes by norm2 and minmax of integers, not of floats.
+    if constexpr (!IsStraight && sizeof(A) <= 8 && sizeof(typename Op::Input) != 4) {
         const ColumnCut anew(word_anew(problem.count));
         end(anew, {problem, anew, block_anew()});
     } else {

@@ -94,7 +94,8 @@ class Exported:
         """
         home = self._home
         ordinal = home_of(self.context, home)[0]
-        if copy is not None or dl_device is not None or max_version != _DLPACK_1:  # what most ask for is seen at once
+        # What most ask for is seen at once. An array compares element by element.
+        if copy is not None or dl_device is not None or type(max_version) is not tuple or max_version != _DLPACK_1:
             _check_asked(copy, dl_device, max_version, ordinal)
         if type(stream) is not int and stream is not None:
             stream = integer(stream, "the consumer's stream is an integer")

@@ -71,7 +71,8 @@ def stores() -> dict[str, int]:
     if thread is not None:
         for name in ("calls", "forms", "spots", "problems", "others", "_places", "_streams"):
             sizes[f"{name} of the thread"] = len(getattr(thread, name))
-        sizes["problems of places"] = sum(map(len, thread.problems.values()))
+        beyond = [max(len(kept) - threads.MAX_PREPARED, 0) for kept in thread.problems.values()]
+        sizes["problems of places beyond their bound"] = sum(beyond)  # which new shapes reach slowly
         sizes["launchers of places"] = sum(len(place._launchers) for place in thread._places.values())
     for name, value in binding.selected().kept.items():
         sizes[f"kept {name}"] = len(value) if isinstance(value, Sized) else 0

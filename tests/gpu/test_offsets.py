@@ -67,7 +67,7 @@ def test_offsets_on_the_device_are_checked_in_every_call(stream):
         lr.segmented_reduce(x, on_device(right(3), stream), stream=stream, check=True)
         with pytest.raises(ValueError, match=r"offsets\[1\] is -1"):
             lr.segmented_reduce(x, on_device(np.array([0, -1, 3]), stream), stream=stream, check=True)
-    for count in (300, 700, 300):  # which are reduced, whatever number was so before
+    for count in (600, 1100, 600):  # which are reduced, whatever number was so before
         offsets = right(count)
         offsets[-1] = LENGTH + 1
         with pytest.raises(ValueError, match=rf"offsets\[{count - 1}\] is {LENGTH + 1}"):

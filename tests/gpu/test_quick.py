@@ -310,10 +310,12 @@ def test_nothing_is_current_and_stays_so(context):
         assert in_threads(work) == [[(bits(X), None)] * 3]
 
 
-def test_an_array_of_another_stream_is_waited_for(context, machine):
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_an_array_of_another_stream_is_waited_for(context, machine, is_warm):
     with Stream.create(context) as mine, Stream.create(context) as other:
         x, y = lr.DeviceArray.from_numpy(X, mine), lr.DeviceArray.from_numpy(Y, other)
-        warm(x, stream=mine)
+        if is_warm:
+            warm(x, stream=mine)
         for _ in range(2):
             if machine == "simulated":
                 before = Counter(simulator.selected().calls)
@@ -608,9 +610,12 @@ def test_initial_values_are_told_apart_to_the_last_bit(stream, first, second, dt
 
 
 def test_initial_values_of_what_is_looked_at_each_time(stream):
-    for initial in (1.5, 2.5, 1.5):
-        found = lr.sum(X[:300], stream=stream, initial=initial)
-        assert found.numpy().tobytes() == lr.tree.reduce(X[:300], initial=initial).tobytes()
+    """Of an array of NumPy's, and of calls with an allocator of their own."""
+    x = lr.DeviceArray.from_numpy(X[:300], stream)
+    for each, options in ((X[:300], {}), (x, {"allocator": own_allocator(stream.context)})):
+        for initial in (1.5, 2.5, 1.5):
+            found = lr.sum(each, stream=stream, initial=initial, **options)
+            assert found.numpy().tobytes() == lr.tree.reduce(X[:300], initial=initial).tobytes()
 
 
 def test_copies_of_numpy_arrays_lie_in_cells(stream):

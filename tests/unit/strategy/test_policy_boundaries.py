@@ -562,3 +562,17 @@ def test_runs_in_which_vectors_begin_at_multiples_of_sixteen_bytes(strides, alig
 
     assert row_policy._are_aligned(problem(8), 4) is aligned
     assert not row_policy._are_aligned(problem(7), 4)
+
+
+@pytest.mark.parametrize("outer", [(), ((3, 4000, 1600),)])
+def test_strides_of_both_arrays_have_their_own_fields(outer):
+    """Kept and reduced axes, each as its number, sizes, reciprocals of sizes, strides and the second array's."""
+    sizes, strides, seconds = zip(*outer, (6, 400, 16), (10, 8, 96), strict=True)
+    problem = layout.problem_of(
+        sizes, 4, axis=-1, strides_bytes=strides, second_strides_bytes=seconds, second_itemsize=4
+    )
+    values, most = fields.shape_values(problem)[6:], layout.MAX_AXES
+    for of, axes in ((values, ((6, 400, 16), *outer)), (values[1 + 4 * most :], ((10, 8, 96),))):
+        assert of[0] == len(axes)
+        for place, expected in enumerate(axes, 1):
+            assert (of[place], of[place + 2 * most], of[place + 3 * most]) == expected

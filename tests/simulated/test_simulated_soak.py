@@ -117,6 +117,7 @@ def test_what_a_module_keeps_is_not_taken_for_what_the_interpreter_loses(machine
     with world(machine) as one:
         usual = one.left()
     monkeypatch.setitem(OPERATIONS, hoarding, b"hoarding")
+    monkeypatch.setattr(memory_faults, "_TRIAL_S", 300)  # all that other tests have left is searched, too
     tally = memory_faults._forked(
         lambda: memory_faults._trial(machine, hoarding, usual, (1, 10**6), 1, "hoarding"), "hoarding"
     )

@@ -277,7 +277,13 @@ def test_sums_of_every_type_and_accumulator(mapping, case, architecture, few):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("case", [case for case in SUMS if case.accumulate == "compensated"], ids=str)
 def test_compensated_sums_of_rows(case, architecture):
-    check([(program, architecture) for program in row_programs(case, (10_000, 4096), 1, architecture)])
+    programs = row_programs(case, (10_000, 4096), 1, architecture)
+    if (str(case), architecture) == ("sum-bfloat16-compensated", "sm_90"):
+        # The kernel for any address, one where there were two, spills two words there: "Less to compile" in NOTES.md.
+        programs, (anywhere,) = programs[:-1], programs[-1:]
+        (cubin,) = compiled([(anywhere, architecture)])
+        assert cubin.kernels[cubin.program.name].spill_store_bytes <= 8
+    check([(program, architecture) for program in programs])
 
 
 def wide_loads(cubin, kind=r"\S*128\S*"):

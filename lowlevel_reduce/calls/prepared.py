@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arrays.device_array import DeviceArray
@@ -15,12 +15,14 @@ from lowlevel_reduce.errors import ReduceError
 from lowlevel_reduce.plans.launch import Extents, check_addresses
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from lowlevel_reduce.arrays.allocator import Allocator
     from lowlevel_reduce.calls.forms import Form
     from lowlevel_reduce.plans.base import BasePlan
     from lowlevel_reduce.plans.mapping import MappedKernel
 
-__all__ = ["PlacedKernel", "Prepared", "Step"]
+__all__ = ["PlacedKernel", "Prepared", "Step", "arrays_in"]
 
 
 _numbers = itertools.count(1)
@@ -249,7 +251,13 @@ class Prepared:
         dtype = plan.result_dtype
         if plan.results == 1:
             return DeviceArray.of_cell(cell, dtype, shape, stream)
-        size = math.prod(shape) * dtype.itemsize
-        return plan.result_tuple(
-            DeviceArray.of_cell(Part(cell, size * k), dtype, shape, stream) for k in range(plan.results)
-        )
+        return plan.result_tuple(arrays_in(cell, plan.results, dtype, shape, stream))
+
+
+def arrays_in(
+    cell: Cell, results: int, dtype: np.dtype[Any], shape: tuple[int, ...], stream: Stream
+) -> Iterator[DeviceArray]:
+    """Yield several results that lie one behind the other in a cell."""
+    size = math.prod(shape) * dtype.itemsize
+    for k in range(results):
+        yield DeviceArray.of_cell(Part(cell, size * k), dtype, shape, stream)

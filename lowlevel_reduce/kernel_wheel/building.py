@@ -20,10 +20,10 @@ from lowlevel_reduce.compiler.installed import DISTRIBUTION, PACKAGE, SUFFIX
 from lowlevel_reduce.compiler.pack import Pack, PackedEntry, packed
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.errors import ReduceError
-from lowlevel_reduce.kernel_wheel.compiling import compile_beside, is_compiled, processors
+from lowlevel_reduce.kernel_wheel.compiling import compile_beside, is_compiled
 from lowlevel_reduce.kernel_wheel.manifest import MadeKernel, manifest_of
 from lowlevel_reduce.operators import Reduction, Types
-from lowlevel_reduce.plans.loading import compile_kernel
+from lowlevel_reduce.plans.loading import compile_kernel, processors
 from lowlevel_reduce.prebuilding import capability_of
 from lowlevel_reduce.rowops.family import BUILT_IN, row_family
 from lowlevel_reduce.strategy.family import family

@@ -24,17 +24,12 @@ from lowlevel_reduce.errors import ReduceError
 from lowlevel_reduce.plans.loading import compile_kernel
 from lowlevel_reduce.strategy.stubs import OPTIONS, KernelSource
 
-__all__ = ["compile_beside", "is_compiled", "processors"]
+__all__ = ["compile_beside", "is_compiled"]
 
 _DONE, _FAILED = "done\n", "failed\n"
 
 Job = tuple[KernelSource, str]
 """A kernel, and the architecture that it is compiled for."""
-
-
-def processors() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def is_compiled(source: KernelSource, architecture: str, directory: DiskCache) -> bool:

@@ -41,20 +41,11 @@ _SHORT_ROWS = (
     *("present", "among", "idle", "results"),
     *(f"{what}[{i}]" for what in ("apart", "second_apart") for i in range(3)),
 )
+_WHOLE = ("block", "cluster", "few_tiles", "tiles", "whole")
 _ROLES = (
-    *(
-        "block",
-        "cluster",
-        "few_tiles",
-        "tiles",
-        "whole",
-        "short_rows_strided",
-        "short_rows",
-        "rows_strided",
-        "rows",
-        "at_once_strided",
-    ),
-    *("at_once", "batch_strided", "batch", "columns_strided_wide", "columns_strided", "columns_wide", "columns"),
+    *_WHOLE,
+    *("short_rows_strided", "short_rows", "rows_strided", "rows", "at_once_strided", "at_once", "batch_strided"),
+    *("batch", "columns_strided_wide", "columns_strided", "columns_wide", "columns"),
 )
 """A name that ends another one comes after it."""
 
@@ -175,7 +166,7 @@ def role_of(source: KernelSource) -> str:
 
 def _argument(source: KernelSource) -> ArgumentKind:
     role = role_of(source)
-    if role in ("block", "cluster", "few_tiles", "tiles", "whole"):
+    if role in _WHOLE:
         return "whole"
     return "short_rows" if role.startswith("short_rows") else "shaped"
 

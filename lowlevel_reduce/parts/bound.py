@@ -12,6 +12,7 @@ from lowlevel_reduce.parts.borders import SharedChunks
 from lowlevel_reduce.parts.fold import TAG_BYTES
 from lowlevel_reduce.parts.free_cut import FreeCut
 from lowlevel_reduce.parts.groups import REFUSAL, Gather
+from lowlevel_reduce.parts.local import launch_all
 from lowlevel_reduce.parts.padded import ABSENT_BYTE
 from lowlevel_reduce.parts.placed import PlacedLaunch
 
@@ -88,26 +89,13 @@ class BoundDistributed:
                 self._pivots(source, about.mine + TAG_BYTES)
             about(self.tag)
             second = self._firsts()
-            assert second is not None  # noqa: S101 - there is a gather of them
-            for launch, start, place, apart in self._launches:
-                launch(source + start, place, second + apart)
-        elif second is None:
-            for launch, start, place, _ in self._launches:
-                launch(source + start, place)
-        else:
-            for launch, start, place, apart in self._launches:
-                launch(source + start, place, second + apart)
+        launch_all(self._launches, source, second)
         if self.borders is not None:
             self.borders(source, self.tag)
-            for launch, start, place, apart in self._shared:
-                launch(self.borders.source + start, place, None if second is None else second + apart)
+            launch_all(self._shared, self.borders.source, second)
         self.gather(self.tag)
-        if self._fold is None:
-            return
-        if about is None:
-            self._fold(self.gather.everyone, result)
-        else:
-            self._fold(self.gather.everyone, result, second)
+        if self._fold is not None:
+            self._fold(self.gather.everyone, result, None if about is None else second)
 
     def check(self, source: int, result: int, second: int | None = None) -> None:
         """Refuse addresses that a call must not be given; launches and sends nothing.

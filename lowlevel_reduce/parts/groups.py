@@ -7,7 +7,8 @@ import itertools
 import sys
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,10 +18,23 @@ from lowlevel_reduce.errors import GroupError
 from lowlevel_reduce.parts.fold import TAG_BYTES
 from lowlevel_reduce.parts.letters import Letters
 
-__all__ = ["REFUSAL", "BytesGroup", "Gather", "Group", "StagedGather", "forget", "group_of", "new_group"]
+__all__ = [
+    "REFUSAL",
+    "BytesGroup",
+    "Gather",
+    "Group",
+    "StagedGather",
+    "forget",
+    "group_of",
+    "kept_of_stream",
+    "new_group",
+]
+
+_K = TypeVar("_K")
+_T = TypeVar("_T")
 
 _MOST_STREAMS = 4
-"""In how many streams a group has memory for letters."""
+"""For how many streams a group keeps memory for letters, and a plan what is bound to them."""
 
 _numbers = itertools.count(1)
 
@@ -104,12 +118,20 @@ class Group(ABC):
 
     def letters_in(self, stream: Stream) -> Letters:
         """Return the memory for letters in a stream, whose context must be current."""
-        found = self._letters.get(stream.id)
-        if found is None:
-            while len(self._letters) >= _MOST_STREAMS:  # plans that were bound to them keep them
-                del self._letters[next(iter(self._letters))]
-            found = self._letters[stream.id] = Letters(self, stream)
-        return found
+        return kept_of_stream(self._letters, stream.id, lambda: Letters(self, stream))
+
+
+def kept_of_stream(kept: dict[_K, _T], key: _K, make: Callable[[], _T]) -> _T:
+    """Return what is kept for a stream, or is made now; before there is too much the oldest is dropped.
+
+    Who is bound to what was dropped keeps it alive.
+    """
+    found = kept.get(key)
+    if found is None:
+        while len(kept) >= _MOST_STREAMS:
+            del kept[next(iter(kept))]
+        found = kept[key] = make()
+    return found
 
 
 class StagedGather(Gather):

@@ -17,6 +17,7 @@ from lowlevel_reduce.driver import Buffer
 from lowlevel_reduce.parts.driver_calls import raising
 from lowlevel_reduce.parts.fold import TAG_BYTES, fold_plan
 from lowlevel_reduce.parts.free_cut import FreeCut
+from lowlevel_reduce.parts.local import launch_all
 from lowlevel_reduce.parts.placed import PlacedLaunch
 
 if TYPE_CHECKING:
@@ -157,11 +158,7 @@ class BoundLetter:
         """
         letters = self._letters
         letters.write(self._header)
-        for launch, start, place, apart in self._launches:
-            if second is None:
-                launch(source + start, place)
-            else:
-                launch(source + start, place, second + apart)
+        launch_all(self._launches, source, second)
         letters.gather(self.plan.described.tag)
         self._fold(letters.gather.everyone, result)
         if letters.are_alike():

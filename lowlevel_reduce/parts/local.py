@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lowlevel_reduce import operators
@@ -14,9 +15,11 @@ if TYPE_CHECKING:
     from lowlevel_reduce.driver import Context
     from lowlevel_reduce.operators import Reduction, Types
     from lowlevel_reduce.parts.cut import Place
+    from lowlevel_reduce.parts.placed import PlacedLaunch
     from lowlevel_reduce.plans.array import Plan
+    from lowlevel_reduce.plans.launch import BoundReduction
 
-__all__ = ["Piece", "pieces_of", "pivot_plan", "rooted_for"]
+__all__ = ["Piece", "launch_all", "pieces_of", "pivot_plan", "rooted_for"]
 
 
 class Piece(NamedTuple):
@@ -26,6 +29,14 @@ class Piece(NamedTuple):
     source: int
     result: int
     second: int
+
+
+def launch_all(
+    launches: Iterable[tuple[BoundReduction | PlacedLaunch, int, int, int]], source: int, second: int | None
+) -> None:
+    """Launch pieces, each bound and with where its arrays begin: in the part, at which address, in the second one."""
+    for launch, start, place, apart in launches:
+        launch(source + start, place, None if second is None else second + apart)
 
 
 def rooted_for(op: Any, dtype: Any, *, rows: int, where: bool, accumulate: str | None, **options: Any) -> Reduction:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +20,7 @@ from lowlevel_reduce.parts.combining import divided
 from lowlevel_reduce.parts.cut import Cut, cut_of
 from lowlevel_reduce.parts.fold import TAG_BYTES, FoldPlan, fold_plan, share_bytes
 from lowlevel_reduce.parts.free_cut import FreeCut, free_cut
-from lowlevel_reduce.parts.groups import Group
+from lowlevel_reduce.parts.groups import Group, kept_of_stream
 from lowlevel_reduce.parts.letters import BoundLetter, Head
 from lowlevel_reduce.parts.local import Piece, pieces_of, pivot_plan, rooted_for
 from lowlevel_reduce.strategy.selection import operator_text
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
     from lowlevel_reduce.plans.array import Plan
 
 __all__ = ["Described", "DistributedPlan", "describe"]
-
-_MOST_STREAMS = 4
-"""How many streams a plan keeps bound launches for: the least recently used is dropped."""
 
 
 class Described(NamedTuple):
@@ -210,8 +206,8 @@ class DistributedPlan(Closing):
                 shape=described.shape,
                 context=context,
             )
-        self._bound: OrderedDict[int | Place, BoundDistributed] = OrderedDict()
-        self._letters: OrderedDict[Place, BoundLetter] = OrderedDict()
+        self._bound: dict[int | Place, BoundDistributed] = {}
+        self._letters: dict[Place, BoundLetter] = {}
 
     @property
     def results(self) -> int:
@@ -235,24 +231,17 @@ class DistributedPlan(Closing):
 
         That of a place is for calls of its thread, while its context is current.
         """
-        key = stream.id if place is None else place
-        found = self._bound.get(key)
-        if found is None:
-            bound = self.bind(stream) if place is None else BoundDistributed(self, place.stream, place)
-            found = self._bound[key] = bound
-            if len(self._bound) > _MOST_STREAMS:
-                self._bound.popitem(last=False)
-        return found
+        if place is None:
+            return kept_of_stream(self._bound, stream.id, lambda: self.bind(stream))
+        return kept_of_stream(self._bound, place, lambda: BoundDistributed(self, place.stream, place))
 
     def letter_to(self, place: Place, head: Head) -> BoundLetter:
-        """Return the launch that is kept for a place, and sends a letter with this head; see `letters.can_be_sent`."""
-        found = self._letters.get(place)
-        if found is None:
-            with place.context.pushed():
-                found = self._letters[place] = BoundLetter(self, self.group.letters_in(place.stream), head, place)
-            if len(self._letters) > _MOST_STREAMS:
-                self._letters.popitem(last=False)
-        return found
+        """Return the launch that is kept for a place, and sends a letter with this head; see `letters.can_be_sent`.
+
+        The place's context must be current.
+        """
+        letters = self.group.letters_in
+        return kept_of_stream(self._letters, place, lambda: BoundLetter(self, letters(place.stream), head, place))
 
     def close(self) -> None:
         """Drop the kernels; bound launches keep theirs."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.calls.options import initial_key
+from lowlevel_reduce.calls.prepared import arrays_in
 from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.driver import Buffer, Event, Stream, binding
 from lowlevel_reduce.driver.handle import quietly, within
@@ -200,8 +201,7 @@ class _Prepared:
             raise
         if plan.results == 1:
             return DeviceArray.of_cell(cell, plan.result_dtype, (), self._pool.stream)
-        whole = DeviceArray.of_cell(cell, plan.result_dtype, (plan.results,), self._pool.stream)
-        return plan.result_tuple(whole.plane(k) for k in range(plan.results))
+        return plan.result_tuple(arrays_in(cell, plan.results, plan.result_dtype, (), self._pool.stream))
 
     def _at_home(self, addresses: Sequence[int]) -> Cell:
         """Do `_launch` where the first stream's context is current: then nothing need be pushed."""

@@ -7,8 +7,9 @@ import weakref
 from typing import TYPE_CHECKING, Any, cast
 
 from lowlevel_reduce.arrays.device_array import DeviceArray
-from lowlevel_reduce.arrays.results import Cell, Part, cell_size
+from lowlevel_reduce.arrays.results import Cell, cell_size
 from lowlevel_reduce.calls.execute import repeated
+from lowlevel_reduce.calls.prepared import arrays_in
 from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.calls.views import are_trusted
 from lowlevel_reduce.plans.launch import Extents
@@ -63,9 +64,7 @@ class PreparedParts:
         """Return results that lie in a cell, as arrays of a stream."""
         if self.results == 1:
             return DeviceArray.of_cell(cell, self.dtype, self.shape, stream)
-        size = math.prod(self.shape) * self.dtype.itemsize
-        parts = (Part(cell, size * k) for k in range(self.results))
-        return self.folded_tuple(DeviceArray.of_cell(part, self.dtype, self.shape, stream) for part in parts)
+        return self.folded_tuple(arrays_in(cell, self.results, self.dtype, self.shape, stream))
 
 
 def again(members: Group, part: Any, op: Any, options: tuple[Any, ...], beside: Any, out: Any, stream: Any) -> Any:

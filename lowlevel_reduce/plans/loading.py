@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from lowlevel_reduce.strategy.stubs import OPTIONS, KernelSource
 if TYPE_CHECKING:
     from lowlevel_reduce.compiler import Cubin, DiskCache, Output, Resources, SourceTree
 
-__all__ = ["LoadedKernel", "compile_kernel", "load_beside", "load_kernel"]
+__all__ = ["LoadedKernel", "compile_kernel", "load_beside", "load_kernel", "processors"]
 
 MAX_LOADED = 256
 """How many kernels are kept loaded even if nothing uses them any more; the least recently used are dropped first."""
@@ -126,6 +127,11 @@ def compile_kernel(
         if resources is None or not resources.spill_store_bytes:
             break
     return cubin
+
+
+def processors() -> int:
+    """Return how many processors this process may use, to compile on each."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _load(cubin: Cubin, entry: str) -> LoadedKernel:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lowlevel_reduce.driver import Context, binding
 from lowlevel_reduce.operators import Reduction
-from lowlevel_reduce.plans.loading import load_kernel
+from lowlevel_reduce.plans.loading import load_kernel, processors
 from lowlevel_reduce.strategy.family import family, family_of
 from lowlevel_reduce.strategy.selection import Request, Resolved
 from lowlevel_reduce.strategy.stubs import KernelSource
@@ -146,5 +146,4 @@ def follow(request: Request | Resolved, context: Context) -> None:
 
 def _processors() -> int:
     """Return how many threads compile: one for each processor of this process but the caller's, or one."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, usable - 1)
+    return max(1, processors() - 1)

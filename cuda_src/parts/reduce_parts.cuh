@@ -18,8 +18,8 @@ struct PartsProblem : Problem {
     uint64* verdict;
 };
 
-// Ends the launch with an error if a share is of another reduction, or its rank refused to take part, unless the host looks
-// at the verdict. A result that looks right would be worse. All threads of the first block call it.
+// Ends the launch with an error if a share is of another reduction, or its rank refused to take part, unless the host
+// looks at the verdict. A result that looks right would be worse. All threads of the first block call it.
 __device__ __forceinline__ void check_tags(const PartsProblem& problem)
 {
     if ((problem.tag[0] | problem.tag[1]) == 0 || blockIdx.x != 0) return;
@@ -45,8 +45,8 @@ __device__ __forceinline__ uint64 rank_of_chunk(const PartsProblem& problem, uin
     return low;
 }
 
-// Which rank has chunk `number`, which chunk is that rank's first, and how many whole ones it has, where the formula says so.
-// `Number` holds the count of chunks times that of ranks: a division of 64 bits takes some sixty instructions.
+// Which rank has chunk `number`, which chunk is that rank's first, and how many whole ones it has, where the formula
+// says so. `Number` holds the count of chunks times that of ranks: a division of 64 bits takes some sixty instructions.
 template <class Number>
 __device__ __forceinline__ void
 find_chunk(const PartsProblem& problem, uint64 number, uint64& share, uint64& first, uint64& held)

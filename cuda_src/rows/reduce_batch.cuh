@@ -30,8 +30,9 @@ template <class Op> __device__ __forceinline__ uint32 cluster_in_batch(uint32 bl
     return number < count ? count - 1 - number : number;
 }
 
-// Folds the partials of all rows as they come, as cluster `number` of `all`. Where these are fewer than rows, each warp folds some
-// rows, else equally many clusters each row (`_batch` in strategy/rows.py decides which). All threads of a block call it.
+// Folds the partials of all rows as they come, as cluster `number` of `all`. Where these are fewer than rows, each warp
+// folds some rows, else equally many clusters each row (`_batch` in strategy/rows.py decides which). All threads of a
+// block call it.
 template <class Op, int Warps>
 __device__ __forceinline__ void
 fold_batch_partials(const ShapedProblem& problem, const RowCut& cut, uint32 number, uint32 all, BlockSlots<Op, Warps>& shared)

@@ -13,9 +13,9 @@ template <class Op> struct RowSlots {
     SharedWarpCounter<Op> counters[row_warps];
 };
 
-// Folds a row in turns, each of its 2^bits warps a leaf in each. The warps meet when they have all leaves of a subtree: if they met
-// in each turn, nothing would be loaded meanwhile. At any address the row may have fewer than 2^bits warps, `warps`, in one turn.
-// All threads of the block call it; all lanes of the row's first warp hold the result.
+// Folds a row in turns, each of its 2^bits warps a leaf in each. The warps meet when they have all leaves of a subtree:
+// if they met in each turn, nothing would be loaded meanwhile. At any address the row may have fewer than 2^bits warps,
+// `warps`, in one turn. All threads of the block call it; all lanes of the row's first warp hold the result.
 template <class Op, class Rows, class S>
 __device__ __forceinline__ typename Op::Accumulator
 fold_in_turns(const S& source, Placed placed, RowSlots<Op>& shared, uint32 bits, uint32 warps, uint32 group, uint32 member,
@@ -43,9 +43,9 @@ fold_in_turns(const S& source, Placed placed, RowSlots<Op>& shared, uint32 bits,
     return all_agree(member == 0) ? counter.result(tiles + turns - 1 >> log_turns) : Op::identity();
 }
 
-// A power of two of warps for each row, several rows a block. At any address it takes the launches of reduce_at_once as well, as
-// that does: the last rows first, and the next kernel's blocks as late in grids of few turns; but not of two arrays, for which a
-// thread would lack registers. A block waits for the prerequisites when it knows what to load.
+// A power of two of warps for each row, several rows a block. At any address it takes the launches of reduce_at_once as
+// well, as that does: the last rows first, and the next kernel's blocks as late in grids of few turns; but not of two
+// arrays, for which a thread would lack registers. A block waits for the prerequisites when it knows what to load.
 template <class Op, class Rows> __device__ __forceinline__ void reduce_rows(const ShapedProblem& problem)
 {
     constexpr bool may_be_at_once = Rows::where != Begin::aligned && Rows::are_contiguous && !has_second<Op>;

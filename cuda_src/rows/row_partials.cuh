@@ -6,16 +6,16 @@
 // The most partials of a row that one warp folds. The same in strategy/base.py, WARP_FOLDS.
 constexpr uint32 warp_folds = 4 * lanes;
 
-// Who folds the partials of all rows, `count` of each: block `number` of `all`, of `warps` warps. Each warp folds as many rows at
-// once as it can or, not `by_warps`, each block a row.
+// Who folds the partials of all rows, `count` of each: block `number` of `all`, of `warps` warps. Each warp folds as
+// many rows at once as it can or, not `by_warps`, each block a row.
 struct RowFolders {
     uint32 count, number, all, warps;
     bool by_warps;
 };
 
-// Folds `batches` times 128 partials in the order of their numbers, from batch `first` on, `chunks` times 32 of them for each of
-// 4 / chunks rows, of which `rows` exist; only one batch if those are several. Those past a row's last are absent. All 32 lanes of a
-// warp call it; lane l holds the fold of row l % 4 / chunks.
+// Folds `batches` times 128 partials in the order of their numbers, from batch `first` on, `chunks` times 32 of them
+// for each of 4 / chunks rows, of which `rows` exist; only one batch if those are several. Those past a row's last are
+// absent. All 32 lanes of a warp call it; lane l holds the fold of row l % 4 / chunks.
 template <class Op>
 __device__ __forceinline__ typename Op::Accumulator
 fold_batches(Slot<typename Op::Accumulator>* slots, uint32 count, uint32 first, uint32 batches, uint32 chunks, uint32 rows)
@@ -43,8 +43,8 @@ fold_batches(Slot<typename Op::Accumulator>* slots, uint32 count, uint32 first, 
     }
 }
 
-// Folds the partials of all rows as they come, and stores the results. All threads of the block call it. Each step stands once,
-// whoever folds: code is what takes time to compile and to fetch.
+// Folds the partials of all rows as they come, and stores the results. All threads of the block call it. Each step
+// stands once, whoever folds: code is what takes time to compile and to fetch.
 template <class Op, int Warps>
 __device__ __forceinline__ void
 fold_row_partials(const ShapedProblem& problem, const RowFolders& by, BlockSlots<Op, Warps>& shared)

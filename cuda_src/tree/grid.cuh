@@ -173,7 +173,7 @@ grid_fold_lanes(Slot<typename Op::Accumulator>* slots, uint32 count, LaneSlots<O
     return true;
 }
 
-// How many partials each of several folding blocks folds: as many as its lanes take at once, as in `folding_blocks` in Python.
+// How many partials each of several folding blocks folds: what its lanes take at once, as `folding_blocks` in Python.
 __device__ constexpr uint32 grid_run(uint32 warps) { return warps * lanes * 4; }
 
 // The top of the tree by `folders` blocks, of which this one is number `folder`: each folds a run of the partials, and the last

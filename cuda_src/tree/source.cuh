@@ -49,10 +49,11 @@ template <class T> __device__ __forceinline__ T load_element(const char* address
 // aligned. in_vectors: contiguous besides, and so that those that go with a whole vector of the first array are one load.
 enum class SecondsLie { anyhow, a_step_apart, in_vectors };
 
-// Where a launch's arrays begin. aligned: at multiples of 16 bytes, and where there is a second array, so that its elements
-// that go with a vector of the first are one load; rows too, whose lengths are whole vectors. anywhere: at any address. Each
-// kernel is compiled for one of them, because the code for all addresses is far more than that for aligned ones. The host
-// chooses, by `Problem.aligned` and each launch's addresses. strided, in row operations: elements of a row lie a step apart.
+// Where a launch's arrays begin. aligned: at multiples of 16 bytes, and where there is a second array, so that its
+// elements that go with a vector of the first are one load; rows too, whose lengths are whole vectors. anywhere: at any
+// address. Each kernel is compiled for one of them, because the code for all addresses is far more than that for
+// aligned ones. The host chooses, by `Problem.aligned` and each launch's addresses. strided, in row operations:
+// elements of a row lie a step apart.
 enum class Begin { aligned, anywhere, strided };
 
 // One row, or a whole array seen as one row: contiguous elements from `begin` on.

@@ -1,5 +1,5 @@
-// A whole array at any address, in place of `block`, `cluster` and `tiles`: one kernel for the launches of all three, which need
-// not be as fast as aligned ones, but are to be compiled once.
+// A whole array at any address, in place of `block`, `cluster` and `tiles`: one kernel for the launches of all three,
+// which need not be as fast as aligned ones, but are to be compiled once.
 #pragma once
 #include "tree/grid.cuh"
 #include "tree/overlap.cuh"
@@ -13,10 +13,10 @@ __device__ __forceinline__ uint32 tiles_in_use(uint64 leaves, uint32 warps)
 // Which of `count` tiles a block takes: the last first, and in runs, as `cluster_of` in reduce_tiles has it.
 __device__ __forceinline__ uint32 tile_from_end(uint32 block, uint32 count) { return count - 1 - tile_of(block, count, 256); }
 
-// Blocks have at most `Warps` warps, and a tile as many leaves as the block has warps. If problem.count is 1 the grid is one cluster
-// of at most `Blocks` blocks, a tile each; else it counts the tiles, a block each, behind which come the blocks that fold
-// partials as in reduce_tiles. There the next kernel's blocks are let in as late as in reduce_tiles too: in grids of few turns they
-// would crowd.
+// Blocks have at most `Warps` warps, and a tile as many leaves as the block has warps. If problem.count is 1 the grid
+// is one cluster of at most `Blocks` blocks, a tile each; else it counts the tiles, a block each, behind which come the
+// blocks that fold partials as in reduce_tiles. There the next kernel's blocks are let in as late as in reduce_tiles
+// too: in grids of few turns they would crowd.
 template <class Op, int Warps, int Blocks> __device__ __forceinline__ void reduce_anywhere(const Problem& problem)
 {
     __shared__ BlockSlots<Op, Warps> shared;

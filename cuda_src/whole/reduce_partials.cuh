@@ -55,9 +55,9 @@ fold_batches_of_partials(Partial partial, uint32 count, uint32 warp, uint32 warp
     return counter.result();
 }
 
-// The fold of those of `count` partials that one of `warps` warps takes: a run of a power of two of them, 32 to 128 at a time;
-// what is past the last is absent. `partial(number)` loads one. All lanes of the warp call it, and all hold the result. Few
-// partials are spread over all warps.
+// The fold of those of `count` partials that one of `warps` warps takes: a run of a power of two of them, 32 to 128 at
+// a time; what is past the last is absent. `partial(number)` loads one. All lanes of the warp call it, and all hold the
+// result. Few partials are spread over all warps.
 template <class Op, class Partial>
 __device__ __forceinline__ typename Op::Accumulator
 fold_run_of_partials(Partial partial, uint32 count, uint32 warp, uint32 warps)

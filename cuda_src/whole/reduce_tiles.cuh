@@ -44,8 +44,9 @@ tile_fold(const S& source, uint64 leaf, uint32 lane, TileSlots<Op, Warps, ByLane
     else return block_fold<Op, Warps>(leaf_fold<Op>(source, leaf, lane), shared.warps, 0);
 }
 
-// Folds the partials of tiles like grid_fold_by; if AreFew, there are no more than one block takes with a thread for each. These,
-// where they are more than a warp takes, have their lanes folded together, unless they are wide: in less code, and straight.
+// Folds the partials of tiles like grid_fold_by; if AreFew, there are no more than one block takes with a thread for
+// each. These, where they are more than a warp takes, have their lanes folded together, unless they are wide: in less
+// code, and straight.
 template <class Op, int Warps, bool AreFew, bool ByLanes>
 __device__ __forceinline__ bool
 tiles_fold(const Problem& problem, uint32 folder, uint32 folders, uint32 clusters, TileSlots<Op, Warps, ByLanes>& shared,

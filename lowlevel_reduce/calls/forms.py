@@ -18,13 +18,13 @@ from lowlevel_reduce.plans.mapping import extents, kernels_of, map_request, seco
 from lowlevel_reduce.strategy.fields import signature
 from lowlevel_reduce.strategy.selection import check_length, chosen_for, request_of, resolved, sources_of
 from lowlevel_reduce.strategy.selection import workspace_bytes as workspace_bytes_of
-from lowlevel_reduce.strategy.whole import Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.strategy.base import RowStrategy
+    from lowlevel_reduce.strategy.whole import Strategy
 
 __all__ = ["Form"]
 
@@ -134,17 +134,12 @@ class Form:
 
     def _kernel(self, chosen: Strategy | RowStrategy) -> PlacedKernel:
         """Return the only kernel of a strategy, in blocks and clusters of its size, for any grid."""
-        if isinstance(chosen, Strategy):
-            like: tuple[Any, ...] = (chosen.name, chosen.warps, chosen.cluster, chosen.tiles_per_block > 1)
-        else:
-            like = (
-                chosen.name, chosen.warps, chosen.cluster, chosen.kernel, chosen.contiguous, chosen.aligned,
-                chosen.most_warps, chosen.resident_blocks, chosen.loads, chosen.wide, chosen.straight,
-            )  # fmt: skip
+        of, place = self._of, self._place
+        sources = sources_of(of.text, chosen)
+        like = (sources, chosen.warps, chosen.cluster)  # all but the grid that a launch depends on
         found = self._kernels.get(like)
         if found is None:
-            of, place = self._of, self._place
-            (entry,) = kernels_of(of, chosen, sources_of(of.text, chosen), place.context, place.facts)
+            (entry,) = kernels_of(of, chosen, sources, place.context, place.facts)
             found = self._kernels[like] = PlacedKernel(entry, signature(chosen.argument_kind), place)
         return found
 

@@ -85,6 +85,15 @@ def test_new_shapes_take_the_kernels_of_their_strategies(stream):
             assert found.numpy().tobytes() == expected.tobytes(), (shape, axis, more)
 
 
+def test_few_tiles_and_many_have_kernels_of_their_own(stream):
+    """That of up to 256 tiles, of eight leaves here, would leave out the others' partials."""
+    x = np.random.default_rng(32).standard_normal((256 * 8 + 9) * 512)
+    whole = on(stream, x)
+    for size in (100 * 512, x.size, 101 * 512):
+        found = lr.dot(whole[:size], whole[:size], stream=stream)
+        assert found.numpy().tobytes() == lr.tree.reduce(x[:size], "dot", second=x[:size]).tobytes(), size
+
+
 def test_forms_go_with_their_place(context, monkeypatch):
     monkeypatch.setattr(threads, "MAX_FORMS", 3)
     threads.here().forget()

@@ -134,6 +134,11 @@ class Place:
         return found
 
     @property
+    def lasts(self) -> bool:
+        """Whether later calls find it again: not if its stream, being captured, has no number yet."""
+        return self.is_default or self.stream.has_number
+
+    @property
     def is_over(self) -> bool:
         """Whether its stream or context was closed."""
         return self.stream.is_closed or self.context.is_closed

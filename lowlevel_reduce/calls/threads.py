@@ -114,14 +114,18 @@ class Thread:
             return None
 
     def keep_form(self, key: Any, form: Form) -> None:
-        """Remember a form, if its key can be one."""
+        """Remember a form, if its key can be one, and its place lasts."""
+        if not key[0].lasts:
+            return
         if len(self.forms) >= MAX_FORMS:
             self.forms.clear()
         with contextlib.suppress(TypeError):  # not hashable
             self.forms[key] = form
 
     def prepare(self, place: Place, key: Any, prepared: Any) -> None:
-        """Keep a prepared problem of a place for later calls."""
+        """Keep a prepared problem of a place for later calls, if it lasts as long."""
+        if not place.lasts:
+            return
         kept = self.problems.setdefault(place, OrderedDict())
         kept[key] = prepared
         while len(kept) > MAX_PREPARED:

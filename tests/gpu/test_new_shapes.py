@@ -113,6 +113,22 @@ def test_forms_go_with_their_place(context, monkeypatch):
     gc.collect()
 
 
+def test_captures_of_new_streams_leave_nothing(context):
+    """Such a stream gets its number later, and then a place that lasts."""
+    threads.here().forget()
+    with Stream.create(context) as stream:
+        x, out = on(stream, DRAWN), lr.DeviceArray.empty((), "float32", stream)
+        assert not stream.has_number
+        with Graph.capture(stream) as graph:
+            lr.sum(x, stream=stream, out=out)
+        graph.close()
+        assert not threads.here().forms
+        assert not threads.here().problems
+        lr.sum(x, stream=stream, out=out)
+        assert len(threads.here().forms) == 1
+        del x, out
+
+
 def test_a_strategy_that_is_forced_goes_with_whole_arrays_alone(stream, monkeypatch):
     monkeypatch.setenv("LOWLEVEL_REDUCE_STRATEGY", "two_pass")
     for size in (40, 41):

@@ -71,24 +71,15 @@ class DeviceArray(Value, Exported):
         cls, shape: tuple[int, ...], dtype: npt.DTypeLike, stream: Stream, allocator: Allocator | None = None
     ) -> DeviceArray:
         """Allocate an array in a stream's order, from the driver or an allocator; its content is undefined."""
-        if allocator is not None:
-            instance(allocator, Allocator, "the allocator")
-        return cls.allocated(shape, dtype, stream, allocator)
-
-    @classmethod
-    def allocated(
-        cls, shape: tuple[int, ...], dtype: npt.DTypeLike, stream: Stream, allocator: Allocator | None
-    ) -> DeviceArray:
-        """Do what `empty` does, for a caller that has looked at the allocator before it did anything."""
         resolved, shape, stream = _kept_dtype(dtype), lengths_of(shape), Stream.of(stream).fixed()
         size_bytes = math.prod(shape) * resolved.itemsize
         if size_bytes >= 1 << 63:
             raise ValueError(f"shape {shown(shape)} of {resolved} needs {size_bytes} bytes, which no device has")
         if allocator is not None:
+            instance(allocator, Allocator, "the allocator")
             return cls(allocator.allocate(size_bytes, stream, what="the result"), resolved, shape, stream)
-        self = cls(Buffer.allocate_async(size_bytes, stream), resolved, shape, stream)
-        self._home = stream.context.id
-        return self
+        memory = Buffer.allocate_async(size_bytes, stream)
+        return cls.of_memory(memory, resolved, shape, stream, stream.context.id)
 
     @classmethod
     def of_memory(

@@ -83,35 +83,29 @@ def execute(
     TypeError, ValueError, CudaError, and others
         As `lowlevel_reduce.reduce`.
     """
-    thread, given = here(), options
+    thread = here()
     if allocator is not None:
         instance(allocator, Allocator, "the allocator")
     if type(x) is np.ndarray or type(second) is np.ndarray:
         x, second = _copied(thread, x, second, stream)
     key = None
     if allocator is None and options is not None:
-        key = _key(thread, x, op, options, second, out, stream, initial)
-    if key is not None:
-        try:
-            prepared = thread.calls.get(key)
-        except (TypeError, RuntimeError, ValueError):  # not hashable: others raise a clear error
-            options = None
-        else:
-            result = _by_key(thread, key, prepared, make, (x, second, out), stream, initial)
-            if result is not None:
-                return result
+        key, found = _remembered(thread, x, op, options, second, out, stream, initial)
+        result = None if key is None else _by_key(thread, key, found, make, (x, second, out), stream, initial)
+        if result is not None:
+            return result
     where = thread.stream_of(stream, x)
     with where.context.pushed():
         place = thread.place_of(where)
         views = tuple(view_in(thread, place, each) for each in ((x,) if second is None else (x, second)))
-        known, made = make(thread, place, views, op, given, initial)
+        known, made = make(thread, place, views, op, options, initial)
         known = (*known, initial_key(initial))
         captured = where.is_capturing
         prepared = _found(thread, place, known, made)
         result = _put(place, prepared, views, out, allocator, stream=where, captured=captured)
         if key is None and allocator is None and options is not None:  # the stream's number is known by now
-            key = _key(thread, x, op, options, second, out, stream, initial)
-        if key is not None and options is not None and not captured and are_trusted(place, x, second, out):
+            key, _ = _remembered(thread, x, op, options, second, out, stream, initial)
+        if key is not None and not captured and are_trusted(place, x, second, out):
             thread.keep(key, prepared)
     return result
 
@@ -131,9 +125,8 @@ def repeated(
 
     For calls of which others make what is kept: it launches as `Prepared` does. Without `is_asked` nothing is launched.
     """
-    key = _key(thread, x, op, options, second, out, stream, None)
-    prepared = None if key is None or not is_asked else thread.calls.get(key)
-    if prepared is None or prepared.place.is_over:
+    key, prepared = _remembered(thread, x, op, options, second, out, stream, None)
+    if prepared is None or not is_asked or prepared.place.is_over:
         return key, None
     place = prepared.place
     with nullcontext() if _is_current(thread, place, key[0]) else place.context.pushed():
@@ -147,28 +140,31 @@ def _copied(thread: Thread, x: Any, second: Any, stream: Any) -> tuple[Any, Any]
     where = thread.stream_of(stream, x)
     with where.context.pushed():
         place = thread.place_of(where)
-        arrays = (view_in(thread, place, each).owner if type(each) is np.ndarray else each for each in (x, second))
-        return next(arrays), next(arrays)
+        x, second = (view_in(thread, place, each).owner if type(each) is np.ndarray else each for each in (x, second))
+    return x, second
 
 
-def _key(
+def _remembered(
     thread: Thread, x: Any, op: Any, options: tuple[Any, ...], second: Any, out: Any, stream: Any, initial: Any
-) -> Any:
-    """Return what a call depends on but the addresses; None if that cannot be known without asking the driver."""
+) -> tuple[Any, Prepared | None]:
+    """Return what a call depends on but the addresses, and what `Thread.keep` has kept of it, each None without.
+
+    The former is None also where it cannot be known without asking the driver.
+    """
     try:
         known = known_as(x)
         if known is UNKNOWN:
-            return None
+            return None, None
         beside = None if second is None else known_as(second)
         into = None if out is None else known_as(out)
         spot = spot_of(thread, known, stream)
         if spot is UNKNOWN or beside is UNKNOWN or into is UNKNOWN:
-            return None
+            return None, None
         start = None if initial is None else initial_key(initial)
         key = (spot, known, beside, into, op, options, start, forced_strategy())
-    except (TypeError, RuntimeError, ValueError):  # not a plain array: others raise a clear error
-        return None
-    return key
+        return key, thread.calls.get(key)
+    except (TypeError, RuntimeError, ValueError):  # not hashable, or no plain array: others raise a clear error
+        return None, None
 
 
 def _by_key(
@@ -346,7 +342,7 @@ def _put(
         result = DeviceArray.of_memory(memory, plan.result_dtype, shape, stream, place.context_id)
         target = memory.pointer
     elif out is None and (allocator is not None or prepared.is_nothing):
-        result = DeviceArray.allocated(shape, plan.result_dtype, stream, allocator)
+        result = DeviceArray.empty(shape, plan.result_dtype, stream, allocator)
         target = result.pointer
     if prepared.is_nothing:
         return _several(plan, result, out)

@@ -45,7 +45,7 @@ class Form:
     """
 
     __slots__ = (
-        *("_asked", "_axis", "_kernels", "_keepdims", "_masks", "_of", "_of_whole", "_op", "_place", "_strategy"),
+        *("_asked", "_kernels", "_masks", "_of", "_of_whole", "_op", "_place", "_strategy"),
         *("result_dtype", "results"),
     )
 
@@ -71,7 +71,6 @@ class Form:
         self._op, self._place = op, place
         self._strategy, self._of_whole = strategy, os.environ.get(STRATEGY_VARIABLE)
         self._asked = {"dtype": dtype, "axis": axis, "keepdims": keepdims, **options}
-        self._axis, self._keepdims = axis, keepdims
         self._of = of = resolved(op, dtype=dtype, **options)
         self.results, self.result_dtype = of.reduction.results, of.types.result_dtype
         expected = of.reduction.second_dtype(of.types.element)
@@ -104,8 +103,8 @@ class Form:
         problem = layout.problem_of(
             shape,
             of.itemsize,
-            axis=self._axis,
-            keepdims=self._keepdims,
+            axis=self._asked["axis"],
+            keepdims=self._asked["keepdims"],
             strides_bytes=strides_bytes,
             second_strides_bytes=second_strides_bytes,
             second_itemsize=of.second_itemsize,

@@ -333,7 +333,7 @@ def _empty(shape: tuple[int, int], place: Place, allocator: Allocator | None) ->
     """Return memory for partials, of the place's pool where no allocator is given and nothing is captured."""
     size = math.prod(shape) * PARTIAL_DTYPE.itemsize
     if allocator is not None or not size or place.stream.is_capturing:
-        return DeviceArray.allocated(shape, PARTIAL_DTYPE, place.stream, allocator)
+        return DeviceArray.empty(shape, PARTIAL_DTYPE, place.stream, allocator)
     return DeviceArray.of_cell(place.pool.take(size), PARTIAL_DTYPE, shape, place.stream)
 
 

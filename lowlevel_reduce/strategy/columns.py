@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -50,7 +49,7 @@ _NARROW_LOADS, _APART_LOADS = 1.05, 1.2
 """By how much longer narrow loads take; and wide ones where elements have to be loaded one by one."""
 
 _REMEMBERED = 256
-"""So many choices are remembered; before there are more, the oldest is forgotten."""
+"""So many choices are remembered; before there are more, all are forgotten."""
 
 _chosen: dict[tuple[Any, ...], RowStrategy] = {}
 
@@ -153,8 +152,7 @@ def choose_columns(
     if found is None:
         kernels = _kernels(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
         if len(_chosen) >= _REMEMBERED:
-            with contextlib.suppress(RuntimeError, StopIteration):  # other threads do the same
-                _chosen.pop(next(iter(_chosen)), None)
+            _chosen.clear()
         found = _chosen[key] = _cheapest(kernels)
     return found
 

@@ -48,7 +48,7 @@ def signature(kind: ArgumentKind) -> str:
 def shape_values(problem: Problem) -> tuple[int, ...]:
     """Return the fields that `ShapedProblem` adds."""
     kept, reduced = problem.kept, problem.reduced
-    if len(kept) <= 1 and len(reduced) <= 1:  # the same as below, of most problems
+    if len(kept) <= 1 and len(reduced) <= 1:  # the same as below for most problems, in 1 us instead of 3
         rows, stride, second_stride, result_stride = kept[0] if kept else _NO_AXIS
         length, step, second_step, _ = reduced[0] if reduced else _NO_AXIS
         far = max((length - 1) * abs(step), (length - 1) * abs(second_step)) >= _FAR_BYTES

@@ -263,6 +263,8 @@ def test_what_makes_no_sense_is_refused(arena, allocator, plan, stream, context)
         lr.Allocator(print, None)
     with pytest.raises(TypeError, match="the allocator is"):
         lr.sum(X, stream=stream, allocator=arena.alloc)
+    with pytest.raises(TypeError, match="the allocator is"):  # also where nothing is asked of it
+        lr.sum(X, stream=stream, allocator=arena.alloc, out=lr.DeviceArray.empty((), X.dtype, stream))
     with pytest.raises(TypeError, match="the allocator is"):
         lr.DeviceArray.empty((4,), "float32", stream, arena.alloc)
     with (

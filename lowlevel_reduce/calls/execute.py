@@ -21,10 +21,11 @@ from lowlevel_reduce.calls.options import forced_strategy, initial_key
 from lowlevel_reduce.calls.prepared import Prepared
 from lowlevel_reduce.calls.threads import Thread, here
 from lowlevel_reduce.calls.views import (
-    CURRENT,
     UNKNOWN,
     address_of,
+    are_near,
     are_trusted,
+    is_current,
     is_here,
     is_trusted,
     known_as,
@@ -129,7 +130,7 @@ def repeated(
     if prepared is None or not is_asked or prepared.place.is_over:
         return key, None
     place = prepared.place
-    with nullcontext() if _is_current(thread, place, key[0]) else place.context.pushed():
+    with nullcontext() if is_current(thread, place, key[0]) else place.context.pushed():
         if place.is_capturing:
             return key, None
         return key, _again(thread, prepared, key, (x, second, out), stream)
@@ -180,7 +181,7 @@ def _by_key(
     place = thread.spots.get(key[0]) if prepared is None else prepared.place
     if place is None or (prepared is None and place.is_over):
         return None
-    if _is_current(thread, place, key[0]):  # where something was closed, the launch finds out
+    if is_current(thread, place, key[0]):  # where something was closed, the launch finds out
         return _there(thread, place, key, prepared, make, arrays, stream, initial)
     if place.is_over:
         return None
@@ -221,17 +222,12 @@ def _there(
     return result
 
 
-def _is_current(thread: Thread, place: Place, spot: Any) -> bool:
-    """Tell whether a place's context is current, or need not be."""
-    return not place.is_default or spot[0] is CURRENT or thread.context_id() == place.context_id
-
-
 def _again(thread: Thread, prepared: Prepared, key: Any, arrays: tuple[Any, Any, Any], stream: Any) -> Any:
     """Repeat a call with other addresses; None if that cannot be done here and now, and nothing was launched."""
     place, (x, second, out) = prepared.place, arrays
     known = key[1]
     source = address_of(thread, place, x, known, is_near=stream is None)
-    other = 0 if second is None else address_of(thread, place, second, key[2], is_near=_are_near(stream, known, key[2]))
+    other = 0 if second is None else address_of(thread, place, second, key[2], is_near=are_near(stream, known, key[2]))
     if not source or (second is not None and (not other or other & prepared.refused)):
         return None
     if out is None:
@@ -240,7 +236,7 @@ def _again(thread: Thread, prepared: Prepared, key: Any, arrays: tuple[Any, Any,
             return None
         result = prepared.wrapped(cell, place.stream if stream is None or place.is_default else stream)
     else:
-        target = address_of(thread, place, out, key[3], is_near=_are_near(stream, known, key[3]))
+        target = address_of(thread, place, out, key[3], is_near=are_near(stream, known, key[3]))
         if not target or not _fits(prepared, source, other, target) or not prepared.launch(source, target, other):
             return None
         result = out
@@ -256,11 +252,6 @@ def _in_capture(thread: Thread, prepared: Prepared, arrays: tuple[Any, Any, Any]
         return None
     views = tuple(view_in(thread, place, each) for each in ((x,) if second is None else (x, second)))
     return _put(place, prepared, views, out, stream=stream, captured=True)
-
-
-def _are_near(stream: Any, known: Any, other: Any) -> bool:
-    """Tell whether a call is made in the stream in which both arrays' library works now, on the device of both."""
-    return stream is None and known[0] is other[0] and known[0] is not DeviceArray and known[1][0] == other[1][0]
 
 
 def _fits(prepared: Prepared, source: int, second: int, target: int) -> bool:

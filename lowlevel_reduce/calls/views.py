@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.calls.threads import Thread
 
-__all__ = ["CURRENT", "UNKNOWN", "address_of", "are_trusted", "is_here", "is_trusted", "known_as",
-           "seen", "spot_of", "view_in"]  # fmt: skip
+__all__ = ["CURRENT", "UNKNOWN", "address_of", "are_near", "are_trusted", "is_current", "is_here", "is_trusted",
+           "known_as", "seen", "spot_of", "view_in"]  # fmt: skip
 
 UNKNOWN = object()
 """What stands for an array or a stream of which the driver must be asked."""
@@ -68,6 +68,16 @@ def spot_of(thread: Thread, known: Any, stream: Any) -> Any:
     own = stream._context
     is_current = own is None or own._handle == thread.context()
     return (CURRENT, handle or 1, thread.context_id()) if is_current else UNKNOWN
+
+
+def is_current(thread: Thread, place: Place, spot: Any) -> bool:
+    """Tell whether a place's context is current, or need not be; `spot` is what `spot_of` returned."""
+    return not place.is_default or spot[0] is CURRENT or thread.context_id() == place.context_id
+
+
+def are_near(stream: Any, known: Any, other: Any) -> bool:
+    """Tell whether a call is made in the stream in which both arrays' library works now, on the device of both."""
+    return stream is None and known[0] is other[0] and known[0] is not DeviceArray and known[1][0] == other[1][0]
 
 
 def address_of(thread: Thread, place: Place, x: Any, known: Any, *, is_near: bool) -> int:

@@ -216,7 +216,9 @@ def _described(
         for name, own in zip((*operation.write, *operation.keep), plan.output_dtypes, strict=True):
             view, kept = outs[name], name in operation.keep
             if view is not None:
-                _check_out(name, view, own, plan.shape[:-1] if kept else whole, strided=not kept)
+                _check_out(name, view, own, plan.shape[:-1] if kept else whole)
+                if kept:
+                    _check_contiguous(name, view)
         return plan, whole
 
     return key, make
@@ -279,7 +281,11 @@ def _check_flat(view: ArrayView, name: str, due: tuple[int, ...] | None) -> None
         raise ValueError(f"{name} has one axis, not shape {shape}")
     if due is not None and shape != due:
         raise ValueError(f"{name} has shape {shape}, not {due}")
-    if math.prod(shape) > 1 and not is_contiguous(shape, view.strides_bytes, view.dtype.itemsize):
+    _check_contiguous(name, view)
+
+
+def _check_contiguous(name: str, view: ArrayView) -> None:
+    if not is_contiguous(view.shape, view.strides_bytes, view.dtype.itemsize):
         raise ValueError(f"{name} is not contiguous in C order")
 
 
@@ -311,13 +317,10 @@ def _dtypes(operation: RowOperation, dtype: Any, outs: Mapping[str, ArrayView | 
     return {**own, **named}
 
 
-def _check_out(name: str, view: ArrayView, dtype: Any, shape: tuple[int, ...], *, strided: bool) -> None:
+def _check_out(name: str, view: ArrayView, dtype: Any, shape: tuple[int, ...]) -> None:
     if view.dtype != dtype:
         raise TypeError(f"{name} is of {view.dtype}; the result is {dtype}")
     if tuple(view.shape) != shape:
         raise ValueError(f"{name} has shape {tuple(view.shape)}; the result's is {shape}")
-    strides = view.strides_bytes or contiguous_strides(shape, dtype.itemsize)
-    if not strided and math.prod(shape) > 1 and not is_contiguous(shape, strides, dtype.itemsize):
-        raise ValueError(f"{name} is not contiguous in C order")
     if view.readonly:
         raise ValueError(f"{name} is read-only")

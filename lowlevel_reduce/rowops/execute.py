@@ -15,10 +15,11 @@ from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, order_af
 from lowlevel_reduce.calls.options import forced_strategy
 from lowlevel_reduce.calls.threads import Thread, here
 from lowlevel_reduce.calls.views import (
-    CURRENT,
     UNKNOWN,
     address_of,
+    are_near,
     are_trusted,
+    is_current,
     is_here,
     is_trusted,
     known_as,
@@ -117,25 +118,24 @@ def _by_key(thread: Thread, key: Any, call: RowCall) -> Any:
     if prepared is None:
         return None
     place: Place = prepared.place
-    # A graph must not get a cell that other calls use again. Where something was closed, the launch finds out.
-    if not place.is_default or key[0][0] is CURRENT or thread.context_id() == place.context_id:
-        return None if place.is_capturing else _again(thread, prepared, key, call)
+    if is_current(thread, place, key[0]):  # where something was closed, the launch finds out
+        return _again(thread, prepared, key, call)
     if place.is_over:
         return None
     with place.context.pushed():
-        return None if place.is_capturing else _again(thread, prepared, key, call)
+        return _again(thread, prepared, key, call)
 
 
 def _again(thread: Thread, prepared: PreparedRows, key: Any, call: RowCall) -> Any:
     """Repeat a call with other addresses; None if that cannot be done here and now, and nothing was launched."""
     place, given = prepared.place, call.stream
+    if place.is_capturing:  # a graph must not get a cell that other calls use again
+        return None
     _, known, into, *_ = key
-    # In whose stream it is: that in which the first one's library works now, on its device.
-    home = known[0] if given is None and known[0][0] is not DeviceArray else None
     addresses = []
     elsewhere = []  # arrays of other streams, in whose order they are overwritten
     for array, kind in zip(call.arrays, known):  # noqa: B905 - one key
-        pointer = address_of(thread, place, array, kind, is_near=_are_near(home, kind))
+        pointer = address_of(thread, place, array, kind, is_near=are_near(given, known[0], kind))
         if not pointer:
             return None
         addresses.append(pointer)
@@ -150,7 +150,7 @@ def _again(thread: Thread, prepared: PreparedRows, key: Any, call: RowCall) -> A
             results.append(DeviceArray.of_cell(cell, dtype, shape, stream))
         else:
             is_given = True
-            addresses.append(address_of(thread, place, target, kind, is_near=_are_near(home, kind)))
+            addresses.append(address_of(thread, place, target, kind, is_near=are_near(given, known[0], kind)))
             results.append(target)
             if kind[0] is DeviceArray and not is_here(place, target):
                 elsewhere.append(target)
@@ -161,11 +161,6 @@ def _again(thread: Thread, prepared: PreparedRows, key: Any, call: RowCall) -> A
     for each in elsewhere:
         thread.wait(each.stream, place.stream)
     return prepared.results(results)
-
-
-def _are_near(home: Any, known: Any) -> bool:
-    """Tell whether an array is of that library and device."""
-    return home is not None and home[0] is known[0] and home[1][0] == known[1][0]
 
 
 def _launched(
@@ -185,7 +180,7 @@ def _launched(
         prepared = _prepare(thread, place, key, make)
     results, addresses = [], [view.pointer for view in views]
     for (dtype, shape, size_bytes, size), target, view in zip(prepared.outputs, call.targets, into, strict=True):
-        if target is not None and view is not None:
+        if view is not None:
             results.append(target)
             addresses.append(view.pointer)
             continue

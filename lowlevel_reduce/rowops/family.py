@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from lowlevel_reduce.dtypes import element_type
@@ -21,27 +21,21 @@ def _softmax(*, log: bool) -> Iterator[RowOperation]:
             yield exponentials.softmax_of(log=log, causal=causal, lengths=False, scaled=scaled)
 
 
-def _norm(norm: Callable[..., RowOperation], **others: tuple[bool, ...]) -> Iterator[RowOperation]:
-    (name, values), *_ = others.items()
-    for value in values:
-        yield norm(weight=True, keeps=False, **{name: value})
-
-
-BUILT_IN: Mapping[str, Callable[[], Iterator[RowOperation]]] = {
+BUILT_IN: Mapping[str, Callable[[], Iterable[RowOperation]]] = {
     "softmax": lambda: _softmax(log=False),
     "log_softmax": lambda: _softmax(log=True),
-    "rms_norm": lambda: _norm(norms.rms_norm_of, residual=(False, True)),
-    "layer_norm": lambda: _norm(norms.layer_norm_of, bias=(False, True)),
-    "group_norm": lambda: iter([norms.group_norm_of(weight=True, bias=True)]),
-    "normalize": lambda: iter([norms.normalize_of("norm2")]),
+    "rms_norm": lambda: (norms.rms_norm_of(weight=True, residual=each, keeps=False) for each in (False, True)),
+    "layer_norm": lambda: (norms.layer_norm_of(weight=True, bias=each, keeps=False) for each in (False, True)),
+    "group_norm": lambda: [norms.group_norm_of(weight=True, bias=True)],
+    "normalize": lambda: [norms.normalize_of("norm2")],
     "quantize": lambda: map(quantisation.quantize_of, quantisation.FORMATS),
     "cross_entropy": lambda: (exponentials.cross_entropy_of(counts=counts) for counts in (False, True)),
-    "log_prob": lambda: iter([exponentials.log_prob_of()]),
-    "softmax_backward": lambda: iter([exponentials.softmax_gradient_of(log=False)]),
-    "log_softmax_backward": lambda: iter([exponentials.softmax_gradient_of(log=True)]),
-    "cross_entropy_backward": lambda: iter([exponentials.cross_entropy_gradient_of()]),
-    "rms_norm_backward": lambda: iter([norms.rms_norm_gradient_of(weight=True, terms=True)]),
-    "layer_norm_backward": lambda: iter([norms.layer_norm_gradient_of(weight=True, terms=True)]),
+    "log_prob": lambda: [exponentials.log_prob_of()],
+    "softmax_backward": lambda: [exponentials.softmax_gradient_of(log=False)],
+    "log_softmax_backward": lambda: [exponentials.softmax_gradient_of(log=True)],
+    "cross_entropy_backward": lambda: [exponentials.cross_entropy_gradient_of()],
+    "rms_norm_backward": lambda: [norms.rms_norm_gradient_of(weight=True, terms=True)],
+    "layer_norm_backward": lambda: [norms.layer_norm_gradient_of(weight=True, terms=True)],
 }
 """By the name of a function the operations that its calls have: with weights, without masks by an array of lengths."""
 

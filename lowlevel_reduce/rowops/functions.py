@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lowlevel_reduce.arguments import shown
 from lowlevel_reduce.functions.keywords import own_keywords
 from lowlevel_reduce.rowops import requests
 from lowlevel_reduce.rowops.call import apply, row_operation
@@ -32,7 +31,7 @@ __all__ = [
 ]
 
 
-def _apply(request: requests.Request, x: Any, *, groups: int | None = None, **options: Any) -> Any:
+def _apply(request: requests.Request, x: Any, **options: Any) -> Any:
     return apply(
         request.operation,
         x,
@@ -41,7 +40,7 @@ def _apply(request: requests.Request, x: Any, *, groups: int | None = None, **op
         second=request.second,
         dtype=request.dtype,
         block=request.block,
-        groups=groups,
+        groups=request.groups,
         **options,
     )
 
@@ -214,9 +213,7 @@ def group_norm(
         If a group is not in one piece, as where channels lie last in memory.
     """
     request = requests.group_norm(x, num_groups, weight, bias, eps, dtype=dtype)
-    return _apply(
-        request, x, groups=num_groups, out=out, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster
-    )
+    return _apply(request, x, out=out, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)
 
 
 @own_keywords
@@ -303,10 +300,7 @@ def cross_entropy(
     reduction : {"mean", "sum", "none"}
         "none" returns a named tuple of each row's `loss` and `lse`, the log-sum-exp.
     """
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f'reduction is "mean", "sum" or "none", not {shown(reduction)}')
-    counts = reduction == "mean"
-    request = requests.cross_entropy(x, target, ignore_index=ignore_index, counts=counts, axis=axis)
+    request = requests.cross_entropy(x, target, ignore_index=ignore_index, reduction=reduction, axis=axis)
     first = out if reduction == "none" else None
     found = _apply(request, x, out=first, stream=stream, allocator=allocator, strategy=strategy, cluster=cluster)
     if reduction == "none":

@@ -18,7 +18,7 @@ from lowlevel_reduce.rowops.call import row_operation
 from lowlevel_reduce.rowops.exponentials import cross_entropy_gradient_of, softmax_gradient_of
 from lowlevel_reduce.rowops.norms import layer_norm_gradient_of, rms_norm_gradient_of
 from lowlevel_reduce.rowops.operation import RowOperation
-from lowlevel_reduce.rowops.requests import IGNORE_INDEX, positive
+from lowlevel_reduce.rowops.requests import IGNORE_INDEX, name_of, positive
 
 __all__ = [
     "cross_entropy_backward",
@@ -128,17 +128,12 @@ def _run(operation: RowOperation, x: Any, host: bool, **given: Any) -> Any:
 
 def _term_types(rstd: Any, weight: Any) -> dict[str, Any] | None:
     """Return the type of the terms of the weight's gradient: numbers."""
-    return None if weight is None else {"dweight": _name(rstd.dtype)}
-
-
-def _name(dtype: Any) -> str:
-    """Return the name of a dtype, NumPy's or another library's."""
-    return str(dtype).rsplit(".", 1)[-1]
+    return None if weight is None else {"dweight": name_of(rstd.dtype)}
 
 
 def _summed(terms: Any, dtype: Any, axis: int, host: bool, options: dict[str, Any]) -> Any:
     """Return the sums along all axes but the one of the rows."""
-    name, shape = _name(dtype), tuple(terms.shape)
+    name, shape = name_of(dtype), tuple(terms.shape)
     if len(shape) == 1:
         shape = (1, *shape)
         terms = terms.reshape(shape)

@@ -7,12 +7,12 @@ bit for bit, but for softmax, log_softmax, cross_entropy and log_prob, which cal
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
 
 from lowlevel_reduce import tree
-from lowlevel_reduce.arguments import shown
 from lowlevel_reduce.rowops import gradients, requests
 from lowlevel_reduce.rowops.exponentials import MEAN_OF_LOSSES
 from lowlevel_reduce.rowops.meaning import row_operation
@@ -42,20 +42,22 @@ rms_norm_backward = functools.partial(gradients.rms_norm_backward, host=True)
 softmax_backward = functools.partial(gradients.softmax_backward, host=True)
 
 
+def _array(x: Any) -> Any:
+    return np.asarray(x)
+
+
 def _evaluate(request: requests.Request, x: Any) -> Any:
-    x = np.asarray(x)
-    block = request.block
-    if block is not None:
-        x = np.moveaxis(x, request.axis, -1)
-        shape = x.shape
-        x = x.reshape(*shape[:-1], shape[-1] // block, block)
-    second = None if request.second is None else np.asarray(request.second)
-    if block is None:
+    if request.groups is not None:
+        rows = x.reshape(x.shape[0], request.groups, math.prod(x.shape[1:]) // request.groups)
+        return row_operation(request.operation, rows, dtype=request.dtype, **request.given).reshape(x.shape)
+    if request.block is None:
         return row_operation(
-            request.operation, x, axis=request.axis, second=second, dtype=request.dtype, **request.given
+            request.operation, x, axis=request.axis, second=request.second, dtype=request.dtype, **request.given
         )
-    found = row_operation(request.operation, x, dtype=request.dtype, **request.given)
-    written = {name: getattr(found, name).reshape(shape) for name in request.operation.write}
+    x = np.moveaxis(x, request.axis, -1)
+    blocks = x.reshape(*x.shape[:-1], x.shape[-1] // request.block, request.block)
+    found = row_operation(request.operation, blocks, dtype=request.dtype, **request.given)
+    written = {name: getattr(found, name).reshape(x.shape) for name in request.operation.write}
     return found._replace(
         **{name: np.ascontiguousarray(np.moveaxis(each, -1, request.axis)) for name, each in written.items()}
     )
@@ -72,7 +74,7 @@ def softmax(
     dtype: Any = None,
 ) -> Any:
     """Return softmax of each row, as `lowlevel_reduce.softmax`."""
-    x = np.asarray(x)
+    x = _array(x)
     request = requests.softmax(
         x, axis, log=False, scale=scale, causal=causal, offset=offset, lengths=lengths, dtype=dtype
     )
@@ -90,7 +92,7 @@ def log_softmax(
     dtype: Any = None,
 ) -> Any:
     """Return the logarithm of softmax of each row, as `lowlevel_reduce.log_softmax`."""
-    x = np.asarray(x)
+    x = _array(x)
     request = requests.softmax(
         x, axis, log=True, scale=scale, causal=causal, offset=offset, lengths=lengths, dtype=dtype
     )
@@ -108,7 +110,7 @@ def rms_norm(
     dtype: Any = None,
 ) -> Any:
     """Return rows over the root of their mean square, as `lowlevel_reduce.rms_norm`."""
-    x = np.asarray(x)
+    x = _array(x)
     return _evaluate(requests.rms_norm(x, weight, eps, residual=residual, keeps=return_rstd, dtype=dtype, axis=axis), x)
 
 
@@ -123,7 +125,7 @@ def layer_norm(
     dtype: Any = None,
 ) -> Any:
     """Return rows of mean 0 and variance 1, scaled and shifted, as `lowlevel_reduce.layer_norm`."""
-    x = np.asarray(x)
+    x = _array(x)
     return _evaluate(requests.layer_norm(x, weight, bias, eps, keeps=return_stats, dtype=dtype, axis=axis), x)
 
 
@@ -131,14 +133,13 @@ def group_norm(
     x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, dtype: Any = None
 ) -> Any:
     """Return groups of channels of mean 0 and variance 1, scaled and shifted, as `lowlevel_reduce.group_norm`."""
-    x = np.asarray(x)
-    request = requests.group_norm(x, num_groups, weight, bias, eps, dtype=dtype)
-    return _evaluate(request, x.reshape(requests.grouped(x, num_groups))).reshape(x.shape)
+    x = _array(x)
+    return _evaluate(requests.group_norm(x, num_groups, weight, bias, eps, dtype=dtype), x)
 
 
 def normalize(x: Any, p: float = 2.0, axis: int = -1, eps: float = 1e-12, *, dtype: Any = None) -> Any:
     """Return rows over their norm, as `lowlevel_reduce.normalize`."""
-    x = np.asarray(x)
+    x = _array(x)
     return _evaluate(requests.normalize(x, p, axis, eps, dtype=dtype), x)
 
 
@@ -152,7 +153,7 @@ def quantize(
     weight: Any = None,
 ) -> Any:
     """Return values of 8 bits and their scales, as `lowlevel_reduce.quantize`."""
-    x = np.asarray(x)
+    x = _array(x)
     return _evaluate(requests.quantize(x, dtype, block, weight=weight, rms_eps=rms_eps, axis=axis), x)
 
 
@@ -165,13 +166,9 @@ def cross_entropy(
     reduction: str = "mean",
 ) -> Any:
     """Return the loss of rows of logits, as `lowlevel_reduce.cross_entropy`."""
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f'reduction is "mean", "sum" or "none", not {shown(reduction)}')
-    x = np.asarray(x)
-    found = _evaluate(
-        requests.cross_entropy(x, np.asarray(target), ignore_index=ignore_index, counts=reduction == "mean", axis=axis),
-        x,
-    )
+    x = _array(x)
+    request = requests.cross_entropy(x, target, ignore_index=ignore_index, reduction=reduction, axis=axis)
+    found = _evaluate(request, x)
     if reduction == "none":
         return found
     if reduction == "sum":
@@ -181,5 +178,5 @@ def cross_entropy(
 
 def log_prob(x: Any, target: Any, *, axis: int = -1, scale: float = 1.0) -> Any:
     """Return each row's log-probability of its target, as `lowlevel_reduce.log_prob`."""
-    x = np.asarray(x)
-    return _evaluate(requests.log_prob(x, np.asarray(target), scale=scale, axis=axis), x)
+    x = _array(x)
+    return _evaluate(requests.log_prob(x, target, scale=scale, axis=axis), x)

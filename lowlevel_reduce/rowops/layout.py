@@ -9,6 +9,7 @@ from typing import NamedTuple
 from lowlevel_reduce.dtypes import VECTOR_BYTES
 from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.layout import MAX_AXES, contiguous_strides
+from lowlevel_reduce.strategy.fields import reciprocal
 
 __all__ = ["MOST_ELEMENTS", "RowLayout", "Spread", "alignment_of", "row_layout", "spread_of"]
 
@@ -67,7 +68,7 @@ class RowLayout(NamedTuple):
         none = padded((0,) * len(self.sizes))
         second = padded(self.strides[1]) if inputs > 1 else none
         written = [padded(each) for each in self.strides[inputs:]] or [none]
-        reciprocals = padded([*map(_reciprocal, self.sizes[:-1]), *(0 for _ in self.sizes[-1:])])
+        reciprocals = padded([*map(reciprocal, self.sizes[:-1]), 0])
         return (
             len(self.sizes), *padded(self.sizes), *reciprocals, *padded(self.strides[0]), *second,
             *(word for each in written for word in each), *self.steps,
@@ -153,8 +154,3 @@ def _extent(shape: Sequence[int], each: Spread) -> tuple[int, int]:
 def spread_of(shape: Sequence[int], itemsize: int, strides: Sequence[int] | None = None) -> Spread:
     """Return how an array lies; without strides it is contiguous in C order."""
     return Spread(tuple(strides) if strides is not None else contiguous_strides(shape, itemsize), itemsize)
-
-
-def _reciprocal(size: int) -> int:
-    """Return the word that stands for a division by `size` in cuda_src/columns/axes.cuh."""
-    return -(-(1 << (63 + (size - 1).bit_length())) // size) if size > 1 else 0

@@ -21,8 +21,8 @@ __all__ = [
 ]
 
 
-def _affine(text: str, *, weight: bool, bias: bool) -> str:
-    return text + (" * weight" if weight else "") + (" + bias" if bias else "")
+def _affine(text: str, *, weight: bool, bias: bool, at: str = "") -> str:
+    return text + (f" * weight{at}" if weight else "") + (f" + bias{at}" if bias else "")
 
 
 def _applied(value: Any, v: SimpleNamespace, *, weight: bool, bias: bool) -> Any:
@@ -32,6 +32,10 @@ def _applied(value: Any, v: SimpleNamespace, *, weight: bool, bias: bool) -> Any
 
 def _columns(*, weight: bool, bias: bool) -> tuple[str, ...]:
     return (*(["weight"] if weight else []), *(["bias"] if bias else []))
+
+
+def _rstd_of_variance(v: SimpleNamespace) -> dict[str, Any]:
+    return {"rstd": v.number(1) / np.sqrt(v.variance + v.eps)}
 
 
 def _rstd_of_squares(v: SimpleNamespace) -> Any:
@@ -110,7 +114,7 @@ def layer_norm_of(*, weight: bool, bias: bool, keeps: bool) -> RowOperation:
         keep={"mean": "mean", "rstd": "rstd"} if keeps else {},
         columns=_columns(weight=weight, bias=bias),
         parameters=("eps",),
-        numpy=RowMeaning(row=lambda v: {"rstd": v.number(1) / np.sqrt(v.variance + v.eps)}, write=write),
+        numpy=RowMeaning(row=_rstd_of_variance, write=write),
     )
 
 
@@ -162,7 +166,6 @@ def group_norm_of(*, weight: bool, bias: bool) -> RowOperation:
     division by what `divisor_words` returns.
     """
     channel = "[row % groups * channels + int64(uint64(i) * uint64(word) >> shift)]"
-    scaled = (f" * weight{channel}" if weight else "") + (f" + bias{channel}" if bias else "")
     counts = ("groups: int64", "channels: int64", "word: int64", "shift: int64") if weight or bias else ()
 
     def write(v: SimpleNamespace) -> dict[str, Any]:
@@ -177,10 +180,10 @@ def group_norm_of(*, weight: bool, bias: bool) -> RowOperation:
         "group_norm",
         reduce={"mean, variance": "mean_var"},
         row={"rstd": "1 / square_root(variance + eps)"},
-        write={"out": f"(x - mean) * rstd{scaled}"},
+        write={"out": _affine("(x - mean) * rstd", weight=weight, bias=bias, at=channel)},
         tables=_columns(weight=weight, bias=bias),
         parameters=("eps", *counts),
-        numpy=RowMeaning(row=lambda v: {"rstd": v.number(1) / np.sqrt(v.variance + v.eps)}, write=write),
+        numpy=RowMeaning(row=_rstd_of_variance, write=write),
     )
 
 

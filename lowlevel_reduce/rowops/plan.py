@@ -11,6 +11,7 @@ from lowlevel_reduce.closing import Closing
 from lowlevel_reduce.driver import BoundKernel, Context, LaunchConfig, Stream, binding
 from lowlevel_reduce.driver.checks import check_launch
 from lowlevel_reduce.dtypes import VECTOR_BYTES, numpy_dtype
+from lowlevel_reduce.layout import MAX_AXES, lengths_of
 from lowlevel_reduce.plans.loading import LoadedKernel, load_kernel
 from lowlevel_reduce.plans.mapping import facts_of
 from lowlevel_reduce.rowops.launch import ArrayCheck, RowLaunch
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from lowlevel_reduce.arrays.allocator import Allocator
 
 __all__ = ["RowPlan", "row_plan"]
-
-_STRIDE_WORDS = 8
 
 
 class _Kernel(NamedTuple):
@@ -180,9 +179,8 @@ class RowPlan(Closing):
         bound, load = None, None
         if self._kernel is not None and self.mapping is not None:
             kernel, mapping = self._kernel, self.mapping
-            bound = self.bound(stream)
-            if kernel.twin is not None:
-                twin = kernel.twin
+            bound, twin = self.bound(stream), kernel.twin
+            if twin is not None:
                 load = lambda: (self._load(twin, mapping).kernel, kernel.config)  # noqa: E731 - two lines of a closure
         return RowLaunch(bound, stream, self.checks, load)
 
@@ -197,7 +195,7 @@ class RowPlan(Closing):
             self.layout.length, self.layout.rows, mapping.cut, *(self._parameters or (0.0,)),
             *self.layout.words(arrays), *(self._table_lengths or (0,)),
         )  # fmt: skip
-        axes = "Q" * (1 + 2 * _STRIDE_WORDS) + "q" * _STRIDE_WORDS * (2 + max(1, len(self.operation.write)))
+        axes = "Q" * (1 + 2 * MAX_AXES) + "q" * MAX_AXES * (2 + max(1, len(self.operation.write)))
         axes += "q" * len(self.layout.steps) + "Q" * max(1, len(self._table_lengths))
         signature = "Q" * (len(self.addresses) + 3) + "d" * max(1, len(self._parameters)) + axes
         return BoundKernel(kernel, self._kernel.config, stream, signature, constants=constants, as_struct=True)
@@ -329,8 +327,6 @@ def row_plan(
     CompileError, NoCompilerError, NoDriverError, CacheError
         If the kernel cannot be compiled, loaded or cached.
     """
-    from lowlevel_reduce.layout import lengths_of  # noqa: PLC0415 - the package's own `layout` is another module
-
     shape = lengths_of(shape)
     columns, rows = ({**dict.fromkeys(names, dtype), **(given or {})}
                      for names, given in ((operation.columns, columns), (operation.rows, rows)))  # fmt: skip

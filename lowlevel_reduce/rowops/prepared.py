@@ -29,26 +29,23 @@ class PreparedRows:
         The plan.
     place : Place
         Where it is launched.
-    inputs : int
-        How many of its addresses are of arrays that it reads; outputs, and what is kept, follow.
     outputs : tuple
         Of each output the type, the shape that a caller sees, the bytes, and the size of a cell for it.
     """
 
-    __slots__ = ("_kernels", "_mask", "_masks", "_pack", "_tuple", "inputs", "outputs", "place", "plan")
+    __slots__ = ("_kernels", "_mask", "_masks", "_pack", "_tuple", "outputs", "place", "plan")
 
     def __init__(self, plan: RowPlan, place: Place, whole: tuple[int, ...]) -> None:
         operation = plan.operation
         self.plan = plan
         self.place = place
-        self.inputs = operation.inputs
         shapes = [whole] * len(operation.write) + [plan.shape[:-1]] * len(operation.keep)
         sizes = [math.prod(each) * dtype.itemsize for each, dtype in zip(shapes, plan.output_dtypes, strict=True)]
         self.outputs = tuple(zip(plan.output_dtypes, shapes, sizes, map(cell_size, sizes), strict=True))
         self._tuple = result_tuple(operation.name, (*operation.write, *operation.keep))
         self._pack = struct.Struct(f"={len(plan.addresses)}Q").pack_into
         self._masks = plan.masks
-        self._mask = any(mask for mask in self._masks)
+        self._mask = any(self._masks)
         self._kernels: list[BoundKernel | None] = [None, None]  # for aligned arrays, and for others
 
     @property
@@ -98,7 +95,6 @@ class PreparedRows:
         self.kernel(addresses).turn.refuse()
         raise ReduceError("a call cannot be made while it is interrupted by another one")
 
-    def results(self, arrays: Any) -> Any:
+    def results(self, arrays: Sequence[Any]) -> Any:
         """Return several outputs as a named tuple, one as it is."""
-        found = tuple(arrays)
-        return found[0] if len(found) == 1 else self._tuple(*found)
+        return arrays[0] if len(arrays) == 1 else self._tuple(*arrays)

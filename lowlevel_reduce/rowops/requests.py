@@ -18,9 +18,9 @@ __all__ = [
     "Request",
     "cross_entropy",
     "group_norm",
-    "grouped",
     "layer_norm",
     "log_prob",
+    "name_of",
     "normalize",
     "quantize",
     "rms_norm",
@@ -56,6 +56,8 @@ class Request(NamedTuple):
         The elements of the blocks that rows are cut into.
     axis : int
         Along which rows lie.
+    groups : int or None
+        The groups that the second axis is cut into, each a row with all axes behind it.
     """
 
     operation: RowOperation
@@ -64,6 +66,7 @@ class Request(NamedTuple):
     dtype: Mapping[str, Any] | None = None
     block: int | None = None
     axis: int = -1
+    groups: int | None = None
 
 
 def softmax(
@@ -88,11 +91,13 @@ def softmax(
     return Request(operation, given, dtype=_dtype("out", dtype), axis=axis)
 
 
-def cross_entropy(x: Any, target: Any, *, ignore_index: int, counts: bool, axis: int = -1) -> Request:
+def cross_entropy(x: Any, target: Any, *, ignore_index: int, reduction: str, axis: int = -1) -> Request:
     """Return the request of `lowlevel_reduce.cross_entropy`, for each row's loss."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f'reduction is "mean", "sum" or "none", not {shown(reduction)}')
     _shape(x, axis)
     given = {"target": target, "ignore": integer(ignore_index, "ignore_index is an integer")}
-    return Request(exponentials.cross_entropy_of(counts=counts), given, axis=axis)
+    return Request(exponentials.cross_entropy_of(counts=reduction == "mean"), given, axis=axis)
 
 
 def log_prob(x: Any, target: Any, *, scale: float, axis: int = -1) -> Request:
@@ -125,8 +130,8 @@ def layer_norm(x: Any, weight: Any, bias: Any, eps: float, *, keeps: bool, dtype
 
 
 def group_norm(x: Any, num_groups: int, weight: Any, bias: Any, eps: float, *, dtype: Any) -> Request:
-    """Return the request of `lowlevel_reduce.group_norm`; its rows are those of `grouped`, whose shape is that of x."""
-    channels, inner = _channels(x, num_groups)
+    """Return the request of `lowlevel_reduce.group_norm`."""
+    groups, channels, inner = _channels(x, num_groups)
     operation = norms.group_norm_of(weight=weight is not None, bias=bias is not None)
     arrays = {"weight": weight, "bias": bias}
     given: dict[str, Any] = {"eps": not_negative(eps, "eps")}
@@ -138,25 +143,19 @@ def group_norm(x: Any, num_groups: int, weight: Any, bias: Any, eps: float, *, d
         given[name] = each
     if weight is not None or bias is not None:
         word, shift = norms.divisor_words(max(inner, 1))
-        given |= {"groups": num_groups, "channels": channels // num_groups, "word": word, "shift": shift}
-    return Request(operation, given, dtype=_dtype("out", dtype))
+        given |= {"groups": groups, "channels": channels // groups, "word": word, "shift": shift}
+    return Request(operation, given, dtype=_dtype("out", dtype), groups=groups)
 
 
-def grouped(x: Any, num_groups: int) -> tuple[int, ...]:
-    """Return the shape of an array whose rows are the groups of its channels."""
-    channels, inner = _channels(x, num_groups)
-    return int(x.shape[0]), int(num_groups), channels // num_groups * inner
-
-
-def _channels(x: Any, num_groups: int) -> tuple[int, int]:
-    """Return how many channels there are, and how many elements each has."""
+def _channels(x: Any, num_groups: int) -> tuple[int, int, int]:
+    """Return how many groups and channels there are, and how many elements each channel has."""
     shape = _shape(x, -1)
     if len(shape) < 2:
         raise ValueError("group_norm needs an array of two axes at least: the batch's and the channels'")
     groups = integer(num_groups, "num_groups is an integer")
     if groups < 1 or shape[1] % groups:
         raise ValueError(f"{shape[1]} channels do not divide into {groups} groups")
-    return shape[1], math.prod(shape[2:])
+    return groups, shape[1], math.prod(shape[2:])
 
 
 def normalize(x: Any, p: float, axis: int, eps: float, *, dtype: Any) -> Request:
@@ -198,11 +197,16 @@ def epsilon(eps: float | None, x: Any) -> float:
         return not_negative(eps, "eps")
     found = _epsilons.get(x.dtype)
     if found is None:
-        name = str(x.dtype).rsplit(".", 1)[-1]
+        name = name_of(x.dtype)
         if name not in _EPSILONS:
             raise UnsupportedError(f"row operations take rows of {', '.join(_EPSILONS)}, not of {name}")
         found = _epsilons[x.dtype] = _EPSILONS[name]
     return found
+
+
+def name_of(dtype: Any) -> str:
+    """Return the name of a dtype, NumPy's or another library's."""
+    return str(dtype).rsplit(".", 1)[-1]
 
 
 def positive(value: Any, name: str) -> float:

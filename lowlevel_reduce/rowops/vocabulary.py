@@ -17,7 +17,7 @@ from lowlevel_reduce.parts import distributed
 from lowlevel_reduce.rowops.call import row_operation
 from lowlevel_reduce.rowops.exponentials import softmax_with_stats_of
 from lowlevel_reduce.rowops.operation import RowOperation
-from lowlevel_reduce.rowops.requests import IGNORE_INDEX
+from lowlevel_reduce.rowops.requests import IGNORE_INDEX, name_of
 
 __all__ = ["cross_entropy", "log_prob", "log_softmax", "softmax"]
 
@@ -88,7 +88,7 @@ def _written(part: Any, group: Any, length: int, out: Any, stream: Any, *, log: 
 
 def _stats(part: Any, group: Any, length: int, stream: Any) -> Any:
     """Return the largest element and the sum of exponentials of whole rows, as numbers."""
-    number = "float64" if str(part.dtype).endswith("float64") else "float32"
+    number = "float64" if name_of(part.dtype) == "float64" else "float32"
     return distributed.softmax_stats(part, group, axis=-1, length=length, dtype=number, stream=stream)
 
 

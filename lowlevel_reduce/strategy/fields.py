@@ -8,7 +8,7 @@ from lowlevel_reduce.dtypes import LANE_BITS, LANES, STEP_BITS, VECTOR_BYTES
 from lowlevel_reduce.layout import MAX_AXES, Axis, Problem
 from lowlevel_reduce.strategy.base import ArgumentKind, RowStrategy, short_row_bits
 
-__all__ = ["FIELDS", "shape_values", "short_row_values", "signature"]
+__all__ = ["FIELDS", "reciprocal", "shape_values", "short_row_values", "signature"]
 
 FIELDS = ("elements", "result", "second", "workspace", "device_length", "length", "rows", "count", "initial0",
           "initial1")  # fmt: skip
@@ -120,13 +120,13 @@ def _axes(axes: Sequence[Axis]) -> tuple[int, ...]:
     return (
         len(axes),
         *sizes, *rest,
-        *map(_reciprocal, sizes[:-1]), 0, *rest,
+        *map(reciprocal, sizes[:-1]), 0, *rest,
         *strides, *rest,
         *second_strides, *rest,
     )  # fmt: skip
 
 
-def _reciprocal(size: int) -> int:
+def reciprocal(size: int) -> int:
     """Return the word that indices are multiplied by in place of a division by `size`: `Axes` in columns/shape.cuh.
 
     Only a problem without elements has axes of less than two, by which nothing is divided.

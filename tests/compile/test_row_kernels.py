@@ -9,9 +9,7 @@ from lowlevel_reduce.compiler import supported_architectures
 from lowlevel_reduce.errors import NoCompilerError
 from lowlevel_reduce.plans.loading import compile_kernel
 from lowlevel_reduce.rowops import exponentials, norms, quantisation
-from lowlevel_reduce.rowops.sources import row_kernels
-from lowlevel_reduce.rowops.types import types_of
-from lowlevel_reduce.strategy.stubs import with_twins
+from lowlevel_reduce.rowops.family import row_family
 
 try:
     ARCHITECTURES = [each for each in supported_architectures() if each in ("sm_80", "sm_90", "sm_100")]
@@ -47,16 +45,6 @@ def meetings():
 
 @pytest.mark.parametrize(("name", "dtype", "architecture"), list(meetings()))
 def test_no_spills(name, dtype, architecture, few):
-    operation = OPERATIONS[name]
-    number = "float64" if dtype == "float64" else "float32"
-    types = types_of(
-        operation,
-        dtype,
-        columns=dict.fromkeys(operation.columns, dtype),
-        rows={each: "int64" if each in operation.whole_rows else number for each in operation.rows},
-        tables=dict.fromkeys(operation.tables, dtype),
-        outputs={"dweight": number} if "dweight" in operation.write else {},
-    )
-    for source in few(list(with_twins(row_kernels(operation, types))), 2):
+    for source in few(list(row_family(OPERATIONS[name], dtype=dtype)), 2):
         use = compile_kernel(source, architecture).kernels[source.entry]
         assert use.spill_store_bytes + use.spill_load_bytes == 0, f"{source.entry} spills: {use}"

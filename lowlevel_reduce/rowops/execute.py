@@ -150,7 +150,10 @@ def _again(thread: Thread, prepared: PreparedRows, key: Any, call: RowCall) -> A
             results.append(DeviceArray.of_cell(cell, dtype, shape, stream))
         else:
             is_given = True
-            addresses.append(address_of(thread, place, target, kind, is_near=are_near(given, known[0], kind)))
+            pointer = address_of(thread, place, target, kind, is_near=are_near(given, known[0], kind))
+            if not pointer:
+                return None
+            addresses.append(pointer)
             results.append(target)
             if kind[0] is DeviceArray and not is_here(place, target):
                 elsewhere.append(target)
@@ -190,8 +193,11 @@ def _launched(
             made = DeviceArray.of_cell(place.pool.take_size(size), dtype, shape, stream)
         results.append(made)
         addresses.append(made.pointer)
-    trusted = [bool(address) and is_trusted(place, view.owner) for address, view in zip(addresses, views, strict=False)]
-    trusted += [target is None or is_trusted(place, target) for target in call.targets]
+    owners = (*(view.owner for view in views), *call.targets)
+    trusted = [
+        bool(address) and (owner is None or is_trusted(place, owner))
+        for address, owner in zip(addresses, owners, strict=True)
+    ]
     check_arrays(prepared.plan.checks, addresses, place.context, trusted)
     if not prepared.is_nothing:
         if captured:  # a graph may use the kernel, and nothing tells when it ends

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lowlevel_reduce import tree
+from lowlevel_reduce.arguments import not_masked
 from lowlevel_reduce.rowops import gradients, requests
 from lowlevel_reduce.rowops.exponentials import MEAN_OF_LOSSES
 from lowlevel_reduce.rowops.meaning import row_operation
@@ -43,7 +44,7 @@ softmax_backward = functools.partial(gradients.softmax_backward, host=True)
 
 
 def _array(x: Any) -> Any:
-    return np.asarray(x)
+    return np.asarray(not_masked(x))
 
 
 def _evaluate(request: requests.Request, x: Any) -> Any:

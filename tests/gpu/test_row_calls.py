@@ -1,6 +1,7 @@
 """Repeated calls of row functions: one launch, at most two questions, memory of the pool, and the same bits."""
 
 import sys
+import types
 from collections import Counter
 
 import fake_torch
@@ -111,16 +112,34 @@ def test_a_repeated_call_in_a_capture_is_the_graphs(stream):
         assert inside.numpy().tobytes() == tree.rms_norm(X, eps=1e-6).tobytes()
 
 
-def test_an_array_of_torch_is_in_torchs_stream(machine, monkeypatch):
+@pytest.fixture
+def theirs(machine, monkeypatch):
+    """The stream in which a stand-in for PyTorch works."""
     if machine != "simulated":
         pytest.skip("the arrays are of a stand-in for PyTorch, whose memory is the simulated device's")
-    with Context.primary() as primary, primary.pushed(), Stream.create(primary) as theirs:
-        monkeypatch.setitem(sys.modules, "torch", fake_torch.module(lambda ordinal: theirs.handle))
+    with Context.primary() as primary, primary.pushed(), Stream.create(primary) as stream:
+        monkeypatch.setitem(sys.modules, "torch", fake_torch.module(lambda ordinal: stream.handle))
         monkeypatch.setattr(libraries, "_known", {})
-        x = fake_torch.Tensor(lr.DeviceArray.from_numpy(X, theirs), strides=(40, 1))
-        for _ in range(3):
-            result, calls = calls_of(lambda: lr.rms_norm(x, eps=1e-6))
-            assert result.stream.handle == theirs.handle
-            assert result.numpy().tobytes() == tree.rms_norm(X, eps=1e-6).tobytes()
-        assert calls["cuLaunchKernelEx"] == 1
-        assert sum(calls.values()) <= 3
+        yield stream
+
+
+def test_an_array_of_torch_is_in_torchs_stream(theirs):
+    x = fake_torch.Tensor(lr.DeviceArray.from_numpy(X, theirs), strides=(40, 1))
+    for _ in range(3):
+        result, calls = calls_of(lambda: lr.rms_norm(x, eps=1e-6))
+        assert result.stream.handle == theirs.handle
+        assert result.numpy().tobytes() == tree.rms_norm(X, eps=1e-6).tobytes()
+    assert calls["cuLaunchKernelEx"] == 1
+    assert sum(calls.values()) <= 3
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_an_output_whose_memory_was_taken_away_is_refused(theirs, times):
+    """As by ``tensor.untyped_storage().resize_(0)``, which leaves its shape as it is, in any call."""
+    x = lr.DeviceArray.from_numpy(X, theirs)
+    out = fake_torch.Tensor(lr.DeviceArray.from_numpy(X, theirs), strides=(40, 1))
+    for _ in range(times):
+        lr.rms_norm(x, eps=1e-6, out=out)
+    gone = types.SimpleNamespace(shape=X.shape, dtype=X.dtype, pointer=0)
+    with pytest.raises(ValueError, match="not memory that the driver knows"):
+        lr.rms_norm(x, eps=1e-6, out=fake_torch.Tensor(gone, strides=(40, 1)))

@@ -270,6 +270,7 @@ class TestMeaning:
             (lr.UnsupportedError, "quantised to", lambda: tree.quantize(x, "int16")),
             (lr.UnsupportedError, "order 1, 2 or infinity", lambda: tree.normalize(x, 3)),
             (ValueError, "reduction is", lambda: tree.cross_entropy(x, np.zeros((3, 5), int), reduction="all")),
+            (TypeError, "mask of a masked array would be lost", lambda: tree.softmax(np.ma.masked_array(x))),
             (TypeError, "needs an array|no array", lambda: lr.softmax(3)),
             (AttributeError, "no attribute", lambda: tree.soft_max),
         ):

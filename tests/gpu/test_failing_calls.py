@@ -206,7 +206,8 @@ FINAL = {
     "cuMemHostAlloc": {"allocations": -1},  # results are read without page-locked memory then
 }
 
-ASKED_BY_THE_QUICK_WAY = {"cuStreamIsCapturing", "cuCtxGetId"}  # without an answer the other way is taken
+# Without an answer the other way is taken: a quick call pushes its context, as if another were current.
+ASKED_BY_THE_QUICK_WAY = {"cuStreamIsCapturing", "cuCtxGetId", "cuCtxGetCurrent"}
 
 
 class Trial:

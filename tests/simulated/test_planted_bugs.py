@@ -165,16 +165,20 @@ BUGS = {
     # One warp is held up: the others must not take away what it still waits for.
     "the last partial of a column is taken before all warps have seen it": Bug(
         edits=(
-            ("columns/reduce_columns.cuh", "        __syncthreads();  // all have seen the last partial", "        //"),
+            (
+                "rows/row_partials.cuh",
+                "if (!by.by_warps) __syncthreads();  // all have seen the last partial",
+                "//",
+            ),
         ),
         mapping={"axis": 0},
         caught="deadlock: it waits at a barrier",
         sound=(
             (
-                "columns/reduce_columns.cuh",
-                "grid_await<Op>(slots + cut.parts - 1);\n",
+                "rows/row_partials.cuh",
+                "grid_await<Op>(slots + rows * count - 1);\n",
                 "for (int i = 0; i < 400 && threadIdx.x < lanes; ++i) __nanosleep(1000);\n"
-                "        grid_await<Op>(slots + cut.parts - 1);\n",
+                "        grid_await<Op>(slots + rows * count - 1);\n",
             ),
         ),
         array="columns",

@@ -23,6 +23,7 @@ __all__ = [
     "not_masked",
     "plain_axes",
     "real",
+    "retold",
     "shown",
 ]
 
@@ -68,6 +69,17 @@ def shown(value: Any) -> str:
     except Exception:  # noqa: BLE001 - whatever it raises, the message is about something else
         return f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
+
+
+_KINDS = (TypeError, ValueError, BufferError)
+
+
+def retold(error: Exception, text: str) -> Exception:
+    """Return an error with another text, which is a TypeError, ValueError or BufferError as the given one is.
+
+    An error's own class need not take a text alone, as UnicodeError's children do not.
+    """
+    return next(kind for kind in _KINDS if isinstance(error, kind))(text)
 
 
 def real(value: Any, rule: str) -> int | float:

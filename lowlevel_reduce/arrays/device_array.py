@@ -13,6 +13,7 @@ from lowlevel_reduce.arrays.allocator import Allocator
 from lowlevel_reduce.arrays.exchange import ArrayView, foreign_view, produced_view
 from lowlevel_reduce.arrays.exports import Exported
 from lowlevel_reduce.arrays.libraries import producer_of
+from lowlevel_reduce.arrays.protocols import has_member
 from lowlevel_reduce.arrays.results import Cell, Part
 from lowlevel_reduce.arrays.values import Value
 from lowlevel_reduce.driver import Buffer, Context, Device, Stream, binding, readback
@@ -333,7 +334,7 @@ def view_array(x: Any, stream: Stream) -> ArrayView:
     producer = producer_of(type(x))
     if producer is not None and producer.plain(x):
         return produced_view(x, producer, stream)
-    if not hasattr(x, "__dlpack__") and not hasattr(x, "__cuda_array_interface__"):
+    if not has_member(x, "__dlpack__") and not has_member(x, "__cuda_array_interface__"):
         raise TypeError(
             f"{type(x).__name__} is no array: neither NumPy's, nor with __dlpack__ or __cuda_array_interface__"
         )

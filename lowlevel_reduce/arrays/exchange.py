@@ -16,7 +16,15 @@ import numpy as np
 from lowlevel_reduce.arguments import integer
 from lowlevel_reduce.arrays.foreign import nvidias_memory, strided_memory_view
 from lowlevel_reduce.arrays.libraries import Producer
-from lowlevel_reduce.arrays.protocols import Export, checked_interface, device_of, exports_by_itself, said_clearly
+from lowlevel_reduce.arrays.protocols import (
+    Export,
+    checked_interface,
+    device_of,
+    exports_by_itself,
+    has_member,
+    member_of,
+    raise_clearly,
+)
 from lowlevel_reduce.driver import Context, Stream, binding
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.layout import contiguous_strides
@@ -76,12 +84,12 @@ def foreign_view(x: Any, stream: Stream) -> ArrayView:
     # PyTorch's own export refuses conjugated tensors; cuda.core reads the tensors of some versions without it, and
     # accepts both.
     for asked, done in (("neg", "negated"), ("conj", "conjugated")):
-        is_so = getattr(x, f"is_{asked}", bool)
+        is_so = member_of(x, f"is_{asked}")
         if callable(is_so) and is_so():
             raise ValueError(f"the tensor is {done} lazily, and its memory holds other values: call resolve_{asked}()")
     # DLPack comes first, as in StridedMemoryView.
-    by_dlpack = callable(getattr(x, "__dlpack__", None)) and callable(getattr(x, "__dlpack_device__", None))
-    if not by_dlpack and not hasattr(x, "__cuda_array_interface__"):
+    by_dlpack = callable(member_of(x, "__dlpack__")) and callable(member_of(x, "__dlpack_device__"))
+    if not by_dlpack and not has_member(x, "__cuda_array_interface__"):
         raise TypeError(f"{type(x).__name__} has __dlpack__, and no __dlpack_device__(), or they are no functions")
     member = "__dlpack__" if by_dlpack else "__cuda_array_interface__"
     with nvidias_memory():
@@ -97,11 +105,8 @@ def foreign_view(x: Any, stream: Stream) -> ArrayView:
                 readonly=view.readonly,
                 owner=(x, view),
             )
-        except Exception as error:
-            clear = said_clearly(x, member, error)
-            if clear is error:
-                raise
-            raise clear from error
+        except Exception as error:  # noqa: BLE001 - cuda.core's, or of another library
+            raise_clearly(x, member, error)
 
 
 def _view_by_dlpack(x: Any, stream: Stream) -> Any:

@@ -10,14 +10,14 @@ import ctypes
 import operator
 import struct
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from lowlevel_reduce.arguments import shown
+from lowlevel_reduce.arguments import retold, shown
 from lowlevel_reduce.errors import ReduceError, UnsupportedError
 
-__all__ = ["Export", "checked_interface", "device_of", "exports_by_itself", "said_clearly"]
+__all__ = ["Export", "checked_interface", "device_of", "exports_by_itself", "has_member", "member_of", "raise_clearly"]
 
 _CUDA, _MANAGED = 2, 13  # DLPack's kDLCUDA and kDLCUDAManaged
 _HOST = (1, 3)  # kDLCPU and kDLCUDAHost
@@ -43,10 +43,33 @@ def said_clearly(x: Any, member: str, error: Exception) -> Exception:
         return UnsupportedError(f"{_name(x)}.{member}: {error}")
     if isinstance(error, (ReduceError, RuntimeError, MemoryError)):
         return error
-    for kind in (TypeError, ValueError, BufferError):
-        if isinstance(error, kind):
-            return error if _name(x) in str(error) else kind(f"{_name(x)}.{member}: {error}")
+    if isinstance(error, (TypeError, ValueError, BufferError)):
+        return error if _name(x) in str(error) else retold(error, f"{_name(x)}.{member}: {error}")
     return BufferError(f"{_name(x)}.{member} gives no array ({type(error).__name__}: {error})")
+
+
+def member_of(x: Any, member: str) -> Any:
+    """Return a member of a protocol, None if the array has none; what it raises is told as `said_clearly` does."""
+    try:
+        return getattr(x, member, None)
+    except Exception as error:  # noqa: BLE001 - a property may raise anything
+        raise_clearly(x, member, error)
+
+
+def has_member(x: Any, member: str) -> bool:
+    """Tell whether an array has a member, even if that is None; raises as `member_of`."""
+    try:
+        return hasattr(x, member)
+    except Exception as error:  # noqa: BLE001 - a property may raise anything
+        raise_clearly(x, member, error)
+
+
+def raise_clearly(x: Any, member: str, error: Exception) -> NoReturn:
+    """Raise what `said_clearly` returns for an error that is handled."""
+    clear = said_clearly(x, member, error)
+    if clear is error:
+        raise error
+    raise clear from error
 
 
 def device_of(x: Any) -> tuple[int, int]:
@@ -58,11 +81,16 @@ def device_of(x: Any) -> tuple[int, int]:
         If it does not return two integers, or they are those of the host or of no device.
     UnsupportedError
         If it is a device of another kind.
+    BufferError, and errors that pass through
+        What it raises itself, as `said_clearly` tells it.
     """
-    asked = x.__dlpack_device__
+    asked = member_of(x, "__dlpack_device__")
     if not callable(asked):
         raise TypeError(f"{_name(x)}.__dlpack_device__ is no function, but {shown(asked)}")
-    given = asked()
+    try:
+        given = asked()
+    except Exception as error:  # noqa: BLE001 - another library's function may raise anything
+        raise_clearly(x, "__dlpack_device__", error)
     try:
         kind, ordinal = given
         kind, ordinal = operator.index(kind), operator.index(ordinal)

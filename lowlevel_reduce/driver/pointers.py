@@ -77,6 +77,8 @@ def check_pointer(pointer: int, size_bytes: int, context: Context, *, what: str,
     ValueError
         Saying which of that it is not.
     """
+    if not 0 <= pointer < 2**64:  # as an array begins with a stride that lies
+        raise ValueError(f"{what} begins at {pointer}, which is not a 64-bit address")
     info = pointer_info(pointer)
     if info.kind not in {"device", "managed"}:
         where = "page-locked host memory" if info.kind == "host" else "not memory that the driver knows"

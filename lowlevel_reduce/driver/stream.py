@@ -7,7 +7,7 @@ import ctypes
 import threading
 from typing import Any
 
-from lowlevel_reduce.arguments import handle_of, instance, integer, shown
+from lowlevel_reduce.arguments import handle_of, instance, integer, retold, shown
 from lowlevel_reduce.driver import binding
 from lowlevel_reduce.driver.context import Context
 from lowlevel_reduce.driver.event import Event, ready
@@ -21,6 +21,7 @@ __all__ = ["Stream", "ThreadStream"]
 
 _NULL, _LEGACY, _PER_THREAD = 0, 1, 2  # the driver's special handles, valid in every context
 _NON_BLOCKING = 1
+_NO_STREAM = object()
 _SYNCHRONIZATION = {"auto": 1, "spin": 2, "yield": 3, "blocking_sync": 4}
 
 # What tells one thread from another: an object that ends with it, where a thread's number is soon another one's.
@@ -111,16 +112,21 @@ class Stream(Handle):
         ------
         TypeError
             If `obj` is neither. A bare integer is refused too: use ``Stream.from_handle(handle)``.
+        TypeError, ValueError
+            If ``__cuda_stream__()`` raises one, or returns no version and handle; the error names the object's class.
         """
         if isinstance(obj, cls):
             return obj
         if isinstance(obj, int):
             raise TypeError("a bare integer is not taken for a stream: use Stream.from_handle(handle)")
-        protocol = getattr(obj, "__cuda_stream__", None)
-        if not callable(protocol):
-            raise TypeError(f"a stream is a Stream or has __cuda_stream__(), not {type(obj).__name__}")
-        given = protocol()
         what = f"{type(obj).__name__}.__cuda_stream__()"
+        try:
+            protocol = getattr(obj, "__cuda_stream__", None)
+            given = protocol() if callable(protocol) else _NO_STREAM
+        except (TypeError, ValueError) as error:
+            raise retold(error, f"{what}: {error}") from error
+        if given is _NO_STREAM:
+            raise TypeError(f"a stream is a Stream or has __cuda_stream__(), not {type(obj).__name__}")
         try:
             version, handle = given
         except (TypeError, ValueError):
@@ -130,7 +136,7 @@ class Stream(Handle):
         try:
             return cls.from_handle(handle, owner=obj)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{what}: {error}") from None
+            raise retold(error, f"{what}: {error}") from None
 
     @classmethod
     def _of(cls, handle: int | None, release: Any, owner: Any, context: Context | None) -> Stream:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lowlevel_reduce.arguments import listed, real
+from lowlevel_reduce.arguments import listed, real, retold
 from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, order_after
-from lowlevel_reduce.arrays.protocols import device_of
+from lowlevel_reduce.arrays.protocols import device_of, has_member
 from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.driver import Buffer, Context, Stream
 from lowlevel_reduce.driver.pointers import check_pointer
@@ -142,14 +142,19 @@ def _homes_of(shards: Sequence[Any]) -> list[Stream]:
             raise TypeError(f"shard {number} is on the host: copy it to a device, with DeviceArray.from_numpy")
         if isinstance(x, DeviceArray):
             homes.append(x.stream)
-        elif hasattr(x, "__dlpack_device__"):
-            try:
-                homes.append(Stream.legacy(Context.primary(device_of(x)[1])))
-            except ValueError as error:
-                raise ValueError(f"shard {number}: {error}") from error
         else:
-            raise TypeError(f"shard {number} does not tell its device: give streams=, one for each shard")
+            homes.append(_legacy_stream_of(x, number))
     return homes
+
+
+def _legacy_stream_of(x: Any, number: int) -> Stream:
+    """Return the legacy default stream of the device that a shard of another library tells."""
+    try:
+        if has_member(x, "__dlpack_device__"):
+            return Stream.legacy(Context.primary(device_of(x)[1]))
+    except (TypeError, ValueError, BufferError) as error:
+        raise retold(error, f"shard {number}: {error}") from error
+    raise TypeError(f"shard {number} does not tell its device: give streams=, one for each shard")
 
 
 def _views_of(arrays: Sequence[Any], home: Stream) -> tuple[ArrayView, ...]:

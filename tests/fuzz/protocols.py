@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tests.fuzz.calls import OwnError, call
 from tests.fuzz.capsules import FLOAT, Versioned, axes, capsule_of, tensor_of
 from tests.fuzz.tally import Tally
 
-__all__ = ["fuzz_protocols"]
+__all__ = ["ByCapsule", "device", "fuzz_protocols", "raising", "uses"]
 
 _N = 24
 _X = np.arange(_N, dtype=np.float32)
@@ -24,8 +25,17 @@ MISSING = object()
 """In place of a field that is not there."""
 
 
-def _raising(*_: Any, **__: Any) -> Any:
-    raise OwnError
+def raising(kind: type[Exception]) -> Callable[..., Any]:
+    """Return a function that raises an error of a kind, in words that name nothing."""
+
+    def function(*_: Any, **__: Any) -> Any:
+        raise kind("not today")
+
+    return function
+
+
+_RAISING = [raising(kind) for kind in (OwnError, TypeError, ValueError)]
+_RAISING_ANYTHING = [*_RAISING, *map(raising, (KeyError, AttributeError, AssertionError, OverflowError, BufferError))]
 
 
 class _Index:
@@ -79,7 +89,7 @@ def _interface(rng: random.Random, x: lr.DeviceArray) -> tuple[str, Any]:
         else:
             told[name] = value
     if rng.random() < 0.1:
-        told, changed = _bad(rng), ["no interface"]
+        told, changed = rng.choice([_bad(rng), property(rng.choice(_RAISING_ANYTHING))]), ["no interface"]
     kind = type("ByInterface", (), {"__cuda_array_interface__": told})
     return f"interface {', '.join(changed)}", kind()
 
@@ -109,13 +119,13 @@ def _capsule(rng: random.Random, x: lr.DeviceArray) -> tuple[str, ByCapsule]:
     what = rng.choice(["nothing", "return", "name", "device", "tensor", "tensor", "tensor", "version", "function"])
     words = what
     if what == "return":
-        made.returned = rng.choice([_bad(rng), _raising])
+        made.returned = rng.choice([_bad(rng), rng.choice(_RAISING_ANYTHING)])
         words = f"returns {repr(made.returned)[:80]}"
     elif what == "name":
         made.name = rng.choice([b"used_dltensor", b"", b"x", b"dltensor_", b"arrow_array"])
     elif what == "device":
         bad = (rng.choice([2, 13, 1, 77, *_NUMBERS]), rng.choice(_NUMBERS))
-        made.device = rng.choice([_bad(rng), bad, _raising])
+        made.device = rng.choice([_bad(rng), bad, rng.choice(_RAISING_ANYTHING)])
         words = f"device {repr(made.device)[:80]}"
     elif what == "tensor":
         words = _change(rng, made.tensor)
@@ -129,7 +139,7 @@ def _capsule(rng: random.Random, x: lr.DeviceArray) -> tuple[str, ByCapsule]:
         words = f"version {major} flags {flags}"
     elif what == "function":
         member = rng.choice(["__dlpack__", "__dlpack_device__"])
-        value = rng.choice([None, 5, "x", MISSING])
+        value = rng.choice([None, 5, "x", MISSING, property(rng.choice(_RAISING_ANYTHING))])
         kind: Any = type("ByCapsule", (), {"x": x, "device": (2, 0), **({} if value is MISSING else {member: value})})
         other = "__dlpack__" if member == "__dlpack_device__" else "__dlpack_device__"
         setattr(kind, other, getattr(ByCapsule, other))
@@ -166,7 +176,8 @@ def _stream(rng: random.Random) -> tuple[str, Any]:
     handle = rng.choice([*_NUMBERS[:1], *_NUMBERS[-6:], *_OTHERS])
     given = rng.choice([_bad(rng), (0, handle), (0, handle), (rng.choice([1, 2, None, "0", True, -1]), 1), MISSING])
     if given is MISSING:
-        member: Any = rng.choice([None, 5, "x", _raising])
+        raises = rng.choice(_RAISING)
+        member: Any = rng.choice([None, 5, "x", raises, property(raises)])
     else:
         member = lambda self: given  # noqa: E731 - a method of a class that is made here
     kind = type("ByStream", (), {"__cuda_stream__": member})
@@ -176,47 +187,77 @@ def _stream(rng: random.Random) -> tuple[str, Any]:
 def fuzz_protocols(seed: int, count: int) -> Tally:
     """Hand so many producers to the public functions, on a simulated device; kernels are compiled or found."""
     rng, tally = random.Random(seed), Tally("arrays and streams that lie by their protocols", seed)
-    with simulator.use("H200"), lr.Context.primary(0) as context, context.pushed():
-        stream = lr.Stream.legacy(context)
-        x = lr.DeviceArray.from_numpy(_X, stream)
+    with device() as x:
+        ways = uses(x)
         for _ in range(count):
-            _one(rng, tally, x)
+            _one(rng, tally, x, ways)
     return tally
 
 
-def _one(rng: random.Random, tally: Tally, x: lr.DeviceArray) -> None:
+@contextmanager
+def device() -> Iterator[lr.DeviceArray]:
+    """Yield an array on a simulated device, in whose memory producers may lie."""
+    with simulator.use("H200"), lr.Context.primary(0) as context, context.pushed():
+        yield lr.DeviceArray.from_numpy(_X, lr.Stream.legacy(context))
+
+
+class _Alone:
+    """A group of one rank."""
+
+    rank, size = 0, 1
+
+    def all_gather(self, message: bytes) -> list[bytes]:
+        """Return the message of all ranks."""
+        return [bytes(message)]
+
+
+def uses(x: lr.DeviceArray) -> dict[str, Callable[[Any], Any]]:
+    """Return functions that take an array beside `x`, or in its place, by the names of these ways."""
+    offsets = np.array([0, 4, _N])
+    words = lr.partials(x, chunk=1024)
+    whole: dict[str, Any] = {"length": _N, "chunk": 1024, "dtype": "float32"}
+    return {
+        "sum": lr.sum,
+        "out": lambda given: lr.sum(x, out=given),
+        "where": lambda given: lr.sum(x, where=given),
+        "second": lambda given: lr.dot(x, given),
+        "segments": lambda given: lr.segmented_reduce(given, offsets),
+        "offsets": lambda given: lr.segmented_reduce(x, given),
+        "partials": lambda given: lr.partials(given, chunk=1024),
+        "combine": lambda given: lr.combine_partials(given, **whole),
+        "combine, out": lambda given: _restored(x, lambda: lr.combine_partials(words, out=given, **whole)),
+        "shards": lambda given: lr.reduce_shards([given]),
+        "shards, where": lambda given: lr.reduce_shards([x], where=[given]),
+        "distributed": lambda given: lr.distributed.sum(given, _Alone(), length=_N),
+        "rows": lr.softmax,
+        "rows, out": lambda given: _restored(x, lambda: lr.softmax(x, out=given)),
+        "rows, weight": lambda given: lr.rms_norm(x, given),
+    }
+
+
+def _restored(x: lr.DeviceArray, function: Callable[[], Any]) -> Any:
+    """Call a function that may have written over an array, and give that its values back."""
+    try:
+        return function()
+    finally:
+        x._buffer.copy_from(_X)
+
+
+def _one(rng: random.Random, tally: Tally, x: lr.DeviceArray, ways: dict[str, Callable[[Any], Any]]) -> None:
     kind = rng.choice(["interface", "capsule", "capsule", "stream"])
     if kind == "stream":
         words, producer = _stream(rng)
         call(tally, words, lambda: lr.sum(x, stream=producer), words=["ByStream", "bare integer"])
         return
     words, producer = _interface(rng, x) if kind == "interface" else _capsule(rng, x)
-    uses: list[tuple[str, Callable[[], Any]]] = [
-        ("sum", lambda: lr.sum(producer)),
-        ("sum", lambda: lr.sum(producer)),
-        ("out", lambda: lr.sum(x, out=producer)),
-        ("shards", lambda: lr.reduce_shards([producer])),
-        ("offsets", lambda: lr.segmented_reduce(x, producer)),
-    ]
-    use, function = rng.choice(uses)
+    use = rng.choice(["sum", "sum", *ways])
     later = words.startswith("capsule version") and words.split()[2] not in ("0", "1")
     whole = words in ("capsule nothing", "capsule version 1 flags 0", "capsule version 0 flags 0")
 
     def right(result: Any) -> bool:
-        return not later and (use not in ("sum", "shards") or not whole or float(result) == _TOTAL)
+        return not later and (use not in ("sum", "shards", "distributed") or not whole or float(result) == _TOTAL)
 
     # Where the fields agree with each other, what is refused may be the memory, the type or the shape that they name.
-    named = [
-        "By",
-        "shard 0",
-        "the input",
-        "out ",
-        "offsets",
-        "is not aligned",
-        "result",
-        "second input",
-        "shape",
-        "strides",
-    ]
-    named += ["an array has"]
-    call(tally, f"{use} of {words}", function, words=named, right=right, allowed=(BufferError,))
+    named = ["By", "shard 0", "the input", "out ", "offsets", "is not aligned", "result", "second input", "shape"]
+    named += ["strides", "an array has", "mask", "goes with", "weight", "elements need", "a chunk of", "second array"]
+    call(tally, f"{use} of {words}", lambda: ways[use](producer), words=named, right=right, allowed=(BufferError,))

@@ -123,6 +123,21 @@ def test_a_device_that_is_none(device, error, words):
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("raised", "kind"),
+    [(TypeError, TypeError), (ValueError, ValueError), (KeyError, BufferError), (RuntimeError, RuntimeError)],
+)
+@pytest.mark.parametrize("is_property", [False, True], ids=["function", "property"])
+def test_a_device_that_raises(raised, kind, is_property):
+    def device(tensor):
+        raise raised("not today")
+
+    raising = type("Tensor", (Tensor,), {"__dlpack_device__": property(device) if is_property else device})
+    with pytest.raises(kind, match="not today") as caught:
+        device_of(raising())
+    assert str(caught.value).startswith("Tensor.__dlpack_device__") or raised is RuntimeError
+
+
 def test_devices_of_cuda():
     assert device_of(Tensor()) == (2, 0)
     assert device_of(Tensor(device=[np.int32(13), 7])) == (13, 7)
@@ -206,6 +221,20 @@ def test_a_stream_that_is_none(given):
 
     with pytest.raises(TypeError, match=r"Foreign\.__cuda_stream__\(\)"):
         Stream.of(Foreign())
+
+
+@pytest.mark.parametrize("is_property", [False, True], ids=["function", "property"])
+def test_a_stream_that_raises(is_property):
+    due = [TypeError("not today"), ValueError("not today"), UnicodeDecodeError("utf-8", b"x", 0, 1, "not today")]
+
+    def stream(foreign):
+        raise due.pop()
+
+    foreign = type("Foreign", (), {"__cuda_stream__": property(stream) if is_property else stream})()
+    for kind in (ValueError, ValueError, TypeError):
+        with pytest.raises(kind, match=r"^Foreign\.__cuda_stream__\(\): .*not today") as caught:
+            Stream.of(foreign)
+        assert type(caught.value) is kind
 
 
 @pytest.mark.parametrize("handle", [-1, 2**64])

@@ -139,7 +139,11 @@ def _view_by_interface(x: Any, stream: Stream) -> Any:
     return view
 
 
-_MOST_HOMES = 1024  # of contexts that are remembered
+_HOMES = "homes of contexts"  # in what is kept for a driver
+_MOST_HOMES = 1024  # that are remembered
+
+BOUNDS = {_HOMES: _MOST_HOMES}
+"""The most entries of what is kept here, by its name: who watches for growth tells it from what has no bound."""
 
 
 def home_of(context: Context, number: int | None = None) -> tuple[int, bool]:
@@ -154,7 +158,7 @@ def home_of(context: Context, number: int | None = None) -> tuple[int, bool]:
     number : int, optional
         The driver's number of it, `Context.id`, which no other context will have.
     """
-    homes: dict[int, tuple[int, bool]] = binding.selected().kept.setdefault("homes of contexts", {})
+    homes: dict[int, tuple[int, bool]] = binding.selected().kept.setdefault(_HOMES, {})
     number = context.id if number is None else number
     known = homes.get(number)
     if known is None:

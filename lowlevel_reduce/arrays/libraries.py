@@ -66,7 +66,11 @@ class Producer:
         self.plain = plain
 
 
+_MOST_CLASSES = 256
 _known: dict[type, Producer | None] = {}
+
+BOUNDS = {"_known": _MOST_CLASSES}
+"""The most entries of what is kept here, by its name: who watches for growth tells it from what has no bound."""
 
 
 def producer_of(kind: type) -> Producer | None:
@@ -74,6 +78,8 @@ def producer_of(kind: type) -> Producer | None:
     try:
         return _known[kind]
     except KeyError:
+        if len(_known) >= _MOST_CLASSES:  # a program may make classes without end
+            _known.clear()
         producer = _known[kind] = _find(kind)
         return producer
 

@@ -35,6 +35,12 @@ is less than two of its calls."""
 MAX_PLACES = 64
 """The most streams in which a thread keeps launchers and memory; before it exceeds that, it forgets them all."""
 
+BOUNDS = {
+    **{"calls": MAX_CALLS, "spots": MAX_CALLS, "forms": MAX_FORMS},
+    **{"problems": MAX_PLACES, "_places": MAX_PLACES, "_streams": MAX_PLACES},
+}
+"""The most entries of what a thread keeps, by its name: who watches for growth tells it from what has no bound."""
+
 
 class Thread:
     """What a thread keeps for one driver.

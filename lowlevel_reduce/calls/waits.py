@@ -13,6 +13,9 @@ __all__ = ["MAX_KEPT", "Waits"]
 MAX_KEPT = 32
 """The most pairs of streams of which a thread keeps an event; before it exceeds that, it forgets them all."""
 
+BOUNDS = {"_kept": MAX_KEPT}
+"""The most entries of what is kept here, by its name: who watches for growth tells it from what has no bound."""
+
 _NOTHING = nullcontext()
 
 

@@ -33,6 +33,9 @@ class LoadedKernel(NamedTuple):
 _lock = threading.RLock()  # reentrant: a signal handler may need a kernel while this thread holds the lock
 _KEPT = "loaded kernels"
 
+BOUNDS = {_KEPT: MAX_LOADED}
+"""The most entries of what is kept here, by its name: who watches for growth tells it from what has no bound."""
+
 
 def _in_child() -> None:
     global _lock  # noqa: PLW0603 - another thread of the parent may have held it at the fork

@@ -53,6 +53,9 @@ _REMEMBERED = 256
 
 _chosen: dict[tuple[Any, ...], RowStrategy] = {}
 
+BOUNDS = {"_chosen": _REMEMBERED}
+"""The most entries of what is kept here, by its name: who watches for growth tells it from what has no bound."""
+
 _MANY, _MANY_ELEMENTS = 1 << 20, 32
 """From so many columns on, and from so many elements of a column on, more make no difference to cuts and blocks."""
 

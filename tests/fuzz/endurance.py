@@ -15,13 +15,13 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator, Sized
 from pathlib import Path
-from typing import Any, SupportsInt
+from typing import Any, NamedTuple, SupportsInt
 
 import numpy as np
 from cuda.bindings import driver as cu
 
 import lowlevel_reduce as lr
-from lowlevel_reduce.calls import threads
+from lowlevel_reduce.calls import threads, waits
 from lowlevel_reduce.driver import Buffer, Context, Stream, binding
 from tests.fuzz.tally import Tally
 from tests.fuzz.worlds import Machine, world
@@ -34,8 +34,19 @@ __all__ = ["Grown", "bound_launches", "one_shot_calls", "shapes", "simulated_lau
 _numbers = itertools.count(1)
 
 
+class Store(NamedTuple):
+    """How much is in one of the library's stores, and the most that may be, if it has a bound."""
+
+    size: int
+    most: int | None = None
+
+
 class Grown:
-    """What has grown since this was made: Python's blocks and the library's stores."""
+    """What has grown since this was made: Python's blocks and the library's stores.
+
+    A store with a bound, which its module states in `BOUNDS`, may hold anything up to that: it is filled, emptied at
+    once, and filled again. Others hold no more than they did.
+    """
 
     def __init__(self) -> None:
         gc.collect()
@@ -47,38 +58,45 @@ class Grown:
         gc.collect()
         more = sys.getallocatedblocks() - self._blocks
         found = [f"{more} blocks more after {calls} calls"] if more > calls // 50 + 500 else []
-        for name, size in stores().items():
-            before = self._stores.get(name, 0)
-            if size > before + 64:
+        for name, (size, most) in stores().items():
+            before = self._stores.get(name, Store(0)).size
+            if most is None and size > before + 64:
                 found.append(f"{name} has {size} items, and had {before}, after {calls} calls")
+            elif most is not None and size > most:
+                found.append(f"{name} has {size} items after {calls} calls, and is to have {most} at most")
         return found
 
 
 _NO_STORES = (str, bytes, type, np.ndarray)
 
 
-def stores() -> dict[str, int]:
-    """Return the sizes of the library's module-level collections, its caches without a bound, and what drivers keep."""
-    sizes: dict[str, int] = {}
+def stores() -> dict[str, Store]:
+    """Return the library's module-level collections, its caches without a bound, and what threads and drivers keep."""
+    found: dict[str, Store] = {}
+    bounds_of_drivers: dict[str, int] = {}
     for module in [name for name in sys.modules if name.split(".")[0] == "lowlevel_reduce"]:
-        for name, value in list(vars(sys.modules[module]).items()):
+        names = vars(sys.modules[module])
+        bounds: dict[str, int] = names.get("BOUNDS", {})
+        bounds_of_drivers |= {name: most for name, most in bounds.items() if name not in names}
+        for name, value in list(names.items()):
             if hasattr(value, "cache_info") and getattr(value, "__module__", "") == module:
                 if value.cache_info().maxsize is None:
-                    sizes[f"{module}.{name}"] = value.cache_info().currsize
+                    found[f"{module}.{name}"] = Store(value.cache_info().currsize)
             elif isinstance(value, Sized) and not isinstance(value, _NO_STORES) and not name.startswith("__"):
-                sizes[f"{module}.{name}"] = len(value)
+                found[f"{module}.{name}"] = Store(len(value), bounds.get(name))
     thread = getattr(threads._threads, "kept", None)
     if thread is not None:
         for name in ("calls", "forms", "spots", "problems", "others", "_places", "_streams"):
-            sizes[f"{name} of the thread"] = len(getattr(thread, name))
-        beyond = [max(len(kept) - threads.MAX_PREPARED, 0) for kept in thread.problems.values()]
-        sizes["problems of places beyond their bound"] = sum(beyond)  # which new shapes reach slowly
-        sizes["launchers of places"] = sum(len(place._launchers) for place in thread._places.values())
+            found[f"{name} of the thread"] = Store(len(getattr(thread, name)), threads.BOUNDS.get(name))
+        found["_kept by the waits of the thread"] = Store(len(thread.wait._kept), waits.BOUNDS["_kept"])
+        for number, kept in enumerate(thread.problems.values()):
+            found[f"problems of place {number}"] = Store(len(kept), threads.MAX_PREPARED)
+        found["launchers of places"] = Store(sum(len(place._launchers) for place in thread._places.values()))
     for name, value in binding.selected().kept.items():
-        sizes[f"kept {name}"] = len(value) if isinstance(value, Sized) else 0
+        found[f"kept {name}"] = Store(len(value) if isinstance(value, Sized) else 0, bounds_of_drivers.get(name))
         for inner, each in _slots(value):
-            sizes[f"kept {name}{inner}"] = len(each)
-    return sizes
+            found[f"kept {name}{inner}"] = Store(len(each))
+    return found
 
 
 def _slots(value: Any) -> Iterator[tuple[str, Sized]]:

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import lowlevel_reduce as lr
+from lowlevel_reduce.arrays.exchange import home_of
 from lowlevel_reduce.driver import binding
+from lowlevel_reduce.strategy import columns
 from tests.fuzz import array_faults, driver_faults, endurance, interrupts, memory_faults
 from tests.fuzz.operations import OPERATIONS, allocate_and_free, graph, sum_of_device_array
 from tests.fuzz.worlds import Machine
@@ -79,6 +82,36 @@ def test_growth_is_seen():
     tally = endurance.Tally("", 0)
     endurance._endure(tally, 20_000, call)
     assert any("blocks more" in each for each in tally.lost)
+
+
+def test_what_modules_say_of_bounds_is_of_stores_that_are_looked_at():
+    """A name that nothing has any more would let its successor be taken for growth."""
+    with endurance._fake() as (_, stream):
+        lr.sum(lr.DeviceArray.empty((6, 7), "float32", stream), axis=0, stream=stream)
+        home_of(stream.context)
+        found = endurance.stores()
+    stated = [(name, most) for module in modules() for name, most in getattr(module, "BOUNDS", {}).items()]
+    assert len(stated) >= 11
+    for name, most in stated:
+        assert [key for key, store in found.items() if name in key and store.most == most], name
+    assert all(store.most is None or store.size <= store.most for store in found.values())
+
+
+def modules():
+    return [sys.modules[name] for name in list(sys.modules) if name.startswith("lowlevel_reduce.")]
+
+
+def test_columns_that_are_remembered_again_are_no_growth():
+    """As at the end of a million calls, where few choices were remembered when they were looked at before."""
+    columns._chosen.clear()
+    grown = endurance.Grown()
+    columns._chosen.update(dict.fromkeys(range(100)))
+    try:
+        assert not [each for each in grown.found(7) if "_chosen" in each]
+        columns._chosen.update(dict.fromkeys(range(257)))
+        assert [each for each in grown.found(7) if "_chosen" in each]
+    finally:
+        columns._chosen.clear()
 
 
 def test_the_command_runs_kinds_in_their_processes(tmp_path, capsys):

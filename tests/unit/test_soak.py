@@ -5,13 +5,13 @@ import gc
 import sys
 import weakref
 from collections import Counter
-from types import FrameType, SimpleNamespace
+from types import FrameType, ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 
 from lowlevel_reduce.driver import Stream
-from tests.fuzz import array_faults, lost_references, memory_faults
+from tests.fuzz import array_faults, endurance, lost_references, memory_faults
 from tests.fuzz.tally import Tally
 from tests.reliability import write_section
 from tests.soak import page
@@ -103,6 +103,32 @@ def test_a_frame_that_the_interpreter_has_lost_is_told_from_one_that_somebody_ke
     del frame
     gc.collect()
     assert kept() is None
+
+
+@pytest.fixture
+def keeping(monkeypatch):
+    """A module of the library with a store that has a bound, as the module says, and one without."""
+    module = ModuleType("lowlevel_reduce.keeping")
+    module.bounded, module.free, module.BOUNDS = {}, {}, {"bounded": 256}
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("bounded", "free", "found"),
+    [
+        (200, 60, []),
+        (256, 0, []),
+        (257, 0, ["bounded has 257 items after 7 calls, and is to have 256 at most"]),
+        (0, 100, ["free has 100 items, and had 0, after 7 calls"]),
+    ],
+)
+def test_a_store_with_a_bound_may_be_filled_and_another_not(keeping, bounded, free, found):
+    grown = endurance.Grown()
+    keeping.bounded.update(dict.fromkeys(range(bounded)))
+    keeping.free.update(dict.fromkeys(range(free)))
+    said = [each for each in grown.found(7) if "keeping" in each]
+    assert said == [f"lowlevel_reduce.keeping.{each}" for each in found]
 
 
 def test_arrays_have_no_memory_where_they_are_refused_it():

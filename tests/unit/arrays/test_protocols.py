@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from lowlevel_reduce.arrays import libraries
 from lowlevel_reduce.arrays.foreign import strided_memory_view
 from lowlevel_reduce.arrays.protocols import Export, checked_interface, device_of, said_clearly
 from lowlevel_reduce.driver import Context, Event, MemoryPool, Stream
@@ -211,6 +212,12 @@ def test_errors_that_say_nothing_are_put_into_words(raised, kind, words):
     assert type(said) is kind
     assert words in str(said)
     assert (said is raised) == ("Tensor" not in str(said) or "Tensor" in str(raised))
+
+
+def test_classes_are_not_kept_without_end():
+    for _ in range(300):
+        assert libraries.producer_of(type("Made", (), {})) is None
+        assert 0 < len(libraries._known) <= 256
 
 
 @pytest.mark.parametrize("given", [5, None, (0,), (0, 1, 2), "ab", (0, None), (0, 1.5), (0, "1"), (0, True)])

@@ -5,9 +5,10 @@ those of NVIDIA's are, whose memory is not Python's. What persists is the same a
 operation is tried; not all from one on, with which CPython 3.11 itself never ends: what it does on the way to an
 `except` allocates, and begins anew where that fails.
 
-CPython 3.12.1 and 3.13.0 may return wrong results from a function whose generator expression once lacked memory as it
-was made: ``tuple((name, value) for name, value in options.items() if name != "a")`` was empty at the next call, or had
-what it leaves out. Where a trial ends with such a result, write the expression as a copy, or as a list.
+Where a function, a lambda or a generator expression lacks memory as it is made, CPython 3.12 and 3.13.0 let go of its
+code once too often (in MAKE_FUNCTION, whose error path drops a reference that was dropped already): the next call runs
+freed memory, returns anything, raises anything or ends the process. So the trials hold all code by references of their
+own, `held_code`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import CodeType, FunctionType
 
 from tests.fuzz.aftermath import again, ended, places
 from tests.fuzz.lost_references import orphans
@@ -30,7 +32,7 @@ from tests.fuzz.operations import Operation
 from tests.fuzz.tally import Tally
 from tests.fuzz.worlds import Machine, World, bare, keep_kernels, nothing, quiet, where, world
 
-__all__ = ["once", "persistently", "why_not"]
+__all__ = ["held_code", "once", "persistently", "why_not"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _TIMES = 4
@@ -55,6 +57,18 @@ def once(seed: int, count: int) -> Tally:
 def persistently(seed: int, count: int) -> Tally:
     """Let one allocation fail each time an operation is tried, until `count` of such trials had an effect."""
     return _in_a_process("host allocations that failed again and again", seed, count, times=_TIMES)
+
+
+def held_code(times: int = 2 * _TIMES) -> list[CodeType]:
+    """Return all code of functions that there are, and of those that they make, each so many times."""
+    found: dict[int, CodeType] = {}  # by identity: equal ones are not the same
+    due = [each.__code__ for each in gc.get_objects() if isinstance(each, FunctionType)]
+    while due:
+        code = due.pop()
+        if id(code) not in found:
+            found[id(code)] = code
+            due += [each for each in code.co_consts if isinstance(each, CodeType)]
+    return list(found.values()) * times
 
 
 def _in_a_process(kind: str, seed: int, count: int, *, times: int) -> Tally:
@@ -106,6 +120,9 @@ def _child(kind: str, seed: int, count: int, times: int) -> Tally:
     keep_kernels()
     machine.warm()
     everywhere, kept = places(machine)
+    gc.unfreeze()  # else most functions are not shown
+    held = held_code()
+    gc.freeze()
     most: dict[tuple[Operation, int], int] = {}
     while tally.tried < count:
         operation, k, name = draw.choice(everywhere)
@@ -118,6 +135,7 @@ def _child(kind: str, seed: int, count: int, times: int) -> Tally:
             most[operation, k] = min(bound, first)  # so many there were not, for all that can be seen
         elif 2 * first >= bound:
             most[operation, k] = min(4 * bound, _MOST)
+    held.clear()
     return tally
 
 

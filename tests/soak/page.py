@@ -18,8 +18,8 @@ made on the simulated device, whose objects are counted. After each one the oper
 and nothing may be lost: no wrong result, no error of another kind than those that are documented, nothing of the driver
 that was not released, no lock that is held. What the driver itself refused to release does not count; nor, where an
 allocation fails, what CPython loses by itself, which is looked for: its own process, or an object that nothing refers
-to any more, as a list that `list(values)` was to copy. Allocations are those of Python, by their number, and those of
-NumPy's arrays, which NumPy takes elsewhere.
+to any more, as a list that `list(values)` was to copy; code, of which it drops too many references, is held for it.
+Allocations are those of Python, by their number, and those of NumPy's arrays, which NumPy takes elsewhere.
 
 <!-- not run: it takes minutes, and is tests of its own -->
 

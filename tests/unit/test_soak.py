@@ -1,11 +1,12 @@
 """The soak's counts: a tally has a fuzzer's, a page has them all, and a writer of it leaves the others' parts."""
 
+import contextlib
 import ctypes
 import gc
 import sys
 import weakref
 from collections import Counter
-from types import FrameType, ModuleType, SimpleNamespace
+from types import CodeType, FrameType, ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -85,6 +86,32 @@ def test_what_the_interpreter_loses_is_told_from_what_the_library_loses():
     found = [id(each) for each in lost_references.orphans()]
     assert (number in found) == lost == (mark() is not None)
     assert id(table.kept[0][0]) not in found
+
+
+@pytest.mark.skipif(memory_faults.why_not() is not None, reason=str(memory_faults.why_not()))
+def test_code_outlives_functions_that_there_was_no_memory_to_make():
+    """CPython 3.12 and 3.13.0 let go of the code once too often, and free it where nobody else holds it."""
+    import _testcapi
+
+    def making():
+        return lambda: 7
+
+    held = memory_faults.held_code(5)
+    (code,) = (each for each in making.__code__.co_consts if isinstance(each, CodeType))
+    assert sum(each is code for each in held) == 5
+    before = sys.getrefcount(code)
+    for _ in range(4):
+        with contextlib.suppress(MemoryError):
+            try:
+                _testcapi.set_nomemory(0, 1)
+                making()
+            finally:
+                _testcapi.remove_mem_hooks()
+    lost = before - sys.getrefcount(code)
+    assert lost in (0, 4)
+    assert making()() == 7
+    for _ in range(lost):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
 
 
 def test_a_frame_that_the_interpreter_has_lost_is_told_from_one_that_somebody_keeps():

@@ -49,9 +49,6 @@ Describe = Callable[["Thread", "Place", tuple[ArrayView, ...], Any, Any, Any], t
 """Takes a place, the views of the arrays, operator, options and initial value, and checks them. It returns a key of all
 that the launch depends on besides the initial value, and what prepares it."""
 
-Planned = Callable[[tuple[ArrayView, ...], "Place"], "BasePlan"]
-"""Makes the plan of a call from the views of its arrays."""
-
 
 def execute(
     x: Any,
@@ -228,7 +225,9 @@ def _again(thread: Thread, prepared: Prepared, key: Any, arrays: tuple[Any, Any,
     known = key[1]
     source = address_of(thread, place, x, known, is_near=stream is None)
     other = 0 if second is None else address_of(thread, place, second, key[2], is_near=are_near(stream, known, key[2]))
-    if not source or (second is not None and (not other or other & prepared.refused)):
+    if not source or source & prepared.refused:
+        return None
+    if second is not None and (not other or other & prepared.second_refused):
         return None
     if out is None:
         cell = place.pool.take_size(prepared.cell_bytes)
@@ -274,29 +273,27 @@ def launched(
     thread: Thread,
     place: Place,
     key: tuple[Any, ...],
-    made: Planned,
+    made: Made,
     views: tuple[ArrayView, ...],
-    out: Any = None,
-    initial: Any = None,
     allocator: Allocator | None = None,
 ) -> tuple[Any, Prepared]:
-    """Launch a plan, and return the result and what is prepared for later launches.
+    """Launch what others describe, and return the result and what is prepared for later launches.
 
     Parameters
     ----------
     thread, place : Thread, Place
         Where; the place's context is current, and its stream is not being captured.
     key : tuple
-        All that the plan and its constants depend on, hashable.
+        All that the launch and its constants depend on, hashable.
     made : callable
-        Makes the plan, if none is kept.
+        Prepares it, if nothing is kept.
     views : tuple of ArrayView
         The array, and the second one if there is one, ready for work in the stream.
-    out, initial, allocator
+    allocator
         As for `lowlevel_reduce.reduce`.
     """
-    prepared = _found(thread, place, key, lambda: Prepared.of_plan(made(views, place), place, initial))
-    return _put(place, prepared, views, out, allocator), prepared
+    prepared = _found(thread, place, key, made)
+    return _put(place, prepared, views, None, allocator), prepared
 
 
 def _found(thread: Thread, place: Place, key: tuple[Any, ...], made: Made) -> Prepared:

@@ -75,7 +75,7 @@ class Form:
         self.results, self.result_dtype = of.reduction.results, of.types.result_dtype
         expected = of.reduction.second_dtype(of.types.element)
         _check_second(of.reduction.name, expected, second_dtype)
-        self._masks = VECTOR_BYTES - 1, second_vector_bytes(expected, of.itemsize) - 1, 0
+        self._masks = VECTOR_BYTES - 1, second_vector_bytes(expected, of.itemsize) - 1, 0, 0
         self._kernels: dict[tuple[Any, ...], PlacedKernel] = {}
 
     def result_tuple(self, results: Iterable[Any]) -> Any:
@@ -127,7 +127,7 @@ class Form:
             problem.result_shape,
             (Step(kernel, chosen.blocks or kernel.entry.config.grid_blocks, fields),),
             touched,
-            masks=self._masks if kernel.entry.twin is not None else (0, 0, 0),
+            masks=self._masks if kernel.entry.twin is not None else (0, 0, 0, 0),
             workspace_bytes=workspace_bytes_of(problem, of, chosen) if chosen.partials else 0,
         )
 

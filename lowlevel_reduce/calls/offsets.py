@@ -11,6 +11,7 @@ import numpy as np
 
 from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray
 from lowlevel_reduce.calls.execute import launched
+from lowlevel_reduce.calls.prepared import Prepared
 from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.driver import Buffer, Stream, readback
 from lowlevel_reduce.driver.pointers import check_pointer
@@ -19,7 +20,6 @@ from lowlevel_reduce.plans.array import plan
 if TYPE_CHECKING:
     from lowlevel_reduce.arrays.allocator import Allocator
     from lowlevel_reduce.calls.places import Place
-    from lowlevel_reduce.plans.base import BasePlan
 
 __all__ = ["check_on_device", "check_on_host", "offsets_of_host"]
 
@@ -96,13 +96,14 @@ def check_on_device(borders: ArrayView, length: int, place: Place, allocator: Al
         check_on_host(np.frombuffer(content, borders.dtype), length)
         return
 
-    def made(_: tuple[ArrayView, ...], where: Place) -> BasePlan:
-        return plan("minmax", shape=(count - 1,), dtype=borders.dtype, map=_ENDS, context=where.context)
+    def made() -> Prepared:
+        checking = plan("minmax", shape=(count - 1,), dtype=borders.dtype, map=_ENDS, context=place.context)
+        return Prepared.of_plan(checking, place, None)
 
     begins = borders._replace(shape=(count - 1,))
     ends = begins._replace(pointer=begins.pointer + itemsize)
     key = ("checked offsets", borders.dtype, count)
-    (least, most), _ = launched(here(), place, key, made, (begins, ends), allocator=allocator)
+    (least, most), _ = launched(here(), place, key, made, (begins, ends), allocator)
     if int(least) < 0 or int(most) > length:
         check_on_host(_copied(borders, stream), length)
 

@@ -87,13 +87,13 @@ class Prepared:
         Shape of each result.
     result_bytes, cell_bytes : int
         The size of all results, and that of a cell for them.
-    refused : int
-        Bits that the second array's address must not have.
+    refused, second_refused : int
+        Bits that the arrays' addresses must not have.
     """
 
     __slots__ = (
         *("_extents", "_idle", "_mask", "_own", "_second_mask", "_steps", "_workspace_bytes"),
-        *("cell_bytes", "place", "plan", "refused", "result_bytes", "result_shape"),
+        *("cell_bytes", "place", "plan", "refused", "result_bytes", "result_shape", "second_refused"),
     )
 
     def __init__(
@@ -104,20 +104,20 @@ class Prepared:
         steps: tuple[Step, ...],
         touched: Callable[[], Extents],
         *,
-        masks: tuple[int, int, int],
+        masks: tuple[int, int, int, int],
         workspace_bytes: int,
     ) -> None:
         """Take the launches in order; `touched` tells which bytes they touch, when that is first asked.
 
-        `masks` are the bits of both arrays' addresses by which their kernels' twins are launched, and those that the
-        second one's must not have; a workspace of 0 bytes is none.
+        `masks` are the bits of both arrays' addresses by which their kernels' twins are launched, and those that they
+        must not have; a workspace of 0 bytes is none.
         """
         self.plan, self.place, self.result_shape = plan, place, result_shape
         self.result_bytes = plan.results * math.prod(result_shape) * plan.result_dtype.itemsize
         self.cell_bytes = cell_size(self.result_bytes)
         self._steps = steps
         self._extents: Extents | Callable[[], Extents] = touched
-        self._mask, self._second_mask, self.refused = masks
+        self._mask, self._second_mask, self.refused, self.second_refused = masks
         self._workspace_bytes = workspace_bytes
         # Between two kernels it holds what only they know of, so it is not that of others; where the second was never
         # launched, nobody uses it again.
@@ -142,6 +142,7 @@ class Prepared:
             masks=(
                 extents.vector_bytes - 1 if differ else 0,
                 extents.second_vector_bytes - 1 if differ else 0,
+                extents.alignment - 1,
                 extents.second_alignment - 1,
             ),
             workspace_bytes=plan.workspace_bytes if plan.has_workspace else 0,

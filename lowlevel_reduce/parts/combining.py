@@ -78,6 +78,7 @@ class CombinePlan(BasePlan):
                 high=self.chunks * self.partial_bytes,
                 result_bytes=reduction.results * itemsize,
                 result_alignment=itemsize,
+                alignment=PARTIAL_DTYPE.itemsize,
                 has_second=self.takes_first,
                 second_high=types.element.itemsize if self.takes_first and length else 0,
             ),

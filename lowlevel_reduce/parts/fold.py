@@ -83,6 +83,7 @@ class FoldPlan(BasePlan):
                 high=cut.ranks * self.apart,
                 result_bytes=self.rows * reduction.results * itemsize,
                 result_alignment=itemsize,
+                alignment=PARTIAL_DTYPE.itemsize,
                 has_second=self.takes_first,
                 second_high=first_bytes,
             ),

@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lowlevel_reduce.arguments import integer
-from lowlevel_reduce.calls.execute import launched
 from lowlevel_reduce.calls.options import initial_key
-from lowlevel_reduce.calls.threads import here
+from lowlevel_reduce.calls.prepared import Prepared
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.parts.chunks import shard_lengths
 from lowlevel_reduce.parts.combining import PARTIAL_DTYPE, divided
 from lowlevel_reduce.parts.cut import Cut
-from lowlevel_reduce.parts.fold import FoldPlan, fold_plan
+from lowlevel_reduce.parts.fold import fold_plan
 
 if TYPE_CHECKING:
-    from lowlevel_reduce.arrays.allocator import Allocator
     from lowlevel_reduce.arrays.device_array import ArrayView
+    from lowlevel_reduce.calls.execute import Made
     from lowlevel_reduce.calls.places import Place
-    from lowlevel_reduce.driver import Stream
 
-__all__ = ["ABSENT_BYTE", "fold_shares", "padded_rows", "words_of"]
+__all__ = ["ABSENT_BYTE", "described_shares", "padded_rows", "words_of"]
 
 ABSENT_BYTE = 0xFF
 """What every byte of an absent partial is. Nobody reads one: the cut says which there are."""
@@ -54,27 +52,19 @@ def padded_rows(rows: object, chunks: int) -> int:
     return number
 
 
-def fold_shares(
-    op: Any,
-    problem: dict[str, Any],
-    views: tuple[ArrayView, ...],
-    shards: object,
-    out: Any,
-    stream: Stream,
-    initial: Any,
-    allocator: Allocator | None,
-) -> Any:
-    """Fold the shares of `shards` ranks, each with the same number of rows; the stream's context must be current.
+def described_shares(
+    place: Place, views: tuple[ArrayView, ...], op: Any, problem: dict[str, Any], number: int, initial: Any
+) -> tuple[tuple[Any, ...], Made]:
+    """Return the key of the fold of so many ranks' shares, each with the same number of rows, and what prepares it.
 
     `views` are the words of the shares and, if it is given, the whole array's first element; `problem` is that of
-    `sharding.fold_problem`. Raises as `combine_partials`.
+    `fold_problem`. Raises as `combine_partials`, some of it when it is prepared.
     """
-    number = integer(shards, "shards is an integer")
     view, *beside = views
     if view.dtype != PARTIAL_DTYPE:
         raise TypeError(f"partials are of uint32, or gathered as int32 or bytes of it; these are of {view.dtype}")
 
-    def make(_: tuple[ArrayView, ...], place: Place) -> FoldPlan:
+    def made() -> Prepared:
         options = dict(problem)
         length, chunk, dtype = (options.pop(name) for name in ("length", "chunk", "dtype"))
         accumulate, result_dtype = options.pop("accumulate"), options.pop("result_dtype")
@@ -92,10 +82,9 @@ def fold_shares(
             raise TypeError(f"{reduction.name} takes {'first=' if reduction.second == 'first' else 'no first element'}")
         if beside and (beside[0].dtype != types.element.dtype or (length and not beside[0].shape[0])):
             raise TypeError(f"the first element is one of {types.element.dtype}")
-        return fold_plan(reduction, types, cut, apart=rows * words * PARTIAL_DTYPE.itemsize, context=place.context)
+        apart = rows * words * PARTIAL_DTYPE.itemsize
+        plan = fold_plan(reduction, types, cut, apart=apart, context=place.context)
+        return Prepared.of_plan(plan, place, initial)
 
     kinds = [(each.dtype, each.shape) for each in views]
-    key = ("shares", op, number, initial_key(initial), *kinds, *problem.values())
-    thread = here()
-    result, _ = launched(thread, thread.place_of(stream), key, make, views, out, initial, allocator)
-    return result
+    return ("shares", op, number, initial_key(initial), *kinds, *problem.values()), made

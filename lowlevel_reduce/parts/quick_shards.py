@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.calls.options import initial_key
-from lowlevel_reduce.calls.prepared import arrays_in
 from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.driver import Buffer, Event, Stream, binding
 from lowlevel_reduce.driver.handle import quietly, within
@@ -22,13 +21,11 @@ from lowlevel_reduce.driver.turns import Turn
 from lowlevel_reduce.errors import CudaError
 from lowlevel_reduce.parts.driver_calls import raising
 from lowlevel_reduce.parts.known import Source, key_of, source_of
-from lowlevel_reduce.parts.placed import PlacedLaunch
 
 if TYPE_CHECKING:
     from lowlevel_reduce.arrays.results import Cell
     from lowlevel_reduce.calls.places import Place
-    from lowlevel_reduce.parts.combining import CombinePlan
-    from lowlevel_reduce.parts.partials import ChunksPlan
+    from lowlevel_reduce.calls.prepared import Prepared
 
 __all__ = ["MAX_KEPT", "MAX_PARTIALS_BYTES", "call", "offer"]
 
@@ -54,12 +51,12 @@ class _Part:
     """
 
     __slots__ = (
-        *("_event", "_launches", "_memory", "_record", "enter", "fetch", "follow", "handle", "is_near", "join"),
-        "source",
+        *("_event", "_chunks", "_memory", "_record", "enter", "fetch", "follow", "handle", "is_near", "join"),
+        *("_to", "source"),
     )
 
     def __init__(
-        self, source: Source, where: Place, made: Sequence[ChunksPlan], place: Buffer, first: Stream, read: Event
+        self, source: Source, where: Place, chunks: Prepared, place: Buffer, first: Stream, read: Event
     ) -> None:
         stream = where.stream
         self.source, self.handle = source, stream.handle
@@ -68,10 +65,7 @@ class _Part:
         self.is_near = context == first.context
         in_place = self.is_near or reaches(context, first.context)
         self._memory = place if in_place else Buffer.allocate_async(place.size_bytes, stream)
-        to = self._memory.pointer
-        with context.pushed():
-            # The little rest first, as in a distributed plan.
-            self._launches = [(PlacedLaunch(each.plan, where), each.source, to + each.result) for each in made[::-1]]
+        self._chunks, self._to = chunks, self._memory.pointer
         self.fetch = None if in_place else raising(*place.copy_call(self._memory, first))
         self._record: Callable[[], None] | None = None
         self.join = self.follow = _nothing
@@ -91,8 +85,8 @@ class _Part:
         """Make the partials, in the shard's stream, whose context is current."""
         if self.fetch is None:
             self.follow()
-        for launch, begin, result in self._launches:
-            launch(address + begin, result)
+        if not self._chunks.launch(address, self._to):
+            self._chunks.refuse()
         if self._record is not None:
             self._record()
 
@@ -103,13 +97,11 @@ class _Prepared:
     Parameters
     ----------
     sources, places, made : sequences
-        How each shard is read, where it is reduced, and by which plans.
-    plan : CombinePlan
-        The fold.
-    counts : sequence of int
-        The chunks of each shard.
-    initial : scalar or None
-        The start value.
+        How each shard is read, where it is reduced, and what makes its partials.
+    fold : Prepared
+        What folds them all.
+    sizes : sequence of int
+        The bytes of each shard's partials.
 
     Raises
     ------
@@ -123,30 +115,26 @@ class _Prepared:
         self,
         sources: Sequence[Source],
         places: Sequence[Place],
-        made: Sequence[Sequence[ChunksPlan]],
-        plan: CombinePlan,
-        counts: Sequence[int],
-        initial: Any,
+        made: Sequence[Prepared],
+        fold: Prepared,
+        sizes: Sequence[int],
     ) -> None:
         streams = [place.stream for place in places]
         first = streams[0]
-        self._driver, self._streams, self._plan, self._pool = binding.selected(), streams, plan, places[0].pool
-        size = plan.partial_bytes
+        self._driver, self._streams, self._fold, self._pool = binding.selected(), streams, fold, places[0].pool
         # Other devices reach what `cuMemAlloc` allocates. Its free waits for the device.
         is_reached = any(each.device != first.context.device for each in (stream.context for stream in streams))
-        whole = plan.chunks * size
+        whole = sum(sizes)
         self._partials = Buffer.allocate(whole, first.context) if is_reached else Buffer.allocate_async(whole, first)
-        with first.context.pushed():
-            self._fold = PlacedLaunch(plan, places[0], initial)
         # What says that the partials were read. At the beginning, that their memory is there.
         self._read = Event.create(first.context, timing=False)
         self._read.record(first)
         self._record = raising("cuEventRecord", self._read.handle, first.handle)
         parts, begin = [], self._partials.pointer
-        for source, where, chunks, count in zip(sources, places, made, counts, strict=True):
-            place = Buffer.from_pointer(begin, count * size, context=first.context, owner=self._partials)
+        for source, where, chunks, size in zip(sources, places, made, sizes, strict=True):
+            place = Buffer.from_pointer(begin, size, context=first.context, owner=self._partials)
             parts.append(_Part(source, where, chunks, place, first, self._read))
-            begin += count * size
+            begin += size
         self._parts = parts
         self._remote = [(i, part) for i, part in enumerate(parts) if not part.is_near]
         self._near = [(i, part) for i, part in enumerate(parts) if part.is_near]
@@ -190,7 +178,7 @@ class _Prepared:
             self._turn.idle.append(item)
 
     def _reduced(self, addresses: Sequence[int]) -> Any:
-        plan, handle = self._plan, self._pool.context.handle
+        handle = self._pool.context.handle
         try:
             if self._current() == handle:
                 cell = self._at_home(addresses)
@@ -199,9 +187,7 @@ class _Prepared:
         except BaseException:
             self._settle()
             raise
-        if plan.results == 1:
-            return DeviceArray.of_cell(cell, plan.result_dtype, (), self._pool.stream)
-        return plan.result_tuple(arrays_in(cell, plan.results, plan.result_dtype, (), self._pool.stream))
+        return self._fold.wrapped(cell, self._pool.stream)
 
     def _at_home(self, addresses: Sequence[int]) -> Cell:
         """Do `_launch` where the first stream's context is current: then nothing need be pushed."""
@@ -236,7 +222,8 @@ class _Prepared:
                 part.fetch()
         if self._apart and not self._folded_first:
             self._record()
-        self._fold(self._partials.pointer, cell.pointer)
+        if not self._fold.launch(self._partials.pointer, cell.pointer):
+            self._fold.refuse()
         if self._folded_first:
             self._record()
         for part in self._copied:
@@ -293,8 +280,8 @@ def offer(
     initial: Any,
     options: tuple[Any, ...],
     streams: Sequence[Stream],
-    partials: Sequence[tuple[DeviceArray, Sequence[ChunksPlan]]],
-    plan: CombinePlan,
+    partials: Sequence[tuple[DeviceArray, Prepared]],
+    fold: Prepared,
 ) -> None:
     """Prepare later equal calls, if it can be known without asking the driver that these are safe.
 
@@ -304,13 +291,13 @@ def offer(
         As for `call`; `given` are the streams as the caller passed them.
     streams : sequence of Stream
         Where each shard was reduced.
-    partials : sequence of (DeviceArray, sequence of ChunksPlan)
+    partials : sequence of (DeviceArray, Prepared)
         The partials of each shard, and what made them.
-    plan : CombinePlan
+    fold : Prepared
         What folded them.
     """
-    counts = [array.shape[0] for array, _ in partials]
-    if not all(counts) or plan.chunks * plan.partial_bytes > MAX_PARTIALS_BYTES:
+    sizes = [array.nbytes for array, _ in partials]
+    if not all(sizes) or sum(sizes) > MAX_PARTIALS_BYTES:
         return
     kept: dict[Any, _Prepared] = here().others.setdefault(_KEPT, {})
     try:
@@ -325,7 +312,7 @@ def offer(
         return
     places = [here().place_of(stream) for stream in streams]
     try:
-        made = _Prepared(known, places, [used for _, used in partials], plan, counts, initial)
+        made = _Prepared(known, places, [chunks for _, chunks in partials], fold, sizes)
     except CudaError as error:
         if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
             raise

@@ -35,7 +35,7 @@ class PreparedParts:
 
     __slots__ = (
         *("_bound", "_second", "cell_bytes", "dtype", "extents", "folded_tuple", "place", "refused", "results"),
-        "shape",
+        *("second_refused", "shape"),
     )
 
     is_nothing = False
@@ -51,7 +51,7 @@ class PreparedParts:
         self.cell_bytes = cell_size(size)
         second = sizes[1] if len(sizes) > 1 else 0
         self.extents = Extents(0, sizes[0], size, self.dtype.itemsize, has_second=self._second, second_high=second)
-        self.refused = found.views[1].dtype.itemsize - 1 if self._second else 0
+        self.refused, self.second_refused = 0, found.views[1].dtype.itemsize - 1 if self._second else 0
 
     def launch(self, source: int, result: int, second: int = 0) -> bool:
         """Put it into the stream; False if there is no result, as the plan was dropped or other ranks call another."""

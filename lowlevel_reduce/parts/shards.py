@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lowlevel_reduce.arguments import listed, real, retold
-from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, order_after
+from lowlevel_reduce.arrays.device_array import ArrayView, DeviceArray, order_after, view_array
 from lowlevel_reduce.arrays.protocols import device_of, has_member
+from lowlevel_reduce.calls.execute import launched
 from lowlevel_reduce.calls.threads import here
 from lowlevel_reduce.driver import Buffer, Context, Stream
 from lowlevel_reduce.driver.pointers import check_pointer
@@ -17,7 +18,7 @@ from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.parts import quick_shards
 from lowlevel_reduce.parts.chunks import common_chunk
 from lowlevel_reduce.parts.combining import PARTIAL_DTYPE, divided
-from lowlevel_reduce.parts.partials import flat_view, fold_of_views, fold_problem, partials_of_views, plain_options
+from lowlevel_reduce.parts.prepared import described_chunks, described_fold, flat, fold_problem, plain_options
 
 if TYPE_CHECKING:
     from lowlevel_reduce.operators import ElementMap
@@ -121,16 +122,17 @@ def reduce_shards(
     made = []
     for home, inputs, element_there in zip(homes, views, firsts, strict=True):
         with home.context.pushed():
-            given = () if element_there is None else (flat_view(element_there, home, "the first element"),)
-            arrays = (*inputs, *given)
-            made.append(partials_of_views(op, arrays, chunk, home, None, is_masked=where is not None, options=options))
+            arrays = (*inputs, *(() if element_there is None else _views_of((element_there,), home)))
+            place = thread.place_of(home)
+            known = described_chunks(thread, place, arrays, op, options, chunk, is_masked=where is not None)
+            made.append(launched(thread, place, *known, arrays))
     with homes[0].context.pushed():
         gathered = _gathered([part for part, _ in made], homes[0])
-        arrays = ((gathered, "the partials"), (firsts[0], "the first element"))
-        folded = tuple(flat_view(array, homes[0], what) for array, what in arrays if array is not None)
-        result, plan = fold_of_views(op, problem, folded, None, homes[0], initial, None)
+        folded = _views_of((gathered, *(() if firsts[0] is None else firsts[:1])), homes[0])
+        place = thread.place_of(homes[0])
+        result, fold = launched(thread, place, *described_fold(place, folded, op, problem, initial), folded)
     if simple and not is_about:
-        quick_shards.offer(shards, op, streams, initial, others_asked, homes, made, plan)
+        quick_shards.offer(shards, op, streams, initial, others_asked, homes, made, fold)
     return result
 
 
@@ -159,7 +161,7 @@ def _legacy_stream_of(x: Any, number: int) -> Stream:
 
 def _views_of(arrays: Sequence[Any], home: Stream) -> tuple[ArrayView, ...]:
     with home.context.pushed():
-        return tuple(flat_view(array, home, "a shard, or what goes with it,") for array in arrays)
+        return tuple(flat(view_array(array, home), "a shard, or what goes with it,") for array in arrays)
 
 
 def _first_element(views: Sequence[tuple[ArrayView, ...]], homes: Sequence[Stream]) -> DeviceArray:

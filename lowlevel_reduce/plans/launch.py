@@ -30,8 +30,9 @@ class Extents(NamedTuple):
         The same for the second array; both 0 if there is none.
     has_second : bool
         Whether the operator takes a second array.
-    second_alignment : int
-        What the second array's address must be a multiple of: 1, but for the offsets of segments their size.
+    alignment, second_alignment : int
+        What the first and the second array's address must be multiples of: 1, but for partials and for the offsets of
+        segments, which lie at multiples of their words' size.
     result_bytes, result_alignment : int
         Bytes of all results together, and what their address must be a multiple of.
     vector_bytes, second_vector_bytes : int
@@ -51,6 +52,7 @@ class Extents(NamedTuple):
     vector_bytes: int = 1
     second_vector_bytes: int = 1
     aligned_only: bool = False
+    alignment: int = 1
 
     def overlap(self, begin: int, end: int, result: int) -> bool:
         """Tell whether results at the address `result` overlap the bytes from address `begin` to `end`."""
@@ -351,7 +353,7 @@ def check_addresses(
     rule = "a device address is an integer"  # of Python's from here on: NumPy's would not add to a negative one
     source, result = integer(source, rule), integer(result, rule)
     spans = [(source + extents.low, source + extents.high, "input", source)]
-    alignments = [1]
+    alignments = [extents.alignment]
     if second is not None:
         second = integer(second, rule)
         spans.append((second + extents.second_low, second + extents.second_high, "second input", second))

@@ -28,8 +28,18 @@ FORMS = {
     "into": lambda a, **on: lr.sum(a.x, axis=1, out=a.out, **on),
     "into two": lambda a, **on: lr.mean_var(a.x, axis=1, out=a.outs, **on),
     "segments": lambda a, **on: lr.segmented_reduce(a.flat, a.borders, **on),
+    "partials": lambda a, **on: lr.partials(a.flat, chunk=1024, **on),
+    "partials about an element": lambda a, **on: lr.partials(a.flat, "var", chunk=4096, first=a.flat, **on),
+    "partials with a mask": lambda a, **on: lr.partials(a.flat, chunk=2048, where=a.mask, **on),
+    "fold": lambda a, **on: lr.combine_partials(a.parts, length=X.size, chunk=1024, dtype="float32", **on),
+    "fold into": lambda a, **on: lr.combine_partials(
+        a.parts, length=X.size, chunk=1024, dtype="float32", initial=1.5, out=a.one, **on
+    ),
+    "fold of shares": lambda a, **on: lr.combine_partials(
+        a.parts, length=X.size, chunk=1024, dtype="float32", shards=2, **on
+    ),
 }
-LAUNCHES = {"segments": 2}
+LAUNCHES = {"segments": 2, "partials": 2, "partials with a mask": 2}  # the whole chunks, and the rest
 
 
 class Arrays:
@@ -41,6 +51,8 @@ class Arrays:
         self.flat, self.borders = on(X.ravel()), on(BORDERS)
         self.out = lr.DeviceArray.empty((ROWS,), "float32", stream)
         self.outs = lr.DeviceArray.empty((2, ROWS), "float32", stream)
+        self.one = lr.DeviceArray.empty((), "float32", stream)
+        self.parts = lr.partials(self.flat, chunk=1024, stream=stream)
 
 
 def counts(call):

@@ -203,7 +203,7 @@ def test_results_have_the_bits_of_the_first_call_s(streams, op, options):
     for turn in (0, 0, 1, 0, 1):
         assert found(lr.reduce_shards(first[turn], op, **options)) == expected[turn]
     (prepared,) = (each for key, each in kept().items() if key[2] == op)
-    assert prepared._plan.results == (2 if op in ("minmax", "softmax_stats") else 1)
+    assert prepared._fold.plan.results == (2 if op in ("minmax", "softmax_stats") else 1)
     results = [lr.reduce_shards(first[turn], op, **options) for turn in (0, 1)]
     assert [found(each) for each in results] == expected, "the first is held"
     one = results[0][0] if isinstance(results[0], tuple) else results[0]

@@ -299,7 +299,8 @@ def test_what_does_not_fit_together_is_refused(stream, context):
 def test_what_is_not_contiguous_is_refused(stream, monkeypatch):
     x = lr.DeviceArray.from_numpy(values(2048, "float32"), stream)
     view = view_array(x, stream)._replace(shape=(1024,), strides_bytes=(8,))
-    monkeypatch.setattr("lowlevel_reduce.parts.partials.view_array", lambda x, stream: view)
+    for name in ("view_in", "seen"):
+        monkeypatch.setattr(f"lowlevel_reduce.calls.execute.{name}", lambda *_: view)
     with pytest.raises(ValueError, match=r"the shard of shape \(1024,\) has strides \(8,\): it is not contiguous"):
         lr.partials(x, "sum", chunk=1024, stream=stream)
 
@@ -394,6 +395,40 @@ def test_arrays_of_several_lengths_in_one_stream(stream):
         made = lr.partials(x, "sum", chunk=1024, stream=stream)
         total = lr.combine_partials(made, "sum", length=length, chunk=1024, dtype="float32", stream=stream)
         assert total.numpy().tobytes() == lr.tree.reduce(x).tobytes()
+        there = lr.DeviceArray.from_numpy(x, stream)
+        assert lr.reduce_shards([there]).numpy().tobytes() == lr.tree.reduce(x).tobytes()
+
+
+def test_repeated_partials_are_those_of_each_array(stream):
+    """Each length and option has launches of its own, which take other arrays, their masks and their offsets."""
+    x, y = values(5000, "float32"), values(5000, "float32", seed=7)
+    for array, length in ((x, 5000), (y, 5000), (x, 4096), (y, 5000), (x, 5000)):
+        there = lr.DeviceArray.from_numpy(array[:length], stream)
+        for about in ({}, {"where": array[:length] > 0}):
+            taken = {name: lr.DeviceArray.from_numpy(each, stream) for name, each in about.items()}
+            made = lr.partials(there, chunk=1024, stream=stream, rows=7 if about else None, **taken)
+            assert made.shape == (7 if about else -(-length // 1024), 2)
+            options = {"length": length, "chunk": 1024, "dtype": "float32", "where": bool(about)}
+            if about:
+                assert made.numpy()[-(-length // 1024) :].tobytes().strip(b"\xff") == b""
+                made = made[: -(-length // 1024)]
+            total = lr.combine_partials(made, stream=stream, **options)
+            assert total.numpy().tobytes() == lr.tree.reduce(array[:length], **about).tobytes()
+        with pytest.raises(TypeError, match="chunk is an integer"):
+            lr.partials(there, chunk=1024.0, stream=stream)
+
+
+def test_partials_gathered_as_bytes_lie_where_words_do(stream):
+    x = values(3000, "float32")
+    made = lr.partials(x, chunk=1024, stream=stream)
+    room = lr.DeviceArray.from_numpy(np.zeros(made.nbytes + 4, np.uint8), stream)
+    room._buffer.copy_from(made.numpy().view(np.uint8).ravel(), stream=stream, size_bytes=made.nbytes)
+    options = {"length": len(x), "chunk": 1024, "dtype": "float32", "stream": stream}
+    for _ in range(2):
+        total = lr.combine_partials(room[: made.nbytes], **options)
+        assert total.numpy().tobytes() == lr.tree.reduce(x).tobytes()
+        with pytest.raises(ValueError, match="are no partials, which consist of words of 4 bytes"):
+            lr.combine_partials(room[1 : made.nbytes + 1], **options)
 
 
 def test_shards_are_read_when_their_streams_have_written_them(devices):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -57,7 +57,8 @@ class PreparedChunks(Prepared):
     def __init__(
         self, place: Place, shape: tuple[int, int], pieces: tuple[_Piece, ...], extents: Extents, absent_bytes: int
     ) -> None:
-        super().__init__(_Words(), place, shape, (), lambda: extents, masks=(0, 0, 0, 0), workspace_bytes=0)
+        plan = cast("Form", _Words())  # of which no more is asked
+        super().__init__(plan, place, shape, (), lambda: extents, masks=(0, 0, 0, 0), workspace_bytes=0)
         self._pieces, self._absent_bytes = pieces, absent_bytes
 
     @property

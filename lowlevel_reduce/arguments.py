@@ -149,6 +149,8 @@ def chosen_axes(axis: Any, dimensions: int) -> tuple[int, ...]:
     ValueError
         If an array of that many dimensions lacks an axis (``numpy.exceptions.AxisError``), or one is named twice.
     """
+    if type(axis) is int and -dimensions <= axis < dimensions:  # what most ask for is seen at once
+        return (axis % dimensions,)
     plain = plain_axes(axis)
     if plain is None:
         return tuple(range(dimensions))

@@ -219,11 +219,20 @@ def element_type(dtype: Any) -> ElementType:
     UnsupportedError
         If the dtype cannot be reduced, or is not in native byte order.
     """
+    try:
+        return _by_dtype[dtype]
+    except (KeyError, TypeError):  # not met yet, or no hash
+        pass
     resolved = numpy_dtype(dtype)
     entry = _TYPES.get(resolved.name)
     if entry is None:
         raise UnsupportedError(f"{resolved} cannot be reduced; the types are {', '.join(_TYPES)}")
+    if isinstance(dtype, np.dtype):
+        _by_dtype[dtype] = entry
     return entry
+
+
+_by_dtype: dict[Any, ElementType] = {}  # a dtype's name takes NumPy 3 us
 
 
 _C_NAMES = {"bool": "boolean", "float8_e4m3fn": "float8_e4m3"}

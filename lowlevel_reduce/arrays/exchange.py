@@ -58,12 +58,16 @@ class ArrayView(NamedTuple):
     owner: Any
 
 
-def view_of(x: Any, producer: Producer) -> ArrayView:
-    """Return the memory of a known library's array, of which the library alone is asked; orders no streams."""
+def view_of(x: Any, producer: Producer, pointer: int | None = None) -> ArrayView:
+    """Return the memory of a known library's array, of which the library alone is asked; orders no streams.
+
+    The address is the library's, unless another one is given, as 0 by who asks for it later.
+    """
     shape, strides_bytes, dtype = producer.facts(x)
     element_type(dtype)
     contiguous = strides_bytes == contiguous_strides(shape, dtype.itemsize)
-    return ArrayView(producer.pointer(x), shape, None if contiguous else strides_bytes, dtype, readonly=False, owner=x)
+    pointer = producer.pointer(x) if pointer is None else pointer
+    return ArrayView(pointer, shape, None if contiguous else strides_bytes, dtype, False, x)
 
 
 def produced_view(x: Any, producer: Producer, stream: Stream) -> ArrayView:

@@ -104,12 +104,17 @@ def _torch(torch: Any) -> Producer:
     def key(x: Any) -> tuple[Any, ...]:
         return x.get_device(), x.dtype, x.shape, x.stride()
 
+    dtypes: dict[Any, Any] = {}
+
     def facts(x: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
-        try:
-            dtype = numpy_dtype(str(x.dtype).removeprefix("torch."))
-        except TypeError as error:
-            raise UnsupportedError(f"{x.dtype} cannot be reduced") from error
-        return tuple(x.shape), tuple(step * dtype.itemsize for step in x.stride()), dtype
+        dtype = dtypes.get(x.dtype)
+        if dtype is None:
+            try:
+                dtype = dtypes[x.dtype] = numpy_dtype(str(x.dtype).removeprefix("torch."))
+            except TypeError as error:
+                raise UnsupportedError(f"{x.dtype} cannot be reduced") from error
+        itemsize = dtype.itemsize
+        return tuple(x.shape), tuple([step * itemsize for step in x.stride()]), dtype
 
     def plain(x: Any) -> bool:
         # The memory of a lazily negated or conjugated tensor contains other values.

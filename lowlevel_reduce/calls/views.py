@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.calls.threads import Thread
 
-__all__ = ["CURRENT", "UNKNOWN", "address_of", "are_near", "are_trusted", "is_current", "is_here", "is_trusted",
-           "known_as", "seen", "spot_of", "view_in"]  # fmt: skip
+__all__ = ["CURRENT", "UNKNOWN", "address_of", "are_near", "are_of", "are_trusted", "is_current", "is_here",
+           "is_trusted", "known_as", "seen", "spot_of", "view_in"]  # fmt: skip
 
 UNKNOWN = object()
 """What stands for an array or a stream of which the driver must be asked."""
@@ -128,12 +128,12 @@ def view_in(thread: Thread, place: Place, x: Any) -> ArrayView:
 
 
 def seen(x: Any) -> ArrayView:
-    """Return the memory of an array that is trusted, of which its library alone is asked; orders no streams."""
+    """Return what an array that is trusted is like; of its address, which is 0 here, asks who launches."""
     if type(x) is DeviceArray:
-        return ArrayView(0, x.shape, None, x.dtype, readonly=False, owner=x)  # who launches asks for the address
+        return ArrayView(0, x.shape, None, x.dtype, False, x)
     producer = producer_of(type(x))
     assert producer is not None  # noqa: S101 - else it is not trusted
-    return view_of(x, producer)
+    return view_of(x, producer, 0)
 
 
 def is_trusted(place: Place, x: Any) -> bool:
@@ -142,6 +142,19 @@ def is_trusted(place: Place, x: Any) -> bool:
         return x._home == place.context_id
     producer = producer_of(type(x))
     return producer is not None and producer.plain(x) and place.is_primary_of(producer.ordinal(x))
+
+
+def are_of(place: Place, *known: Any) -> bool:
+    """Tell whether arrays are trusted of which `known_as` returned these; None stands for no array."""
+    for each in known:
+        if each is None:
+            continue
+        if each[0] is DeviceArray:
+            if each[1] != place.context_id:
+                return False
+        elif not place.is_primary_of(each[1][0]):
+            return False
+    return True
 
 
 def are_trusted(place: Place, *arrays: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
@@ -121,13 +122,49 @@ def choose_rows(
     UnsupportedError
         If the device has no clusters.
     """
+    if strategy is not None or cluster is not None or problem.kind == "columns":  # which remembers by itself
+        return _chosen_anew(
+            problem, facts, itemsize, accumulator_bytes, heavy, two_arrays, strategy=strategy, cluster=cluster
+        )
+    # What was chosen is remembered by all that the choice depends on, which the lengths of a lane's loads share.
     vector = VECTOR_BYTES // itemsize
-    leaf = LANES * STEPS * vector
-    leaves = max(1, -(-problem.length // leaf))
+    vectors = -(-problem.length // vector)
+    key = (
+        facts, itemsize, accumulator_bytes, heavy, two_arrays, problem.kind, problem.rows, problem.aligned,
+        -(-vectors // LANES), (vectors - 1).bit_length() if vectors <= LANES else 0, _are_aligned(problem, vector),
+        problem.length % vector == 0,
+    )  # fmt: skip
+    found = _chosen.get(key)
+    if found is None:
+        found = _chosen_anew(problem, facts, itemsize, accumulator_bytes, heavy, two_arrays)
+        if len(_chosen) >= _REMEMBERED:
+            _chosen.clear()
+        _chosen[key] = found
+    return found
+
+
+_REMEMBERED = 4096  # choices; some hundred bytes each
+_chosen: dict[Any, RowStrategy] = {}
+
+
+def _chosen_anew(
+    problem: Problem,
+    facts: DeviceFacts,
+    itemsize: int,
+    accumulator_bytes: int,
+    heavy: bool,
+    two_arrays: bool,
+    *,
+    strategy: str | None = None,
+    cluster: int | None = None,
+) -> RowStrategy:
+    vector = VECTOR_BYTES // itemsize
+    leaves = max(1, -(-problem.length // (LANES * STEPS * vector)))
+    filled = _leaves_of(problem.length, vector)
     narrow = not heavy and accumulator_bytes <= 8
     name = strategy
     if name is None:
-        name, _ = _fastest(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
+        name, _ = _fastest(problem, facts, vector, filled, narrow=narrow, two_arrays=two_arrays)
     if name not in ROW_STRATEGIES:
         raise ValueError(f"there is no strategy {name!r} for rows; there is {', '.join(ROW_STRATEGIES)}")
     if (name == "columns") != (problem.kind == "columns") or (name == "short_rows" and leaves > 1):
@@ -143,7 +180,7 @@ def choose_rows(
             warps, fastest = _tiles_of_a_row(problem.rows, leaves, facts, narrow=narrow)
             chosen = _batch(problem, facts, leaves, warps, fastest if cluster is None else cluster)
         else:
-            chosen = _rows(problem, facts, vector, problem.length / leaf, narrow=narrow, two_arrays=two_arrays)
+            chosen = _rows(problem, facts, vector, filled, narrow=narrow, two_arrays=two_arrays)
         newer = facts.more_registers
         chosen = bounded(chosen, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays, newer=newer)
         chosen = chosen._replace(programmatic=facts.programmatic, aligned=problem.aligned)
@@ -157,7 +194,7 @@ def why_rows(
 ) -> str:
     """Return in words why `choose_rows`, with the same arguments, takes the strategy that it takes unasked."""
     vector = VECTOR_BYTES // itemsize
-    leaves = problem.length / (LANES * STEPS * vector)
+    leaves = _leaves_of(problem.length, vector)
     narrow = not heavy and accumulator_bytes <= 8
     return _fastest(problem, facts, vector, leaves, narrow=narrow, two_arrays=two_arrays)[1]
 
@@ -189,6 +226,11 @@ def bounds_of_rows(
     if heavy or accumulator_bytes > 16 or (chosen.name == "short_rows" and not by_words):
         return WARPS, RESIDENT_HEAVY
     return WARPS, _RESIDENT_LIGHTEST if accumulator_bytes <= 8 and by_words else _RESIDENT_LIGHT
+
+
+def _leaves_of(length: int, vector: int) -> float:
+    """Return the leaves of a row, of which a part counts by its steps: one takes as long if not all lanes load."""
+    return -(-length // (LANES * vector)) / STEPS
 
 
 def _are_aligned(problem: Problem, vector: int) -> bool:

@@ -190,6 +190,8 @@ def choose(
         If the device lacks what the strategy needs.
     """
     row = _fastest(leaves, facts)
+    if strategy is None and cluster is None and block_threads is None:
+        return _mapped(row.name, leaves, *_unasked(row, facts, wide_accumulator, small_elements))
     name = strategy or row.name
     if name not in STRATEGIES:
         raise ValueError(f"there is no strategy {shown(name)}; there is {', '.join(STRATEGIES)}")
@@ -201,6 +203,14 @@ def choose(
     resident_blocks = _resident_blocks(name, warps, facts, wide_accumulator, small_elements)
     programmatic = facts.programmatic and name != "cooperative"
     return _mapped(name, leaves, warps, blocks_per_cluster, resident_blocks, programmatic)
+
+
+@lru_cache(maxsize=256)
+def _unasked(row: _Row, facts: DeviceFacts, wide_accumulator: bool, small_elements: bool) -> tuple[int, int, int, bool]:
+    """Return warps, the cluster's blocks, those that fit on a multiprocessor, and whether launches may start early."""
+    warps = min(row.warps, _WIDE_WARPS) if wide_accumulator else row.warps
+    resident_blocks = _resident_blocks(row.name, warps, facts, wide_accumulator, small_elements)
+    return warps, row.cluster, resident_blocks, facts.programmatic
 
 
 def _mapped(name: str, leaves: int, warps: int, cluster: int, resident_blocks: int, programmatic: bool) -> Strategy:

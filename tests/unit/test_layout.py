@@ -193,6 +193,24 @@ def test_refusals(shape, axis, error, message):
         layout.problem_of(shape, 4, axis=axis)
 
 
+@pytest.mark.parametrize("itemsize", [1, 4, 16])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_a_matrix_is_seen_at_once_as_it_is_otherwise(itemsize, keepdims):
+    """One axis as an integer takes the short way, in a sequence the long one."""
+    rng = np.random.default_rng(itemsize)
+    for _ in range(300):
+        shape = tuple(rng.choice([0, 1, 2, 3, 8, 48], 2).tolist())
+        strides = tuple((rng.choice([-1, 0, 1, 1, 2, 5, 48], 2) * itemsize).tolist())
+        for axis, steps in ((0, strides), (1, strides), (-1, None), (-2, None)):
+            found, expected = (
+                layout.problem_of(shape, itemsize, axis=each, keepdims=keepdims, strides_bytes=steps)
+                for each in (axis, (axis,))
+            )
+            assert found == expected, (shape, steps, axis)
+    with pytest.raises(ValueError, match="does not fit into 64 bits"):
+        layout.problem_of((3, 4), itemsize, axis=0, keepdims=keepdims, strides_bytes=(1 << 62, itemsize))
+
+
 def test_more_axes_than_the_kernels_know():
     shape, strides = (2,) * 9, tuple(3**i * 4 for i in range(9))
     with pytest.raises(UnsupportedError, match="at most 8 of each"):

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from lowlevel_reduce import layout
-from lowlevel_reduce.strategy import columns
+from lowlevel_reduce.strategy import columns, rows
 from tests.golden import choices
 
 
@@ -100,3 +100,38 @@ def test_no_more_choices_are_remembered_than_the_bound(monkeypatch):
         problem = layout.problem_of((length, 64), 4, axis=0)
         columns.choose_columns(problem, choices.DEVICES["H200"], 4, 8, heavy=False, two_arrays=False)
     assert 0 < len(columns._chosen) <= 8
+
+
+def rows_of(count, length, itemsize, pad):
+    strides = (length * itemsize + pad, itemsize)
+    return layout.problem_of((count, length), itemsize, axis=1, strides_bytes=strides)
+
+
+@pytest.mark.parametrize(("itemsize", "accumulator", "heavy", "two_arrays"), [
+    (4, 8, False, False), (2, 4, False, False), (1, 8, False, False), (16, 16, False, False), (4, 24, True, False),
+    (4, 8, True, True),
+])  # fmt: skip
+def test_a_choice_for_rows_is_the_same_if_it_is_remembered(itemsize, accumulator, heavy, two_arrays):
+    """Lengths that share a choice are asked for by turns, with rows of other numbers and at other addresses."""
+    vector = 16 // itemsize
+    short = [vectors * vector + more for vectors in range(1, 70) for more in {0, vector - 1}]
+    long = [length + more for length in range(250 * vector, 2600 * vector, 77 * vector) for more in (-1, 0)]
+    for device in ("H200", "A100"):
+        facts = choices.DEVICES[device]
+        for length in (*short, *long):
+            whole = -length * itemsize % 16  # behind each row, to its last vector's end
+            for count, pad in ((3, 0), (700, 0), (700, whole), (9000, itemsize), (9000, whole)):
+                problem = rows_of(count, length, itemsize, pad)
+                given = (problem, facts, itemsize, accumulator, heavy, two_arrays)
+                chosen = rows.choose_rows(
+                    problem, facts, itemsize=itemsize, accumulator_bytes=accumulator, heavy=heavy, two_arrays=two_arrays
+                )
+                assert chosen == rows._chosen_anew(*given), (length, count, pad)
+
+
+def test_no_more_choices_for_rows_are_remembered_than_the_bound(monkeypatch):
+    monkeypatch.setattr(rows, "_REMEMBERED", 8)
+    rows._chosen.clear()
+    for length in range(1000, 90000, 2000):
+        rows.choose_rows(rows_of(3, length, 4, 0), choices.DEVICES["H200"], itemsize=4, accumulator_bytes=8)
+    assert 0 < len(rows._chosen) <= 8

@@ -132,7 +132,6 @@ def choose_rows(
     key = (
         facts, itemsize, accumulator_bytes, heavy, two_arrays, problem.kind, problem.rows, problem.aligned,
         -(-vectors // LANES), (vectors - 1).bit_length() if vectors <= LANES else 0, _are_aligned(problem, vector),
-        problem.length % vector == 0,
     )  # fmt: skip
     found = _chosen.get(key)
     if found is None:

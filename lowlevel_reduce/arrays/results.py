@@ -6,13 +6,24 @@ import contextlib
 import functools
 import itertools
 import operator
+import weakref
 from collections.abc import Callable
 from typing import NamedTuple
 
 from lowlevel_reduce.driver import Buffer, Context, Stream
 from lowlevel_reduce.driver.turns import Known
 
-__all__ = ["CELL_BYTES", "MAX_KEPT_BYTES", "Cell", "Part", "Pool", "cell_size", "empty_cache", "memory_stats"]
+__all__ = [
+    "CELL_BYTES",
+    "MAX_KEPT_BYTES",
+    "Cell",
+    "CellsOfCapture",
+    "Part",
+    "Pool",
+    "cell_size",
+    "empty_cache",
+    "memory_stats",
+]
 
 CELL_BYTES = 256
 """Size of the smallest cell in bytes, and alignment of all; ``cuMemAlloc`` aligns to as many."""
@@ -22,6 +33,10 @@ _CHUNK_BYTES = 1 << 18
 of it is an allocation of its own."""
 
 _ALONE_BYTES = _CHUNK_BYTES // 8
+
+_OF_CAPTURE_BYTES = 1 << 16
+"""What a capture allocates at a time, for which its graph has two nodes: 256 of the smallest cells. A cell of more than
+an eighth of it is an allocation of its own."""
 
 MAX_KEPT_BYTES = 1 << 26
 """The most memory of free cells that are allocations of their own, of each pool; what comes back beyond is freed."""
@@ -104,6 +119,86 @@ class Part(Cell):
         self.pointer = whole.pointer + offset_bytes
         self.pool = whole.pool
         self._whole = whole
+
+
+class _OfCapture(Cell):
+    """A cell of memory that was allocated in a capture, and is the graph's."""
+
+    __slots__ = ("_free", "_memory", "pointer", "pool")
+
+    def __init__(self, pointer: int, pool: Pool, memory: _MemoryOfCapture, free: list[int]) -> None:
+        self.pointer, self.pool, self._memory, self._free = pointer, pool, memory, free
+
+    def __del__(self) -> None:
+        self._free.append(self.pointer)
+
+
+class _MemoryOfCapture:
+    """An allocation in a capture, from which cells are cut. It lives as long as one of them, and goes then.
+
+    That is why it is theirs alone: a graph that is to be replayed again must free what it allocates.
+    """
+
+    __slots__ = ("__weakref__", "end", "free", "left", "memory")
+
+    def __init__(self, size: int, stream: Stream) -> None:
+        self.memory = Buffer.allocate_async(size, stream)
+        self.left, self.end = self.memory.pointer, self.memory.pointer + size
+        self.free: dict[int, list[int]] = {}  # the addresses of cells that were given back, by their size
+
+    def cell(self, size: int, pool: Pool) -> Cell | None:
+        """Return a cell, or None if there is no room."""
+        free = self.free.setdefault(size, [])
+        try:
+            pointer = free.pop()
+        except IndexError:
+            pointer = self.left
+            if pointer + size > self.end:
+                return None
+            self.left = pointer + size
+        return _OfCapture(pointer, pool, self, free)
+
+
+class CellsOfCapture:
+    """The cells that one stream's calls in a capture write their results to.
+
+    The next user of a cell works in the same stream of the same capture, and so after all earlier work there.
+
+    Parameters
+    ----------
+    pool : Pool
+        That of the stream's other calls.
+    """
+
+    __slots__ = ("_memory", "_number", "_pool")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._number = 0
+        self._memory: weakref.ref[_MemoryOfCapture] | None = None
+
+    def take(self, number: int, size: int, *, is_alone: bool = False) -> Cell:
+        """Return a cell of a size that `cell_size` returned, for the capture of this number, in which the stream is.
+
+        With `is_alone`, no other will be asked for.
+
+        Raises
+        ------
+        CudaError
+            If the driver has no memory.
+        """
+        memory = self._memory() if self._memory is not None and number == self._number else None
+        cell = None if memory is None else memory.cell(size, self._pool)
+        if cell is not None:
+            return cell
+        if is_alone or size > _OF_CAPTURE_BYTES // 8:
+            memory = _MemoryOfCapture(size, self._pool.stream)
+        else:
+            memory = _MemoryOfCapture(_OF_CAPTURE_BYTES, self._pool.stream)
+            self._memory, self._number = weakref.ref(memory), number
+        cell = memory.cell(size, self._pool)
+        assert cell is not None  # noqa: S101 - it is as large, or larger
+        return cell
 
 
 class Pool:

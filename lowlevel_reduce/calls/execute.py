@@ -8,6 +8,7 @@ operator's family, so a new shape compiles, loads and allocates nothing that ano
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ from lowlevel_reduce.calls.views import (
     spot_of,
     view_in,
 )
-from lowlevel_reduce.driver import Buffer, Stream
+from lowlevel_reduce.driver import Stream
 
 if TYPE_CHECKING:
     from lowlevel_reduce.calls.forms import Form
@@ -200,9 +201,7 @@ def _there(
     """Make such a call in its place, whose context is current if it must be."""
     captured = place.is_capturing
     if prepared is not None:
-        return (
-            _in_capture(thread, prepared, arrays, stream) if captured else _again(thread, prepared, key, arrays, stream)
-        )
+        return _again(thread, prepared, key, arrays, stream, captured=captured)
     x, second, out = arrays
     if captured or not are_of(place, *key[1:4]):
         return None
@@ -220,7 +219,9 @@ def _there(
     return result
 
 
-def _again(thread: Thread, prepared: Prepared, key: Any, arrays: tuple[Any, Any, Any], stream: Any) -> Any:
+def _again(
+    thread: Thread, prepared: Prepared, key: Any, arrays: tuple[Any, Any, Any], stream: Any, *, captured: bool = False
+) -> Any:
     """Repeat a call with other addresses; None if that cannot be done here and now, and nothing was launched."""
     place, (x, second, out) = prepared.place, arrays
     known = key[1]
@@ -230,28 +231,39 @@ def _again(thread: Thread, prepared: Prepared, key: Any, arrays: tuple[Any, Any,
         return None
     if second is not None and (not other or other & prepared.second_refused):
         return None
+    launch = functools.partial(_launch_apart, prepared, None, True) if captured else prepared.launch
     if out is None:
-        cell = place.pool.take_size(prepared.cell_bytes)
-        if not prepared.launch(source, cell.pointer, other):
+        cell = (place.cell_of_capture if captured else place.pool.take_size)(prepared.cell_bytes)
+        if not launch(source, cell.pointer, other):
             return None
         result = prepared.wrapped(cell, place.stream if stream is None or place.is_default else stream)
     else:
         target = address_of(thread, place, out, key[3], is_near=are_near(stream, known, key[3]))
-        if not target or not _fits(prepared, source, other, target) or not prepared.launch(source, target, other):
+        if not target or not _fits(prepared, source, other, target) or not launch(source, target, other):
             return None
         result = out
-    if stream is not None or second is not None or out is not None:
+    if captured:
+        order_after(place.stream, *arrays)
+    elif stream is not None or second is not None or out is not None:
         _wait_behind(thread, place, arrays)
     return result
 
 
-def _in_capture(thread: Thread, prepared: Prepared, arrays: tuple[Any, Any, Any], stream: Any) -> Any:
-    """Repeat a call whose stream is being captured: the graph gets memory that no other call uses."""
-    place, (x, second, out) = prepared.place, arrays
-    if not are_trusted(place, x, second, out):
-        return None
-    views = tuple(view_in(thread, place, each) for each in ((x,) if second is None else (x, second)))
-    return _put(place, prepared, views, out, stream=stream, captured=True)
+def _launch_apart(
+    prepared: Prepared, allocator: Allocator | None, captured: bool, source: int, target: int, second: int
+) -> bool:
+    """Launch with a workspace of this call's own, or of the graph's, which then keeps the kernels; return True."""
+    if captured:
+        prepared.keep_loaded(source, second)
+    prepared.launch_with(allocator or _in_order(), source, target, second)
+    return True
+
+
+def _in_order() -> Allocator:
+    """Return the allocator by which the workspace of a captured call belongs to the graph, and lives as long."""
+    from lowlevel_reduce.arrays.allocator import StreamOrdered  # noqa: PLC0415 - of captures alone
+
+    return StreamOrdered()
 
 
 def _fits(prepared: Prepared, source: int, second: int, target: int) -> bool:
@@ -326,17 +338,13 @@ def _put(
         shape = (plan.results, *shape)
     target = 0 if out is None else view_output(out, plan.result_dtype, shape, stream).pointer
     result, cell = out, None
-    if out is None and captured and allocator is None:
-        memory = Buffer.allocate_async(prepared.result_bytes, stream)
-        result = DeviceArray.of_memory(memory, plan.result_dtype, shape, stream, place.context_id)
-        target = memory.pointer
-    elif out is None and (allocator is not None or prepared.is_nothing):
+    if out is None and (allocator is not None or prepared.is_nothing):
         result = DeviceArray.empty(shape, plan.result_dtype, stream, allocator)
         target = result.pointer
     if prepared.is_nothing:
         return _several(plan, result, out)
     if result is None:
-        cell = place.pool.take_size(prepared.cell_bytes)
+        cell = (place.cell_of_capture if captured else place.pool.take_size)(prepared.cell_bytes)
         target = cell.pointer
     source, second = views[0].pointer, views[1].pointer if len(views) > 1 else None
     trusted = (
@@ -345,10 +353,8 @@ def _put(
         bool(second) and is_trusted(place, views[-1].owner),
     )
     prepared.check(source, target, second, trusted=trusted)
-    if captured:
-        prepared.keep_loaded(source, second or 0)
     if captured or allocator is not None:
-        prepared.launch_with(allocator or _in_order(), source, target, second or 0)
+        _launch_apart(prepared, allocator, captured, source, target, second or 0)
     elif not prepared.launch(source, target, second or 0):
         prepared.refuse()
     order_after(stream, *(() if out is None else (out,)), *(view.owner for view in views))
@@ -361,10 +367,3 @@ def _several(plan: BasePlan | Form, result: Any, out: Any) -> Any:
     if out is not None or plan.results == 1:
         return result
     return plan.result_tuple(result.plane(k) for k in range(plan.results))
-
-
-def _in_order() -> Allocator:
-    """Return the allocator by which the workspace of a captured call belongs to the graph, and lives as long."""
-    from lowlevel_reduce.arrays.allocator import StreamOrdered  # noqa: PLC0415 - of captures alone
-
-    return StreamOrdered()

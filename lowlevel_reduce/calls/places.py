@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lowlevel_reduce.arrays.results import Pool
+from lowlevel_reduce.arrays.results import Cell, CellsOfCapture, Pool
 from lowlevel_reduce.driver import Buffer, Context, Stream, binding
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ class Place:
     """
 
     __slots__ = (
-        *("_launchers", "_capturing", "_primary_of", "context", "context_id", "handle", "is_default", "pool"),
-        *("_facts", "stream", "workspace"),
+        *("_capture", "_captured", "_capturing", "_launchers", "_primary_of", "context", "context_id", "handle"),
+        *("_facts", "is_default", "pool", "stream", "workspace"),
     )
 
     def __init__(self, stream: Stream) -> None:
@@ -117,6 +118,8 @@ class Place:
         legacy = stream.handle in _LEGACY_HANDLES
         self._capturing = None if legacy else binding.selected().prebuilt_number("cuStreamIsCapturing", stream.handle)
         self.pool = Pool(stream, self.context)
+        self._capture: Callable[[], int] | None = None
+        self._captured = CellsOfCapture(self.pool)
         self.workspace = Workspace(stream)
         self._launchers: dict[Any, Launcher] = {}
         self._facts: DeviceFacts | None = None
@@ -152,6 +155,24 @@ class Place:
         if state < 0:
             binding.raise_for("cuStreamIsCapturing", -state)
         return state != 0
+
+    def cell_of_capture(self, size: int) -> Cell:
+        """Return a cell for a result of the capture that the stream is in: memory of the graph, which nobody else uses.
+
+        Raises
+        ------
+        CudaError
+            If the driver has no memory, or the capture is not valid any more.
+        """
+        if self._capture is None:
+            # The status, the number, and the graph, its last nodes and how many these are, of which nobody reads.
+            self._capture = binding.selected().prebuilt_number(
+                "cuStreamGetCaptureInfo", self.stream.handle, written=5, at=1
+            )
+        number = self._capture()
+        if number < 0:
+            binding.raise_for("cuStreamGetCaptureInfo", -number)
+        return self._captured.take(number, size, is_alone=not self.lasts)
 
     @property
     def facts(self) -> DeviceFacts:

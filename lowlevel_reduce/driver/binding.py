@@ -148,16 +148,17 @@ class Implementation:
             raise self._lacks(name)
         return functools.partial(kind(ctypes.c_int)(int(address)), *map(_by_address, args))
 
-    def prebuilt_number(self, name: str, *args: int) -> Callable[[], int]:
-        """Return a function that calls `name` with these arguments and returns the number that the driver writes.
+    def prebuilt_number(self, name: str, *args: int, written: int = 1, at: int = 0) -> Callable[[], int]:
+        """Return a function that calls `name` with these arguments and returns a number that the driver writes.
 
         Parameters
         ----------
         name : str
-            A driver function that takes handles, writes one non-negative number to its last argument, and exists since
-            CUDA 12.0 or earlier.
+            A driver function that takes handles, writes non-negative numbers, and exists since CUDA 12.0 or earlier.
         args : int
-            Its other arguments.
+            The handles.
+        written, at : int
+            How many numbers it writes, to its last arguments, and which of them is returned.
 
         Returns
         -------
@@ -166,15 +167,10 @@ class Implementation:
         """
         if self._offers is not _cuda():
             routine = self.function(name)
-
-            def asked() -> int:
-                code, *values = routine(*args)
-                return -int(code) if code else int(values[0])
-
-            return asked
-        number = ctypes.c_uint64(0)
-        call = self.prebuilt(name, *args, ctypes.addressof(number))
-        return lambda: -code if (code := call()) else number.value
+            return lambda: -int(answer[0]) if (answer := routine(*args))[0] else int(answer[1 + at])
+        numbers = (ctypes.c_uint64 * written)()
+        call = self.prebuilt(name, *args, *(ctypes.addressof(numbers) + 8 * k for k in range(written)))
+        return lambda: -code if (code := call()) else numbers[at]
 
     def written_int(self, name: str, *args: Any) -> int:
         """Return the 32-bit integer that `name` writes to its first argument; `args` are its other arguments.

@@ -17,6 +17,7 @@ from in_threads import in_threads
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
 from lowlevel_reduce.arrays import libraries as producers
+from lowlevel_reduce.arrays import results
 from lowlevel_reduce.arrays.results import CELL_BYTES, Cell
 from lowlevel_reduce.calls import places, threads, waits
 from lowlevel_reduce.calls.places import Workspace
@@ -216,8 +217,6 @@ def test_a_result_that_is_held_is_not_written_again(legacy):
 
 
 def test_more_results_than_a_chunk_has(legacy, monkeypatch, context):
-    from lowlevel_reduce.arrays import results
-
     monkeypatch.setattr(results, "_CHUNK_BYTES", 2 * CELL_BYTES)
     some = results.Pool(legacy, context)
     held = [some.take() for _ in range(5)]
@@ -365,11 +364,55 @@ def test_a_captured_call_keeps_its_result_to_the_graph(stream):
         assert out.numpy().tobytes() == bits(X)
     with Graph.capture(stream) as graph:
         result = lr.sum(x, stream=stream)
-        assert not is_quick(result), "a cell is nothing for a graph"
+        assert type(result._memory) is results._OfCapture, "another cell is nothing for a graph"
         shorter = lr.sum(y, stream=stream)
-        assert not is_quick(shorter), "nor is one of a call that is made for the first time"
+        assert type(shorter._memory) is results._OfCapture, "also of a call that is made for the first time"
         del result, shorter
     graph.close()
+
+
+def test_results_of_a_capture_share_memory_of_its_graph(stream):
+    x, y = (lr.DeviceArray.from_numpy(each, stream) for each in (X, Y))
+    warm(x, stream=stream)
+    outside = {lr.sum(x, stream=stream).pointer for _ in range(3)}
+    with Graph.capture(stream) as graph:
+        first = lr.sum(x, stream=stream)
+        second, other = lr.sum(y, stream=stream), lr.sum(x.reshape(100, 200), axis=1, stream=stream)
+        pointers = first.pointer, second.pointer, other.pointer
+        assert len({*pointers, *outside}) == 3 + len(outside)
+        del second
+        assert lr.sum(x, stream=stream).pointer == pointers[1], "it is given to the next in the stream"
+        large = lr.sum(x.reshape(N // 2, 2), axis=1, stream=stream)
+    with Graph.capture(stream) as another:
+        apart = lr.sum(y, stream=stream)
+        assert apart.pointer not in pointers, "what is left of one capture is for no other"
+        del apart
+    assert lr.sum(x, stream=stream).pointer in outside
+    with graph, graph.instantiate() as executable:
+        executable.launch(stream)
+        assert first.numpy().tobytes() == bits(X)
+        assert other.numpy().tobytes() == lr.tree.reduce(X.reshape(100, 200), axis=1).tobytes()
+        assert large.numpy().tobytes() == lr.tree.reduce(X.reshape(N // 2, 2), axis=1).tobytes()
+        del first, other, large
+    with another, another.instantiate() as executable:
+        for _ in range(2):  # which takes memory that the graph frees
+            executable.launch(stream)
+        stream.synchronize()
+
+
+def test_more_results_in_a_capture_than_its_memory_has(stream):
+    x = lr.DeviceArray.from_numpy(np.arange(40, dtype=np.float32), stream)
+    lr.sum(x, stream=stream)
+    with Graph.capture(stream) as graph:
+        sums = [lr.sum(x[k:], stream=stream) for k in range(results._OF_CAPTURE_BYTES // CELL_BYTES // 8)]
+        whole = sums[0]._memory._memory
+        whole.left = whole.end - 2 * CELL_BYTES
+        sums += [lr.sum(x[k:], stream=stream) for k in range(4)]
+        assert [each._memory._memory is whole for each in sums[-4:]] == [True, True, False, False]
+    with graph, graph.instantiate() as executable:
+        executable.launch(stream)
+        assert [float(each) for each in sums[-4:]] == [float(np.arange(k, 40).sum()) for k in range(4)]
+        del whole, sums
 
 
 def test_what_goes_during_a_capture_does_not_spoil_it(context, stream, monkeypatch):

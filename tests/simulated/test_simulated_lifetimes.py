@@ -137,13 +137,15 @@ def test_memory_of_a_pool_is_freed_without_having_its_green_context_current(driv
         assert "allocations" not in driver.leaks()
 
 
-def test_the_workspace_of_a_captured_call_is_the_graphs(stream, monkeypatch):
+@pytest.mark.parametrize("known", [False, True], ids=["first", "known to the thread"])
+def test_the_workspace_of_a_captured_call_is_the_graphs(stream, monkeypatch, known):
     """Nobody else uses it between replays, and it is there when the launch that was kept for later calls has gone."""
     monkeypatch.setattr(threads, "MAX_PREPARED", 1)
     values = np.ones(70_000, np.float32)
     x, out = lr.DeviceArray.from_numpy(values, stream), lr.DeviceArray.empty((), np.float32, stream)
     options = {"out": out, "stream": stream, "strategy": "tiles"}
-    for _ in range(2):
+    lr.sum(x, axis=(), stream=stream)  # the stream has its number, and so a place
+    for _ in range(2 * known):
         lr.sum(x, **options)  # keeps a launch, and the thread knows it
     with Graph.capture(stream) as graph:
         lr.sum(x, **options)

@@ -31,7 +31,7 @@ class Graphs:
             refuse("STREAM_CAPTURE_UNSUPPORTED")
         if origin.capture is not None:
             refuse("ILLEGAL_STATE")
-        capture = Capture(origin, number(mode), threading.get_ident())
+        capture = Capture(origin, number(mode), threading.get_ident(), self._state.new_id())
         capture.fronts[origin] = frozenset()
         try:
             self._state.captures.append(capture)

@@ -219,6 +219,7 @@ class Capture:
     origin: Stream
     mode: int
     thread: int
+    number: int
     nodes: list[Node] = field(default_factory=list)
     fronts: dict[Stream, frozenset[int]] = field(default_factory=dict)
     last: dict[Stream, int] = field(default_factory=dict)

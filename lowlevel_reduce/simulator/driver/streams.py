@@ -80,11 +80,20 @@ class Streams:
         record.policy = policy
 
     def cuStreamIsCapturing(self, stream: Any) -> Any:
+        status, _ = self._capture_of(stream)
+        return status
+
+    def cuStreamGetCaptureInfo(self, stream: Any) -> tuple[Any, int, Any, Any, int]:
+        status, number = self._capture_of(stream)
+        return status, number, cu.CUgraph(0), None, 0  # its graph and its last nodes are not shown before it has ended
+
+    def _capture_of(self, stream: Any) -> tuple[Any, int]:
         record = stream_of(self._state, stream)
         if waiting_for(self._state, record):
             refuse("STREAM_CAPTURE_IMPLICIT")
-        status = 0 if record.capture is None else 2 if record.capture.invalid else 1
-        return cu.CUstreamCaptureStatus(status)
+        capture = record.capture
+        status = 0 if capture is None else 2 if capture.invalid else 1
+        return cu.CUstreamCaptureStatus(status), 0 if capture is None else capture.number
 
     def cuStreamSynchronize(self, stream: Any) -> None:
         self._wait(stream)

@@ -12,7 +12,15 @@ library, and a process whose kernels are all in the cache never loads the compil
 from lowlevel_reduce.compiler.cache import DiskCache, Entry, open_cache, open_prebuilt, prebuilt_at
 from lowlevel_reduce.compiler.installed import installed_kernels
 from lowlevel_reduce.compiler.nvrtc import DEFAULT_OPTIONS, supported_architectures, version
-from lowlevel_reduce.compiler.program import Cubin, Output, Program, compile_many, compile_program, stored_in
+from lowlevel_reduce.compiler.program import (
+    Cubin,
+    Output,
+    Program,
+    compile_many,
+    compile_program,
+    is_known_to_spill,
+    stored_in,
+)
 from lowlevel_reduce.compiler.resources import Resources
 from lowlevel_reduce.compiler.sources import SourceTree, source_root
 
@@ -28,6 +36,7 @@ __all__ = [
     "compile_many",
     "compile_program",
     "installed_kernels",
+    "is_known_to_spill",
     "open_cache",
     "open_prebuilt",
     "prebuilt_at",

@@ -44,6 +44,7 @@ __all__ = [
     "make_key",
     "open_cache",
     "open_prebuilt",
+    "payload_offset",
     "prebuilt_at",
 ]
 
@@ -350,6 +351,11 @@ def encode_entry(name: str, metadata: Mapping[str, Any], payload: bytes) -> byte
     text = json.dumps({"name": name, "metadata": dict(metadata)}, separators=(",", ":")).encode()
     body = _HEADER.pack(_MAGIC, SCHEMA, len(text), len(payload)) + text + payload
     return body + hashlib.sha256(body).digest()
+
+
+def payload_offset(entry: bytes) -> int:
+    """Return at which byte of an entry, as `encode_entry` returns it, its payload begins."""
+    return _HEADER.size + int(_HEADER.unpack_from(entry)[2])
 
 
 def decode_entry(name: str, data: bytes) -> Stored | None:

@@ -67,13 +67,7 @@ class InstalledKernels:
 
     def load(self, name: str, architecture: str) -> Stored | None:
         """Return the entry of a name, or None; a CacheWarning tells once what is wrong with the package."""
-        if self.problem is not None:
-            self._tell(self.problem)
-            return None
-        with self._lock:
-            if architecture not in self._packs:
-                self._packs[architecture] = self._opened(architecture)
-            pack = self._packs[architecture]
+        pack = self._pack(architecture)
         if pack is None:
             return None
         try:
@@ -82,6 +76,11 @@ class InstalledKernels:
             self._tell(f"{pack.path} {error}: reinstall {DISTRIBUTION}")
             return None
 
+    def is_spilled(self, name: str, architecture: str) -> bool:
+        """Tell whether an entry was left out because its kernel spills; a CacheWarning as for `load`."""
+        pack = self._pack(architecture)
+        return pack is not None and pack.is_spilled(name)
+
     def states(self) -> list[PackState]:
         """Return what each file of the package is, by architecture; for that every block of it is read."""
         try:
@@ -89,6 +88,15 @@ class InstalledKernels:
         except OSError:
             names = []
         return [_state_of(os.path.join(self.directory, name)) for name in names]
+
+    def _pack(self, architecture: str) -> Pack | None:
+        if self.problem is not None:
+            self._tell(self.problem)
+            return None
+        with self._lock:
+            if architecture not in self._packs:
+                self._packs[architecture] = self._opened(architecture)
+            return self._packs[architecture]
 
     def _opened(self, architecture: str) -> Pack | None:
         path = os.path.join(self.directory, architecture + SUFFIX)

@@ -2,12 +2,14 @@
 
 The file is a header, an index sorted by key, a table of blocks, the SHA-256 of these three, and the blocks. A block is
 an xz stream of entries of the disk cache, one after the other; each of them has a digest of its own. Kernels that
-resemble each other lie in the same block, where they take half of what each would take alone. All numbers are
-little-endian:
+resemble each other lie in the same block, where they take half of what each would take alone. Code begins at multiples
+of 16 bytes of its block, as its instructions do, which saves a tenth. All numbers are little-endian:
 
 - header: ``LLRPACK`` and a zero, then uint32 schema, entries, blocks, and the architecture and the version of the
   library, each padded with zeros to 24 bytes;
-- an index record: the key, which is the SHA-256 in the entry's name, then uint32 block, offset in it, and size;
+- an index record: the key, which is the SHA-256 in the entry's name, then uint32 block, offset in it, and size; block
+  0xffffffff is that of a kernel that the compiler spilled registers of, and which is left out for that: another
+  attempt at the same kernel is in the pack;
 - a block record: uint64 offset in the file, uint32 size, uint32 size uncompressed.
 """
 
@@ -19,19 +21,22 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from lowlevel_reduce.compiler.cache import Stored, decode_entry
+from lowlevel_reduce.compiler.cache import Stored, decode_entry, payload_offset
 from lowlevel_reduce.compiler.files import read_part
 
 __all__ = ["BLOCK_BYTES", "DamagedPackError", "Pack", "PackedEntry", "Place", "key_of", "packed"]
 
-BLOCK_BYTES = 1 << 20
-"""Uncompressed bytes of a block, about: a family. Unpacking it takes 6 ms, which its first kernel in a process costs;
-blocks of 256 KiB would take 2 ms, and a sixth more of the disk."""
+BLOCK_BYTES = 3 << 19
+"""Uncompressed bytes of a block, at most, but for larger entries: a family. Of a block no more is unpacked than a
+process needs: the first of its kernels takes a fraction of the 6 to 10 ms that all of it takes."""
 
-_PB = 4
-"""log2 of the alignment that xz assumes: machine code has instructions of 16 bytes. It saves 1 %."""
+_ALIGNMENT = 16
+"""Bytes of an instruction, at multiples of which code begins."""
 
-SCHEMA = 1
+_FILTER = {"lc": 0, "lp": 4, "pb": 4}
+"""What xz takes into account of a byte's place and surroundings: which of an instruction's 16 bytes it is, and no more."""
+
+SCHEMA = 2
 _MAGIC = b"LLRPACK\0"
 _HEADER = struct.Struct("<8sIII24s24s")
 _ENTRY = struct.Struct("<32sIII")
@@ -39,6 +44,7 @@ _BLOCK = struct.Struct("<QII")
 _DIGEST_BYTES = 32
 _MOST_RECORDS = 1 << 20  # of a file that is none of ours, no table is read that could fill the memory
 _MOST_BLOCK_BYTES = 64 << 20
+_SPILLED = 0xFFFFFFFF
 
 
 class DamagedPackError(Exception):
@@ -69,7 +75,7 @@ class _Block(NamedTuple):
 class Pack:
     """A pack on the disk, of which the tables are read at once and blocks when an entry in them is asked for.
 
-    Threads may share it: the block that was unpacked last is kept, and replaced in one step.
+    Threads may share it: what was unpacked last is kept, a block or its beginning, and replaced in one step.
 
     Parameters
     ----------
@@ -107,10 +113,19 @@ class Pack:
         self._last: tuple[int, bytes] = (-1, b"")
 
     def __len__(self) -> int:
-        return self._entries
+        return len(self._records())
 
     def place(self, name: str) -> Place | None:
         """Return where the entry of a name lies; None if there is none."""
+        place = self._found(name)
+        return None if place is None or place.block == _SPILLED else place
+
+    def is_spilled(self, name: str) -> bool:
+        """Tell whether the entry of a name was left out because its kernel spills registers."""
+        place = self._found(name)
+        return place is not None and place.block == _SPILLED
+
+    def _found(self, name: str) -> Place | None:
         key, low, high = key_of(name), 0, self._entries
         while low < high:
             middle = (low + high) // 2
@@ -134,7 +149,7 @@ class Pack:
         place = self.place(name)
         if place is None:
             return None
-        entry = self._unpacked(place.block)[place.offset : place.offset + place.size]
+        entry = self._unpacked(place.block, place.offset + place.size)[place.offset : place.offset + place.size]
         stored = decode_entry(name, entry)
         if stored is None:
             raise DamagedPackError(f"has an entry {name} that does not match its digest")
@@ -142,27 +157,32 @@ class Pack:
 
     def verify(self) -> None:
         """Read every entry; raises DamagedPackError for the first one that `load` would."""
-        records = sorted(_ENTRY.iter_unpack(self._index), key=lambda record: (record[1], record[2]))  # block by block
-        for key, *_ in records:
+        for key, *_ in sorted(self._records(), key=lambda record: (record[1], record[2])):  # block by block
             self.load(f"cubin-{key.hex()}.llr")
 
-    def _unpacked(self, number: int) -> bytes:
+    def _records(self) -> list[tuple[bytes, int, int, int]]:
+        return [record for record in _ENTRY.iter_unpack(self._index) if record[1] != _SPILLED]
+
+    def _unpacked(self, number: int, end: int) -> bytes:
+        """Return a block up to a byte of it, or more."""
         import lzma  # noqa: PLC0415 - 2 ms, for who has packs
 
         last, data = self._last
-        if last == number:
+        if last == number and end <= len(data):
             return data
         if number >= len(self.blocks):
             raise DamagedPackError(f"has no block {number}")
         block = self.blocks[number]
         if block.unpacked > _MOST_BLOCK_BYTES:
             raise DamagedPackError(f"has a block of {block.unpacked} bytes")
+        # Whoever comes for a second kernel of the block gets all of it: a third one is likely.
+        wanted = block.unpacked + 1 if last == number or end >= block.unpacked else end
         packed_bytes, _ = _part(self.path, block.offset, block.size)
         try:
-            data = lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(packed_bytes, block.unpacked + 1)
+            data = lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(packed_bytes, wanted)
         except lzma.LZMAError as error:
             raise DamagedPackError(f"has a block that cannot be unpacked: {error}") from error
-        if len(data) != block.unpacked:
+        if len(data) != min(wanted, block.unpacked):
             raise DamagedPackError("has a block that is not whole")
         self._last = (number, data)
         return data
@@ -173,7 +193,9 @@ def key_of(name: str) -> bytes:
     return bytes.fromhex(name.partition("-")[2].removesuffix(".llr"))
 
 
-def packed(architecture: str, version: str, groups: Iterable[Sequence[PackedEntry]]) -> bytes:
+def packed(
+    architecture: str, version: str, groups: Iterable[Sequence[PackedEntry]], spilled: Iterable[str] = ()
+) -> bytes:
     """Return the bytes of a pack; an entry that comes again is left out.
 
     Parameters
@@ -184,6 +206,8 @@ def packed(architecture: str, version: str, groups: Iterable[Sequence[PackedEntr
         The library's version.
     groups : iterable of sequences of PackedEntry
         Entries that resemble each other: a group has blocks of its own.
+    spilled : iterable of str
+        The names of entries that are not in the groups since their kernels spill registers.
 
     Returns
     -------
@@ -194,18 +218,20 @@ def packed(architecture: str, version: str, groups: Iterable[Sequence[PackedEntr
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - 12 ms, likewise
 
     def compressed(data: bytes) -> tuple[bytes, int]:
-        filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": _PB}]
+        filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, **_FILTER}]
         return lzma.compress(data, format=lzma.FORMAT_XZ, filters=filters), len(data)
 
     places: dict[bytes, Place] = {}
     blocks: list[bytes] = []
     for group in groups:
         for content in _blocks_of([entry for entry in group if key_of(entry.name) not in places]):
-            offset = 0
+            block = bytearray()
             for entry in content:
-                places[key_of(entry.name)] = Place(len(blocks), offset, len(entry.data))
-                offset += len(entry.data)
-            blocks.append(b"".join(entry.data for entry in content))
+                block += bytes(-(len(block) + payload_offset(entry.data)) % _ALIGNMENT)
+                places[key_of(entry.name)] = Place(len(blocks), len(block), len(entry.data))
+                block += entry.data
+            blocks.append(bytes(block))
+    places = {key_of(name): Place(_SPILLED, 0, 0) for name in spilled} | places
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="compress") as pool:  # liblzma runs without the GIL
         streams = list(pool.map(compressed, blocks))
     header = _HEADER.pack(_MAGIC, SCHEMA, len(places), len(streams), architecture.encode(), version.encode())

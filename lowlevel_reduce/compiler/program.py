@@ -12,14 +12,23 @@ from typing import Any, Literal, NamedTuple
 from lowlevel_reduce.compiler import nvrtc, toolchain
 from lowlevel_reduce.compiler.cache import PREBUILT_VARIABLE, DiskCache, Stored, make_key, open_cache, open_prebuilt
 from lowlevel_reduce.compiler.images import cubin_kernels, ptx_kernels
-from lowlevel_reduce.compiler.installed import load_installed
+from lowlevel_reduce.compiler.installed import installed_kernels, load_installed
 from lowlevel_reduce.compiler.resources import Resources, parse_resources
 from lowlevel_reduce.compiler.sources import Headers, SourceTree, source_tree
 from lowlevel_reduce.compiler.toolchain import Toolchain
 from lowlevel_reduce.errors import CompileError, NoCompilerError
 from lowlevel_reduce.texts import check_text
 
-__all__ = ["Cubin", "Output", "Program", "compile_many", "compile_program", "entry_name", "stored_in"]
+__all__ = [
+    "Cubin",
+    "Output",
+    "Program",
+    "compile_many",
+    "compile_program",
+    "entry_name",
+    "is_known_to_spill",
+    "stored_in",
+]
 
 Output = Literal["cubin", "ptx"]
 
@@ -165,6 +174,14 @@ def compile_program(
 def stored_in(directory: DiskCache, program: Program, architecture: str) -> Cubin | None:
     """Return what a directory of prebuilt kernels has of a program for an architecture; None if that is nothing."""
     return _from_prebuilt(_job(program, architecture, "cubin", None), directory)
+
+
+def is_known_to_spill(program: Program, architecture: str) -> bool:
+    """Tell whether the installed package says that the program's kernel spills registers: it has another instead."""
+    kernels = installed_kernels()
+    if kernels is None:
+        return False
+    return kernels.is_spilled(_entry_name(_job(program, architecture, "cubin", None), None), architecture)
 
 
 def compile_many(

@@ -55,7 +55,8 @@ class _Member(NamedTuple):
 class _Noting(DiskCache):
     """The directory of compiled kernels, noting which entries one kernel's compilation reads and writes, in order.
 
-    A kernel whose first attempt spills has several: a process without a compiler makes the same attempts again.
+    A kernel whose first attempt spills has several: the pack has the last one, and the names of those before it, since a
+    process makes the same attempts again.
     """
 
     def __init__(self, directory: DiskCache) -> None:
@@ -162,13 +163,14 @@ def _write_pack(package: Path, architecture: str, members: Sequence[_Member], di
 
     results = [made(member) for member in members]
     groups = [
-        [PackedEntry(name, _entry(directory, name)) for _, (_, names) in group for name in names]
+        [PackedEntry(names[-1], _entry(directory, names[-1])) for _, (_, names) in group]
         for _, group in itertools.groupby(
             zip(members, results, strict=True), lambda pair: (pair[0].label, pair[0].element)
         )
     ]
     path = package / f"{architecture}{SUFFIX}"
-    path.write_bytes(packed(architecture, __version__, groups))
+    spilled = [name for _, names in results for name in names[:-1]]
+    path.write_bytes(packed(architecture, __version__, groups, spilled))
     kernels = [
         MadeKernel(member.reduction, member.types, member.source, cubin, names[-1])
         for member, (cubin, names) in zip(members, results, strict=True)

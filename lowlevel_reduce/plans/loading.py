@@ -114,17 +114,21 @@ def compile_kernel(
 
     How many registers an operator takes is not known beforehand, least of all for a user's operator. Every attempt is
     cached, or stored in the directory of prebuilt kernels `into`, because a later call makes the same attempts again.
-    Headers come from `tree`, by default this installation's ``cuda_src``.
+    The installed package of kernels has the last attempt alone, and says of those before it that they spill. Headers
+    come from `tree`, by default this installation's ``cuda_src``.
 
     Raises
     ------
     CompileError, NoCompilerError, CacheError
         From the compiler.
     """
-    from lowlevel_reduce.compiler import Program, compile_program  # noqa: PLC0415 - at the first kernel
+    from lowlevel_reduce.compiler import Program, compile_program, is_known_to_spill  # noqa: PLC0415 - at the first
 
-    for text in (source.text, *source.spare):
+    asks_installed = into is None and tree is None and output == "cubin"
+    for left, text in zip(range(len(source.spare), -1, -1), (source.text, *source.spare), strict=True):
         program = Program(source.entry, text, options=options)
+        if left and asks_installed and is_known_to_spill(program, architecture):
+            continue
         cubin = compile_program(program, architecture, output=output, into=into, tree=tree)
         resources = cubin.kernels.get(source.entry)
         if resources is None or not resources.spill_store_bytes:

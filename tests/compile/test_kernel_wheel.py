@@ -14,12 +14,15 @@ import pytest
 from launcher import compiled_example
 
 import lowlevel_reduce as lr
+from lowlevel_reduce.compiler import Program, installed_kernels, prebuilt_at, stored_in
 from lowlevel_reduce.compiler.images import cubin_kernels
 from lowlevel_reduce.compiler.installed import PACKAGE
 from lowlevel_reduce.compiler.pack import Pack
 from lowlevel_reduce.kernel_wheel import building
 from lowlevel_reduce.kernel_wheel.building import build_wheel
+from lowlevel_reduce.plans.loading import compile_kernel
 from lowlevel_reduce.strategy.family import family, family_of
+from lowlevel_reduce.strategy.stubs import OPTIONS, KernelSource
 
 SOME = 4
 """Kernels of each family that these tests compile: those of a block and of a cluster, or of tiles, and their twins."""
@@ -94,7 +97,7 @@ def test_the_manifest_lists_every_kernel_of_the_pack(built):
             for source in family_of(op, dtype=dtype, compute_capability=capability)[:SOME]
         ]
         assert [kernel["entry"] for kernel in manifest["kernels"]] == names
-        assert len(pack) >= len(names)
+        assert len(pack) == len(names)
 
 
 def test_the_manifest_says_where_each_cubin_is(built):
@@ -118,6 +121,42 @@ def test_what_was_compiled_is_taken_again(built, tmp_path, monkeypatch):
     kernels = report.wheel.parents[1] / "kernels"
     again = build_wheel(tmp_path, ["sm_90", "sm_80"], [("sum", "float32"), ("max", "float16")], kernels_in=kernels)
     assert again.wheel.read_bytes() == report.wheel.read_bytes()
+
+
+HUNGRY = """\
+extern "C" __global__ void __launch_bounds__(1024, {blocks}) sum_float32_float64_float32_block(const float* x, float* y)
+{{
+    float held[44];
+    for (int i = 0; i < 44; ++i) held[i] = x[i * 1024 + threadIdx.x];
+    __syncthreads();
+    for (int i = 0; i < 44; ++i) y[i * 1024 + threadIdx.x] = held[43 - i];
+}}
+"""
+"""A kernel that needs more registers than it has with two blocks on a multiprocessor, and fewer than with one."""
+
+
+def test_an_attempt_that_spills_is_not_in_it_but_its_name(tmp_path, monkeypatch):
+    first, second = (HUNGRY.format(blocks=blocks) for blocks in (2, 1))
+    source = KernelSource("sum_float32_float64_float32_block", first, (second,))
+    monkeypatch.setattr(building, "family", lambda *_: (source,))
+    report = build_wheel(tmp_path, ["sm_90"], [("sum", "float32")], kernels_in=tmp_path / "kernels")
+    with zipfile.ZipFile(report.wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    attempts = prebuilt_at(str(tmp_path / "kernels"))
+    assert stored_in(attempts, Program(source.entry, first, options=OPTIONS), "sm_90").kernels[source.entry][3] > 0
+    pack = Pack(str(tmp_path / "site" / PACKAGE / "sm_90.pack"))
+    names = [entry.name for entry in attempts.entries()]
+    assert (len(names), len(pack), [pack.is_spilled(name) for name in names].count(True)) == (2, 1, 1)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setenv("LOWLEVEL_REDUCE_CACHE_DIR", "off")
+    monkeypatch.setattr("lowlevel_reduce.compiler.nvrtc.compile_source", lambda *_, **__: pytest.fail("compiled again"))
+    installed_kernels.cache_clear()
+    try:
+        found = compile_kernel(source, "sm_90")
+    finally:
+        installed_kernels.cache_clear()
+        sys.modules.pop(PACKAGE, None)
+    assert (found.program.source, found.kernels[source.entry].spill_store_bytes) == (second, 0)
 
 
 @pytest.mark.parametrize(

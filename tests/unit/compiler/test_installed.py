@@ -19,6 +19,8 @@ from lowlevel_reduce.compiler import (
 from lowlevel_reduce.compiler.cache import encode_entry
 from lowlevel_reduce.compiler.pack import PackedEntry, packed
 from lowlevel_reduce.errors import CacheWarning, ReduceError
+from lowlevel_reduce.plans.loading import compile_kernel
+from lowlevel_reduce.strategy.stubs import OPTIONS, KernelSource
 from lowlevel_reduce.version import __version__
 
 ONE = Program("one", 'extern "C" __global__ void one() {}\n')
@@ -76,6 +78,21 @@ def test_what_is_installed_is_used_and_the_compiler_not_asked(package, monkeypat
     assert (found.data, found.from_cache, found.names) == (b"the cubin of one", True, ("one",))
     with pytest.raises(ReduceError, match="would be compiled"):
         compile_program(TWO, "sm_90")
+
+
+def test_attempts_that_spill_are_passed_over_and_need_no_compiler(package, monkeypatch):
+    folder = package()
+    first, second, third = (f'extern "C" __global__ void __launch_bounds__(32, {n}) one() {{}}\n' for n in (3, 2, 1))
+    names = [entry_of(Program("one", text, options=OPTIONS)).name for text in (first, second)]
+    kept = entry_of(Program("one", third, options=OPTIONS))
+    (folder / "sm_90.pack").write_bytes(packed("sm_90", __version__, [[kept]], names))
+    assert compile_kernel(KernelSource("one", first, (second, third)), "sm_90").program.source == third
+    # Who asks for such a program itself has it compiled; and the last attempt is taken whatever a pack says.
+    for source in (KernelSource("one", first), KernelSource("one", second)):
+        with pytest.raises(ReduceError, match="would be compiled"):
+            compile_kernel(source, "sm_90")
+    with pytest.raises(ReduceError, match="would be compiled"):
+        compile_kernel(KernelSource("one", first, (third,)), "sm_90", output="ptx")
 
 
 def test_it_comes_before_the_cache(package, tmp_path, monkeypatch):

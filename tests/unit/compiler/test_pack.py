@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from lowlevel_reduce.compiler import pack as packs
-from lowlevel_reduce.compiler.cache import encode_entry
+from lowlevel_reduce.compiler.cache import Stored, encode_entry, payload_offset
 from lowlevel_reduce.compiler.pack import DamagedPackError, Pack, PackedEntry, packed
 
 
@@ -19,16 +19,16 @@ def entry_of(number, size=300):
 def write(tmp_path):
     """Return a function that writes a pack and returns its path."""
 
-    def write(groups, data=None):
+    def write(groups, data=None, spilled=()):
         path = tmp_path / "sm_90.pack"
-        path.write_bytes(packed("sm_90", "1.2.3", groups) if data is None else data)
+        path.write_bytes(packed("sm_90", "1.2.3", groups, spilled) if data is None else data)
         return str(path)
 
     return write
 
 
 def test_every_entry_is_found_and_no_other(write, monkeypatch):
-    monkeypatch.setattr(packs, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(packs, "BLOCK_BYTES", 1000)  # two entries, with what aligns their payloads
     groups = [[entry_of(number) for number in range(7)], [entry_of(number) for number in range(7, 20)]]
     found = Pack(write(groups))
     assert (found.architecture, found.version, len(found)) == ("sm_90", "1.2.3", 20)
@@ -38,6 +38,36 @@ def test_every_entry_is_found_and_no_other(write, monkeypatch):
         assert stored.metadata == {"number": number}
         assert stored.payload == bytes((number + i) % 251 for i in range(300))
     assert all(found.load(entry_of(number).name) is None for number in range(20, 60))
+    found.verify()
+
+
+def test_payloads_begin_at_multiples_of_an_instruction(write):
+    entries = [entry_of(number, size=100 + number) for number in range(5)]
+    found = Pack(write([entries]))
+    (block,) = found.blocks
+    for entry in entries:
+        place = found.place(entry.name)
+        assert (place.offset + payload_offset(entry.data)) % 16 == 0
+        assert place.offset + place.size <= block.unpacked
+
+
+def test_a_first_kernel_unpacks_what_lies_before_it_and_a_second_one_the_block(write, monkeypatch):
+    found, asked = Pack(write([[entry_of(number, 5000) for number in range(10)]])), []
+    monkeypatch.setattr(packs, "decode_entry", lambda name, data: asked.append(len(found._last[1])) or Stored({}, data))
+    (block,) = found.blocks
+    place = found.place(entry_of(1).name)
+    for number in (1, 0, 1, 4, 9):
+        found.load(entry_of(number).name)
+    assert asked == [place.offset + place.size] * 3 + [block.unpacked] * 2
+
+
+def test_what_spilled_is_known_by_name_alone(write):
+    kept, left_out = entry_of(1), entry_of(2)
+    found = Pack(write([[kept]], spilled=[left_out.name, kept.name]))
+    assert (found.is_spilled(left_out.name), found.load(left_out.name)) == (True, None)
+    assert not found.is_spilled(kept.name)  # what is there is used
+    assert not found.is_spilled(entry_of(3).name)
+    assert len(found) == 1
     found.verify()
 
 

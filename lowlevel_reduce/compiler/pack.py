@@ -34,7 +34,7 @@ _ALIGNMENT = 16
 """Bytes of an instruction, at multiples of which code begins."""
 
 _FILTER = {"lc": 0, "lp": 4, "pb": 4}
-"""What xz takes into account of a byte's place and surroundings: which of an instruction's 16 bytes it is, and no more."""
+"""What xz expects a byte to depend on: which of an instruction's 16 bytes it is, and no bytes before it."""
 
 SCHEMA = 2
 _MAGIC = b"LLRPACK\0"

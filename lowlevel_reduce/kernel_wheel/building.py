@@ -55,8 +55,8 @@ class _Member(NamedTuple):
 class _Noting(DiskCache):
     """The directory of compiled kernels, noting which entries one kernel's compilation reads and writes, in order.
 
-    A kernel whose first attempt spills has several: the pack has the last one, and the names of those before it, since a
-    process makes the same attempts again.
+    A kernel whose first attempt spills has several: the pack has the last one, and the names of those before it, since
+    a process makes the same attempts again.
     """
 
     def __init__(self, directory: DiskCache) -> None:

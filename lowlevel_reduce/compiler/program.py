@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType, NoneType
@@ -14,10 +13,10 @@ from lowlevel_reduce.compiler.cache import PREBUILT_VARIABLE, DiskCache, Stored,
 from lowlevel_reduce.compiler.images import cubin_kernels, ptx_kernels
 from lowlevel_reduce.compiler.installed import installed_kernels, load_installed
 from lowlevel_reduce.compiler.resources import Resources, parse_resources
-from lowlevel_reduce.compiler.sources import Headers, SourceTree, source_tree
+from lowlevel_reduce.compiler.sources import SourceTree, source_tree
 from lowlevel_reduce.compiler.toolchain import Toolchain
+from lowlevel_reduce.compiler.translation_unit import Program
 from lowlevel_reduce.errors import CompileError, NoCompilerError
-from lowlevel_reduce.texts import check_text
 
 __all__ = [
     "Cubin",
@@ -31,44 +30,6 @@ __all__ = [
 ]
 
 Output = Literal["cubin", "ptx"]
-
-_ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
-# Options that this layer decides, or through which a file that the cache key does not cover could enter a cubin: NVRTC
-# passes over white space before an option, and macros could ask for a file where the sources do not show it.
-_REFUSED = re.compile(
-    r"\s*--?(?:gpu-architecture|arch|std|include|pre-include|I|time|(?:create-|use-)?pch)|.*(?:options-file|-optf|##|%:|__h)",
-    re.DOTALL,
-)
-
-
-@dataclass(frozen=True)
-class Program:
-    """One translation unit of CUDA C++.
-
-    Attributes
-    ----------
-    name : str
-        Its name in errors and logs.
-    source : str
-        The text. It can include headers of ``cuda_src`` by ``#include "x.cuh"``; kernels are ``extern "C"``.
-    options : tuple of str
-        NVRTC options besides the library's own, one string each, e.g. ``("-fmad=false", "--maxrregcount=64")``.
-    """
-
-    name: str
-    source: str
-    options: tuple[str, ...] = field(default=(), kw_only=True)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.options, tuple):
-            raise TypeError(f"options are a tuple of strings, not {self.options!r}")
-        for what, text in (("name", self.name), ("source", self.source), *(("option", each) for each in self.options)):
-            check_text(text, f"a program's {what}")
-        for option in self.options:
-            if _REFUSED.match(option):
-                raise ValueError(
-                    f"{option!r} is not a program's to choose: this layer sets it, or cannot cache what it does"
-                )
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +73,8 @@ class _Job(NamedTuple):
     program: Program
     architecture: str
     output: Output
-    headers: Headers
+    digest: str  # of its headers
+    files: Mapping[str, str]  # these, or nothing as long as they are not needed
 
 
 def compile_program(
@@ -158,22 +120,23 @@ def compile_program(
         If the directory of the cache or of prebuilt kernels is not safe to use, or `into` cannot be written. If the
         cache cannot be, that is a CacheWarning, once for each directory, and the code is kept for this process.
     """
-    job, cache = _job(program, architecture, output, tree), open_cache()
-    prebuilt = open_prebuilt() if into is None else into
-    found = _from_prebuilt(job, prebuilt) or (_from_installed(job) if into is None else None)
-    if found is not None:
-        return found
+    cache, prebuilt = open_cache(), open_prebuilt() if into is None else into
+    job, shipped, cached = _looked_up(
+        program, architecture, output, tree, prebuilt=prebuilt, cache=cache, installed=into is None
+    )
+    if shipped is not None:
+        return shipped
     if into is None:
         with _told_what_is_prebuilt(job, prebuilt):
-            return _from_cache(job, cache) or _compile(job, cache)
-    cubin = _from_cache(job, cache) or _compile(job, None)
+            return cached or _compile(job, cache)
+    cubin = cached or _compile(job, None)
     into.store(_entry_name(job, None), _encode(cubin), cubin.data)
     return cubin
 
 
 def stored_in(directory: DiskCache, program: Program, architecture: str) -> Cubin | None:
     """Return what a directory of prebuilt kernels has of a program for an architecture; None if that is nothing."""
-    return _from_prebuilt(_job(program, architecture, "cubin", None), directory)
+    return _looked_up(program, architecture, "cubin", None, prebuilt=directory, cache=None, installed=False)[1]
 
 
 def is_known_to_spill(program: Program, architecture: str) -> bool:
@@ -181,7 +144,7 @@ def is_known_to_spill(program: Program, architecture: str) -> bool:
     kernels = installed_kernels()
     if kernels is None:
         return False
-    return kernels.is_spilled(_entry_name(_job(program, architecture, "cubin", None), None), architecture)
+    return kernels.is_spilled(_entry_name(_likely_job(program, architecture, "cubin", None), None), architecture)
 
 
 def compile_many(
@@ -207,12 +170,12 @@ def compile_many(
         What `compile_program` raises, for the first request that fails; requests not yet begun are dropped.
     """
     cache, prebuilt = open_cache(), open_prebuilt()
-    jobs = {request: _job(*request, output, tree) for request in requests}
     found = {
-        request: _from_prebuilt(job, prebuilt) or _from_installed(job) or _from_cache(job, cache)
-        for request, job in jobs.items()
+        request: _looked_up(*request, output, tree, prebuilt=prebuilt, cache=cache, installed=True)
+        for request in dict.fromkeys(requests)
     }
-    done = {request: cubin for request, cubin in found.items() if cubin is not None}
+    jobs = {request: job for request, (job, *_) in found.items()}
+    done = {request: cubin for request, (_, *cubins) in found.items() for cubin in cubins if cubin is not None}
     missing = [request for request in jobs if request not in done]
     if missing:
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - 12 ms, and a warm process needs no threads
@@ -243,21 +206,60 @@ def entry_name(
     return f"{output}-{make_key(*ingredients)}.llr"
 
 
-def _job(program: Program, architecture: str, output: Output, tree: SourceTree | None) -> _Job:
-    if not _ARCHITECTURE.fullmatch(architecture):
+def _is_architecture(text: str) -> bool:
+    number = text.removeprefix("sm_").removesuffix("a").removesuffix("f")
+    return text in (f"sm_{number}", f"sm_{number}a", f"sm_{number}f") and number.isdecimal() and len(number) in (2, 3)
+
+
+def _likely_job(program: Program, architecture: str, output: Output, tree: SourceTree | None) -> _Job:
+    """Return what is to be compiled, but for its headers' texts, whose digest is the likely one."""
+    if not _is_architecture(architecture):
         raise ValueError(f'an architecture is spelled like "sm_90" or "sm_90a", not {architecture!r}')
     if output not in ("cubin", "ptx"):
         raise ValueError(f'output is "cubin" or "ptx", not {output!r}')
     if tree is None:
         tree = source_tree()
-    return _Job(program, architecture, output, tree.closure(program.name, program.source))
+    return _Job(program, architecture, output, tree.likely_digest(program.source), {})
+
+
+def _job(program: Program, architecture: str, output: Output, tree: SourceTree | None) -> _Job:
+    job = _likely_job(program, architecture, output, tree)
+    headers = (tree or source_tree()).closure(program.name, program.source)
+    return job._replace(digest=headers.digest, files=headers.files)
+
+
+def _looked_up(
+    program: Program,
+    architecture: str,
+    output: Output,
+    tree: SourceTree | None,
+    *,
+    prebuilt: DiskCache | None,
+    cache: DiskCache | None,
+    installed: bool,
+) -> tuple[_Job, Cubin | None, Cubin | None]:
+    """Return the job, what is shipped of it and what is cached: with headers' texts if neither is anything."""
+
+    def found(job: _Job) -> tuple[_Job, Cubin | None, Cubin | None]:
+        shipped = _from_prebuilt(job, prebuilt) or (_from_installed(job) if installed else None)
+        if shipped is not None:
+            return job, shipped, None
+        with contextlib.suppress(NoCompilerError):  # compiling meets it again, after what is wrong with the source
+            return job, None, _from_cache(job, cache)
+        return job, None, None
+
+    likely = found(_likely_job(program, architecture, output, tree))
+    if any(likely[1:]):
+        return likely
+    job = _job(program, architecture, output, tree)
+    return (job, None, None) if job.digest == likely[0].digest else found(job)
 
 
 def _entry_name(job: _Job, compiler: Toolchain | None) -> str:
     return entry_name(
         name=job.program.name,
         source=job.program.source,
-        headers_digest=job.headers.digest,
+        headers_digest=job.digest,
         options=(*nvrtc.DEFAULT_OPTIONS, *job.program.options),
         architecture=job.architecture,
         output=job.output,
@@ -309,7 +311,7 @@ def _compile(job: _Job, cache: DiskCache | None) -> Cubin:
         program.name,
         program.source,
         job.architecture,
-        headers=job.headers.files,
+        headers=job.files,
         options=program.options,
         output=job.output,
     )

@@ -3,6 +3,9 @@
 A program can ``#include "x.cuh"`` files of ``cuda_src``. The name is always relative to its root, even inside a
 subfolder: NVRTC looks headers up by that literal name. Conditions are not evaluated: a header behind ``#if`` counts as
 included, so that the digest covers too much rather than too little.
+
+Reading texts as NVRTC would takes some 10 ms for a kernel's headers, and only what is compiled needs it. What was
+compiled before is looked up by the headers that a glance finds.
 """
 
 from __future__ import annotations
@@ -12,10 +15,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from lowlevel_reduce.compiler.preprocessing import Include, Place, Reading, RefusedTextError, read
 from lowlevel_reduce.errors import CompileError
+
+if TYPE_CHECKING:
+    from lowlevel_reduce.compiler.preprocessing import Include, Place, Reading
 
 __all__ = ["Headers", "SourceTree", "source_root", "source_tree"]
 
@@ -52,8 +57,33 @@ class SourceTree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._texts: dict[str, str] = {}
         self._files: dict[str, _File] = {}
         self._closures: dict[tuple[str, ...], Headers] = {}
+        self._likely: dict[tuple[str, ...], str] = {}
+
+    def likely_digest(self, source: str) -> str:
+        """Return the digest that `closure` most likely has, without reading the texts as NVRTC would.
+
+        Where it is wrong, it is the digest of nothing that was ever compiled: if it is that of an earlier closure, this
+        source and these headers, whose names and contents it covers, are what that closure was found from.
+        """
+        found: dict[str, str] = {}
+        pending = [source]
+        while pending:
+            for piece in pending.pop().split('#include "')[1:]:
+                name = piece.partition('"')[0]
+                if name in found:
+                    continue
+                try:
+                    found[name] = self._text(name)
+                except (OSError, ValueError):  # of a comment, or an error that `closure` raises
+                    continue
+                pending.append(found[name])
+        names = tuple(sorted(found))
+        if names not in self._likely:
+            self._likely[names] = _digest({name: found[name] for name in names})
+        return self._likely[names]
 
     def closure(self, program: str, source: str) -> Headers:
         """Return every header that a source includes, directly or through other headers.
@@ -96,7 +126,7 @@ class SourceTree:
         found = self._files.get(name)
         if found is None:
             try:
-                content = self._path(name).read_text(encoding="utf-8")
+                content = self._text(name)
             except (OSError, ValueError) as error:
                 raise _error(
                     program,
@@ -108,6 +138,12 @@ class SourceTree:
             # No lock, since a signal handler might wait for it: if threads read the same file, one result is kept.
             found = self._files.setdefault(name, _parse(program, name, content))
         return found
+
+    def _text(self, name: str) -> str:
+        text = self._texts.get(name)
+        if text is None:
+            text = self._texts.setdefault(name, self._path(name).read_text(encoding="utf-8"))
+        return text
 
     def _path(self, name: str) -> Path:
         # A name that leads out of the root could include a file that differs between machines. And NVRTC identifies a
@@ -145,6 +181,8 @@ def source_tree() -> SourceTree:
 
 
 def _parse(program: str, name: str, text: str) -> _File:
+    from lowlevel_reduce.compiler.preprocessing import RefusedTextError, read  # noqa: PLC0415 - 2 ms, to compile
+
     try:
         return _File(name, text, read(text))
     except RefusedTextError as error:

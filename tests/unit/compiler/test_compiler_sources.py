@@ -10,8 +10,10 @@ import pytest
 from in_threads import in_threads
 
 from lowlevel_reduce.compiler import sources
-from lowlevel_reduce.compiler.sources import SourceTree
+from lowlevel_reduce.compiler.sources import SourceTree, source_tree
 from lowlevel_reduce.errors import CompileError
+from lowlevel_reduce.rowops.family import row_family
+from lowlevel_reduce.strategy.family import family_of
 
 
 @pytest.fixture
@@ -52,6 +54,32 @@ def test_a_source_without_includes_has_no_headers(root: Path) -> None:
 )
 def test_what_comments_name_is_not_included(root: Path, text: str) -> None:
     assert not SourceTree(root).closure("k", text).files
+
+
+def test_a_glance_finds_the_headers_of_the_kernels() -> None:
+    tree = source_tree()
+    kernels = [
+        *family_of("sum", dtype="float32", compute_capability=(9, 0)),
+        *family_of("argmax", dtype="float16", compute_capability=(9, 0)),
+        *row_family("softmax", dtype="bfloat16"),
+    ]
+    digests = {tree.likely_digest(each.text) for each in kernels}
+    assert digests == {tree.closure(each.entry, each.text).digest for each in kernels}
+    assert len(digests) > 5
+
+
+def test_a_glance_sees_that_a_header_of_a_header_changed(root: Path) -> None:
+    before = SourceTree(root).likely_digest('#include "a.cuh"\n')
+    (root / "b.cuh").write_text("int another;\n")
+    after = SourceTree(root)
+    assert after.likely_digest('#include "a.cuh"\n') != before
+    assert after.likely_digest('#include "a.cuh"\n') == after.closure("k", '#include "a.cuh"\n').digest
+
+
+@pytest.mark.parametrize("name", ["nope.cuh", "/etc/passwd", "../a.cuh", "ladder", ""])
+def test_a_glance_passes_over_what_is_no_header(root: Path, name: str) -> None:
+    nothing = SourceTree(root).closure("k", "").digest
+    assert SourceTree(root).likely_digest(f'// #include "{name}"\n') == nothing
 
 
 def test_a_comment_opener_in_a_string_hides_nothing(root: Path) -> None:

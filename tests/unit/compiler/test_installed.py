@@ -9,6 +9,7 @@ from lowlevel_reduce.cli import info
 from lowlevel_reduce.compiler import (
     Program,
     Resources,
+    compile_many,
     compile_program,
     installed,
     nvrtc,
@@ -78,6 +79,16 @@ def test_what_is_installed_is_used_and_the_compiler_not_asked(package, monkeypat
     assert (found.data, found.from_cache, found.names) == (b"the cubin of one", True, ("one",))
     with pytest.raises(ReduceError, match="would be compiled"):
         compile_program(TWO, "sm_90")
+
+
+@pytest.mark.parametrize("line", ['#  include "base/types.cuh"', '// #include "base/types.cuh"'])
+def test_headers_that_a_glance_mistakes_are_read(line, package):
+    folder, odd = package(), Program("odd", f'{line}\nextern "C" __global__ void odd() {{}}\n')
+    assert program._likely_job(odd, "sm_90", "cubin", None).digest != program._job(odd, "sm_90", "cubin", None).digest
+    (folder / "sm_90.pack").write_bytes(packed("sm_90", __version__, [[entry_of(odd)]]))
+    assert compile_program(odd, "sm_90").data == b"the cubin of odd"
+    (many,) = compile_many([(odd, "sm_90")])
+    assert many.data == b"the cubin of odd"
 
 
 def test_attempts_that_spill_are_passed_over_and_need_no_compiler(package, monkeypatch):

@@ -16,7 +16,7 @@ from lowlevel_reduce import functions
 from lowlevel_reduce.arrays.allocator import Allocator
 from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.arrays.results import empty_cache, memory_stats
-from lowlevel_reduce.driver import Buffer, Context, Device, Event, Stream, binding
+from lowlevel_reduce.driver import Buffer, Context, Device, Event, Stream, binding, meanwhile
 from lowlevel_reduce.errors import (
     CacheError,
     CacheWarning,
@@ -207,3 +207,4 @@ def __dir__() -> list[str]:
 
 
 binding.register("simulator", lambda: importlib.import_module("lowlevel_reduce.simulator").by_environment())
+meanwhile.register(lambda: importlib.import_module("lowlevel_reduce.calls.ahead"))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lowlevel_reduce.arguments import handle_of, instance, integer
-from lowlevel_reduce.driver import binding
+from lowlevel_reduce.driver import binding, meanwhile
 from lowlevel_reduce.driver.current import Pushed, current_handle
 from lowlevel_reduce.driver.device import Device
 from lowlevel_reduce.driver.green import create_green, green_of_current
@@ -65,6 +65,7 @@ class Context(Handle):
     @classmethod
     def primary(cls, device: Device | int = 0) -> Context:
         """Retain the primary context of `device`, the one that the CUDA runtime uses; ``close()`` releases it."""
+        meanwhile.begin()
         device = Device.of(device)
         held, life = Held(binding.selected()), Life()
         release = functools.partial(_release_primary, held, life, device.handle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from lowlevel_reduce.simulator.ptx.code import (
@@ -229,6 +229,7 @@ class _Body:
         self._start, self._end = start, end - 1
         self._suffix = suffix
         self._scopes = [_Scope(suffix)]
+        self._renames = False
         self._opened = 0
         self._labels: dict[str, int] = {}
         self._tables: dict[str, list[str]] = {}
@@ -240,6 +241,7 @@ class _Body:
         """Give a name a meaning in the innermost braces; in a kernel's outermost braces every name means itself."""
         if self._scopes[-1].suffix:
             self._scopes[-1].names[name] = unique
+            self._renames = True
 
     def read(self) -> None:
         """Read the whole body."""
@@ -278,6 +280,7 @@ class _Body:
             if len(self._scopes) == 1:
                 raise UnknownInstruction(mark, self._kernel.line(start), "no brace is open")
             self._scopes.pop()
+            self._renames = any(scope.names for scope in self._scopes)
 
     def resolved(self, base: int) -> list[Instruction]:
         """Return the instructions with the targets of their branches, the first of them at `base` in the kernel."""
@@ -338,14 +341,14 @@ class _Body:
             found = operands(given)
         except ValueError as error:
             raise UnknownInstruction(statement, line, str(error)) from error
-        if any(scope.names for scope in self._scopes):
+        if self._renames:
             found = tuple([renamed(operand, self._name) for operand in found])
             guard = guard and Guard(self._name(guard.register), guard.negated)
         if guard is not None and self._kernel.registers.get(guard.register) != "pred":
             raise UnknownInstruction(statement, line, f"{guard.register} is declared as no predicate")
         instruction = Instruction(opcode, modifiers, found, guard, None, line, statement)
         if opcode == "call":
-            instruction = replace(instruction, call=self._call(instruction, rest), target=self._callee(rest))
+            instruction = instruction._replace(call=self._call(instruction, rest), target=self._callee(rest))
         self._code.append(instruction)
 
     def _callee(self, rest: str) -> int | None:
@@ -388,5 +391,5 @@ class _Body:
             raise UnknownInstruction(instruction.text, instruction.line, "its label is not in this kernel")
         targets = tuple(base + self._labels[label] for label in table)
         if instruction.opcode == "brx":
-            return replace(instruction, targets=targets)
-        return replace(instruction, target=targets[0])
+            return instruction._replace(targets=targets)
+        return instruction._replace(target=targets[0])

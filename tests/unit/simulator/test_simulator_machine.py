@@ -330,6 +330,14 @@ class TestWarps:
         """
         assert run(body)[0].tolist() == [7 + 256 + 31 + 32 + 16] * 32
 
+    def test_halves_of_a_warp_vote_apart(self):
+        """All lanes execute the instruction together, each with the member mask of its half."""
+        body = """
+            setp.lt.u32 %p1, %r0, 16; selp.u32 %r4, 0x0000FFFF, 0xFFFF0000, %p1; and.b32 %r5, %r0, 1;
+            setp.eq.u32 %p2, %r5, 0; vote.sync.ballot.b32 %r6, %p2, %r4; st.global.u32 [%rd9], %r6; ret;
+        """
+        assert run(body)[0].tolist() == [0x00005555] * 16 + [0x55550000] * 16
+
 
 class TestBarriers:
     def test_block_barrier(self):

@@ -281,6 +281,25 @@ class TestIntegers:
                 expected = bytes((255 if source[d & 7] > 127 else 0) if d & 8 else source[d & 7] for d in digits)
             assert int(got[i]).to_bytes(4, "little") == expected
 
+    @pytest.mark.parametrize("selector", [0x3210, 0x7654, 0x5140, 0x0000, 0xBA98, 0x3F08, 0x8888])
+    def test_permutations_by_a_constant(self, selector):
+        selectors = np.full(256, selector, np.uint32)
+        expected = elementwise("prmt.b32 %d, %0, %1, %2;", WORDS, OTHERS, selectors, result="u4")
+        got = elementwise(f"prmt.b32 %d, %0, %1, {selector:#x};", WORDS, OTHERS, result="u4")
+        assert got.tolist() == expected.tolist()
+
+    @pytest.mark.parametrize("kind", ["b16", "b32", "b64", "u32", "s32", "u64", "s64"])
+    @pytest.mark.parametrize("amount", [0, 1, 15, 31, 32, 63, 64, 200])
+    def test_shifts_by_a_constant(self, kind, amount):
+        bits = int(kind[1:])
+        patterns = (WORDS.astype("u8") << np.uint64(32) | OTHERS).astype(f"u{bits // 8}")
+        opcodes = ["shl", "shr"] if kind[0] == "b" else ["shr"]
+        for opcode in opcodes:
+            got = elementwise(f"{opcode}.{kind} %d, %0, {amount};", patterns, result=f"u{bits // 8}")
+            values = patterns.view(f"i{bits // 8}") if kind[0] == "s" else patterns
+            shift = (lambda v: v << amount) if opcode == "shl" else (lambda v: v >> amount)
+            assert got.tolist() == [shift(int(v)) & ((1 << bits) - 1) for v in values]
+
     def test_small_ones(self):
         a, b = WORDS.astype("i8"), OTHERS.astype("i8")
         signed = [((v & 0xFFFFFF) ^ 0x800000) - 0x800000 for v in (a, b)]

@@ -106,6 +106,12 @@ def _multiply(instruction: Instruction, flight: Flight) -> Step:
 def _shift(instruction: Instruction, flight: Flight) -> Step:
     function = integers.shift_left if instruction.opcode == "shl" else integers.shift_right
     kind = _kind(instruction)
+    amount = instruction.operands[-1]
+    dtype = np.dtype(NUMPY_TYPES[kind])
+    if len(instruction.operands) == 3 and isinstance(amount, Immediate) and 0 <= amount.value < 8 * dtype.itemsize:
+        shift, by = np.left_shift if instruction.opcode == "shl" else np.right_shift, dtype.type(amount.value)
+        source = flight.read(instruction, instruction.operands[1], kind)
+        return elementwise(flight.write(instruction, instruction.operands[0], kind), lambda a: shift(a, by), [source])
     return _bound(instruction, flight, function, [kind, "u32"], kind)
 
 
@@ -117,6 +123,11 @@ def _funnel(instruction: Instruction, flight: Flight) -> Step:
 def _permute(instruction: Instruction, flight: Flight) -> Step:
     if instruction.modifiers != ("b32",):
         raise unknown(instruction)
+    selector = instruction.operands[-1]
+    if len(instruction.operands) == 4 and isinstance(selector, Immediate):
+        sources = [flight.read(instruction, operand, "u32") for operand in instruction.operands[1:3]]
+        target = flight.write(instruction, instruction.operands[0], "b32")
+        return elementwise(target, integers.permute_by(selector.value), sources)
     return _bound(instruction, flight, integers.permute, ["u32"] * 3, "b32")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lowlevel_reduce.simulator.machine.arithmetic import floats
+from lowlevel_reduce.simulator.machine.memory.flags import any_of
 from lowlevel_reduce.simulator.machine.memory.storage import Array
 
 __all__ = ["FLOAT_OPERATIONS", "float_operation"]
@@ -132,7 +133,7 @@ def _single(opcode: str) -> Function:
     def apply(*arguments: Array) -> Array:
         result = function(*arguments)
         nan = np.isnan(result)
-        return floats.canonical(result.view(np.uint32), nan, "f32").view(np.float32) if nan.any() else result
+        return floats.canonical(result.view(np.uint32), nan, "f32").view(np.float32) if any_of(nan) else result
 
     return apply
 
@@ -205,8 +206,7 @@ def _packed(single: Function) -> Function:
     """Return the operation applied to both halves of a word."""
 
     def apply(*arguments: Array) -> Array:
-        halves = [np.ascontiguousarray(argument).view(np.uint16).reshape(-1, 2) for argument in arguments]
-        low, high = (single(*[np.ascontiguousarray(half[:, i]) for half in halves]) for i in range(2))
-        return np.stack([low, high], axis=1).view(np.uint32).ravel()
+        halves = [np.ascontiguousarray(argument).view(np.uint16) for argument in arguments]
+        return np.ascontiguousarray(single(*halves)).view(np.uint32)
 
     return apply

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from lowlevel_reduce.simulator.machine.memory.flags import any_of
 from lowlevel_reduce.simulator.machine.memory.storage import Array
 
 __all__ = [
@@ -55,9 +56,12 @@ def widen(bits: Array, kind: str) -> Array:
 
 def _odd(rounded: Array, error: Array) -> Array:
     """Return the sum rounded to odd, given the sum rounded to nearest and its error."""
+    wrong = error != 0
+    if not any_of(wrong):
+        return rounded
     bits = np.ascontiguousarray(rounded).view(np.int64)
     even = (bits & 1) == 0
-    inexact = (error != 0) & np.isfinite(rounded) & np.isfinite(error) & even
+    inexact = wrong & np.isfinite(rounded) & np.isfinite(error) & even
     grows = (error > 0) == (rounded > 0)
     adjusted: Array = np.where(inexact, np.where(grows, bits + 1, bits - 1), bits).view(np.float64)
     return adjusted
@@ -159,7 +163,7 @@ def to_bfloat16(x: Array) -> Array:
 
 def canonical(bits: Array, nan: Array, kind: str) -> Array:
     """Replace the bit patterns for which `nan` is true by the type's NaN in `NAN_BITS`."""
-    if nan.any():
+    if any_of(nan):
         bits = np.where(nan, bits.dtype.type(NAN_BITS[kind]), bits)
     return bits
 

@@ -98,7 +98,7 @@ class Agents:
         """End a group of operations; return for each thread the time that its warp learns at a wait for the group."""
         rows = self._rows(kind, threads // WARP, 0)
         times: Array = self._clocks.own[rows].copy()
-        self._clocks.own[np.unique(rows)] += 1
+        self._clocks.end_epoch(np.unique(rows))
         return times
 
     def learn(self, kind: str, threads: Array, times: Array) -> None:

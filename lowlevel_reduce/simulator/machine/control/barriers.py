@@ -7,6 +7,7 @@ import numpy as np
 from lowlevel_reduce.simulator.machine.control.faults import ThreadFault
 from lowlevel_reduce.simulator.machine.control.flight import Flight, unknown
 from lowlevel_reduce.simulator.machine.control.special import WARP
+from lowlevel_reduce.simulator.machine.memory.flags import all_of, any_of, indices_of
 from lowlevel_reduce.simulator.machine.memory.storage import Array
 from lowlevel_reduce.simulator.machine.races.meetings import BARRIERS_OF_A_BLOCK
 from lowlevel_reduce.simulator.ptx.code import Instruction
@@ -58,9 +59,9 @@ class Barriers:
             AT_BLOCK: "at a barrier of its block",
             AT_CLUSTER: "at a barrier of its cluster",
         }
-        waiting = np.flatnonzero((self.state != EXITED) & (self.state != RUNNING))
+        waiting = indices_of((self.state != EXITED) & (self.state != RUNNING))
         if not waiting.size:
-            waiting = np.flatnonzero(self.state == RUNNING)
+            waiting = indices_of(self.state == RUNNING)
         thread = int(waiting[0])
         return thread, words.get(int(self.state[thread]), "")
 
@@ -75,7 +76,7 @@ class Barriers:
         warps = self._flight.count // WARP
         live = np.count_nonzero(self._flight.live.reshape(warps, WARP), axis=1)
         mine = np.bincount(threads // WARP, minlength=warps)
-        return bool(((mine == live) | (mine == 0)).all())
+        return all_of((mine == live) | (mine == 0))
 
     def wait_in_warp(self, threads: Array, tag: int, members: Array) -> Array:
         """Make threads wait at an instruction for the others of their member masks; return those that may go on."""
@@ -90,7 +91,7 @@ class Barriers:
 
     def complete_warps(self, tag: int) -> Array:
         """Return the threads that wait at an instruction and whose member lanes have all arrived or exited."""
-        waiting = np.flatnonzero((self.state == AT_WARP) & (self._tag == tag))
+        waiting = indices_of((self.state == AT_WARP) & (self._tag == tag))
         if not waiting.size:
             return waiting
         warps = self._flight.count // WARP
@@ -126,7 +127,7 @@ class Barriers:
         self._release_blocks()
 
     def _release_blocks(self) -> None:
-        waiting = np.flatnonzero(self.state == AT_BLOCK)
+        waiting = indices_of(self.state == AT_BLOCK)
         slots, barriers = waiting // self._flight.geometry.stride, self._barrier[waiting]
         there = self._arrived.copy()
         np.add.at(there, (slots, barriers), 1)
@@ -136,12 +137,12 @@ class Barriers:
         released = waiting[full[slots, barriers]]
         self.state[released] = RUNNING
         self._flight.races.meetings.leave_in_block(released, self._barrier[released], full)
-        if self._owed[released].any():
+        if any_of(self._owed[released]):
             self._tell(released, slots[full[slots, barriers]] * BARRIERS_OF_A_BLOCK + barriers[full[slots, barriers]])
 
     def _check_count(self, threads: Array, slots: Array, barriers: Array, crowded: Array) -> None:
         """Raise if more threads arrive than a barrier expects: it is unclear which it releases, and which wait on."""
-        if crowded.any() and (wrong := crowded[slots, barriers]).any():
+        if any_of(crowded) and any_of(wrong := crowded[slots, barriers]):
             place = int(np.argmax(wrong))
             awaited = int(self._expected[slots[place], barriers[place]])
             raise ThreadFault(int(threads[place]), f"more threads come to barrier {barriers[place]} than {awaited}")
@@ -178,12 +179,12 @@ class Barriers:
 
     def _check_announced(self, threads: Array, wrong: bool, reason: str) -> None:
         bad = self._announced[threads] == wrong
-        if bad.any():
+        if any_of(bad):
             raise ThreadFault(int(threads[np.argmax(bad)]), reason)
 
     def release_clusters(self) -> None:
         """Let waiting threads go on if all threads of their clusters have arrived."""
-        waiting = np.flatnonzero(self.state == AT_CLUSTER)
+        waiting = indices_of(self.state == AT_CLUSTER)
         if not waiting.size:
             return
         unit = self._flight.geometry.stride * self._flight.geometry.cluster_blocks

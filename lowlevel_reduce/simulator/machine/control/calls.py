@@ -14,6 +14,7 @@ import numpy as np
 from lowlevel_reduce.simulator.machine.control.faults import ThreadFault
 from lowlevel_reduce.simulator.machine.control.flight import Flight, unknown
 from lowlevel_reduce.simulator.machine.memory.access import GenericSpace
+from lowlevel_reduce.simulator.machine.memory.flags import any_of
 from lowlevel_reduce.simulator.machine.memory.storage import Array
 from lowlevel_reduce.simulator.ptx.code import Call, Copy, Instruction
 
@@ -61,7 +62,7 @@ class Calls:
     def returning(self, threads: Array) -> Array:
         """Let the threads that are in a function return to their callers; return the others, whose kernel ends."""
         inside = self.depth[threads] > 0
-        if not inside.any():
+        if not any_of(inside):
             return threads
         back = threads[inside]
         self.depth[back] -= 1

@@ -15,6 +15,7 @@ from lowlevel_reduce.simulator.machine.control.counters import class_of
 from lowlevel_reduce.simulator.machine.control.faults import UNFIT, unfit
 from lowlevel_reduce.simulator.machine.control.flight import Flight, Index, Launch, Step, unknown
 from lowlevel_reduce.simulator.machine.control.instructions import CONTROL, DECODERS, WARP_INSTRUCTIONS
+from lowlevel_reduce.simulator.machine.memory.flags import all_of, any_of
 from lowlevel_reduce.simulator.machine.memory.spaces import GlobalMemory
 from lowlevel_reduce.simulator.machine.memory.storage import Array
 from lowlevel_reduce.simulator.ptx.code import Instruction, KernelCode
@@ -81,7 +82,7 @@ class Decoded:
             return None
         values = self.flight.register(guard.register)[idx]
         active = ~values if guard.negated else values
-        return None if active.all() else active
+        return None if all_of(active) else active
 
     def forget(self) -> None:
         """Let go of the steps, some of which refer to this object: nothing is then left to the garbage collector.
@@ -110,7 +111,7 @@ class Decoded:
             active = self.active(instruction, idx)
             if active is None:
                 step(idx)
-            elif active.any():
+            elif any_of(active):
                 step(flight.threads[idx][active])
 
         return guarded

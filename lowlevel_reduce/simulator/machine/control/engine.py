@@ -26,6 +26,7 @@ from lowlevel_reduce.simulator.machine.control.instructions import WARP_INSTRUCT
 from lowlevel_reduce.simulator.machine.control.progress import Progress
 from lowlevel_reduce.simulator.machine.control.reports import INSTRUCTIONS, deadlock, endless, fault_at
 from lowlevel_reduce.simulator.machine.control.special import WARP
+from lowlevel_reduce.simulator.machine.memory.flags import all_of, any_of, indices_of
 from lowlevel_reduce.simulator.machine.memory.spaces import GlobalMemory
 from lowlevel_reduce.simulator.machine.memory.storage import Array
 from lowlevel_reduce.simulator.machine.races.meetings import BARRIERS_OF_A_BLOCK
@@ -118,12 +119,12 @@ class _Machine:
                 self._fill()
             picked = self._pick()
             if picked is None:
-                if not self._flight.live.any():
+                if not any_of(self._flight.live):
                     return self._count()
                 raise deadlock(self._flight, self._barriers, self._pc, "nobody can go on")
             else:
                 self._advance(*picked)
-                if self._flight.clock > limit and self._flight.live.any():
+                if self._flight.clock > limit and any_of(self._flight.live):
                     raise endless(self._flight, self._barriers, self._pc, self._jumped, limit)
 
     def _fill(self) -> None:
@@ -131,7 +132,8 @@ class _Machine:
         self._vacant = False
         flight, geometry = self._flight, self._flight.geometry
         unit = geometry.stride * geometry.cluster_blocks
-        free = np.flatnonzero(~flight.live.reshape(-1, unit).any(axis=1))[: self._order.size - self._next]
+        vacant: Array = ~np.any(flight.live.reshape(-1, unit), axis=1)
+        free = indices_of(vacant)[: self._order.size - self._next]
         if not free.size:
             return
         slots = (free[:, None] * geometry.cluster_blocks + np.arange(geometry.cluster_blocks)).ravel()
@@ -153,7 +155,7 @@ class _Machine:
 
     def _pick(self) -> tuple[Array, int] | None:
         """Return the threads to run next, and the place of other threads, which they must not pass."""
-        ready = np.flatnonzero(self._barriers.state == RUNNING)
+        ready = indices_of(self._barriers.state == RUNNING)
         if not ready.size:
             return None
         shuffled = self._cohorts is not None and self._progress.lively(self._flight)
@@ -162,14 +164,14 @@ class _Machine:
         turns, places = self._turns[ready] >> TURNS, self._pc[ready]
         turn = int(turns.min())
         same = turns == turn
-        if not same.all():
+        if not all_of(same):
             ready, places = ready[same], places[same]
         if not shuffled and self._progress.stuck(turn, self._flight, self._state):
             why = "it waits for a change of memory that nobody will make"
             raise deadlock(self._flight, self._barriers, self._pc, why)
         place = int(places.min())
         here = places == place
-        if here.all():
+        if all_of(here):
             return ready, NO_LIMIT
         return ready[here], int(places[~here].min())
 
@@ -227,7 +229,7 @@ class _Machine:
         counters = self._flight.counters
         counters.branches += self._warps
         active = self._decoded.active(instruction, self._group)
-        if active is not None and not active.any():
+        if active is not None and not any_of(active):
             return pc + 1
         if active is None:
             if target > pc:

@@ -168,6 +168,7 @@ class Flight:
         self._sites: list[Site] = []
         self._registers: dict[str, Array] = {}
         self._chunks: list[Array] = []
+        self._size_bytes = 0
         self._spare: dict[tuple[str, tuple[int, ...]], list[Array]] = {}
         self._constants: dict[tuple[Immediate, str], Array] = {}
         self._symbols: dict[tuple[str, str], Array] = {}
@@ -225,7 +226,7 @@ class Flight:
     @property
     def size_bytes(self) -> int:
         """Bytes of the registers."""
-        return sum(chunk.nbytes for chunk in self._chunks)
+        return self._size_bytes
 
     def register(self, name: str) -> Array:
         """Return a register's values in all threads."""
@@ -237,6 +238,7 @@ class Flight:
             spare = self._spare.setdefault((dtype, shape), [])
             if not spare:
                 self._chunks.append(np.zeros((REGISTERS_AT_ONCE, *shape), dtype))
+                self._size_bytes += self._chunks[-1].nbytes
                 spare.extend(self._chunks[-1])
             array = self._registers[name] = spare.pop()
         return array
@@ -267,14 +269,14 @@ class Flight:
             constant = self._constants.get((operand, kind))
             if constant is None:
                 constant = self._constants[operand, kind] = self._everywhere(_constant(operand, kind))
-            return lambda idx: constant[idx]
+            return constant.__getitem__
         if not isinstance(operand, Name):
             raise unknown(instruction, "an operand cannot be read")
         if operand.name in self.launch.kernel.registers:
             values = self._seen_as(instruction, operand.name, kind)
             if operand.negated:
                 return lambda idx: ~values[idx]
-            return lambda idx: values[idx]
+            return values.__getitem__
         return self._read_symbol(instruction, operand.name, kind)
 
     def write(self, instruction: Instruction, operand: Operand, kind: str) -> Array:
@@ -318,7 +320,7 @@ class Flight:
         if self._symbol_value(name) is not None:
             cell = self._symbols.setdefault((name, kind), np.array(self._symbol(name, kind)))
             everywhere = self._everywhere(cell)
-            return lambda idx: everywhere[idx]
+            return everywhere.__getitem__
         if name not in self._specials:
             values = self.geometry.special(name)
             if values is None:

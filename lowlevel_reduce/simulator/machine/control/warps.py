@@ -11,11 +11,15 @@ from lowlevel_reduce.simulator.machine.arithmetic.float_operations import float_
 from lowlevel_reduce.simulator.machine.control.faults import ThreadFault
 from lowlevel_reduce.simulator.machine.control.flight import NUMPY_TYPES, Flight, Step, unknown
 from lowlevel_reduce.simulator.machine.control.special import WARP
+from lowlevel_reduce.simulator.machine.memory.flags import all_of, any_of, indices_of
 from lowlevel_reduce.simulator.machine.memory.storage import Array
 from lowlevel_reduce.simulator.ptx.code import Instruction
 from lowlevel_reduce.simulator.ptx.operands import Immediate, Name, Operand, Pair
 
 __all__ = ["DECODERS", "is_whole", "member_mask", "members_of"]
+
+
+ALL_LANES = np.uint32(0xFFFF_FFFF)
 
 
 def member_mask(instruction: Instruction) -> Operand:
@@ -29,8 +33,8 @@ def members_of(threads: Array, masks: Array) -> Array:
     """Return the member masks; raises ThreadFault if a mask lacks the thread's own lane."""
     members: Array = masks.astype(np.int64)
     lacking = (members >> (threads % WARP) & 1) == 0
-    if lacking.any():
-        place = int(np.flatnonzero(lacking)[0])
+    if any_of(lacking):
+        place = int(indices_of(lacking)[0])
         reason = f"takes part, and the member mask {int(members[place]):#x} lacks its lane"
         raise ThreadFault(int(threads[place]), reason)
     return members
@@ -48,12 +52,14 @@ def _shuffle(instruction: Instruction, flight: Flight) -> Step:
     own, amount, limits = (flight.read(instruction, operand, "u32") for operand in (value, lane, clamp))
     mask = flight.read(instruction, members, "u32")
     table = _fixed_lanes(find, lane, clamp, members)
+    tells = pair.second.name != "_"
 
     def step(idx: slice | Array) -> None:
-        if table is not None and is_whole(idx) and flight.live[idx].all():
+        if table is not None and is_whole(idx) and all_of(flight.live[idx]):
             rows = own(idx).reshape(-1, WARP)
-            in_range[idx] = np.broadcast_to(table[1], rows.shape).ravel()
-            target[idx] = rows[:, table[0]].ravel()
+            if tells:
+                in_range[idx] = np.broadcast_to(table[1], rows.shape).ravel()
+            target[idx] = rows.take(table[0], axis=1).ravel()
             return
         threads = flight.threads[idx]
         lanes = threads % WARP
@@ -77,7 +83,7 @@ def is_whole(idx: slice | Array) -> bool:
     if idx.size % WARP:
         return False
     firsts = idx[::WARP]
-    return bool((firsts % WARP == 0).all() and (idx[WARP - 1 :: WARP] - firsts == WARP - 1).all())
+    return all_of(firsts % WARP == 0) and all_of(idx[WARP - 1 :: WARP] - firsts == WARP - 1)
 
 
 def _fixed_lanes(find: Lanes, lane: Operand, clamp: Operand, members: Operand) -> tuple[Array, Array] | None:
@@ -94,8 +100,8 @@ def _fixed_lanes(find: Lanes, lane: Operand, clamp: Operand, members: Operand) -
 def _check_members(flight: Flight, threads: Array, origin: Array, source: Array, mask: Array) -> None:
     members = members_of(threads, mask)
     absent = ((members >> source & 1) == 0) | ~flight.live[origin]
-    if absent.any():
-        place = int(np.flatnonzero(absent)[0])
+    if any_of(absent):
+        place = int(indices_of(absent)[0])
         raise ThreadFault(int(threads[place]), f"reads from lane {int(source[place])}, which does not take part")
 
 
@@ -134,6 +140,8 @@ def _name(instruction: Instruction, operand: Operand) -> Name:
 def _groups(flight: Flight, idx: slice | Array, mask: Array) -> tuple[Array, Array, Array]:
     """Return the threads, their member masks and the numbers of their groups: same warp and same mask."""
     threads = flight.threads[idx]
+    if is_whole(idx) and all_of(mask == ALL_LANES):
+        return threads, mask.astype(np.int64), np.arange(threads.size) // WARP
     members = members_of(threads, mask)
     keys = (threads // WARP << 32) + members
     _, group = np.unique(keys, return_inverse=True)
@@ -185,7 +193,7 @@ def _reduce(instruction: Instruction, flight: Flight) -> Step:
     def step(idx: slice | Array) -> None:
         _, _, group = _groups(flight, idx, mask(idx))
         order = np.argsort(group, kind="stable")
-        starts = np.flatnonzero(np.r_[True, np.diff(group[order]) != 0])
+        starts = indices_of(np.r_[True, np.diff(group[order]) != 0])
         target[idx] = function.reduceat(value(idx)[order], starts).astype(NUMPY_TYPES[kind])[group]
 
     return step

@@ -10,6 +10,7 @@ import numpy as np
 
 from lowlevel_reduce.simulator.machine.control.faults import ThreadFault
 from lowlevel_reduce.simulator.machine.control.flight import LOCAL_WINDOW, SHARED_WINDOW, Flight, Source
+from lowlevel_reduce.simulator.machine.memory.flags import any_of, indices_of
 from lowlevel_reduce.simulator.machine.memory.storage import Array, word_bytes
 from lowlevel_reduce.simulator.machine.memory.traffic import sectors, wavefronts
 from lowlevel_reduce.simulator.machine.races.detector import Site
@@ -137,7 +138,7 @@ class SharedSpace(Space):
             self.site.loaded_shared(threads, offsets, size)
         unwritten = self.flight.shared.unwritten(offsets, size)
         if unwritten is not None:
-            place = int(np.flatnonzero(unwritten)[0])
+            place = int(indices_of(unwritten)[0])
             reason = f"reads {size} uninitialised bytes of shared memory at {int(addresses[place]):#x}"
             raise ThreadFault(int(threads[place]), reason)
         return self.flight.shared.load(offsets, size)
@@ -164,7 +165,7 @@ class SharedSpace(Space):
         slots = threads // self.flight.geometry.stride
         ranks = (addresses >> np.uint64(RANK_SHIFT)).astype(np.int64)
         local = (addresses & np.uint64((1 << RANK_SHIFT) - 1)).astype(np.int64)
-        if ranks.any():
+        if any_of(ranks):
             size = self.flight.geometry.cluster_blocks
             slots = np.where(ranks > 0, slots // size * size + ranks - 1, slots)
         return slots, ranks, local
@@ -177,7 +178,7 @@ class SharedSpace(Space):
         check(threads, local + size > flight.shared_bytes, lambda i: (
             f"{size} bytes at {int(local[i]):#x} lie outside the {flight.shared_bytes} bytes of shared memory"
         ))  # fmt: skip
-        if ranks.any():
+        if any_of(ranks):
             self._check_remote(threads, slots, ranks)
         self._count(threads + turns * flight.count, local, size)
         found: Array = slots * flight.shared_stride + local
@@ -318,8 +319,8 @@ class GenericSpace(Space):
         for low, high, space in self._windows:
             last = high == 1 << 58
             inside = (addresses >= np.uint64(low)) & ((addresses < np.uint64(high)) | last)
-            if inside.any():
-                found.append((np.flatnonzero(inside), low, space))
+            if any_of(inside):
+                found.append((indices_of(inside), low, space))
         return found
 
 
@@ -336,8 +337,8 @@ SPACES: dict[str, Callable[[Flight], Space]] = {
 
 def check(threads: Array, wrong: Array, reason: Callable[[int], str]) -> None:
     """Raise for the first thread whose access is wrong; `reason` gets its position among the threads."""
-    if wrong.any():
-        place = int(np.flatnonzero(wrong)[0])
+    if any_of(wrong):
+        place = int(indices_of(wrong)[0])
         raise ThreadFault(int(threads[place]), reason(place))
 
 

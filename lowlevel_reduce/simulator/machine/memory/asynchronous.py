@@ -9,7 +9,6 @@ mbarrier counts their bytes then or later.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -174,7 +173,7 @@ def _counted(instruction: Instruction, flight: Flight) -> Step:
     """Decode st.async and red.async: a store or reduction that reports its bytes to an mbarrier."""
     address, value, *rest = instruction.operands
     plain = tuple(m for m in instruction.modifiers if m not in {"async", COMPLETES})
-    alike = replace(instruction, modifiers=plain, operands=(address, value))
+    alike = instruction._replace(modifiers=plain, operands=(address, value))
     stores = instruction.opcode == "st"
     if COMPLETES not in instruction.modifiers:
         decoder: Decoder = (loads if stores else atomics).DECODERS[instruction.opcode]

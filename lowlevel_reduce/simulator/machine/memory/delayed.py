@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from lowlevel_reduce.simulator.machine.control.flight import Flight
 from lowlevel_reduce.simulator.machine.memory.access import GlobalSpace, SharedSpace, Space, placed
@@ -52,7 +51,7 @@ class _DelayedGlobal(GlobalSpace):
 def by_agents(instruction: Instruction, flight: Flight, space: Space, *plain: str) -> Space:
     """Attribute a space's accesses to an instruction, as the plain loads, stores or reductions of its agents."""
     opcode, *modifiers = plain
-    alike = replace(instruction, opcode=opcode, modifiers=(*modifiers, "b32"))
+    alike = instruction._replace(opcode=opcode, modifiers=(*modifiers, "b32"))
     space.attribute(flight.races.site(alike, asynchronous=True))
     return space
 

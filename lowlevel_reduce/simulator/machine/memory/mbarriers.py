@@ -10,7 +10,6 @@ includes: without ``.cluster``, what came from the own block.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from lowlevel_reduce.simulator.machine.control.flight import SHARED_WINDOW, Flig
 from lowlevel_reduce.simulator.machine.control.special import WARP
 from lowlevel_reduce.simulator.machine.memory.access import SPACES, Space, address_source, space_of
 from lowlevel_reduce.simulator.machine.memory.atomics import one_at_a_time
+from lowlevel_reduce.simulator.machine.memory.flags import any_of
 from lowlevel_reduce.simulator.machine.memory.storage import Array, Storage
 from lowlevel_reduce.simulator.machine.races.clocks import BLOCK, CLUSTER
 from lowlevel_reduce.simulator.machine.races.detector import SHARED_PLACES
@@ -101,7 +101,7 @@ def _changed(space: Space, threads: Array, places: Array, amounts: Array, change
         expected, pending, pending_bytes, parity = _fields(words[:, 0])
         expected, pending, pending_bytes = change(expected, pending, pending_bytes, amounts[turn])
         low: Array = (pending < 0) | (expected < 0)
-        if low.any():
+        if any_of(low):
             thread = int(threads[turn][np.argmax(low)])
             raise ThreadFault(thread, "arrives at an mbarrier at which the phase expects nobody any more")
         after = _word(expected, pending, pending_bytes, parity)
@@ -210,7 +210,7 @@ def _alike(instruction: Instruction, opcode: str, order: str) -> Instruction:
     Within the cluster, whatever the scope: what asynchronous operations brought is visible to whoever sees it counted
     and acquires at a scope that has their block.
     """
-    return replace(instruction, opcode=opcode, modifiers=(order, "cluster", "shared", "b64"))
+    return instruction._replace(opcode=opcode, modifiers=(order, "cluster", "shared", "b64"))
 
 
 def _space(instruction: Instruction, flight: Flight, opcode: str, order: str) -> Space:
@@ -225,13 +225,13 @@ def _initialise(instruction: Instruction, flight: Flight, *, valid: bool) -> Ste
     if not isinstance(address, Address):
         raise unknown(instruction)
     places = address_source(instruction, flight, address)
-    space = SPACES[space_of(instruction.modifiers)](flight).at(replace(instruction, opcode="st", modifiers=("b64",)))
+    space = SPACES[space_of(instruction.modifiers)](flight).at(instruction._replace(opcode="st", modifiers=("b64",)))
     count = flight.read(instruction, rest[0] if valid else Immediate(1), "u32")
 
     def step(idx: Index) -> None:
         threads, counts = flight.threads[idx], count(idx).astype(np.int64)
         outside = (counts < 1) | (counts > MOST_ARRIVALS)
-        if outside.any():
+        if any_of(outside):
             place = int(np.argmax(outside))
             raise ThreadFault(int(threads[place]), f"an mbarrier for {int(counts[place])} arrivals")
         nothing = np.zeros_like(counts)
@@ -282,7 +282,7 @@ def _wait(instruction: Instruction, flight: Flight, *, by_parity: bool) -> Step:
             wanted = asked(idx).astype(np.int64)
             parity = wanted & 1 if by_parity else wanted >> PARITY & 1
             target[idx] = complete = _fields(words)[3] != parity
-            if acquires and complete.any():
+            if acquires and any_of(complete):
                 warps, there = threads[complete] // WARP, SHARED_PLACES + offsets[complete]
                 flight.races.clocks.read(warps, there, scope, acquire=True, phase=True)
 

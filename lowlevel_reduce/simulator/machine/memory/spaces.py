@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lowlevel_reduce.simulator.machine.control.faults import ThreadFault
+from lowlevel_reduce.simulator.machine.memory.flags import all_of, any_of, indices_of
 from lowlevel_reduce.simulator.machine.memory.storage import Array, Storage, word_bytes
 
 __all__ = ["Allocation", "GlobalMemory"]
@@ -93,9 +94,13 @@ class GlobalMemory:
         step = max(alignment, 256)
         base = -(-self._next // step) * step
         new = Allocation(base, size_bytes, storage, owner)
-        placed = [*self._remembered(), new]
-        bases = [allocation.base for allocation in placed]
-        index = _Index(placed, bases, np.array(bases, np.uint64))
+        known, remembered = self._index, self._remembered()
+        if remembered is known.allocations:
+            bases, array = known.bases, known.array
+        else:
+            bases = [allocation.base for allocation in remembered]
+            array = np.array(bases, np.uint64)
+        index = _Index([*remembered, new], [*bases, base], np.append(array, np.uint64(base)))
         self._next = base + size_bytes + GUARD_BYTES
         if owner is not None:
             self._reserved = [*(other for other in self._reserved if not other.lost), new]
@@ -175,7 +180,7 @@ class GlobalMemory:
         for storage, offsets, chosen in self._parts(addresses, size, "read"):
             unwritten = storage.unwritten(offsets, size)
             if unwritten is not None:
-                position = int(np.flatnonzero(unwritten)[0])
+                position = int(indices_of(unwritten)[0])
                 place = int(np.arange(addresses.size)[chosen][position])
                 raise ThreadFault(place, f"reads {size} uninitialised bytes at {int(addresses[place]):#x}")
             words[chosen] = storage.load(offsets, size)
@@ -203,9 +208,9 @@ class GlobalMemory:
         bases = self._index.bases
         numbers = np.searchsorted(self._index.array, addresses, side="right") - 1
         first = int(numbers[0])
-        if (numbers == first).all():
+        if all_of(numbers == first):
             return [(bases[first], addresses.astype(np.int64) - bases[first], slice(None))]
-        parts = [(bases[number], np.flatnonzero(numbers == number)) for number in np.unique(numbers).tolist()]
+        parts = [(bases[number], indices_of(numbers == number)) for number in np.unique(numbers).tolist()]
         return [(base, addresses[chosen].astype(np.int64) - base, chosen) for base, chosen in parts]
 
     def size_of(self, base: int) -> int:
@@ -215,16 +220,16 @@ class GlobalMemory:
     def _parts(self, addresses: Array, size: int, what: str) -> list[tuple[Storage, Array, slice | Array]]:
         """Return storage, offsets and positions for each allocation that is accessed; raise for invalid addresses."""
         misaligned = (addresses & np.uint64(size - 1)) != 0
-        if misaligned.any():
-            place = int(np.flatnonzero(misaligned)[0])
+        if any_of(misaligned):
+            place = int(indices_of(misaligned)[0])
             raise ThreadFault(place, f"address {int(addresses[place]):#x} is misaligned for {size} bytes")
         numbers = np.searchsorted(self._index.array, addresses, side="right") - 1
         first = int(numbers[0])
-        if (numbers == first).all():
+        if all_of(numbers == first):
             return [self._part(first, addresses, size, what, slice(None))]
         found = np.unique(numbers)
         order = sorted(found.tolist(), key=lambda number: int(np.argmax(numbers == number)))
-        return [self._part(n, addresses, size, what, np.flatnonzero(numbers == n)) for n in order]
+        return [self._part(n, addresses, size, what, indices_of(numbers == n)) for n in order]
 
     def _part(
         self, number: int, addresses: Array, size: int, what: str, chosen: slice | Array
@@ -237,7 +242,7 @@ class GlobalMemory:
         offsets = addresses[chosen].astype(np.int64) - allocation.base
         # Addresses from 2**63 on are negative numbers here, e.g. that of a null pointer with an index of -1.
         outside = (offsets < 0) | (offsets + size > allocation.size_bytes)
-        if outside.any() or storage is None:
+        if any_of(outside) or storage is None:
             place = int(np.arange(addresses.size)[chosen][np.argmax(outside)])
             raise ThreadFault(place, self._outside(allocation, int(addresses[place]), size, what))
         return storage, offsets, chosen

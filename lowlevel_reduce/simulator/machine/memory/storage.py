@@ -70,13 +70,13 @@ class Storage:
             return None
         width, index = _index(offsets, size)
         flags = self._written[width][index] == _ALL_WRITTEN[width]
-        return None if flags.all() else ~flags.all(axis=1)
+        return None if np.count_nonzero(flags) == flags.size else ~flags.all(axis=1)
 
     def store(self, offsets: Array, size: int, words: Array) -> bool:
         """Write rows of words; later rows overwrite earlier ones. Return whether that changed anything."""
         width, index = _index(offsets, size)
         data = self._data[width]
-        changed = not np.array_equal(data[index], words)
+        changed = int(np.count_nonzero(data[index] != words)) > 0
         data[index] = words
         if not self._complete:
             self._written[width][index] = _ALL_WRITTEN[width]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lowlevel_reduce.simulator.machine.control.special import WARP
+from lowlevel_reduce.simulator.machine.memory.flags import any_of, indices_of
 from lowlevel_reduce.simulator.machine.memory.storage import Array, distinct
 
 __all__ = ["sectors", "wavefronts"]
@@ -17,7 +18,7 @@ def _distinct(keys: Array) -> int:
 
 def _starts(keys: Array) -> Array:
     """Return where each run of equal keys starts."""
-    return np.concatenate((_FIRST, np.flatnonzero(keys[1:] != keys[:-1]) + 1))
+    return np.concatenate((_FIRST, indices_of(keys[1:] != keys[:-1]) + 1))
 
 
 _FIRST = np.zeros(1, np.int64)
@@ -30,7 +31,7 @@ def sectors(threads: Array, addresses: Array) -> tuple[int, int]:
     """
     warps, touched = threads // WARP, addresses >> np.uint64(5)
     another = warps[1:] != warps[:-1]
-    if ((touched[1:] < touched[:-1]) & ~another).any():
+    if any_of((touched[1:] < touched[:-1]) & ~another):
         order = np.lexsort((touched, warps))
         warps, touched = warps[order], touched[order]
         another = warps[1:] != warps[:-1]

@@ -16,6 +16,7 @@ import numpy as np
 from lowlevel_reduce.simulator.machine.control.agents import BULK_READ, BULK_WRITE, COPY, Agents, agents_of_warp
 from lowlevel_reduce.simulator.machine.control.faults import ThreadFault
 from lowlevel_reduce.simulator.machine.control.special import WARP
+from lowlevel_reduce.simulator.machine.memory.flags import all_of, any_of
 from lowlevel_reduce.simulator.machine.memory.storage import Array
 from lowlevel_reduce.simulator.ptx.code import Instruction, UnknownInstruction
 from lowlevel_reduce.simulator.ptx.operands import Immediate
@@ -75,9 +76,9 @@ def _arrive(late: list[_Late], due: Callable[[_Late], Array]) -> list[_Late]:
     left = []
     for one in late:
         now = due(one)
-        if now.any():
+        if any_of(now):
             one.act(one.rows[now])
-        if not now.all():
+        if not all_of(now):
             left.append(one.part(~now))
     return left
 

@@ -8,12 +8,13 @@ of a warp count as one thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from lowlevel_reduce.simulator.machine.control.special import WARP, Geometry
+from lowlevel_reduce.simulator.machine.memory.flags import indices_of
 from lowlevel_reduce.simulator.machine.memory.storage import Array
 
 __all__ = ["BLOCK", "CLUSTER", "DEVICE", "NO_SCOPE", "Clocks", "Knowledge"]
@@ -85,6 +86,8 @@ class Clocks:
         self._near: Array = np.zeros((count, self.unit_warps), np.int32)
         self._far: list[Array | None] = [None] * count
         self._has_far: Array = np.zeros(count, np.bool_)
+        self._stamps: Array = np.zeros(count, np.uint64)
+        self._stamped = False
         self._fenced: dict[tuple[int, int], Knowledge] = {}
         self._observed: dict[tuple[int, int], Knowledge] = {}
         self._locations: dict[int, dict[tuple[int, int], Knowledge]] = {}
@@ -140,7 +143,7 @@ class Clocks:
         """Return which warps know of anything that any of these agents, or those in the same places earlier, did."""
         columns = np.unique(self._column[agents])
         known: Array = np.any(self._near[warps][:, columns], axis=1)
-        for i in np.flatnonzero(~known & self._has_far[warps]).tolist():
+        for i in indices_of(~known & self._has_far[warps]).tolist():
             far = self._far[int(warps[i])]
             known[i] = far is not None and bool(far.reshape(-1, self.unit_warps)[:, columns].any())
         return known
@@ -154,14 +157,36 @@ class Clocks:
     def tick(self, warps: Array) -> None:
         """Begin a new epoch in these warps (each once): what they do from now on is not part of their last release."""
         self.own[warps] += 1
+        self._stamped = False
         self._near[warps, self._column[warps]] = self.own[warps]
+
+    def end_epoch(self, agents: Array) -> None:
+        """Begin a new epoch in agents (each once), of which they themselves know nothing."""
+        self.own[agents] += 1
+        self._stamped = False
+
+    def stamps(self, pack: Callable[[Array, Array], Array]) -> Array:
+        """Return what `pack` makes of all identities and clocks, made anew only when an epoch has begun since."""
+        if not self._stamped:
+            self._stamps = pack(self.identity, self.own)
+            self._stamped = True
+        return self._stamps
+
+    def releases(self, scope: int, *, release: bool) -> bool:
+        """Return whether a write of that scope may change what was released somewhere; `write` does nothing else."""
+        return bool(release or self._locations or (self._fenced and scope))
+
+    @property
+    def released(self) -> bool:
+        """Whether there is anything that a read may acquire."""
+        return bool(self._locations)
 
     def ordered(self, identities: Array, clocks: Array, warps: Array) -> Array:
         """Return which of the epochs happened before the current accesses of these warps."""
         mine = self.identity[warps]
         near = identities // self.unit_warps == mine // self.unit_warps
         done: Array = near & (self._near[warps, identities % self.unit_warps] >= clocks)
-        others = np.flatnonzero(~near & self._has_far[warps])
+        others = indices_of(~near & self._has_far[warps])
         for warp in np.unique(warps[others]).tolist():
             chosen = others[warps[others] == warp]
             far = self._far[warp]
@@ -187,7 +212,7 @@ class Clocks:
     def contribute(self, rows: Array, fars: dict[int, Array], keys: Array, warps: Array) -> None:
         """Join what warps know into the rows of barriers, and begin new epochs in the warps."""
         np.maximum.at(rows, keys, self._near[warps])
-        for i in np.flatnonzero(self._has_far[warps]).tolist():
+        for i in indices_of(self._has_far[warps]).tolist():
             far = self._far[int(warps[i])]
             if far is not None:
                 key = int(keys[i])
@@ -246,7 +271,7 @@ class Clocks:
 
         A weak write, which has no scope, releases nothing.
         """
-        if not (release or self._locations or (self._fenced and scope)):
+        if not self.releases(scope, release=release):
             return
         pairs = dict.fromkeys(zip(warps.tolist(), places.tolist(), strict=True))
         known = {warp: self._known(warp) for warp in dict.fromkeys(warps.tolist())} if release else {}

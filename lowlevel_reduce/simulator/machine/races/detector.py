@@ -25,6 +25,7 @@ import numpy as np
 from lowlevel_reduce.simulator.machine.control.agents import Agents
 from lowlevel_reduce.simulator.machine.control.faults import ThreadFault
 from lowlevel_reduce.simulator.machine.control.special import WARP, Geometry
+from lowlevel_reduce.simulator.machine.memory.flags import any_of, indices_of
 from lowlevel_reduce.simulator.machine.memory.spaces import GlobalMemory
 from lowlevel_reduce.simulator.machine.memory.storage import Array
 from lowlevel_reduce.simulator.machine.races.clocks import BLOCK, CLUSTER, DEVICE, NO_SCOPE, Clocks
@@ -39,6 +40,7 @@ from lowlevel_reduce.simulator.machine.races.shadow import (
     Shadow,
     fields_of,
     packed,
+    stamped,
 )
 from lowlevel_reduce.simulator.ptx.code import TYPE_BYTES, Instruction
 
@@ -144,9 +146,9 @@ class Races:
     def _note(self, site: Site, shadow: Shadow, threads: Array, offsets: Array, size: int) -> None:
         places, each = shadow.places(offsets, size)
         warps = site.actors(threads)
-        entries = packed(self.clocks.identity[warps], self.clocks.own[warps], site.number, site.scope)
+        entries = packed(self.clocks.stamps(stamped)[warps], site.number, site.scope)
         if each > 1:
-            entries, warps = np.repeat(entries, each), np.repeat(warps, each)
+            entries, warps = entries.repeat(each), warps.repeat(each)
         epochs = Epochs(places, entries, warps)
         for kind in site.against:
             self._check(site, shadow, kind, epochs, threads)
@@ -157,14 +159,14 @@ class Races:
 
     def _check(self, site: Site, shadow: Shadow, kind: int, epochs: Epochs, threads: Array) -> None:
         for met in shadow.met(kind, epochs.places):
-            others = np.flatnonzero((met != 0) & (met != epochs.entries))
+            others = indices_of((met != 0) & (met != epochs.entries))
             fields = fields_of(met[others])
             warps = epochs.warps[others]
             racing = ~self.clocks.ordered(fields.identities, fields.clocks, warps)
             if site.scope and kind in (STRONG_WRITE, STRONG_READ):
                 racing &= ~self.clocks.included(fields.identities, fields.scopes, warps, site.scope)
-            if racing.any():
-                found = int(np.flatnonzero(racing)[0])
+            if any_of(racing):
+                found = int(indices_of(racing)[0])
                 thread = int(threads[int(others[found]) * threads.size // epochs.places.size])
                 where = self.described(int(fields.identities[found]), int(fields.sites[found]))
                 raise ThreadFault(thread, f"data race: {site.verb} what {where}, and nothing orders the two")
@@ -259,13 +261,13 @@ class Site:
 
     def before(self, threads: Array, places: Array, size: int) -> None:
         """Acquire what was released at these places, if the access is a strong read."""
-        if self.scope and (self.atomic or not self.writes):
+        if self.scope and (self.atomic or not self.writes) and self.races.clocks.released:
             warps, elements = self._elements(threads, places, size)
             self.races.clocks.read(warps, elements, self.scope, acquire=self._acquires)
 
     def after(self, threads: Array, places: Array, size: int) -> None:
         """Release at these places, or overwrite what was released there, if the access is a write."""
-        if self.writes:
+        if self.writes and self.races.clocks.releases(self.scope, release=self._releases):
             warps, elements = self._elements(threads, places, size)
             self.races.clocks.write(warps, elements, self.scope, release=self._releases, update=self.atomic)
 

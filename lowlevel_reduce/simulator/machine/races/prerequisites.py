@@ -18,6 +18,7 @@ import numpy as np
 from lowlevel_reduce.simulator.machine.control.agents import WAIT
 from lowlevel_reduce.simulator.machine.control.faults import ThreadFault
 from lowlevel_reduce.simulator.machine.control.special import WARP
+from lowlevel_reduce.simulator.machine.memory.flags import any_of, indices_of
 from lowlevel_reduce.simulator.machine.memory.storage import Array
 from lowlevel_reduce.simulator.machine.races.shadow import fields_of
 from lowlevel_reduce.simulator.ptx.code import Instruction, UnknownInstruction
@@ -149,9 +150,9 @@ class Prerequisites:
             self._check(site, self._trace.unawaited, NOT_IN_BETWEEN, threads, base, offsets, size)
         actors = site.actors(threads)
         early: Array = self._waited[actors] != self._races.clocks.identity[actors]
-        if early.any():
+        if any_of(early):
             early[early] = ~self._races.agents.know_of_wait(actors[early])
-        if early.any():
+        if any_of(early):
             threads, offsets = threads[early], offsets[early]
             self._check(site, self._trace.awaited, "before griddepcontrol.wait", threads, base, offsets, size)
 
@@ -182,7 +183,7 @@ def _met(earlier: Races | None, site: Site, base: int, offsets: Array, size: int
     places, each = shadow.places(offsets, size)
     for kind in site.against:
         for entries in shadow.met(kind, places):
-            found = int(np.flatnonzero(entries)[0])
+            found = int(indices_of(entries)[0])
             fields = fields_of(entries[found : found + 1])
             return found // each, earlier.described(int(fields.identities[0]), int(fields.sites[0]))
     return None

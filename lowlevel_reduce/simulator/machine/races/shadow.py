@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lowlevel_reduce.errors import UnsupportedError
+from lowlevel_reduce.simulator.machine.memory.flags import any_of, indices_of
 from lowlevel_reduce.simulator.machine.memory.storage import Array
 from lowlevel_reduce.simulator.machine.races.clocks import Clocks
 
@@ -45,23 +46,34 @@ class Fields(NamedTuple):
     scopes: Array
 
 
-def packed(identities: Array, clocks: Array, site: int, scope: int) -> Array:
-    """Return epochs packed into one word each; 0 means none.
+def stamped(identities: Array, clocks: Array) -> Array:
+    """Return warps and their clocks, each pair packed into one word, which `packed` makes an epoch.
 
     Raises
     ------
     UnsupportedError
-        If the launch has more warps, synchronisations or instructions than an entry can distinguish.
+        If the launch has more warps or synchronisations than an entry can distinguish.
     """
     if int(identities.max()) >= (1 << IDENTITY_BITS) - 1 or int(clocks.max()) >= 1 << CLOCK_BITS:
         raise UnsupportedError(
             f"the simulator tells {1 << IDENTITY_BITS} warps apart, and {1 << CLOCK_BITS} synchronisations of each"
         )
+    words: Array = (identities.astype(np.uint64) + np.uint64(1)) << _WARP_SHIFT
+    words |= clocks.astype(np.uint64) << _CLOCK_SHIFT
+    return words
+
+
+def packed(stamps: Array, site: int, scope: int) -> Array:
+    """Return epochs packed into one word each; 0 means none.
+
+    Raises
+    ------
+    UnsupportedError
+        If the launch has more instructions than an entry can distinguish.
+    """
     if site >= 1 << SITE_BITS:
         raise UnsupportedError(f"the simulator tells {1 << SITE_BITS} instructions that access memory apart")
-    words = (identities.astype(np.uint64) + np.uint64(1)) << _WARP_SHIFT
-    words |= clocks.astype(np.uint64) << _CLOCK_SHIFT
-    found: Array = words | np.uint64(site << SCOPE_BITS | scope)
+    found: Array = stamps | np.uint64(site << SCOPE_BITS | scope)
     return found
 
 
@@ -102,7 +114,7 @@ class Shadow:
     def met(self, kind: int, places: Array) -> list[Array]:
         """Return the arrays of epochs remembered at places, without arrays that have none there."""
         found = [slot[places] for slot in self._slots[kind]]
-        return [entries for entries in found if entries.any()]
+        return [entries for entries in found if any_of(entries)]
 
     def record(self, kind: int, epochs: Epochs, clocks: Clocks) -> None:
         """Remember accesses; if there is no room at a place, the last of the old ones is forgotten."""
@@ -111,11 +123,11 @@ class Shadow:
             slot = self._slot(kind, number)
             old = slot[epochs.places]
             taken = epochs
-            if number < last and old.any():
+            if number < last and any_of(old):
                 taken = epochs.some(_replaceable(old, epochs, clocks))
             slot[taken.places] = taken.entries
             lost = slot[epochs.places] != epochs.entries
-            if not lost.any():
+            if not any_of(lost):
                 return
             epochs = epochs.some(lost)
 
@@ -134,7 +146,7 @@ class Shadow:
 def _replaceable(old: Array, epochs: Epochs, clocks: Clocks) -> Array:
     """Return where the new access can replace the old one: if it is ordered after it and has no larger scope."""
     free: Array = old == 0
-    there = np.flatnonzero(~free)
+    there = indices_of(~free)
     fields = fields_of(old[there])
     mine = (epochs.entries[there] & _SCOPE_MASK).astype(np.int64)
     ordered = clocks.ordered(fields.identities, fields.clocks, epochs.warps[there])

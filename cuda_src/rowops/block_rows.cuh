@@ -18,7 +18,7 @@ template <class R, Begin Where> __device__ __forceinline__ void block_rows(const
     const typename R::Given given = R::given(problem, row);
     const uint32 length = R::length(problem, given, row);
     Held<R> held;
-    load_leaf<R, Where>(held, place, leaf, length, lane);
+    load_leaf<R, Where>(held, problem, place, leaf, length, lane);
     const auto source = held_row<R>(place, given, length);
     const auto value = fold_leaf<R, Where>(held, problem, source, leaf, length, lane);
     const auto values = meet<R>(value, problem, place, given, row, length, shared, rank, blocks, warps);

@@ -129,6 +129,7 @@ template <class R> struct ColumnUnits {
           uint4* memory) const
     {
         const uint32 whole = uint32(problem.length);
+        Across<R::outputs> across;
 #pragma unroll 1
         for (uint32 t = 0; t < span && index_of(i, t) < whole; ++t) {
             const uint32 index = index_of(i, t);
@@ -140,7 +141,7 @@ template <class R> struct ColumnUnits {
                 held.load_strided(0, problem, place, index, left_from(index, length));
             }
             R::template write<Begin::strided>(problem, place, index, left_from(index, whole), length, held.x[0], held.second(0),
-                                              values, lanes);
+                                              values, across);
         }
     }
 };

@@ -1,7 +1,6 @@
 // What a lane holds of a row: eight vectors, of both arrays or merged, and how they are loaded, folded and written.
 #pragma once
-#include "rowops/reductions.cuh"
-#include "rowops/vectors.cuh"
+#include "rowops/row_words.cuh"
 
 // Whether the elements of the second array are kept beside those of the first.
 template <class R> constexpr bool keeps_second = R::arrays > 1 && !R::merges;
@@ -25,6 +24,13 @@ __device__ __forceinline__ typename R::Input merged_element(typename R::Input x,
     return x;
 }
 
+// Where a vector is, and how many elements of its row there are from its first one on.
+template <class R> struct VectorPlace {
+    const RowPlace<R>& place;
+    uint32 index;
+    int32 count;
+};
+
 // A lane's eight vectors; those of the second array take no registers where they are not kept.
 template <class R> struct Held {
     static constexpr uint32 V = vector_elements<typename R::Input>;
@@ -32,16 +38,46 @@ template <class R> struct Held {
     uint4 x[steps];
     uint4 y[keeps_second<R> ? steps : 1];
 
-    template <Begin Where>
-    __device__ __forceinline__ void load(uint32 t, const RowPlace<R>& place, uint32 index, int32 count)
+    // Loads N vectors from number `base` on, all at once. `vector(t)` says where the t-th one is: its row's place, the index of
+    // its first element, and how many elements there are from that one on.
+    template <Begin Where, bool Inside, uint32 N, class VectorOf>
+    __device__ __forceinline__ void load_some(uint32 base, VectorOf vector)
     {
         using T = typename R::Input;
-        x[t] = load_row_vector<T, Where>(place.x, index, count);
-        if constexpr (R::arrays > 1) {
-            const uint4 other = load_row_vector<T, Where>(place.y, index, count);
-            if constexpr (R::merges) x[t] = merged<R>(x[t], other);
-            else y[t] = other;
+        RowVector<T, Where, Inside> first[N], other[R::arrays > 1 ? N : 1];
+#pragma unroll
+        for (uint32 k = 0; k < N; ++k) {
+            const auto at = vector(base + k);
+            first[k].load(at.place.x, at.index, at.count);
+            if constexpr (R::arrays > 1) other[k].load(at.place.y, at.index, at.count);
         }
+#pragma unroll
+        for (uint32 k = 0; k < N; ++k) {
+            const auto at = vector(base + k);
+            x[base + k] = first[k].joined(at.place.x, at.index, at.count);
+            if constexpr (R::arrays > 1) {
+                const uint4 second = other[k].joined(at.place.y, at.index, at.count);
+                if constexpr (R::merges) x[base + k] = merged<R>(x[base + k], second);
+                else y[base + k] = second;
+            }
+        }
+    }
+    template <Begin Where, bool Inside, class VectorOf> __device__ __forceinline__ void load_parts(VectorOf vector)
+    {
+        // Where both arrays, or words in place of vectors, take more registers than what is held, in parts.
+        constexpr uint32 parts = (R::merges ? 2 : 1) * (Where == Begin::anywhere ? 2 : 1);
+#pragma unroll
+        for (uint32 base = 0; base < steps; base += steps / parts) {
+            load_some<Where, Inside, steps / parts>(base, vector);
+            if (base + steps / parts < steps) __syncwarp();  // orders nothing: it keeps the compiler from loading all parts at once
+        }
+    }
+    // All eight; `inside`, which all lanes have alike, is whether what lies beside the row may be read as well.
+    template <Begin Where, class VectorOf> __device__ __forceinline__ void load(bool inside, VectorOf vector)
+    {
+        if constexpr (Where == Begin::aligned || sizeof(typename R::Input) > 2) load_parts<Where, true>(vector);
+        else if (inside) load_parts<Where, true>(vector);
+        else load_parts<Where, false>(vector);
     }
     // Elements of both arrays lie steps apart.
     __device__ __forceinline__ void
@@ -84,15 +120,15 @@ __device__ __forceinline__ int32 left_from(uint32 index, uint32 length) { return
 
 // A lane's part of leaf `leaf` of a row, as it is held by a warp; loads all vectors at once.
 template <class R, Begin Where>
-__device__ __forceinline__ void load_leaf(Held<R>& held, const RowPlace<R>& place, uint32 leaf, uint32 length, uint32 lane)
+__device__ __forceinline__ void load_leaf(Held<R>& held, const RowProblem<R>& problem, const RowPlace<R>& place, uint32 leaf, uint32 length, uint32 lane)
 {
     constexpr uint32 V = Held<R>::V;
-    const uint32 first = leaf * leaf_elements<typename R::Input> + lane * V;
-#pragma unroll
-    for (uint32 t = 0; t < steps; ++t) {
-        held.template load<Where>(t, place, first + t * lanes * V, left_from(first + t * lanes * V, length));
-        if (R::merges && t == steps / 2 - 1) __syncwarp();  // orders nothing: both arrays at once would take all registers
-    }
+    const uint32 begin = leaf * leaf_elements<typename R::Input>, first = begin + lane * V;
+    const bool inside = all_agree(place.lies_inside(problem, begin, (min(begin + leaf_elements<typename R::Input>, length) + V - 1) / V * V));
+    held.template load<Where>(inside, [&](uint32 t) {
+        const uint32 index = first + t * lanes * V;
+        return VectorPlace<R>{place, index, left_from(index, length)};
+    });
 }
 
 // The slot level of a lane's t-th vector, which begins with element `index`.
@@ -138,11 +174,14 @@ write_leaf(const Held<R>& held, const RowProblem<R>& problem, const RowPlace<R>&
 {
     constexpr uint32 V = Held<R>::V;
     const uint32 first = leaf * leaf_elements<typename R::Input> + lane * V, whole = uint32(problem.length);
+    Across<R::outputs> across;
 #pragma unroll
     for (uint32 t = 0; t < steps; ++t) {
+        across.follows = t > 0;
+        across.continues = t + 1 < steps;
         const uint32 index = first + t * lanes * V;
         const int32 left = left_from(index, whole);
         if (Where == Begin::anywhere ? all_agree(left > 0) : left > 0)  // anywhere, lanes write together
-            R::template write<Where>(problem, place, index, left, length, held.x[t], held.second(t), values, lanes);
+            R::template write<Where>(problem, place, index, left, length, held.x[t], held.second(t), values, across);
     }
 }

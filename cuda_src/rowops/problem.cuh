@@ -12,8 +12,8 @@
 //   length(problem, given)        how many of the row's elements there are;
 //   Values                what its reductions come to: values(problem, given, number, source, root), by one warp, whose
 //                         lane `keeps` writes what is kept of each row;
-//   write<Where>(problem, place, index, count, length, x, y, values, run)     writes the elements of one vector; of how many
-//                         lanes in turn the vectors follow each other, store_across needs to know.
+//   write<Where>(problem, place, index, count, length, x, y, values, across)  writes the elements of one vector; how those of
+//                         all lanes follow each other, store_across needs to know.
 #pragma once
 #include "columns/axes.cuh"
 #include "rowops/numbers.cuh"
@@ -32,6 +32,7 @@ template <class R> struct RowProblem {
     int64 output_stride[at_least_one(R::outputs)][max_axes];
     int64 element_step[R::arrays + R::outputs];  // bytes from one element of a row to the next
     uint64 table_elements[at_least_one(R::tables)];
+    int64 extents[R::arrays][2];  // the first byte of each array of rows that is read, and the one past its last, from its address
 };
 
 // An array that expressions look into: table[k] is a number, NaN where there is no element k.
@@ -60,6 +61,18 @@ template <class R> struct RowPlace {
     static __device__ __forceinline__ int64 offset(const RowProblem<R>& problem, const int64* by, uint64 row)
     {
         return problem.kept.count == 1 ? int64(row) * by[0] : problem.kept.offset_by(by, row);
+    }
+    // Whether words that `first` to `end` elements of the row lie in, and one more, are all the arrays'.
+    __device__ __forceinline__ bool lies_inside(const RowProblem<R>& problem, uint32 first, uint32 end) const
+    {
+        const auto inside = [&](uint32 k, const char* row) {
+            const int64 at = row - problem.addresses[k];
+            return at + int64(first) * int64(sizeof(typename R::Input)) - 4 >= problem.extents[k][0] &&
+                at + int64(end) * int64(sizeof(typename R::Input)) + 4 <= problem.extents[k][1];
+        };
+        bool all = inside(0, x);
+        if constexpr (R::arrays > 1) all = all && inside(1, y);
+        return all;
     }
     // Apart, and after the reduction: kept all along, the addresses would take registers that the elements need.
     __device__ __forceinline__ void find_outputs(const RowProblem<R>& problem, uint64 row)

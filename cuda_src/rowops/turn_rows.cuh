@@ -58,7 +58,7 @@ template <class R, Begin Where> __device__ __forceinline__ void turn_rows(const 
 #pragma unroll 1
     for (uint32 i = 0, count = leaves_in(length); i < count; ++i) {
         Held<R> held;
-        load_leaf<R, Where>(held, place, first + i, length, lane);
+        load_leaf<R, Where>(held, problem, place, first + i, length, lane);
         if (R::outputs > 0 && i < cut.kept) keep_leaf<R>(held, memory, i);
         counter.push(fold_leaf<R, Where>(held, problem, source, first + i, length, lane), lane);
     }
@@ -70,7 +70,7 @@ template <class R, Begin Where> __device__ __forceinline__ void turn_rows(const 
         for (uint32 i = leaves_in(uint32(problem.length)); i-- > 0;) {
             Held<R> held;
             if (i < cut.kept && i < leaves_in(length)) take_leaf<R>(held, memory, i);
-            else load_leaf<R, Where>(held, place, first + i, length, lane);
+            else load_leaf<R, Where>(held, problem, place, first + i, length, lane);
             write_leaf<R, Where>(held, problem, place, values, first + i, length, lane);
         }
     }

@@ -27,15 +27,19 @@ struct ShortCut {
 template <class R> struct ShortPlaces {
     RowPlace<R> of[most_rows_of_a_warp];
 
-    // All 32 lanes call it, and synchronise before they read.
-    __device__ __forceinline__ void find(const RowProblem<R>& problem, uint64 first, uint32 count, uint32 lane)
+    // Returns whether the words that all of them lie in are the arrays'. All 32 lanes call it, and synchronise before they read.
+    __device__ __forceinline__ bool find(const RowProblem<R>& problem, uint64 first, uint32 count, uint32 lane)
     {
+        constexpr uint32 V = Held<R>::V;
+        bool inside = true;
 #pragma unroll 1
         for (uint32 i = lane; i < count; i += lanes) {
             RowPlace<R> place(problem, first + i);
             place.find_outputs(problem, first + i);
             of[i] = place;
+            inside = inside && place.lies_inside(problem, 0, (uint32(problem.length) + V - 1) / V * V);
         }
+        return !all_agree(!inside);
     }
 };
 
@@ -109,17 +113,15 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
     const uint32 count = uint32(min(problem.rows - first, uint64(cut.rows()))), whole = uint32(problem.length);
 
     ShortPlaces<R>& places = all_places[warp];
-    places.find(problem, first, count, lane);
+    const bool inside = places.find(problem, first, count, lane);
     __syncwarp();
     Held<R> held;
     const auto length_of = [&](uint64 row) { return R::length(problem, R::given(problem, row), row); };
-#pragma unroll
-    for (uint32 t = 0; t < steps; ++t) {
+    held.template load<Where>(inside, [&](uint32 t) {
         const uint32 row = cut.row(t, lane), index = cut.vector(t, lane) * V, there = min(row, count - 1);
         const int32 present = row < count ? left_from(index, length_of(first + there)) : 0;
-        held.template load<Where>(t, places.of[there], index, present);
-        if (R::merges && t == steps / 2 - 1) __syncwarp();  // as in load_leaf
-    }
+        return VectorPlace<R>{places.of[there], index, present};
+    });
     typename Op::Accumulator a[steps];
 #pragma unroll
     for (uint32 t = 0; t < steps; ++t) {
@@ -134,14 +136,20 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
     __syncwarp();
     values_of_rows<R>(problem, places, all_roots[warp], all_values[warp], first, count, lane);
     __syncwarp();
-    if constexpr (R::outputs > 0)
+    if constexpr (R::outputs > 0) {
+        Across<R::outputs> across;
+        across.run = 1u << cut.lane_bits;
+        const uint32 last = (1u << cut.step_bits) - 1;  // of a row's steps
 #pragma unroll
         for (uint32 t = 0; t < steps; ++t) {
             const uint32 row = cut.row(t, lane), index = cut.vector(t, lane) * V;
             const int32 left = row < count ? left_from(index, whole) : 0;
             if (Where == Begin::anywhere ? !all_agree(left > 0) : left <= 0) continue;  // anywhere, lanes write together
+            across.follows = (t & last) != 0;
+            across.continues = (t & last) != last;
             const uint32 there = min(row, count - 1);
             R::template write<Where>(problem, places.of[there], index, left, length_of(first + there), held.x[t], held.second(t),
-                                     all_values[warp][there], 1u << cut.lane_bits);
+                                     all_values[warp][there], across);
         }
+    }
 }

@@ -194,9 +194,10 @@ class RowPlan(Closing):
         constants = (
             self.layout.length, self.layout.rows, mapping.cut, *(self._parameters or (0.0,)),
             *self.layout.words(arrays), *(self._table_lengths or (0,)),
+            *(bound for each in self.layout.extents[:arrays] for bound in each),
         )  # fmt: skip
         axes = "Q" * (1 + 2 * MAX_AXES) + "q" * MAX_AXES * (2 + max(1, len(self.operation.write)))
-        axes += "q" * len(self.layout.steps) + "Q" * max(1, len(self._table_lengths))
+        axes += "q" * len(self.layout.steps) + "Q" * max(1, len(self._table_lengths)) + "qq" * arrays
         signature = "Q" * (len(self.addresses) + 3) + "d" * max(1, len(self._parameters)) + axes
         return BoundKernel(kernel, self._kernel.config, stream, signature, constants=constants, as_struct=True)
 

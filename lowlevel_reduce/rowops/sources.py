@@ -329,13 +329,14 @@ def _write(
         body.append(f"#pragma unroll\nfor (uint32 k = 0; k < V; ++k) values{k}_[k] = value{k}_(k);")
         body.append(f"put_outputs<{dtype}, V>(out{k}_.elements, values{k}_);")
         step = f"problem.element_step[{operation.arrays + k}]"
-        body.append(f"store_elements<{dtype}, V, Where>(place.outputs[{k}], {step}, index, count, out{k}_, run);")
+        where = f"place.outputs[{k}], {step}, index, count, out{k}_, across, across.carried[{k}]"
+        body.append(f"store_elements<{dtype}, V, Where>({where});")
     loads = [column_of(operation, types, name) for name in columns]
     loads += [table_of(operation, names, name, "problem", "_") for name in tables]
     head = (
         f"template <Begin Where, class P, class Place> {FUNCTION} void\n"
         "write(const P& problem, const Place& place, uint32 index, int32 count, uint32 length_, uint4 first, "
-        "uint4 second, const Values& values, uint32 run)"
+        "uint4 second, const Values& values, Across<outputs>& across)"
     )
     start = (
         "constexpr uint32 V = vector_elements<Input>;\nElements<Input, V> x_, y_;\n"

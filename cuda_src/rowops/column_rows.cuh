@@ -89,28 +89,34 @@ template <class R> struct ColumnUnits {
         return memory + ((i * span + t) * arrays + array) * blockDim.x + threadIdx.x;
     }
 
-    // Folds unit `i`, and keeps it in `memory`, if there is one.
+    // Folds unit `i`, and keeps it in `memory` if it `keeps` it.
     __device__ __forceinline__ A
     fold(const RowProblem<R>& problem, const RowPlace<R>& place, const HeldRow<Op>& source, uint32 i, uint32 length,
-         uint4* memory) const
+         bool keeps, uint4* memory) const
     {
         LaneCounter<Op, log2_of(steps)> counter;
         uint32 count = 0;
 #pragma unroll 1
         for (uint32 t = 0; t < span && index_of(i, t) < length; t += at_once) {
             Held<R> held;
-#pragma unroll
-            for (uint32 k = 0; k < at_once; ++k)
-                held.load_strided(k, problem, place, index_of(i, t + k), left_from(index_of(i, t + k), length));
-#pragma unroll
-            for (uint32 k = 0; k < at_once; ++k) {
-                const uint32 index = index_of(i, t + k);
-                if (t + k >= span || index >= length) continue;
-                if (memory != nullptr) {
-                    *kept(memory, i, t + k, 0) = held.x[k];
-                    if constexpr (arrays > 1) *kept(memory, i, t + k, 1) = held.y[k];
+            const auto take = [&](uint32 k, uint32 at, int32 present) {
+                if (keeps) {
+                    *kept(memory, i, at, 0) = held.x[k];
+                    if constexpr (arrays > 1) *kept(memory, i, at, 1) = held.y[k];
                 }
-                counter.push(fold_step<R, Begin::strided>(held, k, problem, source, index, left_from(index, length)), count++);
+                counter.push(fold_step<R, Begin::strided>(held, k, problem, source, index_of(i, at), present), count++);
+            };
+            if (t + at_once <= span && index_of(i, t + at_once - 1) + V <= length) {
+                held.template load_strided_whole<at_once>(problem, place, [&](uint32 k) { return index_of(i, t + k); });
+#pragma unroll
+                for (uint32 k = 0; k < at_once; ++k) take(k, t + k, int32(V));
+                continue;
+            }
+#pragma unroll 1
+            for (uint32 at = t; at < min(t + at_once, span) && index_of(i, at) < length; ++at) {
+                const int32 present = left_from(index_of(i, at), length);
+                held.load_strided(0, problem, place, index_of(i, at), present);
+                take(0, at, present);
             }
         }
         A value = Op::identity();
@@ -123,10 +129,10 @@ template <class R> struct ColumnUnits {
             }
         return select(count == steps, counter.result(), value);
     }
-    // Writes unit `i` of a row, from what was kept of its first `length` elements if there is memory for that.
+    // Writes unit `i` of a row, from what was kept of its first `length` elements if that was.
     __device__ __forceinline__ void
     write(const RowProblem<R>& problem, const RowPlace<R>& place, const typename R::Values& values, uint32 i, uint32 length,
-          uint4* memory) const
+          bool is_kept, uint4* memory) const
     {
         const uint32 whole = uint32(problem.length);
         Across<R::outputs> across;
@@ -134,9 +140,11 @@ template <class R> struct ColumnUnits {
         for (uint32 t = 0; t < span && index_of(i, t) < whole; ++t) {
             const uint32 index = index_of(i, t);
             Held<R> held;
-            if (memory != nullptr && index < length) {
+            if (is_kept && index < length) {
                 held.x[0] = *kept(memory, i, t, 0);
                 if constexpr (arrays > 1) held.y[0] = *kept(memory, i, t, 1);
+            } else if (index + V <= length) {
+                held.template load_strided_whole<1>(problem, place, [&](uint32) { return index; });
             } else {
                 held.load_strided(0, problem, place, index, left_from(index, length));
             }
@@ -168,7 +176,7 @@ template <class R> __device__ __forceinline__ void column_rows(const RowProblem<
     ThreadCounter<typename R::Op> counter;
 #pragma unroll 1
     for (uint32 i = 0; present(i, length); ++i)
-        counter.push(units.fold(problem, place, source, i, length, R::outputs > 0 && i < cut.kept ? memory : nullptr));
+        counter.push(units.fold(problem, place, source, i, length, R::outputs > 0 && i < cut.kept, memory));
     const auto root = fold_groups<typename R::Op>(counter.result(), words, cut.column_bits);
     if (group == 0) all_values[column] = R::values(problem, given, row, place, source.row, root, number < problem.rows);
     if constexpr (R::outputs > 0) {
@@ -178,6 +186,6 @@ template <class R> __device__ __forceinline__ void column_rows(const RowProblem<
         place.find_outputs(problem, row);
 #pragma unroll 1
         for (uint32 i = 0; present(i, whole); ++i)
-            units.write(problem, place, values, i, length, i < cut.kept ? memory : nullptr);
+            units.write(problem, place, values, i, length, i < cut.kept, memory);
     }
 }

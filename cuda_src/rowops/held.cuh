@@ -91,6 +91,24 @@ template <class R> struct Held {
             else y[t] = other;
         }
     }
+    // N whole vectors of such arrays, all at once. `index_of(t)` is the index of the t-th one's first element.
+    template <uint32 N, class IndexOf>
+    __device__ __forceinline__ void
+    load_strided_whole(const RowProblem<R>& problem, const RowPlace<R>& place, IndexOf index_of)
+    {
+        StridedVector<typename R::Input> first[N], other[R::arrays > 1 ? N : 1];
+#pragma unroll
+        for (uint32 t = 0; t < N; ++t) {
+            first[t].load(place.x, problem.element_step[0], index_of(t));
+            if constexpr (R::arrays > 1) other[t].load(place.y, problem.element_step[1], index_of(t));
+        }
+#pragma unroll
+        for (uint32 t = 0; t < N; ++t) {
+            x[t] = first[t].joined();
+            if constexpr (R::merges) x[t] = merged<R>(x[t], other[t].joined());
+            else if constexpr (R::arrays > 1) y[t] = other[t].joined();
+        }
+    }
     __device__ __forceinline__ uint4 second(uint32 t) const { return y[keeps_second<R> ? t : 0]; }
 };
 

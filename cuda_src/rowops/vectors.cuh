@@ -47,6 +47,33 @@ template <class T> __device__ __forceinline__ uint4 load_strided_vector(const ch
     return u.raw;
 }
 
+// All elements of such a vector: without conditions, which take more registers than there are, the loads of several vectors are in
+// flight at once.
+template <class T> struct StridedVector {
+    static constexpr int32 V = vector_elements<T>;
+    using W = typename Word<sizeof(T)>::type;
+    W words[V];
+
+    __device__ __forceinline__ void load(const char* row, int64 step, uint32 index)
+    {
+        const char* address = row + int64(index) * step;
+#pragma unroll
+        for (int32 i = 0; i < V; ++i) {
+            if constexpr (sizeof(T) == 2) asm volatile("ld.global.u16 %0, [%1];" : "=h"(words[i]) : "l"(address));
+            else if constexpr (sizeof(T) == 4) asm volatile("ld.global.u32 %0, [%1];" : "=r"(words[i]) : "l"(address));
+            else asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(words[i].x), "=r"(words[i].y) : "l"(address));
+            address += step;
+        }
+    }
+    __device__ __forceinline__ uint4 joined() const
+    {
+        union { uint4 raw; W words[V]; } u;
+#pragma unroll
+        for (int32 i = 0; i < V; ++i) u.words[i] = words[i];
+        return u.raw;
+    }
+};
+
 // The elements of an array beside the columns, such as weights, that go with those of one vector. All rows read them.
 template <class T, uint32 V, Begin Where>
 __device__ __forceinline__ Elements<T, V> load_columns(const char* array, uint32 index, int32 count)
@@ -164,9 +191,9 @@ store_elements(char* row, int64 step, uint32 index, int32 count, const Elements<
     constexpr bool is_wide = E::bytes > E::word_bytes;
     if constexpr (Where == Begin::strided) {
         char* address = row + int64(index) * step;
+        const int32 present = min(count, int32(V));
 #pragma unroll
-        for (int32 i = 0; i < int32(V); ++i)
-            if (i < count) *reinterpret_cast<T*>(address + i * step) = u.elements[i];
+        for (int32 i = 0; i < int32(V); ++i, address += step) store_element_if(i < present, address, u.elements[i]);
         return;
     }
     char* address = row + uint64(index) * sizeof(T);

@@ -42,6 +42,12 @@ __device__ __forceinline__ uint32 address_in_rank(const void* local, uint32 rank
     return remote;
 }
 
+// Writes a word to the copy of *local that the block of that rank holds, which must have started.
+__device__ __forceinline__ void store_word_to_rank(uint32* local, uint32 rank, uint32 word)
+{
+    asm volatile("st.shared::cluster.u32 [%0], %1;" :: "r"(address_in_rank(local, rank)), "r"(word) : "memory");
+}
+
 // Writes `value` to the copy of *local, and counts its bytes at the copy of *barrier, that the block of that rank holds. That
 // block must have started, and must not exit before they have arrived; this one may.
 template <class T> __device__ __forceinline__ void store_to_rank(T* local, uint32 rank, T value, uint64* barrier)

@@ -2,15 +2,16 @@
 // is read side by side. A thread folds a run of a row's units in the order of the tree; a unit is what one lane has of a leaf
 // elsewhere, up to eight vectors. Shared memory keeps what a thread has read; what does not fit is read again.
 #pragma once
-#include "rowops/held.cuh"
+#include "rowops/column_units.cuh"
+#include "tree/cluster.cuh"
 
 constexpr uint32 most_column_threads = 512;
 constexpr uint64 of_columns = 32;  // in problem.cut
 
 struct ColumnCut {
-    uint32 column_bits, turns, kept;  // log2 of the rows of a block; units of a thread, and how many of them are kept
+    uint32 column_bits, turns, kept, blocks;  // log2 of a block's rows; units of a thread, those that are kept; blocks of a row
     __device__ __forceinline__ explicit ColumnCut(uint64 cut)
-        : column_bits(uint32(cut) >> 6 & 7), turns(1u << (uint32(cut) >> 9 & 31)), kept(uint32(cut) >> 14) {}
+        : column_bits(uint32(cut) >> 6 & 7), turns(1u << (uint32(cut) >> 9 & 31)), kept(uint32(cut) >> 14), blocks(uint32(cut >> 32)) {}
 };
 
 // A binary counter of a thread, for any number of values in order.
@@ -71,90 +72,57 @@ fold_groups(typename Op::Accumulator value, ColumnWords& words, uint32 column_bi
     return value;
 }
 
-// A thread's units: the vectors that a row has of them, and where they are kept.
-template <class R> struct ColumnUnits {
-    static constexpr uint32 V = Held<R>::V, arrays = keeps_second<R> ? 2 : 1;
-    static constexpr uint32 at_once = V > 4 ? 2 : 4;  // vectors that are loaded together; more would take too many registers
-    using Op = typename R::Op;
-    using A = typename Op::Accumulator;
-    uint32 first, span;  // number of its first unit; vectors of a unit
-
-    static __device__ __forceinline__ uint32 begin_of(uint32 unit)
-    {
-        return unit / lanes * leaf_elements<typename R::Input> + unit % lanes * V;
-    }
-    __device__ __forceinline__ uint32 index_of(uint32 i, uint32 t) const { return begin_of(first + i) + t * lanes * V; }
-    __device__ __forceinline__ uint4* kept(uint4* memory, uint32 i, uint32 t, uint32 array) const
-    {
-        return memory + ((i * span + t) * arrays + array) * blockDim.x + threadIdx.x;
-    }
-
-    // Folds unit `i`, and keeps it in `memory` if it `keeps` it.
-    __device__ __forceinline__ A
-    fold(const RowProblem<R>& problem, const RowPlace<R>& place, const HeldRow<Op>& source, uint32 i, uint32 length,
-         bool keeps, uint4* memory) const
-    {
-        LaneCounter<Op, log2_of(steps)> counter;
-        uint32 count = 0;
+// The same across the blocks of a cluster, from its group 0 to that of rank 0; `blocks` are more than one.
+template <class Op>
+__device__ __forceinline__ typename Op::Accumulator
+fold_blocks(typename Op::Accumulator value, ColumnWords& words, uint32 column_bits, uint32 rank, uint32 blocks)
+{
+#if __CUDA_ARCH__ >= 900
+    constexpr uint32 size = sizeof(typename Op::Accumulator) / 4, places = most_column_threads / 2 / lanes;
+    union U { typename Op::Accumulator whole; uint32 words[size]; __device__ U() {} };
+    const bool is_first = threadIdx.x >> column_bits == 0;
+    uint32 place = places;
 #pragma unroll 1
-        for (uint32 t = 0; t < span && index_of(i, t) < length; t += at_once) {
-            Held<R> held;
-            const auto take = [&](uint32 k, uint32 at, int32 present) {
-                if (keeps) {
-                    *kept(memory, i, at, 0) = held.x[k];
-                    if constexpr (arrays > 1) *kept(memory, i, at, 1) = held.y[k];
-                }
-                counter.push(fold_step<R, Begin::strided>(held, k, problem, source, index_of(i, at), present), count++);
-            };
-            if (t + at_once <= span && index_of(i, t + at_once - 1) + V <= length) {
-                held.template load_strided_whole<at_once>(problem, place, [&](uint32 k) { return index_of(i, t + k); });
+    for (uint32 reach = 1; reach < blocks; reach *= 2) {
+        const bool gives = is_first && (rank & 2 * reach - 1) == reach, takes = is_first && (rank & 2 * reach - 1) == 0;
+        U own, other;
+        own.whole = value;
 #pragma unroll
-                for (uint32 k = 0; k < at_once; ++k) take(k, t + k, int32(V));
-                continue;
+        for (uint32 first = 0; first < size; first += words_at_once, ++place) {
+            if (place == places) {  // all blocks have started, and nobody needs what these places held
+                cluster_synchronise();
+                place = 0;
             }
-#pragma unroll 1
-            for (uint32 at = t; at < min(t + at_once, span) && index_of(i, at) < length; ++at) {
-                const int32 present = left_from(index_of(i, at), length);
-                held.load_strided(0, problem, place, index_of(i, at), present);
-                take(0, at, present);
-            }
-        }
-        A value = Op::identity();
-        bool is_first = true;
+            const uint32 at = place * lanes + threadIdx.x;
 #pragma unroll
-        for (int k = 0; k < log2_of(steps); ++k)
-            if (count >> k & 1u) {
-                value = select(is_first, counter.digits[k], Op::combine(counter.digits[k], value));
-                is_first = false;
-            }
-        return select(count == steps, counter.result(), value);
-    }
-    // Writes unit `i` of a row, from what was kept of its first `length` elements if that was.
-    __device__ __forceinline__ void
-    write(const RowProblem<R>& problem, const RowPlace<R>& place, const typename R::Values& values, uint32 i, uint32 length,
-          bool is_kept, uint4* memory) const
-    {
-        const uint32 whole = uint32(problem.length);
-        Across<R::outputs> across;
-#pragma unroll 1
-        for (uint32 t = 0; t < span && index_of(i, t) < whole; ++t) {
-            const uint32 index = index_of(i, t);
-            Held<R> held;
-            if (is_kept && index < length) {
-                held.x[0] = *kept(memory, i, t, 0);
-                if constexpr (arrays > 1) held.y[0] = *kept(memory, i, t, 1);
-            } else if (index + V <= length) {
-                held.template load_strided_whole<1>(problem, place, [&](uint32) { return index; });
-            } else {
-                held.load_strided(0, problem, place, index, left_from(index, length));
-            }
-            R::template write<Begin::strided>(problem, place, index, left_from(index, whole), length, held.x[0], held.second(0),
-                                              values, across);
+            for (uint32 i = 0; i < words_at_once && first + i < size; ++i)
+                if (gives) store_word_to_rank(&words[i][at], rank - reach, own.words[first + i]);
+            cluster_synchronise();
+#pragma unroll
+            for (uint32 i = 0; i < words_at_once && first + i < size; ++i)
+                if (takes) other.words[first + i] = words[i][at];
         }
+        if (takes) value = Op::combine(value, other.whole);
     }
-};
+#endif
+    return value;
+}
 
-// A block has 2^column_bits rows, and as many threads for each as a power of two. The grid has a block for each such tile.
+// Gives what a column comes to, which rank 0 has, to the other blocks of its cluster; those threads that hold one call it.
+template <class V> __device__ __forceinline__ void tell_blocks(const V& values, V* place, uint32 blocks)
+{
+#if __CUDA_ARCH__ >= 900
+    union U { V whole; uint32 words[(sizeof(V) + 3) / 4]; __device__ U() {} } u;
+    u.whole = values;
+#pragma unroll 1
+    for (uint32 rank = 1; rank < blocks; ++rank)
+#pragma unroll
+        for (uint32 i = 0; i < sizeof(V) / 4; ++i) store_word_to_rank(reinterpret_cast<uint32*>(place) + i, rank, u.words[i]);
+#endif
+}
+
+// A block has 2^column_bits rows, and as many threads for each as a power of two; or a cluster of blocks has them, each a run of
+// their units. The grid has a block or a cluster for each such tile.
 template <class R> __device__ __forceinline__ void column_rows(const RowProblem<R>& problem)
 {
     extern __shared__ uint4 memory[];
@@ -163,13 +131,14 @@ template <class R> __device__ __forceinline__ void column_rows(const RowProblem<
     const ColumnCut cut(problem.cut);
     launch_dependents();
     const uint32 column = threadIdx.x & (1u << cut.column_bits) - 1, group = threadIdx.x >> cut.column_bits;
-    const uint64 number = (uint64(blockIdx.x) << cut.column_bits) + column, row = min(number, problem.rows - 1);
+    const uint64 number = (uint64(blockIdx.x / cut.blocks) << cut.column_bits) + column, row = min(number, problem.rows - 1);
+    const uint32 rank = rank_in_cluster(cut.blocks), groups = blockDim.x >> cut.column_bits;
     wait_for_prerequisites();
     RowPlace<R> place(problem, row);
     const typename R::Given given = R::given(problem, row);
     const uint32 length = R::length(problem, given, row), whole = uint32(problem.length);
     const uint32 vectors = (whole + Held<R>::V - 1) / Held<R>::V;
-    const ColumnUnits<R> units{group * cut.turns, min((vectors + lanes - 1) / lanes, steps)};
+    const ColumnUnits<R> units{(rank * groups + group) * cut.turns, min((vectors + lanes - 1) / lanes, steps)};
     // Units begin one behind the other, so where one is past the end, so are those that follow it.
     const auto present = [&](uint32 i, uint32 n) { return i < cut.turns && units.begin_of(units.first + i) < n; };
     const auto source = held_row<R>(place, given, length);
@@ -177,10 +146,15 @@ template <class R> __device__ __forceinline__ void column_rows(const RowProblem<
 #pragma unroll 1
     for (uint32 i = 0; present(i, length); ++i)
         counter.push(units.fold(problem, place, source, i, length, R::outputs > 0 && i < cut.kept, memory));
-    const auto root = fold_groups<typename R::Op>(counter.result(), words, cut.column_bits);
-    if (group == 0) all_values[column] = R::values(problem, given, row, place, source.row, root, number < problem.rows);
+    auto root = fold_groups<typename R::Op>(counter.result(), words, cut.column_bits);
+    if (cut.blocks > 1) root = fold_blocks<typename R::Op>(root, words, cut.column_bits, rank, cut.blocks);
+    if (group == 0 && rank == 0) {
+        all_values[column] = R::values(problem, given, row, place, source.row, root, number < problem.rows);
+        if (R::outputs > 0) tell_blocks(all_values[column], &all_values[column], cut.blocks);
+    }
     if constexpr (R::outputs > 0) {
-        __syncthreads();
+        if (cut.blocks > 1) cluster_synchronise();
+        else __syncthreads();
         if (number >= problem.rows) return;
         const typename R::Values values = all_values[column];
         place.find_outputs(problem, row);

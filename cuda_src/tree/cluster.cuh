@@ -37,6 +37,15 @@ __device__ __forceinline__ void cluster_enter(ClusterSlots<Op, Blocks>& shared, 
     if (blocks > 1) cluster_enter(shared.barrier, (blocks - 1) * sizeof(typename Op::Accumulator));
 }
 
+// Brings all threads of a cluster together; what they stored before, to any of its blocks, all see afterwards.
+__device__ __forceinline__ void cluster_synchronise()
+{
+#if __CUDA_ARCH__ >= 900
+    cluster_arrive();
+    cluster_wait();
+#endif
+}
+
 __device__ __forceinline__ uint32 rank_in_cluster(uint32 blocks)
 {
 #if __CUDA_ARCH__ >= 900

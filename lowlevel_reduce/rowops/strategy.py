@@ -42,6 +42,9 @@ _COLUMN_STATIC_BYTES = 16384
 _COLUMN_THREADS = 512
 """Threads of a block: `most_column_threads` in cuda_src/rowops/column_rows.cuh."""
 
+_COLUMN_CLUSTER = 8
+"""The most blocks that share a tile of them."""
+
 _COLUMN_FLAG, _STEPS = 32, 8
 
 _SECTOR_BYTES = 32
@@ -137,9 +140,8 @@ def choose_mapping(
     held = power_of_two(leaves)
     largest = largest_cluster(facts)
     if strategy == "column_rows" or (strided and strategy is None):
-        if (cluster or 1) > 1:
-            raise ValueError("strategy 'column_rows' takes no clusters: a row is one block's")
-        return _in_columns(vectors, rows, facts, itemsize, held_arrays if writes else 0, shared_bytes, beside=beside)
+        held_arrays = held_arrays if writes else 0
+        return _in_columns(vectors, rows, facts, itemsize, held_arrays, shared_bytes, cluster, beside=beside)
     if strided:
         raise ValueError(f"rows whose elements lie apart take strategy 'column_rows', not {shown(strategy)}")
     name = strategy or ("warp_rows" if leaves == 1 else "block_rows" if held <= _MOST_WARPS * largest else "turn_rows")
@@ -199,29 +201,41 @@ def _in_turns(
 
 
 def _in_columns(
-    vectors: int, rows: int, facts: DeviceFacts, itemsize: int, held_arrays: int, shared_bytes: int, *, beside: bool
-) -> RowMapping:
+    vectors: int, rows: int, facts: DeviceFacts, itemsize: int, held_arrays: int, shared_bytes: int,
+    cluster: int | None, *, beside: bool,
+) -> RowMapping:  # fmt: skip
     span = min(-(-vectors // LANES), _STEPS)
     units = power_of_two(min(vectors, LANES)) * power_of_two(-(-vectors * VECTOR_BYTES // LEAF_BYTES))
     unit_bytes = span * VECTOR_BYTES * max(held_arrays, 1)
     room = max(0, shared_bytes - _COLUMN_STATIC_BYTES)
+    columns = min(LANES if beside else 1, power_of_two(rows))
+    if cluster is not None and cluster > min(_COLUMN_CLUSTER, units):
+        raise ValueError(f"strategy 'column_rows' takes clusters of up to {min(_COLUMN_CLUSTER, units)} blocks here")
+    most = cluster or min(_COLUMN_CLUSTER if facts.clusters else 1, units)
+    # Two blocks on a multiprocessor, so that one loads while the other writes; and of few tiles all multiprocessors have some.
+    blocks = cluster or 1
+    while blocks < most and (
+        (held_arrays > 0 and units // blocks * unit_bytes * columns > shared_bytes // 2 - _COLUMN_STATIC_BYTES)
+        or (units // blocks > _COLUMN_THREADS // columns and -(-rows // columns) * blocks * 2 <= facts.multiprocessors)
+    ):
+        blocks *= 2
+    own = units // blocks  # of a block
 
     # A whole sector of neighbouring rows, and as many more as lanes take if what they read can be kept.
-    columns = min(LANES if beside else 1, power_of_two(rows))
-    while columns * itemsize > _SECTOR_BYTES and units * unit_bytes * columns > room:
+    while columns * itemsize > _SECTOR_BYTES and own * unit_bytes * columns > room:
         columns //= 2
-    groups = min(units, _COLUMN_THREADS // columns)
+    groups = min(own, _COLUMN_THREADS // columns)
     # A thread takes as many vectors as elsewhere if there are blocks enough; and a warp is whole.
-    while groups > 1 and units // groups * span < _STEPS and -(-rows // columns) >= 2 * facts.multiprocessors:
+    while groups > 1 and own // groups * span < _STEPS and -(-rows // columns) * blocks >= 2 * facts.multiprocessors:
         groups //= 2
     columns = max(columns, LANES // groups)
-    turns, threads = max(1, units // groups), columns * groups
+    turns, threads = max(1, own // groups), columns * groups
     keeps = min(turns, room // (unit_bytes * threads)) if held_arrays else 0
-    cut = _COLUMN_FLAG | (columns.bit_length() - 1) << 6 | (turns.bit_length() - 1) << 9 | keeps << 14
+    cut = _COLUMN_FLAG | (columns.bit_length() - 1) << 6 | (turns.bit_length() - 1) << 9 | keeps << 14 | blocks << 32
     return _checked(
         RowMapping(
-            "column_rows", threads // LANES, 1, -(-rows // columns), cut, keeps * threads * unit_bytes if keeps else 0,
-            2 if held_arrays and keeps < turns else 1,
+            "column_rows", threads // LANES, blocks, -(-rows // columns) * blocks, cut,
+            keeps * threads * unit_bytes if keeps else 0, 2 if held_arrays and keeps < turns else 1,
         )
     )  # fmt: skip
 

@@ -116,13 +116,28 @@ def test_columns_that_are_kept_in_part(stream, monkeypatch):
     monkeypatch.setattr(strategy, "_COLUMN_THREADS", 32)
     plan = lr.row_plan(
         layer_norm_of(weight=True, bias=True, keeps=False), shape=(6, 700), dtype="float32", strides_bytes=(4, 24),
-        parameters={"eps": 1e-5}, output_strides_bytes={"out": (4, 24)}, context=stream.context,
+        parameters={"eps": 1e-5}, output_strides_bytes={"out": (4, 24)}, context=stream.context, cluster=1,
     )  # fmt: skip
     assert plan.mapping.reads == 2
-    assert plan.mapping.cut >> 14 > 0
+    assert plan.mapping.cut >> 14 & 0x3FFFF > 0
     arrays = [lr.DeviceArray.from_numpy(each, stream) for each in (x, weight, bias)]
     plan.bind(stream)(*(each.pointer for each in arrays), arrays[0].pointer)
     assert_bits(arrays[0], tree.layer_norm(x, weight, bias, axis=0))
+
+
+@pytest.mark.parametrize("cluster", [2, 4, 8])
+def test_columns_of_a_cluster(stream, cut, cluster):
+    """Each block has a run of a column's units, some none; all learn what the column comes to, also of a long accumulator."""
+    for shape, dtype in cut([((700, 5), "float32"), ((2100, 3), "bfloat16"), ((5000, 40), "bfloat16")], [((700, 5), "float32")]):
+        x, weight = values(dtype, shape), values(dtype, (shape[0],), 1)
+        way = {"strategy": "column_rows", "cluster": cluster, "stream": stream}
+        got = lr.layer_norm(x, weight, weight, axis=0, return_stats=True, **way)
+        assert_bits(got, tree.layer_norm(x, weight, weight, axis=0, return_stats=True))
+        assert_bits(lr.softmax(x, 0, **way), (lr.softmax(x, 0, stream=stream).numpy(),))
+        target = np.arange(shape[1])
+        alone = lr.cross_entropy(x, target, axis=0, reduction="none", stream=stream)
+        got = lr.cross_entropy(x, target, axis=0, reduction="none", **way)
+        assert_bits(got, tuple(each.numpy() for each in alone))
 
 
 def test_contiguous_rows_by_columns(stream):

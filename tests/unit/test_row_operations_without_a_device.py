@@ -116,20 +116,31 @@ class TestMapping:
         for length in (1, 7, 100, 300, 2048, 5000, 60_000, 1_000_000):
             for rows in (1, 7, 33, 100_000):
                 found = mapping(length, rows, held=held, strided=True, beside=beside)
-                columns, turns, keeps = 1 << (found.cut >> 6 & 7), 1 << (found.cut >> 9 & 31), found.cut >> 14
+                columns, turns, keeps = 1 << (found.cut >> 6 & 7), 1 << (found.cut >> 9 & 31), found.cut >> 14 & 0x3FFFF
+                tiles, blocks = found.blocks // found.cluster, found.cut >> 32
                 assert found.name == "column_rows"
                 assert found.cut & 32  # what tells the kernel
                 assert found.block_threads in (32, 64, 128, 256, 512)
-                assert found.blocks * columns >= rows > (found.blocks - 1) * columns
+                assert found.cluster == blocks
+                assert tiles * columns >= rows > (tiles - 1) * columns
                 vectors = -(-length // 8)
                 units = min(vectors, 32) if length <= 2048 else -(-vectors // 256) * 32
-                assert found.block_threads // columns * turns >= units
+                assert blocks * (found.block_threads // columns) * turns >= units
                 assert found.dynamic_shared_bytes <= (227 << 10) - 16384
                 assert (found.reads == 1) == (keeps >= turns)
         with pytest.raises(ValueError, match="take strategy 'column_rows'"):
             mapping(100, 4, strided=True, strategy="warp_rows")
-        with pytest.raises(ValueError, match="takes no clusters"):
-            mapping(100, 4, strided=True, cluster=2)
+        with pytest.raises(ValueError, match="clusters of up to 8 blocks"):
+            mapping(100, 4, strided=True, cluster=16)
+        with pytest.raises(ValueError, match="clusters of up to 4 blocks"):  # of 25 elements four vectors
+            mapping(25, 4, strided=True, cluster=8)
+
+    def test_a_cluster_for_columns_that_a_block_has_no_room_for(self):
+        """Two blocks shall be on a multiprocessor; few tiles are spread over more of them."""
+        for length, rows, cluster in ((1024, 32_768, 1), (2048, 32_768, 2), (8192, 16_384, 8), (4096, 64, 4), (1000, 7, 1)):
+            assert mapping(length, rows, strided=True, beside=True).cluster == cluster
+            assert mapping(length, rows, A100, strided=True, beside=True).cluster == 1
+        assert mapping(8192, 16_384, strided=True, beside=True).reads == 1
 
     def test_what_is_not_written_is_not_kept(self):
         found = mapping(40_000_000, 4, writes=False)

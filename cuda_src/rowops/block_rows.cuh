@@ -1,7 +1,7 @@
 // Rows that a block, or a cluster of up to 16 blocks, holds in registers: a warp for each leaf.
 #pragma once
 #include "rowops/column_rows.cuh"
-#include "rowops/meeting.cuh"
+#include "rowops/split_rows.cuh"
 
 // problem.cut: blocks that share a row, a cluster if several. The grid has as many for each row.
 template <class R, Begin Where> __device__ __forceinline__ void block_rows(const RowProblem<R>& problem)

@@ -62,22 +62,22 @@ template <class R> struct Held {
             }
         }
     }
-    template <Begin Where, bool Inside, class VectorOf> __device__ __forceinline__ void load_parts(VectorOf vector)
+    template <Begin Where, bool Inside, uint32 N, class VectorOf> __device__ __forceinline__ void load_parts(VectorOf vector)
     {
         // Where both arrays, or words in place of vectors, take more registers than what is held, in parts.
-        constexpr uint32 parts = (R::merges ? 2 : 1) * (Where == Begin::anywhere ? 2 : 1);
+        constexpr uint32 parts = N < steps ? 1 : (R::merges ? 2 : 1) * (Where == Begin::anywhere ? 2 : 1);
 #pragma unroll
-        for (uint32 base = 0; base < steps; base += steps / parts) {
-            load_some<Where, Inside, steps / parts>(base, vector);
-            if (base + steps / parts < steps) __syncwarp();  // orders nothing: it keeps the compiler from loading all parts at once
+        for (uint32 base = 0; base < N; base += N / parts) {
+            load_some<Where, Inside, N / parts>(base, vector);
+            if (base + N / parts < N) __syncwarp();  // orders nothing: it keeps the compiler from loading all parts at once
         }
     }
-    // All eight; `inside`, which all lanes have alike, is whether what lies beside the row may be read as well.
-    template <Begin Where, class VectorOf> __device__ __forceinline__ void load(bool inside, VectorOf vector)
+    // The first N; `inside`, which all lanes have alike, is whether what lies beside the row may be read as well.
+    template <Begin Where, uint32 N = steps, class VectorOf> __device__ __forceinline__ void load(bool inside, VectorOf vector)
     {
-        if constexpr (Where == Begin::aligned || sizeof(typename R::Input) > 2) load_parts<Where, true>(vector);
-        else if (inside) load_parts<Where, true>(vector);
-        else load_parts<Where, false>(vector);
+        if constexpr (Where == Begin::aligned || sizeof(typename R::Input) > 2) load_parts<Where, true, N>(vector);
+        else if (inside) load_parts<Where, true, N>(vector);
+        else load_parts<Where, false, N>(vector);
     }
     // Elements of both arrays lie steps apart.
     __device__ __forceinline__ void
@@ -136,13 +136,21 @@ held_row(const RowPlace<R>& place, const typename R::Given& given, uint32 length
 // How many elements of a row of `length` there are from number `index` on: none, or a negative number, past its end.
 __device__ __forceinline__ int32 left_from(uint32 index, uint32 length) { return int32(length) - int32(index); }
 
+// Whether the words that the leaf from element `begin` on lies in are all the arrays'. All 32 lanes call it.
+template <class R>
+__device__ __forceinline__ bool leaf_inside(const RowProblem<R>& problem, const RowPlace<R>& place, uint32 begin, uint32 length)
+{
+    constexpr uint32 V = Held<R>::V;
+    return all_agree(place.lies_inside(problem, begin, (min(begin + leaf_elements<typename R::Input>, length) + V - 1) / V * V));
+}
+
 // A lane's part of leaf `leaf` of a row, as it is held by a warp; loads all vectors at once.
 template <class R, Begin Where>
 __device__ __forceinline__ void load_leaf(Held<R>& held, const RowProblem<R>& problem, const RowPlace<R>& place, uint32 leaf, uint32 length, uint32 lane)
 {
     constexpr uint32 V = Held<R>::V;
     const uint32 begin = leaf * leaf_elements<typename R::Input>, first = begin + lane * V;
-    const bool inside = all_agree(place.lies_inside(problem, begin, (min(begin + leaf_elements<typename R::Input>, length) + V - 1) / V * V));
+    const bool inside = leaf_inside(problem, place, begin, length);
     held.template load<Where>(inside, [&](uint32 t) {
         const uint32 index = first + t * lanes * V;
         return VectorPlace<R>{place, index, left_from(index, length)};

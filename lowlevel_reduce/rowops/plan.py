@@ -20,7 +20,7 @@ from lowlevel_reduce.rowops.operation import RowOperation
 from lowlevel_reduce.rowops.parameters import parameter_words
 from lowlevel_reduce.rowops.sources import KERNELS, row_kernels
 from lowlevel_reduce.rowops.strategy import ROW_STRATEGIES, RowMapping, choose_mapping
-from lowlevel_reduce.rowops.types import RowTypes, types_of
+from lowlevel_reduce.rowops.types import RowTypes, accumulator_bytes, types_of
 from lowlevel_reduce.strategy.stubs import KernelSource
 from lowlevel_reduce.strategy.whole import PORTABLE_CLUSTER
 
@@ -107,13 +107,14 @@ class RowPlan(Closing):
             held_arrays=1 if merged else self.operation.arrays,
             writes=bool(self.operation.write),
             shared_bytes=device.shared_memory_per_block_optin_bytes,
+            accumulator_bytes=accumulator_bytes(self.operation, self.types),
             strided=self.layout.strided,
             beside=self.layout.beside(self.types.element.itemsize),
             strategy=strategy,
             cluster=cluster,
         )
         is_column = mapping.name == "column_rows"  # which is in the kernel of blocks for arrays at any address
-        name = "block_rows" if is_column else mapping.name
+        name = "block_rows" if is_column or mapping.name == "split_rows" else mapping.name
         number = next(k for k, each in enumerate(KERNELS) if each.name == name)
         source = row_kernels(self.operation, self.types)[number]
         if is_column or not self.layout.aligned:

@@ -11,7 +11,7 @@ from lowlevel_reduce.operators import Types
 from lowlevel_reduce.operators.quoting import quoted, uses
 from lowlevel_reduce.rowops.names import FUNCTION, Names, column_of, function_of, table_of
 from lowlevel_reduce.rowops.operation import RowOperation
-from lowlevel_reduce.rowops.types import RowTypes
+from lowlevel_reduce.rowops.types import RowTypes, accumulator_bytes
 from lowlevel_reduce.strategy.stubs import KernelSource
 
 __all__ = ["KERNELS", "RowKernel", "row_kernels"]
@@ -53,6 +53,8 @@ def _source(kernel: RowKernel, label: str, struct: str) -> KernelSource:
     def source(name: str, begin: str) -> KernelSource:
         entry = f"{label}_{name}"
         call = f"{kernel.name}<RowOf_, Begin::{begin}>(problem);"
+        if kernel.name == "block_rows":
+            call = f"if (problem.cut & of_split_rows) split_rows<RowOf_, Begin::{begin}>(problem);\n    else {call}"
         if begin == "anywhere" and kernel.name == "block_rows":
             call = f"if (problem.cut & of_columns) column_rows<RowOf_>(problem);\n    else {call}"
         texts = [
@@ -104,6 +106,7 @@ def _constants(operation: RowOperation, types: RowTypes) -> str:
     return (
         f"using Input = {types.element.c_name}; using Number = {types.number}; using Given = Given_;\n"
         f"using Op = {_operator(operation, types)};\n"
+        f"static_assert(sizeof(typename Op::Accumulator) == {accumulator_bytes(operation, types)}, \"its size\");\n"
         f"static constexpr uint32 arrays = {operation.arrays}, outputs = {len(operation.write)}, "
         f"first_output = {first_output}, addresses = {addresses}, parameters = {len(operation.scalars)}, "
         f"tables = {len(operation.tables)};\n"

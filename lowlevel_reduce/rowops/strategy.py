@@ -18,9 +18,9 @@ from lowlevel_reduce.strategy.whole import (
 
 __all__ = ["ROW_STRATEGIES", "RowMapping", "choose_mapping"]
 
-ROW_STRATEGIES = ("warp_rows", "block_rows", "turn_rows", "column_rows")
-"""A warp for one row or several; a warp for each leaf of a row; several leaves of a row for each warp; and, for rows
-whose elements lie apart, neighbouring threads for neighbouring rows."""
+ROW_STRATEGIES = ("warp_rows", "block_rows", "split_rows", "turn_rows", "column_rows")
+"""A warp for one row or several; a warp for each leaf of a row; several warps for each leaf; several leaves of a row for
+each warp; and, for rows whose elements lie apart, neighbouring threads for neighbouring rows."""
 
 _WARPS = 4
 """Warps of a block for short rows: `warps_of_short_rows` in cuda_src/rowops/warp_rows.cuh."""
@@ -41,6 +41,13 @@ _COLUMN_STATIC_BYTES = 16384
 
 _COLUMN_THREADS = 512
 """Threads of a block: `most_column_threads` in cuda_src/rowops/column_rows.cuh."""
+
+_LEAVES_TO_SPLIT = 4
+"""Leaves of a block whose warps share them: so many that a warp has two steps, `most_split_steps` in
+cuda_src/rowops/split_rows.cuh."""
+
+_SPLIT_FLAG = 64
+"""What tells the kernel: `of_split_rows` there."""
 
 _COLUMN_CLUSTER = 8
 """The most blocks that share a tile of them."""
@@ -96,6 +103,7 @@ def choose_mapping(
     held_arrays: int,
     writes: bool,
     shared_bytes: int,
+    accumulator_bytes: int = 8,
     strided: bool = False,
     beside: bool = False,
     strategy: str | None = None,
@@ -117,6 +125,8 @@ def choose_mapping(
         Whether elements are written at all; if not, nothing is kept.
     shared_bytes : int
         The most shared memory of a block.
+    accumulator_bytes : int
+        Bytes of what a row is folded in.
     strided, beside : bool
         Whether elements of a row lie apart, and whether elements of neighbouring rows lie side by side.
     strategy, cluster : optional
@@ -144,13 +154,16 @@ def choose_mapping(
         return _in_columns(vectors, rows, facts, itemsize, held_arrays, shared_bytes, cluster, beside=beside)
     if strided:
         raise ValueError(f"rows whose elements lie apart take strategy 'column_rows', not {shown(strategy)}")
-    name = strategy or ("warp_rows" if leaves == 1 else "block_rows" if held <= _MOST_WARPS * largest else "turn_rows")
+    name = strategy or _name_of(vectors, leaves, held, rows, facts, largest, cluster)
     if name == "warp_rows":
         if leaves > 1 or (cluster or 1) > 1:
             raise ValueError("strategy 'warp_rows' is for rows of at most 4 KiB, without clusters")
         return _short(vectors, rows)
-    if name == "block_rows":
-        return _in_blocks(held, rows, facts, largest, cluster)
+    if name in ("block_rows", "split_rows"):
+        blocks = _cluster_of(held, rows, facts, largest, cluster)
+        if name == "block_rows":
+            return _in_blocks(held, rows, blocks)
+        return _split(held, rows, blocks, accumulator_bytes)
     return _in_turns(held, rows, facts, largest, cluster, held_arrays if writes else 0, shared_bytes)
 
 
@@ -162,17 +175,43 @@ def _short(vectors: int, rows: int) -> RowMapping:
     return _checked(RowMapping("warp_rows", of_block, 1, -(-warps // of_block), lane_bits | step_bits << 3))
 
 
-def _in_blocks(leaves: int, rows: int, facts: DeviceFacts, largest: int, cluster: int | None) -> RowMapping:
+def _name_of(
+    vectors: int, leaves: int, held: int, rows: int, facts: DeviceFacts, largest: int, cluster: int | None
+) -> str:
+    # Where multiprocessors have few warps, several share a leaf: each step less is one less to wait for. They meet once more.
+    blocks = _cluster_of(held, rows, facts, largest, cluster)
+    if vectors > LANES and held <= _LEAVES_TO_SPLIT * blocks and rows * blocks <= facts.multiprocessors:
+        return "split_rows"
+    return "warp_rows" if leaves == 1 else "block_rows" if held <= _MOST_WARPS * largest else "turn_rows"
+
+
+def _cluster_of(leaves: int, rows: int, facts: DeviceFacts, largest: int, cluster: int | None) -> int:
+    """Return how many blocks share a row whose leaves are all held at once."""
     # Few rows are spread over as many blocks as the device has room for: what counts then is how soon a row is loaded.
     # Of a row of several blocks these are small, where a cluster may have as many: more rows are then under way.
-    if cluster is None:
-        cluster = 1 if leaves <= _MOST_WARPS else min(largest, leaves // _CLUSTER_WARPS)
-        while cluster < largest and leaves // cluster > 4 and rows * cluster * 2 <= facts.multiprocessors:
-            cluster *= 2
+    if cluster is not None:
+        return cluster
+    found = 1 if leaves <= _MOST_WARPS else min(largest, leaves // _CLUSTER_WARPS)
+    while found < largest and leaves // found > 4 and rows * found * 2 <= facts.multiprocessors:
+        found *= 2
+    return found
+
+
+def _in_blocks(leaves: int, rows: int, cluster: int) -> RowMapping:
     warps = max(1, leaves // cluster)
     if warps > _MOST_WARPS:
         raise ValueError(f"strategy 'block_rows' holds {_MOST_WARPS * cluster} leaves of 4 KiB in {cluster} blocks")
     return _checked(RowMapping("block_rows", warps, cluster, rows * cluster, cluster))
+
+
+def _split(leaves: int, rows: int, cluster: int, accumulator_bytes: int) -> RowMapping:
+    of_block = max(1, leaves // cluster)
+    if of_block > _LEAVES_TO_SPLIT:
+        held = _LEAVES_TO_SPLIT * cluster
+        raise ValueError(f"strategy 'split_rows' holds {held} leaves of 4 KiB in {cluster} blocks")
+    parts = min(_STEPS, _MOST_WARPS // of_block)  # warps that share a leaf
+    cut, warps = cluster | _SPLIT_FLAG | of_block << 8 | _STEPS // parts << 16, of_block * parts
+    return _checked(RowMapping("split_rows", warps, cluster, rows * cluster, cut, warps * LANES * accumulator_bytes))
 
 
 def _in_turns(

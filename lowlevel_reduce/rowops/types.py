@@ -12,7 +12,7 @@ from lowlevel_reduce.errors import UnsupportedError
 from lowlevel_reduce.operators import Types
 from lowlevel_reduce.rowops.operation import RowOperation
 
-__all__ = ["ELEMENTS", "RowTypes", "result_type", "types_of"]
+__all__ = ["ELEMENTS", "RowTypes", "accumulator_bytes", "result_type", "types_of"]
 
 ELEMENTS = ("float16", "bfloat16", "float32", "float64")
 """The types of the rows' elements."""
@@ -111,6 +111,15 @@ def _reduction_types(operation: RowOperation, element: ElementType, number: str)
         wanted = number if number in rule.results else rule.result
         found.append(each.operator.types(element, None, wanted))
     return found
+
+
+def accumulator_bytes(operation: RowOperation, types: RowTypes) -> int:
+    """Return the size of what all reductions of a row are folded in, together."""
+    found = 0
+    for each, own in zip(operation.reductions, types.reductions, strict=True):
+        of_terms = own if each.terms is None else own._replace(element=element_type(types.number))
+        found += each.operator.size(of_terms)
+    return found or 4  # that of no reduction at all
 
 
 def result_type(types: Types, number: str) -> str:

@@ -14,8 +14,10 @@ from lowlevel_reduce.rowops.norms import rms_norm_of
 TYPES = ["bfloat16", "float16", "float32", "float64"]
 WAYS = [
     {},
+    {"strategy": "warp_rows"},
     {"strategy": "block_rows"},
     {"strategy": "block_rows", "cluster": 4},
+    {"strategy": "split_rows", "cluster": 2},
     {"strategy": "turn_rows"},
     {"strategy": "turn_rows", "cluster": 2},
 ]
@@ -26,6 +28,12 @@ def values(name, shape, seed=0):
     dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
     rng = np.random.default_rng((seed, *shape))
     return (rng.standard_normal(shape) * 3).astype(dtype)
+
+
+def suits(way, dtype, length):
+    """Whether a strategy takes rows of so many elements."""
+    most = {"warp_rows": 1, "block_rows": 16, "split_rows": 4}.get(way.get("strategy"), 1 << 20)
+    return length * values(dtype, (1,)).itemsize <= 4096 * most * way.get("cluster", 1)
 
 
 def assert_bits(got, expected):
@@ -54,7 +62,7 @@ def ulps(got, expected):
 @pytest.mark.parametrize("dtype", TYPES)
 def test_rms_norm_and_its_residual(stream, cut, dtype, way):
     for length in cut(LENGTHS, [64, 1000, 5003]):
-        if way == {"strategy": "block_rows"} and length * values(dtype, (1,)).itemsize > 16 * 4096:
+        if not suits(way, dtype, length):
             continue
         x, residual, weight = (values(dtype, shape, k) for k, shape in enumerate([(5, length), (5, length), (length,)]))
         got = lr.rms_norm(x, weight, 1e-6, residual=residual, return_rstd=True, stream=stream, **way)
@@ -65,6 +73,8 @@ def test_rms_norm_and_its_residual(stream, cut, dtype, way):
 @pytest.mark.parametrize("dtype", TYPES)
 def test_layer_norm(stream, cut, dtype, way):
     for length in cut(LENGTHS, [31, 2048]):
+        if not suits(way, dtype, length):
+            continue
         x, weight, bias = (values(dtype, shape, k) for k, shape in enumerate([(3, length), (length,), (length,)]))
         got = lr.layer_norm(x, weight, bias, return_stats=True, stream=stream, **way)
         assert_bits(got, tree.layer_norm(x, weight, bias, return_stats=True))
@@ -77,6 +87,8 @@ def test_softmax_of_every_type(stream, cut, few, log, way):
     ours, meant = (lr.log_softmax, tree.log_softmax) if log else (lr.softmax, tree.softmax)
     for dtype in few(TYPES, 2):
         for length in cut(LENGTHS, [257, 2048]):
+            if not suits(way, dtype, length):
+                continue
             x = values(dtype, (3, length))
             got = ours(x, scale=0.5, stream=stream, **way).numpy()
             assert got.tobytes() == ours(x, scale=0.5, stream=stream).numpy().tobytes()
@@ -103,7 +115,7 @@ def test_softmax_is_the_quotient_of_its_statistics(stream, dtype, spread):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("way", [{}, {"strategy": "block_rows"}, {"strategy": "turn_rows"}], ids=str)
+@pytest.mark.parametrize("way", [{}, *({"strategy": f"{each}_rows"} for each in ("warp", "block", "turn"))], ids=str)
 def test_masked_rows_are_shorter_rows(stream, dtype, way):
     x = values(dtype, (2, 7, 600))
     lengths = np.arange(14, dtype=np.int32).reshape(2, 7) * 45
@@ -200,6 +212,8 @@ OWN = lr.RowOperation(
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_own_operation_of_several_reductions(stream, cut, way):
     for length in cut([37, 1024, 7000], [37, 3000]):
+        if not suits(way, "float32", length):
+            continue
         x, weight = values("float32", (3, length)), values("bfloat16", (length,), 1)
         got = lr.row_operation(OWN, x, weight=weight, stream=stream, **way)
         assert_bits(got, tree.row_operation(OWN, x, weight=weight))
@@ -330,6 +344,8 @@ def test_no_rows_and_no_elements(stream):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_gradients(stream, cut, dtype, way):
     for length in cut([33, 640, 5000], [33, 640]):
+        if not suits(way, dtype, length):
+            continue
         x, dy, weight = (values(dtype, shape, k) for k, shape in enumerate([(5, length), (5, length), (length,)]))
         y = tree.softmax(x)
         assert_bits(lr.softmax_backward(dy, y, stream=stream, **way), tree.softmax_backward(dy, y))

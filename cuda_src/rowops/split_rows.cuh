@@ -1,0 +1,69 @@
+// Few rows: several warps share a leaf, so that each has one or two of its steps to load, to fold and to write, one after the other.
+#pragma once
+#include "rowops/meeting.cuh"
+
+constexpr uint32 most_split_steps = 2;
+constexpr uint64 of_split_rows = 64;  // in problem.cut
+
+struct SplitCut {
+    uint32 blocks, leaves, each;  // blocks of a row; leaves of a block, a power of two; steps of a warp
+    __device__ __forceinline__ explicit SplitCut(uint64 cut)
+        : blocks(uint32(cut) & 31), leaves(uint32(cut) >> 8 & 31), each(uint32(cut) >> 16) {}
+};
+
+// The first warps of a block, one for each of its leaves, have the leaves' first steps; as many others the next ones, and so on.
+// What a lane's steps come to, it puts into dynamic shared memory, where one of the first warps folds what its leaf's lanes have.
+template <class R, Begin Where> __device__ __forceinline__ void split_rows(const RowProblem<R>& problem)
+{
+    using Op = typename R::Op;
+    using A = typename Op::Accumulator;
+    constexpr uint32 V = Held<R>::V;
+    extern __shared__ uint4 memory[];
+    __shared__ RowMeeting<R> shared;
+    const SplitCut cut(problem.cut);
+    enter(shared, cut.blocks);
+    launch_dependents();
+    const uint32 rank = rank_in_cluster(cut.blocks), lane = threadIdx.x % lanes, warp = warp_of_block();
+    const uint32 leaf = warp & cut.leaves - 1, part = warp / cut.leaves, parts = steps / cut.each;
+    const uint32 begin = (rank * cut.leaves + leaf) * leaf_elements<typename R::Input>;
+    const uint64 row = blockIdx.x / cut.blocks;
+    wait_for_prerequisites();
+    RowPlace<R> place(problem, row);
+    const typename R::Given given = R::given(problem, row);
+    const uint32 length = R::length(problem, given, row), whole = uint32(problem.length);
+    const auto index_of = [=](uint32 t) { return begin + ((part * cut.each + t) * lanes + lane) * V; };
+    const auto left_in = [=](uint32 t, uint32 n) { return t < cut.each ? left_from(index_of(t), n) : 0; };
+    Held<R> held;
+    held.template load<Where, most_split_steps>(leaf_inside(problem, place, begin, length), [&](uint32 t) {
+        return VectorPlace<R>{place, index_of(t), left_in(t, length)};
+    });
+    const auto source = held_row<R>(place, given, length);
+    A a[most_split_steps];
+#pragma unroll
+    for (uint32 t = 0; t < most_split_steps; ++t)
+        a[t] = fold_step<R, Where>(held, t, problem, source, index_of(t), left_in(t, length));
+    A value = fold_array<Op, most_split_steps>(a);
+    A* const of_lanes = reinterpret_cast<A*>(memory);
+    of_lanes[threadIdx.x] = value;
+    __syncthreads();
+    if (all_agree(part == 0)) {
+        A all[steps];
+#pragma unroll
+        for (uint32 k = 0; k < steps; ++k)
+            all[k] = k < parts ? of_lanes[(k * cut.leaves + leaf) * lanes + lane] : Op::identity();
+        value = warp_fold<Op>(fold_array<Op, steps>(all));
+    }
+    const auto values = meet<R>(value, problem, place, given, row, length, shared, rank, cut.blocks, cut.leaves);
+    if constexpr (R::outputs > 0) {
+        place.find_outputs(problem, row);
+        Across<R::outputs> across;
+#pragma unroll
+        for (uint32 t = 0; t < most_split_steps; ++t) {
+            const int32 left = left_in(t, whole);
+            across.follows = t > 0;
+            across.continues = t + 1 < cut.each;
+            if (Where == Begin::anywhere ? all_agree(left > 0) : left > 0)
+                R::template write<Where>(problem, place, index_of(t), left, length, held.x[t], held.second(t), values, across);
+        }
+    }
+}

@@ -11,7 +11,8 @@ constexpr uint64 of_columns = 32;  // in problem.cut
 struct ColumnCut {
     uint32 column_bits, turns, kept, blocks;  // log2 of a block's rows; units of a thread, those that are kept; blocks of a row
     __device__ __forceinline__ explicit ColumnCut(uint64 cut)
-        : column_bits(uint32(cut) >> 6 & 7), turns(1u << (uint32(cut) >> 9 & 31)), kept(uint32(cut) >> 14), blocks(uint32(cut >> 32)) {}
+        : column_bits(uint32(cut) >> 6 & 7), turns(1u << (uint32(cut) >> 9 & 31)), kept(uint32(cut) >> 14),
+          blocks(uint32(cut >> 32)) {}
 };
 
 // A binary counter of a thread, for any number of values in order.

@@ -1,6 +1,6 @@
 // How the warps and blocks of a row come together: their folds go to one warp, and what the row comes to goes back to all.
 #pragma once
-#include "rowops/held.cuh"
+#include "rowops/held_leaf.cuh"
 
 constexpr int warps_of_row_block = 16;  // at most
 

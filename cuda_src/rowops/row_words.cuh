@@ -71,8 +71,8 @@ template <class T> struct RowWords<T, true, 2> {
     }
 };
 
-// The same with nothing but the row read: at the begin and end of the array. The element before the first whole word of a row, and the one behind its last, are loaded apart: a second load to a word's register would
-// wait for the first.
+// The same with nothing but the row read, for the begin and the end of an array. The element before the first whole word of a row,
+// and the one behind its last, are loaded apart: a second load to a word's register would wait for the first.
 template <class T> struct RowWords<T, false, 2> {
     static constexpr int32 V = vector_elements<T>;
     uint32 words[V / 2 + 1], first = 0, last = 0;

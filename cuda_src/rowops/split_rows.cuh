@@ -1,4 +1,4 @@
-// Few rows: several warps share a leaf, so that each has one or two of its steps to load, to fold and to write, one after the other.
+// Few rows: several warps share a leaf, so that each has one or two of its steps to load, to fold and to write.
 #pragma once
 #include "rowops/meeting.cuh"
 

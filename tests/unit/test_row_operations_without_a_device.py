@@ -91,6 +91,31 @@ class TestMapping:
         found = mapping(length, 10_000)
         assert (found.name, found.warps, found.cluster, found.reads) == (name, warps, cluster, 1)
 
+    @pytest.mark.parametrize(
+        ("length", "rows", "name", "warps", "cluster"),
+        [
+            (256, 1, "warp_rows", 1, 1),  # a step
+            (257, 1, "split_rows", 8, 1),  # a warp for each of a leaf's steps
+            (2048, 132, "split_rows", 8, 1),
+            (2048, 133, "warp_rows", 4, 1),
+            (4096, 8, "split_rows", 16, 1),
+            (8192, 64, "split_rows", 16, 1),  # two steps a warp
+            (8193, 66, "split_rows", 16, 2),
+            (8193, 67, "block_rows", 8, 1),
+            (65_536, 1, "split_rows", 16, 8),
+            (131_072, 1, "block_rows", 8, 8),
+            (131_072, 64, "block_rows", 8, 8),
+        ],
+    )
+    def test_few_rows_are_split(self, length, rows, name, warps, cluster):
+        found = mapping(length, rows)
+        assert (found.name, found.warps, found.cluster, found.reads) == (name, warps, cluster, 1)
+        if name == "split_rows":
+            leaves, each = found.cut >> 8 & 31, found.cut >> 16
+            assert leaves * cluster * 2048 >= length
+            assert found.warps * each == 8 * leaves
+            assert found.dynamic_shared_bytes == found.block_threads * 8
+
     @pytest.mark.parametrize("facts", [H100, A100], ids=["H100", "A100"])
     @pytest.mark.parametrize("held", [1, 2])
     def test_all_leaves_have_a_place(self, facts, held):
@@ -102,6 +127,10 @@ class TestMapping:
                     of_warp = 256 >> (found.cut & 7) + (found.cut >> 3)
                     assert found.blocks * found.warps * of_warp >= rows
                     assert leaves == 1
+                    continue
+                if found.name == "split_rows":
+                    assert found.cluster * (found.cut >> 8 & 31) >= leaves
+                    assert found.blocks == rows * found.cluster
                     continue
                 turns = 1 if found.name == "block_rows" else 1 << (found.cut >> 5 & 31)
                 assert found.cluster * found.warps * turns >= leaves
@@ -153,6 +182,8 @@ class TestMapping:
             mapping(10_000, 4, strategy="warp_rows")
         with pytest.raises(ValueError, match="a cluster has"):
             mapping(10_000, 4, cluster=3)
+        with pytest.raises(ValueError, match="'split_rows' holds 8 leaves"):
+            mapping(20_000, 4, strategy="split_rows", cluster=2)
         with pytest.raises(ValueError, match="holds 16 leaves"):
             mapping(100_000, 4, strategy="block_rows", cluster=1)
         with pytest.raises(lr.UnsupportedError, match=r"9\.0"):

@@ -21,7 +21,7 @@ __all__ = ["Stream", "ThreadStream"]
 
 _NULL, _LEGACY, _PER_THREAD = 0, 1, 2  # the driver's special handles, valid in every context
 _NON_BLOCKING = 1
-_NO_STREAM = object()
+_NO_STREAM: Any = object()
 _SYNCHRONIZATION = {"auto": 1, "spin": 2, "yield": 3, "blocking_sync": 4}
 
 # What tells one thread from another: an object that ends with it, where a thread's number is soon another one's.

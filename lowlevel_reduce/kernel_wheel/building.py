@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,13 @@ from lowlevel_reduce.strategy.stubs import KernelSource
 from lowlevel_reduce.version import __version__
 
 __all__ = ["WheelReport", "build_wheel"]
+
+
+_ALIKE = (
+    *(("sum", "mean"), ("max", "min"), ("argmax", "argmin"), ("any", "all"), ("var", "std")),
+    ("softmax", "log_softmax"),
+)
+"""Operators whose kernels of one type differ little. Those of other operators do so for bfloat16 and float16."""
 
 
 class WheelReport(NamedTuple):
@@ -162,12 +169,13 @@ def _write_pack(package: Path, architecture: str, members: Sequence[_Member], di
         return compile_kernel(member.source, architecture, into=noting), tuple(noting.names)
 
     results = [made(member) for member in members]
-    groups = [
-        [PackedEntry(names[-1], _entry(directory, names[-1])) for _, (_, names) in group]
-        for _, group in itertools.groupby(
-            zip(members, results, strict=True), lambda pair: (pair[0].label, pair[0].element)
-        )
-    ]
+    families: dict[Any, dict[Any, list[PackedEntry]]] = {}
+    for member, (_, names) in zip(members, results, strict=True):
+        alike = families.setdefault(_resemblance(member), {})
+        entry = PackedEntry(names[-1], _entry(directory, names[-1]))
+        alike.setdefault((member.label, member.element), []).append(entry)
+    # By turns, so that what first calls need, whole arrays' kernels, comes first.
+    groups = [[each for turn in zip_longest(*alike.values()) for each in turn if each] for alike in families.values()]
     path = package / f"{architecture}{SUFFIX}"
     spilled = [name for _, names in results for name in names[:-1]]
     path.write_bytes(packed(architecture, __version__, groups, spilled))
@@ -181,6 +189,14 @@ def _write_pack(package: Path, architecture: str, members: Sequence[_Member], di
     text = json.dumps(manifest, indent=None, separators=(",", ":")) + "\n"
     path.with_suffix(".json").write_text(text, encoding="utf-8")
     return path.stat().st_size
+
+
+def _resemblance(member: _Member) -> tuple[Any, str]:
+    """Return what the families share whose kernels resemble each other: in one block they take 0.75 of the space."""
+    for alike in _ALIKE:
+        if member.label in alike:
+            return alike, member.element
+    return member.label, "16 bits" if member.element in ("bfloat16", "float16") else member.element
 
 
 def _entry(directory: DiskCache, name: str) -> bytes:

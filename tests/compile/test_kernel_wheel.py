@@ -27,6 +27,8 @@ from lowlevel_reduce.strategy.stubs import OPTIONS, KernelSource
 SOME = 4
 """Kernels of each family that these tests compile: those of a block and of a cluster, or of tiles, and their twins."""
 
+PAIRS = (("sum", "float32"), ("max", "float16"), ("mean", "float32"))
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory, kept_kernels):
@@ -38,11 +40,11 @@ def built(tmp_path_factory, kept_kernels):
         report = build_wheel(
             root / "dist",
             ["sm_90", "sm_80", "sm_90"],
-            [("sum", "float32"), ("max", "float16"), ("sum", "float32")],
+            [*PAIRS, PAIRS[0]],
             kernels_in=root / "kernels",
             each=seen.append,
         )
-        assert seen == [4 * SOME] * 4 * SOME
+        assert seen == [6 * SOME] * 6 * SOME
     with zipfile.ZipFile(report.wheel) as archive:
         archive.extractall(root / "site")
     return report, root / "site"
@@ -52,7 +54,7 @@ def test_it_is_one_pure_wheel_of_the_librarys_version(built):
     report, site = built
     assert report.wheel.name == f"{PACKAGE}-{lr.__version__}-py3-none-any.whl"
     assert report.size_bytes == report.wheel.stat().st_size
-    assert report.kernels == {"sm_90": 2 * SOME, "sm_80": 2 * SOME}
+    assert report.kernels == {"sm_90": 3 * SOME, "sm_80": 3 * SOME}
     (information,) = site.glob("*.dist-info")
     assert "Root-Is-Purelib: true" in (information / "WHEEL").read_text()
     files = {path.name for path in (site / PACKAGE).iterdir()}
@@ -68,7 +70,7 @@ import sys
 from lowlevel_reduce.compiler import nvrtc
 from lowlevel_reduce.plans.loading import compile_kernel
 from lowlevel_reduce.strategy.family import family_of
-for op, dtype in (("sum", "float32"), ("max", "float16")):
+for op, dtype in {PAIRS}:
     for source in family_of(op, dtype=dtype, compute_capability=(9, 0))[:{SOME}]:
         found = compile_kernel(source, "sm_90")
         assert found.from_cache and found.kernels[source.entry].registers > 0
@@ -93,11 +95,23 @@ def test_the_manifest_lists_every_kernel_of_the_pack(built):
         assert (manifest["architecture"], manifest["version"]) == (architecture, lr.__version__)
         names = [
             source.entry
-            for op, dtype in (("sum", "float32"), ("max", "float16"))
+            for op, dtype in PAIRS
             for source in family_of(op, dtype=dtype, compute_capability=capability)[:SOME]
         ]
         assert [kernel["entry"] for kernel in manifest["kernels"]] == names
         assert len(pack) == len(names)
+
+
+def test_families_that_resemble_each_other_share_a_block_by_turns(built):
+    _, site = built
+    manifest = json.loads((site / PACKAGE / "sm_90.json").read_text())
+    places = {}
+    for kernel in manifest["kernels"]:
+        places.setdefault(kernel["operator"], []).append((kernel["block"], kernel["offset"]))
+    by_turns = [place for pair in zip(places["sum"], places["mean"], strict=True) for place in pair]
+    assert by_turns == sorted(by_turns)
+    assert len({block for block, _ in by_turns}) == 1
+    assert {block for block, _ in places["max"]}.isdisjoint(block for block, _ in by_turns)
 
 
 def test_the_manifest_says_where_each_cubin_is(built):
@@ -119,7 +133,7 @@ def test_what_was_compiled_is_taken_again(built, tmp_path, monkeypatch):
     monkeypatch.setattr(building, "family", lambda *arguments: family(*arguments)[:SOME])
     monkeypatch.setattr("lowlevel_reduce.compiler.nvrtc.compile_source", lambda *_, **__: pytest.fail("compiled again"))
     kernels = report.wheel.parents[1] / "kernels"
-    again = build_wheel(tmp_path, ["sm_90", "sm_80"], [("sum", "float32"), ("max", "float16")], kernels_in=kernels)
+    again = build_wheel(tmp_path, ["sm_90", "sm_80"], PAIRS, kernels_in=kernels)
     assert again.wheel.read_bytes() == report.wheel.read_bytes()
 
 
@@ -178,7 +192,7 @@ def test_a_program_without_python_reads_every_kernel(built, tmp_path):
     _, site = built
     program = compiled_example(tmp_path)
     done = subprocess.run([program, site / PACKAGE, "--list"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, f"{4 * SOME} kernels, and every digest matches\n")
+    assert (done.returncode, done.stdout) == (0, f"{6 * SOME} kernels, and every digest matches\n")
     shutil.copytree(site / PACKAGE, tmp_path / "altered")
     pack = tmp_path / "altered" / "sm_90.pack"
     data = bytearray(pack.read_bytes())

@@ -51,14 +51,19 @@ def test_payloads_begin_at_multiples_of_an_instruction(write):
         assert place.offset + place.size <= block.unpacked
 
 
-def test_a_first_kernel_unpacks_what_lies_before_it_and_a_second_one_the_block(write, monkeypatch):
+def test_a_block_is_unpacked_as_far_as_needed_and_then_twice_as_far(write, monkeypatch):
     found, asked = Pack(write([[entry_of(number, 5000) for number in range(10)]])), []
     monkeypatch.setattr(packs, "decode_entry", lambda name, data: asked.append(len(found._last[1])) or Stored({}, data))
     (block,) = found.blocks
-    place = found.place(entry_of(1).name)
-    for number in (1, 0, 1, 4, 9):
+    ends = [place.offset + place.size for place in (found.place(entry_of(number).name) for number in range(10))]
+    for number in (1, 0, 1, 2, 3, 4, 8, 9, 0):
         found.load(entry_of(number).name)
-    assert asked == [place.offset + place.size] * 3 + [block.unpacked] * 2
+    assert asked == [ends[1]] * 3 + [2 * ends[1]] * 2 + [4 * ends[1]] + [block.unpacked] * 3
+    found = Pack(found.path)
+    asked.clear()
+    for number in (0, 5, 9):
+        found.load(entry_of(number).name)
+    assert asked == [ends[0], ends[5], block.unpacked]
 
 
 def test_what_spilled_is_known_by_name_alone(write):

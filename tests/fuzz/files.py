@@ -40,13 +40,12 @@ from tests.fuzz.tally import Tally
 __all__ = ["fail_file_operations", "forge_entries", "open_descriptors"]
 
 _OPERATIONS = (
-    *("open", "read", "write", "fsync", "close", "fstat"),
+    *("open", "read", "write", "close", "fstat"),
     *("stat", "replace", "mkdir", "unlink", "utime", "scandir", "listdir"),
 )
 _CODES = {
     "open": (errno.EIO, errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EMFILE, errno.EINTR),
     "write": (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EINTR),
-    "fsync": (errno.EIO, errno.ENOSPC),
     "mkdir": (errno.EIO, errno.ENOSPC, errno.EROFS, errno.EACCES),
     "replace": (errno.EIO, errno.ENOSPC, errno.EXDEV),
     "close": (errno.EIO, errno.EINTR),
@@ -138,7 +137,6 @@ class _Processes:
         patch = self._patch
         patch.setenv(cache.VARIABLE, str(self._directory / "cache"))
         patch.setenv(cache.PREBUILT_VARIABLE, "")
-        patch.setattr(os, "fsync", lambda _: None)  # the time of this machine's disk
         patch.setattr(nvrtc, "load", self._load)
         patch.setattr(nvrtc, "is_loaded", lambda: self._loaded)
         patch.setattr(nvrtc, "version", lambda: (12, 9))

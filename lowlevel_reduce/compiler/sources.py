@@ -60,6 +60,7 @@ class SourceTree:
         self._texts: dict[str, str] = {}
         self._files: dict[str, _File] = {}
         self._closures: dict[tuple[str, ...], Headers] = {}
+        self._glances: dict[str, tuple[str, ...]] = {}
         self._likely: dict[tuple[str, ...], str] = {}
 
     def likely_digest(self, source: str) -> str:
@@ -68,21 +69,22 @@ class SourceTree:
         Where it is wrong, it is the digest of nothing that was ever compiled: if it is that of an earlier closure, this
         source and these headers, whose names and contents it covers, are what that closure was found from.
         """
-        found: dict[str, str] = {}
-        pending = [source]
+        found: set[str] = set()
+        pending = [*_glance(source)]
         while pending:
-            for piece in pending.pop().split('#include "')[1:]:
-                name = piece.partition('"')[0]
-                if name in found:
-                    continue
+            name = pending.pop()
+            if name in found:
+                continue
+            if name not in self._glances:
                 try:
-                    found[name] = self._text(name)
+                    self._glances[name] = _glance(self._text(name))
                 except (OSError, ValueError):  # of a comment, or an error that `closure` raises
                     continue
-                pending.append(found[name])
+            found.add(name)
+            pending += self._glances[name]
         names = tuple(sorted(found))
         if names not in self._likely:
-            self._likely[names] = _digest({name: found[name] for name in names})
+            self._likely[names] = _digest({name: self._texts[name] for name in names})
         return self._likely[names]
 
     def closure(self, program: str, source: str) -> Headers:
@@ -178,6 +180,10 @@ def source_root() -> Path:
 def source_tree() -> SourceTree:
     """Return the tree of `source_root`, one per process."""
     return SourceTree(source_root())
+
+
+def _glance(text: str) -> tuple[str, ...]:
+    return tuple(piece.partition('"')[0] for piece in text.split('#include "')[1:])
 
 
 def _parse(program: str, name: str, text: str) -> _File:

@@ -54,6 +54,9 @@ def collected(request: pytest.FixtureRequest) -> frozenset[str]:
     return request.config.stash[_COLLECTED]
 
 
+# Kernels that are parsed and bound are many small objects, of which few are garbage before the test ends.
+gc.set_threshold(50_000, 20, 100)
+
 _TESTS_BETWEEN_COLLECTIONS = 500
 _tests = itertools.count(1)
 _load_twins, _load_beside = BasePlan.load_twins, loading.load_beside

@@ -45,6 +45,6 @@ def meetings():
 
 @pytest.mark.parametrize(("name", "dtype", "architecture"), list(meetings()))
 def test_no_spills(name, dtype, architecture, few):
-    for source in few(list(row_family(OPERATIONS[name], dtype=dtype)), 2):
+    for source in few(list(row_family(OPERATIONS[name], dtype=dtype)), 1):
         use = compile_kernel(source, architecture).kernels[source.entry]
         assert use.spill_store_bytes + use.spill_load_bytes == 0, f"{source.entry} spills: {use}"

@@ -18,6 +18,13 @@ from lowlevel_reduce.simulator.driver.streams import mark
 
 __all__ = ["Launches"]
 
+MOST_THREADS = 1 << 14
+"""So many threads are in flight at once, if the blocks need not all be: as where other work has the rest of the device.
+
+The registers of more are in no cache of the host's: with all blocks that fit on an H200, which are up to 2**18 threads,
+large launches took nearly twice as long.
+"""
+
 
 class Launches:
     """The launch function. A real stream implies its context; a default stream is that of the current context."""
@@ -89,7 +96,7 @@ class Launches:
             dynamic_shared_bytes=request.dynamic_bytes,
             arguments=work.arguments,
             cooperative=request.cooperative,
-            resident_blocks=resident,
+            resident_blocks=resident if request.cooperative else min(resident, _most_in_flight(request)),
             seed=self._state.seed_of_launch(),
             addresses={name: address for name, (address, _) in kernel.library.variables.items()},
             trace=trace,
@@ -99,6 +106,12 @@ class Launches:
         record = LaunchRecord(kernel.code.name, request.grid, request.block, request.cluster, counters)
         self._state.launched(record)
         return trace
+
+
+def _most_in_flight(request: Request) -> int:
+    """Return how many blocks are in flight at once at most: whole clusters, and at least one."""
+    together = 1 if request.cluster is None else request.cluster_blocks
+    return max(MOST_THREADS // (request.block_threads * together), 1) * together
 
 
 def _arguments(code: KernelCode, table: int) -> bytes:

@@ -495,6 +495,26 @@ def test_a_launch_reads_its_arguments_and_counts(driver):
     assert driver.cuLaunchKernelEx(config(), function, 0, 0)[0] == ERROR.CUDA_ERROR_INVALID_VALUE
 
 
+@pytest.mark.parametrize(
+    ("block", "attributes", "resident"),
+    [
+        (32, {}, 512),
+        (96, {}, 170),
+        (128, {"CLUSTER_DIMENSION": 8}, 128),
+        (96, {"CLUSTER_DIMENSION": 8}, 168),
+        (512, {"COOPERATIVE": 1}, 132 * 3),
+    ],
+)
+def test_so_many_threads_are_in_flight_at_once(driver, block, attributes, resident):
+    """Those of whole clusters, and all of a cooperative grid; a multiprocessor has room for 2,048."""
+    pointer = int(good(driver.cuMemAlloc(4)))
+    good(driver.cuMemsetD8Async(pointer, 0, 4, 0))
+    grid = resident if "COOPERATIVE" in attributes else 8000
+    good(launch(driver, config(grid, block, **attributes), load(driver), pointer, 1, 1))
+    (record,) = driver.launches
+    assert record.counters["resident"] == resident
+
+
 def test_a_fault_comes_out_of_the_launch_and_the_context_lives(driver):
     pointer = int(good(driver.cuMemAlloc(16)))
     with pytest.raises(StandInFaultError):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import struct
 from typing import Any
 
 import numpy as np
@@ -34,9 +33,9 @@ _STAND_INS = {
 }
 
 _TENSOR = 32  # bytes before the DLTensor of a DLManagedTensorVersioned
-_PLACE = struct.Struct("=Qii")  # how a DLTensor begins: data, device type, device ordinal
+_Place = ctypes.c_uint64 * 2  # how a DLTensor begins: data, and the device's type and ordinal, an int32 each
 _CODE = 20  # bytes of a DLTensor before its type's code, behind the number of axes
-_Place = ctypes.c_char * _PLACE.size
+_MOST_BYTES = 1 << 46
 
 # NumPy writes the versioned struct from 2.1 on. Before, a consumer gets the other one, which each has to understand.
 _VERSIONED = tuple(int(part) for part in np.__version__.split(".")[:2]) >= (2, 1)
@@ -45,14 +44,12 @@ _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 
 
-class _Memory:
-    """Memory as NumPy is told of it, and its owner."""
+class _Memory(ctypes.c_char * _MOST_BYTES):  # type: ignore[misc]
+    """Memory as NumPy is told of it, from an address on, and its owner."""
 
-    __slots__ = ("__array_interface__", "owner")
+    __slots__ = ("owner",)
 
-    def __init__(self, pointer: int, shape: tuple[int, ...], typestr: str, owner: object) -> None:
-        self.__array_interface__ = {"data": (pointer, False), "shape": shape, "typestr": typestr, "version": 3}
-        self.owner = owner
+    owner: object
 
 
 def capsule_of(
@@ -76,8 +73,10 @@ def capsule_of(
     BufferError
         If DLPack has no such type: dates, texts and records.
     """
-    typestr, code = _told(dtype)
-    array = np.asarray(_Memory(pointer or _ANY_ADDRESS, shape, typestr, owner))
+    told, code = _told(dtype)
+    memory = _Memory.from_address(pointer or _ANY_ADDRESS)
+    memory.owner = owner
+    array: Any = np.ndarray(shape, told, memory)
     if versioned and _VERSIONED:
         capsule = array.__dlpack__(max_version=(1, 0))
         tensor = _pointer_of(capsule, b"dltensor_versioned") + _TENSOR
@@ -85,17 +84,19 @@ def capsule_of(
         capsule = array.__dlpack__()
         tensor = _pointer_of(capsule, b"dltensor")
     # The address once more: for an array of no elements, NumPy may have another one.
-    _PLACE.pack_into(_Place.from_address(tensor), 0, pointer, _CUDA, ordinal)
+    place = _Place.from_address(tensor)
+    place[0], place[1] = pointer, _CUDA | ordinal << 32
     if code is not None:
         ctypes.c_uint8.from_address(tensor + _CODE).value = code
     return capsule
 
 
 @functools.lru_cache(maxsize=64)  # a type's name takes as long as all the rest
-def _told(dtype: np.dtype[Any]) -> tuple[str, int | None]:
+def _told(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], int | None]:
     """Return the type that NumPy is told of, and the code that is written over it, if it is another one."""
     if dtype.name in _STAND_INS:
-        return _STAND_INS[dtype.name]
+        stand_in, code = _STAND_INS[dtype.name]
+        return np.dtype(stand_in), code
     if dtype.isbuiltin != 1:
         raise BufferError(f"DLPack has no type for {dtype}")
-    return dtype.str, None
+    return dtype, None

@@ -26,6 +26,7 @@ from lowlevel_reduce.arrays.protocols import (
     raise_clearly,
 )
 from lowlevel_reduce.driver import Context, Stream, binding
+from lowlevel_reduce.driver.waits import waits
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.layout import contiguous_strides
 
@@ -175,14 +176,15 @@ def home_of(context: Context, number: int | None = None) -> tuple[int, bool]:
     return known
 
 
-def order_consumer(handle: int, stream: Stream, number: int | None = None) -> None:
+def order_consumer(handle: int, stream: Stream, *, is_primary: bool) -> None:
     """Make a consumer's stream, given by its handle, wait for the work of `stream`; the host does not wait.
 
-    The driver is asked nothing if that is the same stream, and the number of the stream's context is given.
+    `is_primary` tells whether the context of `stream` is the primary one, whose the default streams of consumers are.
+    The driver is asked nothing if the consumer's is the same stream.
     """
-    if handle == (stream.handle or _LEGACY) and (
-        handle > _PER_THREAD or home_of(stream.context, number)[1]
-    ):  # default streams of consumers are those of the primary context
+    if handle > _PER_THREAD or is_primary:
+        if handle != (stream.handle or _LEGACY):
+            waits().of_consumer(handle, stream)
         return
     with _theirs(handle, stream.context) as consumer:
         if not consumer.is_same(stream):

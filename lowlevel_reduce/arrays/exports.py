@@ -93,7 +93,7 @@ class Exported:
             If the memory is not of NVIDIA's driver, but a simulated one's.
         """
         home = self._home
-        ordinal = home_of(self.context, home)[0]
+        ordinal, is_primary = home_of(self.context, home)
         # What most ask for is seen at once. An array compares element by element.
         if copy is not None or dl_device is not None or type(max_version) is not tuple or max_version != _DLPACK_1:
             _check_asked(copy, dl_device, max_version, ordinal)
@@ -101,7 +101,7 @@ class Exported:
             stream = integer(stream, "the consumer's stream is an integer")
         pointer = self.pointer  # raises where there is no memory any more
         if stream != _NO_SYNCHRONIZATION:
-            order_consumer(stream or 1, self.stream, home)
+            order_consumer(stream or 1, self.stream, is_primary=is_primary)
         only_nvidias_memory()
         from lowlevel_reduce.arrays.capsules import capsule_of  # noqa: PLC0415 - 0.2 µs here, and 0.1 ms at the import
 

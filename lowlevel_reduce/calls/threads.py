@@ -12,8 +12,8 @@ from lowlevel_reduce.arrays.device_array import DeviceArray
 from lowlevel_reduce.arrays.libraries import Producer, producer_of
 from lowlevel_reduce.calls.places import Place
 from lowlevel_reduce.calls.prepared import Prepared
-from lowlevel_reduce.calls.waits import Waits
 from lowlevel_reduce.driver import Context, Stream, binding
+from lowlevel_reduce.driver.waits import Waits, waits
 
 if TYPE_CHECKING:
     from lowlevel_reduce.calls.forms import Form
@@ -78,7 +78,7 @@ class Thread:
         self.others: dict[Any, Any] = {}
         self.spots: dict[Any, Place] = {}
         self.problems: dict[Place, OrderedDict[Any, Any]] = {}
-        self.wait = Waits()
+        self.wait: Waits = waits()
         self._places: dict[Any, Place] = {}
         self._streams: dict[Any, Stream] = {}
         self.context: Callable[[], int] = driver.prebuilt_number("cuCtxGetCurrent")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
@@ -27,7 +26,7 @@ from lowlevel_reduce.strategy.whole import (
     power_of_two,
 )
 
-__all__ = ["bounded", "bounds_of_rows", "choose_rows", "why_rows"]
+__all__ = ["are_aligned", "bounded", "bounds_of_rows", "choose_rows", "why_rows"]
 
 # How many blocks must fit on a multiprocessor, which limits a thread to 64 and 80 registers: the most with which the
 # compiler does not spill, as tests/compile verifies. RESIDENT_HEAVY leaves it 128.
@@ -122,44 +121,9 @@ def choose_rows(
     UnsupportedError
         If the device has no clusters.
     """
-    if strategy is not None or cluster is not None or problem.kind == "columns":  # which remembers by itself
-        return _chosen_anew(
-            problem, facts, itemsize, accumulator_bytes, heavy, two_arrays, strategy=strategy, cluster=cluster
-        )
-    # What was chosen is remembered by all that the choice depends on, which the lengths of a lane's loads share.
-    vector = VECTOR_BYTES // itemsize
-    vectors = -(-problem.length // vector)
-    key = (
-        facts, itemsize, accumulator_bytes, heavy, two_arrays, problem.kind, problem.rows, problem.aligned,
-        -(-vectors // LANES), (vectors - 1).bit_length() if vectors <= LANES else 0, _are_aligned(problem, vector),
-    )  # fmt: skip
-    found = _chosen.get(key)
-    if found is None:
-        found = _chosen_anew(problem, facts, itemsize, accumulator_bytes, heavy, two_arrays)
-        if len(_chosen) >= _REMEMBERED:
-            _chosen.clear()
-        _chosen[key] = found
-    return found
-
-
-_REMEMBERED = 4096  # choices; some hundred bytes each
-_chosen: dict[Any, RowStrategy] = {}
-
-
-def _chosen_anew(
-    problem: Problem,
-    facts: DeviceFacts,
-    itemsize: int,
-    accumulator_bytes: int,
-    heavy: bool,
-    two_arrays: bool,
-    *,
-    strategy: str | None = None,
-    cluster: int | None = None,
-) -> RowStrategy:
     vector = VECTOR_BYTES // itemsize
     leaves = max(1, -(-problem.length // (LANES * STEPS * vector)))
-    filled = _leaves_of(problem.length, vector)
+    filled = -(-problem.length // (LANES * vector)) / STEPS  # a step takes as long if not all lanes load
     narrow = not heavy and accumulator_bytes <= 8
     name = strategy
     if name is None:
@@ -193,7 +157,7 @@ def why_rows(
 ) -> str:
     """Return in words why `choose_rows`, with the same arguments, takes the strategy that it takes unasked."""
     vector = VECTOR_BYTES // itemsize
-    leaves = _leaves_of(problem.length, vector)
+    leaves = -(-problem.length // (LANES * vector)) / STEPS
     narrow = not heavy and accumulator_bytes <= 8
     return _fastest(problem, facts, vector, leaves, narrow=narrow, two_arrays=two_arrays)[1]
 
@@ -227,12 +191,7 @@ def bounds_of_rows(
     return WARPS, _RESIDENT_LIGHTEST if accumulator_bytes <= 8 and by_words else _RESIDENT_LIGHT
 
 
-def _leaves_of(length: int, vector: int) -> float:
-    """Return the leaves of a row, of which a part counts by its steps: one takes as long if not all lanes load."""
-    return -(-length // (LANES * vector)) / STEPS
-
-
-def _are_aligned(problem: Problem, vector: int) -> bool:
+def are_aligned(problem: Problem, vector: int) -> bool:
     """Return whether sixteen-byte vectors begin at the same places in all rows, and in all runs of strided ones."""
     others = problem.kept
     if problem.kind == "strided":
@@ -255,7 +214,7 @@ def _are_few(rows: int, leaves: int, facts: DeviceFacts) -> bool:
 
 def _takes_words(problem: Problem, vector: int, *, two_arrays: bool) -> bool:
     """Return whether rows are contiguous, but their elements are loaded one by one, because vectors do not fit them."""
-    fit = _are_aligned(problem, vector) and problem.length % vector == 0
+    fit = are_aligned(problem, vector) and problem.length % vector == 0
     return problem.kind != "strided" and not fit and not two_arrays and vector in (2, 4)
 
 
@@ -263,7 +222,7 @@ def _are_many_at_any_address(problem: Problem, facts: DeviceFacts, vector: int, 
     """Return whether rows of words begin at different places between vectors, and are enough to fill the device."""
     if problem.rows < facts.multiprocessors * WARPS_TO_FILL:
         return False
-    return not _are_aligned(problem, vector) and _takes_words(problem, vector, two_arrays=two_arrays)
+    return not are_aligned(problem, vector) and _takes_words(problem, vector, two_arrays=two_arrays)
 
 
 def _are_uneven(rows: int, leaves: int, facts: DeviceFacts) -> bool:
@@ -285,7 +244,7 @@ def _why_cut(
     """Return why rows of many leaves are cut into tiles; None if they are not."""
     if problem.rows * WARPS < facts.multiprocessors * WARPS_TO_FILL:
         return "the rows are too few to fill the device with a block each, so each is cut into tiles"
-    if narrow and leaves >= _LONGEST_ROW and _are_aligned(problem, vector) and not two_arrays:
+    if narrow and leaves >= _LONGEST_ROW and are_aligned(problem, vector) and not two_arrays:
         return "rows of that many leaves are faster in tiles, however many there are"
     if narrow and _are_uneven(problem.rows, leaves, facts):
         return "a block for each row would leave part of the device idle, so each is cut into tiles"
@@ -314,7 +273,7 @@ def _fastest_uncut(
 ) -> tuple[str, str]:
     """Return the same for rows of several leaves that are not cut for being few, long or uneven."""
     rows, whole = problem.rows, math.ceil(leaves)
-    by_leaves = whole <= _most_leaves(facts, narrow=narrow) and _are_aligned(problem, vector)
+    by_leaves = whole <= _most_leaves(facts, narrow=narrow) and are_aligned(problem, vector)
     if by_leaves and not (narrow and _are_few(rows, whole, facts)):
         return "rows" if whole == 2 and not two_arrays else "batch", "short aligned rows take a warp for each leaf"
     many = _are_many_at_any_address(problem, facts, vector, two_arrays=two_arrays)
@@ -347,7 +306,7 @@ def _rows(
     contiguous = problem.kind != "strided"
     many = _are_many_at_any_address(problem, facts, vector, two_arrays=two_arrays)
     by_leaves = many and narrow and 1 < leaves <= _MOST_UNALIGNED_LEAVES
-    little = 1.0 if by_leaves or _are_aligned(problem, vector) else _LITTLE_OF_A_LEAF
+    little = 1.0 if by_leaves or are_aligned(problem, vector) else _LITTLE_OF_A_LEAF
     if contiguous and 0 < leaves <= 1:
         warps_of_a_row, rows_of_a_block, in_one_turn = 1, WARPS // 2, True
     elif not two_arrays and 0 < leaves - 1 <= little:

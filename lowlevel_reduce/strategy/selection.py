@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from lowlevel_reduce import layout, operators
 from lowlevel_reduce.arguments import integer, shown
-from lowlevel_reduce.dtypes import element_type
+from lowlevel_reduce.dtypes import LANES, VECTOR_BYTES, element_type
 from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.strategy import rows, whole
 from lowlevel_reduce.strategy.base import RowStrategy
@@ -230,16 +230,38 @@ def chosen_for(
         )
     if block_threads is not None:
         raise ValueError("block_threads goes with the reduction of a whole contiguous array")
-    return rows.choose_rows(
-        problem,
-        facts,
-        itemsize=element.itemsize,
-        accumulator_bytes=text.accumulator_bytes,
-        heavy=text.heavy,
-        two_arrays=text.two_arrays,
-        strategy=strategy,
-        cluster=cluster,
-    )
+    forced = {"strategy": strategy, "cluster": cluster}
+    given = element.itemsize, text.accumulator_bytes, text.heavy, text.two_arrays
+    if strategy is None and cluster is None and problem.kind != "columns":  # of which `columns` remembers the choices
+        return _remembered_rows(problem, facts, *given)
+    return rows.choose_rows(problem, facts, **dict(zip(_GIVEN, given, strict=True)), **forced)
+
+
+_GIVEN = ("itemsize", "accumulator_bytes", "heavy", "two_arrays")
+_MOST_CHOICES = 4096
+"""So many choices for rows are remembered, of some hundred bytes each."""
+
+_chosen: dict[Any, RowStrategy] = {}
+
+
+def _remembered_rows(
+    problem: layout.Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, heavy: bool, two_arrays: bool
+) -> RowStrategy:
+    """Return what `rows.choose_rows` does, by all that it depends on: lengths share that which take as many loads."""
+    vector = VECTOR_BYTES // itemsize
+    vectors = -(-problem.length // vector)
+    levels = (vectors - 1).bit_length() if vectors <= LANES else 0
+    key = (
+        facts, itemsize, accumulator_bytes, heavy, two_arrays, problem.kind, problem.rows, problem.aligned,
+        -(-vectors // LANES), levels, rows.are_aligned(problem, vector),
+    )  # fmt: skip
+    found = _chosen.get(key)
+    if found is None:
+        if len(_chosen) >= _MOST_CHOICES:
+            _chosen.clear()
+        given = itemsize, accumulator_bytes, heavy, two_arrays
+        found = _chosen[key] = rows.choose_rows(problem, facts, **dict(zip(_GIVEN, given, strict=True)))
+    return found
 
 
 def sources_of(text: OperatorText, chosen: Strategy | RowStrategy) -> tuple[KernelSource, ...]:

@@ -200,8 +200,10 @@ class TestDriverCallsOfAnExport:
     def test_another_stream_waits_by_an_event(self, context):
         x = lr.DeviceArray.from_numpy(values(n=20), lr.Stream.legacy(context))
         with lr.Stream.create(context) as theirs:
-            assert self.calls(lambda: x.__dlpack__(stream=theirs.handle))["cuStreamWaitEvent"] == 1
-            assert self.calls(lambda: x.__dlpack__(stream=2))["cuStreamWaitEvent"] == 1
+            for handle in (theirs.handle, 2):
+                made = self.calls(lambda handle=handle: x.__dlpack__(stream=handle)) - Counter(ASKED)
+                assert (made.pop("cuEventRecord"), made.pop("cuStreamWaitEvent")) == (1, 1)
+                assert set(made) <= {"cuCtxGetCurrent"}, "the event is kept"
             assert self.calls(lambda: x.__dlpack__(stream=-1)) in ({}, ASKED)
 
     def test_a_default_stream_of_another_context_is_another_stream(self, context, device):

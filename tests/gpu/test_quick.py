@@ -19,11 +19,11 @@ from lowlevel_reduce import simulator
 from lowlevel_reduce.arrays import libraries as producers
 from lowlevel_reduce.arrays import results
 from lowlevel_reduce.arrays.results import CELL_BYTES, Cell
-from lowlevel_reduce.calls import places, threads, waits
+from lowlevel_reduce.calls import places, threads
 from lowlevel_reduce.calls.places import Workspace
 from lowlevel_reduce.calls.prepared import Prepared
-from lowlevel_reduce.calls.waits import Waits
-from lowlevel_reduce.driver import Context, Graph, Stream
+from lowlevel_reduce.driver import Context, Graph, Stream, waits
+from lowlevel_reduce.driver.waits import Waits
 
 N = 20_000
 X, Y = np.random.default_rng(9).standard_normal((2, N)).astype(np.float32)

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from lowlevel_reduce import layout
-from lowlevel_reduce.strategy import columns, rows
+from lowlevel_reduce.strategy import columns, rows, selection
 from tests.golden import choices
 
 
@@ -122,16 +122,16 @@ def test_a_choice_for_rows_is_the_same_if_it_is_remembered(itemsize, accumulator
             whole = -length * itemsize % 16  # behind each row, to its last vector's end
             for count, pad in ((3, 0), (700, 0), (700, whole), (9000, itemsize), (9000, whole)):
                 problem = rows_of(count, length, itemsize, pad)
-                given = (problem, facts, itemsize, accumulator, heavy, two_arrays)
-                chosen = rows.choose_rows(
+                chosen = selection._remembered_rows(problem, facts, itemsize, accumulator, heavy, two_arrays)
+                expected = rows.choose_rows(
                     problem, facts, itemsize=itemsize, accumulator_bytes=accumulator, heavy=heavy, two_arrays=two_arrays
                 )
-                assert chosen == rows._chosen_anew(*given), (length, count, pad)
+                assert chosen == expected, (length, count, pad)
 
 
 def test_no_more_choices_for_rows_are_remembered_than_the_bound(monkeypatch):
-    monkeypatch.setattr(rows, "_REMEMBERED", 8)
-    rows._chosen.clear()
+    monkeypatch.setattr(selection, "_MOST_CHOICES", 8)
+    selection._chosen.clear()
     for length in range(1000, 90000, 2000):
-        rows.choose_rows(rows_of(3, length, 4, 0), choices.DEVICES["H200"], itemsize=4, accumulator_bytes=8)
-    assert 0 < len(rows._chosen) <= 8
+        selection._remembered_rows(rows_of(3, length, 4, 0), choices.DEVICES["H200"], 4, 8, False, False)
+    assert 0 < len(selection._chosen) <= 8

@@ -560,8 +560,8 @@ def test_runs_in_which_vectors_begin_at_multiples_of_sixteen_bytes(strides, alig
     def problem(run):
         return layout.problem_of((5, 7, run), 4, axis=(0, 2), strides_bytes=strides)
 
-    assert row_policy._are_aligned(problem(8), 4) is aligned
-    assert not row_policy._are_aligned(problem(7), 4)
+    assert row_policy.are_aligned(problem(8), 4) is aligned
+    assert not row_policy.are_aligned(problem(7), 4)
 
 
 @pytest.mark.parametrize("outer", [(), ((3, 4000, 1600),)])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
-from lowlevel_reduce.driver import Event, Stream, binding
+from lowlevel_reduce.driver import binding
+from lowlevel_reduce.driver.event import Event
+from lowlevel_reduce.driver.stream import Stream
 
-__all__ = ["MAX_KEPT", "Waits"]
+__all__ = ["MAX_KEPT", "Waits", "waits"]
 
 MAX_KEPT = 32
 """The most pairs of streams of which a thread keeps an event; before it exceeds that, it forgets them all."""
@@ -17,6 +20,7 @@ BOUNDS = {"_kept": MAX_KEPT}
 """The most entries of what is kept here, by its name: who watches for growth tells it from what has no bound."""
 
 _NOTHING = nullcontext()
+_PER_THREAD = 2  # the greatest handle of a default stream
 
 
 class _Wait(NamedTuple):
@@ -37,7 +41,7 @@ class Waits:
     __slots__ = ("_kept",)
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[Stream, Stream], _Wait] = {}
+        self._kept: dict[tuple[Stream | int, Stream], _Wait] = {}
 
     def clear(self) -> None:
         """Forget all events."""
@@ -54,6 +58,29 @@ class Waits:
             If the driver refuses.
         """
         before, after = _scope(done), _scope(waiting)  # raises if one is closed
+        self._wait(waiting, waiting.handle, done, before, after)
+
+    def of_consumer(self, handle: int, done: Stream) -> None:
+        """Make somebody's stream wait, of which there is only a handle; a default one is that of the context of `done`.
+
+        Raises
+        ------
+        ValueError
+            If the latter is closed.
+        CudaError
+            If the driver refuses.
+        """
+        before = _scope(done)
+        self._wait(handle, handle, done, before, done.context.pushed() if handle <= _PER_THREAD else _NOTHING)
+
+    def _wait(
+        self,
+        waiting: Stream | int,
+        handle: int,
+        done: Stream,
+        before: AbstractContextManager[None],
+        after: AbstractContextManager[None],
+    ) -> None:
         kept = self._kept.get((waiting, done))
         if kept is None:
             if len(self._kept) >= MAX_KEPT:
@@ -62,7 +89,7 @@ class Waits:
             kept = self._kept[waiting, done] = _Wait(
                 event,
                 driver.prebuilt("cuEventRecord", event.handle, done.handle),
-                driver.prebuilt("cuStreamWaitEvent", waiting.handle, event.handle, 0),
+                driver.prebuilt("cuStreamWaitEvent", handle, event.handle, 0),
             )
         with before:
             code = kept.record()
@@ -77,3 +104,27 @@ class Waits:
 def _scope(stream: Stream) -> AbstractContextManager[None]:
     """Return a block in which a stream's handle means that stream: that of a default one is the current context's."""
     return stream.context.pushed() if stream.is_default else _NOTHING
+
+
+class _Kept(threading.local):
+    driver: binding.Implementation | None = None
+    waits: Waits
+
+
+_kept = _Kept()
+
+
+def _in_child() -> None:
+    global _kept  # noqa: PLW0603 - of the parent's driver
+    _kept = _Kept()
+
+
+binding.after_fork(_in_child)
+
+
+def waits() -> Waits:
+    """Return what the calling thread keeps for the driver that is selected."""
+    driver = binding.selected()
+    if _kept.driver is not driver:
+        _kept.driver, _kept.waits = driver, Waits()
+    return _kept.waits

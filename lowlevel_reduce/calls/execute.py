@@ -177,10 +177,15 @@ def _by_key(
     initial: Any,
 ) -> Any:
     """Make a call where its like was made; None if there was none, or if something must be asked of the driver."""
-    place = thread.spots.get(key[0]) if prepared is None else prepared.place
-    if place is None or (prepared is None and place.is_over):
-        return None
-    if is_current(thread, place, key[0]):  # where something was closed, the launch finds out
+    if prepared is None:
+        place = thread.spots.get(key[0])
+        if place is None or place.is_over:
+            return None
+    else:
+        place = prepared.place
+        if is_current(thread, place, key[0]):  # where something was closed, the launch finds out
+            return _again(thread, prepared, key, arrays, stream, captured=place.is_capturing)
+    if prepared is None and is_current(thread, place, key[0]):
         return _there(thread, place, key, prepared, make, arrays, stream, initial)
     if place.is_over:
         return None
@@ -269,8 +274,8 @@ def _in_order() -> Allocator:
 def _fits(prepared: Prepared, source: int, second: int, target: int) -> bool:
     """Tell whether an output is aligned, and overlaps no input; else whoever checks addresses says which it is."""
     extents = prepared.extents
-    end = target + extents.result_bytes
-    if target % extents.result_alignment or (source + extents.low < end and target < source + extents.high):
+    low, high, size, alignment = extents[:4]
+    if target % alignment or (source + low < target + size and target < source + high):
         return False
     return not second or not extents.overlap(second + extents.second_low, second + extents.second_high, target)
 

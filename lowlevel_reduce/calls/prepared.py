@@ -35,19 +35,21 @@ class PlacedKernel:
     ----------
     entry : MappedKernel
         The kernel, in any grid.
+    launchers : list
+        The last launcher for aligned arrays, and that for others; None before the first.
     """
 
-    __slots__ = ("_launchers", "_letters", "_place", "entry")
+    __slots__ = ("_letters", "_place", "entry", "launchers")
 
     def __init__(self, entry: MappedKernel, letters: str, place: Place) -> None:
         self.entry, self._letters, self._place = entry, letters, place
-        self._launchers: list[Launcher | None] = [None, None]  # for aligned arrays, and for others
+        self.launchers: list[Launcher | None] = [None, None]
 
     def launcher(self, *, twin: bool) -> Launcher:
         """Return a launcher of it that no call is using now, as the place has it."""
-        found = self._launchers[twin]
+        found = self.launchers[twin]
         if found is None or not (found.turn.idle or self._place.is_over):
-            found = self._launchers[twin] = self._place.launcher(self.entry, self._letters, twin=twin)
+            found = self.launchers[twin] = self._place.launcher(self.entry, self._letters, twin=twin)
         return found
 
 
@@ -171,11 +173,11 @@ class Prepared:
 
         Then nothing was launched: something was closed, or this is a signal's handler that interrupted such a call.
         """
-        is_twin = bool(source & self._mask or second & self._second_mask)
         own, size = self._own, self._workspace_bytes
         if own is None:
             workspace = self.place.workspace.at_least(size) if size else 0
-            return self._put(self._steps[0], (source, result, second, workspace), is_twin=is_twin)
+            is_twin = bool(source & self._mask or second & self._second_mask)
+            return self._put(self._steps[0], is_twin, source, result, second, workspace)
         try:
             token = self._idle.pop()
         except IndexError:
@@ -184,8 +186,10 @@ class Prepared:
         self._idle.append(token)
         return True
 
-    def _put(self, step: Step, addresses: tuple[int, int, int, int], *, is_twin: bool) -> bool:
-        launcher = step.kernel.launcher(twin=is_twin)
+    def _put(self, step: Step, is_twin: bool, source: int, result: int, second: int, workspace: int) -> bool:
+        launcher = step.kernel.launchers[is_twin]
+        if launcher is None or not launcher.turn.idle:
+            launcher = step.kernel.launcher(twin=is_twin)
         turn = launcher.turn
         try:
             words = turn.idle.pop()
@@ -194,7 +198,10 @@ class Prepared:
         try:
             if launcher.holds != step.number:
                 launcher.hold(step, words)
-            words[0], words[1], words[2], words[3] = addresses
+            words[0] = source
+            words[1] = result
+            words[2] = second
+            words[3] = workspace
             code = launcher.launch()
         finally:
             turn.idle.append(words)
@@ -218,7 +225,7 @@ class Prepared:
     def _put_all(self, source: int, result: int, second: int, workspace: int) -> None:
         is_twin = bool(source & self._mask or second & self._second_mask)
         for step in self._steps:
-            if not self._put(step, (source, result, second, workspace), is_twin=is_twin):
+            if not self._put(step, is_twin, source, result, second, workspace):
                 self.refuse()
 
     def keep_loaded(self, source: int, second: int = 0) -> None:

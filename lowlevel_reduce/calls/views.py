@@ -19,6 +19,7 @@ from lowlevel_reduce.driver.stream import ThreadStream
 from lowlevel_reduce.dtypes import element_type
 
 if TYPE_CHECKING:
+    from lowlevel_reduce.arrays.libraries import Producer
     from lowlevel_reduce.calls.places import Place
     from lowlevel_reduce.calls.threads import Thread
 
@@ -36,8 +37,9 @@ _PER_THREAD = 2
 
 
 def known_as(x: Any) -> Any:
-    """Return an array's class and what a launch depends on; `UNKNOWN` if the driver must be asked about its memory.
+    """Return how an array is read and what a launch depends on; `UNKNOWN` if the driver must be asked about its memory.
 
+    The former is the class of our own arrays, and the producer of another library's.
     It raises a TypeError, ValueError or RuntimeError for an array whose memory does not hold its values.
     """
     kind = type(x)
@@ -45,7 +47,7 @@ def known_as(x: Any) -> Any:
         home = x._home
         return UNKNOWN if home is None else (kind, home, x.stream.handle or 1, x.dtype, x.shape)
     producer = producer_of(kind)
-    return UNKNOWN if producer is None else (kind, producer.known(x))
+    return UNKNOWN if producer is None else (producer, producer.known(x))
 
 
 def spot_of(thread: Thread, known: Any, stream: Any) -> Any:
@@ -54,11 +56,11 @@ def spot_of(thread: Thread, known: Any, stream: Any) -> Any:
     `known` is what `known_as` returned for the array.
     """
     if stream is None:
-        producer = producer_of(known[0])
-        if producer is None:
+        producer = known[0]
+        if producer is DeviceArray:
             return known[:3]
         ordinal = known[1][0]
-        return known[0], ordinal, producer.stream(ordinal)
+        return producer, ordinal, producer.stream(ordinal)
     if type(stream) is not Stream and type(stream) is not ThreadStream:
         return UNKNOWN
     handle = stream.handle
@@ -91,8 +93,7 @@ def address_of(thread: Thread, place: Place, x: Any, known: Any, *, is_near: boo
         if x.stream is not place.stream and not is_here(place, x):
             thread.wait(place.stream, x.stream)
         return pointer
-    producer = producer_of(known[0])
-    assert producer is not None  # noqa: S101 - it made `known`
+    producer: Producer = known[0]
     if not is_near and producer.stream(known[1][0]) != place.handle:
         thread.wait(place.stream, thread.working_stream(producer, known[1][0]))
     return producer.pointer(x)

@@ -80,7 +80,8 @@ template <class R> struct ColumnUnits {
                 held.load_strided(0, problem, place, index, left_from(index, length));
             }
             R::template write<Begin::strided>(problem, place, index, left_from(index, whole), length, held.x[0], held.second(0),
-                                              values, across);
+                                              values, across,
+                                               R::template columns<Begin::strided>(problem, index, left_from(index, whole)));
         }
     }
 };

@@ -63,6 +63,7 @@ write_leaf(const Held<R>& held, const RowProblem<R>& problem, const RowPlace<R>&
         const uint32 index = first + t * lanes * V;
         const int32 left = left_from(index, whole);
         if (Where == Begin::anywhere ? all_agree(left > 0) : left > 0)  // anywhere, lanes write together
-            R::template write<Where>(problem, place, index, left, length, held.x[t], held.second(t), values, across);
+            R::template write<Where>(problem, place, index, left, length, held.x[t], held.second(t), values, across,
+                                               R::template columns<Where>(problem, index, left));
     }
 }

@@ -12,8 +12,9 @@
 //   length(problem, given)        how many of the row's elements there are;
 //   Values                what its reductions come to: values(problem, given, number, source, root), by one warp, whose
 //                         lane `keeps` writes what is kept of each row;
-//   write<Where>(problem, place, index, count, length, x, y, values, across)  writes the elements of one vector; how those of
-//                         all lanes follow each other, store_across needs to know.
+//   Columns               what lies beside the columns of one vector: columns<Where>(problem, index, count) loads it;
+//   write<Where>(problem, place, index, count, length, x, y, values, across, columns)     writes the elements of one vector; how
+//                         those of all lanes follow each other, store_across needs to know.
 #pragma once
 #include "columns/axes.cuh"
 #include "rowops/numbers.cuh"

@@ -37,6 +37,11 @@ template <class R, Begin Where> __device__ __forceinline__ void split_rows(const
     held.template load<Where, most_split_steps>(leaf_inside(problem, place, begin, length), [&](uint32 t) {
         return VectorPlace<R>{place, index_of(t), left_in(t, length)};
     });
+    typename R::Columns columns[most_split_steps];  // loaded before it is known what the row comes to
+    if constexpr (R::outputs > 0)
+#pragma unroll
+        for (uint32 t = 0; t < most_split_steps; ++t)
+            columns[t] = R::template columns<Where>(problem, index_of(t), left_in(t, whole));
     const auto source = held_row<R>(place, given, length);
     A a[most_split_steps];
 #pragma unroll
@@ -63,7 +68,7 @@ template <class R, Begin Where> __device__ __forceinline__ void split_rows(const
             across.follows = t > 0;
             across.continues = t + 1 < cut.each;
             if (Where == Begin::anywhere ? all_agree(left > 0) : left > 0)
-                R::template write<Where>(problem, place, index_of(t), left, length, held.x[t], held.second(t), values, across);
+                R::template write<Where>(problem, place, index_of(t), left, length, held.x[t], held.second(t), values, across, columns[t]);
         }
     }
 }

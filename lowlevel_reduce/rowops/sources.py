@@ -332,14 +332,15 @@ def _write(
         body.append(f"#pragma unroll\nfor (uint32 k = 0; k < V; ++k) values{k}_[k] = value{k}_(k);")
         body.append(f"put_outputs<{dtype}, V>(out{k}_.elements, values{k}_);")
         step = f"problem.element_step[{operation.arrays + k}]"
-        where = f"place.outputs[{k}], {step}, index, count, out{k}_, across, across.carried[{k}]"
-        body.append(f"store_elements<{dtype}, V, Where>({where});")
-    loads = [column_of(operation, types, name) for name in columns]
+        put = f"place.outputs[{k}], {step}, index, count, out{k}_, across, across.carried[{k}]"
+        body.append(f"store_elements<{dtype}, V, Where>({put});")
+    functions.append(_columns(operation, types, list(columns)))
+    loads = [f"const auto& {name}_ = columns_.{name}_;" for name in columns]
     loads += [table_of(operation, names, name, "problem", "_") for name in tables]
     head = (
         f"template <Begin Where, class P, class Place> {FUNCTION} void\n"
         "write(const P& problem, const Place& place, uint32 index, int32 count, uint32 length_, uint4 first, "
-        "uint4 second, const Values& values, Across<outputs>& across)"
+        "uint4 second, const Values& values, Across<outputs>& across, const Columns& columns_)"
     )
     start = (
         "constexpr uint32 V = vector_elements<Input>;\nElements<Input, V> x_, y_;\n"
@@ -347,6 +348,16 @@ def _write(
     )
     writer = f"{head}\n{{\n{start}\n" + "\n".join([*loads, *body]) + "\n}\n"
     return [*functions, writer], list(held)
+
+
+def _columns(operation: RowOperation, types: RowTypes, used: list[str]) -> str:
+    """Return what lies beside the columns of one vector, as far as its elements are written from it, and what loads it."""
+    of_types = {name: c_name(types.columns[operation.columns.index(name)]) for name in used}
+    members = " ".join(f"Elements<{dtype}, vector_elements<Input>> {name}_;" for name, dtype in of_types.items())
+    moved = " ".join(f"{column_of(operation, types, name)} columns_.{name}_ = {name}_;" for name in used)
+    head = f"template <Begin Where, class P> {FUNCTION} Columns columns(const P& problem, uint32 index, int32 count)"
+    body = f"constexpr uint32 V = vector_elements<Input>; (void)V; Columns columns_; {moved} return columns_;"
+    return f"struct Columns {{ {members} }};\n{head}\n{{\n{body}\n}}\n"
 
 
 def _argument(names: Names) -> Callable[[str], str]:

@@ -1,13 +1,14 @@
 """Time the reduction of a file larger than the device may hold, beside what bounds it: the copy and the reading.
 
-python -m benchmarks.profile.large [--gigabytes 40] [--limit-gigabytes 8] [--file PATH] [--written] [--cold]
+python -m benchmarks.profile.large [--gigabytes 40] [--limit-gigabytes 8] [--file PATH] [--written] [--cold] [--sweep]
 
 The file is sparse, with a million ones in each of eight places, so that its reading costs memory and not a disk, unless
 ``--written`` fills it. It is read through the page cache, without O_DIRECT: reduced once before anything is timed, so
-that all of it is there, or with ``--cold`` after the cache has dropped it, before each of the two readings. Printed are
-GB/s of `lr.reduce_large` of the file, of copies from page-locked memory alone, and of reading the file alone into such
-memory by as many threads, and the first over the slower of the others: the goal is 0.9. 40 GB need as much free memory
-for the cache, and about a minute.
+that all of it is there, or with ``--cold`` after the cache has dropped it, before each reading. Printed are GB/s of
+`lr.reduce_large` of the file, of copies from page-locked memory alone, and of reading the file alone into such memory,
+by 4, 8 and 16 threads and through memory of two shares a thread, as the library does, or of 64 MiB; and the first over
+the slower of the copies and the fastest reading: the goal is 0.9. ``--sweep`` also reduces the file with other numbers
+of threads and other shares. 40 GB need as much free memory for the cache, and about a minute.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import lowlevel_reduce as lr
+from lowlevel_reduce.parts import feed
 from lowlevel_reduce.parts.large import PIECE_BYTES
 from lowlevel_reduce.parts.sources import source_of
 
@@ -32,7 +35,8 @@ __all__ = ["main", "make"]
 
 GOAL = 0.9
 PLACES, ONES = 8, 1_000_000
-READERS, SHARE = 4, 1 << 20  # as of parts.feed: threads, and elements that one reads at a time
+READERS = (4, 8, 16)
+SWEEP = tuple((readers, share << 20) for readers in READERS for share in (1, 2, 4))
 
 
 def make(path: Path, elements: int, *, written: bool) -> None:
@@ -75,21 +79,64 @@ def copy_seconds(size_bytes: int, stream: lr.Stream) -> float:
         return time.perf_counter() - begin
 
 
-def read_seconds(path: Path) -> float:
-    """Return how long the reading of the file takes, into page-locked memory."""
+def read_seconds(path: Path, readers: int, share_bytes: int, ring_bytes: int) -> float:
+    """Return how long the reading of the file takes, in shares by as many threads, into a ring of page-locked memory.
+
+    Nothing waits for what was read.
+    """
     source = source_of(path)
-    elements = source.shape[0]
-    with lr.Buffer.pinned(PIECE_BYTES) as host, ThreadPoolExecutor(READERS) as pool:
-        piece = host.host_view().view(np.float32)
+    elements, share = source.shape[0], share_bytes // source.dtype.itemsize
+    with lr.Buffer.pinned(ring_bytes) as host, ThreadPoolExecutor(readers) as pool:
+        ring = host.host_view().view(source.dtype)
+        places = len(ring) // share * share
+
+        def read(start: int) -> None:
+            place = start % places
+            source.read(ring[place : place + min(share, elements - start)], start)
+
         begin = time.perf_counter()
-        for start in range(0, elements, len(piece)):
-            count = min(len(piece), elements - start)
-            shares = [(piece[k : min(k + SHARE, count)], start + k) for k in range(0, count, SHARE)]
-            list(pool.map(lambda share: source.read(*share), shares))
+        for _ in pool.map(read, range(0, elements, share)):  # raises what a thread raised
+            pass
         took = time.perf_counter() - begin
-        del piece
     source.close()
     return took
+
+
+def readings(path: Path, *, cold: bool) -> dict[str, float]:
+    """Return how long readings alone take, by their threads and memory."""
+    found = {}
+    for readers in (feed.readers_here(), *READERS):
+        for ring in (2 * readers * feed.SHARE_BYTES, PIECE_BYTES):
+            name = f"{readers} threads, {ring >> 20} MiB"
+            if name not in found:
+                drop_cached(path, asked=cold)
+                found[name] = read_seconds(path, readers, feed.SHARE_BYTES, ring)
+    return found
+
+
+def reduced(path: Path, *, cold: bool, **options: Any) -> tuple[float, float]:
+    """Return the sum of the file, and how long it took."""
+    drop_cached(path, asked=cold)
+    begin = time.perf_counter()
+    value = float(lr.reduce_large(path, **options))
+    return value, time.perf_counter() - begin
+
+
+def swept(path: Path, value: float, *, cold: bool, **options: Any) -> dict[str, float]:
+    """Return how long the file takes with other numbers of threads and other shares."""
+    found, kept = {}, (feed.READERS, feed.SHARE_BYTES)
+    for feed.READERS, feed.SHARE_BYTES in SWEEP:
+        again, took = reduced(path, cold=cold, **options)
+        check(again, value)
+        found[f"{feed.READERS} threads, shares of {feed.SHARE_BYTES >> 20} MiB"] = took
+    feed.READERS, feed.SHARE_BYTES = kept
+    return found
+
+
+def check(value: float, expected: float) -> None:
+    """Refuse a wrong sum."""
+    if value != expected:
+        raise lr.ReduceError(f"the sum is {value}, not {expected}: not timed")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,6 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--file", type=Path)
     parser.add_argument("--written", action="store_true")
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--sweep", action="store_true", help="also with other numbers of threads and other shares")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args(argv)
     elements = int(arguments.gigabytes * 1e9) // 4
@@ -109,29 +157,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not path.exists():
             make(path, elements, written=arguments.written)
         with lr.Stream.create(context) as stream:
+            options = {"stream": stream, "max_device_bytes": limit}
             copying = copy_seconds(size_bytes, stream)
-            # Compiles, and leaves the file in the page cache.
-            value = float(lr.reduce_large(path, stream=stream, max_device_bytes=limit))
-            drop_cached(path, asked=arguments.cold)
-            reading = read_seconds(path)
-            drop_cached(path, asked=arguments.cold)
-            begin = time.perf_counter()
-            again = float(lr.reduce_large(path, stream=stream, max_device_bytes=limit))
-            took = time.perf_counter() - begin
-            if again != value or not (arguments.written or arguments.file or value == expected_sum(elements)):
-                raise lr.ReduceError(f"the sum is {value}, then {again}, not {expected_sum(elements)}")
-    speeds = {name: size_bytes / seconds / 1e9 for name, seconds in
-              (("reduce_large", took), ("pinned copy", copying), ("file", reading))}  # fmt: skip
-    ratio = max(copying, reading) / took
-    rates = ", ".join(f"{name} {speed:.1f} GB/s" for name, speed in speeds.items())
+            value, _ = reduced(path, cold=False, **options)  # compiles, and leaves the file in the page cache
+            if not (arguments.written or arguments.file):
+                check(value, expected_sum(elements))
+            reading = readings(path, cold=arguments.cold)
+            again, took = reduced(path, cold=arguments.cold, **options)
+            check(again, value)
+            others = swept(path, value, cold=arguments.cold, **options) if arguments.sweep else {}
+    fastest = min(reading.values())
+    ratio = max(copying, fastest) / took
+    seconds = {"reduce_large": took, "pinned copy": copying}
+    seconds |= {f"reading by {name}": each for name, each in reading.items()}
+    seconds |= {f"reduce_large by {name}": each for name, each in others.items()}
+    speeds = {name: round(size_bytes / each / 1e9, 2) for name, each in seconds.items()}
     cache = "not in the page cache" if arguments.cold else "in the page cache"
-    print(f"{size_bytes / 1e9:.1f} GB {cache}, sum {value}: {rates}; {ratio:.3f} of the slower, goal {GOAL}")
+    print(f"{size_bytes / 1e9:.1f} GB {cache}, sum {value}: {ratio:.3f} of the slower, goal {GOAL}")
+    for name, speed in speeds.items():
+        print(f"{speed:8.2f} GB/s  {name}")
     if arguments.json:
         facts = {
             "bytes": size_bytes,
             "cold": arguments.cold,
             "written": arguments.written,
             "limit_bytes": limit,
+            "readers": feed.readers_here(),
+            "share_bytes": feed.SHARE_BYTES,
             "gb_per_s": speeds,
             "ratio": ratio,
             "goal": GOAL,

@@ -1,38 +1,61 @@
-"""The way of pieces to the device: read into one of two page-locked buffers while the other's piece is copied."""
+"""The way of pieces to the device: threads read shares into a ring of page-locked memory, copies follow in order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any
-
-import numpy as np
+from typing import NamedTuple
 
 from lowlevel_reduce.driver import Buffer, Event, Stream
 from lowlevel_reduce.parts.sources import Source
 
-__all__ = ["Feed"]
+__all__ = ["READERS", "SHARE_BYTES", "Feed", "Step", "readers_here"]
 
-_READERS = 4
-"""Threads that read a piece: one copies some 10 GB/s out of the page cache, a link takes several times that."""
+READERS = 8
+"""Threads that read, at most: one copies 4 to 10 GB/s out of the page cache, a link takes more than 50."""
 
-_SHARE_BYTES = 4 << 20
-"""What is worth a thread of its own."""
+SHARE_BYTES = 2 << 20
+"""What a thread reads at a time. It is copied to the device by itself, and goes through a ring of two shares a thread:
+32 MiB, which stay in the processor's last cache. Of 128 MiB every byte is written to the host's memory and read again
+for the copy, beside the page cache that is read: one thread was 2 to 3 times as slow there."""
+
+Step = tuple[list[tuple[int, int]], Callable[[int], object]]
+"""A piece: runs of elements, each a first number and a count, one behind the other; and what is called with its device
+address once all of it is in the stream. It may launch what reads the piece, and is not to wait for it."""
+
+
+class _Share(NamedTuple):
+    """What is read at once: for each run its place here, its first element, and a count; and where that belongs."""
+
+    runs: list[tuple[int, int, int]]
+    count: int
+    place: int  # elements of the piece before
+    use: Callable[[int], object] | None  # of the last share of a piece: what uses it
+
+
+def readers_here() -> int:
+    """Return how many threads read: no more than this process has processors."""
+    of_process = getattr(os, "sched_getaffinity", None)  # not on every system
+    return min(READERS, len(of_process(0)) if of_process is not None else os.cpu_count() or 1)
 
 
 class Feed:
     """Pieces of a source in device memory, one after the other.
 
-    The host fills one page-locked buffer while the link copies the other. The device has room for one piece: what is
-    launched for it runs before the next is copied, in the order of the stream, and takes a fraction of the copy's time.
+    Threads read shares into page-locked memory, some ahead, also those of the next pieces, while the link copies what
+    is read. The device has room for one piece: what is launched for it runs before the next is copied, in the order of
+    the stream, and takes a fraction of the copy's time. Sources that are not random are read by the calling thread.
 
     Parameters
     ----------
     source : Source
         What is read.
     piece_bytes : int
-        The most bytes of a piece: of device memory once, of page-locked memory twice.
+        The most bytes of a piece, which device memory has room for.
     stream : Stream
         Where; its context must be current.
     told : callable, optional
@@ -43,47 +66,63 @@ class Feed:
         self, source: Source, piece_bytes: int, stream: Stream, told: Callable[[int], object] | None = None
     ) -> None:
         self._source, self._stream, self._told = source, stream, told
-        context = stream.context
+        context, itemsize = stream.context, source.dtype.itemsize
+        readers = readers_here() if source.is_random else 1
+        self._most = max(min(SHARE_BYTES, piece_bytes) // itemsize, 1)
+        slots = max(min(2 * readers, -(-math.prod(source.shape) // self._most)), 1)
+        # So many shares are being read or wait for that; the others' copies run. Who reads by himself reads one.
+        self._ahead = max(slots - readers // 2, 1) if source.is_random else 1
         self._there = Buffer.allocate(piece_bytes, context)
-        self._hosts = [Buffer.pinned(piece_bytes, context) for _ in range(2)]
-        self._events = [Event.create(context, timing=False) for _ in range(2)]
-        self._readers = ThreadPoolExecutor(_READERS) if source.is_random else None
-        self._turn = self._done = 0
+        self._hosts = [Buffer.pinned(self._most * itemsize, context) for _ in range(slots)]
+        self._events = [Event.create(context, timing=False) for _ in range(slots)]
+        self._readers = ThreadPoolExecutor(readers) if source.is_random else None
+        self._started = self._done = 0
 
-    def piece(self, runs: list[tuple[int, int]]) -> int:
-        """Read runs of elements, each a first number and a count, one behind the other; return their device address.
+    def run(self, steps: Iterable[Step]) -> None:
+        """Bring all pieces to the device, one after the other, and call what uses each.
 
-        They are there for what is put into the stream before the next call.
+        Later steps are asked for while earlier pieces are on their way.
         """
-        host, event = self._hosts[self._turn], self._events[self._turn]
-        self._turn = 1 - self._turn
-        event.synchronize()  # until the copy out of this buffer, two pieces ago, is done
-        itemsize = self._source.dtype.itemsize
-        size_bytes = itemsize * sum(count for _, count in runs)
-        if size_bytes:
-            elements = host.host_view()[:size_bytes].view(self._source.dtype)
-            self._read(elements, runs)
-            self._there.copy_from(host, stream=self._stream, size_bytes=size_bytes)
-            event.record(self._stream)
-        self._done += size_bytes
-        if self._told is not None:
-            self._told(self._done)
-        return self._there.pointer
+        shares = _shares(steps, self._most)
+        pending: deque[tuple[_Share, int, Future[None] | None]] = deque()
+        while True:
+            while len(pending) < self._ahead and (share := next(shares, None)) is not None:
+                pending.append((share, *self._start(share)))
+            if not pending:
+                return
+            self._arrive(*pending.popleft())
 
-    def _read(self, out: np.ndarray[Any, Any], runs: list[tuple[int, int]]) -> None:
-        share = max(_SHARE_BYTES // self._source.dtype.itemsize, 1)
-        jobs, place = [], 0
-        for start, count in runs:
-            for first in range(0, count, share):
-                size = min(share, count - first)
-                jobs.append((out[place + first : place + first + size], start + first))
-            place += count
-        if self._readers is None or len(jobs) == 1:
-            for part, start in jobs:
-                self._source.read(part, start)
-            return
-        for _ in self._readers.map(lambda job: self._source.read(*job), jobs):  # raises what a thread raised
-            pass
+    def _start(self, share: _Share) -> tuple[int, Future[None] | None]:
+        """Have a share read into the next slot; return which that is."""
+        slot = self._started % len(self._hosts)
+        self._started += 1
+        self._events[slot].synchronize()  # until the copy out of this slot, a ring ago, is done
+        if self._readers is not None:
+            return slot, self._readers.submit(self._read, share, slot)
+        self._read(share, slot)
+        return slot, None
+
+    def _read(self, share: _Share, slot: int) -> None:
+        elements = self._hosts[slot].host_view().view(self._source.dtype)
+        for place, start, count in share.runs:
+            self._source.read(elements[place : place + count], start)
+
+    def _arrive(self, share: _Share, slot: int, reading: Future[None] | None) -> None:
+        """Copy a share once it is read and, with the last of a piece, have that used."""
+        if reading is not None:
+            reading.result()  # raises what the thread raised
+        itemsize, there = self._source.dtype.itemsize, self._there
+        size_bytes = share.count * itemsize
+        if size_bytes:
+            pointer = there.pointer + share.place * itemsize
+            target = Buffer.from_pointer(pointer, size_bytes, context=self._stream.context, owner=self)
+            target.copy_from(self._hosts[slot], stream=self._stream, size_bytes=size_bytes)
+            self._events[slot].record(self._stream)
+        self._done += size_bytes
+        if share.use is not None:
+            share.use(there.pointer)
+            if self._told is not None:
+                self._told(self._done)
 
     def __enter__(self) -> Feed:
         return self
@@ -91,9 +130,26 @@ class Feed:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait for the copies that still read the buffers, and free everything."""
+        """Wait for the threads and copies that still use the memory, and free everything."""
         if self._readers is not None:
-            self._readers.shutdown()
+            self._readers.shutdown(cancel_futures=True)
         self._stream.synchronize()
         for each in (*self._hosts, self._there, *self._events):
             each.close()
+
+
+def _shares(steps: Iterable[Step], most: int) -> Iterator[_Share]:
+    """Yield the shares of all pieces, each of at most so many elements: one at least for each piece."""
+    for runs, use in steps:
+        parts: list[tuple[int, int, int]] = []
+        place = filled = 0
+        for first, number in runs:
+            start, end = first, first + number
+            while start < end:
+                if filled == most:
+                    yield _Share(parts, filled, place, None)
+                    place, filled, parts = place + filled, 0, []
+                count = min(end - start, most - filled)
+                parts.append((filled, start, count))
+                start, filled = start + count, filled + count
+        yield _Share(parts, filled, place, use)

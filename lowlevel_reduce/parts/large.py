@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from lowlevel_reduce.operators import resolve, result_tuple
 from lowlevel_reduce.parts.chunks import check_length
 from lowlevel_reduce.parts.combining import PARTIAL_DTYPE, divided
 from lowlevel_reduce.parts.cut import Cut, Place
-from lowlevel_reduce.parts.feed import Feed
+from lowlevel_reduce.parts.feed import Feed, Step
 from lowlevel_reduce.parts.fold import fold_plan
 from lowlevel_reduce.parts.local import pieces_of, rooted_for
 from lowlevel_reduce.parts.sources import Source, _in_c_order, _Pieces, chunks_source, source_of
@@ -83,8 +84,8 @@ def reduce_large(
 ) -> Any:
     """Reduce an array that need not fit into device memory; the bits are those of `lowlevel_reduce.reduce` of it.
 
-    It is read in pieces, into one of two page-locked buffers while the other is copied to the device. Contiguous arrays
-    and files in C order are read by several threads, others are gathered by NumPy.
+    It is read in pieces, through a ring of page-locked memory of some 32 MiB out of which the link copies what is read.
+    Contiguous arrays and files in C order are read by several threads, others are gathered by NumPy.
 
     Parameters
     ----------
@@ -233,8 +234,7 @@ def _reduced(
         result = DeviceArray.empty(shape, problem.types.result_dtype, stream)
         if problem.rows:
             with Feed(source, piece_bytes, stream, told) as feed:
-                work = _Rows(problem, feed, result, stream, piece_bytes, most)
-                work.run()
+                feed.run(_Rows(problem, feed, result, stream, piece_bytes, most).steps())
     if results == 1:
         return result
     names = problem.reduction.result_names
@@ -257,25 +257,24 @@ class _Rows:
         self.piece_bytes, self.most = piece_bytes, most
         self._launches: dict[Any, Any] = {}
 
-    def run(self) -> None:
-        """Reduce all rows."""
+    def steps(self) -> Iterator[Step]:
+        """Yield the pieces of all rows, each with what reduces it."""
         problem = self.problem
         if problem.row_bytes <= self.piece_bytes:
             at_once = max(self.piece_bytes // max(problem.row_bytes, 1), 1)
             for first in range(0, problem.before, at_once):
-                self._block(first, min(at_once, problem.before - first))
+                yield self._block(first, min(at_once, problem.before - first))
             return
         leaf_bytes = problem.types.element.leaf * problem.types.element.itemsize
         columns = min(max(self.piece_bytes // leaf_bytes, 1), problem.behind)
         for row in range(problem.before):
             for column in range(0, problem.behind, columns):
-                self._row(row, column, min(columns, problem.behind - column))
+                yield from self._row(row, column, min(columns, problem.behind - column))
 
-    def _block(self, first: int, count: int) -> None:
-        """Reduce some rows that fit into a piece."""
+    def _block(self, first: int, count: int) -> Step:
+        """Return the piece of some rows that fit into one."""
         problem = self.problem
         of_a_row = problem.length * problem.behind
-        source = self.feed.piece([(first * of_a_row, count * of_a_row)])
         plain = {name: value for name, value in problem.options.items() if name != "accumulate"}
 
         def make() -> Any:
@@ -294,10 +293,11 @@ class _Rows:
             return made.bind(self.stream, initial=problem.initial)
 
         launch = self._kept(("block", count), make)
-        self._store(launch, source, first * problem.behind, count * problem.behind)
+        runs = [(first * of_a_row, count * of_a_row)]
+        return runs, lambda source: self._store(launch, source, first * problem.behind, count * problem.behind)
 
-    def _row(self, row: int, column: int, columns: int) -> None:
-        """Reduce some rows that lie side by side and do not fit into a piece together."""
+    def _row(self, row: int, column: int, columns: int) -> Iterator[Step]:
+        """Yield the pieces of some rows that lie side by side and do not fit into a piece together."""
         problem, context = self.problem, self.stream.context
         element = problem.types.element
         chunk, at_once = self._cut(columns)
@@ -315,25 +315,28 @@ class _Rows:
         apart = -(-cut.chunks * columns * size // 16) * 16
         partials = self._kept(("partials", columns), lambda: Buffer.allocate(apart, context))
         firsts = self._kept(("firsts", columns), lambda: Buffer.allocate(columns * element.itemsize, context))
+
+        def make() -> Any:
+            made = fold_plan(problem.reduction, problem.types, cut, kept=(1, columns), apart=apart, context=context)
+            return made.bind(self.stream, initial=problem.initial)
+
+        def use(source: int, start: int, count: int) -> None:
+            if start == 0 and problem.reduction.second == "first":
+                there = Buffer.from_pointer(source, firsts.size_bytes, context=context, owner=self.feed)
+                firsts.copy_from(there, stream=self.stream)
+            self._launch_partials(rooted, columns, Place(start, count, *divmod(count, chunk)), chunk, source, partials)
+            if start + count == problem.length:
+                about = (firsts.pointer,) if problem.reduction.second == "first" else ()
+                fold = self._kept(("fold", columns), make)
+                self._store(fold, partials.pointer, row * problem.behind + column, columns, *about)
+
         for start in range(0, problem.length, at_once):
             count = min(at_once, problem.length - start)
             begin = (row * problem.length + start) * problem.behind + column
             runs = [(begin, count * columns)]
             if columns < problem.behind:
                 runs = [(begin + each * problem.behind, columns) for each in range(count)]
-            source = self.feed.piece(runs)
-            if start == 0 and problem.reduction.second == "first":
-                there = Buffer.from_pointer(source, firsts.size_bytes, context=context, owner=self.feed)
-                firsts.copy_from(there, stream=self.stream)
-            self._launch_partials(rooted, columns, Place(start, count, *divmod(count, chunk)), chunk, source, partials)
-
-        def make() -> Any:
-            made = fold_plan(problem.reduction, problem.types, cut, kept=(1, columns), apart=apart, context=context)
-            return made.bind(self.stream, initial=problem.initial)
-
-        about = (firsts.pointer,) if problem.reduction.second == "first" else ()
-        fold = self._kept(("fold", columns), make)
-        self._store(fold, partials.pointer, row * problem.behind + column, columns, *about)
+            yield runs, functools.partial(use, start=start, count=count)
 
     def _launch_partials(
         self, rooted: Reduction, columns: int, place: Place, chunk: int, source: int, partials: Buffer

@@ -2,14 +2,14 @@
 
 import dataclasses
 import os
+import threading
 
 import numpy as np
 import pytest
 
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
-from lowlevel_reduce.parts import large
-from lowlevel_reduce.parts.feed import Feed
+from lowlevel_reduce.parts import feed, large
 
 LEAF = 1024
 
@@ -26,6 +26,7 @@ def bits(results):
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
     monkeypatch.setattr(large, "PIECE_BYTES", 8 * 4096)
+    monkeypatch.setattr(feed, "SHARE_BYTES", 12_000)  # no multiple of a leaf, nor of most rows
 
 
 @pytest.mark.parametrize("op", ["sum", "argmax", "mean_var", "logsumexp"])
@@ -98,22 +99,63 @@ def test_an_iterator_of_chunks(stream):
         lr.reduce_chunks([x, x.astype("f8")], length=2 * len(x), stream=stream)
 
 
-def test_pieces_take_turns(stream, context):
-    read = []
+class Watched(large.Source):
+    """Twelve leaves of ones, of which a test sees each reading: into which address, and from which element on."""
 
-    class Watched(large.Source):
-        shape, dtype, is_random = (4096,), np.dtype("f4"), False
+    shape, dtype = (12 * LEAF,), np.dtype("f4")
 
-        def read(self, out, start):
-            read.append((out.__array_interface__["data"][0], start))
-            out[:] = 1
+    def __init__(self, is_random, during=lambda start: None):
+        self.is_random, self.during, self.reads = is_random, during, []
 
-    with Feed(Watched(), 4096, stream) as feed:
-        for start in (0, 1024, 2048):
-            feed.piece([(start, 1024)])
-    (first, _), (second, _), (third, _) = read
-    assert first == third != second
-    assert [start for _, start in read] == [0, 1024, 2048]
+    def read(self, out, start):
+        self.reads.append((out.__array_interface__["data"][0], start))
+        self.during(start)
+        out[:] = 1
+
+
+def test_shares_take_turns(stream, monkeypatch):
+    monkeypatch.setattr(feed, "SHARE_BYTES", 4096)
+    source, used = Watched(False), []
+    with feed.Feed(source, 8192, stream) as fed:
+        fed.run(([(start, 2 * LEAF)], used.append) for start in (0, 2 * LEAF))
+    places = [place for place, _ in source.reads]
+    assert places[0] == places[2] != places[1] == places[3], "one is filled while the other's copy runs"
+    assert [start for _, start in source.reads] == [0, LEAF, 2 * LEAF, 3 * LEAF]
+    assert len(used) == 2
+
+
+def test_the_next_piece_is_read_while_one_is_on_its_way(stream, monkeypatch):
+    monkeypatch.setattr(feed, "SHARE_BYTES", 4096)
+    monkeypatch.setattr(feed, "readers_here", lambda: 2)
+    second, used, waited = threading.Event(), [], []
+
+    def during(start):
+        if start == 0:  # the first piece is not read before the second is
+            waited.append(second.wait(20))
+        if start == LEAF:
+            second.set()
+
+    with feed.Feed(Watched(True, during), 4096, stream) as fed:
+        fed.run(([(start, LEAF)], used.append) for start in range(0, 12 * LEAF, LEAF))
+    assert waited == [True]
+    assert len(used) == 12
+
+
+def test_what_a_reading_thread_raises_is_raised_and_nothing_leaks(monkeypatch):
+    monkeypatch.setattr(feed, "SHARE_BYTES", 4096)
+
+    def fails(start):
+        if start == 5 * LEAF:
+            raise OSError("the disk is gone")
+
+    with simulator.use("H200") as driver:
+        with lr.Context.primary() as context, context.pushed(), lr.Stream.create(context) as stream:
+            used = []
+            with pytest.raises(OSError, match="the disk is gone"), feed.Feed(Watched(True, fails), 4096, stream) as fed:
+                fed.run(([(start, LEAF)], used.append) for start in range(0, 12 * LEAF, LEAF))
+            assert len(used) == 5, "what was read before it was used"
+            del fed
+        assert not driver.leaks()
 
 
 def test_files_are_closed(stream, tmp_path, monkeypatch):

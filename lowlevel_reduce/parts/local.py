@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lowlevel_reduce import operators
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.operators.adapters import about_second, rooted
+from lowlevel_reduce.parts.all_chunks import all_chunks_plan, suits
 from lowlevel_reduce.parts.combining import PARTIAL_DTYPE, divided
 from lowlevel_reduce.plans.array import plan
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from lowlevel_reduce.parts.cut import Place
     from lowlevel_reduce.parts.placed import PlacedLaunch
     from lowlevel_reduce.plans.array import Plan
+    from lowlevel_reduce.plans.base import BasePlan
     from lowlevel_reduce.plans.launch import BoundReduction
 
 __all__ = ["Piece", "launch_all", "pieces_of", "pivot_plan", "rooted_for"]
@@ -25,7 +27,7 @@ __all__ = ["Piece", "launch_all", "pieces_of", "pivot_plan", "rooted_for"]
 class Piece(NamedTuple):
     """One launch of a part, and where its arrays begin in bytes: in the part, behind the share's tag, in the second."""
 
-    plan: Plan
+    plan: BasePlan
     source: int
     result: int
     second: int
@@ -67,7 +69,7 @@ def pieces_of(
     `reduction` is that of `rooted_for`. The partials of whole chunks come first, those of a row beside each other, or
     of neighbouring rows where ``kept[1]`` is not 1: as ``(kept[0], place.whole, kept[1])``. Those of the rest follow in
     memory, but are launched first: the launch of the whole chunks begins while that of the little rest runs, and not
-    the other way round. The first `head` elements of every row are left out.
+    the other way round. Where one launch does for both, it is one. The first `head` elements of every row are left out.
 
     Raises
     ------
@@ -78,6 +80,8 @@ def pieces_of(
     rows, element = before * behind, element_type(dtype)
     if rows == 0 or place.length == 0:
         return []
+    if suits(reduction, dtype, kept, place, chunk):
+        return [Piece(all_chunks_plan(reduction, dtype, rows, place, chunk, context), head * element.itemsize, 0, 0)]
     second = reduction.second_dtype(element) if reduction.two_arrays else None
     is_pivot = reduction.second == "operand" and "about_second" in reduction.label
     step = element.itemsize

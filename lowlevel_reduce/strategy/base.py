@@ -26,7 +26,7 @@ WARP_FOLDS = 4 * LANES
 """The most partials of a row that one warp folds: `warp_folds` in cuda_src/rows/row_partials.cuh."""
 
 
-ArgumentKind = Literal["whole", "shaped", "short_rows", "segments", "partials", "parts"]
+ArgumentKind = Literal["whole", "shaped", "short_rows", "segments", "partials", "parts", "chunks"]
 """The kinds of entries' arguments, by what they contain besides `Problem`."""
 
 

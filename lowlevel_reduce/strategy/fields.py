@@ -34,6 +34,7 @@ _ADDED: Mapping[ArgumentKind, str] = {
     "segments": "qqQQ",
     "partials": "Q",
     "parts": "Q" * 9,
+    "chunks": "Q" * 3,
 }
 """What `ShortRowsProblem` and others in cuda_src, where their entries' headers are, add to `Problem`."""
 

@@ -12,9 +12,11 @@ from lowlevel_reduce.strategy.whole import PORTABLE_CLUSTER, REGISTERS_PER_MULTI
 
 __all__ = [
     "ANYWHERE",
+    "CHUNK_WARPS",
     "OPTIONS",
     "KernelSource",
     "OperatorText",
+    "chunks_kernel_source",
     "kernel_sources",
     "partials_kernel_source",
     "parts_kernel_source",
@@ -37,6 +39,9 @@ ANYWHERE = "_anywhere"
 """What the names of kernels for arrays at any address end with, where there are others for aligned ones."""
 
 _PARTIALS_WARPS = 16
+
+CHUNK_WARPS = 16
+"""The most warps of a block that folds chunks at once, a warp a leaf: as many as one warp folds in few steps."""
 
 _ROWS_OF_PARTS = 4
 """Rows whose partials a block folds, a warp each, where rows have few chunks."""
@@ -234,6 +239,17 @@ def parts_kernel_source(operator: OperatorText, *, alone: bool) -> tuple[KernelS
     body = f"reduce_parts<Op, {warps}>"
     source = _source(operator, name, "parts/reduce_parts.cuh", body, "PartsProblem", (threads, 1))
     return source, threads, _ROWS_OF_PARTS if alone else 1
+
+
+def chunks_kernel_source(operator: OperatorText) -> KernelSource:
+    """Return the kernel for all chunks of a part, of at most `CHUNK_WARPS` leaves each, and its twin."""
+
+    def source(end: str, begin: str) -> KernelSource:
+        body = f"reduce_chunks<Op, {CHUNK_WARPS}, Begin::{begin}>"
+        bounds = (CHUNK_WARPS * LANES, 2)
+        return _source(operator, f"chunks{end}", "parts/reduce_chunks.cuh", body, "ChunksProblem", bounds)
+
+    return source("", "aligned")._replace(twin=source(ANYWHERE, "anywhere"))
 
 
 def segment_blocks(accumulator_bytes: int) -> tuple[int, int]:

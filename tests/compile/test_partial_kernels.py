@@ -8,10 +8,12 @@ from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.errors import NoCompilerError
 from lowlevel_reduce.operators import resolve
 from lowlevel_reduce.operators.adapters import about_second, rooted
+from lowlevel_reduce.parts.all_chunks import suits
 from lowlevel_reduce.parts.combining import divided
+from lowlevel_reduce.parts.cut import Place
 from lowlevel_reduce.plans.loading import compile_kernel
 from lowlevel_reduce.strategy.selection import operator_text, request_of, select
-from lowlevel_reduce.strategy.stubs import partials_kernel_source, parts_kernel_source, with_twins
+from lowlevel_reduce.strategy.stubs import chunks_kernel_source, partials_kernel_source, parts_kernel_source, with_twins
 from lowlevel_reduce.strategy.whole import DeviceFacts
 
 try:
@@ -61,6 +63,12 @@ def reduction_of(case):
     return reduction, reduction.types(element_type(dtype), accumulate)
 
 
+def is_narrow(case):
+    """Tell whether one launch may do for all chunks."""
+    reduction, types = reduction_of(case)
+    return suits(rooted(reduction, types), types.element.dtype, (1, 1), Place(0, 3 * 4096, 2, 4096), 4096)
+
+
 def check(sources, architecture):
     for source in sources:
         for name, use in compile_kernel(source, architecture).kernels.items():
@@ -77,6 +85,13 @@ def test_no_kernel_of_partials_spills(case, architecture):
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_no_kernel_of_shares_spills(case, alone):
     check(parts_kernel_source(operator_text(*reduction_of(case)), alone=alone)[:1], "sm_90")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if is_narrow(case)], ids=name_of)
+def test_no_kernel_of_all_chunks_spills(case):
+    reduction, types = reduction_of(case)
+    text = operator_text(rooted(reduction, types), rooted(reduction, types).types(types.element))
+    check(with_twins([chunks_kernel_source(text)]), "sm_90")
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case[0] in ("mean_var", "var")], ids=name_of)

@@ -1,4 +1,4 @@
-"""All chunks of a part in one launch: the partials that one for each kind of chunks makes, where the fold reads them."""
+"""All chunks of a part in one launch: the partials that one for each kind of chunks makes, where the fold reads."""
 
 import ml_dtypes
 import numpy as np

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,6 +69,12 @@ class Cut(NamedTuple):
         """Return what a rank has."""
         length = self.lengths[rank]
         return Place(sum(self.lengths[:rank]), length, *divmod(length, self.chunk))
+
+    def table(self) -> list[int]:
+        """Return what the fold finds partials by, as `FreeCut.table`."""
+        borders = [0, *itertools.accumulate(self.lengths)]
+        firsts = [-(-border // self.chunk) for border in borders]
+        return [*firsts, *(length // self.chunk for length in self.lengths)]
 
     def check(self, rank: int, length: int) -> None:
         """Refuse a part of another length, and say where to cut; raises CutError."""

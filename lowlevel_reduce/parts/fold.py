@@ -31,6 +31,9 @@ MAY_START_EARLY = False
 """Whether a fold is launched so that it may start before its predecessor ends, and waits for that itself. The
 predecessor is an engine's gather, which lets nobody in before its last block ends."""
 
+MOST_WITHOUT_TABLE = 256
+"""The most ranks of which a block finds out by itself what each has: `most_without_table` in cuda_src."""
+
 _FEW_CHUNKS = 128
 """Up to so many partials of a row one warp folds alone: it has them all in flight at once."""
 
@@ -111,7 +114,8 @@ class FoldPlan(BasePlan):
 
 def _table_of(cut: Cut | FreeCut, context: Context) -> Buffer:
     """Return on the device what the kernel finds partials by, where a formula does not do; else no memory."""
-    numbers = np.asarray(cut.table() if isinstance(cut, FreeCut) else [], np.uint64)
+    needed = isinstance(cut, FreeCut) or cut.ranks > MOST_WITHOUT_TABLE
+    numbers = np.asarray(cut.table() if needed else [], np.uint32)
     table = Buffer.allocate(numbers.nbytes, context)
     if numbers.nbytes:
         table.copy_from(numbers)

@@ -113,6 +113,51 @@ def test_equal_counts_of_partials_are_gathered_plainly(op, options, gathered_as,
     assert all(a.numpy().tobytes() == b.numpy().tobytes() for a, b in pairs)
 
 
+@pytest.mark.parametrize(("rows", "ranks"), [(1, 3), (2, 140), (2, 256), (2, 300)])
+def test_the_fold_looks_at_the_tags_of_all_shares(rows, ranks, stream, context):
+    """Of more ranks than a block has threads, and than it finds the chunks of without a table."""
+    cut = cut_of(3000, "float32", ranks)
+    folding, kept = divided("sum"), (rows, 1)
+    types = folding.types(element_type(np.dtype("f4")))
+    apart = share_bytes(cut, rows, 2)
+    shares = np.zeros((ranks, apart), np.uint8)
+    shares[:, :TAG_BYTES] = np.frombuffer(TAG, np.uint8)
+    expected = np.zeros(rows)
+    for rank in range(ranks):
+        chunks = cut.place(rank).chunks
+        made = np.arange(1.0, rows * chunks + 1).reshape(chunks, rows) * (
+            rank + 1
+        )  # whole ones or the rest, of all rows
+        shares[rank, TAG_BYTES : TAG_BYTES + made.nbytes] = made.reshape(-1).view(np.uint8)
+        expected += made.sum(axis=0)
+    assert cut.share == 1, "each rank has one chunk at most"
+    there, result = Buffer.allocate(shares.nbytes, context), lr.DeviceArray.empty((rows,), "float32", stream)
+    verdict = Buffer.allocate(8, context)
+    plan = fold_plan(
+        folding, types, cut, kept=kept, apart=apart, lead=TAG_BYTES, tag=TAG, verdict=verdict, shape=(rows,),
+        context=context,
+    )  # fmt: skip
+    assert (plan._table.size_bytes > 0) == (ranks > 256)
+    launch = plan.bind(stream)
+
+    def seen():
+        verdict.fill(0, stream=stream)
+        there.copy_from(shares, stream=stream)
+        launch(there.pointer, result.pointer)
+        word = np.empty(1, np.uint64)
+        verdict.copy_to(word.view(np.uint8), stream=stream)
+        stream.synchronize()
+        return int(word[0])
+
+    assert seen() == 0
+    assert result.numpy().tolist() == expected.tolist()
+    for rank in {0, 1, ranks // 2, ranks - 1}:
+        for byte in (0, TAG_BYTES - 1):
+            shares[rank, byte] ^= 1
+            assert seen() == 1, (rank, byte)
+            shares[rank, byte] ^= 1
+
+
 def test_shares_of_wrong_sizes_are_refused(stream):
     made = lr.partials(np.ones(4096, "f4"), chunk=1024, rows=6, stream=stream)
     assert made.numpy()[4:].tobytes() == b"\xff" * 16

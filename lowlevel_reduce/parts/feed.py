@@ -32,7 +32,7 @@ class _Share(NamedTuple):
     """What is read at once: for each run its place here, its first element, and a count; and where that belongs."""
 
     runs: list[tuple[int, int, int]]
-    count: int
+    elements: int
     place: int  # elements of the piece before
     use: Callable[[int], object] | None  # of the last share of a piece: what uses it
 
@@ -112,7 +112,7 @@ class Feed:
         if reading is not None:
             reading.result()  # raises what the thread raised
         itemsize, there = self._source.dtype.itemsize, self._there
-        size_bytes = share.count * itemsize
+        size_bytes = share.elements * itemsize
         if size_bytes:
             pointer = there.pointer + share.place * itemsize
             target = Buffer.from_pointer(pointer, size_bytes, context=self._stream.context, owner=self)

@@ -674,6 +674,7 @@ def test_the_sweep_of_rows_and_columns_covers_every_row():
     [
         *("run", "zoo", "pages.report", "pages.ladder_doc", "pages.embedding_doc", "pages.rungs_doc", "profile.ladder"),
         *("profile.ladder_counters", "profile.tune", "profile.counters", "profile.limits", "profile.parts_table"),
+        "profile.parts_steps",
         *("profile.rowops", "profile.large", "profile.copies", "profile.block_sweep"),
     ],
 )

@@ -85,6 +85,7 @@ def read_seconds(path: Path, readers: int, share_bytes: int, ring_bytes: int) ->
     Nothing waits for what was read.
     """
     source = source_of(path)
+    source.in_order()
     elements, share = source.shape[0], share_bytes // source.dtype.itemsize
     with lr.Buffer.pinned(ring_bytes) as host, ThreadPoolExecutor(readers) as pool:
         ring = host.host_view().view(source.dtype)

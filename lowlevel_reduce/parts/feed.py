@@ -83,7 +83,7 @@ class Feed:
 
         Later steps are asked for while earlier pieces are on their way.
         """
-        shares = _shares(steps, self._most)
+        shares = _shares(self._told_of(steps), self._most)
         pending: deque[tuple[_Share, int, Future[None] | None]] = deque()
         while True:
             while len(pending) < self._ahead and (share := next(shares, None)) is not None:
@@ -91,6 +91,13 @@ class Feed:
             if not pending:
                 return
             self._arrive(*pending.popleft())
+
+    def _told_of(self, steps: Iterable[Step]) -> Iterator[Step]:
+        """Yield the steps, and tell the source if the first is one run: then all are, one behind the other."""
+        for number, step in enumerate(steps):
+            if number == 0 and len(step[0]) == 1:
+                self._source.in_order()
+            yield step
 
     def _start(self, share: _Share) -> tuple[int, Future[None] | None]:
         """Have a share read into the next slot; return which that is."""

@@ -43,6 +43,9 @@ class Source(ABC):
     def read(self, out: Array, start: int) -> None:
         """Fill an array of one axis with the elements from number `start` on."""
 
+    def in_order(self) -> None:  # noqa: B027 - only files have somebody to tell
+        """Say that parts will be read in about the order in which they lie."""
+
     def close(self) -> None:  # noqa: B027 - only files have something to close
         """Close files; a second call does nothing."""
 
@@ -79,6 +82,12 @@ class _File(Source):
                 )
             done += count
 
+    def in_order(self) -> None:
+        # Threads that read shares in turn do not look sequential to the system, which then reads little ahead: a file
+        # that was not in memory took 2 to 8 times as long.
+        if self._file is not None and hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+
     def close(self) -> None:
         if self._file is not None:
             os.close(self._file)
@@ -111,6 +120,10 @@ class _Joined(Source):
                 source.read(out[done : done + count], first)
                 done += count
             begin += size
+
+    def in_order(self) -> None:
+        for each in self._sources:
+            each.in_order()
 
     def close(self) -> None:
         for each in self._sources:

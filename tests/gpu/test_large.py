@@ -174,6 +174,21 @@ def test_files_are_closed(stream, tmp_path, monkeypatch):
     assert all(closed.count(file) >= files.count(file) for file in files)
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system takes no advice about files")
+def test_the_system_is_told_of_files_that_are_read_in_order(stream, tmp_path, monkeypatch):
+    x, told, advise = values((LEAF + 5, 12)), [], os.posix_fadvise
+    paths = [tmp_path / f"{number}.npy" for number in range(2)]
+    for path in paths:
+        np.save(path, x)
+    monkeypatch.setattr(os, "posix_fadvise", lambda file, *rest: told.append(rest) or advise(file, *rest))
+    lr.reduce_large(paths[0], axis=1, stream=stream)
+    assert told == [(0, 0, os.POSIX_FADV_SEQUENTIAL)]
+    lr.reduce_large(paths, stream=stream)
+    assert len(told) == 3
+    lr.reduce_large(paths[0], axis=0, stream=stream)  # some columns of all rows, then the next
+    assert len(told) == 3
+
+
 def test_a_file_that_is_cut_short_is_an_error(stream, tmp_path):
     np.save(tmp_path / "x.npy", np.ones(100_000, "f4"))
     source = large.source_of(tmp_path / "x.npy")

@@ -6,9 +6,10 @@ The file is sparse, with a million ones in each of eight places, so that its rea
 ``--written`` fills it. It is read through the page cache, without O_DIRECT: reduced once before anything is timed, so
 that all of it is there, or with ``--cold`` after the cache has dropped it, before each reading. Printed are GB/s of
 `lr.reduce_large` of the file, of copies from page-locked memory alone, and of reading the file alone into such memory,
-by 4, 8 and 16 threads and through memory of two shares a thread, as the library does, or of 64 MiB; and the first over
-the slower of the copies and the fastest reading: the goal is 0.9. ``--sweep`` also reduces the file with other numbers
-of threads and other shares. 40 GB need as much free memory for the cache, and about a minute.
+by 2 to 16 threads in shares as the library's, or of 2 MiB into 64 MiB; and the first over the slower of the copies and
+the fastest reading: the goal is 0.9. Then where the time of one more reduction went: in the threads that read, and in
+the calling one. ``--sweep`` also reduces the file with other numbers of threads and other shares. 40 GB need as much
+free memory for the cache, and about a minute.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from unittest import mock
 
 import numpy as np
 
 import lowlevel_reduce as lr
-from lowlevel_reduce.parts import feed
+from lowlevel_reduce.parts import feed, large
 from lowlevel_reduce.parts.large import PIECE_BYTES
 from lowlevel_reduce.parts.sources import source_of
 
@@ -35,8 +38,9 @@ __all__ = ["main", "make"]
 
 GOAL = 0.9
 PLACES, ONES = 8, 1_000_000
-READERS = (4, 8, 16)
-SWEEP = tuple((readers, share << 20) for readers in READERS for share in (1, 2, 4))
+READERS = (2, 4, 8, 16)
+SMALL = 2 << 20
+SWEEP = tuple((readers, share << 20) for readers in READERS[:3] for share in (4, 8, 16, 32))
 
 
 def make(path: Path, elements: int, *, written: bool) -> None:
@@ -106,12 +110,11 @@ def read_seconds(path: Path, readers: int, share_bytes: int, ring_bytes: int) ->
 def readings(path: Path, *, cold: bool) -> dict[str, float]:
     """Return how long readings alone take, by their threads and memory."""
     found = {}
-    for readers in (feed.readers_here(), *READERS):
-        for ring in (2 * readers * feed.SHARE_BYTES, PIECE_BYTES):
-            name = f"{readers} threads, {ring >> 20} MiB"
-            if name not in found:
-                drop_cached(path, asked=cold)
-                found[name] = read_seconds(path, readers, feed.SHARE_BYTES, ring)
+    for readers in READERS:
+        for share, ring in ((feed.SHARE_BYTES, 2 * readers * feed.SHARE_BYTES), (SMALL, PIECE_BYTES)):
+            drop_cached(path, asked=cold)
+            name = f"{readers} threads, shares of {share >> 20} MiB into {ring >> 20}"
+            found[name] = read_seconds(path, readers, share, ring)
     return found
 
 
@@ -121,6 +124,42 @@ def reduced(path: Path, *, cold: bool, **options: Any) -> tuple[float, float]:
     begin = time.perf_counter()
     value = float(lr.reduce_large(path, **options))
     return value, time.perf_counter() - begin
+
+
+class WatchedFeed(feed.Feed):
+    """A feed that adds up what its steps take: in the threads that read together, and in the calling one."""
+
+    seconds: ClassVar[Counter[str]] = Counter()
+
+    def _timed(self, name: str, call: Callable[..., Any], *given: Any) -> Any:
+        begin = time.perf_counter()
+        try:
+            return call(*given)
+        finally:
+            self.seconds[name] += time.perf_counter() - begin
+
+    def run(self, steps: Any) -> None:
+        self._timed("all of it", super().run, steps)
+
+    def _read(self, *given: Any) -> None:
+        self._timed("threads: reading", super()._read, *given)
+
+    def _start(self, *given: Any) -> Any:
+        return self._timed("caller: starting shares", super()._start, *given)
+
+    def _wait(self, *given: Any) -> None:
+        self._timed("caller: waiting for threads", super()._wait, *given)
+
+    def _copy(self, *given: Any) -> None:
+        self._timed("caller: starting copies", super()._copy, *given)
+
+
+def watched(path: Path, *, cold: bool, **options: Any) -> dict[str, float]:
+    """Return what the steps of a reduction take."""
+    WatchedFeed.seconds.clear()
+    with mock.patch.object(large, "Feed", WatchedFeed):
+        _, took = reduced(path, cold=cold, **options)
+    return {"with its beginning and end": took, **WatchedFeed.seconds}
 
 
 def swept(path: Path, value: float, *, cold: bool, **options: Any) -> dict[str, float]:
@@ -166,6 +205,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             reading = readings(path, cold=arguments.cold)
             again, took = reduced(path, cold=arguments.cold, **options)
             check(again, value)
+            steps = watched(path, cold=arguments.cold, **options)
             others = swept(path, value, cold=arguments.cold, **options) if arguments.sweep else {}
     fastest = min(reading.values())
     ratio = max(copying, fastest) / took
@@ -177,6 +217,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{size_bytes / 1e9:.1f} GB {cache}, sum {value}: {ratio:.3f} of the slower, goal {GOAL}")
     for name, speed in speeds.items():
         print(f"{speed:8.2f} GB/s  {name}")
+    for name, each in steps.items():
+        print(f"{each:8.3f} s     {name}")
     if arguments.json:
         facts = {
             "bytes": size_bytes,
@@ -186,6 +228,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "readers": feed.readers_here(),
             "share_bytes": feed.SHARE_BYTES,
             "gb_per_s": speeds,
+            "seconds": steps,
             "ratio": ratio,
             "goal": GOAL,
         }

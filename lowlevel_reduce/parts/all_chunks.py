@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from lowlevel_reduce.driver import Context, LaunchConfig
@@ -16,6 +17,8 @@ from lowlevel_reduce.strategy.selection import operator_text
 from lowlevel_reduce.strategy.stubs import CHUNK_WARPS, chunks_kernel_source
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from lowlevel_reduce.operators import Reduction, Types
     from lowlevel_reduce.parts.cut import Place
 
@@ -23,6 +26,9 @@ __all__ = ["AllChunksPlan", "all_chunks_plan", "suits"]
 
 _LEAST_WARPS = 4
 """Warps of a block, of several chunks if a chunk has fewer leaves."""
+
+_MOST_CHUNKS = 1 << 31
+"""A kernel counts them in 32 bits."""
 
 _NARROW_BYTES = 8
 """The most bytes of an accumulator with which a thread folds a whole leaf in the registers that blocks leave it."""
@@ -88,13 +94,19 @@ def suits(reduction: Reduction, dtype: Any, kept: tuple[int, int], place: Place,
     It is for one contiguous array of rows that begin at multiples of 16 bytes as the first does, for chunks of at most
     16 leaves, and operators with little to hold. Of larger chunks a second launch is a small part of the time.
     """
+    if not (place.whole and place.rest and kept[1] == 1 and reduction.second is None and reduction.pivot is None):
+        return False
     element = element_type(dtype)
-    text = operator_text(reduction, reduction.types(element))
-    is_narrow = not text.heavy and text.accumulator_bytes <= _NARROW_BYTES
-    is_placed = kept[1] == 1 and (kept[0] == 1 or place.length * element.itemsize % VECTOR_BYTES == 0)
-    is_small = chunk <= CHUNK_WARPS * element.leaf and kept[0] * place.chunks < 1 << 31
-    is_plain = reduction.second is None and reduction.pivot is None
-    return bool(place.whole and place.rest) and is_plain and is_narrow and is_placed and is_small
+    is_placed = kept[0] == 1 or place.length * element.itemsize % VECTOR_BYTES == 0
+    if not is_placed or chunk > CHUNK_WARPS * element.leaf or kept[0] * place.chunks >= _MOST_CHUNKS:
+        return False
+    return _is_narrow(reduction, element.dtype)
+
+
+@functools.lru_cache(maxsize=256)
+def _is_narrow(reduction: Reduction, dtype: np.dtype[Any]) -> bool:
+    types = reduction.types(element_type(dtype))
+    return reduction.size(types) <= _NARROW_BYTES and not reduction.is_heavy(types)
 
 
 def all_chunks_plan(

@@ -14,6 +14,8 @@ from lowlevel_reduce.calls.prepared import Prepared
 from lowlevel_reduce.driver import Buffer
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.layout import is_contiguous
+from lowlevel_reduce.parts import cut
+from lowlevel_reduce.parts.all_chunks import all_chunks_plan, suits
 from lowlevel_reduce.parts.chunks import check_chunk, check_length
 from lowlevel_reduce.parts.combining import PARTIAL_DTYPE, combine_plan, rooted_of
 from lowlevel_reduce.parts.padded import ABSENT_BYTE, padded_rows
@@ -151,14 +153,19 @@ def described_chunks(
         step, size = element.itemsize, words * PARTIAL_DTYPE.itemsize
         beside = views[1].dtype.itemsize if len(views) > 1 else 0
         apart = 0 if reduction.second == "first" else beside  # of a first element there is but one
-        form = _form(thread, place, reduction, views)
         pieces = []
-        # The little rest first: the launch of the whole chunks begins while that runs, and not the other way round.
-        for first, number, of_a_row in ((whole, 1, rest), (0, whole, chunk)):
-            if number * of_a_row:
-                begin = first * chunk
-                launch = form.prepared((number, of_a_row), None, None, None)
-                pieces.append(_Piece(launch, begin * step, begin * apart, first * size))
+        held = cut.Place(0, length, whole, rest)
+        if forced_strategy() is None and suits(reduction, element.dtype, (1, 1), held, chunk):
+            plan = all_chunks_plan(reduction, element.dtype, 1, held, chunk, place.context)
+            pieces.append(_Piece(Prepared.of_plan(plan, place, None), 0, 0, 0))
+        else:
+            form = _form(thread, place, reduction, views)
+            # The little rest first: the launch of the whole chunks begins while that runs, and not the other way round.
+            for first, number, of_a_row in ((whole, 1, rest), (0, whole, chunk)):
+                if number * of_a_row:
+                    begin = first * chunk
+                    launch = form.prepared((number, of_a_row), None, None, None)
+                    pieces.append(_Piece(launch, begin * step, begin * apart, first * size))
         high = (length * apart if apart else beside) if length else 0
         extents = Extents(
             0, length * step, padded * size, PARTIAL_DTYPE.itemsize, has_second=beside > 0, second_high=high

@@ -388,15 +388,16 @@ def test_the_first_element_is_brought_behind_what_makes_it(machine):
         assert all(order.before(gathered, i) for i in freed), "the partials among them"
 
 
-def test_arrays_of_several_lengths_in_one_stream(stream):
-    """What is kept for one is for so many whole chunks."""
-    for length in (5000, 3000, 4096, 5000):
+@pytest.mark.parametrize("op", ["sum", "argmax"])  # one launch for all chunks, one for each kind
+def test_arrays_of_several_lengths_in_one_stream(op, stream):
+    """What is kept for one is for so many whole chunks, and for a rest of that length."""
+    for length in (5000, 5001, 3000, 3976, 4096, 5000):
         x = values(length, "float32")
-        made = lr.partials(x, "sum", chunk=1024, stream=stream)
-        total = lr.combine_partials(made, "sum", length=length, chunk=1024, dtype="float32", stream=stream)
-        assert total.numpy().tobytes() == lr.tree.reduce(x).tobytes()
+        made = lr.partials(x, op, chunk=1024, stream=stream)
+        total = lr.combine_partials(made, op, length=length, chunk=1024, dtype="float32", stream=stream)
+        assert total.numpy().tobytes() == lr.tree.reduce(x, op).tobytes()
         there = lr.DeviceArray.from_numpy(x, stream)
-        assert lr.reduce_shards([there]).numpy().tobytes() == lr.tree.reduce(x).tobytes()
+        assert lr.reduce_shards([there], op).numpy().tobytes() == lr.tree.reduce(x, op).tobytes()
 
 
 def test_repeated_partials_are_those_of_each_array(stream):

@@ -20,7 +20,7 @@ import os
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -129,7 +129,7 @@ def reduced(path: Path, *, cold: bool, **options: Any) -> tuple[float, float]:
 class WatchedFeed(feed.Feed):
     """A feed that adds up what its steps take: in the threads that read together, and in the calling one."""
 
-    seconds: ClassVar[Counter[str]] = Counter()
+    seconds: ClassVar[defaultdict[str, float]] = defaultdict(float)
 
     def _timed(self, name: str, call: Callable[..., Any], *given: Any) -> Any:
         begin = time.perf_counter()

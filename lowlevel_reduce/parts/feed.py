@@ -9,7 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import NamedTuple
 
-from lowlevel_reduce.driver import Buffer, Event, Stream
+from lowlevel_reduce.driver import Buffer, Event, Stream, binding
+from lowlevel_reduce.parts.driver_calls import raising
 from lowlevel_reduce.parts.sources import Source
 
 __all__ = ["READERS", "SHARE_BYTES", "Feed", "Step", "readers_here"]
@@ -21,6 +22,9 @@ SHARE_BYTES = 8 << 20
 """What a thread reads at a time, which is copied to the device by itself. Each costs the calling thread 150 to 230 us
 on an H100's host, whatever its size: with shares of 1 MiB a file was reduced at 6 GB/s, of 2 at 10, of 4 at 18 to 22,
 where eight threads alone read 25."""
+
+_COPYING = 2
+"""Shares whose copies run: each takes a fraction of the time in which as much is read."""
 
 Step = tuple[list[tuple[int, int]], Callable[[int], object]]
 """A piece: runs of elements, each a first number and a count, one behind the other; and what is called with its device
@@ -40,6 +44,30 @@ def readers_here() -> int:
     """Return how many threads read: no more than this process has processors."""
     of_process = getattr(os, "sched_getaffinity", None)  # not on every system
     return min(READERS, len(of_process(0)) if of_process is not None else os.cpu_count() or 1)
+
+
+class _Slot:
+    """Page-locked memory for a share, and the event behind the copy out of it.
+
+    Its driver calls are as few as can be, in the context that is current: at each the calling thread lets others run,
+    and may wait for them.
+    """
+
+    def __init__(self, size_bytes: int, stream: Stream) -> None:
+        self._host, self._event = Buffer.pinned(size_bytes, stream.context), Event.create(stream.context, timing=False)
+        self.view, self._pointer, self._stream = self._host.host_view(), self._host.pointer, stream.handle
+        self.wait = raising("cuEventSynchronize", self._event.handle)
+        self._record = raising("cuEventRecord", self._event.handle, self._stream)
+
+    def copy_to(self, pointer: int, size_bytes: int) -> None:
+        """Put the copy to the device into the stream."""
+        binding.call("cuMemcpyAsync", pointer, self._pointer, size_bytes, self._stream)
+        self._record()
+
+    def close(self) -> None:
+        """Free it, after the copy."""
+        self._host.close()
+        self._event.close()
 
 
 class Feed:
@@ -68,11 +96,12 @@ class Feed:
         context, itemsize = stream.context, source.dtype.itemsize
         readers = readers_here() if source.is_random else 1
         self._most = max(min(SHARE_BYTES, piece_bytes) // itemsize, 1)
-        # So many shares are being read; the others' copies run. Who reads by himself reads one.
-        self._slots, self._ahead = (readers + (readers + 1) // 2, readers) if source.is_random else (2, 1)
+        # So many shares are being read, or wait for a thread, which then does not wait for the caller to see that one is
+        # read; the others' copies run. Who reads by himself reads one.
+        self._ahead = readers + (readers + 1) // 2 if source.is_random else 1
+        self._slots = self._ahead + (_COPYING if source.is_random else 1)
         self._there = Buffer.allocate(piece_bytes, context)
-        self._hosts: list[Buffer] = []
-        self._events: list[Event] = []
+        self._made: list[_Slot] = []
         self._readers = ThreadPoolExecutor(readers) if source.is_random else None
         self._started = self._done = 0
 
@@ -101,18 +130,16 @@ class Feed:
         """Have a share read into the next slot; return which that is."""
         slot = self._started % self._slots
         if self._started < self._slots:  # made when it is first needed, while others are read into
-            context = self._stream.context
-            self._events.append(Event.create(context, timing=False))
-            self._hosts.append(Buffer.pinned(self._most * self._source.dtype.itemsize, context))
+            self._made.append(_Slot(self._most * self._source.dtype.itemsize, self._stream))
         self._started += 1
-        self._events[slot].synchronize()  # until the copy out of this slot, a ring ago, is done
+        self._made[slot].wait()  # until the copy out of this slot, a ring ago, is done
         if self._readers is not None:
             return slot, self._readers.submit(self._read, share, slot)
         self._read(share, slot)
         return slot, None
 
     def _read(self, share: _Share, slot: int) -> None:
-        elements = self._hosts[slot].host_view().view(self._source.dtype)
+        elements = self._made[slot].view.view(self._source.dtype)
         for place, start, count in share.runs:
             self._source.read(elements[place : place + count], start)
 
@@ -130,13 +157,10 @@ class Feed:
         reading.result()  # raises what the thread raised
 
     def _copy(self, share: _Share, slot: int) -> None:
-        itemsize, there = self._source.dtype.itemsize, self._there
+        itemsize = self._source.dtype.itemsize
         size_bytes = share.elements * itemsize
         if size_bytes:
-            pointer = there.pointer + share.place * itemsize
-            target = Buffer.from_pointer(pointer, size_bytes, context=self._stream.context, owner=self)
-            target.copy_from(self._hosts[slot], stream=self._stream, size_bytes=size_bytes)
-            self._events[slot].record(self._stream)
+            self._made[slot].copy_to(self._there.pointer + share.place * itemsize, size_bytes)
         self._done += size_bytes
 
     def __enter__(self) -> Feed:
@@ -149,8 +173,9 @@ class Feed:
         if self._readers is not None:
             self._readers.shutdown(cancel_futures=True)
         self._stream.synchronize()
-        for each in (*self._hosts, self._there, *self._events):
+        for each in self._made:
             each.close()
+        self._there.close()
 
 
 def _shares(steps: Iterable[Step], most: int) -> Iterator[_Share]:

@@ -55,7 +55,10 @@ def _carrying(instruction: Instruction, flight: Flight) -> Step:
 def _plain_or_carrying(instruction: Instruction, flight: Flight) -> Step:
     if "cc" in instruction.modifiers:
         return _carrying(instruction, flight)
-    return {**PLAIN, **packed.DECODERS}[instruction.opcode](instruction, flight)
+    return _WITHOUT_CARRIES[instruction.opcode](instruction, flight)
+
+
+_WITHOUT_CARRIES = {**PLAIN, **packed.DECODERS}
 
 
 _PERMUTATIONS: dict[str, Callable[[int, int], int]] = {

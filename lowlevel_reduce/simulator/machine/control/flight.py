@@ -65,6 +65,9 @@ NUMPY_TYPES = {
 }
 """The NumPy type of each PTX type; half types are represented by their bits."""
 
+_FORMS = {kind: (f"u{size}", 1) for kind, size in TYPE_BYTES.items()} | {"pred": ("?", 1), "b128": ("u8", 2)}
+"""The NumPy type of the registers of each type, and in how many words each is."""
+
 _CLOCKS = {"%clock": "u4", "%clock64": "u8", "%clock_hi": "u4", "%globaltimer": "u8", "%globaltimer_lo": "u4"}
 """The registers that tell a time: the number of instructions that were executed before."""
 
@@ -169,7 +172,9 @@ class Flight:
         self._registers: dict[str, Array] = {}
         self._chunks: list[Array] = []
         self._size_bytes = 0
-        self._spare: dict[tuple[str, tuple[int, ...]], list[Array]] = {}
+        self._spare: dict[tuple[str, int], list[Array]] = {}
+        self._seen: dict[tuple[str, str], Array] = {}
+        self._targets: dict[tuple[str, str], Array] = {}
         self._constants: dict[tuple[Immediate, str], Array] = {}
         self._symbols: dict[tuple[str, str], Array] = {}
         self._specials: dict[str, Array] = {}
@@ -232,12 +237,13 @@ class Flight:
         """Return a register's values in all threads."""
         array = self._registers.get(name)
         if array is None:
-            kind = self.launch.kernel.registers[name]
-            shape = (self.room, 2) if kind == "b128" else (self.room,)
-            dtype = "?" if kind == "pred" else "u8" if kind == "b128" else f"u{TYPE_BYTES[kind]}"
-            spare = self._spare.setdefault((dtype, shape), [])
+            dtype, columns = form = _FORMS[self.launch.kernel.registers[name]]
+            spare = self._spare.get(form)
+            if spare is None:
+                spare = self._spare[form] = []
             if not spare:
-                self._chunks.append(np.zeros((REGISTERS_AT_ONCE, *shape), dtype))
+                shape = (REGISTERS_AT_ONCE, self.room, columns) if columns > 1 else (REGISTERS_AT_ONCE, self.room)
+                self._chunks.append(np.zeros(shape, dtype))
                 self._size_bytes += self._chunks[-1].nbytes
                 spare.extend(self._chunks[-1])
             array = self._registers[name] = spare.pop()
@@ -273,7 +279,10 @@ class Flight:
         if not isinstance(operand, Name):
             raise unknown(instruction, "an operand cannot be read")
         if operand.name in self.launch.kernel.registers:
-            values = self._seen_as(instruction, operand.name, kind)
+            seen = (operand.name, kind)
+            values = self._seen.get(seen)
+            if values is None:
+                values = self._seen[seen] = self._seen_as(instruction, operand.name, kind)
             if operand.negated:
                 return lambda idx: ~values[idx]
             return values.__getitem__
@@ -285,6 +294,12 @@ class Flight:
             raise unknown(instruction, "a destination is no register")
         if operand.name == "_":
             return np.empty((self.room, 2) if kind == "b128" else self.room, NUMPY_TYPES[kind])
+        found = self._targets.get((operand.name, kind))
+        if found is None:
+            found = self._targets[operand.name, kind] = self._target(instruction, operand, kind)
+        return found
+
+    def _target(self, instruction: Instruction, operand: Name, kind: str) -> Array:
         if operand.name not in self.launch.kernel.registers:
             raise unknown(instruction, f"{operand.name} is no register")
         array, width = self.register(operand.name), TYPE_BYTES[kind]

@@ -230,14 +230,20 @@ def chosen_for(
         )
     if block_threads is not None:
         raise ValueError("block_threads goes with the reduction of a whole contiguous array")
-    forced = {"strategy": strategy, "cluster": cluster}
-    given = element.itemsize, text.accumulator_bytes, text.heavy, text.two_arrays
     if strategy is None and cluster is None and problem.kind != "columns":  # of which `columns` remembers the choices
-        return _remembered_rows(problem, facts, *given)
-    return rows.choose_rows(problem, facts, **dict(zip(_GIVEN, given, strict=True)), **forced)
+        return _remembered_rows(problem, facts, element.itemsize, text.accumulator_bytes, text.heavy, text.two_arrays)
+    return rows.choose_rows(
+        problem,
+        facts,
+        itemsize=element.itemsize,
+        accumulator_bytes=text.accumulator_bytes,
+        heavy=text.heavy,
+        two_arrays=text.two_arrays,
+        strategy=strategy,
+        cluster=cluster,
+    )
 
 
-_GIVEN = ("itemsize", "accumulator_bytes", "heavy", "two_arrays")
 _MOST_CHOICES = 4096
 """So many choices for rows are remembered, of some hundred bytes each."""
 
@@ -259,8 +265,14 @@ def _remembered_rows(
     if found is None:
         if len(_chosen) >= _MOST_CHOICES:
             _chosen.clear()
-        given = itemsize, accumulator_bytes, heavy, two_arrays
-        found = _chosen[key] = rows.choose_rows(problem, facts, **dict(zip(_GIVEN, given, strict=True)))
+        found = _chosen[key] = rows.choose_rows(
+            problem,
+            facts,
+            itemsize=itemsize,
+            accumulator_bytes=accumulator_bytes,
+            heavy=heavy,
+            two_arrays=two_arrays,
+        )
     return found
 
 

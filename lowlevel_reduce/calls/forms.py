@@ -133,12 +133,11 @@ class Form:
 
     def _kernel(self, chosen: Strategy | RowStrategy) -> PlacedKernel:
         """Return the only kernel of a strategy, in blocks and clusters of its size, for any grid."""
-        of, place = self._of, self._place
-        sources = sources_of(of.text, chosen)
-        like = (sources, chosen.warps, chosen.cluster)  # all but the grid that a launch depends on
+        like = chosen.like
         found = self._kernels.get(like)
         if found is None:
-            (entry,) = kernels_of(of, chosen, sources, place.context, place.facts)
+            of, place = self._of, self._place
+            (entry,) = kernels_of(of, chosen, sources_of(of.text, chosen), place.context, place.facts)
             found = self._kernels[like] = PlacedKernel(entry, signature(chosen.argument_kind), place)
         return found
 

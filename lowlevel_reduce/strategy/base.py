@@ -157,6 +157,13 @@ class RowStrategy(NamedTuple):
         return "at_once" if self.in_one_turn and self.parts == self.cluster == 1 else self.name
 
     @property
+    def like(self) -> tuple[object, ...]:
+        """What the kernel for an operator depends on, with a launch's blocks and clusters but not its grid."""
+        of_rows = self.kernel, self.contiguous, self.most_warps, self.anywhere_bounds
+        of_columns = self.loads, self.straight, self.wide
+        return of_rows, of_columns, self.aligned, self.warps, self.cluster, self.resident_blocks
+
+    @property
     def partials(self) -> int:
         """Partials of one row in the workspace; 0 if they are exchanged through shared memory."""
         return self.parts if self.folders else 0

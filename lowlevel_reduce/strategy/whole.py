@@ -6,7 +6,7 @@ In the comments, times are in us (microseconds) unless they name another unit.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from lowlevel_reduce.arguments import shown
 from lowlevel_reduce.errors import UnsupportedError
@@ -110,6 +110,11 @@ class Strategy(NamedTuple):
         return self.warps * WARP
 
     @property
+    def like(self) -> tuple[object, ...]:
+        """What the kernels for an operator depend on, with a launch's blocks and clusters but not its grid."""
+        return self.name, self.warps, self.cluster, self.tiles_per_block > 1, self.few_partials, self.resident_blocks
+
+    @property
     def argument_kind(self) -> Literal["whole"]:
         """What the kernels' argument is."""
         return "whole"
@@ -189,9 +194,11 @@ def choose(
     UnsupportedError
         If the device lacks what the strategy needs.
     """
-    row = _fastest(leaves, facts)
     if strategy is None and cluster is None and block_threads is None:
-        return _mapped(row.name, leaves, *_unasked(row, facts, wide_accumulator, small_elements))
+        for most, name, *mapped in _unasked(facts, wide_accumulator, small_elements):
+            if leaves <= most:
+                return _mapped(name, leaves, *mapped)
+    row = _fastest(leaves, facts)
     name = strategy or row.name
     if name not in STRATEGIES:
         raise ValueError(f"there is no strategy {shown(name)}; there is {', '.join(STRATEGIES)}")
@@ -205,12 +212,12 @@ def choose(
     return _mapped(name, leaves, warps, blocks_per_cluster, resident_blocks, programmatic)
 
 
-@lru_cache(maxsize=256)
-def _unasked(row: _Row, facts: DeviceFacts, wide_accumulator: bool, small_elements: bool) -> tuple[int, int, int, bool]:
-    """Return warps, the cluster's blocks, those that fit on a multiprocessor, and whether launches may start early."""
-    warps = min(row.warps, _WIDE_WARPS) if wide_accumulator else row.warps
-    resident_blocks = _resident_blocks(row.name, warps, facts, wide_accumulator, small_elements)
-    return warps, row.cluster, resident_blocks, facts.programmatic
+@lru_cache(maxsize=64)
+def _unasked(facts: DeviceFacts, wide_accumulator: bool, small_elements: bool) -> tuple[tuple[Any, ...], ...]:
+    """Return the rows of `_table` for an operator: up to how many leaves, and what `_mapped` takes besides leaves."""
+    rows = [row._replace(warps=min(row.warps, _WIDE_WARPS)) if wide_accumulator else row for row in _table(facts)]
+    given = facts, wide_accumulator, small_elements
+    return tuple((*row, _resident_blocks(row.name, row.warps, *given), facts.programmatic) for row in rows)
 
 
 def _mapped(name: str, leaves: int, warps: int, cluster: int, resident_blocks: int, programmatic: bool) -> Strategy:

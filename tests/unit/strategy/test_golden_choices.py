@@ -1,11 +1,12 @@
 """What is chosen for random problems on several devices: what is recorded, and the same however it is found."""
 
+import itertools
 import random
 
 import pytest
 
 from lowlevel_reduce import layout
-from lowlevel_reduce.strategy import columns, rows, selection
+from lowlevel_reduce.strategy import columns, rows, selection, whole
 from tests.golden import choices
 
 
@@ -100,6 +101,23 @@ def test_no_more_choices_are_remembered_than_the_bound(monkeypatch):
         problem = layout.problem_of((length, 64), 4, axis=0)
         columns.choose_columns(problem, choices.DEVICES["H200"], 4, 8, heavy=False, two_arrays=False)
     assert 0 < len(columns._chosen) <= 8
+
+
+def test_kernels_follow_from_what_strategies_are_like():
+    """Calls of new shapes look a kernel up by that alone."""
+    kernels, strategies = {}, set()
+    for device, problem, _ in choices.read():
+        for dtype in ("float32", "float64", "int8"):
+            request = choices._request(**{**problem, "op": "sum", "dtype": dtype, "strides": None})
+            chosen, sources, _ = selection.select(request, choices.DEVICES[device])
+            found = sources, chosen.block_threads, chosen.cluster
+            assert kernels.setdefault((device, dtype, chosen.like), found) == found, (device, problem, dtype)
+            strategies.add(chosen)
+    for leaves, wide in itertools.product(range(0, 6000, 7), (False, True)):
+        chosen = whole.choose(leaves, choices.DEVICES["H200"], wide_accumulator=wide)
+        found = selection.sources_of(request.text, chosen), chosen.block_threads, chosen.cluster
+        assert kernels.setdefault(("of whole arrays", chosen.like), found) == found, leaves
+    assert len(kernels) * 2 < len(strategies)
 
 
 def rows_of(count, length, itemsize, pad):

@@ -195,9 +195,9 @@ def choose(
         If the device lacks what the strategy needs.
     """
     if strategy is None and cluster is None and block_threads is None:
-        for most, name, *mapped in _unasked(facts, wide_accumulator, small_elements):
-            if leaves <= most:
-                return _mapped(name, leaves, *mapped)
+        for known in _unasked(facts, wide_accumulator, small_elements):
+            if leaves <= known[0]:
+                return _mapped(known[1], leaves, *known[2:])
     row = _fastest(leaves, facts)
     name = strategy or row.name
     if name not in STRATEGIES:

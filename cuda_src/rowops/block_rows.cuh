@@ -3,25 +3,32 @@
 #include "rowops/column_rows.cuh"
 #include "rowops/split_rows.cuh"
 
-// problem.cut: blocks that share a row, a cluster if several. The grid has as many for each row.
+constexpr uint64 of_single_rows = 128;  // in problem.cut
+
+// problem.cut: blocks that share a row, a cluster if several. The grid has as many for each row. Of single rows, which are at most a
+// leaf, each warp of a block has one: all its lanes find what it comes to, and nothing is shared.
 template <class R, Begin Where> __device__ __forceinline__ void block_rows(const RowProblem<R>& problem)
 {
     __shared__ RowMeeting<R> shared;
-    const uint32 blocks = uint32(problem.cut), warps = blockDim.x / lanes;
+    const bool is_single = problem.cut & of_single_rows;
+    const uint32 blocks = uint32(problem.cut) & 31, warps = blockDim.x / lanes, warp = warp_of_block();
     enter(shared, blocks);
     launch_dependents();
     const uint32 rank = rank_in_cluster(blocks), lane = threadIdx.x % lanes;
-    const uint32 leaf = rank * warps + warp_of_block();
-    const uint64 row = blockIdx.x / blocks;
+    const uint32 leaf = is_single ? 0 : rank * warps + warp;
+    const uint64 row = is_single ? uint64(blockIdx.x) * warps + warp : blockIdx.x / blocks;
     wait_for_prerequisites();
+    if (row >= problem.rows) return;  // of single rows
     RowPlace<R> place(problem, row);
     const typename R::Given given = R::given(problem, row);
     const uint32 length = R::length(problem, given, row);
     Held<R> held;
-    load_leaf<R, Where>(held, problem, place, leaf, length, lane);
+    load_leaf<R, Where, true>(held, problem, place, leaf, length, lane);
     const auto source = held_row<R>(place, given, length);
     const auto value = fold_leaf<R, Where>(held, problem, source, leaf, length, lane);
-    const auto values = meet<R>(value, problem, place, given, row, length, shared, rank, blocks, warps);
+    const auto values = is_single
+        ? R::values(problem, given, row, place, source.row, value, lane == 0)
+        : meet<R>(value, problem, place, given, row, length, shared, rank, blocks, warps);
     if constexpr (R::outputs > 0) {
         place.find_outputs(problem, row);
         write_leaf<R, Where>(held, problem, place, values, leaf, length, lane);

@@ -63,22 +63,26 @@ template <class R> struct Held {
             }
         }
     }
-    template <Begin Where, bool Inside, uint32 N, class VectorOf> __device__ __forceinline__ void load_parts(VectorOf vector)
+    template <Begin Where, bool Inside, uint32 N, bool Short, class VectorOf>
+    __device__ __forceinline__ void load_parts(VectorOf vector)
     {
         // Where both arrays, or words in place of vectors, take more registers than what is held, in parts.
         constexpr uint32 parts = N < steps ? 1 : (R::merges ? 2 : 1) * (Where == Begin::anywhere ? 2 : 1);
 #pragma unroll
         for (uint32 base = 0; base < N; base += N / parts) {
+            if (Short && base > 0 && !all_agree(vector(base).count > 0)) break;
             load_some<Where, Inside, N / parts>(base, vector);
             if (base + N / parts < N) __syncwarp();  // orders nothing: it keeps the compiler from loading all parts at once
         }
     }
-    // The first N; `inside`, which all lanes have alike, is whether what lies beside the row may be read as well.
-    template <Begin Where, uint32 N = steps, class VectorOf> __device__ __forceinline__ void load(bool inside, VectorOf vector)
+    // The first N; `inside`, which all lanes have alike, is whether what lies beside the row may be read as well. If rows may be
+    // `Short`, steps that no lane has are left out.
+    template <Begin Where, uint32 N = steps, bool Short = false, class VectorOf>
+    __device__ __forceinline__ void load(bool inside, VectorOf vector)
     {
-        if constexpr (Where == Begin::aligned || sizeof(typename R::Input) > 2) load_parts<Where, true, N>(vector);
-        else if (inside) load_parts<Where, true, N>(vector);
-        else load_parts<Where, false, N>(vector);
+        if constexpr (Where == Begin::aligned || sizeof(typename R::Input) > 2) load_parts<Where, true, N, Short>(vector);
+        else if (inside) load_parts<Where, true, N, Short>(vector);
+        else load_parts<Where, false, N, Short>(vector);
     }
     // Elements of both arrays lie steps apart.
     __device__ __forceinline__ void

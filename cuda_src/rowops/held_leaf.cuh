@@ -11,17 +11,39 @@ __device__ __forceinline__ bool leaf_inside(const RowProblem<R>& problem, const 
 }
 
 // A lane's part of leaf `leaf` of a row, as it is held by a warp; loads all vectors at once.
-template <class R, Begin Where>
+template <class R, Begin Where, bool Short = false>
 __device__ __forceinline__ void
 load_leaf(Held<R>& held, const RowProblem<R>& problem, const RowPlace<R>& place, uint32 leaf, uint32 length, uint32 lane)
 {
     constexpr uint32 V = Held<R>::V;
     const uint32 begin = leaf * leaf_elements<typename R::Input>, first = begin + lane * V;
     const bool inside = leaf_inside(problem, place, begin, length);
-    held.template load<Where>(inside, [&](uint32 t) {
+    held.template load<Where, steps, Short>(inside, [&](uint32 t) {
         const uint32 index = first + t * lanes * V;
         return VectorPlace<R>{place, index, left_from(index, length)};
     });
+}
+
+// The fold of N of a lane's vectors, from number First on. Of rows of one, two or four steps, which are common, the others are absent
+// and cost nothing.
+template <class R, Begin Where, uint32 First, uint32 N>
+__device__ __forceinline__ typename R::Op::Accumulator
+fold_present_steps(const Held<R>& held, const RowProblem<R>& problem, const HeldRow<typename R::Op>& source, uint32 begin,
+                   uint32 length, bool is_full, uint32 lane)
+{
+    using Op = typename R::Op;
+    constexpr uint32 V = Held<R>::V;
+    if constexpr (N == 1) {
+        const uint32 index = begin + (First * lanes + lane) * V;
+        return fold_step<R, Where>(held, First, problem, source, index, is_full ? int32(V) : left_from(index, length));
+    } else {
+        constexpr uint32 half = N / 2;
+        auto value = fold_present_steps<R, Where, First, half>(held, problem, source, begin, length, is_full, lane);
+        if (First > 0 || all_agree(left_from(begin + (First + half) * lanes * V, length) > 0))
+            value = combine_neighbours<Op>(
+                value, fold_present_steps<R, Where, First + half, half>(held, problem, source, begin, length, is_full, lane));
+        return value;
+    }
 }
 
 // The fold of that leaf; every lane holds the result. Leaves past the end are absent. All 32 lanes call it.
@@ -32,19 +54,11 @@ fold_leaf(const Held<R>& held, const RowProblem<R>& problem, const HeldRow<typen
 {
     using Op = typename R::Op;
     using T = typename R::Input;
-    constexpr uint32 V = Held<R>::V;
-    const uint32 begin = leaf * leaf_elements<T>, first = begin + lane * V;
+    const uint32 begin = leaf * leaf_elements<T>;
     const bool is_full = all_agree(left_from(begin, length) >= int32(leaf_elements<T>));
     if constexpr (Op::folds_leaves)
-        if (is_full) return warp_fold<Op>(Op::fold_leaf(held.x, first));
-    LaneCounter<Op, log2_of(steps)> counter;
-#pragma unroll
-    for (uint32 t = 0; t < steps; ++t) {
-        const uint32 index = first + t * lanes * V;
-        const int32 count = is_full ? int32(V) : left_from(index, length);
-        counter.push(fold_step<R, Where>(held, t, problem, source, index, count), t);
-    }
-    return warp_fold<Op>(counter.result());
+        if (is_full) return warp_fold<Op>(Op::fold_leaf(held.x, begin + lane * Held<R>::V));
+    return warp_fold<Op>(fold_present_steps<R, Where, 0, steps>(held, problem, source, begin, length, is_full, lane));
 }
 
 // Writes a lane's part of a leaf. `whole` is the length of the arrays, `length` how many elements there are in this row.

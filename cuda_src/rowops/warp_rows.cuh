@@ -1,7 +1,7 @@
-// Rows of at most a leaf: one or several a warp, in registers.
+// Rows of one or two of a lane's eight steps: several a warp, in registers. Of longer ones a warp has one: block_rows.
 //
-// A row of up to 2^(l + s) vectors takes 2^l lanes, at least 4, and 2^s of a lane's eight steps; more than one step only if it
-// takes all lanes. problem.cut is l + 8 s. So a warp has 2^(8 - l - s) rows: those of one step lie side by side in its lanes.
+// A row of up to 2^(l + s) vectors takes 2^l lanes, at least 4, and 2^s steps; two only if it takes all lanes. problem.cut is
+// l + 8 s. So a warp has 2^(8 - l - s) rows: those of one step lie side by side in its lanes.
 #pragma once
 #include "rowops/held.cuh"
 
@@ -72,13 +72,8 @@ fold_short_rows(typename Op::Accumulator* a, typename Op::Accumulator* roots, co
         return;
     }
 #pragma unroll
-    for (uint32 k = 0; k < 3; ++k)
-        if (k < cut.step_bits)
-#pragma unroll
-            for (uint32 i = 0; i < 4u >> k; ++i) a[i] = combine_neighbours<Op>(a[2 * i], a[2 * i + 1]);
-    if (cut.step_bits == 1) warp_fold_rows<Op, lanes, 4>(a, lane);
-    else if (cut.step_bits == 2) warp_fold_rows<Op, lanes, 2>(a, lane);
-    else a[0] = warp_fold<Op>(a[0]);
+    for (uint32 i = 0; i < 4; ++i) a[i] = combine_neighbours<Op>(a[2 * i], a[2 * i + 1]);
+    warp_fold_rows<Op, lanes, 4>(a, lane);
     if (lane < cut.rows()) roots[lane] = a[0];
 }
 

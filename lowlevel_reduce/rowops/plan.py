@@ -113,9 +113,8 @@ class RowPlan(Closing):
             strategy=strategy,
             cluster=cluster,
         )
-        is_column = mapping.name == "column_rows"  # which is in the kernel of blocks for arrays at any address
-        name = "block_rows" if is_column or mapping.name == "split_rows" else mapping.name
-        number = next(k for k, each in enumerate(KERNELS) if each.name == name)
+        is_column = mapping.name == "column_rows"  # which is in the kernel for arrays at any address
+        number = next(k for k, each in enumerate(KERNELS) if each.name == mapping.kernel)
         source = row_kernels(self.operation, self.types)[number]
         if is_column or not self.layout.aligned:
             source = source.twin or source

@@ -49,6 +49,9 @@ cuda_src/rowops/split_rows.cuh."""
 _SPLIT_FLAG = 64
 """What tells the kernel: `of_split_rows` there."""
 
+_SINGLE_FLAG = 128
+"""What tells the kernel of blocks that each warp has a row: `of_single_rows` in cuda_src/rowops/block_rows.cuh."""
+
 _COLUMN_CLUSTER = 8
 """The most blocks that share a tile of them."""
 
@@ -87,6 +90,12 @@ class RowMapping:
     cut: int
     dynamic_shared_bytes: int = 0
     reads: int = 1
+
+    @property
+    def kernel(self) -> str:
+        """Which kernel has its code, by the name of what else it does."""
+        in_blocks = self.name in ("split_rows", "column_rows") or (self.name == "warp_rows" and self.cut & _SINGLE_FLAG)
+        return "block_rows" if in_blocks else self.name
 
     @property
     def block_threads(self) -> int:
@@ -170,9 +179,11 @@ def choose_mapping(
 def _short(vectors: int, rows: int) -> RowMapping:
     bits = max((vectors - 1).bit_length(), _LEAST_LANE_BITS)
     lane_bits, step_bits = min(bits, _LANE_BITS), max(bits - _LANE_BITS, 0)
-    warps = -(-rows // (1 << (_VECTOR_BITS - bits)))
+    is_single = step_bits > 1  # of rows of more than two steps a warp has one
+    warps = rows if is_single else -(-rows // (1 << (_VECTOR_BITS - bits)))
     of_block = min(_WARPS, power_of_two(warps))
-    return _checked(RowMapping("warp_rows", of_block, 1, -(-warps // of_block), lane_bits | step_bits << 3))
+    cut = 1 | _SINGLE_FLAG if is_single else lane_bits | step_bits << 3
+    return _checked(RowMapping("warp_rows", of_block, 1, -(-warps // of_block), cut))
 
 
 def _name_of(

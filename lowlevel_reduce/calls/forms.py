@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lowlevel_reduce.calls.places import Place
+    from lowlevel_reduce.operators.base import Reduction
     from lowlevel_reduce.strategy.base import RowStrategy
     from lowlevel_reduce.strategy.whole import Strategy
 
@@ -74,7 +75,7 @@ class Form:
         self._of = of = resolved(op, dtype=dtype, **options)
         self.results, self.result_dtype = of.reduction.results, of.types.result_dtype
         expected = of.reduction.second_dtype(of.types.element)
-        _check_second(of.reduction.name, expected, second_dtype)
+        _check_second(of.reduction, expected, second_dtype)
         self._masks = VECTOR_BYTES - 1, second_vector_bytes(expected, of.itemsize) - 1, 0, 0
         self._kernels: dict[tuple[Any, ...], PlacedKernel] = {}
 
@@ -157,9 +158,10 @@ class Form:
         return Prepared.of_plan(Plan(request, context, mapping), self._place, initial)
 
 
-def _check_second(name: str, expected: np.dtype[Any] | None, given: np.dtype[Any] | None) -> None:
+def _check_second(reduction: Reduction, expected: np.dtype[Any] | None, given: np.dtype[Any] | None) -> None:
+    name = reduction.name
     if (expected is None) != (given is None):
         raise TypeError(f"{name} takes {'one array' if given is not None else 'a second array'}")
     if given != expected:
-        what = "a mask" if expected == np.dtype(bool) else "the second array"
+        what = "a mask" if reduction.second == "mask" else "the second array"
         raise TypeError(f"{what} of {name} is of {expected}, not of {given}")

@@ -194,6 +194,8 @@ class TestRefusals:
             lr.reduce(x, "sum", second=x)
         with pytest.raises(TypeError, match="the second array of dot is of float32, not of float64"):
             lr.dot(x, x.astype(np.float64))
+        with pytest.raises(TypeError, match="the second array of dot is of bool, not of float32"):
+            lr.dot(x > 0, x)
         with pytest.raises(TypeError, match="a mask of sum is of bool, not of uint8"):
             lr.sum(x, where=np.ones((4, 6), np.uint8))
         for shape in ((4,), (2, 6), (1, 4, 6)):

@@ -65,12 +65,12 @@ class Context(Handle):
     @classmethod
     def primary(cls, device: Device | int = 0) -> Context:
         """Retain the primary context of `device`, the one that the CUDA runtime uses; ``close()`` releases it."""
-        meanwhile.begin()
-        device = Device.of(device)
-        held, life = Held(binding.selected()), Life()
-        release = functools.partial(_release_primary, held, life, device.handle)
-        self = cls._of(None, (held, release), None, life, device)
-        self._become(int(held.take("cuDevicePrimaryCtxRetain", device.handle)))
+        with meanwhile.begun():
+            device = Device.of(device)
+            held, life = Held(binding.selected()), Life()
+            release = functools.partial(_release_primary, held, life, device.handle)
+            self = cls._of(None, (held, release), None, life, device)
+            self._become(int(held.take("cuDevicePrimaryCtxRetain", device.handle)))
         return self
 
     @classmethod

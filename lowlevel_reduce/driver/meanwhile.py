@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from lowlevel_reduce.driver import binding
 
-__all__ = ["begin", "register"]
+__all__ = ["begun", "register"]
 
 _work: list[Callable[[], object]] = []
 
@@ -25,12 +25,24 @@ def register(work: Callable[[], object]) -> None:
     _work.append(work)
 
 
-def begin() -> None:
-    """Start a thread for what was registered, if nobody has; only NVIDIA's driver takes so long that it is worth it."""
-    if not _work or binding.selected().name != "cuda":
-        return
-    with contextlib.suppress(IndexError, RuntimeError):  # another thread was faster; no thread can be started
-        threading.Thread(target=_quietly, args=(_work.pop(),), name="while a context is made").start()
+@contextlib.contextmanager
+def begun() -> Iterator[None]:
+    """Do what was registered, unless that was done, in a thread that ends with the ``with`` block, at the latest.
+
+    It is waited for: whoever forks, or puts other modules in the place of ours, meets no thread that imports. Only for
+    NVIDIA's driver is it worth a thread.
+    """
+    thread = None
+    if _work and binding.selected().name == "cuda":
+        with contextlib.suppress(IndexError, RuntimeError):  # another thread was faster; no thread can be started
+            starting = threading.Thread(target=_quietly, args=(_work.pop(),), name="while a context is made")
+            starting.start()
+            thread = starting
+    try:
+        yield
+    finally:
+        if thread is not None:
+            thread.join()
 
 
 def _quietly(work: Callable[[], object]) -> None:

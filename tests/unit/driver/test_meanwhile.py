@@ -6,41 +6,48 @@ import threading
 from pathlib import Path
 
 import pytest
-from fake_driver import FakeDriver, in_use
+from fake_driver import ERROR, FakeDriver, in_use
 
 from lowlevel_reduce.driver import Context, meanwhile
+from lowlevel_reduce.errors import CudaError
 
 
 @pytest.fixture
 def seen(monkeypatch):
     """The threads that have done what is registered, of which there is one thing."""
-    threads, ended = [], threading.Event()
+    threads = []
 
     def work():
         threads.append(threading.current_thread())
-        ended.set()
         raise ValueError("which is ignored")
 
     monkeypatch.setattr(meanwhile, "_work", [])
     meanwhile.register(work)
-    return threads, ended
+    return threads
 
 
 def test_it_is_done_once_in_a_thread(seen):
-    threads, ended = seen
     with in_use(FakeDriver(), "cuda"):
         for _ in range(2):
             Context.primary().close()
-        assert ended.wait(20)
-    assert len(threads) == 1
-    assert threads[0] is not threading.current_thread()
+            (thread,) = seen
+            assert thread is not threading.current_thread()
+            assert not thread.is_alive()
     assert meanwhile._work == []
+
+
+def test_it_ends_with_a_context_that_cannot_be_made(seen):
+    fake = FakeDriver()
+    fake.fails["cuDevicePrimaryCtxRetain"] = ERROR.CUDA_ERROR_OUT_OF_MEMORY
+    with in_use(fake, "cuda"), pytest.raises(CudaError):
+        Context.primary()
+    assert [thread.is_alive() for thread in seen] == [False]
 
 
 def test_other_drivers_take_no_time_that_is_worth_a_thread(seen):
     with in_use(FakeDriver(), "another"):
         Context.primary().close()
-    assert (seen[0], len(meanwhile._work)) == ([], 1)
+    assert (seen, len(meanwhile._work)) == ([], 1)
 
 
 def test_a_context_is_made_where_no_thread_can_be_started(seen, monkeypatch):
@@ -50,11 +57,11 @@ def test_a_context_is_made_where_no_thread_can_be_started(seen, monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", start)
     with in_use(FakeDriver(), "cuda"), Context.primary() as context:
         assert context.handle
-    assert seen[0] == []
+    assert seen == []
 
 
 SCRIPT = """
-import sys, threading
+import sys
 import numpy
 from fake_driver import OK, FakeDriver, in_use
 import lowlevel_reduce as lr
@@ -65,9 +72,6 @@ class Driver(FakeDriver):
     def cuMemcpyDtoHAsync(self, *arguments):
         return (OK,)
 with in_use(Driver(), "cuda"), lr.Context.primary() as context, context.pushed():
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread():
-            thread.join()
     before = set(sys.modules)
     from lowlevel_reduce.compiler import Cubin, Program, Resources
     from lowlevel_reduce.plans import loading

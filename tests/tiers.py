@@ -12,7 +12,8 @@ soak
     What is marked soak alone: endurance, long fuzzing, installations.
 
 A test that goes through many things by itself, kernels or types, takes some of them in the tiers check and test, which
-the fixture `few` chooses: the cases of a function take turns, so that together they go through all.
+the fixture `few` chooses: the cases of a function take turns, so that together they go through all. A test that
+disturbs something at each of its steps disturbs every third there, which the fixture `steps` counts, in turn as well.
 
 The choice depends on the names of the tests alone, so it is the same on every machine, and every process of a run makes
 the same.
@@ -23,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import pytest
@@ -31,6 +32,9 @@ import pytest
 TIERS = ("check", "test", "all", "soak")
 NOT_FACTORS = {"machine"}
 """Parameters that say where a test runs, not what it tests."""
+
+STEPS_APART = 3
+"""Samples disturb the steps of something so far from each other."""
 
 Value = tuple[str, str]
 _T = TypeVar("_T")
@@ -65,6 +69,13 @@ def few(request: pytest.FixtureRequest, is_sample: bool) -> Callable[[Sequence[_
     """Choose what a test goes through: ``few(things, count)`` is all of them, `count` where a run takes samples."""
     turn = request.node.stash[_TURN]
     return lambda things, count: in_turn(things, count, turn) if is_sample else things
+
+
+@pytest.fixture
+def steps(request: pytest.FixtureRequest, is_sample: bool) -> Callable[[], Iterator[int]]:
+    """Count the steps at which a test disturbs something: ``steps()`` is all from 0, every third in samples."""
+    first = request.node.stash[_TURN] % STEPS_APART
+    return lambda: itertools.count(first, STEPS_APART) if is_sample else itertools.count()
 
 
 def turns(items: Iterable[pytest.Item]) -> list[tuple[int, pytest.Item]]:

@@ -1,5 +1,6 @@
 """The tiers of the tests: what a tier runs, and that its sample shows each value and depends on names alone."""
 
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -101,6 +102,11 @@ def test_together_they_go_through_all(count, cases):
 def test_a_run_of_all_tests_takes_all(few, is_sample):
     things = list(range(10))
     assert len(few(things, 4)) == (4 if is_sample else 10)
+
+
+def test_a_run_of_all_tests_disturbs_every_step_and_a_sample_each_in_some_case(steps, is_sample):
+    apart = tiers.STEPS_APART
+    assert list(itertools.islice(steps(), 4)) == ([0, apart, 2 * apart, 3 * apart] if is_sample else [0, 1, 2, 3])
 
 
 def test_the_order_in_which_tests_are_collected_decides_nothing():

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import gc
-import itertools
 import sys
 from pathlib import Path
 
@@ -133,8 +132,8 @@ def in_callbacks(monkeypatch):
 
 @pytest.mark.parametrize("signals_only", [False, True])
 @pytest.mark.parametrize("noun", MAKERS)
-def test_an_interrupted_finalizer_is_tried_again(noun, in_callbacks, signals_only):
-    for step in itertools.count():
+def test_an_interrupted_finalizer_is_tried_again(noun, in_callbacks, signals_only, steps):
+    for step in steps():
         with World() as world:
             made = [MAKERS[noun](world)]
             over = not interrupts.at_step(
@@ -163,10 +162,10 @@ def _in_a_mode(world):
 
 
 @pytest.mark.parametrize("work", [_in_a_context, _in_a_mode])
-def test_what_is_held_for_a_while_is_given_back_before_anybody_sees_the_interrupt(work):
+def test_what_is_held_for_a_while_is_given_back_before_anybody_sees_the_interrupt(work, steps):
     """Whoever catches it has the traceback still, and with that all frames: nothing may wait for these to go."""
     files = FILES | {contextlib.__file__}  # where the end of a generator's block would be
-    for step in itertools.count():
+    for step in steps():
         with World() as world:
             error = interrupts.interrupted(functools.partial(work, world), step, files=files, signals_only=True)
             assert world.fake.stack == [], step
@@ -178,8 +177,8 @@ def test_what_is_held_for_a_while_is_given_back_before_anybody_sees_the_interrup
 
 @pytest.mark.parametrize("then", ["close", "forget"])
 @pytest.mark.parametrize("noun", MAKERS)
-def test_an_interrupted_close_releases_once(noun, then):
-    for step in itertools.count():
+def test_an_interrupted_close_releases_once(noun, then, steps):
+    for step in steps():
         with World() as world:
             made = MAKERS[noun](world)
             over = interrupts.interrupted(made.close, step, files=FILES) is None
@@ -197,9 +196,9 @@ def test_an_interrupted_close_releases_once(noun, then):
 
 
 @pytest.mark.parametrize("noun", MAKERS)
-def test_a_block_whose_end_is_interrupted_has_closed(noun):
+def test_a_block_whose_end_is_interrupted_has_closed(noun, steps):
     """Also while others keep the object, as launches keep their stream: nobody would close it again."""
-    for step in itertools.count():
+    for step in steps():
         with World() as world:
             made = MAKERS[noun](world)
 
@@ -217,9 +216,9 @@ def test_a_block_whose_end_is_interrupted_has_closed(noun):
 
 
 @pytest.mark.parametrize("noun", MAKERS)
-def test_what_is_made_has_an_owner_from_the_first(noun):
+def test_what_is_made_has_an_owner_from_the_first(noun, steps):
     """Interrupted anywhere from before the driver's call to the return of the handle."""
-    for step in itertools.count():
+    for step in steps():
         with World() as world:
             kept = []  # of which nothing is released while steps are counted
             make = functools.partial(MAKERS[noun], world)

@@ -100,8 +100,8 @@ def _after_branch(line, opcode, condition, known, places):
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_read_or_written_before_the_wait(kind, case):
-    for source in KINDS[kind](case):
+def test_nothing_is_read_or_written_before_the_wait(kind, case, few):
+    for source in few(KINDS[kind](case), 1):
         code = listing(compile_kernel(source, "sm_90").data)
         lines = [line.text for line in sass._of_kernel(code, source.entry)]
         assert any("ACQBULK" in line for line in lines), "a kernel that does not wait"

@@ -37,7 +37,7 @@ def zeros(stream):
 
 
 @pytest.mark.parametrize("lie", SHAPES)
-def test_one_axis_is_long(stream, zeros, n, lie):
+def test_one_axis_is_long(stream, zeros, n, lie, few):
     shape = SHAPES[lie](n)
     axis = shape.index(n)
     rows = 1 if lie == "whole" else 2
@@ -45,7 +45,7 @@ def test_one_axis_is_long(stream, zeros, n, lie):
     first = [0, 1 if lie == "columns" else n][:rows]
     places = {3: 7, n // 2: 200, n - 3: 201, n - 2: 9}
     x = zeros(shape, values={start + step * place: value for start in first for place, value in places.items()})
-    for op, wanted in (("sum", 417), ("max", 201), ("argmax", n - 3), ("count_nonzero", 4), ("argmin", 0)):
+    for op, wanted in few([("sum", 417), ("max", 201), ("argmax", n - 3), ("count_nonzero", 4), ("argmin", 0)], 2):
         assert lr.reduce(x, op, axis=axis, stream=stream).numpy().reshape(-1).tolist() == [wanted] * rows, op
     mean, var = (each.numpy().reshape(-1) for each in lr.mean_var(x, axis=axis, stream=stream, dtype="float64"))
     squares = sum(value**2 for value in places.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import OrderedDict
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -244,10 +245,11 @@ def chosen_for(
     )
 
 
-_MOST_CHOICES = 4096
-"""So many choices for rows are remembered, of some hundred bytes each."""
+_MOST_CHOICES = 256
+"""So many choices for rows are remembered; the oldest is forgotten first. Rows of one number, up to eight leaves long,
+have 128."""
 
-_chosen: dict[Any, RowStrategy] = {}
+_chosen: OrderedDict[Any, RowStrategy] = OrderedDict()
 
 
 def _remembered_rows(
@@ -263,8 +265,8 @@ def _remembered_rows(
     )  # fmt: skip
     found = _chosen.get(key)
     if found is None:
-        if len(_chosen) >= _MOST_CHOICES:
-            _chosen.clear()
+        while len(_chosen) >= _MOST_CHOICES:
+            _chosen.popitem(last=False)
         found = _chosen[key] = rows.choose_rows(
             problem,
             facts,

@@ -85,7 +85,10 @@ def produced_view(x: Any, producer: Producer, stream: Stream) -> ArrayView:
 
 
 def foreign_view(x: Any, stream: Stream) -> ArrayView:
-    """Return the memory of an array by one of its protocols; `stream` is made to wait for its producer's work."""
+    """Return the memory of an array by one of its protocols; `stream` is made to wait for its producer's work.
+
+    The stream's context must be current.
+    """
     # PyTorch's own export refuses conjugated tensors; cuda.core reads the tensors of some versions without it, and
     # accepts both.
     for asked, done in (("neg", "negated"), ("conj", "conjugated")):
@@ -119,9 +122,8 @@ def _view_by_dlpack(x: Any, stream: Stream) -> Any:
     # Before the producer is asked for the memory: PyTorch answers a stream with an AssertionError if there is none.
     device = device_of(x)
     asked = x if exports_by_itself(x) else Export(x, device)
-    if home_of(stream.context)[1]:  # they work in ours: it need not be retained once more for that
-        with stream.context.pushed():
-            return strided_memory_view().from_any_interface(asked, stream_ptr=stream.handle or _LEGACY)
+    if home_of(stream.context)[1]:  # they work in ours: it need not be retained once more for that, and is current
+        return strided_memory_view().from_any_interface(asked, stream_ptr=stream.handle or _LEGACY)
     with _their_context(stream.context) as theirs:
         ours = not stream.is_default or stream.context == theirs
         told = stream if ours else Stream.legacy(theirs)

@@ -323,7 +323,7 @@ def bits(stream: Stream) -> dict[str, bool]:
 def ways_of(case: Case, memory: Memory, bench: Bench) -> dict[str, float]:
     """Return the times of all strategies and clusters that a case can be launched by."""
     found = {}
-    for strategy in ("block_rows", "turn_rows"):
+    for strategy in ("block_rows", "split_rows", "turn_rows"):
         for cluster in (1, 2, 4, 8, 16):
             with suppress(ValueError):
                 launch = ours(case, memory, bench.stream, strategy=strategy, cluster=cluster)

@@ -1,8 +1,8 @@
-// Few rows: several warps share a leaf, so that each has one or two of its steps to load, to fold and to write.
+// Few rows: several warps share a leaf, so that each has one, two or four of its steps to load, to fold and to write.
 #pragma once
 #include "rowops/meeting.cuh"
 
-constexpr uint32 most_split_steps = 2;
+constexpr uint32 most_split_steps = 4;
 constexpr uint64 of_split_rows = 64;  // in problem.cut
 
 struct SplitCut {
@@ -43,11 +43,15 @@ template <class R, Begin Where> __device__ __forceinline__ void split_rows(const
         for (uint32 t = 0; t < most_split_steps; ++t)
             columns[t] = R::template columns<Where>(problem, index_of(t), left_in(t, whole));
     const auto source = held_row<R>(place, given, length);
-    A a[most_split_steps];
-#pragma unroll
-    for (uint32 t = 0; t < most_split_steps; ++t)
-        a[t] = fold_step<R, Where>(held, t, problem, source, index_of(t), left_in(t, length));
-    A value = fold_array<Op, most_split_steps>(a);
+    const auto fold = [&](uint32 t) {
+        return fold_step<R, Where>(held, t, problem, source, index_of(t), left_in(t, length));
+    };
+    A value = fold(0);
+    if (cut.each > 1) value = combine_neighbours<Op>(value, fold(1));
+    if (cut.each > 2) {
+        const A low = fold(2), high = fold(3);
+        value = combine_neighbours<Op>(value, combine_neighbours<Op>(low, high));
+    }
     A* const of_lanes = reinterpret_cast<A*>(memory);
     of_lanes[threadIdx.x] = value;
     __syncthreads();

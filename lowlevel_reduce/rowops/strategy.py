@@ -42,8 +42,8 @@ _COLUMN_STATIC_BYTES = 16384
 _COLUMN_THREADS = 512
 """Threads of a block: `most_column_threads` in cuda_src/rowops/column_rows.cuh."""
 
-_LEAVES_TO_SPLIT = 4
-"""Leaves of a block whose warps share them: so many that a warp has two steps, `most_split_steps` in
+_LEAVES_TO_SPLIT = 8
+"""Leaves of a block whose warps share them, at most: a warp then has four steps, `most_split_steps` in
 cuda_src/rowops/split_rows.cuh."""
 
 _SPLIT_FLAG = 64
@@ -57,8 +57,9 @@ _COLUMN_CLUSTER = 8
 
 _COLUMN_FLAG, _STEPS = 32, 8
 
-_SECTOR_BYTES = 32
-"""What memory is read by: rows of a block that lie side by side are as many elements at least."""
+_SECTOR_BYTES, _SECTORS_BYTES = 32, 64
+"""What memory is read by: rows of a block that lie side by side are as many elements at least, and two sectors as long as
+a cluster has room for those."""
 
 
 @dataclass(frozen=True)
@@ -263,9 +264,15 @@ def _in_columns(
         raise ValueError(f"strategy 'column_rows' takes clusters of up to {min(_COLUMN_CLUSTER, units)} blocks here")
     most = cluster or min(_COLUMN_CLUSTER if facts.clusters else 1, units)
     # Two blocks on a multiprocessor, so that one loads while the other writes; and of few tiles all multiprocessors have some.
-    blocks = cluster or 1
+    blocks, half = cluster or 1, shared_bytes // 2 - _COLUMN_STATIC_BYTES
+
+    def too_large() -> bool:
+        return held_arrays > 0 and units // blocks * unit_bytes * columns > half
+
+    while too_large() and columns * itemsize > _SECTORS_BYTES:
+        columns //= 2
     while blocks < most and (
-        (held_arrays > 0 and units // blocks * unit_bytes * columns > shared_bytes // 2 - _COLUMN_STATIC_BYTES)
+        too_large()
         or (units // blocks > _COLUMN_THREADS // columns and -(-rows // columns) * blocks * 2 <= facts.multiprocessors)
     ):
         blocks *= 2

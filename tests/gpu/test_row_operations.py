@@ -32,7 +32,7 @@ def values(name, shape, seed=0):
 
 def suits(way, dtype, length):
     """Whether a strategy takes rows of so many elements."""
-    most = {"warp_rows": 1, "block_rows": 16, "split_rows": 4}.get(way.get("strategy"), 1 << 20)
+    most = {"warp_rows": 1, "block_rows": 16, "split_rows": 8}.get(way.get("strategy"), 1 << 20)
     return length * values(dtype, (1,)).itemsize <= 4096 * most * way.get("cluster", 1)
 
 

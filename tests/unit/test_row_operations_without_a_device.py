@@ -101,9 +101,10 @@ class TestMapping:
             (4096, 8, "split_rows", 16, 1),
             (8192, 64, "split_rows", 16, 1),  # two steps a warp
             (8193, 66, "split_rows", 16, 2),
-            (8193, 67, "block_rows", 8, 1),
-            (65_536, 1, "split_rows", 16, 8),
-            (131_072, 1, "block_rows", 8, 8),
+            (8193, 132, "split_rows", 16, 1),  # four
+            (8193, 133, "block_rows", 8, 1),
+            (131_072, 16, "split_rows", 16, 8),
+            (131_073, 1, "block_rows", 16, 8),
             (131_072, 64, "block_rows", 8, 8),
         ],
     )
@@ -184,8 +185,8 @@ class TestMapping:
             mapping(10_000, 4, strategy="warp_rows")
         with pytest.raises(ValueError, match="a cluster has"):
             mapping(10_000, 4, cluster=3)
-        with pytest.raises(ValueError, match="'split_rows' holds 8 leaves"):
-            mapping(20_000, 4, strategy="split_rows", cluster=2)
+        with pytest.raises(ValueError, match="'split_rows' holds 16 leaves"):
+            mapping(40_000, 4, strategy="split_rows", cluster=2)
         with pytest.raises(ValueError, match="holds 16 leaves"):
             mapping(100_000, 4, strategy="block_rows", cluster=1)
         with pytest.raises(lr.UnsupportedError, match=r"9\.0"):

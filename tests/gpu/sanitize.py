@@ -63,6 +63,7 @@ WAYS: list[dict[str, Any]] = [
     {"strategy": "block_rows", "cluster": 4},
     {"strategy": "turn_rows"},
     {"strategy": "turn_rows", "cluster": 2},
+    {"strategy": "warp_rows"},
 ]
 OPERATION_ROWS = [("float32", 257), ("float32", 5003), ("bfloat16", 1000), ("bfloat16", 9000)]
 LENGTHS = [0, 1, 1023, 4097, 300_001]
@@ -208,7 +209,8 @@ def check_row_operations(rng: np.random.Generator, stream: lr.Stream) -> int:
             if not same(one, other):
                 raise WrongBitsError(f"quantize of {dtype}")
         for way in ways:
-            if way == WAYS[1] and x.itemsize * length > 16 * 4096:
+            most = {"block_rows": 16 * way.get("cluster", 1), "warp_rows": 1}.get(way.get("strategy"), 1 << 20)
+            if x.itemsize * length > 4096 * most:
                 continue
             case = begin(f"row operations of {x.shape} {dtype} {way}")
             found = [lr.rms_norm(x, weight, 1e-6, stream=stream, **way)]

@@ -5,7 +5,7 @@
 // A thread's units: the vectors that a row has of them, and where they are kept.
 template <class R> struct ColumnUnits {
     static constexpr uint32 V = Held<R>::V, arrays = keeps_second<R> ? 2 : 1;
-    static constexpr uint32 at_once = V > 4 ? 2 : 4;  // vectors that are loaded together; more would take too many registers
+    static constexpr uint32 at_once = steps / (2 * R::arrays);  // vectors that are loaded together; more take too many registers
     using Op = typename R::Op;
     using A = typename Op::Accumulator;
     uint32 first, span;  // number of its first unit; vectors of a unit
@@ -46,7 +46,9 @@ template <class R> struct ColumnUnits {
 #pragma unroll 1
             for (uint32 at = t; at < min(t + at_once, span) && index_of(i, at) < length; ++at) {
                 const int32 present = left_from(index_of(i, at), length);
-                held.load_strided(0, problem, place, index_of(i, at), present);
+                if (present >= int32(V))
+                    held.template load_strided_whole<1>(problem, place, [&](uint32) { return index_of(i, at); });
+                else held.load_strided(0, problem, place, index_of(i, at), present);
                 take(0, at, present);
             }
         }

@@ -63,26 +63,35 @@ template <class R> struct Held {
             }
         }
     }
-    template <Begin Where, bool Inside, uint32 N, bool Short, class VectorOf>
-    __device__ __forceinline__ void load_parts(VectorOf vector)
+    // N of them, in parts where both arrays, or words in place of vectors, take more registers than what is held.
+    template <Begin Where, bool Inside, uint32 N, class VectorOf> __device__ __forceinline__ void load_parts(VectorOf vector)
     {
-        // Where both arrays, or words in place of vectors, take more registers than what is held, in parts.
-        constexpr uint32 parts = N < steps ? 1 : (R::merges ? 2 : 1) * (Where == Begin::anywhere ? 2 : 1);
+        constexpr uint32 most = steps / ((R::merges ? 2 : 1) * (Where == Begin::anywhere ? 2 : 1)), part = N < most ? N : most;
 #pragma unroll
-        for (uint32 base = 0; base < N; base += N / parts) {
-            if (Short && base > 0 && !all_agree(vector(base).count > 0)) break;
-            load_some<Where, Inside, N / parts>(base, vector);
-            if (base + N / parts < N) __syncwarp();  // orders nothing: it keeps the compiler from loading all parts at once
+        for (uint32 base = 0; base < N; base += part) {
+            load_some<Where, Inside, part>(base, vector);
+            if (base + part < N) __syncwarp();  // orders nothing: it keeps the compiler from loading all parts at once
+        }
+    }
+    // The same; if rows may be `Short`, without a second half that no lane has: what is loaded in one go has no branch in between.
+    template <Begin Where, bool Inside, uint32 N, bool Short, class VectorOf>
+    __device__ __forceinline__ void load_present(VectorOf vector)
+    {
+        if constexpr (Short && Where == Begin::anywhere) {
+            if (all_agree(vector(N / 2).count > 0)) load_parts<Where, Inside, N>(vector);
+            else load_parts<Where, Inside, N / 2>(vector);
+        } else {
+            load_parts<Where, Inside, N>(vector);
         }
     }
     // The first N; `inside`, which all lanes have alike, is whether what lies beside the row may be read as well. If rows may be
-    // `Short`, steps that no lane has are left out.
+    // `Short`, a half that no lane has is left out.
     template <Begin Where, uint32 N = steps, bool Short = false, class VectorOf>
     __device__ __forceinline__ void load(bool inside, VectorOf vector)
     {
-        if constexpr (Where == Begin::aligned || sizeof(typename R::Input) > 2) load_parts<Where, true, N, Short>(vector);
-        else if (inside) load_parts<Where, true, N, Short>(vector);
-        else load_parts<Where, false, N, Short>(vector);
+        if constexpr (Where == Begin::aligned || sizeof(typename R::Input) > 2) load_present<Where, true, N, Short>(vector);
+        else if (inside) load_present<Where, true, N, Short>(vector);
+        else load_present<Where, false, N, Short>(vector);
     }
     // Elements of both arrays lie steps apart.
     __device__ __forceinline__ void

@@ -5,8 +5,8 @@
 
 constexpr uint64 of_single_rows = 128;  // in problem.cut
 
-// problem.cut: blocks that share a row, a cluster if several. The grid has as many for each row. Of single rows, which are at most a
-// leaf, each warp of a block has one: all its lanes find what it comes to, and nothing is shared.
+// problem.cut: blocks that share a row, a cluster if several. The grid has as many for each row. Of single rows, which are at most
+// a leaf, each warp of a block has one: all its lanes find what it comes to, and nothing is shared.
 template <class R, Begin Where> __device__ __forceinline__ void block_rows(const RowProblem<R>& problem)
 {
     __shared__ RowMeeting<R> shared;

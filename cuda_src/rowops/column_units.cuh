@@ -83,7 +83,7 @@ template <class R> struct ColumnUnits {
             }
             R::template write<Begin::strided>(problem, place, index, left_from(index, whole), length, held.x[0], held.second(0),
                                               values, across,
-                                               R::template columns<Begin::strided>(problem, index, left_from(index, whole)));
+                                              R::template columns<Begin::strided>(problem, index, left_from(index, whole)));
         }
     }
 };

@@ -24,8 +24,8 @@ load_leaf(Held<R>& held, const RowProblem<R>& problem, const RowPlace<R>& place,
     });
 }
 
-// The fold of N of a lane's vectors, from number First on. Of rows of one, two or four steps, which are common, the others are absent
-// and cost nothing.
+// The fold of N of a lane's vectors, from number First on. Of rows of one, two or four steps, which are common, the others are
+// absent and cost nothing.
 template <class R, Begin Where, uint32 First, uint32 N>
 __device__ __forceinline__ typename R::Op::Accumulator
 fold_present_steps(const Held<R>& held, const RowProblem<R>& problem, const HeldRow<typename R::Op>& source, uint32 begin,
@@ -78,6 +78,6 @@ write_leaf(const Held<R>& held, const RowProblem<R>& problem, const RowPlace<R>&
         const int32 left = left_from(index, whole);
         if (Where == Begin::anywhere ? all_agree(left > 0) : left > 0)  // anywhere, lanes write together
             R::template write<Where>(problem, place, index, left, length, held.x[t], held.second(t), values, across,
-                                               R::template columns<Where>(problem, index, left));
+                                     R::template columns<Where>(problem, index, left));
     }
 }

@@ -72,7 +72,8 @@ template <class R, Begin Where> __device__ __forceinline__ void split_rows(const
             across.follows = t > 0;
             across.continues = t + 1 < cut.each;
             if (Where == Begin::anywhere ? all_agree(left > 0) : left > 0)
-                R::template write<Where>(problem, place, index_of(t), left, length, held.x[t], held.second(t), values, across, columns[t]);
+                R::template write<Where>(problem, place, index_of(t), left, length, held.x[t], held.second(t), values, across,
+                                         columns[t]);
         }
     }
 }

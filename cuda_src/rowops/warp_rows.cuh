@@ -145,7 +145,7 @@ template <class R, Begin Where> __device__ __forceinline__ void warp_rows(const 
             const uint32 there = min(row, count - 1);
             R::template write<Where>(problem, places.of[there], index, left, length_of(first + there), held.x[t], held.second(t),
                                      all_values[warp][there], across,
-                                               R::template columns<Where>(problem, index, left));
+                                     R::template columns<Where>(problem, index, left));
         }
     }
 }

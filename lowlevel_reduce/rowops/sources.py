@@ -106,7 +106,7 @@ def _constants(operation: RowOperation, types: RowTypes) -> str:
     return (
         f"using Input = {types.element.c_name}; using Number = {types.number}; using Given = Given_;\n"
         f"using Op = {_operator(operation, types)};\n"
-        f"static_assert(sizeof(typename Op::Accumulator) == {accumulator_bytes(operation, types)}, \"its size\");\n"
+        f'static_assert(sizeof(typename Op::Accumulator) == {accumulator_bytes(operation, types)}, "its size");\n'
         f"static constexpr uint32 arrays = {operation.arrays}, outputs = {len(operation.write)}, "
         f"first_output = {first_output}, addresses = {addresses}, parameters = {len(operation.scalars)}, "
         f"tables = {len(operation.tables)};\n"
@@ -351,7 +351,7 @@ def _write(
 
 
 def _columns(operation: RowOperation, types: RowTypes, used: list[str]) -> str:
-    """Return what lies beside the columns of one vector, as far as its elements are written from it, and what loads it."""
+    """Return what lies beside the columns of one vector, if elements are written from it, and what loads it."""
     of_types = {name: c_name(types.columns[operation.columns.index(name)]) for name in used}
     members = " ".join(f"Elements<{dtype}, vector_elements<Input>> {name}_;" for name, dtype in of_types.items())
     moved = " ".join(f"{column_of(operation, types, name)} columns_.{name}_ = {name}_;" for name in used)

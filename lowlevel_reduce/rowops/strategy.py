@@ -19,8 +19,8 @@ from lowlevel_reduce.strategy.whole import (
 __all__ = ["ROW_STRATEGIES", "RowMapping", "choose_mapping"]
 
 ROW_STRATEGIES = ("warp_rows", "block_rows", "split_rows", "turn_rows", "column_rows")
-"""A warp for one row or several; a warp for each leaf of a row; several warps for each leaf; several leaves of a row for
-each warp; and, for rows whose elements lie apart, neighbouring threads for neighbouring rows."""
+"""A warp for one row or several; a warp for each leaf of a row; several warps for each leaf; several leaves of a row
+for each warp; and, for rows whose elements lie apart, neighbouring threads for neighbouring rows."""
 
 _WARPS = 4
 """Warps of a block for short rows: `warps_of_short_rows` in cuda_src/rowops/warp_rows.cuh."""
@@ -58,8 +58,8 @@ _COLUMN_CLUSTER = 8
 _COLUMN_FLAG, _STEPS = 32, 8
 
 _SECTOR_BYTES, _SECTORS_BYTES = 32, 64
-"""What memory is read by: rows of a block that lie side by side are as many elements at least, and two sectors as long as
-a cluster has room for those."""
+"""What memory is read by: rows of a block that lie side by side are as many elements at least, and two sectors as long
+as a cluster has room for those."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def _short(vectors: int, rows: int) -> RowMapping:
 def _name_of(
     vectors: int, leaves: int, held: int, rows: int, facts: DeviceFacts, largest: int, cluster: int | None
 ) -> str:
-    # Where multiprocessors have few warps, several share a leaf: each step less is one less to wait for. They meet once more.
+    # Where multiprocessors have few warps, several share a leaf: each step less is one less to wait for.
     blocks = _cluster_of(held, rows, facts, largest, cluster)
     if vectors > LANES and held <= _LEAVES_TO_SPLIT * blocks and rows * blocks <= facts.multiprocessors:
         return "split_rows"
@@ -263,7 +263,7 @@ def _in_columns(
     if cluster is not None and cluster > min(_COLUMN_CLUSTER, units):
         raise ValueError(f"strategy 'column_rows' takes clusters of up to {min(_COLUMN_CLUSTER, units)} blocks here")
     most = cluster or min(_COLUMN_CLUSTER if facts.clusters else 1, units)
-    # Two blocks on a multiprocessor, so that one loads while the other writes; and of few tiles all multiprocessors have some.
+    # Two blocks on a multiprocessor, so that one loads while the other writes; and few tiles on all multiprocessors.
     blocks, half = cluster or 1, shared_bytes // 2 - _COLUMN_STATIC_BYTES
 
     def too_large() -> bool:

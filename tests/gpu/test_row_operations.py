@@ -258,6 +258,33 @@ def test_strides_offsets_and_in_place(stream, dtype):
         memory = lr.DeviceArray.from_numpy(flat, stream)
 
 
+@pytest.mark.parametrize("way", WAYS[:3], ids=str)
+def test_rows_at_the_edges_of_memory(stream, cut, way):
+    """Rows of 16-bit elements that begin and end inside words which are not all the array's; memory ends with them."""
+    operation = rms_norm_of(weight=False, residual=False, keeps=False)
+    for length in cut([1, 2, 3, 8, 9, 31, 257, 1000, 1023, 2047, 4097], [1, 9, 257, 1000]):
+        if not suits(way, "bfloat16", length):
+            continue
+        for rows, offset in ((1, 0), (1, 1), (3, 1), (3, 2)):
+            flat = values("bfloat16", (offset + rows * length,))
+            memory = lr.DeviceArray.from_numpy(flat, stream)
+            out = lr.DeviceArray.from_numpy(flat, stream)
+            plan = lr.row_plan(
+                operation,
+                shape=(rows, length),
+                dtype=flat.dtype,
+                parameters={"eps": 1e-6},
+                context=stream.context,
+                **way,
+            )
+            launch = plan.bind(stream)
+            launch.check(memory.pointer + 2 * offset, out.pointer + 2 * offset)
+            launch(memory.pointer + 2 * offset, out.pointer + 2 * offset)
+            expected = flat.copy()
+            expected[offset:] = tree.rms_norm(flat[offset:].reshape(rows, length), eps=1e-6).reshape(-1)
+            assert out.numpy().tobytes() == expected.tobytes()
+
+
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_rows_of_several_turns(stream, monkeypatch, cluster):
     """Leaves of a warp one after the other, all of them kept, and only the first ones: the others are read twice."""

@@ -169,7 +169,8 @@ class TestMapping:
 
     def test_a_cluster_for_columns_that_a_block_has_no_room_for(self):
         """Two blocks shall be on a multiprocessor; few tiles are spread over more of them."""
-        for length, rows, cluster in ((1024, 32_768, 1), (2048, 32_768, 2), (8192, 16_384, 8), (4096, 64, 4), (1000, 7, 1)):
+        cases = ((1024, 32_768, 1), (2048, 32_768, 2), (8192, 16_384, 8), (4096, 64, 4), (1000, 7, 1))
+        for length, rows, cluster in cases:
             assert mapping(length, rows, strided=True, beside=True).cluster == cluster
             assert mapping(length, rows, A100, strided=True, beside=True).cluster == 1
         assert mapping(8192, 16_384, strided=True, beside=True).reads == 1

@@ -96,7 +96,7 @@ class Feed:
         context, itemsize = stream.context, source.dtype.itemsize
         readers = readers_here() if source.is_random else 1
         self._most = max(min(SHARE_BYTES, piece_bytes) // itemsize, 1)
-        # So many shares are being read or wait for a thread, so that no thread waits for the caller to see what is read.
+        # So many shares are being read or wait for a thread, so that none waits for the caller to see what is read.
         # The others' copies run. Who reads by himself reads one.
         self._ahead = readers + (readers + 1) // 2 if source.is_random else 1
         self._slots = self._ahead + (_COPYING if source.is_random else 1)

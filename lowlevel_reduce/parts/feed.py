@@ -1,11 +1,14 @@
-"""The way of pieces to the device: threads read shares into a ring of page-locked memory, copies follow in order."""
+"""The way of pieces to the device: threads read shares into page-locked memory, out of which the caller copies them."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
-from collections import deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
 from types import TracebackType
 from typing import NamedTuple
 
@@ -15,16 +18,17 @@ from lowlevel_reduce.parts.sources import Source
 
 __all__ = ["READERS", "SHARE_BYTES", "Feed", "Step", "readers_here"]
 
-READERS = 8
-"""Threads that read, at most: one copies 3 to 5 GB/s out of the page cache, a link takes more than 50."""
+READERS = 12
+"""Threads that read, at most. On an H100's host with 16 processors four read 24 GB/s out of the page cache, eight 40
+and sixteen 47, and the link copies 55; each has page-locked memory of its own, of which a MiB takes a millisecond."""
 
 SHARE_BYTES = 8 << 20
 """What a thread reads at a time, which is copied to the device by itself. Each costs the calling thread 150 to 230 us
 on an H100's host, whatever its size: with shares of 1 MiB a file was reduced at 6 GB/s, of 2 at 10, of 4 at 18 to 22,
 where eight threads alone read 25."""
 
-_COPYING = 2
-"""Shares whose copies run: each takes a fraction of the time in which as much is read."""
+_TURNS = 2
+"""Shares of a source that is read by the calling thread: one is read while the other is copied."""
 
 Step = tuple[list[tuple[int, int]], Callable[[int], object]]
 """A piece: runs of elements, each a first number and a count, one behind the other; and what is called with its device
@@ -37,6 +41,8 @@ class _Share(NamedTuple):
     runs: list[tuple[int, int, int]]
     elements: int
     place: int  # elements of the piece before
+    piece: int  # the piece's number
+    number: int  # this one's in the piece
     use: Callable[[int], object] | None  # of the last share of a piece: what uses it
 
 
@@ -58,6 +64,8 @@ class _Slot:
         self.view, self._pointer, self._stream = self._host.host_view(), self._host.pointer, stream.handle
         self.wait = raising("cuEventSynchronize", self._event.handle)
         self._record = raising("cuEventRecord", self._event.handle, self._stream)
+        self.go_on: SimpleQueue[bool] = SimpleQueue()
+        """Tells the thread that reads here that its copy is in the stream; or, with False, that it is to end."""
 
     def copy_to(self, pointer: int, size_bytes: int) -> None:
         """Put the copy to the device into the stream."""
@@ -73,9 +81,10 @@ class _Slot:
 class Feed:
     """Pieces of a source in device memory, one after the other.
 
-    Threads read shares into page-locked memory, some ahead, also those of the next pieces, while the link copies what
-    is read. The device has room for one piece: what is launched for it runs before the next is copied, in the order of
-    the stream, and takes a fraction of the copy's time. Sources that are not random are read by the calling thread.
+    Threads, each with page-locked memory for a share, take shares in turn, also those of the next pieces; the calling
+    thread copies what is read, in any order within a piece. The device has room for one piece: what is launched for it
+    runs before the next is copied, in the order of the stream, and takes a fraction of the copy's time. Sources that
+    are not random are read by the calling thread.
 
     Parameters
     ----------
@@ -93,31 +102,34 @@ class Feed:
         self, source: Source, piece_bytes: int, stream: Stream, told: Callable[[int], object] | None = None
     ) -> None:
         self._source, self._stream, self._told = source, stream, told
-        context, itemsize = stream.context, source.dtype.itemsize
-        readers = readers_here() if source.is_random else 1
-        self._most = max(min(SHARE_BYTES, piece_bytes) // itemsize, 1)
-        # So many shares are being read or wait for a thread, so that none waits for the caller to see what is read.
-        # The others' copies run. Who reads by himself reads one.
-        self._ahead = readers + (readers + 1) // 2 if source.is_random else 1
-        self._slots = self._ahead + (_COPYING if source.is_random else 1)
-        self._there = Buffer.allocate(piece_bytes, context)
-        self._made: list[_Slot] = []
-        self._readers = ThreadPoolExecutor(readers) if source.is_random else None
-        self._started = self._done = 0
+        self._itemsize = source.dtype.itemsize
+        self._most = max(min(SHARE_BYTES, piece_bytes) // self._itemsize, 1)
+        self._readers = min(readers_here(), -(-math.prod(source.shape) // self._most)) if source.is_random else 0
+        self._there = Buffer.allocate(piece_bytes, stream.context)
+        self._lock, self._slots, self._ended = Lock(), list[_Slot](), False
+        self._tasks: SimpleQueue[_Share | None] = SimpleQueue()
+        self._found: SimpleQueue[tuple[_Share, _Slot] | BaseException] = SimpleQueue()
+        self._threads = [Thread(target=self._work, name="read a file", daemon=True) for _ in range(self._readers)]
+        self._done = 0
 
     def run(self, steps: Iterable[Step]) -> None:
         """Bring all pieces to the device, one after the other, and call what uses each.
 
-        Later steps are asked for while earlier pieces are on their way.
+        Later steps are asked for while earlier pieces are on their way. Called once.
         """
         shares = _shares(self._told_of(steps), self._most)
-        pending: deque[tuple[_Share, int, Future[None] | None]] = deque()
-        while True:
-            while len(pending) < self._ahead and (share := next(shares, None)) is not None:
-                pending.append((share, *self._start(share)))
-            if not pending:
-                return
-            self._arrive(*pending.popleft())
+        if self._readers:
+            self._by_threads(shares)
+            return
+        for number, share in enumerate(shares):
+            if number < _TURNS:
+                self._slots.append(_Slot(self._most * self._itemsize, self._stream))
+            slot = self._slots[number % _TURNS]
+            slot.wait()  # until the copy out of it, a turn ago, is done
+            self._read(share, slot)
+            self._copy(share, slot)
+            if share.use is not None:
+                self._finish(share.use)
 
     def _told_of(self, steps: Iterable[Step]) -> Iterator[Step]:
         """Yield the steps, and tell the source if the first is one run: then all are, one behind the other."""
@@ -126,42 +138,85 @@ class Feed:
                 self._source.in_order()
             yield step
 
-    def _start(self, share: _Share) -> tuple[int, Future[None] | None]:
-        """Have a share read into the next slot; return which that is."""
-        slot = self._started % self._slots
-        if self._started < self._slots:  # made when it is first needed, while others are read into
-            self._made.append(_Slot(self._most * self._source.dtype.itemsize, self._stream))
-        self._started += 1
-        self._made[slot].wait()  # until the copy out of this slot, a ring ago, is done
-        if self._readers is not None:
-            return slot, self._readers.submit(self._read, share, slot)
-        self._read(share, slot)
-        return slot, None
+    def _by_threads(self, shares: Iterator[_Share]) -> None:
+        """Hand out shares to threads, and copy what they have read."""
+        ends: dict[int, _Share] = {}  # by piece: its last share, once that is handed out
+        waiting: defaultdict[int, list[tuple[_Share, _Slot]]] = defaultdict(list)
+        out = piece = copied = 0
+        for thread in self._threads:
+            thread.start()
+        while True:
+            while out < 2 * self._readers and (share := next(shares, None)) is not None:
+                if share.use is not None:
+                    ends[share.piece] = share
+                self._tasks.put(share)
+                out += 1
+            if not out:
+                return
+            share, slot = self._next()
+            out -= 1
+            waiting[share.piece].append((share, slot))
+            while waiting[piece]:
+                for each, place in waiting.pop(piece):
+                    self._copy(each, place)
+                    place.go_on.put(True)
+                    copied += 1
+                end = ends.get(piece)
+                if end is None or end.use is None or copied <= end.number:
+                    break
+                self._finish(end.use)
+                del ends[piece]
+                piece, copied = piece + 1, 0
 
-    def _read(self, share: _Share, slot: int) -> None:
-        elements = self._made[slot].view.view(self._source.dtype)
+    def _next(self) -> tuple[_Share, _Slot]:
+        """Wait until a thread has read a share; raise what one raised."""
+        found = self._found.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def _work(self) -> None:
+        """Read shares until there are no more."""
+        slot = None
+        try:
+            with self._stream.context.pushed():
+                while (share := self._tasks.get()) is not None:
+                    if slot is None and (slot := self._new_slot()) is None:
+                        return
+                    self._read(share, slot)
+                    self._found.put((share, slot))
+                    if not slot.go_on.get():
+                        return
+                    slot.wait()  # until the copy is done
+        except BaseException as error:  # noqa: BLE001 - the calling thread raises it
+            self._found.put(error)
+
+    def _new_slot(self) -> _Slot | None:
+        """Return memory for a share, which takes a millisecond for each MiB; None if nothing is read any more."""
+        slot = _Slot(self._most * self._itemsize, self._stream)
+        with self._lock:
+            if not self._ended:
+                self._slots.append(slot)
+                return slot
+        slot.close()
+        return None
+
+    def _read(self, share: _Share, slot: _Slot) -> None:
+        elements = slot.view.view(self._source.dtype)
         for place, start, count in share.runs:
             self._source.read(elements[place : place + count], start)
 
-    def _arrive(self, share: _Share, slot: int, reading: Future[None] | None) -> None:
-        """Copy a share once it is read and, with the last of a piece, have that used."""
-        if reading is not None:
-            self._wait(reading)
-        self._copy(share, slot)
-        if share.use is not None:
-            share.use(self._there.pointer)
-            if self._told is not None:
-                self._told(self._done)
-
-    def _wait(self, reading: Future[None]) -> None:
-        reading.result()  # raises what the thread raised
-
-    def _copy(self, share: _Share, slot: int) -> None:
-        itemsize = self._source.dtype.itemsize
-        size_bytes = share.elements * itemsize
+    def _copy(self, share: _Share, slot: _Slot) -> None:
+        size_bytes = share.elements * self._itemsize
         if size_bytes:
-            self._made[slot].copy_to(self._there.pointer + share.place * itemsize, size_bytes)
+            slot.copy_to(self._there.pointer + share.place * self._itemsize, size_bytes)
         self._done += size_bytes
+
+    def _finish(self, use: Callable[[int], object]) -> None:
+        """Have a piece used, all of which is in the stream."""
+        use(self._there.pointer)
+        if self._told is not None:
+            self._told(self._done)
 
     def __enter__(self) -> Feed:
         return self
@@ -169,27 +224,37 @@ class Feed:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait for the threads and copies that still use the memory, and free everything."""
-        if self._readers is not None:
-            self._readers.shutdown(cancel_futures=True)
+        """End the threads, wait for the copies that still use the memory, and free everything."""
+        with self._lock:
+            self._ended = True
+            for each in self._slots:
+                each.go_on.put(False)
+        with contextlib.suppress(Empty):
+            while True:
+                self._tasks.get_nowait()  # what nobody is to read any more
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            if thread.ident is not None:  # it was started
+                thread.join()
         self._stream.synchronize()
-        for each in self._made:
+        for each in self._slots:
             each.close()
         self._there.close()
 
 
 def _shares(steps: Iterable[Step], most: int) -> Iterator[_Share]:
     """Yield the shares of all pieces, each of at most so many elements: one at least for each piece."""
-    for runs, use in steps:
+    for piece, (runs, use) in enumerate(steps):
         parts: list[tuple[int, int, int]] = []
-        place = filled = 0
-        for first, number in runs:
-            start, end = first, first + number
+        place = filled = number = 0
+        for first, length in runs:
+            start, end = first, first + length
             while start < end:
                 if filled == most:
-                    yield _Share(parts, filled, place, None)
-                    place, filled, parts = place + filled, 0, []
+                    yield _Share(parts, filled, place, piece, number, None)
+                    place, filled, parts, number = place + filled, 0, [], number + 1
                 count = min(end - start, most - filled)
                 parts.append((filled, start, count))
                 start, filled = start + count, filled + count
-        yield _Share(parts, filled, place, use)
+        yield _Share(parts, filled, place, piece, number, use)

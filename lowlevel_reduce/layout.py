@@ -13,6 +13,8 @@ from lowlevel_reduce.errors import UnsupportedError
 __all__ = [
     "MAX_AXES",
     "MAX_BYTES",
+    "MAX_WALKED_AXES",
+    "SECTOR_BYTES",
     "Axis",
     "Kind",
     "Problem",
@@ -31,9 +33,12 @@ MAX_AXES = 8
 MAX_STRIDE = (1 << 63) - 1
 """The farthest in bytes that strides may reach in either direction."""
 
-_WALKED_AXES = 3
+MAX_WALKED_AXES = 3
 """The most reduced axes along which kernels for columns go from one element of a second array to the next:
 `Walk::most_axes` in columns/column_loads.cuh. The first array's are looked for one by one where there are more."""
+
+SECTOR_BYTES = 32
+"""What the memory is read in: elements that lie closer than this share some of it."""
 
 _Fields = tuple[int, int, int, int]
 """The fields of an `Axis`."""
@@ -67,7 +72,7 @@ class Problem(NamedTuple):
     ----------
     kind : str
         "whole": one contiguous row; "rows": each row is contiguous; "columns": rows lie side by side in memory, or runs
-        of them do; "strided": anything else.
+        of them do, or closer to each other than their elements and than a sector; "strided": anything else.
     length, rows : int
         Elements in a row, and the number of rows. A row's elements are in C order of the reduced axes, the results in C
         order of the others.
@@ -164,7 +169,8 @@ def problem_of(
     if kind == "strided":
         kept_axes.sort(key=lambda axis: _apart(axis[1], itemsize))
         side_by_side = _joined(kept_axes)
-        if _kind(side_by_side, reduced, rows, itemsize, second_itemsize) == "columns":
+        beside = _kind(side_by_side, reduced, rows, itemsize, second_itemsize) == "columns"
+        if beside or _are_close(side_by_side, reduced):
             kind, kept = "columns", side_by_side
     aligned = kind == "whole" or (kind == "rows" and _in_vectors(kept, reduced, length, itemsize, second_itemsize))
     if keepdims:
@@ -316,13 +322,21 @@ def _apart(stride: int, itemsize: int) -> tuple[bool, bool, int]:
     return stride != itemsize, stride == 0, abs(stride)
 
 
+def _are_close(kept: tuple[Axis, ...], reduced: tuple[Axis, ...]) -> bool:
+    """Return whether rows lie closer to each other than a row's elements do, and so close that they share sectors."""
+    if not kept or len(reduced) > MAX_WALKED_AXES:
+        return False
+    apart = abs(kept[0].stride)
+    return 0 < apart < SECTOR_BYTES and not any([0 < abs(axis.stride) <= apart for axis in reduced])  # noqa: C419
+
+
 def _kind(kept: tuple[Axis, ...], reduced: tuple[Axis, ...], rows: int, itemsize: int, second_itemsize: int) -> Kind:
     in_order = _in_order(reduced, itemsize)
     # If two axes were not joined although the first array's elements follow each other, the second array's do not,
     # whatever its strides are: both may be an element's size, as with a window that slides over an array.
     if rows == 1 and in_order and len(reduced) <= 1 and (not reduced or reduced[0].second_stride == second_itemsize):
         return "whole"
-    is_walked = not second_itemsize or len(reduced) <= _WALKED_AXES
+    is_walked = not second_itemsize or len(reduced) <= MAX_WALKED_AXES
     if rows and kept and kept[0].stride == itemsize and is_walked:
         return "columns"
     # Such elements of the second array are loaded one by one, and so are those of the first.

@@ -32,8 +32,11 @@ template <class Op, int C, int N, bool IsStraight, Begin Where> struct ColumnFet
         begin = p.elements + p.kept.offset(row, false);
         if constexpr (has_second<Op>) other = p.second + p.kept.offset(row, true);
         by = is_aligned ? By::together : way_to_load();
+        const char* joint = nullptr;  // where the row begins that all these columns are parts of
+        if constexpr (!is_same<typename Op::Pivot, Unused>)
+            if (p.joined > 1) joint = p.elements + p.kept.offset(quotient(row, p.joined) * p.joined, false);
 #pragma unroll
-        for (int c = 0; c < C; ++c) rows[c] = Source<Op>(p, begin + min(c, available - 1) * sizeof(T), nullptr, length).row;
+        for (int c = 0; c < C; ++c) rows[c] = Source<Op>(p, joint != nullptr ? joint : begin + beside(c), nullptr, length).row;
     }
 
 protected:
@@ -57,6 +60,10 @@ protected:
 
     __device__ __forceinline__ uint32 axes() const { return IsStraight ? 1 : uint32(problem.reduced.count); }
 
+    // Bytes from a column to the next, and from the thread's first to its column c, or to the last that exists.
+    __device__ __forceinline__ int32 across() const { return is_aligned ? int32(sizeof(T)) : int32(problem.kept.stride[0]); }
+    __device__ __forceinline__ int32 beside(int c) const { return min(c, available - 1) * across(); }
+
     __device__ __forceinline__ By way_to_load() const
     {
         uint64 addresses = reinterpret_cast<uint64>(begin);
@@ -66,7 +73,8 @@ protected:
             addresses |= uint64(stride);
             low += min(span, int64(0)), high += max(span, int64(0));
         }
-        if (axes() > Place::most_axes || addresses % alignof(T) != 0) return By::bytes;
+        if (axes() > Place::most_axes || (addresses | uint64(across())) % alignof(T) != 0) return By::bytes;
+        if (C > 1 && across() != sizeof(T)) return By::singly;
         if (available == C && addresses % load_bytes == 0) return By::together;
         const bool words_inside = low >= problem.low + 3 && high <= problem.high - 3;
         return by_words && available == C && words_inside ? By::words : By::singly;
@@ -123,7 +131,7 @@ protected:
             v = u.loaded;
         } else if constexpr (Way == By::singly) {
 #pragma unroll
-            for (int c = 0; c < C; ++c) v.elements[c] = reinterpret_cast<const T*>(from)[min(c, available - 1)];
+            for (int c = 0; c < C; ++c) v.elements[c] = *reinterpret_cast<const T*>(from + beside(c));
         } else if constexpr (load_bytes == vector_bytes) {
             const uint4 raw = load_streaming(reinterpret_cast<const uint4*>(from));
             u.words[0] = raw.x, u.words[1] = raw.y, u.words[2] = raw.z, u.words[3] = raw.w;
@@ -147,7 +155,7 @@ protected:
             at.begin(problem.reduced, begin, there ? vectors.index(i / V) + i % V : 0, false);
             ColumnVector<T, C> x;
 #pragma unroll
-            for (int c = 0; c < C; ++c) x.elements[c] = load_element<T>(at.place + min(c, available - 1) * sizeof(T));
+            for (int c = 0; c < C; ++c) x.elements[c] = load_element<T>(at.place + beside(c));
 #pragma unroll
             for (int k = 0; k < N * V; ++k)
                 if (k == i) v[k / V].of[k % V] = x;

@@ -20,19 +20,18 @@ struct ColumnCut {
           by(FoldedBy(word >> 56))
     {}
 
-    // Blocks that fold partials come after those that make them. column_policy.folders computes the same number.
+    // Blocks that fold partials come after those that make them. strategy/columns.py computes the same number.
     __device__ __forceinline__ uint32 folders(uint64 rows) const
     {
-        constexpr uint64 most = 512;
         if (by != FoldedBy::warps && by != FoldedBy::blocks) return 0;
-        return uint32(min(by == FoldedBy::warps ? (rows + column_warps - 1) / column_warps : rows, most));
+        return folders(rows, by == FoldedBy::warps);
+    }
+    static __device__ __forceinline__ uint32 folders(uint64 folds, bool by_warps)
+    {
+        constexpr uint64 most = 512;
+        return uint32(min(by_warps ? (folds + column_warps - 1) / column_warps : folds, most));
     }
 };
-
-__device__ __forceinline__ uint64 quotient(uint64 a, uint64 b)
-{
-    return a < b ? 0 : (a | b) >> 32 == 0 ? uint32(a) / uint32(b) : a / b;
-}
 
 // The columns of a block, and which part of their lanes it has. Threads that stand side by side have C neighbouring rows each,
 // or fewer where a run of rows that lie side by side ends.
@@ -44,7 +43,7 @@ template <int C> struct ColumnTile {
     __device__ __forceinline__ ColumnTile(const ShapedProblem& p, const ColumnCut& cut, uint32 block) : problem(p)
     {
         constexpr uint32 width = log2_of(C);
-        const uint64 all = has_one_run() ? of_a_run() : of_a_run() * quotient(p.rows, p.kept.size[0]);
+        const uint64 all = has_one_run() ? of_a_run() : of_a_run() * quotient(p.columns(), p.kept.size[0]);
         const uint32 beside = cut.columns - width, tiles = uint32(((all - 1) >> beside) + 1);  // at most a grid's blocks
         uint32 tile = block;
         part = 0;

@@ -36,6 +36,43 @@ store_columns(const ShapedProblem& problem, const RowOf<Op>* rows, uint64 row, i
     }
 }
 
+// How the partials of columns that are parts of rows are folded: in runs, each by a warp, if there are many, and then each row's
+// runs, or partials, by a block, or few by a warp. The blocks for runs come first. strategy/joined_columns.py counts the same.
+struct JoinedFolders {
+    RowFolders runs, rows;
+
+    __device__ __forceinline__ JoinedFolders(const ShapedProblem& p, uint32 parts)
+    {
+        const uint32 partials = uint32(p.joined) * parts, run = uint32(p.run), count = (partials - 1) / run + 1;
+        const bool by_warps = count <= warp_folds;
+        const uint64 all = p.rows * count;
+        runs = {all, run, 0, run > 1 ? ColumnCut::folders(all, true) : 0, column_warps, true, 0, p.rows * partials};
+        rows = {p.rows, count, 0, ColumnCut::folders(p.rows, by_warps), column_warps, by_warps, run > 1 ? all * run : 0, ~0ull};
+    }
+};
+
+// Folds partials of columns, and where columns are parts of rows those of the rows. All threads of folding block `number` call it.
+template <class Op> __device__ __forceinline__ void fold_columns(const ShapedProblem& problem, const ColumnCut& cut, uint32 number)
+{
+    __shared__ BlockSlots<Op, column_warps> shared;
+    const uint64 length = problem.actual_length() * problem.joined;
+    RowFolders by{problem.rows, cut.parts, number, cut.folders(problem.rows), column_warps, cut.by == FoldedBy::warps, 0, ~0ull};
+    auto* runs = grid_slots<Op>(problem.workspace);
+    bool is_run = false;
+    if (problem.joined > 1) {
+        const JoinedFolders folders(problem, cut.parts);
+        is_run = number < folders.runs.all;
+        by = is_run ? folders.runs : folders.rows;
+        by.number = is_run ? number : number - folders.runs.all;
+        runs += folders.rows.first;
+    }
+    fold_row_partials<Op, column_warps>(problem, by, shared, [&](uint64 row, typename Op::Accumulator root) {
+        if (is_run) return runs[row].publish(root);
+        const uint64 column = row * problem.joined;  // the row's first
+        store_result<Op>(problem, ShapedSource<Op>(problem, column, length).row, problem.place(column), root);
+    });
+}
+
 // Publishes or stores what the block has of each column, joined in a cluster with what the others have; `value_of` gives it. All
 // threads of the block call it.
 template <class Op, int C, class ValueOf>
@@ -64,7 +101,8 @@ end_columns(const ShapedProblem& problem, const ColumnCut& cut, const ColumnTile
         int rows;
         const uint64 row = tile.row(column / C, rows) + column % C;
         if (int(column % C) >= rows) continue;
-        if (cut.by == FoldedBy::warps || cut.by == FoldedBy::blocks)
+        if (problem.joined > 1) value = moved_by<Op>(value, (row - quotient(row, problem.joined) * problem.joined) * length, 0);
+        if (cut.by == FoldedBy::warps || cut.by == FoldedBy::blocks || problem.joined > 1)
             grid_slots<Op>(problem.workspace)[row * cut.parts + tile.part].publish(value);
         else store_result<Op>(problem, ShapedSource<Op>(problem, row, length).row, problem.place(row), value);
     }
@@ -80,13 +118,15 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
     __shared__ ColumnMeeting<Op, C> met;
     const ColumnCut cut(problem.count);
     if (!lets_in_late(column_warps)) launch_dependents();
-    const uint32 folders = cut.folders(problem.rows), tiles = gridDim.x - folders;
+    uint32 tiles = gridDim.x - cut.folders(problem.rows);
+    if (problem.joined > 1) {
+        const JoinedFolders folders(problem, cut.parts);
+        tiles -= folders.runs.all + folders.rows.all;
+    }
     if (blockIdx.x >= tiles) {
         launch_dependents();
         wait_for_prerequisites();
-        __shared__ BlockSlots<Op, column_warps> shared;
-        const RowFolders by{cut.parts, blockIdx.x - tiles, folders, column_warps, cut.by == FoldedBy::warps};
-        return fold_row_partials<Op, column_warps>(problem, by, shared);
+        return fold_columns<Op>(problem, cut, blockIdx.x - tiles);
     }
     const ColumnTile<C> tile(problem, cut, blockIdx.x);
 #if __CUDA_ARCH__ >= 900
@@ -109,7 +149,7 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
         A a[C];
         thread.fold(a, met.waiting, vector << log_each, 1u << log_each, log_steps);
         if (turn + 1 == turns) launch_dependents();  // at the latest
-        if (log_depth == 0 && turns == 1 && cut.parts == 1) {  // columns of one thread each
+        if (log_depth == 0 && turns == 1 && cut.parts == 1 && problem.joined == 1) {  // columns of one thread each
             if (threadIdx.x < tile.threads) store_columns<Op, C>(problem, thread.rows, row, rows, a);
             return;
         }

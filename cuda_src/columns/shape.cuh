@@ -7,9 +7,11 @@
 // `second_apart` have the bits, of the lowest four, that are set in any stride but the innermost reduced axis's: they tell how
 // the runs of elements along that axis are aligned. Of rows that are not `far`, all elements are near each other, in both arrays.
 // Rows are numbered in the order of `kept`; if that is not the results' order, they are `permuted`, which only columns are.
+// Where `joined` is more than 1, so many columns one after the other are parts of a row: `rows` are the results', and `length` is
+// that of a part. Their partials are folded in runs of `run`.
 struct ShapedProblem : Problem {
     int64 low, high;
-    uint64 apart, second_apart, far, permuted;
+    uint64 apart, second_apart, far, permuted, joined, run;
     Axes kept, reduced;
     int64 result_stride[max_axes];  // of the kept axes, in results
 
@@ -18,6 +20,7 @@ struct ShapedProblem : Problem {
     {
         return permuted == 0 ? row : uint64(kept.offset_by(result_stride, row));
     }
+    __device__ __forceinline__ uint64 columns() const { return rows * joined; }
 };
 
 // Whether in every row the second array's elements lie a fixed step apart and aligned; true if there is none.

@@ -92,3 +92,14 @@ __device__ __forceinline__ typename Op::Accumulator combine_neighbours(typename 
 {
     return combine_ordered<Op>(a, b, 0);
 }
+
+// A part's accumulator, as if its row began `by` elements before the part. Only operators that know places differ there.
+template <class Op>
+__device__ __forceinline__ auto moved_by(typename Op::Accumulator a, uint64 by, int) -> decltype(Op::moved(a, by))
+{
+    return Op::moved(a, by);
+}
+template <class Op> __device__ __forceinline__ typename Op::Accumulator moved_by(typename Op::Accumulator a, uint64, long)
+{
+    return a;
+}

@@ -6,11 +6,14 @@
 // The most partials of a row that one warp folds. The same in strategy/base.py, WARP_FOLDS.
 constexpr uint32 warp_folds = 4 * lanes;
 
-// Who folds the partials of all rows, `count` of each: block `number` of `all`, of `warps` warps. Each warp folds as
-// many rows at once as it can or, not `by_warps`, each block a row.
+// Who folds the partials of `rows` rows, `count` of each: block `number` of `all`, of `warps` warps. Each warp folds as
+// many rows at once as it can or, not `by_warps`, each block a row. The first of all
+// lies in slot `first`; the last row may have fewer, if there are only `partials`, and no two rows to a warp.
 struct RowFolders {
+    uint64 rows;
     uint32 count, number, all, warps;
     bool by_warps;
+    uint64 first, partials;
 };
 
 // Folds `batches` times 128 partials in the order of their numbers, from batch `first` on, `chunks` times 32 of them
@@ -43,11 +46,11 @@ fold_batches(Slot<typename Op::Accumulator>* slots, uint32 count, uint32 first, 
     }
 }
 
-// Folds the partials of all rows as they come, and stores the results. All threads of the block call it. Each step
-// stands once, whoever folds: code is what takes time to compile and to fetch.
-template <class Op, int Warps>
+// Folds the partials of all rows as they come; store(row, root) takes what becomes of each. All threads of the block call it.
+// Each step stands once, whoever folds: code is what takes time to compile and to fetch.
+template <class Op, int Warps, class Store>
 __device__ __forceinline__ void
-fold_row_partials(const ShapedProblem& problem, const RowFolders& by, BlockSlots<Op, Warps>& shared)
+fold_row_partials(const ShapedProblem& problem, const RowFolders& by, BlockSlots<Op, Warps>& shared, Store store)
 {
     const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes, count = by.count;
     const uint32 chunks = by.by_warps && count <= lanes ? 1 : by.by_warps && count <= 2 * lanes ? 2 : 4, at_once = 4 / chunks;
@@ -57,15 +60,16 @@ fold_row_partials(const ShapedProblem& problem, const RowFolders& by, BlockSlots
         while (batches * warp_folds * by.warps < count) batches *= 2;
     uint32 turn = 0;
 #pragma unroll 1
-    for (uint64 row = by.by_warps ? (by.number * by.warps + warp) * at_once : by.number; row < problem.rows; row += step) {
-        const uint32 rows = by.by_warps ? uint32(min(problem.rows - row, uint64(at_once))) : 1;
-        auto* slots = grid_slots<Op>(problem.workspace) + row * count;
-        grid_await<Op>(slots + rows * count - 1);
+    for (uint64 row = by.by_warps ? (by.number * by.warps + warp) * at_once : by.number; row < by.rows; row += step) {
+        const uint32 rows = by.by_warps ? uint32(min(by.rows - row, uint64(at_once))) : 1;
+        auto* slots = grid_slots<Op>(problem.workspace) + by.first + row * count;
+        const uint32 there = uint32(min(uint64(rows) * count, by.partials - row * count));
+        grid_await<Op>(slots + there - 1);
         if (!by.by_warps) __syncthreads();  // all have seen the last partial before a warp takes it, which leaves its slot empty
-        auto root = fold_batches<Op>(slots, count, by.by_warps ? 0 : warp * batches, batches, chunks, rows);
+        auto root = fold_batches<Op>(slots, min(count, there), by.by_warps ? 0 : warp * batches, batches, chunks, rows);
         if (!by.by_warps) root = block_fold<Op, Warps>(root, shared, turn++, by.warps);
         const uint32 its_row = by.by_warps ? lane / chunks : 0;
         if (by.by_warps ? lane >= 4 || lane % chunks != 0 || its_row >= rows : threadIdx.x != 0) continue;
-        store_result<Op>(problem, ShapedSource<Op>(problem, row + its_row).row, problem.place(row + its_row), root);
+        store(row + its_row, root);
     }
 }

@@ -9,17 +9,6 @@ struct PartialsProblem : Problem {
     uint64 chunk;  // elements of a chunk
 };
 
-// A chunk's accumulator, as if the array began `by` elements before the chunk. Only operators that know places differ there.
-template <class Op>
-__device__ __forceinline__ auto moved_by(typename Op::Accumulator a, uint64 by, int) -> decltype(Op::moved(a, by))
-{
-    return Op::moved(a, by);
-}
-template <class Op> __device__ __forceinline__ typename Op::Accumulator moved_by(typename Op::Accumulator a, uint64, long)
-{
-    return a;
-}
-
 // The accumulator that lies at an address word by word, of a chunk before which the array has so many elements.
 template <class Op>
 __device__ __forceinline__ typename Op::Accumulator partial_at(const uint32* address, uint64 elements_before)

@@ -15,13 +15,17 @@ from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.plans.base import BasePlan
 from lowlevel_reduce.plans.launch import BoundReduction
 from lowlevel_reduce.plans.loading import load_beside
-from lowlevel_reduce.plans.mapping import Mapping, extents_of, map_request
+from lowlevel_reduce.plans.mapping import Mapping, extents_of, facts_of, map_request
 from lowlevel_reduce.strategy.base import RowStrategy
 from lowlevel_reduce.strategy.fields import shape_values, short_row_values
-from lowlevel_reduce.strategy.selection import Request, choices, request_of
+from lowlevel_reduce.strategy.joined_columns import parts_of_rows
+from lowlevel_reduce.strategy.selection import Request, choices, request_of, select
 from lowlevel_reduce.strategy.whole import Strategy
 
 __all__ = ["Plan", "default_strategy", "fields_of", "plan"]
+
+_BY_LEAVES = "batch"
+"""The strategy that takes rows of any length, wherever their elements lie."""
 
 
 class Plan(BasePlan):
@@ -77,6 +81,11 @@ class Plan(BasePlan):
         self.second_dtype = request.reduction.second_dtype(request.types.element)
         self.accumulator = request.types.accumulator
         self.strategy = mapping.strategy
+        self._request = request
+        self._by_leaves: Plan | None = None
+        if self._is_joined:  # so that the workspace is enough for either way
+            other = select(request, facts_of(context), strategy=_BY_LEAVES)
+            self.workspace_bytes = max(self.workspace_bytes, other.workspace_bytes)
 
     def bind(
         self,
@@ -113,7 +122,27 @@ class Plan(BasePlan):
             the workspace or the length is too small, misaligned or not of this context; if the initial value is missing
             or not expected.
         """
+        if length is not None and self._is_joined:
+            return self._of_any_length()._bind(stream, workspace, length, initial, allocator)
         return self._bind(stream, workspace, length, initial, allocator)
+
+    @property
+    def _is_joined(self) -> bool:
+        """Whether parts of rows are reduced as columns, which goes with the length in the shape alone."""
+        return isinstance(self.strategy, RowStrategy) and self.strategy.joined > 1
+
+    def _of_any_length(self) -> Plan:
+        """Return a plan of the same that goes by leaves, made when it is first needed; raises what making it raises."""
+        self._open_kernels()
+        if self._by_leaves is None:
+            mapping = map_request(self._request, self.context, strategy=_BY_LEAVES)
+            self._by_leaves = Plan(self._request, self.context, mapping)
+        return self._by_leaves
+
+    def close(self) -> None:
+        """Drop the kernels; existing bound launches keep theirs. A second call does nothing."""
+        super().close()
+        self._by_leaves = None
 
     @property
     def _partials(self) -> int:
@@ -166,6 +195,9 @@ def fields_of(
     fields = (length, problem.length, problem.rows, count, *initial)
     if isinstance(chosen, Strategy):
         return fields
+    if chosen.joined > 1 and (parts := parts_of_rows(problem, types.element.itemsize)) is not None:
+        fields = (length, parts[0].length, problem.rows, count, *initial)
+        return (*fields, *shape_values(parts[0], chosen.joined, chosen.run))
     if chosen.name != "short_rows":
         return (*fields, *shape_values(problem))
     # The pivot of chunks is no second array.

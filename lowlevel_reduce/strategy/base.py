@@ -123,6 +123,9 @@ class RowStrategy(NamedTuple):
     folded_by : {"nobody", "cluster", "warps", "blocks"}
         Who folds the partials of columns: the first block of the cluster that makes them, a warp those of a column, or
         of some, or a block those of a column.
+    joined, run : int
+        Columns, one after the other, that are parts of a row; 1 if each is a row. Their partials are folded in runs of
+        so many first, if that is more than 1: `JoinedFolders` in cuda_src/columns/reduce_columns.cuh.
     """
 
     name: str
@@ -145,6 +148,8 @@ class RowStrategy(NamedTuple):
     straight: bool = True
     tile: Tile = _NO_TILE
     folded_by: FoldedBy = "nobody"
+    joined: int = 1
+    run: int = 1
 
     @property
     def block_threads(self) -> int:
@@ -166,7 +171,7 @@ class RowStrategy(NamedTuple):
     @property
     def partials(self) -> int:
         """Partials of one row in the workspace; 0 if they are exchanged through shared memory."""
-        return self.parts if self.folders else 0
+        return self.parts * self.joined if self.folders else 0
 
     @property
     def argument_kind(self) -> ArgumentKind:
@@ -190,5 +195,14 @@ class RowStrategy(NamedTuple):
         return self.parts | columns << 32 | vectors << 40 | turns << 48 | by << 56
 
     def workspace_bytes(self, rows: int, accumulator_bytes: int) -> int:
-        """Return the workspace's size in bytes: 256 + s * rows * parts with slots of s bytes; 0 without partials."""
-        return HEADER_BYTES + slot_bytes(accumulator_bytes) * rows * self.parts if self.partials else 0
+        """Return the workspace's size in bytes: 256 + s * rows * parts with slots of s bytes; 0 without partials.
+
+        Where columns are joined, there are as many parts of each, and slots for their runs.
+        """
+        if not self.partials:
+            return 0
+        slots = self.partials
+        if self.run > 1:
+            runs = -(-slots // self.run)
+            slots = runs * self.run + runs
+        return HEADER_BYTES + slot_bytes(accumulator_bytes) * rows * slots

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from lowlevel_reduce.dtypes import LANES, VECTOR_BYTES
-from lowlevel_reduce.layout import Problem
+from lowlevel_reduce.layout import SECTOR_BYTES, Problem
 from lowlevel_reduce.strategy.base import (
     MOST_THREADS,
     RESIDENT_HEAVY,
@@ -33,13 +33,14 @@ from lowlevel_reduce.strategy.column_cuts import (
 )
 from lowlevel_reduce.strategy.whole import DeviceFacts, largest_cluster, power_of_two
 
-__all__ = ["Columns", "Way", "choose_columns", "cost", "folders", "is_wide", "resident_columns", "strategy_of", "ways"]
+__all__ = ["MOST_FOLDERS", "Columns", "Way", "choose_columns", "cost", "folders", "is_wide", "resident_columns",
+           "strategy_of", "ways"]  # fmt: skip
 
 _RESIDENT, _LIGHT_BYTES = 3, 16
 """How many blocks must fit on a multiprocessor, which leaves a thread 80 registers; heavy operators, and those with
 accumulators of more than so many bytes, take `RESIDENT_HEAVY`."""
 
-_FOLDERS = 512
+MOST_FOLDERS = 512
 """The most blocks that fold the partials of columns: the same number as in `ColumnCut::folders` in cuda_src."""
 
 _FEW_PARTIALS = 8
@@ -148,7 +149,7 @@ def choose_columns(
     by_ones = itemsize <= NARROW_BYTES or _are_aligned(problem, Loads(1, 1), itemsize)  # elements at least are aligned
     key = (
         facts, itemsize, accumulator_bytes, heavy, two_arrays,
-        problem.rows, problem.kept[0].size, len(problem.reduced) <= 1, _are_aligned(problem, wide, itemsize), by_ones,
+        problem.rows, *problem.kept[0][:2], len(problem.reduced) <= 1, _are_aligned(problem, wide, itemsize), by_ones,
         _vectors_of(problem.length, itemsize), min(problem.length, _MANY_ELEMENTS),
     )  # fmt: skip
     found = _chosen.get(key)
@@ -223,7 +224,7 @@ def strategy_of(way: Way, of: Columns) -> RowStrategy:
 def _are_aligned(problem: Problem, loads: Loads, itemsize: int) -> bool:
     """Return whether loads are aligned to their size if the array is."""
     kept, load_bytes = problem.kept, loads.width * itemsize
-    if kept[0].size % loads.width:
+    if kept[0].size % loads.width or (loads.width > 1 and kept[0].stride != itemsize):
         return False
     for axis in (*problem.reduced, *kept[1:]):  # noqa: SIM110 - a generator takes three times as long
         if axis.stride % load_bytes:
@@ -237,13 +238,14 @@ def _kernels(
     """Return what the ways by narrow loads have in common, and those by wide loads, if such are wider."""
     vectors = _vectors_of(problem.length, itemsize)
     resident = resident_columns(accumulator_bytes, heavy=heavy)
-    inner = problem.kept[0].size
+    inner, stride = problem.kept[0].size, abs(problem.kept[0].stride)
     found = []
-    for wide in (False, True):
+    for wide in (False, True) if stride == itemsize else (False,):
         loads = loads_of(itemsize, accumulator_bytes, wide=wide, two_arrays=two_arrays)
         narrow = loads.width * itemsize <= NARROW_BYTES
         if not (wide and narrow):
             slower = _NARROW_LOADS if narrow else 1.0 if _are_aligned(problem, loads, itemsize) else _APART_LOADS
+            slower *= min(stride, SECTOR_BYTES) / itemsize  # what lies between the columns is read as well
             threads = -(-inner // loads.width) * (problem.rows // inner)
             of = Columns(problem, facts, itemsize, accumulator_bytes, vectors, loads, slower, resident, threads)
             found.append(of)
@@ -313,7 +315,7 @@ def _folding(rows: int, parts: int, fit: bool, facts: DeviceFacts, resident: int
     cluster: tuple[FoldedBy, ...] = ("cluster",) if in_cluster else ()
     if parts > WARP_FOLDS:
         return ("blocks",)
-    if parts > _FEW_PARTIALS and rows <= _FOLDERS and resident > RESIDENT_HEAVY:
+    if parts > _FEW_PARTIALS and rows <= MOST_FOLDERS and resident > RESIDENT_HEAVY:
         return (*cluster, "warps", "blocks")
     return (*cluster, "warps")
 
@@ -321,4 +323,4 @@ def _folding(rows: int, parts: int, fit: bool, facts: DeviceFacts, resident: int
 def folders(rows: int, folded_by: FoldedBy) -> int:
     """Return how many blocks fold the partials of so many rows: the same number as `ColumnCut::folders` in cuda_src."""
     wanted = {"nobody": 0, "cluster": 0, "warps": -(-rows // WARPS), "blocks": rows}
-    return min(wanted[folded_by], _FOLDERS)
+    return min(wanted[folded_by], MOST_FOLDERS)

@@ -16,6 +16,7 @@ from lowlevel_reduce.strategy.base import (
     rows_of_a_warp,
     short_row_bits,
 )
+from lowlevel_reduce.strategy.joined_columns import choose_joined, parts_of_rows
 from lowlevel_reduce.strategy.whole import (
     MAX_GRID,
     DeviceFacts,
@@ -130,11 +131,14 @@ def choose_rows(
         name, _ = _fastest(problem, facts, vector, filled, narrow=narrow, two_arrays=two_arrays)
     if name not in ROW_STRATEGIES:
         raise ValueError(f"there is no strategy {name!r} for rows; there is {', '.join(ROW_STRATEGIES)}")
-    if (name == "columns") != (problem.kind == "columns") or (name == "short_rows" and leaves > 1):
+    joined = parts_of_rows(problem, itemsize) if name == "columns" else None
+    if (name == "columns") != (problem.kind == "columns" or joined is not None) or (name == "short_rows" and leaves > 1):
         raise ValueError(f"strategy {name!r} does not go with {problem.rows} rows of {problem.length} ({problem.kind})")
     if cluster is not None:
         check_cluster(name, cluster, facts, ("batch",))
-    if name == "columns":
+    if joined is not None:
+        chosen = choose_joined(*joined, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
+    elif name == "columns":
         chosen = columns.choose_columns(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
     else:
         if name == "short_rows":
@@ -257,6 +261,8 @@ def _fastest(
     """Return the strategy that is taken unasked, and why, in words."""
     if problem.kind == "columns":
         return "columns", "rows lie side by side in memory"
+    if problem.kind == "strided" and parts_of_rows(problem, VECTOR_BYTES // vector) is not None:
+        return "columns", "parts of a row lie side by side in memory, so each is a column"
     if leaves <= 1:
         if narrow and _have_a_warp_each(problem, facts, vector):
             return "rows", "rows of no more than one leaf are few enough for a warp each"

@@ -1,0 +1,99 @@
+"""Rows whose neighbours in memory are far from each other in the tree's order: parts of rows are reduced as columns."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from lowlevel_reduce.dtypes import LEAF_BYTES
+from lowlevel_reduce.layout import MAX_AXES, MAX_WALKED_AXES, SECTOR_BYTES, Axis, Problem
+from lowlevel_reduce.strategy.base import WARP_FOLDS, WARPS, RowStrategy
+from lowlevel_reduce.strategy.columns import MOST_FOLDERS, Columns, Way, cost, strategy_of, ways
+from lowlevel_reduce.strategy.whole import DeviceFacts
+
+__all__ = ["choose_joined", "parts_of_rows"]
+
+_LEAST_BYTES = 1 << 19
+"""Of fewer bytes in all, gathering takes less time than what folds partials twice; not measured."""
+
+_FEW = WARPS * WARP_FOLDS
+"""Up to so many partials of a row are folded at once, by one block."""
+
+_BATCH, _SECOND_FOLD = 1.0, 1.2
+"""Microseconds that a block takes for each `_FEW` partials, and that runs of them take before."""
+
+
+@lru_cache(maxsize=256)
+def parts_of_rows(problem: Problem, itemsize: int) -> tuple[Problem, int] | None:
+    """Return the parts of a problem's rows as columns, and how many of them are a row; None if they are none.
+
+    Where the elements that lie side by side in memory are along a reduced axis which is not the innermost, what is
+    inside that axis is a part of the row for each index of it and of the axes outside. Parts are columns then. If they
+    have whole leaves, all their subtrees are subtrees of the row, in the order of the columns.
+    """
+    if problem.kind != "strided" or problem.length * problem.rows * itemsize < _LEAST_BYTES:
+        return None
+    reduced = problem.reduced
+    fast = min(range(len(reduced)), key=lambda i: abs(reduced[i].stride) or SECTOR_BYTES)
+    inner, outer = reduced[:fast], reduced[fast:]
+    if not inner or not 0 < abs(outer[0].stride) < min(SECTOR_BYTES, abs(inner[0].stride)):
+        return None
+    length = 1
+    for axis in inner:
+        length *= axis.size
+    if length * itemsize % LEAF_BYTES or len(inner) > MAX_WALKED_AXES or len(outer) + len(problem.kept) > MAX_AXES:
+        return None
+    joined = problem.length // length
+    kept = (*[Axis(axis.size, axis.stride, axis.second_stride) for axis in outer], *problem.kept)
+    found = problem._replace(kind="columns", length=length, rows=problem.rows * joined, kept=kept, reduced=inner)
+    return found, joined
+
+
+@lru_cache(maxsize=256)
+def choose_joined(
+    parts: Problem,
+    joined: int,
+    facts: DeviceFacts,
+    itemsize: int,
+    accumulator_bytes: int,
+    *,
+    heavy: bool,
+    two_arrays: bool,
+) -> RowStrategy:
+    """Choose the way that takes the least time to reduce what `parts_of_rows` returned, of those with whole subtrees."""
+    rows = parts.rows // joined
+    found = [
+        (cost(way, of) + _folding(joined * way.parts, _run(rows, joined * way.parts)), number, way, of)
+        for number, (way, of) in enumerate(
+            ways(parts, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
+        )
+        if _has_subtrees(way, of)
+    ]
+    _, _, way, of = min(found)
+    run = _run(rows, joined * way.parts)
+    last = _folders(rows, joined * way.parts, run)
+    chosen = strategy_of(way._replace(folded_by="nobody"), of)
+    return chosen._replace(blocks=way.making + last, folders=last, joined=joined, run=run)
+
+
+def _has_subtrees(way: Way, of: Columns) -> bool:
+    """Return whether blocks divide a part of a row among themselves without a rest, so that each has a subtree of it."""
+    return of.vectors % (way.tile.vectors * way.tile.turns) == 0
+
+
+def _run(rows: int, partials: int) -> int:
+    """Return the length of the runs in which so many partials of each row are folded first, a power of two."""
+    if partials <= _FEW:
+        return 1
+    return WARP_FOLDS if rows == 1 else min(WARP_FOLDS, partials & -partials)
+
+
+def _folding(partials: int, run: int) -> float:
+    """Return how long it takes to fold so many partials of a row, in microseconds."""
+    return _BATCH * -(-partials // run // _FEW) + _SECOND_FOLD * (run > 1)
+
+
+def _folders(rows: int, partials: int, run: int) -> int:
+    """Return how many blocks fold the partials of rows: the same number as `JoinedFolders` in cuda_src."""
+    runs = -(-partials // run)
+    last = min(-(-rows // WARPS) if runs <= WARP_FOLDS else rows, MOST_FOLDERS)
+    return last + (min(-(-rows * runs // WARPS), MOST_FOLDERS) if run > 1 else 0)

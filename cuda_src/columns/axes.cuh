@@ -4,11 +4,6 @@
 
 constexpr uint32 max_axes = 8;
 
-__device__ __forceinline__ uint64 quotient(uint64 a, uint64 b)
-{
-    return a < b ? 0 : (a | b) >> 32 == 0 ? uint32(a) / uint32(b) : a / b;
-}
-
 // Axes of both arrays, the innermost first; strides in bytes. In the order of kernels._AXES.
 //
 // Indices are divided by axes' sizes through multiplication. With 2^(l-1) < d <= 2^l, the host makes m = ceil(2^(63+l) / d), a

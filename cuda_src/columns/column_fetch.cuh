@@ -34,7 +34,7 @@ template <class Op, int C, int N, bool IsStraight, Begin Where> struct ColumnFet
         by = is_aligned ? By::together : way_to_load();
         const char* joint = nullptr;  // where the row begins that all these columns are parts of
         if constexpr (!is_same<typename Op::Pivot, Unused>)
-            if (p.joined > 1) joint = p.elements + p.kept.offset(quotient(row, p.joined) * p.joined, false);
+            if (p.joined > 1) joint = p.elements + p.kept.offset(row - p.part(row), false);
 #pragma unroll
         for (int c = 0; c < C; ++c) rows[c] = Source<Op>(p, joint != nullptr ? joint : begin + beside(c), nullptr, length).row;
     }
@@ -60,9 +60,10 @@ protected:
 
     __device__ __forceinline__ uint32 axes() const { return IsStraight ? 1 : uint32(problem.reduced.count); }
 
-    // Bytes from a column to the next, and from the thread's first to its column c, or to the last that exists.
-    __device__ __forceinline__ int32 across() const { return is_aligned ? int32(sizeof(T)) : int32(problem.kept.stride[0]); }
-    __device__ __forceinline__ int32 beside(int c) const { return min(c, available - 1) * across(); }
+    // Bytes from a column to the next, and from the thread's first to its column c, or to the last that exists. Wide loads are for
+    // columns that lie side by side: to multiply by a stride takes registers.
+    __device__ __forceinline__ int64 across() const { return load_bytes <= 4 ? problem.kept.stride[0] : int64(sizeof(T)); }
+    __device__ __forceinline__ int64 beside(int c) const { return min(c, available - 1) * across(); }
 
     __device__ __forceinline__ By way_to_load() const
     {

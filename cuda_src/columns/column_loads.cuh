@@ -82,12 +82,23 @@ template <class Op, int C, bool IsStraight> struct ColumnSeconds {
         if (across == sizeof(Second) && available == C && addresses % (C * sizeof(Second)) == 0) {
 #pragma unroll
             for (int s = 0; s < V; ++s, at.step(problem.reduced, true)) load_whole(of[s], s < there ? at.place : first);
-        } else {
+        } else if ((addresses | uint64(across)) % alignof(Second) == 0) {
 #pragma unroll
             for (int s = 0; s < V; ++s, at.step(problem.reduced, true))
 #pragma unroll
                 for (int c = 0; c < C; ++c)
-                    of[s].elements[c] = load_element<Second>((s < there ? at.place : first) + min(c, available - 1) * across);
+                    of[s].elements[c] = load_aligned<Second>((s < there ? at.place : first) + min(c, available - 1) * across);
+        } else {  // which is rare, in compact code
+#pragma unroll 1
+            for (int s = 0; s < V; ++s, at.step(problem.reduced, true)) {
+                ColumnVector<Second, C> x;
+#pragma unroll
+                for (int c = 0; c < C; ++c)
+                    x.elements[c] = load_element<Second>((s < there ? at.place : first) + min(c, available - 1) * across);
+#pragma unroll
+                for (int k = 0; k < V; ++k)
+                    if (k == s) of[k] = x;
+            }
         }
     }
 

@@ -19,19 +19,12 @@ struct ColumnCut {
         : parts(uint32(word)), columns(uint32(word >> 32) & 255), vectors(uint32(word >> 40) & 255), turns(uint32(word >> 48) & 15),
           by(FoldedBy(word >> 56))
     {}
-
-    // Blocks that fold partials come after those that make them. strategy/columns.py computes the same number.
-    __device__ __forceinline__ uint32 folders(uint64 rows) const
-    {
-        if (by != FoldedBy::warps && by != FoldedBy::blocks) return 0;
-        return folders(rows, by == FoldedBy::warps);
-    }
-    static __device__ __forceinline__ uint32 folders(uint64 folds, bool by_warps)
-    {
-        constexpr uint64 most = 512;
-        return uint32(min(by_warps ? (folds + column_warps - 1) / column_warps : folds, most));
-    }
 };
+
+__device__ __forceinline__ uint64 quotient(uint64 a, uint64 b)
+{
+    return a < b ? 0 : (a | b) >> 32 == 0 ? uint32(a) / uint32(b) : a / b;
+}
 
 // The columns of a block, and which part of their lanes it has. Threads that stand side by side have C neighbouring rows each,
 // or fewer where a run of rows that lie side by side ends.

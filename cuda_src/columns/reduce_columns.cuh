@@ -36,40 +36,49 @@ store_columns(const ShapedProblem& problem, const RowOf<Op>* rows, uint64 row, i
     }
 }
 
-// How the partials of columns that are parts of rows are folded: in runs, each by a warp, if there are many, and then each row's
-// runs, or partials, by a block, or few by a warp. The blocks for runs come first. strategy/joined_columns.py counts the same.
-struct JoinedFolders {
-    RowFolders runs, rows;
+// What a folding block folds: partials of columns or, where columns are parts of rows, those of the rows, in runs, each by a warp,
+// if there are many, and then each row's runs, or partials. The blocks for runs come first. strategy/joined_columns.py counts so.
+struct ColumnFolders : RowFolders {
+    bool are_runs;
 
-    __device__ __forceinline__ JoinedFolders(const ShapedProblem& p, uint32 parts)
+    __device__ __forceinline__ ColumnFolders() = default;
+    __device__ __forceinline__ ColumnFolders(const ShapedProblem& p, const ColumnCut& cut, uint32 block)
+        : RowFolders{p.rows, cut.parts, block, uint32(p.folders), column_warps, cut.by == FoldedBy::warps, 0, ~0ull}, are_runs(false)
     {
-        const uint32 partials = uint32(p.joined) * parts, run = uint32(p.run), count = (partials - 1) / run + 1;
-        const bool by_warps = count <= warp_folds;
-        const uint64 all = p.rows * count;
-        runs = {all, run, 0, run > 1 ? ColumnCut::folders(all, true) : 0, column_warps, true, 0, p.rows * partials};
-        rows = {p.rows, count, 0, ColumnCut::folders(p.rows, by_warps), column_warps, by_warps, run > 1 ? all * run : 0, ~0ull};
+        if (p.joined == 1) return;
+        const uint32 run = uint32(p.run), partials = uint32(p.joined) * cut.parts;
+        count = (partials - 1) / run + 1;
+        by_warps = count <= warp_folds;
+        if (run == 1) return;
+        const uint64 runs = p.rows * count;
+        const uint32 by_them = uint32(min((runs + column_warps - 1) / column_warps, uint64(most_folders)));
+        are_runs = block < by_them;
+        first = are_runs ? 0 : runs * run;
+        rows = are_runs ? runs : p.rows;
+        count = are_runs ? run : count;
+        number = are_runs ? block : block - by_them;
+        all = are_runs ? by_them : all - by_them;
+        by_warps = are_runs || by_warps;
+        if (are_runs) this->partials = p.rows * partials;
     }
 };
 
-// Folds partials of columns, and where columns are parts of rows those of the rows. All threads of folding block `number` call it.
+// Folds what `ColumnFolders` says. All threads of folding block `number` call it. That lies in shared memory, and is read anew each
+// time, because registers are for partials.
 template <class Op> __device__ __forceinline__ void fold_columns(const ShapedProblem& problem, const ColumnCut& cut, uint32 number)
 {
     __shared__ BlockSlots<Op, column_warps> shared;
-    const uint64 length = problem.actual_length() * problem.joined;
-    RowFolders by{problem.rows, cut.parts, number, cut.folders(problem.rows), column_warps, cut.by == FoldedBy::warps, 0, ~0ull};
-    auto* runs = grid_slots<Op>(problem.workspace);
-    bool is_run = false;
-    if (problem.joined > 1) {
-        const JoinedFolders folders(problem, cut.parts);
-        is_run = number < folders.runs.all;
-        by = is_run ? folders.runs : folders.rows;
-        by.number = is_run ? number : number - folders.runs.all;
-        runs += folders.rows.first;
-    }
+    __shared__ uint64 place[(sizeof(ColumnFolders) + 7) / 8];
+    if (threadIdx.x == 0) *reinterpret_cast<ColumnFolders*>(place) = ColumnFolders(problem, cut, number);
+    __syncthreads();
+    const volatile auto& by = *reinterpret_cast<const volatile ColumnFolders*>(place);
     fold_row_partials<Op, column_warps>(problem, by, shared, [&](uint64 row, typename Op::Accumulator root) {
-        if (is_run) return runs[row].publish(root);
-        const uint64 column = row * problem.joined;  // the row's first
-        store_result<Op>(problem, ShapedSource<Op>(problem, column, length).row, problem.place(column), root);
+        if (by.are_runs) {
+            grid_slots<Op>(problem.workspace)[by.rows * by.count + row].publish(root);
+        } else {
+            const uint64 column = row * problem.joined, length = problem.actual_length() * problem.joined;
+            store_result<Op>(problem, ShapedSource<Op>(problem, column, length).row, problem.place(column), root);
+        }
     });
 }
 
@@ -101,9 +110,8 @@ end_columns(const ShapedProblem& problem, const ColumnCut& cut, const ColumnTile
         int rows;
         const uint64 row = tile.row(column / C, rows) + column % C;
         if (int(column % C) >= rows) continue;
-        if (problem.joined > 1) value = moved_by<Op>(value, (row - quotient(row, problem.joined) * problem.joined) * length, 0);
-        if (cut.by == FoldedBy::warps || cut.by == FoldedBy::blocks || problem.joined > 1)
-            grid_slots<Op>(problem.workspace)[row * cut.parts + tile.part].publish(value);
+        if (cut.by == FoldedBy::warps || cut.by == FoldedBy::blocks)
+            grid_slots<Op>(problem.workspace)[row * cut.parts + tile.part].publish(moved_by<Op>(value, problem.part(row) * length, 0));
         else store_result<Op>(problem, ShapedSource<Op>(problem, row, length).row, problem.place(row), value);
     }
 }
@@ -118,11 +126,7 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
     __shared__ ColumnMeeting<Op, C> met;
     const ColumnCut cut(problem.count);
     if (!lets_in_late(column_warps)) launch_dependents();
-    uint32 tiles = gridDim.x - cut.folders(problem.rows);
-    if (problem.joined > 1) {
-        const JoinedFolders folders(problem, cut.parts);
-        tiles -= folders.runs.all + folders.rows.all;
-    }
+    const uint32 tiles = gridDim.x - uint32(problem.folders);
     if (blockIdx.x >= tiles) {
         launch_dependents();
         wait_for_prerequisites();
@@ -149,7 +153,7 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
         A a[C];
         thread.fold(a, met.waiting, vector << log_each, 1u << log_each, log_steps);
         if (turn + 1 == turns) launch_dependents();  // at the latest
-        if (log_depth == 0 && turns == 1 && cut.parts == 1 && problem.joined == 1) {  // columns of one thread each
+        if (log_depth == 0 && turns == 1 && cut.by == FoldedBy::nobody) {  // columns of one thread each
             if (threadIdx.x < tile.threads) store_columns<Op, C>(problem, thread.rows, row, rows, a);
             return;
         }

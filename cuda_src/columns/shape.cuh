@@ -8,10 +8,10 @@
 // the runs of elements along that axis are aligned. Of rows that are not `far`, all elements are near each other, in both arrays.
 // Rows are numbered in the order of `kept`; if that is not the results' order, they are `permuted`, which only columns are.
 // Where `joined` is more than 1, so many columns one after the other are parts of a row: `rows` are the results', and `length` is
-// that of a part. Their partials are folded in runs of `run`.
+// that of a part. Their partials are folded in runs of `run` first. The last `folders` blocks fold partials of columns.
 struct ShapedProblem : Problem {
     int64 low, high;
-    uint64 apart, second_apart, far, permuted, joined, run;
+    uint64 apart, second_apart, far, permuted, joined, run, folders;
     Axes kept, reduced;
     int64 result_stride[max_axes];  // of the kept axes, in results
 
@@ -21,6 +21,9 @@ struct ShapedProblem : Problem {
         return permuted == 0 ? row : uint64(kept.offset_by(result_stride, row));
     }
     __device__ __forceinline__ uint64 columns() const { return rows * joined; }
+
+    // Which part of its row a column is; parts have a leaf at least, so that 32 bits count them.
+    __device__ __forceinline__ uint64 part(uint64 column) const { return joined == 1 ? 0 : uint32(column) % uint32(joined); }
 };
 
 // Whether in every row the second array's elements lie a fixed step apart and aligned; true if there is none.

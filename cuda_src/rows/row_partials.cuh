@@ -6,6 +6,8 @@
 // The most partials of a row that one warp folds. The same in strategy/base.py, WARP_FOLDS.
 constexpr uint32 warp_folds = 4 * lanes;
 
+constexpr uint32 most_folders = 512;  // blocks that fold partials of columns, or runs of them: MOST_FOLDERS in strategy/columns.py
+
 // Who folds the partials of `rows` rows, `count` of each: block `number` of `all`, of `warps` warps. Each warp folds as
 // many rows at once as it can or, not `by_warps`, each block a row. The first of all
 // lies in slot `first`; the last row may have fewer, if there are only `partials`, and no two rows to a warp.
@@ -48,9 +50,9 @@ fold_batches(Slot<typename Op::Accumulator>* slots, uint32 count, uint32 first, 
 
 // Folds the partials of all rows as they come; store(row, root) takes what becomes of each. All threads of the block call it.
 // Each step stands once, whoever folds: code is what takes time to compile and to fetch.
-template <class Op, int Warps, class Store>
+template <class Op, int Warps, class Folders, class Store>
 __device__ __forceinline__ void
-fold_row_partials(const ShapedProblem& problem, const RowFolders& by, BlockSlots<Op, Warps>& shared, Store store)
+fold_row_partials(const ShapedProblem& problem, const Folders& by, BlockSlots<Op, Warps>& shared, Store store)
 {
     const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes, count = by.count;
     const uint32 chunks = by.by_warps && count <= lanes ? 1 : by.by_warps && count <= 2 * lanes ? 2 : 4, at_once = 4 / chunks;

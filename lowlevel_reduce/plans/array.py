@@ -197,9 +197,9 @@ def fields_of(
         return fields
     if chosen.joined > 1 and (parts := parts_of_rows(problem, types.element.itemsize)) is not None:
         fields = (length, parts[0].length, problem.rows, count, *initial)
-        return (*fields, *shape_values(parts[0], chosen.joined, chosen.run))
+        return (*fields, *shape_values(parts[0], chosen.joined, chosen.run, chosen.folders))
     if chosen.name != "short_rows":
-        return (*fields, *shape_values(problem))
+        return (*fields, *shape_values(problem, folders=chosen.folders))
     # The pivot of chunks is no second array.
     second = reduction.second_dtype(types.element) if reduction.two_arrays else None
     itemsizes = types.element.itemsize, 0 if second is None else second.itemsize

@@ -16,7 +16,7 @@ FIELDS = ("elements", "result", "second", "workspace", "device_length", "length"
 A call sets the first three."""
 
 _AXES = "Q" + "Q" * MAX_AXES * 2 + "q" * MAX_AXES * 2
-_SHAPE = "qqQQQQQQ" + _AXES + _AXES + "q" * MAX_AXES
+_SHAPE = "qqQQQQQQQ" + _AXES + _AXES + "q" * MAX_AXES
 """What `ShapedProblem` in cuda_src/columns/shape.cuh adds, as letters of `BoundKernel`'s signature."""
 
 _NO_AXES = tuple((0,) * (MAX_AXES - axes) for axes in range(MAX_AXES + 1))
@@ -46,15 +46,15 @@ def signature(kind: ArgumentKind) -> str:
     return _SIGNATURES[kind]
 
 
-def shape_values(problem: Problem, joined: int = 1, run: int = 1) -> tuple[int, ...]:
-    """Return the fields that `ShapedProblem` adds; `joined` and `run` are those of `RowStrategy`."""
+def shape_values(problem: Problem, joined: int = 1, run: int = 1, folders: int = 0) -> tuple[int, ...]:
+    """Return the fields that `ShapedProblem` adds; the last three parameters are those of `RowStrategy`, for columns."""
     kept, reduced = problem.kept, problem.reduced
     if len(kept) <= 1 and len(reduced) <= 1 and joined == 1:  # the same as below for most problems, in 1 us instead of 3
         rows, stride, second_stride, result_stride = kept[0] if kept else _NO_AXIS
         length, step, second_step, _ = reduced[0] if reduced else _NO_AXIS
         far = max((length - 1) * abs(step), (length - 1) * abs(second_step)) >= _FAR_BYTES
         return (
-            problem.low, problem.high, stride % VECTOR_BYTES, second_stride % VECTOR_BYTES, int(far), 0, 1, 1,
+            problem.low, problem.high, stride % VECTOR_BYTES, second_stride % VECTOR_BYTES, int(far), 0, 1, 1, folders,
             len(kept), rows, *_NONE, *_NO_AXES[0], stride, *_NONE, second_stride, *_NONE,
             len(reduced), length, *_NONE, *_NO_AXES[0], step, *_NONE, second_step, *_NONE,
             result_stride, *_NONE,
@@ -70,7 +70,7 @@ def shape_values(problem: Problem, joined: int = 1, run: int = 1) -> tuple[int, 
     results = [axis.result_stride for axis in kept]
     permuted = int(joined > 1 or results != sorted(results))
     return (
-        problem.low, problem.high, apart % VECTOR_BYTES, second_apart % VECTOR_BYTES, int(far), permuted, joined, run,
+        problem.low, problem.high, apart % VECTOR_BYTES, second_apart % VECTOR_BYTES, int(far), permuted, joined, run, folders,
         *_axes(kept), *_axes(reduced), *results, *_NO_AXES[len(results)],
     )  # fmt: skip
 

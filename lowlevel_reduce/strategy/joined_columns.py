@@ -71,7 +71,7 @@ def choose_joined(
     _, _, way, of = min(found)
     run = _run(rows, joined * way.parts)
     last = _folders(rows, joined * way.parts, run)
-    chosen = strategy_of(way._replace(folded_by="nobody"), of)
+    chosen = strategy_of(way._replace(folded_by="blocks"), of)
     return chosen._replace(blocks=way.making + last, folders=last, joined=joined, run=run)
 
 

@@ -170,7 +170,7 @@ def problem_of(
         kept_axes.sort(key=lambda axis: _apart(axis[1], itemsize))
         side_by_side = _joined(kept_axes)
         beside = _kind(side_by_side, reduced, rows, itemsize, second_itemsize) == "columns"
-        if beside or _are_close(side_by_side, reduced):
+        if beside or (rows and _are_close(side_by_side, reduced)):
             kind, kept = "columns", side_by_side
     aligned = kind == "whole" or (kind == "rows" and _in_vectors(kept, reduced, length, itemsize, second_itemsize))
     if keepdims:

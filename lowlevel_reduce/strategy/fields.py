@@ -47,9 +47,9 @@ def signature(kind: ArgumentKind) -> str:
 
 
 def shape_values(problem: Problem, joined: int = 1, run: int = 1, folders: int = 0) -> tuple[int, ...]:
-    """Return the fields that `ShapedProblem` adds; the last three parameters are those of `RowStrategy`, for columns."""
+    """Return the fields that `ShapedProblem` adds; the last three parameters are of `RowStrategy`, for columns."""
     kept, reduced = problem.kept, problem.reduced
-    if len(kept) <= 1 and len(reduced) <= 1 and joined == 1:  # the same as below for most problems, in 1 us instead of 3
+    if len(kept) <= 1 and len(reduced) <= 1 and joined == 1:  # as below for most problems, in 1 us instead of 3
         rows, stride, second_stride, result_stride = kept[0] if kept else _NO_AXIS
         length, step, second_step, _ = reduced[0] if reduced else _NO_AXIS
         far = max((length - 1) * abs(step), (length - 1) * abs(second_step)) >= _FAR_BYTES
@@ -70,7 +70,8 @@ def shape_values(problem: Problem, joined: int = 1, run: int = 1, folders: int =
     results = [axis.result_stride for axis in kept]
     permuted = int(joined > 1 or results != sorted(results))
     return (
-        problem.low, problem.high, apart % VECTOR_BYTES, second_apart % VECTOR_BYTES, int(far), permuted, joined, run, folders,
+        problem.low, problem.high, apart % VECTOR_BYTES, second_apart % VECTOR_BYTES, int(far),
+        permuted, joined, run, folders,
         *_axes(kept), *_axes(reduced), *results, *_NO_AXES[len(results)],
     )  # fmt: skip
 

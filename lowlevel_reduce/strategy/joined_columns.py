@@ -6,11 +6,12 @@ from functools import lru_cache
 
 from lowlevel_reduce.dtypes import LEAF_BYTES
 from lowlevel_reduce.layout import MAX_AXES, MAX_WALKED_AXES, SECTOR_BYTES, Axis, Problem
+from lowlevel_reduce.strategy import columns
 from lowlevel_reduce.strategy.base import WARP_FOLDS, WARPS, RowStrategy
 from lowlevel_reduce.strategy.columns import MOST_FOLDERS, Columns, Way, cost, strategy_of, ways
 from lowlevel_reduce.strategy.whole import DeviceFacts
 
-__all__ = ["choose_joined", "parts_of_rows"]
+__all__ = ["are_columns", "choose_columns", "parts_of_rows", "suits", "why_columns"]
 
 _LEAST_BYTES = 1 << 19
 """Of fewer bytes in all, gathering takes less time than what folds partials twice; not measured."""
@@ -48,8 +49,35 @@ def parts_of_rows(problem: Problem, itemsize: int) -> tuple[Problem, int] | None
     return found, joined
 
 
+def are_columns(problem: Problem, itemsize: int) -> bool:
+    """Return whether a problem's rows, or parts of them, are reduced as columns, if no other way is forced."""
+    return problem.kind == "columns" or (problem.kind == "strided" and parts_of_rows(problem, itemsize) is not None)
+
+
+def suits(name: str, problem: Problem, itemsize: int) -> bool:
+    """Return whether a strategy goes with a problem: of rows whose parts are columns, those of other rows do, too."""
+    return are_columns(problem, itemsize) if name == "columns" else problem.kind != "columns"
+
+
+def why_columns(problem: Problem) -> str:
+    """Return in words why `are_columns` holds."""
+    if problem.kind == "columns":
+        return "rows lie side by side in memory"
+    return "parts of a row lie side by side in memory, so each is a column"
+
+
+def choose_columns(
+    problem: Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool
+) -> RowStrategy:
+    """Choose what takes the least time for columns, or for rows whose parts are columns."""
+    divided = None if problem.kind == "columns" else parts_of_rows(problem, itemsize)
+    if divided is None:
+        return columns.choose_columns(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
+    return _choose_joined(*divided, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
+
+
 @lru_cache(maxsize=256)
-def choose_joined(
+def _choose_joined(
     parts: Problem,
     joined: int,
     facts: DeviceFacts,
@@ -59,7 +87,7 @@ def choose_joined(
     heavy: bool,
     two_arrays: bool,
 ) -> RowStrategy:
-    """Choose the way that takes the least time to reduce what `parts_of_rows` returned, of those with whole subtrees."""
+    """Choose the way that takes the least time to reduce `parts_of_rows`, of those whose blocks have whole subtrees."""
     rows = parts.rows // joined
     found = [
         (cost(way, of) + _folding(joined * way.parts, _run(rows, joined * way.parts)), number, way, of)
@@ -76,7 +104,7 @@ def choose_joined(
 
 
 def _has_subtrees(way: Way, of: Columns) -> bool:
-    """Return whether blocks divide a part of a row among themselves without a rest, so that each has a subtree of it."""
+    """Return whether blocks divide a part of a row among themselves without a rest: each then has a subtree."""
     return of.vectors % (way.tile.vectors * way.tile.turns) == 0
 
 

@@ -6,7 +6,6 @@ import math
 
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
-from lowlevel_reduce.strategy import columns
 from lowlevel_reduce.strategy.base import (
     RESIDENT_HEAVY,
     ROW_STRATEGIES,
@@ -16,7 +15,7 @@ from lowlevel_reduce.strategy.base import (
     rows_of_a_warp,
     short_row_bits,
 )
-from lowlevel_reduce.strategy.joined_columns import choose_joined, parts_of_rows
+from lowlevel_reduce.strategy.joined_columns import are_columns, choose_columns, suits, why_columns
 from lowlevel_reduce.strategy.whole import (
     MAX_GRID,
     DeviceFacts,
@@ -29,8 +28,8 @@ from lowlevel_reduce.strategy.whole import (
 
 __all__ = ["are_aligned", "bounded", "bounds_of_rows", "choose_rows", "why_rows"]
 
-# How many blocks must fit on a multiprocessor, which limits a thread to 64 and 80 registers: the most with which the
-# compiler does not spill, as tests/compile verifies. RESIDENT_HEAVY leaves it 128.
+# How many blocks must fit on a multiprocessor, which limits a thread to 64 and 80 registers: the most without spills,
+# as tests/compile verifies. RESIDENT_HEAVY leaves it 128.
 _RESIDENT_LIGHTEST, _RESIDENT_LIGHT = 4, 3
 
 _MOST_WARPS, _MOST_WIDE_WARPS = 16, 12
@@ -131,15 +130,12 @@ def choose_rows(
         name, _ = _fastest(problem, facts, vector, filled, narrow=narrow, two_arrays=two_arrays)
     if name not in ROW_STRATEGIES:
         raise ValueError(f"there is no strategy {name!r} for rows; there is {', '.join(ROW_STRATEGIES)}")
-    joined = parts_of_rows(problem, itemsize) if name == "columns" else None
-    if (name == "columns") != (problem.kind == "columns" or joined is not None) or (name == "short_rows" and leaves > 1):
+    if not suits(name, problem, itemsize) or (name == "short_rows" and leaves > 1):
         raise ValueError(f"strategy {name!r} does not go with {problem.rows} rows of {problem.length} ({problem.kind})")
     if cluster is not None:
         check_cluster(name, cluster, facts, ("batch",))
-    if joined is not None:
-        chosen = choose_joined(*joined, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
-    elif name == "columns":
-        chosen = columns.choose_columns(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
+    if name == "columns":
+        chosen = choose_columns(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
     else:
         if name == "short_rows":
             chosen = _short_rows(problem, facts, vector, two_arrays=two_arrays)
@@ -259,10 +255,8 @@ def _fastest(
     problem: Problem, facts: DeviceFacts, vector: int, leaves: float, *, narrow: bool, two_arrays: bool
 ) -> tuple[str, str]:
     """Return the strategy that is taken unasked, and why, in words."""
-    if problem.kind == "columns":
-        return "columns", "rows lie side by side in memory"
-    if problem.kind == "strided" and parts_of_rows(problem, VECTOR_BYTES // vector) is not None:
-        return "columns", "parts of a row lie side by side in memory, so each is a column"
+    if are_columns(problem, VECTOR_BYTES // vector):
+        return "columns", why_columns(problem)
     if leaves <= 1:
         if narrow and _have_a_warp_each(problem, facts, vector):
             return "rows", "rows of no more than one leaf are few enough for a warp each"

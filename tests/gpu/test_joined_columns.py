@@ -16,10 +16,10 @@ def _small_ones(monkeypatch):
     """Arrays that are small enough for a test are joined, too; what was chosen without that is forgotten."""
     monkeypatch.setattr(joined_columns, "_LEAST_BYTES", 1)
     joined_columns.parts_of_rows.cache_clear()
-    joined_columns.choose_joined.cache_clear()
+    joined_columns._choose_joined.cache_clear()
     yield
     joined_columns.parts_of_rows.cache_clear()
-    joined_columns.choose_joined.cache_clear()
+    joined_columns._choose_joined.cache_clear()
 
 
 def turned(dtype, beside, leaves, *, of=4, seed=0):

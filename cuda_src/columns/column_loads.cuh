@@ -72,23 +72,26 @@ template <class Op, int C, bool IsStraight> struct ColumnSeconds {
     __device__ __forceinline__ Second at(int s, int c) const { return of[s].elements[c]; }
 
     // Loads those from `at` on, of which the first `there` exist, of `available` rows; `first` is the row's first. In place of
-    // absent ones the first is loaded again.
+    // absent ones the first is loaded again. With wide loads along one axis, compact code beside the rest would spill.
     __device__ __forceinline__ void
     load(const ShapedProblem& problem, Walk<IsStraight> at, const char* first, int there, int available)
     {
+        constexpr bool is_compact = !IsStraight || C * sizeof(typename Op::Input) <= 4;
         const int64 across = problem.kept.second_stride[0];
         uint64 addresses = reinterpret_cast<uint64>(first);
         for (uint32 i = 0; i < problem.reduced.count; ++i) addresses |= uint64(problem.reduced.second_stride[i]);
         if (across == sizeof(Second) && available == C && addresses % (C * sizeof(Second)) == 0) {
 #pragma unroll
             for (int s = 0; s < V; ++s, at.step(problem.reduced, true)) load_whole(of[s], s < there ? at.place : first);
-        } else if ((addresses | uint64(across)) % alignof(Second) == 0) {
+        } else if (!is_compact || (addresses | uint64(across)) % alignof(Second) == 0) {
 #pragma unroll
             for (int s = 0; s < V; ++s, at.step(problem.reduced, true))
 #pragma unroll
-                for (int c = 0; c < C; ++c)
-                    of[s].elements[c] = load_aligned<Second>((s < there ? at.place : first) + min(c, available - 1) * across);
-        } else {  // which is rare, in compact code
+                for (int c = 0; c < C; ++c) {
+                    const char* place = (s < there ? at.place : first) + min(c, available - 1) * across;
+                    of[s].elements[c] = is_compact ? load_aligned<Second>(place) : load_element<Second>(place);
+                }
+        } else {  // which is rare
 #pragma unroll 1
             for (int s = 0; s < V; ++s, at.step(problem.reduced, true)) {
                 ColumnVector<Second, C> x;

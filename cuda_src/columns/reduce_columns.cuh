@@ -38,12 +38,13 @@ store_columns(const ShapedProblem& problem, const RowOf<Op>* rows, uint64 row, i
 
 // What a folding block folds: partials of columns or, where columns are parts of rows, those of the rows, in runs, each by a warp,
 // if there are many, and then each row's runs, or partials. The blocks for runs come first. strategy/joined_columns.py counts so.
-struct ColumnFolders : RowFolders {
+struct ColumnFolders : RunFolders {
     bool are_runs;
 
     __device__ __forceinline__ ColumnFolders() = default;
     __device__ __forceinline__ ColumnFolders(const ShapedProblem& p, const ColumnCut& cut, uint32 block)
-        : RowFolders{p.rows, cut.parts, block, uint32(p.folders), column_warps, cut.by == FoldedBy::warps, 0, ~0ull}, are_runs(false)
+        : RunFolders{{cut.parts, block, uint32(p.folders), column_warps, cut.by == FoldedBy::warps}, p.rows, 0, ~0ull},
+          are_runs(false)
     {
         if (p.joined == 1) return;
         const uint32 run = uint32(p.run), partials = uint32(p.joined) * cut.parts;
@@ -110,9 +111,12 @@ end_columns(const ShapedProblem& problem, const ColumnCut& cut, const ColumnTile
         int rows;
         const uint64 row = tile.row(column / C, rows) + column % C;
         if (int(column % C) >= rows) continue;
-        if (cut.by == FoldedBy::warps || cut.by == FoldedBy::blocks)
-            grid_slots<Op>(problem.workspace)[row * cut.parts + tile.part].publish(moved_by<Op>(value, problem.part(row) * length, 0));
-        else store_result<Op>(problem, ShapedSource<Op>(problem, row, length).row, problem.place(row), value);
+        if (cut.by == FoldedBy::warps || cut.by == FoldedBy::blocks) {
+            value = moved_by<Op>(value, problem.part(row) * length, 0);
+            grid_slots<Op>(problem.workspace)[row * cut.parts + tile.part].publish(value);
+        } else {
+            store_result<Op>(problem, ShapedSource<Op>(problem, row, length).row, problem.place(row), value);
+        }
     }
 }
 

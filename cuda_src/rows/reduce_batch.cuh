@@ -39,7 +39,7 @@ fold_batch_partials(const ShapedProblem& problem, const RowCut& cut, uint32 numb
 {
     const uint32 rows = uint32(problem.rows), clusters = cut.parts;
     if (all < rows) {
-        const RowFolders by{rows, clusters, number, all, cut.warps, true, 0, ~0ull};
+        const RowFolders by{clusters, number, all, cut.warps, true};
         return fold_row_partials<Op, Warps>(problem, by, shared, [&](uint64 row, typename Op::Accumulator root) {
             store_result<Op>(problem, ShapedSource<Op>(problem, row).row, row, root);
         });

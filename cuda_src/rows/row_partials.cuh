@@ -8,14 +8,19 @@ constexpr uint32 warp_folds = 4 * lanes;
 
 constexpr uint32 most_folders = 512;  // blocks that fold partials of columns, or runs of them: MOST_FOLDERS in strategy/columns.py
 
-// Who folds the partials of `rows` rows, `count` of each: block `number` of `all`, of `warps` warps. Each warp folds as
-// many rows at once as it can or, not `by_warps`, each block a row. The first of all
-// lies in slot `first`; the last row may have fewer, if there are only `partials`, and no two rows to a warp.
+// Who folds the partials of all rows, `count` of each: block `number` of `all`, of `warps` warps. Each warp folds as
+// many rows at once as it can or, not `by_warps`, each block a row.
 struct RowFolders {
-    uint64 rows;
+    static constexpr bool in_runs = false;
     uint32 count, number, all, warps;
     bool by_warps;
-    uint64 first, partials;
+};
+
+// The same of `rows` runs of partials, whose first lies in slot `first`. The last run may have fewer, if there are only
+// `partials`, and no two runs to a warp.
+struct RunFolders : RowFolders {
+    static constexpr bool in_runs = true;
+    uint64 rows, first, partials;
 };
 
 // Folds `batches` times 128 partials in the order of their numbers, from batch `first` on, `chunks` times 32 of them
@@ -54,6 +59,10 @@ template <class Op, int Warps, class Folders, class Store>
 __device__ __forceinline__ void
 fold_row_partials(const ShapedProblem& problem, const Folders& by, BlockSlots<Op, Warps>& shared, Store store)
 {
+    const auto all_rows = [&] {
+        if constexpr (Folders::in_runs) return by.rows;
+        else return problem.rows;
+    };
     const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes, count = by.count;
     const uint32 chunks = by.by_warps && count <= lanes ? 1 : by.by_warps && count <= 2 * lanes ? 2 : 4, at_once = 4 / chunks;
     const uint32 step = by.by_warps ? by.all * by.warps * at_once : by.all;
@@ -62,13 +71,18 @@ fold_row_partials(const ShapedProblem& problem, const Folders& by, BlockSlots<Op
         while (batches * warp_folds * by.warps < count) batches *= 2;
     uint32 turn = 0;
 #pragma unroll 1
-    for (uint64 row = by.by_warps ? (by.number * by.warps + warp) * at_once : by.number; row < by.rows; row += step) {
-        const uint32 rows = by.by_warps ? uint32(min(by.rows - row, uint64(at_once))) : 1;
-        auto* slots = grid_slots<Op>(problem.workspace) + by.first + row * count;
-        const uint32 there = uint32(min(uint64(rows) * count, by.partials - row * count));
+    for (uint64 row = by.by_warps ? (by.number * by.warps + warp) * at_once : by.number; row < all_rows(); row += step) {
+        const uint32 rows = by.by_warps ? uint32(min(all_rows() - row, uint64(at_once))) : 1;
+        auto* slots = grid_slots<Op>(problem.workspace) + row * count;
+        uint32 there = rows * count;
+        if constexpr (Folders::in_runs) {
+            slots += by.first;
+            there = uint32(min(uint64(there), by.partials - row * count));
+        }
         grid_await<Op>(slots + there - 1);
         if (!by.by_warps) __syncthreads();  // all have seen the last partial before a warp takes it, which leaves its slot empty
-        auto root = fold_batches<Op>(slots, min(count, there), by.by_warps ? 0 : warp * batches, batches, chunks, rows);
+        const uint32 present = Folders::in_runs ? min(count, there) : count, first = by.by_warps ? 0 : warp * batches;
+        auto root = fold_batches<Op>(slots, present, first, batches, chunks, rows);
         if (!by.by_warps) root = block_fold<Op, Warps>(root, shared, turn++, by.warps);
         const uint32 its_row = by.by_warps ? lane / chunks : 0;
         if (by.by_warps ? lane >= 4 || lane % chunks != 0 || its_row >= rows : threadIdx.x != 0) continue;

@@ -54,6 +54,16 @@ def test_at_addresses_between_elements(stream):
         check(apart(dtype, 70, 9, 3), stream, 0, "mean_var", offset=offset)
 
 
+def test_a_distance_between_elements(stream):
+    """Fields of packed records: columns a number of bytes apart that is no multiple of an element's."""
+    for dtype, step in (("float16", 5), ("float32", 6), ("float64", 12)):
+        records = np.zeros(
+            (70, 9), np.dtype({"names": ["x"], "formats": [dtype], "offsets": [1], "itemsize": step + 8})
+        )
+        records["x"] = values(dtype, (70, 9))
+        check(records["x"], stream, 0)
+
+
 def test_more_axes(stream):
     x = values("float32", (3, 20, 5, 8))
     check(x[..., ::2], stream, 1)

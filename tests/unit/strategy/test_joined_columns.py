@@ -1,0 +1,91 @@
+"""Parts of rows as columns: which rows have such, how they are cut, and what folds their partials."""
+
+import math
+
+import pytest
+
+from lowlevel_reduce import layout
+from lowlevel_reduce.dtypes import LANES, STEPS
+from lowlevel_reduce.strategy import joined_columns
+from lowlevel_reduce.strategy.joined_columns import parts_of_rows
+from lowlevel_reduce.strategy.selection import request_of, select, why
+from lowlevel_reduce.strategy.whole import HEADER_BYTES, DeviceFacts
+
+H200 = DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
+
+LEAVES = ((128, 1 << 10, 1 << 4), (2, 256, 1 << 18))
+"""A shape and strides in bytes: 128 neighbours of two bytes, each with eight leaves."""
+
+
+def problem_of(shape, strides, itemsize=4, axis=None):
+    return layout.problem_of(shape, itemsize, axis=axis, strides_bytes=strides)
+
+
+def parts(shape, strides, itemsize=4, axis=None):
+    found = parts_of_rows(problem_of(shape, strides, itemsize, axis), itemsize)
+    return found and (found[0].length, found[1])
+
+
+def chosen(op="sum", dtype="bfloat16", shape=LEAVES[0], strides=LEAVES[1], axis=None):
+    request = request_of(op, shape=shape, dtype=dtype, axis=axis, strides_bytes=strides)
+    return request, select(request, H200)
+
+
+def test_which_rows_have_parts():
+    of = (7, 1 << 10, 1 << 8)  # neighbours, and what is inside their axis
+    assert parts(of, (4, 28, 28 << 10)) == (1 << 18, 7)
+    assert parts(of, (-4, 28, 28 << 10)) == (1 << 18, 7)
+    assert parts(of, (28, 224, 224 << 10)) == (1 << 18, 7), "neighbours may lie apart, in the same sectors"
+    assert parts(of, (32, 224, 224 << 10)) is None, "else nothing is shared"
+    assert parts(of, (0, 28, 28 << 10)) is None
+    assert parts((7, 1 << 10, 257), (4, 28, 28 << 10)) == (257 << 10, 7)
+    assert parts((7, 1 << 10, 257), (2, 14, 14 << 10), 2) is None, "a leaf of shorter elements has more of them"
+    assert parts((7, 1023, 1 << 8), (4, 28, 28 << 10)) is None, "leaves would lie in two parts"
+    assert parts((1 << 10, 7, 1 << 8), (28, 4, 28 << 10)) is None, "a part has less than a leaf"
+    assert parts((1 << 10, 1 << 8, 7), (28, 28 << 10, 4)) is None, "neighbours follow each other in the row"
+    assert parts((7, 1 << 18, 2), (16, 224, 8)) is None, "elements of a part are closer to each other than parts"
+    assert parts((7, 1 << 10), (4, 28)) is None, "there is too little to read"
+
+
+def test_axes_outside_the_neighbours_are_parts_as_well():
+    found, joined = parts_of_rows(problem_of((5, 7, 3, 1 << 16), (28 << 18, 4, 28 << 16, 28), axis=(0, 1, 3)), 4)
+    assert (found.length, joined, found.rows) == (1 << 16, 35, 105)
+    assert [axis.size for axis in found.kept] == [7, 5, 3]
+    assert [axis.result_stride for axis in found.kept] == [0, 0, 1]
+
+
+def test_blocks_have_whole_subtrees():
+    for shape, strides, dtype in (
+        (*LEAVES, "bfloat16"),
+        ((7, 72, 2656, 3, 16), (4, 448, 96768, 32256, 28), "float32"),
+        ((5, 3 << 10, 96), (8, 40, 40 * 3 << 10), "float64"),
+    ):
+        for op in ("sum", "mean_var", "argmax"):
+            request, selection = chosen(op, dtype, shape, strides)
+            strategy = selection.strategy
+            assert strategy.joined == shape[0]
+            vectors = math.prod(shape[1:]) * request.types.element.itemsize // 16
+            assert vectors == strategy.parts * strategy.tile.vectors * strategy.tile.turns
+            assert vectors % (LANES * STEPS) == 0
+            assert why(request, H200).startswith("parts of a row")
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_runs_of_a_row_are_whole_or_the_last(rows):
+    for partials in (1, 100, 1024, 1025, 1 << 14, 96 << 8, 15687):
+        run = joined_columns._run(rows, partials)
+        assert run & (run - 1) == 0
+        assert run == 1 or rows == 1 or partials % run == 0
+        assert (run > 1) <= (partials > 1024)
+    assert joined_columns._run(rows, 1 << 14) == 128
+
+
+def test_a_workspace_has_slots_for_partials_and_runs():
+    _, selection = chosen("sum", "bfloat16", (128, 1 << 15, 1 << 8), (2, 256, 1 << 23))
+    strategy = selection.strategy
+    partials = 128 * strategy.parts
+    assert strategy.partials == partials
+    assert strategy.run == 128
+    assert selection.workspace_bytes == HEADER_BYTES + 16 * (partials + partials // 128)
+    few = strategy._replace(run=1)
+    assert few.workspace_bytes(3, 8) == HEADER_BYTES + 16 * 3 * partials

@@ -204,10 +204,12 @@ def _plain_problem(
     high = (length - 1) * step + (rows - 1) * apart
     if high > MAX_STRIDE:
         return None
+    kept, reduced = (Axis(rows, apart, 0, 1),), (Axis(length, step),)
     kind: Kind = "columns" if apart == itemsize else "rows" if step == itemsize else "strided"
+    if kind == "strided" and _are_close(kept, reduced):
+        kind = "columns"
     aligned = kind == "rows" and not (length * itemsize % VECTOR_BYTES or apart % VECTOR_BYTES)
     result_shape = (rows,) if not keepdims else (rows, 1) if axis else (1, rows)
-    kept, reduced = (Axis(rows, apart, 0, 1),), (Axis(length, step),)
     return Problem(kind, length, rows, result_shape, kept, reduced, 0, high + itemsize, aligned)
 
 

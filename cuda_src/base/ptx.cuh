@@ -62,6 +62,21 @@ __device__ __forceinline__ uint2 load_word_if(bool wanted, const uint2* address,
     return v;
 }
 
+// The same of one or two bytes.
+__device__ __forceinline__ unsigned char load_word_if(bool wanted, const unsigned char* address, unsigned char v)
+{
+    uint32 wide = v;
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u8 %0, [%1]; }"
+                 : "+r"(wide) : "l"(address), "r"(uint32(wanted)));
+    return static_cast<unsigned char>(wide);
+}
+__device__ __forceinline__ unsigned short load_word_if(bool wanted, const unsigned short* address, unsigned short v)
+{
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u16 %0, [%1]; }"
+                 : "+h"(v) : "l"(address), "r"(uint32(wanted)));
+    return v;
+}
+
 // 16 bytes stored, or loaded, by one access, relaxed at the scope of the GPU: never torn, and never from a stale cache line.
 __device__ __forceinline__ void store_whole(uint4* address, uint4 v)
 {

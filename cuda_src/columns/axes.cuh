@@ -22,6 +22,12 @@ struct Axes {
         return __umul64hi(index, reciprocal[i]) >> (63 - __clzll(size[i] - 1));
     }
 
+    // The same in 32 bits, for indices and sizes below 2^31: as exact, because d such words are too large by no more than 2^l.
+    __device__ __forceinline__ uint32 over_few(uint32 index, uint32 i) const
+    {
+        return __umulhi(index, uint32(reciprocal[i] >> 32) + 1) >> (31 - __clz(int(size[i]) - 1));
+    }
+
     // Bytes from the first element to element `index`, in the first or the second array.
     __device__ __forceinline__ int64 offset(uint64 index, bool of_second) const
     {

@@ -13,11 +13,6 @@ constexpr bool folds_at_once = gathers<typename Op::Input> && !has_second<Op> &&
     (Op::packed || Op::folds_whole_vectors || Op::folds_with_row || Op::folds_vectors) &&
     (How == Fetch::whole || Op::has_absent || Op::repeats_first);
 
-// A row without a place in memory, for what is folded in registers.
-template <class Op> struct RowAlone {
-    RowOf<Op> row;
-};
-
 // The elements of one vector of each of C rows.
 template <class Op, int C> struct ColumnSlots {
     using T = typename Op::Input;

@@ -10,7 +10,7 @@
 // (benchmarks/NOTES.md, "Blocks that crowd").
 template <class Op, class Rows> __device__ __forceinline__ void reduce_at_once(const ShapedProblem& problem)
 {
-    __shared__ typename Op::Accumulator slots[16];  // row_policy._MOST_WARPS
+    __shared__ typename Op::Accumulator slots[16];  // strategy/row_bounds.py, _MOST_WARPS
     const RowCut cut(problem.count);
     if (!lets_in_late(blockDim.x / lanes)) launch_dependents();
     const uint32 warp = warp_of_block(), lane = threadIdx.x % lanes, group = cut.group(warp), member = cut.member(warp);

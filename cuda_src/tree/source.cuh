@@ -107,6 +107,11 @@ template <class Op, Begin Where = Begin::anywhere> struct Source {
     }
 };
 
+// A row without a place in memory, for what is folded in registers.
+template <class Op> struct RowAlone {
+    RowOf<Op> row;
+};
+
 // The same source, with a pivot that the compiler must take to be made here. Otherwise it converts the pivot, and so waits for
 // it, before the loads that were issued since.
 template <class S> __device__ __forceinline__ S with_pivot_from_here(S source)

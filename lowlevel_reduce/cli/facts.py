@@ -101,7 +101,7 @@ def _numbers(chosen: Strategy | RowStrategy) -> list[str]:
         )
     if chosen.folders:
         found.append(f"{chosen.folders} more fold their partials")
-    if chosen.name != "columns":
+    if chosen.name not in ("columns", "elements"):
         found.append(
             f"{'contiguous' if chosen.contiguous else 'strided'} rows{'' if chosen.aligned else ' at any address'}"
         )
@@ -129,6 +129,10 @@ _OF_ROWS: Mapping[str, Callable[[RowStrategy], str]] = {
         f"tiles of {_leaves(chosen.warps)}{f', {chosen.cluster} to a cluster' if chosen.cluster > 1 else ''}"
     ),
     "columns": _of_columns,
+    "elements": lambda chosen: (
+        f"{_many(chosen.tile.columns, 'row')} to a warp, {_many(chosen.warps_of_a_row, 'warp')} to a row, "
+        "elements loaded one by one"
+    ),
 }
 
 

@@ -44,8 +44,8 @@ _SHORT_ROWS = (
 _WHOLE = ("block", "cluster", "few_tiles", "tiles", "whole")
 _ROLES = (
     *_WHOLE,
-    *("short_rows_strided", "short_rows", "rows_strided", "rows", "at_once_strided", "at_once", "batch_strided"),
-    *("batch", "columns_strided_wide", "columns_strided", "columns_wide", "columns"),
+    *("short_rows_strided", "short_rows", "rows_strided", "rows", "at_once", "batch_strided", "batch"),
+    *("columns_strided_wide", "columns_strided", "columns_wide", "columns", "elements"),
 )
 """A name that ends another one comes after it."""
 

@@ -256,8 +256,8 @@ def plan(
         Where; by default the current context, else the primary one of device 0.
     strategy : str, optional
         For a whole contiguous array: "block", "cluster", "tiles", "two_pass" or "cooperative", else "short_rows",
-        "rows", "batch" or "columns". By default what is fastest, or, for whole arrays, what the environment variable
-        LOWLEVEL_REDUCE_STRATEGY names. All strategies give the same bits.
+        "rows", "batch", "columns" or "elements". By default what is fastest, or, for whole arrays, what the environment
+        variable LOWLEVEL_REDUCE_STRATEGY names. All strategies give the same bits.
     cluster : int, optional
         Blocks in a cluster, for "cluster", "tiles" and "batch": 1, 2, 4, 8 or 16.
     block_threads : int, optional

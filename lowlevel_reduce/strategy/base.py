@@ -10,7 +10,7 @@ from lowlevel_reduce.strategy.whole import HEADER_BYTES, power_of_two, slot_byte
 __all__ = ["MOST_THREADS", "RESIDENT_HEAVY", "ROW_STRATEGIES", "WARPS", "WARP_FOLDS", "ArgumentKind", "FoldedBy",
            "Loads", "RowStrategy", "Tile", "rows_of_a_warp", "short_row_bits"]  # fmt: skip
 
-ROW_STRATEGIES = ("short_rows", "rows", "batch", "columns")
+ROW_STRATEGIES = ("short_rows", "rows", "batch", "columns", "elements")
 
 WARPS = 8
 """Warps in a block, unless there is a reason for another number."""
@@ -101,11 +101,13 @@ class RowStrategy(NamedTuple):
         These and `resident_blocks` of the kernel that takes rows at any address in turns or in one; None if all kernels
         have the same.
     contiguous : bool
-        Whether each row's elements lie one after the other.
+        Whether each row's elements lie one after the other; of "elements", whether neighbouring lanes have neighbouring
+        elements, not neighbouring rows.
     aligned : bool
         Whether rows lie in whole vectors at multiples of sixteen bytes if the array begins at one: `Problem.aligned`.
     levels : int
-        For short rows, log2 of the vectors of one, rounded up: the tree's levels in lanes and then in steps.
+        For short rows, log2 of the vectors of one, rounded up: the tree's levels in lanes and then in steps. Of
+        "elements", those in steps.
     warps : int
         Warps in a block.
     cluster : int
@@ -119,7 +121,7 @@ class RowStrategy(NamedTuple):
     straight : bool
         Whether there is one reduced axis, or none.
     tile : Tile
-        A block's tile of columns; of ones for rows.
+        A block's tile of columns; of ones for rows. Of "elements", the rows that a warp has beside each other.
     folded_by : {"nobody", "cluster", "warps", "blocks"}
         Who folds the partials of columns: the first block of the cluster that makes them, a warp those of a column, or
         of some, or a block those of a column.
@@ -158,8 +160,9 @@ class RowStrategy(NamedTuple):
 
     @property
     def kernel(self) -> str:
-        """The kernel: `name`, or "at_once" for rows in one turn that no two blocks share."""
-        return "at_once" if self.in_one_turn and self.parts == self.cluster == 1 else self.name
+        """The kernel: `name`, or "at_once" for contiguous rows in one turn that no two blocks share."""
+        alone = self.in_one_turn and self.parts == self.cluster == 1
+        return "at_once" if alone and self.contiguous else self.name
 
     @property
     def like(self) -> tuple[object, ...]:
@@ -185,7 +188,11 @@ class RowStrategy(NamedTuple):
 
     @property
     def count(self) -> int:  # type: ignore[override] # nobody counts what this tuple holds
-        """The kernel's field `count`: how rows or columns are cut, `RowCut` and `ColumnCut` in cuda_src."""
+        """The kernel's field `count`: how rows or columns are cut, `RowCut`, `ColumnCut`, `ElementCut` in cuda_src."""
+        if self.name == "elements":
+            lane_bits = LANE_BITS - self.tile.columns.bit_length() + 1
+            warp_bits, warps = self.warps_of_a_row.bit_length() - 1, self.warps.bit_length() - 1
+            return self.levels | lane_bits << 8 | warp_bits << 16 | warps << 24 | self.contiguous << 32
         if self.name != "columns":
             several = self.warps > self.warps_of_a_row or not self.in_one_turn
             bits = self.warps_of_a_row.bit_length() - 1 if several else LANE_BITS

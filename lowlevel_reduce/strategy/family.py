@@ -16,7 +16,8 @@ from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.strategy.base import RowStrategy
 from lowlevel_reduce.strategy.column_cuts import loads_of
 from lowlevel_reduce.strategy.columns import is_wide, resident_columns
-from lowlevel_reduce.strategy.rows import bounded
+from lowlevel_reduce.strategy.elements import BOUNDS
+from lowlevel_reduce.strategy.row_bounds import bounded
 from lowlevel_reduce.strategy.selection import needs_many_registers, operator_text
 from lowlevel_reduce.strategy.stubs import KernelSource, OperatorText, kernel_sources, row_kernel_source, with_twins
 from lowlevel_reduce.strategy.whole import DeviceFacts, Strategy, choose
@@ -90,6 +91,7 @@ def family(reduction: Reduction, types: Types, compute_capability: tuple[int, in
     text = operator_text(reduction, types)
     sources = [*_whole(reduction, types, text, compute_capability), *_rows(types, text, compute_capability)]
     sources += [row_kernel_source(text, chosen) for chosen in _columns(types.element.itemsize, text)]
+    sources.append(row_kernel_source(text, RowStrategy("elements", 1, **BOUNDS)))
     return tuple(dict.fromkeys(with_twins(sources)))
 
 
@@ -118,6 +120,8 @@ def _rows(types: Types, text: OperatorText, compute_capability: tuple[int, int])
     )
     for way in ways:
         for contiguous in (True, False):
+            if way.kernel == "at_once" and not contiguous:  # a block with a row to itself is a batch of one tile
+                continue
             chosen = way._replace(contiguous=contiguous, aligned=contiguous)
             sizes = (types.element.itemsize, text.accumulator_bytes)
             chosen = bounded(chosen, *sizes, heavy=text.heavy, two_arrays=text.two_arrays, newer=newer)

@@ -6,16 +6,11 @@ import math
 
 from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
-from lowlevel_reduce.strategy.base import (
-    RESIDENT_HEAVY,
-    ROW_STRATEGIES,
-    WARP_FOLDS,
-    WARPS,
-    RowStrategy,
-    rows_of_a_warp,
-    short_row_bits,
-)
+from lowlevel_reduce.strategy.base import ROW_STRATEGIES, WARP_FOLDS, WARPS, RowStrategy, rows_of_a_warp, short_row_bits
+from lowlevel_reduce.strategy.elements import choose_elements, faster_elements, takes_elements
 from lowlevel_reduce.strategy.joined_columns import are_columns, choose_columns, suits, why_columns
+from lowlevel_reduce.strategy.row_bounds import RESIDENT_LIGHTEST, bounded
+from lowlevel_reduce.strategy.row_times import row_time
 from lowlevel_reduce.strategy.whole import (
     MAX_GRID,
     DeviceFacts,
@@ -26,26 +21,10 @@ from lowlevel_reduce.strategy.whole import (
     power_of_two,
 )
 
-__all__ = ["are_aligned", "bounded", "bounds_of_rows", "choose_rows", "why_rows"]
-
-# How many blocks must fit on a multiprocessor, which limits a thread to 64 and 80 registers: the most without spills,
-# as tests/compile verifies. RESIDENT_HEAVY leaves it 128.
-_RESIDENT_LIGHTEST, _RESIDENT_LIGHT = 4, 3
-
-_MOST_WARPS, _MOST_WIDE_WARPS = 16, 12
-"""The most warps of a block with one leaf each: with wide accumulators, or where elements of two arrays are gathered,
-two blocks of twelve warps leave a thread the 80 registers that it needs."""
+__all__ = ["are_aligned", "choose_rows", "why_rows"]
 
 WARPS_TO_FILL = 16
 """Warps per multiprocessor that keep its share of the memory bandwidth busy, each with 4 KiB in flight."""
-
-# A model of the time that rows take, fitted to the times of 60 shapes (benchmarks/NOTES.md, "Warps of a row").
-_BUSY, _IDLE = 0.94, 2.2
-"""The fraction of its warps that must be loading to keep a multiprocessor's share of the memory busy, and the factor of
-what a smaller fraction costs: the square of what is missing, times this."""
-
-_SECOND_TURN, _LATER_TURN = 30.0, 4.0
-"""The cost of a second turn of a row's warps, and of each further one."""
 
 # Rows of which each warp folds only one leaf (benchmarks/NOTES.md, "A warp a leaf").
 _MOST_LEAVES = 10
@@ -109,7 +88,8 @@ def choose_rows(
     two_arrays : bool
         Whether the operator also reads a second array.
     strategy : str, optional
-        The strategy to force: "rows" or "batch" for rows of any length, "short_rows" for rows of one leaf, "columns".
+        The strategy to force: "rows" or "batch" for rows of any length, "short_rows" for rows of one leaf, "columns",
+        or "elements" for rows of one leaf and columns of as many elements.
     cluster : int, optional
         The number of blocks in a cluster to force, for "batch": 1, 2, 4, 8 or 16.
 
@@ -121,6 +101,10 @@ def choose_rows(
     UnsupportedError
         If the device has no clusters.
     """
+    asked = strategy is not None or cluster is not None
+    found = None if asked else faster_elements(problem, facts, itemsize, accumulator_bytes, heavy, two_arrays)
+    if found is not None:
+        return found
     vector = VECTOR_BYTES // itemsize
     leaves = max(1, -(-problem.length // (LANES * STEPS * vector)))
     filled = -(-problem.length // (LANES * vector)) / STEPS  # a step takes as long if not all lanes load
@@ -130,11 +114,13 @@ def choose_rows(
         name, _ = _fastest(problem, facts, vector, filled, narrow=narrow, two_arrays=two_arrays)
     if name not in ROW_STRATEGIES:
         raise ValueError(f"there is no strategy {name!r} for rows; there is {', '.join(ROW_STRATEGIES)}")
-    if not suits(name, problem, itemsize) or (name == "short_rows" and leaves > 1):
+    if not _suits(name, problem, leaves, itemsize):
         raise ValueError(f"strategy {name!r} does not go with {problem.rows} rows of {problem.length} ({problem.kind})")
     if cluster is not None:
         check_cluster(name, cluster, facts, ("batch",))
-    if name == "columns":
+    if name == "elements":
+        chosen = choose_elements(problem, facts, itemsize)
+    elif name == "columns":
         chosen = choose_columns(problem, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
     else:
         if name == "short_rows":
@@ -152,6 +138,13 @@ def choose_rows(
     return chosen
 
 
+def _suits(name: str, problem: Problem, leaves: int, itemsize: int) -> bool:
+    """Return whether a strategy can serve a problem whose rows have so many leaves."""
+    if name == "elements":
+        return takes_elements(problem, itemsize)
+    return suits(name, problem, itemsize) and not (name == "short_rows" and leaves > 1)
+
+
 def why_rows(
     problem: Problem, facts: DeviceFacts, *, itemsize: int, accumulator_bytes: int, heavy: bool, two_arrays: bool
 ) -> str:
@@ -159,36 +152,9 @@ def why_rows(
     vector = VECTOR_BYTES // itemsize
     leaves = -(-problem.length // (LANES * vector)) / STEPS
     narrow = not heavy and accumulator_bytes <= 8
+    if faster_elements(problem, facts, itemsize, accumulator_bytes, heavy, two_arrays) is not None:
+        return "by the model of strategy/element_costs.py, a load for each of a row's few elements takes the least time"
     return _fastest(problem, facts, vector, leaves, narrow=narrow, two_arrays=two_arrays)[1]
-
-
-def bounded(chosen: RowStrategy, itemsize: int, accumulator_bytes: int, **options: bool) -> RowStrategy:
-    """Return a strategy with the bounds of its kernels; the options are those of `bounds_of_rows`."""
-    warps, resident = bounds_of_rows(chosen, itemsize, accumulator_bytes, **options)
-    anywhere = None
-    if chosen.name == "rows" and chosen.contiguous:
-        anywhere = bounds_of_rows(chosen._replace(in_one_turn=True), itemsize, accumulator_bytes, **options)
-    return chosen._replace(most_warps=warps, resident_blocks=resident, anywhere_bounds=anywhere)
-
-
-def bounds_of_rows(
-    chosen: RowStrategy, itemsize: int, accumulator_bytes: int, *, heavy: bool, two_arrays: bool, newer: bool = False
-) -> tuple[int, int]:
-    """Return for how many warps of a block a kernel is compiled, and how many such blocks fit on a multiprocessor.
-
-    `newer` devices, from compute capability 10.0 on, are given more registers, which the compiler needs there.
-    """
-    if chosen.in_one_turn:  # as many warps as registers allow
-        wide, gathers_two = accumulator_bytes > 8, two_arrays and not chosen.contiguous
-        if (heavy and (wide or not two_arrays)) or accumulator_bytes > 16:
-            return (WARPS if newer else _MOST_WARPS), 1
-        return (_MOST_WIDE_WARPS if wide or gathers_two else _MOST_WARPS), 2
-    if two_arrays and chosen.contiguous and itemsize >= 4 and accumulator_bytes == 8:
-        return WARPS, _RESIDENT_LIGHTEST  # half as many vectors of each array are in flight
-    by_words = chosen.contiguous and itemsize > 2
-    if heavy or accumulator_bytes > 16 or (chosen.name == "short_rows" and not by_words):
-        return WARPS, RESIDENT_HEAVY
-    return WARPS, _RESIDENT_LIGHTEST if accumulator_bytes <= 8 and by_words else _RESIDENT_LIGHT
 
 
 def are_aligned(problem: Problem, vector: int) -> bool:
@@ -229,7 +195,7 @@ def _are_uneven(rows: int, leaves: int, facts: DeviceFacts) -> bool:
     """Return whether a block for each long row would give some multiprocessors more blocks than others, all at once."""
     of_a_multiprocessor = -(-rows // facts.multiprocessors)
     idle = 1 - rows / (facts.multiprocessors * max(1, of_a_multiprocessor))
-    return leaves >= _LONG_ROW and of_a_multiprocessor <= _RESIDENT_LIGHTEST and idle > _UNEVEN_ROWS
+    return leaves >= _LONG_ROW and of_a_multiprocessor <= RESIDENT_LIGHTEST and idle > _UNEVEN_ROWS
 
 
 def _have_a_warp_each(problem: Problem, facts: DeviceFacts, vector: int) -> bool:
@@ -275,7 +241,8 @@ def _fastest_uncut(
     rows, whole = problem.rows, math.ceil(leaves)
     by_leaves = whole <= _most_leaves(facts, narrow=narrow) and are_aligned(problem, vector)
     if by_leaves and not (narrow and _are_few(rows, whole, facts)):
-        return "rows" if whole == 2 and not two_arrays else "batch", "short aligned rows take a warp for each leaf"
+        together = whole == 2 and not two_arrays and problem.kind != "strided"
+        return "rows" if together else "batch", "short aligned rows take a warp for each leaf"
     many = _are_many_at_any_address(problem, facts, vector, two_arrays=two_arrays)
     if many and leaves <= _MOST_UNALIGNED_LEAVES:
         return "rows", "there are enough rows at any address for a warp to a leaf"
@@ -286,10 +253,10 @@ def _fastest_uncut(
     if whole <= WARPS:
         few = _are_few(rows, whole, facts)
         return ("batch", "few rows of few leaves: a block for each") if few else ("rows", "many rows of few leaves")
-    by_tiles = _time(rows, leaves, 2 * WARPS, facts)
-    if by_tiles <= _time(rows, leaves, _warps_of_a_row(rows, leaves, facts), facts):
-        return "batch", "tiles of 16 warps take less time than turns of fewer, by the model of strategy/rows.py"
-    return "rows", "turns of few warps take less time than tiles of 16, by the model of strategy/rows.py"
+    by_tiles = row_time(rows, leaves, 2 * WARPS, facts)
+    if by_tiles <= row_time(rows, leaves, _warps_of_a_row(rows, leaves, facts), facts):
+        return "batch", "tiles of 16 warps take less time than turns of fewer, by the model of strategy/row_times.py"
+    return "rows", "turns of few warps take less time than tiles of 16, by the model of strategy/row_times.py"
 
 
 def _short_rows(problem: Problem, facts: DeviceFacts, vector: int, *, two_arrays: bool) -> RowStrategy:
@@ -309,7 +276,7 @@ def _rows(
     little = 1.0 if by_leaves or are_aligned(problem, vector) else _LITTLE_OF_A_LEAF
     if contiguous and 0 < leaves <= 1:
         warps_of_a_row, rows_of_a_block, in_one_turn = 1, WARPS // 2, True
-    elif not two_arrays and 0 < leaves - 1 <= little:
+    elif contiguous and not two_arrays and 0 < leaves - 1 <= little:
         warps_of_a_row, rows_of_a_block, in_one_turn = 2, _ROWS_OF_A_BLOCK, True
     elif by_leaves:
         warps_of_a_row, rows_of_a_block, in_one_turn = math.ceil(leaves), 1, True
@@ -382,19 +349,6 @@ def _warps_of_a_row(rows: int, leaves: float, facts: DeviceFacts) -> int:
         return 1
     least, found = math.inf, 1
     for warps in (8, 4, 2, 1):
-        if warps <= widest and (time := _time(rows, leaves, warps, facts)) < least:
+        if warps <= widest and (time := row_time(rows, leaves, warps, facts)) < least:
             least, found = time, warps
     return found
-
-
-def _time(rows: int, leaves: float, warps: int, facts: DeviceFacts) -> float:
-    """Return the modelled time of rows with `warps` warps each; the unit is a multiprocessor's time to load a leaf.
-
-    The warps of a row take its leaves in turns. In the last turn some of them may have no leaf, or only part of one is
-    left: less is then in flight. More turns mean that a block spends more time with little in flight.
-    """
-    turns, rest = divmod(leaves, warps)
-    missing = _BUSY - leaves / (warps * (turns + (rest if rest < 1.0 else 1.0)))
-    all_turns = turns + (rest > 0)
-    more = _SECOND_TURN + _LATER_TURN * (all_turns - 2) if all_turns > 1 else 0.0
-    return rows * leaves / facts.multiprocessors * (1 + _IDLE * (missing if missing > 0.0 else 0.0) ** 2) + more

@@ -12,8 +12,9 @@ from lowlevel_reduce import layout, operators
 from lowlevel_reduce.arguments import integer, shown
 from lowlevel_reduce.dtypes import LANES, VECTOR_BYTES, element_type
 from lowlevel_reduce.operators import Reduction, Types
-from lowlevel_reduce.strategy import rows, whole
+from lowlevel_reduce.strategy import elements, rows, whole
 from lowlevel_reduce.strategy.base import RowStrategy
+from lowlevel_reduce.strategy.joined_columns import are_columns
 from lowlevel_reduce.strategy.stubs import KernelSource, OperatorText, kernel_sources, row_kernel_source
 from lowlevel_reduce.strategy.whole import DeviceFacts, Strategy
 
@@ -231,8 +232,13 @@ def chosen_for(
         )
     if block_threads is not None:
         raise ValueError("block_threads goes with the reduction of a whole contiguous array")
-    if strategy is None and cluster is None and problem.kind != "columns":  # of which `columns` remembers the choices
-        return _remembered_rows(problem, facts, element.itemsize, text.accumulator_bytes, text.heavy, text.two_arrays)
+    if strategy is None and cluster is None:
+        sizes = element.itemsize, text.accumulator_bytes, text.heavy, text.two_arrays
+        found = elements.faster_elements(problem, facts, *sizes) if problem.length <= element.leaf else None
+        if found is not None:
+            return found
+        if not are_columns(problem, element.itemsize):  # of which `columns` and `joined_columns` remember the choices
+            return _remembered_rows(problem, facts, *sizes)
     return rows.choose_rows(
         problem,
         facts,

@@ -173,6 +173,8 @@ def row_kernel_source(operator: OperatorText, strategy: RowStrategy) -> KernelSo
     if strategy.name == "columns":
         straight, wide = strategy.straight, strategy.wide
         return _column_source(operator, strategy.loads, straight, wide, aligned, resident_blocks)
+    if strategy.name == "elements":
+        return _element_source(operator, (strategy.most_warps * LANES, resident_blocks))
     kernel, contiguous = strategy.kernel, strategy.contiguous
     bounds = (strategy.most_warps, resident_blocks)
     return _row_source(operator, kernel, contiguous, aligned, (bounds, strategy.anywhere_bounds or bounds))
@@ -199,6 +201,11 @@ def _row_source(
     else:
         anywhere = source(kernel, ANYWHERE, "Contiguous")
     return source(kernel, "", "Aligned")._replace(twin=anywhere) if aligned else anywhere
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _element_source(operator: OperatorText, bounds: tuple[int, int]) -> KernelSource:
+    return _source(operator, "elements", "rows/reduce_elements.cuh", "reduce_elements<Op>", "ShapedProblem", bounds)
 
 
 @lru_cache(maxsize=_REMEMBERED)

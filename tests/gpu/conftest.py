@@ -11,6 +11,7 @@ import pytest
 
 from lowlevel_reduce import Context, Device, Stream, simulator
 from lowlevel_reduce.driver import binding, why_unavailable
+from lowlevel_reduce.strategy import elements, rows
 
 _T = TypeVar("_T")
 
@@ -86,6 +87,13 @@ def kept() -> Iterator[None]:
 def cut(machine: str) -> Callable[[_T, _T], _T]:
     """Choose what a test goes through: ``cut(all, some)`` is `all` on a real GPU, and `some` where it is simulated."""
     return lambda everything, some: some if machine == "simulated" else everything
+
+
+@pytest.fixture
+def without_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let small columns and short rows take the kernels that large ones take."""
+    for module in (elements, rows):
+        monkeypatch.setattr(module, "faster_elements", lambda *_: None)
 
 
 @pytest.fixture(scope="module")

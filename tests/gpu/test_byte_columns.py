@@ -12,6 +12,8 @@ import lowlevel_reduce as lr
 from lowlevel_reduce.strategy import columns
 from lowlevel_reduce.strategy.base import Loads
 
+pytestmark = pytest.mark.usefixtures("without_elements")
+
 FLOATS, INTEGERS = ["float8_e4m3fn", "float8_e5m2"], ["int8", "uint8"]
 BYTES = [*FLOATS, *INTEGERS, "bool"]
 CASES = [

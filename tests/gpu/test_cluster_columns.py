@@ -7,6 +7,8 @@ from placed import prefer_way
 import lowlevel_reduce as lr
 from lowlevel_reduce.dtypes import numpy_dtype
 
+pytestmark = pytest.mark.usefixtures("without_elements")
+
 SHAPES = [(1500, 64), (3000, 64), (5000, 64), (7000, 32), (3, 2048, 40), (2048, 5, 3, 33)]
 OPERATORS = [("sum", "float32"), ("max", "float32"), ("mean_var", "float32"), ("logsumexp", "float32"),
              ("sum", "float16"), ("sum", "int8"), ("sum", "float64"), ("sum", "complex64"),

@@ -6,6 +6,8 @@ import pytest
 import lowlevel_reduce as lr
 from lowlevel_reduce.dtypes import element_type
 
+pytestmark = pytest.mark.usefixtures("without_elements")
+
 SLOTS, LEAF = 16, 4096
 TYPES = ["float8_e4m3fn", "float8_e5m2"]
 OPERATORS = ["sum", "norm1", "norm2", "sum_squares", "norm_inf", "prod"]

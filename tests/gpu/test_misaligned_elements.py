@@ -8,6 +8,8 @@ from lowlevel_reduce import tree
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.operators import resolve
 
+pytestmark = pytest.mark.usefixtures("without_elements")
+
 
 def check(x, op, axis, stream, offset):
     reduction = resolve(op)

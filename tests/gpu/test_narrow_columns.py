@@ -9,6 +9,8 @@ import lowlevel_reduce as lr
 from lowlevel_reduce.strategy import columns
 from lowlevel_reduce.strategy.base import MOST_THREADS, WARP_FOLDS, WARPS, Tile
 
+pytestmark = pytest.mark.usefixtures("without_elements")
+
 WIDTHS = [1, 2, 3, 4, 5, 8, 16, 24, 31, 33, 64, 99, 127, 128, 129, 255, 260]
 FEW_WIDTHS = [3, 4, 16, 33, 99, 129]
 

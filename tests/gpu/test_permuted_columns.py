@@ -7,6 +7,8 @@ from test_shapes import check
 
 import lowlevel_reduce as lr
 
+pytestmark = pytest.mark.usefixtures("without_elements")
+
 
 def turned(dtype, runs, length, beside, *, seed=0):
     """Return an array of shape (beside, length, runs) whose first axis is the innermost one in memory."""

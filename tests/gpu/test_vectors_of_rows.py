@@ -6,6 +6,8 @@ from placed import assert_same, reduced
 
 import lowlevel_reduce as lr
 
+pytestmark = pytest.mark.usefixtures("without_elements")
+
 OPERATORS = ["argmin", "argmax", "min", "max", "minmax"]
 LENGTHS = [4, 8, 64, 100, 128, 256, 260, 512, 1024]
 """Whole vectors: of every element of a group of lanes, and of a part of them."""

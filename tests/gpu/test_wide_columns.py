@@ -8,6 +8,8 @@ from test_shapes import check
 import lowlevel_reduce as lr
 from lowlevel_reduce.operators import ElementMap
 
+pytestmark = pytest.mark.usefixtures("without_elements")
+
 WIDTHS = [32, 36, 60, 64, 100, 132, 256, 516]
 LENGTHS = [129, 257, 1000, 1024, 2048, 4099]
 ONE_MORE = ElementMap("x + 1", numpy=lambda x: x + 1)

@@ -125,6 +125,7 @@ def rows_of(count, length, itemsize, pad):
     return layout.problem_of((count, length), itemsize, axis=1, strides_bytes=strides)
 
 
+@pytest.mark.usefixtures("without_elements")
 @pytest.mark.parametrize(("itemsize", "accumulator", "heavy", "two_arrays"), [
     (4, 8, False, False), (2, 4, False, False), (1, 8, False, False), (16, 16, False, False), (4, 24, True, False),
     (4, 8, True, True),

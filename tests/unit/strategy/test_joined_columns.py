@@ -47,6 +47,14 @@ def test_which_rows_have_parts():
     assert parts((7, 1 << 10), (4, 28)) is None, "there is too little to read"
 
 
+def test_what_is_remembered_of_other_rows_is_not_taken_for_them():
+    """Rows as long and as many, whose elements lie elsewhere, are cut by their length alone."""
+    one_axis = {"shape": (math.prod(LEAVES[0]),), "strides": (4,)}
+    for _ in range(2):
+        assert chosen(**one_axis)[1].strategy.name != "columns"
+        assert chosen()[1].strategy.name == "columns"
+
+
 def test_axes_outside_the_neighbours_are_parts_as_well():
     found, joined = parts_of_rows(problem_of((5, 7, 3, 1 << 16), (28 << 18, 4, 28 << 16, 28), axis=(0, 1, 3)), 4)
     assert (found.length, joined, found.rows) == (1 << 16, 35, 105)

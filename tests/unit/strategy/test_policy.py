@@ -15,6 +15,8 @@ from lowlevel_reduce.strategy import whole
 from lowlevel_reduce.strategy.selection import needs_many_registers, request_of, select, why
 from lowlevel_reduce.strategy.stubs import OperatorText, kernel_sources, row_kernel_source, with_twins
 
+pytestmark = pytest.mark.usefixtures("without_elements")
+
 BLACKWELL = whole.DeviceFacts((12, 0), 170, clusters=True, cooperative=True)
 HOPPER = whole.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
 TURING = whole.DeviceFacts((7, 5), 40, clusters=False, cooperative=True)

@@ -4,13 +4,15 @@ import pytest
 
 from lowlevel_reduce import UnsupportedError, layout
 from lowlevel_reduce.strategy import columns as column_policy
-from lowlevel_reduce.strategy import fields
+from lowlevel_reduce.strategy import fields, row_bounds, row_times
 from lowlevel_reduce.strategy import rows as row_policy
 from lowlevel_reduce.strategy import whole as policy
 from lowlevel_reduce.strategy.base import Loads, Tile
 from lowlevel_reduce.strategy.column_cuts import loads_of, places_of
 from lowlevel_reduce.strategy.columns import Way
 from lowlevel_reduce.strategy.whole import DeviceFacts
+
+pytestmark = pytest.mark.usefixtures("without_elements")
 
 HOPPER = DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
 ADA = DeviceFacts((8, 9), 128, clusters=False, cooperative=True)
@@ -130,12 +132,12 @@ def test_few_short_rows_have_a_warp_each():
 def test_blocks_of_rows_on_a_multiprocessor(accumulator, itemsize, heavy, residents):
     """Where warps have rows or several leaves, and where each has one leaf: of how many warps at most, and how many."""
     options = {"itemsize": itemsize, "accumulator_bytes": accumulator, "heavy": heavy, "two_arrays": False}
-    assert row_policy.bounds_of_rows(row_policy.RowStrategy("rows", 1), **options) == (8, residents[0])
+    assert row_bounds.bounds_of_rows(row_policy.RowStrategy("rows", 1), **options) == (8, residents[0])
     for name in ("rows", "batch"):
         leaves = row_policy.RowStrategy(name, 1, warps=4, in_one_turn=True)
-        assert row_policy.bounds_of_rows(leaves, **options) == residents[1]
+        assert row_bounds.bounds_of_rows(leaves, **options) == residents[1]
         newer = (8, 1) if residents[1] == (16, 1) else residents[1]
-        assert row_policy.bounds_of_rows(leaves, newer=True, **options) == newer
+        assert row_bounds.bounds_of_rows(leaves, newer=True, **options) == newer
 
 
 def test_blocks_of_strided_rows_on_a_multiprocessor():
@@ -143,7 +145,7 @@ def test_blocks_of_strided_rows_on_a_multiprocessor():
 
     def resident(name, itemsize, accumulator):
         way = row_policy.RowStrategy(name, 1, contiguous=False)
-        return row_policy.bounds_of_rows(way, itemsize, accumulator, heavy=False, two_arrays=False)[1]
+        return row_bounds.bounds_of_rows(way, itemsize, accumulator, heavy=False, two_arrays=False)[1]
 
     assert [resident("rows", itemsize, 8) for itemsize in (1, 2, 4, 8)] == [3, 3, 3, 3]
     assert [resident("rows", 4, accumulator) for accumulator in (16, 17)] == [3, 2]
@@ -153,19 +155,19 @@ def test_blocks_of_strided_rows_on_a_multiprocessor():
 def test_blocks_of_two_arrays_on_a_multiprocessor():
     def resident(itemsize, accumulator, contiguous=True, name="rows"):
         rows = row_policy.RowStrategy(name, 1, contiguous=contiguous)
-        return row_policy.bounds_of_rows(rows, itemsize, accumulator, heavy=True, two_arrays=True)[1]
+        return row_bounds.bounds_of_rows(rows, itemsize, accumulator, heavy=True, two_arrays=True)[1]
 
     assert (resident(4, 8), resident(2, 8), resident(4, 9), resident(4, 7)) == (4, 2, 2, 2)
     assert (resident(8, 8), resident(4, 8, contiguous=False)) == (4, 2)
     batch = row_policy.RowStrategy("batch", 1, in_one_turn=True)
     options = {"itemsize": 4, "heavy": True, "two_arrays": True}
-    found = [row_policy.bounds_of_rows(batch, accumulator_bytes=size, **options) for size in (8, 9, 16, 17)]
+    found = [row_bounds.bounds_of_rows(batch, accumulator_bytes=size, **options) for size in (8, 9, 16, 17)]
     assert found == [(16, 2), (16, 1), (16, 1), (16, 1)]
     strided = row_policy.RowStrategy("batch", 1, in_one_turn=True, contiguous=False)
-    assert row_policy.bounds_of_rows(strided, accumulator_bytes=8, **options) == (12, 2)
+    assert row_bounds.bounds_of_rows(strided, accumulator_bytes=8, **options) == (12, 2)
     for name in ("rows", "short_rows"):  # of fewer warps, too
         narrower = row_policy.RowStrategy(name, 1, warps=4)
-        assert row_policy.bounds_of_rows(narrower, accumulator_bytes=8, **options) == (8, 4)
+        assert row_bounds.bounds_of_rows(narrower, accumulator_bytes=8, **options) == (8, 4)
 
 
 @pytest.mark.parametrize(
@@ -350,7 +352,7 @@ def test_rows_along_axes_that_cannot_be_joined_take_the_same_kernel():
 
 def test_modelled_times():
     """Of a leaf a multiprocessor; each turn after the first costs more, and so do warps that have nothing to load."""
-    time = row_policy._time
+    time = row_times.row_time
     assert time(132, 8.0, 8, HOPPER) == 8.0  # all busy
     assert time(132, 16.0, 8, HOPPER) == 16.0 + 30.0
     assert time(132, 24.0, 8, HOPPER) == 24.0 + 34.0
@@ -536,7 +538,7 @@ def test_modelled_costs_of_all_columns_of_an_array_and_of_short_ones():
     [
         ((512, 512, 512), (0, 2)),
         ((32, 256, 56, 56), (0, 2, 3)),
-        ((128, 8, 16, 16), (0, 3)),
+        ((128, 8, 16, 24), (0, 3)),
         ((32, 128, 56, 64), (1, 3)),
     ],
 )
@@ -550,6 +552,13 @@ def test_rows_in_runs_of_whole_vectors_are_mapped_like_contiguous_ones(shape, ax
     runs = layout.problem_of(shape, 4, axis=axis)
     assert runs.kind == "strided"
     assert mapped(runs) == mapped(rows_of(runs.rows, runs.length))
+
+
+def test_strided_rows_of_two_leaves_have_a_block_each():
+    """Contiguous ones come two to a block, by a kernel that strided ones do without."""
+    runs = layout.problem_of((128, 5000, 16), 4, axis=(0, 2))
+    found = [choose(problem) for problem in (runs, rows_of(runs.rows, runs.length))]
+    assert [(way.kernel, way.blocks, way.warps) for way in found] == [("batch", 5000, 2), ("at_once", 2500, 4)]
 
 
 @pytest.mark.parametrize(

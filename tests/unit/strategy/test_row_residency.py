@@ -5,6 +5,8 @@ import pytest
 from lowlevel_reduce import layout
 from lowlevel_reduce.strategy import rows, whole
 
+pytestmark = pytest.mark.usefixtures("without_elements")
+
 FACTS = whole.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
 
 

@@ -1,0 +1,180 @@
+// The few elements that a thread has of a row, wherever they lie: which they are, how they are loaded, and their fold.
+#pragma once
+#include "columns/shape.cuh"
+
+template <class T> constexpr uint32 elements_of_a_thread = sizeof(T) <= 8 ? 8 : 4;
+
+// The same number, in a register: the compiler would make what is cheap to make anew in every turn.
+__device__ __forceinline__ uint32 made_once(uint32 x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+// The elements of one thread: E that follow each other in the order of the tree, which is lane by lane, each lane in 2^step_bits
+// steps. They come in runs that follow each other in the row as well, one vector or less.
+template <class Op, uint32 E> struct FewElements {
+    using T = typename Op::Input;
+    using Second = typename Op::Second;
+    static constexpr uint32 V = vector_elements<T>, run = V < E ? V : E, runs = E / run, run_bytes = run * sizeof(T);
+    uint32 length, starts[runs];
+    T x[E];
+    Second y[E];
+
+    __device__ __forceinline__ FewElements(uint32 thread, uint32 step_bits, uint32 length) : length(length)
+    {
+#pragma unroll
+        for (uint32 k = 0; k < runs; ++k) {
+            const uint32 vector = V < E ? thread * runs + k : thread / (V / run);
+            const uint32 step = vector & (1u << step_bits) - 1;
+            starts[k] = made_once(((vector >> step_bits) + step * lanes) * V + thread % (V / run) * run);
+        }
+#pragma unroll
+        for (uint32 e = 0; e < E; ++e) x[e] = {}, y[e] = {};
+    }
+
+    // Whether runs are one load each: aligned, contiguous, and present as a whole or not at all.
+    static __device__ __forceinline__ bool in_runs(const ShapedProblem& problem, uint32 length)
+    {
+        const Axes& axes = problem.reduced;
+        const uint64 bits = reinterpret_cast<uint64>(problem.elements) | problem.apart;
+        const bool whole = (length | uint32(axes.size[0])) % run == 0;
+        return !has_second<Op> && axes.stride[0] == sizeof(T) && bits % run_bytes == 0 && whole;
+    }
+
+    // Whether elements are aligned, in both arrays.
+    static __device__ __forceinline__ bool are_aligned(const ShapedProblem& problem)
+    {
+        const Axes& axes = problem.reduced;
+        bool found = (reinterpret_cast<uint64>(problem.elements) | problem.apart | axes.stride[0]) % sizeof(T) == 0;
+        if constexpr (has_second<Op>) {
+            const uint64 bits = reinterpret_cast<uint64>(problem.second) | problem.second_apart | axes.second_stride[0];
+            found = found && bits % sizeof(Second) == 0;
+        }
+        return found;
+    }
+
+    __device__ __forceinline__ void load_runs(const Axes& axes, const char* begin)
+    {
+        using W = typename Word<run_bytes>::type;
+        union Run { T elements[run]; W word; };
+        Offsets<runs> offsets(axes, starts);
+#pragma unroll
+        for (uint32 k = 0; k < runs; ++k) {
+            Run u;
+            u.word = word_if(starts[k] < length, reinterpret_cast<const W*>(begin + offsets.first[k]), W{});
+#pragma unroll
+            for (uint32 i = 0; i < run; ++i) x[k * run + i] = u.elements[i];
+        }
+    }
+
+    // Loads aligned ones: no load waits for another, and those that no thread has are left out.
+    template <uint32 First = 0, uint32 Count = 2>
+    __device__ __forceinline__ void load(const Axes& axes, const char* begin, const char* second)
+    {
+        uint32 numbers[Count];
+#pragma unroll
+        for (uint32 e = 0; e < Count; ++e) numbers[e] = index(First + e);
+        Offsets<Count> offsets(axes, numbers);
+#pragma unroll
+        for (uint32 e = 0; e < Count; ++e) x[First + e] = loaded(begin + offsets.first[e], numbers[e] < length, x[First + e]);
+        if constexpr (has_second<Op>) {
+#pragma unroll
+            for (uint32 e = 0; e < Count; ++e) y[First + e] = loaded(second + offsets.second[e], numbers[e] < length, y[First + e]);
+        }
+        if constexpr (First + Count < E) {
+            if (length > First + Count) load<First + Count, First + Count>(axes, begin, second);
+        }
+    }
+
+    // The same at any address, in compact code. Elements change places in turn, because a register has no number.
+    __device__ __forceinline__ void load_anywhere(const Axes& axes, const char* begin, const char* second)
+    {
+#pragma unroll 1
+        for (uint32 e = 0; e < E; ++e) {
+            const uint32 number[1] = {start_of(e / run) + e % run};
+            Offsets<1> offset(axes, number);
+            put<T>(x, number[0] < length, begin + offset.first[0]);
+            if constexpr (has_second<Op>) put<Second>(y, number[0] < length, second + offset.second[0]);
+        }
+    }
+
+    // The fold of elements First to First + Count - 1. Depth first, so that a thread holds few accumulators; what no thread has
+    // is left out. Where the vectors of several steps meet, their elements interleave.
+    template <uint32 First = 0, uint32 Count = E>
+    __device__ __forceinline__ typename Op::Accumulator fold(const RowOf<Op>& row) const
+    {
+        if constexpr (Count == 1) {
+            const uint32 i = index(First);
+            return i < length ? Op::map(ItemOf<Op>{x[First], y[First], i}, row) : Op::identity();
+        } else {
+            auto a = fold<First, Count / 2>(row);
+            if (Count == 2 || length > First + Count / 2) {
+                const auto b = fold<First + Count / 2, Count / 2>(row);
+                a = Count <= V ? combine_neighbours<Op>(a, b) : Op::combine(a, b);
+            }
+            return a;
+        }
+    }
+
+private:
+    // Bytes from a row's first element to N others, in both arrays: all of them are near.
+    template <uint32 N> struct Offsets {
+        int32 first[N], second[N];
+        __device__ __forceinline__ Offsets(const Axes& axes, const uint32 (&numbers)[N])
+        {
+            uint32 past[N];
+#pragma unroll
+            for (uint32 n = 0; n < N; ++n) {
+                past[n] = numbers[n];
+                first[n] = int32(past[n] * uint32(axes.stride[0]));
+                if (has_second<Op>) second[n] = int32(past[n] * uint32(axes.second_stride[0]));
+            }
+#pragma unroll 1
+            for (uint32 i = 0; i + 1 < uint32(axes.count); ++i) {  // what a carry adds to the steps along an axis
+                const uint32 jump = uint32(axes.stride[i + 1] - axes.size[i] * axes.stride[i]);
+                const uint32 second_jump = uint32(axes.second_stride[i + 1] - axes.size[i] * axes.second_stride[i]);
+#pragma unroll
+                for (uint32 n = 0; n < N; ++n) {
+                    past[n] = axes.over_few(past[n], i);
+                    first[n] += int32(past[n] * jump);
+                    if (has_second<Op>) second[n] += int32(past[n] * second_jump);
+                }
+            }
+        }
+    };
+
+    // The number of the thread's element `e` in the row, and of the first of run `k`.
+    __device__ __forceinline__ uint32 index(uint32 e) const { return starts[e / run] + e % run; }
+    __device__ __forceinline__ uint32 start_of(uint32 k) const
+    {
+        uint32 start = starts[0];
+#pragma unroll
+        for (uint32 i = 1; i < runs; ++i) start = k == i ? starts[i] : start;
+        return start;
+    }
+
+    // Loads that the compiler moves behind no branch.
+    template <class W> static __device__ __forceinline__ W word_if(bool exists, const W* address, W absent)
+    {
+        if constexpr (sizeof(W) == vector_bytes) return load_cached_if(exists, address, absent);
+        else return load_word_if(exists, address, absent);
+    }
+    template <class U> static __device__ __forceinline__ U loaded(const char* address, bool exists, U absent)
+    {
+        using W = typename Word<sizeof(U)>::type;
+        union { U element; W word; } u;
+        u.element = absent;
+        u.word = word_if(exists, reinterpret_cast<const W*>(address), u.word);
+        return u.element;
+    }
+    template <class U> static __device__ __forceinline__ void put(U (&elements)[E], bool exists, const char* address)
+    {
+        union { uint4 raw; U element; } u;
+        u.raw = make_uint4(0, 0, 0, 0);
+        if (exists) u.raw = load_bits<U>(address);
+#pragma unroll
+        for (uint32 k = 0; k + 1 < E; ++k) elements[k] = elements[k + 1];
+        elements[E - 1] = u.element;
+    }
+};

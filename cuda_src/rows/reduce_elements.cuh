@@ -1,0 +1,92 @@
+// Rows of at most one leaf that lie in any way, few elements of a row to a thread, each loaded by itself: one launch, no
+// workspace, and so little code that small arrays do not wait for it.
+#pragma once
+#include "rows/few_elements.cuh"
+#include "tree/overlap.cuh"
+
+constexpr uint32 element_warps = 16;  // of a block, at most: enough for a leaf of bytes
+
+// `Problem::count`, which RowStrategy.count makes: logarithms. The lanes of a warp have 2^beside rows, and 2^lane_bits of them
+// share a row, as do 2^warp_bits warps of the block. Lanes that follow each other have neighbouring rows, or neighbouring
+// elements if they are `behind` each other.
+struct ElementCut {
+    uint32 step_bits, lane_bits, warp_bits, warps;
+    bool behind;
+
+    __device__ __forceinline__ explicit ElementCut(uint64 word)
+        : step_bits(uint32(word) & 255), lane_bits(uint32(word >> 8) & 255), warp_bits(uint32(word >> 16) & 255),
+          warps(uint32(word >> 24) & 255), behind(word >> 32 != 0)
+    {}
+    __device__ __forceinline__ uint32 beside() const { return log2_of(lanes) - lane_bits; }
+};
+
+// Where a row lies in both arrays, and its place among the results. Numbers have 31 bits.
+struct RowPlace {
+    int64 offset = 0, second_offset = 0, result = 0;
+
+    __device__ __forceinline__ RowPlace(const ShapedProblem& problem, uint32 row, bool has_seconds)
+    {
+        const Axes& axes = problem.kept;
+        const auto step = [&](uint32 i, uint32 number) {
+            offset += int64(number) * axes.stride[i];
+            result += int64(number) * problem.result_stride[i];
+            if (has_seconds) second_offset += int64(number) * axes.second_stride[i];
+        };
+        uint32 i = 0;
+#pragma unroll 1
+        for (; i + 1 < uint32(axes.count); ++i) {
+            const uint32 rest = axes.over_few(row, i);
+            step(i, row - rest * uint32(axes.size[i]));
+            row = rest;
+        }
+        step(i, row);
+    }
+};
+
+// The grid takes all rows, or in several turns as many as it has threads for; rows that warps share in one. The next kernel's
+// blocks are let in at once or, in grids of few turns, when elements are folded (benchmarks/NOTES.md, "Blocks that crowd").
+template <class Op> __device__ __forceinline__ void reduce_elements(const ShapedProblem& problem)
+{
+    using T = typename Op::Input;
+    using A = typename Op::Accumulator;
+    using Mine = FewElements<Op, elements_of_a_thread<T>>;
+    __shared__ A slots[element_warps][lanes];
+    if (!lets_in_late(blockDim.x / lanes)) launch_dependents();
+    const ElementCut cut(problem.count);
+    const uint32 lane = threadIdx.x % lanes, warp = threadIdx.x / lanes, beside = cut.beside();
+    const uint32 own = cut.behind ? lane >> cut.lane_bits : lane & (1u << beside) - 1;
+    const uint32 part = cut.behind ? lane & (1u << cut.lane_bits) - 1 : lane >> beside;
+    const uint32 member = warp & (1u << cut.warp_bits) - 1, of_block = 1u << cut.warps - cut.warp_bits + beside;
+    const uint32 past = made_once((warp >> cut.warp_bits << beside) + own), rows = uint32(problem.rows);
+    const uint32 others = made_once(member << log2_of(lanes) | part);  // 0 for the thread that stores the result
+    if (problem.device_length != nullptr) wait_for_prerequisites();
+    RowOf<Op> row;
+    row.length = problem.actual_length(), row.initial[0] = problem.initial[0], row.initial[1] = problem.initial[1];
+    Mine mine((member << cut.lane_bits) + part, cut.step_bits, uint32(row.length));
+    const bool in_runs = Mine::in_runs(problem, mine.length), aligned = Mine::are_aligned(problem);
+#pragma unroll 1
+    for (uint32 first = blockIdx.x * of_block; first < rows; first += made_once(gridDim.x * of_block)) {
+        const RowPlace place(problem, min(first + past, rows - 1), has_second<Op>);
+        const char* begin = problem.elements + place.offset;
+        const char* second = has_second<Op> ? problem.second + place.second_offset : nullptr;
+        wait_for_prerequisites();
+        if (in_runs) mine.load_runs(problem.reduced, begin);
+        else if (aligned) mine.load(problem.reduced, begin, second);
+        else mine.load_anywhere(problem.reduced, begin, second);
+        if constexpr (Op::pivot_is_given) row.pivot = Op::pivot(load_element<T>(problem.second));
+        else if constexpr (!is_same<typename Op::Pivot, Unused>)
+            row.pivot = Op::pivot(cut.lane_bits + cut.warp_bits == 0 || row.length == 0 ? mine.x[0] : load_element<T>(begin));
+        A value = mine.fold(with_pivot_from_here(RowAlone<Op>{row}).row);
+        launch_dependents();  // at the latest
+#pragma unroll 1
+        for (uint32 k = 0, mask = cut.behind ? 1u : 1u << beside; k < cut.lane_bits; ++k, mask *= 2)
+            value = Op::combine(value, shuffle_xor(value, mask));
+#pragma unroll 1
+        for (uint32 step = 1; step < 1u << cut.warp_bits; step *= 2) {  // what is read in a turn is not written in the next
+            if (part == 0 && (member & step - 1) == 0) slots[warp][own] = value;
+            __syncthreads();
+            if ((member & 2 * step - 1) == 0) value = Op::combine(value, slots[warp + step][own]);
+        }
+        if (others == 0 && first + past < rows) store_result<Op>(problem, row, place.result, value);
+    }
+}

@@ -1,0 +1,133 @@
+"""What rows of few elements cost if they are loaded one by one, and what they cost otherwise: a model, in microseconds.
+
+It was fitted to the times of some sixty small and large shapes on an H100: benchmarks/NOTES.md, "Few elements to a
+thread". What it says of other devices follows from their multiprocessors.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lowlevel_reduce.dtypes import LANE_BITS, LANES, VECTOR_BYTES
+from lowlevel_reduce.layout import Problem
+from lowlevel_reduce.strategy.base import WARPS
+from lowlevel_reduce.strategy.whole import DeviceFacts
+
+__all__ = ["ElementCost"]
+
+_MEMORY, _L2, _L2_BYTES = 24e3, 38e3, 2e5
+"""Bytes that a multiprocessor reads of its share of the memory in a microsecond, and of the L2, which holds so many
+bytes for each."""
+
+_START, _MORE = 1.15, 0.5
+"""From one launch to the next, with nothing to wait for but one round of loads; and more for wide accumulators, or for
+two arrays."""
+
+_LANE_LEVEL, _WARP_LEVEL, _DIVISION = 0.03, 0.08, 0.04
+"""A level of the tree between lanes, one between warps, and the division of an index by an axis."""
+
+_INSTRUCTIONS = 6.8e3
+"""Instructions that a multiprocessor issues in a microsecond; it has a quarter as many cycles."""
+
+_FIXED, _EACH_ELEMENT, _EACH_RUN, _EACH_STEP, _EACH_LEVEL = 105.0, 19.0, 34.0, 9.0, 12.0
+"""Instructions of a warp for its rows; for each element, as many again for each eight bytes more of an accumulator; for
+each kept axis but the innermost; for each element and reduced axis but the innermost; for each level between lanes."""
+
+_SECTOR_BYTES, _LINE_BYTES = 32, 128
+"""Bytes that the memory, and those that a load of a warp, take at a time."""
+
+# What the other kernels take.
+_ALIGNED_ROWS, _WIDE_ROWS, _A_WARP_EACH, _ROWS_ANYWHERE, _STRIDED_ROWS = 1.28, 0.12, 1.0, 2.2, 4.0
+"""The start of short rows in aligned vectors, and more with wide accumulators; of those that are few enough for a warp
+each; of those at any address; and of those whose elements lie apart."""
+
+_VECTOR_ANYWHERE, _ROW_ANYWHERE, _WIDE_VECTOR, _STRIDED_ELEMENT = 0.6e-3, 0.8e-3, 1.4e-3, 0.27e-3
+"""And what a multiprocessor takes: for a vector of a row at any address, for such a row at least, for a vector with a
+wide accumulator, and for an element of those that lie apart."""
+
+_COLUMNS, _OF_SEVERAL_AXES, _OF_SEVERAL_RUNS, _OF_FEW_BYTES, _OF_TWO = 1.5, 1.8, 0.3, -0.08, 0.3
+"""The start of columns, and more where several axes are reduced, where several are not, for elements of one or two
+bytes, and for columns of two arrays that are no shorter than `_LONG_COLUMN`."""
+
+_LONG_COLUMN = 128
+"""Elements."""
+
+_SHORT_COLUMN, _NARROW_SHORT_COLUMN, _WIDE_SHORT_COLUMN = 6.4, 16.0, 10.0
+"""By how much longer columns take than their bytes: this, by bytes of an element and elements of a column; the same for
+elements of one or two bytes; and with wide accumulators, by elements of a column alone."""
+
+
+class ElementCost(NamedTuple):
+    """A problem and what its time depends on besides: the arguments of `rows.choose_rows`, by their names there."""
+
+    problem: Problem
+    facts: DeviceFacts
+    itemsize: int
+    accumulator_bytes: int
+    heavy: bool
+    two_arrays: bool
+
+    def elements(self, thread_bits: int, beside_bits: int, behind: bool, of_a_thread: int) -> float:
+        """Return about how long the kernel takes that loads elements one by one.
+
+        A row has 2^thread_bits threads with `of_a_thread` elements each, at most, a warp 2^beside_bits rows beside each
+        other, and lanes that follow each other have neighbouring rows, or else parts of a row: `behind`.
+        """
+        problem, itemsize = self.problem, self.itemsize
+        kept, reduced = problem.kept, problem.reduced
+        each = min(problem.length, of_a_thread) * (1 + self.two_arrays)
+        runs, turns = max(len(kept) - 1, 0), max(len(reduced) - 1, 0)
+        lane_bits, warp_bits = LANE_BITS - beside_bits, max(thread_bits + beside_bits - LANE_BITS, 0)
+        instructions = _FIXED + _EACH_ELEMENT * max(1.0, self.accumulator_bytes / 8) * each
+        instructions += _EACH_RUN * runs + _EACH_STEP * turns * each + _EACH_LEVEL * lane_bits
+        stride = abs(kept[0].stride) if kept else itemsize
+        step = abs(reduced[0].stride) if reduced else itemsize
+        # The lines that a load of a warp touches, one a cycle; and how much of each sector is wanted.
+        across = max(step * each if behind and thread_bits else stride, itemsize)
+        lines = min(LANES, max(1.0, LANES * across / _LINE_BYTES))
+        beside = itemsize << beside_bits if stride <= itemsize else itemsize
+        along = itemsize * reduced[0].size if reduced and step <= itemsize else itemsize
+        apart = max(1.0, min(_SECTOR_BYTES, max(stride, itemsize), max(step, itemsize)) / max(beside, along))
+        warps = (problem.rows << thread_bits) / LANES / self.facts.multiprocessors
+        busy = max(warps * max(instructions, 4 * each * lines) / _INSTRUCTIONS, self._reading(apart))
+        start = _START + _MORE * (self._wide or self.two_arrays) + _DIVISION * (runs + turns)
+        return start + _LANE_LEVEL * lane_bits + _WARP_LEVEL * warp_bits + busy
+
+    def others(self) -> float:
+        """Return about how long the kernels for columns, or those for short rows, take."""
+        problem, more = self.problem, _MORE * self._wide
+        if problem.kind == "columns":
+            start = _COLUMNS + _OF_FEW_BYTES * (self.itemsize <= 2) + _MORE * (self._wide or self.two_arrays)
+            start += _OF_SEVERAL_AXES * (len(problem.reduced) > 1) + _OF_SEVERAL_RUNS * (len(problem.kept) > 1)
+            start += _OF_TWO * (self.two_arrays and problem.length >= _LONG_COLUMN)
+            return start + self._reading(1 + self._short_column())
+        rows, bytes_of_a_row = problem.rows / self.facts.multiprocessors, max(problem.length, 1) * self.itemsize
+        if problem.kind == "rows" and problem.aligned:
+            few = 2 * bytes_of_a_row > LANES * VECTOR_BYTES and not self._wide and rows <= WARPS
+            return (_A_WARP_EACH if few else _ALIGNED_ROWS + _WIDE_ROWS * self._wide) + more + self._reading(1.0)
+        vectors = -(-bytes_of_a_row // VECTOR_BYTES)
+        if problem.kind == "rows":
+            each = _WIDE_VECTOR * vectors if self._wide else max(_ROW_ANYWHERE, _VECTOR_ANYWHERE * vectors)
+            return _ROWS_ANYWHERE + more + max(self._reading(1.0), rows * each)
+        each, run = _STRIDED_ELEMENT * problem.length, problem.reduced[0]
+        if run.stride == self.itemsize and run.size * self.itemsize % VECTOR_BYTES == 0:  # a load brings a vector
+            each = _VECTOR_ANYWHERE * vectors
+        return _STRIDED_ROWS + max(self._reading(1.0), rows * each)
+
+    @property
+    def _wide(self) -> bool:
+        return self.accumulator_bytes > 8 or (self.heavy and not self.two_arrays)
+
+    def _short_column(self) -> float:
+        length = max(self.problem.length, 1)
+        if self._wide:
+            return _WIDE_SHORT_COLUMN / length
+        return (_NARROW_SHORT_COLUMN if self.itemsize <= 2 else _SHORT_COLUMN) / (self.itemsize * length)
+
+    def _reading(self, slower: float) -> float:
+        """Return how long the elements take to read, so many times as long as they might, and the results to write."""
+        problem, itemsize = self.problem, self.itemsize
+        read = problem.rows * problem.length * itemsize * (1 + self.two_arrays)
+        result_bytes = self.accumulator_bytes if itemsize <= 2 else itemsize
+        share = (read * slower + problem.rows * min(max(result_bytes, 4), 8)) / self.facts.multiprocessors
+        return share / (_L2 if share <= _L2_BYTES else _MEMORY)

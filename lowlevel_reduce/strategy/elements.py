@@ -1,0 +1,110 @@
+"""Rows of few elements that are loaded one by one: which problems they may be, and how they are cut."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from lowlevel_reduce.dtypes import LANE_BITS, LANES, LEAF_BYTES, VECTOR_BYTES
+from lowlevel_reduce.layout import Problem
+from lowlevel_reduce.strategy.base import RESIDENT_HEAVY, WARPS, RowStrategy, Tile
+from lowlevel_reduce.strategy.element_costs import ElementCost
+from lowlevel_reduce.strategy.whole import DeviceFacts
+
+__all__ = ["BOUNDS", "ELEMENT_WARPS", "choose_elements", "elements_of_a_thread", "faster_elements",
+           "takes_elements"]  # fmt: skip
+
+ELEMENT_WARPS = 16
+"""The most warps of a block: `element_warps` in cuda_src/rows/reduce_elements.cuh."""
+
+_SECTOR_BYTES = 32
+"""Bytes that the memory is read in."""
+
+_REMEMBERED = 2048
+"""For so many problems is what was chosen remembered."""
+
+_BLOCKS = 24
+"""Blocks of a grid to a multiprocessor, at most, if a warp has all of a row: they take further rows in turns."""
+
+BOUNDS = {"most_warps": ELEMENT_WARPS, "resident_blocks": RESIDENT_HEAVY}
+"""Of the kernel: they leave a thread 64 registers."""
+
+_SMALL, _MARGIN, _WORDS_MARGIN, _WORD_BYTES = 4.0, 1.08, 1.3, 4
+"""Where the others take longer than this by the model, in microseconds, by what factor they must be slower: a small
+kernel wins little there in the place where it is used. Rows of words, of so many bytes, they load by words as well."""
+
+_MOST_ROWS, _FAR_BYTES = 1 << 31, 1 << 31
+"""Rows are numbered, and a row's elements are counted from its first one, in fewer bits than this needs."""
+
+
+def takes_elements(problem: Problem, itemsize: int) -> bool:
+    """Tell whether the kernel can serve a problem: near elements, no more than a leaf, and not too many rows."""
+    if problem.length * itemsize > LEAF_BYTES or problem.rows >= _MOST_ROWS or problem.kind == "whole":
+        return False
+    reach = second_reach = 0
+    for size, stride, second_stride, _ in problem.reduced:
+        reach += (size - 1) * abs(stride)
+        second_reach += (size - 1) * abs(second_stride)
+    return reach < _FAR_BYTES and second_reach < _FAR_BYTES
+
+
+def _bits(problem: Problem, itemsize: int) -> tuple[int, int, bool]:
+    """Return log2 of a row's threads and of the rows of a warp, and whether neighbouring lanes share a row."""
+    thread_bits = max(0, (max(problem.length, 1) - 1).bit_length() - elements_of_a_thread(itemsize).bit_length() + 1)
+    kept, reduced = problem.kept, problem.reduced
+    behind = not kept or not reduced or abs(kept[0].stride) >= abs(reduced[0].stride)
+    if behind:
+        return thread_bits, LANE_BITS - min(thread_bits, LANE_BITS), True
+    side_by_side = min(kept[0].size, _SECTOR_BYTES // itemsize)
+    least = max((side_by_side - 1).bit_length(), LANE_BITS - thread_bits)
+    return thread_bits, min(least, LANE_BITS, LANE_BITS + 4 - thread_bits), False
+
+
+def elements_of_a_thread(itemsize: int) -> int:
+    """Return how many elements a thread has, at most: `elements_of_a_thread` in cuda_src/rows/few_elements.cuh."""
+    return 8 if itemsize <= 8 else 4
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def faster_elements(
+    problem: Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, heavy: bool, two_arrays: bool
+) -> RowStrategy | None:
+    """Return how rows of few elements are cut if that takes less time than other kernels, by the model; else None."""
+    if not takes_elements(problem, itemsize):
+        return None
+    of = ElementCost(problem, facts, itemsize, accumulator_bytes, heavy, two_arrays)
+    threads, beside, behind = _bits(problem, itemsize)
+    of_a_thread = elements_of_a_thread(itemsize)
+    others = of.others()
+    if others > _SMALL:
+        others /= _WORDS_MARGIN if problem.kind == "rows" and itemsize >= _WORD_BYTES else _MARGIN
+    if of.elements(threads, beside, behind, of_a_thread) >= others:
+        return None
+    return _cut(problem, facts, itemsize, threads, beside, behind)
+
+
+def choose_elements(problem: Problem, facts: DeviceFacts, itemsize: int) -> RowStrategy:
+    """Return how rows of few elements are cut: as many threads to a row as its elements need, and small blocks."""
+    return _cut(problem, facts, itemsize, *_bits(problem, itemsize))
+
+
+def _cut(
+    problem: Problem, facts: DeviceFacts, itemsize: int, thread_bits: int, beside_bits: int, behind: bool
+) -> RowStrategy:
+    warps_of_a_row = 1 << max(thread_bits + beside_bits - LANE_BITS, 0)
+    groups = -(-problem.rows // (1 << beside_bits))
+    wanted = max(1, min(WARPS, groups * warps_of_a_row // facts.multiprocessors))
+    warps = max(warps_of_a_row, 1 << (wanted.bit_length() - 1))
+    step_bits = max(0, -(-problem.length * itemsize // (LANES * VECTOR_BYTES)) - 1).bit_length()
+    needed = -(-groups // (warps // warps_of_a_row))
+    turns = 1 if warps_of_a_row > 1 else -(-needed // (_BLOCKS * facts.multiprocessors))
+    return RowStrategy(
+        "elements",
+        -(-needed // turns),
+        warps_of_a_row=warps_of_a_row,
+        contiguous=behind,
+        levels=step_bits,
+        warps=warps,
+        programmatic=facts.programmatic,
+        tile=Tile(1 << beside_bits, 1, 1),
+        **BOUNDS,
+    )

@@ -1,0 +1,28 @@
+"""What rows cost whose warps take their leaves in turns: a model that tells how many warps a row is to have."""
+
+from __future__ import annotations
+
+from lowlevel_reduce.strategy.whole import DeviceFacts
+
+__all__ = ["row_time"]
+
+# A model of the time that rows take, fitted to the times of 60 shapes (benchmarks/NOTES.md, "Warps of a row").
+_BUSY, _IDLE = 0.94, 2.2
+"""The fraction of its warps that must be loading to keep a multiprocessor's share of the memory busy, and the factor of
+what a smaller fraction costs: the square of what is missing, times this."""
+
+_SECOND_TURN, _LATER_TURN = 30.0, 4.0
+"""The cost of a second turn of a row's warps, and of each further one."""
+
+
+def row_time(rows: int, leaves: float, warps: int, facts: DeviceFacts) -> float:
+    """Return the modelled time of rows with `warps` warps each; the unit is a multiprocessor's time to load a leaf.
+
+    The warps of a row take its leaves in turns. In the last turn some of them may have no leaf, or only part of one is
+    left: less is then in flight. More turns mean that a block spends more time with little in flight.
+    """
+    turns, rest = divmod(leaves, warps)
+    missing = _BUSY - leaves / (warps * (turns + (rest if rest < 1.0 else 1.0)))
+    all_turns = turns + (rest > 0)
+    more = _SECOND_TURN + _LATER_TURN * (all_turns - 2) if all_turns > 1 else 0.0
+    return rows * leaves / facts.multiprocessors * (1 + _IDLE * (missing if missing > 0.0 else 0.0) ** 2) + more

@@ -1,0 +1,91 @@
+"""Rows of at most a leaf by the kernel that loads elements one by one: any axes, strides, addresses, second arrays."""
+
+import numpy as np
+import pytest
+from placed import assert_same, reduced, values
+from test_shapes import check
+
+import lowlevel_reduce as lr
+from lowlevel_reduce.strategy import elements
+from lowlevel_reduce.strategy.base import MOST_THREADS
+
+STRATEGY = "elements"
+"""Asked for, so that other shapes meet it than those that it is chosen for."""
+
+LENGTHS = {
+    "float32": [1, 2, 3, 5, 8, 9, 31, 64, 129, 200, 257, 1000, 1024],
+    "int8": [1, 7, 17, 300, 513, 4096],
+    "float64": [1, 6, 8, 65, 200, 512],
+    "complex128": [1, 3, 33, 100, 256],
+    "bfloat16": [4, 30, 257, 1214],
+}
+"""Elements of a row: one thread's, several lanes' and several warps'; in one step of a leaf and in several, with places
+that are empty."""
+
+
+@pytest.mark.parametrize("dtype", LENGTHS)
+def test_lengths(stream, cut, dtype):
+    """Rows, columns, and elements that are a stride apart along both axes."""
+    for length in cut(LENGTHS[dtype], LENGTHS[dtype][1::2]):
+        check(values(dtype, (5, length)), stream, 1, strategy=STRATEGY)
+        check(values(dtype, (length, 37)), stream, 0, strategy=STRATEGY)
+        check(values(dtype, (length, 74))[::-1, ::2], stream, 0, strategy=STRATEGY)
+
+
+@pytest.mark.parametrize("op", ["max", "argmin", "mean_var", "minmax", "prod"])
+def test_operators(stream, cut, op):
+    for shape in cut([(3, 70), (6, 40), (40, 9), (300, 20)], [(6, 40), (300, 20)]):
+        x = values("float32", shape)
+        check(x, stream, 0, op, strategy=STRATEGY)
+        check(x.T, stream, 1, op, strategy=STRATEGY)
+
+
+def test_a_pivot_that_another_warp_loads(stream):
+    """Columns of bytes stand beside each other in all lanes of a warp, and warps share them."""
+    check(values("int8", (40, 70)), stream, 0, "mean_var", strategy=STRATEGY)
+
+
+def test_axes(stream, cut):
+    """Reduced axes apart from each other, kept ones between them, in the results' order and in another one."""
+    x = values("float32", (3, 4, 5, 6, 2))
+    for axes in cut([(0, 2), (1, 3), (0, 2, 4), (1, 4), 2, (0, 1, 3, 4)], [(0, 2), (1, 4), (0, 2, 4)]):
+        check(x, stream, axes, strategy=STRATEGY)
+        check(x.transpose(3, 1, 4, 0, 2), stream, axes, strategy=STRATEGY)
+    check(np.broadcast_to(x[:1], x.shape), stream, (0, 2), "argmax", strategy=STRATEGY)
+    check(x[:, ::-1, :, 1::2], stream, (1, 3), "mean_var", strategy=STRATEGY)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_every_address(stream, cut, dtype):
+    x = values(dtype, (11, 6))
+    for offset in cut(range(16), [1, 2, 7]):
+        check(x, stream, 0, strategy=STRATEGY, offset=offset)
+        check(x, stream, 1, "argmax", strategy=STRATEGY, offset=offset)
+
+
+def test_exponentials_have_the_bits_of_other_strategies(stream):
+    for shape, axis, other in (((6, 40), 0, "columns"), ((40, 100), 1, "short_rows")):
+        x = values("float32", shape)
+        found = [reduced(x, "logsumexp", stream=stream, axis=axis, strategy=name) for name in (STRATEGY, other)]
+        assert_same(*found)
+
+
+def test_rows_in_several_turns(stream, monkeypatch):
+    """A grid that has fewer threads than there are rows; the last turn lacks some."""
+    monkeypatch.setattr(elements, "_BLOCKS", 1)
+    rows = 2 * stream.context.multiprocessor_count * MOST_THREADS + 1234
+    with lr.plan("sum", shape=(rows, 3), dtype="int8", axis=1, strategy=STRATEGY, context=stream.context) as plan:
+        assert 2 * plan.strategy.blocks * plan.strategy.block_threads < rows
+    check(values("int8", (rows, 3)), stream, 1, strategy=STRATEGY)
+    check(values("float32", (3, rows)), stream, 0, "mean_var", strategy=STRATEGY)
+
+
+def test_second_arrays(stream, cut):
+    """A mask and other factors, beside the elements and anyhow."""
+    for shape in cut([(7, 40), (40, 7), (3, 700)], [(7, 40), (3, 700)]):
+        x, y = values("float32", shape), values("float32", shape[::-1], seed=1).T
+        for axis in (0, 1):
+            check(x, stream, axis, "dot", second=y, strategy=STRATEGY)
+            check(x, stream, axis, second=y > 0, strategy=STRATEGY)
+            check(x, stream, axis, "mean_var", second=y > -1, strategy=STRATEGY)
+    check(x, stream, 1, "dot", second=y, strategy=STRATEGY, second_offset=1)

@@ -1,0 +1,156 @@
+"""Rows of few elements that are loaded one by one: how they are cut, and when they are preferred."""
+
+import numpy as np
+import pytest
+
+from lowlevel_reduce import layout
+from lowlevel_reduce.dtypes import LANES, STEPS, VECTOR_BYTES, element_type
+from lowlevel_reduce.strategy import elements, rows, whole
+from lowlevel_reduce.strategy.selection import request_of, select, why
+
+HOPPER = whole.DeviceFacts((9, 0), 132, clusters=True, cooperative=True)
+
+
+def problem_of(shape, axis, itemsize=4, strides=None):
+    strides = None if strides is None else tuple(itemsize * stride for stride in strides)
+    return layout.problem_of(shape, itemsize, axis=axis, strides_bytes=strides)
+
+
+def places(problem, chosen, itemsize):
+    """Return how often each element of each row has a thread's place, as `reduce_elements` in cuda_src counts them."""
+    word = chosen.count
+    step_bits, lane_bits, warp_bits, warps, behind = (
+        word & 255,
+        word >> 8 & 255,
+        word >> 16 & 255,
+        word >> 24 & 255,
+        word >> 32,
+    )
+    each, vector, beside = elements.elements_of_a_thread(itemsize), VECTOR_BYTES // itemsize, 5 - lane_bits
+    found = np.zeros((problem.rows, problem.length), int)
+    thread = np.arange(chosen.block_threads)
+    lane, warp = thread % LANES, thread // LANES
+    own = lane >> lane_bits if behind else lane & (1 << beside) - 1
+    part = lane & (1 << lane_bits) - 1 if behind else lane >> beside
+    part += (warp & (1 << warp_bits) - 1) << lane_bits
+    past = (warp >> warp_bits << beside) + own
+    of_block = 1 << warps - warp_bits + beside
+    for first in range(0, problem.rows, of_block):
+        for e in range(each):
+            position = part * each + e
+            number = position // vector
+            index = ((number >> step_bits) + (number & (1 << step_bits) - 1) * LANES) * vector + position % vector
+            there = (first + past < problem.rows) & (index < problem.length)
+            np.add.at(found, (first + past[there], index[there]), 1)
+    return found
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("length", [1, 2, 7, 9, 40, 200, 256])
+def test_every_element_has_one_thread(itemsize, length):
+    for shape, axis in (((300, length), 1), ((length, 300), 0), ((length, 5), 0), ((3, length, 7), 1)):
+        problem = problem_of(shape, axis, itemsize)
+        chosen = elements.choose_elements(problem, HOPPER, itemsize)
+        assert (places(problem, chosen, itemsize) == 1).all()
+        assert chosen.warps <= elements.ELEMENT_WARPS
+        rows_of_a_block = chosen.tile.columns * chosen.warps // chosen.warps_of_a_row
+        assert (chosen.blocks - 1) * rows_of_a_block < problem.rows <= chosen.blocks * rows_of_a_block
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
+def test_a_leaf_of_any_type_fits_into_a_block(itemsize):
+    length = LANES * STEPS * VECTOR_BYTES // itemsize
+    for shape, axis in (((2, length), 1), ((length, 64), 0)):
+        problem = problem_of(shape, axis, itemsize)
+        chosen = elements.choose_elements(problem, HOPPER, itemsize)
+        assert (places(problem, chosen, itemsize) == 1).all()
+        assert chosen.block_threads <= 512
+
+
+def test_large_grids_take_rows_in_turns_and_those_that_warps_share_do_not():
+    many = elements.choose_elements(problem_of((1 << 26, 3), 1, 1), HOPPER, 1)
+    assert many.blocks <= 132 * elements._BLOCKS
+    shared = problem_of((1 << 20, 1000), 1)
+    chosen = elements.choose_elements(shared, HOPPER, 4)
+    assert chosen.warps_of_a_row == 4
+    assert chosen.blocks * chosen.warps // 4 >= shared.rows
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "itemsize", "strides", "taken"),
+    [
+        ((5, 1024), 1, 4, None, True),
+        ((5, 1025), 1, 4, None, False),  # more than a leaf
+        ((1 << 31, 2), 1, 1, None, False),  # numbers of rows have 31 bits
+        (((1 << 31) - 1, 2), 1, 1, None, True),
+        ((3, 4), 0, 1, (1 << 30, 1), False),  # elements 2^31 bytes apart
+        ((2, 4), 0, 1, (1 << 30, 1), True),
+        ((40,), 0, 4, None, False),  # a whole array
+    ],
+)
+def test_what_it_takes(shape, axis, itemsize, strides, taken):
+    problem = problem_of(shape, axis, itemsize, strides)
+    assert elements.takes_elements(problem, itemsize) == taken
+    if not taken:
+        with pytest.raises(ValueError, match="'elements' does not go with"):
+            rows.choose_rows(problem, HOPPER, itemsize=itemsize, accumulator_bytes=8, strategy="elements")
+
+
+FASTER = [
+    ("dot", "float16", (6, 328, 32, 2), (0, 2, 3), None),
+    ("sum", "float32", (520, 2, 4, 6, 16), (2, 4), None),
+    ("dot", "bfloat16", (1214, 29), 0, (1, 1214)),
+    ("sum", "float32", (32, 512, 16), (0, 2), (24576, 16, 1)),
+    ("max", "int8", (7, 56, 24, 3), 3, None),
+    ("mean_var", "bfloat16", (937, 3), 1, (9, 3)),
+    ("argmax", "float32", (8, 6, 8, 3), 3, None),
+    ("logsumexp", "float32", (176, 6), 1, None),
+    ("logsumexp", "float32", (7, 416), 0, None),
+    ("logsumexp", "float64", (16, 224), 1, None),
+    ("logsumexp", "float16", (5120, 16), 1, (32, 1)),
+    ("sum", "int8", (4, 512, 2, 256), 0, None),
+    ("sum", "int8", (9, 7, 35, 446, 4), 4, None),
+    ("mean_var", "float32", (4, 28_264), 0, None),
+    ("mean_var", "float32", (16, 6, 392), 1, None),
+    ("mean_var", "float64", (6, 472, 54_976), 0, None),
+    ("argmax", "float32", (32, 32), 0, (64, 2)),
+    ("argmax", "float16", (5, 248, 88, 5), 0, (0, 440, 5, 1)),
+    ("argmax", "float32", (32, 448, 8), 2, None),
+    ("argmax", "int8", (184, 1016, 744, 2), 3, None),
+    ("argmax", "int8", (3, 70_745_192), 0, (1, 3)),
+    ("argmax", "bfloat16", (16, 6, 8, 40, 1976), 2, None),
+    ("argmax", "float32", (16, 8, 7, 48, 248), 0, (336, 1_333_248, 1, 7, 5376)),
+    ("sum", "float32", (36, 4, 2, 5, 11), 4, None),
+    ("sum", "float32", (16, 8, 256), 0, None),
+    ("sum", "float32", (8, 6, 40, 144), (0, 2), None),
+    ("sum", "float64", (1690, 449), 1, None),
+    ("sum", "bfloat16", (8, 1 << 20), 0, None),
+    ("dot", "float16", (141, 35), 0, None),
+]
+SLOWER = [
+    ("sum", "float32", (1 << 17, 32), 1, None),
+    ("sum", "float32", (3872, 168, 2, 32, 1), 4, (5376, 32, 0, 1, 1)),
+    ("sum", "float32", (16, 2, 32, 64, 128), 1, None),
+    ("sum", "float32", (13, 262, 38, 3, 557), 0, None),
+    ("sum", "float32", (64, 1 << 14), 0, None),
+    ("sum", "float64", (274_128, 144, 4), 2, None),
+    ("sum", "bfloat16", (112, 64), 0, None),
+    ("sum", "bfloat16", (1116, 20, 96), (1, 2), None),
+    ("sum", "bfloat16", (16, 16, 928, 3, 8), 4, None),
+    ("mean_var", "float16", (1 << 14, 256), 1, (1024, 4)),
+    ("mean_var", "float16", (1_890_304, 5, 16), 2, None),
+    ("argmax", "int8", (2, 100, 8469, 5, 15), 4, None),
+]
+"""Cases by whether this kernel or another was faster on an H100 (benchmarks/NOTES.md, "Few elements to a thread")."""
+
+
+@pytest.mark.parametrize(("case", "name"), [(case, "elements") for case in FASTER] + [(case, None) for case in SLOWER])
+def test_it_is_preferred_where_it_was_faster(case, name):
+    op, dtype, shape, axis, strides = case
+    itemsize = element_type(dtype).itemsize
+    strides = None if strides is None else tuple(itemsize * stride for stride in strides)
+    second = {"second_strides_bytes": strides} if op == "dot" else {}
+    request = request_of(op, shape=shape, dtype=dtype, axis=axis, strides_bytes=strides, **second)
+    chosen = select(request, HOPPER).strategy
+    assert (chosen.name == "elements") == (name is not None)
+    assert (why(request, HOPPER).startswith("by the model of strategy/element_costs.py")) == (name is not None)

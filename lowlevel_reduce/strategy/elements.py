@@ -96,7 +96,7 @@ def _cut(
     warps = max(warps_of_a_row, 1 << (wanted.bit_length() - 1))
     step_bits = max(0, -(-problem.length * itemsize // (LANES * VECTOR_BYTES)) - 1).bit_length()
     needed = -(-groups // (warps // warps_of_a_row))
-    turns = 1 if warps_of_a_row > 1 else -(-needed // (_BLOCKS * facts.multiprocessors))
+    turns = 1 if warps_of_a_row > 1 else max(1, -(-needed // (_BLOCKS * facts.multiprocessors)))  # there may be no rows
     return RowStrategy(
         "elements",
         -(-needed // turns),

@@ -48,7 +48,7 @@ class Launcher:
     def hold(self, step: Step, words: Any) -> None:
         """Put a step's grid and constant words in place, for who has the turn."""
         self.holds = 0  # as long as both are not there: an interrupt may come in between
-        self.bound.regrid(step.blocks)
+        self.bound.regrid(step.blocks, step.kernel.threads)
         words[4:] = step.constants
         self.holds = step.number
 
@@ -126,10 +126,13 @@ class Place:
         self._primary_of: dict[int, bool] = {}
 
     def launcher(self, entry: MappedKernel, letters: str, *, twin: bool) -> Launcher:
-        """Return a launcher of a kernel in blocks and clusters of this size, which no call is using now."""
+        """Return a launcher of a kernel, in clusters of this size, which no call is using now."""
         config = entry.config
-        resident = config.grid if config.cooperative else None  # of such a grid it is checked that it fits
-        key = (entry.loaded.kernel, twin, config.block, config.cluster, resident, letters)
+        # Of clusters and of resident grids it is checked that they fit. A kernel is compiled for the largest of its
+        # other blocks.
+        resident = config.grid if config.cooperative else None
+        block = config.block if resident or config.cluster else None
+        key = (entry.loaded.kernel, twin, block, config.cluster, resident, letters)
         found = self._launchers.get(key)
         if found is None or not found.turn.idle:
             # One that is in use is that of a call which a signal's handler has interrupted, and goes with this call.

@@ -35,15 +35,18 @@ class PlacedKernel:
     ----------
     entry : MappedKernel
         The kernel, in any grid.
+    threads : int
+        Threads in a block.
     launchers : list
         The last launcher for aligned arrays, and that for others; None before the first.
     """
 
-    __slots__ = ("_letters", "_place", "entry", "launchers")
+    __slots__ = ("_letters", "_place", "entry", "launchers", "threads")
 
     def __init__(self, entry: MappedKernel, letters: str, place: Place) -> None:
         self.entry, self._letters, self._place = entry, letters, place
         self.launchers: list[Launcher | None] = [None, None]
+        self.threads = entry.config.block_threads
 
     def launcher(self, *, twin: bool) -> Launcher:
         """Return a launcher of it that no call is using now, as the place has it."""

@@ -199,12 +199,14 @@ class BoundKernel:
                     "kernels_for of the launch returns one that takes it"
                 )
 
-    def regrid(self, blocks: int) -> None:
-        """Launch so many blocks from now on, for a caller that has the turn, and that knows that such a grid fits.
+    def regrid(self, blocks: int, threads: int) -> None:
+        """Launch so many blocks of so many threads from now on, for a caller that has the turn.
 
-        `config` stays as it is. The grid must be one that the cluster divides, and not that of a cooperative launch.
+        It must know that the kernel can have such blocks. `config` stays as it is. The grid must be one that the
+        cluster divides, and not that of a cooperative launch; with either, blocks must be as they are.
         """
         self._native.gridDimX = blocks
+        self._native.blockDimX = threads
 
     def put(self, *values: float) -> None:
         """Launch as a call does, for a caller that already has the turn."""

@@ -502,7 +502,7 @@ def test_one_kernel_in_blocks_of_several_sizes(stream, machine, shapes, axis):
             assert found.numpy().tobytes() == lr.tree.reduce(x, axis=axis).tobytes()
     if machine == "simulated":  # of another device the blocks may be others
         assert len({launcher.bound.kernel for launcher in launchers()}) == 1
-        assert len(launchers()) == 3
+        assert len(launchers()) == 1, "its grid and blocks change with each launch"
 
 
 def test_an_interrupt_while_a_launcher_changes_its_problem_spoils_no_call(stream, machine):

@@ -33,7 +33,7 @@ template <class Op, int C, int N, bool IsStraight, Begin Where> struct ColumnFet
         if constexpr (has_second<Op>) other = p.second + p.kept.offset(row, true);
         by = is_aligned ? By::together : way_to_load();
         const char* joint = nullptr;  // where the row begins that all these columns are parts of
-        if constexpr (!is_same<typename Op::Pivot, Unused>)
+        if constexpr (!IsStraight && !is_same<typename Op::Pivot, Unused>)
             if (p.joined > 1) joint = p.elements + p.kept.offset(row - p.part(row), false);
 #pragma unroll
         for (int c = 0; c < C; ++c) rows[c] = Source<Op>(p, joint != nullptr ? joint : begin + beside(c), nullptr, length).row;

@@ -19,6 +19,14 @@ struct ColumnCut {
         : parts(uint32(word)), columns(uint32(word >> 32) & 255), vectors(uint32(word >> 40) & 255), turns(uint32(word >> 48) & 15),
           by(FoldedBy(word >> 56))
     {}
+
+    // Blocks that fold partials come after those that make them. strategy/columns.py computes the same number.
+    __device__ __forceinline__ uint32 folders(uint64 rows) const
+    {
+        constexpr uint64 most = 512;
+        if (by != FoldedBy::warps && by != FoldedBy::blocks) return 0;
+        return uint32(min(by == FoldedBy::warps ? (rows + column_warps - 1) / column_warps : rows, most));
+    }
 };
 
 __device__ __forceinline__ uint64 quotient(uint64 a, uint64 b)
@@ -27,8 +35,8 @@ __device__ __forceinline__ uint64 quotient(uint64 a, uint64 b)
 }
 
 // The columns of a block, and which part of their lanes it has. Threads that stand side by side have C neighbouring rows each,
-// or fewer where a run of rows that lie side by side ends.
-template <int C> struct ColumnTile {
+// or fewer where a run of rows that lie side by side ends. `MayJoin`: they may be parts of rows.
+template <int C, bool MayJoin> struct ColumnTile {
     const ShapedProblem& problem;
     uint64 first;         // of the block's threads side by side, counted over all runs
     uint32 threads, part; // how many of them have rows
@@ -36,7 +44,7 @@ template <int C> struct ColumnTile {
     __device__ __forceinline__ ColumnTile(const ShapedProblem& p, const ColumnCut& cut, uint32 block) : problem(p)
     {
         constexpr uint32 width = log2_of(C);
-        const uint64 all = has_one_run() ? of_a_run() : of_a_run() * quotient(p.columns(), p.kept.size[0]);
+        const uint64 all = has_one_run() ? of_a_run() : of_a_run() * quotient(MayJoin ? p.columns() : p.rows, p.kept.size[0]);
         const uint32 beside = cut.columns - width, tiles = uint32(((all - 1) >> beside) + 1);  // at most a grid's blocks
         uint32 tile = block;
         part = 0;

@@ -65,10 +65,17 @@ struct ColumnFolders : RunFolders {
 };
 
 // Folds what `ColumnFolders` says. All threads of folding block `number` call it. That lies in shared memory, and is read anew each
-// time, because registers are for partials.
-template <class Op> __device__ __forceinline__ void fold_columns(const ShapedProblem& problem, const ColumnCut& cut, uint32 number)
+// time, because registers are for partials. Kernels for one axis, whose columns are rows, do without.
+template <class Op, bool MayJoin>
+__device__ __forceinline__ void fold_columns(const ShapedProblem& problem, const ColumnCut& cut, uint32 number, uint32 folders)
 {
     __shared__ BlockSlots<Op, column_warps> shared;
+    if constexpr (!MayJoin) {
+        const RowFolders by{cut.parts, number, folders, column_warps, cut.by == FoldedBy::warps};
+        return fold_row_partials<Op, column_warps>(problem, by, shared, [&](uint64 row, typename Op::Accumulator root) {
+            store_result<Op>(problem, ShapedSource<Op>(problem, row).row, problem.place(row), root);
+        });
+    }
     __shared__ uint64 place[(sizeof(ColumnFolders) + 7) / 8];
     if (threadIdx.x == 0) *reinterpret_cast<ColumnFolders*>(place) = ColumnFolders(problem, cut, number);
     __syncthreads();
@@ -85,10 +92,10 @@ template <class Op> __device__ __forceinline__ void fold_columns(const ShapedPro
 
 // Publishes or stores what the block has of each column, joined in a cluster with what the others have; `value_of` gives it. All
 // threads of the block call it.
-template <class Op, int C, class ValueOf>
+template <class Op, int C, bool MayJoin, class ValueOf>
 __device__ __forceinline__ void
-end_columns(const ShapedProblem& problem, const ColumnCut& cut, const ColumnTile<C>& tile, ColumnMeeting<Op, C>& met,
-            uint64 length, ValueOf value_of)
+end_columns(const ShapedProblem& problem, const ColumnCut& cut, const ColumnTile<C, MayJoin>& tile,
+            ColumnMeeting<Op, C>& met, uint64 length, ValueOf value_of)
 {
 #if __CUDA_ARCH__ >= 900
     const bool in_cluster = cut.by == FoldedBy::cluster;
@@ -112,7 +119,7 @@ end_columns(const ShapedProblem& problem, const ColumnCut& cut, const ColumnTile
         const uint64 row = tile.row(column / C, rows) + column % C;
         if (int(column % C) >= rows) continue;
         if (cut.by == FoldedBy::warps || cut.by == FoldedBy::blocks) {
-            value = moved_by<Op>(value, problem.part(row) * length, 0);
+            if constexpr (MayJoin) value = moved_by<Op>(value, problem.part(row) * length, 0);
             grid_slots<Op>(problem.workspace)[row * cut.parts + tile.part].publish(value);
         } else {
             store_result<Op>(problem, ShapedSource<Op>(problem, row, length).row, problem.place(row), value);
@@ -130,13 +137,14 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
     __shared__ ColumnMeeting<Op, C> met;
     const ColumnCut cut(problem.count);
     if (!lets_in_late(column_warps)) launch_dependents();
-    const uint32 tiles = gridDim.x - uint32(problem.folders);
+    constexpr bool may_join = !IsStraight;
+    const uint32 folders = may_join ? uint32(problem.folders) : cut.folders(problem.rows), tiles = gridDim.x - folders;
     if (blockIdx.x >= tiles) {
         launch_dependents();
         wait_for_prerequisites();
-        return fold_columns<Op>(problem, cut, blockIdx.x - tiles);
+        return fold_columns<Op, may_join>(problem, cut, blockIdx.x - tiles, folders);
     }
-    const ColumnTile<C> tile(problem, cut, blockIdx.x);
+    const ColumnTile<C, may_join> tile(problem, cut, blockIdx.x);
 #if __CUDA_ARCH__ >= 900
     if (cut.by == FoldedBy::cluster) cluster_enter(met.barrier, (cut.parts - 1) * tile.threads * C * sizeof(A));
 #endif
@@ -157,7 +165,7 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
         A a[C];
         thread.fold(a, met.waiting, vector << log_each, 1u << log_each, log_steps);
         if (turn + 1 == turns) launch_dependents();  // at the latest
-        if (log_depth == 0 && turns == 1 && cut.by == FoldedBy::nobody) {  // columns of one thread each
+        if (log_depth == 0 && turns == 1 && cut.parts == 1) {  // columns of one thread each; parts of rows have more
             if (threadIdx.x < tile.threads) store_columns<Op, C>(problem, thread.rows, row, rows, a);
             return;
         }
@@ -169,8 +177,8 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
             __syncthreads();  // all that was brought has been folded
         }
     }
-    const auto end = [&](const ColumnCut& by, const ColumnTile<C>& its) {
-        end_columns<Op, C>(problem, by, its, met, problem.actual_length(), [&](uint32 column) {
+    const auto end = [&](const ColumnCut& by, const ColumnTile<C, may_join>& its) {
+        end_columns<Op, C, may_join>(problem, by, its, met, problem.actual_length(), [&](uint32 column) {
             if (by.turns > 0) return met.digits[(by.turns << by.columns) + column];
             return met.folded(met.brought[column], met.brought + column, parts, 1u << by.columns);
         });

@@ -36,7 +36,7 @@ def parts_of_rows(problem: Problem, itemsize: int) -> tuple[Problem, int] | None
     reduced = problem.reduced
     fast = min(range(len(reduced)), key=lambda i: abs(reduced[i].stride) or SECTOR_BYTES)
     inner, outer = reduced[:fast], reduced[fast:]
-    if not inner or not 0 < abs(outer[0].stride) < min(SECTOR_BYTES, abs(inner[0].stride)):
+    if not inner or not 0 < abs(outer[0].stride) < SECTOR_BYTES:
         return None
     length = 1
     for axis in inner:
@@ -87,7 +87,10 @@ def _choose_joined(
     heavy: bool,
     two_arrays: bool,
 ) -> RowStrategy:
-    """Choose the way that takes the least time to reduce `parts_of_rows`, of those whose blocks have whole subtrees."""
+    """Choose the way that takes the least time to reduce `parts_of_rows`, of those whose blocks have whole subtrees.
+
+    Kernels for several reduced axes alone join columns, so that those for one need no registers for it.
+    """
     rows = parts.rows // joined
     found = [
         (cost(way, of) + _folding(joined * way.parts, _run(rows, joined * way.parts)), number, way, of)
@@ -99,7 +102,7 @@ def _choose_joined(
     _, _, way, of = min(found)
     run = _run(rows, joined * way.parts)
     last = _folders(rows, joined * way.parts, run)
-    chosen = strategy_of(way._replace(folded_by="blocks"), of)
+    chosen = strategy_of(way._replace(folded_by="blocks"), of)._replace(straight=False, aligned=False)
     return chosen._replace(blocks=way.making + last, folders=last, joined=joined, run=run)
 
 

@@ -58,9 +58,9 @@ def test_a_distance_between_elements(stream):
     """Fields of packed records: columns a number of bytes apart that is no multiple of an element's."""
     for dtype, step in (("float16", 5), ("float32", 6), ("float64", 12)):
         records = np.zeros(
-            (70, 9), np.dtype({"names": ["x"], "formats": [dtype], "offsets": [1], "itemsize": step + 8})
+            (70, 10), np.dtype({"names": ["x"], "formats": [dtype], "offsets": [1], "itemsize": step + 8})
         )
-        records["x"] = values(dtype, (70, 9))
+        records["x"] = values(dtype, (70, 10))
         check(records["x"], stream, 0)
 
 

@@ -67,6 +67,7 @@ def test_blocks_have_whole_subtrees():
         (*LEAVES, "bfloat16"),
         ((7, 72, 2656, 3, 16), (4, 448, 96768, 32256, 28), "float32"),
         ((5, 3 << 10, 96), (8, 40, 40 * 3 << 10), "float64"),
+        ((7, 8965, 1 << 10), (4, 28, 28 * 8965), "float32"),
     ):
         for op in ("sum", "mean_var", "argmax"):
             request, selection = chosen(op, dtype, shape, strides)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from placed import assert_same, reduced, values
+from placed import assert_same, prefer_way, reduced, values
 from test_shapes import check
 
 import lowlevel_reduce as lr
@@ -110,6 +110,16 @@ def test_a_length_on_the_device(stream):
         reduced(x, "sum", stream=stream, lengths=lengths, accumulate="float32"), lengths, strict=True
     ):
         assert_same(found, lr.tree.reduce(whole[:length], accumulate="float32"), f"{length} elements")
+
+
+def test_columns_of_several_axes(stream, monkeypatch):
+    """The kernels that join columns take those of which each is a row as well, and fold their partials."""
+    prefer_way(monkeypatch, lambda way, of: (way.folded_by != "blocks", way.making))
+    x = values("float32", (40, 3, 100, 8))
+    chosen = strategy_of(x, axis=(0, 2), context=stream.context)
+    assert (chosen.folded_by, chosen.straight, chosen.joined) == ("blocks", False, 1)
+    for op in ("sum", "mean_var"):
+        check(x, stream, (0, 2), op, repeat=2)
 
 
 def test_forced_strategies(stream):

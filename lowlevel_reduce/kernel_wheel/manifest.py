@@ -31,7 +31,7 @@ _AXES = (
     *(f"{what}[{i}]" for what in ("size", "reciprocal", "stride", "second_stride") for i in range(MAX_AXES)),
 )
 _SHAPE = (
-    *("low", "high", "apart", "second_apart", "far", "permuted"),
+    *("low", "high", "apart", "second_apart", "far", "permuted", "joined", "run", "folders"),
     *(f"kept.{name}" for name in _AXES),
     *(f"reduced.{name}" for name in _AXES),
     *(f"result_stride[{i}]" for i in range(MAX_AXES)),

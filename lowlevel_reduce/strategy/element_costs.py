@@ -100,7 +100,8 @@ class ElementCost(NamedTuple):
             start = _COLUMNS + _OF_FEW_BYTES * (self.itemsize <= 2) + _MORE * (self._wide or self.two_arrays)
             start += _OF_SEVERAL_AXES * (len(problem.reduced) > 1) + _OF_SEVERAL_RUNS * (len(problem.kept) > 1)
             start += _OF_TWO * (self.two_arrays and problem.length >= _LONG_COLUMN)
-            return start + self._reading(1 + self._short_column())
+            between = min(abs(problem.kept[0].stride), _SECTOR_BYTES) / self.itemsize  # what lies there is read as well
+            return start + self._reading(max(between, 1.0) * (1 + self._short_column()))
         rows, bytes_of_a_row = problem.rows / self.facts.multiprocessors, max(problem.length, 1) * self.itemsize
         if problem.kind == "rows" and problem.aligned:
             few = 2 * bytes_of_a_row > LANES * VECTOR_BYTES and not self._wide and rows <= WARPS

@@ -19,7 +19,7 @@ ELEMENT_WARPS = 16
 _SECTOR_BYTES = 32
 """Bytes that the memory is read in."""
 
-_REMEMBERED = 2048
+_REMEMBERED = 256
 """For so many problems is what was chosen remembered."""
 
 _BLOCKS = 24

@@ -224,3 +224,11 @@ def test_more_axes_than_the_kernels_know():
     with pytest.raises(UnsupportedError, match="at most 8 of each"):
         layout.problem_of(shape, 4, strides_bytes=strides)
     assert len(layout.problem_of(shape, 4, axis=0, strides_bytes=strides).kept) == 8
+
+
+@pytest.mark.parametrize("strides", [(80, 16), (80, 8), (16, 80), (8, 16), (160, 32), (16, 16), (20, 4), (4, 200)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_what_is_seen_of_a_matrix_at_once_is_the_same(strides, axis):
+    """A tuple of strides takes the short way, a list the long one."""
+    of = [layout.problem_of((30, 5), 4, axis=axis, strides_bytes=each) for each in (strides, list(strides))]
+    assert of[0] == of[1]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, LEAF_BYTES, VECTOR_BYTES
 from lowlevel_reduce.layout import Problem
@@ -10,8 +12,14 @@ from lowlevel_reduce.strategy.base import RESIDENT_HEAVY, WARPS, RowStrategy, Ti
 from lowlevel_reduce.strategy.element_costs import ElementCost
 from lowlevel_reduce.strategy.whole import DeviceFacts
 
-__all__ = ["BOUNDS", "ELEMENT_WARPS", "choose_elements", "elements_of_a_thread", "faster_elements",
-           "takes_elements"]  # fmt: skip
+__all__ = [
+    "ELEMENT_WARPS",
+    "KERNEL_BOUNDS",
+    "choose_elements",
+    "elements_of_a_thread",
+    "faster_elements",
+    "takes_elements",
+]  # fmt: skip
 
 ELEMENT_WARPS = 16
 """The most warps of a block: `element_warps` in cuda_src/rows/reduce_elements.cuh."""
@@ -25,7 +33,7 @@ _REMEMBERED = 256
 _BLOCKS = 24
 """Blocks of a grid to a multiprocessor, at most, if a warp has all of a row: they take further rows in turns."""
 
-BOUNDS = {"most_warps": ELEMENT_WARPS, "resident_blocks": RESIDENT_HEAVY}
+KERNEL_BOUNDS: Mapping[str, Any] = {"most_warps": ELEMENT_WARPS, "resident_blocks": RESIDENT_HEAVY}
 """Of the kernel: they leave a thread 64 registers."""
 
 _SMALL, _MARGIN, _WORDS_MARGIN, _WORD_BYTES = 4.0, 1.08, 1.3, 4
@@ -106,5 +114,5 @@ def _cut(
         warps=warps,
         programmatic=facts.programmatic,
         tile=Tile(1 << beside_bits, 1, 1),
-        **BOUNDS,
+        **KERNEL_BOUNDS,
     )

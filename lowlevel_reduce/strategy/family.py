@@ -16,7 +16,7 @@ from lowlevel_reduce.operators import Reduction, Types
 from lowlevel_reduce.strategy.base import RowStrategy
 from lowlevel_reduce.strategy.column_cuts import loads_of
 from lowlevel_reduce.strategy.columns import is_wide, resident_columns
-from lowlevel_reduce.strategy.elements import BOUNDS
+from lowlevel_reduce.strategy.elements import KERNEL_BOUNDS
 from lowlevel_reduce.strategy.row_bounds import bounded
 from lowlevel_reduce.strategy.selection import needs_many_registers, operator_text
 from lowlevel_reduce.strategy.stubs import KernelSource, OperatorText, kernel_sources, row_kernel_source, with_twins
@@ -91,7 +91,7 @@ def family(reduction: Reduction, types: Types, compute_capability: tuple[int, in
     text = operator_text(reduction, types)
     sources = [*_whole(reduction, types, text, compute_capability), *_rows(types, text, compute_capability)]
     sources += [row_kernel_source(text, chosen) for chosen in _columns(types.element.itemsize, text)]
-    sources.append(row_kernel_source(text, RowStrategy("elements", 1, **BOUNDS)))
+    sources.append(row_kernel_source(text, RowStrategy("elements", 1, **KERNEL_BOUNDS)))
     return tuple(dict.fromkeys(with_twins(sources)))
 
 

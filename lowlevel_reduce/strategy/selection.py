@@ -257,6 +257,9 @@ have 128."""
 
 _chosen: OrderedDict[Any, RowStrategy] = OrderedDict()
 
+BOUNDS = {"_chosen": _MOST_CHOICES}
+"""The most that each of this module's stores holds."""
+
 
 def _remembered_rows(
     problem: layout.Problem, facts: DeviceFacts, itemsize: int, accumulator_bytes: int, heavy: bool, two_arrays: bool

@@ -21,8 +21,8 @@ import numpy as np
 from cuda.bindings import driver as cu
 
 import lowlevel_reduce as lr
-from lowlevel_reduce.calls import threads, waits
-from lowlevel_reduce.driver import Buffer, Context, Stream, binding
+from lowlevel_reduce.calls import threads
+from lowlevel_reduce.driver import Buffer, Context, Stream, binding, waits
 from tests.fuzz.tally import Tally
 from tests.fuzz.worlds import Machine, world
 

@@ -209,7 +209,7 @@ def check_row_operations(rng: np.random.Generator, stream: lr.Stream) -> int:
             if not same(one, other):
                 raise WrongBitsError(f"quantize of {dtype}")
         for way in ways:
-            most = {"block_rows": 16 * way.get("cluster", 1), "warp_rows": 1}.get(way.get("strategy"), 1 << 20)
+            most = {"block_rows": 16 * way.get("cluster", 1), "warp_rows": 1}.get(way.get("strategy", ""), 1 << 20)
             if x.itemsize * length > 4096 * most:
                 continue
             case = begin(f"row operations of {x.shape} {dtype} {way}")

@@ -2,7 +2,8 @@
 #pragma once
 #include "rowops/meeting.cuh"
 
-constexpr uint32 most_split_steps = 4;
+constexpr uint32 most_split_steps = 4;  // of a warp
+constexpr uint32 early_columns = 2;  // steps whose columns are loaded before it is known what the row comes to
 constexpr uint64 of_split_rows = 64;  // in problem.cut
 
 struct SplitCut {
@@ -34,14 +35,14 @@ template <class R, Begin Where> __device__ __forceinline__ void split_rows(const
     const auto index_of = [=](uint32 t) { return begin + ((part * cut.each + t) * lanes + lane) * V; };
     const auto left_in = [=](uint32 t, uint32 n) { return t < cut.each ? left_from(index_of(t), n) : 0; };
     Held<R> held;
-    held.template load<Where, most_split_steps>(leaf_inside(problem, place, begin, length), [&](uint32 t) {
+    held.template load<Where, most_split_steps, true>(leaf_inside(problem, place, begin, length), [&](uint32 t) {
         return VectorPlace<R>{place, index_of(t), left_in(t, length)};
     });
-    typename R::Columns columns[most_split_steps];  // loaded before it is known what the row comes to
+    typename R::Columns columns[early_columns];
     if constexpr (R::outputs > 0)
 #pragma unroll
-        for (uint32 t = 0; t < most_split_steps; ++t)
-            columns[t] = R::template columns<Where>(problem, index_of(t), left_in(t, whole));
+        for (uint32 t = 0; t < early_columns; ++t)
+            if (t < cut.each) columns[t] = R::template columns<Where>(problem, index_of(t), left_in(t, whole));
     const auto source = held_row<R>(place, given, length);
     const auto fold = [&](uint32 t) {
         return fold_step<R, Where>(held, t, problem, source, index_of(t), left_in(t, length));
@@ -71,9 +72,10 @@ template <class R, Begin Where> __device__ __forceinline__ void split_rows(const
             const int32 left = left_in(t, whole);
             across.follows = t > 0;
             across.continues = t + 1 < cut.each;
-            if (Where == Begin::anywhere ? all_agree(left > 0) : left > 0)
-                R::template write<Where>(problem, place, index_of(t), left, length, held.x[t], held.second(t), values, across,
-                                         columns[t]);
+            if (Where == Begin::anywhere ? !all_agree(left > 0) : left <= 0) continue;
+            const uint32 index = index_of(t);
+            const auto beside = t < early_columns ? columns[t % early_columns] : R::template columns<Where>(problem, index, left);
+            R::template write<Where>(problem, place, index, left, length, held.x[t], held.second(t), values, across, beside);
         }
     }
 }

@@ -95,9 +95,12 @@ def _numbers(chosen: Strategy | RowStrategy) -> list[str]:
         partials = _many(chosen.partials, "partial") if chosen.partials else "no partials"
         return [f"{_many(chosen.tiles, 'tile')} of {_leaves(chosen.warps)}", *turns, partials]
     found = [_OF_ROWS[chosen.name](chosen)]
+    if chosen.joined > 1:
+        found.append(f"{chosen.joined} columns are a row")
     if chosen.parts > 1:
+        what = "a column" if chosen.joined > 1 else "a row"
         found.append(
-            f"{chosen.parts} {'clusters' if chosen.name == 'batch' and chosen.cluster > 1 else 'blocks'} share a row"
+            f"{chosen.parts} {'clusters' if chosen.name == 'batch' and chosen.cluster > 1 else 'blocks'} share {what}"
         )
     if chosen.folders:
         found.append(f"{chosen.folders} more fold their partials")
@@ -105,7 +108,9 @@ def _numbers(chosen: Strategy | RowStrategy) -> list[str]:
         found.append(
             f"{'contiguous' if chosen.contiguous else 'strided'} rows{'' if chosen.aligned else ' at any address'}"
         )
-    elif chosen.parts > 1:
+    elif chosen.run > 1:
+        found.append(f"first in runs of {chosen.run}")
+    elif chosen.parts > 1 and chosen.joined == 1:
         found.append(f"folded by {chosen.folded_by}")
     return found
 

@@ -92,14 +92,17 @@ def _choose_joined(
     Kernels for several reduced axes alone join columns, so that those for one need no registers for it.
     """
     rows = parts.rows // joined
-    found = [
-        (cost(way, of) + _folding(joined * way.parts, _run(rows, joined * way.parts)), number, way, of)
-        for number, (way, of) in enumerate(
-            ways(parts, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
-        )
+    tiles = {
+        (way.tile, of.loads): (way, of)  # whoever else would fold: here all partials are folded alike
+        for way, of in ways(parts, facts, itemsize, accumulator_bytes, heavy=heavy, two_arrays=two_arrays)
         if _has_subtrees(way, of)
+    }
+    partials = [joined * way.parts for way, _ in tiles.values()]
+    prices = [
+        cost(way._replace(folded_by="warps"), of) + _folding(count, _run(rows, count))
+        for (way, of), count in zip(tiles.values(), partials, strict=True)
     ]
-    _, _, way, of = min(found)
+    way, of = list(tiles.values())[prices.index(min(prices))]
     run = _run(rows, joined * way.parts)
     last = _folders(rows, joined * way.parts, run)
     chosen = strategy_of(way._replace(folded_by="blocks"), of)._replace(straight=False, aligned=False)

@@ -22,10 +22,10 @@ READERS = 12
 """Threads that read, at most. On an H100's host with 16 processors four read 24 GB/s out of the page cache, eight 40
 and sixteen 47, and the link copies 55; each has page-locked memory of its own, of which a MiB takes a millisecond."""
 
-SHARE_BYTES = 8 << 20
-"""What a thread reads at a time, which is copied to the device by itself. Each costs the calling thread 150 to 230 us
-on an H100's host, whatever its size: with shares of 1 MiB a file was reduced at 6 GB/s, of 2 at 10, of 4 at 18 to 22,
-where eight threads alone read 25."""
+SHARE_BYTES = 4 << 20
+"""What a thread reads at a time, which is copied to the device by itself. Each costs the calling thread some 50 us at
+least, and page-locked memory a millisecond for each MiB: by eight threads a file was reduced at 38 GB/s with shares of
+4 MiB, 37 with 8, 26 with 16 and 23 with 32, on an H100's host."""
 
 _TURNS = 2
 """Shares of a source that is read by the calling thread: one is read while the other is copied."""

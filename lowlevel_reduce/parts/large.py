@@ -84,7 +84,7 @@ def reduce_large(
 ) -> Any:
     """Reduce an array that need not fit into device memory; the bits are those of `lowlevel_reduce.reduce` of it.
 
-    It is read in pieces, through at most 96 MiB of page-locked memory, out of which the link copies what is read.
+    It is read in pieces, through at most 48 MiB of page-locked memory, out of which the link copies what is read.
     Contiguous arrays and files in C order are read by several threads, others are gathered by NumPy.
 
     Parameters

@@ -76,6 +76,11 @@ def test_large_grids_take_rows_in_turns_and_those_that_warps_share_do_not():
     assert chosen.blocks * chosen.warps // 4 >= shared.rows
 
 
+def test_no_rows_take_no_blocks():
+    for shape, axis in (((0, 3), 1), ((3, 0), 0)):
+        assert elements.choose_elements(problem_of(shape, axis), HOPPER, 4).blocks == 0
+
+
 @pytest.mark.parametrize(
     ("shape", "axis", "itemsize", "strides", "taken"),
     [

@@ -165,7 +165,8 @@ __device__ __forceinline__ void reduce_columns(const ShapedProblem& problem)
         A a[C];
         thread.fold(a, met.waiting, vector << log_each, 1u << log_each, log_steps);
         if (turn + 1 == turns) launch_dependents();  // at the latest
-        if (log_depth == 0 && turns == 1 && cut.parts == 1) {  // columns of one thread each; parts of rows have more
+        const bool alone = may_join ? cut.by == FoldedBy::nobody : cut.parts == 1;  // the same, but for registers
+        if (log_depth == 0 && turns == 1 && alone) {  // columns of one thread each
             if (threadIdx.x < tile.threads) store_columns<Op, C>(problem, thread.rows, row, rows, a);
             return;
         }

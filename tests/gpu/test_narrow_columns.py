@@ -148,12 +148,13 @@ def test_few_partials_of_a_row(stream, cut, monkeypatch, by):
 def test_more_columns_than_blocks_that_fold(stream, monkeypatch):
     """Each of these has one column after another, as where there are very many partials of very many columns."""
     monkeypatch.setattr(columns, "_folding", lambda rows, parts, *_: ("blocks",) if parts > 1 else ("nobody",))
-    prefer_way(monkeypatch, lambda way, of: (way.parts == 1, way.making))
     x = values("float32", (1024, 514))
-    with lr.plan("sum", shape=x.shape, dtype="float32", axis=0, context=stream.context) as plan:
-        assert plan.strategy.parts > 1
-        assert (plan.strategy.folded_by, plan.strategy.folders) == ("blocks", 512)
-    check(x, stream, 0)
+    for wide in (True, False):  # the kernel for several axes, which the host tells how many fold, and that for one
+        prefer_way(monkeypatch, lambda way, of, wide=wide: (way.parts == 1, (of.loads.width > 1) != wide, way.making))
+        with lr.plan("sum", shape=x.shape, dtype="float32", axis=0, context=stream.context) as plan:
+            assert plan.strategy.parts > 1
+            assert (plan.strategy.folded_by, plan.strategy.folders) == ("blocks", 512)
+        check(x, stream, 0)
 
 
 def test_partials_of_a_row_folded_by_a_block(stream, cut, monkeypatch):

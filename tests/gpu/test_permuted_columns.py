@@ -29,14 +29,18 @@ def test_operators(stream, op):
 
 @pytest.mark.parametrize("by", ["nobody", "cluster", "warps", "blocks"])
 def test_whoever_folds(stream, cut, monkeypatch, by):
-    prefer_way(monkeypatch, lambda way, of: (way.folded_by != by, of.loads.width == 1, way.making))
     x = turned("float32", 3, cut(20_000, 3000), 9)
     of = {"shape": x.shape, "dtype": "float32", "axis": 1, "strides_bytes": x.strides}
-    with lr.plan("sum", context=stream.context, **of) as plan:
-        if by == "cluster" and plan.strategy.folded_by != by:
-            pytest.skip("this device has no clusters")
-        assert plan.strategy.folded_by == by
-    check(x, stream, 1)
+    for narrow in (False, True):
+        prefer_way(
+            monkeypatch,
+            lambda way, of, narrow=narrow: (way.folded_by != by, (of.loads.width == 1) != narrow, way.making),
+        )
+        with lr.plan("sum", context=stream.context, **of) as plan:
+            if by == "cluster" and plan.strategy.folded_by != by:
+                pytest.skip("this device has no clusters")
+            assert plan.strategy.folded_by == by
+        check(x, stream, 1)
 
 
 def test_a_thread_for_each_column(stream):

@@ -12,6 +12,7 @@ from hypothesis import settings
 from lowlevel_reduce.driver import binding, why_unavailable
 from lowlevel_reduce.plans import array, loading
 from lowlevel_reduce.plans.base import BasePlan
+from lowlevel_reduce.simulator.driver import launches
 
 pytest_plugins = ["seeds", "tiers"]
 
@@ -53,6 +54,8 @@ def collected(request: pytest.FixtureRequest) -> frozenset[str]:
         pytest.skip("pytest was given single tests, so it knows no file's tests")
     return request.config.stash[_COLLECTED]
 
+
+launches.MOST_THREADS = 1 << 14  # whose registers are in the processor's caches
 
 # Kernels that are parsed and bound are many small objects, of which few are garbage before the test ends.
 gc.set_threshold(50_000, 20, 100)

@@ -505,8 +505,9 @@ def test_a_launch_reads_its_arguments_and_counts(driver):
         (512, {"COOPERATIVE": 1}, 132 * 3),
     ],
 )
-def test_so_many_threads_are_in_flight_at_once(driver, block, attributes, resident):
+def test_so_many_threads_are_in_flight_at_once(driver, block, attributes, resident, monkeypatch):
     """Those of whole clusters, and all of a cooperative grid; a multiprocessor has room for 2,048."""
+    monkeypatch.setattr("lowlevel_reduce.simulator.driver.launches.MOST_THREADS", 1 << 14)
     pointer = int(good(driver.cuMemAlloc(4)))
     good(driver.cuMemsetD8Async(pointer, 0, 4, 0))
     grid = resident if "COOPERATIVE" in attributes else 8000

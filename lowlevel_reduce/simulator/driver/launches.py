@@ -21,8 +21,8 @@ __all__ = ["Launches"]
 MOST_THREADS = 1 << 20
 """So many threads are in flight at once, if the blocks need not all be: more than fit on any device.
 
-With 2**14, as where other work has the rest of the device, large launches take half as long, since the registers of more
-are in no cache of the host: the tests set that. How often threads meet is then not what it is on a device by itself.
+With 2**14, as where other work has the rest of the device, large launches take half as long, since the registers of
+more are in no cache of the host: the tests set that. How often threads meet is then not what it is on an idle device.
 """
 
 

@@ -136,6 +136,7 @@ def reduced(
         workspace = None
         if plan.has_workspace:
             workspace = stack.enter_context(lr.Buffer.allocate(plan.workspace_bytes, stream.context))
+            workspace.fill(0, stream=stream)  # of which a launch by a length may use and clear but a part
         if lengths is None:
             launch = plan.bind(stream, workspace, initial=initial)
             stack.callback(launch.close)

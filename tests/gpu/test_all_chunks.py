@@ -62,7 +62,7 @@ def test_one_launch_makes_the_partials_of_all_chunks(op, dtype, leaves, rows, wh
 
 
 @pytest.mark.parametrize(
-    ("op", "kept", "length", "chunk"),
+    ("op", "rows", "length", "chunk"),
     [
         ("sum", (1, 1), 4 * 1024, 1024),  # no rest: one launch anyhow
         ("sum", (1, 1), 1000, 1024),  # nothing but a rest
@@ -74,6 +74,6 @@ def test_one_launch_makes_the_partials_of_all_chunks(op, dtype, leaves, rows, wh
         ("dot", (1, 1), 4 * 1024 + 4, 1024),  # two arrays
     ],
 )
-def test_what_takes_a_launch_for_each_kind_of_chunks(op, kept, length, chunk):
-    reduction = rooted_for(op, "float32", rows=kept[0] * kept[1], where=False, accumulate=None)
-    assert not suits(reduction, "float32", kept, place_of(length, chunk), chunk)
+def test_what_takes_a_launch_for_each_kind_of_chunks(op, rows, length, chunk):
+    reduction = rooted_for(op, "float32", rows=rows[0] * rows[1], where=False, accumulate=None)
+    assert not suits(reduction, "float32", rows, place_of(length, chunk), chunk)

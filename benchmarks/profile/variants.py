@@ -45,6 +45,7 @@ from lowlevel_reduce.driver import LaunchConfig
 from lowlevel_reduce.dtypes import element_type
 from lowlevel_reduce.operators import OPERATORS
 from lowlevel_reduce.plans import loading, mapping, segments
+from lowlevel_reduce.strategy import column_costs, column_cuts, columns, elements, joined_columns, selection, whole
 
 __all__ = ["Variant", "case_of", "main", "name_of_case", "spelled", "variant_of"]
 
@@ -88,6 +89,9 @@ class Variant:
                 module, name = place.rsplit(".", 1)
                 found = importlib.import_module(f"lowlevel_reduce.{module}")
                 stack.enter_context(mock.patch.object(found, name, value))
+            if self.constants:
+                _forget_choices()
+                stack.callback(_forget_choices)
             if self.launch:
                 config = functools.partial(LaunchConfig, **self.launch)
                 stack.enter_context(mock.patch.object(mapping, "template", mapping.template.__wrapped__))  # not kept
@@ -114,6 +118,15 @@ class Variant:
                 return replace(ours(case, inputs, stream, **self.plan), name=self.name)
 
         return Maker(self.name, make)
+
+
+def _forget_choices() -> None:
+    """Forget what was chosen by other constants."""
+    for module in (column_costs, column_cuts, columns, elements, joined_columns, selection, whole):
+        for kept in vars(module).values():
+            if hasattr(kept, "cache_clear"):
+                kept.cache_clear()
+        getattr(module, "_chosen", {}).clear()
 
 
 def variant_of(text: str) -> Variant:

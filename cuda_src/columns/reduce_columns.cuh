@@ -41,7 +41,6 @@ store_columns(const ShapedProblem& problem, const RowOf<Op>* rows, uint64 row, i
 struct ColumnFolders : RunFolders {
     bool are_runs;
 
-    __device__ __forceinline__ ColumnFolders() = default;
     __device__ __forceinline__ ColumnFolders(const ShapedProblem& p, const ColumnCut& cut, uint32 block)
         : RunFolders{{cut.parts, block, uint32(p.folders), column_warps, cut.by == FoldedBy::warps}, p.rows, 0, ~0ull},
           are_runs(false)

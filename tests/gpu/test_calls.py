@@ -39,7 +39,7 @@ FORMS = {
         a.parts, length=X.size, chunk=1024, dtype="float32", shards=2, **on
     ),
 }
-LAUNCHES = {"segments": 2, "partials": 2, "partials with a mask": 2}  # the whole chunks, and the rest
+LAUNCHES = {"segments": 2, "partials with a mask": 2}  # the whole chunks, and the rest
 
 
 class Arrays:

@@ -23,11 +23,12 @@ PLANS = {
     "two passes": ({"shape": 40_000, "strategy": "two_pass"}, "first_pass"),
     "block": ({"shape": 5000, "strategy": "block"}, "block"),
     "cluster": ({"shape": 15_000, "strategy": "cluster"}, "cluster"),
-    "short rows": ({"shape": (500, 40), "axis": 1}, "short_rows"),
+    "few elements": ({"shape": (500, 3), "axis": 1, "strategy": "elements"}, "elements"),
+    "short rows": ({"shape": (500, 40), "axis": 1, "strategy": "short_rows"}, "short_rows"),
     "rows": ({"shape": (40, 5000), "axis": 1, "strategy": "rows"}, "rows"),
     "rows at once": ({"shape": (8, 5000), "axis": 1, "strategy": "batch"}, "at_once"),
     "batch": ({"shape": (2, 60_000), "axis": 1, "strategy": "batch"}, "batch"),
-    "columns of threads": ({"shape": (20, 3000), "axis": 0}, "columns"),
+    "columns of threads": ({"shape": (20, 3000), "axis": 0, "strategy": "columns"}, "columns"),
     "columns of blocks": ({"shape": (500, 100), "axis": 0}, "columns"),
     "columns of several blocks": ({"shape": (50_000, 3), "axis": 0}, "columns"),
 }
@@ -44,7 +45,7 @@ ONE_WAIT = {
         {"shape": 40_000, "strategy": "tiles"},
     ),
     "blocks that fold the partials of columns": (
-        ("columns/reduce_columns.cuh", "        launch_dependents();\n        ", "\n        __shared__"),
+        ("columns/reduce_columns.cuh", "        launch_dependents();\n        ", "\n        return fold_columns"),
         *("sum", {"shape": (50_000, 3), "axis": 0}),
     ),
     "blocks that fold the partials of rows": (

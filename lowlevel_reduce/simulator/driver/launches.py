@@ -88,6 +88,7 @@ class Launches:
         trace = self._state.engine.trace(traces)
         if self._state.records.get(kernel.handle) is not kernel:
             refuse("INVALID_HANDLE")  # it is replayed after its library was unloaded
+        at_once = resident if request.cooperative else min(resident, _most_in_flight(request))
         launch = self._state.engine.launch(
             kernel=kernel.code,
             grid=request.grid,
@@ -96,7 +97,8 @@ class Launches:
             dynamic_shared_bytes=request.dynamic_bytes,
             arguments=work.arguments,
             cooperative=request.cooperative,
-            resident_blocks=resident if request.cooperative else min(resident, _most_in_flight(request)),
+            resident_blocks=at_once,
+            in_waves=at_once < resident,
             seed=self._state.seed_of_launch(),
             addresses={name: address for name, (address, _) in kernel.library.variables.items()},
             trace=trace,

@@ -96,11 +96,13 @@ class _Machine:
         self._barriers = Barriers(self._flight, self._pc)
         self._calls = Calls(self._flight, self._pc)
         self._turns: Array = np.zeros(self._flight.count, np.int64)
-        self._order: Array = np.arange(self._flight.geometry.units)
+        units = self._flight.geometry.units
+        self._order: Array = np.arange(units)
         self._cohorts: Cohorts | None = None  # in the natural order
         if launch.seed is not None:
             random = np.random.default_rng(launch.seed)
-            self._order = random.permutation(self._order)
+            wave = self._flight.geometry.resident_units if launch.in_waves else units
+            self._order = np.concatenate([random.permutation(self._order[i : i + wave]) for i in range(0, units, wave)])
             self._cohorts = Cohorts(random, self._flight.count // WARP)
         self._next = 0
         self._vacant = True

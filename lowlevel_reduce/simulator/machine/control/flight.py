@@ -105,6 +105,9 @@ class Launch:
         `reports.INSTRUCTIONS`.
     watch : Watch or None
         Who sees every instruction, to count by lines or to compute otherwise; None for nobody.
+    in_waves : bool
+        Whether of a random order of blocks no block starts before those that are in flight at once and come before it,
+        as on devices: where fewer are in flight than fit, blocks that wait for others would have all places.
     """
 
     kernel: KernelCode
@@ -120,6 +123,7 @@ class Launch:
     trace: Trace | None = None
     instructions: int | None = None
     watch: Watch | None = None
+    in_waves: bool = False
 
 
 def unknown(instruction: Instruction, why: str = "") -> UnknownInstruction:

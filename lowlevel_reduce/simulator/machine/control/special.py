@@ -26,8 +26,8 @@ class Geometry:
         Blocks in flight, threads of a slot and of all slots.
     cluster_blocks : int
         Blocks in a cluster; 1 without clusters.
-    units : int
-        Clusters in the grid.
+    units, resident_units : int
+        Clusters in the grid, and of them those that are in flight at once.
     block_of_slot : numpy.ndarray
         Linear index in the grid of the block in each slot.
     """
@@ -41,7 +41,7 @@ class Geometry:
         self.block_threads = _product(block)
         self.cluster_blocks = _product(self.cluster)
         self.units = _product(grid) // self.cluster_blocks
-        resident_units = min(self.units, resident_blocks // self.cluster_blocks)
+        self.resident_units = resident_units = min(self.units, resident_blocks // self.cluster_blocks)
         if resident_units < 1 or self.block_threads < 1:
             raise ValueError(f"{resident_blocks} resident blocks hold no cluster of {self.cluster_blocks}")
         self.slots = resident_units * self.cluster_blocks

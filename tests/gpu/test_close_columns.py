@@ -8,6 +8,9 @@ from test_shapes import check
 import lowlevel_reduce as lr
 
 
+pytestmark = pytest.mark.usefixtures("without_elements")
+
+
 def apart(dtype, length, columns, step, *, seed=0):
     """Return an array of shape (length, columns), whose columns lie `step` elements apart."""
     return values(dtype, (length, columns * step), seed=seed)[:, ::step]

@@ -7,7 +7,6 @@ from test_shapes import check
 
 import lowlevel_reduce as lr
 
-
 pytestmark = pytest.mark.usefixtures("without_elements")
 
 

@@ -81,6 +81,7 @@ def test_no_rows(stream, shape, axis):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8", "complex128"])
+@pytest.mark.usefixtures("without_elements")
 def test_sizes_of_rows(stream, cut, dtype):
     few = {"float32": FEW_SIZES, "uint8": [3, 1023]}.get(dtype, [3, 100])
     for size in cut(SIZES, few):
@@ -118,6 +119,7 @@ def test_columns_of_elements_in_reverse_or_all_the_same(stream, cut, dtype):
             check(array, stream, 0, "dot", second=x)
 
 
+@pytest.mark.usefixtures("without_elements")
 def test_rows_in_another_order_than_memory(stream):
     """The array's edges are then the rows of a warp's middle, which share its loads with others."""
     x = values("uint8", (2, 100, 5))
@@ -126,6 +128,7 @@ def test_rows_in_another_order_than_memory(stream):
 
 
 @pytest.mark.parametrize("op", ["argmin", "argmax"])
+@pytest.mark.usefixtures("without_elements")
 def test_the_first_of_equals_along_a_column(stream, op):
     """Lanes of the tree interleave: what is combined last may lie before what was combined first."""
     for places in ([64, 128], [4, 128, 132], [0, 199], [130, 5]):
@@ -257,6 +260,7 @@ class TestTwoArrays:
             check(x, stream, 1, "dot", second=some, offset=x.itemsize, second_offset=x.itemsize)
             check(x, stream, 1, "sum", second=some[:1] != 0)
 
+    @pytest.mark.usefixtures("without_elements")
     def test_axes_of_the_second_that_cannot_be_joined(self, stream, cut):
         x = values("float32", (5, 7, 45))  # vectors lie across the ends of axes
         for second in (x[:, :1], x[:1], x.transpose(1, 0, 2).copy().transpose(1, 0, 2), x[..., :1]):

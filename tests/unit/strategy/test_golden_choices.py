@@ -58,6 +58,20 @@ def test_clusters_without_room_for_partials_cost_nothing_less(length, side_by_si
     )
 
 
+@pytest.mark.parametrize(
+    ("length", "side_by_side", "itemsize", "accumulator"),
+    [(96, 6195, 2, 4), (116, 2439, 4, 40), (59, 25_065, 1, 8), (8, 29_189, 8, 16)],
+)
+def test_small_blocks_are_not_left_out_where_they_are_few(length, side_by_side, itemsize, accumulator):
+    """Blocks of half as many warps give each multiprocessor one; with whole ones a third of them would have none."""
+    problem = layout.problem_of((length, side_by_side), itemsize, axis=0)
+    chosen = columns.choose_columns(
+        problem, choices.DEVICES["H200"], itemsize, accumulator, heavy=accumulator > 16, two_arrays=False
+    )
+    assert chosen.warps == 4
+    assert chosen.blocks > 132 > chosen.blocks // 2
+
+
 def test_a_choice_that_is_remembered_is_for_the_same_strides_number_and_device():
     """Each differs from the one before in one thing that the choice depends on, and is asked for with all others."""
     given = [

@@ -63,12 +63,16 @@ template <class R> struct RowPlace {
     {
         return problem.kept.count == 1 ? int64(row) * by[0] : problem.kept.offset_by(by, row);
     }
-    // Whether words that `first` to `end` elements of the row lie in, and one more, are all the arrays'.
+    // Whether words that `first` to `end` elements of the row lie in, and one more, are all the arrays', and nobody writes what lies
+    // beside the row there: in place, its neighbours are written by others.
     __device__ __forceinline__ bool lies_inside(const RowProblem<R>& problem, uint32 first, uint32 end) const
     {
         const auto inside = [&](uint32 k, const char* row) {
             const int64 at = row - problem.addresses[k];
-            return at + int64(first) * int64(sizeof(typename R::Input)) - 4 >= problem.extents[k][0] &&
+            bool apart = true;
+#pragma unroll
+            for (uint32 j = 0; j < R::outputs; ++j) apart = apart && problem.addresses[R::first_output + j] != problem.addresses[k];
+            return apart && at + int64(first) * int64(sizeof(typename R::Input)) - 4 >= problem.extents[k][0] &&
                 at + int64(end) * int64(sizeof(typename R::Input)) + 4 <= problem.extents[k][1];
         };
         bool all = inside(0, x);

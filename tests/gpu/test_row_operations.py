@@ -219,6 +219,14 @@ def test_own_operation_of_several_reductions(stream, cut, way):
         assert_bits(got, tree.row_operation(OWN, x, weight=weight))
 
 
+def test_rows_that_share_words_in_place(stream):
+    """What lies beside a row in its words is another row's, which another block writes."""
+    x = values("bfloat16", (9, 531))
+    there = lr.DeviceArray.from_numpy(x, stream)
+    lr.softmax(there, out=there, stream=stream)
+    assert there.numpy().tobytes() == lr.softmax(x, stream=stream).numpy().tobytes()
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_strides_offsets_and_in_place(stream, dtype):
     """Batch strides of any sign, misaligned rows, and outputs that take the input's place."""

@@ -331,6 +331,7 @@ def test_initial(stream, few, op, initial):
         check(values("float32", (6, 50)), stream, axis, op, initial=initial)
 
 
+@pytest.mark.usefixtures("without_elements")
 def test_each_call_has_its_own_initial(stream):
     x = values("float32", (6, 50))
     check(values("complex64", (6, 50)), stream, 1, initial=3 - 5j)

@@ -14,6 +14,7 @@ from stream_order import Order
 import lowlevel_reduce as lr
 from lowlevel_reduce import simulator
 from lowlevel_reduce.arrays import exports, foreign, libraries
+from lowlevel_reduce.arrays.device_array import view_array
 from lowlevel_reduce.arrays.libraries import Producer
 from lowlevel_reduce.arrays.protocols import Export
 from lowlevel_reduce.arrays.results import Cell
@@ -627,6 +628,16 @@ def test_an_array_of_another_stream_is_waited_for_by_what_makes_new_arrays(order
         result = call(x, stream=ours)
         assert order.before(written, order.last())
         del x, result
+
+
+def test_a_view_of_an_array_of_another_stream_waits_for_it(order, mine):
+    """As of an output, and of shards."""
+    with Stream.create(mine) as ours, Stream.create(mine) as theirs, mine.pushed():
+        x = lr.DeviceArray.from_numpy(X, theirs)
+        written = put(order, theirs)
+        view_array(x, ours)
+        assert order.before(written, put(order, ours))
+        del x
 
 
 def test_an_interface_without_a_stream_has_nothing_to_wait_for(order, views, mine):

@@ -176,9 +176,9 @@ BUGS = {
         sound=(
             (
                 "rows/row_partials.cuh",
-                "grid_await<Op>(slots + rows * count - 1);\n",
+                "grid_await<Op>(slots + there - 1);\n",
                 "for (int i = 0; i < 400 && threadIdx.x < lanes; ++i) __nanosleep(1000);\n"
-                "        grid_await<Op>(slots + rows * count - 1);\n",
+                "        grid_await<Op>(slots + there - 1);\n",
             ),
         ),
         array="columns",

@@ -15,14 +15,15 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import lowlevel_reduce as lr
 from benchmarks.measure.figures import OURS
 
-__all__ = ["ROUNDS", "WAYS", "main", "samples_us"]
+__all__ = ["ROUNDS", "WAYS", "joined", "main", "samples_us"]
 
 WAYS = ("one", "shards", "processes")
 ROUNDS, WARM = 30, 3
@@ -85,13 +86,37 @@ def processes(torch: Any, elements: int, rounds: int) -> dict[str, list[float]]:
         return samples
 
 
-def _rank(rank: int, folder: str, elements: int, rounds: int) -> None:
-    """Run one of two processes; the first writes the samples."""
+@contextmanager
+def joined(rank: int, folder: str) -> Iterator[tuple[Any, Any, Callable[[], None]]]:
+    """Make this process one of two that meet by NCCL; yield torch, its distributed, and what waits for both."""
     torch = importlib.import_module("torch")
     distributed = importlib.import_module("torch.distributed")
     torch.cuda.set_device(rank)
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
     distributed.init_process_group("nccl", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+
+    def meet() -> None:
+        torch.cuda.synchronize()
+        distributed.barrier()
+        torch.cuda.synchronize()
+
+    yield torch, distributed, meet
+    # Not after an error: the other process would not come to the end of the group.
+    lr.distributed.forget(distributed.group.WORLD)
+    distributed.destroy_process_group()
+
+
+def _rank(rank: int, folder: str, elements: int, rounds: int) -> None:
+    """Run one of two processes; the first writes the samples."""
+    with joined(rank, folder) as (torch, distributed, meet):
+        samples = _sums(torch, distributed, rank, elements, rounds, meet)
+        if rank == 0:
+            (Path(folder) / "samples").write_text(json.dumps(samples), encoding="utf-8")
+
+
+def _sums(
+    torch: Any, distributed: Any, rank: int, elements: int, rounds: int, meet: Callable[[], None]
+) -> dict[str, list[float]]:
     x = torch.ones(lr.shard_lengths(elements, "float32", 2)[rank], device="cuda")
 
     def theirs() -> float:
@@ -99,16 +124,8 @@ def _rank(rank: int, folder: str, elements: int, rounds: int) -> None:
         distributed.all_reduce(total)
         return float(total.item())
 
-    def meet() -> None:
-        torch.cuda.synchronize()
-        distributed.barrier()
-        torch.cuda.synchronize()
-
     calls: Calls = {OURS: lambda: float(lr.distributed.sum(x, length=elements)), "torch": theirs}
-    samples = samples_us(calls, elements, rounds, meet)
-    if rank == 0:
-        (Path(folder) / "samples").write_text(json.dumps(samples), encoding="utf-8")
-    distributed.destroy_process_group()
+    return samples_us(calls, elements, rounds, meet)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

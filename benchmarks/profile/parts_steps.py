@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
 import random
 import statistics
 import sys
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import lowlevel_reduce as lr
+from benchmarks.profile.parts import joined
 from benchmarks.profile.parts_table import ROWS, VOCABULARY, captured, part_of, slice_of
 from lowlevel_reduce.parts import fold
 from lowlevel_reduce.parts.local import launch_all
@@ -110,28 +110,16 @@ def _logsumexps(torch: Any, rank: int, side: Any) -> tuple[Steps, Callable[[], A
 def _rank(rank: int, folder: str, rounds: int, early: bool) -> None:
     """Run one of two processes; the first writes what was measured."""
     fold.MAY_START_EARLY = early
-    torch = importlib.import_module("torch")
-    distributed = importlib.import_module("torch.distributed")
-    torch.cuda.set_device(rank)
-    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-    distributed.init_process_group("nccl", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-
-    def meet() -> None:
-        torch.cuda.synchronize()
-        distributed.barrier()
-        torch.cuda.synchronize()
-
-    found, side = {}, torch.cuda.Stream()
-    for elements in ELEMENTS:
-        steps, read = _sums(torch, distributed, rank, elements, side)
-        found[f"sum {elements}"] = timed(torch, steps, side, read, rounds, meet)
-    steps, read = _logsumexps(torch, rank, side)
-    found["logsumexp"] = timed(torch, steps, side, read, rounds, meet)
-    if rank == 0:
-        (Path(folder) / "found").write_text(json.dumps(found), encoding="utf-8")
-    del steps, read
-    lr.distributed.forget(distributed.group.WORLD)
-    distributed.destroy_process_group()
+    with joined(rank, folder) as (torch, distributed, meet):
+        found, side = {}, torch.cuda.Stream()
+        for elements in ELEMENTS:
+            steps, read = _sums(torch, distributed, rank, elements, side)
+            found[f"sum {elements}"] = timed(torch, steps, side, read, rounds, meet)
+        steps, read = _logsumexps(torch, rank, side)
+        found["logsumexp"] = timed(torch, steps, side, read, rounds, meet)
+        if rank == 0:
+            (Path(folder) / "found").write_text(json.dumps(found), encoding="utf-8")
+        del steps, read  # before the group ends
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import lowlevel_reduce as lr
-from benchmarks.profile.parts import samples_us
+from benchmarks.profile.parts import joined, samples_us
 from lowlevel_reduce.parts import fold
 
 __all__ = ["GOALS", "main", "rows_of", "table_of"]
@@ -233,28 +232,16 @@ def _rank(rank: int, folder: str, rounds: int, early: bool) -> None:
     If it is `early`, folds may start before the gather has ended, which they wait for, and only that is measured.
     """
     fold.MAY_START_EARLY = early
-    torch = importlib.import_module("torch")
-    distributed = importlib.import_module("torch.distributed")
-    torch.cuda.set_device(rank)
-    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-    distributed.init_process_group("nccl", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-
-    def meet() -> None:
-        torch.cuda.synchronize()
-        distributed.barrier()
-        torch.cuda.synchronize()
-
     found: Figures = {}
-    for elements in ELEMENTS[:2] if early else ELEMENTS:
-        found[f"sum {elements}"] = sums(torch, distributed, rank, elements, rounds, meet)
-    for at_leaves in (True,) if early else (True, False):
-        name = "logsumexp" if at_leaves else "logsumexp in halves"
-        both = logsumexps(torch, distributed, rank, rounds, meet, at_leaves=at_leaves)
-        found[name], found[f"{name}, on the host"] = both
-    if rank == 0:
-        (Path(folder) / ("early" if early else "samples")).write_text(json.dumps(found), encoding="utf-8")
-    lr.distributed.forget(distributed.group.WORLD)
-    distributed.destroy_process_group()
+    with joined(rank, folder) as (torch, distributed, meet):
+        for elements in ELEMENTS[:2] if early else ELEMENTS:
+            found[f"sum {elements}"] = sums(torch, distributed, rank, elements, rounds, meet)
+        for at_leaves in (True,) if early else (True, False):
+            name = "logsumexp" if at_leaves else "logsumexp in halves"
+            both = logsumexps(torch, distributed, rank, rounds, meet, at_leaves=at_leaves)
+            found[name], found[f"{name}, on the host"] = both
+        if rank == 0:
+            (Path(folder) / ("early" if early else "samples")).write_text(json.dumps(found), encoding="utf-8")
 
 
 def _one_process(folder: str, rounds: int) -> None:

@@ -177,16 +177,13 @@ def _by_key(
     initial: Any,
 ) -> Any:
     """Make a call where its like was made; None if there was none, or if something must be asked of the driver."""
-    if prepared is None:
-        place = thread.spots.get(key[0])
-        if place is None or place.is_over:
-            return None
-    else:
-        place = prepared.place
-        if is_current(thread, place, key[0]):  # where something was closed, the launch finds out
+    place = thread.spots.get(key[0]) if prepared is None else prepared.place
+    if place is None or (prepared is None and place.is_over):
+        return None
+    if is_current(thread, place, key[0]):
+        if prepared is not None:  # where something was closed, the launch finds out
             return _again(thread, prepared, key, arrays, stream, captured=place.is_capturing)
-    if prepared is None and is_current(thread, place, key[0]):
-        return _there(thread, place, key, prepared, make, arrays, stream, initial)
+        return _there(thread, place, key, None, make, arrays, stream, initial)
     if place.is_over:
         return None
     with place.context.pushed():

@@ -136,10 +136,7 @@ def _described(
     source, other = views[0], views[1] if len(views) > 1 else None
     kinds = (source.dtype, None if other is None else other.dtype)
     key = (place, op, options, *kinds, initial is None, forced_strategy())
-    form = thread.form(key)
-    if form is None:
-        form = _form(place, *kinds, op, options, has_initial=initial is not None)
-        thread.keep_form(key, form)
+    form = thread.form(key, lambda: _form(place, *kinds, op, options, has_initial=initial is not None))
     shape, strides, beside = source.shape, source.strides_bytes, None if other is None else _spread(other, source)
     return (form, shape, strides, beside), lambda: form.prepared(shape, strides, beside, initial)
 

@@ -112,21 +112,20 @@ class Thread:
             found = self._places[key] = Place(stream)
         return found
 
-    def form(self, key: Any) -> Form | None:
-        """Return what was kept by `keep_form`, or None; the key begins with the place."""
+    def form(self, key: Any, make: Callable[[], Form]) -> Form:
+        """Return the form of a key, which begins with its place; a new one is kept if the place lasts."""
         try:
-            return self.forms.get(key)
+            form = self.forms.get(key)
         except TypeError:  # not hashable
-            return None
-
-    def keep_form(self, key: Any, form: Form) -> None:
-        """Remember a form, if its key can be one, and its place lasts."""
-        if not key[0].lasts:
-            return
-        if len(self.forms) >= MAX_FORMS:
-            self.forms.clear()
-        with contextlib.suppress(TypeError):  # not hashable
+            return make()
+        if form is not None:
+            return form
+        form = make()
+        if key[0].lasts:
+            if len(self.forms) >= MAX_FORMS:
+                self.forms.clear()
             self.forms[key] = form
+        return form
 
     def prepare(self, place: Place, key: Any, prepared: Any) -> None:
         """Keep a prepared problem of a place for later calls, if it lasts as long."""

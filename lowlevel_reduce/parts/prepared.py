@@ -180,12 +180,8 @@ def _form(thread: Thread, place: Place, reduction: Reduction, views: tuple[Array
     """Return the form of rows of chunks, of which another length makes no plan."""
     kinds = tuple(view.dtype for view in views)
     key = (place, reduction, *kinds, forced_strategy())
-    form = thread.form(key)
-    if form is None:
-        second = kinds[1] if len(kinds) > 1 else None
-        form = Form(reduction, place, kinds[0], second, axis=1, keepdims=False, strategy=None)
-        thread.keep_form(key, form)
-    return form
+    second = kinds[1] if len(kinds) > 1 else None
+    return thread.form(key, lambda: Form(reduction, place, kinds[0], second, axis=1, keepdims=False, strategy=None))
 
 
 def fold_problem(

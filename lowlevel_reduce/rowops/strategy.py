@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lowlevel_reduce.arguments import shown
 from lowlevel_reduce.dtypes import LANES, LEAF_BYTES, VECTOR_BYTES
 from lowlevel_reduce.errors import UnsupportedError
+from lowlevel_reduce.layout import SECTOR_BYTES
 from lowlevel_reduce.strategy.whole import (
     MAX_CLUSTER,
     MAX_GRID,
@@ -57,9 +58,9 @@ _COLUMN_CLUSTER = 8
 
 _COLUMN_FLAG, _STEPS = 32, 8
 
-_SECTOR_BYTES, _SECTORS_BYTES = 32, 64
-"""What memory is read by: rows of a block that lie side by side are as many elements at least, and two sectors as long
-as a cluster has room for those."""
+_SECTORS_BYTES = 2 * SECTOR_BYTES
+"""Rows of a block that lie side by side have a sector at least, which memory is read by, and two as long as a cluster
+has room for those."""
 
 
 @dataclass(frozen=True)
@@ -279,7 +280,7 @@ def _in_columns(
     own = units // blocks  # of a block
 
     # A whole sector of neighbouring rows, and as many more as lanes take if what they read can be kept.
-    while columns * itemsize > _SECTOR_BYTES and own * unit_bytes * columns > room:
+    while columns * itemsize > SECTOR_BYTES and own * unit_bytes * columns > room:
         columns //= 2
     groups = min(own, _COLUMN_THREADS // columns)
     # A thread takes as many vectors as elsewhere if there are blocks enough; and a warp is whole.

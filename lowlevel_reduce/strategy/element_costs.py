@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, VECTOR_BYTES
-from lowlevel_reduce.layout import Problem
+from lowlevel_reduce.layout import SECTOR_BYTES, Problem
 from lowlevel_reduce.strategy.base import WARPS
 from lowlevel_reduce.strategy.whole import DeviceFacts
 
@@ -33,7 +33,7 @@ _FIXED, _EACH_ELEMENT, _EACH_RUN, _EACH_STEP, _EACH_LEVEL = 105.0, 19.0, 34.0, 9
 """Instructions of a warp for its rows; for each element, as many again for each eight bytes more of an accumulator; for
 each kept axis but the innermost; for each element and reduced axis but the innermost; for each level between lanes."""
 
-_SECTOR_BYTES, _LINE_BYTES = 32, 128
+_LINE_BYTES = 128
 """Bytes that the memory, and those that a load of a warp, take at a time."""
 
 # What the other kernels take.
@@ -87,7 +87,7 @@ class ElementCost(NamedTuple):
         lines = min(LANES, max(1.0, LANES * across / _LINE_BYTES))
         beside = itemsize << beside_bits if stride <= itemsize else itemsize
         along = itemsize * reduced[0].size if reduced and step <= itemsize else itemsize
-        apart = max(1.0, min(_SECTOR_BYTES, max(stride, itemsize), max(step, itemsize)) / max(beside, along))
+        apart = max(1.0, min(SECTOR_BYTES, max(stride, itemsize), max(step, itemsize)) / max(beside, along))
         warps = (problem.rows << thread_bits) / LANES / self.facts.multiprocessors
         busy = max(warps * max(instructions, 4 * each * lines) / _INSTRUCTIONS, self._reading(apart))
         start = _START + _MORE * (self._wide or self.two_arrays) + _DIVISION * (runs + turns)
@@ -100,7 +100,7 @@ class ElementCost(NamedTuple):
             start = _COLUMNS + _OF_FEW_BYTES * (self.itemsize <= 2) + _MORE * (self._wide or self.two_arrays)
             start += _OF_SEVERAL_AXES * (len(problem.reduced) > 1) + _OF_SEVERAL_RUNS * (len(problem.kept) > 1)
             start += _OF_TWO * (self.two_arrays and problem.length >= _LONG_COLUMN)
-            between = min(abs(problem.kept[0].stride), _SECTOR_BYTES) / self.itemsize  # what lies there is read as well
+            between = min(abs(problem.kept[0].stride), SECTOR_BYTES) / self.itemsize  # what lies there is read as well
             return start + self._reading(max(between, 1.0) * (1 + self._short_column()))
         rows, bytes_of_a_row = problem.rows / self.facts.multiprocessors, max(problem.length, 1) * self.itemsize
         if problem.kind == "rows" and problem.aligned:

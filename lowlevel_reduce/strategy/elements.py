@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from lowlevel_reduce.dtypes import LANE_BITS, LANES, LEAF_BYTES, VECTOR_BYTES
-from lowlevel_reduce.layout import Problem
+from lowlevel_reduce.layout import SECTOR_BYTES, Problem
 from lowlevel_reduce.strategy.base import RESIDENT_HEAVY, WARPS, RowStrategy, Tile
 from lowlevel_reduce.strategy.element_costs import ElementCost
 from lowlevel_reduce.strategy.whole import DeviceFacts
@@ -23,9 +23,6 @@ __all__ = [
 
 ELEMENT_WARPS = 16
 """The most warps of a block: `element_warps` in cuda_src/rows/reduce_elements.cuh."""
-
-_SECTOR_BYTES = 32
-"""Bytes that the memory is read in."""
 
 _REMEMBERED = 256
 """For so many problems is what was chosen remembered."""
@@ -62,7 +59,7 @@ def _bits(problem: Problem, itemsize: int) -> tuple[int, int, bool]:
     behind = not kept or not reduced or abs(kept[0].stride) >= abs(reduced[0].stride)
     if behind:
         return thread_bits, LANE_BITS - min(thread_bits, LANE_BITS), True
-    side_by_side = min(kept[0].size, _SECTOR_BYTES // itemsize)
+    side_by_side = min(kept[0].size, SECTOR_BYTES // itemsize)
     least = max((side_by_side - 1).bit_length(), LANE_BITS - thread_bits)
     return thread_bits, min(least, LANE_BITS, LANE_BITS + 4 - thread_bits), False
 

@@ -258,7 +258,7 @@ have 128."""
 _chosen: OrderedDict[Any, RowStrategy] = OrderedDict()
 
 BOUNDS = {"_chosen": _MOST_CHOICES}
-"""The most that each of this module's stores holds."""
+"""The most entries of what is kept here, by its name: who watches for growth tells it from what has no bound."""
 
 
 def _remembered_rows(

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 import sanitized_calls
 from placed import reduced
-from sanitizing import TimeIsUp, WrongBitsError, begin, ended_by_itself, limited, same
+from sanitizing import TimeIsUp, WrongBitsError, begin, ended_by_itself, ending, limited, same
 
 import lowlevel_reduce as lr
 from lowlevel_reduce.calls import threads
@@ -266,8 +266,13 @@ def check(names: Sequence[str]) -> int:
             except TimeIsUp as up:
                 print(f"{up}, of {name}, of which nothing is counted", flush=True)
                 break
+        ending("what the thread keeps")
         threads.here().forget()
-    atexit._run_exitfuncs()  # kernels, which belong to no context
+        ending("the stream")
+        stream.close()
+        ending("the context")
+    ending("kernels, which belong to no context")
+    atexit._run_exitfuncs()
     return done
 
 

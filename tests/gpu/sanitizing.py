@@ -2,9 +2,10 @@
 
 A sanitizer sums up when the process that it watches has ended, and under racecheck or synccheck the usual end of a
 Python takes minutes, or never comes. So the process ends itself: when all that it made has been released, when its time
-is up, after the case that is under way, or if that does not return.
+is up, after the case that is under way, or if that does not return. Then it tells where each of its threads is.
 """
 
+import faulthandler
 import os
 import sys
 import threading
@@ -15,12 +16,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-__all__ = ["TimeIsUp", "WrongBitsError", "begin", "compare", "ended_by_itself", "limited", "same"]
+__all__ = ["TimeIsUp", "WrongBitsError", "begin", "compare", "ended_by_itself", "ending", "limited", "same"]
 
 _GRACE_S = 10.0
 """How long the case that is under way may go on when the time is up."""
 
-_until, _told = [float("inf")], [0]
+_begun, _until, _told = time.monotonic(), [float("inf")], [0]
 
 
 class TimeIsUp(Exception):  # noqa: N818 - no error
@@ -36,8 +37,17 @@ def begin(case: str) -> str:
     if time.monotonic() > _until[0]:
         raise TimeIsUp(f"the time was up after {_told[0]} cases; the next one was {case}")
     _told[0] += 1
-    print(case, flush=True)
+    _tell(case)
     return case
+
+
+def ending(step: str) -> None:
+    """Tell what is released next, at once: under a tool that may take longer than the cases."""
+    _tell(f"the end: {step}")
+
+
+def _tell(words: str) -> None:
+    print(f"{words} [{time.monotonic() - _begun:.1f} s]", flush=True)
 
 
 def same(found: Any, expected: Any) -> bool:
@@ -55,9 +65,14 @@ def compare(case: str, found: Any, expected: Any) -> None:
 def limited(seconds: float) -> None:
     """Begin no case when so many seconds have passed, and end the process if one does not return soon after that."""
     _until[0] = time.monotonic() + seconds
-    watchdog = threading.Timer(seconds + _GRACE_S, _end, (3, f"stopped: a case did not return for {_GRACE_S:g} s"))
+    watchdog = threading.Timer(seconds + _GRACE_S, _stop)
     watchdog.daemon = True
     watchdog.start()
+
+
+def _stop() -> NoReturn:
+    faulthandler.dump_traceback(sys.stdout, all_threads=True)
+    _end(3, f"stopped: it did not end within {_GRACE_S:g} s of its time")
 
 
 def ended_by_itself(work: Callable[[], int]) -> NoReturn:

@@ -5,8 +5,9 @@ python -m benchmarks.verify --page benchmarks/results/DATE-DEVICE-tests.md [--pa
                             [--commit C] [-- PYTEST-ARGUMENTS]
 
 The tests run first, alone on the device; then all sanitizers at the same time. A part that exceeds its time limit is
-stopped, and the page says so. With cases, the sanitizers run these alone, each case in a process of its own, when all
-kernels were compiled and all results were right without them; each ends in time, with its summary.
+stopped, and the page says so, with the tests that had failed by then. With cases, the sanitizers run these alone, each
+case in a process of its own, when all kernels were compiled and all results were right without them; each ends in time,
+with its summary.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ _SUMMARY = re.compile(
     r"\d+ (?:passed|failed|error)[^\n]* in [\d.]+s|(?:ERROR|RACECHECK) SUMMARY: [^\n]+"
     r"|\d+ [^\n]*checked[^\n]*|wrong: [^\n]+"
 )
+# What pytest says of each test that fails: at once, and in a summary if the run ends.
+_FAILURE = re.compile(r"^(?:FAILED|ERROR) tests/\S+?::[^\n]+?(?= - |$)", re.MULTILINE)
+_MOST_FAILURES = 20  # of which a page tells
 
 
 class Outcome(NamedTuple):
@@ -53,8 +57,12 @@ class Outcome(NamedTuple):
 
 
 def told(output: str) -> str:
-    """Return the lines of a part's output that sum it up, or else its last line."""
+    """Return the lines of a part's output that sum it up, and the tests that failed; or else its last line."""
     found = [match.group().strip("= ") for match in _SUMMARY.finditer(output)]
+    failures = list(dict.fromkeys(_FAILURE.findall(output)))
+    found += failures[:_MOST_FAILURES]
+    if len(failures) > _MOST_FAILURES:
+        found.append(f"and {len(failures) - _MOST_FAILURES} more")
     return "; ".join(found) or (output.strip().splitlines() or ["no output"])[-1][:120]
 
 
@@ -84,7 +92,7 @@ def _commands(arguments: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
         if part == TESTS:
             beside = ["--numprocesses", str(arguments.jobs)] if arguments.jobs > 1 else []
             # Where pytest-benchmark is installed, it warns that it measures nothing beside other processes: an error.
-            plain = [sys.executable, "-m", "pytest", "-q", "-p", "no:benchmark"]
+            plain = [sys.executable, "-m", "pytest", "-q", "--at-once", "-p", "no:benchmark"]
             yield part, [*plain, *beside, *(arguments.rest or ["tests/gpu"])]
         else:
             script = [sys.executable, _SCRIPT, *_WITHOUT.get(part, ())]

@@ -31,10 +31,20 @@ FACTS = {
         ("x\nwrong: argmax of (3, 5) axis 0\n", "wrong: argmax of (3, 5) axis 0"),
         ("Traceback\nNoDriverError: none\n", "NoDriverError: none"),
         ("", "no output"),
+        ("..\nFAILED tests/a.py::t[a b]\nE  x\n... [ 57%]", "FAILED tests/a.py::t[a b]"),
+        (
+            "ERROR tests/a.py::t\n== 1 error in 0.30s ==\nERROR tests/a.py::t - why\n",
+            "1 error in 0.30s; ERROR tests/a.py::t",
+        ),
     ],
 )
 def test_the_words_that_say_how_it_went(output, words):
     assert told(output) == words
+
+
+def test_of_many_failures_some_are_told():
+    found = told("".join(f"FAILED tests/a.py::t{number}\n" for number in range(22)))
+    assert found.endswith("tests/a.py::t19; and 2 more")
 
 
 def test_all_that_a_part_writes_is_kept_if_it_is_stopped_too(tmp_path):
@@ -75,7 +85,7 @@ def ran(monkeypatch):
 def test_a_page_is_begun_and_then_added_to(ran, tmp_path):
     page = tmp_path / "tests.md"
     assert verify.main(["--page", str(page), "--part", "tests", "--part", "memcheck", "--jobs", "3"]) == 0
-    assert ran[0][1:] == ["-m", "pytest", "-q", "-p", "no:benchmark", "--numprocesses", "3", "tests/gpu"]
+    assert ran[0][1:] == ["-m", "pytest", "-q", "--at-once", "-p", "no:benchmark", "--numprocesses", "3", "tests/gpu"]
     assert ran[1][:3] == ["compute-sanitizer", "--tool", "memcheck"]
     assert ran[1][-1] == "tests/gpu/sanitize.py"
     assert verify.main(["--page", str(page), "--part", "racecheck"]) == 1
@@ -123,7 +133,7 @@ def test_what_a_stopped_command_has_begun_ends_with_it(tmp_path):
 
 def test_arguments_for_pytest(ran, tmp_path):
     assert verify.main(["--page", str(tmp_path / "x.md"), "--part", "tests", "--", "tests/gpu/test_sum.py", "-x"]) == 0
-    assert ran[0][1:] == ["-m", "pytest", "-q", "-p", "no:benchmark", "tests/gpu/test_sum.py", "-x"]
+    assert ran[0][1:] == ["-m", "pytest", "-q", "--at-once", "-p", "no:benchmark", "tests/gpu/test_sum.py", "-x"]
 
 
 def test_logs_are_named_for_their_parts(ran, tmp_path):
